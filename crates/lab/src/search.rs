@@ -27,7 +27,7 @@ use crate::machine::machine;
 use crate::{Event, Home, LabError, Race, RaceOptions, Wires};
 use blocks::{Blocks, Halt};
 use factors::Factors;
-use objective::Figure;
+use objective::VisitMetric;
 
 pub use factors::Factor;
 pub use objective::Objective;
@@ -190,7 +190,7 @@ impl Search {
         Rules {
             seed: self.race.seed,
             resolve_ln: if high { share.ln_1p() } else { -(-share).ln_1p() },
-            guards: self.guards().into_iter().map(Figure::bearable_ln).collect(),
+            guards: self.guards().into_iter().map(VisitMetric::bearable_ln).collect(),
         }
     }
 
@@ -217,7 +217,7 @@ impl Search {
         })
     }
 
-    fn guards(&self) -> Vec<Figure> {
+    fn guards(&self) -> Vec<VisitMetric> {
         self.sought.objective.guards(self.race.experiment.workload.kind)
     }
 
@@ -251,7 +251,8 @@ impl Search {
 
     /// How many slices a visit has: enough for the objective's percentile.
     fn slices(&self, load: &Load) -> Result<u32, LabError> {
-        let (Figure::Percentile(percentile), Some(rate)) = (self.sought.objective.figure, load.rate_per_s)
+        let (VisitMetric::Percentile(percentile), Some(rate)) =
+            (self.sought.objective.figure, load.rate_per_s)
         else {
             return Ok(SLICES_MIN);
         };

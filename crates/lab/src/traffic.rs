@@ -31,7 +31,7 @@ pub(crate) struct Amount {
 
 /// What a trial got through its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Work {
+pub(crate) struct TransferredAmounts {
     requests: Amount,
     answers: Amount,
 }
@@ -46,23 +46,23 @@ const SHOWN_PERMILLE: u64 = 900;
 /// packet of a way to the kernel, and neighbours are asked for.
 const HIDDEN_PERMILLE: u64 = 100;
 
-impl Work {
+impl TransferredAmounts {
     /// Requests that were answered: at least a packet each way.
-    pub(crate) fn exchanges(answered: u64) -> Work {
+    pub(crate) fn exchanges(answered: u64) -> TransferredAmounts {
         let amount = Amount { packets: answered, bytes: 0, messages: answered };
-        Work { requests: amount, answers: amount }
+        TransferredAmounts { requests: amount, answers: amount }
     }
 
     /// Bytes that arrived at the server, in messages of any length.
-    pub(crate) fn stream(bytes: u64) -> Work {
+    pub(crate) fn stream(bytes: u64) -> TransferredAmounts {
         let requests = Amount { packets: bytes / PACKET_MAX, bytes, messages: u64::from(bytes > 0) };
-        Work { requests, answers: Amount::default() }
+        TransferredAmounts { requests, answers: Amount::default() }
     }
 
     /// Objects of so many bytes in all, a connection each.
-    pub(crate) fn download(objects: u64, bytes: u64) -> Work {
+    pub(crate) fn download(objects: u64, bytes: u64) -> TransferredAmounts {
         let answers = Amount { packets: objects.max(bytes / PACKET_MAX), bytes, messages: objects };
-        Work { requests: Amount { packets: objects, bytes: 0, messages: objects }, answers }
+        TransferredAmounts { requests: Amount { packets: objects, bytes: 0, messages: objects }, answers }
     }
 
     fn of(&self, packets: PacketDirection) -> Amount {
@@ -126,7 +126,7 @@ impl Traffic {
     }
 
     /// Why the packets of a trial cannot have taken the path, in words; `None` if every counter shows what it has to.
-    pub(crate) fn detour(&self, traces: &[Trace], work: &Work) -> Option<String> {
+    pub(crate) fn detour(&self, traces: &[Trace], work: &TransferredAmounts) -> Option<String> {
         let all = self.all(traces, work);
         traces.iter().find_map(|trace| {
             let Shown { count, bytes } = self.count(trace);
@@ -152,7 +152,7 @@ impl Traffic {
     }
 
     /// The packets of both directions, as the pods or the wires sent them; at least those that the answers took.
-    fn all(&self, traces: &[Trace], work: &Work) -> u64 {
+    fn all(&self, traces: &[Trace], work: &TransferredAmounts) -> u64 {
         let sent = |direction: PacketDirection| {
             let of_it = traces.iter().filter(|trace| trace.packets == direction);
             let sent = of_it.filter(|trace| matches!(trace.counter, PacketCounter::Sent(_)));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(found: &Traffic, traces: &[Trace], work: Work, expected: Option<&str>) {
+    fn check(found: &Traffic, traces: &[Trace], work: TransferredAmounts, expected: Option<&str>) {
         assert_eq!(found.detour(traces, &work).as_deref(), expected);
     }
 
@@ -263,7 +263,7 @@ mod tests {
             trace(PacketCounter::Sent(bridge), PacketDirection::Answers),
             trace(PacketCounter::Forwarded, PacketDirection::Both),
         ];
-        let work = Work::exchanges(1000);
+        let work = TransferredAmounts::exchanges(1000);
         check(&traffic(&[("hgbr0", link(1000, 1003, 0))], 2001), &traces, work, None);
         let around =
             "namespace hg-x-n1: packets that link hgbr0 received: 3, and the trial took at least 1000";
@@ -272,7 +272,7 @@ mod tests {
         check(&traffic(&[("hgbr0", link(1000, 0, 0))], 2001), &traces, work, Some(back));
         let past = "namespace hg-x-n1: packets that were forwarded by routes: 1000, and the trial took at least 2000";
         check(&traffic(&[("hgbr0", link(1000, 1003, 0))], 1000), &traces, work, Some(past));
-        check(&traffic(&[], 0), &traces, Work::exchanges(0), None);
+        check(&traffic(&[], 0), &traces, TransferredAmounts::exchanges(0), None);
     }
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
             trace(PacketCounter::Sent(ifname("eth0")), PacketDirection::Requests),
             trace(PacketCounter::Forwarded, PacketDirection::None),
         ];
-        let work = Work::exchanges(1000);
+        let work = TransferredAmounts::exchanges(1000);
         check(&traffic(&[("eth0", link(0, 1000, 0))], 200), &traces, work, None);
         let routed = "namespace hg-x-n1: packets that were forwarded by routes: 201, and none of this path's 2000 packets go that way";
         check(&traffic(&[("eth0", link(0, 1000, 0))], 201), &traces, work, Some(routed));
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn streams_are_counted_in_bytes() {
         let traces = [trace(PacketCounter::Sent(ifname("eth0")), PacketDirection::Requests)];
-        let work = Work::stream(655_360);
+        let work = TransferredAmounts::stream(655_360);
         check(&traffic(&[("eth0", link(0, 10, 700_000))], 0), &traces, work, None);
         let little = "namespace hg-x-n1: packets that link eth0 sent: 10 of 300000 bytes, and the trial took 655360 bytes";
         check(&traffic(&[("eth0", link(0, 10, 300_000))], 0), &traces, work, Some(little));

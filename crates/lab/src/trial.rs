@@ -10,8 +10,8 @@ use load::witness::{Witnessed, run_witnessed};
 use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
 use record::{Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
-use crate::traffic::Work;
-use crate::usage::{Snapshot, Usage, sum};
+use crate::traffic::TransferredAmounts;
+use crate::usage::{CounterSnapshot, Usage, sum};
 use crate::witness::{self, Witnesses};
 use crate::{BuiltTopology, LabError, NodeCpus};
 
@@ -79,13 +79,13 @@ pub(crate) fn measure(
     let warmup = warmup(asked, load, built.clients(load.body_bytes));
     rest(method, load, warmup + method.slice);
     run(built, method, load, warmup, None)?;
-    let before = Snapshot::take(&built.topology)?;
+    let before = CounterSnapshot::take(&built.topology)?;
     let slice = built.topology.shape.wires.patience().slice(method.slice);
     let witness = method.witness.as_deref().and_then(Witnesses::watching);
     let outcome = run(built, method, load, slice, witness)?;
-    let usage = Snapshot::take(&built.topology)?.since(&before, &method.cpus);
+    let usage = CounterSnapshot::take(&built.topology)?.since(&before, &method.cpus);
     built.check_server()?;
-    let detour = built.detour(&usage.traffic, &Work::exchanges(outcome.answered))?;
+    let detour = built.detour(&usage.traffic, &TransferredAmounts::exchanges(outcome.answered))?;
     let void = detour.or_else(|| void(load, &outcome, &usage));
     // Where the machine was kept from running, unanswered requests say nothing of the path. A broken one stays broken.
     if void.is_none() {

@@ -23,7 +23,7 @@ use crate::trial::Method;
 use crate::{BuiltTopology, LabError};
 
 /// A way of doing a workload.
-pub(crate) trait Workload: Sync {
+pub(crate) trait WorkloadDriver: Sync {
     /// Opens what stays open for a size as long as the topology stands, tried again until the server is ready.
     fn open(&self, built: &mut BuiltTopology, body_bytes: u32, connections: u32) -> Result<(), LabError>;
 
@@ -44,7 +44,7 @@ pub(crate) trait Workload: Sync {
 }
 
 /// Who runs the trials of a kind.
-pub(crate) fn of(kind: WorkloadKind) -> &'static dyn Workload {
+pub(crate) fn of(kind: WorkloadKind) -> &'static dyn WorkloadDriver {
     match kind {
         WorkloadKind::Http
         | WorkloadKind::Connect

@@ -8,7 +8,7 @@ use plan::{Made, StepError};
 use record::Void;
 
 use super::BuiltTopology;
-use crate::traffic::{Traffic, Work};
+use crate::traffic::{Traffic, TransferredAmounts};
 use crate::{LabError, slug};
 
 impl BuiltTopology {
@@ -33,7 +33,11 @@ impl BuiltTopology {
     }
 
     /// Why a trial does not count: the path is not what was built, or packets went past it.
-    pub(crate) fn detour(&mut self, traffic: &Traffic, work: &Work) -> Result<Option<Void>, LabError> {
+    pub(crate) fn detour(
+        &mut self,
+        traffic: &Traffic,
+        work: &TransferredAmounts,
+    ) -> Result<Option<Void>, LabError> {
         let what = match self.changed()? {
             Some(what) => Some(what),
             None => traffic.detour(&self.topology.traces, work).map(|what| self.for_readers(&what)),

@@ -9,7 +9,7 @@ use stats::Random;
 use stats::search::{Arm, Response, Rules, SearchConclusion, SearchResult, Space, Stage, Trials, Unfit};
 
 use super::factors::Factors;
-use super::objective::{Figure, Reading};
+use super::objective::{Reading, VisitMetric};
 use super::{SLICES_MAX, SearchEvent, Sought, summary};
 use crate::machine::{drifted, machine};
 use crate::{BuiltTopology, Contender, Event, LabError, Race};
@@ -222,7 +222,7 @@ impl Blocks<'_> {
         let kind = self.race.experiment.workload.kind;
         let Load { rate_per_s, body_bytes, .. } = self.load;
         let reading = Reading { closed: rate_per_s.is_none(), measure: kind.measure(), body_bytes };
-        let of = |figure: Figure| figure.of(&valid, reading).filter(|_| counts);
+        let of = |figure: VisitMetric| figure.of(&valid, reading).filter(|_| counts);
         SearchVisit {
             arm: self.factors.places(&runner.arm),
             objective: of(self.sought.objective.figure),
@@ -247,7 +247,7 @@ impl Blocks<'_> {
             let Some((value, of_incumbent)) = visit.objective.zip(incumbent.objective) else {
                 return Response::Void;
             };
-            let harm = |(at, guard): (usize, &Figure)| {
+            let harm = |(at, guard): (usize, &VisitMetric)| {
                 visit.guards[at].zip(incumbent.guards[at]).map(|(value, of)| -guard.gain(value, of))
             };
             let harms = guards.iter().enumerate().map(harm).collect();

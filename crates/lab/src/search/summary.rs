@@ -5,10 +5,10 @@ use stats::search::{Arm, Effect, Nothing, SearchConclusion, SearchResult, Stage,
 
 use super::Sought;
 use super::factors::Factors;
-use super::objective::Figure;
+use super::objective::VisitMetric;
 
 /// A stage for the record.
-pub(super) fn stage(stage: &Stage, objective: Figure, factors: &Factors) -> SearchStage {
+pub(super) fn stage(stage: &Stage, objective: VisitMetric, factors: &Factors) -> SearchStage {
     let name = match stage.name {
         StageName::Calibration => "calibration",
         StageName::Screening => "screening",
@@ -77,7 +77,7 @@ pub(super) fn answer(
             }
         }
         SearchConclusion::Better { arm, effect, harms, dropped, ablated } => {
-            let worse = |(guard, harm): (&Figure, &Option<Effect>)| {
+            let worse = |(guard, harm): (&VisitMetric, &Option<Effect>)| {
                 // Harm is a gain with the opposite sign.
                 harm.map(|harm| ratio(Effect { ln: -harm.ln, ..harm }, guard.is_better_high()))
             };
@@ -140,7 +140,7 @@ fn percent_told(ratio: f64) -> String {
 fn nothing_told(
     nothing: &Nothing,
     (name, high): (&str, bool),
-    guards: &[Figure],
+    guards: &[VisitMetric],
     (raced, settings): (bool, impl Fn(&Arm) -> String),
 ) -> String {
     match nothing {

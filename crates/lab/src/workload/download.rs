@@ -6,10 +6,10 @@ use datapath::SocketRole;
 use load::download::{self, Downloaded};
 use record::{Handshakes, Histogram, Latencies, Load, Transfer, TrialRecord, Void};
 
-use super::Workload;
-use crate::traffic::Work;
+use super::WorkloadDriver;
+use crate::traffic::TransferredAmounts;
 use crate::trial::{Method, stolen};
-use crate::usage::{Snapshot, Usage, sum};
+use crate::usage::{CounterSnapshot, Usage, sum};
 use crate::{BuiltTopology, LabError};
 
 /// Clients fetch objects, a new connection for each.
@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// And for each byte: the time at 2 Mbit/s, slower than any path worth comparing.
 const BYTES_PER_S_MIN: u64 = 250_000;
 
-impl Workload for Download {
+impl WorkloadDriver for Download {
     fn open(&self, _: &mut BuiltTopology, _: u32, _: u32) -> Result<(), LabError> {
         // Connections are made in the trial, and that there is a server was seen when it was started.
         Ok(())
@@ -46,12 +46,12 @@ impl Workload for Download {
             scheduling: method.scheduling,
         };
         let (target, inside) = (built.target(load.body_bytes), built.inside(SocketRole::Client)?);
-        let before = Snapshot::take(&built.topology)?;
+        let before = CounterSnapshot::take(&built.topology)?;
         let downloaded = download::download(&target, &order, &inside.0);
-        let usage = Snapshot::take(&built.topology)?.since(&before, &method.cpus);
+        let usage = CounterSnapshot::take(&built.topology)?.since(&before, &method.cpus);
         built.check_server()?;
         let downloaded = downloaded.map_err(|error| built.load_error(error))?;
-        let work = Work::download(downloaded.objects, downloaded.bytes);
+        let work = TransferredAmounts::download(downloaded.objects, downloaded.bytes);
         let void = built.detour(&usage.traffic, &work)?.or_else(|| stolen(&usage));
         Ok(record(&downloaded, &usage, indexes, void))
     }

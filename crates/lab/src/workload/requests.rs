@@ -2,14 +2,14 @@
 
 use record::{Load, TrialRecord};
 
-use super::Workload;
+use super::WorkloadDriver;
 use crate::trial::{Method, measure};
 use crate::{BuiltTopology, LabError};
 
 /// Clients of the generator ask a server.
 pub(super) struct Requests;
 
-impl Workload for Requests {
+impl WorkloadDriver for Requests {
     fn open(&self, built: &mut BuiltTopology, body_bytes: u32, connections: u32) -> Result<(), LabError> {
         built.connect(body_bytes, connections)
     }

@@ -11,11 +11,11 @@ use load::stream::{self, Carries, Delivered, Flow, Receiver, Sender};
 use load::{LoadError, ThreadCost};
 use record::{Latencies, Load, Packets, Transfer, TrialRecord, Void};
 
-use super::Workload;
+use super::WorkloadDriver;
 use crate::topology::SERVER_PORT;
-use crate::traffic::Work;
+use crate::traffic::TransferredAmounts;
 use crate::trial::{Method, STARVED_LIMIT_PERMILLE, stolen};
-use crate::usage::{Snapshot, Usage, sum};
+use crate::usage::{CounterSnapshot, Usage, sum};
 use crate::{BuiltTopology, LabError, NodeCpus};
 
 /// Bytes or datagrams, one way.
@@ -31,7 +31,7 @@ const FREED: Duration = Duration::from_secs(2);
 const TRY: Duration = Duration::from_millis(20);
 const NOTHING: &str = "nothing of a stream arrived";
 
-impl Workload for Stream {
+impl WorkloadDriver for Stream {
     fn open(&self, built: &mut BuiltTopology, body_bytes: u32, _: u32) -> Result<(), LabError> {
         let load =
             Load { body_bytes, rate_per_s: built.workload.kind.is_udp().then_some(500.0), of_capacity: None };
@@ -60,17 +60,17 @@ impl Workload for Stream {
         let mut looks = Vec::with_capacity(2);
         let topology = built.topology.clone();
         // What is read within the measured part may have passed the path long before: it lay in socket buffers.
-        let first = Snapshot::take(&topology)?;
+        let first = CounterSnapshot::take(&topology)?;
         let delivered = run(built, &flow, built.workload.connections, &mut || {
-            looks.push(Snapshot::take(&topology));
+            looks.push(CounterSnapshot::take(&topology));
         })?;
         let mut looks = looks.into_iter();
         let (Some(before), Some(after)) = (looks.next(), looks.next()) else {
             unreachable!("a stream has a start and an end")
         };
         let usage = after?.since(&before?, &method.cpus);
-        let all = Snapshot::take(&topology)?.since(&first, &method.cpus).traffic;
-        let void = built.detour(&all, &Work::stream(delivered.total_bytes.1))?;
+        let all = CounterSnapshot::take(&topology)?.since(&first, &method.cpus).traffic;
+        let void = built.detour(&all, &TransferredAmounts::stream(delivered.total_bytes.1))?;
         let void = void.or_else(|| stolen(&usage));
         // Where the machine was kept from running, what did not arrive says nothing of the path.
         if void.is_none() {
