@@ -8,7 +8,7 @@ use linux::features::{Facts, Feature};
 use record::{Candidate, Side, Underlay, Ways};
 use tune::Settings;
 
-use crate::cni::{Configuration, Network, PluginDirs};
+use crate::cni::{CniNetwork, Configuration, PluginDirs};
 use crate::{LabError, Wires};
 
 /// A data path, or a network of CNI plugins, that was asked for.
@@ -19,7 +19,7 @@ pub struct Contender {
     /// The data path; [`datapath::CNI`] where plugins join pods to nodes.
     pub path: &'static DataPath,
     /// The plugins that do, if any.
-    pub cni: Option<Arc<Network>>,
+    pub cni: Option<Arc<CniNetwork>>,
     /// What it stands for in the world.
     pub stands_for: String,
     /// What is set otherwise than the kernel has it.
@@ -155,7 +155,7 @@ fn plugins(file: &Path, required: bool, facts: &Facts, dirs: &PluginDirs) -> Res
     if required && !unmet.is_empty() {
         return Err(LabError::CannotRun { path: name, reasons: unmet.join("; ") });
     }
-    let cni = match Network::find(configuration, dirs) {
+    let cni = match CniNetwork::find(configuration, dirs) {
         Ok(network) => Some(Arc::new(network)),
         Err(error) if required => return Err(error),
         Err(error) => {

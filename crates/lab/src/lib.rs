@@ -32,7 +32,7 @@ mod wire;
 mod witness;
 mod workload;
 
-pub use self::cni::{Attachment, Configuration, Network, PluginDirs};
+pub use self::cni::{Attachment, CniNetwork, Configuration, PluginDirs};
 pub use built_topology::{BuiltTopology, Staffing};
 pub use candidate::{Contender, HOST_AGAIN, contenders, find, slug};
 pub use cpus::NodeCpus;
@@ -41,7 +41,7 @@ pub use event::Event;
 pub use guest::{GuestRace, Outward};
 pub use home::{Cleaned, Home, Remains};
 pub use machine::machine;
-pub use proving::{Machine, prove};
+pub use proving::{MachineUse, prove};
 pub use race::{Finished, Race, RaceOptions};
 pub use search::{Factor, Objective, Search, SearchEvent, Sought};
 pub use server::{Nginx, ServerChoice};

@@ -10,7 +10,7 @@ use crate::{Contender, LabError};
 
 /// Whose the machine is on which settings are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Machine {
+pub enum MachineUse {
     /// Others' too: what all of it shares is left alone.
     Shared,
     /// Ours as a whole: a VM that was booted for the race.
@@ -21,7 +21,7 @@ pub enum Machine {
 ///
 /// # Errors
 /// A contender that must be able to run cannot; or there can be no namespace.
-pub fn prove(contenders: &mut [Contender], facts: &Facts, machine: Machine) -> Result<(), LabError> {
+pub fn prove(contenders: &mut [Contender], facts: &Facts, machine: MachineUse) -> Result<(), LabError> {
     for contender in contenders.iter_mut().filter(|contender| !contender.settings.is_empty()) {
         let ground = Ground::new(facts, machine)?;
         let Settings { client, server } = &mut contender.settings;
@@ -57,11 +57,11 @@ struct Ground {
     site: Site,
     /// The kernel's version, where its release begins with one.
     kernel: Option<Since>,
-    machine: Machine,
+    machine: MachineUse,
 }
 
 impl Ground {
-    fn new(facts: &Facts, machine: Machine) -> Result<Ground, LabError> {
+    fn new(facts: &Facts, machine: MachineUse) -> Result<Ground, LabError> {
         let name = |text| IfName::new(text).expect("a constant name is valid");
         let netns = Netns::anonymous()?;
         let netlink = Netlink::open_in(&netns)?;
@@ -146,8 +146,8 @@ fn machine_has_flows() -> Result<bool, LabError> {
 
 /// Whether a parameter of the whole machine may be set: where the machine is a VM that was booted for us, and we are in
 /// its first namespace, which alone has it.
-fn of_machine(key: &str, machine: Machine) -> Result<(), String> {
-    if machine == Machine::Shared {
+fn of_machine(key: &str, machine: MachineUse) -> Result<(), String> {
+    if machine == MachineUse::Shared {
         return Err(
             "all of this machine shares it; it is set only in a VM that hostgap has booted".to_owned()
         );

@@ -25,7 +25,7 @@ use crate::exclusive::in_turn;
 use crate::home::Home;
 use crate::limits::{answers_suffice, connections};
 use crate::machine::machine;
-use crate::proving::{Machine, prove};
+use crate::proving::{MachineUse, prove};
 use crate::server::ServerChoice;
 use crate::steering::{Chosen, choose};
 use crate::topology::{families, family};
@@ -93,7 +93,7 @@ impl Race {
     ) -> Result<Race, LabError> {
         Wires::of(&experiment.underlay).possible(facts)?;
         let mut contenders = contenders(&experiment.candidates, facts, &settings.plugins)?;
-        let whose = if settings.guest.is_some() { Machine::Ours } else { Machine::Shared };
+        let whose = if settings.guest.is_some() { MachineUse::Ours } else { MachineUse::Shared };
         prove(&mut contenders, facts, whose)?;
         leave_out_wires(&mut contenders, &experiment.underlay, facts)?;
         let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();

@@ -118,7 +118,7 @@ impl Search {
         let mut found = contenders(&experiment.candidates, facts, &settings.plugins)?;
         // The reference and its control come first; the host as it is is the reference.
         found.remove(1);
-        crate::prove(&mut found, facts, crate::Machine::Shared)?;
+        crate::prove(&mut found, facts, crate::MachineUse::Shared)?;
         let incumbent = found[found.len() - 1].clone();
         let factors = Factors::prove(sought.candidate.clone(), incumbent, &sought.factors, facts)?;
         let standing = factors.space.standing_max();

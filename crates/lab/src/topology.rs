@@ -16,7 +16,7 @@ use record::{Placement, Side};
 
 use self::specs::{node, pod};
 use self::wires::wan;
-use crate::cni::{Attachment, Network};
+use crate::cni::{Attachment, CniNetwork};
 use crate::{LabError, NodeCpus, Sides, Wires, side_settings};
 
 /// The port on which the server answers in its pod.
@@ -34,7 +34,7 @@ pub struct Shape {
     /// The data path under the pods; [`datapath::CNI`] where plugins join them.
     pub path: &'static DataPath,
     /// The plugins that do, if any.
-    pub cni: Option<Arc<Network>>,
+    pub cni: Option<Arc<CniNetwork>>,
     /// Bytes of a packet on the wire without the Ethernet header.
     pub mtu_bytes: u32,
     /// The nodes' CPUs.
@@ -110,7 +110,7 @@ impl Topology {
             true => path.address_of(homes.server, &pods.server, shape.family, SERVER_PORT)?,
             false => SocketAddr::new(on_underlay(homes.server, shape.family), SERVER_PORT),
         };
-        let attach = |network: &Arc<Network>| {
+        let attach = |network: &Arc<CniNetwork>| {
             let whose = Sides { client: "the client's pod", server: "the server's pod" };
             let of = |part| Attachment::plan(network, homes.of(part), pods.of(part), whose.of(part));
             Sides::make(of)

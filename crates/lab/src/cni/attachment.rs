@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::call::Subject;
-use super::{Network, Values};
+use super::{CniNetwork, NodeValues};
 use crate::{LabError, Sides};
 
 /// The file in which a topology that is left standing keeps its attachments.
@@ -42,8 +42,8 @@ struct ChainedPlugin {
 
 impl Attachment {
     /// The attachment of a pod on a node. Nothing is done.
-    pub(crate) fn plan(network: &Network, node: &NodeSpec, pod: &Pod, what: &str) -> Attachment {
-        let values = Values::of(node);
+    pub(crate) fn plan(network: &CniNetwork, node: &NodeSpec, pod: &Pod, what: &str) -> Attachment {
+        let values = NodeValues::of(node);
         let netns = node.place.name().expect("the lab's nodes have names");
         let list = &network.configuration.list;
         let plugins = list.plugins.iter().zip(&network.programs).map(|(plugin, program)| ChainedPlugin {
@@ -206,7 +206,7 @@ mod tests {
         let configuration = Configuration::parse(conf).unwrap();
         let programs =
             configuration.list.plugins.iter().map(|plugin| format!("/opt/c n i/{}", plugin.kind).into());
-        let network = Network { programs: programs.collect(), dirs: PluginDirs::default(), configuration };
+        let network = CniNetwork { programs: programs.collect(), dirs: PluginDirs::default(), configuration };
         let shape = Shape {
             prefix: "hg-x".to_owned(),
             path: &datapath::CNI,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab::{BuiltTopology, Home, LabError, Network, NodeCpus, PluginDirs, Shape, family};
+use lab::{BuiltTopology, CniNetwork, Home, LabError, NodeCpus, PluginDirs, Shape, family};
 use linux::features::Facts;
 use load::{Run, Schedule, Wait};
 use plan::Unit;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::standing::{left, staffing};
 
-fn shape(network: Network, id: &str, ipv6: bool) -> Shape {
+fn shape(network: CniNetwork, id: &str, ipv6: bool) -> Shape {
     Shape {
         prefix: format!("hg-{id}-cni"),
         path: &datapath::CNI,
@@ -32,7 +32,7 @@ fn shape(network: Network, id: &str, ipv6: bool) -> Shape {
     }
 }
 
-fn build(network: Network, claim: &Unit, ipv6: bool) -> Result<BuiltTopology, LabError> {
+fn build(network: CniNetwork, claim: &Unit, ipv6: bool) -> Result<BuiltTopology, LabError> {
     BuiltTopology::build("cni:x", shape(network, claim.id(), ipv6), &staffing(), &claim.dir().join("cni-x"))
 }
 
@@ -68,7 +68,7 @@ fn the_plugins_of_the_scenarios_answer_over_both_families_and_go() {
     let before = machine();
     for name in ["ptp", "bridge", "macvlan", "ipvlan"] {
         let file = Path::new("../../scenarios/cni").join(name).with_extension("conflist");
-        let network = Network::load(&file, &PluginDirs::default()).unwrap();
+        let network = CniNetwork::load(&file, &PluginDirs::default()).unwrap();
         if let Some(unmet) = facts.unmet(&network.configuration.needs()).first() {
             testkit::skip(&format!("{name}: {unmet}"));
             continue;
@@ -112,12 +112,12 @@ impl Scripts {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    fn network(&self, plugins: &str) -> Network {
+    fn network(&self, plugins: &str) -> CniNetwork {
         let file = self.dir.path().join("x.conflist");
         let text = format!(r#"{{"cniVersion":"1.0.0","name":"x","plugins":{plugins}}}"#);
         std::fs::write(&file, text).unwrap();
         let dirs = format!("{}:{}", self.dir.path().display(), PluginDirs::USUAL);
-        Network::load(&file, &PluginDirs::parse(&dirs)).unwrap()
+        CniNetwork::load(&file, &PluginDirs::parse(&dirs)).unwrap()
     }
 
     /// What the plugins of a node wrote, call by call: the line of the call and what they were told.

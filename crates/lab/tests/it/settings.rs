@@ -1,6 +1,6 @@
 //! Settings are in force where they are meant to be, before the first socket; what this kernel does not take says why.
 
-use lab::{BuiltTopology, Contender, Home, Machine, PluginDirs, Shape};
+use lab::{BuiltTopology, Contender, Home, MachineUse, PluginDirs, Shape};
 use linux::features::{Facts, probe};
 use linux::{Netns, NetnsName};
 use record::{Asked, Candidate, Placement, Side, Tuning};
@@ -24,7 +24,7 @@ fn tuned(path: &str, both: &[(&str, &str)]) -> Candidate {
 fn proved(candidate: &Candidate, facts: &Facts) -> Contender {
     let mut contenders =
         lab::contenders(std::slice::from_ref(candidate), facts, &PluginDirs::default()).unwrap();
-    lab::prove(&mut contenders, facts, Machine::Shared).unwrap();
+    lab::prove(&mut contenders, facts, MachineUse::Shared).unwrap();
     contenders.pop().unwrap()
 }
 
@@ -194,7 +194,7 @@ fn what_this_kernel_does_not_take_says_why() {
         assert!(found.unmet.len() == 1 && found.unmet[0].contains(expected), "{:?}", found.unmet);
         let required = Candidate { required: true, ..tuned("host", &[knob]) };
         let mut contenders = lab::contenders(&[required], facts, &PluginDirs::default()).unwrap();
-        let error = lab::prove(&mut contenders, facts, Machine::Shared).unwrap_err().to_string();
+        let error = lab::prove(&mut contenders, facts, MachineUse::Shared).unwrap_err().to_string();
         assert!(error.starts_with("run tuned here: ") && error.contains(expected), "{error}");
     }
     check(&facts, ("congctl", "hgnothing"), "congctl = hgnothing: set congctl");
@@ -207,7 +207,7 @@ fn what_this_kernel_does_not_take_says_why() {
     // Where the machine is ours the table can be set, and with it what needs one.
     let asked = tuned("host", &[("rps_sock_flow_entries", "1024"), ("rps_flow_cnt", "1024")]);
     let mut contenders = lab::contenders(&[asked], &facts, &PluginDirs::default()).unwrap();
-    lab::prove(&mut contenders, &facts, Machine::Ours).unwrap();
+    lab::prove(&mut contenders, &facts, MachineUse::Ours).unwrap();
     assert_eq!(contenders.last().unwrap().unmet, [] as [String; 0]);
     let flows = std::fs::read_to_string("/proc/sys/net/core/rps_sock_flow_entries").unwrap();
     if flows.trim() == "0" {
