@@ -19,8 +19,8 @@ use stats::Random;
 use crate::topology::SERVER_PORT;
 use crate::trial::{Method, broken, kept_from_running, run, run_with_log, warmup};
 use crate::{BuiltTopology, Event, LabError};
-use cause::{Answer, Usual, causes};
-use evidence::{Evidence, Interval, count, count_drops, is_loss};
+use cause::{AnsweredRequest, Usual, causes};
+use evidence::{CpuInterval, SliceEvents, count, count_drops, is_loss};
 
 /// A slice: long enough that a retransmission time-out of 200 ms and its answer lie within most of them.
 const SLICE: Duration = Duration::from_millis(500);
@@ -65,8 +65,8 @@ pub(crate) fn possible(kind: WorkloadKind, cpus: &CpuSet) -> Result<(), LabError
 
 /// A watched slice of a candidate at a load.
 struct Slice {
-    answers: Vec<Answer>,
-    evidence: Evidence,
+    answers: Vec<AnsweredRequest>,
+    evidence: SliceEvents,
 }
 
 /// All slices of a candidate at a load.
@@ -243,13 +243,19 @@ impl Course {
         }
     }
 
-    fn take(&mut self, answers: Vec<Answer>, seen: &LateEvents, stalls: &[Stall], watch: &Watch<'_>) {
+    fn take(
+        &mut self,
+        answers: Vec<AnsweredRequest>,
+        seen: &LateEvents,
+        stalls: &[Stall],
+        watch: &Watch<'_>,
+    ) {
         count(seen, &mut self.late.retransmitted);
         count_drops(seen, &watch.reasons, &mut self.late.drops);
         self.late.lost_events += seen.lost;
         let cpus = watch.method.cpus.all();
         let lost = |reason: u32| watch.reasons.get(&reason).is_some_and(|name| is_loss(name));
-        let mut evidence = Evidence::of(seen, |cpu| cpus.contains(cpu), lost);
+        let mut evidence = SliceEvents::of(seen, |cpu| cpus.contains(cpu), lost);
         evidence.stalls = stalls.iter().map(stood_still).collect();
         self.slices.push(Slice { answers, evidence });
     }
@@ -278,9 +284,9 @@ impl Course {
 
 /// The time in which a CPU stood still, as far as it is known: it ended before the tick that came late, and was at least
 /// as long as that was late, or as the hypervisor says.
-fn stood_still(stall: &Stall) -> Interval {
+fn stood_still(stall: &Stall) -> CpuInterval {
     let length_ns = stall.length_ns().min(stall.to_ns - stall.from_ns);
-    Interval { cpu: stall.cpu, from_ns: stall.to_ns - length_ns, until_ns: stall.to_ns }
+    CpuInterval { cpu: stall.cpu, from_ns: stall.to_ns - length_ns, until_ns: stall.to_ns }
 }
 
 /// The namespaces of a topology by their inodes, and which of them is the server's.
@@ -294,7 +300,7 @@ fn namespaces(built: &BuiltTopology) -> Result<Vec<(u64, Namespace)>, LabError> 
 }
 
 /// The answers among some requests, each with the port of its connection and the CPU of its thread.
-fn answers(exchanges: &[Exchange], clients: &[Client], method: &Method) -> Vec<Answer> {
+fn answers(exchanges: &[Exchange], clients: &[Client], method: &Method) -> Vec<AnsweredRequest> {
     let ports: Vec<Vec<Option<u16>>> = clients.iter().map(Client::local_ports).collect();
     let cpus: Vec<u16> = method.cpus.client.iter().collect();
     let answered = exchanges.iter().filter(|exchange| exchange.received_ns != Exchange::NEVER);
@@ -302,7 +308,7 @@ fn answers(exchanges: &[Exchange], clients: &[Client], method: &Method) -> Vec<A
         let client = exchange.client as usize;
         let port =
             ports.get(client).and_then(|ports| ports.get(exchange.connection as usize).copied().flatten());
-        Answer {
+        AnsweredRequest {
             intended_ns: exchange.intended_ns,
             sent_ns: exchange.sent_ns,
             received_ns: exchange.received_ns,

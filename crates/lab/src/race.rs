@@ -32,7 +32,7 @@ use crate::topology::{families, family};
 use crate::trial::Method;
 use crate::witness::witness;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, profile, workload};
-use goal::Goal;
+use goal::StoppingRule;
 
 /// The first entrants are the reference and its control, without which there is no race.
 const CONTENDERS_FROM: usize = 2;
@@ -235,7 +235,7 @@ impl Race {
     fn stand_up(
         &self,
         broken: &BTreeSet<usize>,
-        goal: &Goal,
+        goal: &StoppingRule,
         claim: &Unit,
         rng: &mut Random,
     ) -> Result<Option<Vec<(usize, BuiltTopology)>>, LabError> {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use record::{Broken, Line, Load, TrialRecord, Void, Writer};
 use stats::Random;
 
-use super::goal::Goal;
+use super::goal::StoppingRule;
 use super::{CONTENDERS_FROM, Race};
 use crate::built_topology::BuiltTopology;
 use crate::late::late;
@@ -39,7 +39,7 @@ impl Race {
     pub(super) fn round(
         &self,
         course: &mut Course<'_>,
-        goal: &Goal,
+        goal: &StoppingRule,
         round: u32,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Option<Rounded>, LabError> {
