@@ -1,7 +1,7 @@
 //! The loop does not allocate: a long run makes as many allocations as a short one.
 //!
-//! It is a separate binary, because it counts every allocation of the process. This is the only file of the crate with
-//! `unsafe` in it.
+//! This is a separate binary, because it counts every allocation of the process. It is the crate's only file
+//! with `unsafe`.
 
 #![expect(clippy::unwrap_used, reason = "clippy exempts test functions, but not what they call")]
 
@@ -18,16 +18,16 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 struct Counting;
 
-// SAFETY: all calls are passed on to the system's allocator, which keeps the contract; counting does not allocate.
+// SAFETY: all calls go to the system's allocator, which keeps the contract. Counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise about the layout is passed on as it is.
+        // SAFETY: the caller's promise about the layout is passed on unchanged.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `alloc` above, so from the system's allocator, with this layout.
+        // SAFETY: the pointer came from `alloc` above, and so from the system's allocator with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Answers one connection after the other, each a number of times, without a single allocation.
+/// Answers one connection after the other, each `requests_per_connection` times, without an allocation.
 fn serve(requests_per_connection: u64, answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -44,7 +44,7 @@ fn serve(requests_per_connection: u64, answer: &'static [u8]) -> SocketAddr {
             let (mut stream, _) = listener.accept().unwrap();
             let mut buffer = [0; 4096];
             for _ in 0..requests_per_connection {
-                // Requests are far smaller than a segment, and one at a time.
+                // Requests are far smaller than a segment, and arrive one at a time.
                 if !stream.read(&mut buffer).is_ok_and(|bytes| bytes > 0) || stream.write_all(answer).is_err()
                 {
                     break;
@@ -67,11 +67,11 @@ fn check(address: SocketAddr, schedule: Schedule) -> Outcome {
     let expect = Expect { status: 200, body_bytes: Some(5) };
     let target = Target::get(address, "a", "/", expect);
     let mut client = Client::connect(&target, 1, Duration::from_secs(5)).unwrap();
-    // The first run may set things up once.
+    // The first run may initialise things once.
     run(&mut client, schedule, 10);
     let (short, _) = run(&mut client, schedule, 10);
     let (long, outcome) = run(&mut client, schedule, 500);
-    assert!(short > 0, "the allocations of a run's start must be seen, or nothing is counted");
+    assert!(short > 0, "the start of a run allocates, so the counter does not work");
     assert_eq!(long, short, "{} requests", outcome.sent);
     outcome
 }
@@ -85,7 +85,7 @@ fn a_long_run_allocates_as_often_as_a_short_one() {
     assert_eq!(outcome.answered, 1000);
     let outcome = check(serve(u64::MAX, keep), Schedule::Saturate);
     assert!(outcome.answered > 100);
-    // With connections that are made again, and some that break.
+    // With connections that are made again, and with some that break.
     let outcome = check(serve(1, close), Schedule::Constant { rate_per_s: 200.0 });
     assert!(outcome.reconnects >= 99);
     let outcome = check(serve(1, b"garbage\r\n"), Schedule::Constant { rate_per_s: 200.0 });

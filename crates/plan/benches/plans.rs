@@ -1,9 +1,11 @@
-//! What a step of a plan costs, by the number of steps: apply, look and undo must not cost more for each in a long plan.
+//! The time of a plan's step by the number of steps. The time of each apply, look and undo must not grow with
+//! the plan.
 //!
-//! `cargo bench -p plan`; two minutes, as root. A node in a namespace of its own gets peers, each with a route, a
-//! permanent neighbour and a forwarding entry of a vxlan device. Then it gets links, MTUs of links, routes that units
-//! share, and elements of a map of nftables, each by itself. The journal lies in memory, since the time of a disk is none
-//! of ours. Nothing is asserted: figures are for people; what counts is that a column stays as it is.
+//! `cargo bench -p plan`; two minutes, as root. A node in a namespace of its own gets peers, each with a
+//! route, a permanent neighbour and a forwarding entry of a vxlan device. Separate plans add links, MTUs of
+//! links, routes that units share, and elements of an nftables map. The journal lies in memory, because the
+//! time of a disk is not measured here. Nothing is asserted: the figures are for readers, and what counts is
+//! that a column stays the same.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
 
@@ -25,15 +27,15 @@ type Failure = Box<dyn Error>;
 /// Plans of one kind, of several sizes.
 struct Case {
     name: &'static str,
-    /// How many peers, links, … a plan has.
+    /// How many peers, links or other objects a plan has.
     sizes: &'static [u32],
-    /// What stands in the namespace before a plan of this size.
+    /// What exists in the namespace before a plan of this size.
     ground: fn(&Place, u32) -> Result<Plan, Failure>,
     plan: fn(&Place, u32) -> Result<Plan, Failure>,
 }
 
 const PEERS: &[u32] = &[100, 1_000, 10_000];
-/// Of what the kernel needs a millisecond for, or a program that is started.
+/// For objects that take the kernel a millisecond, or that start a program.
 const FEWER: &[u32] = &[30, 100, 300];
 
 const CASES: [Case; 6] = [
@@ -56,7 +58,7 @@ const CASES: [Case; 6] = [
 ];
 
 fn main() -> Result<(), Failure> {
-    // Cargo runs this program among the tests as well, and then without the word.
+    // Cargo runs this program with the tests too, and then without this argument.
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
     }
@@ -85,15 +87,15 @@ enum Family {
     Ipv6,
 }
 
-/// How long a plan took.
+/// The times of one plan.
 struct Figures {
     steps: u32,
     apply: Duration,
-    /// Each step by itself.
+    /// A look at each step by itself.
     look: Duration,
-    /// All of them at once, twice, with what stands beside them.
+    /// Two looks at all steps and everything beside them.
     all: Duration,
-    /// The journal from its file.
+    /// Reading the journal from its file.
     read: Duration,
     undo: Duration,
 }
@@ -218,7 +220,7 @@ fn shared(place: &Place, count: u32) -> Result<Plan, Failure> {
 const TABLE: &str = "bench";
 const MAP: &str = "ports";
 
-/// A table with the map of published ports, as a node of `docker` has it.
+/// A table with the map of published ports, as on a node of `docker`.
 fn map(place: &Place, _: u32) -> Result<Plan, Failure> {
     let map = Map {
         name: MAP.to_owned(),

@@ -1,5 +1,5 @@
-//! Two network cards of one of our virtual machines, on one switch. One card stays in the machine's first namespace;
-//! the other sends to it from a separate namespace.
+//! Two network cards of our virtual machine on one switch. One stays in the machine's first namespace. The
+//! other is in a separate namespace and sends to it.
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
@@ -11,29 +11,29 @@ use linux::{IfName, Netlink, Netns};
 
 use crate::{Flood, World, bound, dear_rules, require_root, shell, skip};
 
-/// The addresses of the two cards, and a port that needs no listener.
+/// The addresses of the two cards, and a port without a listener.
 const HOME: &str = "198.51.100.1";
 const AWAY: &str = "198.51.100.2";
 const PORT: u16 = 9;
 /// Enough flows that each of a few queues gets some.
 const FLOWS: usize = 16;
-/// How many rules make a packet so dear that one emulated CPU cannot take what another one sends.
+/// With this many rules, one emulated CPU cannot take what another one sends.
 const RULES: u16 = 2000;
-/// Bytes of a segment of a burst.
+/// Bytes of each segment in a burst.
 const SEGMENT: usize = 1000;
 
-/// Two cards that reach each other, until this is dropped.
+/// Two cards that reach each other. Dropping this takes them apart again.
 #[derive(Debug)]
 pub struct Cards {
-    /// The card that stays.
+    /// The card in the first namespace.
     pub home: IfName,
-    /// Where the other one is.
+    /// The namespace of the other card.
     pub away: Netns,
     sender: IfName,
     _world: World,
 }
 
-/// The card of a driver; `None`, with the skip noted, outside our virtual machines or without such a card.
+/// The card of a driver. `None`, with the skip recorded, outside our virtual machines or without such a card.
 pub fn card(driver: &str) -> Option<IfName> {
     if !require_root() {
         return None;
@@ -50,8 +50,8 @@ pub fn card(driver: &str) -> Option<IfName> {
     found
 }
 
-/// Sets one of our cards up and waits for its carrier. It gets no address: an automatic IPv6 address would appear at
-/// an unpredictable time.
+/// Sets one of our cards up and waits for its carrier. It gets no address, because an automatic IPv6 address
+/// would appear at an unpredictable time.
 pub fn set_card_up(card: &IfName) {
     shell(&format!(
         "echo 1 >/proc/sys/net/ipv6/conf/{card}/disable_ipv6
@@ -68,7 +68,7 @@ fn driven_by(driver: &str) -> linux::Result<Option<IfName>> {
 }
 
 impl Cards {
-    /// The cards of two drivers; `None`, with the skip noted, where they are not.
+    /// The cards of two drivers. `None`, with the skip recorded, if either is missing.
     pub fn new(home: &str, away: &str) -> Option<Cards> {
         let (home, sender) = (card(home)?, card(away)?);
         let world = World::new();
@@ -79,12 +79,12 @@ impl Cards {
         Some(cards)
     }
 
-    /// Waits until a packet comes through: a card takes a second or two to get a carrier, again after each change of
-    /// its rings.
+    /// Waits until a packet arrives. A card takes a second or two to get a carrier, and again after each
+    /// change of its rings.
     pub fn await_way(&self) {
         let (receiver, sender) = (receiver(), self.socket());
         let came = |_: i32| {
-            // There may be no way to send it yet.
+            // There may be no route yet.
             let _ = sender.send_to(b"x", (HOME, PORT));
             receiver.recv(&mut [0; 8]).is_ok()
         };
@@ -96,17 +96,18 @@ impl Cards {
         socket.expect("tests may enter their own namespaces").expect("it is an address of ours")
     }
 
-    /// Datagrams of many flows from CPU 1, more than another CPU can take.
+    /// Sends datagrams of many flows from CPU 1, more than another CPU can take.
     pub fn flood(&self) -> Flood {
         dear_rules(&Netns::current().expect("there is always one"), RULES);
         let sockets: Vec<UdpSocket> = (0..FLOWS).map(|_| self.socket()).collect();
-        // No listener is needed; receiving is the expensive part.
+        // No listener is needed: receiving is the expensive part.
         Flood::from(1, move || {
             sockets.iter().for_each(|socket| drop(socket.send_to(&[0; 100], (HOME, PORT))));
         })
     }
 
-    /// Sends `count` datagrams of 1000 bytes at once, at most 60, and waits until they have arrived or no more arrive.
+    /// Sends `count` datagrams of 1000 bytes at once, at most 60, and waits until they have arrived or no
+    /// more arrive.
     pub fn burst(&self, count: usize) {
         let (receiver, sender) = (receiver(), self.socket());
         segment(&sender);
@@ -115,7 +116,7 @@ impl Cards {
     }
 }
 
-/// Where packets arrive; they are waited for for a tenth of a second.
+/// A socket for arriving packets, with a timeout of a tenth of a second.
 fn receiver() -> UdpSocket {
     let receiver = bound(|| UdpSocket::bind((HOME, PORT))).expect("it is an address of ours");
     receiver.set_read_timeout(Some(Duration::from_millis(100))).expect("it is not zero");
@@ -140,7 +141,8 @@ fn bring_back(sender: &IfName, away: &Netns) -> linux::Result<()> {
     far.link_move(far.index_of(sender)?, &Netns::current()?, sender)
 }
 
-/// Splits each send into datagrams of a fixed size in bytes, which leave together (`UDP_SEGMENT`, udp(7)).
+/// Makes the kernel split each send into datagrams of a fixed size, which leave together (`UDP_SEGMENT`,
+/// udp(7)).
 fn segment(socket: &UdpSocket) {
     let bytes = libc::c_int::try_from(SEGMENT).expect("it is small");
     let length = libc::socklen_t::try_from(size_of_val(&bytes)).expect("it is small");
@@ -159,7 +161,7 @@ fn segment(socket: &UdpSocket) {
 
 impl Cards {
     fn part_with(&self) {
-        // The kernel would move it back when its namespace ends, but at an unpredictable time.
+        // When its namespace ends, the kernel would move the card back too, but at an unpredictable time.
         bring_back(&self.sender, &self.away).expect("a card of ours can be moved");
         let home = &self.home;
         shell(&format!(
@@ -173,7 +175,7 @@ ip link set {home} down"
 impl Drop for Cards {
     fn drop(&mut self) {
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| self.part_with()));
-        // A second panic would end the program, and the verdicts of its other tests with it.
+        // A second panic would end the process, and with it the verdicts of its other tests.
         if let Err(second) = outcome
             && !std::thread::panicking()
         {

@@ -1,6 +1,6 @@
-//! The parts of a namespace that a plan may change, as text lines. Outside programs read them where there are any: a
-//! reader that shares a mistake with the writer would not see it. A test that looks hundreds of times reads them in the
-//! process between.
+//! The parts of a namespace that a plan may change, as text lines. Outside programs read them where such
+//! programs exist: a reader that shares a mistake with the writer would not notice it. Tests that check
+//! hundreds of times read them in this process in between.
 
 mod lists;
 
@@ -16,16 +16,16 @@ use serde_json::Value;
 
 use crate::judge::{run, run_with_input};
 
-/// The state of a namespace without volatile parts. Two equal dumps mean that no change was left and no object is
-/// missing.
+/// The state of a namespace without its volatile parts. If two dumps are equal, no change is left and no
+/// object is missing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Dump {
-    /// Lines and how often each occurs.
+    /// Lines, and how often each occurs.
     lines: BTreeMap<String, usize>,
 }
 
-/// Names in the programs' JSON that stand for counters, timers, states that settle later, and numbers that the kernel
-/// hands out in sequence.
+/// Names in the programs' JSON for counters, timers, states that settle later, and numbers that the kernel
+/// assigns in sequence.
 const VOLATILE: &[&str] = &[
     "age",
     "carrier",
@@ -47,20 +47,20 @@ const VOLATILE: &[&str] = &[
     "topology_change",
     "topology_change_detected",
     "topology_change_timer",
-    // A bridge takes them from its ports, and keeps them when these are gone.
+    // A bridge takes these from its ports, and keeps them when the ports are gone.
     "tso_max_segs",
     "tso_max_size",
     "used",
     "valid_life_time",
 ];
 
-/// Flags of links and routes that follow the carrier, some time after it.
+/// Flags of links and routes that follow the carrier after a while.
 const OF_CARRIER: &[&str] = &["NO-CARRIER", "LOWER_UP", "RUNNING", "linkdown"];
 
-/// Kernel parameters that change by themselves, by their last part.
+/// Kernel parameters that change by themselves, by the last part of their names.
 const VOLATILE_PARAMETERS: &[&str] = &["nf_conntrack_count", "stable_secret", "tcp_fastopen_key"];
 
-/// Those of modules that a plan may change, below `/sys/module`.
+/// Parameters of modules that a plan may change, below `/sys/module`.
 const PARAMETERS_OF_MODULES: &[&str] =
     &["tcp_cubic/parameters/hystart", "tcp_cubic/parameters/hystart_detect"];
 
@@ -88,7 +88,7 @@ const PARAMETERS: &[NicParameter] = &[
     NicParameter::Feature(NicFeature::RxChecksum),
 ];
 
-/// For each run of `ip`: its option, and for each line of its batch the kind of rows that it prints.
+/// For each run of `ip` its option, and for each command of its batch the kind of its rows.
 const IP_BATCHES: [(&str, &[(&str, &str)]); 3] = [
     ("-d", &[(LINK, "address"), ("neighbour", "neighbour show nud permanent")]),
     ("-4", &[("route", "route show table all"), ("rule", "rule"), ("proxy", "neighbour show proxy")]),
@@ -99,7 +99,7 @@ const LINK: &str = "link";
 /// Reads the state of a namespace.
 ///
 /// # Panics
-/// If a program or the kernel refuses, because a test cannot go on then.
+/// If a program or the kernel refuses.
 pub fn dump(netns: &Netns) -> Dump {
     let mut dump = Dump { lines: BTreeMap::new() };
     dump.add_tables(netns);
@@ -111,9 +111,9 @@ pub fn dump(netns: &Netns) -> Dump {
     dump
 }
 
-/// The same without the rules of nftables, and with links, addresses, routes, policy rules, neighbours, forwarding
-/// entries, queueing disciplines and filters read in this process: no program is started. Not to be compared with
-/// what [`dump`] reads.
+/// Like [`dump`], but starts no program: this process reads links, addresses, routes, policy rules,
+/// neighbours, forwarding entries, queueing disciplines and filters, and leaves the rules of nftables out.
+/// The result cannot be compared with that of [`dump`].
 ///
 /// # Panics
 /// As [`dump`] does.
@@ -125,7 +125,7 @@ pub fn quick_dump(netns: &Netns) -> Dump {
 }
 
 impl Dump {
-    /// What differs, a line each: `-` was only before, `+` is only in `later`.
+    /// The differences, one on each line: `-` occurs only in this dump, `+` only in `later`.
     pub fn diff(&self, later: &Dump) -> Vec<String> {
         let missing = self.lines.iter().filter(|(line, count)| later.lines.get(*line) != Some(count));
         let extra = later.lines.iter().filter(|(line, count)| self.lines.get(*line) != Some(count));
@@ -134,7 +134,7 @@ impl Dump {
         lines
     }
 
-    /// Fails the test with the difference if there is one.
+    /// Fails the test with the differences if there are any.
     ///
     /// # Panics
     /// If the dumps differ.
@@ -153,7 +153,7 @@ impl Dump {
         *self.lines.entry(line).or_default() += 1;
     }
 
-    /// All that [`dump`] and [`quick_dump`] read in the same way.
+    /// Adds what [`dump`] and [`quick_dump`] read in the same way.
     fn add_rest(&mut self, netns: &Netns) {
         self.add_parameters(netns);
         self.add_modules();
@@ -162,7 +162,7 @@ impl Dump {
         self.add_programs(netns);
     }
 
-    /// Links, addresses, routes, rules, neighbours, forwarding entries and queues.
+    /// Adds links, addresses, routes, rules, neighbours, forwarding entries and qdiscs.
     fn add_tables(&mut self, netns: &Netns) {
         let has_ipv6 = linux::features::has_ipv6();
         for (option, commands) in IP_BATCHES.into_iter().filter(|(option, _)| has_ipv6 || *option != "-6") {
@@ -193,7 +193,7 @@ impl Dump {
         let mut link = link.clone();
         let own = link["address"].as_str().and_then(link_local);
         if let Some(addresses) = link["addr_info"].as_array_mut() {
-            // The kernel makes it when the link has its carrier, up to a second after that was set up.
+            // The kernel adds it when the link gets its carrier, up to a second after the link was set up.
             addresses.retain(|address| own.is_none() || parsed(&address["local"]) != own);
         }
         for (path, value) in flat("", &link) {
@@ -211,7 +211,7 @@ impl Dump {
         }
     }
 
-    /// Parameters of modules that a plan may change; all namespaces have the same.
+    /// Adds the parameters of modules that a plan may change. All namespaces share them.
     fn add_modules(&mut self) {
         for parameter in PARAMETERS_OF_MODULES {
             if let Ok(value) = std::fs::read_to_string(format!("/sys/module/{parameter}")) {
@@ -224,7 +224,7 @@ impl Dump {
         let sysfs = NetSysfs::open(netns).expect("root can mount sysfs");
         for link in sysfs.links().expect("sysfs lists links") {
             for queue in sysfs.queues(&link).expect("a link has queues") {
-                // The only send queue of a link has no CPUs to read.
+                // A link with a single send queue has no CPUs to read.
                 if let Queue::Rx(rx) = queue
                     && let Ok(flows) = sysfs.read_queue_flows(&link, rx)
                 {
@@ -239,7 +239,8 @@ impl Dump {
 }
 
 impl Dump {
-    /// The settings of a card, and the files of a link. `ethtool` is not installed everywhere.
+    /// Adds the settings of cards and the files of links. It does not use `ethtool`, which is not installed
+    /// everywhere.
     fn add_cards(&mut self, netns: &Netns) {
         let sysfs = NetSysfs::open(netns).expect("root can mount sysfs");
         let ethtool = Ethtool::open_in(netns).expect("every kernel has ethtool's netlink");
@@ -274,7 +275,8 @@ impl Dump {
         }
     }
 
-    /// Programs at links, by name: `bpftool` is not everywhere, and older ones do not know tcx.
+    /// Adds the programs at links, by name. It does not use `bpftool`, which is not everywhere and whose
+    /// older versions do not know tcx.
     fn add_programs(&mut self, netns: &Netns) {
         let netlink = Netlink::open_in(netns).expect("a socket can be opened in a test's own namespace");
         for link in netlink.links().expect("links can be listed") {
@@ -286,7 +288,7 @@ impl Dump {
         }
     }
 
-    /// Filters at links, as `tc` lists them.
+    /// Adds the filters at links, as `tc` lists them.
     fn add_filters(&mut self, netns: &Netns) {
         let netlink = Netlink::open_in(netns).expect("a socket can be opened in a test's own namespace");
         for link in netlink.links().expect("links can be listed") {
@@ -312,7 +314,7 @@ impl fmt::Debug for Dump {
     }
 }
 
-/// The rows that a program prints as a JSON array; no output counts as an empty array.
+/// The rows that a program prints as a JSON array. No output counts as an empty array.
 fn list(netns: &Netns, program: &str, arguments: &[&str]) -> Vec<Value> {
     json_arrays(&run(netns, program, arguments)).pop().unwrap_or_default()
 }
@@ -353,10 +355,11 @@ fn steady(value: Value) -> Value {
     }
 }
 
-/// False for rows that the kernel creates later on its own: the local routes of IPv6 after it has checked an address
-/// (`addrconf_dad_work`, even where duplicate detection is off), and those of a link's own address and of multicast
-/// when the link gets its carrier. Forwarding entries of multicast groups come and go with addresses, and others are
-/// learnt from packets. An address that was left behind shows among its link's addresses.
+/// False for rows that the kernel adds later by itself. These are the local routes of IPv6, which follow the
+/// check of an address (`addrconf_dad_work`, even without duplicate address detection), and the routes of a
+/// link's own address and of multicast, which follow the carrier. Forwarding entries of multicast groups come
+/// and go with addresses, and others are learnt from packets. An address that was left behind still shows
+/// among the addresses of its link.
 fn is_lasting(kind: &str, row: &Value) -> bool {
     let starts = |field: &str, prefix| row[field].as_str().is_some_and(|text| text.starts_with(prefix));
     match kind {
@@ -366,7 +369,7 @@ fn is_lasting(kind: &str, row: &Value) -> bool {
     }
 }
 
-/// The address that the kernel derives from this Ethernet address (RFC 4291, appendix A).
+/// The link-local address that the kernel derives from an Ethernet address (RFC 4291, appendix A).
 fn link_local(mac: &str) -> Option<Ipv6Addr> {
     let Mac([a, b, c, d, e, f]) = mac.parse().ok()?;
     Some(Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]))
@@ -376,8 +379,8 @@ fn parsed(address: &Value) -> Option<Ipv6Addr> {
     address.as_str()?.parse().ok()
 }
 
-/// A value's leaves with their paths, so that a diff shows the one field that differs. Arrays of one link (its
-/// addresses) become rows.
+/// The leaves of a value with their paths, so that a diff shows the one field that differs. A link's arrays,
+/// such as its addresses, become rows.
 fn flat(path: &str, value: &Value) -> Vec<(String, String)> {
     match value {
         Value::Object(fields) => {
@@ -406,8 +409,8 @@ mod tests {
         assert!(!route6(r#"{"type":"multicast","dst":"ff00::/8","table":"local","protocol":"kernel"}"#));
         assert!(!route6(r#"{"dst":"fe80::/64","protocol":"kernel"}"#));
         assert!(route6(r#"{"dst":"fd00::/64","protocol":"kernel"}"#));
-        assert!(route6(r#"{"dst":"fe80::/64"}"#), "somebody made it");
-        assert!(route6(r#"{"type":"local","dst":"fd00::1","table":"local"}"#), "somebody made it");
+        assert!(route6(r#"{"dst":"fe80::/64"}"#), "a user added it");
+        assert!(route6(r#"{"type":"local","dst":"fd00::1","table":"local"}"#), "a user added it");
         let flags = serde_json::json!({"flags": ["UP", "LOWER_UP", "linkdown", "onlink"]});
         assert_eq!(steady(flags), serde_json::json!({"flags": ["UP", "onlink"]}));
         let own = link_local("66:c1:8e:b5:49:be").unwrap();

@@ -9,7 +9,7 @@ use linux::{CpuSet, Netns, cpu};
 
 use crate::run;
 
-/// A thread on one CPU that does the same again and again until this is dropped.
+/// A thread on one CPU that repeats the same step until this is dropped.
 #[derive(Debug)]
 pub struct Flood {
     stop: Arc<AtomicBool>,
@@ -17,7 +17,8 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Starts the thread, and returns after its first step: a flood that is dropped at once has still sent one packet.
+    /// Starts the thread and returns after its first step, so that a flood dropped at once has still sent a
+    /// packet.
     ///
     /// # Panics
     /// If the first step panics.
@@ -47,8 +48,8 @@ impl Drop for Flood {
     }
 }
 
-/// Rules for packets that arrive in a namespace. None matches and each is tried, so receiving costs more than sending,
-/// and one sender can fill a receiver's CPU. They are alone in the table `ip hgt`.
+/// Adds rules for packets that arrive in a namespace. None matches and each is tried, so receiving costs more
+/// than sending and one sender can fill a receiver's CPU. The rules are alone in the table `ip hgt`.
 pub fn dear_rules(netns: &Netns, count: u16) {
     let mut script =
         "add table ip hgt\nflush table ip hgt\nadd chain ip hgt in { type filter hook prerouting priority 0; }\n".to_owned();

@@ -1,4 +1,4 @@
-//! Outside programs that judge what the project did: `ip`, `bridge`, `tc`, `nft`, a shell.
+//! Outside programs that check the project's work: `ip`, `bridge`, `tc`, `nft` and a shell.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

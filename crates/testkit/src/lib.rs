@@ -1,6 +1,6 @@
-//! What tests share: worlds of namespaces, dumps of their state, and skips that are counted.
+//! What tests share: namespaces, dumps of their state, and skips that are counted.
 //!
-//! Tests here work on the real kernel, as root, in namespaces of their own.
+//! Tests that use it work on the real kernel, as root, in namespaces of their own.
 
 mod cards;
 mod dump;

@@ -1,4 +1,4 @@
-//! Packet sockets: whole frames, with what the kernel keeps beside their bytes.
+//! Packet sockets: whole frames, with the metadata that the kernel keeps beside their bytes.
 
 use std::io;
 use std::mem::zeroed;
@@ -10,42 +10,43 @@ use linux::{IfName, Netlink, Netns};
 /// Options of packet sockets that the `libc` crate does not name (include/uapi/linux/if_packet.h).
 const PACKET_VNET_HDR: libc::c_int = 15;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
-/// The tag in `struct tpacket_auxdata` is valid.
+/// Marks the tag in `struct tpacket_auxdata` as valid.
 const VLAN_VALID: u32 = 1 << 4;
 /// Room for all packets that arrive while a test does something else.
 const BUFFER_BYTES: libc::c_int = 64 << 20;
-/// Longer than any frame, including a large one that offloads have merged.
+/// Longer than any frame, including large ones that offloads have merged.
 const LONGEST: usize = 80_000;
 
-/// What goes with a frame of a sender that leaves work to the link: `struct virtio_net_hdr` of the virtio specification.
+/// The metadata of a frame whose sender leaves work to the link: `struct virtio_net_hdr` of the virtio
+/// specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Offload {
-    /// 1: the checksum is to be filled in.
+    /// 1: the link must fill in the checksum.
     pub flags: u8,
-    /// What kind of segments: 0 none, 1 TCP over IPv4, 3 fragments of UDP, 4 TCP over IPv6, 5 UDP.
+    /// The kind of segments: 0 none, 1 TCP over IPv4, 3 fragments of UDP, 4 TCP over IPv6, 5 UDP.
     pub kind: u8,
     /// Bytes of all headers.
     pub header_bytes: u16,
     /// Payload bytes of each segment.
     pub segment_bytes: u16,
-    /// Where the checksum begins.
+    /// The offset at which the checksum begins.
     pub checksum_start: u16,
-    /// Where it is to be written, from there.
+    /// The offset of the checksum field from there.
     pub checksum_offset: u16,
 }
 
 impl Offload {
-    /// The kind of a datagram that the link cuts into IP fragments.
+    /// The kind of a datagram that the link splits into IP fragments.
     pub const FRAGMENTS: u8 = 3;
 }
 
 /// A frame that a packet socket received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
-    /// Its bytes, from the Ethernet header on.
+    /// The frame's bytes, from the Ethernet header on.
     pub bytes: Vec<u8>,
-    /// What was left to the link.
+    /// The work that was left to the link.
     pub offload: Offload,
     /// True if a VLAN tag stands beside the bytes.
     pub tagged: bool,
@@ -77,7 +78,7 @@ impl PacketSocket {
         socket
     }
 
-    /// A socket that receives the packets that a link sends, too.
+    /// A socket that also receives the packets that the link sends.
     ///
     /// # Panics
     /// Under the conditions of [`PacketSocket::sender`].
@@ -89,7 +90,8 @@ impl PacketSocket {
         let index = Netlink::open_in(netns).and_then(|netlink| netlink.index_of(link));
         let index = index.expect("the link is there").cast_signed();
         let open = || {
-            // SAFETY: no pointers are passed. The protocol is set below, so no packet of another link arrives first.
+            // SAFETY: no pointers are passed. The protocol is set below, so no packet of another link arrives
+            // before.
             unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) }
         };
         let socket = netns.run(open).expect("the namespace is there");
@@ -155,7 +157,7 @@ impl PacketSocket {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The next frame; `None` if none comes within `patience`.
+    /// The next frame, or `None` if none arrives within `patience`.
     ///
     /// # Panics
     /// If the socket fails.
@@ -169,7 +171,7 @@ impl PacketSocket {
         loop {
             match self.take() {
                 Ok(captured) => return Some(captured),
-                // It is of a kind that `Offload` has no number for. It is gone from the queue.
+                // `Offload` has no number for this kind of packet. The kernel has removed it from the queue.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error) => panic!("receive: {error}"),
@@ -192,7 +194,8 @@ impl PacketSocket {
         let Ok(length) = usize::try_from(length) else { return Err(io::Error::last_os_error()) };
         buffer.truncate(length);
         let bytes = buffer.split_off(size_of::<Offload>().min(length));
-        // SAFETY: the buffer begins with the bytes of an `Offload`, which any bytes are; it may stand unaligned.
+        // SAFETY: the buffer begins with the bytes of an `Offload`, and any bytes are a valid one. The read
+        // may be unaligned.
         let offload = unsafe { buffer.as_ptr().cast::<Offload>().read_unaligned() };
         Ok(Captured { bytes, offload, tagged: is_tagged(&message) })
     }
@@ -210,7 +213,7 @@ fn is_tagged(message: &libc::msghdr) -> bool {
             let status = unsafe { libc::CMSG_DATA(header).cast::<u32>().read_unaligned() };
             return status & VLAN_VALID != 0;
         }
-        // SAFETY: message and header are those of above.
+        // SAFETY: message and header are those from above.
         header = unsafe { libc::CMSG_NXTHDR(message, header) };
     }
     false

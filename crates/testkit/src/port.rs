@@ -3,14 +3,14 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long a child may take from its fork to its program.
+/// How long a child may take from its fork until it executes its program.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Opens a socket on a port, and retries while the port is in use: a program that another test starts at that moment
-/// holds copies of this process's closed sockets until it has begun to run.
+/// Opens a socket on a port, and retries while the port is in use. A program that another test is just
+/// starting holds copies of this process's closed sockets until it executes.
 ///
 /// # Errors
-/// Those of `open`; the port is still in use after some seconds.
+/// Those of `open`, also if the port is still in use after some seconds.
 pub fn bound<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let begin = Instant::now();
     loop {

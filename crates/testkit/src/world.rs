@@ -1,4 +1,4 @@
-//! The namespaces of one test, and the programs pinned for its nodes.
+//! The namespaces of one test, and the pinned programs of its nodes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,18 +9,18 @@ use linux::process::kill_in;
 use linux::{Netns, NetnsName, netns};
 use plan::Place;
 
-/// Every name begins with this; a number of the process and one of the world follow.
+/// The prefix of every name. The number of the process and that of the world follow.
 const PREFIX: &str = "hgt-";
 
-/// A set of named namespaces that no other test uses, with a bpffs for each node with programs. Dropping it removes
-/// all of them, also after a panic, and even those that the test did not make through it.
+/// A set of named namespaces that no other test uses, with a bpffs for each node that has programs. Dropping
+/// it removes all of them, even after a panic, and also those that the test made by other means.
 #[derive(Debug)]
 pub struct World {
     prefix: String,
 }
 
 impl World {
-    /// A world without namespaces. The first one of a process removes what dead processes have left.
+    /// A world without namespaces. The first one in a process removes what dead processes have left.
     pub fn new() -> World {
         static SWEPT: Once = Once::new();
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -29,15 +29,15 @@ impl World {
         World { prefix: format!("{PREFIX}{}-{number}-", std::process::id()) }
     }
 
-    /// The full name of a namespace of this world, made or not.
+    /// The full name of a namespace of this world, whether it exists or not.
     ///
     /// # Panics
-    /// If it is no name for a namespace.
+    /// If it is not a valid name.
     pub fn name(&self, short: &str) -> NetnsName {
         NetnsName::new(format!("{}{short}", self.prefix)).expect("tests choose sound names")
     }
 
-    /// The same as a place of a plan.
+    /// The namespace as a place of a plan.
     pub fn place(&self, short: &str) -> Place {
         Place::Netns(self.name(short))
     }
@@ -50,20 +50,21 @@ impl World {
         Netns::create(&self.name(short)).expect("root can make namespaces")
     }
 
-    /// Opens a namespace that is there.
+    /// Opens a namespace that exists.
     ///
     /// # Panics
-    /// If it is not.
+    /// If it does not exist.
     pub fn open(&self, short: &str) -> Netns {
         Netns::open(&self.name(short)).expect("it was made before")
     }
 
-    /// The namespaces that exist now, by full name.
+    /// The namespaces of this world that exist now, by full name.
     pub fn existing(&self) -> Vec<NetnsName> {
         with_prefix(&self.prefix)
     }
 
-    /// The nodes of this world that have pinned programs now: pins whose name is a namespace of this world.
+    /// The nodes of this world that have pinned programs now. Their pins are named after namespaces of this
+    /// world.
     pub fn pinned(&self) -> Vec<String> {
         let mut nodes = bpf::pins::nodes();
         nodes.retain(|node| node.starts_with(&self.prefix));
@@ -88,7 +89,7 @@ impl Drop for World {
     }
 }
 
-/// True for root. Otherwise the calling test is noted as skipped and is to return.
+/// Whether this is root. If not, the calling test is recorded as skipped, and must return.
 pub fn require_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -102,7 +103,7 @@ fn with_prefix(prefix: &str) -> Vec<NetnsName> {
     names.into_iter().filter(|name| name.as_str().starts_with(prefix)).collect()
 }
 
-/// Ends the processes that live in a namespace and removes its name. Errors are left: the next sweep tries again.
+/// Ends the processes in a namespace and removes its name. Errors are ignored: the next sweep tries again.
 fn remove(name: &NetnsName) {
     if let Ok(inode) = Netns::open(name).and_then(|netns| netns.inode()) {
         let _ = kill_in(&BTreeSet::from([inode]));
@@ -115,7 +116,7 @@ fn unpin(node: &str) {
     let _ = bpf::pins::remove(&bpf::pins::folder(node));
 }
 
-/// Removes the worlds of processes that were killed before they could.
+/// Removes the worlds of processes that were killed before they could do it themselves.
 fn sweep() {
     for name in with_prefix(PREFIX).iter().filter(|name| is_left(name.as_str())) {
         remove(name);
@@ -125,7 +126,7 @@ fn sweep() {
     }
 }
 
-/// Whether a name is one of ours, and of a process that lives no more.
+/// Whether a name is one of ours and its process is dead.
 fn is_left(name: &str) -> bool {
     let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
     pid.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists())

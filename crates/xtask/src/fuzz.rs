@@ -1,7 +1,7 @@
 //! Feeds the parsers of foreign bytes with generated input: libFuzzer over the targets in `fuzz/`.
 //!
-//! The coverage that guides it comes from options of the stable compiler, those that `cargo fuzz --sanitizer none`
-//! passes. Memory errors are not checked for, as the parsers are safe Rust.
+//! The coverage that guides it comes from options of the stable compiler, the ones that
+//! `cargo fuzz --sanitizer none` passes. Memory errors are not checked, because the parsers are safe Rust.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,24 +23,24 @@ pub(crate) const TARGETS: [(&str, &str); 4] =
     [("journal", "plan"), ("response", "load"), ("sock_diag", "linux"), ("transaction", "plan")];
 /// Inputs are a few responses or sockets; the limit on heads is reached by repeating them.
 const INPUT_BYTES_MAX: usize = 1024;
-/// An input takes microseconds. If one takes this long, the parser loops, however busy the machine is.
+/// An input takes microseconds. If one takes this long, the parser loops, even on a busy machine.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(30);
-/// What the fuzzer may take beyond its time: reading the corpus, and the last input.
+/// How much longer than its time the fuzzer may take, to read the corpus and finish the last input.
 const GRACE: Duration = Duration::from_secs(120);
-/// What `cargo fuzz` makes the compiler do for libFuzzer: count edges and show it the operands of comparisons.
+/// The compiler options of `cargo fuzz` for libFuzzer: count edges and report the operands of comparisons.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// What a run of a target came to.
+/// The result of fuzzing a target.
 pub(crate) struct FuzzReport {
-    /// The target, its input and its run time.
+    /// A line for the log: the target, its inputs and its run time.
     pub(crate) line: String,
-    /// What ended the run early: the fuzzer's output, which names the file with the input.
+    /// The fuzzer's output if it ended early. It names the file with the input.
     pub(crate) crash: Option<String>,
 }
 
-/// Runs every target for the time of `cargo xtask fuzz [SECONDS]`, and shows how it goes.
+/// Fuzzes every target for the time of `cargo xtask fuzz [SECONDS]`, and shows the progress.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let time = match arguments {
         [] => TIME,
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Why fuzzing is not possible here, if so.
+/// The reason why fuzzing is impossible here, if there is one.
 pub(crate) fn unmet() -> Option<String> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
     let mut command = Command::new(&compiler);
@@ -71,7 +71,7 @@ pub(crate) fn unmet() -> Option<String> {
     })
 }
 
-/// Feeds a target that was built for a time. New inputs and crashes stay in the target folder.
+/// Fuzzes a built target for `time`. New inputs and crashes stay in the target folder.
 pub(crate) fn feed(
     target: &str,
     binary: &Path,
@@ -84,7 +84,7 @@ pub(crate) fn feed(
     fs::create_dir_all(&corpus).with_context(|| format!("could not make {}", corpus.display()))?;
     let fuzz = root().join("fuzz");
     let mut command = bounded(binary, time + GRACE);
-    // New inputs go to the first folder; the seeds are only read.
+    // New inputs go to the first folder. The seeds are only read.
     command.arg(&corpus);
     let seeds = fuzz.join("corpus").join(target);
     if seeds.exists() {
@@ -114,7 +114,7 @@ pub(crate) fn feed(
     Ok(FuzzReport { line, crash })
 }
 
-/// The fuzzer's output without the thousands of lines about inputs that it added.
+/// The fuzzer's output without the thousands of lines about new inputs.
 fn without_progress(output: &str) -> String {
     output.split_inclusive('\n').filter(|line| !line.starts_with('#')).collect()
 }
@@ -136,11 +136,13 @@ fn edges(output: &str) -> Option<u64> {
     counts.filter_map(|line| line.split_once("cov: ")?.1.split(' ').next()?.parse().ok()).next()
 }
 
-/// The programs of targets, all from one run of cargo: what they have in common is compiled once, and beside the rest.
+/// Builds the targets with one run of cargo, so that what they share is compiled once. Returns their
+/// programs.
 pub(crate) fn build(targets: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
     let mut command = cargo();
     command.args(["build", "--quiet", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml"]);
-    // For a named platform, cargo keeps the flags from build scripts and macros, which could not run with them.
+    // For a named platform, cargo keeps the flags away from build scripts and macros, which could not run
+    // with them.
     command.args(["--message-format=json-render-diagnostics", "--target", &platform()?]);
     for target in targets {
         command.args(["--bin", target]);
@@ -159,7 +161,7 @@ pub(crate) fn build(targets: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
     }
 }
 
-/// The program that one of cargo's messages names, if any, by the name of its target.
+/// The fuzz target and its program, if one of cargo's messages names it.
 fn executable(line: &str) -> Option<(String, PathBuf)> {
     let message: Value = serde_json::from_str(line).ok()?;
     Some((message["target"]["name"].as_str()?.to_owned(), message["executable"].as_str()?.into()))
@@ -173,7 +175,7 @@ fn platform() -> Result<String> {
     host.map(str::to_owned).context("cargo does not say which platform it runs on")
 }
 
-/// Where cargo puts what it builds of the workspace.
+/// The folder of what cargo builds in the workspace.
 fn target_folder() -> Result<PathBuf> {
     let output = cargo().args(["metadata", "--no-deps", "--format-version=1"]).output();
     let metadata: Value = serde_json::from_slice(&output.context("could not start cargo")?.stdout)?;

@@ -1,4 +1,4 @@
-//! Accepts what the golden tests found as expected from now on.
+//! Accepts the present output as what golden tests expect.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) fn run(packages: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The packages some file of which mentions the variable.
+/// The packages in which a file mentions the variable.
 fn with_golden_files(crates: &Path) -> Result<Vec<String>> {
     let mut packages = Vec::new();
     for entry in fs::read_dir(crates)? {

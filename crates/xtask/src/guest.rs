@@ -1,7 +1,7 @@
-//! The guest lanes: the tests that need another kernel, on Debian kernels that have all the modules.
+//! The guest lanes: tests that need another kernel, on Debian kernels that have all the modules.
 //!
-//! A lane boots once for all its tests. Each test is announced and closed by a mark on stdout, so that a guest that died
-//! or ran out of time still leaves the results of those before.
+//! A lane boots once for all its tests. A mark on stdout announces each test and another closes it, so that a
+//! guest that dies or runs out of time still leaves the results of the tests before.
 
 mod script;
 
@@ -18,37 +18,37 @@ use crate::libtest::Test;
 use crate::root;
 use crate::suite::TestKind;
 
-/// A kernel to boot, and what runs on it.
+/// A kernel to boot, and the tests that run on it.
 pub(crate) struct Guest {
     /// Where the kernel comes from.
     kernel: deb::Suite,
     /// The build of that kernel.
     flavour: Flavour,
-    /// What the kernel is booted with beside what every guest is.
+    /// Additional arguments of the kernel.
     arguments: &'static str,
-    /// How its lane is called in what we print.
+    /// The name of its lane in our output.
     pub(crate) lane: &'static str,
-    /// The integration tests that it runs: the first matching line decides, and a test without one stays out.
+    /// The integration tests that it runs. The first matching line decides, and a test without one does not
+    /// run.
     tests: &'static [(Package, Prefix, When)],
 }
 
-/// The name of a workspace crate.
 type Package = &'static str;
-/// How the path of a test inside its binary begins.
+/// The beginning of a test's path in its binary.
 type Prefix = &'static str;
 
 /// When a guest runs a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// Always: the treatment of packets and the verifier's decisions differ between kernels.
+    /// Always, because kernels differ in how they treat packets and in what the verifier accepts.
     Always,
-    /// Only if it could not run natively, or no test runs natively.
+    /// Only if it could not run natively, or if no tests run natively.
     Skipped,
     Never,
 }
 use When::{Always, Never, Skipped};
 
-/// Every guest, in the order in which they boot; those that wait for the native lane's skips come last.
+/// Every guest, in the order in which they boot. Those that wait for the native lane's skips come last.
 pub(crate) static ALL: [Guest; 5] = [
     Guest {
         kernel: deb::Suite::Backports,
@@ -56,40 +56,46 @@ pub(crate) static ALL: [Guest; 5] = [
         arguments: "",
         lane: "paths",
         tests: &[
-            // Natively they run on this machine's kernel, and the verifier's oldest decisions are the old lane's.
+            // They also run natively, and the old lane covers the oldest verifier.
             ("bpf", "", Skipped),
-            // Thousands of random packets are the same on every kernel, but for those through our own programs.
+            // Thousands of random packets behave alike on every kernel, unless they go through our own
+            // programs.
             ("datapath", "attack::ebpf", Always),
             ("datapath", "splice::", Always),
-            // One family alone is less than both; IPv4 has a kernel of its own below.
+            // One family alone is a part of both. IPv4 alone has a kernel of its own below.
             ("datapath", "traffic::ipv4_alone", Never),
             ("datapath", "traffic::ipv6_alone", Skipped),
             ("datapath", "traffic::", Always),
             ("datapath", "", Skipped),
         ],
     },
-    // The kernel that Debian 12's users have. A test of what 6.1 lacks (netkit, tcx) skips here and runs in another lane.
+    // The kernel of Debian 12's users. A test that needs what 6.1 lacks (netkit, tcx) skips here and runs in
+    // another lane.
     Guest {
         kernel: deb::Suite::Stable,
         flavour: Flavour::Cloud,
         arguments: "",
         lane: "old",
         tests: &[
-            // Thousands of random packets are the same on every kernel.
+            // Thousands of random packets behave alike on every kernel.
             ("bpf", "odd::", Never),
-            // Without tcx both would be the same test.
+            // These show that something is no stall, which takes a machine that seldom stalls itself. An
+            // emulated one often does.
+            ("bpf", "witness::a_softirq", Never),
+            ("bpf", "witness::a_cpu_that_is_busy", Never),
+            // Without tcx this would repeat another test.
             ("bpf", "replace::no_packet_is_lost_where", Never),
             ("bpf", "", Always),
             ("datapath", "traffic::ipv4_alone", Never),
             ("datapath", "traffic::ipv6_alone", Never),
             ("datapath", "traffic::", Always),
-            // What the table of knobs states about kernels must hold on each, and drivers of cards differ in what
-            // resets what.
+            // The table of knobs must be right about each kernel, and the drivers of cards differ in which
+            // change resets which setting.
             ("tune", "defaults::", Always),
             ("tune", "card::", Always),
         ],
     },
-    // A kernel without IPv6 has no socket, route, parameter or counter of it.
+    // A kernel without IPv6, which has no sockets, routes, parameters or counters for it.
     Guest {
         kernel: deb::Suite::Backports,
         flavour: Flavour::Full,
@@ -115,14 +121,14 @@ pub(crate) static ALL: [Guest; 5] = [
         tests: &[
             ("doctor", "", Skipped),
             ("linux", "", Skipped),
-            // Faults at every step of a plan, and dozens of kills, test the same code on every kernel. They take
-            // minutes natively, and so half an hour here.
+            // Faults at every step of a plan, and dozens of kills, test the same code on every kernel. They
+            // take minutes natively, and would take half an hour here.
             ("plan", "faults::", Never),
             ("plan", "killed::", Never),
             ("plan", "", Skipped),
             ("tune", "", Skipped),
-            // The binary's races and endings are equal on every kernel. But its commands differ for each data path,
-            // and only a guest has cards that may be tuned.
+            // Races and endings of the binary are the same on every kernel. But its commands differ for each
+            // data path, and only a guest has cards that may be tuned.
             ("hostgap", "commands::", Skipped),
             ("hostgap", "tune::found::", Skipped),
             ("hostgap", "tune::machine::", Skipped),
@@ -131,21 +137,24 @@ pub(crate) static ALL: [Guest; 5] = [
     },
 ];
 
-/// For all tests of a guest, on the slowest machine: a limit that a test can exceed is its own, in the script.
+/// For all tests of a guest on the slowest machine. A single test has a limit of its own, in the script.
 const TIME_MAX: Duration = Duration::from_secs(4800);
 const MEMORY_MIB: u32 = 3072;
-/// For the tests of what only a card has: queues, rings, interrupts. Each is the best at something.
+/// For tests of what only a card has: queues, rings, interrupts. Each model has something that the others
+/// lack.
 const NICS: [Nic; 3] = [Nic::Virtio { queues: 4 }, Nic::Igb, Nic::Vmxnet3];
-/// Our variables that tests read, passed on to the guest.
+/// Environment variables that tests read. They are passed on to the guest.
 const VARIABLES: [&str; 3] = ["CI", "HOSTGAP_KILLS", "HOSTGAP_NGINX"];
-/// The data paths that could not run natively. In a guest, tests that go through all data paths use only these.
+/// The data paths that could not run natively. Tests in a guest that go through all data paths use only
+/// these.
 const MISSED: &str = "HOSTGAP_PATHS";
 
-/// Why not every test came to its end in the guest.
+/// Why not every test in the guest came to its end.
 pub(crate) enum Trouble {
-    /// There is no guest: no packages, no Debian 12. This fails only in CI, which must have all of that.
+    /// There is no guest, because packages or Debian 12 are missing. This fails only in CI, which must have
+    /// them.
     NoGuest(String),
-    /// The guest died or hung under a test, which may well be the test's doing. Fails everywhere.
+    /// The guest died or hung in a test, perhaps because of the test. This fails everywhere.
     Died(String),
 }
 
@@ -163,8 +172,8 @@ impl Guest {
     }
 }
 
-/// Boots `guest` and runs `tests` in it; does not boot if `tests` is empty. `after_native`: these tests already ran
-/// natively, on each data path that can run there.
+/// Boots `guest` and runs `tests` in it, or does nothing if there are none. `after_native`: these tests have
+/// already run natively, on each data path that can run there.
 pub(crate) fn run(
     guest: &Guest,
     tests: &[Test<'_>],
@@ -197,7 +206,7 @@ pub(crate) fn run(
     })
 }
 
-/// The names of the data paths that this machine's own kernel cannot run, with commas between them.
+/// The data paths that this machine's own kernel cannot run, separated by commas.
 fn missed() -> Result<String> {
     let facts = linux::features::probe()?;
     let missed = datapath::ALL.iter().filter(|path| !path.unmet(&facts).is_empty());
@@ -214,7 +223,8 @@ fn command(tests: &[Test<'_>]) -> Command {
         }
     }
     command.env("RUST_BACKTRACE", "1").env("HOSTGAP_VM", "1");
-    // Snapshots are found from the top of the workspace, for which insta would ask cargo; the guest has none in PATH.
+    // insta looks for snapshots from the top of the workspace, and would ask cargo for it. The guest has no
+    // cargo in PATH.
     command.env("INSTA_WORKSPACE_ROOT", root());
     command
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::ledger::{Counts, Ledger, TestOutcome, count};
 use crate::libtest::Test;
 
-/// A test that takes longer is listed at the end, to show where the time goes.
+/// Tests that take longer are listed at the end, to show where the time goes.
 const SLOW: Duration = Duration::from_secs(20);
 
 /// How a test went.
@@ -15,7 +15,7 @@ const SLOW: Duration = Duration::from_secs(20);
 pub(crate) struct FinishedTest {
     pub(crate) verdict: TestOutcome,
     pub(crate) time: Duration,
-    /// What the binary wrote, shown if the test failed.
+    /// The output of the test binary, shown if the test failed.
     pub(crate) output: String,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Lane<'a> {
 struct State {
     /// The tests of each suite that have not ended.
     open: BTreeMap<String, BTreeSet<String>>,
-    /// How those of each suite went that have, and their time together.
+    /// The counts and total time of each suite's tests that have ended.
     suites: BTreeMap<String, (Counts, Duration)>,
     slow: Vec<(Duration, String)>,
     closed: bool,
@@ -47,7 +47,8 @@ impl<'a> Lane<'a> {
         Self { name, start: Instant::now(), ledger, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Records the result of a test. Prints a failure at once, and a line for its suite after the suite's last test.
+    /// Records the result of a test. Prints a failure at once, and a line for its suite after the suite's
+    /// last test.
     pub(crate) fn enter(&self, test: &Test<'_>, ended: FinishedTest) {
         let suite = test.suite.name();
         let FinishedTest { verdict, time, output } = ended;
@@ -83,13 +84,13 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// No more tests will end.
+    /// Marks the lane as closed: no more tests will end in it.
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_all();
     }
 
-    /// The lane's lines at the end: its counts and time, then its slow tests. Empty if no test ended in it.
+    /// The lane's lines for the end: counts and time, then slow tests. Empty if no test ended in it.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut state = self.state();
         let mut counts = Counts::default();

@@ -1,15 +1,13 @@
-//! What became of every test, over all lanes it ran in.
+//! The outcome of every test, over all lanes in which it ran.
 
 use std::collections::BTreeMap;
 
-/// What became of a test; of two lanes' verdicts the greater counts.
+/// The outcome of a test. Of two lanes' verdicts the greater counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TestOutcome {
     /// It could not run, for this reason.
     Skipped(String),
-    /// It ran and passed.
     Passed,
-    /// It ran and failed.
     Failed,
 }
 
@@ -19,7 +17,7 @@ pub(crate) struct Ledger {
     tests: BTreeMap<(String, String), TestOutcome>,
 }
 
-/// How many tests ended how.
+/// How many tests had each outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: usize,
@@ -36,7 +34,6 @@ impl Ledger {
         }
     }
 
-    /// How many tests ended how.
     pub(crate) fn counts(&self) -> Counts {
         count(self.tests.values())
     }
@@ -47,7 +44,7 @@ impl Ledger {
         matches!(verdict, Some(TestOutcome::Skipped(_)))
     }
 
-    /// The tests that ran nowhere, as lines.
+    /// The tests that ran in no lane, as lines.
     pub(crate) fn skipped(&self) -> Vec<String> {
         self.lines(|verdict| match verdict {
             TestOutcome::Skipped(reason) => Some(format!(": {reason}")),
@@ -68,7 +65,6 @@ impl Ledger {
     }
 }
 
-/// The number of tests for each verdict.
 pub(crate) fn count<'a>(verdicts: impl Iterator<Item = &'a TestOutcome>) -> Counts {
     let mut counts = Counts::default();
     for verdict in verdicts {

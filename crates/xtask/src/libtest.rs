@@ -12,20 +12,20 @@ use crate::suite::Suite;
 #[derive(Clone, Debug)]
 pub(crate) struct Test<'a> {
     pub(crate) suite: &'a Suite,
-    /// Its path inside the binary: `faults::apply_may_fail`.
+    /// Its path in the binary: `faults::apply_may_fail`.
     pub(crate) name: String,
 }
 
 impl Test<'_> {
-    /// Crate, binary and test in one text: `plan it faults::apply_may_fail`.
+    /// Crate, binary and test: `plan it faults::apply_may_fail`.
     pub(crate) fn full_name(&self) -> String {
         format!("{} {}", self.suite.name(), self.name)
     }
 }
 
-/// The tests of a binary that `filters` select; no filter selects all.
+/// The tests of a binary that `filters` select. Without filters, all of them.
 ///
-/// Those marked `#[ignore]` are not tests: they are roles that other tests start in a process of their own.
+/// Tests marked `#[ignore]` are left out. They are roles that other tests start in a process of their own.
 pub(crate) fn list<'a>(suite: &'a Suite, filters: &[String]) -> Result<Vec<Test<'a>>> {
     let names = |extra: &[&str]| -> Result<Vec<String>> {
         let mut command = Command::new(&suite.binary);
@@ -46,17 +46,17 @@ fn listed(text: &str) -> Vec<String> {
     text.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_owned())).collect()
 }
 
-/// What became of a test that ran alone, out of the binary's exit status, its output, and the list of skips.
+/// The verdict on a test that ran alone, from the binary's exit status, its output, and the list of skips.
 pub(crate) fn verdict(status: Option<i32>, output: &str, skips: &str) -> TestOutcome {
-    // A binary that ran no test also ends with success.
+    // A binary that ran no test succeeds too.
     if status != Some(0) || !output.contains("\ntest result: ok. 1 passed") {
         return TestOutcome::Failed;
     }
     skips.lines().find_map(skip).map_or(TestOutcome::Passed, |reason| TestOutcome::Skipped(reason.to_owned()))
 }
 
-/// How the process of a test ended that `timeout` ran: it exits with 124 when the time is up, and with 137 if the test
-/// then had to be killed.
+/// How a test ended that ran under `timeout`, which exits with 124 when the time is up, and with 137 if it
+/// then had to kill the test.
 pub(crate) fn ending(status: Option<i32>, time: Duration, limit: Duration) -> String {
     match status {
         Some(124) => format!("exceeded its limit of {} s", limit.as_secs()),
@@ -66,7 +66,7 @@ pub(crate) fn ending(status: Option<i32>, time: Duration, limit: Duration) -> St
     }
 }
 
-/// `SKIPPED test: reason`; other lines go on with a reason begun before.
+/// `SKIPPED test: reason`. Other lines continue the reason before them.
 fn skip(line: &str) -> Option<&str> {
     Some(line.strip_prefix("SKIPPED ")?.split_once(": ")?.1)
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::{cargo, check, root, tidy};
 
-/// Runs every lint; the first that fails ends it.
+/// Runs every lint until one fails.
 pub(crate) fn run() -> Result<()> {
     stage("format", || {
         check(cargo().args(["fmt", "--all", "--check"]))?;
@@ -24,7 +24,7 @@ pub(crate) fn run() -> Result<()> {
     if has_cargo_deny() {
         stage("dependencies", || check(cargo().args(["deny", "check"]).current_dir(root())))?;
     } else {
-        // Licences and sources are in tidy as well; only advisories need the program.
+        // tidy checks licences and sources too, but advisories need the program.
         println!("lint: cargo-deny is not installed, so advisories are not looked at");
     }
     Ok(())

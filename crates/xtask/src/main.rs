@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test | native-test | vm-test | fuzz | lint | tidy | golden | ci`.
+//! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | lint | tidy | golden | ci`.
 //!
 //! All CI jobs are here, so that they can be run before CI does.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to tell people")]
@@ -98,7 +98,7 @@ fn root() -> PathBuf {
     crates.expect("this crate lies two folders below the top").to_owned()
 }
 
-/// cargo, as it called us.
+/// The cargo that called us.
 fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root());

@@ -19,7 +19,8 @@ use crate::{cargo, root};
 /// For one test. The longest takes two minutes on a quiet machine.
 const TEST_TIME_MAX: Duration = Duration::from_secs(900);
 
-/// Runs the tests in their order, as many at a time as there are processors. The logs of failed ones stay in `logs`.
+/// Runs the tests in order, as many at a time as there are processors. The logs of failed tests stay in
+/// `logs`.
 pub(crate) fn run(tests: &[Test<'_>], lane: &Lane<'_>, logs: &Path) -> Result<()> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -60,7 +61,7 @@ fn run_alone(test: &Test<'_>, logs: &Path) -> Result<FinishedTest> {
     let output = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
     let verdict = libtest::verdict(status.code(), &output, &fs::read_to_string(&skips)?);
     if verdict != TestOutcome::Failed {
-        // Without this, thousands of uninteresting logs would remain.
+        // Otherwise the logs of thousands of passed tests would remain.
         fs::remove_file(&log)?;
     }
     fs::remove_file(&skips)?;
@@ -68,7 +69,7 @@ fn run_alone(test: &Test<'_>, logs: &Path) -> Result<FinishedTest> {
     Ok(FinishedTest { verdict, time, output: format!("{output}{ending}") })
 }
 
-/// Runs the examples in doc comments, which only rustdoc can build. Returns a verdict for each.
+/// Runs the examples in doc comments, which only rustdoc can build. Returns a verdict for each example.
 pub(crate) fn doc(packages: &[String]) -> Result<Vec<(String, TestOutcome)>> {
     let mut command = cargo();
     command.args(["test", "--quiet", "--doc"]).current_dir(root()).stdin(Stdio::null());
@@ -91,7 +92,7 @@ fn doc_passes(line: &str) -> Option<usize> {
     rest.split_once(" passed")?.0.parse().ok()
 }
 
-/// A program that ends with us and with all of its children after a time.
+/// A command that ends with this process or after `time`, with all its children.
 pub(crate) fn bounded(program: &Path, time: Duration) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM", "--", "timeout", "--kill-after=10"]);
@@ -99,8 +100,9 @@ pub(crate) fn bounded(program: &Path, time: Duration) -> Command {
     command
 }
 
-/// The same in a mount namespace with an empty `/run`: what named namespaces, pins and races a test leaves there goes
-/// with its last process, even if it was killed, and two test runs do not meet. Without root, as it is.
+/// The same in a mount namespace with an empty `/run`. Named namespaces, pins and races that a test leaves
+/// there disappear with its last process, even if it was killed, and two test runs do not interfere. Without
+/// root, it uses the real `/run`.
 fn with_own_run(program: &Path, time: Duration) -> Result<Command> {
     if !is_root()? {
         return Ok(bounded(program, time));

@@ -13,15 +13,15 @@ use crate::cargo;
 pub(crate) struct Suite {
     /// The crate it belongs to.
     pub(crate) package: String,
-    /// What of the crate it tests.
+    /// Which part of the crate it tests.
     pub(crate) kind: TestKind,
-    /// Absolute path of the program.
+    /// The absolute path of the program.
     pub(crate) binary: PathBuf,
-    /// The crate's folder, in which tests run.
+    /// The crate's folder, in which its tests run.
     pub(crate) folder: PathBuf,
 }
 
-/// What of a crate a binary tests.
+/// The part of a crate that a binary tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TestKind {
     /// The tests inside the crate's files.
@@ -31,7 +31,7 @@ pub(crate) enum TestKind {
 }
 
 impl Suite {
-    /// How it is called in what we print.
+    /// The name of the suite in our output.
     pub(crate) fn name(&self) -> String {
         match self.kind {
             TestKind::Unit => format!("{} unit", self.package),
@@ -43,7 +43,7 @@ impl Suite {
     }
 }
 
-/// Builds all tests of `packages`, or of the workspace, and lists their binaries.
+/// Builds all tests of `packages`, or of the whole workspace, and returns their binaries.
 pub(crate) fn build(packages: &[String]) -> Result<Vec<Suite>> {
     let mut command = cargo();
     command.args(["test", "--no-run", "--message-format=json-render-diagnostics"]);

@@ -16,13 +16,13 @@ use crate::libtest::{self, Test};
 use crate::suite::{self, Suite};
 use crate::{fuzz, native};
 
-/// How long each fuzzer runs among the tests: enough to replay known inputs, not to search for new ones.
+/// How long each fuzzer runs among the tests: enough to repeat known inputs, but not to search for new ones.
 const FUZZ_TIME: Duration = Duration::from_secs(10);
 
 /// Which lanes to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lanes {
-    /// Natively, in the guests, and the fuzzers.
+    /// The native lane, the guests and the fuzzers.
     All,
     /// On this machine's own kernel alone.
     Native,
@@ -33,9 +33,9 @@ pub(crate) enum Lanes {
 /// Which tests to run.
 #[derive(Debug, Default)]
 pub(crate) struct Selection {
-    /// The crates; none stands for all.
+    /// The crates. None means all.
     pub(crate) packages: Vec<String>,
-    /// What the test binaries are to filter by; none stands for all.
+    /// The filters for the test binaries. None means all tests.
     pub(crate) filters: Vec<String>,
 }
 
@@ -51,18 +51,18 @@ impl Selection {
 /// The lines to print when all lanes have ended.
 pub(crate) struct TestSummary {
     counts: Counts,
-    /// Something beside a failed test is not as it must be.
+    /// Something other than a test failed.
     unfit: bool,
 }
 
-/// What the lanes have come to.
+/// The lines and troubles of all lanes.
 #[derive(Default)]
 struct Report {
     lines: Vec<String>,
     troubles: Vec<(&'static str, Trouble)>,
 }
 
-/// Builds and runs; failing tests are in the summary, not in the error.
+/// Builds and runs the tests. Failed tests are in the summary, not in the error.
 pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<TestSummary> {
     let start = Instant::now();
     let suites = suite::build(&selection.packages)?;
@@ -84,14 +84,14 @@ pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<TestSummary> {
     Ok(summary(&ledger.into_inner().unwrap_or_else(PoisonError::into_inner), &report))
 }
 
-/// First the tests whose skips a guest waits for, then those of the longest suite, unit tests last.
+/// Tests whose skips a guest waits for come first, then those of the longest suite, and unit tests last.
 fn order(test: &Test<'_>) -> (bool, bool, bool) {
     let awaited = guest::ALL.iter().any(|guest| guest.when(test) == When::Skipped);
     let integration = test.suite.kind == suite::TestKind::Integration;
     (!awaited, test.suite.package != "hostgap", !integration)
 }
 
-/// All lanes at the same time: a race waits for its rounds, a guest keeps its processor busy.
+/// Runs all lanes at the same time: a race waits for its rounds, and a guest keeps its processor busy.
 fn all_lanes(
     suites: &[Suite],
     tests: &[Test<'_>],
@@ -120,7 +120,7 @@ fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Where the logs of failed tests stay: beside what was built.
+/// The folder for the logs of failed tests, beside the build.
 fn logs(suites: &[Suite]) -> Result<PathBuf> {
     let built = suites.first().and_then(|suite| suite.binary.parent()?.parent());
     let logs = built.context("there are no tests")?.join("test-logs");
@@ -128,7 +128,8 @@ fn logs(suites: &[Suite]) -> Result<PathBuf> {
     Ok(logs)
 }
 
-/// As many guests at the same time as there are processors: an emulated one keeps one of ours busy.
+/// Runs as many guests at the same time as there are processors, because an emulated one keeps a processor
+/// busy.
 fn guest_lanes(tests: &[Test<'_>], native: Option<&Lane<'_>>, ledger: &Mutex<Ledger>) -> Result<Report> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -155,7 +156,7 @@ fn guest_lanes(tests: &[Test<'_>], native: Option<&Lane<'_>>, ledger: &Mutex<Led
     })
 }
 
-/// The tests for a guest, once the native skips are known.
+/// The tests for a guest, once the skips of the native lane are known.
 fn of_guest<'a>(
     guest: &Guest,
     tests: &[Test<'a>],
@@ -174,8 +175,8 @@ fn of_guest<'a>(
     tests
 }
 
-/// Targets that are built separately: the examples in doc comments and the fuzz targets of the chosen crates. None if
-/// a filter selects single tests.
+/// Lanes that are built separately: the examples in doc comments, and the fuzz targets of the selected
+/// crates. None if a filter selects single tests.
 fn compiled_lanes(selection: &Selection, ledger: &Mutex<Ledger>) -> Result<Vec<String>> {
     if !selection.filters.is_empty() {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! Style as a test: what can be checked is checked here, so that reviews can talk of design.
+//! Style as a test: what can be checked is checked here, so that reviews can discuss design.
 
 mod arrows;
 mod changes;
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::root;
 
-/// Checks the whole checkout, and prints every offence before it fails.
+/// Checks the whole checkout and prints every offence before it fails.
 pub(crate) fn run() -> Result<()> {
     let root = root();
     let mut offences = Vec::new();

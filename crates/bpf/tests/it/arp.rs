@@ -1,4 +1,4 @@
-//! ARP between a pod and its gateway, which no link has the address of.
+//! ARP between a pod and its gateway. No link has the gateway's address.
 
 use std::net::Ipv4Addr;
 
@@ -14,7 +14,7 @@ const REPLY: u16 = 2;
 const UNKNOWN: Mac = Mac([0; 6]);
 const NOBODY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
-/// "Who has the gateway's address? Tell pod one."
+/// The request "who has the gateway's address? Tell pod one."
 pub(crate) fn question() -> Vec<u8> {
     said(REQUEST, (ONE.mac, ONE.v4), (UNKNOWN, GATEWAY))
 }
@@ -23,7 +23,7 @@ fn said(operation: u16, sender: (Mac, Ipv4Addr), target: (Mac, Ipv4Addr)) -> Vec
     ethernet(BROADCAST, ONE.mac, frame::ARP, &arp(operation, sender, target))
 }
 
-/// What pod one may and may not say, apart from [`question`].
+/// What a pod may and may not send, apart from [`question`].
 pub(crate) fn cases() -> Vec<(&'static str, Vec<u8>, Counter)> {
     let own = (ONE.mac, ONE.v4);
     let other = |mac| ethernet(BROADCAST, mac, frame::ARP, &arp(REQUEST, own, (UNKNOWN, GATEWAY)));
@@ -56,7 +56,7 @@ fn a_pod_learns_the_gateway() {
     let node = Node::direct();
     for program in [Program::FromPod, Program::FromNetkit] {
         for asking in [ONE.v4, NOBODY] {
-            // Links with a least length fill up their frames.
+            // Links with a minimum length pad their frames.
             for padding in [0, 18] {
                 let question = said(REQUEST, (ONE.mac, asking), (UNKNOWN, GATEWAY));
                 let filled = [question, vec![0; padding]].concat();
@@ -72,7 +72,7 @@ fn a_pod_learns_the_gateway() {
             }
         }
     }
-    // Another link's pod cannot ask in this one's name.
+    // A pod on another link cannot ask with this pod's address.
     let found = node.send(Program::FromPod, TWO.link, &question());
     assert_eq!((found.verdict, found.counted), (Verdict::Drop, vec![Counter::DropSpoofedMac]));
 }

@@ -8,28 +8,29 @@ pub(crate) const IPV4: u16 = 0x0800;
 pub(crate) const IPV6: u16 = 0x86dd;
 pub(crate) const ARP: u16 = 0x0806;
 pub(crate) const VLAN: u16 = 0x8100;
-/// A service provider's tag (IEEE 802.1ad).
+/// The tag of a service provider (IEEE 802.1ad).
 pub(crate) const PROVIDER_VLAN: u16 = 0x88a8;
-/// For local experiments (IEEE 802, section 9.2.3).
+/// Reserved for local experiments (IEEE 802, section 9.2.3).
 pub(crate) const UNKNOWN: u16 = 0x88b5;
 
 pub(crate) const BROADCAST: Mac = Mac([0xff; 6]);
 
-/// Bytes of an Ethernet header, of an IPv4 header without options, and of what a tunnel adds between them.
+/// Bytes of an Ethernet header, of an IPv4 header without options, and of the headers that a tunnel adds
+/// between them.
 pub(crate) const ETHERNET: usize = 14;
 pub(crate) const IP_HEADER: usize = 20;
 pub(crate) const WRAPPING: usize = IP_HEADER + 8 + 8 + ETHERNET;
 
 const UDP: u8 = 17;
 pub(crate) const TCP: u8 = 6;
-/// VXLAN's flags with "the identifier is valid" (RFC 7348, section 5).
+/// The VXLAN flags that mark the identifier as valid (RFC 7348, section 5).
 pub(crate) const VXLAN_FLAGS: u8 = 0x08;
 
 pub(crate) fn ethernet(to: Mac, from: Mac, kind: u16, payload: &[u8]) -> Vec<u8> {
     [&to.0[..], &from.0, &kind.to_be_bytes(), payload].concat()
 }
 
-/// What an IPv4 header says, where it is not as usual.
+/// The fields of an IPv4 header that a test may want to differ.
 pub(crate) struct Ipv4 {
     pub(crate) from: Ipv4Addr,
     pub(crate) to: Ipv4Addr,
@@ -44,7 +45,7 @@ impl Ipv4 {
         Ipv4 { from, to, tos: 0, fragment: 0, options: Vec::new() }
     }
 
-    /// With its header and checksum around a payload of UDP.
+    /// An IPv4 packet with this header and its checksum around a UDP payload.
     pub(crate) fn packet(&self, payload: &[u8]) -> Vec<u8> {
         let header = IP_HEADER + self.options.len();
         let bytes = u16::try_from(header + payload.len()).expect("a packet has at most 65535 bytes");
@@ -64,7 +65,7 @@ impl Ipv4 {
     }
 }
 
-/// The internet checksum (RFC 1071); over a header that has its own, zero.
+/// The internet checksum (RFC 1071). Over a header that already contains its checksum, it is zero.
 pub(crate) fn checksum(bytes: &[u8]) -> u16 {
     let words =
         bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | word.get(1).map_or(0, |low| (*low).into()));
@@ -85,13 +86,13 @@ pub(crate) fn ipv6(from: Ipv6Addr, to: Ipv6Addr, next: u8, payload: &[u8]) -> Ve
     packet
 }
 
-/// A UDP datagram without checksum, from a port to a port, of `payload`.
+/// A UDP datagram without a checksum.
 pub(crate) fn udp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
     let bytes = u16::try_from(8 + payload.len()).expect("a datagram has at most 65535 bytes");
     [&from.to_be_bytes()[..], &to.to_be_bytes(), &bytes.to_be_bytes(), &[0, 0], payload].concat()
 }
 
-/// A UDP datagram in a packet of either family.
+/// The EtherType and the packet of a UDP datagram, in the family of the addresses.
 pub(crate) fn datagram(from: IpAddr, to: IpAddr, payload: &[u8]) -> (u16, Vec<u8>) {
     let datagram = udp(4000, 4001, payload);
     match (from, to) {
@@ -112,7 +113,7 @@ pub(crate) fn arp(operation: u16, sender: (Mac, Ipv4Addr), target: (Mac, Ipv4Add
     packet
 }
 
-/// A frame in VXLAN, as an IPv4 packet, where nothing is odd.
+/// A frame in VXLAN over IPv4, with the usual value in every field.
 pub(crate) struct Wrapped {
     pub(crate) outer: Ipv4,
     pub(crate) port: u16,

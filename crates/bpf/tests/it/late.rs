@@ -1,4 +1,4 @@
-//! Events behind late answers, on real connections whose packets are dropped and whose server takes its time.
+//! Events behind late answers, on real connections whose packets are dropped and whose server is slow.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ use linux::{Netns, clock};
 use testkit::{World, require_root, run};
 
 const PORT: u16 = 7000;
-/// So short that everything is reported.
+/// Thresholds so low that every event is reported.
 const ALL: LateConfig = LateConfig {
     server_port: PORT,
     wait: Duration::ZERO,
@@ -48,14 +48,14 @@ impl Bench {
         Bench { netns, client, server, programs: LatePrograms::load(&ALL).unwrap(), _world: world }
     }
 
-    /// What is seen while the closure runs.
+    /// The events that the programs report while the closure runs.
     fn seen(&mut self, work: impl FnOnce(&mut TcpStream, &mut TcpStream)) -> LateEvents {
         let watching = self.programs.watch(&[(self.netns.inode().unwrap(), Namespace::Server)]).unwrap();
         work(&mut self.client, &mut self.server);
         watching.end().unwrap()
     }
 
-    /// Of a kernel without these tracepoints the rest is tested.
+    /// Whether this kernel has the tracepoint. Where it does not, the test covers the rest.
     fn has(&self, tracepoint: Tracepoint) -> bool {
         !self.programs.missing().contains(&tracepoint)
     }
@@ -64,7 +64,7 @@ impl Bench {
         self.client.local_addr().unwrap().port()
     }
 
-    /// Drops the next segments with data that the client sends.
+    /// Drops the next `segments` segments with data that the client sends.
     fn drop_next(&self, segments: u32) {
         let rules = format!(
             "table ip t {{ chain c {{ type filter hook input priority 0; \
@@ -83,7 +83,7 @@ fn exchange(client: &mut TcpStream, server: &mut TcpStream) {
     client.read_exact(&mut buffer).unwrap();
 }
 
-/// Why segments of the connection were sent again, in order.
+/// The reasons for the connection's retransmissions, in order.
 fn retransmissions(seen: &LateEvents, port: u16) -> Vec<Retransmission> {
     let of = |event: &LateEvent| match event.what {
         What::Retransmitted(why) if event.local_port == port => Some(why),
@@ -128,7 +128,7 @@ fn an_exchange_has_its_stages_in_order() {
 fn a_lost_segment_is_sent_again_by_the_probe_and_two_by_the_time_out() {
     for (segments, expected) in [(1, Retransmission::Probe), (2, Retransmission::TimeOut)] {
         let mut bench = Bench::new();
-        // Without a measured round trip there is no probe.
+        // The kernel sends no probe before it has measured a round trip.
         exchange(&mut bench.client, &mut bench.server);
         bench.drop_next(segments);
         let seen = bench.seen(exchange);

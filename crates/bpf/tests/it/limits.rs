@@ -1,4 +1,4 @@
-//! What the kernel's verifier says of the programs, and what happens when a map is full.
+//! How many instructions the kernel's verifier counts in the programs, and what happens when a map is full.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,8 @@ use linux::Mac;
 
 use crate::node::{Node, ONE, TWO, can_run};
 
-/// The kernel's own limit is a million. What comes near this one has a loop unrolled or a way doubled by mistake.
+/// The kernel's own limit is a million. A program that comes near this one has a loop unrolled or a path
+/// duplicated by mistake.
 const INSTRUCTIONS_MAX: u32 = 20_000;
 
 #[test]
@@ -24,7 +25,7 @@ fn the_verifier_is_soon_through() {
             &mut std::io::stderr(),
             format!("instructions verified, {kind}: {}\n", text.collect::<Vec<_>>().join(", ")).as_bytes(),
         );
-        // Before Linux 5.16 nobody is told.
+        // Before Linux 5.16 the kernel does not report the number.
         if counts.iter().any(|count| *count > 0) {
             assert!(counts.iter().all(|count| (1..INSTRUCTIONS_MAX).contains(count)), "{counts:?}");
         }
@@ -43,15 +44,15 @@ fn a_full_map_is_said_and_leaves_nothing_behind() {
         addresses: addresses.iter().map(|address| Ipv4Addr::from_bits(*address).into()).collect(),
     };
     let base = Ipv4Addr::new(10, 0, 0, 0).to_bits();
-    // Two pods are there already, with an address each.
+    // Two pods already have an address each.
     let filling: Vec<u32> = (0..ENDPOINTS_MAX - 2).map(|number| base + number).collect();
     add_endpoint(&node.folder, &pod(0, &filling)).unwrap();
     let last = pod(1, &[base + ENDPOINTS_MAX]);
     let error = add_endpoint(&node.folder, &last).unwrap_err().to_string();
     assert!(error.contains("add an entry to") && error.contains("endpoints4"), "{error}");
     assert!(error.contains("it is full with 16384 entries"), "{error}");
-    assert_eq!(has_endpoint(&node.folder, &last).unwrap(), None, "its link was not kept either");
-    // Where one goes, another has its place.
+    assert_eq!(has_endpoint(&node.folder, &last).unwrap(), None, "its link was removed too");
+    // When one pod leaves, another has room.
     remove_endpoint(&node.folder, &node.endpoint(&TWO)).unwrap();
     add_endpoint(&node.folder, &last).unwrap();
 }

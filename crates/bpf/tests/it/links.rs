@@ -1,4 +1,4 @@
-//! Programs at links: there when they were attached, and gone when they were taken off.
+//! Programs at links: present once attached, and gone once detached.
 
 use bpf::Attached;
 use bpf::forward::Program;
@@ -7,7 +7,7 @@ use crate::node::{Node, ONE, can_run};
 
 const TIMES: u32 = 20;
 
-/// A pinned bpf link ends some time after its pin has gone; who takes a program off is told when it is off.
+/// The kernel ends a pinned bpf link some time after its pin is removed, so `detach` waits for it.
 #[test]
 fn a_program_is_off_as_soon_as_it_was_taken_off() {
     if !can_run() {

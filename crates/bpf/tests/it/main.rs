@@ -1,5 +1,6 @@
-//! The programs on the real kernel: crafted packets by `BPF_PROG_TEST_RUN`, with the links, routes and neighbours of a
-//! node in a namespace of its own; and frames through real links where a test run cannot make what a link makes.
+//! The programs on the real kernel. `BPF_PROG_TEST_RUN` runs them over crafted packets, in a namespace with
+//! the links, routes and neighbours of a node. Where a test run cannot do what a link does, real links carry
+//! the frames.
 
 #![expect(clippy::unwrap_used, reason = "clippy exempts test functions, but not what they call")]
 

@@ -1,4 +1,5 @@
-//! A node with its programs: a wire to a next hop, two pods, routes, neighbours; and the neighbour and the pods.
+//! A node with its programs: a wire to a next hop, two pods, routes and neighbours. The next hop and the pods
+//! are namespaces too.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -21,7 +22,7 @@ use crate::run::{Context, Verdict, once};
 /// The Ethernet address of the node's end of every pod's link.
 pub(crate) const GATEWAY_MAC: Mac = Mac([2, 0, 0, 0, 0, 0xfe]);
 pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
-/// Of the node's end of the wire, and of the next hop.
+/// The Ethernet addresses of the node's end of the wire and of the next hop.
 pub(crate) const WIRE_MAC: Mac = Mac([2, 0, 0, 0, 1, 1]);
 pub(crate) const HOP_MAC: Mac = Mac([2, 0, 0, 0, 1, 2]);
 /// The two ends of the underlay.
@@ -31,10 +32,9 @@ pub(crate) const THERE6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 
 pub(crate) const VNI: u32 = 0x0a_0b0c;
 pub(crate) const PORT: u16 = 8472;
 pub(crate) const MTU: u32 = 1450;
-/// How long these nodes keep a route: longer than any test, so that none has to be quick.
+/// How long these nodes keep a route: longer than any test takes, so that no test has to hurry.
 const KEPT_SECONDS: u32 = 3600;
 
-/// A pod of the node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pod {
     pub(crate) link: &'static str,
@@ -56,29 +56,29 @@ pub(crate) const TWO: Pod = Pod {
     v6: Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0x12),
 };
 
-/// Addresses of pods elsewhere.
+/// Addresses of pods on other nodes.
 pub(crate) mod far {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    /// Behind the next hop; where there are tunnels, in one over IPv4.
+    /// Reached by the next hop, or through a tunnel over IPv4 on a node with tunnels.
     pub(crate) const DIRECT: Ipv4Addr = Ipv4Addr::new(10, 244, 2, 7);
     pub(crate) const DIRECT6: Ipv6Addr = Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 7);
     /// The kernel's route leads back to a pod.
     pub(crate) const ROUTED: Ipv4Addr = Ipv4Addr::new(10, 244, 3, 7);
     pub(crate) const ROUTED6: Ipv6Addr = Ipv6Addr::new(0xfd00, 3, 0, 0, 0, 0, 0, 7);
-    /// Behind a next hop whose Ethernet address nobody knows.
+    /// Reached by a next hop whose Ethernet address is unknown.
     pub(crate) const UNRESOLVED: Ipv4Addr = Ipv4Addr::new(10, 244, 4, 7);
     pub(crate) const UNRESOLVED6: Ipv6Addr = Ipv6Addr::new(0xfd00, 4, 0, 0, 0, 0, 0, 7);
-    /// Where there are tunnels, in one over IPv6; elsewhere no route leads there.
+    /// Reached through a tunnel over IPv6. A node without tunnels has no route to it.
     pub(crate) const OVER_IPV6: Ipv4Addr = Ipv4Addr::new(10, 244, 5, 7);
-    /// In a tunnel to the next hop whose Ethernet address nobody knows.
+    /// Reached through a tunnel to the next hop with the unknown Ethernet address.
     pub(crate) const TUNNEL_UNRESOLVED: Ipv4Addr = Ipv4Addr::new(10, 244, 6, 7);
-    /// In no pods' prefix.
+    /// In no prefix of pods.
     pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
     pub(crate) const OUTSIDE6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 7);
 }
 
-/// What came of a frame.
+/// What a program did with a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) verdict: Verdict,
@@ -94,11 +94,11 @@ pub(crate) struct Node {
     pub(crate) config: NodeConfig,
     pub(crate) verified: Vec<Verified>,
     netlink: Netlink,
-    /// Goes last: with it goes everything.
+    /// Declared last, so that it is dropped last: it removes everything.
     pub(crate) world: World,
 }
 
-/// False, and noted, where the programs cannot be tried.
+/// Whether the programs can run here. If not, the test is recorded as skipped.
 pub(crate) fn can_run() -> bool {
     if !require_root() {
         return false;
@@ -111,17 +111,17 @@ pub(crate) fn can_run() -> bool {
 }
 
 impl Node {
-    /// Other nodes are on the wire.
+    /// A node that reaches the other nodes by the wire.
     pub(crate) fn direct() -> Node {
         Node::new(None, KEPT_SECONDS)
     }
 
-    /// The same with routes that are kept as long as in earnest.
+    /// The same, with routes kept for as long as in production.
     pub(crate) fn direct_in_earnest() -> Node {
         Node::new(None, forward::ROUTE_SECONDS)
     }
 
-    /// Other nodes are at the other end of tunnels.
+    /// A node that reaches the other nodes through tunnels.
     pub(crate) fn tunnelled() -> Node {
         let tunnel = TunnelEnd { local: HERE.into(), vni: VNI, port: PORT };
         let node = Node::new(Some(tunnel), KEPT_SECONDS);
@@ -146,7 +146,7 @@ impl Node {
         let folder = pins::folder(world.name("node").as_str());
         pins::make(&folder).expect("root can mount a bpffs");
         let config = NodeConfig {
-            wire: netlink.index_of(&ifname("wire")).expect("it was made above"),
+            wire: netlink.index_of(&ifname("wire")).expect("the node was just made"),
             mtu: MTU,
             gateway: GATEWAY,
             gateway_mac: GATEWAY_MAC,
@@ -184,7 +184,7 @@ impl Node {
         forward::counters(&self.folder).expect("the counters are readable")
     }
 
-    /// The counters that are not zero.
+    /// The names of the counters that are not zero.
     pub(crate) fn reached(&self) -> BTreeSet<&'static str> {
         self.counters()
             .iter()
@@ -193,20 +193,20 @@ impl Node {
             .collect()
     }
 
-    /// Lets a program have a frame as it arrives at a link.
+    /// Runs a program over a frame that arrives at a link.
     #[track_caller]
     pub(crate) fn send(&self, program: Program, link: &str, frame: &[u8]) -> Outcome {
         let context = Context { ifindex: self.index(link), ..Context::default() };
         self.send_with(&self.program(program), context, frame).expect("the kernel takes such a frame")
     }
 
-    /// The same for a frame that came by the tunnel's device in network `vni`, from a node at `from`.
+    /// The same for a frame that arrived through the tunnel device in network `vni` from the node at `from`.
     #[track_caller]
     pub(crate) fn send_tunnelled(&self, vni: u32, from: impl Into<IpAddr>, frame: &[u8]) -> Outcome {
         self.send_given(Program::FromTunnel, "tun", Given::Tunnel { vni, from: from.into() }, frame)
     }
 
-    /// The same for a frame that a link has given something.
+    /// The same for a frame with metadata that a link added.
     #[track_caller]
     pub(crate) fn send_given(&self, program: Program, link: &str, given: Given, frame: &[u8]) -> Outcome {
         let preamble = preamble::load(self.program(program).as_fd(), given);
@@ -214,7 +214,7 @@ impl Node {
         self.send_with(&preamble.program, context, frame).expect("the kernel takes such a frame")
     }
 
-    /// The same with all that can be said.
+    /// The same with the whole context given.
     pub(crate) fn send_with(
         &self,
         program: &OwnedFd,
@@ -235,12 +235,12 @@ impl Node {
 }
 
 impl Pod {
-    /// A frame of the pod's to its gateway.
+    /// A frame from the pod to its gateway.
     pub(crate) fn frame(&self, kind: u16, packet: &[u8]) -> Vec<u8> {
         frame::ethernet(GATEWAY_MAC, self.mac, kind, packet)
     }
 
-    /// A frame of the pod's with a datagram.
+    /// A frame from the pod to its gateway that contains a datagram.
     pub(crate) fn to(&self, address: impl Into<IpAddr>, payload: &[u8]) -> Vec<u8> {
         let address = address.into();
         let own = if address.is_ipv4() { self.v4.into() } else { self.v6.into() };
@@ -249,13 +249,13 @@ impl Pod {
     }
 }
 
-/// A frame from the next hop with a datagram.
+/// A frame from the next hop that contains a datagram.
 pub(crate) fn from_hop(from: impl Into<IpAddr>, to: impl Into<IpAddr>, payload: &[u8]) -> Vec<u8> {
     let (kind, packet) = frame::datagram(from.into(), to.into(), payload);
     frame::ethernet(WIRE_MAC, HOP_MAC, kind, &packet)
 }
 
-/// The Ethernet header that the next hop gets.
+/// The Ethernet header of a frame to the next hop.
 pub(crate) fn to_hop(kind: u16) -> Vec<u8> {
     frame::ethernet(HOP_MAC, WIRE_MAC, kind, &[])
 }
@@ -268,8 +268,8 @@ fn ifname(name: &str) -> IfName {
     IfName::new(name).expect("a sound name")
 }
 
-/// The namespaces `node`, `hop`, `pod1` and `pod2`. Nobody speaks by itself in them: neighbours are permanent, and
-/// links have no addresses of their own making.
+/// Builds the namespaces `node`, `hop`, `pod1` and `pod2`. Nothing in them sends packets unasked: neighbour
+/// entries are permanent, and links get no automatic addresses.
 fn furnish(world: &World) {
     let [node, hop, pod1, pod2] = ["node", "hop", "pod1", "pod2"].map(|short| world.name(short));
     for place in [&node, &hop, &pod1, &pod2] {

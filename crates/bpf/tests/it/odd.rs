@@ -1,4 +1,5 @@
-//! Whatever a frame holds, a program says one of three things, and a pod is heard under its own names only.
+//! Whatever a frame contains, a program returns one of three verdicts, and forwards a pod's frames only if
+//! they carry the pod's own addresses.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,8 +19,8 @@ use crate::run::{Context, Verdict};
 
 const CASES: u32 = 3000;
 
-/// Random bytes, and bytes with the names of this node at the places where names stand, so that the programs look
-/// deeper than at the first of them.
+/// Random bytes. Some frames have this node's addresses where addresses belong, so that the programs read
+/// further than the first address.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let mac = || {
         let known = [ONE.mac, GATEWAY_MAC, WIRE_MAC, TWO.mac, BROADCAST];
@@ -77,7 +78,7 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![1 => vec(any::<u8>(), 14..2000), 4 => named]
 }
 
-/// Gives a frame an IP header that a router finds nothing wrong with.
+/// Gives a frame an IP header that a router accepts.
 fn make_sound(frame: &mut [u8]) {
     let bytes = u16::try_from(frame.len() - frame::ETHERNET).expect("frames are short");
     match u16::from_be_bytes([frame[12], frame[13]]) {
@@ -98,7 +99,7 @@ fn make_sound(frame: &mut [u8]) {
     }
 }
 
-/// Whether a frame has the names of pod one, wherever it uses a name.
+/// Whether every address field of a frame that names its sender names pod one.
 fn is_of_one(frame: &[u8]) -> bool {
     let at = |from: usize, bytes: &[u8]| frame.get(from..from + bytes.len()) == Some(bytes);
     let named = match u16::from_be_bytes([frame[12], frame[13]]) {
@@ -110,7 +111,7 @@ fn is_of_one(frame: &[u8]) -> bool {
     named && at(6, &ONE.mac.0)
 }
 
-/// A program at its link, for all frames.
+/// A program at its link. It checks every generated frame.
 struct Stand {
     node: Node,
     program: Program,
@@ -135,7 +136,7 @@ impl Stand {
 
     fn check(&self, frame: &[u8]) -> TestCaseResult {
         let context = Context { ifindex: self.node.index(self.link), ..Context::default() };
-        // Headers that are cut off are refused by newer kernels before any program has them.
+        // Newer kernels reject truncated headers before any program runs.
         let entry = self.preamble.as_ref().map_or(&self.loaded, |preamble| &preamble.program);
         let Ok(found) = self.node.send_with(entry, context, frame) else { return Ok(()) };
         if found.verdict == Verdict::Redirect {

@@ -1,4 +1,4 @@
-//! Packets to a pod of the node: from another pod, from the wire, out of a tunnel.
+//! Packets to a pod of the node: from another pod, from the wire and out of a tunnel.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ use crate::run::{Context, Verdict};
 /// Bytes of a frame that stands for several segments.
 const LONG: usize = 3000;
 
-/// IPv4 packets that are not plain datagrams and still have two addresses.
+/// IPv4 packets that are not plain datagrams but still have two addresses.
 pub(crate) fn odd4(from: Ipv4Addr, to: Ipv4Addr) -> Vec<(&'static str, Vec<u8>)> {
     let plain = || Ipv4::new(from, to);
     let payload = udp(4000, 4001, b"some bytes");
@@ -36,7 +36,7 @@ pub(crate) fn odd6(from: Ipv6Addr, to: Ipv6Addr) -> Vec<(&'static str, Vec<u8>)>
     ]
 }
 
-/// IPv4 packets that a router does not simply send on.
+/// IPv4 packets that a router does not simply forward.
 pub(crate) fn irregular4(from: Ipv4Addr, to: Ipv4Addr) -> Vec<(&'static str, Vec<u8>)> {
     let payload = udp(4000, 4001, b"some bytes");
     let sound = Ipv4::new(from, to).packet(&payload);
@@ -91,8 +91,9 @@ fn goes_on(found: crate::node::Outcome, frame: &[u8], what: &str) {
     assert_eq!(found.frame, frame, "{what}");
 }
 
-/// A frame as it goes to another pod of the node: as it is where it changes over, with the pod's Ethernet address where
-/// it is sent on by the pod's link, whose driver looks at it.
+/// The frame as another pod of the node receives it. A program that redirects to the peer leaves it as it is.
+/// One that sends it through the pod's link writes the pod's Ethernet address, because the link's driver
+/// checks it.
 fn at_pod(program: Program, mac: Mac, frame: &[u8]) -> Vec<u8> {
     match program {
         Program::FromNetkit => [&mac.0[..], &frame[6..]].concat(),
@@ -116,7 +117,7 @@ fn from_pod_to_pod() {
         for (mac, frame) in &frames {
             let expected = at_pod(program, *mac, frame);
             goes_on(node.send(program, ONE.link, frame), &expected, &format!("{program:?} {frame:x?}"));
-            // The same on another pod's link is nobody's.
+            // The same frame at another pod's link belongs to no pod.
             let stray = node.send(program, TWO.link, frame);
             assert_eq!(stray.verdict, Verdict::Drop, "{program:?} {frame:x?}");
         }
@@ -137,7 +138,7 @@ fn from_pod_to_pod() {
     }
 }
 
-/// The kernel's path drops what is malformed and answers what has spent its TTL; options are its as well.
+/// The kernel drops malformed packets and answers packets whose TTL has expired. It also handles options.
 #[test]
 fn what_is_irregular_is_the_kernels() {
     if !can_run() {
@@ -148,7 +149,7 @@ fn what_is_irregular_is_the_kernels() {
             for (name, packet) in irregular4(ONE.v4, to) {
                 irregular(&node, name, &ONE.frame(frame::IPV4, &packet));
             }
-            // The next one has a route that is kept.
+            // The next packet uses the cached route.
             node.send(Program::FromPod, ONE.link, &ONE.to(to, b"x"));
             for (name, packet) in irregular4(ONE.v4, to) {
                 irregular(&node, name, &ONE.frame(frame::IPV4, &packet));

@@ -1,5 +1,5 @@
-//! A program that gives a packet what links give it beside its bytes, and goes on in another program: what a test run
-//! cannot say.
+//! A program that gives a packet the metadata that a link would add, and then calls the program under test. A
+//! test run cannot set this metadata.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,16 +8,17 @@ use std::ptr;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 
-/// Bytes of `struct bpf_tunnel_key` since Linux 5.19, and where it has the near end. What a program sets as the near end
-/// another reads as the far one: the first speaks of a packet that leaves, the second of one that came.
+/// The size of `struct bpf_tunnel_key` since Linux 5.19, and the offset of the near end. What one program
+/// sets as the near end, the next reads as the far end: one describes a packet that leaves, the other a
+/// packet that arrived.
 const KEY: i32 = 44;
 const NEAR_END: i32 = 28;
 /// `BPF_F_TUNINFO_IPV6`.
 const OVER_IPV6: i32 = 1;
-/// What the preamble returns if it could not go on: no verdict of ours.
+/// The preamble returns this if the tail call failed. It is none of our verdicts.
 const STUCK: i32 = 99;
 
-/// One instruction: its code, destination and source registers, offset, number (RFC 9669, section 3).
+/// One instruction: its code, destination and source registers, offset and immediate (RFC 9669, section 3).
 fn instruction(code: u8, registers: (u8, u8), offset: i16, number: i32) -> [u8; 8] {
     let (destination, source) = registers;
     let mut bytes = [code, source << 4 | destination, 0, 0, 0, 0, 0, 0];
@@ -26,12 +27,12 @@ fn instruction(code: u8, registers: (u8, u8), offset: i16, number: i32) -> [u8; 
     bytes
 }
 
-/// What a link gives.
+/// The metadata that a link adds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Given {
-    /// A tunnel's device: the network's identifier.
+    /// From a tunnel device: the network's identifier and the sender.
     Tunnel { vni: u32, from: IpAddr },
-    /// Any link: a VLAN's tag, taken out of the bytes.
+    /// From any link: the VLAN tag that was taken out of the bytes.
     Vlan(u16),
 }
 
@@ -68,7 +69,7 @@ fn code(given: Given, programs: BorrowedFd<'_>) -> Vec<[u8; 8]> {
 
 fn set_tunnel_key(vni: u32, from: IpAddr) -> Vec<[u8; 8]> {
     let i16_of = |bytes: i32| i16::try_from(bytes).expect("a small frame");
-    // The helpers want IPv4 in the host's order and IPv6 in that of the network.
+    // The helpers expect IPv4 addresses in host order and IPv6 addresses in network order.
     let (flags, end) = match from {
         IpAddr::V4(v4) => (0, vec![v4.to_bits().cast_signed()]),
         IpAddr::V6(v6) => {
@@ -94,13 +95,12 @@ fn set_tunnel_key(vni: u32, from: IpAddr) -> Vec<[u8; 8]> {
     code
 }
 
-/// The preamble of a program, and what it holds on to.
+/// The preamble of a program, and the map that it calls through.
 pub(crate) struct Preamble {
     pub(crate) program: OwnedFd,
     _programs: MapHandle,
 }
 
-/// Loads a preamble for `next`.
 pub(crate) fn load(next: BorrowedFd<'_>, given: Given) -> Preamble {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
@@ -111,7 +111,7 @@ pub(crate) fn load(next: BorrowedFd<'_>, given: Given) -> Preamble {
     let value = next.as_raw_fd().to_ne_bytes();
     programs.update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY).expect("programs of one kind fit");
     let code = code(given, programs.as_fd());
-    // SAFETY: the strings end with a zero, the instructions are as many as is said, and all outlive the call.
+    // SAFETY: the strings end with a zero, the instruction count is right, and all of them outlive the call.
     let program = unsafe {
         libbpf_sys::bpf_prog_load(
             libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
@@ -123,7 +123,7 @@ pub(crate) fn load(next: BorrowedFd<'_>, given: Given) -> Preamble {
         )
     };
     assert!(program >= 0, "the preamble: {}", io::Error::from_raw_os_error(-program));
-    // SAFETY: the descriptor was just made and nobody else knows it.
+    // SAFETY: the descriptor was just made and has no other owner.
     let program = unsafe { OwnedFd::from_raw_fd(program) };
     Preamble { program, _programs: programs }
 }

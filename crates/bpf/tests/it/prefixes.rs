@@ -1,4 +1,4 @@
-//! Which addresses are pods', of this node and of others; and that this can change.
+//! Which addresses belong to pods of this node and of others, and that this can change.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -10,14 +10,14 @@ use linux::Mac;
 use crate::node::{Node, ONE, TWO, can_run, far, from_hop};
 use crate::run::Verdict;
 
-/// Longer than a program goes by what it found out.
+/// Longer than a program keeps a route.
 const STALE: Duration = Duration::from_millis(1100);
 
 fn nets(texts: &[&str]) -> Vec<IpNet> {
     texts.iter().map(|text| text.parse().expect("a sound prefix")).collect()
 }
 
-/// What becomes of a datagram from an address elsewhere to pod one.
+/// The verdict on a datagram from a remote address to pod one.
 #[track_caller]
 fn arriving(node: &Node, from: impl Into<IpAddr>) -> (Verdict, Vec<Counter>) {
     let from = from.into();
@@ -67,11 +67,11 @@ fn a_node_may_have_one_family_or_several_prefixes() {
     assert_eq!(arriving(&node, far::DIRECT6), (Verdict::Pass, vec![Counter::PassOutside]));
     assert_eq!(sent([10, 244, 9, 9].into()), (Verdict::Pass, vec![Counter::PassNode]));
     assert_eq!(arriving(&node, [10, 244, 9, 9]), (Verdict::Pass, vec![Counter::PassMartian]));
-    // A pod of the node is one whatever the prefixes are.
+    // A pod of the node stays one, whatever the prefixes are.
     assert_eq!(sent(TWO.v6.into()).0, Verdict::Redirect);
 }
 
-/// The slots are found by the lowest bits of an address; the second pod with the same bits is found all the same.
+/// The lowest bits of an address select the slot. A second pod with the same bits must be found all the same.
 #[test]
 fn a_pod_without_a_slot_is_a_pod_too() {
     if !can_run() {

@@ -1,4 +1,4 @@
-//! Every reason for which a packet is dropped or left to the kernel, by every program that has it.
+//! Every reason to drop a packet or to leave it to the kernel, in every program that has it.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,7 +12,7 @@ use crate::node::{
 };
 use crate::run::{Context, Verdict};
 
-/// Reasons that no packet can bring about.
+/// Reasons that no packet can cause.
 const OUT_OF_REACH: &[(Counter, &str)] = &[(
     Counter::DropRewrite,
     "the kernel refuses to write into a packet whose length was checked only for want of memory",
@@ -37,11 +37,11 @@ fn check(node: &Node, program: Program, link: &str, cases: Vec<Case>) {
             (verdict_of(counter), vec![counter]),
             "{program:?}: {name}"
         );
-        assert_eq!(found.frame, frame, "{program:?}: {name}: the frame is as it was");
+        assert_eq!(found.frame, frame, "{program:?}: {name}: the frame is unchanged");
     }
 }
 
-/// What a pod may not say.
+/// Packets that a pod may not send.
 fn forbidden() -> Vec<Case> {
     let alien = |kind, packet: &[u8]| ethernet(GATEWAY_MAC, TWO.mac, kind, packet);
     let (v4, packet) = datagram(ONE.v4.into(), TWO.v4.into(), b"x");
@@ -94,7 +94,7 @@ fn forbidden() -> Vec<Case> {
     ]
 }
 
-/// What a pod may say, and the kernel is to have.
+/// Packets that a pod may send and the kernel must handle.
 fn left_to_the_kernel() -> Vec<Case> {
     let long = vec![0; MTU as usize];
     let spent = crate::pods::irregular4(ONE.v4, far::DIRECT).swap_remove(8).1;
@@ -151,7 +151,7 @@ fn every_reason_is_reached() {
     }
 }
 
-/// What is for pods of the node, at the wire or out of a tunnel.
+/// Packets for pods of the node, from the wire or out of a tunnel.
 fn arriving(frame: impl Fn(IpAddr, IpAddr) -> Vec<u8>) -> Vec<Case> {
     let nobody = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0x99);
     vec![
@@ -164,7 +164,7 @@ fn arriving(frame: impl Fn(IpAddr, IpAddr) -> Vec<u8>) -> Vec<Case> {
     ]
 }
 
-/// Headers that are cut off, where this kernel makes such packets for a test run.
+/// Truncated headers, on kernels that accept them for a test run.
 fn cut_off(node: &Node) {
     let mut reached = 0;
     for (program, link, frame) in [
@@ -192,10 +192,10 @@ fn cut_off(node: &Node) {
             }
         }
     }
-    assert!(reached > 0, "no packet was cut off");
+    assert!(reached > 0, "the kernel accepted no truncated packet");
 }
 
-/// What the wire's program lets through without a word: it is not for pods.
+/// Packets that the wire's program passes without counting them: they are not for pods.
 fn nothing_counted_at_the_wire(node: &Node) {
     let (v4, packet) = datagram(far::DIRECT.into(), ONE.v4.into(), b"x");
     let to = |mac| ethernet(mac, HOP_MAC, v4, &packet);
@@ -246,7 +246,7 @@ fn from_tunnel(node: &Node) {
         let found = node.send_tunnelled(VNI, THERE, &frame);
         assert_eq!((found.verdict, found.counted), (Verdict::Pass, vec![]), "{name}");
     }
-    // The node's own: it was not in a tunnel.
+    // The packet is for the node itself: it was not in a tunnel.
     let found = node.send(Program::FromTunnel, "tun", &good);
     assert_eq!((found.verdict, found.counted), (Verdict::Pass, vec![]));
 }

@@ -1,4 +1,5 @@
-//! Packets to pods of nodes on the same wire: by the kernel's routes, which are kept for a second.
+//! Packets to pods of nodes on the same wire. They follow the kernel's routes, which a program keeps for a
+//! second.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::frame::{self, ETHERNET, ethernet};
 use crate::node::{HOP_MAC, MTU, Node, ONE, THERE, WIRE_MAC, can_run, far, to_hop};
 use crate::run::{Context, Verdict};
 
-/// Longer than a route is kept.
+/// Longer than a program keeps a route.
 const STALE: Duration = Duration::from_millis(1100);
 
 #[track_caller]
@@ -21,14 +22,15 @@ fn check(node: &Node, frame: &[u8], expected: &[u8]) {
     assert_eq!(found.frame, expected);
 }
 
-/// The next frame goes by a header of its own; should a stall have outlasted the route, the one after it.
+/// Checks that the program writes the header of the next frame. If a stall outlasted the route, the frame
+/// after it counts.
 #[track_caller]
 fn check_kept(node: &Node, frame: &[u8], expected: &[u8]) {
     let sent = (0..10).map(|_| node.send(Program::FromPod, ONE.link, frame).frame);
     assert_eq!(sent.into_iter().find(|sent| sent != frame).as_deref(), Some(expected));
 }
 
-/// A frame as the next hop gets it.
+/// The frame as the next hop receives it.
 fn for_hop(frame: &[u8]) -> Vec<u8> {
     let kind = u16::from_be_bytes([frame[12], frame[13]]);
     [&to_hop(kind), &frame[ETHERNET..]].concat()
@@ -97,7 +99,7 @@ fn a_long_packet_of_short_segments_fits() {
     }
 }
 
-/// A packet of TCP that a link cuts into segments, with a header of 32 bytes as most have.
+/// A TCP packet that a link splits into segments, with a TCP header of 32 bytes as is common.
 #[test]
 fn segments_of_tcp_fit_too() {
     if !can_run() {
@@ -131,7 +133,7 @@ fn segments_of_tcp_fit_too() {
     }
 }
 
-/// The MTU of a way is that of its route, and of the wire where that is less than what the pods have.
+/// The MTU of a destination is that of its route, or that of the wire if that is lower than the pods' MTU.
 #[test]
 fn a_lower_mtu_of_the_wire_or_a_route_is_found_out() {
     if !can_run() {
@@ -147,13 +149,13 @@ fn a_lower_mtu_of_the_wire_or_a_route_is_found_out() {
                 node.send(Program::FromPod, ONE.link, &ONE.to(far::DIRECT, &vec![0; payload as usize]));
             (found.verdict, found.counted)
         };
-        // The first finds the way out, and the others know it.
+        // The first packet looks the route up. The others find it in the cache.
         for _ in 0..2 {
             assert_eq!(sent(mtu - 27), (Verdict::Pass, vec![Counter::PassTooBig]), "{change}");
             assert_eq!(sent(mtu - 28), (Verdict::Redirect, vec![]), "{change}");
         }
     }
-    // What a tunnel adds must fit as well.
+    // The headers of a tunnel must fit as well.
     let node = Node::tunnelled();
     node.ip("link set wire mtu 1400");
     for (to, added) in [(far::DIRECT, 50), (far::OVER_IPV6, 70)] {
@@ -172,7 +174,7 @@ fn a_route_that_changes_is_followed_within_a_second() {
     let node = Node::direct_in_earnest();
     let frame = ONE.to(far::DIRECT, b"x");
     let frame6 = ONE.to(far::DIRECT6, b"x");
-    // Found out, then kept.
+    // Looked up first, then found in the cache.
     for frame in [&frame, &frame6] {
         check(&node, frame, frame);
         check_kept(&node, frame, &for_hop(frame));
@@ -188,7 +190,8 @@ fn a_route_that_changes_is_followed_within_a_second() {
     assert_eq!(left.frame, frame6);
 }
 
-/// Each CPU has a copy; where another has looked the way up again since, the copy is renewed from what that one found.
+/// Each CPU has its own copy of a route. If another CPU has looked the route up since, an expired copy is
+/// renewed from its result.
 #[test]
 fn an_expired_copy_does_not_hide_a_fresh_route() {
     if !can_run() {
@@ -202,11 +205,11 @@ fn an_expired_copy_does_not_hide_a_fresh_route() {
         check(&node, &frame, &frame);
         assert!(expire(&node, map, way_bytes) > 0, "{to}: the CPU that looked it up keeps a copy");
         check(&node, &frame, &for_hop(&frame));
-        assert_eq!(expire(&node, map, way_bytes), 1, "{to}: the copy is one again");
+        assert_eq!(expire(&node, map, way_bytes), 1, "{to}: the copy is fresh again");
     }
 }
 
-/// Lets the copies that CPUs have of routes be of long ago; how many were not.
+/// Makes every CPU's copy of a route expire. Returns how many copies were fresh.
 fn expire(node: &Node, map: &str, way_bytes: usize) -> usize {
     let map = MapHandle::from_pinned_path(node.folder.join(map)).expect("it was pinned");
     let mut fresh = 0;
@@ -240,7 +243,7 @@ fn a_neighbour_is_found_as_soon_as_the_kernel_knows_it() {
                 "{to}"
             );
         }
-        // At once: that nobody knew it was not kept.
+        // The failed lookup was not kept, so this works at once.
         node.ip(&format!("neighbour add {hop} lladdr {HOP_MAC} dev wire"));
         check(&node, &frame, &frame);
         check(&node, &frame, &for_hop(&frame));

@@ -1,4 +1,4 @@
-//! Other programs in the place of a node's, while packets flow.
+//! Replaces a node's programs while packets flow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,19 +17,19 @@ use crate::node::{GATEWAY, GATEWAY_MAC, HERE, Node, ONE, THERE, TWO, can_run, fa
 use crate::run::Verdict;
 
 const TIMES: u32 = 20;
-/// Datagrams on their way at a time, on each way: a socket has room for them.
+/// Datagrams in flight at a time in each direction. A socket has room for them.
 const AHEAD: usize = 16;
-/// So long a datagram may be on its way before it counts as lost: other tests have the same CPUs.
+/// How long a datagram may be in flight before it counts as lost. Other tests use the same CPUs.
 const LOST: Duration = Duration::from_secs(10);
 const PORT: u16 = 4001;
 
-/// The map's number in the kernel, by the pins' names.
+/// The kernel's ids of the maps, by the names of their pins.
 fn maps(node: &Node) -> BTreeMap<String, u32> {
     let mut ids = BTreeMap::new();
     for entry in fs::read_dir(&node.folder).expect("root can do it") {
         let path = entry.expect("root can do it").path();
         let name = path.file_name().expect("root can do it").to_str().expect("root can do it").to_owned();
-        // Whatever is pinned can be opened so, and a program has a number too.
+        // Every pin can be opened this way, and programs have ids too.
         let is_program = Program::ALL.iter().any(|program| name.contains(program.name()));
         if let Some(map) =
             MapHandle::from_pinned_path(&path).ok().filter(|_| !is_program && !name.contains("link_"))
@@ -43,7 +43,7 @@ fn maps(node: &Node) -> BTreeMap<String, u32> {
     ids
 }
 
-/// The names of all pins, and what the node's programs and maps are.
+/// The names of all pins, the ids of the maps, and the programs at the links.
 #[derive(Debug, PartialEq)]
 struct State {
     names: Vec<String>,
@@ -132,8 +132,8 @@ fn socket(node: &Node, place: &str, address: Ipv4Addr, port: u16) -> UdpSocket {
     socket
 }
 
-/// Sends numbered datagrams to `to`, which sends each back, until told to stop; every one must come back once, with at most
-/// [`AHEAD`] on their way. Nobody promises their order: a sender that changes CPUs changes queues. Counts them.
+/// Sends numbered datagrams to `to`, which echoes them, until `stop` is set. Each must come back once, with
+/// at most [`AHEAD`] in flight. Their order is not checked: a sender that changes CPUs changes queues.
 fn exchange(here: &UdpSocket, to: SocketAddr, stop: &AtomicBool, count: &AtomicU64) {
     let mut sent = 0_u64;
     let mut away = BTreeSet::new();
@@ -162,7 +162,7 @@ fn echo(socket: &UdpSocket, stop: &AtomicBool) {
     }
 }
 
-/// Replaces the programs many times while pods talk to each other and to the next hop.
+/// Replaces the programs many times while pods exchange packets with each other and with the next hop.
 fn under_traffic(by_filter: bool) {
     let node = Node::direct_in_earnest();
     furnish(&node, by_filter);
@@ -198,7 +198,11 @@ fn under_traffic(by_filter: bool) {
         outcome.expect("root can do it");
         assert!(ended.iter().all(Result::is_ok), "a datagram was lost");
     });
-    assert_eq!((node.counters(), forwarded(&node)), before, "none was dropped, none took the kernel's path");
+    assert_eq!(
+        (node.counters(), forwarded(&node)),
+        before,
+        "no packet was dropped or took the kernel's path"
+    );
     let counts = counts.map(|count| count.load(Ordering::Relaxed));
     assert!(
         counts.iter().all(|count| *count > u64::from(TIMES)),
@@ -220,7 +224,7 @@ fn no_packet_is_lost_where_there_are_filters() {
     }
 }
 
-/// Pods, tunnels and counters, and what hangs on links.
+/// Pods, tunnels, counters and the programs at links.
 #[test]
 fn what_the_programs_know_stays() {
     if !can_run() {
@@ -266,8 +270,8 @@ fn the_configuration_and_the_prefixes_are_the_new_ones() {
     assert_eq!(long.counted, [Counter::PassTooBig]);
 }
 
-/// A folder of the first format is one without these two maps and without the two caches that came with them; the
-/// programs in it are of today, so what is shown is what becomes of the maps.
+/// A folder of the first format lacks these two maps and the two caches that came with them. Its programs
+/// here are those of today, so the test shows only what happens to the maps.
 #[test]
 fn the_first_format_is_migrated() {
     if !can_run() {
@@ -312,7 +316,7 @@ fn a_cache_of_another_form_is_made_anew() {
     assert!(MapHandle::from_pinned_path(node.folder.join("routes4")).unwrap().max_entries() > 1);
 }
 
-/// Puts a map of another form under the name of one of a node's.
+/// Replaces one of a node's pinned maps by a map of another shape.
 fn pin_instead(node: &Node, name: &str, kind: MapType, key_bytes: u32, value_bytes: u32) {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
@@ -351,7 +355,7 @@ fn what_cannot_be_kept_is_refused_and_nothing_is_changed() {
     refused(&node.config, "there is no map endpoints4");
 }
 
-/// Whoever was killed has left pins that nobody uses, or links of which some have the new programs.
+/// A process that was killed has left unused pins, or new programs at some links only.
 #[test]
 fn what_was_begun_is_completed() {
     if !can_run() {
@@ -360,8 +364,8 @@ fn what_was_begun_is_completed() {
     let node = Node::direct();
     attach(&node, false);
     let State { names, .. } = state(&node);
-    // As when somebody is killed before the first pin takes its place: two links have the programs of a folder's next
-    // generation, and the pins those of the last.
+    // As after a kill before the first pin was replaced: two links have the programs of the folder's next
+    // generation, and the pins are those of the previous one.
     let old: Vec<_> = Program::ALL.iter().map(|program| node.program(*program)).collect();
     replace_in(&node, &node.config).unwrap();
     for (program, old) in Program::ALL.iter().zip(&old) {
@@ -377,7 +381,7 @@ fn what_was_begun_is_completed() {
         let pin = Program::FromPod.pin(&node.folder);
         node.netns.run(|| bpf::met(&pin, bpf::Hook::Ingress, index)).unwrap().unwrap()
     };
-    assert_eq!(met(), Some(0), "another generation of a program is the node's too");
+    assert_eq!(met(), Some(0), "a program of another generation belongs to the node too");
     let replaced = replace_in(&node, &node.config).unwrap();
     assert_eq!((replaced.from, replaced.links + replaced.filters), (FORMAT, 3));
     assert_eq!(state(&node).names, names);

@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// What a program said.
+/// The verdict of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// `TC_ACT_UNSPEC`: for the kernel.
+    /// `TC_ACT_UNSPEC`: left to the kernel.
     Pass,
     /// `TC_ACT_SHOT`.
     Drop,
@@ -27,28 +27,28 @@ impl Verdict {
     }
 }
 
-/// What comes with a packet besides its bytes.
+/// What accompanies a packet besides its bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Context {
-    /// The link at which it arrives, of the calling thread's namespace.
+    /// The link at which it arrives, in the calling thread's namespace.
     pub(crate) ifindex: u32,
-    /// Bytes of each of the packets that this one stands for; 0: it stands for itself.
+    /// Bytes of each segment of a packet that stands for several, or 0 if it stands for itself.
     pub(crate) gso_bytes: u32,
 }
 
-/// Where fields of `struct __sk_buff` lie (include/uapi/linux/bpf.h), and its length up to the last of them.
+/// Offsets of fields in `struct __sk_buff` (include/uapi/linux/bpf.h), and the length up to the last of them.
 const IFINDEX: usize = 40;
 const GSO_SEGS: usize = 164;
 const GSO_SIZE: usize = 176;
 const CONTEXT_BYTES: usize = 184;
-/// More than a packet that fits a page can grow to.
+/// More than a packet within a page can grow to.
 const LONGEST: usize = 8192;
 
-/// Lets a program have a frame; what it returned, and the frame as it left it.
+/// Runs a program over a frame. Returns the program's return value and the frame as the program left it.
 ///
 /// # Errors
-/// The kernel makes no packet of these bytes. One test run takes a page at most, and newer kernels refuse headers
-/// that are cut off.
+/// The kernel makes no packet of these bytes: a test run takes a page at most, and newer kernels reject
+/// truncated headers.
 pub(crate) fn once(program: BorrowedFd<'_>, context: Context, frame: &[u8]) -> io::Result<(u32, Vec<u8>)> {
     let mut skb = [0; CONTEXT_BYTES];
     let segments = u32::from(context.gso_bytes > 0) * 2;
@@ -67,7 +67,8 @@ pub(crate) fn once(program: BorrowedFd<'_>, context: Context, frame: &[u8]) -> i
         ctx_size_in: length(&skb),
         ..Default::default()
     };
-    // SAFETY: each pointer comes with the length of its buffer; the buffers and the descriptor outlive the call.
+    // SAFETY: each pointer comes with the length of its buffer. The buffers and the descriptor outlive the
+    // call.
     let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result));

@@ -1,4 +1,4 @@
-//! Packets to and from pods of nodes at the other end of a tunnel, down to each byte around them.
+//! Packets to and from pods of nodes at the other end of a tunnel, checked down to every byte around them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
@@ -20,7 +20,7 @@ fn number(bytes: &[u8]) -> u16 {
     u16::from_be_bytes(bytes.try_into().expect("two bytes"))
 }
 
-/// Takes the frame on the wire apart, and returns the port it is from.
+/// Checks the headers of a frame on the wire, and returns its source port.
 #[track_caller]
 fn check_wrapped(wrapped: &[u8], inner: &[u8], ecn: u8) -> u16 {
     let (head, rest) = wrapped.split_at(ETHERNET);
@@ -28,14 +28,14 @@ fn check_wrapped(wrapped: &[u8], inner: &[u8], ecn: u8) -> u16 {
     let (ip, rest) = rest.split_at(IP_HEADER);
     let bytes = inner.len() + WRAPPING - ETHERNET;
     assert_eq!(ip[0], 0x45, "IPv4 without options");
-    assert_eq!(ip[1], ecn, "nothing but congestion is told");
+    assert_eq!(ip[1], ecn, "only congestion is marked");
     assert_eq!(usize::from(number(&ip[2..4])), bytes, "the packet's length");
-    assert_eq!(ip[4..10], [0, 0, 0x40, 0, 64, 17], "not to be cut; UDP");
+    assert_eq!(ip[4..10], [0, 0, 0x40, 0, 64, 17], "don't fragment; UDP");
     assert_eq!(checksum(ip), 0, "the header's checksum");
     assert_eq!(ip[12..], [HERE.octets(), THERE.octets()].concat(), "from end to end");
     let (udp, rest) = rest.split_at(8);
     let port = number(&udp[..2]);
-    assert!(port >= 49152, "a port of the range without services, not {port}");
+    assert!(port >= 49152, "{port} is not in the range without services");
     assert_eq!(number(&udp[2..4]), PORT);
     assert_eq!(usize::from(number(&udp[4..6])), bytes - IP_HEADER, "the datagram's length");
     assert_eq!(udp[6..], [0, 0], "no checksum");
@@ -56,7 +56,7 @@ fn a_lone_ipv4_packet_is_wrapped() {
         for (tos, payload) in [(0, 10), (1, 0), (2, 1), (3, 2), (0xb8 | 2, 100), (0, MTU as usize - 28)] {
             let packet = Ipv4 { tos, ..Ipv4::new(ONE.v4, far::DIRECT) };
             let sent = ONE.frame(frame::IPV4, &packet.packet(&udp(4000, 4001, &vec![7; payload])));
-            // The first one found the route out.
+            // The first packet looked the route up.
             node.send(program, ONE.link, &sent);
             let found = node.send(program, ONE.link, &sent);
             assert_eq!((found.verdict, found.counted), (Verdict::Redirect, vec![]));
@@ -72,7 +72,7 @@ fn a_lone_ipv4_packet_is_wrapped() {
     }
 }
 
-/// A node's device would take it for another node's, with whatever sender the pod wrote into it.
+/// Another node's device would accept it as a node's packet, with whatever inner sender the pod wrote.
 #[test]
 fn a_pod_does_not_send_to_the_tunnel_s_port_of_a_node() {
     if !can_run() {
@@ -146,7 +146,8 @@ fn flows_have_ports_of_their_own() {
     assert!(ports.len() > 16, "32 flows have the ports {ports:?}");
 }
 
-/// The device wraps what is not a lone IPv4 packet over IPv4 with a known next hop. It gets the pod's frame.
+/// The device wraps what is not a single IPv4 packet over IPv4 with a known next hop. It gets the pod's frame
+/// unchanged.
 #[test]
 fn the_rest_goes_through_the_device() {
     if !can_run() {
@@ -168,7 +169,7 @@ fn the_rest_goes_through_the_device() {
             assert_eq!(found.frame, sent, "{name}, {time}");
         }
     }
-    // Where no tunnel leads, the kernel's routes do.
+    // Where no tunnel leads, the kernel's routes apply.
     let routed = node.send(Program::FromPod, ONE.link, &ONE.to(far::ROUTED, b"x"));
     assert_eq!((routed.verdict, routed.counted), (Verdict::Pass, vec![Counter::PassRouted]));
 }
@@ -194,7 +195,8 @@ fn a_packet_for_a_pod_is_unwrapped() {
     }
 }
 
-/// Whatever is not as a program would have wrapped it is the device's, which knows all cases, and is untouched.
+/// A frame that a program would not have wrapped this way goes unchanged to the device, which knows all
+/// cases.
 #[test]
 fn what_is_odd_is_left_to_the_device() {
     if !can_run() {
@@ -242,12 +244,13 @@ fn what_is_odd_is_left_to_the_device() {
     let context = Context { ifindex: node.index("wire"), gso_bytes: 60 };
     let segments = node.send_with(&node.program(Program::FromWire), context, &arriving).unwrap();
     assert_eq!((segments.verdict, segments.frame), (Verdict::Pass, arriving.clone()), "segments");
-    // Where there is no tunnel, nothing is unwrapped.
+    // On a node without tunnels, nothing is unwrapped.
     let found = Node::direct().send(Program::FromWire, "wire", &arriving);
     assert_eq!((found.verdict, found.counted), (Verdict::Pass, vec![]), "no tunnel");
 }
 
-/// A tunnel packet is taken from another node's end of the tunnel only, even if its inner source is a known pod.
+/// A tunnel packet is accepted only from another node's tunnel address, even if its inner source is a known
+/// pod.
 #[test]
 fn strangers_get_nothing_through_the_tunnel() {
     if !can_run() {
@@ -264,7 +267,7 @@ fn strangers_get_nothing_through_the_tunnel() {
     let (taken, refused) = ((Verdict::Redirect, vec![]), (Verdict::Drop, vec![Counter::DropTunnelPeer]));
     for answered in [false, true] {
         if answered {
-            // From now on it is known by the route of the answers.
+            // From now on the node is known by the route of its answers.
             node.send(Program::FromPod, ONE.link, &ONE.to(far::DIRECT, b"x"));
         }
         assert_eq!(arriving(THERE), taken);
@@ -272,7 +275,7 @@ fn strangers_get_nothing_through_the_tunnel() {
             assert_eq!(arriving(stranger), refused, "{stranger}");
         }
     }
-    // A node stays a peer as long as one of its prefixes is reached through its end.
+    // A node stays a peer as long as one of its prefixes is reached through its tunnel address.
     let tunnel = |prefix: &str| Tunnel {
         prefix: prefix.parse().expect("a sound prefix"),
         device: node.index("tun"),
@@ -289,7 +292,8 @@ fn strangers_get_nothing_through_the_tunnel() {
     assert_eq!(arriving(Ipv4Addr::new(192, 0, 2, 77)), refused);
 }
 
-/// With tunnels, what comes by the wire in the clear still reaches the pod: the node's own routes may lead there.
+/// On a node with tunnels, an unwrapped packet from the wire still reaches the pod: the node's own routes may
+/// lead there.
 #[test]
 fn a_bare_packet_is_delivered_too() {
     if !can_run() {

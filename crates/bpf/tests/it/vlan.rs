@@ -1,6 +1,6 @@
-//! Frames with a VLAN's tag. A link takes the first tag out of the bytes before a program sees them, so that the frame
-//! of a VLAN looks like any other. It would leave with its tag; and where that is of VLAN 0, the kernel ignores the tag
-//! and forwards what is behind it.
+//! Frames with a VLAN tag. A link takes the first tag out of the bytes before a program sees them, so the
+//! frame of a VLAN looks like any other. If it were forwarded, it would leave with its tag. The kernel
+//! ignores the tag of VLAN 0 and forwards what is behind it.
 
 use bpf::forward::{Counter, Program};
 
@@ -9,7 +9,7 @@ use crate::node::{Node, ONE, TWO, can_run, far, from_hop};
 use crate::preamble::Given;
 use crate::run::Verdict;
 
-/// Identifiers with priorities: a VLAN, and none.
+/// Identifiers with priorities: two of a VLAN, two without one.
 const TAGS: [u16; 4] = [7, 0, 7 << 13, 7 << 13 | 7];
 
 #[test]

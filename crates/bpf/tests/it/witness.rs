@@ -1,4 +1,4 @@
-//! The witness of stalls: what it takes for one, and what not.
+//! The witness of stalls: what it counts as a stall, and what it does not.
 
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ fn all() -> CpuSet {
     cpu::online().unwrap()
 }
 
-/// Looks until what was seen is enough.
+/// Collects what the witness saw until it is enough.
 fn look_until(witness: &Witness, seen: &mut StallReport, enough: impl Fn(&StallReport) -> bool) {
     loop {
         witness.look(seen).unwrap();
@@ -40,12 +40,12 @@ fn every_cpu_is_seen_until_it_stops() {
         thread::yield_now();
     }
     witness.look(&mut seen).unwrap();
-    assert_eq!((seen.ticks, seen.until_ns), (0, 0), "it watches before it was started");
+    assert_eq!((seen.ticks, seen.until_ns), (0, 0), "it watches before its start");
     let begun_ns = clock::now_ns();
     witness.start().unwrap();
-    // The earliest of all CPUs' last ticks is there only if all have ticked.
+    // `until_ns` is the earliest of all CPUs' last ticks, so it is set only once every CPU has ticked.
     look_until(&witness, &mut seen, |seen| seen.until_ns > begun_ns + 20 * SENSES.period_ns);
-    // An emulated machine sleeps through many of them.
+    // An emulated machine sleeps through many ticks.
     assert!(seen.ticks > 0 && seen.until_ns <= clock::now_ns());
     witness.stop().unwrap();
     witness.look(&mut seen).unwrap();
@@ -54,8 +54,8 @@ fn every_cpu_is_seen_until_it_stops() {
         thread::yield_now();
     }
     witness.look(&mut seen).unwrap();
-    assert_eq!(seen.ticks, ticks, "it watches after it was stopped");
-    // What was seen is forgotten, and the time between is no stall.
+    assert_eq!(seen.ticks, ticks, "it watches after its stop");
+    // The earlier results are cleared, and the time in between is no stall.
     let again_ns = clock::now_ns();
     witness.start().unwrap();
     let mut fresh = StallReport::default();
@@ -64,7 +64,7 @@ fn every_cpu_is_seen_until_it_stops() {
     witness.stop().unwrap();
 }
 
-/// How much of a time a CPU stood still, by what the witness saw.
+/// How long a CPU stood still according to the witness.
 fn stalled_ns(stalls: &[Stall], cpu: u16) -> u64 {
     let times = stalls.iter().filter(|stall| stall.cpu == cpu && stall.late_ns >= SENSES.late_ns);
     times.map(|stall| stall.to_ns - stall.from_ns).sum()
@@ -75,7 +75,8 @@ fn a_cpu_that_is_busy_does_not_stand_still() {
     let cpus = all();
     let busy = cpus.iter().max().unwrap();
     let witness = Witness::new(&cpus, SENSES).unwrap();
-    // A real-time task that never sleeps keeps every other task from the CPU, ours that would be woken among them.
+    // A real-time task that never sleeps keeps every other task off the CPU, including ours when it should
+    // wake.
     let attempt = || {
         thread::scope(|scope| {
             let spinner = scope.spawn(|| {
@@ -91,7 +92,7 @@ fn a_cpu_that_is_busy_does_not_stand_still() {
             spinner.join().unwrap()
         })
     };
-    // The machine may stand still at the same time, but not each time.
+    // The machine itself may stall during one attempt, but not during every one.
     let mut attempts = Vec::new();
     while attempts.last().is_none_or(|(spun_ns, stalled_ns): &(u64, u64)| stalled_ns * 2 >= *spun_ns) {
         assert!(attempts.len() < 20, "{attempts:?}");
@@ -99,7 +100,7 @@ fn a_cpu_that_is_busy_does_not_stand_still() {
     }
 }
 
-/// Compiles the programs that keep a CPU for three milliseconds.
+/// Compiles the programs that hold a CPU for three milliseconds.
 fn keepers() -> Object {
     let directory = tempfile::tempdir().unwrap();
     let object = directory.path().join("stopped.o");
@@ -120,12 +121,12 @@ fn program<'a>(keepers: &'a Object, name: &str) -> ProgramMut<'a> {
     keepers.progs_mut().find(|program| program.name() == name).unwrap()
 }
 
-/// A stall that is most of the three milliseconds.
+/// Whether a stall covers most of the three milliseconds.
 fn is_long(stall: &Stall) -> bool {
     stall.late_ns >= 2_000_000 && stall.to_ns - stall.from_ns >= 2_500_000
 }
 
-/// A real-time thread of a CPU that wakes each millisecond, while something else runs.
+/// Runs the closure while a real-time thread on `cpu` wakes every millisecond.
 fn beside_a_waker<T>(cpu: u16, run: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -152,7 +153,7 @@ fn who_keeps_a_real_time_thread_waiting_is_a_stall() {
         cpu::pin_current_thread(&CpuSet::from_iter([busy])).unwrap();
         let mut seen = StallReport::default();
         witness.start().unwrap();
-        // The kernel lets no other task onto the CPU while it tries a program.
+        // The kernel lets no other task onto the CPU during a test run of a program.
         while seen.stalls.iter().filter(|stall| stall.blocked_ns >= 1_000_000).count() < 3 {
             let input = Input { data_in: Some(&[0; 64]), ..Input::default() };
             program(&keepers, "busy").test_run(input).unwrap();
@@ -187,11 +188,11 @@ fn a_softirq_of_any_length_is_no_stall() {
             hook.create().unwrap();
             hook.attach().unwrap();
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            // A packet over the loopback is received by a softirq of the CPU that sends it.
+            // A softirq of the sending CPU receives a packet over loopback.
             cpu::pin_current_thread(&CpuSet::from_iter([busy])).unwrap();
             let mut seen = StallReport::default();
             witness.start().unwrap();
-            // It waits for each of them, on top of a program of normal priority.
+            // The kernel waits for each of them, and the program below runs at normal priority.
             let (begun_ns, ended_ns) = beside_a_waker(busy, || {
                 let begun_ns = clock::now_ns();
                 for _ in 0..PACKETS {
@@ -207,8 +208,8 @@ fn a_softirq_of_any_length_is_no_stall() {
         .unwrap();
     assert!(spent_ns > PACKETS as u64 * 3_000_000, "the program ran for each packet: {spent_ns} ns");
     let long = seen.stalls.iter().filter(|stall| stall.cpu == busy && is_long(stall)).count();
-    // A machine may stand still at the same time, and an emulated one often does. But a softirq that were a stall would be
-    // one for every packet.
+    // The machine itself may stall at the same time, and an emulated one often does. But if a softirq counted
+    // as a stall, there would be one for every packet.
     assert!(long < PACKETS, "{long} of {PACKETS}: {:?}", seen.stalls);
     let blocked =
         seen.stalls.iter().filter(|stall| stall.cpu == busy && stall.blocked_ns >= 1_000_000).count();
@@ -233,13 +234,13 @@ fn an_idle_cpu_is_watched_too() {
     let witness = Witness::new(&cpus, SENSES).unwrap();
     witness.start().unwrap();
     let begun_ns = clock::now_ns();
-    // Long enough for perf to stop a clock that it samples; nothing is done meanwhile.
+    // Long enough for perf to stop a clock that it samples.
     thread::sleep(Duration::from_secs(1));
     let mut seen = StallReport::default();
     witness.look(&mut seen).unwrap();
     let periods = (clock::now_ns() - begun_ns) / SENSES.period_ns * cpus.iter().count() as u64;
     witness.stop().unwrap();
-    // What it did not see was a stall, and is told as one.
+    // The time that it did not see was a stall, and is reported as one.
     let stalled_ns: u64 = seen.stalls.iter().map(|stall| stall.late_ns).sum();
     assert!(seen.ticks + stalled_ns / SENSES.period_ns > periods * 9 / 10, "{} of {periods}", seen.ticks);
 }

@@ -1,5 +1,5 @@
-//! Hundreds of pods on a node, each a unit of one book, made by several processes at once and meanwhile taken away by
-//! others.
+//! Hundreds of pods on a node, each a unit of one book. Several processes make them at once, while others
+//! take them away.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
@@ -16,11 +16,11 @@ use crate::specs::{Shape, published};
 
 const PODS: u16 = 200;
 const PROCESSES: u16 = 4;
-/// For the child processes: a data path, the beginning of the names of namespaces, a number, the directory of the book.
+/// For the child processes: a data path, the prefix of the namespaces' names, a number, the book's directory.
 const WORK: &str = "HOSTGAP_TEST_CROWD";
-/// How long a process waits for a pod that another one is to make, before it takes that one for dead.
+/// How long a process waits for a pod that another one makes before it considers that process dead.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks for it.
+/// The pause between two checks for it.
 const PAUSE: Duration = Duration::from_millis(5);
 
 #[test]
@@ -50,7 +50,7 @@ fn comes_and_goes(name: &str) {
     assert_eq!(Book::at(directory.path()).units().expect("the book can be read"), []);
     pair.assert_as(&names, &with_node, "after all pods");
     for (placed, outcome) in pair.undo(&mut journal) {
-        // What was so before the node is not the node's to take back.
+        // Undo leaves what was already set before the node.
         let well = matches!(outcome, Undone::Restored | Undone::AlreadySo);
         assert!(well, "{:?} of {}: {outcome:?}", placed.step, placed.place);
     }
@@ -67,8 +67,8 @@ fn start(path: &DataPath, pair: &Pair, number: u16, directory: &Path) -> Child {
         .expect("the test's program can be started")
 }
 
-/// Makes its share of the pods. After each it takes one away that the next process has made, if there is one, and then
-/// the rest of these as they come.
+/// Makes its share of the pods. After each, it takes away one pod of the next process if there is one, and at
+/// the end the remaining ones as they appear.
 #[test]
 #[ignore = "this is a child process of the other tests"]
 fn child() {
@@ -84,7 +84,7 @@ fn child() {
     let book = Book::at(directory);
     let mut kernel = Kernel::new().unwrap();
     let mut others: Vec<u16> = share((number + 1) % PROCESSES).collect();
-    // In another order than that in which they come.
+    // In another order than the one in which they appear.
     others.sort_by_key(|id| id.wrapping_mul(40_503));
     for id in share(number) {
         let pod = pod(&shape, id);
@@ -94,7 +94,7 @@ fn child() {
         let unit = book.begin_as(&id.to_string()).unwrap();
         let mut journal = unit.journal("pod").unwrap();
         plan::apply(&plan, &mut journal, &mut kernel).unwrap_or_else(|error| panic!("{error}"));
-        // Whoever takes the unit over takes its journal, too.
+        // Whichever process takes the unit over takes its journal too.
         drop(journal);
         unit.leave_standing("a pod of many").unwrap();
         take_one_away(&book, &mut others, &mut kernel);
@@ -104,19 +104,19 @@ fn child() {
         if take_one_away(&book, &mut others, &mut kernel) {
             since = Instant::now();
         } else {
-            assert!(since.elapsed() < PATIENCE, "nobody makes the pods {others:?}");
+            assert!(since.elapsed() < PATIENCE, "no process makes the pods {others:?}");
             std::thread::sleep(PAUSE);
         }
     }
 }
 
-/// Takes the first of these pods away that stands, and off the list.
+/// Takes away the first of these pods that stands, and removes it from the list.
 fn take_one_away(book: &Book, pods: &mut Vec<u16>, kernel: &mut Kernel) -> bool {
     for at in 0..pods.len() {
         let id = pods[at].to_string();
         let unit = match book.take_over(&id) {
             Ok(unit) => unit,
-            // It is not there yet, or is being made.
+            // It does not exist yet, or is still being made.
             Err(BookError::Unknown { .. } | BookError::Held { .. }) => continue,
             Err(error) => panic!("{error}"),
         };
@@ -132,7 +132,7 @@ fn take_one_away(book: &Book, pods: &mut Vec<u16>, kernel: &mut Kernel) -> bool 
     false
 }
 
-/// A node with prefixes that have room for all of them.
+/// The node with prefixes large enough for all pods.
 fn roomy(node: &NodeSpec) -> NodeSpec {
     let pods = ["10.244.0.0/22", "fd00:244:0:2::/64"].map(|net| net.parse().expect("a sound prefix"));
     NodeSpec { pods: pods.into_iter().collect(), ..node.clone() }
@@ -149,7 +149,7 @@ fn pod(shape: &Shape, id: u16) -> Pod {
         default_route: true,
         published: match shape.path.reach {
             Reach::PublishedPort => {
-                // One protocol is enough: each element is a start of nft.
+                // One protocol is enough, because each element starts nft once.
                 published(20_000 + id).into_iter().filter(|port| port.protocol == Protocol::Tcp).collect()
             }
             Reach::Node | Reach::Pod => Vec::new(),

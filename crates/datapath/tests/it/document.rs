@@ -12,7 +12,7 @@ fn the_table_is_what_the_list_says() {
     accepted::check("../../docs/datapaths/README.md", &table());
 }
 
-/// The headings that every page has, in this order.
+/// The headings of every page, in order.
 const HEADINGS: &[&str] =
     &["## What it stands for", "## A packet's way", "## What it needs", "## MTU", "## Limits", "## Sources"];
 
@@ -85,7 +85,7 @@ fn table() -> String {
     text
 }
 
-/// The counters of the client's side that its packets must show at, or must not.
+/// The client's counters that must, or must not, show the path's packets.
 fn counters(case: &Case, shown: bool) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for trace in case.traces(Protocol::Tcp) {
@@ -132,7 +132,7 @@ fn row(path: &DataPath) -> String {
     )
 }
 
-/// Where the outer family matters, both.
+/// Both MTUs where the outer family makes a difference.
 fn mtu(path: &DataPath) -> String {
     let [v4, v6] = Family::BOTH.map(|outer| 1500 - path.transport.overhead_bytes(outer));
     if v4 == v6 { v4.to_string() } else { format!("{v4}, over IPv6 {v6}") }

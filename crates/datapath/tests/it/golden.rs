@@ -1,4 +1,4 @@
-//! What each data path does, as the commands one would type. A change of a driver shows as a diff of these files.
+//! Each data path as the commands that one would type. A change to a driver shows as a diff of these files.
 
 use datapath::{ALL, DataPath, Family, SocketRole};
 use plan::Plan;
@@ -13,8 +13,8 @@ fn plans_are_as_reviewed() {
     }
 }
 
-/// The kernel may be started with ipv6.disable=1: then it knows no IPv6 address, route or parameter. Rules of nftables for
-/// IPv6 it has all the same.
+/// A kernel started with ipv6.disable=1 has no IPv6 addresses, routes or parameters. It still has nftables
+/// rules for IPv6.
 #[test]
 fn a_node_without_ipv6_gets_none() {
     for path in ALL {
@@ -43,7 +43,8 @@ fn every_reviewed_plan_belongs_to_a_path() {
     }
 }
 
-/// The plans of node 2, of its first pod and of its peer, node 1; and what node 1 has where it has no pod itself.
+/// The plans of node 2, of its first pod and of its peer, node 1, and the plan of node 1 for a path on which
+/// it has no pod.
 fn rendered(path: &'static DataPath) -> String {
     let shape = Shape::new("hg", path);
     let (node, other) = (shape.node(2), shape.node(1));

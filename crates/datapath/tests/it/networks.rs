@@ -1,4 +1,4 @@
-//! What a real node has: several networks at the same time, pods in more than one of them, many prefixes.
+//! A realistic node: several networks at once, pods in more than one of them, and many prefixes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -36,7 +36,7 @@ pub(crate) fn second(nodes: &[NodeSpec; 2]) -> [NodeSpec; 2] {
     nodes.each_ref().map(of)
 }
 
-/// The second interface of a pod, in the second network: out of the first or the second prefix of IPv4.
+/// The second interface of a pod, in the second network. `prefix` selects its IPv4 prefix.
 pub(crate) fn interface(node: &NodeSpec, pod: &Pod, prefix: usize) -> Pod {
     let v4 = node.pods.of(Family::V4).nth(prefix).expect("two prefixes");
     let v6 = node.pods.of(Family::V6).next().expect("a prefix");
@@ -52,7 +52,7 @@ pub(crate) fn interface(node: &NodeSpec, pod: &Pod, prefix: usize) -> Pod {
     }
 }
 
-/// Everything of the second network on both nodes, and the interfaces of all three pods.
+/// The plan of the second network on both nodes, with the interfaces of all three pods.
 fn second_plan(path: &DataPath, pair: &Pair) -> (Plan, Vec<Pod>) {
     let nodes = second(&pair.nodes);
     let homes = [&nodes[0], &nodes[1], &nodes[1]];
@@ -74,7 +74,7 @@ fn second_plan(path: &DataPath, pair: &Pair) -> (Plan, Vec<Pod>) {
     (plan, pods)
 }
 
-/// Pods of the first network and the second talk, each within its own; taken away in either order.
+/// Pods of two networks exchange packets, each within its own. The networks are removed in either order.
 fn side_by_side(first: &str, other: &str) {
     let (Some(first), Some(other)) = (runnable(first), runnable(other)) else { return };
     for order in [[0, 1], [1, 0]] {
@@ -93,7 +93,8 @@ fn side_by_side(first: &str, other: &str) {
     }
 }
 
-/// Makes two networks and takes them away in an order. `works` fails if the network of a number does not.
+/// Makes two networks and removes them in the given order. `works` fails if the numbered network does not
+/// work.
 fn come_and_go(pair: &mut Pair, plans: &[Plan; 2], order: [usize; 2], works: impl Fn(&Pair, usize)) {
     let names = pair.everywhere();
     let before = pair.dump(&names);
@@ -108,7 +109,7 @@ fn come_and_go(pair: &mut Pair, plans: &[Plan; 2], order: [usize; 2], works: imp
     pair.apply(&plans[1], &mut journals[1], Fault::None).unwrap_or_else(|error| panic!("{error}"));
     [0, 1].iter().for_each(|network| works(pair, *network));
     let [leaving, staying] = order;
-    // Forwarding is for both, and stays for the one that stays.
+    // Both networks need forwarding, so it stays with the remaining one.
     undo(pair, &mut journals[leaving], |outcome| matches!(outcome, Undone::LeftToOthers { .. }));
     works(pair, staying);
     undo(pair, &mut journals[staying], |_| false);
@@ -122,7 +123,8 @@ pub(crate) fn undo(pair: &mut Pair, journal: &mut Journal, or: fn(&Undone) -> bo
     }
 }
 
-/// From each pod to each other, by TCP and with a packet of the largest size; none is larger.
+/// From each pod to every other one, by TCP and with a packet of the largest size. A larger one must not
+/// pass.
 #[track_caller]
 fn reach_each_other(pair: &Pair, addresses: &[Vec<IpAddr>], mtu: u32) {
     for (from, own) in addresses.iter().enumerate() {
@@ -176,7 +178,7 @@ fn two_ipvlans() {
     side_by_side("ipvlan-l3", "ipvlan-l3");
 }
 
-/// Links that plugins make begin with values of the whole place, which stay as long as one network wants them.
+/// New links start with the values of the whole place, which must stay as long as one network needs them.
 #[test]
 fn networks_of_plugins_leave_each_other_what_they_share() {
     if !testkit::require_root() {
@@ -196,7 +198,8 @@ fn networks_of_plugins_leave_each_other_what_they_share() {
     }
 }
 
-/// The plan of a second network on a node that has one: other names, two prefixes, no masquerading, a peer's own MAC.
+/// The plan of a second network on a node that has one: other names, two prefixes, no masquerading, a peer's
+/// own MAC.
 #[test]
 fn a_second_network_is_planned_as_reviewed() {
     let path = datapath::find("bridge+vxlan").expect("a known path");

@@ -1,5 +1,5 @@
-//! Two nodes in namespaces with what lies between them, as a strict distribution would have set them up: reverse path
-//! filtering in strict mode. Node 1 has one pod, node 2 has two.
+//! Two nodes in namespaces and the wires between them, set up as a strict distribution would: with strict
+//! reverse path filtering. Node 1 has one pod, node 2 has two.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use testkit::{Dump, World};
 
 use crate::specs::{Shape, UNDERLAY_PREFIX, peer};
 
-/// The nodes of a test; their namespaces end with it.
+/// The nodes of a test. Dropping this removes their namespaces.
 pub(crate) struct Pair {
     pub(crate) nodes: [NodeSpec; 2],
     /// Pod 1 of node 1, pods 1 and 2 of node 2.
@@ -23,12 +23,12 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Builds everything but the data path.
+    /// Builds everything except the data path.
     pub(crate) fn new(path: &'static DataPath, outer: Family) -> Pair {
         Pair::of(path, outer, &Family::BOTH)
     }
 
-    /// With pods and nodes of some families alone.
+    /// The same, with pods and nodes of the given families only.
     pub(crate) fn of(path: &'static DataPath, outer: Family, families: &'static [Family]) -> Pair {
         let world = World::new();
         let prefix = world.name("").as_str().trim_end_matches('-').to_owned();
@@ -43,12 +43,12 @@ impl Pair {
         pair
     }
 
-    /// An open namespace: a place of a plan or a pod's.
+    /// Opens the namespace of a place or a pod.
     pub(crate) fn netns(&self, name: &NetnsName) -> Netns {
         Netns::open(name).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Where the processes of a pod run.
+    /// The namespace in which a pod's processes run.
     pub(crate) fn inside(&self, pod: usize) -> Netns {
         match self.shape.path.reach {
             Reach::Node => self.node(usize::from(pod > 0)),
@@ -56,7 +56,6 @@ impl Pair {
         }
     }
 
-    /// The namespace of a node.
     pub(crate) fn node(&self, at: usize) -> Netns {
         self.netns(place_name(&self.nodes[at].place))
     }
@@ -67,7 +66,7 @@ impl Pair {
         plan_of(self.shape.path, &self.nodes, &self.pods, [&two, &one])
     }
 
-    /// Node 2 with one pod and its peer alone: as much as one machine does.
+    /// Only node 2, with one pod and its peer: what one machine does.
     pub(crate) fn one_node_plan(&self) -> Plan {
         let (path, [one, two]) = (self.shape.path, &self.nodes);
         let mut plan = path.node_plan(two).expect("a sound node");
@@ -76,7 +75,8 @@ impl Pair {
         plan
     }
 
-    /// Whether another network's programs can be at the wire beside those that are there: as filters they have one place.
+    /// Whether the wire can take the programs of another network too. As filters, programs have a single
+    /// place there.
     pub(crate) fn has_room(&self, plan: &Plan) -> bool {
         let attaches = |placed: &&Placed| matches!(&placed.step, Step::AttachProgram(at) if at.link == self.nodes[0].wire);
         if !plan.steps.iter().any(|placed| attaches(&placed)) {
@@ -89,7 +89,7 @@ impl Pair {
         !programs.expect("root may ask").is_empty()
     }
 
-    /// A new journal. Its file does not outlive the test.
+    /// A new journal. Its file is removed with the test.
     pub(crate) fn journal(&self) -> Journal {
         let _ = std::fs::remove_file(&self.journal);
         Journal::create(&self.journal).unwrap_or_else(|error| panic!("{error}"))
@@ -125,12 +125,11 @@ impl Pair {
             .collect()
     }
 
-    /// Namespaces as they are.
     pub(crate) fn dump(&self, names: &[NetnsName]) -> Vec<Dump> {
         names.iter().map(|name| testkit::dump(&self.netns(name))).collect()
     }
 
-    /// Fails if a namespace differs from what it was, and says in what.
+    /// Fails with the difference if a namespace changed.
     #[track_caller]
     pub(crate) fn assert_as(&self, names: &[NetnsName], before: &[Dump], when: &str) {
         for ((name, before), now) in names.iter().zip(before).zip(self.dump(names)) {
@@ -147,7 +146,7 @@ impl Pair {
             plan.push(place, Step::AddNetns);
         }
         for place in &nodes {
-            // Links that are made later start with the default's value.
+            // New links start with the default's value.
             for conf in ["all", "default"] {
                 plan.push(place, set(&format!("net/ipv4/conf/{conf}/rp_filter"), "1"));
             }
@@ -165,7 +164,7 @@ impl Pair {
         wire(plan, ends);
     }
 
-    /// A router with a wire to each node, whose default route it is.
+    /// A router with a wire to each node. It is each node's default route.
     fn routed_wires(&self, plan: &mut Plan) {
         for node in &self.nodes {
             let router = node.router.as_ref().expect("this path has a router");
@@ -224,7 +223,8 @@ fn wire(plan: &mut Plan, ends: [(&Place, &IfName, Addresses); 2]) {
         }
         plan.push(place, SetLinkUp { link: link.clone() });
     }
-    // After both are up: the local route of an address comes later where the link is not ready yet.
+    // After both ends are up: the kernel adds the local route of an address later if the link is not ready
+    // yet.
     for (place, link, addresses) in ends {
         for address in addresses.iter() {
             let length = if address.is_ipv4() { UNDERLAY_PREFIX.0 } else { UNDERLAY_PREFIX.1 };

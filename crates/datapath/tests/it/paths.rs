@@ -1,9 +1,9 @@
-//! One test for each data path and subject, so that a skip names the path that it skips.
+//! One test for each data path and subject, so that a skip names the path it skips.
 
 use datapath::{ALL, DataPath, find};
 use linux::features;
 
-/// A test function for each data path, which calls `$check` where this machine can run the path.
+/// Defines a test function for each data path. It calls `$check` if this machine can run the path.
 macro_rules! for_each_path {
     ($check:path) => {
         $crate::paths::for_each_path!($check,
@@ -28,7 +28,7 @@ macro_rules! for_each_path {
 }
 pub(crate) use for_each_path;
 
-/// The data path of a name, if this machine can run it; otherwise says why not.
+/// The named data path. `None`, with the skip recorded, if this machine cannot run it.
 pub(crate) fn runnable(name: &str) -> Option<&'static DataPath> {
     let path = find(name).expect("a known path");
     if !testkit::require_root() {

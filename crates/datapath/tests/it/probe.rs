@@ -1,4 +1,4 @@
-//! Real packets between namespaces: echo requests, TCP and UDP, each with a limit in time.
+//! Real packets between namespaces: echo requests, TCP and UDP, each with a time limit.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -16,8 +16,8 @@ const TRANSFER_BYTES: usize = 1 << 20;
 /// Bytes of an ICMP echo header.
 const ECHO_HEADER: usize = 8;
 
-/// Sends an echo request that makes an IP packet of exactly `packet` bytes, not to be fragmented, and waits for the
-/// whole answer.
+/// Sends an echo request in an IP packet of exactly `packet` bytes that must not be fragmented, and waits for
+/// the whole answer.
 pub(crate) fn ping(from: &Netns, to: IpAddr, packet: u32) -> io::Result<()> {
     static IDS: AtomicU16 = AtomicU16::new(1);
     let id = IDS.fetch_add(1, Ordering::Relaxed);
@@ -30,7 +30,7 @@ pub(crate) fn ping(from: &Netns, to: IpAddr, packet: u32) -> io::Result<()> {
     loop {
         let (length, source) = socket.recv_from(&mut buffer)?;
         let answer = &buffer[..length];
-        // IPv4 hands raw sockets the IP header too, whose first byte tells its length in words.
+        // IPv4 raw sockets receive the IP header too. The low half of its first byte is its length in words.
         let icmp = if to.is_ipv4() { &answer[usize::from(answer[0] & 15) * 4..] } else { answer };
         let kind = if to.is_ipv4() { 0 } else { 129 };
         if source.ip() == to && icmp[0] == kind && icmp[4..6] == id.to_be_bytes() {
@@ -40,8 +40,8 @@ pub(crate) fn ping(from: &Netns, to: IpAddr, packet: u32) -> io::Result<()> {
     }
 }
 
-/// Sends a megabyte each way over a connection and compares each byte. Returns the client's address as the server
-/// saw it.
+/// Sends a megabyte each way over a connection and compares every byte. Returns the client's address as the
+/// server sees it.
 pub(crate) fn tcp(server: &Netns, port: u16, client: &Netns, to: SocketAddr) -> io::Result<IpAddr> {
     let listener = inside(server, || bound(|| TcpListener::bind(any(to, port))))?;
     let mut near = inside(client, || TcpStream::connect_timeout(&to, PATIENCE))?;
@@ -94,23 +94,23 @@ pub(crate) fn udp(server: &Netns, port: u16, client: &Netns, to: SocketAddr, mtu
     Ok(())
 }
 
-/// Packets that a namespace has fragmented, of both families.
+/// How many packets a namespace has fragmented, in both families.
 pub(crate) fn fragments_made(netns: &Netns) -> u64 {
     counted(netns, "FragCreates", "Ip6FragCreates")
 }
 
-/// Packets that a namespace has forwarded by its routes, of both families.
+/// How many packets a namespace has forwarded by its routes, in both families.
 pub(crate) fn forwarded(netns: &Netns) -> u64 {
     counted(netns, "ForwDatagrams", "Ip6OutForwDatagrams")
 }
 
-/// The sum of a counter of `/proc/net/snmp` of a namespace and one of `/proc/net/snmp6`.
+/// The sum of one counter of a namespace's `/proc/net/snmp` and one of its `/proc/net/snmp6`.
 fn counted(netns: &Netns, name4: &str, name6: &str) -> u64 {
     let (v4, v6) = netns
         .run(|| {
             ["snmp", "snmp6"].map(|file| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")))
         })
-        // A kernel without IPv6 has no counters of it.
+        // A kernel without IPv6 has no IPv6 counters.
         .map(|[v4, v6]| (v4.expect("snmp is readable"), v6.unwrap_or_else(|_| format!("{name6} 0"))))
         .expect("the namespace can be entered");
     let mut lines = v4.lines().filter(|line| line.starts_with("Ip: "));
@@ -121,7 +121,7 @@ fn counted(netns: &Netns, name4: &str, name6: &str) -> u64 {
     [v4, v6].map(|text| text.trim().parse::<u64>().expect("a number")).into_iter().sum()
 }
 
-/// Opens a socket in a namespace; it stays there.
+/// Opens a socket in a namespace. The socket stays there.
 fn inside<T>(netns: &Netns, open: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     netns.run(open).expect("a test's own namespaces can be entered")
 }
@@ -133,13 +133,13 @@ fn any(like: SocketAddr, port: u16) -> SocketAddr {
     }
 }
 
-/// Bytes in which a shift, a cut or an exchange shows.
+/// Bytes in which a shift, a cut or a swap shows.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-/// A raw ICMP socket that refuses to send what would have to be fragmented. As a [`UdpSocket`] for its methods: they
-/// do not look at the protocol.
+/// A raw ICMP socket that refuses to send what would be fragmented. It is a [`UdpSocket`] for its methods,
+/// which do not check the protocol.
 fn echo_socket(to: IpAddr) -> io::Result<UdpSocket> {
     let (family, protocol) = match to {
         IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP),
@@ -161,7 +161,7 @@ fn echo_request(to: IpAddr, id: u16, data: &[u8]) -> Vec<u8> {
     packet.extend(id.to_be_bytes());
     packet.extend([0, 1]);
     packet.extend(data);
-    // For ICMPv6 the kernel writes the checksum, since only it knows the source address.
+    // The kernel writes the checksum of ICMPv6, because only it knows the source address.
     if to.is_ipv4() {
         let sum = checksum(&packet);
         packet[2..4].copy_from_slice(&sum.to_be_bytes());
@@ -182,7 +182,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 
 #[test]
 fn checksum_is_rfc_1071s() {
-    // The example of section 3 of the RFC.
+    // The example in section 3 of the RFC.
     assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
     assert_eq!(checksum(&[0xff]), !0xff00);
 }

@@ -1,4 +1,4 @@
-//! A port is the node's: whichever networks its pods are in, one of them has it.
+//! A port belongs to the node: one pod has it, whichever networks the node's pods are in.
 
 use std::net::SocketAddr;
 
@@ -12,8 +12,8 @@ use crate::paths::runnable;
 use crate::probe;
 use crate::specs::{POD_PORT, published};
 
-/// Pods of two networks on node 2 with a port each, by TCP and UDP; a port that the other network has is refused, and its
-/// owner keeps it.
+/// Pods of two networks on node 2 publish a port each, by TCP and UDP. A port that the other network has is
+/// refused, and stays with its owner.
 #[test]
 fn networks_of_a_node_share_its_ports() {
     let Some(path) = runnable("docker") else { return };
@@ -22,7 +22,7 @@ fn networks_of_a_node_share_its_ports() {
     let before = pair.dump(&names);
     let node = second(&pair.nodes)[1].clone();
     let mut pod = interface(&node, &pair.pods[2], 0);
-    // The answer leaves by the interface whose address is asked.
+    // The answer leaves by the interface whose address was called.
     pod.default_route = true;
     pair.pods[2].default_route = false;
     let plans = [pair.path_plan(), path.node_plan(&node).expect("a sound node")];
@@ -32,7 +32,7 @@ fn networks_of_a_node_share_its_ports() {
     pair.apply(&plans[0], &mut first, Fault::None).unwrap_or_else(|error| panic!("{error}"));
     pair.apply(&plans[1], &mut other, Fault::None).unwrap_or_else(|error| panic!("{error}"));
 
-    // The first network's pod has published this port.
+    // The pod of the first network has published this port.
     pod.published = published(8080);
     let plan = path.pod_plan(&node, &pod).expect("a sound pod");
     let mut refused = journal("refused");
@@ -48,7 +48,7 @@ fn networks_of_a_node_share_its_ports() {
     serves(&pair, 1, 8080);
     serves(&pair, 2, 8081);
 
-    // Without the network that came first and made the table.
+    // The first network, which came first and made the table, is gone.
     let is_left = |outcome: &Undone| matches!(outcome, Undone::LeftToOthers { .. });
     undo(&mut pair, &mut first, is_left);
     let caller = pair.node(1);
@@ -62,7 +62,8 @@ fn networks_of_a_node_share_its_ports() {
     pair.assert_as(&names, &before, "after both are undone");
 }
 
-/// A pod of node 2 serves at a port of it, from its node and from the pod of node 1, over both families.
+/// A pod of node 2 serves at a port of the node, for its own node and for the pod of node 1, over both
+/// families.
 #[track_caller]
 fn serves(pair: &Pair, pod: usize, port: u16) {
     for address in pair.nodes[1].underlay.iter() {

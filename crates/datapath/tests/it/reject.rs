@@ -1,4 +1,4 @@
-//! Specifications that no plan can be made from, each with the reason that its user reads.
+//! Specifications for which no plan can be made, each with the reason that the user reads.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -23,7 +23,7 @@ fn check(got: Result<Plan, SpecError>, words: &str) {
     assert!(error.contains(words), "{error:?} does not say {words:?}");
 }
 
-/// Node 1 with a change must be refused, in each of a path's plans.
+/// Node 1 with a change must be rejected by each of a path's plans.
 #[track_caller]
 fn check_node(name: &'static str, change: impl Fn(&mut NodeSpec), words: &str) {
     let shape = shape(name);

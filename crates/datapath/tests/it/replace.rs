@@ -1,4 +1,4 @@
-//! Other programs in the place of a node's, while traffic of every kind passes each of them.
+//! Replaces a node's programs while traffic of every kind passes them.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -20,9 +20,9 @@ use crate::probe;
 
 /// How often each node's programs are replaced.
 const TIMES: u32 = 4;
-/// Datagrams, and blocks of a stream, that are on their way at a time: no queue is filled by that.
+/// Datagrams, and blocks of a stream, in flight at a time. They fill no queue.
 const AHEAD: usize = 8;
-/// So long a datagram may be on its way before it counts as lost: other tests have the same CPUs.
+/// How long a datagram may be in flight before it counts as lost. Other tests use the same CPUs.
 const LOST: Duration = Duration::from_secs(20);
 const PORT: u16 = 4001;
 const BLOCK_BYTES: usize = 8 << 10;
@@ -42,8 +42,8 @@ fn at_netkit_pairs() {
     under_traffic("netkit+direct");
 }
 
-/// Between pods of one node and of two, over both families, datagrams and a stream pass while both nodes' programs are
-/// replaced many times: nothing is lost, dropped, or forwarded by the kernel's routes meanwhile.
+/// Pods of one node and of two exchange datagrams and a stream over both families, while the programs of both
+/// nodes are replaced many times. Nothing may be lost, dropped or forwarded by the kernel's routes meanwhile.
 fn under_traffic(name: &str) {
     let Some(path) = runnable(name) else { return };
     let mut pair = Pair::new(path, Family::V4);
@@ -76,7 +76,7 @@ fn replace(pair: &Pair, plan: &Plan, flows: &[Flow]) {
     };
     let programs: [&Programs; 2] = [0, 1].map(|at| loaded(at).expect("both nodes have programs"));
     let mut kernel = Kernel::new().expect("the test's own namespace can be opened");
-    // Before that the kernel resolves neighbours.
+    // The first packets make the kernel resolve neighbours.
     go_on(flows);
     let seen = || {
         let dropped = programs.map(|programs| {
@@ -93,10 +93,10 @@ fn replace(pair: &Pair, plan: &Plan, flows: &[Flow]) {
             go_on(flows);
         }
     }
-    assert_eq!(seen(), before, "none was dropped, none took the kernel's path");
+    assert_eq!(seen(), before, "no packet was dropped or took the kernel's path");
 }
 
-/// Waits until every flow has got something through from now on.
+/// Waits until every flow has made progress.
 fn go_on(flows: &[Flow]) {
     let counts = || flows.iter().flat_map(|flow| [&flow.datagrams, &flow.blocks]);
     let before: Vec<u64> = counts().map(|count| count.load(Ordering::Relaxed)).collect();
@@ -109,19 +109,19 @@ fn go_on(flows: &[Flow]) {
     }
 }
 
-/// Datagrams and a stream from a pod to pod 1 of node 2, which sends everything back.
+/// Datagrams and a stream from a pod to pod 1 of node 2, which echoes both.
 struct Flow {
     datagram_ends: [UdpSocket; 2],
     stream_ends: [TcpStream; 2],
     to: SocketAddr,
-    /// What came back.
+    /// How many came back.
     datagrams: AtomicU64,
     blocks: AtomicU64,
     /// The sender of datagrams has ended.
     all_returned: AtomicBool,
 }
 
-/// Says when it goes that its owner has ended, however that was.
+/// Sets the flag when its owner ends, in whatever way.
 struct Ended<'a>(&'a AtomicBool);
 
 impl Drop for Ended<'_> {
@@ -134,7 +134,7 @@ impl Flow {
     fn new(pair: &Pair, client: usize, family: Family) -> Flow {
         let (near, far) = (pair.inside(client), pair.inside(1));
         let address = pair.pods[1].addresses.of(family).expect("pods have both");
-        // Pods call the same server over one port each, as flows differ by the client's address alone.
+        // The clients call the server at one port each, because they would otherwise differ only by address.
         let to = SocketAddr::new(address, PORT + u16::try_from(client).expect("few pods"));
         let here = SocketAddr::new(pair.pods[client].addresses.of(family).expect("pods have both"), 0);
         let socket = |netns: &Netns, at| inside(netns, || bound(|| UdpSocket::bind(at)));
@@ -165,14 +165,14 @@ impl Flow {
         scope.spawn(|| self.return_datagrams());
         scope.spawn(|| self.send_datagrams(stop));
         scope.spawn(|| {
-            // The end of the stream, or of the test.
+            // Returns at the end of the stream, or of the test.
             let [_, far] = &self.stream_ends;
             io::copy(&mut &*far, &mut &*far)
         });
         scope.spawn(|| self.send_blocks(stop));
     }
 
-    /// Numbered datagrams, each of which must come back once, also the last ones.
+    /// Numbered datagrams. Each must come back once, including the last ones.
     fn send_datagrams(&self, stop: &AtomicBool) {
         let _ended = Ended(&self.all_returned);
         let [near, _] = &self.datagram_ends;
@@ -204,7 +204,7 @@ impl Flow {
         }
     }
 
-    /// Numbered blocks of a stream, each of which must come back whole.
+    /// Numbered blocks of a stream. Each must come back unchanged.
     fn send_blocks(&self, stop: &AtomicBool) {
         let [mut near, _] = self.stream_ends.each_ref();
         let block = |number: u64| number.to_ne_bytes().repeat(BLOCK_BYTES / 8);

@@ -1,4 +1,4 @@
-//! What a specification says of networks, peers and places, as packets show it.
+//! Networks, peers and places as specified, checked with packets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::{Child, Command};
@@ -14,7 +14,7 @@ use crate::paths::runnable;
 use crate::probe;
 use crate::specs::{POD_PORT, peer};
 
-/// The source of a pod's packets is what a server on the other node sees.
+/// A server on the other node sees the pod's own address as the source.
 fn without_masquerading(name: &str) {
     let Some(path) = runnable(name) else { return };
     let mut pair = Pair::new(path, Family::V4);
@@ -22,7 +22,7 @@ fn without_masquerading(name: &str) {
     let (plan, mut journal) = (pair.path_plan(), pair.journal());
     pair.apply(&plan, &mut journal, Fault::None).unwrap_or_else(|error| panic!("{error}"));
     if path.transport.name() == "onlink" {
-        // Answers need a way back, which the node's surroundings have to know.
+        // Answers need a route back, which the node's surroundings must have.
         for (pods, via) in pair.nodes[0].pods.iter().zip(pair.nodes[0].underlay.iter()) {
             let [pods, via] = [pods.to_string(), via.to_string()];
             run(&pair.node(1), "ip", &["route", "add", &pods, "via", &via]);
@@ -31,7 +31,7 @@ fn without_masquerading(name: &str) {
     for family in Family::BOTH {
         let there = pair.nodes[1].underlay.of(family).expect("nodes have both");
         let seen = tcp(&pair.node(1), &pair.inside(0), there);
-        assert_eq!(Some(seen), pair.pods[0].addresses.of(family), "it was translated");
+        assert_eq!(Some(seen), pair.pods[0].addresses.of(family), "the address was translated");
     }
     undo(&mut pair, &mut journal, |_| false);
 }
@@ -51,7 +51,7 @@ fn ebpf_direct_without_masquerading() {
     without_masquerading("ebpf+direct");
 }
 
-/// Node 2 has a tunnel's end of somebody else's making, whose address the peer says.
+/// Node 2 has a tunnel device that another program made. The peer states its address.
 fn to_a_foreign_tunnel_end(name: &str) {
     let Some(path) = runnable(name) else { return };
     let mut pair = Pair::new(path, Family::V4);
@@ -82,7 +82,7 @@ fn ebpf_vxlan_to_a_foreign_tunnel_end() {
     to_a_foreign_tunnel_end("ebpf+vxlan");
 }
 
-/// A process by which a namespace without a name is found.
+/// A process whose path identifies a namespace without a name.
 struct Inhabitant(Child);
 
 impl Inhabitant {
@@ -104,7 +104,7 @@ impl Drop for Inhabitant {
     }
 }
 
-/// Nodes and pods whose namespaces are those of processes, as with a container runtime.
+/// The namespaces of nodes and pods are those of processes, as with a container runtime.
 fn in_namespaces_of_processes(name: &str) {
     let Some(path) = runnable(name) else { return };
     let mut pair = Pair::new(path, Family::V4);
@@ -112,7 +112,7 @@ fn in_namespaces_of_processes(name: &str) {
     let before = pair.dump(&names);
     let node_homes = [0, 1].map(|node| Inhabitant::of(&pair.node(node)));
     let pod_homes = [0, 1, 2].map(|pod| Inhabitant::of(&pair.inside(pod)));
-    // A node without a name pins its programs under its id, which another test's node may have.
+    // A node without a name pins its programs under its id, which a node of another test may have too.
     let unique = u16::try_from(std::process::id() % 32_000).expect("it is small") * 2 + 1;
     let node = |at: usize, id: u16| NodeSpec { id, place: node_homes[at].place(), ..pair.nodes[at].clone() };
     let nodes = [node(0, unique), node(1, unique + 1)];

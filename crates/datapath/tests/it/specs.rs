@@ -10,21 +10,17 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::{IfName, NetnsName};
 use plan::Place;
 
-/// The port on which pods serve in the tests.
 pub(crate) const POD_PORT: u16 = 80;
 /// The prefix length of the underlay's subnets.
 pub(crate) const UNDERLAY_PREFIX: (u8, u8) = (24, 64);
 
-/// How the two nodes of a test are made.
 #[derive(Clone)]
 pub(crate) struct Shape {
-    /// The beginning of all namespaces' names.
+    /// The prefix of the namespaces' names.
     pub(crate) prefix: String,
-    /// The path under test.
     pub(crate) path: &'static DataPath,
-    /// The family of outer packets.
+    /// The family of the outer packets.
     pub(crate) outer: Family,
-    /// The underlay's MTU in bytes.
     pub(crate) mtu: u32,
     /// The families of pods and underlay.
     pub(crate) families: &'static [Family],
@@ -53,12 +49,11 @@ impl Shape {
         Addresses::both(v4, v6).only(self.families)
     }
 
-    /// The namespace of a part.
     pub(crate) fn netns(&self, part: &str) -> NetnsName {
         NetnsName::new(format!("{}-{part}", self.prefix)).expect("a sound name")
     }
 
-    /// Node 1 or 2. Its wire has the name that pods give their interface, as on many machines.
+    /// Node 1 or 2. Its wire has the same name as the interface of a pod, as on many machines.
     pub(crate) fn node(&self, id: u8) -> NodeSpec {
         let routed = self.path.between == Between::Router;
         let subnet = if routed { id } else { 0 };
@@ -82,7 +77,7 @@ impl Shape {
         }
     }
 
-    /// A pod of a node; the first publishes a port where pods are reached by such.
+    /// A pod of a node. The first publishes a port on a path that reaches pods by ports.
     pub(crate) fn pod(&self, node: &NodeSpec, id: u8) -> Pod {
         Pod {
             id: id.into(),
@@ -98,7 +93,7 @@ impl Shape {
     }
 }
 
-/// A port of a node that leads to [`POD_PORT`] of a pod, by TCP and by UDP.
+/// A port of a node that leads to [`POD_PORT`] of a pod, by TCP and UDP.
 pub(crate) fn published(node: u16) -> Vec<PublishedPort> {
     [Protocol::Tcp, Protocol::Udp].map(|protocol| PublishedPort { node, pod: POD_PORT, protocol }).to_vec()
 }
@@ -108,7 +103,7 @@ pub(crate) fn peer(node: &NodeSpec) -> Peer {
     Peer { id: node.id, underlay: node.underlay, pods: node.pods.clone(), tunnel_mac: None }
 }
 
-/// An address of a prefix by its number.
+/// The address with this number in a prefix.
 pub(crate) fn nth(net: IpNet, number: u8) -> IpAddr {
     match net {
         IpNet::V4(v4) => Ipv4Addr::from_bits(v4.network().to_bits() + u32::from(number)).into(),

@@ -1,5 +1,5 @@
-//! Real bytes through the short cut between two pods of one node: all of them, once, in order, and none too many at a
-//! time; and none of anybody else's.
+//! Real bytes through the short cut between two pods of one node: all of them, once, in order, with a limit
+//! on how many are in flight; and no bytes of other connections.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ use crate::specs::POD_PORT;
 
 /// How long a byte may take before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What a sender may be ahead, as the program has it.
+/// How far a sender may be ahead, as in the program.
 const AHEAD: u64 = 1 << 20;
 
 /// Node 2 with its two pods, and its control group.
@@ -32,7 +32,7 @@ struct Node {
 }
 
 impl Node {
-    /// `None` where the data path cannot run, which is said.
+    /// `None`, with the skip recorded, if the data path cannot run.
     fn new() -> Option<Node> {
         let path = crate::paths::runnable("ebpf+sockmap")?;
         let mut pair = Pair::new(path, Family::V4);
@@ -49,7 +49,7 @@ impl Node {
         counters.iter().find(|(counter, _)| *counter == wanted).expect("root can do it").1
     }
 
-    /// What a program in the group opens.
+    /// Opens a socket as a program in the group would.
     fn member<T>(&self, netns: &Netns, open: impl FnOnce() -> io::Result<T>) -> T {
         self.cgroup
             .run(|| netns.run(open))
@@ -67,7 +67,7 @@ impl Node {
         SocketAddr::new(self.pair.pods[1].addresses.of(family).expect("pods have both"), POD_PORT)
     }
 
-    /// Connections from pod 2 to pod 1: the client's end and the server's.
+    /// Connects pod 2 to pod 1. Returns the client's end and the server's.
     fn connect(&self, listener: &TcpListener, family: Family) -> (TcpStream, TcpStream) {
         let to = self.address(family);
         let near = self.member(&self.pair.inside(2), || TcpStream::connect_timeout(&to, PATIENCE));
@@ -75,7 +75,7 @@ impl Node {
         patient([near, far]).into()
     }
 
-    /// Undoes all, and finds every step undone.
+    /// Undoes everything, and checks that every step was undone.
     fn end(mut self) {
         for (placed, outcome) in self.pair.undo(&mut self.journal) {
             assert!(matches!(outcome, Undone::Restored | Undone::AlreadySo), "{placed:?}: {outcome:?}");
@@ -86,7 +86,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// A control group and a mount do not end with the namespaces of a test that fails.
+    /// A control group and a mount do not end with the namespaces of a failed test.
     fn drop(&mut self) {
         self.pair.undo(&mut self.journal);
     }
@@ -101,7 +101,7 @@ fn patient<const N: usize>(streams: [TcpStream; N]) -> [TcpStream; N] {
     streams
 }
 
-/// Bytes of which no two places look alike for long (xorshift64).
+/// Bytes in which no two places look alike for long (xorshift64).
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut made = Vec::with_capacity(bytes + 8);
@@ -129,8 +129,8 @@ fn write_in_pieces(mut stream: &TcpStream, bytes: &[u8], seed: usize) -> io::Res
 
 /// Reads what is there, or waits for it.
 ///
-/// The kernel ends the wait of one who reads a socket in a map whenever he is woken and finds nothing, though it be for
-/// another reason than bytes: room to write for instance (tcp_bpf_recvmsg_parser).
+/// The kernel ends a read from a socket in a map whenever the reader wakes and finds no bytes, even if it
+/// woke for another reason, such as room to write (tcp_bpf_recvmsg_parser).
 fn read(mut stream: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
     let started = Instant::now();
     loop {
@@ -178,7 +178,8 @@ fn exchange(near: &TcpStream, far: &TcpStream, bytes: usize, seed: usize) {
     });
 }
 
-/// A socket keeps the programs with which it has joined, so none of the node's are replaced; it goes on as it was.
+/// A socket keeps the programs under which it joined, so replacing those of its node is refused. The splice
+/// goes on as before.
 #[test]
 fn a_node_with_a_splice_keeps_its_programs() {
     let Some(node) = Node::new() else { return };
@@ -223,7 +224,7 @@ fn megabytes_each_way_over_many_connections() {
     node.end();
 }
 
-/// A request and its answer, many times: all past TCP but perhaps the first.
+/// A request and its answer, many times. All of them bypass TCP, except perhaps the first.
 #[test]
 fn requests_and_answers_go_past_tcp() {
     let Some(node) = Node::new() else { return };
@@ -240,7 +241,8 @@ fn requests_and_answers_go_past_tcp() {
     node.end();
 }
 
-/// The client writes before the server's end can be in the map, the server before the client reads.
+/// The client writes before the server's end can be in the map, and the server writes before the client
+/// reads.
 #[test]
 fn early_bytes_are_not_overtaken() {
     let Some(node) = Node::new() else { return };
@@ -268,7 +270,7 @@ fn early_bytes_are_not_overtaken() {
     node.end();
 }
 
-/// One side has said all it has to say, and the other goes on.
+/// One side closes its direction, and the other goes on.
 #[test]
 fn a_half_closed_connection_ends_behind_its_last_byte() {
     let Some(node) = Node::new() else { return };
@@ -292,10 +294,11 @@ fn a_half_closed_connection_ends_behind_its_last_byte() {
         });
     }
     drop(listener);
-    // A closed end is nobody's: what the map had of it is gone, be it that the other waits for its last packet.
+    // A closed end belongs to no connection: its entry in the map must go, even while the other end waits for
+    // its last packet.
     let started = Instant::now();
     while splice::connections(&node.folder).unwrap() > 0 {
-        assert!(started.elapsed() < PATIENCE, "what the map had of closed connections is still there");
+        assert!(started.elapsed() < PATIENCE, "entries of closed connections are still in the map");
         std::thread::sleep(Duration::from_millis(5));
     }
     node.end();
@@ -305,7 +308,7 @@ fn a_half_closed_connection_ends_behind_its_last_byte() {
 fn fill(mut stream: &TcpStream, bytes: &[u8]) -> usize {
     stream.set_nonblocking(true).expect("root can do it");
     let mut written = 0;
-    // What is on its way when the buffer is full makes room a moment later.
+    // Bytes in flight when the buffer is full make room a moment later.
     for _ in 0..20 {
         loop {
             match stream.write(&bytes[written..]) {
@@ -335,8 +338,8 @@ fn a_receiver_that_does_not_read_makes_the_sender_wait() {
         assert!(node.count(SpliceCounter::Messages) > spliced, "round {round}: nothing was spliced");
         assert!(node.count(SpliceCounter::Full) > 0);
         assert_reads(&far, &bytes[..written], "what was written");
-        // The sender learns of it by what comes back. Its first word still goes by TCP: the kernel keeps the verdict on
-        // a message that it could not take whole for the next one (tcp_bpf_send_verdict).
+        // The sender learns that there is room from what comes back. Its first word still goes by TCP: after
+        // a message that did not fit, the kernel keeps the verdict for the next one (tcp_bpf_send_verdict).
         for word in [b"one", b"two"] {
             (&near).write_all(word).unwrap();
             assert_reads(&far, word, "the word");
@@ -347,7 +350,8 @@ fn a_receiver_that_does_not_read_makes_the_sender_wait() {
     node.end();
 }
 
-/// A reader that is told by edges and takes a short read for the end of what is there, as nginx and tokio do.
+/// A reader that uses edge-triggered events and takes a short read for the end of the data, as nginx and
+/// tokio do.
 #[test]
 fn a_reader_by_edges_misses_nothing() {
     let Some(node) = Node::new() else { return };
@@ -362,7 +366,7 @@ fn a_reader_by_edges_misses_nothing() {
         let sent = &bytes[..length];
         std::thread::scope(|scope| {
             scope.spawn(|| write_in_pieces(&near, sent, round).unwrap());
-            // Late, so that the sender is far ahead and both ways are taken.
+            // Late, so that the sender is far ahead and both ways are used.
             std::thread::sleep(Duration::from_millis(30));
             let mut got = Vec::with_capacity(length);
             let mut events = Vec::with_capacity(1);
@@ -405,7 +409,7 @@ fn a_peer_that_goes_is_an_error_and_no_silence() {
     node.end();
 }
 
-/// Bytes pass, and nobody joins.
+/// Bytes pass, and no socket joins.
 #[track_caller]
 fn check_left_alone(node: &Node, near: &TcpStream, far: &TcpStream) {
     let spliced = node.count(SpliceCounter::Messages);
@@ -421,7 +425,7 @@ fn what_is_no_pods_is_left_alone() {
     let listener = node.listen("0.0.0.0");
     let accept =
         |near: TcpStream| <(TcpStream, TcpStream)>::from(patient([near, listener.accept().unwrap().0]));
-    // Of a program outside the group; its end alone does not join.
+    // The client is outside the group. The server's end alone does not join.
     let (near, far) = accept(second.run(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap().unwrap());
     check_left_alone(&node, &near, &far);
     // A pod of the other node, and the node itself, each in the group.
@@ -429,12 +433,12 @@ fn what_is_no_pods_is_left_alone() {
         let (near, far) = accept(node.member(elsewhere, || TcpStream::connect_timeout(&to, PATIENCE)));
         check_left_alone(&node, &near, &far);
     }
-    // Within a pod by its loopback, where every pod has the same address.
+    // Within a pod, over its loopback: every pod has the same address there.
     let own = SocketAddr::new(IpAddr::from([127, 0, 0, 1]), POD_PORT);
     let (near, far) = accept(node.member(&first, || TcpStream::connect_timeout(&own, PATIENCE)));
     check_left_alone(&node, &near, &far);
     assert_eq!(node.count(SpliceCounter::Joined), 0);
-    // Somebody else's namespace with the address of a pod.
+    // A foreign namespace that has the address of a pod.
     let foreign = Netns::anonymous().unwrap();
     let netlink = linux::Netlink::open_in(&foreign).unwrap();
     let lo = netlink.index_of(&linux::IfName::new("lo").unwrap()).unwrap();

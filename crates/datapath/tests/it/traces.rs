@@ -1,4 +1,4 @@
-//! What is to show that packets took a path: every counter is one that the path's packets pass, on both sides.
+//! The traces that prove which path packets took: the path's packets pass every counter, on both sides.
 
 use datapath::{
     ALL, CNI, DataPath, End, NodeSpec, PacketCounter, PacketDirection, Pod, Protocol, SocketRole, Trace,
@@ -8,11 +8,11 @@ use plan::{Place, Plan, Step};
 
 use crate::specs::{Shape, peer};
 
-/// Client and server on two nodes, or on one, with the traces of their packets.
+/// Client and server on two nodes or on one, with the traces of their packets.
 pub(crate) struct Case {
     path: &'static DataPath,
     nodes: [NodeSpec; 2],
-    /// The node of each pod.
+    /// The index of each pod's node.
     homes: [usize; 2],
     pods: [Pod; 2],
 }
@@ -33,7 +33,7 @@ impl Case {
         self.path.traces(client, server, protocol)
     }
 
-    /// How a reader calls a place, from the client's side of the wire.
+    /// The name of a place for readers, as seen from the client's side of the wire.
     pub(crate) fn called(&self, place: &Place) -> &'static str {
         if *place == self.nodes[0].place {
             "node"
@@ -61,7 +61,7 @@ impl Case {
         plan
     }
 
-    /// The links that are there when the plan is done: its own, the wires, and loopbacks.
+    /// The links that exist after the plan: those it makes, the wires and the loopbacks.
     fn links(&self) -> Vec<(Place, IfName)> {
         let mut links: Vec<(Place, IfName)> = Vec::new();
         for node in &self.nodes {
@@ -115,8 +115,8 @@ fn both_directions_are_counted_at_links_that_the_path_has() {
     }
 }
 
-/// Each bridge and each tunnel device that a path is made of counts its packets: no other path has them. A device that
-/// programs send past is the exception.
+/// Each bridge and each tunnel device of a path counts its packets, because no other path has them. The
+/// exception is a device that programs bypass.
 #[test]
 fn what_tells_a_path_from_others_is_counted() {
     for path in ALL {
@@ -143,7 +143,7 @@ fn what_tells_a_path_from_others_is_counted() {
                 path.name
             );
         }
-        // Programs and shared links pass by the node's routing, all others go through it.
+        // Programs and shared links bypass the node's routing. All other paths go through it.
         let routed = ["bridge", "docker", "ptp"].contains(&path.attach.name());
         for node in &case.nodes {
             let mut routing = traces
@@ -166,7 +166,8 @@ fn a_plugins_pod_is_known_by_what_it_sends() {
     }
 }
 
-/// The pod's side shows what it shows with two pods; the other has only the transport's links, and forwards nothing.
+/// The pod's side shows the same traces as with two pods. The other side has only the transport's links, and
+/// forwards nothing.
 #[test]
 fn one_pod_alone_leaves_the_traces_of_its_own_side() {
     for path in ALL {
@@ -198,7 +199,7 @@ fn one_pod_alone_leaves_the_traces_of_its_own_side() {
     }
 }
 
-/// Each data path says of both sides whether it can be alone in a container, and why not.
+/// For each side, a data path says whether that side can be alone in a container, and if not, why.
 #[test]
 fn what_cannot_be_alone_says_why() {
     let refused = |part: SocketRole| -> Vec<&str> {

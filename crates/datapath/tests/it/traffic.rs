@@ -1,4 +1,5 @@
-//! Packets through each data path: who reaches whom, from which address, and how large a packet passes.
+//! Packets through each data path: which ends reach each other, from which address, and how large a packet
+//! may be.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -56,7 +57,7 @@ fn ipv6_alone(path: &'static DataPath) {
     passes(path, Family::V6, &[Family::V6]);
 }
 
-/// Applies the path, sends packets of all kinds, undoes it and finds everything as it was.
+/// Applies the path, sends packets of all kinds, undoes it, and checks that everything is as before.
 fn passes(path: &'static DataPath, outer: Family, families: &'static [Family]) {
     let mut pair = Pair::of(path, outer, families);
     let names = pair.everywhere();
@@ -88,12 +89,13 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// Pod of node 1 calls pod 1 of node 2, where the path says that it serves; both ways where addresses allow.
+    /// The pod of node 1 calls pod 1 of node 2 where the path says that it serves, and the other way where
+    /// addresses allow it.
     fn pods_reach_each_other(&self, family: Family) {
         let [one, two] = [self.pair.inside(0), self.pair.inside(1)];
         let there = self.address_of(1, family);
         let seen = tcp(&two, &one, there);
-        // A published port hides the pod behind its node; nothing else may translate between pods.
+        // A published port hides the pod behind its node. Otherwise nothing may translate between pods.
         assert_eq!(seen, self.source(0, family), "the server sees another client");
         for (from, to) in self.ways(family) {
             ping(&from, to, 100);
@@ -121,7 +123,7 @@ impl World<'_> {
             Reach::Node => return,
             Reach::PublishedPort => {
                 let (published, node) = (self.address_of(1, family), self.pair.node(1));
-                // By the node's port: from a neighbour, from itself, from the node.
+                // By the node's port: from the other pod, from the pod itself and from the node.
                 for client in [&second, &first, &node] {
                     tcp(&first, client, published);
                     udp(&first, client, published, self.mtu());
@@ -136,7 +138,7 @@ impl World<'_> {
         ping(&second, first_address, self.mtu());
     }
 
-    /// A node reaches its own pods where they hang on it, and other nodes' where routes lead there.
+    /// A node reaches its own pods if they are attached to it, and pods of other nodes if routes lead there.
     fn nodes_reach_pods(&self, family: Family) {
         let pod = self.pair.inside(1);
         let address = SocketAddr::new(of(&self.pair.pods[1].addresses, family), POD_PORT);
@@ -145,16 +147,16 @@ impl World<'_> {
                 tcp(&pod, &self.pair.node(1), address);
             }
             "host" | "macvlan" | "ipvlan-l2" | "ipvlan-l3" | "ipvlan-l3s" => {}
-            other => panic!("say whether nodes reach their own pods by {other}"),
+            other => panic!("add whether nodes reach their own pods by {other}"),
         }
         match self.path.transport.name() {
             "direct" | "vpc" | "vxlan" | "vxlan-metadata" => drop(tcp(&pod, &self.pair.node(0), address)),
             "onlink" => {}
-            other => panic!("say whether nodes reach other nodes' pods by {other}"),
+            other => panic!("add whether nodes reach other nodes' pods by {other}"),
         }
     }
 
-    /// Outside the cluster pods are seen with their node's address, where the path masquerades.
+    /// Where the path masquerades, addresses outside the cluster see a pod as its node.
     fn pods_reach_nodes(&self, family: Family) {
         if matches!(
             self.path.attach.name(),
@@ -166,7 +168,7 @@ impl World<'_> {
         }
     }
 
-    /// From each side to what the other side answers echo requests with.
+    /// From each side to the address with which the other side answers echo requests.
     fn ways(&self, family: Family) -> [(Netns, IpAddr); 2] {
         let [one, two] = [0, 1].map(|pod| match self.path.reach {
             Reach::Node | Reach::PublishedPort => of(&self.pair.nodes[pod].underlay, family),
@@ -175,7 +177,7 @@ impl World<'_> {
         [(self.pair.inside(0), two), (self.pair.inside(1), one)]
     }
 
-    /// The address that a server on the other node sees of a pod.
+    /// The pod's address as a server on the other node sees it.
     fn source(&self, pod: usize, family: Family) -> IpAddr {
         match self.path.reach {
             Reach::Node | Reach::PublishedPort => of(&self.pair.nodes[pod].underlay, family),
@@ -183,7 +185,7 @@ impl World<'_> {
         }
     }
 
-    /// Where a pod serves: pod 0 on node 1, pod 1 on node 2.
+    /// The address at which a pod serves: pod 0 on node 1, pod 1 on node 2.
     fn address_of(&self, pod: usize, family: Family) -> SocketAddr {
         let (node, pod) = (&self.pair.nodes[pod], &self.pair.pods[pod]);
         self.path.address_of(node, pod, family, POD_PORT).unwrap_or_else(|error| panic!("{error}"))

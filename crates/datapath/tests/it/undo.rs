@@ -1,4 +1,4 @@
-//! Undo after an error in any step brings back every namespace as it was.
+//! After an error in any step, undo restores every namespace.
 
 use datapath::{DataPath, Family};
 use plan::{ApplyError, Fault};
@@ -8,7 +8,7 @@ use crate::paths::for_each_path;
 
 for_each_path!(comes_back_after_any_error);
 
-/// It is in no list, as it joins no pods by itself.
+/// No list contains it, because it does not join pods by itself.
 #[test]
 fn cni() {
     if testkit::require_root() {
@@ -16,15 +16,16 @@ fn cni() {
     }
 }
 
-/// The namespaces are compared once, after the last step, since a dump is dear on an emulated kernel. Nothing left
-/// behind by an earlier step can hide until then: what an `Add…` step made makes the next apply stop before its fault,
-/// as it refuses what is there already, and what a `Set…` step changed becomes the old value of all later ones.
+/// The namespaces are compared once, after the last step, because a dump is slow on an emulated kernel. A
+/// leftover of an earlier step cannot hide until then. An `Add…` step refuses what already exists, so the
+/// next apply would stop before its fault. The change of a `Set…` step would become the old value of all
+/// later ones.
 fn comes_back_after_any_error(path: &'static DataPath) {
     let mut pair = Pair::new(path, Family::V4);
     let (names, plan) = (pair.one_node(), pair.one_node_plan());
     let before = pair.dump(&names);
     for (step, placed) in plan.steps.iter().enumerate() {
-        // The change is made and nothing says so yet: the hardest place to come back from.
+        // The change is made but the journal does not say so yet: the hardest place to recover from.
         let mut journal = pair.journal();
         let applied = pair.apply(&plan, &mut journal, Fault::AfterStep(step));
         let injected = matches!(applied, Err(ApplyError::Injected { .. }));

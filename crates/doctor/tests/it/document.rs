@@ -5,7 +5,7 @@ use std::path::Path;
 use doctor::{Check, TABLE};
 
 const PAGE: &str = "../../docs/doctor.md";
-/// Above it people write.
+/// Text above this line is written by hand.
 const MARK: &str = "<!-- Below this line the page is made from the table of checks. -->\n";
 
 #[test]

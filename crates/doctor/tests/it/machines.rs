@@ -1,9 +1,9 @@
-//! Machines with other kernels, as `hostgap collect` recorded them: a virtual machine with a virtio card of four
-//! queues.
+//! Machines with other kernels, as `hostgap collect` recorded them: a virtual machine with a virtio card of
+//! four queues.
 //!
-//! Each is one file of texts below lines `==> PATH <==`, as `tail -v -n +1` prints them; texts that did not change are
-//! included once. To make one again, in a guest: collect a tree, delete from `after` the files that equal those in
-//! `before`, `find . -type f | sort | xargs tail -v -n +1`.
+//! Each is one file of texts under lines `==> PATH <==`, as `tail -v -n +1` prints them. Texts that did not
+//! change are included once. To make one again, collect a tree in a guest, delete from `after` the files that
+//! equal those in `before`, and run `find . -type f | sort | xargs tail -v -n +1`.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn unpack(text: &str, tree: &Path) {
             write(&format!("after/{rest}"), text);
         }
     }
-    // Over those of the beginning.
+    // These overwrite the copies from the beginning.
     parts.iter().filter(|(path, _)| path.starts_with("after/")).for_each(|(path, text)| write(path, text));
 }
 
@@ -53,7 +53,7 @@ fn check(text: &str, kernel: &str, softnet_columns: usize, known: &[&str]) {
     assert_eq!(columns.split_ascii_whitespace().count(), softnet_columns);
     let card = after.devices.iter().find(|device| device.name.as_str() == "eth0").unwrap();
     assert_eq!((card.driver.as_deref(), card.rx.len(), card.tx.len()), (Some("virtio_net"), 4, 4));
-    // Two for each pair of queues, one for its settings, one for its control queue.
+    // Two for each pair of queues, one for the settings, one for the control queue.
     let interrupts = after.interrupts.iter().filter(|interrupt| card.interrupts.contains(&interrupt.number));
     let names: Vec<&str> = interrupts.map(|interrupt| interrupt.name.as_str()).collect();
     assert!(names.iter().any(|name| name.ends_with("-input.3")), "{names:?}");

@@ -1,4 +1,4 @@
-//! Planted faults, on texts in the kernel's forms and on the kernel itself.
+//! Planted faults, both in texts of the kernel's format and in the kernel itself.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! On a machine that is set up by one of hostgap's own profiles, doctor has no findings.
+//! On a machine set up by one of hostgap's own profiles, doctor has no findings.
 
 use linux::IfName;
 use linux::ethtool::{NicFeature, NicParameter};
@@ -19,7 +19,7 @@ fn site(queues: u16) -> Site {
     }
 }
 
-/// Makes the step's change in the texts; returns false if no text shows it.
+/// Makes the step's change in the texts. Returns false if no text shows it.
 fn set(scene: &mut Scene, step: &Step) -> bool {
     let Step::Set(setting) = step else { panic!("{step:?} is planted nowhere") };
     match setting {
@@ -55,14 +55,14 @@ fn set(scene: &mut Scene, step: &Step) -> bool {
                 }
             });
         }
-        // Properties of routes are in no text that doctor reads.
+        // Doctor reads no text with properties of routes.
         Set::RouteMetric(_) => return false,
         other => panic!("{other:?} is planted nowhere"),
     }
     true
 }
 
-/// The present value at the place that a step writes, for profiles that require a minimum.
+/// The current value where a step writes, for profiles that require a minimum.
 fn standing(scene: &Scene, step: &Step) -> String {
     let path = match step {
         Step::Set(Set::Sysctl(SetSysctl { key, .. })) => format!("proc/sys/{key}"),
@@ -110,7 +110,7 @@ fn no_profile_of_ours_is_a_finding() {
     }
 }
 
-/// What the table of flows holds is what the queues follow, and connections that are tracked have buckets.
+/// The table of flows has room for what the queues follow, and there is a bucket for each tracked connection.
 #[test]
 fn many_connections_have_room() {
     let (_, text) = PROFILES.iter().find(|(name, _)| *name == "many-connections").unwrap();

@@ -112,7 +112,7 @@ fn proposals_are_settings_that_knobs_take() {
     }
 }
 
-/// The destination that does not answer must be named first.
+/// The destination that does not answer must come first.
 #[test]
 fn a_destination_that_does_not_answer_is_named() {
     let mut scene = Scene::healthy();
@@ -132,7 +132,8 @@ fn a_destination_that_does_not_answer_is_named() {
     );
 }
 
-/// A column of 32 bits that began anew has grown; else one drop would be all that was handled.
+/// A counter of 32 bits that wrapped around has grown. Without that rule, one drop would be all that was
+/// handled.
 #[test]
 fn a_backlog_is_judged_by_what_it_handled() {
     let mut scene = Scene::healthy();
@@ -146,7 +147,7 @@ fn a_backlog_is_judged_by_what_it_handled() {
     assert!(finding.seen.evidence[0].saw.starts_with("400 packets dropped, 0.10 % "), "{:?}", finding.seen);
 }
 
-/// All queues of a card on the few CPUs of its node would share them.
+/// The few CPUs of the card's node would have to share all its queues.
 #[test]
 fn more_queues_than_cpus_are_not_moved_to_their_node() {
     let proposals = |cpus: &str| {
@@ -162,7 +163,7 @@ fn more_queues_than_cpus_are_not_moved_to_their_node() {
     assert_eq!((proposals("0-1\n"), proposals("0-2,4\n"), proposals("0-3\n")), (Some(0), Some(1), None));
 }
 
-/// In half a second without much traffic a packet or two are many of all, and chance.
+/// In half a second with little traffic, a packet or two are a large share by chance.
 #[test]
 fn a_packet_without_a_route_is_no_warning() {
     let severity = |lost: u64| {
@@ -179,7 +180,7 @@ fn a_packet_without_a_route_is_no_warning() {
     assert_eq!([1, 60].map(severity), [Severity::Information, Severity::Warning]);
 }
 
-/// Ports of services are proposed only where no others are left, and then with their names.
+/// Ports of services are proposed only if no others are left, and then with their names.
 #[test]
 fn ports_of_services_are_not_given_away() {
     let told = |range: &str, first: u16| {
@@ -209,7 +210,8 @@ fn ports_of_services_are_not_given_away() {
     assert!(remedy.contains("ip_local_reserved_ports") && remedy.contains("here listen 27017"), "{remedy}");
 }
 
-/// What a card loses on receiving others send again; what this host sends again was lost elsewhere.
+/// Packets that a card loses on receive are retransmitted by the peer. This host's retransmissions were lost
+/// elsewhere.
 #[test]
 fn losses_on_receiving_are_not_why_this_host_sends_again() {
     let causes = |plant: fn(&mut Scene)| {
@@ -224,7 +226,7 @@ fn losses_on_receiving_are_not_why_this_host_sends_again() {
     assert_eq!(causes(|scene| scene.link("tx_dropped", 5000)), ["HG048"]);
 }
 
-/// A table with room is not what loses races: no larger one is proposed.
+/// Lost races in a table with room do not call for a larger table.
 #[test]
 fn lost_races_are_no_full_table() {
     let proposed = |growth: [u64; 3], count: &str| {
@@ -241,7 +243,8 @@ fn lost_races_are_no_full_table() {
     assert!(proposed([90, 190, 100], "1200"));
 }
 
-/// Which group a socket belongs to is unknown: a quota that another container used up explains no slow reader.
+/// The group of a socket is unknown, so a quota that another container used up does not explain a slow
+/// reader.
 #[test]
 fn a_throttled_group_is_not_the_cause_of_all_that_reads_slowly() {
     let mut scene = Scene::healthy();

@@ -1,4 +1,4 @@
-//! Trees that were collected, and trees that were forged.
+//! Collected trees, and forged ones.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use doctor::{Diagnosis, DoctorError, ExaminedNetns, Window, collect, destination, diagnose, open};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-/// A tree of this machine.
+/// Collects a tree of this machine.
 fn collected(directory: &Path) -> PathBuf {
     let examined = ExaminedNetns::here();
     let (before, after) = (examined.look().unwrap(), examined.look().unwrap());
@@ -29,7 +29,7 @@ fn a_collected_tree_is_diagnosed_as_its_machine_was() {
     let tree = directory.path().join("tree");
     collect(destination(&tree).unwrap(), &before, &after).unwrap();
     let (first, second) = open(&tree).unwrap();
-    // The same in all that is read: two trees of Debug text.
+    // Everything that is read must be equal: compare the Debug text of both.
     assert_eq!(format!("{first:#?}"), format!("{:#?}", before.0));
     assert_eq!(format!("{second:#?}"), format!("{:#?}", after.0));
     let there = diagnose(&Window { before: &before.0, after: &after.0 });
@@ -85,7 +85,7 @@ fn nothing_outside_of_a_tree_is_read() {
     let blind = ["links (sys/class/net)", "the CPUs' backlogs (proc/net/softnet_stat)"];
     assert_eq!(diagnosis.blind, blind);
 
-    // The snapshots and the head are part of the tree too.
+    // The snapshots and the header belong to the tree too.
     let moved = directory.path().join("moved");
     fs::rename(tree.join("after"), &moved).unwrap();
     symlink(&moved, tree.join("after")).unwrap();
@@ -124,7 +124,7 @@ fn what_stands_where_a_file_belongs_is_named_and_not_waited_for() {
         assert_eq!(diagnosis.unseen.iter().filter(is_named).count(), 1, "{file}: {:#?}", diagnosis.unseen);
     }
     assert_eq!(diagnosis.blind, ["soft interrupts (proc/softirqs)"]);
-    // Without the CPUs no judgement is possible.
+    // Without the CPUs no diagnosis is possible.
     mknodat(CWD, emptied("proc/stat"), FileType::Fifo, Mode::RUSR, 0).unwrap();
     let error = open(&tree).unwrap_err().to_string();
     assert!(error.contains("proc/stat: it is a pipe"), "{error}");
@@ -175,7 +175,7 @@ fn a_tree_gets_a_directory_of_its_own() {
     destination(&at("empty")).unwrap();
 }
 
-/// Numbers beyond any real count: sums, products and differences of them must still be figures.
+/// Numbers beyond any real count. Their sums, products and differences must still be valid numbers.
 #[test]
 fn numbers_of_any_size_are_judged() {
     const MOST: &str = "1099511627776";

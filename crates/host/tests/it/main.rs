@@ -1,3 +1,3 @@
-//! What a host has of a tuning, on the real kernel.
+//! The state of a tuning on a host, on the real kernel.
 
 mod seen;

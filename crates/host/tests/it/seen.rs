@@ -1,4 +1,4 @@
-//! A tuning's journal, compared with what is there.
+//! A tuning's journal, compared with the machine.
 
 use host::JournalStatus;
 use linux::sysctl::Key;
@@ -6,7 +6,7 @@ use linux::{IfName, Link, LinkKind};
 use plan::{Kernel, Plan, SetSysctl, Step, StepState, Store};
 use testkit::{World, require_root, shell};
 
-/// A link is no value that a step sets: whether it is there must be asked all the same.
+/// A link is not a value that a step sets, so its existence needs a check of its own.
 #[test]
 fn what_was_made_and_is_gone_does_not_count_as_so() {
     if !require_root() {

@@ -1,4 +1,4 @@
-//! `hostgap load` in the form of ApacheBench, judged by ApacheBench and by what nginx wrote down of both.
+//! `hostgap load` in the form of ApacheBench, judged by ApacheBench and by nginx's log of both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::turn::{HOSTGAP, Turn, json, stderr, turn, until};
 
 const URL: &str = "http://127.0.0.1/100";
 
-/// nginx in a namespace of its own, ended with the test.
+/// nginx in a namespace of its own. Dropping this ends it.
 struct Nginx {
     child: Child,
     netns: Netns,
@@ -18,7 +18,7 @@ struct Nginx {
 }
 
 impl Nginx {
-    /// Each line of its log is a request's first line, the answer's status, and which request of its connection it was.
+    /// A log line has the first line of the request, the status, and the request's number on its connection.
     fn start(turn: &Turn) -> Nginx {
         let dir = turn.out().to_owned();
         let (log, config) = (dir.join("access.log"), dir.join("nginx.conf"));
@@ -40,7 +40,7 @@ impl Nginx {
         self.netns.run(|| command.output()).unwrap().unwrap()
     }
 
-    /// What was written down since this was asked for the last time, when it is that much.
+    /// The log lines since the last call, once there are `count`.
     fn lines(&self, count: usize) -> Vec<String> {
         let read = || fs::read_to_string(&self.log).unwrap();
         until("nginx has written that much", || read().lines().count() >= count);
@@ -84,7 +84,7 @@ http {{
     )
 }
 
-/// As many requests over HTTP/1.0 as `ab` sends, and nginx can tell them from its own by nothing.
+/// Sends the requests that `ab` would send over HTTP/1.0. nginx must not see a difference.
 #[test]
 fn nginx_sees_the_same_requests_as_from_ab() {
     let turn = turn();
@@ -93,7 +93,7 @@ fn nginx_sees_the_same_requests_as_from_ab() {
     assert!(said.contains("Complete requests:      300\nFailed requests:        0\n"), "{said}");
     let theirs = nginx.lines(300);
     assert_eq!(theirs, vec!["GET /100 HTTP/1.0 200 1"; 300]);
-    // A generator without a CPU of its own gets through them in the end.
+    // Even a generator without a CPU of its own finishes them within this time.
     let patient = ["--timeout", "60s", "--json"];
     let args = ["-n", "300", "--no-keepalive", "--connections", "4", "--expect-body", "100"];
     let args = [&args[..], &patient].concat();
@@ -106,7 +106,7 @@ fn nginx_sees_the_same_requests_as_from_ab() {
         assert_eq!(value["reconnects"], 300, "a connection for each: {}", stderr(&output));
         assert_eq!(nginx.lines(300), theirs);
     }
-    // Over HTTP/1.1 the server is asked to close; without all of this, connections stay.
+    // Over HTTP/1.1 the request asks the server to close. With neither option, connections stay open.
     nginx.output(&turn, HOSTGAP, &[&["load", URL, "--rate", "max"], &args[..]].concat());
     assert_eq!(nginx.lines(300), vec!["GET /100 HTTP/1.1 200 1"; 300]);
     let stays = ["load", URL, "--rate", "max", "-n", "300", "--connections", "1"];
@@ -115,7 +115,7 @@ fn nginx_sees_the_same_requests_as_from_ab() {
     assert_eq!(nginx.lines(300)[299], "GET /100 HTTP/1.1 200 300");
 }
 
-/// Both count the same work over the same time, so that they agree as far as a busy machine lets them.
+/// Both do the same amount of work, so their rates agree as far as a busy machine allows.
 #[test]
 fn a_run_of_requests_is_as_fast_as_that_of_ab() {
     let turn = turn();

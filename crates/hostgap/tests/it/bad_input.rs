@@ -79,7 +79,7 @@ fn a_named_path_that_cannot_run_is_an_error() {
 fn without_nginx_our_own_responder_serves_and_says_so_unless_nginx_was_asked_for() {
     let turn = turn();
     let race = |server: &str| {
-        // No nginx in PATH nor where it is installed, for this race alone.
+        // Hides nginx for this race, in PATH and where it is installed.
         let hide = "mount -t tmpfs none /usr/sbin && exec \"$@\"";
         let mut command = turn.command("unshare");
         command.args(["--mount", "/bin/sh", "-c", &format!("PATH=$PATH:/sbin; {}", hide), "sh"]);
@@ -114,7 +114,7 @@ fn a_file_that_is_no_record() {
     check(&turn.hostgap(&["report"]), 2, "FILE");
 }
 
-/// Whatever the user names as input and is not that has one code, with every command.
+/// Named input that is missing or of the wrong kind gives the same exit code with every command.
 #[test]
 fn what_is_named_and_is_not_there_or_something_else_is_bad_input() {
     let turn = turn();

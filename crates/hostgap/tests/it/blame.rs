@@ -1,4 +1,4 @@
-//! What `hostgap load` says of servers that fail it: who is the cause, in words and in figures.
+//! What `hostgap load` says about servers that fail: the cause, in words and in figures.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -12,13 +12,13 @@ use serde_json::Value;
 use crate::load::{end, serve};
 use crate::turn::{HOSTGAP, Turn, check, json, kill, stderr, stdout, turn, until};
 
-/// A run of a second that is not waited for longer than that, with four connections.
+/// A run of one second over four connections, with a short timeout.
 pub(crate) fn brief(turn: &Turn, url: &str, args: &[&str]) -> Output {
     let usual = ["--duration", "1s", "--warmup", "0s", "--timeout", "500ms", "--connections", "4"];
     turn.hostgap(&[&["load", url], &usual[..], args].concat())
 }
 
-/// The same as JSON, and not valid.
+/// The same with `--json`. The run must not be valid.
 #[track_caller]
 fn failed(turn: &Turn, url: &str, args: &[&str]) -> Value {
     let output = brief(turn, url, &[args, &["--json"]].concat());
@@ -28,7 +28,7 @@ fn failed(turn: &Turn, url: &str, args: &[&str]) -> Value {
     value
 }
 
-/// What is true of any account.
+/// Checks what holds for every account of requests.
 #[track_caller]
 fn accounted(value: &Value) {
     let count =
@@ -64,13 +64,13 @@ pub(crate) fn says(text: &str, parts: &[&str]) {
     assert!(!text.contains("generator") && !text.contains("CPU"), "the generator is blamed: {text}");
 }
 
-/// For how much of the time in which requests were overdue there was no connection for this reason.
+/// The share of overdue time in which no connection was free for this reason.
 fn share(value: &Value, reason: &str) -> f64 {
     let ns = |name: &str| value["overdue_ns"][name].as_f64().unwrap();
     ns(reason) / ns("total").max(1.0)
 }
 
-/// A server of one kind for every connection.
+/// A server that handles every connection with `converse`.
 fn server(converse: impl Fn(TcpStream) + Send + Sync + Copy + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -83,12 +83,12 @@ fn server(converse: impl Fn(TcpStream) + Send + Sync + Copy + 'static) -> String
     format!("http://{address}/")
 }
 
-/// Reads a request, if one comes.
+/// Reads a request. Returns false if none comes.
 fn asked(stream: &mut TcpStream) -> bool {
     stream.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0)
 }
 
-/// Accepts everybody and answers nobody.
+/// A server that accepts every connection and never answers.
 pub(crate) fn mute() -> String {
     server(|mut stream| while asked(&mut stream) {})
 }
@@ -109,7 +109,7 @@ fn a_server_that_never_answers() {
     let table = stdout(&brief(&turn, &url, &["--rate", "500"]));
     says(table.lines().find(|line| line.contains("failed  rate")).unwrap(), &["all 4 waited for answers"]);
     assert!(table.contains("500 missed (4 unanswered, 496 never sent, given up when"), "{table}");
-    // No answer says nothing of answers.
+    // Without an answer, no check judges answers.
     let judged = ["late: ", "stationarity: ", "independence: "];
     assert!(judged.iter().all(|id| !table.contains(id)), "{table}");
 }
@@ -122,8 +122,8 @@ fn a_server_that_freezes_and_one_that_is_slow() {
         ["--rate", "500", "--duration", "2s", "--warmup", "0s", "--timeout", "5s", "--connections", "4"];
     let value = json(&turn.hostgap(&[&["load", &url, "--json"], &args[..]].concat()));
     accounted(&value);
-    // Requests waited for it. Whether it is frozen when the run ends is chance, and so is whether the last ones waited
-    // for it or for a CPU.
+    // Requests waited for the server. Whether it is frozen when the run ends is chance, and so is whether the
+    // last requests waited for the server or for a CPU.
     assert!(share(&value, "answers") > 0.5, "{value}");
     let rate = value["checks"].as_array().unwrap().iter().find(|check| check["id"] == "rate").unwrap();
     if rate["passed"] == false && rate["figures"]["answers_share"].as_f64() > Some(0.5) {
@@ -131,7 +131,7 @@ fn a_server_that_freezes_and_one_that_is_slow() {
     }
     end(frozen, Signal::TERM);
 
-    // Forty a second and no more.
+    // It answers at most forty requests a second.
     let (slow, url) = serve(&turn, &["--delay", "100ms"]);
     let value = failed(&turn, &url, &["--rate", "500"]);
     says(
@@ -176,7 +176,7 @@ fn a_server_that_cuts_resets_and_refuses() {
     end(server, Signal::TERM);
 }
 
-/// The next line, and not a byte more.
+/// Reads one line, and not a byte beyond it.
 pub(crate) fn line(from: &mut impl Read) -> String {
     let mut line = String::new();
     while !line.ends_with('\n') {
@@ -187,7 +187,7 @@ pub(crate) fn line(from: &mut impl Read) -> String {
     line
 }
 
-/// How often a process's threads have woken up.
+/// How often the threads of a process have woken up.
 fn wakeups(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let switches = tasks.map(|task| {
@@ -206,7 +206,7 @@ fn a_server_that_dies_in_the_middle() {
     let args =
         ["--rate", "200", "--duration", "6s", "--warmup", "0s", "--timeout", "500ms", "--connections", "4"];
     let load = turn.command(HOSTGAP).args(["load", &url, "--json"]).args(args).spawn().unwrap();
-    // It wakes up for each request, and a few times for connections.
+    // The server wakes once for each request, and a few times for connections.
     let pid = server.id();
     until("the run is under way", || wakeups(pid) > before + 40);
     kill(pid, Signal::KILL);
@@ -230,7 +230,7 @@ fn datagrams_are_not_judged_in_words_of_http() {
     let turn = turn();
     let not_udp = |text: &str| {
         for word in ["status", "connection", "Connection", "2xx", "body"] {
-            // The option is called so whatever there is to connect.
+            // The option has this name for every protocol.
             let text = text.replace("--connections", "");
             assert!(!text.contains(word), "{word}: {text}");
         }
@@ -249,7 +249,7 @@ fn datagrams_are_not_judged_in_words_of_http() {
         (server, format!("udp://{address}"))
     };
     let rate = ["--rate", "200"];
-    // Half of them are lost.
+    // Half of the answers are lost.
     let (server, url) = udp(&["--cut", "50%"]);
     let value = failed(&turn, &url, &[&rate[..], &["--request-timeout", "20ms"]].concat());
     assert_eq!(value["protocol"], "udp");
@@ -259,7 +259,7 @@ fn datagrams_are_not_judged_in_words_of_http() {
     says(&text(&value, "rate"), &["no socket was free, all 4 waited for answers", "each holds its socket"]);
     all(&value);
     end(server, Signal::TERM);
-    // Answers of another size.
+    // The answers have another size.
     let (server, url) = udp(&["--response-bytes", "100"]);
     let output = brief(&turn, &url, &rate);
     assert_eq!(output.status.code(), Some(3));
@@ -269,7 +269,7 @@ fn datagrams_are_not_judged_in_words_of_http() {
     assert!(table.contains("200 answers of another size"), "{table}");
     assert!(table.contains("200 had an answer of another size, the first of 100 bytes"), "{table}");
     end(server, Signal::TERM);
-    // Nobody there, which the kernel tells.
+    // Nothing listens, which the kernel reports.
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let value = failed(&turn, &format!("udp://{nobody}"), &rate);
     says(&text(&value, "errors"), &["sockets failed", "the port is unreachable: nothing listened there"]);
@@ -304,7 +304,7 @@ fn options_of_another_protocol_are_refused() {
 #[test]
 fn foreign_bytes_do_not_reach_the_terminal() {
     let turn = turn();
-    // Moves the cursor, sets the title, and a control sequence of one character.
+    // Sequences that clear the screen and set the title, and a C1 control character.
     const WILD: &str = "\u{1b}[2J\u{1b}]0;mine\u{7}\u{9b}1m";
     #[track_caller]
     fn tame(output: &Output) {
@@ -337,7 +337,7 @@ fn foreign_bytes_do_not_reach_the_terminal() {
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
         tame(&output);
     }
-    // What is typed, or copied from somewhere.
+    // As typed, or copied from somewhere.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(WILD);
     let typed = path.to_str().unwrap();

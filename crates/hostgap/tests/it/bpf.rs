@@ -1,10 +1,10 @@
-//! The counters of nodes that have programs, and other programs in their place.
+//! The counters of nodes with programs, and the replacement of those programs.
 
 use std::time::Duration;
 
 use crate::turn::{HOSTGAP, check, json, stdout, turn};
 
-/// Replacements that are killed, each so much later than the one before.
+/// How many replacements are killed, each a little later than the one before.
 const KILLS: u32 = 20;
 const KILLED_EVERY: Duration = Duration::from_millis(4);
 
@@ -16,7 +16,7 @@ fn a_node_that_goes_away_meanwhile_is_left_out() {
     if let Some(unmet) = ebpf.unmet(&facts).first() {
         return testkit::skip(&format!("ebpf+direct: {unmet}"));
     }
-    // What a node is between its listing and the reading of its counters: a folder whose programs are gone.
+    // The state of a node that is removed between being listed and being read: a folder without programs.
     let leaving = turn.command("mkdir").args(["-p", "/run/hostgap-bpf/hgt-leaving"]).output().unwrap();
     assert!(leaving.status.success());
     let output = turn.hostgap(&["bpf", "counters"]);
@@ -36,7 +36,7 @@ fn a_node_that_goes_away_meanwhile_is_left_out() {
     turn.assert_nothing_left();
 }
 
-/// Killed at any point, and then given once more.
+/// The replacement is killed at any point, and then run once more.
 #[test]
 fn a_replacement_that_was_killed_is_completed_by_the_next() {
     let turn = turn();
@@ -64,7 +64,7 @@ fn a_replacement_that_was_killed_is_completed_by_the_next() {
     }
     let replaced = replace(&arguments("eth0"));
     check(&replaced, 0, "");
-    // The wire's and the pod's.
+    // One at the wire and one at the pod.
     assert_eq!(stdout(&replaced), format!("the programs of {node} were replaced at 2 links\n"));
     check(&replace(&arguments("hgt-nolink")), 2, "there is no link hgt-nolink in ");
     assert!(stdout(&turn.hostgap(&["lab", "list"])).contains("ebpf+direct is up"));

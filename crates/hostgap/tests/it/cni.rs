@@ -1,4 +1,4 @@
-//! CNI plugins as data paths: standing, racing, failing, killed.
+//! CNI plugins as data paths: as a topology, in a race, when they fail, and when they are killed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::turn::{HOSTGAP, Turn, check, check_race, json, stdout, turn, until};
 
-/// The configurations of the scenarios whose links every kernel has on which this suite runs whole. That of ipvlan is
-/// among the tests of the lab, which run on a kernel with ipvlan too.
+/// The scenarios' configurations whose links every kernel has that runs this whole suite. The configuration
+/// with ipvlan is tested in `lab`, whose tests also run on a kernel with ipvlan.
 fn scenarios() -> [(&'static str, PathBuf); 3] {
     ["ptp", "bridge", "macvlan"].map(|name| (name, scenario(name)))
 }
@@ -17,12 +17,12 @@ pub(crate) fn scenario(name: &str) -> PathBuf {
     root.join("scenarios/cni").join(name).with_extension("conflist")
 }
 
-/// A directory of the machine's as a list, `None` where there is none.
+/// The contents of a directory of the machine, or `None` if it does not exist.
 fn listed(dir: &str) -> Option<Vec<PathBuf>> {
     Some(std::fs::read_dir(dir).ok()?.map(|entry| entry.unwrap().path()).collect())
 }
 
-/// A configuration of one plugin, a script in the test's directory.
+/// A configuration with a single plugin, a script in the test's directory.
 fn scripted(turn: &Turn, script: &str) -> [String; 4] {
     let (plugin, file) = (turn.out().join("scripted"), turn.out().join("scripted.conf"));
     std::fs::write(&plugin, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -65,7 +65,7 @@ fn plugins_race_and_are_reported() {
     let turn = turn();
     let scenarios = scenarios();
     let (_, file) = &scenarios[0];
-    // An experiment names its files as seen from where it lies.
+    // Paths in an experiment are relative to its file.
     std::fs::copy(file, turn.out().join("a.conflist")).unwrap();
     let experiment = turn.out().join("experiment.toml");
     let text = "schema = 1\nname = \"cni\"\nrounds = 2\nbuilds = 1\nrates = [1000]\n\
@@ -91,7 +91,7 @@ fn plugins_race_and_are_reported() {
     for candidate in candidates {
         let rate = candidate["rates"].as_array().unwrap().iter().find(|rate| rate["requested_rps"] == 1000.0);
         let rate = rate.unwrap();
-        // Those that were due near a stall of the machine count only here.
+        // Requests that were due near a stall of the machine count only here.
         let all =
             if rate["stalls"].is_null() { &rate["response_ns"] } else { &rate["stalls"]["response_ns"] };
         assert_eq!(all["count"], 100 * rate["trials"].as_u64().unwrap(), "{rate}");
@@ -151,7 +151,7 @@ fn what_cannot_run_says_why_and_touches_nothing() {
 fn after_sigkill_in_the_middle_of_a_plugin_nothing_is_left() {
     let turn = turn();
     let before = listed("/var/lib/cni");
-    // It has written state, changed the node, and started something that does not end.
+    // The plugin has written state, changed the node, and started a process that does not end.
     let sleep = format!("sleep {}", 100_000 + std::process::id());
     let script = format!(
         "mkdir -p /var/lib/cni && echo x >/var/lib/cni/lease && touch /run/xtables.lock\n\
@@ -171,7 +171,8 @@ fn after_sigkill_in_the_middle_of_a_plugin_nothing_is_left() {
     assert_eq!(listed("/var/lib/cni"), before);
 }
 
-/// Plugins see files of their own, so that they are not among the turn's processes.
+/// How many processes have this command line. Plugins see their own files, so they are not among the turn's
+/// processes.
 fn running(line: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok());

@@ -1,4 +1,4 @@
-//! `--show-commands`: a shell that runs them builds what a race builds.
+//! `--show-commands`: a shell that runs its output builds what a race builds.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -13,7 +13,8 @@ fn shown_commands_build_every_path_by_hand() {
     let turn = turn();
     for path in runnable() {
         if path.needs().contains(&Feature::Netkit) && !knows_netkit() {
-            // Debian 12's iproute2 is older than the kind. All other commands of this path are another path's too.
+            // The iproute2 of Debian 12 is older than netkit. All other commands of this path occur in other
+            // paths too.
             println!("{}: this iproute2 cannot make netkit links", path.name);
             continue;
         }
@@ -39,7 +40,8 @@ fn shown_calls_of_plugins_build_by_hand_too() {
     }
 }
 
-/// Every value of a sweep is a candidate, and those of the command line are swept like the file's.
+/// Every value of a sweep is a candidate. Candidates from the command line are swept like those from the
+/// file.
 #[test]
 fn a_sweep_shows_each_of_its_candidates() {
     let turn = turn();
@@ -69,7 +71,7 @@ fn by_hand(turn: &Turn, path: &str, asked: &[&str], family: &[&str]) {
     let args = [&["race", "--show-commands"], asked, family].concat();
     let shown = turn.hostgap(&args);
     check(&shown, 0, "");
-    // The reference is always among the candidates; each begins with its name.
+    // The reference is always among the candidates. Each candidate's commands begin with its name.
     let shown = stdout(&shown);
     let begin = shown.find(&format!("# {path}: ")).unwrap();
     let shown = shown[begin..].split("\n\n# ").next().unwrap();
@@ -91,7 +93,7 @@ fn by_hand(turn: &Turn, path: &str, asked: &[&str], family: &[&str]) {
     turn.assert_nothing_left();
 }
 
-/// A shell that finds the program under test, as an installed one is found.
+/// A shell that finds the binary under test in PATH, as it would find an installed one.
 fn shell(turn: &Turn) -> Command {
     let mut command = turn.command("sh");
     let folder = Path::new(HOSTGAP).parent().unwrap().display();
@@ -109,7 +111,7 @@ fn serve(turn: &Turn, line: &str) -> Child {
     command.args(["-c", &format!("exec {line}")]).spawn().unwrap()
 }
 
-/// The rest of the comment that begins so.
+/// The rest of the comment that begins with `what`.
 fn comment<'a>(shown: &'a str, what: &str) -> &'a str {
     let mut lines = shown.lines().filter_map(|line| line.strip_prefix("# ")?.strip_prefix(what));
     lines.next().unwrap().trim()

@@ -70,7 +70,7 @@ fn a_warning_is_an_exit_code_when_it_is_asked_for() {
         |args: &[&str]| assert!(turn.command("ip").args(args).output().unwrap().status.success(), "{args:?}");
     ip(&["netns", "add", "hgt-sick"]);
     ip(&["-n", "hgt-sick", "link", "set", "dev", "lo", "up"]);
-    // Somebody sends all the time where no route leads.
+    // Sends packets all the time to where no route leads.
     let script = "for i in $(seq 100); do echo x >/dev/udp/203.0.113.9/9; sleep 0.05; done";
     let mut lost = turn.command("ip");
     let mut lost = lost.args(["netns", "exec", "hgt-sick", "bash", "-c", script]).spawn().unwrap();

@@ -67,7 +67,7 @@ fn after_sigkill_clean_removes_everything() {
     assert_eq!(stdout(&turn.hostgap(&["clean"])), "nothing to clean\n");
 }
 
-/// Kills a race after a while, cleans, and looks.
+/// Kills a race after a while, cleans, and checks that nothing is left.
 #[track_caller]
 pub(crate) fn killed(turn: &Turn, after: Duration) {
     let mut race = turn.start_race(LONG);
@@ -100,7 +100,7 @@ fn cleaning_touches_neither_the_living_nor_others() {
     let before = turn.namespaces();
     assert_eq!(stdout(&turn.hostgap(&["clean"])), "nothing to clean\n");
     let after = turn.namespaces();
-    // Between builds namespaces come and go, but none of an owner's alone.
+    // A race's namespaces come and go between builds, but always all of them at once.
     assert!(after.len() == before.len() || after.len() == 1, "{before:?} {after:?}");
     kill(race.id(), Signal::INT);
     check(&race.wait_with_output().unwrap(), 130, "kept");
@@ -173,7 +173,7 @@ fn ended(turn: &Turn, race: Child, says: &str) -> Output {
 #[test]
 fn a_full_disk_is_told_and_cleaned_up_after() {
     let turn = turn();
-    // Room for the head of a record, and not for many rounds.
+    // The disk has room for the head of a record, but not for many rounds.
     let script = format!(
         "mount -t tmpfs -o size=24k none {out} && exec {HOSTGAP} race --out {out} --paths macvlan --rounds 200 --rate 1k",
         out = turn.out().display(),
@@ -187,7 +187,7 @@ fn a_full_disk_is_told_and_cleaned_up_after() {
 #[test]
 fn a_reader_that_goes_away_leaves_nothing() {
     let turn = turn();
-    // Nobody reads what the race has to say, from the first line on.
+    // The pipe for the race's messages is closed from the first line on.
     let script =
         format!("{HOSTGAP} race --out \"$0\" --paths macvlan --rounds 3 --rate 1k 2>&1 | true; echo done");
     let output = turn.command("sh").arg("-c").arg(script).arg(turn.out()).output().unwrap();

@@ -1,10 +1,10 @@
-//! Disks that are full and readers that have gone: what could not be written is named, and what was there stays.
+//! Full disks and closed pipes: what could not be written is named, and existing files stay.
 
 use std::process::{Output, Stdio};
 
 use crate::turn::{HOSTGAP, Turn, check, stderr, turn};
 
-/// Runs a script in which `$1` is the binary and `$2` a directory on a disk with hardly any room left.
+/// Runs a script with the binary in `$1` and a directory on a nearly full disk in `$2`.
 fn on_a_full_disk(turn: &Turn, script: &str) -> Output {
     let disk = turn.out().join("disk");
     std::fs::create_dir_all(&disk).unwrap();
@@ -81,7 +81,7 @@ fn a_result_that_cannot_be_written_is_named() {
     }
 }
 
-/// A reader may close its end when it has seen enough: `hostgap paths | head -1`.
+/// A reader may close its end once it has seen enough, as in `hostgap paths | head -1`.
 #[test]
 fn a_reader_that_has_gone_is_no_failure() {
     let turn = turn();
@@ -92,11 +92,11 @@ fn a_reader_that_has_gone_is_no_failure() {
         check(&output, 0, "");
         assert_eq!(stderr(&output), "", "{args:?}");
     }
-    // Without any standard output the result is lost, as asked for.
+    // Closed standard output means that the result is not wanted.
     let mut command = turn.command("sh");
     let closed = command.args(["-c", "exec \"$1\" explain >&-", "sh", HOSTGAP]).stdout(Stdio::piped());
     check(&closed.output().unwrap(), 0, "");
-    // Nor does the conversation need a listener.
+    // Messages do not need a reader either.
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = turn.command(HOSTGAP).args(["explain", "HG999"]).stderr(full).output().unwrap();
     assert_eq!(output.status.code(), Some(2));

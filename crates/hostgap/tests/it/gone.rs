@@ -1,4 +1,4 @@
-//! Searches and sweeps of `hostgap load` whose server answers nothing, or goes away.
+//! Searches and sweeps of `hostgap load` whose server does not answer or disappears.
 
 use std::net::TcpListener;
 
@@ -22,7 +22,7 @@ fn a_search_ends_where_nothing_answers() {
             "no rate was found that meets p90 < 50.0 ms: no answer of the server was as expected: of 4 requests 0",
         ],
     );
-    // One that stops on the way ends it too, at the rate at which it did.
+    // A server whose answers are all errors ends the search too.
     let (server, url) = serve(&turn, &["--errors", "100%"]);
     let value = json(&brief(&turn, &url, &[&search[..], &["--json"]].concat()));
     assert_eq!((&value["max_rps"], &value["tried"]), (&Value::Null, &Value::Array(vec![])));
@@ -45,7 +45,7 @@ fn a_search_ends_when_its_server_dies() {
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     let told = stdout(&output);
     assert!(told.starts_with("no rate was found that meets p90 < 50.0 s: "), "{told}");
-    // It went in the middle of a step that then had no answer at all, or between two.
+    // The server died either within a step, which then had no answer at all, or between two steps.
     assert!(
         told.contains("disappeared: could not connect")
             || told.contains("no answer of the server was as expected"),
@@ -58,13 +58,13 @@ fn rates_that_were_run_are_not_lost_with_the_server() {
     let turn = turn();
     let (mut server, url) = serve(&turn, &[]);
     let usual = ["--duration", "1s", "--warmup", "5s", "--timeout", "500ms", "--connections", "4"];
-    // The first is not valid, and a line says so as soon as it is over.
+    // The first rate is not valid, and a line says so as soon as it is over.
     let log = turn.out().join("run.hlog");
     let log = log.to_str().unwrap();
     let load = ["load", &url, "--json", "--rate", "100,100", "--expect-body", "7", "--hlog", log];
     let mut load = turn.command(HOSTGAP).args(load).args(usual).spawn().unwrap();
     while !line(load.stderr.as_mut().unwrap()).contains("not valid") {}
-    // In the load before the second, then.
+    // The warm-up before the second rate is running now.
     kill(server.id(), Signal::KILL);
     server.wait().unwrap();
     let output = load.wait_with_output().unwrap();
@@ -82,7 +82,7 @@ fn a_search_waits_for_answers_that_take_longer_than_its_steps() {
     let output = turn.hostgap(&[&["load", &url, "--connections", "4", "--json"], &args[..]].concat());
     let value = json(&output);
     let tried = value["tried"].as_array().unwrap();
-    // Four connections, each of which answers every 700 ms.
+    // Each of four connections answers every 700 ms.
     assert!(tried.iter().any(|tried| tried["rate_rps"].as_f64() > Some(1.0)), "{value}");
     end(server, Signal::TERM);
 }

@@ -1,15 +1,15 @@
-//! Texts from files that somebody else wrote are shown on the terminal, and not obeyed by it.
+//! Text from files that others wrote is shown on the terminal without controlling it.
 
 use std::path::Path;
 use std::process::Output;
 
 use crate::turn::{check, json, stderr, stdout, turn};
 
-/// Clears the screen, begins an order with a C1 character, deletes, and turns the direction of writing around.
+/// Clears the screen, starts a C1 control sequence, deletes, and reverses the direction of writing.
 const EVIL: &str = "x\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\u{2066}y";
 const SHOWN: &str = "x\\u001b[2J\\u009b31m\\u007f\\u202e\\u2066y";
 
-/// Fails if a terminal would obey something of it, or if the text that was in the file is not shown.
+/// Fails if a terminal would execute any of the text, or if the text of the file is not shown.
 #[track_caller]
 fn harmless(output: &Output, shown: &str) {
     let text = format!("{}{}", stdout(output), stderr(output));
@@ -57,7 +57,7 @@ fn of_collected_trees() {
     check(&turn.hostgap(&["collect", tree, "--for", "100ms"]), 0, "");
     for look in ["before", "after"] {
         let look = turn.out().join("tree").join(look);
-        // The kernel takes every byte in a link's name but white space, `/` and `:`.
+        // The kernel accepts every byte in a link's name except white space, `/` and `:`.
         let link = look.join("sys/class/net/e\u{1b}[2J\u{202e}");
         std::fs::create_dir(&link).unwrap();
         for (name, text) in [("ifindex", "77\n"), ("mtu", "1500\n"), ("flags", "0x1003\n")] {
@@ -74,7 +74,7 @@ fn of_collected_trees() {
     harmless(&output, "(e\\u001b[2J\\u202e)");
     let output = turn.hostgap(&["doctor", "--from", tree, "--json"]);
     harmless(&output, SHOWN);
-    // It is the same text to a program.
+    // Programs get the text unchanged.
     assert_eq!(json(&output)["unseen"], serde_json::json!([EVIL]));
     std::fs::write(turn.out().join("tree/collected.json"), format!("{{\"schema\": {EVIL:?}}}")).unwrap();
     harmless(&turn.hostgap(&["doctor", "--from", tree]), "is no part of a collected tree");

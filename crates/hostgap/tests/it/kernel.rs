@@ -1,12 +1,12 @@
-//! Races in virtual machines: the same binary there, its record here, and what bad input says.
+//! Races in virtual machines: the same binary in the guest, its record here, and the messages for bad input.
 //!
-//! What needs a machine to boot takes a minute, so there is one test of each kind.
+//! A boot takes a minute, so there is one test of each kind.
 
 use rustix::process::Signal;
 
 use crate::turn::{HOSTGAP, check, kill, turn};
 
-/// The machine that emulates is fetched from Debian's archive; where there is none, nothing can be tried.
+/// Whether this is Debian. The emulator comes from Debian's archive, and without it nothing can run.
 pub(crate) fn is_debian() -> bool {
     let text = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     text.contains("VERSION_CODENAME=bookworm") || {
@@ -29,10 +29,11 @@ fn instructions_are_counted_and_a_data_path_costs_more() {
     assert_eq!(names, ["host", "host again", "bridge+direct"]);
     for of in counted {
         assert_eq!(of["repetitions"], 2);
-        // A boot leaves traces of the host's time; seen are one or two thousandths.
+        // The host's time influences a boot a little: one or two thousandths were observed.
         assert!(of["spread"].as_f64().unwrap() < 0.005, "{of}");
     }
-    // A request crosses wire and stacks twice: no fewer than thousands of instructions, and a bridge adds to it.
+    // A request crosses the wire and both stacks twice, which takes thousands of instructions, and a bridge
+    // adds to that.
     assert!(counted[0]["per_request"].as_f64().unwrap() > 10_000.0, "{}", counted[0]);
     assert_eq!(counted[1]["verdict"], "indistinguishable", "{}", counted[1]);
     assert_eq!(counted[2]["verdict"], "worse", "{}", counted[2]);
@@ -88,7 +89,7 @@ fn bad_input_is_told_before_anything_boots() {
     }
 }
 
-/// A cache on a file system of two mebibytes, and one that nobody can fill because apt is not there.
+/// One cache is on a file system of two mebibytes. Another cannot be filled because apt is missing.
 #[test]
 fn no_space_and_no_packages_are_told_with_a_way_out() {
     if !is_debian() {

@@ -1,4 +1,4 @@
-//! Topologies that stand for other programs.
+//! Topologies that are left standing for other programs.
 
 use rustix::process::Signal;
 
@@ -12,7 +12,7 @@ fn a_topology_stands_until_it_is_taken_down() {
         check(&up, 0, "");
         let up = json(&up);
 
-        // Cleaning is for the dead; this one stands on purpose.
+        // `clean` removes only what dead processes left. This topology stands on purpose.
         assert_eq!(stdout(&turn.hostgap(&["clean"])), "nothing to clean\n");
         let client = up["client_netns"].as_str().unwrap();
         for (url, size) in up["urls"].as_array().unwrap().iter().zip([100, 4096]) {

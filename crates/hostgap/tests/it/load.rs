@@ -18,7 +18,7 @@ use crate::turn::{HOSTGAP, Turn, check, json, kill, stderr, stdout, text, turn, 
 pub(crate) fn serve(turn: &Turn, args: &[&str]) -> (Child, String) {
     let mut child =
         turn.command(HOSTGAP).args(["serve", "--listen", "127.0.0.1:0"]).args(args).spawn().unwrap();
-    // Byte by byte, so that what follows is left for whoever waits for the end.
+    // A buffer of one byte leaves the rest of the output to [`end`].
     let mut line = String::new();
     let mut stderr = BufReader::with_capacity(1, child.stderr.as_mut().unwrap());
     stderr.read_line(&mut line).unwrap();
@@ -49,11 +49,11 @@ fn a_table_and_json_of_a_valid_run() {
     assert_eq!(text(turn.command("curl").args(["-sf", &format!("{url}123")])).len(), 123);
     let told = end(server, Signal::TERM);
     let answered: u64 = told.split_whitespace().nth(2).unwrap().parse().unwrap();
-    // Every run asked 500 times, and curl once.
+    // Every run sent 500 requests, and curl one.
     assert_eq!(answered % 500, 1, "{told}");
 }
 
-/// What docs/json.md promises, of a good run of 500 requests.
+/// Checks what docs/json.md promises for a valid run of 500 requests.
 #[track_caller]
 fn check_fields(value: &Value) {
     assert_eq!((&value["valid"], &value["missed"], &value["dropped"]), (&true.into(), &0.into(), &0.into()));
@@ -66,7 +66,7 @@ fn check_fields(value: &Value) {
         assert_eq!(value["dropped_by"][by], 0, "{by}");
     }
     for part in ["total", "answers", "connections"] {
-        // All were sent in time, so nothing had piled up at the end.
+        // All requests were sent in time, so no backlog remained at the end.
         assert_eq!(value["backlog_ns"][part], 0, "{part}");
         assert!(value["overdue_ns"][part].is_u64(), "{part}");
     }
@@ -85,7 +85,7 @@ fn check_fields(value: &Value) {
             assert!(times.as_object().unwrap().contains_key(percentile), "{percentile}");
             assert!(times["interval"].as_object().unwrap().contains_key(percentile), "{percentile}");
         }
-        // 500 samples leave five beyond it.
+        // Of 500 samples only five lie beyond it.
         assert!(times["p99"].is_null() && times["interval"]["p99"].is_null());
     }
     let checks = value["checks"].as_array().unwrap();
@@ -110,7 +110,7 @@ fn check_fields(value: &Value) {
     assert_eq!(value["failed_checks"], failed.collect::<Value>());
 }
 
-/// A generator that was stopped again and again while it ran, to the end.
+/// A run to the end whose generator is stopped again and again.
 fn disturbed(turn: &Turn, url: &str, args: &[&str]) -> Output {
     let brief = ["--rate", "500", "--duration", "2s", "--warmup", "0s", "--connections", "8", "--json"];
     let mut load = turn.command(HOSTGAP).args([&["load", url], &brief[..], args].concat()).spawn().unwrap();
@@ -134,7 +134,8 @@ fn a_disturbed_run_leaves_a_doubt_and_fails_under_strict() {
     let output = disturbed(&turn, &url, &[]);
     let value = json(&output);
     assert!(value["failed_checks"].as_array().unwrap().contains(&"late".into()), "{value}");
-    // It may have stood still at the schedule's end, when a rate is missed; a doubt alone is told and no more.
+    // If the generator stood still at the schedule's end, the rate is missed. Otherwise there is only a
+    // doubt, which is reported and nothing more.
     let told = fails(&value, "truth");
     assert_eq!(value["valid"], told == 0);
     assert_eq!(output.status.code(), Some(if told == 0 { 0 } else { 3 }), "{}", stderr(&output));
@@ -184,8 +185,8 @@ fn a_log_that_other_tools_read_has_the_values_of_the_json() {
     end(server, Signal::INT);
 }
 
-/// A run that the machine gave its time to: another program may take a few milliseconds, and then the run rightly is
-/// not valid.
+/// A run during which the machine was not too busy. If another program takes a few milliseconds, the run is
+/// rightly not valid, and is repeated.
 fn valid(turn: &Turn, url: &str, args: &[&str]) -> Output {
     let brief =
         ["--rate", "500", "--duration", "1s", "--warmup", "0s", "--connections", "8", "--expect-body", "4k"];
@@ -235,7 +236,7 @@ fn a_port_in_use_and_one_where_nobody_listens() {
     let output = turn.hostgap(&["serve", "--listen", &address]);
     check(&output, 1, &format!("could not listen on {address}: Address already in use"));
     drop(taken);
-    // What another test has forked meanwhile holds the listener until it executes its program.
+    // A child that another test forked meanwhile holds the listener until it executes its program.
     until("nobody listens", || TcpStream::connect(&address).is_err());
     let output = turn.hostgap(&["load", &format!("http://{address}/"), "--duration", "1s"]);
     check(&output, 1, &format!("could not connect to {address}: Connection refused"));
@@ -318,7 +319,7 @@ fn several_rates_and_random_arrivals() {
 #[test]
 fn the_highest_rate_within_limits_is_found() {
     let turn = turn();
-    // A server that takes 10 ms, with 4 connections, can answer 400 requests a second and no more.
+    // A server that takes 10 ms can answer at most 400 requests a second over 4 connections.
     let (server, url) = serve(&turn, &["--delay", "10ms"]);
     let args =
         ["--find-max", "--slo", "p90<100ms", "--connections", "4", "--duration", "2s", "--warmup", "0s"];
@@ -328,7 +329,7 @@ fn the_highest_rate_within_limits_is_found() {
     assert!((40.0..=410.0).contains(&max), "{max}");
     assert!(value["tried"].as_array().unwrap().len() >= 5);
     assert!(value["run"]["response_ns"]["p90"].as_u64().unwrap() < 100_000_000);
-    // Limits that the delay alone breaks.
+    // The delay alone breaks these limits.
     let args =
         ["--find-max", "--slo", "p50<5ms", "--connections", "4", "--duration", "500ms", "--warmup", "0s"];
     let output = turn.hostgap(&[&["load", &url], &args[..]].concat());
@@ -394,13 +395,13 @@ fn calls_of_grpc() {
     ] {
         check(&turn.hostgap(&[&["load", &url], args].concat()), 2, says);
     }
-    // A server that speaks something else.
+    // The server uses another protocol.
     let (http, other) = serve(&turn, &[]);
     let other = other.replace("http:", "grpc:");
     let wrong = ["load", other.trim_end_matches('/'), "-n", "10"];
     let output = turn.hostgap(&[&wrong[..], &["--rate", "max", "--timeout", "1s"]].concat());
     assert!(matches!(output.status.code(), Some(1 | 3)), "{}", stderr(&output));
-    // It refuses what it read and closes, and either may be seen first.
+    // The server rejects the bytes and closes, and the client may see either first.
     let said = stderr(&output);
     assert!(said.contains("HTTP/2") || said.contains("closed the connection"), "{said}");
     end(http, Signal::TERM);
@@ -419,10 +420,10 @@ fn https_with_a_certificate_that_is_trusted_and_with_one_that_is_not() {
         let value = json(&turn.hostgap(&[&["load", &url, "--fifo", "20"], trust, &args].concat()));
         assert_eq!((&value["answered"], &value["connection_errors"]), (&100.into(), &0.into()), "{trust:?}");
     }
-    // The server's name is not in this machine's store.
+    // This machine's store does not have the server's certificate.
     let output = turn.hostgap(&[&["load", &url], &args[..]].concat());
     check(&output, 1, "TLS: invalid peer certificate");
-    // And one that speaks no TLS at all.
+    // And a server without TLS.
     let (plain, url) = serve(&turn, &[]);
     let output =
         turn.hostgap(&[&["load", &url.replace("http:", "https:"), "--insecure"], &args[..]].concat());

@@ -1,4 +1,5 @@
-//! The real binary against real nginx (or our own responder where that is what is tested), in real namespaces.
+//! The real binary in real namespaces, against real nginx, or against our own responder where that is under
+//! test.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What describes the program: man pages, completions, the list of data paths.
+//! Descriptions of the program: man pages, completions, the list of data paths.
 
 use std::process::Command;
 
@@ -29,7 +29,7 @@ fn shells_take_the_completions() {
         check(&output, 0, "");
         assert!(stdout(&output).contains("show-commands"), "{shell}");
     }
-    // bash says what it would complete after "hostgap lab ".
+    // bash prints its completions of "hostgap lab ".
     let script = format!(
         "{}\nCOMP_WORDS=(hostgap lab ''); COMP_CWORD=2; _hostgap hostgap '' lab; echo \"${{COMPREPLY[@]}}\"",
         stdout(&turn.hostgap(&["completions", "bash"]))

@@ -1,4 +1,4 @@
-//! Without root: what needs it says so before anything else, and what does not works.
+//! Without root, a command that needs it says so before anything else, and the others work.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
@@ -6,11 +6,11 @@ use std::process::{Command, Output};
 use crate::turn::{HOSTGAP, check, stdout, text, turn};
 
 fn nobody(args: &[&str]) -> Output {
-    // A copy that everybody may run, wherever the build directory is.
+    // A copy that every user may run, wherever the build directory is.
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("hostgap");
-    // By another process: a file that this one writes is busy for as long as a program that another test starts
-    // meanwhile has not closed it.
+    // Copied by another process. A file that this process writes would stay busy while a program that another
+    // test just started still holds its descriptor.
     text(Command::new("cp").arg(HOSTGAP).arg(&copy));
     text(Command::new("chmod").arg("-R").arg("a+rX").arg(dir.path()));
     Command::new(&copy).args(args).uid(65534).gid(65534).output().unwrap()

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::turn::{check, check_race, json, kill, turn, until};
 
-/// What `docs/report.schema.json` has against a result.
+/// The violations of `docs/report.schema.json` in a result.
 pub(crate) fn against_the_schema(result: &serde_json::Value) -> Vec<String> {
     let schema = include_str!("../../../../docs/report.schema.json");
     let validator = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
@@ -39,10 +39,10 @@ fn a_short_race_gives_the_json_that_is_documented() {
     for candidate in result["candidates"].as_array().unwrap() {
         let rate =
             candidate["rates"].as_array().unwrap().iter().find(|r| r["requested_rps"] == 2000.0).unwrap();
-        // Slices of 100 ms at 2000/s: every request is accounted for, whatever the machine does meanwhile.
+        // Slices of 100 ms at 2000/s: every request is accounted for, whatever else the machine does.
         let trials = rate["trials"].as_u64().unwrap();
         assert!(trials <= 2);
-        // Those that were due near a stall of the machine are left out of the other figures.
+        // Requests that were due near a stall of the machine are left out of the other figures.
         let all =
             if rate["stalls"].is_null() { &rate["response_ns"] } else { &rate["stalls"]["response_ns"] };
         assert_eq!(all["count"].as_u64().unwrap_or(0), 200 * trials, "{rate}");
@@ -64,7 +64,8 @@ fn a_short_race_gives_the_json_that_is_documented() {
 #[test]
 fn a_race_until_something_is_known_goes_on_with_what_is_not() {
     let turn = turn();
-    // Half and double of the host's answers per second is soon known; nothing is asked of the rate.
+    // An interval from half to double of the host's answers per second is soon reached. The rate has no
+    // target.
     let output = turn.run_race(&[
         "--paths",
         "macvlan",
@@ -104,7 +105,7 @@ fn a_budget_ends_a_race_that_could_go_on() {
     ]);
     check_race(&output, "capacity of host");
     let result = json(&output);
-    // To find the capacity takes longer than that, and the first build is always raced.
+    // The search for the capacity takes longer than that, and the first build is always raced.
     assert_eq!(result["progress"]["builds"], 1, "{}", result["progress"]);
     assert_eq!(
         (&result["until"]["ended"], &result["until"]["looks"]),
@@ -153,8 +154,8 @@ fn a_sweep_over_connections_has_a_point_for_each_and_they_are_there() {
         (&result["sweep"]["over"], &result["sweep"]["unit"]),
         (&"connections".into(), &"connections".into())
     );
-    // By Little's law answers per second times their time is the connections, where each asks again at once; half of
-    // them wait no longer than the median.
+    // By Little's law, the answers per second times their response time give the number of connections in a
+    // closed loop. The median stands in for the mean here.
     let in_flight = |name: &str| {
         let candidate =
             result["candidates"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap();
@@ -168,7 +169,7 @@ fn a_sweep_over_connections_has_a_point_for_each_and_they_are_there() {
     };
     if let (Some(one), Some(many)) = (in_flight("macvlan 1 connection"), in_flight("macvlan 64 connections"))
     {
-        assert!(many > 4.0 * one, "{one} and {many} requests are under way, and 1 and 64 should be");
+        assert!(many > 4.0 * one, "{one} and {many} requests are in flight instead of 1 and 64");
         let chart = &result["sweep"]["charts"][0];
         assert_eq!((&chart["statistic"], &chart["lines"][0]["name"]), (&"req/s".into(), &"macvlan".into()));
         let values: Vec<f64> = chart["lines"][0]["points"]
@@ -210,7 +211,7 @@ fn a_record_renders_again_and_the_same_without_a_kernel() {
     let again = turn.hostgap(&["report", "--json", record.to_str().unwrap()]);
     assert_eq!(json(&first), json(&again));
 
-    // A race that was cut off in the middle of a line still has its finished rounds.
+    // A record that was cut off in the middle of a line still has its finished rounds.
     let text = std::fs::read(&record).unwrap();
     let rounds: Vec<usize> =
         text.windows(10).enumerate().filter(|(_, w)| w == b"{\"round\":{").map(|(at, _)| at).collect();
@@ -222,7 +223,7 @@ fn a_record_renders_again_and_the_same_without_a_kernel() {
     assert_eq!(result["progress"]["rounds"], 1);
     assert_eq!(against_the_schema(&result), Vec::<String>::new());
 
-    // One from which a round was taken out is shown, and is not taken for a whole one.
+    // A record without one of its rounds is shown, but not as a complete race.
     let text = String::from_utf8(text).unwrap();
     let kept: Vec<&str> =
         text.lines().filter(|line| !line.contains("\"line\":{\"round\":{\"round\":0,")).collect();

@@ -1,4 +1,4 @@
-//! Searches for settings: one that finds what is planted, one that finds nothing, and what is refused.
+//! Searches for settings: one that finds a planted gain, one that finds none, and invalid ones.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -7,8 +7,8 @@ use rustix::process::Signal;
 
 use crate::turn::{HOSTGAP, Turn, check, check_race, json, kill, stderr, turn, until};
 
-/// Questions and answers of 8000 bytes to a client whose receive buffer holds hardly more than a segment. With the kernel's
-/// own it gets twenty times as many, whatever else the machine does.
+/// Requests and answers of 8000 bytes, to a client whose receive buffer holds little more than a segment.
+/// With the kernel's default it gets twenty times as many answers, whatever else the machine does.
 const SMALL: &str = "schema = 1\nname = \"small\"\nslice_ms = 40\nwarmup_ms = 5\n[workload]\nkind = \"tcp-rr\"\n\
                      body_bytes = [8000]\nconnections = 32\n[[candidates]]\npath = \"host\"\nname = \"small\"\n\
                      tune.client.tcp_rmem = \"2304 2304 2304\"\n";
@@ -23,7 +23,7 @@ fn search(turn: &Turn, args: &[&str]) -> Output {
     command(turn, args).output().unwrap()
 }
 
-/// The record is rendered as the search told it, and its page is beside it.
+/// The record renders to the same result as the search itself, and its page lies beside it.
 fn rendered_again(turn: &Turn, output: &Output, result: &serde_json::Value) {
     let told = stderr(output);
     let record = PathBuf::from(told.lines().find_map(|line| line.strip_prefix("record: ")).unwrap());
@@ -49,7 +49,7 @@ fn small(turn: &Turn) -> PathBuf {
     file
 }
 
-/// Searches at a closed loop. `None` where other work on this machine made it unfit for one, which the search must say.
+/// Searches in a closed loop. Returns `None` if the search reports that the machine is too busy.
 fn of_small(turn: &Turn, file: &str, knobs: &str) -> Option<serde_json::Value> {
     let args =
         ["--objective", "throughput", "--budget", "60s", "--resolve", "40%", "--knobs", knobs, "--json"];
@@ -70,7 +70,7 @@ fn of_small(turn: &Turn, file: &str, knobs: &str) -> Option<serde_json::Value> {
 fn what_is_planted_is_found_and_what_breaks_is_named() {
     let turn = turn();
     let file = small(&turn);
-    // With two ports there are no 32 connections to one address.
+    // With two ports there cannot be 32 connections to one address.
     let knobs = "client.tcp_rmem=4096 131072 6291456;tcp_dsack=0;client.ip_local_port_range=1024 1025";
     let Some(result) = of_small(&turn, file.to_str().unwrap(), knobs) else { return };
     let answer = &result["answer"];
@@ -82,7 +82,8 @@ fn what_is_planted_is_found_and_what_breaks_is_named() {
     let stages: Vec<&str> =
         result["stages"].as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
     assert_eq!(stages[..3], ["calibration", "race", "confirmation"]);
-    // What is told is of the stage that nothing was chosen by, or of the one that checked what is left.
+    // The reported gain comes from the stage on which no choice depended: the confirmation, or the one that
+    // checked the rest.
     let last =
         result["stages"].as_array().unwrap().iter().rfind(|stage| stage["name"] != "ablation").unwrap();
     let told = last["arms"].as_array().unwrap().iter().find(|arm| arm["arm"] == answer["arm"]).unwrap();

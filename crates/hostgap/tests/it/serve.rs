@@ -1,4 +1,4 @@
-//! `hostgap serve`, asked by curl.
+//! `hostgap serve`, with curl as the client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -9,10 +9,10 @@ use rustix::process::Signal;
 use crate::load::end;
 use crate::turn::{HOSTGAP, Turn, check, json, text, turn};
 
-/// A responder, and the places that it says it listens at.
+/// A responder and the addresses that it says it listens on.
 fn serve(turn: &Turn, args: &[&str], places: usize) -> (Child, Vec<String>) {
     let mut child = turn.command(HOSTGAP).arg("serve").args(args).spawn().unwrap();
-    // Byte by byte, so that what follows is left for whoever waits for the end.
+    // A buffer of one byte leaves the rest of the output to the end of the test.
     let stderr = BufReader::with_capacity(1, child.stderr.as_mut().unwrap());
     let lines: Vec<String> = stderr.lines().take(places).map(Result::unwrap).collect();
     let place =
@@ -71,8 +71,8 @@ fn faults_are_injected_and_counted() {
     assert_eq!(told.trim(), expected);
 }
 
-/// CPU time that a process has had, all of it in nanoseconds, and the part in user space in ticks of the clock beside
-/// that in the kernel.
+/// The CPU time of a process: all of it in nanoseconds, and its parts in user space and in the kernel in
+/// clock ticks.
 fn cpu(pid: u32) -> (u64, [u64; 2]) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of_task = |task: std::fs::DirEntry| {
@@ -80,13 +80,13 @@ fn cpu(pid: u32) -> (u64, [u64; 2]) {
         text.split_whitespace().next().unwrap().parse::<u64>().unwrap()
     };
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // After the name, which may hold blanks, the state is field 3; utime is 14, stime 15.
+    // The name may contain blanks. After it, the state is field 3, utime 14 and stime 15.
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split_whitespace().collect();
     let ticks = |field: usize| fields[field - 3].parse().unwrap();
     (tasks.map(|task| of_task(task.unwrap())).sum(), [ticks(14), ticks(15)])
 }
 
-/// CPU time is compared and not time by the wall, so that this holds on a busy machine too.
+/// Compares CPU time rather than elapsed time, so that the test holds on a busy machine too.
 #[test]
 fn a_request_costs_the_cpu_time_that_was_asked_for() {
     let turn = turn();
@@ -103,7 +103,7 @@ fn a_request_costs_the_cpu_time_that_was_asked_for() {
         assert_eq!(json(&turn.hostgap(&load))["answered"], 300, "{url}");
         let (after_ns, after) = cpu(server.id());
         let each_us = (after_ns - before_ns) as f64 / 300.0 / 1e3;
-        // What it takes to read and answer, and to look at the clock, is the rest.
+        // Beyond 2000 µs, it spends time only on reading, answering and checking the clock.
         assert!((2000.0..2300.0).contains(&each_us), "{url}: {each_us} µs");
         let [user, system] = [0, 1].map(|of| after[of] - before[of]);
         assert!(user > 3 * system, "{url}: {user} ticks in user space, {system} in the kernel");

@@ -1,4 +1,4 @@
-//! Long runs, by name: `cargo test -p hostgap --test it soak -- --ignored`.
+//! Long runs, started by name: `cargo test -p hostgap --test it soak -- --ignored`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::turn::turn;
 #[ignore = "takes several minutes"]
 fn soak_200_kills() {
     let turn = turn();
-    // Another sequence every time; the one that failed is in the message of the failed step.
+    // A different sequence every time. The message of a failed step has it.
     let mut state = std::process::id() | 1;
     for _ in 0..200 {
         // xorshift32 (G. Marsaglia, Xorshift RNGs, 2003).

@@ -26,7 +26,7 @@ fn an_interrupt_shows_what_was_measured() {
     end(server, Signal::INT);
 }
 
-/// For longer than the rest of the run and than answers are waited for.
+/// It stands still for longer than the rest of the run and the timeout.
 #[test]
 fn a_generator_that_was_stopped_reads_what_has_come() {
     let turn = turn();

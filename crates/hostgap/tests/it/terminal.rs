@@ -1,10 +1,10 @@
-//! What is drawn on terminals of several kinds.
+//! Drawing on terminals of several kinds.
 
 use std::process::Output;
 
 use crate::turn::{HOSTGAP, Turn, stdout, turn};
 
-/// Runs the binary on a terminal of its own. What it wrote to either stream is in `stdout`.
+/// Runs the binary on a terminal of its own. `stdout` has what it wrote to either stream.
 fn on_a_terminal(turn: &Turn, environment: &[(&str, &str)], args: &[&str]) -> Output {
     let line = std::iter::once(HOSTGAP).chain(args.iter().copied());
     let line: Vec<String> = line.map(|word| format!("'{word}'")).collect();
@@ -27,7 +27,7 @@ fn a_dumb_terminal_gets_plain_lines() {
     let turn = turn();
     let text = stdout(&race(&turn, &[("TERM", "dumb")]));
     assert!(!text.contains(ESCAPE), "{text:?}");
-    // What stands in place of the bar.
+    // These lines replace the bar.
     assert!(text.contains("round 1/1 done") && text.contains("Verdict: "), "{text}");
 
     let record = turn.record();
@@ -42,7 +42,7 @@ fn a_dumb_terminal_gets_plain_lines() {
         assert!(report(coloured).contains("\u{1b}[1mVerdict: "), "{coloured:?}");
     }
     for args in [&["--help"][..], &["race", "--help"], &["race", "--rate"], &["paths"]] {
-        // A job of a CI is told by its environment, whatever its terminal.
+        // A CI job is recognised by its environment, whatever its terminal.
         for environment in [&[("TERM", "dumb")][..], &[("TERM", "dumb"), ("CI", "true")]] {
             let text = stdout(&on_a_terminal(&turn, environment, args));
             assert!(!text.contains(ESCAPE) && !text.is_empty(), "{args:?}: {text:?}");

@@ -1,4 +1,5 @@
-//! `hostgap tune` on a namespace of its own: applied, confirmed, taken back, kept; and what dies or is broken meanwhile.
+//! `hostgap tune` in a namespace: applying, confirming, rolling back and keeping, while processes die or
+//! files are damaged.
 
 mod again;
 mod asked;
@@ -29,7 +30,7 @@ struct Ground {
 }
 
 impl Ground {
-    /// `None`, with the skip noted, without root.
+    /// `None`, with the skip recorded, without root.
     fn new() -> Option<Ground> {
         if !require_root() {
             return None;
@@ -42,7 +43,7 @@ impl Ground {
         Some(ground)
     }
 
-    /// The link, its addresses and the routes over it.
+    /// Makes the link, its addresses and the routes over it.
     fn lay_wire(&self) {
         let (home, away) = (self.world.name("home"), self.world.name("away"));
         shell(&format!(
@@ -69,14 +70,14 @@ ip -n {home} -6 route add default via 2001:db8::2"
         self.directory.path().join("state")
     }
 
-    /// A file beside the store.
+    /// Writes a file beside the store.
     fn write(&self, name: &str, text: &str) -> String {
         let path = self.directory.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
     }
 
-    /// Changes what the store says of what stands, as whoever writes it would: with the checksum of all the rest.
+    /// Changes the store's record of the active tuning, with a valid checksum as hostgap would write it.
     fn write_standing(&self, change: impl FnOnce(&mut Map<String, Value>)) {
         let path = self.state().join("standing.json");
         let mut object: Map<String, Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -87,7 +88,7 @@ ip -n {home} -6 route add default via 2001:db8::2"
         std::fs::write(&path, serde_json::to_vec(&object).unwrap()).unwrap();
     }
 
-    /// A subcommand that works on the store.
+    /// A subcommand that uses the store.
     fn command(&self, verb: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(HOSTGAP);
         command.args(["tune", verb, "--state"]).arg(self.state()).args(arguments);
@@ -113,7 +114,6 @@ ip -n {home} -6 route add default via 2001:db8::2"
         command.stdin(Stdio::null()).output().unwrap()
     }
 
-    /// What `status --json` says.
     fn status(&self) -> Value {
         json(&self.tune("status", &["--json"]))
     }
@@ -133,26 +133,26 @@ ip -n {home} -6 route add default via 2001:db8::2"
         self.netns().run(|| linux::sysctl::read(&key)).unwrap().unwrap().unwrap()
     }
 
-    /// Sets one as somebody else.
+    /// Sets a parameter as another program would.
     fn set_sysctl(&self, key: &str, value: &str) {
         let key = linux::sysctl::Key::new(key).unwrap();
         self.netns().run(|| linux::sysctl::write(&key, value)).unwrap().unwrap();
     }
 
-    /// The process that watches over the store.
+    /// The process that watches the store.
     fn watcher(&self) -> Option<u32> {
         processes_of(&self.state()).into_iter().next()
     }
 
-    /// No process is its watcher's any more, and none has the watcher's lock, which one that is just ending has for longer
-    /// than its command line.
+    /// Whether no process watches the store and none holds the watcher's lock. A watcher that is ending keeps
+    /// the lock longer than its command line.
     fn is_unwatched(&self) -> bool {
         self.watcher().is_none() && !plan::Store::at(self.state()).is_watched()
     }
 }
 
 impl Drop for Ground {
-    /// A failed test leaves no watcher.
+    /// A failed test leaves no watcher behind.
     fn drop(&mut self) {
         for pid in processes_of(&self.state()) {
             crate::turn::kill(pid, rustix::process::Signal::KILL);
@@ -160,7 +160,8 @@ impl Drop for Ground {
     }
 }
 
-/// The watchers of a store, by their command line. Whoever has just been forked to become one has that of its parent.
+/// The watchers of a store, found by their command line. A child that was just forked to become one still has
+/// its parent's.
 fn processes_of(state: &Path) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -1,8 +1,8 @@
-//! Running the binary with a `/run` of its own, and looking at what it leaves there.
+//! Runs the binary with a `/run` of its own, and examines what it leaves there.
 //!
-//! Each test has a mount namespace in which `/run` is empty memory. Named namespaces and hostgap's own directory lie
-//! there, so a test neither sees nor touches what anybody else has on this machine, and whatever a failed test leaves
-//! goes with it.
+//! Each test has a mount namespace in which `/run` is an empty tmpfs. Named namespaces and hostgap's own
+//! directory lie there, so a test neither sees nor touches what others have on this machine, and whatever a
+//! failed test leaves disappears with it.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// One test at a time: the machine has few CPUs, and a race takes all of them.
+/// One test at a time: the machine has few CPUs, and a race uses all of them.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A test's turn, with a directory for its results.
@@ -20,11 +20,11 @@ pub(crate) struct Turn {
     _turn: MutexGuard<'static, ()>,
     dir: tempfile::TempDir,
     keeper: Child,
-    /// The keeper reads from it and ends when it is closed, also by the test's death.
+    /// The keeper reads from it, and ends when it is closed, even if the test dies.
     _lifeline: ChildStdin,
 }
 
-/// Takes the turn.
+/// Waits for the turn and takes it.
 pub(crate) fn turn() -> Turn {
     let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut keeper = Command::new("unshare")
@@ -46,7 +46,7 @@ impl Turn {
         self.dir.path()
     }
 
-    /// A program with this turn's `/run`; its process is the one that is started.
+    /// A program with this turn's `/run`. The spawned process becomes the program itself.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.keeper.id())).arg("--").arg(program);
@@ -54,17 +54,15 @@ impl Turn {
         command
     }
 
-    /// Runs the binary to the end.
+    /// Runs the binary to its end.
     pub(crate) fn hostgap(&self, args: &[&str]) -> Output {
         self.command(HOSTGAP).args(args).output().unwrap()
     }
 
-    /// Starts a race with more arguments.
     pub(crate) fn start_race(&self, args: &[&str]) -> Child {
         self.race(args).spawn().unwrap()
     }
 
-    /// A race with more arguments, to the end.
     pub(crate) fn run_race(&self, args: &[&str]) -> Output {
         self.race(args).output().unwrap()
     }
@@ -89,8 +87,8 @@ impl Turn {
         records.filter(|path| path.exists()).collect()
     }
 
-    /// Waits until a race has a finished round in its record. Before the first on another kernel, that kernel and its
-    /// emulator are fetched.
+    /// Waits until a race has a finished round in its record. Before the first race on another kernel, that
+    /// kernel and its emulator are fetched.
     #[track_caller]
     pub(crate) fn until_a_round_is_done(&self) {
         until_within(Duration::from_secs(600), "a round is written down", || {
@@ -104,7 +102,7 @@ impl Turn {
         self.names("netns")
     }
 
-    /// The only namespace whose name ends so.
+    /// The only namespace whose name ends with `end`.
     #[track_caller]
     pub(crate) fn namespace(&self, end: &str) -> String {
         let mut names = self.namespaces();
@@ -140,7 +138,7 @@ impl Turn {
         of_ours.filter_map(command_line).collect()
     }
 
-    /// Those of servers.
+    /// The command lines of servers.
     pub(crate) fn servers(&self) -> Vec<String> {
         let mut lines = self.processes();
         lines.retain(|line| line.contains("/run/hostgap/lab/") || line.contains("serve --listen"));
@@ -153,7 +151,7 @@ impl Turn {
         let nothing: Vec<String> = Vec::new();
         assert_eq!(self.namespaces(), nothing);
         assert_eq!(self.owners(), nothing);
-        // A killed race's child that was just being started, `nginx -v` say, ends by itself a moment later.
+        // A child of a killed race that was just starting, such as `nginx -v`, ends by itself a moment later.
         let deadline = Instant::now() + Duration::from_secs(60);
         while Instant::now() < deadline && !self.processes().is_empty() {
             std::thread::sleep(Duration::from_millis(2));
@@ -164,7 +162,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // Whoever is left by a failed test would keep its namespaces.
+        // A process left by a failed test would keep its namespaces alive.
         let ours = mount_namespace(self.keeper.id());
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
             let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
@@ -176,7 +174,6 @@ impl Drop for Turn {
     }
 }
 
-/// The binary.
 pub(crate) const HOSTGAP: &str = env!("CARGO_BIN_EXE_hostgap");
 
 fn mount_namespace(pid: u32) -> Option<PathBuf> {
@@ -194,7 +191,7 @@ pub(crate) fn kill(pid: u32, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
-/// Waits for a minute until something holds.
+/// Waits up to a minute until the condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
     until_within(Duration::from_secs(60), what, holds);
@@ -209,21 +206,22 @@ fn until_within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool)
     }
 }
 
-/// Fails unless the exit code and one line of stderr are as expected, and returns stderr.
+/// Fails unless the exit code is as expected, stderr contains `says`, and a failure has exactly one message.
+/// Returns stderr.
 #[track_caller]
 pub(crate) fn check(output: &Output, code: i32, says: &str) -> String {
     let text = stderr(output);
     assert_eq!(output.status.code(), Some(code), "{text}");
     assert!(text.contains(says), "{says:?} is not in: {text}");
     assert!(!text.contains("panicked"), "{text}");
-    // One message: a line that begins with our name, or clap's own.
+    // A message is a line that begins with our name or with clap's prefix.
     let messages = text.lines().filter(|line| line.starts_with("hostgap: ") || line.starts_with("error: "));
     assert_eq!(messages.count(), usize::from(code != 0 && code != 130), "{text}");
     text
 }
 
-/// Fails unless a race ran to its end. On a busy machine its trials may all be void, which it says with a code of its
-/// own; that is the machine's doing and no fault.
+/// Fails unless a race ran to its end. On a busy machine all its trials may be void, for which it has an exit
+/// code of its own. That is no failure.
 #[track_caller]
 pub(crate) fn check_race(output: &Output, says: &str) {
     let text = stderr(output);
@@ -234,7 +232,7 @@ pub(crate) fn check_race(output: &Output, says: &str) {
     assert!(!text.contains("panicked"), "{text}");
 }
 
-/// Runs another program, which must succeed.
+/// Runs a program, which must succeed.
 #[track_caller]
 pub(crate) fn text(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
@@ -242,17 +240,14 @@ pub(crate) fn text(command: &mut Command) -> String {
     stdout(&output)
 }
 
-/// Standard error as text.
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Standard output as text.
 pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Standard output as JSON.
 #[track_caller]
 pub(crate) fn json(output: &Output) -> serde_json::Value {
     let text = stdout(output);

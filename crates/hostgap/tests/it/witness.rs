@@ -1,4 +1,4 @@
-//! What the witness of the machine's stalls excuses, and what not.
+//! What the witness of the machine's stalls excuses, and what it does not.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::load::{end, serve};
 use crate::turn::{Turn, json, turn};
 
-/// A run of two seconds in which the machine ran its CPUs for at least a thousand requests.
+/// A run of two seconds in which the CPUs were available for at least a thousand requests.
 fn witnessed(turn: &Turn, url: &str) -> Value {
     let args = ["--rate", "1000", "--duration", "2s", "--warmup", "0s", "--timeout", "10s", "--json"];
     loop {
@@ -37,7 +37,7 @@ fn a_server_that_is_slow_at_times_is_not_excused() {
 #[test]
 fn a_server_that_stands_still_by_itself_is_not_excused() {
     let turn = turn();
-    // A tenth of the requests waits for up to 40 ms, and so a hundredth for more than 36.
+    // A tenth of the requests wait for up to 40 ms, and so a hundredth for more than 36.
     let (server, url) = serve(&turn, &["--freeze", "40ms/400ms"]);
     let value = witnessed(&turn, &url);
     assert!(value["witnessed"]["response_ns"]["p99"].as_u64() > Some(20_000_000), "{value}");

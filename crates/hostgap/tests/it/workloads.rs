@@ -1,4 +1,4 @@
-//! Races of every kind of workload, and programs of others that do the same beside them.
+//! Races of every kind of workload, compared with other programs that do the same.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::race::against_the_schema;
 use crate::turn::{Turn, check, check_race, json, stderr, stdout, turn};
 
-/// A short race of a kind on a few paths, as JSON that is in step with its schema.
+/// A short race of one workload on a few paths, as JSON that matches its schema.
 fn raced(turn: &Turn, args: &[&str]) -> Value {
     let output = turn.run_race(&[&["--rounds", "2", "--seed", "7", "--json"], args].concat());
     check_race(&output, "");
@@ -17,7 +17,7 @@ fn raced(turn: &Turn, args: &[&str]) -> Value {
     result
 }
 
-/// The candidates' entries at a load, those without a trial that counts left out.
+/// The candidates' entries at a load, without those that have no valid trial.
 fn rates(result: &Value, load: usize) -> Vec<&Value> {
     let candidates = result["candidates"].as_array().unwrap();
     let rates = candidates.iter().map(|candidate| &candidate["rates"][load]);
@@ -55,7 +55,7 @@ fn calls_cross_every_kind_of_path() {
     let result = raced(&turn, &[&args[..], &["--body", "64,20k", "--rate", "500"]].concat());
     assert_eq!(result["experiment"]["workload"]["kind"], "grpc");
     assert!(result["server"].as_str().unwrap().starts_with("hostgap serve"));
-    // Of each size its capacity, the closed loop, and the rate.
+    // For each size: its capacity, the closed loop, and the rate.
     assert_eq!(result["capacities"].as_array().unwrap().len(), 2);
     for load in 0..4 {
         for rate in rates(&result, load) {
@@ -133,7 +133,7 @@ fn connections_are_made_anew_and_sessions_resumed_or_not() {
             assert!(if reuses { resumed > full } else { resumed == 0 && full > 0 }, "{rate}");
         }
     }
-    // Over HTTP/1.0 our own responder closes unasked.
+    // Over HTTP/1.0 our own responder closes without being asked.
     let old = ["--http", "1.0", "--server", "hostgap"];
     let result = raced(&turn, &[&args[..], &old].concat());
     assert_eq!(result["experiment"]["workload"]["http"], "1.0");
@@ -146,7 +146,7 @@ fn connections_are_made_anew_and_sessions_resumed_or_not() {
         "`workload.http` is 1.0: only a connection for each request",
     );
     check(&turn.run_race(&["--workload", "connect", "--http", "3"]), 2, "`3` is no version of HTTP");
-    // On connections that stay TLS is in the records alone.
+    // On connections that stay open, only the records mention TLS.
     let result = raced(&turn, &["--paths", "docker", "--tls", "--rate", "500", "--server", "hostgap"]);
     for rate in rates(&result, 1) {
         assert!(rate.get("handshakes").is_none() && rate["achieved_rps"].as_f64().unwrap() > 0.0);
@@ -154,7 +154,7 @@ fn connections_are_made_anew_and_sessions_resumed_or_not() {
     turn.assert_nothing_left();
 }
 
-/// On a machine with nginx too it is our own responder that spends it.
+/// Even on a machine with nginx, our own responder spends the CPU time.
 #[test]
 fn a_request_costs_the_server_what_the_workload_says() {
     let turn = turn();
@@ -171,12 +171,13 @@ fn a_request_costs_the_server_what_the_workload_says() {
     let most = |result: &Value| result["capacities"][0]["rate_per_s"].as_f64().unwrap();
     let (cheap, dear) = (costs(1), costs(4000));
     let cpus: linux::CpuSet = dear["machine"]["server_cpus"].as_str().unwrap().parse().unwrap();
-    // A CPU's second holds 250 of them, and a slice may end with answers to requests of before its beginning.
+    // A CPU can do 250 of them in a second, and a slice may end with answers to requests from before it
+    // began.
     assert!(most(&dear) <= 300.0 * cpus.len() as f64 && most(&cheap) > 2.0 * most(&dear), "{dear}");
     turn.assert_nothing_left();
 }
 
-/// A topology that stands, for a judge.
+/// A topology that stands for an outside program to judge.
 struct Up<'a> {
     turn: &'a Turn,
     told: Value,
@@ -197,8 +198,8 @@ impl<'a> Up<'a> {
         self.address().rsplit_once(':').unwrap().0.to_owned()
     }
 
-    /// A program in the client's pod (`client_netns`) or the server's (`server_netns`), on that node's CPUs. It is
-    /// scheduled as ours are: a busy machine would hold up one and not the other.
+    /// A program in the client's pod (`client_netns`) or the server's (`server_netns`), on that node's CPUs.
+    /// It has the same scheduling class as ours, so that a busy machine does not slow down only one of them.
     fn inside(&self, pod: &str, program: &[&str]) -> Command {
         let mut command = self.turn.command("ip");
         let cpus = self.told[pod.replace("netns", "cpus").as_str()].as_str().unwrap();
@@ -223,7 +224,7 @@ impl Drop for Up<'_> {
     }
 }
 
-/// The figure after a name.
+/// The figure that follows a name.
 #[track_caller]
 fn figure(text: &str, name: &str) -> f64 {
     let rest = text.split(name).nth(1).unwrap_or_else(|| panic!("{name:?} is not in {text}"));
@@ -231,8 +232,8 @@ fn figure(text: &str, name: &str) -> f64 {
     number.parse().unwrap_or_else(|error| panic!("{error} in {number:?}: {text}"))
 }
 
-/// Two ways of measuring agree to a factor of three. On a machine that does other work a single one may not: the best
-/// of several tries counts.
+/// Two measurements agree within a factor of three. A single pair may not on a machine that does other work,
+/// so the best of several counts.
 #[track_caller]
 fn agree(what: &str, mut both: impl FnMut() -> (f64, f64)) {
     let mut seen = Vec::new();
@@ -246,7 +247,7 @@ fn agree(what: &str, mut both: impl FnMut() -> (f64, f64)) {
     panic!("{what}: ours and theirs differ by more than a factor of three: {seen:?}");
 }
 
-/// Our figure of a path by a closed loop; 0 where no trial counts.
+/// Our figure of a path in a closed loop, or 0 if no trial is valid.
 fn ours(turn: &Turn, args: &[&str], figure: impl Fn(&Value) -> Option<f64>) -> f64 {
     let args = [&["--paths", "bridge+direct", "--rounds", "3", "--json"], args].concat();
     let output = turn.run_race(&args);
@@ -290,13 +291,13 @@ fn ab_judges_connections_and_downloads() {
         let race = ["--workload", "download", "--http", "1.0", "--body", "4M", "--connections", "4"];
         let race = [&race[..], &["--objects", "5"]].concat();
         let mbit = ours(&turn, &race, |rate| rate["carried"]["mbit_per_s"].as_f64());
-        // Kilobytes of 1024 bytes.
+        // ab's kilobytes have 1024 bytes.
         (mbit, figure(&text, "Transfer rate") * 1024.0 * 8.0 / 1e6)
     });
     turn.assert_nothing_left();
 }
 
-/// A server of a judge, ended with the test.
+/// The server of an outside program. Dropping this ends it.
 struct Judge(std::process::Child);
 
 impl Drop for Judge {
@@ -306,16 +307,17 @@ impl Drop for Judge {
     }
 }
 
-/// A port that no other server of this process has had.
+/// A port that no other server of this process has used.
 fn port() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(5201);
     NEXT.fetch_add(1, Ordering::Relaxed).to_string()
 }
 
-/// What clients that do not find their server say and may call a success: iperf3 in its JSON, and sockperf.
+/// What iperf3 (in its JSON) and sockperf print if they do not find their server. They may still exit with
+/// success.
 const ALONE: [&str; 2] = ["\"error\":", "No messages were received"];
 
-/// Runs a client until its server is there.
+/// Runs a client until its server is ready.
 fn once_ready(up: &Up<'_>, program: &[&str]) -> String {
     for _ in 0..50 {
         let output = up.inside("client_netns", program).output().unwrap();
@@ -331,12 +333,16 @@ fn once_ready(up: &Up<'_>, program: &[&str]) -> String {
 #[test]
 fn iperf3_judges_streams() {
     let turn = turn();
+    // Ours are bound to CPUs. On a busy machine a judge that chooses its own gets several times as much of them.
+    let nodes = lab::NodeCpus::split(&linux::cpu::allowed().unwrap());
+    let [client_cpu, server_cpu] =
+        [nodes.client, nodes.server].map(|cpus| cpus.iter().next().unwrap().to_string());
     let theirs = |args: &[&str], kind: &str| {
         let up = Up::of(&turn, &["--workload", "connect"]);
         let (host, port) = (up.host(), port());
-        let serve = ["iperf3", "-s", "-p", &port];
+        let serve = ["iperf3", "-s", "-p", &port, "-A", &server_cpu];
         let _server = Judge(up.inside("server_netns", &serve).spawn().unwrap());
-        let ask = [&["iperf3", "-c", &host, "-p", &port, "-t", "1", "-J"], args].concat();
+        let ask = [&["iperf3", "-c", &host, "-p", &port, "-t", "1", "-J", "-A", &client_cpu], args].concat();
         let result: Value = serde_json::from_str(&once_ready(&up, &ask)).unwrap();
         let sum = &result["end"][kind];
         assert!(sum["bytes"].as_f64().unwrap() > 0.0, "{result}");
@@ -369,7 +375,8 @@ fn sockperf_judges_round_trips() {
             let text = once_ready(&up, &[&ask[..], protocol].concat());
             drop(up);
             let race = ["--workload", kind, "--connections", "1", "--rate", "500"];
-            // One request at a time: a second has as many of them as round trips. Theirs is half of one.
+            // With one request at a time, the rate is the inverse of the round trip. sockperf reports half a
+            // round trip.
             let rps = ours(&turn, &race, |rate| rate["achieved_rps"].as_f64());
             (if rps > 0.0 { 1e6 / rps } else { 0.0 }, 2.0 * figure(&text, "avg-latency"))
         });
@@ -383,7 +390,7 @@ fn openssl_judges_whether_sessions_are_resumed() {
     let up = Up::of(&turn, &["--workload", "connect", "--tls"]);
     let (address, file) = (up.address(), turn.out().join("session"));
     let file = file.to_str().unwrap();
-    // A request is sent, so that the tickets after the handshake are read before the end.
+    // A request is sent so that openssl reads the tickets that follow the handshake before it ends.
     let ask = |session: &str, version: &str| {
         let script = format!(
             "printf 'GET /100 HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n' | \

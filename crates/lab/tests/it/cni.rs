@@ -1,4 +1,4 @@
-//! Plugins of the CNI project, and scripts that play plugins, join the lab's pods.
+//! Plugins of the CNI project, and scripts that act as plugins, attach the lab's pods.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -36,7 +36,7 @@ fn build(network: CniNetwork, claim: &Unit, ipv6: bool) -> Result<BuiltTopology,
     BuiltTopology::build("cni:x", shape(network, claim.id(), ipv6), &staffing(), &claim.dir().join("cni-x"))
 }
 
-/// What plugins leave on a machine: state, locks, and mounts of the directories that are theirs here.
+/// What plugins may leave on a machine: state, locks, and mounts over the directories that they get here.
 fn machine() -> (BTreeSet<PathBuf>, Vec<String>) {
     let dirs = ["/var/lib/cni", "/var/lib/cni/networks", "/run/cni", "/var/log/cni"].map(Path::new);
     let entries = dirs.iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten();
@@ -78,7 +78,7 @@ fn the_plugins_of_the_scenarios_answer_over_both_families_and_go() {
             let expected = if ipv6 { "fd00:244:0:2::2" } else { "10.244.2.2" };
             assert_eq!(built.topology.address.ip().to_string(), expected, "{name}");
             answers(&mut built, 40);
-            // The lease is where it goes with the candidate.
+            // The lease lies in the candidate's directory and is removed with it.
             let node = format!("cni-x/cni/hg-{}-cni-n2/var-lib/cni/networks/{name}", claim.id());
             assert!(claim.dir().join(node).join("10.244.2.2").exists());
             built.take_down().unwrap();
@@ -90,10 +90,10 @@ fn the_plugins_of_the_scenarios_answer_over_both_families_and_go() {
     claim.end().unwrap();
 }
 
-/// A directory of scripts that play plugins. Each writes what it was told into a log behind its name and verb.
+/// A directory of scripts that act as plugins. Each logs its input after a line with its name and verb.
 struct Scripts {
     dir: tempfile::TempDir,
-    /// Plugins write into `/run/cni` of their node; this is where that is looked for after they have gone.
+    /// Plugins write to `/run/cni` of their node. This link keeps the log after the node is gone.
     kept: PathBuf,
 }
 
@@ -120,7 +120,7 @@ impl Scripts {
         CniNetwork::load(&file, &PluginDirs::parse(&dirs)).unwrap()
     }
 
-    /// What the plugins of a node wrote, call by call: the line of the call and what they were told.
+    /// The log of a node's plugins: for each call its line and its input.
     fn calls(&self, node: &Path) -> Vec<(String, Value)> {
         let log = std::fs::read_to_string(node.join("run/cni/calls")).unwrap();
         let lines: Vec<&str> = log.lines().collect();
@@ -132,7 +132,7 @@ impl Scripts {
     }
 }
 
-/// Joins with real packets: the script calls ptp as a plugin that wraps another does.
+/// Attaches pods with real packets. The script calls ptp, as a plugin that wraps another does.
 const WRAPPED: &str =
     "sed -n '$p' /run/cni/calls | sed 's/\"type\":\"first\"/\"type\":\"ptp\"/' | /usr/lib/cni/ptp";
 const LIST: &str = r#"[
@@ -143,7 +143,7 @@ const LIST: &str = r#"[
 fn a_chain_is_called_in_order_with_each_result_and_back() {
     let scripts = Scripts::new();
     scripts.plugin("first", WRAPPED);
-    // What a plugin that adds nothing does: it hands the result on, with a word of its own.
+    // Like a plugin that adds nothing: it passes the result on with a field of its own.
     scripts.plugin(
         "second",
         "test $CNI_COMMAND = DEL || sed -n '$p' /run/cni/calls | sed 's/.*\"prevResult\":\\({.*}\\),\"type\".*/\\1/; s/{/{\"word\":\"kept\",/'",
@@ -162,7 +162,7 @@ fn a_chain_is_called_in_order_with_each_result_and_back() {
     assert_eq!((&added[1].1["n"], &added[1].1["cniVersion"]), (&2.into(), &"1.0.0".into()));
     assert_eq!(added[1].1["prevResult"]["ips"][0]["address"], "10.244.2.2/24");
 
-    // A copy of what the plugins write goes with the directory; the last calls are read through a link that stays.
+    // The log is removed with the directory. A hard link keeps it, so that the last calls can be read.
     std::fs::hard_link(node.join("run/cni/calls"), &scripts.kept).unwrap();
     built.take_down().unwrap();
     let node = scripts.dir.path().join("node");
@@ -203,7 +203,7 @@ fn plugins_of_what_was_left_standing_are_told_of_its_end() {
     assert_eq!(home.remains().unwrap(), []);
 }
 
-/// Builds what cannot stand; the error, with nothing left.
+/// Builds a topology that cannot work. Returns the error, and checks that nothing is left.
 #[track_caller]
 fn fails(scripts: &Scripts, plugins: &str) -> String {
     let root = tempfile::tempdir().unwrap();
@@ -229,14 +229,14 @@ fn a_plugin_that_fails_is_told_in_its_own_words_and_all_is_taken_down() {
     let error = fails(&scripts, LIST);
     assert!(error.ends_with("it ended with exit status: 3: cannot open a door"), "{error}");
     scripts.plugin("second", "kill -9 $$");
-    // Process 1 of a namespace is deaf to that from within.
+    // Process 1 of a PID namespace ignores that signal from inside.
     assert!(fails(&scripts, LIST).contains("printed no result"));
     scripts.plugin("second", "echo '{\"ips\":[{\"address\":\"everywhere\"}]}'");
     assert!(fails(&scripts, LIST).contains("\"everywhere\" where an address with a prefix length"));
-    // The machine's files are not theirs to write.
+    // Plugins may not write the machine's files.
     scripts.plugin("second", "echo x >/etc/hgt-cni");
     assert!(fails(&scripts, LIST).contains("Read-only file system"));
-    // host-local's own words.
+    // The words of host-local itself.
     let nothing = r#"[{"type":"ptp","ipam":{"type":"host-local","subnet":"10.244.0.0/33"}}]"#;
     assert!(fails(&scripts, nothing).contains("invalid CIDR address: 10.244.0.0/33"));
 }

@@ -1,4 +1,4 @@
-//! The living, the dead and those left standing.
+//! Owners that live, that died, and that left a topology standing.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use lab::Home;
 use linux::{Netns, NetnsName, netns};
 use plan::{Journal, Kernel, Place, Plan, Step, UnitState};
 
-/// A child that another test has just forked holds the owner's lock until it becomes its program.
+/// Waits for the owner's lock. A child that another test just forked holds it until it executes its program.
 fn await_death(home: &Home) {
     let start = Instant::now();
     while home.remains().unwrap()[0].state != UnitState::Dead {
@@ -32,7 +32,7 @@ fn a_living_owner_is_left_alone_and_a_dead_one_is_cleaned() {
     assert_eq!(home.clean().unwrap(), []);
     assert!(netns::exists(&inside));
 
-    // What a killed process does: the locks go, the files stay. And a namespace that no journal tells of.
+    // As after a kill: the locks go, the files stay, and no journal mentions this namespace.
     drop((claim, journal));
     let untold = NetnsName::new(format!("hg-{id}-b")).unwrap();
     drop(Netns::create(&untold).unwrap());
@@ -58,7 +58,7 @@ fn what_is_no_owners_is_named_and_left() {
     std::fs::write(root.path().join("note"), "mine").unwrap();
     std::fs::create_dir(root.path().join("empty")).unwrap();
     std::os::unix::fs::symlink("/", root.path().join("dead")).unwrap();
-    // An owner that died before it could say who it is.
+    // An owner that died before it wrote who it is.
     std::fs::create_dir(root.path().join("0bad")).unwrap();
 
     let cleaned = home.clean().unwrap();
@@ -90,7 +90,7 @@ fn processes_in_a_dead_owners_namespaces_are_ended() {
     let name = NetnsName::new(format!("hg-{}-c", claim.id())).unwrap();
     let netns = Netns::create(&name).unwrap();
     let mut child = netns.run(|| std::process::Command::new("sleep").arg("600").spawn()).unwrap().unwrap();
-    // Its journal says that it was not through with it.
+    // Its journal shows that the work was not finished.
     drop((Journal::create(&claim.dir().join("c.journal")).unwrap(), claim, netns));
     await_death(&home);
     let cleaned = home.clean().unwrap();
@@ -102,12 +102,12 @@ fn processes_in_a_dead_owners_namespaces_are_ended() {
 fn one_race_at_a_time() {
     let root = tempfile::tempdir().unwrap();
     let home = Home::at(root.path());
-    let first = home.exclusive(|_| panic!("nobody else races"), || false).unwrap();
+    let first = home.exclusive(|_| panic!("no other race is running"), || false).unwrap();
     let told = Cell::new(None);
     let second = home.exclusive(|pid| told.set(Some(pid)), || told.get().is_some()).unwrap();
     assert!(second.is_none(), "it was asked to stop while it waited");
     assert_eq!(told.get(), Some(std::process::id()));
     drop(first);
-    // A child that another test has just forked may still hold the descriptor for a moment.
+    // A child that another test just forked may hold the descriptor a moment longer.
     assert!(home.exclusive(|_| {}, || false).unwrap().is_some());
 }

@@ -1,6 +1,6 @@
-//! Planted causes of late answers, each of which the race names. A test asks which cause is named, never how long something
-//! took. Lost packets cannot be planted here: rules in a namespace of a race are another path to it. Their events are
-//! tested where they come from, in `bpf`.
+//! Planted causes of late answers, each of which the race names. A test asks which cause is named, never how
+//! long something took. Lost packets cannot be planted here, because rules in a namespace of a race would
+//! count as a changed path. Their events are tested in `bpf`, which reports them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use linux::CpuSet;
 use linux::cpu::{self, Scheduling};
 use record::{Candidate, Cause, Experiment, Late, RequestedRate, ServerKind};
 
-/// A race of the host with itself at a rate that any machine keeps. `plant` is called once, before the first slice that
-/// looks at late answers; what it returns lives until the race is over.
+/// Races the host against itself at a rate that any machine sustains. `plant` is called once, before the
+/// first slice with late answers under observation. Its result lives until the race is over.
 fn raced<T>(plant: impl FnOnce() -> T) -> Vec<Late> {
     let root = tempfile::tempdir().unwrap();
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(std::path::PathBuf::from);
@@ -26,12 +26,12 @@ fn raced<T>(plant: impl FnOnce() -> T) -> Vec<Late> {
         nginx,
         own: "unused".into(),
         cpus: cpu::allowed().unwrap(),
-        // Before whatever else a busy machine runs, so that only what is planted takes their CPUs.
+        // Ahead of whatever else a busy machine runs, so that only the planted cause takes CPU time.
         scheduling: Scheduling::Fifo(10),
         stop: Arc::default(),
     };
     let mut experiment = Experiment {
-        // Without a name all data paths would race.
+        // Without a named path all data paths would race.
         candidates: vec![Candidate { path: "host".to_owned(), ..Candidate::default() }],
         rates: vec![RequestedRate::PerSecond(2_000.0)],
         rounds: 1,
@@ -57,7 +57,7 @@ fn raced<T>(plant: impl FnOnce() -> T) -> Vec<Late> {
     race.late
 }
 
-/// Late answers of both by cause.
+/// Late answers of both hosts by cause.
 fn by_cause(late: &[Late]) -> BTreeMap<Cause, u64> {
     let mut sums = BTreeMap::new();
     for (cause, of) in late.iter().flat_map(|late| &late.causes) {
@@ -66,8 +66,8 @@ fn by_cause(late: &[Late]) -> BTreeMap<Cause, u64> {
     sums
 }
 
-/// A cause is named, and for more answers than those that it could be taken for. Other causes may be at work on the
-/// machine at the same time.
+/// The cause is named, and for more answers than the causes it could be confused with. Other causes may be
+/// present on the machine at the same time.
 #[track_caller]
 fn named(late: &[Late], cause: Cause, not: &[Cause]) {
     let found = by_cause(late);
@@ -76,7 +76,8 @@ fn named(late: &[Late], cause: Cause, not: &[Cause]) {
     assert!(count(&cause) >= 5 && count(&cause) > others, "{cause:?}: {found:?}");
 }
 
-/// A thread before all others that takes a CPU away for a part of the time, until it is dropped.
+/// A thread with a higher priority than all others that takes a CPU away for part of the time, until it is
+/// dropped.
 struct Hog {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

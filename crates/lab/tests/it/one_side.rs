@@ -1,5 +1,5 @@
-//! A pod on one side and the other node's own network on the other: which data paths carry that, both ways, over both
-//! families, and that their packets take them.
+//! One side is a pod and the other a node's own network: the data paths that support it work in both
+//! directions and both families, and their packets take the path.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -45,7 +45,8 @@ fn each_answers_over_both_families_and_goes() {
             let way = format!("{} {in_container} IPv6 {ipv6}", path.name);
             assert_eq!(outcome.answered, 40, "{way}: {outcome:?}");
             if in_container == Side::Client {
-                // As of any machine outside of the cluster; flannel and Docker masquerade what a pod says to one.
+                // Without masquerading, as for any machine outside the cluster. flannel and Docker masquerade
+                // a pod's packets to it.
                 let masquerades = ["bridge", "docker"].contains(&path.attach.name());
                 assert_eq!(is_seen_as_its_node(&built), masquerades, "{way}");
             }
@@ -57,7 +58,7 @@ fn each_answers_over_both_families_and_goes() {
     claim.end().unwrap();
 }
 
-/// Whether the server's sockets are connected with the client's node.
+/// Whether the server's sockets have the client's node as their peer.
 fn is_seen_as_its_node(built: &BuiltTopology) -> bool {
     let topology = &built.topology;
     let node = topology.nodes.client.underlay.of(topology.shape.family);
@@ -67,7 +68,7 @@ fn is_seen_as_its_node(built: &BuiltTopology) -> bool {
     sockets.contains(peer.trim_end_matches('0'))
 }
 
-/// A race looks at the counters of each path after each trial.
+/// A race checks the counters of each path after each trial.
 #[test]
 fn packets_take_the_path_of_the_side_that_has_a_pod() {
     for ipv6 in [false, true] {

@@ -1,4 +1,4 @@
-//! A trial knows that its path is the path: what somebody changes under a race is named, and nothing else is.
+//! A trial verifies that its packets took the path: any change during a race is named, and nothing else is.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use testkit::shell;
 
 use crate::paths::runnable;
 
-/// A race of some data paths, small and without a search for the best steering.
+/// A small race of some data paths, without a search for the best steering.
 pub(crate) struct Ground {
     root: tempfile::TempDir,
     home: Home,
@@ -33,7 +33,7 @@ impl Ground {
             builds: 2,
             slice_ms: 50,
             candidates: paths.iter().map(named).collect(),
-            // What an emulated machine beside others carries, too.
+            // A rate that even an emulated machine sustains beside others.
             rates: vec![RequestedRate::PerSecond(200.0)],
             workload: Workload {
                 server: ServerKind::Nginx,
@@ -51,7 +51,7 @@ impl Ground {
         self.root.path().join("race.jsonl")
     }
 
-    /// The namespace of the running race whose name ends so.
+    /// The namespace of the running race whose name ends with `end`.
     fn namespace(&self, end: &str) -> NetnsName {
         let owners = std::fs::read_dir(self.root.path().join("run")).unwrap();
         let owners = owners.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -65,7 +65,7 @@ impl Ground {
         name.clone()
     }
 
-    /// Commands with the names of a candidate's namespaces in them.
+    /// The commands with the names of a candidate's namespaces filled in.
     fn in_namespaces(&self, candidate: &str, commands: &str) -> String {
         let slug = lab::slug(candidate);
         let parts = [("N1", "n1"), ("N2", "n2"), ("CLIENT", "client"), ("SERVER", "server")];
@@ -78,7 +78,7 @@ impl Ground {
         })
     }
 
-    /// Runs it to its end; whoever listens may do something to the topologies.
+    /// Runs the race to its end. `tell` gets its events and may change the topologies.
     pub(crate) fn run(
         &self,
         tell: &mut dyn FnMut(&Event),
@@ -101,7 +101,7 @@ impl Ground {
     }
 }
 
-/// Void trials whose path had changed, as (candidate, what).
+/// The candidates whose trials were void because their path had changed, and what had changed.
 pub(crate) fn changed(race: &record::RaceRecord) -> Vec<(String, String)> {
     let trials = race.rounds.iter().flat_map(|round| &round.trials);
     let told = trials.filter_map(|trial| match &trial.void {
@@ -113,7 +113,7 @@ pub(crate) fn changed(race: &record::RaceRecord) -> Vec<(String, String)> {
     told.collect()
 }
 
-/// Streams and downloads between two nodes have a test of their own, which looks at the same.
+/// Streams and downloads between two nodes have a test of their own with the same check.
 #[test]
 fn untouched_paths_are_never_suspected() {
     let kinds = [
@@ -140,8 +140,9 @@ fn untouched_paths_are_never_suspected() {
     }
 }
 
-/// Lets somebody type commands before a trial of a candidate in the second round, with `N1`, `N2`, `CLIENT` and `SERVER`
-/// for its namespaces. Its trial must be void and the candidate break, both with these words; another candidate races on.
+/// Runs shell commands before a trial of a candidate in the second round, with `N1`, `N2`, `CLIENT` and
+/// `SERVER` in place of its namespaces. The trial must be void and the candidate break, both with these
+/// words, while another candidate races on.
 #[track_caller]
 fn check(victim: &str, commands: &str, says: &str) {
     let facts = linux::features::probe().unwrap();
@@ -167,7 +168,8 @@ fn check(victim: &str, commands: &str, says: &str) {
     assert_eq!((name.as_str(), why.as_str()), (victim, expected.as_str()));
     let entrant = |name: &str| race.header.entrants.iter().position(|entrant| entrant.name == name).unwrap();
     assert_eq!(race.broke(entrant(victim)), Some((1, why.as_str())));
-    // It raced before, and is in no later round, nor build. Trials may be void for what else this machine does.
+    // It raced before, and is in no later round or build. Trials may be void for other reasons on a busy
+    // machine.
     for round in &race.rounds {
         let visits = |entrant: usize| round.trials.iter().filter(|trial| trial.entrant == entrant).count();
         assert_eq!(visits(entrant(victim)) > 0, round.round <= 1, "{}", round.round);
@@ -183,7 +185,7 @@ fn a_race_knows_that_the_programs_are_gone() {
         &format!("umount --lazy {folder}"),
         "n2: the bpffs with the programs of hg-ebpf-direct-n2-1 is gone",
     );
-    // The bpf link ends with its pin; of a kernel without tcx it is a filter.
+    // Removing its pin ends the bpf link. On a kernel without tcx the program is a filter.
     let detach = format!("rm {folder}/link_hgp1 || tc -n N2 qdisc del dev hgp1 clsact");
     check("ebpf+direct", &detach, "n2: program from_pod is no longer at link hgp1");
     check("ebpf+vxlan", &detach.replace("N2", "N1"), "n1: program from_pod is no longer at link hgp1");
@@ -197,7 +199,7 @@ fn a_race_knows_that_the_program_of_a_netkit_is_gone() {
 
 #[test]
 fn a_race_knows_that_a_pod_has_left_its_bridge() {
-    // The pod sends to its own port, and the node on by a route.
+    // The pod sends to its own port, and the node reaches the pod by a route.
     let aside = "mac=$(ip netns exec N2 cat /sys/class/net/hgp1/address)
 ip -n N2 link set hgp1 nomaster
 ip -n SERVER neighbour replace 10.244.2.1 lladdr $mac dev eth0
@@ -254,7 +256,7 @@ fn a_race_knows_that_a_link_was_slowed_down() {
     check("bridge+direct", slow, "n1: queueing discipline pfifo of link hgbr1 is new");
 }
 
-/// In the middle of a trial: when its packets have begun to pass.
+/// The change comes within a trial, once packets are flowing.
 #[test]
 fn programs_that_go_under_a_trial_are_missed() {
     let victim = "ebpf+direct";
@@ -283,7 +285,7 @@ fn programs_that_go_under_a_trial_are_missed() {
     assert!(race.broke(2).is_some());
 }
 
-/// Packets that a pod has sent by its link.
+/// How many packets a pod has sent over its link.
 fn sent(pod: &Netns) -> u64 {
     let links = pod.run(|| linux::procfs::Procfs::kernel().link_counters()).unwrap().unwrap();
     links[&IfName::new("eth0").unwrap()].tx_packets
@@ -332,13 +334,13 @@ fn without_its_reference_or_its_last_contender_a_race_ends() {
         );
         assert_eq!(error, says);
         assert_eq!(race.end.clone().unwrap().stopped, Some(format!("could not {error}")));
-        // Of the last contender the round is whole: it was the reference's too.
+        // If the last contender broke, the round is complete: the reference ran in it too.
         assert_eq!(race.rounds.len(), 1 + usize::from(entrant == 2));
         assert_eq!(race.broke(entrant).is_some(), entrant == 2);
     }
 }
 
-/// Of plugins nobody knows what they make. What their namespaces hold after ADD has to stay.
+/// It is unknown what a plugin makes. Whatever its namespaces hold after ADD must stay.
 #[test]
 fn a_race_knows_that_what_a_plugin_made_is_otherwise() {
     let mut ground = Ground::new(&["macvlan"]);
@@ -357,13 +359,13 @@ fn a_race_knows_that_what_a_plugin_made_is_otherwise() {
     assert_eq!(race.broke(3).map(|(round, _)| round), Some(1));
 }
 
-/// Everything is as it was built, and packets go by another link than the pod's: counters alone can tell.
+/// Everything stays as built, and packets use another link than the pod's. Only the counters show it.
 #[test]
 fn a_race_knows_that_packets_go_past_the_pods_link() {
     let mut ground = Ground::new(&["macvlan"]);
     let dir = ground.root.path().join("plugins");
     std::fs::create_dir(&dir).unwrap();
-    // It calls ptp as plugins do that wrap another, for an interface of its own.
+    // The script calls ptp, as wrapping plugins do, for an interface of its own.
     let script =
         "#!/bin/sh\nsed 's/\"type\":\"aside\"/\"type\":\"ptp\"/' | CNI_IFNAME=aside0 /usr/lib/cni/ptp\n";
     std::fs::write(dir.join("aside"), script).unwrap();
@@ -375,7 +377,7 @@ fn a_race_knows_that_packets_go_past_the_pods_link() {
     let (finished, race) = ground.run(&mut |_| {});
     assert_eq!(finished.unwrap(), Finished::Whole);
     let void = changed(&race);
-    assert_eq!(void.len(), 3, "it is tried as often as any void trial: {void:?}");
+    assert_eq!(void.len(), 3, "it is repeated as often as any void trial: {void:?}");
     for (name, what) in &void {
         assert_eq!(name, "cni:aside");
         assert!(

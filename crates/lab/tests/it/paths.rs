@@ -1,13 +1,13 @@
-//! The data paths that a test goes through.
+//! The data paths that a test runs through.
 
 use datapath::{ALL, DataPath};
 use linux::features::probe;
 
-/// The names of the paths that could not run where the same tests have run before, with commas between them: the others
+/// The names, separated by commas, of the paths that could not run when the same tests ran before. The others
 /// need not run again on an emulated kernel.
 const MISSED: &str = "HOSTGAP_PATHS";
 
-/// All data paths that this kernel can run; the calling test counts as skipped on account of the others.
+/// All data paths that this kernel can run. The others are recorded as skips of the calling test.
 pub(crate) fn runnable() -> Vec<&'static DataPath> {
     let facts = probe().unwrap();
     let missed = std::env::var(MISSED).ok();

@@ -1,4 +1,4 @@
-//! A race that is asked where the time goes: functions of a bridge are found where a bridge is, and nowhere else.
+//! A race with a profile: functions of a bridge are found where there is a bridge, and nowhere else.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use lab::{Home, Race, RaceOptions};
 use linux::cpu::{self, Scheduling};
 use record::{Candidate, Experiment, Profile, RequestedRate, ServerKind};
 
-/// A race of `bridge+direct`, at a rate that any machine keeps, as its record.
+/// The record of a race of `bridge+direct` at a rate that any machine sustains.
 fn raced() -> record::RaceRecord {
     let root = tempfile::tempdir().unwrap();
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(std::path::PathBuf::from);
@@ -39,8 +39,8 @@ fn raced() -> record::RaceRecord {
     record::RaceRecord::read(&path).unwrap()
 }
 
-/// Samples of a process that is in a bridge with what it sends. Other tests may have bridges meanwhile, whose packets are
-/// received by whoever was interrupted, outside of any sending.
+/// Samples in which a process is inside a bridge while it sends. Bridges of other tests receive their packets
+/// in whatever process was interrupted, outside of a send.
 fn sends_through_a_bridge(profile: &Profile) -> u64 {
     let of = |stack: &str| {
         let sends = stack.split(';').skip_while(|frame| !frame.starts_with("tcp_sendmsg"));
@@ -49,7 +49,7 @@ fn sends_through_a_bridge(profile: &Profile) -> u64 {
     profile.stacks.iter().filter(|(stack, _)| of(stack)).map(|(_, samples)| samples).sum()
 }
 
-/// Samples of stacks with a function whose name begins so.
+/// Samples of stacks that have a function whose name begins with `begin`.
 fn with(profile: &Profile, begin: &str) -> u64 {
     let of =
         |stack: &str| !stack.starts_with("other:") && stack.split(';').any(|frame| frame.starts_with(begin));
@@ -67,7 +67,7 @@ fn functions_of_a_bridge_are_found_where_a_bridge_is() {
         assert!(with(profile, "tcp_") > 0, "all of them speak TCP");
         assert!(profile.stacks.iter().any(|(stack, _)| stack == "server;[user]"), "the server is known");
         assert!(profile.stacks.iter().any(|(stack, _)| stack == "client;[user]"), "the client is known");
-        // Time is held by samples: no more of them than the time had room for, and one each way for the slices' ends.
+        // The samples cannot exceed the elapsed time by more than a few at the ends of the slices.
         let all = profile.idle + profile.stacks.iter().map(|(_, samples)| samples).sum::<u64>();
         let due = profile.duration_ns * u64::from(profile.cpus) / profile.period_ns;
         assert!(all <= due + 100, "{all} samples, {due} are due");

@@ -19,7 +19,7 @@ fn a_race_that_could_not_begin_leaves_no_record() {
         guest: None,
         record: root.path().join("race.jsonl"),
         nginx: None,
-        // An executable that ends at once instead of serving.
+        // An executable that exits at once instead of serving.
         own: "/bin/false".into(),
         cpus,
         scheduling: Scheduling::Normal,

@@ -1,5 +1,5 @@
-//! The experiments in `scenarios/`: each can be read, has a quick form, its published figures are about candidates that
-//! race, and each of these figures is the one in the table of its publication.
+//! The experiments in `scenarios/`: each can be read and has a quick form, its published figures concern
+//! candidates that race, and each of these figures is the one in the table of its publication.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn each_can_be_raced_also_in_its_quick_form() {
     assert!(read > 0, "there are scenarios");
 }
 
-/// What a reader of the file takes for granted.
+/// Checks what a reader of the file takes for granted.
 fn check(name: &str, experiment: &Experiment) {
     experiment.candidates.iter().for_each(|candidate| exists(name, candidate));
     let mut called: Vec<String> = experiment.candidates.iter().map(called).collect();
@@ -40,11 +40,14 @@ fn check(name: &str, experiment: &Experiment) {
     for figure in experiment.published.iter().filter(|figure| figure.not_comparable.is_empty()) {
         let against = figure.against.as_deref().unwrap_or("host");
         for candidate in [&*figure.candidate, against] {
-            assert!(called.iter().any(|name| name == candidate), "{name}: nobody is called {candidate}");
+            assert!(
+                called.iter().any(|name| name == candidate),
+                "{name}: no candidate is called {candidate}"
+            );
         }
         assert!(
             figure.source.chars().any(|letter| letter.is_ascii_digit()),
-            "{name}: {} of what year",
+            "{name}: {} has no year",
             figure.source
         );
         if figure.metric.is_some() {
@@ -59,13 +62,13 @@ fn check(name: &str, experiment: &Experiment) {
     }
 }
 
-/// A figure is typed once, in `published/`: no scenario says one again, and what it comes to is what stands there.
+/// A figure is written once, in `published/`. No scenario repeats it, and each refers to the right value.
 #[test]
 fn every_published_figure_is_that_of_its_publication() {
     let mut used = BTreeSet::new();
     for (name, path) in all() {
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(!text.contains("value = "), "{name} says itself what its publication says");
+        assert!(!text.contains("value = "), "{name} repeats a value of its publication");
         for figure in Experiment::from_toml(&text).unwrap().published {
             let fact = published_facts().iter().find(|fact| fact.key == figure.key);
             let fact = fact.unwrap_or_else(|| panic!("{name}: no publication has `{}`", figure.key));
@@ -88,17 +91,18 @@ fn every_published_figure_is_that_of_its_publication() {
     assert_eq!(idle, Vec::<&str>::new(), "no scenario refers to these");
 }
 
-/// What an author saw is worth nothing without when and on what.
+/// An author's observation is worthless without its date and machine.
 #[test]
 fn every_reading_tells_whose_run_it_is() {
     for (name, path) in all() {
         let experiment = Experiment::from_toml(&std::fs::read_to_string(path).unwrap()).unwrap();
         let told = experiment.reading_of.is_some_and(|run| !run.machine.is_empty());
-        assert!(told || experiment.reading.is_empty(), "{name}: a reading without its run");
+        assert!(told || experiment.reading.is_empty(), "{name}: a reading without its date and machine");
     }
 }
 
-/// Netem takes a packet of many segments as one, unless it is cut before; then loss is what a real wire's is.
+/// Netem treats a packet of several segments as one unless it is split before. Once split, loss is as on a
+/// real wire.
 #[test]
 fn where_loss_is_raced_each_packet_is_lost_by_itself() {
     for (name, path) in all() {
@@ -117,7 +121,7 @@ fn where_loss_is_raced_each_packet_is_lost_by_itself() {
     }
 }
 
-/// A candidate's own name, if it has one, or that of its data path and of its side in a container.
+/// A candidate's own name, or that of its data path and its side in a container.
 fn called(candidate: &Candidate) -> String {
     let path = Candidate {
         path: candidate.path.clone(),
@@ -137,14 +141,12 @@ fn exists(name: &str, candidate: &Candidate) {
 fn the_manual_lists_them_all() {
     let manual = include_str!("../../../../docs/scenarios.md");
     for (name, _) in all() {
-        assert!(
-            manual.contains(&format!("scenarios/{name}.toml")),
-            "docs/scenarios.md does not tell of {name}"
-        );
+        assert!(manual.contains(&format!("scenarios/{name}.toml")), "docs/scenarios.md does not list {name}");
     }
 }
 
-/// Sweeps race what their files say in so many words: a candidate for each congestion control and loss, a load for each size.
+/// Sweeps race the points that their files list: a candidate for each congestion control and loss, a load for
+/// each size.
 #[test]
 fn sweeps_race_every_point() {
     let laid = |name: &str| {

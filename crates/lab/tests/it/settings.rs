@@ -1,4 +1,5 @@
-//! Settings are in force where they are meant to be, before the first socket; what this kernel does not take says why.
+//! Settings are in force where they should be, before the first socket. A setting that this kernel lacks is
+//! refused with the reason.
 
 use lab::{BuiltTopology, Contender, Home, MachineUse, PluginDirs, Shape};
 use linux::features::{Facts, probe};
@@ -20,7 +21,7 @@ fn tuned(path: &str, both: &[(&str, &str)]) -> Candidate {
     Candidate { path: path.to_owned(), name: Some("tuned".to_owned()), tune, ..Candidate::default() }
 }
 
-/// The last contender, after this kernel has been asked.
+/// The last contender, after its settings were tried on this kernel.
 fn proved(candidate: &Candidate, facts: &Facts) -> Contender {
     let mut contenders =
         lab::contenders(std::slice::from_ref(candidate), facts, &PluginDirs::default()).unwrap();
@@ -32,7 +33,8 @@ fn sockets(netns: &NetnsName) -> String {
     run(&Netns::open(netns).unwrap(), "ss", &["-Htin", "state", "established"])
 }
 
-/// Stands it up with four connections, and shows the sockets of both ends; the server's too are fresh.
+/// Builds the topology with four connections and passes the sockets of both ends to `look`. The server's
+/// sockets are new too.
 fn with_sockets(contender: &Contender, look: impl Fn(&BuiltTopology, [String; 2])) {
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
@@ -75,7 +77,7 @@ fn check_both_ends(path: &str, in_container: Side, facts: &Facts) {
     });
 }
 
-/// Masquerading needs the tracking that it turns off.
+/// Masquerading needs the connection tracking that the setting turns off.
 #[test]
 fn the_client_alone_in_a_container_takes_no_notrack() {
     let candidate = Candidate { in_container: Side::Client, ..tuned("bridge+direct", &[("notrack", "80")]) };
@@ -86,7 +88,7 @@ fn the_client_alone_in_a_container_takes_no_notrack() {
     assert!(refused.contains("may be masqueraded"), "{refused}");
 }
 
-/// Where namespaces may not make it their default, the routes have it.
+/// Where a namespace may not make it the default, the routes set it.
 #[test]
 fn an_algorithm_is_in_force_whoever_may_choose_it() {
     let facts = probe().unwrap();
@@ -122,18 +124,19 @@ fn one_side_alone_has_what_was_set_for_it() {
     });
 }
 
-/// How many connections the nodes track, and how many of a topology's own there are.
+/// How many connections the nodes track, and how many of these are the topology's own.
 fn tracked(built: &BuiltTopology) -> [usize; 2] {
     built.topology.nodes.as_ref().both().map(|node| {
         let plan::Place::Netns(name) = &node.place else { panic!("{:?}", node.place) };
-        // `self` would be the namespace of the process's first thread.
+        // `self` would show the namespace of the process's first thread.
         let table = || std::fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap();
         let ours = |line: &&str| line.contains("dport=80 ");
         Netns::open(name).unwrap().run(|| table().lines().filter(ours).count()).unwrap()
     })
 }
 
-/// Of what the nodes forward; with IPv6 the neighbours' packets are tracked by nobody either.
+/// Applies to the packets that the nodes forward. With IPv6, packets of neighbour discovery are not tracked
+/// either.
 #[test]
 fn connections_are_tracked_in_the_nodes_unless_they_are_not_to_be() {
     let facts = probe().unwrap();
@@ -163,7 +166,7 @@ fn each_group_of_queues_has_the_cpus_of_its_list() {
             let plan::Place::Netns(name) = &node.place else { panic!("{:?}", node.place) };
             let read =
                 "cat /sys/class/net/eth0/queues/tx-0/xps_cpus /sys/class/net/eth0/queues/tx-1/xps_cpus";
-            // It mounts the sysfs of that namespace.
+            // `ip netns exec` mounts the sysfs of that namespace.
             let args = ["netns", "exec", name.as_str(), "sh", "-c", read];
             assert_eq!(run(&Netns::current().unwrap(), "ip", &args), "2\n1\n");
         }
@@ -204,7 +207,7 @@ fn what_this_kernel_does_not_take_says_why() {
     check(&facts, ("rps_sock_flow_entries", "1024"), "all of this machine shares it");
     check(&facts, ("sched_migration_cost_ns", "500000"), "all of this machine shares it");
     check(&facts, ("hystart", "1"), "all of this machine shares it");
-    // Where the machine is ours the table can be set, and with it what needs one.
+    // Where the machine is ours, the table can be set, and with it the setting that needs it.
     let asked = tuned("host", &[("rps_sock_flow_entries", "1024"), ("rps_flow_cnt", "1024")]);
     let mut contenders = lab::contenders(&[asked], &facts, &PluginDirs::default()).unwrap();
     lab::prove(&mut contenders, &facts, MachineUse::Ours).unwrap();
@@ -235,7 +238,7 @@ fn every_knob_races_where_its_row_says() {
     }
 }
 
-/// A kernel without an algorithm or a queueing discipline.
+/// Whether the kernel lacks the module of an algorithm or a qdisc.
 fn lacks_module(knob: &tune::Knob, reason: &str) -> bool {
     matches!(knob.kind, tune::ValueKind::Algorithm | tune::ValueKind::Qdisc)
         && reason.contains("no such file or directory")

@@ -1,10 +1,11 @@
-//! Every data path stands, answers, and goes.
+//! Every data path can be built, answers, and is removed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use datapath::{DataPath, Family};
 use lab::{
     BuiltTopology, Contender, Home, LabError, NodeCpus, PluginDirs, ServerChoice, Shape, Staffing, Topology,
     Wires, family,
@@ -12,6 +13,7 @@ use lab::{
 use linux::cpu::Scheduling;
 use linux::{Netns, NetnsName, netns};
 use load::{Run, Schedule, Wait};
+use plan::Unit;
 use record::{Candidate, Placement, ServerKind, Side, Workload};
 
 use crate::paths::runnable;
@@ -27,7 +29,7 @@ pub(crate) fn staffing() -> Staffing {
     }
 }
 
-pub(crate) fn shape(path: &'static datapath::DataPath, id: &str, ipv6: bool) -> Shape {
+pub(crate) fn shape(path: &'static DataPath, id: &str, ipv6: bool) -> Shape {
     Shape {
         prefix: format!("hg-{id}-{}", lab::slug(path.name)),
         path,
@@ -57,30 +59,37 @@ fn every_data_path_answers_over_both_families_and_goes() {
     for path in runnable() {
         let ways = [false, true].map(|ipv6| [(ipv6, Placement::TwoNodes), (ipv6, Placement::SameNode)]);
         for (ipv6, placement) in ways.into_iter().flatten() {
-            let shape = Shape { placement, ..shape(path, claim.id(), ipv6) };
-            let dir = claim.dir().join(lab::slug(path.name));
-            let mut built = BuiltTopology::build(path.name, shape, &staffing(), &dir).unwrap();
-            for (body_bytes, requests) in [(100, 40), (4096, 20)] {
-                built.connect(body_bytes, 3).unwrap();
-                let schedule = Schedule::Constant { rate_per_s: 1000.0 };
-                let run = Run {
-                    drain: Duration::from_secs(5),
-                    wait: Wait::Sleep,
-                    ..Run::new(schedule, Duration::from_millis(requests))
-                };
-                let outcome = load::run(built.clients(body_bytes), &run).unwrap();
-                let way = format!("{} IPv6 {ipv6} {placement:?}", path.name);
-                assert_eq!(outcome.answered, requests, "{way}: {outcome:?}");
-            }
-            built.take_down().unwrap();
-            assert_eq!(left(claim.id()), []);
+            answers_and_goes(path, Shape { placement, ..shape(path, claim.id(), ipv6) }, &claim);
+        }
+        if ::lab::families().contains(&Family::V6) {
+            let alone = Shape { families: &[Family::V6], ..shape(path, claim.id(), true) };
+            answers_and_goes(path, alone, &claim);
         }
     }
     assert_eq!(std::fs::read_dir(claim.dir()).unwrap().count(), 1, "only the owner file is left");
     claim.end().unwrap();
 }
 
-/// Both, or IPv4 alone on a kernel that was started with `ipv6.disable=1`, which keeps no candidate from racing.
+fn answers_and_goes(path: &'static DataPath, shape: Shape, claim: &Unit) {
+    let way = format!("{} {:?} of {:?} {:?}", path.name, shape.family, shape.families, shape.placement);
+    let dir = claim.dir().join(lab::slug(path.name));
+    let mut built = BuiltTopology::build(path.name, shape, &staffing(), &dir).unwrap();
+    for (body_bytes, requests) in [(100, 40), (4096, 20)] {
+        built.connect(body_bytes, 3).unwrap();
+        let schedule = Schedule::Constant { rate_per_s: 1000.0 };
+        let run = Run {
+            drain: Duration::from_secs(5),
+            wait: Wait::Sleep,
+            ..Run::new(schedule, Duration::from_millis(requests))
+        };
+        let outcome = load::run(built.clients(body_bytes), &run).unwrap();
+        assert_eq!(outcome.answered, requests, "{way}: {outcome:?}");
+    }
+    built.take_down().unwrap();
+    assert_eq!(left(claim.id()), [], "{way}");
+}
+
+/// Both families, or IPv4 alone on a kernel started with `ipv6.disable=1`. No candidate is left out for that.
 #[test]
 fn the_families_of_the_kernel_are_those_of_nodes_and_pods() {
     let root = tempfile::tempdir().unwrap();
@@ -113,7 +122,7 @@ fn the_families_of_the_kernel_are_those_of_nodes_and_pods() {
         assert_eq!(load::run(built.clients(100), &run).unwrap().answered, 40, "{name}");
         built.take_down().unwrap();
         match Topology::plan(shape(true)) {
-            Ok(_) => assert!(has_ipv6, "{name} is called by what the kernel lacks"),
+            Ok(_) => assert!(has_ipv6, "{name} is planned with IPv6, which the kernel lacks"),
             Err(error) => assert!(!has_ipv6 && matches!(error, LabError::NoIpv6), "{error}"),
         }
     }
@@ -125,7 +134,7 @@ fn a_failed_start_of_the_server_takes_the_topology_down() {
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
     let path = datapath::find("docker").unwrap();
-    // An executable that ends at once instead of serving.
+    // An executable that exits at once instead of serving.
     let server = ServerChoice::Hostgap("/bin/false".into());
     let staffing = Staffing { server, ..staffing() };
     let result = BuiltTopology::build(
@@ -160,7 +169,7 @@ fn a_panic_leaves_nothing() {
     assert!(!root.path().join(&id).exists(), "the claim's directory went too");
 }
 
-/// A curve over loss has candidates `loss 0.01 %` and `loss 0.1 %`, each with a journal of its own.
+/// A curve over loss has the candidates `loss 0.01 %` and `loss 0.1 %`, each with its own journal.
 #[test]
 fn candidates_whose_names_differ_behind_a_point_stand_together() {
     let root = tempfile::tempdir().unwrap();
@@ -184,7 +193,7 @@ fn candidates_whose_names_differ_behind_a_point_stand_together() {
     assert_eq!((left(claim.id()), journals()), (vec![], 0));
 }
 
-/// Head and body of nginx's answer of 100 bytes, from its configuration or from a file.
+/// Header and body of nginx's answer of 100 bytes, from its configuration or from a file.
 fn answer(files: bool) -> String {
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
@@ -207,7 +216,8 @@ fn answer(files: bool) -> String {
     text
 }
 
-/// What is compared with static files of 350 bytes on the wire has as many, wherever it comes from.
+/// A workload that is compared with static files of 350 bytes on the wire sends as many, whatever their
+/// source.
 #[test]
 fn an_answer_is_as_long_from_a_file_as_without() {
     let [text, file] = [false, true].map(answer);
@@ -216,7 +226,7 @@ fn an_answer_is_as_long_from_a_file_as_without() {
         assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("Last-Modified: "), "{head}");
         assert_eq!(body.len(), 100);
     }
-    // The lengths of numbers may differ.
+    // The numbers in the header may differ in length.
     assert!(text.len().abs_diff(file.len()) <= 8, "{} and {}: {text}\n{file}", text.len(), file.len());
     assert!((330..=370).contains(&file.len()), "{}", file.len());
 }

@@ -1,4 +1,4 @@
-//! A wire that is longer, worse or narrower: what is built for it, and that packets feel it.
+//! Wires that are longer, worse or narrower: what is built for them, and their effect on packets.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn on(path: &str, id: &str, wires: Wires) -> Shape {
     Shape { wires, steered: false, ..shape(datapath::find(path).unwrap(), id, false) }
 }
 
-/// The commands that differ from those of a plain wire.
+/// Checks the commands that differ from those of a plain wire.
 #[track_caller]
 fn check_commands(path: &str, wires: Wires, expected: &[&str]) {
     let commands = |wires| Topology::plan(on(path, "id", wires)).unwrap().commands();
@@ -88,7 +88,7 @@ fn packets_that_are_cut_need_nothing_in_between() {
     );
 }
 
-/// A discipline that is asked for stands inside what holds the line rate; the way is not longer for it.
+/// A requested qdisc is placed inside the one that limits the line rate. The delay stays the same.
 #[test]
 fn a_line_rate_is_held_in_the_node_and_its_queue_is_managed() {
     let line = Wire { line_rate: Some("40mbit".parse().unwrap()), ..Wire::default() };
@@ -105,7 +105,8 @@ fn a_line_rate_is_held_in_the_node_and_its_queue_is_managed() {
     assert!(!commands.iter().any(|line| line.contains("root fq_codel")), "{commands:?}");
 }
 
-/// Builds a path on a wire, asks for 20 answers of a size, looks, and takes everything down.
+/// Builds a path on a wire, sends 20 requests for answers of one size, calls `look`, and takes everything
+/// down.
 fn asked(path: &str, wires: Wires, body_bytes: u32, look: impl FnOnce(&BuiltTopology)) -> Outcome {
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
@@ -135,7 +136,7 @@ fn has_netem() -> bool {
     why.is_none()
 }
 
-/// No answer can come sooner than the wire is long: that no machine is too slow for.
+/// No answer can be faster than the wire's delay, however slow the machine is.
 #[test]
 fn every_kind_of_underlay_delays_each_way() {
     if !has_netem() {
@@ -156,7 +157,7 @@ fn every_kind_of_underlay_delays_each_way() {
     }
 }
 
-/// Counters of a link: packets and bytes that it sent.
+/// The packets and bytes that a link has sent.
 fn sent(built: &BuiltTopology, place: &plan::Place) -> (u64, u64) {
     let plan::Place::Netns(name) = place else { panic!("the lab builds in namespaces") };
     let netns = Netns::open(name).unwrap();
@@ -169,8 +170,9 @@ fn sent(built: &BuiltTopology, place: &plan::Place) -> (u64, u64) {
     (read("packets"), read("bytes"))
 }
 
-/// An answer of 64 KiB is cut into 46 segments where it enters a wire that takes no more than one; also where it is a pod
-/// behind a bridge that sends it. Else TCP sends at least two at a time (`tcp_min_tso_segs`).
+/// An answer of 64 KiB is split into 46 segments where it enters a wire that takes one segment at a time,
+/// even if a pod behind a bridge sends it. Otherwise TCP sends at least two segments at a time
+/// (`tcp_min_tso_segs`).
 #[test]
 fn packets_are_cut_where_they_enter_the_wire() {
     let cut = Wire { gso: Some(false), ..Wire::default() };
@@ -188,8 +190,8 @@ fn packets_are_cut_where_they_enter_the_wire() {
     }
 }
 
-/// An answer of 64 KiB takes 12.5 ms at 40 Mbit/s without its headers and the burst that leaves at once: no machine is too
-/// fast for that.
+/// An answer of 64 KiB takes 12.5 ms at 40 Mbit/s, apart from its headers and the burst that leaves at once.
+/// No machine can be faster.
 #[test]
 fn what_waits_for_the_line_waits_in_the_node() {
     if probe().unwrap().missing.contains_key(&Feature::Tbf) {
@@ -215,8 +217,8 @@ fn what_waits_for_the_line_waits_in_the_node() {
     }
 }
 
-/// Segments that a wire lets overtake others are counted. What a machine out of breath drops leaves gaps too, so the wire
-/// that keeps the order has few, and not none.
+/// Counts segments that overtook others. A busy machine drops some, which leaves gaps too, so the wire that
+/// keeps the order has few rather than none.
 #[test]
 fn what_overtakes_is_counted() {
     if !has_netem() {
@@ -237,5 +239,8 @@ fn what_overtakes_is_counted() {
         trials.map(|trial| trial.counters.out_of_order).sum::<u64>()
     };
     let (in_order, reordered) = (counted(None), counted(Some("25%")));
-    assert!(in_order * 10 < reordered, "{in_order} in order, {reordered} where a quarter overtakes");
+    assert!(
+        in_order * 10 < reordered,
+        "{in_order} on the wire in order, {reordered} where a quarter overtakes"
+    );
 }

@@ -1,5 +1,5 @@
-//! Streams and downloads over every data path that this kernel can run. What is asked and answered has tests with the
-//! binary, which serves it.
+//! Streams and downloads over every data path that this kernel can run. Workloads of requests are tested with
+//! the binary, because it is their server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use lab::{Finished, Home, Race, RaceOptions};
 use linux::cpu::{self, Scheduling};
 use record::{Experiment, Steering, Workload, WorkloadKind};
 
-/// One round of a kind on all data paths, as its record.
+/// The record of one round of a workload on all data paths.
 fn raced(kind: WorkloadKind, ipv6: bool) -> record::RaceRecord {
     let root = tempfile::tempdir().unwrap();
     let home = Home::at(root.path().join("run"));
@@ -18,7 +18,7 @@ fn raced(kind: WorkloadKind, ipv6: bool) -> record::RaceRecord {
         guest: None,
         record: path.clone(),
         nginx: std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from),
-        // Nothing that these workloads need.
+        // These workloads do not need the executable.
         own: "/bin/false".into(),
         cpus: cpu::allowed().unwrap(),
         scheduling: Scheduling::Normal,

@@ -1,4 +1,4 @@
-//! Control groups: who is in them, and that this process is not.
+//! Control groups: which tasks are in them, and that this process is not.
 
 use std::net::TcpListener;
 use std::panic::AssertUnwindSafe;
@@ -8,11 +8,11 @@ use linux::process::Spawn;
 
 use crate::world::Place;
 
-/// A group of this test's own, which ends with it.
+/// A group of its own for a test. Dropping it removes the group.
 struct Group(Cgroup);
 
 impl Group {
-    /// `None`, with a message, where no hierarchy of version 2 is mounted.
+    /// `None`, with the skip recorded, if no hierarchy of version 2 is mounted.
     fn new(name: &str) -> Option<Group> {
         if let Err(error) = cgroup::hierarchy() {
             testkit::skip(&error.to_string());
@@ -30,7 +30,7 @@ impl Drop for Group {
     }
 }
 
-/// The path of the calling task's group of version 2.
+/// The calling task's group in the hierarchy of version 2.
 fn own() -> String {
     let text = std::fs::read_to_string("/proc/thread-self/cgroup").expect("root can do it");
     text.lines().find_map(|line| line.strip_prefix("0::")).expect("root can do it").to_owned()
@@ -42,7 +42,7 @@ fn a_closure_runs_in_the_group_and_the_process_stays() {
     let (place, home, threads) = (Place::new("cgroup"), own(), std::thread::current().id());
     let inside = || {
         let there = (own(), std::process::id(), std::thread::current().id());
-        // Opened files and allocated memory outlive the call, and the namespace can be changed in it.
+        // Open files and allocated memory outlive the call, and the closure may change its namespace.
         let listener = place.netns.run(|| TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
         (there, listener, vec![7_u8; 1 << 20])
     };
@@ -53,7 +53,7 @@ fn a_closure_runs_in_the_group_and_the_process_stays() {
     assert!(bytes.iter().all(|byte| *byte == 7));
     let address = listener.local_addr().unwrap();
     assert!(place.netns.run(|| std::net::TcpStream::connect(address)).unwrap().is_ok());
-    assert!(std::net::TcpStream::connect(address).is_err(), "it listens in the other namespace alone");
+    assert!(std::net::TcpStream::connect(address).is_err(), "it listens only in the other namespace");
     assert_eq!(own(), home);
     assert_eq!(std::fs::read_to_string(group.path().join("cgroup.procs")).unwrap(), "");
 }

@@ -1,11 +1,11 @@
-//! The probe agrees with what `ip` can do on this machine.
+//! The probe's result matches what `ip` can do on this machine.
 
 use linux::features::{Feature, probe, tcx};
 use linux::sysctl;
 
 use crate::world::Place;
 
-/// Whether `ip` can make a link of the kind.
+/// Whether `ip` can make a link of this kind.
 fn ip_can(kind: &str, rest: &[&str]) -> bool {
     let place = Place::new("probe");
     place.judge("ip", &["link", "add", "p0", "type", "veth", "peer", "name", "p1"]);
@@ -24,11 +24,11 @@ fn links_are_probed_as_ip_finds_them() {
     let facts = probe().unwrap();
     for (feature, kind, rest) in [
         (Feature::Veth, "veth", &[][..]),
-        // In L3 mode, since this `ip` may be too old for l2; the test is about the kernel's link kind.
+        // In L3 mode, because this `ip` may be too old for L2. The test is about the kernel's link kind.
         (Feature::Netkit, "netkit", &[]),
         (Feature::Bridge, "bridge", &[]),
         (Feature::Vxlan, "vxlan", &["id", "1", "dev", "p0", "dstport", "4789"]),
-        // The tests of tunnels try the other half, a route into a tunnel.
+        // The tests of tunnels cover the other half, a route into a tunnel.
         (Feature::VxlanExternal, "vxlan", &["external", "dstport", "4789"]),
         (Feature::Macvlan, "macvlan", &["mode", "bridge"]),
         (Feature::Ipvlan, "ipvlan", &["mode", "l2"]),
@@ -87,7 +87,8 @@ fn probing_leaves_nothing() {
     assert_eq!(links().len(), before);
 }
 
-/// The functions that the kernel was built with are the judge: programs load and attach where these are.
+/// The list of functions that the kernel was built with decides: programs load and attach exactly where these
+/// exist.
 #[test]
 fn programs_are_probed_as_the_kernel_was_built() {
     let Ok(symbols) = std::fs::read_to_string("/proc/kallsyms") else {

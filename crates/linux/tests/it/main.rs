@@ -1,5 +1,5 @@
-//! The kernel's faces against the real kernel: namespaces of our own, real packets, `ip` and `bridge` as judges.
-//! Needs root.
+//! The wrappers of the kernel's interfaces against the real kernel: namespaces of our own, real packets, and
+//! `ip` and `bridge` as judges. Needs root.
 
 mod cgroup;
 mod features;

@@ -1,4 +1,4 @@
-//! Each verb: add, dump, delete; and its error when the kernel refuses.
+//! Each operation: add, dump, delete, and the error when the kernel refuses.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +103,7 @@ fn pair_across_namespaces(kind: impl FnOnce(VethPeer) -> LinkKind) {
     there.up("eth0", &["192.0.2.2/24", "2001:db8::2/64"]);
     assert!(talk(&here, &there, "192.0.2.2"));
     assert!(talk(&here, &there, "2001:db8::2"));
-    // Frames have Ethernet headers: who answered did so with its Ethernet address.
+    // Frames have Ethernet headers, so the reply came with the Ethernet address of its sender.
     let known = here.netlink.neighbours().expect("neighbours can be listed");
     let of_peer = known.iter().find(|entry| entry.ip.to_string() == "192.0.2.2").expect("it answered");
     assert_eq!(of_peer.mac, born.mac);
@@ -146,12 +146,12 @@ fn addresses_are_added_listed_and_deleted() {
 fn an_ipv6_address_can_be_used_at_once() {
     let (here, there) = (Place::new("nodad-a"), Place::new("nodad-b"));
     here.wire(&there, "hgv0", "2001:db8::1/64", "2001:db8::2/64");
-    // A tentative address cannot be bound to.
+    // A socket cannot bind to a tentative address.
     let bind = || UdpSocket::bind("[2001:db8::1]:0");
     here.netns.run(bind).unwrap().unwrap();
 }
 
-/// A query for one route must agree with the list of all routes, whatever lies in between: longer and shorter
+/// A query for one route must agree with the list of all routes, whatever else there is: longer and shorter
 /// prefixes, other metrics and tables, rules.
 #[test]
 fn a_route_is_told_as_the_list_tells_it() {
@@ -226,7 +226,7 @@ fn routes_are_added_found_and_deleted() {
         assert!(!here.netlink.has_route(route).unwrap(), "{route:?}");
         assert!(here.netlink.route_del(route).unwrap_err().is(libc::ESRCH), "{route:?}");
     }
-    // What is left is the kernel's own.
+    // The remaining routes are the kernel's own.
     assert!(here.netlink.routes().unwrap().iter().all(|route| route.protocol == 2));
 }
 
@@ -281,7 +281,7 @@ fn forwarding_entries_are_added_listed_and_deleted() {
         let vxlan = Vxlan { vni, parent: ifname("hgv0"), local, port: 8472, learning: false };
         let index = here.add(dev, LinkKind::Vxlan(vxlan));
         let entry = |mac, dst: &str| FdbEntry { dev: ifname(dev), mac, dst: dst.parse().unwrap() };
-        // One remote for an address; any number for the address that stands for all others.
+        // An address has one remote. The address that stands for all others may have several.
         let one = entry(Mac::from_id(1, 1), remotes[0]);
         let all = remotes.map(|remote| entry(Mac([0; 6]), remote));
         for entry in [&one, &all[0], &all[1]] {
@@ -304,7 +304,7 @@ fn forwarding_entries_are_added_listed_and_deleted() {
             assert!(!held(entry));
             assert!(here.netlink.fdb_del(entry).unwrap_err().is(libc::ENOENT), "{entry:?}");
         }
-        // `bridge` marks its entries as static and as permanent, each a bit of the state.
+        // `bridge` marks its entries as both static and permanent, each of which is a bit of the state.
         let mac = one.mac.to_string();
         here.judge("bridge", &["fdb", "append", &mac, "dev", dev, "dst", remotes[0], "permanent"]);
         assert!(held(&one), "{:?}", here.netlink.fdb());
@@ -360,7 +360,7 @@ fn long_dumps_are_whole_while_the_table_changes() {
     for n in 0..1500 {
         place.netlink.route_add(&Route::on_link(dst(n), ifname("lo"))).unwrap();
     }
-    // If the table keeps changing, that is an error after some seconds; this one rests for a few dumps now and then.
+    // A dump fails if the table keeps changing for seconds, so this thread rests for the time of a few dumps.
     let begun = Instant::now();
     place.netlink.routes().unwrap();
     let rest = Duration::from_millis(2).max(begun.elapsed() * 4);

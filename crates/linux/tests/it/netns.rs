@@ -1,4 +1,4 @@
-//! Namespaces: names, threads, inhabitants.
+//! Namespaces: names, threads and the processes in them.
 
 use std::collections::BTreeSet;
 

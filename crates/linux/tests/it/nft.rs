@@ -1,4 +1,4 @@
-//! Tables: the same by text and by JSON, made and deleted as a whole.
+//! Tables: text and JSON are equivalent, and a table is made and deleted as a whole.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -56,7 +56,7 @@ fn chain(name: &str, base: Option<(ChainKind, Hook, i32)>, rules: Vec<Rule>) -> 
     Chain { name: name.to_owned(), base, rules }
 }
 
-/// Every match and every verdict.
+/// A table with every match and every verdict.
 fn everything() -> Table {
     let saddr = |not| Match::Saddr { not, net: "10.1.0.0/16".parse().expect("a valid prefix") };
     let daddr = |not| Match::Daddr { not, net: "10.1.0.7/32".parse().expect("a valid prefix") };
@@ -100,7 +100,7 @@ fn over_ipv6() -> Table {
     Table { family: Family::Ip6, name: "hostgap".to_owned(), maps: Vec::new(), chains }
 }
 
-/// The text is as expected, and loading it by hand into nft gives the same ruleset as our JSON.
+/// Checks the text, and that nft makes the same ruleset from the text as from our JSON.
 fn check(table: &Table, text: &str, rules: usize) {
     assert_eq!(table.to_text(), text);
     let (by_json, by_text) = (Place::new("nft-json"), Place::new("nft-text"));
@@ -137,7 +137,7 @@ fn a_table_is_made_once_and_deleted_whole() {
     assert!(error.is(libc::EEXIST), "{error}");
     let start = format!("add nftables table ip hostgap in namespace {}: file exists: ", place.name);
     assert!(error.to_string().starts_with(&start), "{error}");
-    // A refused transaction leaves no trace.
+    // A rejected transaction leaves no trace.
     assert_eq!(nft::dump(&place.netns).unwrap(), before);
     nft::delete(&place.netns, Family::Ip, "hostgap").unwrap();
     assert!(!exists());
@@ -154,7 +154,7 @@ fn each_change_of_the_rules_has_a_generation_of_its_own() {
     let elsewhere = there.generation().unwrap();
     let mut changed = |what: &str| {
         let now = here.generation().unwrap();
-        assert_eq!(here.generation().unwrap(), now, "to ask changes nothing");
+        assert_eq!(here.generation().unwrap(), now, "a read changes nothing");
         assert!(now.is_some() && !seen.contains(&now), "{what}: {now:?} after {seen:?}");
         seen.push(now);
     };
@@ -169,7 +169,7 @@ fn each_change_of_the_rules_has_a_generation_of_its_own() {
     assert_eq!(there.generation().unwrap(), elsewhere, "another namespace has rules of its own");
 }
 
-/// Ours dies with its caller, but what the kernel was about to add for it is added first.
+/// Our nft dies with its caller. Before that, the kernel still adds what it was about to add.
 #[test]
 fn a_dying_nft_is_waited_for() {
     let place = Place::new("settle");

@@ -1,4 +1,4 @@
-//! Samples of this machine's CPUs, while one of our threads keeps one of them busy.
+//! Samples of this machine's CPUs while a thread of ours keeps one of them busy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use linux::cpu;
 use linux::perf::{Profiler, Symbols};
 
-/// Nearly all of its time is spent in the kernel, in one system call.
+/// Spends nearly all of its time in one system call.
 fn read_zeros(stop: &AtomicBool) {
     use std::io::Read;
     let mut zero = std::fs::File::open("/dev/zero").expect("every system has it");
@@ -28,25 +28,25 @@ fn a_busy_thread_is_found_at_its_work_and_only_while_sampled() {
             cpu::pin_current_thread(&only).unwrap();
             read_zeros(&stop);
         });
-        // Other tasks use the CPU too. Repeat until our thread was found in two slices, since a profiler can be
-        // restarted.
+        // Other tasks use the CPU too, so repeat until our thread was found in two slices. Two, because a
+        // profiler can be restarted.
         let found = (0..100).filter(|_| is_seen(&mut profiler, &symbols)).take(2).count();
         stop.store(true, Ordering::Relaxed);
         found
     });
-    assert_eq!(found, 2, "a thread that lives in a system call was hardly ever seen in one");
+    assert_eq!(found, 2, "the thread was hardly ever seen in its system call");
     profiler.start().unwrap();
     let taken = profiler.stop().unwrap();
     let names =
         taken.samples.iter().flat_map(|sample| &sample.kernel).filter_map(|address| symbols.name(*address));
     let reading = names.filter(|name| ["read_zero", "read_iter_zero"].contains(name)).count();
-    assert_eq!(reading, 0, "what was taken before was given before");
+    assert_eq!(reading, 0, "earlier samples were already returned");
 }
 
-/// Longer slices, on a machine that stood still, may have more samples than there is room for.
+/// Longer slices, on a machine that stalled, may have more samples than the buffer holds.
 const SLICE_MAX: Duration = Duration::from_millis(500);
 
-/// Whether this process is found in a read of `/dev/zero` within a slice.
+/// Whether one slice shows this process in a read of `/dev/zero`.
 fn is_seen(profiler: &mut Profiler, symbols: &Symbols) -> bool {
     let begun = Instant::now();
     profiler.start().expect("root may");
@@ -55,7 +55,7 @@ fn is_seen(profiler: &mut Profiler, symbols: &Symbols) -> bool {
     assert!(taken.lost == 0 || begun.elapsed() > SLICE_MAX, "{} lost", taken.lost);
     let ours = taken.samples.iter().filter(|sample| sample.process == std::process::id() && !sample.user);
     let stacks = ours.map(|sample| sample.kernel.iter().filter_map(|address| symbols.name(*address)));
-    // The innermost first: what clears memory is called by what reads, and that by the system call's entry.
+    // The innermost frame comes first: `vfs_read` is called by `ksys_read`.
     stacks.into_iter().any(|stack| {
         let stack: Vec<&str> = stack.collect();
         let place = |name: &str| stack.iter().position(|frame| *frame == name);

@@ -1,4 +1,4 @@
-//! Started programs: where they are, and that none is left behind.
+//! Started programs: where they run, and that none is left behind.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
@@ -37,7 +37,8 @@ fn a_program_is_where_it_was_put() {
     assert_eq!(allowed.parse::<CpuSet>().unwrap().to_string(), last.to_string());
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:\t")).unwrap();
     assert_eq!(numbers, format!("{}\t1", child.pid()));
-    // Behind the name, which ends with the last bracket, fields 3 and on: 40 is the priority, 41 the policy.
+    // The name ends with the last bracket, and field 3 follows it. Field 40 is the priority, field 41 the
+    // policy.
     let stat = file("stat");
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().collect();
     assert_eq!((fields[37], fields[38]), if realtime { ("3", "1") } else { ("0", "0") });
@@ -62,7 +63,7 @@ fn grace_is_given_and_ends() {
     assert_eq!(stubborn.terminate(Duration::from_millis(50)).unwrap().signal(), Some(libc::SIGKILL));
 }
 
-/// Not a test: the process that the next test starts and kills.
+/// Not a test, but the process that the next test starts and kills.
 #[test]
 #[ignore = "a role that another test starts"]
 fn role_of_a_parent_that_is_killed() {

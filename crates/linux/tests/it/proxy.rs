@@ -13,8 +13,8 @@ const GATEWAYS: [&str; 2] = ["169.254.1.1", "fdff::1"];
 /// The table of a namespace's own addresses.
 const LOCAL: u32 = 255;
 
-/// What a node needs besides the proxy entry, according to the kernel's code (`arp_process` in net/ipv4/arp.c,
-/// `ndisc_recv_ns` in net/ipv6/ndisc.c).
+/// What a node needs besides the proxy entry, according to the kernel's code (`arp_process` in
+/// net/ipv4/arp.c, `ndisc_recv_ns` in net/ipv6/ndisc.c).
 #[derive(Clone, Copy)]
 struct Needs {
     /// `forwarding` of the link.
@@ -33,7 +33,7 @@ fn set(place: &Place, key: &str, value: &str) {
     written.expect("the parameter can be written");
 }
 
-/// A node and a pod at the ends of a veth, the node with its proxy entries and what else it is to have.
+/// A node and a pod at the ends of a veth pair. The node has its proxy entries and the rest of `needs`.
 fn node_and_pod(needs: Needs) -> (Place, Place) {
     let (node, pod) = (Place::new("px-node"), Place::new("px-pod"));
     node.wire(&pod, "hgv0", "fd00::1/64", "10.1.0.9/32");
@@ -49,13 +49,14 @@ fn node_and_pod(needs: Needs) -> (Place, Place) {
         node.netlink.neighbour_add(&proxy).expect("the entry can be added");
     }
     set(&node, "net/ipv6/conf/hgv0/proxy_ndp", if needs.proxy_ndp { "1" } else { "0" });
-    // Strict reverse path filtering, which a namespace may have from its host, drops questions of whom it has no way to.
+    // A namespace may inherit strict reverse path filtering from its host. It would drop requests from an
+    // address to which there is no route.
     let back = Route::on_link("10.1.0.9/32".parse().expect("a valid prefix"), dev);
     node.netlink.route_add(&back).expect("the route can be added");
     let link = ifname(if needs.route_elsewhere { "lo" } else { "hgv0" });
     let route = Route::on_link("169.254.1.1/32".parse().expect("a valid prefix"), link);
     node.netlink.route_add(&route).expect("the route can be added");
-    // Answers get lost until the kernel has made this route, a little later (`addrconf_dad_work`).
+    // Until the kernel has made this route, a little later (`addrconf_dad_work`), answers are lost.
     let own: IpNet = "fd00::9/128".parse().expect("a valid prefix");
     eventually("the pod's address receives", || {
         let routes = pod.netlink.routes().expect("routes can be listed");
@@ -68,11 +69,11 @@ fn family(gateway: &str) -> &'static str {
     if gateway.contains(':') { "ipv6" } else { "ipv4" }
 }
 
-/// The Ethernet address that the pod learns for an address when it sends a packet there; `None` without an answer. If
-/// an answer is expected, the pod keeps asking, so slow answers do no harm.
+/// The Ethernet address that the pod learns when it sends a packet to an address, or `None` without an
+/// answer. If an answer is expected, the pod keeps asking, so a slow answer does not fail the test.
 fn learnt(pod: &Place, gateway: &str, is_due: bool) -> Option<Mac> {
     if !is_due {
-        // No answer is to be soon known as none: one question, 0.3 s.
+        // A single request and a short wait, 0.3 s, are enough to see that there is no answer.
         let family = family(gateway);
         set(pod, &format!("net/{family}/neigh/hgv0/mcast_solicit"), "1");
         set(pod, &format!("net/{family}/neigh/hgv0/retrans_time_ms"), "300");
@@ -115,7 +116,7 @@ fn it_does_not_without_what_it_needs() {
     check(Needs { proxy_ndp: false, ..ALL }, [true, false]);
 }
 
-/// So a plan adds them when the link is there to stay up; coming up alone does them no harm.
+/// A plan therefore adds them once the link is there to stay up. Setting the link up does them no harm.
 #[test]
 fn proxy_entries_go_when_the_link_goes_down() {
     let (node, _pod) = node_and_pod(ALL);

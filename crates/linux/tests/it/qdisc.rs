@@ -1,4 +1,4 @@
-//! Queueing disciplines at the root of links: put there, read back, put back; `tc` is the judge.
+//! Queueing disciplines at the root of links: set, read back and restored, with `tc` as the judge.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ fn is_missing(feature: Feature) -> bool {
     missing.is_some()
 }
 
-/// Puts it there, over something of the same kind with other options, reads it back, and takes it away.
+/// Sets the qdisc over another one of its kind with other options, reads it back, and removes it.
 #[track_caller]
 fn check(qdisc: &Qdisc, other: &Qdisc, expected: &[(&str, Value)]) {
     let (place, index) = with_link();
@@ -46,7 +46,7 @@ fn check(qdisc: &Qdisc, other: &Qdisc, expected: &[(&str, Value)]) {
     place.netlink.set_root_qdisc(index, other).expect("root may change its own links");
     place.netlink.set_root_qdisc(index, qdisc).expect("root may change its own links");
     let found = place.netlink.root_qdisc(index).expect(READ).expect("it was put there");
-    assert!(qdisc.is_met_by(&found.qdisc().expect("its kind is ours")), "{qdisc} is told as {found:?}");
+    assert!(qdisc.is_met_by(&found.qdisc().expect("its kind is ours")), "{qdisc} is read as {found:?}");
     let told = root(&place, "p0");
     assert_eq!(told["kind"], qdisc.kind());
     for (name, value) in expected {
@@ -54,7 +54,7 @@ fn check(qdisc: &Qdisc, other: &Qdisc, expected: &[(&str, Value)]) {
     }
     place.netlink.delete_root_qdisc(index).expect(READ);
     assert_eq!(root(&place, "p0")["kind"], kernels["kind"]);
-    assert!(place.netlink.delete_root_qdisc(index).expect_err("nothing is left to take").is(libc::ENOENT));
+    assert!(place.netlink.delete_root_qdisc(index).expect_err("nothing is left to delete").is(libc::ENOENT));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn netem_is_put_and_taken() {
     };
     let expected = [("limit", 5000.into()), ("gap", 1.into())];
     check(&Qdisc::Netem(wan.clone()), &Qdisc::Netem(Netem::default()), &expected);
-    // Options that are not named are reset.
+    // Options that are left out are reset.
     let fast = Netem { rate_bytes_per_s: Some(5 << 32), limit: 1, ..Netem::default() };
     check(&Qdisc::Netem(fast), &Qdisc::Netem(wan.clone()), &[("loss-random", Value::Null)]);
     let long = Netem { delay_ns: 3_600_000_000_000, jitter_ns: 1_000_000_000, limit: 1, ..Netem::default() };
@@ -123,7 +123,7 @@ fn a_line_rate_is_put_with_its_queue_and_taken() {
         |rate_bytes_per_s, inner| Qdisc::Tbf(Box::new(Tbf { rate_bytes_per_s, burst_bytes: 3028, inner }));
     let (five, queue) = (line(5_000_000, Qdisc::Pfifo { limit: 33 }), Qdisc::Pfifo { limit: 1 });
     check(&five, &queue, &[("rate", 5_000_000.into())]);
-    // A rate beyond 32 bits of bytes a second.
+    // A rate above 32 bits, in bytes a second.
     check(&line(5 << 30, Qdisc::PfifoFast), &five, &[("rate", (5_u64 << 30).into())]);
 
     let (place, index) = with_link();
@@ -143,7 +143,7 @@ fn a_line_rate_is_put_with_its_queue_and_taken() {
     assert_eq!(found.irretrievable(), Some("others or filters stand below it"));
 }
 
-/// A discipline that a user made with `tc` is restored exactly: number and options.
+/// A qdisc that a user made with `tc` is restored exactly, with its handle and options.
 #[track_caller]
 fn check_restored(words: &str) {
     let (place, index) = with_link();
@@ -245,7 +245,7 @@ fn bound(place: &Place, address: &str) -> UdpSocket {
     socket
 }
 
-/// A packet that goes and comes back waits at least twice as long: that no machine is too slow for.
+/// A packet that goes there and back waits at least twice as long, however slow the machine is.
 #[test]
 fn netem_delays() {
     if is_missing(Feature::Netem) {
@@ -265,8 +265,8 @@ fn netem_delays() {
     }
 }
 
-/// Of 4000 packets, each lost with a probability of 20 %, 800 are lost, within six standard deviations (152): in all
-/// but one of half a billion runs.
+/// Of 4000 packets, each lost with a probability of 20 %, 800 are lost within six standard deviations (152).
+/// That holds in all but one of half a billion runs.
 #[test]
 fn netem_loses() {
     if is_missing(Feature::Netem) {
@@ -274,7 +274,7 @@ fn netem_loses() {
     }
     let [near, far] = wire(&Netem { loss: Probability::from_ratio(0.2), limit: 10_000, ..Netem::default() });
     let (ours, theirs) = (bound(&near, "192.0.2.1:0"), bound(&far, "192.0.2.2:0"));
-    // A fixed neighbour entry, because neighbour requests would be lost too.
+    // A permanent neighbour entry, because netem would lose neighbour requests too.
     let mac = far.netlink.link(&ifname("w0")).unwrap().unwrap().mac.unwrap().to_string();
     near.judge("ip", &["neighbour", "replace", "192.0.2.2", "lladdr", &mac, "dev", "w0"]);
     let counters = || {
@@ -284,18 +284,17 @@ fn netem_loses() {
     let before = counters();
     let address = theirs.local_addr().unwrap();
     for _ in 0..4000 {
-        // Here the sender gets an error for a lost packet; on a real network it does not.
+        // Here the sender gets an error for a lost packet. On a real network it does not.
         let _lost = ours.send_to(&[0; 100], address);
     }
     let after = counters();
     let [passed, lost] = [after[0] - before[0], after[1] - before[1]];
-    // The kernel sends packets of its own now and then.
+    // The kernel sends a packet of its own now and then.
     assert!((4000..4020).contains(&(passed + lost)), "{passed} passed and {lost} were lost");
     assert!((648..=952).contains(&lost), "{lost} of {} were lost", passed + lost);
 }
 
-/// 50 000 bytes at 100 000 bytes a second take half a second, of which the last packet must have waited all but its own
-/// share; it cannot come earlier.
+/// 50 000 bytes at 100 000 bytes a second take half a second. The last packet cannot arrive earlier.
 #[test]
 fn netem_has_a_rate() {
     if is_missing(Feature::Netem) {
@@ -307,7 +306,7 @@ fn netem_has_a_rate() {
     let address = theirs.local_addr().unwrap();
     let start = Instant::now();
     for _ in 0..50 {
-        // With the headers of UDP, IP and Ethernet it is 1000 bytes.
+        // 1000 bytes with the headers of UDP, IP and Ethernet.
         ours.send_to(&[0; 958], address).unwrap();
     }
     for _ in 0..50 {

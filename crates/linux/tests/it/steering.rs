@@ -1,4 +1,4 @@
-//! Queues and counters of a namespace: its own, and never the host's.
+//! Queues and counters of a namespace. They are its own, never the host's.
 
 use std::net::Ipv4Addr;
 
@@ -70,8 +70,8 @@ fn steered_packets_are_received_by_the_cpu_that_was_named() {
             eventually("50 packets interrupt the other CPU", || {
                 for _ in 0..20 {
                     sender.send_to(b"x", target).unwrap();
-                    // One at a time: packets that find the other CPU awake need no interrupt, and interrupts are
-                    // counted here.
+                    // One packet at a time. A packet that finds the other CPU awake needs no interrupt, and
+                    // the test counts interrupts.
                     receiver.recv(&mut [0; 8]).unwrap();
                 }
                 steered() - before >= 50

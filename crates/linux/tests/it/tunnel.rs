@@ -1,4 +1,4 @@
-//! Links on a wire between two nodes: vxlan, routes into tunnels, macvlan, ipvlan.
+//! Links over a wire between two nodes: vxlan, routes into tunnels, macvlan and ipvlan.
 
 use linux::features::{Feature, probe};
 use linux::netlink::EncapInfo;
@@ -6,7 +6,7 @@ use linux::{Encap, FdbEntry, IpvlanMode, LinkKind, Mac, MacvlanMode, Neighbour, 
 
 use crate::world::{Place, ifname, link, talk};
 
-/// flannel's way: no bridge, a route by way of the other node's tunnel address, permanent entries.
+/// As flannel does it: no bridge, a route via the other node's tunnel address, and permanent entries.
 fn vxlan_between(outer: [&str; 2], inner: [&str; 2], pods: [&str; 2]) {
     let nodes = [Place::new("vx-a"), Place::new("vx-b")];
     let prefix = if outer[0].contains(':') { 64 } else { 24 };
@@ -75,8 +75,9 @@ fn vxlan_has_the_options_that_were_asked_for() {
     }
 }
 
-/// Two nodes with an external vxlan device each, and their tunnel addresses 10.1.0.0 and fd01:: (10.2.0.0, fd02::),
-/// pod addresses 10.1.0.9 and fd01::9 (…). No node knows a way to the other's pods yet.
+/// Two nodes with an external vxlan device each. Node 1 has the tunnel addresses 10.1.0.0 and fd01:: and the
+/// pod addresses 10.1.0.9 and fd01::9; those of node 2 begin with 10.2 and fd02. Neither node has a route to
+/// the other's pods yet.
 fn external_nodes(outer: [&str; 2]) -> [Place; 2] {
     let nodes = [Place::new("ext-a"), Place::new("ext-b")];
     let prefix = if outer[0].contains(':') { 64 } else { 24 };
@@ -98,7 +99,7 @@ fn external_nodes(outer: [&str; 2]) -> [Place; 2] {
     nodes
 }
 
-/// The ways to a node's pods, of both families.
+/// The routes to a node's pods, in both families.
 fn ways(id: u32, encap: Encap) -> [Route; 2] {
     [(format!("10.{id}.0.0/24"), format!("10.{id}.0.0")), (format!("fd0{id}::/64"), format!("fd0{id}::"))]
         .map(|(dst, via)| {
@@ -122,7 +123,7 @@ fn routes_into_tunnels(outer: [&str; 2]) {
         for pod in pods {
             let before = (bytes_sent(from, "hgvx"), bytes_sent(from, "hgw0"));
             assert!(talk(from, to, pod), "{pod} over {outer:?}");
-            // Through the tunnel, and by way of the wire.
+            // The packets go through the tunnel, and the tunnel's over the wire.
             let (tunnel, wire) = (bytes_sent(from, "hgvx") - before.0, bytes_sent(from, "hgw0") - before.1);
             assert!(tunnel > 1_000_000 && wire > tunnel, "{tunnel} and {wire} bytes");
         }
@@ -145,7 +146,7 @@ fn a_tunnel_takes_packets_without_outer_checksum() {
     let told = a.judge("ip", &["-d", "link", "show", "hgvx"]);
     assert!(told.contains("vxlan external id 0"), "{told}");
     assert!(told.contains("dstport 8472 nolearning") && told.contains(" udp6zerocsumrx"), "{told}");
-    // ip's route asks for no checksum, ours back for one.
+    // The route that `ip` makes does not ask for a checksum. Ours on the way back does.
     let typed = "route add fd02::/64 encap ip6 id 42 dst 2001:db8::2 via fd02:: dev hgvx onlink";
     a.judge("ip", &typed.split(' ').collect::<Vec<_>>());
     let encap = Encap { id: 42, remote: "2001:db8::1".parse().unwrap() };
@@ -156,7 +157,7 @@ fn a_tunnel_takes_packets_without_outer_checksum() {
     assert!(told.contains("csum"), "{told}");
     let listed = a.netlink.routes().unwrap();
     let typed = listed.iter().find(|route| route.dst == ways(2, encap)[1].dst).unwrap();
-    // Without the checksum it is not a tunnel of ours; 4 is LWTUNNEL_ENCAP_IP6.
+    // Without the checksum it does not count as a tunnel of ours. 4 is LWTUNNEL_ENCAP_IP6.
     assert_eq!(typed.next_hops[0].encap, Some(EncapInfo::Other(4)));
 }
 
@@ -184,7 +185,8 @@ fn a_route_into_another_tunnel_is_another_route() {
     }
 }
 
-/// A pod on the wire of node a, in a namespace in which its old name is taken.
+/// A pod on the node's wire. Its namespace already has a link with the name under which the pod's link was
+/// made.
 fn pod_on_wire(kind: LinkKind) {
     let (node, other, pod) = (Place::new("mv-node"), Place::new("mv-other"), Place::new("mv-pod"));
     node.wire(&other, "eth0", "192.0.2.1/24", "192.0.2.2/24");

@@ -1,4 +1,5 @@
-//! A program's private view: its writes stay in its own directories, and the rest of the machine is read-only.
+//! A program's private view: it writes only into its own directories, and the rest of the machine is
+//! read-only.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +9,7 @@ use linux::view::{Own, View};
 
 use crate::world::Place;
 
-/// Runs a script in the view and a namespace; returns its exit code and output.
+/// Runs a script in the view and the namespace. Returns its exit code and output.
 fn run(place: &Place, view: &View, script: &str) -> (Option<i32>, String) {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let log = directory.path().join("log");
@@ -22,7 +23,7 @@ fn run(place: &Place, view: &View, script: &str) -> (Option<i32>, String) {
     (code, std::fs::read_to_string(log).expect("the log is there"))
 }
 
-/// `/run` is the program's own, but for a name; `/etc` stands for all else.
+/// `/run` belongs to the program, apart from one name in it.
 fn view(dir: &Path) -> View {
     View { own: vec![Own::new("/run", dir.join("run"), &["lock"]), Own::new("/nonexistent", dir, &[])] }
 }
@@ -51,7 +52,7 @@ fn the_rest_of_the_machine_is_read_only() {
         assert!(said.contains("Read-only file system"), "{path}: {said}");
         assert!(!Path::new(path).exists(), "{path}");
     }
-    // This process's own mounts are as they were.
+    // The mounts of this process are unchanged.
     std::fs::write(&outside, "x").unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! Namespaces that end with the test, packets between them, and the outside judges.
+//! Namespaces that end with the test, packets between them, and outside programs as judges.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use linux::{IfName, Link, LinkKind, Netlink, Netns, NetnsName, VethPeer, netns};
 
-/// Longer than any step here takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A namespace with its socket. Its name is removed after the test, whatever the result.
+/// A namespace and a netlink socket in it. The name is removed after the test, whatever its result.
 pub(crate) struct Place {
     pub(crate) name: NetnsName,
     pub(crate) netns: Netns,
@@ -27,7 +27,7 @@ impl Place {
         Place { name, netns, netlink }
     }
 
-    /// Makes a veth pair from here to another place, both ends up, with an address each.
+    /// Makes a veth pair from here to another place. Both ends are up and have an address.
     pub(crate) fn wire(&self, there: &Place, name: &str, here_address: &str, there_address: &str) {
         let peer =
             VethPeer { name: ifname(name), netns: Some(there.name.clone().into()), mtu: None, mac: None };
@@ -64,7 +64,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         if netns::exists(&self.name) {
             let deleted = netns::delete(&self.name);
-            // A second panic would end the program, and the verdicts of its other tests with it.
+            // A second panic would end the process, and with it the verdicts of its other tests.
             assert!(deleted.is_ok() || std::thread::panicking(), "{deleted:?}");
         }
     }
@@ -84,8 +84,8 @@ pub(crate) fn link(name: &str, kind: LinkKind) -> Link {
     Link { name: ifname(name), kind, mtu: None, mac: None }
 }
 
-/// Sends a megabyte by TCP to the address in the other place and has it sent back; true if it came back unchanged.
-/// More than one segment at a time goes out, so that offloads are at work.
+/// Sends a megabyte by TCP to the address in the other place, which echoes it. Returns whether it came back
+/// unchanged. Several segments go out at a time, so offloads are used.
 pub(crate) fn talk(client: &Place, server: &Place, address: &str) -> bool {
     let ip: IpAddr = address.parse().expect("a valid address");
     let listener = server.netns.run(|| TcpListener::bind(SocketAddr::new(ip, 0)));
@@ -112,7 +112,7 @@ pub(crate) fn talk(client: &Place, server: &Place, address: &str) -> bool {
     echo.join().expect("the echo does not panic").is_ok() && came_back.is_ok_and(|bytes| bytes == sent)
 }
 
-/// A UDP socket of the place on its loopback.
+/// A UDP socket on the place's loopback.
 pub(crate) fn udp(place: &Place) -> UdpSocket {
     let bind = || UdpSocket::bind("127.0.0.1:0");
     place.netns.run(bind).expect("the namespace is there").expect("loopback has its address")

@@ -11,7 +11,7 @@ use crate::{CONNECTIONS, Failure, ROUNDS, SLICE};
 
 const RATE_PER_S: u64 = 36_000;
 
-/// Two baselines: one that sleeps until there is work, and one that polls without a pause. The latter notices an
+/// Two baselines: one sleeps until there is work, the other polls without a pause. The latter notices an
 /// answer as early as a program can, and takes a whole CPU.
 pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure> {
     println!("\n{RATE_PER_S}/s, {CONNECTIONS} connections, nginx, {ROUNDS} rounds");

@@ -1,6 +1,6 @@
-//! Figures of several rounds: median, spread and ratio.
+//! Figures over several rounds: median, spread and ratio.
 
-/// What one contender gave, round by round.
+/// A contender's figure in each round.
 pub(crate) struct Series {
     name: &'static str,
     figures: Vec<f64>,
@@ -15,7 +15,7 @@ impl Series {
         self.figures.push(figure);
     }
 
-    /// One line: median and spread of the figure, and of this ÷ ours within each round.
+    /// Prints a line with the median, the spread, and the ratio to ours within each round.
     pub(crate) fn print(&self, unit: &str, ours: &Series) {
         let ratios: Vec<f64> =
             self.figures.iter().zip(&ours.figures).map(|(this, ours)| this / ours).collect();

@@ -1,5 +1,5 @@
-//! The minimal generator: sockets, an epoll, a clock. It only counts the bytes of answers, treats every error as
-//! fatal, and keeps a single histogram, so no honest generator on epoll is faster.
+//! The minimal generator: sockets, an epoll and a clock. It only counts the bytes of answers, treats every
+//! error as fatal, and keeps a single histogram, so no honest generator on epoll is faster.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -21,20 +21,20 @@ const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
 struct Loop {
     epoll: OwnedFd,
     sockets: Vec<TcpStream>,
-    /// Bytes of a whole answer; all are alike.
+    /// The length of an answer. All answers have the same.
     answer_bytes: usize,
-    /// Bytes that came of each socket's answer.
+    /// Bytes received so far of each socket's current answer.
     received: Vec<usize>,
     events: Vec<epoll::Event>,
     buffer: Vec<u8>,
-    /// As many requests as are ever sent together.
+    /// The most requests that are ever sent together.
     requests: Vec<u8>,
 }
 
 /// What the loop does when there is no work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Idle {
-    /// It sleeps until the next instant, or until something comes.
+    /// Sleeps until the next instant or an event.
     Sleep,
     /// Polls again at once.
     Poll,

@@ -1,10 +1,10 @@
-//! A server that freezes: the latency that follows by arithmetic, and the one that the generator measures.
+//! A server that freezes: its latency by arithmetic, and as the generator measures it.
 
 use load::proof;
 
 use crate::Failure;
 
-/// The same scenes as `hostgap load --self-test`, which are the generator's truth and not its speed.
+/// The scenes of `hostgap load --self-test`. They check the generator's accuracy, not its speed.
 pub(crate) fn compare() -> Result<(), Failure> {
     println!("\nfigures that follow by arithmetic from what the server does");
     proof::prove(|scene| {

@@ -1,10 +1,10 @@
 //! Compares the generator with others, and with the minimal generator, on this machine.
 //!
-//! `cargo bench -p load`; three to five minutes. One client CPU, one server CPU, loopback, 50 connections. The
-//! generators take turns for a second each, because the machine drifts more slowly than that; the results are the
-//! ratios of one round, and their median. Where the kernel permits it, all of them and the servers run under
-//! `SCHED_FIFO`; otherwise the ratios would reflect the work of other programs. The benchmark asserts no figures: they
-//! are for readers, and differ by machine and hour.
+//! `cargo bench -p load`; three to five minutes. One client CPU, one server CPU, loopback, 50 connections.
+//! The generators take turns of a second each, because the machine drifts more slowly than that. The results
+//! are the ratios within a round, and their median. Where the kernel permits it, all of them and the servers
+//! run under `SCHED_FIFO`; otherwise the ratios would reflect the work of other programs. The benchmark
+//! asserts no figures: they are for readers, and differ by machine and hour.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
 
@@ -35,7 +35,7 @@ fn main() -> Result<(), Failure> {
     if let Some(address) = memory::role(&arguments) {
         return memory::connect_and_tell(&address);
     }
-    // Cargo runs this program among the tests as well, and then without the word.
+    // Cargo runs this program with the tests too, and then without this argument.
     if !arguments.iter().any(|argument| argument == "--bench") {
         return Ok(());
     }

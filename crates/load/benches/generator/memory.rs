@@ -1,4 +1,4 @@
-//! What ten thousand connections take of memory.
+//! The memory of ten thousand connections.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -34,13 +34,13 @@ pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure>
     Ok(())
 }
 
-/// What follows the word.
+/// The value of that argument.
 pub(crate) fn role(arguments: &[String]) -> Option<String> {
     let at = arguments.iter().position(|argument| argument == ROLE)?;
     arguments.get(at + 1).cloned()
 }
 
-/// Connects, asks on each connection, and prints the most memory that this process ever had.
+/// Connects, sends a request on each connection, and prints the peak memory of this process.
 pub(crate) fn connect_and_tell(what: &str) -> Result<(), Failure> {
     let (address, connections) = what.split_once('/').ok_or("ADDRESS/CONNECTIONS is expected")?;
     let address: SocketAddr = address.parse()?;

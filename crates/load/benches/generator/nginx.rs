@@ -1,4 +1,4 @@
-//! nginx as the server, and our responder beside it.
+//! nginx as the server, compared with our responder.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use crate::figures::Series;
 use crate::place::Place;
 use crate::{CONNECTIONS, Failure, ROUNDS, SLICE, floor};
 
-/// Does the work while nginx answers with 100 bytes at `/` and at `/100`, if it is installed.
+/// Runs `work` while nginx, if it is installed, answers with 100 bytes at `/` and `/100`.
 pub(crate) fn with_nginx(
     place: &Place,
     work: impl FnOnce(SocketAddr) -> Result<(), Failure>,
@@ -74,7 +74,7 @@ fn stop(nginx: &mut Child) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many requests a server answers when the bare loop asks.
+/// How many requests a server answers to the minimal generator.
 pub(crate) fn compare(place: &Place, nginx: SocketAddr) -> Result<(), Failure> {
     place.with_responder(|ours| {
         for depth in [1, 16] {

@@ -1,4 +1,4 @@
-//! Load generators of others, as processes.
+//! Load generators of other projects, as processes.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::Failure;
 use crate::saturation::Slice;
 
-/// A generator that can saturate a server of HTTP/1.1.
+/// A generator that can saturate an HTTP/1.1 server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Peer {
     Wrk,
@@ -20,7 +20,8 @@ pub(crate) enum Peer {
 impl Peer {
     pub(crate) const ALL: [Peer; 5] = [Peer::Wrk, Peer::H2load, Peer::Ab, Peer::Hey, Peer::Oha];
 
-    /// The program's name. Debian has it as wrk, nghttp2-client, apache2-utils and hey; oha comes by `cargo install`.
+    /// The program's name. Debian has it in the packages wrk, nghttp2-client, apache2-utils and hey.
+    /// `cargo install` has oha.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Wrk => "wrk",
@@ -36,7 +37,7 @@ impl Peer {
         command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
     }
 
-    /// Requests per second by the program's own count, and the CPU time of its whole process.
+    /// Requests per second as the program reports them, and the CPU time of its whole process.
     pub(crate) fn saturate(
         self,
         address: SocketAddr,
@@ -63,8 +64,9 @@ impl Peer {
         Ok(Slice { per_s, cpu_s: spent_s * 1e6 / (per_s * slice.as_secs_f64()) })
     }
 
-    /// wrk: `Requests/sec:  1234.56`, hey and oha alike; h2load: `finished in 1.00s, 1234.56 req/s, 1.23MB/s`; ab:
-    /// `Requests per second:    1234.56 [#/sec] (mean)`.
+    /// wrk: `Requests/sec:  1234.56`, and hey and oha print the same;
+    /// h2load: `finished in 1.00s, 1234.56 req/s, 1.23MB/s`;
+    /// ab: `Requests per second:    1234.56 [#/sec] (mean)`.
     fn rate(self, text: &str) -> Option<f64> {
         let after = |start: &str| text.lines().find_map(|line| line.trim_start().strip_prefix(start));
         let number = match self {
@@ -76,11 +78,11 @@ impl Peer {
     }
 }
 
-/// CPU time of the processes that this one has started and that have ended (proc(5): cutime and cstime of
-/// `/proc/self/stat`, in ticks of 10 ms).
+/// The CPU time of ended child processes (proc(5): cutime and cstime in `/proc/self/stat`, in ticks of 10
+/// ms).
 fn children_cpu_s() -> Result<f64, Failure> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // The program's name may have blanks and brackets in it.
+    // The program's name may contain blanks and brackets.
     let after = stat.rsplit_once(") ").ok_or("stat has no name")?.1;
     let fields: Vec<&str> = after.split_whitespace().collect();
     let ticks: u64 = fields[13].parse::<u64>()? + fields[14].parse::<u64>()?;

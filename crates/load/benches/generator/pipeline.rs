@@ -1,4 +1,4 @@
-//! The same with several requests open on each connection.
+//! Saturation with several requests open on each connection.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,5 @@
-//! The CPUs in use: one for the client, one for the server, and no other work on them if the kernel permits it.
+//! The CPUs in use: one for the client, one for the server, and no other work on them if the kernel permits
+//! it.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -14,7 +15,7 @@ use crate::{CONNECTIONS, Failure, SLICE};
 
 const FIFO: Scheduling = Scheduling::Fifo(10);
 
-/// Where client and server run.
+/// The CPUs of client and server.
 pub(crate) struct Place {
     pub(crate) client: CpuSet,
     pub(crate) server: CpuSet,
@@ -34,7 +35,7 @@ impl Place {
         Ok(Some(Place { client, server, scheduling: if allowed { FIFO } else { Scheduling::Normal } }))
     }
 
-    /// Does the work while our own responder answers.
+    /// Runs `work` while our own responder answers.
     pub(crate) fn with_responder<T>(
         &self,
         work: impl FnOnce(SocketAddr) -> Result<T, Failure>,
@@ -44,7 +45,7 @@ impl Place {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let serving = scope.spawn(|| {
-                // The responder's threads inherit it.
+                // The responder's threads inherit the scheduling class.
                 cpu::set_current_thread_scheduling(self.scheduling)?;
                 Ok::<_, Failure>(server.run(&stop)?)
             });
@@ -55,8 +56,8 @@ impl Place {
         })
     }
 
-    /// Runs the closure on a thread on the client's CPU, in the generator's scheduling class, with timers as exact as
-    /// its. Processes started by it have all that too.
+    /// Runs the closure in a thread on the client's CPU, with the generator's scheduling class and timer
+    /// precision. Processes that it starts inherit all of these.
     pub(crate) fn on_client<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, Failure> + Send,
@@ -88,7 +89,7 @@ impl Place {
         })
     }
 
-    /// Our own generator, one slice.
+    /// Runs our own generator for one slice.
     pub(crate) fn ours(
         &self,
         address: SocketAddr,

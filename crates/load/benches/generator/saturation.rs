@@ -1,4 +1,4 @@
-//! Requests per second with each connection always busy, and what they cost the client.
+//! Requests per second with every connection always busy, and the CPU time that they cost the client.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::peers::Peer;
 use crate::place::Place;
 use crate::{CONNECTIONS, Failure, ROUNDS, SLICE, floor};
 
-/// What one contender did in one slice.
+/// A contender's result in one slice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slice {
     pub(crate) per_s: f64,
@@ -46,7 +46,7 @@ pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure>
     Ok(())
 }
 
-/// Our own generator for a slice, with `depth` requests open on each connection.
+/// Runs our own generator for a slice, with `depth` requests open on each connection.
 pub(crate) fn ours(place: &Place, address: SocketAddr, depth: usize) -> Result<Slice, Failure> {
     let run = Run { wait: Wait::Sleep, ..Run::new(Schedule::Saturate, SLICE) };
     let outcome = place.ours(address, "/", depth, &run)?;
@@ -54,7 +54,7 @@ pub(crate) fn ours(place: &Place, address: SocketAddr, depth: usize) -> Result<S
     Ok(Slice { per_s: outcome.answered_per_s(), cpu_s: cpu_ns as f64 / 1e3 / outcome.answered as f64 })
 }
 
-/// One of those who take turns.
+/// One of the generators that take turns.
 pub(crate) struct Contender {
     pub(crate) rate: Series,
     pub(crate) cpu: Series,

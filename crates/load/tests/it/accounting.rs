@@ -22,7 +22,7 @@ fn a_good_server_answers_everything() {
 
 #[test]
 fn connections_ask_for_something_else() {
-    // A new connection would count from 0 again; the answer's length shows this connection's count.
+    // A new connection would count from 0 again. The answer's length shows the count of this connection.
     let address = serve(|request| {
         let body = "x".repeat(1 + usize::from(request.on_connection >= 100));
         request.answer(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
@@ -67,19 +67,20 @@ fn a_frozen_server_shows_in_response_and_hides_in_service() {
     });
     let outcome = run(&mut [client(address, 5)], &at(1000.0, 2000));
     assert_eq!(outcome.answered, 2000);
-    // 10 % of the intended instants lie in the freeze, and wait evenly between 0 and 200 ms: p99 is 180 ms, p95 is
-    // 100 ms. Only 5 requests, one a connection, were on their way: 0.25 %.
+    // 10 % of the intended instants lie in the freeze, and their waits are spread evenly from 0 to 200 ms:
+    // p99 is 180 ms, p95 is 100 ms. Only 5 requests, one on each connection, were in flight: 0.25 %.
     let ms = |histogram: &hdrhistogram::Histogram<u64>, quantile| {
         histogram.value_at_quantile(quantile) / 1_000_000
     };
-    // If this machine froze too, every time is later by that.
+    // If this machine stalled too, every time is longer by that.
     let late = outcome.late.max() / 1_000_000;
     assert!((150..600 + late).contains(&ms(&outcome.response, 0.99)), "{} ms", ms(&outcome.response, 0.99));
     assert!(ms(&outcome.response, 0.95) >= 70, "{} ms", ms(&outcome.response, 0.95));
     assert!(ms(&outcome.response, 0.5) < 70 + late);
     assert!(ms(&outcome.service, 0.99) < 90 + late, "{} ms", ms(&outcome.service, 0.99));
     assert!(outcome.lag.max() >= 150_000_000);
-    // What of the lag is not the generator's own is the frozen server's: 200 requests that wait 100 ms each.
+    // The part of the lag that is not the generator's own belongs to the frozen server: 200 requests that
+    // wait 100 ms each.
     let sum_s = |histogram: &hdrhistogram::Histogram<u64>| histogram.mean() * histogram.len() as f64 / 1e9;
     assert!(sum_s(&outcome.lag) - sum_s(&outcome.late) >= 10.0, "{:?}", outcome.lag);
     assert!(outcome.backlog_max >= 100, "{}", outcome.backlog_max);
@@ -91,18 +92,20 @@ fn a_slow_server_is_waited_for_in_order() {
         thread::sleep(Duration::from_millis(2));
         request.answer(OK)
     });
-    // 200 requests, 1 ms apart, 2 ms each over one connection: the last waits at least 200 ms, behind 100 others.
+    // 200 requests, 1 ms apart, take 2 ms each over one connection. The last one waits at least 200 ms,
+    // behind 100 others.
     let mut clients = [client(address, 1)];
     let outcome = run(&mut clients, &at(1000.0, 200));
     assert_eq!(outcome.answered, 200);
     assert!(outcome.response.max() >= 199_000_000);
-    // Only the 199 requests behind the first can count, however long the last of them waits after the schedule's end.
+    // Only the 199 requests behind the first can count, however long the last of them waits after the
+    // schedule's end.
     assert!((99..200).contains(&outcome.backlog_max), "{}", outcome.backlog_max);
     assert!(outcome.sent_in_schedule <= 101);
     assert!(outcome.answered_in_schedule <= 100);
     assert!(outcome.kept() < 0.6);
     assert!(outcome.ended_ns - outcome.started_ns >= 400_000_000);
-    // All but the first waited for the connection, and none for the generator.
+    // All but the first waited for the connection, not for the generator.
     assert!(outcome.lag.value_at_quantile(0.5) >= 49_000_000);
     assert!(outcome.late.value_at_quantile(0.5) * 10 < outcome.lag.value_at_quantile(0.5));
 
@@ -117,7 +120,8 @@ fn a_slow_server_is_waited_for_in_order() {
 #[test]
 fn a_generator_that_cannot_keep_up_is_late_itself() {
     let address = serve(|request| request.answer(OK));
-    // 200 requests meant for 200 ns, and a free connection for each: they only wait for the 199 system calls.
+    // 200 requests intended within 200 ns, with a free connection for each. They wait only for the 199 system
+    // calls.
     let mut clients = [client(address, 200)];
     let outcome = run(&mut clients, &Run { duration: Duration::from_nanos(200), ..at(1e9, 0) });
     assert_eq!(outcome.answered, 200);

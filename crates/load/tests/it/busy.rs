@@ -18,7 +18,7 @@ fn of(connections: usize) -> Pool {
     Pool::of(connections, Duration::from_secs(5))
 }
 
-/// Answers after some milliseconds.
+/// A server that takes `ms` milliseconds for an answer.
 fn slow(ms: u64) -> SocketAddr {
     serve(move |request| {
         thread::sleep(Duration::from_millis(ms));
@@ -26,7 +26,7 @@ fn slow(ms: u64) -> SocketAddr {
     })
 }
 
-/// Answers only after `many` requests have arrived, and then all of them.
+/// A server that answers only once `many` requests have arrived, and then answers all of them.
 fn together(many: u64) -> SocketAddr {
     let (asked, all) = (Mutex::new(0), Condvar::new());
     serve(move |request| {
@@ -42,7 +42,7 @@ fn together(many: u64) -> SocketAddr {
 fn a_dropped_request_is_counted_and_delays_no_other() {
     let drop = Run { when_busy: WhenBusy::Drop, ..at(1000.0, 300) };
     let outcome = run(&mut [client(slow(20), 1)], &drop);
-    // At most one request each 20 ms finds the connection free.
+    // At most one request in 20 ms finds the connection free.
     assert!((1..=16).contains(&outcome.sent), "{}", outcome.sent);
     assert_eq!(outcome.dropped.count(), 300 - outcome.sent);
     assert_eq!((outcome.missed.count(), outcome.answered), (0, outcome.sent));
@@ -50,7 +50,7 @@ fn a_dropped_request_is_counted_and_delays_no_other() {
 
 #[test]
 fn a_pipeline_takes_requests_behind_others() {
-    // The first answer comes after half of them have arrived, one behind the other.
+    // The first answer comes once half of the requests have arrived, one behind the other.
     let patient = serve(|request| match request.number {
         0..49 => true,
         49 => (0..50).all(|_| request.answer(OK)),
@@ -63,11 +63,11 @@ fn a_pipeline_takes_requests_behind_others() {
     };
     let outcome = run_with(patient, 200, WhenBusy::Pipeline);
     assert_eq!(outcome.answered, 100);
-    // Eight at a time: the others wait here.
+    // Eight may be open at a time. The others wait.
     let outcome = run_with(slow, 8, WhenBusy::Pipeline);
     assert_eq!(outcome.answered, 100);
     assert!(outcome.sent_in_schedule <= 8 + 100 / 5 + 1, "{}", outcome.sent_in_schedule);
-    // Room that was not requested is not used.
+    // Without `Pipeline`, the depth is not used.
     let outcome = run_with(slow, 8, WhenBusy::Wait);
     assert!(outcome.sent_in_schedule <= 100 / 5 + 1, "{}", outcome.sent_in_schedule);
 }
@@ -87,15 +87,15 @@ fn connections_are_added_for_requests_that_would_wait() {
     let grow = Run { when_busy: WhenBusy::Grow, ..at(1000.0, 40) };
     let mut clients = [pool(together(40), Pool { connections_max: 100, ..of(1) })];
     let outcome = run(&mut clients, &grow);
-    // The first answer comes after all 40 have arrived, each on its own connection.
+    // The first answer comes once all 40 have arrived, each on its own connection.
     assert_eq!((outcome.answered, outcome.grown), (40, 39));
     assert_eq!(clients[0].connections(), 40);
     assert_eq!(outcome.missed.count(), 0);
-    // They are there for the next run.
+    // The next run has the same connections.
     let outcome = run(&mut clients, &grow);
     assert_eq!((outcome.answered, outcome.grown), (40, 0));
 
-    // With no room for more, requests wait as they would without.
+    // Once no connection can be added, requests wait as usual.
     let outcome = run(&mut [pool(slow(400), Pool { connections_max: 4, ..of(1) })], &grow);
     assert_eq!((outcome.answered, outcome.grown), (40, 3));
     assert!(outcome.sent_in_schedule <= 4);
@@ -111,7 +111,7 @@ fn an_answer_that_does_not_come_in_time_costs_its_connection() {
         // Every fourth request is never answered.
         request.number % 4 == 3 || request.answer(OK)
     });
-    // Long enough that a server without a CPU is not mistaken for one that does not answer.
+    // Long enough that a server without CPU time does not look like one that never answers.
     let timeout = Some(Duration::from_secs(1));
     let outcome = run(&mut [client(address, 8)], &Run { timeout, ..at(100.0, 400) });
     assert_eq!((outcome.answered, outcome.missed.count()), (30, 10));
@@ -132,11 +132,11 @@ fn poisson_arrivals_are_random_and_known_in_advance() {
     assert_eq!(run(&mut [client(address, 16)], &at(1)).intended, outcome.intended);
     let others = [2, 3, 4].map(|seed| run(&mut [client(address, 16)], &at(seed)).intended);
     assert!(others.iter().any(|other| *other != outcome.intended));
-    // A thinned record of the run, in order.
+    // The samples of the run, in order.
     let samples = &outcome.series[0].samples;
     assert_eq!(samples.len() as u64, outcome.intended);
     let short = samples.iter().filter(|sample| sample.gap_ns < 250_000).count() as f64;
-    // 1 − e^(−1/2) = 0.39 of the gaps are shorter than half the mean; none would be at a constant rate.
+    // 1 − e^(−1/2) = 0.39 of the gaps are shorter than half the mean. At a constant rate none would be.
     assert!(short / samples.len() as f64 > 0.3, "{short} of {}", samples.len());
     assert!(samples.iter().all(|sample| sample.response_ns.is_some()));
 }

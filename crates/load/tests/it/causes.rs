@@ -1,4 +1,4 @@
-//! What a run reports about requests that were not sent in time, or not answered: the cause.
+//! The cause that a run reports for requests that were not sent in time or not answered.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::AtomicU64;
@@ -22,11 +22,11 @@ fn failed(outcome: &Outcome, run: &Run, id: &str) -> String {
     check.text
 }
 
-/// The parts of an account that a wait for answers leaves.
+/// Checks the account of a run that waited for answers.
 #[track_caller]
 fn waited_for_answers(outcome: &Outcome, connections: u64) {
     let Overdue { total_ns, answers_ns, connections_ns } = outcome.backlog;
-    // The thread's own time for its few requests is small, however busy the machine is.
+    // The thread's own time for a few requests is small, however busy the machine is.
     assert!(answers_ns * 2 > total_ns && connections_ns == 0, "{outcome:?}");
     assert_eq!(outcome.short, Short { waiting: connections, ..Short::default() });
 }
@@ -47,8 +47,8 @@ fn a_server_that_never_answers_is_the_cause() {
     let drop = Run { when_busy: WhenBusy::Drop, ..mute };
     let outcome = run(&mut [client(address, 3)], &drop);
     assert_eq!(outcome.sent, 3);
-    // However late the thread came to them: no connection had become free meanwhile. But for the first ones, of which
-    // some may have been due while it did not run.
+    // However late the thread dealt with them, no connection had become free meanwhile. The exceptions are
+    // the first requests, some of which may have been due while the thread did not run.
     let Dropped { answers, connections, late } = outcome.dropped;
     assert_eq!((answers + late, connections), (497, 0));
     assert!(answers > late, "{outcome:?}");
@@ -72,7 +72,8 @@ fn a_server_that_stops_answering_on_the_way_is_the_cause() {
 
 #[test]
 fn what_was_made_up_for_is_no_cause() {
-    // One long answer in the middle delays what comes after it, and all of that is sent in the schedule nevertheless.
+    // One slow answer in the middle delays the requests after it, but all of them are still sent within the
+    // schedule.
     let address = serve(|request| {
         if request.number == 100 {
             thread::sleep(Duration::from_millis(500));
@@ -94,7 +95,7 @@ fn a_server_that_is_gone_is_the_cause() {
         for stream in &streams {
             sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
         }
-        // The first request on the first connection is never answered, and ends it all.
+        // The first request on the first connection gets no answer and ends the server.
         streams[0].peek(&mut [0]).unwrap();
     });
     let gone = Run { drain: Duration::from_millis(100), ..at(500.0, 1_000) };
@@ -114,7 +115,8 @@ fn a_server_that_is_gone_is_the_cause() {
 #[test]
 fn a_generator_that_has_too_much_to_do_is_the_cause() {
     let address = serve(|request| request.answer(OK));
-    // A thousand requests meant for one microsecond, each with a free connection: they wait for system calls.
+    // A thousand requests intended within one microsecond, each with a free connection. They wait for system
+    // calls.
     let beyond = Run { duration: Duration::from_micros(1), ..at(1e9, 0) };
     let outcome = run(&mut [client(address, 1_000)], &beyond);
     assert_eq!((outcome.backlog.answers_ns, outcome.backlog.connections_ns), (0, 0));
@@ -123,7 +125,7 @@ fn a_generator_that_has_too_much_to_do_is_the_cause() {
 
 #[test]
 fn connections_that_are_not_accepted_are_told_from_those_that_are_slow() {
-    // The kernel takes them all in, and the program one.
+    // The kernel accepts all connections, and the program only one.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -167,7 +169,7 @@ fn datagrams(answers: impl Fn(u64, &[u8]) -> Vec<Vec<u8>> + Send + 'static) -> S
         for number in 0.. {
             let Ok((bytes, peer)) = socket.recv_from(&mut buffer) else { return };
             for answer in answers(number, &buffer[..bytes]) {
-                // The peer may be gone.
+                // The peer may already be gone.
                 let _ = socket.send_to(&answer, peer);
             }
         }
@@ -208,7 +210,7 @@ fn a_port_that_is_unreachable_is_told_as_one() {
     assert!(!text.contains("onnection"), "{text}");
 }
 
-/// Invariants of the report of every run.
+/// Checks what holds for the report of every run.
 #[track_caller]
 fn sane(outcome: &Outcome, run: &Run) {
     for check in checks(outcome, &run.schedule) {
@@ -229,7 +231,7 @@ fn sane(outcome: &Outcome, run: &Run) {
     assert!(shares == 0.0 || (shares - 1.0).abs() < 1e-9, "{shares}");
 }
 
-/// A run of some kind, short enough to try many.
+/// Short runs of all kinds.
 fn runs() -> impl Strategy<Value = (Run, Pool, usize)> {
     let schedule = prop_oneof![
         (50.0..50_000.0).prop_map(|rate_per_s| load::Schedule::Constant { rate_per_s }),

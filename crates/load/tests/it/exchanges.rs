@@ -16,7 +16,7 @@ fn logged(clients: &mut [Client], run: &Run) -> (Outcome, Vec<Exchange>) {
     (outcome, exchanges)
 }
 
-/// Every request that was due is there once, at its instant.
+/// Checks that every request that was due is logged once, at its instant.
 #[track_caller]
 fn complete(outcome: &Outcome, exchanges: &[Exchange], between_ns: u64) {
     let mut intended: Vec<u64> =
@@ -46,7 +46,7 @@ fn times_are_those_of_the_histograms() {
     let late = recorded(exchanges.iter().filter_map(Exchange::late_ns), &outcome.late);
     assert!(late == outcome.late);
     for exchange in &exchanges {
-        // Request k is of client k mod 2, and each client counts its own connections.
+        // Request k belongs to client k mod 2. Each client counts its own connections.
         let ordinal = (exchange.intended_ns - outcome.started_ns) / 500_000;
         assert_eq!(u64::from(exchange.client), ordinal % 2);
         assert!(exchange.connection < if exchange.client == 0 { 3 } else { 2 });
@@ -55,7 +55,8 @@ fn times_are_those_of_the_histograms() {
 
 #[test]
 fn what_has_no_answer_is_there_too() {
-    // The first request of each connection is answered, the second one otherwise than expected, no other one.
+    // On each connection the first request is answered, the second gets an unexpected answer, and the others
+    // get none.
     let address = serve(|request| match request.on_connection {
         0 => request.answer(OK),
         1 => request.answer(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"),

@@ -1,4 +1,4 @@
-//! Every fault of the responder, seen at the socket. Of times only lower bounds are asserted.
+//! Every fault of the responder, as seen at the socket. Only lower bounds of times are asserted.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -35,7 +35,7 @@ fn fixed(delay: Duration) -> Faults {
     Faults { delay: Some(Delay::Fixed(delay)), ..Faults::default() }
 }
 
-/// No delay and one longer than any test, half and half.
+/// Delays half of the answers for longer than any test, and the others not at all.
 fn now_or_never() -> Faults {
     let mixture = Mixture::new(vec![(0.5, Duration::ZERO), (0.5, 3_600_000 * MS)]).unwrap();
     Faults { delay: Some(Delay::Mixture(mixture)), ..Faults::default() }
@@ -65,7 +65,7 @@ fn a_delay_holds_nobody_else_up() {
         }
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut answered = 0;
-        // Seven standard deviations below a half.
+        // Seven standard deviations below half of them.
         while answered < 50 {
             assert!(Instant::now() < deadline, "{answered} answers");
             for stream in &mut streams {
@@ -95,7 +95,7 @@ fn delayed_answers_keep_their_order_however_many_there_are() {
 
 #[test]
 fn more_than_may_wait_is_read_when_there_is_room() {
-    // Twice as many answers as a connection may have waiting.
+    // Twice as many answers as may wait on a connection.
     let served = with_faults(fixed(100 * MS), |address| {
         let mut stream = connect(address);
         stream.write_all("GET /0 HTTP/1.1\r\n\r\n".repeat(10_000).as_bytes()).unwrap();
@@ -150,7 +150,7 @@ fn a_cut_is_half_an_answer_and_an_end() {
     with_faults(fixed(Duration::ZERO), |address| {
         whole = asked(address, &request.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")).0.len();
     });
-    // `close` and `keep-alive` differ by five letters.
+    // `close` and `keep-alive` differ in length by five.
     let half = (whole + 5) / 2;
     let served = with_faults(Faults { cuts: 1.0, ..fixed(10 * MS) }, |address| {
         for _ in 0..5 {
@@ -183,7 +183,7 @@ fn an_answer_may_trickle() {
             let started = Instant::now();
             write!(stream, "GET /400 HTTP/1.1\r\n\r\n").unwrap();
             assert_eq!(responses(&mut stream, 1), [ok(400)]);
-            // 650 bytes are 13 pieces, the first of which does not wait.
+            // 650 bytes make 13 pieces, and only the first is sent without a wait.
             assert!(started.elapsed() >= 120 * MS);
         }
     });
@@ -206,13 +206,13 @@ fn nothing_is_answered_in_a_freeze() {
     let served = with_server(&ResponderConfig { faults, cpus, ..ResponderConfig::default() }, |server| {
         let mut stream = connect(server.addresses()[0]);
         let mut latest = None;
-        // Across two freezes.
+        // Long enough for two freezes.
         while earliest.elapsed() < 1200 * MS {
             let sent = Instant::now();
             write!(stream, "GET /1 HTTP/1.1\r\n\r\n").unwrap();
             assert_eq!(responses(&mut stream, 1), [ok(1)]);
             let received = Instant::now();
-            // The responder started between the two.
+            // The responder started between these two instants.
             let latest = *latest.get_or_insert(received);
             for begins in [400 * MS, 800 * MS] {
                 let inside = sent >= latest + begins && received < earliest + begins + freeze.length;
@@ -241,12 +241,12 @@ fn raw_protocols_have_faults_too() {
     assert_eq!(served.injected, Injected { delays: 1, cuts: 1, ..Injected::default() });
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    // Datagrams do not wait for each other: lost ones do not delay the others.
+    // Datagrams do not wait for each other: an answer that never comes does not delay the next.
     let served = with_server(&config("udp:127.0.0.1:0", now_or_never()), |server| {
         for number in 0..100_u8 {
             socket.send_to(&[number], server.addresses()[0]).unwrap();
         }
-        // Six standard deviations below a half.
+        // Six standard deviations below half of them.
         for _ in 0..20 {
             assert_eq!(socket.recv(&mut [0; 64]).unwrap(), 9);
         }

@@ -11,7 +11,7 @@ use load::{
 use crate::responder::with_server;
 use crate::servers::{OK, at, run, serve};
 
-/// A client that closes after each answer, as `Connection: close` asks the server to.
+/// A client that closes after each answer, and asks the server to close with `Connection: close`.
 fn fresh(address: Address, tls: Option<Tls>, connections: usize) -> Client {
     let expect = Expect { status: 200, body_bytes: Some(100) };
     let ask = Ask::Http(vec![Request::get("localhost", "/100", expect).closing()]);
@@ -30,7 +30,7 @@ fn each_request_has_a_connection_of_its_own() {
             assert_eq!((outcome.service.len(), outcome.lag.len()), (100, 100));
         }
     });
-    // The extra connection only checked that the server is listening.
+    // The extra connection was the check that the server listens.
     assert_eq!((served.connections, served.answered), (201, 200));
 }
 
@@ -51,7 +51,7 @@ fn as_many_go_as_can() {
 
 #[test]
 fn a_server_that_does_not_close_is_left() {
-    // It answers and waits for more, which does not come.
+    // The server answers and waits for another request, which does not come.
     let address = serve(|request| {
         assert_eq!(request.on_connection, 0);
         request.answer(OK)
@@ -86,7 +86,7 @@ fn sessions_are_resumed_or_forgotten() {
             assert_eq!((outcome.answered, outcome.faults.count()), (30, 0), "{:?}", outcome.first_fault);
             let handshakes = outcome.handshakes;
             assert_eq!(handshakes.full + handshakes.resumed, 30);
-            // Until the first tickets are there, each of the four connections may need a whole handshake.
+            // Each of the four connections may need a full handshake until the first tickets have arrived.
             assert!(if reuses { handshakes.full <= 4 } else { handshakes.resumed == 0 }, "{handshakes:?}");
         }
     });

@@ -1,4 +1,4 @@
-//! Calls of gRPC, against the library's own server and by its own client.
+//! gRPC calls, against tonic's server and from tonic's client.
 
 mod judge;
 
@@ -35,8 +35,8 @@ fn all_good(outcome: &Outcome, calls: u64) {
     assert_eq!((outcome.faults.count(), outcome.reconnects), (0, 0), "{:?}", outcome.first_fault);
 }
 
-/// At a rate and in a closed loop, on many connections, of sizes within a frame and over many and over a window of flow
-/// control; and the connections stay from run to run.
+/// At a rate and in a closed loop, over many connections. The sizes fit into a frame, need several frames, or
+/// exceed a flow control window. The connections stay from run to run.
 #[test]
 fn the_librarys_own_server_answers_every_call() {
     let tonic = Tonic::start(|_| Some(Code::Ok));
@@ -50,7 +50,7 @@ fn the_librarys_own_server_answers_every_call() {
     }
 }
 
-/// A connection carries many calls in its life, and each has to return its share of the windows.
+/// A connection carries many calls, and each has to give back its share of the flow control windows.
 #[test]
 fn windows_do_not_run_dry() {
     let tonic = Tonic::start(|_| Some(Code::Ok));
@@ -74,14 +74,14 @@ fn outcomes_are_counted_by_their_codes() {
     let mut codes = [0; 17];
     (codes[Code::Unavailable as usize], codes[Code::ResourceExhausted as usize]) = (25, 25);
     assert_eq!(outcome.unexpected.grpc, codes);
-    // The connections are not to blame.
+    // The connections are not at fault.
     assert_eq!((outcome.faults.count(), outcome.reconnects, outcome.missed.count()), (0, 0, 0));
     let told = &load::checks::checks(&outcome, &Schedule::Constant { rate_per_s: 500.0 })[1];
     assert_eq!((told.id, told.passed), ("answered", Some(false)));
     assert!(told.text.contains("25 with code 8, 25 with code 14"), "{}", told.text);
 }
 
-/// The run ends by itself, and reports the calls lost with the server and those that could no longer be sent.
+/// The run ends by itself. It reports the calls lost with the server and those that could no longer be sent.
 #[test]
 fn a_server_that_dies_is_told() {
     let mut tonic = Tonic::start(|number| (number < 20).then_some(Code::Ok));
@@ -89,7 +89,7 @@ fn a_server_that_dies_is_told() {
     let endless = Run { drain: Duration::from_secs(3), ..saturate(1 << 40) };
     let outcome = thread::scope(|scope| {
         let running = scope.spawn(|| load::run(std::slice::from_mut(&mut client), &endless));
-        // Each connection waits for an answer that does not come.
+        // Each connection waits for an answer that will not come.
         while tonic.calls.load(Ordering::Relaxed) < 24 {
             thread::yield_now();
         }
@@ -105,7 +105,7 @@ fn a_server_that_dies_is_told() {
     assert!(told.contains("nothing listened there any more"), "{told}");
 }
 
-/// Its answer to the preface may come before or after the connections count as made.
+/// The server's answer to the preface may come before or after the connections count as made.
 #[test]
 fn a_server_that_speaks_no_http_2_is_told() {
     let address = serve(|request| request.answer(OK));
@@ -139,7 +139,7 @@ fn our_responder_answers_as_many_as_are_called() {
     assert_eq!((served.connections, served.refused), (8, 0));
 }
 
-/// The library's own client finds our responder to be a server of gRPC.
+/// tonic's client accepts our responder as a gRPC server.
 #[test]
 fn the_librarys_own_client_is_answered() {
     let served = with_server(&grpc(), |server| {

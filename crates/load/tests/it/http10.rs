@@ -1,4 +1,4 @@
-//! HTTP/1.0: the connection ends with the answer, and sometimes the answer with the connection.
+//! HTTP/1.0: the connection ends with the answer, and sometimes the answer ends with the connection.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -33,11 +33,11 @@ fn our_responder_answers_and_closes() {
         let outcome = run(&mut [client(&target, 4)], &at(500.0, 200));
         assert_eq!((outcome.answered, outcome.faults.count(), outcome.reconnects), (100, 0, 100));
     });
-    // The extra connection only checked that the server is listening.
+    // The extra connection was the check that the server listens.
     assert_eq!((served.connections, served.answered), (101, 100));
 }
 
-/// A valid server of HTTP/1.0 may declare no length.
+/// An HTTP/1.0 server need not declare a length.
 #[test]
 fn an_answer_without_a_length_ends_with_its_connection() {
     let address = serve(|request| request.answer_and_close(b"HTTP/1.0 200 OK\r\nServer: x\r\n\r\nhello"));
@@ -65,14 +65,14 @@ fn a_server_that_closes_at_once_is_a_fault_of_each_request() {
     assert_eq!((outcome.answered, outcome.missed.lost, outcome.faults.closed), (0, 10, 10));
 }
 
-/// Sends the beginning of an answer, and has the connection reset instead of closed.
+/// Sends the beginning of an answer and makes the kernel reset the connection instead of closing it.
 fn reset_within(mut stream: &TcpStream, beginning: &[u8]) {
     stream.write_all(beginning).unwrap();
-    // To close without lingering is to reset (socket(7)).
+    // Closing without lingering resets the connection (socket(7)).
     sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
 }
 
-/// Where the end of the connection is the end of the answer, a reset is none.
+/// Where the end of the connection ends the answer, a reset does not.
 #[test]
 fn a_reset_in_the_middle_of_a_body_is_an_error() {
     for beginning in

@@ -24,10 +24,10 @@ fn connections_are_made_anew_where_the_first_ones_were_made() {
     let outcome = run(std::slice::from_mut(&mut inside), &at(100.0, 300));
     assert_eq!((outcome.answered, outcome.faults.count()), (30, 0));
     assert!(outcome.reconnects >= 28);
-    // The next run opens closed connections again in that namespace too, from any thread.
+    // The next run reopens closed connections in that namespace too, from any thread.
     let outcome = thread::spawn(move || run(&mut [inside], &at(100.0, 100))).join().unwrap();
     assert_eq!((outcome.answered, outcome.faults.count()), (10, 0));
-    // And the server is nowhere but in there.
+    // The server cannot be reached from outside.
     let outside = Client::connect(&target(address), 1, Duration::from_secs(1));
     assert!(matches!(outside, Err(LoadError::Connect { .. })));
 }

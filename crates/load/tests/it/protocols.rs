@@ -1,4 +1,4 @@
-//! Requests other than the simplest, over sockets other than TCP's.
+//! Other than the simplest requests, over other sockets than TCP's.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ fn an_answer_to_head_has_no_body() {
 
 #[test]
 fn several_requests_are_asked_as_often_as_they_weigh() {
-    // The answers differ in length, and each is held to its own expectation.
+    // The answers differ in length, and each must meet the expectation of its own request.
     let seen: Arc<Mutex<HashMap<Vec<u8>, u64>>> = Arc::default();
     let counts = Arc::clone(&seen);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -118,7 +118,7 @@ fn bytes_are_answered_by_bytes() {
     let target = raw(Address::Tcp(address), REQUEST as u32, RESPONSE as u32);
     let outcome = run(&mut [connect(&target, 3)], &at(300.0, 200));
     assert_eq!((outcome.answered, outcome.faults.count()), (60, 0));
-    // Several requests in one write, and answers that are split anywhere.
+    // Several requests in one write, and answers split at any point.
     let pool = Pool { depth: 4, ..Pool::of(2, Duration::from_secs(5)) };
     let saturate = Run { schedule: Schedule::Saturate, ..at(1.0, 100) };
     let outcome = run(&mut [Client::open(&target, pool).unwrap()], &saturate);
@@ -126,7 +126,7 @@ fn bytes_are_answered_by_bytes() {
     assert_eq!((outcome.sent, outcome.faults.count()), (outcome.answered, 0));
 }
 
-/// Answers datagrams; the closure returns how many times, by their count.
+/// A UDP server. The closure gets the number of a datagram and returns how often to answer it.
 fn datagrams(times: impl Fn(u64) -> usize + Send + 'static) -> SocketAddr {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();
@@ -155,7 +155,7 @@ fn datagrams_are_answered_by_datagrams() {
 
 #[test]
 fn a_lost_datagram_is_missed_and_one_that_comes_twice_is_a_stray() {
-    // Of each four one is lost and one comes twice.
+    // Of every four answers one is lost and one is sent twice.
     let address = datagrams(|count| match count % 4 {
         0 => 0,
         1 => 2,
@@ -198,11 +198,12 @@ fn stamps_split_the_service_time() {
         request.answer(OK)
     });
     let tcp = Target::get(address, "a", "/", FIVE);
-    // The kernel switches stamping on some time after the first socket asks for it, and off after the last.
+    // The kernel enables timestamps some time after the first socket asks for them, and disables them after
+    // the last.
     let mut first = [Client::open(&tcp, stamped).unwrap()];
     let deadline = Instant::now() + Duration::from_secs(20);
     while run(&mut first, &at(500.0, 20)).split.unwrap().wire.len() < 10 {
-        assert!(Instant::now() < deadline, "the kernel stamps nothing");
+        assert!(Instant::now() < deadline, "the kernel sets no timestamps");
     }
     for target in [tcp.clone(), raw(Address::Udp(datagrams(|_| 1)), 64, 32)] {
         let outcome = run(&mut [Client::open(&target, stamped).unwrap()], &at(500.0, 200));
@@ -211,7 +212,7 @@ fn stamps_split_the_service_time() {
         assert!(split.wire.len() >= 90 && split.wire.len() == split.client.len(), "{}", split.wire.len());
         assert!(split.wire.max() <= outcome.service.max());
     }
-    // The server's two milliseconds are on the wire's side, not on the client's.
+    // The server's two milliseconds count for the wire, not for the client.
     let outcome = run(&mut [Client::open(&tcp, stamped).unwrap()], &at(100.0, 200));
     assert!(outcome.split.unwrap().wire.min() >= 2_000_000);
     let deep = Client::open(&tcp, Pool { depth: 2, ..stamped });

@@ -1,4 +1,4 @@
-//! Runs that have a number of requests instead of a duration.
+//! Runs with a number of requests instead of a duration.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,8 +26,7 @@ fn run(clients: &mut [Client], run: &Run) -> Outcome {
 #[test]
 fn as_many_are_answered_as_were_asked_for() {
     for (fresh, depth) in [(false, 1), (false, 8), (true, 1)] {
-        // Three threads share numbers that three does not divide, and numbers that leave some of them without
-        // requests.
+        // Numbers of requests that three threads cannot share evenly, or that leave some threads without any.
         for requests in [1, 2, 1000] {
             let served = with_server(&ResponderConfig::default(), |server| {
                 let target = Target::get(server.addresses()[0], "a", "/100", Expect::default());
@@ -93,7 +92,7 @@ fn a_server_that_falls_silent_ends_it() {
     assert!(told.text.contains("the server does not answer"), "{}", told.text);
 }
 
-/// The port has no listener any more, so that the rest cannot even be sent.
+/// The port has no listener any more, so the rest cannot even be sent.
 #[test]
 fn a_server_that_is_gone_ends_it() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

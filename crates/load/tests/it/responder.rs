@@ -1,4 +1,4 @@
-//! The responder, asked by hand and by the generator.
+//! The responder, with requests written by hand and from the generator.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -38,7 +38,7 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads until that many responses have come, or the server closes.
+/// Reads until `count` responses have arrived or the server closes.
 pub(crate) fn responses(stream: &mut impl Read, count: usize) -> Vec<Response> {
     let mut parser = Parser::default();
     let mut responses = Vec::new();
@@ -104,7 +104,7 @@ fn a_peer_that_reads_late_gets_everything_in_order() {
             write!(stream, "GET /{bytes} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
             asked.push(ok(bytes));
         }
-        // Meanwhile others are served.
+        // Other connections are served meanwhile.
         thread::sleep(Duration::from_millis(100));
         let mut other = connect(address);
         write!(other, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
@@ -188,7 +188,7 @@ fn bodies_of_requests_are_read_away() {
             stream.write_all(&[byte]).unwrap();
         }
         assert_eq!(responses(&mut stream, 1), [ok(2)]);
-        // A client that waits for permission to send its body gets it.
+        // A client that asks for permission to send its body gets it.
         let head = "POST /5 HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
         let mut interim = [0; 25];
@@ -207,7 +207,7 @@ fn bodies_of_requests_are_read_away() {
 fn what_is_asked_again_is_answered_as_itself() {
     with_plain(|address| {
         let mut stream = connect(address);
-        // Heads with a common beginning, twice each, and one that is cut where the previous one ends.
+        // Heads with a common beginning, twice each, and one cut where the previous one ends.
         for (path, bytes) in [("/7", 7), ("/7", 7), ("/77", 77), ("/77", 77), ("/7", 7)] {
             write!(stream, "GET {path} HTTP/1.1\r\n\r\nGET {path} HTTP/1.1\r\nA: b\r\n\r\n").unwrap();
             assert_eq!(responses(&mut stream, 2), [ok(bytes), ok(bytes)], "{path}");

@@ -1,5 +1,4 @@
-//! Servers with behaviour that our responder does not have. Each keeps its own port for the rest of the test's
-//! process.
+//! Servers that behave as our responder cannot. Each keeps its port until the test's process ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -9,15 +8,15 @@ use std::time::Duration;
 
 use load::{Client, Expect, Outcome, Overdue, Run, Schedule, Target, Wait};
 
-/// What every good server here answers.
+/// The answer of every good server here.
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 /// One request on a connection, and how to answer it.
 pub(crate) struct Request<'a> {
     pub(crate) stream: &'a TcpStream,
-    /// Counts the requests of all connections from 0.
+    /// Counts the requests of all connections, from 0.
     pub(crate) number: u64,
-    /// Counts the requests of this connection from 0.
+    /// Counts the requests of this connection, from 0.
     pub(crate) on_connection: u64,
 }
 
@@ -26,14 +25,15 @@ impl Request<'_> {
         (&mut &*self.stream).write_all(bytes).is_ok()
     }
 
-    /// The last answer of this connection.
+    /// Sends the last answer of this connection.
     pub(crate) fn answer_and_close(&self, bytes: &[u8]) -> bool {
         self.answer(bytes);
         false
     }
 }
 
-/// Starts a server in the namespace of the calling thread. The handler returns whether the connection continues.
+/// Starts a server in the namespace of the calling thread. The handler returns whether the connection
+/// continues.
 pub(crate) fn serve(handle: impl Fn(Request<'_>) -> bool + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -52,7 +52,7 @@ pub(crate) fn converse(stream: &TcpStream, requests: &AtomicU64, handle: &impl F
     stream.set_nodelay(true).unwrap();
     let mut lines = BufReader::new(stream).split(b'\n');
     for on_connection in 0.. {
-        // A request has no body, so an empty line ends it.
+        // Requests have no body, so an empty line ends them.
         if !lines.by_ref().map_while(Result::ok).any(|line| line == b"\r") {
             return;
         }
@@ -80,7 +80,7 @@ pub(crate) fn at(rate_per_s: f64, duration_ms: u64) -> Run {
     }
 }
 
-/// Runs, and holds the outcome to what must be true of any.
+/// Runs the clients, and checks what must hold for every outcome.
 #[track_caller]
 pub(crate) fn run(clients: &mut [Client], run: &Run) -> Outcome {
     let outcome = load::run(clients, run).unwrap();
@@ -108,7 +108,7 @@ pub(crate) fn check(outcome: &Outcome) {
     let backlog = outcome.backlog;
     assert!(backlog.total_ns <= total_ns && backlog.answers_ns <= answers_ns, "{outcome:?}");
     assert!(backlog.connections_ns <= connections_ns, "{outcome:?}");
-    // A thread is in one state at a time, and only the waits of promised connections overlap.
+    // A thread is in one state at a time. Only waits for promised connections overlap.
     let threads = outcome.threads.len() as u64;
     assert!(answers_ns + connections_ns <= threads * outcome.duration.as_nanos() as u64, "{outcome:?}");
     assert!(outcome.grown > 0 || answers_ns + connections_ns <= total_ns, "{outcome:?}");

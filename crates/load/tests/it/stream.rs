@@ -45,7 +45,7 @@ fn streamed(carries: Carries, flows: usize, any: SocketAddr) -> Option<(Delivere
             }
         })
         .unwrap();
-    // The threads are outside: a socket stays where it was made.
+    // The threads run outside. A socket stays in the namespace where it was made.
     let mut edges = 0;
     Some((stream::run(sender, receiver, &flow(carries), &mut || edges += 1).unwrap(), edges))
 }
@@ -68,11 +68,11 @@ fn datagrams_are_counted_by_what_they_say() {
     for (any, flows) in [("127.0.0.1:0", 1), ("[::1]:0", 4)] {
         let Some((delivered, edges)) = streamed(carries, flows, any.parse().unwrap()) else { return };
         let packets = delivered.packets;
-        // 200 ms at 2000 a second, of which one at either edge may be counted to the other side of it.
+        // 200 ms at 2000 a second. At each edge, one may be counted on the other side.
         assert!((395..=405).contains(&packets.intended), "{packets:?}");
         assert!(packets.sent <= packets.intended, "{packets:?}");
-        // Loopback loses none as long as the buffer holds what comes while the receiver has no CPU, and at this rate it
-        // holds a tenth of a second.
+        // Loopback loses none as long as the buffer holds what arrives while the receiver has no CPU time. At
+        // this rate it holds a tenth of a second.
         assert!(packets.received > 0 && packets.received <= packets.sent, "{packets:?}");
         assert_eq!((packets.reordered, edges), (0, 2));
         assert_eq!(delivered.bytes, 100 * packets.in_time);
@@ -139,7 +139,7 @@ fn each_client_fetches_all_its_objects() {
             assert_eq!((downloaded.objects, downloaded.bytes), (12, 12 * 700_000));
             assert_eq!(downloaded.times.len(), 12);
             assert!(downloaded.times_ns >= downloaded.times.max() && downloaded.bits_per_s() > 0.0);
-            // No object takes longer than all of them.
+            // No object takes longer than all of them together.
             assert!(downloaded.times.min() <= downloaded.wall().as_nanos() as u64);
         });
         assert_eq!((served.connections, served.answered), (12, 12));

@@ -1,4 +1,4 @@
-//! Servers that do what servers should not.
+//! Servers that misbehave.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -50,7 +50,7 @@ fn a_connection_that_closes_after_each_answer_is_made_anew() {
     let outcome = run(&mut clients, &at(200.0, 500));
     assert_eq!((outcome.answered, outcome.faults.count()), (100, 0));
     assert!(outcome.reconnects >= 96, "{}", outcome.reconnects);
-    // What the last answers closed is there again for the next run.
+    // The next run reopens what the last answers closed.
     let outcome = run(&mut clients, &at(200.0, 100));
     assert_eq!((outcome.answered, outcome.faults.count()), (20, 0));
 }
@@ -113,8 +113,8 @@ fn no_answer_is_missed_with_its_age() {
     let address = serve(|_| true);
     let drain = Duration::from_millis(300);
     let outcome = run(&mut [client(address, 3)], &Run { drain, ..at(100.0, 200) });
-    // Three are on their way and the others never found a connection; the first was meant 500 ms before the end, the
-    // last 310 ms.
+    // Three are in flight, and the others never found a connection. The first was intended 500 ms before the
+    // end, the last 310 ms.
     assert_eq!((outcome.sent, outcome.answered, outcome.missed.count()), (3, 0, 20));
     assert_eq!((outcome.missed.unanswered, outcome.missed.stuck, outcome.missed.unsent), (3, 3, 17));
     assert!(outcome.missed.ages.max() >= 499_000_000);
@@ -163,7 +163,7 @@ fn a_server_that_goes_away_and_comes_back_is_found_again() {
     let open: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(true)));
     let address = serve(move |request| {
         if request.number == 20 {
-            // For a while every connection is ended at once.
+            // For a while the server ends every connection at once.
             open.store(false, Ordering::Relaxed);
             thread::spawn(|| {
                 thread::sleep(Duration::from_millis(200));
@@ -178,7 +178,7 @@ fn a_server_that_goes_away_and_comes_back_is_found_again() {
     assert_eq!(outcome.missed.count() + outcome.answered, 200);
 }
 
-/// A Unix socket whose queue holds one connection, and a target there.
+/// A Unix socket whose queue holds one connection, and a target for it.
 fn narrow(dir: &Path) -> (OwnedFd, Target) {
     let path = dir.join("socket");
     let kind = rustix::net::SocketType::STREAM;
@@ -196,7 +196,7 @@ fn a_unix_socket_with_a_full_queue_is_asked_again() {
     let error = Client::connect(&target, 8, Duration::from_millis(100)).unwrap_err();
     let LoadError::ConnectTimeout { connected, wanted, .. } = error else { panic!("{error}") };
     assert_eq!((connected, wanted), (1, 8));
-    // As soon as somebody takes them, all are there, and each after it was closed.
+    // Once the connections are accepted, all of them can be made, and remade after a close.
     let listener = UnixListener::from(listener);
     thread::spawn(move || {
         for stream in listener.incoming() {
@@ -233,7 +233,7 @@ fn a_connection_that_does_not_come_about_is_an_error() {
     )
     .unwrap();
     rustix::net::bind(&listener, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-    // With a backlog of none the kernel holds one connection, and lets further ones wait.
+    // With a backlog of zero the kernel accepts one connection and makes the others wait.
     rustix::net::listen(&listener, 0).unwrap();
     let address = SocketAddr::try_from(rustix::net::getsockname(&listener).unwrap()).unwrap();
     let error = Client::connect(&target(address), 8, Duration::from_millis(300)).unwrap_err();

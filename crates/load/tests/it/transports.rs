@@ -82,7 +82,7 @@ fn raw_tcp_counts_bytes() {
         responses(&[b"01234", b"56789012345", b"678901234"], 14);
         responses(&[b"56789"], 7);
         responses(&[&[0; 10_000]], 7000);
-        // And not a byte more.
+        // Not a byte more must follow.
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0);
     });
@@ -101,7 +101,7 @@ fn an_echo_is_as_long_as_the_request_says() {
         responses(&[b"\x06\0", b"\0\0xy\x05\0\0\0x\x04\0", b"\0\0"], 15);
         let large = [&100_000_u32.to_le_bytes()[..], &[0; 99_996]].concat();
         responses(&[&large], 100_000);
-        // Longer than any answer: the connection ends.
+        // Longer than any answer may be: the server closes the connection.
         stream.write_all(&u32::MAX.to_le_bytes()).unwrap();
         assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0);
     });
@@ -152,7 +152,7 @@ fn a_datagram_is_answered_by_one_that_begins_alike() {
     }
 }
 
-/// A client that trusts the certificate alone.
+/// A client that trusts only this certificate.
 pub(crate) fn tls(certificate: &Certificate, server: &Server) -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(certificate.chain_pem().as_bytes()).unwrap()).unwrap();
@@ -187,7 +187,7 @@ fn https_is_answered_and_ended_as_it_should_be() {
             let mut rest = Vec::new();
             stream.read_to_end(&mut rest).unwrap();
             assert!(rest.ends_with(b"\r\n\r\nxxxx"));
-            // A peer that announces its end gets the same announcement back.
+            // The server answers a close_notify with its own.
             let mut stream = tls(&certificate, server);
             write!(stream, "GET /5 HTTP/1.1\r\n\r\n").unwrap();
             stream.conn.send_close_notify();
@@ -208,7 +208,7 @@ fn who_speaks_no_tls_is_told_and_counted() {
         write!(plain, "GET / HTTP/1.1\r\n\r\n").unwrap();
         let mut alert = Vec::new();
         plain.read_to_end(&mut alert).unwrap();
-        // The content type of an alert (RFC 8446, 5.1).
+        // The content type of an alert (RFC 8446, section 5.1).
         assert_eq!(alert.first(), Some(&21));
         let mut stranger = tls(&Certificate::self_signed().unwrap(), server);
         assert!(stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").and_then(|()| stranger.flush()).is_err());

@@ -1,4 +1,4 @@
-//! Units: begun, left standing, found dead, and each taken back by its own journals.
+//! Units: begun, left standing, found dead, and taken back by their own journals.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
@@ -75,7 +75,7 @@ fn a_unit_that_a_process_holds_is_not_taken_over() {
     assert!(matches!(book.take_over("0123456789ab-eth0").unwrap_err(), BookError::Unknown { .. }));
 }
 
-/// Somebody who takes over what was left standing, and dies or fails, has not ended it.
+/// A process that takes over a standing unit and then dies or fails has not ended it.
 #[test]
 fn a_unit_that_was_left_standing_stands_until_it_is_ended() {
     let root = tempfile::tempdir().unwrap();
@@ -89,7 +89,8 @@ fn a_unit_that_was_left_standing_stands_until_it_is_ended() {
     assert_eq!(states(&book), []);
 }
 
-/// Whoever takes over what stands may be killed at any moment, so its file must say at every moment that it stands.
+/// A process that takes over a standing unit may be killed at any moment, so the unit's file must say at
+/// every moment that it stands.
 #[test]
 fn the_owner_of_what_stands_is_never_unknown() {
     const TAKEOVERS: usize = 2000;
@@ -118,7 +119,7 @@ fn ids_that_lead_elsewhere_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let book = Book::at(root.path().join("book"));
     book.begin().unwrap().end().unwrap();
-    // They would be units if their names were ids.
+    // Their names are no ids, or they would be units.
     for dir in ["", "book/a/b", "book/.hidden", "book/a b", "book/race.lock"] {
         fs::create_dir_all(root.path().join(dir)).unwrap();
         fs::write(root.path().join(dir).join("owner"), "{}").unwrap();
@@ -131,7 +132,7 @@ fn ids_that_lead_elsewhere_are_refused() {
     assert!(book.units().unwrap().is_empty());
 }
 
-/// What a damaged journal held cannot be undone from it, so the unit stays for somebody to see.
+/// A damaged journal cannot be undone, so the unit stays for a user to inspect.
 #[test]
 fn a_unit_whose_journal_cannot_be_read_is_kept_and_named() {
     let root = tempfile::tempdir().unwrap();
@@ -149,7 +150,7 @@ fn a_unit_whose_journal_cannot_be_read_is_kept_and_named() {
     assert_eq!(states(&book), []);
 }
 
-/// As a runtime does that starts and ends many pods at once.
+/// As a runtime does when it starts and ends many pods at once.
 #[test]
 fn units_come_and_go_at_the_same_time() {
     const WORKERS: usize = 8;

@@ -1,4 +1,4 @@
-//! What a card is told, on a veth of two queues: it has queues and offloads as a card has.
+//! Settings of a card, on a veth pair of two queues, which has queues and offloads as a card does.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
@@ -13,14 +13,14 @@ use testkit::{Dump, World, dump, require_root, shell};
 
 use crate::sample::ifname;
 
-/// A namespace with the link, and what an administrator has set for its queues.
+/// A namespace with the link, and an administrator's settings of its queues.
 struct Ground {
     world: World,
     directory: tempfile::TempDir,
 }
 
 impl Ground {
-    /// `None`, with the skip noted, without root.
+    /// `None`, with the skip recorded, without root.
     fn new() -> Option<Ground> {
         if !require_root() {
             return None;
@@ -128,7 +128,7 @@ fn all_is_as_before_wherever_apply_or_undo_stopped() {
     before.assert_same(&ground.dump(), "after an undo that was cut short");
 }
 
-/// What somebody else has set meanwhile is theirs, also where it is set for a queue.
+/// A value that another program has set meanwhile stays, even if it is set for a single queue.
 #[test]
 fn what_somebody_else_has_set_stays() {
     let Some(ground) = Ground::new() else { return };

@@ -1,4 +1,5 @@
-//! A transaction that stands gets more steps, and whoever adds them dies after any line of the journal.
+//! More steps are added to a standing transaction, and the process that adds them dies after any line of the
+//! journal.
 
 use linux::sysfs::LinkAttribute;
 use plan::{
@@ -10,7 +11,7 @@ use testkit::{Dump, dump, require_root};
 use crate::sample::{ifname, sysctl_step};
 use crate::scene::Scene;
 
-/// A scene with a transaction that is confirmed, and how `home` is then.
+/// A scene with a confirmed transaction, and the state of `home` at that time.
 struct Stage {
     scene: Scene,
     store: Store,
@@ -24,11 +25,12 @@ fn plan_of(scene: &Scene, steps: &[Step]) -> Plan {
     plan
 }
 
-/// What stands: one parameter of which the addition makes more, and one that it leaves.
+/// Applies and confirms a transaction with two parameters. The addition raises one of them and leaves the
+/// other.
 fn begin(scene: &Scene, store: &Store) {
     let plan =
         plan_of(scene, &[sysctl_step("net/core/somaxconn", "8192"), sysctl_step("net/ipv4/tcp_ecn", "1")]);
-    let held = store.hold().expect("nobody else has it");
+    let held = store.hold().expect("no other process holds it");
     let (standing, journal) = held.begin(&plan, None, serde_json::Value::Null).expect("nothing stands");
     let mut kernel = Kernel::new().expect("the kernel can be opened");
     held.apply(&standing, &plan, journal, &mut kernel).expect("the steps can be done");
@@ -58,9 +60,9 @@ impl Stage {
         plan_of(&self.scene, &steps)
     }
 
-    /// Adds up to a death after a line; how many lines there are then.
+    /// Adds steps and dies after a line. Returns how many lines the journal has then.
     fn die_adding(&self, fault: Fault) -> usize {
-        let held = self.store.hold().expect("nobody else has it");
+        let held = self.store.hold().expect("no other process holds it");
         let plan = self.addition();
         let (_, mut journal) = held.extend(&plan).expect("something stands");
         let mut kernel = Kernel::new().expect("the kernel can be opened");
@@ -72,7 +74,7 @@ impl Stage {
     fn take_back(&self, why: Why, fault: Fault) -> TakenBack {
         let mut kernel = Kernel::new().expect("the kernel can be opened");
         kernel.inject(fault);
-        let held = self.store.hold().expect("nobody else has it");
+        let held = self.store.hold().expect("no other process holds it");
         held.take_back(&mut kernel, why).expect("the journal is sound")
     }
 
@@ -85,7 +87,7 @@ impl Stage {
         assert!(last.addition, "{when}: {last:?}");
     }
 
-    /// Nothing is left of it, by its own way back.
+    /// Checks that the transaction's own rollback leaves nothing of it.
     #[track_caller]
     fn end(&self, when: &str) {
         let back = self.take_back(Why::Asked, Fault::None);
@@ -96,7 +98,8 @@ impl Stage {
     }
 }
 
-/// The lines of what stands (a header, two for each of two steps), and those of the addition's three steps.
+/// The lines of the transaction (a header, two for each of two steps), and with those of the addition's three
+/// steps.
 const STOOD: usize = 5;
 const WHOLE: usize = STOOD + 6;
 
@@ -114,7 +117,7 @@ fn a_death_while_adding_takes_back_the_addition_alone() {
         let back = stage.take_back(Why::Died, Fault::None);
         assert!(back.is_whole && back.steps.len() == (line - STOOD).div_ceil(2), "{when}: {back:?}");
         stage.assert_stands(&when);
-        // The same journal takes all of it back, the steps that are answered for already left out.
+        // The same journal undoes the rest. The steps that are already undone are skipped.
         stage.end(&when);
         stage.begin();
     }
@@ -139,7 +142,7 @@ fn a_death_while_taking_back_an_addition_is_gone_on_with() {
     stage.end("at the end");
 }
 
-/// Asked for, all of it goes, also in the middle of an addition.
+/// On request everything is undone, even in the middle of an addition.
 #[test]
 fn rollback_needs_no_phase() {
     if !require_root() {

@@ -1,5 +1,5 @@
-//! Apply fails after every step, and stops dead after every line of the journal; so does undo. Then undo runs to its
-//! end, from the file, and everything is as it was.
+//! Apply fails after every step and dies after every line of the journal, and so does undo. Then undo runs to
+//! its end from the file, and everything must be as before.
 
 use plan::{ApplyError, Fault, Journal, Kernel, Undone, undo};
 use testkit::{World, require_root};
@@ -7,7 +7,7 @@ use testkit::{World, require_root};
 use crate::sample::Sample;
 use crate::scene::Scene;
 
-/// Of so many endings outside programs judge one, and the process itself all.
+/// Outside programs check one ending in this many. The process itself checks all.
 const JUDGED_EVERY: usize = 8;
 
 #[track_caller]
@@ -19,8 +19,8 @@ fn undo_to_the_end(scene: &Scene, when: &str) {
     scene.assert_as_before_quick(when);
 }
 
-/// Nobody else is in these namespaces, so nothing may look changed by others. `Gone` is what lies in a namespace whose
-/// removal an interrupted undo had still written down.
+/// Nothing else uses these namespaces, so no step may report a change by others. `Gone` is for objects in a
+/// namespace whose removal an interrupted undo had already recorded.
 fn is_regular(outcome: &Undone) -> bool {
     match outcome {
         Undone::Restored | Undone::AlreadySo | Undone::Gone => true,
@@ -31,7 +31,7 @@ fn is_regular(outcome: &Undone) -> bool {
     }
 }
 
-/// Runs the sample with each fault in one furnished world.
+/// Runs the sample with each fault in one prepared world.
 fn check(faults: impl Iterator<Item = Fault>) {
     let scene = Scene::new();
     let plan = scene.sample.plan();
@@ -68,8 +68,8 @@ fn apply_may_fail_after_any_step() {
 #[test]
 fn apply_may_die_after_any_line() {
     if require_root() {
-        // The header, then an intent and a result for each step. Dead after the header is dead after its first
-        // intent: nothing is between.
+        // The lines are the header, then an intent and a result for each step. Dying after the header equals
+        // dying after the first intent, because nothing happens between them.
         check((2..=1 + 2 * steps()).map(Fault::DeadAfterLine));
     }
 }

@@ -1,4 +1,4 @@
-//! What a program with the journal's format 2 has done is undone by this one.
+//! This program can undo what a program with format 2 of the journal has done.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
@@ -11,7 +11,7 @@ use testkit::{World, dump, require_root, shell};
 
 use crate::sample::ifname;
 
-/// What was there before that program. A link that was up once keeps the queueing discipline that it got then.
+/// The state before that program. A link that was up once keeps the qdisc that it got then.
 const BEFORE: &str = "ip -n HOME link add own0 address 02:aa:00:00:00:01 type veth peer name own1
 ip -n HOME link add port0 address 02:aa:00:00:00:03 type veth peer name port1
 ip -n HOME link add follower link own0 address 02:aa:00:00:00:02 type macvlan
@@ -19,7 +19,7 @@ ip -n HOME link set own0 up
 ip -n HOME link set own0 down
 ip netns exec HOME sysctl -qw net.ipv4.ip_forward=1
 ip netns exec HOME sysctl -qw net.ipv4.ip_forward=0";
-/// What it did, in the order of [`lines`].
+/// What the program did, in the order of [`lines`].
 const DONE: &str = "ip -n HOME link add br0 type bridge
 ip -n HOME link set own0 mtu 1400
 ip -n HOME link set own0 up
@@ -30,7 +30,7 @@ ip netns exec HOME sysctl -qw net.ipv4.ip_forward=1
 ip -n HOME link set own0 gso_max_segs 1
 tc -n HOME qdisc replace dev own0 root handle 7: pfifo limit 77";
 
-/// Each step with the state before and after it, as format 2 has them (`src/journal/golden/v2.journal`).
+/// Each step with the state before and after it, in format 2 (`src/journal/golden/v2.journal`).
 fn lines(netlink: &Netlink) -> Vec<(Value, Value, Value)> {
     let index = |name: &str| netlink.index_of(&ifname(name)).unwrap();
     let (own, port, bridge, follower) = (index("own0"), index("port0"), index("br0"), index("follower"));

@@ -17,7 +17,7 @@ fn undo_brings_everything_back() {
     assert_eq!(applied.seqs, 0..plan.steps.len() as u64);
     assert!(scene.is_changed(), "the plan changes something");
 
-    // From the file, as another process would.
+    // From the file, as another process would read it.
     drop(journal);
     let (results, mut journal) = scene.undo();
     let undone: Vec<_> = results.iter().map(|(placed, _)| placed).rev().collect();

@@ -1,4 +1,4 @@
-//! A process that applies a plan is killed at any moment; its journal is enough.
+//! A process that applies a plan is killed at any moment. Its journal alone is enough to undo the plan.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use testkit::require_root;
 
 use crate::scene::Scene;
 
-/// Names the directory in which the child finds its plan and leaves its journal.
+/// The variable that names the child's directory, with the plan to read and the journal to write.
 const DIRECTORY: &str = "HOSTGAP_TEST_APPLY_IN";
 const REPETITIONS: u32 = 40;
 const SEED: u64 = 0x5eed_0b57_ac1e;
@@ -34,7 +34,7 @@ fn start(directory: &Path) -> Child {
         .expect("the test's program can be started")
 }
 
-/// Undoes what the journal holds, if the child lived to make one; how many steps it had begun.
+/// Undoes what the journal holds, if the child lived to make one. Returns how many steps it had begun.
 #[track_caller]
 fn undo_all(scene: &Scene, when: &str) -> usize {
     if !scene.path().exists() {
@@ -60,7 +60,7 @@ fn a_killed_apply_is_undone() {
     let plan = scene.sample.plan();
     std::fs::write(directory.join("plan"), serde_json::to_vec(&plan).unwrap()).unwrap();
 
-    // One that lives tells how long a life is.
+    // A child that is not killed shows how long one lives.
     let born = Instant::now();
     assert!(start(directory).wait().unwrap().success());
     let life = born.elapsed();
@@ -69,7 +69,7 @@ fn a_killed_apply_is_undone() {
     let mut random = SEED;
     let mut begun = Vec::new();
     for round in 0..REPETITIONS {
-        // xorshift64 (Marsaglia 2003); the high bits as parts per thousand of a life.
+        // xorshift64 (Marsaglia 2003). The high bits give the age at the kill in thousandths of a life.
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;

@@ -1,4 +1,4 @@
-//! Looking at what a plan has made: all of it is so, and whatever somebody changes is named.
+//! A look at what a plan has made: at first all of it is as planned, and every later change is named.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use testkit::{require_root, shell};
 use crate::sample::{Sample, address, ifname};
 use crate::scene::Scene;
 
-/// A scene in which the sample's plan was applied and all of it found so.
+/// A scene in which the sample's plan was applied and found as planned.
 struct Stage {
     scene: Scene,
     kernel: Kernel,
@@ -29,7 +29,7 @@ impl Stage {
         scene.apply(plan, Fault::None).unwrap_or_else(|error| panic!("{error}"));
         let mut kernel = Kernel::new().expect("the kernel can be opened");
         let (made, changes) = Made::of(plan, &mut kernel).expect("the kernel answers");
-        assert_eq!(changes, [], "all of a plan is so when it was applied");
+        assert_eq!(changes, [], "everything is as planned after apply");
         Stage { scene, kernel, made }
     }
 
@@ -38,7 +38,7 @@ impl Stage {
         change.map(|change| change.to_string())
     }
 
-    /// Where the programs of `home` are pinned.
+    /// The folder of pins of `home`.
     fn folder(&self) -> PathBuf {
         pins::folder(&self.scene.sample.node())
     }
@@ -49,7 +49,7 @@ impl Stage {
         netlink.index_of(&ifname(link)).expect("the link is there")
     }
 
-    /// Runs something in the namespace `home`.
+    /// Runs the closure in the namespace `home`.
     fn at_home<T>(&self, work: impl FnOnce() -> T) -> T {
         self.scene.world.open("home").run(work).expect("the namespace is there")
     }
@@ -60,11 +60,12 @@ impl Stage {
         shell(&command.replace("MADE", made.as_str()));
     }
 
-    /// Types a command, finds it named, types another, finds nothing changed.
+    /// Runs a command and checks that the change is named. Runs a second command and checks that nothing is
+    /// changed.
     #[track_caller]
     fn check(&mut self, change: &str, says: &str, back: &str) {
         self.shell(change);
-        let found = self.changed().unwrap_or_else(|| panic!("{change}: nothing was seen"));
+        let found = self.changed().unwrap_or_else(|| panic!("{change}: no change was seen"));
         assert!(found.contains(says), "{change}: {found}");
         assert!(found.starts_with("namespace hgt-"), "{found}");
         self.shell(back);
@@ -219,7 +220,7 @@ fn what_somebody_adds_is_named() {
         "queueing discipline pfifo of link hgp1 is new",
         "tc -n HOME qdisc del dev hgp1 root",
     );
-    // What comes and goes by itself is no change: a neighbour that was learnt.
+    // A neighbour that was learnt comes and goes by itself, and is no change.
     stage.shell("ip -n HOME neighbour add 192.0.2.33 lladdr 02:00:00:00:00:33 dev own0 nud stale");
     assert_eq!(stage.changed(), None);
 }
@@ -242,7 +243,7 @@ fn a_changed_ruleset_is_seen_though_its_table_is_there() {
     }
 }
 
-/// Changes something of the programs, and finds it named.
+/// Changes something about the programs, and checks that the change is named.
 #[track_caller]
 fn check_programs(change: impl Fn(&Stage), says: &str) {
     if !require_root() {
@@ -250,7 +251,7 @@ fn check_programs(change: impl Fn(&Stage), says: &str) {
     }
     let mut stage = Stage::new();
     change(&stage);
-    let found = stage.changed().unwrap_or_else(|| panic!("{says}: nothing was seen"));
+    let found = stage.changed().unwrap_or_else(|| panic!("{says}: no change was seen"));
     assert!(found.contains(says), "{found}");
 }
 
@@ -287,7 +288,7 @@ fn another_program_beside_ours_is_named() {
     let add = |stage: &Stage| {
         let (program, pin) = (Program::FromTunnel.pin(&stage.folder()), stage.folder().join("another"));
         let index = stage.index("own0");
-        // On a kernel without a list of programs our place is taken, and another filter comes behind it.
+        // On a kernel without tcx our place is taken, so another filter is added after ours.
         if stage.at_home(|| bpf::attach(&program, Hook::Ingress, index, &pin)).is_err() {
             stage
                 .shell("tc -n HOME filter add dev own0 ingress prio 7 protocol all bpf bytecode '1,6 0 0 0'");
@@ -296,7 +297,7 @@ fn another_program_beside_ours_is_named() {
     check_programs(add, "program from_wire at link own0 is now one of 2 programs and filters of that link");
 }
 
-/// The pin of a bpf link stays when its network link is gone, and a new link of the same name has no program.
+/// The pin of a bpf link outlives its network link, and a new link of the same name has no program.
 #[test]
 fn a_pin_is_not_believed() {
     if !require_root() {
@@ -330,7 +331,8 @@ fn a_namespace_that_lost_its_name_is_named() {
     assert_eq!(stage.changed(), Some(another));
 }
 
-/// What stands behind a plan may be otherwise on purpose: it is told once and not expected afterwards.
+/// If something differs from the plan at the start, that may be intended. It is reported once and not
+/// expected later.
 #[test]
 fn what_is_otherwise_from_the_start_is_told_once() {
     if !require_root() {

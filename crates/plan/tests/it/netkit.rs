@@ -1,4 +1,4 @@
-//! netkit pairs: the one kind of link that many kernels lack, so that it is no part of the sample.
+//! netkit pairs. Many kernels lack this kind of link, so it is not part of the sample.
 
 use linux::features::{Feature, probe};
 use linux::{Link, LinkKind, Mac, NetnsName, VethPeer};
@@ -19,7 +19,7 @@ fn netkit(name: &str, peer: &str, netns: Option<&NetnsName>) -> Step {
     Step::AddLink(Link { name: ifname(name), kind: LinkKind::Netkit { peer }, mtu: Some(1450), mac })
 }
 
-/// A pair into a namespace that the plan makes, one to a namespace that stays, one within a namespace.
+/// A pair into a namespace that the plan makes, two into one that stays, and one within a namespace.
 fn plan(sample: &Sample) -> Plan {
     let mut plan = Plan::new();
     plan.push(&sample.made(), Step::AddNetns);
@@ -32,7 +32,7 @@ fn plan(sample: &Sample) -> Plan {
     plan
 }
 
-/// True, and said, if this kernel has none.
+/// Whether this kernel lacks netkit. If so, the skip is recorded.
 fn is_missing() -> bool {
     let why = probe().expect("a namespace can be made").missing.remove(&Feature::Netkit);
     if let Some(why) = &why {
@@ -86,7 +86,7 @@ fn a_taken_name_at_the_other_end_is_refused() {
     scene.assert_as_before("after a refusal");
 }
 
-/// Both are pairs, and neither is taken for the other.
+/// Both kinds are pairs, and neither is mistaken for the other.
 #[test]
 fn a_veth_of_the_same_name_is_another_link() {
     if !require_root() || is_missing() {

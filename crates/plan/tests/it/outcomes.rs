@@ -1,4 +1,4 @@
-//! Undo when somebody else was there in between, and apply where something is in the way.
+//! Undo after another program has changed something, and apply when something is in the way.
 
 use plan::{
     ApplyError, Fault, Journal, Kernel, Place, Plan, SetLinkMaster, SetLinkMtu, SetLinkUp, SetQueueCpus,
@@ -30,7 +30,7 @@ impl Scene {
         (self.sample.home(), step)
     }
 
-    /// Does the step, lets somebody type a command in `home` and `away`, undoes.
+    /// Applies the step, runs a command with the names of `home` and `away` filled in, and undoes.
     #[track_caller]
     pub(crate) fn check(
         step: impl FnOnce(&Scene) -> Step,
@@ -138,14 +138,14 @@ fn what_another_put_back_is_so_already() {
     Scene::check(forward, "ip netns exec HOME sysctl -qw net.ipv4.conf.lo.rp_filter=0", is_so);
     let mtu = |_: &Scene| Step::from(SetLinkMtu { link: ifname("own0"), mtu: 1400 });
     Scene::check(mtu, "ip -n HOME link set own0 mtu 1500", is_so);
-    // A link that was away has lost its parameters, whoever brought it back.
+    // A link loses its parameters when it changes namespaces, whichever program brings it back.
     let moved = |scene: &Scene| Step::MoveLink {
         link: ifname("spare0"),
         to: scene.sample.away(),
         name: ifname("spare1"),
     };
     Scene::check(moved, "ip -n AWAY link set spare1 netns HOME name spare0", is_so);
-    // It was up before, so there was nothing to do.
+    // The link was up before, so there was nothing to do.
     Scene::check(|_| Step::from(SetLinkUp { link: ifname("own0") }), "true", is_so);
 }
 
@@ -163,7 +163,7 @@ fn a_namespace_of_the_same_name_is_not_ours() {
     assert_eq!(found[0], Undone::Gone);
     assert!(is_changed("another namespace")(&found[1]), "{found:?}");
     let links = run(&scene.world.open("made"), "ip", &["-br", "link"]);
-    assert!(links.contains("hgbr0"), "the other's link stands: {links}");
+    assert!(links.contains("hgbr0"), "the other program's link is still there: {links}");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_value_that_the_kernel_changes_is_an_error_and_goes_back() {
         return;
     }
     let scene = Scene::new();
-    // No machine of today has CPU 8191; the kernel takes those it has, or refuses the mask.
+    // No machine has CPU 8191 today. The kernel drops that CPU from the mask or refuses the mask.
     let step = Step::from(SetQueueCpus {
         link: ifname("own0"),
         queue: plan::Queue::Rx(0),
@@ -288,7 +288,8 @@ fn links_that_followed_an_mtu_go_back_also_when_they_were_not_written_down() {
     if !require_root() {
         return;
     }
-    // A macvlan link goes down with its parent's MTU, and does not come up with it; so do the links on that.
+    // The MTU of a macvlan link falls with its parent's, but does not rise with it. So does that of links
+    // above it.
     let scene = Scene::with(
         "ip -n HOME link add follower link own0 address 02:aa:00:00:02:01 type macvlan
 ip -n HOME link add bridge2 address 02:aa:00:00:02:02 type bridge
@@ -308,7 +309,7 @@ fn who_followed_a_parameter_goes_back_also_when_another_put_that_back() {
     if !require_root() {
         return;
     }
-    // The same as an undo that is killed between the two.
+    // Equivalent to an undo that is killed between the two writes.
     let forward = |_: &Scene| sysctl_step("net/ipv4/ip_forward", "1");
     let is_restored = |outcome: &Undone| *outcome == Undone::Restored;
     Scene::check(forward, "ip netns exec HOME sysctl -qw net.ipv4.ip_forward=0", is_restored);
@@ -319,7 +320,7 @@ fn a_parameter_that_has_its_value_takes_no_other_along() {
     if !require_root() {
         return;
     }
-    // Writing 1 over 1 to `all` would reach the links (`addrconf_forward_change`).
+    // A write of 1 over 1 to `all` would change the links too (`addrconf_forward_change`).
     let scene = Scene::with(
         "ip netns exec HOME sysctl -qw net.ipv6.conf.all.forwarding=1
 ip netns exec HOME sysctl -qw net.ipv6.conf.own0.forwarding=0",

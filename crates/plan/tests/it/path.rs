@@ -1,4 +1,4 @@
-//! Places by path: namespaces that a process or a container runtime has made, and that go without asking.
+//! Places by path: namespaces of a process or a container runtime, which may disappear at any time.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -11,13 +11,13 @@ use testkit::{dump, require_root, run};
 use crate::sample::{address, ifname, sysctl_step};
 use crate::scene::Scene;
 
-/// A process in a namespace without a name, as a container's first process is.
+/// A process in a namespace without a name, like the first process of a container.
 struct Container(Child);
 
 impl Container {
     fn start() -> Container {
         let netns = Netns::anonymous().expect("root can make namespaces");
-        // It ends with its input.
+        // It ends when its input is closed.
         let child =
             netns.run(|| Command::new("cat").stdin(Stdio::piped()).spawn()).expect("a thread may enter it");
         Container(child.expect("every machine has cat"))
@@ -39,7 +39,7 @@ impl Drop for Container {
     }
 }
 
-/// A pair into the namespace of a path, a link that is moved there, an address, a parameter.
+/// A pair into the namespace, a link that is moved there, an address and a parameter.
 fn pod(scene: &Scene, path: &NetnsPath) -> Plan {
     let (home, inside) = (scene.sample.home(), Place::Path(path.clone()));
     let mut plan = Plan::new();
@@ -56,7 +56,7 @@ fn pod(scene: &Scene, path: &NetnsPath) -> Plan {
     plan
 }
 
-/// The sample with its namespaces by path wherever they were there before.
+/// The sample with paths in place of the names of the existing namespaces.
 fn by_path(scene: &Scene) -> Plan {
     let mut plan = scene.sample.plan();
     let path = |place: &Place| match place {
@@ -111,7 +111,7 @@ fn a_container_is_left_as_it_was_wherever_apply_stopped() {
     }
 }
 
-/// Its process ends before undo: the kernel takes what was inside, and a veth with it.
+/// The process ends before undo: the kernel removes what was inside, and a veth pair with it.
 #[test]
 fn undo_after_the_container_has_nothing_to_do() {
     if !require_root() {
@@ -120,7 +120,7 @@ fn undo_after_the_container_has_nothing_to_do() {
     let scene = Scene::new();
     let mut container = Container::start();
     let mut plan = pod(&scene, &container.path());
-    // The kernel would give a veth back to nobody; a moved one goes with the namespace.
+    // The kernel deletes a veth with its namespace, so a moved one could not come back. This plan moves none.
     plan.steps.retain(|placed| !matches!(placed.step, Step::MoveLink { .. }));
     plan.steps.retain(|placed| placed.step != SetLinkUp { link: ifname("eth1") }.into());
     scene.apply(&plan, Fault::None).unwrap();
@@ -132,7 +132,7 @@ fn undo_after_the_container_has_nothing_to_do() {
     scene.assert_as_before("after undo");
 }
 
-/// A runtime's file onto which another namespace is bound by now, with links of the same names.
+/// The runtime's file now refers to another namespace, which has links of the same names.
 #[test]
 fn a_path_that_leads_elsewhere_is_left_alone() {
     if !require_root() {

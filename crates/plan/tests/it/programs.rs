@@ -1,4 +1,5 @@
-//! Programs where somebody else is too: other programs at the link, other hands at the mount, a namespace that is gone.
+//! Programs beside those of others: other programs at the link, a mount that others touched, a namespace that
+//! is gone.
 
 use std::path::PathBuf;
 
@@ -14,7 +15,7 @@ use crate::scene::Scene;
 
 const LINK: &str = "own0";
 
-/// A scene, the plan of a program at a link that was there before, and where that program stands.
+/// A scene, the plan of a program at a link that existed before, and the paths of its pins.
 struct Stage {
     scene: Scene,
     plan: Plan,
@@ -48,7 +49,7 @@ impl Stage {
             .expect("the link is there")
     }
 
-    /// Runs something in the namespace `home`.
+    /// Runs the closure in the namespace `home`.
     fn at_home<T>(&self, work: impl FnOnce() -> T) -> T {
         self.scene.world.open("home").run(work).expect("the namespace is there")
     }
@@ -62,7 +63,7 @@ impl Stage {
         run(&self.scene.world.open("home"), "tc", &arguments.split(' ').collect::<Vec<_>>())
     }
 
-    /// Somebody else's filter on the link; its program (of the old kind, bpf(4)) matches nothing.
+    /// Adds a foreign filter to the link. Its program, in classic BPF, matches nothing.
     fn add_foreign_filter(&self, direction: &str) {
         let filter = format!("dev own0 {direction} prio 7 protocol all bpf bytecode '1,6 0 0 0'");
         shell(&format!("ip netns exec {} tc filter add {filter}", self.scene.sample.home));
@@ -72,7 +73,7 @@ impl Stage {
         self.scene.undo().0.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    /// Lets apply die when the program is loaded and its attachment written down, and then does what the step would
+    /// Lets apply die once the program is loaded and its attachment recorded. Then does what the step would
     /// have done on a kernel without tcx.
     fn apply_by_filter(&self) {
         let dead = Fault::DeadAfterLine(4);
@@ -96,7 +97,7 @@ fn a_dump_shows_what_hangs_on_a_link() {
     let before = dump(&home);
     stage.scene.apply(&stage.plan, Fault::None).unwrap();
     let with = before.diff(&dump(&home));
-    // By tcx, or on a kernel without it by a filter.
+    // By tcx, or by a filter on a kernel without it.
     match how_attached(&stage).expect("it was attached") {
         Attached::Link => assert_eq!(with, ["+ program own0 tcx ingress from_wire"]),
         Attached::Filter => assert!(with.iter().any(|line| line.contains("from_wire")), "{with:?}"),
@@ -121,7 +122,7 @@ fn undo_finds_a_filter_as_well() {
         return;
     }
     let stage = Stage::new();
-    // The journal has the step's end too.
+    // The journal has the result of the step too.
     stage.scene.apply(&stage.plan, Fault::None).unwrap();
     if how_attached(&stage) == Some(Attached::Link) {
         std::fs::remove_file(stage.link_pin()).unwrap();
@@ -139,7 +140,7 @@ fn a_qdisc_without_its_filter_is_undone() {
     }
     let stage = Stage::new();
     assert!(stage.scene.apply(&stage.plan, Fault::DeadAfterLine(4)).is_err());
-    // Power failed between the two halves of attaching.
+    // As if power had failed between the two halves of attaching.
     stage.tc("qdisc add dev own0 clsact");
     assert_eq!(stage.outcomes(), [Undone::Restored, Undone::Restored]);
     stage.scene.assert_as_before("after undo");
@@ -181,7 +182,7 @@ fn a_program_of_others_at_the_same_hook_stays() {
     if !require_root() {
         return;
     }
-    // Another node's programs, as far as this one can tell.
+    // For this node, these are the programs of another node.
     let (stage, mut other) = (Stage::new(), Plan::new());
     let home = stage.scene.world.open("home");
     let sample = &stage.scene.sample;
@@ -192,7 +193,7 @@ fn a_program_of_others_at_the_same_hook_stays() {
                 Step::LoadPrograms(plan::forwarding::Programs { node: foreign.clone(), ..programs })
             }
             Step::AttachProgram(attachment) => {
-                // Their place among the filters would be the same.
+                // Under the same program name they would take the same place among the filters.
                 let program = Program::FromPod;
                 Step::AttachProgram(ProgramAttachment { node: foreign.clone(), program, ..attachment })
             }
@@ -248,7 +249,7 @@ fn what_another_unmounted_is_gone() {
     stage.scene.assert_as_before("after undo");
 }
 
-/// A filter holds its program, whoever unmounts what.
+/// A filter keeps its program alive, even if its bpffs is unmounted.
 #[test]
 fn a_filter_outlives_its_mount_until_undo() {
     if !require_root() {

@@ -1,4 +1,4 @@
-//! Queueing disciplines at the root of links that are there before the plan.
+//! Queueing disciplines at the root of links that exist before the plan.
 
 use linux::Qdisc;
 use linux::features::{Feature, probe};
@@ -23,7 +23,7 @@ fn a_root_qdisc_that_another_changed_is_left_alone() {
     if !require_root() {
         return;
     }
-    // A new one with the same options is somebody's own decision too.
+    // A new qdisc with the same options is another program's decision too.
     let again = "tc -n HOME qdisc replace dev own0 root handle 9: pfifo limit 77";
     Scene::check(pfifo, again, is_changed("pfifo 9:"));
     Scene::check(pfifo, "tc -n HOME qdisc change dev own0 root pfifo limit 7", is_changed("pfifo"));
@@ -43,7 +43,7 @@ fn a_root_qdisc_that_could_not_be_put_back_is_refused() {
     let ApplyError::Step { why: StepError::Refused { why }, .. } = refused else { panic!("{refused:?}") };
     let expected = "link own0 has queueing discipline htb 1a: at its root, which could not be put back";
     assert!(why.starts_with(expected) && why.contains("tc qdisc del dev own0 root"), "{why}");
-    // htb counts packets, so that whole namespaces cannot be compared.
+    // htb has packet counters, so whole namespaces cannot be compared.
     let told = run(&scene.world.open("home"), "tc", &["qdisc", "show", "dev", "own0", "root"]);
     assert!(told.starts_with("qdisc htb 1a: "), "{told}");
 }
@@ -64,7 +64,7 @@ fn a_kind_that_the_kernel_lacks_is_an_error_and_leaves_nothing() {
     scene.assert_as_before("after an error");
 }
 
-/// One of each kind that not every kernel has.
+/// One qdisc of each kind that some kernels lack.
 fn wide() -> [(Feature, Qdisc); 3] {
     let netem = Netem {
         delay_ns: 40_000_000,
@@ -93,8 +93,9 @@ fn is_missing(feature: Feature) -> bool {
     probe().expect("root can probe").missing.contains_key(&feature)
 }
 
-/// Over one of each kind that somebody else has made, number and options come back, also where nobody could write down
-/// what the kernel made of ours; over the kernel's own choice, all of the namespace does.
+/// Over a qdisc of each kind with a handle of its own, undo restores handle and options. It does so even if
+/// apply died before the journal had the kernel's version of our qdisc. Over the kernel's own choice, undo
+/// restores the whole namespace.
 #[track_caller]
 fn check_identity(feature: Feature) {
     if !require_root() {
@@ -127,7 +128,7 @@ fn check_identity(feature: Feature) {
     check_typed(feature, &qdisc);
 }
 
-/// The command and the step do the same.
+/// Checks that the commands and the step have the same effect.
 #[track_caller]
 fn check_typed(feature: Feature, qdisc: &Qdisc) {
     let (typed, applied) = (World::new(), Scene::new());

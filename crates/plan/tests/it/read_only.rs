@@ -1,4 +1,4 @@
-//! Where `/proc/sys` cannot be written, as in most containers, a plan passes whose values are there already.
+//! Where `/proc/sys` is read-only, as in most containers, a plan succeeds if its values are already set.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use testkit::{World, require_root};
 
 use crate::sample::sysctl_step;
 
-/// Names the namespace for the child.
+/// The variable that names the namespace for the child.
 const NAMESPACE: &str = "HOSTGAP_TEST_READ_ONLY";
 /// Runs a program with a read-only `/proc/sys`.
 const READ_ONLY: &str =

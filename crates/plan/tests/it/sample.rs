@@ -1,4 +1,4 @@
-//! A plan that uses every step, and a namespace with a life of its own to try it in.
+//! A plan that uses every step, and namespaces with other objects in them to try it in.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -20,7 +20,7 @@ use plan::{
 };
 use testkit::{World, shell};
 
-/// The three namespaces of the sample: `home` and `away` are there before, `made` is made by the plan.
+/// The three namespaces of the sample. `home` and `away` exist before, and the plan makes `made`.
 pub(crate) struct Sample {
     pub(crate) home: NetnsName,
     pub(crate) away: NetnsName,
@@ -139,8 +139,8 @@ impl Sample {
         Place::Netns(self.made.clone())
     }
 
-    /// Every kind of step; some several times, since they differ by family, by place or by what was there. What is shared
-    /// and what splices sockets has tests of its own.
+    /// Every kind of step. Some occur several times, because they differ by family, by place or by the
+    /// previous state. Shared steps and steps that splice sockets have tests of their own.
     pub(crate) fn plan(&self) -> Plan {
         let mut plan = Plan::new();
         self.links(&mut plan);
@@ -151,8 +151,8 @@ impl Sample {
         plan
     }
 
-    /// Of a map and of a set. Last, since each takes several starts of nft, and tests of faults apply what comes before a
-    /// step once for each later one.
+    /// Elements of a map and of a set. They come last, because each takes several starts of nft, and tests of
+    /// faults apply all earlier steps once for each later one.
     fn elements(&self, plan: &mut Plan) {
         let home = self.home();
         plan.push(&home, Step::AddNftTable(ports()));
@@ -163,7 +163,7 @@ impl Sample {
         plan.push(&home, Step::AddNftElement(element("taken", Vec::new())));
     }
 
-    /// Those of its steps that a shell can do without the binary that is built from this crate.
+    /// The steps that a shell can do without the binary, which is built from this crate.
     pub(crate) fn plan_without_programs(&self) -> Plan {
         let mut plan = self.plan();
         plan.steps.retain(|placed| {
@@ -175,12 +175,12 @@ impl Sample {
         plan
     }
 
-    /// The node of `home` and its folder.
+    /// The name of the node in `home`, and of its folder.
     pub(crate) fn node(&self) -> String {
         self.home.to_string()
     }
 
-    /// Loads the programs of `home`, with a link of its own as the wire.
+    /// Loads the programs of `home`. Their wire is a link of the namespace.
     pub(crate) fn load_programs(&self) -> Step {
         Step::LoadPrograms(Programs {
             node: self.node(),
@@ -213,7 +213,7 @@ impl Sample {
         Step::AddTunnel(Tunnel { node: self.node(), prefix, device: ifname(device), remote })
     }
 
-    /// A program at a link of either age, a pod and the tunnels.
+    /// Programs at old and new links, a pod and the tunnels.
     fn programs(&self, plan: &mut Plan) {
         let home = self.home();
         plan.push(&home, self.load_programs());
@@ -299,7 +299,7 @@ impl Sample {
         plan.push(&made, queue("hgv1", Queue::Rx(0), "0-1"));
         plan.push(&home, SetQueueFlows { link: ifname("own0"), rx: 0, flows: 512 });
         self.route_metrics(plan);
-        // Those of wide areas are not in every kernel; they have tests of their own.
+        // Qdiscs for wide areas are not in every kernel. They have tests of their own.
         let root = |link: &str, qdisc| Step::from(SetRootQdisc { link: ifname(link), qdisc });
         plan.push(&home, root("own0", Qdisc::Pfifo { limit: 77 }));
         plan.push(&home, root("port0", Qdisc::PfifoFast));
@@ -310,7 +310,8 @@ impl Sample {
         plan.push(&made, SetGsoMaxSegs { link: ifname("hgv1"), segments: 17 });
     }
 
-    /// Of a route that the plan made, of others', of one that the kernel made; the same one twice; two of one route.
+    /// Metrics of a route that the plan made, of others' routes and of one of the kernel's; the same metric
+    /// twice; and two metrics of one route.
     fn route_metrics(&self, plan: &mut Plan) {
         let home = self.home();
         let number = MetricValue::Number;
@@ -349,7 +350,7 @@ impl Sample {
         }
     }
 
-    /// Makes `home` and `away` and fills them with things that are none of the plan's business.
+    /// Makes `home` and `away` and fills them with objects that do not belong to the plan.
     pub(crate) fn furnish(&self) {
         let (home, away) = (&self.home, &self.away);
         shell(&format!(

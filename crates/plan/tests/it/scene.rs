@@ -1,4 +1,4 @@
-//! The stage of every test here: a furnished world, how it was, and a place for a journal.
+//! The scene of every test here: a prepared world, its earlier state, and a place for a journal.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,13 @@ use testkit::{Dump, World, dump, quick_dump};
 
 use crate::sample::Sample;
 
-/// A furnished world and a directory for its journal.
+/// A prepared world and a directory for its journal.
 pub(crate) struct Scene {
     pub(crate) world: World,
     pub(crate) sample: Sample,
     pub(crate) directory: TempDir,
-    /// How `home` and `away` were before any plan, as outside programs list them and as the process itself does.
+    /// The state of `home` and `away` before any plan: as outside programs list it, and as the process itself
+    /// reads it.
     before: [Dump; 2],
     before_quick: [Dump; 2],
 }
@@ -24,14 +25,15 @@ impl Scene {
         Scene::with("true")
     }
 
-    /// With one more command of somebody else before it is looked at; `HOME` in it is the name of that namespace.
+    /// The same after one more command, in which `HOME` stands for that namespace.
     pub(crate) fn with(command: &str) -> Scene {
         let world = World::new();
         let sample = Sample::of(&world);
         sample.furnish();
         testkit::shell(&command.replace("HOME", sample.home.as_str()));
         let (before, before_quick) = (state(&world, dump), state(&world, quick_dump));
-        // A journal is synchronised twice for each step; what a disk takes for that is no matter of these tests.
+        // A journal is synchronised twice for each step, and the time of a disk does not belong to these
+        // tests.
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let directory = directory.expect("a temporary directory can be made");
         Scene { world, sample, directory, before, before_quick }
@@ -42,7 +44,7 @@ impl Scene {
         self.directory.path().join("journal")
     }
 
-    /// Applies with a new journal, up to a fault; how many lines the journal has then.
+    /// Applies with a new journal, up to a fault. Returns how many lines the journal has then.
     pub(crate) fn apply(&self, plan: &Plan, fault: Fault) -> Result<usize, ApplyError> {
         let _ = std::fs::remove_file(self.path());
         let mut journal = Journal::create(&self.path()).expect("a journal can be made");
@@ -51,26 +53,26 @@ impl Scene {
         apply(plan, &mut journal, &mut kernel).map(|_| journal.entries().len())
     }
 
-    /// Undoes from the file, as a later process would; returns the open journal too.
+    /// Undoes from the file, as a later process would. Returns the open journal too.
     pub(crate) fn undo(&self) -> (Vec<(Placed, Undone)>, Journal) {
         let mut journal = Journal::open(&self.path()).expect("the journal is sound");
         let results = undo(&mut journal, &mut Kernel::new().expect("the kernel can be opened"));
         (results, journal)
     }
 
-    /// True if something in `home` or `away` is not as it was.
+    /// Whether anything in `home` or `away` has changed.
     pub(crate) fn is_changed(&self) -> bool {
         self.before != state(&self.world, dump)
     }
 
-    /// Outside programs judge.
+    /// Checks with outside programs that everything is as before.
     #[track_caller]
     pub(crate) fn assert_as_before(&self, when: &str) {
         self.assert_same(&self.before, &state(&self.world, dump), when);
     }
 
-    /// As [`Scene::assert_as_before`], without starting programs: for a test that looks again and again, and lets
-    /// outside programs judge now and then. What is left in a namespace is there for them, too.
+    /// Like [`Scene::assert_as_before`] without starting programs, for tests that check often. They use
+    /// outside programs now and then, which still find whatever was left in a namespace.
     #[track_caller]
     pub(crate) fn assert_as_before_quick(&self, when: &str) {
         self.assert_same(&self.before_quick, &state(&self.world, quick_dump), when);
@@ -88,7 +90,7 @@ impl Scene {
     }
 }
 
-/// The state of both namespaces that are there before the plan.
+/// The state of the two namespaces that exist before the plan.
 fn state(world: &World, read: fn(&Netns) -> Dump) -> [Dump; 2] {
     ["home", "away"].map(|short| read(&world.open(short)))
 }

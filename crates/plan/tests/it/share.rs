@@ -10,7 +10,7 @@ use testkit::{World, dump, require_root};
 
 const KEY: &str = "net/ipv4/conf/all/rp_filter";
 
-/// Units of a book, in a namespace that belongs to none of them.
+/// The units of a book, and a namespace that belongs to none of them.
 struct Scene {
     world: World,
     name: NetnsName,
@@ -18,7 +18,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// `None`, with the skip noted, without root's rights.
+    /// `None`, with the skip recorded, without root.
     fn new() -> Option<Scene> {
         if !require_root() {
             return None;
@@ -71,7 +71,7 @@ impl Scene {
         text.trim().to_owned()
     }
 
-    /// No claim is left.
+    /// Checks that no claim is left.
     #[track_caller]
     fn assert_unclaimed(&self) {
         let names = std::fs::read_dir(self.root.path().join("claims")).unwrap();
@@ -98,7 +98,7 @@ fn the_first_writes_and_the_last_restores() {
         scene.apply(unit, parameter("2")).unwrap();
         assert_eq!(scene.value(), "2");
     }
-    // In any order: the one that wrote it is not the last.
+    // The order does not matter: the unit that wrote the value is not the last.
     scene.take_back(first, &Undone::LeftToOthers { owners: vec!["cni/second".into(), "cni/third".into()] });
     scene.take_back(third, &left_to("cni/second"));
     assert_eq!(scene.value(), "2");
@@ -129,7 +129,7 @@ fn a_value_that_is_so_already_is_not_written_and_not_restored() {
     let was = scene.value();
     let (first, second) = (scene.unit("first"), scene.unit("second"));
     scene.apply(&first, parameter(&was)).unwrap();
-    // The first unit wants the value to stay, so the second is refused.
+    // The first unit needs this value, so the second is refused.
     let other = if was == "1" { "2" } else { "1" };
     assert!(scene.apply(&second, parameter(other)).is_err());
     scene.take_back(first, &Undone::AlreadySo);
@@ -163,7 +163,7 @@ fn a_bridge_goes_with_the_last_that_uses_it() {
     assert!(is_there());
     scene.take_back(second, &Undone::Restored);
     assert!(!is_there());
-    // One that somebody else has made is nobody's to share.
+    // A bridge that another program made cannot be shared.
     let _ = testkit::shell(&format!("ip netns exec {} ip link add br0 type bridge", scene.name));
     let third = scene.unit("third");
     let error = scene.apply(&third, bridge()).unwrap_err().to_string();
@@ -173,7 +173,8 @@ fn a_bridge_goes_with_the_last_that_uses_it() {
     scene.assert_unclaimed();
 }
 
-/// Whoever dies, and when: the next one finds it done or does it, and the last one restores what the first one found.
+/// Whenever a unit dies, the next one finds the step done or does it, and the last one restores the value
+/// that the first one found.
 #[test]
 fn a_unit_that_dies_is_no_owner_for_long() {
     for fault in [Fault::BeforeStep(0), Fault::InClaim, Fault::AfterStep(0), Fault::DeadAfterLine(3)] {
@@ -194,7 +195,7 @@ fn a_unit_that_dies_is_no_owner_for_long() {
     }
 }
 
-/// The last unit has put the value back and dies before it gives up its claim.
+/// The last unit has restored the value, and dies before it gives up its claim.
 #[test]
 fn an_undo_that_dies_is_no_change_by_somebody_else() {
     let Some(scene) = Scene::new() else { return };
@@ -211,7 +212,7 @@ fn an_undo_that_dies_is_no_change_by_somebody_else() {
     scene.assert_unclaimed();
 }
 
-/// The host's namespace as one unit sees it has a name for another.
+/// The same namespace is the host's for one unit and has a name for another.
 #[test]
 fn one_namespace_may_have_two_names() {
     let Some(scene) = Scene::new() else { return };
@@ -227,7 +228,7 @@ fn one_namespace_may_have_two_names() {
         plan::apply(&plan, &mut inside.journal("a").unwrap(), kernel).unwrap();
     });
     scene.take_back(named, &left_to("cni/inside"));
-    // From outside, the host's namespace is another one, whose value must not be written.
+    // From outside, the host's namespace is another one, and its value must not be written.
     let outcomes = inside.take_back(&mut scene.kernel()).unwrap();
     let (_, undone) = &outcomes[0].steps.as_ref().unwrap()[0];
     assert!(
@@ -242,7 +243,7 @@ fn one_namespace_may_have_two_names() {
     scene.assert_unclaimed();
 }
 
-/// A tuning that is added to may share a value that it shares already.
+/// An addition to a tuning may share a value that the tuning already shares.
 #[test]
 fn a_unit_that_shares_twice_gives_up_twice() {
     let Some(scene) = Scene::new() else { return };
@@ -262,7 +263,8 @@ fn a_unit_that_shares_twice_gives_up_twice() {
     scene.assert_unclaimed();
 }
 
-/// A unit whose directory somebody has removed by hand wants nothing any more, and what it found is not lost.
+/// A unit whose directory was removed by hand needs the value no longer, but the value that it found is not
+/// lost.
 #[test]
 fn a_unit_without_a_journal_wants_nothing() {
     let Some(scene) = Scene::new() else { return };
@@ -312,7 +314,7 @@ fn what_cannot_be_shared_is_refused() {
     let mut journal = Journal::create(&root.path().join("journal")).unwrap();
     let error = plan::apply(&plan, &mut journal, &mut kernel).unwrap_err();
     assert!(error.to_string().contains("cannot be shared"), "{error}");
-    // Without a journal nobody could be named, and nobody would take it back.
+    // Without a journal there is no owner to name, and the step would never be undone.
     plan.steps[0].step = Step::Share(Box::new(parameter("2").into()));
     let error = plan::by_hand(&plan.steps[0], &mut Kernel::new().unwrap()).unwrap_err();
     assert!(error.to_string().contains("only a unit with a journal"), "{error}");

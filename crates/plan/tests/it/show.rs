@@ -1,4 +1,4 @@
-//! Plans as commands: how they look, and that they do what they say.
+//! Plans as commands: their text, and that the commands work.
 
 use linux::qdisc::{Netem, Tbf};
 use linux::{NetnsName, Qdisc};
@@ -32,7 +32,7 @@ fn on_the_host_nothing_enters_a_namespace() {
     insta::assert_snapshot!(plan.commands().join("\n"));
 }
 
-/// Without those of programs: they are commands of the binary, whose own tests type them.
+/// Without the steps of programs. Their commands belong to the binary, and its tests run them.
 #[test]
 fn typed_commands_and_apply_do_the_same() {
     if !require_root() {

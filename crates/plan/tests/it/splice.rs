@@ -1,4 +1,5 @@
-//! Steps that lie in no network namespace: a control group, the splice's programs, and a pod that is gone before them.
+//! Steps outside any network namespace: a control group, the programs of a splice, and a pod that is gone
+//! before them.
 
 use std::net::IpAddr;
 

@@ -1,6 +1,6 @@
-//! The files of a transaction at moments of its life, as the fuzz target `transaction` gets them to damage.
+//! The files of a transaction at several moments. The fuzz target `transaction` damages them.
 //!
-//! They lie in `fuzz/transactions`. `HOSTGAP_ACCEPT=1` writes them anew.
+//! They lie in `fuzz/transactions`. `HOSTGAP_ACCEPT=1` writes them again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ fn kept(moment: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/transactions").join(moment)
 }
 
-/// What of two files must be the same: their lines' kinds and keys, since ids and numbers differ from run to run.
+/// What must be equal in two files: the kinds and keys of their lines. Ids and numbers differ from run to
+/// run.
 fn shape(bytes: &[u8]) -> Vec<String> {
     let text = std::str::from_utf8(bytes).expect("both files are text");
     let json = |line: &str| line[line.find('{').expect("each line is an object")..].to_owned();
@@ -73,7 +74,7 @@ fn every_moment_of_a_transaction_is_kept_for_the_fuzzer() {
     let held = store.hold().unwrap();
     let mut kernel = Kernel::new().unwrap();
 
-    // Whoever applied it died behind the intent of the second step.
+    // The process that applied it died after the intent of the second step.
     let (_, mut journal) = held.begin(&plan, None, Value::Null).unwrap();
     kernel.inject(Fault::DeadAfterLine(4));
     apply(&plan, &mut journal, &mut kernel).unwrap_err();
@@ -101,7 +102,7 @@ fn every_moment_of_a_transaction_is_kept_for_the_fuzzer() {
     held.await_confirmation(standing_then, None).unwrap();
     assert_kept(&store, "extended");
 
-    // Taking it back was interrupted behind the second step that was undone.
+    // The rollback was interrupted after it had undone two steps.
     let lines = Journal::open(&store.journal_path()).unwrap().entries().len();
     kernel.inject(Fault::DeadAfterLine(lines + 2));
     assert!(!held.take_back(&mut kernel, Why::Asked).unwrap().is_whole);

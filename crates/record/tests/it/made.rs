@@ -19,7 +19,7 @@ fn entrant(name: &str, unmet: &[&str]) -> Entrant {
     }
 }
 
-/// The first line of the race.
+/// The header of the race.
 fn header(rounds: u32) -> Header {
     let mut experiment = Experiment::from_toml("schema = 1\nname = \"made\"").expect("two keys are enough");
     experiment.candidates =
@@ -74,7 +74,6 @@ fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
     }
 }
 
-/// A round of the race.
 pub(crate) fn round(round: u32) -> Line {
     let base_ns = 10_000 + u64::from(round) * 1_000;
     let trials = vec![trial(1, base_ns), trial(0, base_ns + 500)];
@@ -87,7 +86,7 @@ pub(crate) fn round(round: u32) -> Line {
     })
 }
 
-/// A profile of an entrant.
+/// The profile of an entrant.
 pub(crate) fn profile(entrant: usize) -> Profile {
     let stacks = [("client;[user]", 31), ("swapper;default_idle;handle_softirqs;net_rx_action", 12)];
     Profile {
@@ -103,7 +102,7 @@ pub(crate) fn profile(entrant: usize) -> Profile {
     }
 }
 
-/// Late answers of an entrant: a time-out and two that nothing explains.
+/// Late answers of an entrant: one because of a time-out, and two without an explanation.
 pub(crate) fn late(entrant: usize) -> Late {
     let histogram = |values: &[(u64, u64)]| {
         let mut hdr = Histogram::empty_hdr();

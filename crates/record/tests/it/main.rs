@@ -1,4 +1,4 @@
-//! Record files on a real disk: written, read, cut, damaged.
+//! Record files on a real disk: written, read, truncated and damaged.
 
 #[cfg(test)]
 mod made;

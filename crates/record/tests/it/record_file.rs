@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::made;
 
-/// The bytes of a record of these lines.
+/// The contents of a record with these lines.
 fn written(lines: &[Line]) -> Vec<u8> {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("race.jsonl");
@@ -22,7 +22,7 @@ fn read(bytes: &[u8]) -> Result<RaceRecord, RecordError> {
     RaceRecord::from_bytes(bytes, Path::new("race.jsonl"))
 }
 
-/// The lines that a race came from, in the order in which a race writes them.
+/// The lines of a race, in the order in which a race writes them.
 fn lines_of(race: &RaceRecord) -> Vec<Line> {
     let mut lines = vec![Line::Header(Box::new(race.header.clone()))];
     lines.extend(race.capacities.iter().cloned().map(Line::Capacity));
@@ -100,7 +100,7 @@ fn a_broken_candidate_is_in_its_round_and_a_whole_race_is_written_as_ever() {
     assert_eq!((race.broke(1), race.broke(0)), (Some((1, what.as_str())), None));
 }
 
-/// The lines of a race that ends for what it sees, with looks after its second and its last round.
+/// The lines of a race with `until`, with looks after its second and its last round.
 fn looked_at() -> Vec<Line> {
     let mut lines = made::lines(3);
     let Some(Line::Header(header)) = lines.get_mut(0) else { panic!("there is a header") };
@@ -153,7 +153,7 @@ fn a_look_that_does_not_fit_is_refused_and_shows_what_was_taken_out() {
         header.experiment.rounds = 3;
     };
     assert!(fault(unasked).contains("was not to end for what it sees"));
-    // The last look says how many rounds there were.
+    // The last look states the number of rounds.
     let mut without = looked_at();
     without.remove(6);
     assert_eq!(read(&written(&without)).unwrap().missing_rounds(), [2..=2]);
@@ -170,7 +170,7 @@ fn every_line_is_json_with_the_crc_of_what_it_carries() {
     }
 }
 
-/// CRC-32 as in ISO 3309, a bit at a time.
+/// CRC-32 as in ISO 3309, one bit at a time.
 fn bitwise_crc32(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| (crc >> 1) ^ (0xedb8_8320 & 0_u32.wrapping_sub(crc & 1));
     !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
@@ -182,7 +182,7 @@ fn cut_at_every_byte_it_holds_every_whole_line() {
     let bytes = written(&lines);
     for length in 0..=bytes.len() {
         let cut = &bytes[..length];
-        // A line is complete with its last brace; the newline after it adds no information.
+        // A line is complete with its last brace. The newline adds no information.
         let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
         let whole = ends.filter(|end| length >= *end).count();
         match read(cut) {
@@ -208,8 +208,8 @@ fn any_damaged_byte_is_found() {
         damaged[at] ^= 0x04;
         match read(&damaged) {
             Ok(race) => {
-                // A damaged newline makes one damaged line of the last two.
-                assert!(at >= last_line - 1, "byte {at} was not missed");
+                // A damaged newline joins the last two lines into a damaged one.
+                assert!(at >= last_line - 1, "the damage of byte {at} was not noticed");
                 let lost = if at == last_line - 1 { 2 } else { 1 };
                 assert_eq!((race.end.is_none(), race.notes.len()), (true, 1));
                 assert_eq!(lines_of(&race), lines[..lines.len() - lost]);
@@ -334,14 +334,15 @@ fn a_round_that_was_taken_out_is_missed() {
     check(&[5], &["round 2 (counted from 0) is"]);
     check(&[3], &["round 0 (counted from 0) is"]);
     check(&[4, 6, 7], &["rounds 1, 3 to 4 (counted from 0) are"]);
-    // Only the closing line marks the end: without it the race was cut off, and the rounds did not run.
+    // Only the closing line marks the end. Without it the race was cut off, and the missing rounds did not
+    // run.
     check(&[8], &["round 5 (counted from 0) is"]);
     check(&[8, 9], &[]);
     check(&[5, 8, 9], &["round 2 (counted from 0) is"]);
     let mut stopped = lines[..5].to_vec();
     stopped.push(Line::End { wall_s: 1.0, stopped: Some("it was interrupted".to_owned()) });
     assert_eq!(read(&written(&stopped)).unwrap().notes, Vec::<String>::new());
-    // A profile comes after all rounds.
+    // A profile follows all rounds.
     let mut profiled = lines[..5].to_vec();
     profiled.push(Line::Profile(made::profile(0)));
     assert_eq!(read(&written(&profiled)).unwrap().missing_rounds(), [2..=5]);
@@ -409,7 +410,7 @@ proptest! {
         let rest = (at + cut).min(bytes.len());
         let mixed = [&bytes[..at], &junk, &bytes[rest..]].concat();
         if let Ok(race) = read(&mixed) {
-            // Any record that is read has valid checksums: it is a prefix of the race, or all of it.
+            // Every line that is read has a valid checksum, so it is a line of the race.
             let lines = made::lines(1);
             prop_assert!(lines_of(&race).iter().all(|line| lines.contains(line)));
         }

@@ -1,11 +1,11 @@
-//! Races that wrote down the time of every CPU.
+//! Races whose record has the time of every CPU.
 
 use record::{CpuTime, Metric, Published, RaceRecord};
 use report::{Agreement, CpuNode, Style, analyse};
 
 use crate::made::{Plan, Truth, published};
 
-/// A race in which CPU 2 does all of the softirq; in the candidate `spread` CPU 3 does half of it.
+/// A race in which CPU 2 does all of the softirq work. In the candidate `spread` CPU 3 does half of it.
 fn race() -> RaceRecord {
     let mut race = Plan { loads: vec![None], ..Plan::of(5, vec![Truth::of("spread", 1.0)]) }.race();
     for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials) {
@@ -45,10 +45,10 @@ fn each_cpu_has_its_shares_in_table_page_and_json() {
     assert_eq!(json["candidates"][0]["rates"][0]["by_cpu"][1]["cpu"], 3);
 }
 
-/// Coordinates and widths of the softirq of the wide drawing's bars, by tooltip.
+/// The positions and widths of the softirq bars in the wide drawing, by tooltip.
 fn softirq_bars(page: &str) -> Vec<(String, f64, f64)> {
     let wide = page.split_once("<h4>Each CPU</h4>").unwrap().1.split_once("</svg>").unwrap().0;
-    // The drawing has a title, then each bar.
+    // The drawing has a title, and so has each bar.
     let bars = wide.split("<title>").skip(2).filter(|bar| bar.contains("class=\"c-softirq\""));
     let number = |bar: &str, name: &str| -> f64 {
         let bar = bar.split_once("class=\"c-softirq\"").unwrap().1;
@@ -68,8 +68,8 @@ fn bars_of_a_cpu_stand_beside_each_other_and_are_as_long_as_its_share() {
     assert!(busy.1 == spread.1 && (busy.2 / spread.2 - 2.0).abs() < 0.01, "{busy:?} {spread:?}");
     assert_eq!((of("host, server all: 40 %").2 * 10.0).round(), (spread.2 * 10.0).round());
     assert!(of("host, server all").1 < busy.1 && busy.1 < of("host, client 0").1);
-    assert!(bars.iter().all(|bar| !bar.0.contains("client all")), "one CPU is all of a node");
-    assert!(bars.iter().all(|bar| !bar.0.starts_with("host, server 3")), "what is nothing is not drawn");
+    assert!(bars.iter().all(|bar| !bar.0.contains("client all")), "one CPU is the whole node");
+    assert!(bars.iter().all(|bar| !bar.0.starts_with("host, server 3")), "zero is not drawn");
 }
 
 #[test]

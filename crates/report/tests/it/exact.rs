@@ -1,4 +1,4 @@
-//! Counted instructions: a made record with known counts becomes the table of one kernel and that of two.
+//! Counted instructions: records with known counts become the tables of one kernel and of two.
 
 use record::{Machines, RaceRecord};
 use report::{Style, Verdict, analyse, html, json, json_of_all, kernels, table};
@@ -7,8 +7,8 @@ use crate::made::{Plan, Truth};
 
 const STYLE: Style = Style { colour: false, width: 100 };
 
-/// Three repetitions of seven rounds with exact instruction counts per request, a thousandth apart at most; in each
-/// repetition one or two slices contain other work.
+/// Three repetitions of seven rounds with exact instruction counts for each request, at most a thousandth
+/// apart. In each repetition one or two slices contain other work.
 fn counted(kernel: &str, truths: &[(&'static str, u64)]) -> RaceRecord {
     let contenders = truths[2..].iter().map(|(name, _)| Truth::of(name, 1.0)).collect();
     let plan = Plan { loads: vec![None], builds: 1, rounds_a_build: 21, ..Plan::of(7, contenders) };
@@ -48,7 +48,8 @@ fn counts_are_compared_with_what_the_host_differs_from_itself() {
     assert_eq!(verdicts, expected);
     let macvlan = &summary.exact[0].candidates[2];
     assert_eq!((macvlan.per_request, macvlan.more, macvlan.repetitions), (51_520.0, Some(1500.0), 3));
-    // On the other kernel it costs a quarter of a thousandth, and the host's own repetitions are a thousandth apart.
+    // On the other kernel macvlan costs a quarter of a thousandth more, and the host's own repetitions are a
+    // thousandth apart.
     assert_eq!(analyse(&new()).exact[0].candidates[2].verdict, Verdict::Indistinguishable);
 }
 

@@ -40,7 +40,7 @@ fn the_json_is_what_its_schema_says() {
     let mut empty = eventful();
     (empty.rounds, empty.end) = (vec![], None);
     assert!(validator.is_valid(&serde_json::to_value(analyse(&empty)).unwrap()));
-    // The schema is strict: it knows every field, and each is needed.
+    // The schema is strict: it allows no unknown field and requires every known one.
     let mut strange = whole.clone();
     strange["candidates"][0]["moon"] = true.into();
     assert!(!validator.is_valid(&strange));

@@ -1,4 +1,4 @@
-//! Texts of a record that a terminal would obey.
+//! Texts in a record that would control a terminal.
 
 use record::AuthorsRun;
 use report::{Style, Summary, analyse, html, json, table};
@@ -65,7 +65,7 @@ fn a_table_orders_a_terminal_nothing_but_its_own_colours() {
     }
     assert_eq!(obeyed(&coloured), []);
     assert_eq!(coloured, plain);
-    // No line of a record passes for one of ours.
+    // A line from the record must not look like one of ours.
     assert!(!plain.lines().any(|line| line.starts_with("Verdict: forged")), "{plain}");
 }
 

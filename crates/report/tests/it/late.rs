@@ -1,4 +1,4 @@
-//! Why answers are late: the same in the table, the page and the JSON.
+//! Why answers are late: the table, the page and the JSON agree.
 
 use record::{Cause, Histogram, Late, RaceRecord, Retransmitted};
 use report::{Style, analyse, html, json, table};
@@ -11,7 +11,7 @@ fn histogram(values: &[(u64, u64)]) -> Histogram {
     Histogram::from(&hdr)
 }
 
-/// Of 100,000 answers a thousand are late: softirqs of half a millisecond, and 200 time-outs.
+/// Of 100,000 answers a thousand are late, because of softirqs of half a millisecond and 200 time-outs.
 fn late(entrant: usize) -> Late {
     Late {
         entrant,

@@ -1,5 +1,5 @@
-//! Races with known truth from a seeded generator: builds that settle at different values, a machine that drifts,
-//! latencies with a tail, and lost packets if requested.
+//! Races with known truth from a seeded generator: builds that settle at different values, a machine that
+//! drifts, latencies with a tail, and lost packets on request.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,29 @@ use record::{
 };
 use stats::Random;
 
-/// A contender and its truth.
+/// A contender and its true figures.
 #[derive(Debug, Clone)]
 pub(crate) struct Truth {
     pub(crate) name: &'static str,
     /// Latency ÷ the host's.
     pub(crate) factor: f64,
-    /// One request in this many loses a packet; 0: none.
+    /// One request in this many loses a packet. 0: none.
     pub(crate) lost_one_in: u64,
     /// Why it cannot run.
     pub(crate) unmet: Option<&'static str>,
 }
 
-/// A race to be made.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) contenders: Vec<Truth>,
-    /// What "host again" is slower by; 1 in an honest race.
+    /// The slowdown of "host again". 1 in an honest race.
     pub(crate) control_factor: f64,
     pub(crate) builds: u32,
     pub(crate) rounds_a_build: u32,
     /// Requests per second; `None`: a closed loop.
     pub(crate) loads: Vec<Option<f64>>,
-    /// Standard deviation of the logarithm between builds, and between trials.
+    /// Standard deviations of the logarithm between builds and between trials.
     pub(crate) scatter: (f64, f64),
     pub(crate) samples: u64,
 }
@@ -44,7 +43,7 @@ impl Truth {
 }
 
 impl Plan {
-    /// Six builds of five rounds at one rate, builds that differ by 1 %.
+    /// Six builds of five rounds at one rate. The builds differ by 1 %.
     pub(crate) fn of(seed: u64, contenders: Vec<Truth>) -> Plan {
         Plan {
             seed,
@@ -250,7 +249,7 @@ fn trial(
         response.record(ns).expect("far below an hour");
         lag.record(500 + random.below(2_000)).expect("far below an hour");
     }
-    // Where as many go as can, a slower path answers less in the same time.
+    // In a closed loop, a slower path answers fewer requests in the same time.
     let rate = rate.unwrap_or(66_000.0 * (-shift).exp());
     let duration_ns = (samples as f64 / rate * 1e9) as u64;
     let response = Histogram::from(&response);
@@ -279,7 +278,7 @@ fn trial(
     }
 }
 
-/// A node of two CPUs, 40 % of the busy time in softirq.
+/// A node of two CPUs that spends 40 % of its busy time in softirq.
 fn cpu(duration_ns: u64, busy_ns: u64) -> CpuTime {
     CpuTime {
         user_ns: busy_ns * 3 / 10,

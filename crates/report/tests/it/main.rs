@@ -1,4 +1,4 @@
-//! The results of a race: from a made record to the summary, the table and the JSON.
+//! The results of a race, from a generated record to the summary, the table and the JSON.
 
 #[cfg(test)]
 mod by_cpu;

@@ -1,5 +1,5 @@
-//! Files of the first writer whose files are still read (in `oldest`): they are read and rendered as long as the schema
-//! is 1, since there is no other record of those races.
+//! The oldest files that are still read (in `oldest`). They must be read and rendered as long as the schema
+//! is 1, because there is no other record of those races.
 
 use std::path::Path;
 

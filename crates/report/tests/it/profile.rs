@@ -1,4 +1,4 @@
-//! Profiles with known truth: real differences are found, and no others are claimed.
+//! Profiles with known truth: true differences are found, and no others are claimed.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use stats::Random;
 
 use crate::made::eventful;
 
-/// Microseconds a request of a stack.
+/// A stack and its microseconds for each request.
 type Truth = (&'static str, f64);
 
 const HOST: [Truth; 4] = [
@@ -22,14 +22,14 @@ const BRIDGE: (&str, f64) = ("server;do_syscall_64;tcp_sendmsg;ip_output;br_forw
 const PERIOD_NS: u64 = 212_361;
 const REQUESTS: u64 = 120_000;
 
-/// What samples of these would be: each sample is of a stack with the chance of its share of the time.
+/// Samples of these stacks. The chance of a stack is its share of the time.
 fn sampled(entrant: usize, truth: &[Truth], random: &mut Random) -> Profile {
     let (cpus, seconds) = (2_u32, 2_u64);
     let due = u64::from(cpus) * seconds * 1_000_000_000 / PERIOD_NS;
     let mut counts = vec![0; truth.len()];
     let mut idle = 0;
     for _ in 0..due {
-        // The chance of a stack is its CPU time in all, as a share of that of all CPUs.
+        // The chance of a stack is its total CPU time as a share of the time of all CPUs.
         let mut at = random.unit() * f64::from(cpus) * seconds as f64 * 1e6 / REQUESTS as f64;
         let hit = truth.iter().position(|(_, us)| {
             at -= us;
@@ -53,7 +53,8 @@ fn sampled(entrant: usize, truth: &[Truth], random: &mut Random) -> Profile {
     }
 }
 
-/// The race of the goldens, without its rounds, with profiles of the hosts and of two that race: one with a bridge, one like the host.
+/// The race of the goldens without its rounds, with profiles of the hosts and of two contenders: one with a
+/// bridge, one like the host.
 fn race(seed: u64) -> RaceRecord {
     static BARE: LazyLock<RaceRecord> = LazyLock::new(|| RaceRecord { rounds: vec![], ..eventful() });
     let mut race = BARE.clone();
@@ -122,7 +123,7 @@ fn samples_that_are_missing_are_said_to_be() {
     assert!(text.contains("of the samples are missing, most of bridge+direct"), "{text}");
 }
 
-/// The graph with this title, its opening tag to its end.
+/// The graph with this title, from the title to its end.
 fn graph(page: &str, title: &str) -> Option<String> {
     let (_, rest) = page.split_once(&format!("<title>{title}</title>"))?;
     Some(rest.split_once("</div>").expect("a graph ends").0.to_owned())

@@ -1,4 +1,4 @@
-//! Published figures beside those of races with known truth.
+//! Published figures compared with races of known truth.
 
 use record::{Metric, Published, RequestedRate};
 use report::{Agreement, PublishedFigure, Summary, analyse};
@@ -28,7 +28,7 @@ fn each_kind_of_agreement_is_found() {
     );
     assert!((against.ratio.unwrap().value - 1.45 / 1.15).abs() < 0.05, "{:?}", against.ratio);
     let coarse = figure(&summary, "macvlan", Metric::P99);
-    assert_eq!(coarse.agreement, Agreement::CannotTell, "1.05 is less than the noise: {}", coarse.reason);
+    assert_eq!(coarse.agreement, Agreement::CannotTell, "1.05 is below the noise: {}", coarse.reason);
     let ahead = summary.published.iter().find(|figure| figure.direction.is_some()).unwrap();
     assert_eq!(ahead.agreement, Agreement::Agrees, "1.15 is less than 1.45: {}", ahead.reason);
     assert!(ahead.reason.starts_with("published < 1, ours × 0.8"), "{}", ahead.reason);
@@ -75,8 +75,8 @@ fn percentiles_beside_published_ones_are_those_of_the_merged_samples() {
     assert_eq!(figure.ours, Some(p95 as f64 / 1e6), "in milliseconds, as published");
 }
 
-/// On a machine whose builds differ by a fifth, three of them give an interval that contains the published value and
-/// almost any other.
+/// On a machine whose builds differ by a fifth, three builds give an interval that contains the published
+/// value and almost any other.
 #[test]
 fn a_race_that_could_not_have_seen_it_agrees_with_nothing() {
     let of = |builds| Plan {
@@ -107,14 +107,14 @@ fn a_race_that_could_not_have_seen_it_agrees_with_nothing() {
         "{rounds}"
     );
 
-    // As many rounds of this machine decide it.
+    // This many rounds on this machine decide it.
     let mut longer = of(u32::try_from(rounds / 2 + 1).unwrap()).race();
     longer.header.experiment.published = race.header.experiment.published;
     let longer = analyse(&longer);
     assert_eq!(longer.published[0].agreement, Agreement::Agrees, "{}", longer.published[0].reason);
 }
 
-/// A path that takes twice as long, as fast as it goes.
+/// A path that takes twice as long, in a closed loop.
 #[test]
 fn means_and_shares_are_quotients_of_sums() {
     let mut race = Plan { loads: vec![None], ..Plan::of(5, vec![Truth::of("x", 2.0)]) }.race();
@@ -138,7 +138,7 @@ fn means_and_shares_are_quotients_of_sums() {
     let mean = figure(&summary, "x", Metric::Mean);
     assert_eq!(mean.agreement, Agreement::Agrees, "{}", mean.reason);
     assert!((mean.ratio.unwrap().value - 2.0).abs() < 0.1, "{:?}", mean.ratio);
-    // Twice the time a request and half of the requests: the CPUs are as busy.
+    // Each request takes twice the time, but there are half as many: the CPUs are equally busy.
     let softirq = figure(&summary, "x", Metric::CpuSoftirq);
     assert_eq!(softirq.agreement, Agreement::Agrees, "{}", softirq.reason);
     assert!(softirq.ours.is_some_and(|percent| (1.0..100.0).contains(&percent)), "{:?}", softirq.ours);
@@ -146,8 +146,8 @@ fn means_and_shares_are_quotients_of_sums() {
     assert!(bandwidth.reason.contains("this race measured no bandwidth"), "{}", bandwidth.reason);
 }
 
-/// Figures may be divided by a candidate other than the reference. Its own figure then has no counterpart, which is
-/// not a failure.
+/// A figure may be divided by that of a candidate other than the reference. Then that candidate's own figure
+/// has no counterpart, which is not a failure.
 #[test]
 fn what_others_are_divided_by_is_told_as_such() {
     let mut race =
@@ -166,7 +166,7 @@ fn what_others_are_divided_by_is_told_as_such() {
     assert_eq!(told, [Agreement::Reference, Agreement::Agrees]);
 }
 
-/// An experiment can declare that it cannot test a figure, whatever is measured.
+/// An experiment can declare that it cannot test a figure, whatever it measures.
 #[test]
 fn what_an_experiment_cannot_say_anything_about_is_not_compared() {
     let mut race = eventful();

@@ -1,11 +1,11 @@
-//! Races that are not read by times of requests.
+//! Races whose results are not the times of requests.
 
 use record::{Handshakes, Packets, RaceRecord, Transfer, Workload, WorkloadKind};
 use report::{Style, Verdict, analyse, html, json, table};
 
 use crate::made::{Plan, Truth};
 
-/// A race of a kind in which a path carries as much less as it is slower.
+/// A race in which a path carries less in proportion to its slowness.
 fn race(kind: WorkloadKind, rates: Vec<Option<f64>>) -> RaceRecord {
     let contenders = vec![Truth::of("docker", 1.5), Truth::of("macvlan", 1.0)];
     let mut race = Plan { loads: rates, ..Plan::of(11, contenders) }.race();
@@ -48,7 +48,7 @@ fn check(race: &RaceRecord, says: &[&str]) {
     let summary = analyse(race);
     let verdicts = [2, 3].map(|at: usize| summary.candidates[at].rates[0].verdict);
     assert_eq!(verdicts, [Some(Verdict::Worse), Some(Verdict::Indistinguishable)]);
-    // 1 ÷ 1.5, in spite of the scatter.
+    // 1 ÷ 1.5, apart from the scatter.
     let ratio = summary.candidates[2].rates[0].rps_ratio.unwrap();
     assert!((0.6..0.73).contains(&ratio.value), "{ratio:?}");
     let text = table(&summary, Style { colour: false, width: 160 });
@@ -68,7 +68,7 @@ fn streams_of_datagrams_are_read_by_packets_and_loss() {
     let rate = &value["candidates"][0]["rates"][1];
     assert_eq!(rate["carried"]["loss"], 0.5);
     assert!(rate["carried"]["received_packets_per_s"].as_f64().unwrap() > 0.0);
-    // What did not arrive is no request that waits for its answer.
+    // A lost packet is not a request that waits for its answer.
     assert_eq!((&rate["missed"], &rate["response_ns"]["count"]), (&0.into(), &0.into()));
     assert!(rate["verdict_reason"].as_str().unwrap().contains("divided by"));
     let reason = value["candidates"][2]["rates"][0]["verdict_reason"].as_str().unwrap();

@@ -1,11 +1,11 @@
-//! Races over several values of one thing: what their lines are made of.
+//! Races over several values of one quantity, and the lines drawn from them.
 
 use record::{Experiment, RaceRecord, SweepValue, Transfer, WorkloadKind};
 use report::{Summary, SweepSummary, SweptChart, analyse, html, json};
 
 use crate::made::{Plan, Truth};
 
-/// A race requested with a sweep, at the loads that the sweep makes.
+/// A race with a sweep, at the loads that the sweep makes.
 fn race(contenders: Vec<Truth>, loads: Vec<Option<f64>>, asked: &str) -> RaceRecord {
     let mut race = Plan { loads, ..Plan::of(3, contenders) }.race();
     let experiment = Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{asked}")).unwrap().swept();
@@ -14,7 +14,7 @@ fn race(contenders: Vec<Truth>, loads: Vec<Option<f64>>, asked: &str) -> RaceRec
     race
 }
 
-/// Rates from 10 to 40 thousand, beside the closed loop that every race has.
+/// Rates from 10 to 40 thousand, and the closed loop that every race has.
 fn over_rates() -> RaceRecord {
     let contenders = vec![Truth::of("docker", 1.5), Truth::of("macvlan", 1.0)];
     let loads = vec![None, Some(10e3), Some(20e3), Some(40e3)];
@@ -23,7 +23,7 @@ fn over_rates() -> RaceRecord {
     race
 }
 
-/// Four candidates at two losses, of which each halves what arrives.
+/// Two candidates at two losses each. The higher loss halves what docker carries, and costs bbr a tenth.
 fn over_loss() -> RaceRecord {
     let names = ["docker 0.1 %", "docker 4 %", "bbr 0.1 %", "bbr 4 %"];
     let contenders =
@@ -44,7 +44,7 @@ fn swept(summary: &Summary) -> &SweepSummary {
     summary.sweep.as_ref().expect("there was a sweep")
 }
 
-/// Name, values and estimates of each line.
+/// The name, values and estimates of each line.
 fn lines(chart: &SweptChart) -> Vec<(&str, Vec<f64>, Vec<f64>)> {
     let line = |line| {
         let line: &report::SweptLine = line;
@@ -106,7 +106,7 @@ fn candidates_of_a_sweep_are_lines_and_the_reference_a_level() {
     assert_eq!(summary.experiment.workload.kind, WorkloadKind::TcpStream);
 }
 
-/// Whatever order candidates and loads have in a record, lines go from the least value to the greatest.
+/// Whatever the order of candidates and loads in a record, lines go from the smallest value to the largest.
 #[test]
 fn points_are_in_the_order_of_the_axis() {
     let mut race = over_loss();
@@ -170,7 +170,7 @@ fn a_value_that_is_no_figure_draws_nothing() {
     assert!(!html::page(&summary).contains("id=\"sweep\""));
 }
 
-/// The coordinates of what a class draws in the wide drawings of the sweep.
+/// The coordinates of the elements of a class in the wide drawings of the sweep.
 fn paths(page: &str, class: &str) -> Vec<Vec<(f64, f64)>> {
     let section = page.split_once("id=\"sweep\"").unwrap().1.split_once("</section>").unwrap().0;
     let wide =
@@ -242,7 +242,7 @@ fn the_json_has_every_point() {
     assert!(of(&crate::made::eventful()).get("sweep").is_none());
 }
 
-/// Datagrams at rates are read by what arrives, and have no closed loop beside.
+/// Datagrams at rates are judged by what arrives, and have no closed loop.
 #[test]
 fn rates_of_datagrams_are_an_axis_of_what_arrives() {
     let asked = "workload.kind = \"udp-stream\"\nsweep = { over = \"rate\", values = [10000, 40000] }";

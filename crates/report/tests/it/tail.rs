@@ -1,11 +1,12 @@
-//! The text about a tail beside the counters of lost packets.
+//! The text about a tail, compared with the counters of lost packets.
 
 use record::{Delay, Experiment, RaceRecord, Setting, Side, WorkloadKind};
 use report::analyse;
 
 use crate::made::{Plan, Truth};
 
-/// A race in which one request in 2000 of `x` waits for 200 ms, after a time-out that the counters have.
+/// A race in which one request in 2000 of `x` waits for 200 ms after a time-out. The counters show the
+/// time-out.
 fn lossy() -> RaceRecord {
     Plan::of(7, vec![Truth { lost_one_in: 2_000, ..Truth::of("x", 1.2) }]).race()
 }
@@ -14,7 +15,7 @@ fn tail(race: &RaceRecord) -> Option<String> {
     analyse(race).candidates[2].rates[0].tail.clone()
 }
 
-/// The trials of `x`, with other counters.
+/// The race with other counters in the trials of `x`.
 fn with_counters(retransmits: u64, rto_expiries: u64) -> RaceRecord {
     let mut race = lossy();
     let trials = race.rounds.iter_mut().flat_map(|round| &mut round.trials);
@@ -38,12 +39,12 @@ fn time_outs_are_counted_beside_the_samples_that_took_as_long() {
             let before = told.split(end).next().unwrap();
             before.rsplit(' ').next().unwrap().parse::<u64>().unwrap_or_else(|_| panic!("{told}"))
         });
-    assert!(again > 0 && (again, again) == (expired, late), "each of them has one of the others: {told}");
+    assert!(again > 0 && (again, again) == (expired, late), "the three numbers are equal: {told}");
     assert!(told.ends_with("the counters do not show who lost it"), "{told}");
-    assert_eq!(tail(&Plan::of(7, vec![Truth::of("x", 1.2)]).race()), None, "nothing was sent again");
+    assert_eq!(tail(&Plan::of(7, vec![Truth::of("x", 1.2)]).race()), None, "nothing was retransmitted");
 }
 
-/// Samples of 200 ms beside retransmissions that no time-out made: a queue makes both.
+/// Samples of 200 ms with retransmissions but no time-out. A queue can cause both.
 #[test]
 fn without_a_time_out_no_packet_is_said_to_be_lost() {
     let told = tail(&with_counters(3, 0)).unwrap();
@@ -66,7 +67,7 @@ fn more_samples_than_time_outs_have_another_cause_too() {
     );
 }
 
-/// The time of an object depends on its size; 200 ms of it prove nothing.
+/// The time of an object depends on its size, so 200 ms prove nothing.
 #[test]
 fn downloads_have_their_time_outs_counted_and_no_more() {
     let race = changed(|experiment| experiment.workload.kind = WorkloadKind::Download);
@@ -74,7 +75,7 @@ fn downloads_have_their_time_outs_counted_and_no_more() {
     assert!(told.ends_with("retransmission time-outs") && !told.contains("190 ms"), "{told}");
     let mut quiet = with_counters(3, 0);
     quiet.header.experiment.workload.kind = WorkloadKind::Download;
-    assert_eq!(tail(&quiet), None, "that something was sent again is in the counters");
+    assert_eq!(tail(&quiet), None, "retransmissions are in the counters");
 }
 
 #[test]
@@ -88,7 +89,7 @@ fn a_wire_that_takes_as_long_itself_makes_no_lost_packets() {
     assert!(!tail(&slow_card).unwrap().contains("190 ms"), "the queue before it is longer still");
     let short = changed(|experiment| experiment.underlay.delay = delay(1));
     assert!(tail(&short).unwrap().contains("190 ms"), "a neighbour in the same city");
-    // A wire of the candidate's own counts, and not the others'.
+    // A candidate's own wire counts, and the others' does not.
     let own = changed(|experiment| {
         let text = "schema = 1\nname = \"y\"\n[[candidates]]\npath = \"host\"\nname = \"x\"\n\
                     underlay.to_client.delay = \"200ms\"";

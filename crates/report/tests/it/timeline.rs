@@ -1,4 +1,4 @@
-//! The course of a race: what its rows are made of.
+//! The course of a race, and the contents of its rows.
 
 use record::{RaceRecord, Void};
 use report::{Quantity, Timeline, TimelineRow, analyse, html, json};
@@ -9,7 +9,7 @@ fn race() -> RaceRecord {
     let contenders = vec![Truth::of("docker", 1.5), Truth { lost_one_in: 500, ..Truth::of("macvlan", 1.0) }];
     let mut race =
         Plan { loads: vec![Some(20_000.0), None], samples: 2_000, ..Plan::of(9, contenders) }.race();
-    // In the fourth round a trial of docker is void, and repeated.
+    // In the fourth round a trial of docker is void and is repeated.
     let round = &mut race.rounds[3];
     let place = round.trials.iter().position(|trial| (trial.entrant, trial.load) == (2, 0)).unwrap();
     let mut void = round.trials[place].clone();
@@ -148,6 +148,6 @@ fn the_page_has_a_row_a_quantity_and_the_figures_of_all_rounds() {
     assert!(whole.len() >= 4 * 2, "four data paths in each row: {whole:?}");
     let tables = section.split_once("<details").unwrap().1.split_once("</details>").unwrap().0;
     assert!(tables.contains("<th scope=\"row\">30</th>") && tables.contains(">host again</th>"));
-    // The JSON leaves it out: a record has the trials.
+    // The JSON leaves the timeline out, because the record has the trials.
     assert!(!json(&analyse(&race())).contains("timeline"));
 }

@@ -1,4 +1,5 @@
-//! Races that end for what they see: a made race is played build by build, and what left is visited no more.
+//! Races that end early. A generated race is played build by build, and candidates that have left are visited
+//! no more.
 
 use record::{Leaving, RaceRecord};
 use report::{ComparisonExit, StopReason, Style, Summary, Verdict, analyse, html, table};
@@ -6,7 +7,7 @@ use stats::Level;
 
 use crate::made::{Plan, Truth};
 
-/// The races end after this many builds if nothing ends them before.
+/// The most builds of a race.
 const BUILDS: u32 = 27;
 
 fn plan(seed: u64, contenders: Vec<Truth>) -> Plan {
@@ -14,7 +15,7 @@ fn plan(seed: u64, contenders: Vec<Truth>) -> Plan {
     Plan { builds: BUILDS, rounds_a_build: 2, samples: 150, loads, ..Plan::of(seed, contenders) }
 }
 
-/// What a race with `until` would have of a plan's trials.
+/// The trials of a plan that a race with `until` would make.
 fn played(plan: &Plan, until: &str) -> RaceRecord {
     let whole = plan.race();
     let mut race = RaceRecord { rounds: vec![], end: None, ..whole.clone() };
@@ -43,7 +44,7 @@ fn played(plan: &Plan, until: &str) -> RaceRecord {
 }
 
 fn comparison<'a>(summary: &'a Summary, name: &str, load: usize) -> &'a ComparisonExit {
-    let of = &summary.until.as_ref().expect("it ends for what it sees").comparisons;
+    let of = &summary.until.as_ref().expect("the race has `until`").comparisons;
     of.iter().find(|one| one.candidate == name && one.load == load).expect(name)
 }
 
@@ -69,7 +70,7 @@ fn who_differs_leaves_early_and_who_does_not_when_it_is_known() {
         let verdicts: Vec<_> =
             summary.candidates.iter().map(|candidate| candidate.rates[load].verdict.unwrap()).collect();
         assert_eq!(verdicts[2..], [Verdict::Worse, Verdict::Indistinguishable]);
-        // The ratio is that of the builds that it raced in, at the level at which it left.
+        // The ratio covers the builds that the candidate raced in, at the level at which it left.
         assert!((same.level - (1.0 - 0.05 * Level::Last.share())).abs() < 1e-12 && slow.level > same.level);
     }
     assert!(summary.progress.builds < BUILDS && summary.progress.rounds_missing == 0);
@@ -98,7 +99,7 @@ fn a_record_gives_the_decisions_again_that_the_race_made() {
         let again = verdict::look(&before).unwrap_or_else(|| verdict::last_look(&before));
         assert_eq!(&again, look);
     }
-    // What a look found is the verdict at the end, with the same figures.
+    // What a look found is also the verdict at the end, with the same figures.
     let summary = analyse(&race);
     for look in &race.looks {
         for left in look.left.iter().filter(|left| left.why == Leaving::Different) {
@@ -119,7 +120,7 @@ fn what_is_undecided_has_a_forecast() {
     let (closed, rated) = (comparison(&summary, "same", 0), comparison(&summary, "same", 1));
     assert_eq!((closed.why, closed.builds, closed.statistic), (Leaving::NotAsked, 4, None));
     assert_eq!((rated.why, rated.builds), (Leaving::Ended, BUILDS));
-    // A build of the plan takes 28 s, so that two more fit into a minute.
+    // A build of the plan takes 28 s, so two more fit into a minute.
     let (now, then) = (rated.half_width.unwrap(), rated.half_width_in_a_minute.unwrap());
     let expected = now.ln_1p() * (27.0_f64 / 29.0).sqrt();
     assert!(then < now && (then.ln_1p() / expected - 1.0).abs() < 0.02, "±{now} becomes ±{then}");
@@ -161,7 +162,7 @@ fn without_contenders_it_is_the_control_that_is_to_be_known() {
     assert!(until.comparisons.iter().all(|one| one.candidate == "host again" && one.why == Leaving::Precise));
 }
 
-/// The whole of it: equals that leave for what is seen, the control, verdicts with both rules.
+/// Everything together: equals that leave early, the control, and verdicts by both rules.
 #[test]
 fn equals_are_seldom_called_different_by_races_that_look() {
     let (mut called, mut control, races) = (0, 0, 16);
@@ -176,7 +177,7 @@ fn equals_are_seldom_called_different_by_races_that_look() {
         called += u32::from(differs(2)) + u32::from(differs(3));
         control += u32::from(differs(1));
     }
-    // More have a probability of less than 1 in 100 at true shares of 2 % and 3 %; the shares themselves are simulated in
-    // `stats`, with many more races.
+    // With true shares of 2 % and 3 %, more have a probability of less than 1 in 100. `stats` simulates the
+    // shares themselves with many more races.
     assert!(called <= 3 && control <= 3, "{called} of {} equals and {control} controls differ", 2 * races);
 }

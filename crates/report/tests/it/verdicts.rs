@@ -8,7 +8,7 @@ fn verdict(summary: &Summary, name: &str, load: usize) -> Option<Verdict> {
     candidate.rates[load].verdict
 }
 
-/// The shares of the verdicts of each candidate, over races of many seeds.
+/// The share of each candidate's verdicts that are as expected, over races of many seeds.
 fn shares<const N: usize>(
     seeds: u64,
     names: [&str; N],
@@ -22,7 +22,7 @@ fn shares<const N: usize>(
     })
 }
 
-/// A plan with few samples, for many races.
+/// A plan with few samples, because many races are made of it.
 fn quick(seed: u64, factor: f64) -> Plan {
     let scatter = (0.03, 0.02);
     Plan { samples: 70, rounds_a_build: 3, scatter, ..Plan::of(seed, vec![Truth::of("x", factor)]) }
@@ -31,9 +31,9 @@ fn quick(seed: u64, factor: f64) -> Plan {
 #[test]
 fn what_does_not_differ_is_seldom_said_to_differ() {
     let [x, control] = shares(24, ["x", "host again"], Verdict::Indistinguishable, |seed| quick(seed, 1.0));
-    assert!(x >= 0.95, "{x} of all races between equals end so");
+    assert!(x >= 0.95, "only {x} of all races between equals find no difference");
     // The control is judged by its interval alone, and may fail as often as an interval may.
-    assert!(control >= 0.87, "{control} of all controls cannot be told apart");
+    assert!(control >= 0.87, "only {control} of all controls show no difference");
 }
 
 #[test]
@@ -45,7 +45,8 @@ fn what_differs_is_found_with_its_sign() {
 
 #[test]
 fn a_difference_smaller_than_the_control_is_noise() {
-    // The control is 8 % off: its cause can also explain the contender's 5 %, however narrow its interval is.
+    // The control is 8 % off. Its cause can also explain the contender's 5 %, however narrow the contender's
+    // interval is.
     let plan = |control_factor| Plan {
         control_factor,
         scatter: (0.0, 0.0),
@@ -87,7 +88,7 @@ fn void_trials_are_in_no_sum() {
 
 #[test]
 fn a_percentile_needs_ten_samples_beyond_it() {
-    // 30 rounds of 34 requests: 1020 samples, enough for p99 and far from p99.9.
+    // 30 rounds of 34 requests: 1020 samples are enough for p99, and far too few for p99.9.
     let plan = Plan { samples: 34, ..Plan::of(1, vec![Truth::of("x", 1.2)]) };
     let summary = analyse(&plan.race());
     let rate = &summary.candidates[2].rates[0];
@@ -135,7 +136,7 @@ fn requests_without_an_answer_are_slower_than_all() {
         (trial.intended, trial.missed, trial.missed_age_max_ns) = (trial.intended + 13, 13, 900_000_000);
     }
     let rate = analyse(&race).candidates[2].rates[0].clone();
-    // 13 of 613 rank above all answers, which is two in a hundred, so p99 is among them and unknown.
+    // 13 of 613 rank above all answers. That is two in a hundred, so p99 is among them and unknown.
     assert_eq!((rate.missed, rate.response_ns.count), (390, 18_390));
     assert!(rate.response_ns.p90.is_some() && rate.response_ns.p99.is_none() && rate.ratio.p99.is_none());
     assert_eq!(rate.response_ns.max, Some(900_000_000));
@@ -185,7 +186,7 @@ fn as_many_as_go_is_judged_by_throughput() {
     assert!(summary.candidates[0].capacity_rps.is_some() && summary.candidates[0].capacity_ratio.is_none());
 }
 
-/// What broke has fewer builds than the reference, with which it would be compared.
+/// A candidate that broke has fewer builds than the reference, so it is not compared.
 #[test]
 fn a_candidate_that_broke_is_told_and_compared_with_nothing() {
     let mut race = eventful();
@@ -204,7 +205,7 @@ fn a_candidate_that_broke_is_told_and_compared_with_nothing() {
     assert_eq!((broke.round, broke.why), (broken + 1, why.clone()));
     for rate in &candidate.rates {
         assert_eq!((rate.verdict, rate.ratio, rate.rps_ratio), (None, report::Ratios::default(), None));
-        assert!(rate.trials > 0 && rate.response_ns.p50.is_some(), "what it did until then is told");
+        assert!(rate.trials > 0 && rate.response_ns.p50.is_some(), "its results until then are reported");
     }
     // All others are judged as before.
     assert_eq!(summary.candidates[3].rates[1].verdict, before.candidates[3].rates[1].verdict);

@@ -1,9 +1,9 @@
-//! Simulated races that are looked at while they run: how often are equals called different, and how often does the
-//! interval at a comparison's end hold the truth?
+//! Simulated races with looks while they run: how often are equals called different, and how often does the
+//! interval at the end of a comparison contain the truth?
 //!
-//! A race has the reference, its control and contenders, builds that differ, rounds that drift and latencies with a
-//! heavy tail. Contenders leave when their interval is narrow or a difference was found; the race ends when none is left
-//! or after its last build.
+//! A race has the reference, its control and contenders, builds that differ, rounds that drift, and latencies
+//! with a heavy tail. A contender leaves when its interval is narrow or a difference was found. The race ends
+//! when no contender is left or after its last build.
 
 use stats::{
     Columns, Interval, Level, PRECISE_FROM, Percentile, Random, Resamples, Sparse, Spread, look_due,
@@ -11,12 +11,12 @@ use stats::{
 
 use crate::machine::{Scatter, bins, latency_ns, normal};
 
-/// A race that ends for what it sees.
+/// A race that ends early.
 #[derive(Clone, Copy)]
 struct Race<'a> {
     scatter: Scatter,
     percentile: Percentile,
-    /// Half-width, in the logarithm, at which a comparison is known well enough.
+    /// The half-width, in the logarithm, at which a comparison is precise.
     target_ln: f64,
     builds_max: u32,
     /// The contenders' times ÷ the reference's.
@@ -29,12 +29,12 @@ const SAMPLES: usize = 80;
 /// A contender that left, or the control at the end.
 #[derive(Clone, Copy)]
 struct Left {
-    /// At the level at which it left, of 5 %.
+    /// At the level at which it left, of 5 % in all.
     interval: Interval,
     precise: bool,
 }
 
-/// Bins of a candidate, one list a build.
+/// A candidate's bins, one list for each build.
 type Builds = Vec<Vec<(u64, u64)>>;
 
 fn columns(builds: &Builds) -> Columns {
@@ -43,7 +43,7 @@ fn columns(builds: &Builds) -> Columns {
 }
 
 impl Race<'_> {
-    /// The control, then the contenders in their order, and how many builds there were.
+    /// The control and the contenders in order, and how many builds there were.
     fn run(&self, random: &mut Random) -> (Vec<Left>, u32) {
         let entrants = self.factors.len() + 2;
         let mut builds: Vec<Builds> = vec![vec![]; entrants];
@@ -82,7 +82,7 @@ impl Race<'_> {
         (!early.holds(1.0)).then_some(Left { interval: early, precise: false })
     }
 
-    /// One more build of all that still race.
+    /// Adds a build of every candidate that still races.
     fn build(&self, builds: &mut [Builds], racing: &[bool], random: &mut Random) {
         let settled: Vec<f64> = racing.iter().map(|_| self.scatter.builds * normal(random)).collect();
         let mut samples: Vec<Vec<u64>> = vec![vec![]; racing.len()];
@@ -109,16 +109,16 @@ impl Race<'_> {
     }
 }
 
-/// What became of many races.
+/// The results of many races.
 struct Outcome {
-    /// Comparisons of equals whose interval excludes 1, as a share, the control's apart.
+    /// The share of comparisons of equals whose interval excludes 1. The control's are separate.
     called: f64,
     control_called: f64,
-    /// Comparisons whose interval holds the truth.
+    /// The share of comparisons whose interval contains the truth.
     covered: f64,
-    /// Those that ended because they were known well enough.
+    /// The share that ended because they were precise.
     precise: f64,
-    /// Builds of a race, the mean.
+    /// The mean number of builds in a race.
     builds: f64,
 }
 
@@ -162,7 +162,7 @@ fn simulate(race: Race<'_>) -> Outcome {
     outcome
 }
 
-/// The allowance is that of a few hundred races: two standard errors of a share of 5 % among 300, and among 900.
+/// The allowance is two standard errors of a share of 5 % among 300 races, and among 900 comparisons.
 #[track_caller]
 fn check(outcome: &Outcome) {
     assert!(outcome.called <= 0.05 + 0.015, "{} of equals are called different", outcome.called);
@@ -183,8 +183,8 @@ const EQUALS: Race<'_> = Race {
 fn equals_are_seldom_called_different_however_often_a_race_is_looked_at() {
     let outcome = simulate(EQUALS);
     check(&outcome);
-    assert!(outcome.precise > 0.9, "{} end because they are known well enough", outcome.precise);
-    // A target that is never reached: every comparison is looked at until the last build.
+    assert!(outcome.precise > 0.9, "{} end because they are precise", outcome.precise);
+    // This target is never reached, so there are looks at every comparison until the last build.
     let outcome = simulate(Race { target_ln: 0.001, builds_max: 33, ..EQUALS });
     check(&outcome);
     assert!(outcome.precise < 0.01, "{} end early", outcome.precise);
@@ -200,5 +200,5 @@ fn a_tail_on_a_wild_machine() {
 fn what_differs_leaves_early_and_its_interval_holds_the_truth_all_the_same() {
     let outcome = simulate(Race { factors: &[1.0, 1.1, 1.4], ..EQUALS });
     check(&outcome);
-    assert!(outcome.precise < 0.8, "{} waited to be known well", outcome.precise);
+    assert!(outcome.precise < 0.8, "{} ended because they were precise", outcome.precise);
 }

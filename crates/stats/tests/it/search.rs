@@ -1,40 +1,41 @@
-//! Simulated searches with known truths: how often does a search report a gain that is not there, and how often does
-//! it find one that is?
+//! Simulated searches with known truth: how often does a search report a gain that does not exist, and how
+//! often does it find one that does?
 //!
-//! A visit scatters by 5 % on its own, and the machine drifts by another 5 % from visit to visit (an autoregression
-//! with 0.95 from one to the next), as machines do. Worlds differ in the effects of their options.
+//! A visit scatters by 5 % on its own, and the machine drifts by another 5 % from visit to visit (an
+//! autoregression with a coefficient of 0.95), as machines do. Worlds differ in the effects of their options.
 
 use stats::Random;
 use stats::search::{
     Arm, Nothing, Response, Rules, SearchConclusion, Space, Stage, StageName, Trials, Unfit, search,
 };
 
-/// What options do, and how a machine scatters.
+/// The effects of options, and the scatter of a machine.
 #[derive(Clone)]
 struct World {
-    /// The values of each factor.
+    /// How many values each factor has.
     values: Vec<usize>,
-    /// What each option adds.
+    /// The effect of each option.
     effects: Vec<f64>,
-    /// What two options add together.
+    /// The additional effect of two options together.
     pairs: Vec<(usize, usize, f64)>,
     /// Options with which every visit fails.
     broken: Vec<usize>,
-    /// The share of visits left below which they fail, and the response that they then give.
+    /// Visits of those options give this response once the share of visits left is below this.
     below: (f64, Response),
-    /// What each option adds to the guarded figure.
+    /// The effect of each option on the guarded figure.
     harms: Vec<f64>,
     /// The scatter of a single visit.
     noise: f64,
     visits: f64,
-    /// The share of visits in which the machine freezes for a moment: a tail on one side.
+    /// The share of visits in which the machine freezes for a moment, which gives the scatter a tail on one
+    /// side.
     freezes: f64,
-    /// What a visit takes of the budget in its second half.
+    /// How much of the budget a visit takes in the second half.
     late_visit: f64,
 }
 
 impl World {
-    /// Two-valued factors, each with one of these effects.
+    /// Factors of two values each, with one of these effects.
     fn of(effects: &[f64], visits: f64) -> World {
         World {
             values: vec![1; effects.len()],
@@ -69,7 +70,7 @@ impl World {
         (answer, machine)
     }
 
-    /// The share of searches of which something is true, with the ends of its interval of 95 % (Wilson).
+    /// The share of searches for which `is` holds, with the ends of its 95 % interval (Wilson).
     fn share(&self, searches: u64, is: impl Fn(&SearchConclusion) -> bool) -> [f64; 3] {
         let count = (0..searches).filter(|seed| is(&self.search(1_000 + seed).0)).count() as f64;
         let (n, z) = (searches as f64, 1.96_f64);
@@ -94,7 +95,7 @@ impl Machine<'_> {
         radius * (std::f64::consts::TAU * self.random.unit()).cos()
     }
 
-    /// The logarithm of what a visit shows.
+    /// The logarithm of a visit's result.
     fn visit(&mut self) -> f64 {
         self.drift = 0.95 * self.drift + 0.05 * (1.0 - 0.95_f64.powi(2)).sqrt() * self.normal();
         let shown = self.drift + self.world.noise * self.normal();
@@ -148,10 +149,11 @@ fn adopted(answer: &SearchConclusion) -> Option<&Arm> {
     }
 }
 
-/// Eight options do nothing, two harm, one gives 3 % and one 6 %.
+/// Eight options have no effect, two harm, one gives 3 % and one 6 %.
 const USUAL: [f64; 12] = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -0.05, -0.05, 0.03, 0.06];
 
-/// Figures of many more searches, for the documentation: `cargo test -p stats --test it -- --ignored --nocapture`.
+/// Figures of many more searches, for the documentation:
+/// `cargo test -p stats --test it -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes a minute; prints figures and asserts nothing new"]
 fn figures() {
@@ -183,7 +185,8 @@ fn figures() {
     }
 }
 
-/// 1 500 searches without any helpful option: of many knobs, of the values of one, and of a single setting.
+/// 1 500 searches without any helpful option: over many knobs, over the values of one, and over a single
+/// setting.
 #[test]
 fn nothing_is_rarely_taken_for_something() {
     for (values, visits) in [(vec![1; 12], 400.0), (vec![3], 150.0), (vec![1], 60.0)] {
@@ -191,11 +194,11 @@ fn nothing_is_rarely_taken_for_something() {
         let world = World { values, ..World::of(&vec![0.0; options], visits) };
         let [share, _, high] = world.share(1500, |answer| adopted(answer).is_some());
         assert!(share < 0.05 && high < 0.06, "{share} of searches, {high} at most");
-        assert!(share > 0.01, "{share}: as if it could never say that something helps");
+        assert!(share > 0.01, "{share}: a search that never reports a gain proves nothing");
     }
 }
 
-/// Student's test takes noise for normal, which that of a machine that freezes now and then is not.
+/// Student's test assumes normal noise, and that of a machine that freezes now and then is not normal.
 #[test]
 fn nothing_is_rarely_taken_for_something_where_the_machine_freezes() {
     for visits in [250.0, 400.0] {
@@ -226,7 +229,7 @@ fn what_helps_is_found_and_what_does_not_is_dropped() {
     assert!(both > 0.8, "{both}");
 }
 
-/// The reported gain comes from the hold-out: over many searches its mean is the true gain.
+/// The reported gain comes from the hold-out. Over many searches its mean is the true gain.
 #[test]
 fn the_told_gain_is_the_true_one() {
     let world = World::of(&USUAL, 800.0);
@@ -238,11 +241,12 @@ fn the_told_gain_is_the_true_one() {
         count += 1;
     }
     let count = f64::from(count);
-    assert!((told / count).abs() < 0.004, "told {} too much", told / count);
-    assert!(f64::from(held) / count > 0.91, "{held} of {count} intervals hold the truth");
+    assert!((told / count).abs() < 0.004, "the reported gain is {} too high", told / count);
+    assert!(f64::from(held) / count > 0.91, "{held} of {count} intervals contain the truth");
 }
 
-/// Where no option helps, the race still has a winner, with a flattering score; the hold-out does not use that score.
+/// Where no option helps, the race still has a winner with a flattering score. The hold-out does not use that
+/// score.
 #[test]
 fn the_race_flatters_and_the_hold_out_does_not() {
     let world = World::of(&[0.0; 12], 400.0);
@@ -272,7 +276,7 @@ fn what_works_only_together_is_found() {
     let world = World { pairs: vec![(2, 5, 0.08)], ..World::of(&[0.0; 8], 800.0) };
     let [found, ..] = world.share(150, |answer| adopted(answer) == Some(&Arm::of([2, 5])));
     assert!(found > 0.7, "{found}");
-    // Each gives 8 %, and both together no more than one.
+    // Each gives 8 %, and both together give no more.
     let either = World { pairs: vec![(0, 1, -0.08)], ..World::of(&[0.08, 0.08, 0.0, 0.0, 0.0], 800.0) };
     let [one, ..] = either
         .share(150, |answer| adopted(answer).is_some_and(|arm| arm == &Arm::of([0]) || arm == &Arm::of([1])));
@@ -312,7 +316,8 @@ fn what_does_not_work_is_named_and_the_others_are_searched() {
     assert_eq!(all.search(1).0, SearchConclusion::Nothing(Nothing::NoneBetter));
 }
 
-/// The best of the race that does not work afterwards, or does not count, is no arm that did not help.
+/// If the winner of the race later fails, or its visits are void, the answer says so instead of "it did not
+/// help".
 #[test]
 fn a_winner_that_ends_is_told_as_such() {
     let ending =
@@ -331,7 +336,7 @@ fn a_winner_that_ends_is_told_as_such() {
     assert!(told > 0.9, "{told}");
 }
 
-/// A gain that something else pays for is not taken.
+/// A gain at the expense of a guarded figure is refused.
 #[test]
 fn a_gain_at_the_cost_of_a_guarded_figure_is_refused() {
     let mut world = World::of(&[0.1, 0.0], 600.0);
@@ -354,7 +359,7 @@ fn noise_is_refused_before_it_is_searched_in() {
         matches!(answer, SearchConclusion::Unfit(Unfit::Noisy { visit_ln, .. }) if visit_ln > 0.2),
         "{answer:?}"
     );
-    assert_eq!(machine.stages.len(), 1, "nothing was visited but the incumbent");
+    assert_eq!(machine.stages.len(), 1, "only the incumbent was visited");
     let short = World::of(&USUAL, 100.0).search(7).0;
     assert!(
         matches!(short, SearchConclusion::Unfit(Unfit::Short { needed, .. }) if needed > 100.0),
@@ -362,7 +367,7 @@ fn noise_is_refused_before_it_is_searched_in() {
     );
 }
 
-/// No search takes more visits than it was given, but for the fewest blocks of a stage.
+/// A search takes no more visits than its budget, except for the minimum number of blocks in a stage.
 #[test]
 fn the_budget_is_kept() {
     for visits in [260.0, 400.0, 1000.0] {
@@ -374,7 +379,7 @@ fn the_budget_is_kept() {
     }
 }
 
-/// A machine that is busier from the middle of the search on: the later stages have their shares all the same.
+/// The machine gets busier in the middle of the search. The later stages must still get their shares.
 #[test]
 fn visits_that_take_longer_leave_time_to_ablate() {
     let world = World { late_visit: 1.5, ..World::of(&USUAL, 1000.0) };
@@ -385,14 +390,14 @@ fn visits_that_take_longer_leave_time_to_ablate() {
         let confirmed = machine.stages.iter().find(|stage| stage.name == StageName::Confirmation);
         if confirmed.is_some_and(|stage| stage.arms[1].kept && stage.arms[1].arm.options().len() > 1) {
             together += 1;
-            // For some the recheck sees no gain, which takes time too.
+            // For some the recheck sees no gain. That takes time too.
             ablated += i32::from(!matches!(answer, SearchConclusion::Better { ablated: false, .. }));
         }
     }
     assert!(together > 50 && ablated == together, "{ablated} of {together}");
 }
 
-/// A single setting has no opponent to race with, and needs few visits.
+/// A single setting has no opponent in a race, and needs few visits.
 #[test]
 fn a_single_setting_is_confirmed_at_once() {
     let world = World::of(&[0.08], 60.0);

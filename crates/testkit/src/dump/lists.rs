@@ -1,4 +1,4 @@
-//! The lists of a namespace, read by the project's own readers.
+//! The objects of a namespace, read by the project's own readers.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ impl Dump {
     pub(super) fn add_lists(&mut self, netns: &Netns) -> linux::Result<()> {
         let netlink = Netlink::open_in(netns)?;
         let links = netlink.links()?;
-        // Numbers of links are handed out in sequence, so a link is called by its name.
+        // The kernel assigns link indexes in sequence, so a link is called by its name.
         let names: BTreeMap<u32, String> =
             links.iter().map(|link| (link.index, link.name.to_string())).collect();
         let name = |index: u32| names.get(&index).map_or("elsewhere", String::as_str);
@@ -56,18 +56,18 @@ impl Dump {
     }
 }
 
-/// False for the address that the kernel makes when a link has its carrier.
+/// False for the address that the kernel adds when a link gets its carrier.
 fn is_given(info: &AddressInfo) -> bool {
     !matches!(info.address.addr(), IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// As [`super::is_lasting`] says of IPv6 routes.
+/// The rule of [`super::is_lasting`] for IPv6 routes.
 fn is_lasting(route: &RouteInfo) -> bool {
     let IpNet::V6(net) = route.dst else { return true };
     route.protocol != OF_KERNEL || (route.table != LOCAL && !net.addr().is_unicast_link_local())
 }
 
-/// Groups come and go with addresses (RFC 1112 and RFC 2464).
+/// Whether this is a multicast address. Groups come and go with addresses (RFC 1112 and RFC 2464).
 fn is_multicast(mac: Mac) -> bool {
     mac.0.starts_with(&[0x33, 0x33]) || mac.0.starts_with(&[0x01, 0x00, 0x5e])
 }

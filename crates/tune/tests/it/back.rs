@@ -1,4 +1,4 @@
-//! There and back.
+//! Apply and undo.
 
 use plan::{Fault, Journal, Kernel, Plan, apply, undo};
 

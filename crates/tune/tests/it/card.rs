@@ -1,4 +1,4 @@
-//! The knobs of network cards, on those of a virtual machine of ours.
+//! The knobs of network cards, on the cards of our virtual machine.
 
 use linux::ethtool::{Ethtool, FlowType, HashKey, NicParameter};
 use linux::interrupts::Interrupts;
@@ -11,8 +11,8 @@ use tune::{Nic, Setting, Site};
 
 use crate::back::there_and_back;
 
-/// The card of a driver, up, with its hardware, and with as many queues as there are CPUs; `None`, with the skip
-/// noted, if we have no such card.
+/// The card of a driver, set up, with its interrupts and as many queues as CPUs. `None`, with the skip
+/// recorded, if there is no such card.
 fn site(driver: &str) -> Option<Site> {
     let wire = card(driver)?;
     set_card_up(&wire);
@@ -34,7 +34,7 @@ fn plan(site: &Site, asked: &[(&str, &str)]) -> Plan {
     plan
 }
 
-/// Two queues become one, and all settings of both come back with the second.
+/// Two queues become one. When the second comes back, it must have its settings again.
 #[test]
 fn a_new_number_of_queues_gives_back_what_it_took() {
     let Some(site) = site("virtio_net") else { return };
@@ -43,7 +43,7 @@ fn a_new_number_of_queues_gives_back_what_it_took() {
     let sysfs = NetSysfs::open(&netns).unwrap();
     let queues = || ethtool.read(&site.wire, NicParameter::Channels).unwrap().unwrap().now;
     assert_eq!(queues(), 2, "as many as CPUs");
-    // Set by hand, and not ours to lose.
+    // Set by hand, so undo must restore it.
     let one: CpuSet = "1".parse().unwrap();
     sysfs.write_queue_cpus(&site.wire, Queue::Rx(1), &one).unwrap();
     sysfs.write_queue_flows(&site.wire, 1, 256).unwrap();
@@ -102,8 +102,8 @@ fn every_knob_of_a_card_is_set_and_taken_back() {
     before.assert_same(&dump(&netns), "after queues");
 }
 
-/// Features that virtio lacks: rings of variable size, interrupt delays, and queues that are set up again for each of
-/// these.
+/// Features that virtio lacks: rings of variable size, interrupt delays, and queues that are set up again for
+/// each of these.
 #[test]
 fn every_knob_of_a_card_with_rings_is_set_and_taken_back() {
     let Some(site) = site("igb") else { return };
@@ -139,8 +139,8 @@ fn every_knob_of_a_card_with_rings_is_set_and_taken_back() {
     }
 }
 
-/// Sets a card's hash, checks the card, and undoes it: completely, and after apply died behind any line of the
-/// journal.
+/// Sets a card's hash, checks the card, and undoes it: after the whole plan, and after apply died behind any
+/// line of the journal.
 fn there_and_back_of_hash(site: &Site, asked: &[(&str, &str)]) {
     let netns = Netns::current().unwrap();
     let ethtool = Ethtool::open_in(&netns).unwrap();
@@ -154,10 +154,10 @@ fn there_and_back_of_hash(site: &Site, asked: &[(&str, &str)]) {
         let taken = [FlowType::Udp4, FlowType::Udp6].map(|flow| format!("{flow} {}", fields(flow)));
         assert_eq!(taken.join(" "), asked[0].1);
         assert_eq!(key(), symmetric);
-        assert_eq!(table(), old_table, "a key or fields changed the table of flows");
+        assert_eq!(table(), old_table, "the key or the fields changed the indirection table");
     });
     before.assert_same(&dump(&netns), &format!("after {asked:?}"));
-    // The first line is the journal's own, and each step has two.
+    // The first line is the journal's header, and each step has two.
     for line in 1..=2 * plan.steps.len() {
         there_and_back(&plan, Fault::DeadAfterLine(line), || {});
         before.assert_same(&dump(&netns), &format!("after {asked:?} that died behind line {line}"));
@@ -170,7 +170,7 @@ fn the_key_and_the_fields_of_the_hash_come_back_wherever_apply_died() {
     there_and_back_of_hash(&site, &[("rss_hash_fields", "udp4 sd udp6 sd"), ("rss_hash_key", "symmetric")]);
 }
 
-/// It has no key, and its fields are in separate registers.
+/// This card has no key, and its fields are in separate registers.
 #[test]
 fn the_fields_of_a_card_without_a_key_come_back_wherever_apply_died() {
     let Some(site) = site("igb") else { return };

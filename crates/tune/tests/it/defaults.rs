@@ -1,5 +1,5 @@
-//! Checks the table's statements about kernels against the running one: unset values are the default, promised
-//! parameters exist, and obsolete ones have no effect.
+//! Checks the table's statements about kernels against the running one: unset values are the default,
+//! promised parameters exist, and obsolete ones have no effect.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -11,7 +11,7 @@ use tune::{ByDefault, Knob, Lives, Setting, Since, Site, all, find};
 
 use crate::kernel::{Scene, key};
 
-/// A new namespace inherits these from the first one, where they may have been changed.
+/// A new namespace inherits these from the first one, where another program may have changed them.
 const INHERITED: [&str; 3] = ["tcp_rmem", "tcp_wmem", "tcp_congestion_control"];
 const MIB: u64 = 1 << 20;
 
@@ -27,13 +27,13 @@ fn is_ours() -> bool {
     std::env::var_os("HOSTGAP_VM").is_some() || std::env::var_os("CI").is_some()
 }
 
-/// Whether another program on this machine may have changed it.
+/// Whether another program on this machine may have changed the setting.
 fn is_shared(knob: &Knob) -> bool {
     matches!(knob.lives, Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_))
         || INHERITED.contains(&knob.id)
 }
 
-/// Setting the default changes no value; returns the number of rows for which that was checked.
+/// Checks that setting the default changes no value. Returns for how many rows it did.
 fn compare(scene: &Scene, with_shared: bool) -> usize {
     let mut seen = 0;
     for knob in all().filter(|knob| with_shared || !is_shared(knob)) {
@@ -53,14 +53,14 @@ fn compare(scene: &Scene, with_shared: bool) -> usize {
     seen
 }
 
-/// A machine may be without debugfs and without cubic, and this link is polled by no driver.
+/// debugfs and cubic may be missing on a machine, and no driver polls this link.
 fn may_be_absent(knob: &Knob) -> bool {
     let no_vm = std::env::var_os("HOSTGAP_VM").is_none();
     (no_vm && matches!(knob.lives, Lives::Debug(_) | Lives::Module(_)))
         || matches!(knob.lives, Lives::Attribute(linux::sysfs::LinkAttribute::Threaded))
 }
 
-/// The value found instead; empty if it is the expected value.
+/// The value found instead of the expected one. Empty if they are equal.
 fn as_set(knob: &'static Knob, value: &str, site: &Site) -> Result<String, StepError> {
     let setting = Setting::read(knob, &Asked::Text(value.to_owned())).unwrap();
     let mut kernel = Kernel::new().unwrap();
@@ -73,7 +73,7 @@ fn as_set(knob: &'static Knob, value: &str, site: &Site) -> Result<String, StepE
     Ok(String::new())
 }
 
-/// What a parameter is, in the namespace or in the machine's first, wherever it lives.
+/// The numbers of a parameter, in the test's namespace or the machine's first, wherever it lives.
 fn numbers(scene: &Scene, id: &str) -> Option<Vec<u64>> {
     let text = match find(id).unwrap().lives {
         Lives::Sysctl(path) => scene.inside(|| sysctl::read(&key(path))),
@@ -87,12 +87,12 @@ fn memory() -> u64 {
     linux::procfs::Procfs::kernel().memory_bytes().unwrap()["MemTotal"]
 }
 
-/// Three sizes, the last of which is lower with little memory: `tcp_init` in net/ipv4/tcp.c takes a 128th of the free
-/// memory.
+/// Three sizes, the last of which is lower with little memory: `tcp_init` in net/ipv4/tcp.c takes a 128th of
+/// the free memory.
 fn capped(knob: &Knob, value: &str, found: &[u64]) {
     let expected: Vec<u64> = value.split_whitespace().map(|word| word.parse().unwrap()).collect();
     assert_eq!(found[..2], expected[..2], "{}", knob.id);
-    // The free memory at that time is most of the memory, and never more than all.
+    // The free memory at that time is most of the memory, and never more than all of it.
     let (least, most) = (memory() / 256, memory() / 128 * 10 / 9);
     let range = expected[2].min(least)..=expected[2].min(most);
     assert!(range.contains(&found[2]), "{}: Linux {}: {found:?}, not {value}", knob.id, here());
@@ -108,7 +108,8 @@ fn formulas(scene: &Scene, with_shared: bool) -> usize {
             continue;
         };
         let (memory, first) = (memory(), found[0]);
-        // The kernel computes with all its memory, and reports it without its own reserve: at most a tenth less.
+        // The kernel computes with all its memory, and reports it without its own reserve, which is at most a
+        // tenth.
         let rounded = |each: u64, least: u64, most: u64| {
             let of = |memory: u64| (memory / each).next_power_of_two().clamp(least, most);
             (of(memory)..=of(memory * 10 / 9)).contains(&first)
@@ -129,7 +130,7 @@ fn formulas(scene: &Scene, with_shared: bool) -> usize {
             "file_max" => first == i64::MAX as u64 || close(first, memory / 10_240),
             "nf_conntrack_buckets" => close(first, by_step(memory / MIB)),
             "nf_conntrack_max" => Some(found) == numbers(scene, "nf_conntrack_buckets"),
-            other => panic!("{other} says {words:?}, and nobody knows here how to look whether that is so"),
+            other => panic!("{other} says {words:?}: add its formula here"),
         };
         assert!(holds, "{}: {words}: {:?} with {memory} bytes of memory", knob.id, numbers(scene, knob.id));
         seen += 1;
@@ -148,19 +149,19 @@ fn what_nobody_has_set_is_the_default() {
     assert!(seen >= if is_ours() { 60 } else { 45 }, "only {seen} rows were looked at");
 }
 
-/// The same and what follows on a kernel of a virtual machine.
+/// The same tests on a kernel in a virtual machine, together with those of versions and obsolete parameters.
 #[test]
 fn a_kernel_of_ours_is_as_the_table_says() {
     if std::env::var_os("HOSTGAP_VM").is_none() {
-        return skip("another kernel than this machine's is meant, that of a virtual machine of ours");
+        return skip("it is about the kernel of a virtual machine of ours");
     }
     testkit::shell("mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug");
     what_nobody_has_set_is_the_default();
     parameters_come_with_the_kernel_that_the_table_says();
-    what_is_no_longer_heeded_is_not_felt();
+    obsolete_parameters_have_no_effect();
 }
 
-/// A version that is too early or too late is seen as soon as a kernel between the two is at hand.
+/// A version that is too early or too late shows on any kernel between the two.
 #[test]
 fn parameters_come_with_the_kernel_that_the_table_says() {
     if !require_root() {
@@ -181,9 +182,9 @@ fn parameters_come_with_the_kernel_that_the_table_says() {
     assert!(young >= 5, "no row names a version");
 }
 
-/// What still takes values is felt before the version that the row names, and not from it on.
+/// An obsolete parameter has an effect before the version that its row names, and none from that version on.
 #[test]
-fn what_is_no_longer_heeded_is_not_felt() {
+fn obsolete_parameters_have_no_effect() {
     if !require_root() {
         return;
     }
@@ -191,13 +192,14 @@ fn what_is_no_longer_heeded_is_not_felt() {
         let Some(until) = knob.until else { continue };
         let felt = match knob.id {
             "tcp_adv_win_scale" => first_window(Some("-2")) != first_window(None),
-            other => panic!("how {other} is felt is not known here"),
+            other => panic!("add how to see the effect of {other}"),
         };
         assert_eq!(felt, here() < until, "{} on Linux {}", knob.id, here());
     }
 }
 
-/// The first window of a connection over the loopback of a new namespace, with a value of `tcp_adv_win_scale`.
+/// The first window of a connection over the loopback of a new namespace, with a value of
+/// `tcp_adv_win_scale`.
 fn first_window(scale: Option<&str>) -> u32 {
     let connect = || {
         testkit::shell("ip link set lo up");
@@ -213,6 +215,6 @@ fn first_window(scale: Option<&str>) -> u32 {
         sockets.iter().find(|socket| socket.local == own).unwrap().tcp.unwrap().snd_wnd
     };
     let window = Netns::anonymous().unwrap().run(connect).unwrap();
-    assert!(window > 0, "the kernel tells no window");
+    assert!(window > 0, "the kernel reports no window");
     window
 }

@@ -1,4 +1,4 @@
-//! The page of knobs agrees with the table.
+//! The page of knobs matches the table.
 
 use std::path::Path;
 

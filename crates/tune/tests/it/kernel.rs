@@ -1,5 +1,5 @@
-//! Every knob on the real kernel: it is at the table's place, it changes only that place, and undo restores the old
-//! value, wherever apply stopped.
+//! Every knob on the real kernel: it is where the table says, it changes nothing else, and undo restores the
+//! old value, wherever apply stopped.
 
 use crate::back::there_and_back;
 use linux::ethtool::NicParameter;
@@ -10,7 +10,7 @@ use record::Asked;
 use testkit::{World, bound, dump, require_root, shell};
 use tune::{KnobGroup, Lives, Nic, Setting, Since, Site, TABLE, all};
 
-/// A namespace with a link to another, and routes of both families to what lies behind it.
+/// A namespace with a link to another one, and routes of both families over that link.
 pub(crate) struct Scene {
     world: World,
     pub(crate) site: Site,
@@ -63,7 +63,7 @@ pub(crate) fn key(text: &str) -> sysctl::Key {
     sysctl::Key::new(text).unwrap()
 }
 
-/// Those of a family that this kernel has for each namespace.
+/// The settings of a family that each namespace has for itself on this kernel.
 fn of_this_kernel(family: &KnobGroup) -> Vec<Setting> {
     let here = Since::of_release(&linux::features::release()).unwrap();
     let mut settings = Vec::new();
@@ -71,7 +71,8 @@ fn of_this_kernel(family: &KnobGroup) -> Vec<Setting> {
         match knob.lives {
             Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_) => {}
             Lives::CpuLatency | Lives::Nowhere { .. } => {}
-            // A veth has only the offloads of a card, and it is polled only with a program at its peer.
+            // Of a card's features a veth has only the offloads, and it is polled only with a program at its
+            // peer.
             Lives::Nic(parameters) if !matches!(parameters[0], NicParameter::Feature(_)) => {}
             Lives::Indirection | Lives::Rss(_) | Lives::Interrupts => {}
             Lives::Nic(_) if knob.id == "rx_gro_hw" => {}
@@ -105,7 +106,7 @@ fn a_parameter_of_a_namespace_is_its_own() {
         there_and_back(&setting.plan(&scene.site), Fault::None, || {
             let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
             assert_eq!(words(&read()), words(setting.knob.example), "{id}");
-            assert_ne!(read(), before, "{id}: the example is what it was");
+            assert_ne!(read(), before, "{id}: the example equals the old value");
             assert_eq!(outside(), host, "{id}: the value of this machine changed");
         });
         assert_eq!(read(), before, "{id}");
@@ -136,7 +137,7 @@ fn undo_brings_back_what_was_wherever_apply_stopped() {
     }
 }
 
-/// In a VM of ours they are set too.
+/// In our virtual machine the parameters are also set.
 #[test]
 fn a_parameter_of_the_machine_is_in_no_new_namespace() {
     if !require_root() {
@@ -148,7 +149,7 @@ fn a_parameter_of_the_machine_is_in_no_new_namespace() {
         let Lives::Machine(path) = knob.lives else { continue };
         let read = || sysctl::read(&key(path)).unwrap();
         let Some(before) = read() else {
-            assert!(path.starts_with("net/netfilter"), "{} is nowhere on this machine", knob.id);
+            assert!(path.starts_with("net/netfilter"), "{} does not exist on this machine", knob.id);
             continue;
         };
         if path.starts_with("net/") {
@@ -168,7 +169,7 @@ fn a_parameter_of_the_machine_is_in_no_new_namespace() {
             there_and_back(&setting.plan(&scene.site), Fault::None, || {
                 let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
                 let found = read().unwrap();
-                // The one mask of CPUs.
+                // The only mask of CPUs.
                 let expected = if knob.kind == tune::ValueKind::Cpus { "1" } else { knob.example };
                 assert_eq!(words(found.trim_start_matches('0')), words(expected), "{}", knob.id);
             });
@@ -183,7 +184,7 @@ fn scene_lacks(scene: &Scene, path: &str) -> bool {
     scene.world.open("home").run(|| sysctl::read(&key(path))).unwrap().unwrap().is_none()
 }
 
-/// What a namespace may not do by its parameter, its routes may.
+/// A namespace may set an algorithm by route even if it may not set the parameter.
 #[test]
 fn an_algorithm_that_is_kept_from_namespaces_goes_by_route() {
     if !require_root() {
@@ -194,7 +195,7 @@ fn an_algorithm_that_is_kept_from_namespaces_goes_by_route() {
     let allowed = sysctl::read(&key("net/ipv4/tcp_allowed_congestion_control")).unwrap().unwrap();
     let is_allowed = |name: &&str| allowed.split_whitespace().any(|other| other == *name);
     let Some(kept) = available.split_whitespace().find(|name| !is_allowed(name)) else {
-        return testkit::skip("this machine allows every algorithm that it has to everybody");
+        return testkit::skip("this machine allows every available algorithm in namespaces");
     };
     let asked = Asked::Text(kept.to_owned());
     let setting = Setting::read(tune::find("tcp_congestion_control").unwrap(), &asked).unwrap();
@@ -211,7 +212,7 @@ fn an_algorithm_that_is_kept_from_namespaces_goes_by_route() {
     assert!(!shell(&format!("ip -n {} route", scene.home())).contains("congctl"));
 }
 
-/// Where connections are tracked, those of the port are not.
+/// Where the kernel tracks connections, it must not track those of the port.
 #[test]
 fn connections_to_an_untracked_port_are_not_tracked() {
     if !require_root() {
@@ -239,7 +240,7 @@ ip netns exec {0} nft add rule ip own in ct state established accept",
         assert_eq!(tracked(8080), 0, "the port of the setting");
         assert_eq!(tracked(8081), 1, "another port");
     });
-    assert_eq!(tracked(8080), 2, "afterwards it is tracked, beside the other");
+    assert_eq!(tracked(8080), 2, "after undo it is tracked, beside the other");
 }
 
 /// The written form of a queueing discipline matches the kernel's state.
@@ -272,7 +273,7 @@ fn a_qdisc_has_the_options_that_were_asked_for() {
     check("fq flow_limit 200 nopacing", "flow_limit 200p");
 }
 
-/// The machine's own is left alone; that of a VM of ours is set and taken back.
+/// A real machine's setting is left alone. In our virtual machine it is set and restored.
 #[test]
 fn a_number_of_debugfs_is_set_and_taken_back() {
     if !require_root() {

@@ -1,4 +1,4 @@
-//! The table of knobs from outside: what it promises, its documentation, and every knob on the real kernel.
+//! The table of knobs from outside: its promises, its documentation, and every knob on the real kernel.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

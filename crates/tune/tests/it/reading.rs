@@ -1,4 +1,4 @@
-//! From what was asked to settings and steps.
+//! From a request to settings and steps.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +87,7 @@ fn one_side_counts_more_than_both() {
     assert_eq!(settings.of_both(Lives::Sysctl("net/ipv4/tcp_sack")), None);
 }
 
-/// As sysctl(8) takes them.
+/// In the notation of sysctl(8).
 #[test]
 fn parameters_have_the_kernel_s_names_too() {
     let both = [("net.core.somaxconn", "9"), ("net/ipv4/tcp_sack", "0"), ("fs.file-max", "9000")];
@@ -101,7 +101,8 @@ fn parameters_have_the_kernel_s_names_too() {
     assert!(tune::find("net.ipv4.initcwnd").is_none(), "no parameter of the kernel");
 }
 
-/// Queues share a table of flows out in powers of two, so that they never follow more flows than it has places.
+/// Queues divide a table of flows into powers of two, so that they never follow more flows than it has
+/// places.
 #[test]
 fn flows_are_shared_out_over_queues() {
     let knob = tune::find("rps_flow_cnt").unwrap();

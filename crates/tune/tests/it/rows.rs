@@ -1,4 +1,4 @@
-//! What every row promises.
+//! Promises that every row must keep.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ fn names_are_unique_and_found() {
     let names: BTreeSet<&str> = all().map(|knob| knob.id).collect();
     assert_eq!(names.len(), all().count());
     assert!(all().all(|knob| std::ptr::eq(find(knob.id).unwrap(), knob)));
-    // Words that mean something else where knobs are named.
+    // Where knobs are named, these words mean something else.
     assert!(!names.contains("client") && !names.contains("server"));
     let homes: BTreeSet<String> = all().map(|knob| knob.lives.to_string()).collect();
-    assert!(homes.len() + 1 >= names.len(), "two knobs live in one place");
+    assert!(homes.len() + 1 >= names.len(), "several knobs live in one place");
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn every_row_explains_itself() {
     assert!(TABLE.iter().all(|family| !family.knobs.is_empty() && family.about.ends_with('.')));
 }
 
-/// Every row has a default that the knob takes, or the reason why there is none.
+/// Every row has a default that the knob accepts, or the reason why there is none.
 #[test]
 fn every_row_knows_its_default() {
     const OLDEST: Since = Since(5, 15);
@@ -66,7 +66,8 @@ fn every_row_takes_its_example() {
     }
 }
 
-/// What becomes a number of 32 bits in the kernel is read as one, and what becomes a list of CPUs as one.
+/// A value for 32 bits in the kernel is read as such a number, and a value for a list of CPUs as a list of
+/// CPUs.
 #[test]
 fn the_kind_fits_the_place() {
     for knob in all() {
@@ -113,7 +114,7 @@ fn the_kind_fits_the_place() {
                 | Lives::CpuLatency,
                 _,
             ) => false,
-            // The one mask of CPUs among the parameters.
+            // The only mask of CPUs among the parameters.
             (Lives::Machine(_), ValueKind::Cpus) => knob.id == "flow_limit_cpu_bitmap",
             (Lives::Sysctl(_) | Lives::Machine(_), kind) => kind != ValueKind::Cpus,
             (Lives::Nowhere { .. }, _) => true,

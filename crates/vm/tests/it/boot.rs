@@ -1,4 +1,4 @@
-//! One guest a test: its kernel, its results, its panic, its limits.
+//! One guest in each test: its kernel, its results, its panic, its limits.
 
 #![expect(
     clippy::unwrap_used,
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use vm::deb::Suite;
 use vm::{Cache, Error, Flavour, KernelSpec, Limits, Nic, Timing, Vm, Watch};
 
-/// Two cores are not enough for two emulated machines at once.
+/// Two cores are too few for two emulated machines at once.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 pub(crate) fn shell(script: &str) -> Command {
@@ -21,7 +21,7 @@ pub(crate) fn shell(script: &str) -> Command {
     command
 }
 
-/// Runs `test` with the newest kernel, or reports why no machine can start.
+/// Runs `test` with the newest kernel, or records why no machine can start.
 pub(crate) fn with_vm(test: impl FnOnce(&Vm)) {
     with_kernel(Suite::Backports, test);
 }
@@ -34,7 +34,7 @@ fn with_kernel(suite: Suite, test: impl FnOnce(&Vm)) {
     }
 }
 
-/// A boot takes 10 s; more only on a machine with much else to do.
+/// A boot takes 10 s, and longer only on a busy machine.
 pub(crate) fn limits() -> Limits {
     Limits { time: Duration::from_secs(120), ..Limits::default() }
 }
@@ -100,7 +100,7 @@ fn links_are_made(vm: &Vm) {
     }
 }
 
-/// Cards with their queues and an interrupt for each; they reach only each other.
+/// The cards with their queues and interrupts. The cards reach only each other.
 #[test]
 fn network_cards_reach_each_other_alone() {
     if !testkit::require_root() {
@@ -127,7 +127,7 @@ fn network_cards_reach_each_other_alone() {
     assert!(!std::path::Path::new("/sys/class/net/card0").exists(), "the tap is in this namespace");
 }
 
-/// An image and its modules, as a user would name them; and whether it runs under KVM or not, it runs.
+/// An image and its modules, named as a user would. The guest must run with and without KVM.
 #[test]
 fn a_kernel_of_one_s_own_boots() {
     with_vm(|vm| {
@@ -167,14 +167,14 @@ fn a_watch_ends_the_guest() {
         assert_eq!(text(&stdout), "out\n");
         assert_eq!(left_behind(), Vec::<String>::new());
 
-        // A boot is silent too, and takes half of that on a busy machine.
+        // A boot is silent too, for up to half of that on a busy machine.
         let quiet = Limits { silence: Duration::from_secs(25), ..limits() };
         let error = vm.run(&shell("echo once; sleep 600"), &quiet).unwrap_err();
         assert!(matches!(error, Error::Silent { .. }), "{error}");
     });
 }
 
-/// A fixed loop, and a sleep longer than the guest may live.
+/// The guest runs a loop of fixed length, and sleeps longer than it may live.
 #[test]
 fn counted_time_is_the_same_twice_and_sleep_is_skipped() {
     with_vm(|vm| {

@@ -1,4 +1,4 @@
-//! An emulator that dies of itself, as QEMU 7.2 sometimes does while a kernel boots.
+//! An emulator that dies by itself, as QEMU 7.2 sometimes does while a kernel boots.
 
 #![expect(
     clippy::unwrap_used,
@@ -31,7 +31,8 @@ fn an_emulator_that_always_dies_is_an_error() {
     });
 }
 
-/// Calls `work`, and meanwhile has the first `count` emulators of this process abort as soon as they have started.
+/// Runs `work`. Meanwhile the first `count` emulators of this process are aborted as soon as they have
+/// started.
 fn while_emulators_die<T>(count: usize, work: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         let (done, is_done) = channel::<()>();
@@ -43,7 +44,7 @@ fn while_emulators_die<T>(count: usize, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// How many there were.
+/// Returns how many emulators were aborted.
 fn abort_emulators(count: usize, is_done: &Receiver<()>) -> usize {
     let mut aborted = Vec::new();
     while aborted.len() < count && is_done.try_recv() == Err(TryRecvError::Empty) {
@@ -58,7 +59,8 @@ fn abort_emulators(count: usize, is_done: &Receiver<()>) -> usize {
     aborted.len()
 }
 
-/// The emulator of this process, by its console's file, which is named after the process that started it.
+/// The emulator of this process. Its console writes to a file that is named after the process that started
+/// it.
 fn emulator() -> Option<Pid> {
     let console = format!("file:{}/hgvm-{}-", std::env::temp_dir().display(), std::process::id());
     let processes = fs::read_dir("/proc").unwrap().flatten();

@@ -1,4 +1,4 @@
-//! A real Debian kernel is booted, and what comes back from it is looked at.
+//! Boots a real Debian kernel and checks what comes back.
 
 mod boot;
 mod emulator;

@@ -1,4 +1,4 @@
-//! The script that a guest runs, and what it writes.
+//! The script that a guest runs, and the parser of its output.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -6,18 +6,19 @@ use std::time::{Duration, Instant};
 use crate::lane::{FinishedTest, Lane};
 use crate::libtest::{self, Test};
 
-/// For one test; emulation is about ten times slower than the machine.
+/// For one test. The emulator is about ten times slower than the machine.
 const TEST_TIME_MAX: Duration = Duration::from_secs(900);
-/// The cards' drivers, which udev would load, in the order in which their links get numbers: the first is `eth0`. A
-/// driver that a kernel lacks is left out.
+/// The drivers of the cards, which udev would load. Their order determines the numbers of the links: the
+/// first is `eth0`. A driver that a kernel lacks is skipped.
 const DRIVERS: [&str; 3] = ["virtio_net", "igb", "vmxnet3"];
-/// Loaded before any test. `br_netfilter` is built into many hosts' kernels, and Docker loads it on others; here it
-/// must be loaded explicitly. `nf_conntrack` is loaded by the first rule that needs it, and its parameters then appear
-/// in every namespace: between a test's two dumps, that would be a difference.
+/// Loaded before any test. `br_netfilter` is built into many hosts' kernels, and Docker loads it on others,
+/// but here it must be loaded explicitly. `nf_conntrack` would be loaded by the first rule that needs it. Its
+/// parameters would then appear in every namespace, and differ between the two dumps of a test.
 const MODULES: [&str; 2] = ["br_netfilter", "nf_conntrack"];
-/// Moves the programs that tests start most often into the guest's memory, with their libraries and files. The guest
-/// asks the host for each file that it opens below its root, and in emulation this takes longer than the program itself.
-/// Setting a file's times, here to what they are, moves it to the overlay's upper layer.
+/// Moves the programs that tests start most often, with their libraries and files, into the guest's memory.
+/// The guest asks the host for each file that it opens below its root, which takes longer in emulation than
+/// the program itself. Setting a file's times, here to their present values, moves it to the upper layer of
+/// the overlay.
 const COPY_UP: &str = r#"
 programs=$(command -v bash bridge ip nft sed sh tc timeout)
 libraries=$(ldd $programs | grep -o '/[^ ]*[^ :]')
@@ -26,9 +27,9 @@ for file in /bin /sbin /lib /lib64 $programs $libraries /etc/ld.so.cache /etc/ip
 	touch --reference="$file" "$file"
 done
 "#;
-/// Starts a line that is ours and no test's.
+/// The beginning of lines that come from the script and not from a test.
 const MARK: &str = "@@hostgap";
-/// Runs the tests one after the other; its arguments are folder, binary and name of each.
+/// Runs the tests one after the other. Its arguments are the folder, binary and name of each.
 const RUN: &str = r#"
 export HOSTGAP_SKIPS=/tmp/hostgap-skips
 while [ $# -gt 0 ]; do
@@ -56,9 +57,9 @@ fn run() -> String {
     RUN.replace("MARK", MARK).replace("LIMIT", &TEST_TIME_MAX.as_secs().to_string())
 }
 
-/// The guest's stdout, taken apart while it comes.
+/// Parses the guest's stdout while it arrives.
 pub(super) struct GuestOutput<'a> {
-    /// The tests that have not ended; the first is running.
+    /// The tests that have not ended. The first of them is running.
     tests: std::slice::Iter<'a, Test<'a>>,
     lane: &'a Lane<'a>,
     line: Vec<u8>,
@@ -114,7 +115,7 @@ impl<'a> GuestOutput<'a> {
         self.lane.enter(test, FinishedTest { verdict, time, output });
     }
 
-    /// Which test was running when the guest ended, with its last line; `None` if all have ended.
+    /// The test that was running when the guest ended, and its last line. `None` if all have ended.
     pub(super) fn unfinished(&self) -> Option<String> {
         let (running, last) =
             (self.tests.as_slice().first()?, self.output.lines().last().unwrap_or_default());
@@ -140,7 +141,7 @@ mod tests {
         }
     }
 
-    /// The script is run by the shell, over programs that stand for test binaries, and its output is read back.
+    /// A shell runs the script with substitutes for the test binaries, and the parser reads its output.
     #[test]
     fn what_the_script_writes_is_understood() {
         let folder = tempfile::tempdir().unwrap();

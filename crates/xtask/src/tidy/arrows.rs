@@ -1,4 +1,4 @@
-//! The arrows between crates: each uses only rows below its own.
+//! The arrows between crates: each crate uses only rows below its own.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use toml::Table;
 
-/// The rows of the house, the lowest first, as in ARCHITECTURE.
+/// The rows of crates, the lowest first, as in ARCHITECTURE.
 const ROWS: [&[&str]; 7] = [
     &["linux", "stats"],
     &["bpf"],
@@ -16,7 +16,8 @@ const ROWS: [&[&str]; 7] = [
     &["agent"],
     &["hostgap"],
 ];
-/// What serves the project and not the product: no row, and no product crate uses it outside tests.
+/// Crates that serve the project and not the product. They have no row, and product crates use them only in
+/// tests.
 const TOOLS: [&str; 2] = ["testkit", "xtask"];
 /// Crates that may use less than their row allows.
 const NARROWER: [(&str, &[&str]); 2] =

@@ -1,18 +1,18 @@
-//! Which files may call what changes a machine: `plan`, and the exceptions that ARCHITECTURE.md names.
+//! Which files may call functions that change a machine: `plan`, and the exceptions named in ARCHITECTURE.md.
 
-/// The modules over the kernel's interfaces, `plan`, and this list itself.
+/// The modules of the kernel's interfaces, `plan`, and this list itself.
 const EVERYTHING: [&str; 4] =
     ["crates/linux/src/", "crates/bpf/src/", "crates/plan/src/", "crates/xtask/src/tidy/changes.rs"];
 
-/// A namespace without a name, to try something in or for the cards of a guest.
+/// These may change a namespace without a name: to try something in it, or for the cards of a guest.
 const UNNAMED: &[&str] =
     &["crates/lab/src/proving.rs", "crates/vm/src/nic.rs", "crates/host/src/obstacle.rs"];
 const PROVING: &[&str] = &["crates/lab/src/proving.rs"];
 const NIC: &[&str] = &["crates/vm/src/nic.rs"];
 const PLAN: &[&str] = &[];
 
-/// Every function of `linux` and `bpf` that changes a machine, as it is called, and the files beside [`EVERYTHING`]
-/// that may call it. A method with a general name is listed with what it is called on.
+/// Every function of `linux` and `bpf` that changes a machine, as it is called, and the files that may call
+/// it besides [`EVERYTHING`]. A method with a general name is listed together with its receiver.
 const CHANGES: &[(&str, &[&str])] = &[
     ("Netns::create(", PLAN),
     ("Netns::anonymous(", UNNAMED),
@@ -49,7 +49,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("Debugfs::kernel().write(", PLAN),
     ("Modules::kernel().write(", PLAN),
     ("Cgroup::named(", PLAN),
-    // It counts for the whole machine as long as it is held.
+    // It affects the whole machine for as long as it is held.
     ("latency::hold(", PLAN),
     ("nft::add(", PLAN),
     ("nft::delete(", PLAN),
@@ -80,10 +80,10 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("plan::replace_programs(", &["crates/hostgap/src/bpf.rs"]),
 ];
 
-/// Programs that change a machine when they are run.
+/// Programs that change a machine when they run.
 const PROGRAMS: &[(&str, &[&str])] = &[("Command::new(\"systemctl\")", &["crates/host/src/keep.rs"])];
 
-/// Whether the code of a line calls what this file may not call.
+/// Whether a line of code calls something that this file may not call.
 pub(super) fn offends(path: &str, code: &str) -> bool {
     if EVERYTHING.iter().any(|home| path.starts_with(home)) {
         return false;

@@ -1,4 +1,4 @@
-//! Texts of errors: what `#[error("…")]` says follows "could not", or a colon.
+//! The texts of errors: what `#[error("…")]` says follows "could not" or a colon.
 
 /// Returns the offences in the texts of a file's error types.
 pub(super) fn check(path: &str, content: &str) -> Vec<String> {
@@ -7,7 +7,7 @@ pub(super) fn check(path: &str, content: &str) -> Vec<String> {
         .collect()
 }
 
-/// The line and the beginning of each text.
+/// The line number and the beginning of each text.
 fn texts(content: &str) -> impl Iterator<Item = (usize, &str)> {
     content.match_indices("#[error(").filter_map(|(at, attribute)| {
         let rest = content[at + attribute.len()..].trim_start();
@@ -18,7 +18,7 @@ fn texts(content: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Where a string literal ends.
+/// The end of a string literal.
 fn closing(literal: &str) -> usize {
     let mut escaped = false;
     let end = literal.find(|letter| {
@@ -31,7 +31,7 @@ fn closing(literal: &str) -> usize {
 
 fn fault(text: &str) -> Option<&'static str> {
     let first = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
-    // TLS, HTTP and other names in capitals stay as they are.
+    // Names in capitals, such as TLS and HTTP, stay as they are.
     let is_sentence = first.starts_with(char::is_uppercase) && first.chars().skip(1).all(char::is_lowercase);
     if text.starts_with("could not") || text.starts_with("cannot") {
         return Some("the text of an error does not begin with \"could not\"; whoever prints it says that");

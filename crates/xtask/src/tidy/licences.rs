@@ -44,9 +44,9 @@ fn offence(package: &Value) -> Option<String> {
     (!is_allowed(licence)).then(|| format!("package {name} is under {licence}, which is not on the list"))
 }
 
-/// Whether an SPDX expression can be met: OR needs one side, AND both, parentheses group.
+/// Whether an SPDX expression can be met. OR needs one side, AND needs both, and parentheses group.
 fn is_allowed(expression: &str) -> bool {
-    // Before SPDX expressions, a slash stood for OR.
+    // Before SPDX expressions, a slash meant OR.
     let expression = expression.replace('/', " OR ");
     let expression = expression.trim();
     if let Some((left, right)) = split(expression, " OR ") {

@@ -1,11 +1,12 @@
-//! Pages of the manual: each must be reachable from another.
+//! Pages of the manual: another page must link to each.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The offences of the manual below `root`: pages that no other page links, and links to no file.
+/// The offences of the manual below `root`: pages without a link from another page, and links to files that
+/// do not exist.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let mut pages = markdown(&root.join("docs"))?;
     let readme = root.join("README.md");
@@ -51,7 +52,7 @@ fn markdown(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(pages)
 }
 
-/// The targets of `[text](target)` that are files; anchors are cut off.
+/// The targets of `[text](target)` that are files, without their anchors.
 fn links(text: &str) -> Vec<String> {
     let mut targets = Vec::new();
     for rest in text.split("](").skip(1) {

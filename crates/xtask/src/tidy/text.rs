@@ -2,18 +2,18 @@
 
 use super::changes;
 
-/// Longer files are tables, each named here with its reason beside it.
+/// Longer files are tables. Each is listed here with its reason beside it.
 const TABLES: [&str; 0] = [];
 const LINES_MAX: usize = 500;
 
 /// Names that do not describe a file's content.
 const EMPTY_NAMES: [&str; 5] = ["util", "utils", "common", "helpers", "manager"];
-/// Programs that must not be started; they appear as text only, for people to copy.
+/// Programs that must not be started. They appear only as text for users to copy.
 const PROGRAMS: [&str; 5] = ["ip", "tc", "sysctl", "ethtool", "brctl"];
 
-/// Crates that talk to people.
+/// Crates that may print.
 const TALKERS: [&str; 3] = ["hostgap", "report", "xtask"];
-/// The crates that may have unsafe code, beside tests.
+/// The crates that may have unsafe code outside tests.
 const UNSAFE_HOMES: [&str; 2] = ["crates/linux/src/", "crates/bpf/src/"];
 
 /// The offences of the file at `path` (from the top of the checkout).
@@ -47,7 +47,7 @@ pub(crate) fn check(path: &str, content: &str) -> Vec<String> {
 fn offences_of_line(path: &str, line: &str, in_tests: bool) -> Vec<&'static str> {
     let mut found = Vec::new();
     let code = code_of(line);
-    // Written in two halves, as this file is looked at too.
+    // In two halves, because this file is checked too.
     if [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")].iter().any(|mark| line.contains(mark))
     {
         found.push("unfinished work is no comment; do it, or say in the manual what is not done");
@@ -75,7 +75,7 @@ fn offences_of_line(path: &str, line: &str, in_tests: bool) -> Vec<&'static str>
     }
     let prints = ["println!(", "eprintln!(", "print!(", "eprint!(", "dbg!("];
     let talker = TALKERS.iter().any(|name| path.starts_with(&format!("crates/{name}/")));
-    // A build script speaks to cargo by printing.
+    // A build script prints its instructions for cargo.
     let talker = talker || path.ends_with("/build.rs");
     if !talker && prints.iter().any(|print| code.contains(print)) {
         found.push("nothing below the binary and report prints");
@@ -83,8 +83,8 @@ fn offences_of_line(path: &str, line: &str, in_tests: bool) -> Vec<&'static str>
     found
 }
 
-/// The line without its comment. String literals are not parsed: a `//` inside a string cuts the line short, which can
-/// hide an offence there and never invents one.
+/// The line without its comment. String literals are not parsed, so a `//` in a string cuts the line short.
+/// That can hide an offence, but never invents one.
 fn code_of(line: &str) -> &str {
     line.split("//").next().unwrap_or_default()
 }
@@ -105,7 +105,7 @@ fn has_unsafe(code: &str) -> bool {
         .any(|next| code.contains(&format!("{} {next}", concat!("un", "safe"))))
 }
 
-/// Files that hold tests alone, and the crate that serves tests alone.
+/// Whether a file holds only tests, or belongs to the crate that serves only tests.
 fn is_test_file(path: &str) -> bool {
     path.contains("/tests/")
         || path.contains("/benches/")

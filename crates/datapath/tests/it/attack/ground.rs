@@ -1,4 +1,4 @@
-//! Where an attack takes place: a pod with a packet socket, and everything that its packets could reach.
+//! The scene of an attack: a pod with a packet socket, and everything that its packets could reach.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -10,29 +10,29 @@ use testkit::{Captured, Offload, PacketSocket};
 
 use crate::pair::Pair;
 
-/// How long a packet that must come may take. No test waits so long for one that must not.
+/// How long to wait for a packet that must arrive. No test waits this long for one that must not.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A protocol for local experiments (IEEE 802, section 9.2.3).
+/// Reserved for local experiments (IEEE 802, section 9.2.3).
 const LOCAL_EXPERIMENT: u16 = 0x88b5;
 /// The discard port.
 const DISCARD: u16 = 9;
 
-/// Where a packet was seen.
+/// A place where a packet can be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Sight {
     /// At the far end of the node's wire.
     Wire,
     /// At another pod of the node.
     Neighbour,
-    /// At a pod of the other node.
+    /// At the pod of the other node.
     Far,
-    /// At the end of the tunnel of the attacker's node.
+    /// At the tunnel device of the attacker's node.
     OwnTunnel,
-    /// At the end of the tunnel of the other node.
+    /// At the tunnel device of the other node.
     FarTunnel,
 }
 
-/// The addresses of one place.
+/// The addresses of a pod or a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Names {
     pub(crate) mac: Mac,
@@ -40,7 +40,7 @@ pub(crate) struct Names {
     pub(crate) v6: Ipv6Addr,
 }
 
-/// An address to attack, and the Ethernet address that a pod's packets to it go to.
+/// An address to attack, and the Ethernet address to which a pod sends packets for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) ip: IpAddr,
@@ -52,7 +52,7 @@ pub(crate) struct Ground {
     pub(crate) path: &'static DataPath,
     pub(crate) own: Names,
     pub(crate) targets: Vec<Target>,
-    /// The Ethernet address of the tunnel's end on the attacker's node.
+    /// The Ethernet address of the tunnel device on the attacker's node.
     pub(crate) tunnel_mac: Option<Mac>,
     pub(crate) mtu: u32,
     pub(crate) attacker: PacketSocket,
@@ -95,7 +95,8 @@ impl Ground {
         }
     }
 
-    /// What has been seen, until the packets that `is_last` knows have come everywhere where they are to come.
+    /// Collects the packets that were seen at each place. Returns once the packets that `is_last` recognises
+    /// have arrived wherever they must.
     #[track_caller]
     pub(crate) fn seen(&self, lasts: u32, is_last: impl Fn(&Captured) -> bool) -> Vec<(Sight, Captured)> {
         let mut seen = Vec::new();
@@ -107,17 +108,17 @@ impl Ground {
                 missing = missing.saturating_sub(u32::from(is_last(&captured)));
                 seen.push((*sight, captured));
             }
-            assert_eq!(missing, 0, "{}: the last packets did not come to {sight:?}", self.path.name);
+            assert_eq!(missing, 0, "{}: the last packets did not arrive at {sight:?}", self.path.name);
         }
         seen
     }
 
-    /// Lets the other pod of the node send something, so that a bridge knows again where it is: an attacker can take its
-    /// Ethernet address there.
+    /// Makes the other pod of the node send a frame, so that a bridge learns its port again: an attacker may
+    /// have claimed its Ethernet address.
     pub(crate) fn neighbour_speaks(&self) {
         let frame =
             [&[0xff; 6][..], &self.neighbour_mac.0, &LOCAL_EXPERIMENT.to_be_bytes(), &[0; 46]].concat();
-        // Where no bridge is, it may be refused.
+        // A link without a bridge may refuse the frame.
         let _ = self.neighbour.send(&frame, Offload::default(), LOCAL_EXPERIMENT);
     }
 
@@ -134,18 +135,18 @@ impl Ground {
         bpf::pins::folder(&self.pair.nodes[1].programs())
     }
 
-    /// Whether an honest pod's packets come there.
+    /// Whether packets of an honest pod arrive there.
     fn is_reached(&self, sight: Sight) -> bool {
         match sight {
             Sight::Wire => true,
-            // In this mode packets change over to a pod above the link layer, where no packet socket is.
+            // In this mode packets reach a pod above the link layer, where a packet socket does not see them.
             Sight::Neighbour | Sight::Far if self.path.attach.name() == "ipvlan-l3s" => false,
             Sight::Neighbour | Sight::Far => self.path.reach == Reach::Pod,
             Sight::OwnTunnel | Sight::FarTunnel => false,
         }
     }
 
-    /// The pods to which honest packets go, or the other node where pods are behind ports.
+    /// The pods to which honest packets go, or the other node if pods are reached by its ports.
     pub(crate) fn honest_targets(&self) -> Vec<Target> {
         let wanted: Vec<IpAddr> = match self.path.reach {
             Reach::Pod => [0, 2].into_iter().flat_map(|pod| self.pair.pods[pod].addresses.iter()).collect(),
@@ -183,8 +184,9 @@ fn sights(pair: &Pair, tunnel: &IfName) -> Vec<(Sight, PacketSocket)> {
     sights
 }
 
-/// Everything that may be worth an attack. Pods have their next hop's Ethernet address, which an honest datagram shows;
-/// for all else it is that of the way to the far pod.
+/// All addresses worth attacking. A pod gets the Ethernet address of the next hop towards it, taken from an
+/// honest datagram. The other unicast addresses get that of the next hop towards the far pod, and groups
+/// their own.
 fn targets(pair: &Pair, inside: &Netns, link: &IfName) -> Vec<Target> {
     let [one, two] = &pair.nodes;
     let towards = |ip| Target { ip, mac: next_hop(inside, link, ip) };
@@ -205,7 +207,6 @@ fn sound(address: &str) -> IpAddr {
     address.parse().expect("a sound address")
 }
 
-/// The Ethernet address to which the link sends packets for an address.
 fn next_hop(inside: &Netns, link: &IfName, to: IpAddr) -> Mac {
     let witness = PacketSocket::witness(inside, link);
     let socket = inside.run(|| UdpSocket::bind(SocketAddr::new(any(to), 0))).expect("the namespace is there");

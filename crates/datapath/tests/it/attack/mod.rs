@@ -1,5 +1,6 @@
-//! Attacks of a pod on everything around it: thousands of odd packets through each data path, by a packet socket, as a pod
-//! with CAP_NET_RAW may open it (Docker's default). They come from a seed, which a failure names.
+//! Attacks by a pod on everything around it: thousands of odd packets through each data path, from a packet
+//! socket. A pod with CAP_NET_RAW, which Docker grants by default, may open one. The packets come from a
+//! seed, and a failure prints it.
 
 mod ground;
 mod narrow;
@@ -18,18 +19,18 @@ use ground::{Ground, Sight};
 use packet::{Mark, Packet, honest, hostile};
 use rule::{Breach, breach, frame_bytes, pods_frame};
 
-/// `HOSTGAP_ATTACK_SEED` and `HOSTGAP_ATTACK_PACKETS` choose others.
+/// `HOSTGAP_ATTACK_SEED` and `HOSTGAP_ATTACK_PACKETS` override it and the number of packets.
 const SEED: u64 = 20_260_801;
 const PACKETS: u64 = 6000;
-/// In a virtual machine, whose processor is emulated.
+/// In a virtual machine the processor is emulated.
 const PACKETS_VM: u64 = 1000;
-/// Packets between two looks: less than a CPU's backlog holds (net.core.netdev_max_backlog, 1000).
+/// Packets between two looks: fewer than a CPU's backlog holds (net.core.netdev_max_backlog, 1000).
 const BATCH: u32 = 100;
-/// Marks of the packets that end a batch begin here.
+/// The ids of the packets that end a batch begin here.
 const LAST: u32 = 1 << 31;
 
-/// A frame that has come out of a datagram of the attacker's has its mark before this byte, and one that is still in it
-/// behind: the headers of IP, UDP and VXLAN and two of Ethernet are between.
+/// A frame that was unwrapped from the attacker's datagram has its mark before this byte. A frame that is
+/// still wrapped has it after: the headers of IP, UDP and VXLAN and two of Ethernet come first.
 const WRAPPED_AT: usize = 80;
 
 for_each_path!(attacked);
@@ -38,19 +39,18 @@ fn chosen(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
-/// What became of an attack.
 #[derive(Default)]
 struct Outcome {
-    /// Packets that the kernel took.
+    /// Packets that the kernel accepted.
     sent: BTreeMap<u32, Packet>,
     /// Where each was seen.
     seen: BTreeMap<u32, BTreeSet<Sight>>,
-    /// What got through that the rule forbids, each with an example.
+    /// The forbidden packets that got through: an example of each breach.
     breaches: BTreeMap<Breach, String>,
 }
 
 fn attacked(path: &'static DataPath) {
-    // The host's own network has no pod that could attack it.
+    // The host's own network has no pod to attack from.
     if path.reach == Reach::Node {
         return;
     }
@@ -64,21 +64,22 @@ fn attacked(path: &'static DataPath) {
     }
 }
 
-/// Sends all packets in batches. Each ends with honest ones, which take the programs' way and the kernel's, so that when
-/// they have come all before them have.
+/// Sends all packets in batches. A batch ends with honest packets that take the programs' way and the
+/// kernel's, so all earlier packets have arrived when these have.
 fn attack(ground: &Ground) -> Outcome {
     let mut outcome = Outcome::default();
     let mut random = Random::from_seed(chosen("HOSTGAP_ATTACK_SEED", SEED));
     let packets = if std::env::var_os("HOSTGAP_VM").is_some() { PACKETS_VM } else { PACKETS };
     let packets = u32::try_from(chosen("HOSTGAP_ATTACK_PACKETS", packets)).expect("some thousands");
-    // On one CPU packets stay in order: each goes through that CPU's backlog.
+    // Packets from one CPU stay in order, because each goes through that CPU's backlog.
     let cpus = cpu::allowed().expect("this thread runs somewhere");
     cpu::pin_current_thread(&cpus.iter().take(1).collect()).expect("that CPU is allowed");
     for first in (0..packets).step_by(BATCH as usize) {
         for id in first..(first + BATCH).min(packets) {
             let packet = hostile(&mut random, ground, id);
             match ground.attacker.send(&packet.frame, packet.offload, packet.claimed) {
-                // What the kernel refuses to send attacks nobody; but a link that drops a packet at once says so, too.
+                // A packet that the kernel refuses to send attacks nothing. But ENOBUFS also means that a
+                // link dropped the packet.
                 Err(error) if error.raw_os_error() != Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {}
                 Ok(()) | Err(_) => drop(outcome.sent.insert(id, packet)),
             }
@@ -98,7 +99,7 @@ fn end_batch(ground: &Ground, id: u32) -> Vec<(Sight, Captured)> {
             ground.attacker.send(&packet.frame, packet.offload, packet.claimed).expect("an honest packet");
         }
     }
-    // Of both families, plain and with options.
+    // Four packets: both families, each plain and with options.
     ground.seen(4, |captured| Mark::of(&captured.bytes).is_some_and(|mark| mark.id == id))
 }
 
@@ -123,7 +124,7 @@ fn judge(ground: &Ground, outcome: &mut Outcome, sight: Sight, captured: &Captur
     }
 }
 
-/// What a path stops and what it lets pass is what SECURITY.md says of it.
+/// A path stops and passes exactly what SECURITY.md says.
 fn promised(path: &DataPath, outcome: &Outcome) {
     let cells = Breach::ALL.map(|breach| match outcome.breaches.get(&breach) {
         Some(_) => "passes",
@@ -140,7 +141,7 @@ fn promised(path: &DataPath, outcome: &Outcome) {
     }
 }
 
-/// The same path without programs.
+/// The path without programs that corresponds to this one.
 fn routed(path: &DataPath) -> Option<&'static DataPath> {
     match path.attach.name() {
         "ebpf" | "ebpf-sockmap" | "netkit" => find("ptp+direct"),
@@ -149,8 +150,8 @@ fn routed(path: &DataPath) -> Option<&'static DataPath> {
     }
 }
 
-/// Each packet that the programs must stop was counted as dropped. More may be: a packet that stands for many is cut up by
-/// the sender where the kernel does not trust what was said of it.
+/// The programs counted a drop for each packet that they must stop. They may count more: the sender splits a
+/// packet that stands for several if the kernel does not trust its offload.
 fn dropped_with_a_reason(ground: &Ground, outcome: &Outcome) {
     let has_tunnel = ground.tunnel_mac.is_some();
     let pods: Vec<_> = ground.pair.pods.iter().map(|pod| pod.addresses).collect();
@@ -163,14 +164,14 @@ fn dropped_with_a_reason(ground: &Ground, outcome: &Outcome) {
     let counters = bpf::forward::counters(&ground.programs()).expect("the programs are loaded");
     let dropped: u64 =
         counters.iter().filter(|(counter, _)| counter.is_drop()).map(|(_, packets)| packets).sum();
-    assert!(dropped >= forbidden, "{forbidden} packets are forbidden, {dropped} were dropped: {counters:?}");
+    assert!(dropped >= forbidden, "of {forbidden} forbidden packets {dropped} were dropped: {counters:?}");
 }
 
-/// What the rule does not forbid comes where it comes by the routed path, and nowhere else.
+/// A packet that the rule allows arrives where it arrives on the routed path, and nowhere else.
 fn delivered_alike(ground: &Ground, outcome: &Outcome, routed: &'static DataPath) {
     let routed = Ground::new(routed);
     let expected = attack(&routed);
-    // The programs take packets out of the tunnel before its device has them.
+    // The programs take packets out of the tunnel before its device sees them.
     let seen = |outcome: &Outcome, id| {
         let all = outcome.seen.get(id).into_iter().flatten().copied();
         all.filter(|sight| ![Sight::OwnTunnel, Sight::FarTunnel].contains(sight)).collect::<BTreeSet<_>>()
@@ -178,10 +179,11 @@ fn delivered_alike(ground: &Ground, outcome: &Outcome, routed: &'static DataPath
     let mut compared = 0;
     for (id, packet) in &outcome.sent {
         let both_sent = expected.sent.contains_key(id);
-        // Where the kernel tracks connections, fragments wait for their rest, and it has a will of its own for packets that are
-        // to become fragments.
+        // Where the kernel tracks connections, it holds fragments back until all have arrived. It also treats
+        // packets that are to be fragmented in its own way.
         let is_part = rule::is_fragment(&packet.frame) || packet.offload.kind == Offload::FRAGMENTS;
-        // A veth pair reads the frame; a netkit pair believes its sender, whom the program then finds out.
+        // A veth pair reads the protocol from the frame. A netkit pair believes the sender, and then the
+        // program finds the lie.
         let lies = ground.path.attach.name() == "netkit" && !packet.is_what_it_claims();
         if !both_sent || is_part || lies || breach(&packet.frame, &ground.own).is_some() {
             continue;
@@ -190,5 +192,5 @@ fn delivered_alike(ground: &Ground, outcome: &Outcome, routed: &'static DataPath
         compared += usize::from(!here.is_empty());
         assert_eq!(here, there, "{}: packet {id} by {}: {packet:x?}", ground.path.name, routed.path.name);
     }
-    assert!(compared > outcome.sent.len() / 100, "only {compared} honest packets came anywhere");
+    assert!(compared > outcome.sent.len() / 100, "only {compared} honest packets arrived anywhere");
 }

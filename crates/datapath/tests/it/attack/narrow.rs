@@ -1,4 +1,5 @@
-//! A wire whose MTU is lowered under the pods: what no longer fits is answered, and nothing of it vanishes.
+//! The MTU of the wire is lowered while the pods keep theirs. A packet that no longer fits must be answered,
+//! and none may vanish.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::rule;
 use crate::paths::runnable;
 
 const MTU: u32 = 1400;
-/// More than the kernel answers at once (net.ipv4.icmp_ratelimit lets 6 errors to one address pass in a row).
+/// More than the kernel answers at once (net.ipv4.icmp_ratelimit lets 6 errors in a row pass to one address).
 const PACKETS: u64 = 50;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -38,7 +39,7 @@ fn followed(path: &'static DataPath) {
     }
     ground.narrow_wire(MTU);
     for target in targets {
-        // The way that was found before is kept for a second.
+        // The programs keep an earlier route for a second.
         let before = too_big(&ground);
         while too_big(&ground) == before {
             send(&ground, target);
@@ -52,7 +53,7 @@ fn followed(path: &'static DataPath) {
     }
 }
 
-/// A packet as long as the pods' own MTU allows.
+/// Sends a packet of exactly the pods' own MTU.
 fn send(ground: &Ground, to: Target) {
     let packet = longest(&ground.own, to, ground.mtu);
     ground.attacker.send(&packet.frame, packet.offload, packet.claimed).expect("an honest packet");
@@ -63,7 +64,7 @@ fn too_big(ground: &Ground) -> u64 {
     counters.iter().filter(|(counter, _)| *counter == Counter::PassTooBig).map(|(_, packets)| packets).sum()
 }
 
-/// The node says what MTU there is (RFC 1191, section 4; RFC 4443, section 3.2).
+/// Waits for the node to report the lower MTU (RFC 1191, section 4; RFC 4443, section 3.2).
 fn await_answer(heard: &PacketSocket, to: IpAddr) {
     let mtu_at = if to.is_ipv4() { rule::ETHERNET + 20 + 4 } else { rule::ETHERNET + 40 + 4 };
     loop {

@@ -1,4 +1,4 @@
-//! Packets of an attacker: mostly sound, each with a few things wrong, from a seed.
+//! The attacker's packets, from a seed: mostly correct, each with a few things wrong.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,34 +10,33 @@ use super::ground::{Ground, Names, Target};
 use super::rule::{ARP, ETHERNET, IPV4, IPV6, PROVIDER_VLAN, UDP, VLAN, VXLAN_PORT};
 
 const TCP: u8 = 6;
-/// What a mark begins with.
+/// The first bytes of a mark.
 const MARK: [u8; 6] = *b"\xfehgap\xfe";
-/// Least bytes of a frame, so that no driver finds it too short to look at.
+/// The least length of a frame that every driver accepts.
 const SHORTEST: usize = 60;
 
-/// A frame as it is sent.
 #[derive(Debug, Clone)]
 pub(crate) struct Packet {
     pub(crate) frame: Vec<u8>,
     pub(crate) offload: Offload,
-    /// What the sender says that it is.
+    /// The protocol that the sender claims.
     pub(crate) claimed: u16,
 }
 
 impl Packet {
-    /// Whether its sender says the same of it as the frame itself.
+    /// Whether the sender claims the protocol that the frame has.
     pub(crate) fn is_what_it_claims(&self) -> bool {
         self.frame[12..14] == self.claimed.to_be_bytes()
     }
 }
 
-/// What a packet is known by, wherever it comes out.
+/// What identifies a packet wherever it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mark {
     pub(crate) id: u32,
-    /// It stands in a frame that the attacker has wrapped into a datagram of its own.
+    /// The mark is in a frame that the attacker wrapped in a datagram of its own.
     pub(crate) wrapped: bool,
-    /// Where in the frame it was found.
+    /// Its offset in the frame.
     pub(crate) at: usize,
 }
 
@@ -56,7 +55,7 @@ impl Mark {
     }
 }
 
-/// An honest datagram, plain or with IP options, which the kernel looks at on its way.
+/// An honest datagram, plain or with IP options. The kernel examines options on the way.
 pub(crate) fn honest(own: &Names, to: Target, id: u32, with_options: bool) -> Packet {
     let segment = udp(4001, &mark(id, false));
     let (kind, packet) = match to.ip {
@@ -72,7 +71,7 @@ pub(crate) fn honest(own: &Names, to: Target, id: u32, with_options: bool) -> Pa
     Packet { frame: ethernet(to.mac, own.mac, kind, &packet), offload: Offload::default(), claimed: kind }
 }
 
-/// An honest datagram of `mtu` bytes, not to be cut.
+/// An honest datagram of `mtu` bytes that must not be fragmented.
 pub(crate) fn longest(own: &Names, to: Target, mtu: u32) -> Packet {
     let payload = |headers: usize| vec![0; mtu as usize - headers - 8];
     let (kind, packet) = match to.ip {
@@ -105,7 +104,7 @@ pub(crate) fn hostile(random: &mut Random, ground: &Ground, id: u32) -> Packet {
         tag(random, &mut frame);
     }
     if one_in(random, 25) {
-        // Not of the mark, by which it is known.
+        // The mark identifies the packet, so it stays whole.
         let headers = Mark::of(&frame).map_or(ETHERNET, |mark| mark.at).min(54);
         frame[random.below(headers as u64) as usize] ^= 1 << random.below(8);
     }
@@ -143,7 +142,7 @@ fn ip(random: &mut Random, ground: &Ground, to: IpAddr, id: u32, offload: &mut O
     (kind, packet)
 }
 
-/// A datagram, a segment or what else, with the mark in it.
+/// The IP protocol and payload of a packet, with the mark in it.
 fn segment(random: &mut Random, ground: &Ground, id: u32) -> (u8, Vec<u8>) {
     let fill = if one_in(random, 10) { 1200 } else { random.below(64) };
     let payload = [mark(id, false), vec![0; fill as usize]].concat();
@@ -160,7 +159,7 @@ fn segment(random: &mut Random, ground: &Ground, id: u32) -> (u8, Vec<u8>) {
     }
 }
 
-/// VXLAN with a frame in it, for another pod and in any name, also in the attacker's own.
+/// VXLAN with a frame in it, for another pod and with any sender, including the attacker itself.
 fn wrapped(random: &mut Random, ground: &Ground, id: u32) -> Vec<u8> {
     let to = *pick(random, &ground.targets);
     let payload = udp(4001, &mark(id, true));
@@ -200,7 +199,7 @@ fn foreign6(random: &mut Random, ground: &Ground) -> Ipv6Addr {
     *pick(random, &known.chain(odd).collect::<Vec<_>>())
 }
 
-/// IPv6 extension headers, and the first one's number.
+/// The first header's number and a chain of IPv6 extension headers.
 fn extensions(random: &mut Random, protocol: u8) -> (u8, Vec<u8>) {
     if !one_in(random, 6) {
         return (protocol, Vec::new());
@@ -213,7 +212,7 @@ fn extensions(random: &mut Random, protocol: u8) -> (u8, Vec<u8>) {
         2 => one(44, [0, 0, 1, 0, 0, 0, 9]),
         3 => one(44, [0, 0, 9, 0, 0, 0, 9]),
         4 => one(44, [0, 0, 0, 0, 0, 0, 9]),
-        // A segment routing header that has no segment left (RFC 8754).
+        // A segment routing header with no segment left (RFC 8754).
         5 => (43, [&[protocol, 2, 4, 0, 0, 0, 0, 0][..], &[0; 16]].concat()),
         _ => {
             let many = random.below(12) as usize;
@@ -225,7 +224,7 @@ fn extensions(random: &mut Random, protocol: u8) -> (u8, Vec<u8>) {
     }
 }
 
-/// Segments of a packet that stands for many: short ones, those that just fit, and those that do not.
+/// Offload of a packet that stands for several: short segments, some that just fit, and some that do not.
 fn segments(random: &mut Random, ground: &Ground, kind: u16, protocol: u8, headers: usize) -> Offload {
     let transport = if protocol == TCP { 20 } else { 8 };
     let fitting = ground.mtu as u16 + ETHERNET as u16 - headers as u16 - transport;
@@ -244,7 +243,7 @@ fn segments(random: &mut Random, ground: &Ground, kind: u16, protocol: u8, heade
     }
 }
 
-/// Makes a header wrong that was right.
+/// Damages a correct header.
 fn spoil(random: &mut Random, kind: u16, packet: &mut [u8]) {
     let places: &[(usize, u8)] = match kind {
         IPV4 => &[(0, 0x65), (0, 0x44), (0, 0x4f), (3, 0xff), (3, 3), (8, 0), (8, 1), (11, 0x5a)],
@@ -254,7 +253,7 @@ fn spoil(random: &mut Random, kind: u16, packet: &mut [u8]) {
     };
     let (at, byte) = *pick(random, places);
     packet[at] = byte;
-    // A wrong checksum would hide what else is wrong.
+    // A wrong checksum would hide the other damage.
     if kind == IPV4 && at != 11 {
         packet[10..12].fill(0);
         let sum = checksum(&packet[..20]);
@@ -317,7 +316,7 @@ fn ipv6(from: Ipv6Addr, to: Ipv6Addr, next: u8, payload: &[u8]) -> Vec<u8> {
     [&[0x60, 0, 0, 0][..], &bytes, &[next, 64], &from.octets(), &to.octets(), payload].concat()
 }
 
-/// Without a checksum, which IPv4 allows; over IPv6 nobody reads it before the receiver.
+/// It has no checksum, which IPv4 allows. Over IPv6 only the receiver reads the checksum.
 fn udp(to: u16, payload: &[u8]) -> Vec<u8> {
     let bytes = (8 + payload.len()) as u16;
     [&4000_u16.to_be_bytes()[..], &to.to_be_bytes(), &bytes.to_be_bytes(), &[0, 0], payload].concat()

@@ -1,7 +1,7 @@
-//! The one rule by which an attack is judged: what leaves a pod carries the pod's own addresses, reaches no port of the
-//! node's own plumbing, and fits the MTU.
+//! The single rule by which an attack is judged: a packet that leaves a pod carries the pod's own addresses,
+//! reaches no port of the node's own plumbing, and fits the MTU.
 //!
-//! It is written against the RFCs, and knows nothing of how a data path keeps it.
+//! It is written from the RFCs and does not depend on how a data path enforces it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -18,25 +18,24 @@ pub(crate) const PROVIDER_VLAN: u16 = 0x88a8;
 pub(crate) const UDP: u8 = 17;
 pub(crate) const VXLAN_PORT: u16 = 8472;
 pub(crate) const ETHERNET: usize = 14;
-/// Bytes between the beginning of a tunnel's datagram and the frame in it: UDP and VXLAN (RFC 7348, section 5).
+/// Bytes from the UDP header of a tunnel's datagram to the frame in it: UDP and VXLAN (RFC 7348, section 5).
 pub(crate) const VXLAN: usize = 16;
-/// Extension headers that a router walks past before it gives up.
+/// Extension headers that a router skips before it gives up.
 const EXTENSIONS_MAX: usize = 8;
 
-/// What a packet does that the rule forbids.
+/// How a packet breaks the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Breach {
-    /// Another Ethernet address than its own.
+    /// An Ethernet source address other than its own.
     Mac,
-    /// Another IPv4 address than its own, or another in its ARP.
+    /// An IPv4 source address other than its own, or a foreign address in its ARP.
     Source4,
-    /// Another IPv6 address than its own.
+    /// An IPv6 source address other than its own.
     Source6,
-    /// A VLAN's tag.
     Vlan,
     /// Neither IP nor ARP, or too short for what it claims to be.
     Protocol,
-    /// A datagram to a node's end of the tunnel.
+    /// A datagram to a node's tunnel address.
     Tunnel,
     /// Longer than the MTU.
     Length,
@@ -54,7 +53,7 @@ impl Breach {
     ];
 }
 
-/// What a pod does by sending this frame, but for its length.
+/// The breach by a pod that sends this frame, apart from its length.
 pub(crate) fn breach(frame: &[u8], own: &Names) -> Option<Breach> {
     let packet = &frame[ETHERNET..];
     let kind = number(frame, 12)?;
@@ -71,14 +70,14 @@ pub(crate) fn breach(frame: &[u8], own: &Names) -> Option<Breach> {
     source.or((!is_own).then_some(Breach::Mac)).or_else(|| to_tunnel(kind, packet).then_some(Breach::Tunnel))
 }
 
-/// Link-local addresses are for neighbour discovery (RFC 4861), as is none at all, to a group.
+/// Link-local addresses, and the unspecified address to a group, are for neighbour discovery (RFC 4861).
 fn spoofs6(packet: &[u8], own: &Names) -> bool {
     let [from, to] = addresses6(packet);
     let is_nameless = from.is_unspecified() && to.is_multicast();
     from != own.v6 && !from.is_unicast_link_local() && !is_nameless
 }
 
-/// Who probes an address does not say its own (RFC 5227, section 1.1).
+/// A probe for an address does not name the sender's own (RFC 5227, section 1.1).
 fn spoofs_by_arp(packet: &[u8], own: &Names) -> Option<Breach> {
     let (mac, address) = (&packet[8..14], &packet[14..18]);
     if mac != own.mac.0 {
@@ -91,8 +90,8 @@ fn addresses6(packet: &[u8]) -> [Ipv6Addr; 2] {
     [8, 24].map(|at| Ipv6Addr::from(<[u8; 16]>::try_from(&packet[at..at + 16]).expect("sixteen bytes")))
 }
 
-/// Whether a packet is a datagram to the tunnel's port, or the first part of one. So is whatever hides behind more extension
-/// headers than anything needs.
+/// Whether a packet is a datagram to the tunnel's port or the first fragment of one. A packet with more
+/// extension headers than anything needs counts as one too.
 fn to_tunnel(kind: u16, packet: &[u8]) -> bool {
     let datagram = match kind {
         IPV4 => datagram4(packet),
@@ -105,19 +104,19 @@ fn to_tunnel(kind: u16, packet: &[u8]) -> bool {
     datagram.is_some_and(|at| number(packet, at + 2) == Some(VXLAN_PORT))
 }
 
-/// Where the UDP header of an IPv4 packet is.
+/// The offset of an IPv4 packet's UDP header.
 pub(crate) fn datagram4(packet: &[u8]) -> Option<usize> {
     let is_first = number(packet, 6)? & 0x1fff == 0;
     (is_first && packet[9] == UDP).then_some(usize::from(packet[0] & 15) * 4)
 }
 
-/// What stands behind an IPv6 packet's extension headers (RFC 8200, section 4).
+/// What follows an IPv6 packet's extension headers (RFC 8200, section 4).
 struct Upper {
-    /// `None`: this is a part of a packet, and not the first.
+    /// `None`: this is a fragment other than the first.
     protocol: Option<u8>,
-    /// The packet is a part of one.
+    /// The packet is a fragment.
     part: bool,
-    /// Where the protocol's header begins.
+    /// The offset of the upper-layer header.
     at: usize,
     /// Extension headers before it, up to [`EXTENSIONS_MAX`].
     headers: usize,
@@ -147,7 +146,8 @@ pub(crate) fn is_ipv4(frame: &[u8]) -> bool {
     number(frame, 12) == Some(IPV4)
 }
 
-/// Whether a frame is an ICMP error, which quotes what it answers (RFC 792; RFC 4443, section 2.1; RFC 4861, section 4.5).
+/// Whether a frame is an ICMP error or a redirect, which quote the packet that they answer (RFC 792; RFC
+/// 4443, section 2.1; RFC 4861, section 4.5).
 pub(crate) fn is_icmp_error(frame: &[u8]) -> bool {
     let packet = frame.get(ETHERNET..).unwrap_or_default();
     match number(frame, 12) {
@@ -168,7 +168,7 @@ pub(crate) fn is_to(frame: &[u8], pod: Addresses) -> bool {
     }
 }
 
-/// Whether a packet is one of several parts.
+/// Whether a packet is a fragment.
 pub(crate) fn is_fragment(frame: &[u8]) -> bool {
     match number(frame, 12) {
         Some(IPV4) => number(frame, ETHERNET + 6).is_some_and(|field| field & 0x3fff != 0),
@@ -179,7 +179,7 @@ pub(crate) fn is_fragment(frame: &[u8]) -> bool {
     }
 }
 
-/// The bytes of a frame on the wire: of a packet that stands for many, those of one of them.
+/// The bytes of a frame on the wire, or those of one segment if the packet stands for several.
 pub(crate) fn frame_bytes(captured: &Captured) -> usize {
     let (offload, frame) = (captured.offload, &captured.bytes);
     let headers = headers(frame);
@@ -189,7 +189,7 @@ pub(crate) fn frame_bytes(captured: &Captured) -> usize {
     }
 }
 
-/// The bytes of a frame's headers, with those of all tunnels and of UDP or TCP.
+/// The bytes of all headers of a frame, including those of tunnels and of UDP or TCP.
 fn headers(frame: &[u8]) -> Option<usize> {
     let packet = frame.get(ETHERNET..)?;
     let (protocol, at) = match number(frame, 12)? {
@@ -206,7 +206,7 @@ fn headers(frame: &[u8]) -> Option<usize> {
     }
 }
 
-/// The frame of a pod that a captured one is, or has in it where it is a packet of the tunnel from `end`.
+/// The pod's frame in a captured one: the inner frame of a tunnel packet from `end`, or the frame itself.
 pub(crate) fn pods_frame(frame: &[u8], end: Option<Ipv4Addr>) -> &[u8] {
     let packet = &frame[ETHERNET.min(frame.len())..];
     let is_node = number(frame, 12) == Some(IPV4)

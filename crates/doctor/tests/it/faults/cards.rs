@@ -5,7 +5,7 @@ use doctor::Severity::{Information, Warning};
 use super::{Fault, Harmless};
 use crate::scene::Scene;
 
-/// A megabyte and a half waits in both snapshots, at a rate of 12 MB/s.
+/// A megabyte and a half waits in both snapshots, while the link sends 12 MB/s.
 fn standing(scene: &mut Scene, kind: &str) {
     for qdisc in scene.qdiscs() {
         (qdisc.kind, qdisc.backlog_bytes) = (kind.to_owned(), 1_500_000);

@@ -1,4 +1,4 @@
-//! Settings, CPU time, and what cannot be seen.
+//! Settings, CPU time, and things that cannot be read.
 
 use doctor::Severity::{Information, Warning};
 

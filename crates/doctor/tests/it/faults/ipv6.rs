@@ -1,4 +1,4 @@
-//! The same of both families: tables of neighbours, routes, sizes of packets.
+//! Faults of both families: tables of neighbours, routes and packet sizes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,11 +10,12 @@ use crate::scene::Scene;
 
 const NEIGHBOURS: [&str; 2] = ["arp_cache", "ndisc_cache"];
 
-/// What a table of neighbours counts: entries, questions without an answer, packets dropped meanwhile, no place.
+/// A neighbour table with this many entries. `growth` is of its counters: failed lookups, packets dropped
+/// meanwhile, and full tables.
 fn neighbours(scene: &mut Scene, table: &str, entries: u64, growth: [u64; 3]) {
     let text = |[failed, dropped, fulls]: [u64; 3]| {
         let row = |entries| format!("{entries:08x} 00000009 {failed:08x} {dropped:08x} {fulls:08x}\n");
-        // A row for each CPU; sums are in the first, and in no other.
+        // One row for each CPU. The sums are in the first row only.
         format!(
             "entries  allocs   res_failed unresolved_discards table_fulls\n{}{entries:08x} 0 0 0 0\n",
             row(entries)
@@ -43,7 +44,7 @@ pub(super) fn route_mtu(scene: &mut Scene, dst: &str, mtu: u32) {
 
 const PEER: &str = "2001:db8::9";
 
-/// A connection by IPv6.
+/// A connection over IPv6.
 fn connect(scene: &mut Scene, change: impl FnOnce(&mut linux::sock_diag::TcpSocket)) {
     scene.connect(|socket| {
         let [local, peer]: [IpAddr; 2] = ["2001:db8::1", PEER].map(|address| address.parse().unwrap());

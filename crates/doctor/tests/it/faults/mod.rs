@@ -16,11 +16,9 @@ use crate::scene::Scene;
 
 /// A planted fault and the finding that it must cause.
 pub(crate) struct Fault {
-    /// The check that must find it.
     pub(crate) code: &'static str,
-    /// In a few words.
+    /// The fault in a few words.
     pub(crate) name: &'static str,
-    /// The expected severity.
     pub(crate) severity: Severity,
     pub(crate) plant: fn(&mut Scene),
 }
@@ -38,7 +36,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
     families.into_iter().flatten()
 }
 
-/// What a check must not find.
+/// A check's code, a name, and a change that the check must not report.
 pub(crate) type Harmless = (&'static str, &'static str, fn(&mut Scene));
 
 pub(crate) fn harmless() -> impl Iterator<Item = &'static Harmless> {

@@ -1,4 +1,4 @@
-//! How fast things go: links, slots, CPUs that save power, and connections that begin, pause and take turns.
+//! How fast things go: links, slots, CPUs in power saving, and connections that start, pause and alternate.
 
 use doctor::Severity::{Information, Warning};
 use linux::nic::Coalescing;
@@ -7,7 +7,7 @@ use linux::sock_diag::{TcpInfo, TcpSocket};
 use super::{Fault, Harmless};
 use crate::scene::Scene;
 
-/// A connection as it was, if it was there, and as it is.
+/// A connection in both snapshots, with the same change in each.
 fn connection(scene: &mut Scene, change: impl Fn(&mut TcpSocket, &mut TcpInfo)) {
     let change = |socket: &mut TcpSocket| {
         let mut tcp = socket.tcp.unwrap();
@@ -51,7 +51,7 @@ fn two_writes(scene: &mut Scene, rtt: u32, notsent: u32) {
     });
 }
 
-/// What a CPU sleeps in and how often, and at what it runs.
+/// The idle states of each CPU, how often it entered them, and its frequency.
 fn sleeps(scene: &mut Scene, light: u64, deep: u64) {
     for cpu in 0..4 {
         let at = format!("sys/devices/system/cpu/cpu{cpu}/cpuidle");
@@ -106,7 +106,7 @@ fn by_bridge(scene: &mut Scene) {
     scene.file("proc/thread-self/net/route", text);
 }
 
-/// The connections go by a VLAN on a bond of the card.
+/// The connections use a VLAN on a bond of the card.
 fn by_vlan(scene: &mut Scene) {
     let links = [
         ("bond0", "ifindex", "7"),
@@ -124,7 +124,7 @@ fn by_vlan(scene: &mut Scene) {
     scene.file("proc/thread-self/net/route", text);
 }
 
-/// The last connection is one of IPv6, by the card.
+/// The last connection uses IPv6 over the card.
 fn by_ipv6(scene: &mut Scene) {
     for look in [&mut scene.before, &mut scene.after] {
         let socket = look.answers.sockets.as_mut().unwrap().last_mut().unwrap();
@@ -136,7 +136,7 @@ fn by_ipv6(scene: &mut Scene) {
     scene.file("proc/thread-self/net/ipv6_route", &text);
 }
 
-/// Deep sleep, and a round trip that is much longer than at its best.
+/// Deep sleep, and a round trip much longer than the shortest one.
 fn deep_sleep(scene: &mut Scene) {
     sleeps(scene, 1000, 50_000);
     scene.connect(|socket| {

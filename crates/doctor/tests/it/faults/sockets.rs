@@ -1,4 +1,4 @@
-//! What limits connections, and sizes of packets.
+//! Limits of connections, and packet sizes.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,8 @@ use linux::sock_diag::TcpInfo;
 use super::Fault;
 use crate::scene::Scene;
 
-/// 80 ms, 0.2 % loss, MSS 1448: the formula gives 4 Mbit/s, and that is what it gets. Ten seconds busy.
+/// A round trip of 80 ms, 0.2 % loss, an MSS of 1448. The formula gives 4 Mbit/s, and so does the connection.
+/// It was busy for ten seconds.
 pub(super) fn lossy(scene: &mut Scene) {
     scene.connect(|socket| {
         change(socket, |tcp| {
@@ -20,7 +21,7 @@ pub(super) fn lossy(scene: &mut Scene) {
     });
 }
 
-/// 80 ms, and a send buffer of 32 KB all of which is on its way.
+/// A round trip of 80 ms, and a send buffer of 32 KB that is entirely in flight.
 pub(super) fn filled(scene: &mut Scene) {
     scene.connect(|socket| {
         change(socket, |tcp| {

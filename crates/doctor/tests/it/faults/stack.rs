@@ -1,11 +1,12 @@
-//! What the stack counts: tables, listeners, losses, datagrams.
+//! Counters of the stack: tables, listeners, losses and datagrams.
 
 use doctor::Severity::{Information, Warning};
 
 use super::Fault;
 use crate::scene::Scene;
 
-/// Packets that lost a race for an entry, all that were dropped, and connections that were given up for others.
+/// `growth` is of three counters: packets that lost a race for an entry, all dropped packets, and connections
+/// evicted early.
 pub(crate) fn conntrack(scene: &mut Scene, growth: [u64; 3]) {
     let table = |[raced, drop, early]: [u64; 3]| {
         format!("entries  insert_failed drop early_drop\n00000500 {raced:08x} {drop:08x} {early:08x}\n")

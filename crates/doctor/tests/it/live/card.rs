@@ -1,4 +1,4 @@
-//! Faults of network cards, on those of a virtual machine of ours.
+//! Faults of network cards, on the cards of our virtual machine.
 
 use doctor::Diagnosis;
 use linux::ethtool::{Ethtool, NicParameter};
@@ -10,7 +10,7 @@ use testkit::{Cards, card};
 use super::machine::watch_here;
 use super::{check_first, check_known, check_quiet, sleep};
 
-/// The interrupts of a card's queues; dropping it restores their CPUs.
+/// The interrupts of a card's queues. Dropping it restores their CPUs.
 struct Placed {
     interrupts: Interrupts,
     old: Vec<(u32, CpuSet)>,
@@ -39,7 +39,7 @@ impl Drop for Placed {
     }
 }
 
-/// Undoes a test's change when dropped, also after a failure: later tests use the same cards.
+/// Undoes a test's change when dropped, even after a failure: later tests use the same cards.
 struct PutBack<F: FnMut() -> linux::Result<()>>(F);
 
 impl<F: FnMut() -> linux::Result<()>> Drop for PutBack<F> {
@@ -48,7 +48,7 @@ impl<F: FnMut() -> linux::Result<()>> Drop for PutBack<F> {
     }
 }
 
-/// The first of all findings, whatever their subject.
+/// Checks that this finding is the first of all, whatever their subject.
 #[track_caller]
 fn check_foremost(diagnosis: &Diagnosis, code: &str) {
     check_first(diagnosis, code);
@@ -67,7 +67,7 @@ fn interrupts_on_one_cpu_are_named() {
     check_foremost(&diagnosis, "HG010");
 }
 
-/// Bursts of segments of one send each, larger than the ring.
+/// Bursts larger than the ring, each from a single send that is cut into segments.
 #[test]
 fn a_tiny_ring_is_named() {
     let Some(cards) = Cards::new("vmxnet3", "virtio_net") else { return };

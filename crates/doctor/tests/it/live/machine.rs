@@ -17,12 +17,12 @@ fn can_run() -> bool {
     }
     let own = std::env::var_os("HOSTGAP_VM").is_some();
     if !own {
-        skip("it changes what the whole machine shares, which only a virtual machine of ours may");
+        skip("it changes shared settings of the whole machine, and needs a virtual machine of ours");
     }
     own
 }
 
-/// A parameter of the machine that has its old value again when this is dropped.
+/// A changed parameter of the machine. Dropping this restores the old value.
 struct Changed {
     key: Key,
     old: String,
@@ -67,7 +67,7 @@ fn a_nearly_full_table_of_connections_is_named() {
         return;
     }
     let line = Line::new();
-    // Connections are tracked where a rule asks for their state.
+    // The kernel tracks connections where a rule asks for their state.
     run(&line.client, "nft", &["add", "table", "ip", "hgt"]);
     run(
         &line.client,
@@ -93,7 +93,7 @@ fn a_full_table_of_neighbours_is_named() {
     let line = Line::new();
     let keys = ["gc_thresh1", "gc_thresh2", "gc_thresh3"];
     let changed = keys.map(|key| Changed::to(&format!("net/ipv4/neigh/default/{key}"), "8"));
-    // The table belongs to the machine, and only its first namespace reports it.
+    // The whole machine shares the table, and only its first namespace reports it.
     let diagnosis = watch_here(|| {
         let socket = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
         (10..80).for_each(|host| drop(socket.send_to(b"x", (format!("10.77.0.{host}"), 9))));
@@ -109,11 +109,11 @@ fn a_backlog_of_two_packets_overflows() {
         return;
     }
     let line = Line::new();
-    // Another CPU than the sender's receives, and its backlog is short.
+    // Another CPU than the sender's receives, with a short backlog.
     let sysfs = NetSysfs::open(&line.server).unwrap();
     sysfs.write_queue_cpus(&ifname("eth0"), Queue::Rx(0), &"1".parse().unwrap()).unwrap();
     let changed = Changed::to("net/core/netdev_max_backlog", "2");
-    // Without a listener no reader can be too slow.
+    // Without a listener, no slow reader can be the cause.
     let diagnosis = line.watch("server", || {
         let client = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
         let flood = move || {
@@ -127,10 +127,10 @@ fn a_backlog_of_two_packets_overflows() {
     drop(changed);
 }
 
-/// Datagrams for the server from CPU 0, each of which passes a list of rules. After every forty the thread rests for
-/// `rests` times as long as they took, or as three milliseconds: on a slow machine its CPU has an equal share of time
-/// left. With more rules fewer packets fill a CPU, but too many rules leave too few packets on a machine that has
-/// other work.
+/// Sends datagrams to the server from CPU 0. Each passes a list of rules. After every forty the thread rests
+/// for `rests` times as long as they took, and at least `rests` times three milliseconds, so that its CPU
+/// keeps the same share of idle time on a slow machine. With more rules fewer packets fill a CPU, but with
+/// too many rules a machine that has other work gets too few packets through.
 fn flood(line: &Line, rests: u32, rules: u16) -> Flood {
     dear_rules(&line.server, rules);
     let client = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
@@ -149,8 +149,8 @@ fn a_cpu_that_only_receives_is_named() {
     let line = Line::new();
     let sysfs = NetSysfs::open(&line.server).unwrap();
     sysfs.write_queue_cpus(&ifname("eth0"), Queue::Rx(0), &"1".parse().unwrap()).unwrap();
-    // The sender's CPU is to have time left: that of the bridge is spent on it too. How much rest that takes depends on the
-    // machine that emulates this one, and on its other work.
+    // The sender's CPU must keep time to spare, although it does the bridge's work too. How much rest that
+    // takes depends on the machine that emulates this one, and on its other work.
     let watched = [3, 5, 2, 8].into_iter().cycle().take(12).map(|rests| {
         let flood = flood(&line, rests, 4500);
         sleep(500);
@@ -175,7 +175,7 @@ fn a_single_queue_without_steering_is_named() {
         return;
     }
     let line = Line::new();
-    // Sending uses the same CPU, and must take little of its time.
+    // Sending uses the same CPU and must take little of its time.
     let flood = flood(&line, 0, 3500);
     sleep(500);
     let diagnosis = line.watch("server", || sleep(3000));

@@ -1,5 +1,5 @@
-//! Faults planted in namespaces of a running kernel, with real packets; what the whole machine shares is planted in a
-//! virtual machine alone.
+//! Faults planted in namespaces of a running kernel, with real packets. Faults in resources that the whole
+//! machine shares are planted only in a virtual machine.
 
 mod card;
 mod machine;
@@ -53,7 +53,7 @@ impl Line {
             netlink.link_add(&link("eth0", LinkKind::Veth { peer })).unwrap();
             let index = netlink.index_of(&ifname("eth0")).unwrap();
             netlink.address_add(index, &format!("{address}/24").parse().unwrap()).unwrap();
-            // Packets as on a physical network: a bridge forwards larger ones whatever its MTU is.
+            // Packet sizes as on a physical network: a bridge forwards larger packets whatever its MTU.
             netlink.link_set_gso_max_segs(index, 1).unwrap();
             netlink.link_set_up(index, true).unwrap();
             let port = between.index_of(&ifname(port)).unwrap();
@@ -62,20 +62,21 @@ impl Line {
         }
         between.link_set_up(bridge, true).unwrap();
         let line = Line { world, client, server, middle: between };
-        // A bridge forwards some time after its ports are up. A connection that loses its first packet then has
-        // timeouts of seconds.
+        // A bridge starts to forward some time after its ports are up. A connection that loses its first
+        // packet meanwhile has timeouts of seconds.
         let (listener, address) = listen(&line);
         drop((connect(&line, address), listener.accept().unwrap()));
         line
     }
 
-    /// What the bridge's port towards `s` (the server) or `c` (the client) does to packets that leave by it.
+    /// Sets the qdisc of the bridge's port towards `s` (the server) or `c` (the client). It applies to
+    /// packets that leave by that port.
     pub(crate) fn shape(&self, port: &str, qdisc: &Qdisc) {
         let index = self.middle.index_of(&ifname(port)).unwrap();
         self.middle.set_root_qdisc(index, qdisc).unwrap();
     }
 
-    /// The MTU of the bridge's port.
+    /// Sets the MTU of the bridge's port.
     pub(crate) fn narrow(&self, port: &str, mtu: u32) {
         let index = self.middle.index_of(&ifname(port)).unwrap();
         self.middle.link_set_mtu(index, mtu).unwrap();
@@ -91,8 +92,8 @@ impl Line {
         diagnose(&Window { before: &before, after: &after })
     }
 
-    /// Repeats the window for up to two minutes, for a fault that shows only at some moments. Returns the diagnosis that
-    /// has it, or the last one.
+    /// Repeats the window for up to two minutes, for a fault that shows only at times. Returns the diagnosis
+    /// that has it, or the last one.
     pub(crate) fn watch_for<T>(&self, code: &str, name: &str, mut during: impl FnMut() -> T) -> Diagnosis {
         let deadline = Instant::now() + Duration::from_secs(120);
         loop {
@@ -105,10 +106,10 @@ impl Line {
     }
 }
 
-/// Families and findings about the whole machine, which other programs use too.
+/// Findings about the whole machine, which other programs use too, by the beginning of their codes.
 const SHARED: [&str; 5] = ["HG00", "HG01", "HG020", "HG056", "HG13"];
 
-/// The planted cause is the first warning about this namespace.
+/// Checks that the planted cause is the first warning about this namespace.
 #[track_caller]
 pub(crate) fn check_first(diagnosis: &Diagnosis, code: &str) {
     let shared = |finding: &&Finding| SHARED.iter().any(|start| finding.check.code.starts_with(start));
@@ -118,7 +119,7 @@ pub(crate) fn check_first(diagnosis: &Diagnosis, code: &str) {
     assert_eq!(first.check.code, code, "{}", told(diagnosis));
 }
 
-/// It is worth knowing, and no reason for a warning.
+/// Checks that the finding is information, and that there is no warning.
 #[track_caller]
 pub(crate) fn check_known(diagnosis: &Diagnosis, code: &str) {
     let finding = diagnosis.findings.iter().find(|finding| finding.check.code == code);
@@ -127,7 +128,7 @@ pub(crate) fn check_known(diagnosis: &Diagnosis, code: &str) {
     check_quiet(diagnosis);
 }
 
-/// No warning about this namespace.
+/// Checks that there is no warning about this namespace.
 #[track_caller]
 pub(crate) fn check_quiet(diagnosis: &Diagnosis) {
     let ours = |finding: &&Finding| {
@@ -155,34 +156,33 @@ fn link(name: &str, kind: LinkKind) -> Link {
     Link { name: ifname(name), kind, mtu: None, mac: None }
 }
 
-/// A counter of a namespace's, under nstat's name.
+/// A counter of a namespace by its name in nstat.
 pub(crate) fn counter(netns: &Netns, name: &str) -> u64 {
     netns.run(|| Procfs::kernel().counters().unwrap().get(name)).unwrap()
 }
 
-/// The connections of a namespace.
 pub(crate) fn connections(netns: &Netns) -> Vec<TcpSocket> {
     netns.run(|| tcp_sockets(states::ESTABLISHED)).unwrap().unwrap()
 }
 
-/// Waits until something is so, for longer than any machine takes.
+/// Waits until the condition holds, for longer than any machine takes.
 #[track_caller]
 pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() {
-        assert!(Instant::now() < deadline, "it is not so after 20 seconds");
+        assert!(Instant::now() < deadline, "the condition does not hold after 20 seconds");
         sleep(20);
     }
 }
 
-/// A listener of the server's.
+/// A listener on the server.
 pub(crate) fn listen(line: &Line) -> (TcpListener, SocketAddr) {
     let listener = line.server.run(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
 
-/// A connection of the client's.
+/// A connection from the client.
 pub(crate) fn connect(line: &Line, address: SocketAddr) -> TcpStream {
     line.client.run(|| TcpStream::connect(address)).unwrap().unwrap()
 }
@@ -202,8 +202,8 @@ impl Busy {
         Busy { stop, thread: Some(std::thread::spawn(work)) }
     }
 
-    /// Reads what comes, a block at a time with a pause before each. What was sent before its end may take minutes to come
-    /// over a path that loses much: it is not waited for.
+    /// Reads a block at a time, with a pause before each. Does not wait for what is still in flight at the
+    /// end: over a path with high loss, that may take minutes to arrive.
     pub(crate) fn reading(mut stream: TcpStream, bytes: usize, every_ms: u64) -> Busy {
         stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let mut block = vec![0; bytes];
@@ -216,9 +216,9 @@ impl Busy {
         })
     }
 
-    /// Sends as much as it can.
+    /// Sends as fast as the connection allows.
     pub(crate) fn sending(mut stream: TcpStream) -> Busy {
-        // So that it notices the request to stop.
+        // The timeout lets the thread notice the request to stop.
         stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
         let block = vec![7; 65_536];
         Busy::with(move || {

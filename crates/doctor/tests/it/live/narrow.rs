@@ -1,5 +1,5 @@
-//! A router between two hosts whose far link takes smaller packets than the near one, for both families; and tables of
-//! neighbours.
+//! A router between two hosts, whose far link takes smaller packets than the near one, for both families; and
+//! neighbour tables.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -10,7 +10,6 @@ use testkit::{World, require_root, skip};
 
 use super::{Busy, check_quiet, ifname, link, set, sleep};
 
-/// Client and server with a router between them.
 struct Road {
     world: World,
     client: Netns,
@@ -19,11 +18,11 @@ struct Road {
     far: IpAddr,
 }
 
-/// Of the link between router and server; IPv6 needs 1280.
+/// The MTU of the link between router and server. IPv6 needs at least 1280.
 const NARROW: u32 = 1300;
 
 impl Road {
-    /// Addresses along the road: the client's, both of the router's, the server's.
+    /// The addresses along the road: the client's, the router's two, the server's.
     fn new(addresses: [&str; 4]) -> Road {
         let world = World::new();
         let [client, router, server] = ["client", "router", "server"].map(|name| world.add(name));
@@ -35,7 +34,7 @@ impl Road {
         for (end, port, own, routers, mtu) in
             [(&client, "c", near, by, 1500), (&server, "s", far, away, NARROW)]
         {
-            // An address that is looked for in vain for a second first (DAD) is no use to a test.
+            // Without duplicate address detection, which would keep the address unusable for a second.
             for (netns, name) in [(end, "default"), (&router, "default")] {
                 set(netns, &format!("net/ipv6/conf/{name}/accept_dad"), "0");
             }
@@ -66,7 +65,7 @@ impl Road {
         ExaminedNetns::netns(&self.world.name("client")).unwrap().look().unwrap().0
     }
 
-    /// Sends until the kernel has learnt the path's MTU; returns doctor's diagnosis of the client.
+    /// Sends until the kernel has learnt the path's MTU. Returns doctor's diagnosis of the client.
     fn learn(&self) -> (Diagnosis, Snapshot) {
         let listener = self.server.run(|| TcpListener::bind((self.far, 0))).unwrap().unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
@@ -83,7 +82,7 @@ impl Road {
             sleep(100);
             after = self.look();
         }
-        // Those sent again before the kernel knew are one in a hundred at most then.
+        // Long enough that segments retransmitted before the kernel knew are at most one in a hundred.
         sleep(300);
         after = self.look();
         drop((sending, reading));
@@ -117,7 +116,7 @@ fn a_narrow_path_is_told_for_ipv6() {
     }
 }
 
-/// Follows the advice of HG100: the route has the path's MTU, and the kernel learns none.
+/// Applies the advice of HG100: the route gets the path's MTU, and the kernel learns none.
 #[test]
 fn a_narrow_path_with_a_route_that_says_so_is_not_told() {
     if !require_root() {
@@ -153,7 +152,7 @@ fn a_wide_path_is_not_told() {
     }
     let road = Road::new(["fd78:1::1/64", "fd78:1::254/64", "fd78:2::254/64", "fd78:2::2/64"]);
     let before = road.look();
-    // No packet that is too large is sent.
+    // No packet is too large.
     let server = road.server.run(|| UdpSocket::bind((road.far, 0))).unwrap().unwrap();
     let client = road.client.run(|| UdpSocket::bind("[::]:0")).unwrap().unwrap();
     let address = server.local_addr().unwrap();
@@ -163,7 +162,7 @@ fn a_wide_path_is_not_told() {
     check_quiet(&diagnose(&Window { before: &before, after: &after }));
 }
 
-/// The tables count for the whole machine, but only its first namespace reports them.
+/// The tables are shared by the whole machine, but only its first namespace reports them.
 #[test]
 fn neighbours_that_do_not_answer_are_told() {
     if !require_root() {
@@ -177,7 +176,7 @@ fn neighbours_that_do_not_answer_are_told() {
     let road = Road::new(["fd78:1::1/64", "fd78:1::254/64", "fd78:2::254/64", "fd78:2::2/64"]);
     let client = road.client.run(|| UdpSocket::bind("[::]:0")).unwrap().unwrap();
     let nobody = SocketAddr::from(("fd78:1::77".parse::<Ipv6Addr>().unwrap(), 9));
-    // More than may wait for one neighbour (unres_qlen_bytes, 212 992 by default).
+    // More than the queue of a single neighbour holds (unres_qlen_bytes, 212 992 by default).
     (0..400).for_each(|_| drop(client.send_to(&[7; 1200], nobody)));
     let after = here();
     let diagnosis = diagnose(&Window { before: &before, after: &after });

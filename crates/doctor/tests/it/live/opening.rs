@@ -1,4 +1,4 @@
-//! Beginnings of connections.
+//! How connections begin.
 
 use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use super::{
     Line, SERVER, check_first, check_known, check_quiet, connect, counter, listen, set, sleep, wait_until,
 };
 
-/// A connection that is begun, and not waited for.
+/// Starts to connect, and does not wait for the connection.
 fn begin(address: SocketAddrV4) -> OwnedFd {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
@@ -49,12 +49,12 @@ fn who_entered_a_namespace_alone_sees_its_links() {
     let (snapshot, _) = line.client.run(|| ExaminedNetns::here().look()).unwrap().unwrap();
     let names: Vec<&str> = snapshot.devices.iter().map(|device| device.name.as_str()).collect();
     assert_eq!(names, ["eth0", "lo"]);
-    assert!(snapshot.devices.iter().all(|device| !device.hardware), "they are not the machine's");
+    assert!(snapshot.devices.iter().all(|device| !device.hardware), "these are not the machine's cards");
     assert!(snapshot.unseen.is_empty(), "{:?}", snapshot.unseen);
 }
 
-/// Makes thirty connections to a listener of the server that never accepts and has a backlog of one, until first
-/// packets have been retransmitted. Returns the diagnosis of one side.
+/// Makes thirty connections to a listener on the server that has a backlog of one and never accepts, until
+/// first packets have been retransmitted. Returns the diagnosis of one side.
 fn overflowing(side: &str) -> Diagnosis {
     let line = Line::new();
     let address: SocketAddrV4 = format!("{SERVER}:8080").parse().unwrap();
@@ -93,7 +93,7 @@ fn a_listener_that_does_not_answer_is_named_where_they_connect() {
     let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG063").unwrap();
     let named = format!(" of them for {SERVER}:8080");
     assert!(finding.seen.evidence[1].saw.ends_with(&named), "{:?}", finding.seen);
-    // What was sent again are packets of handshakes, and no data.
+    // The retransmitted packets are those of handshakes, not data.
     assert!(diagnosis.findings.iter().all(|finding| !["HG070", "HG071"].contains(&finding.check.code)));
 }
 

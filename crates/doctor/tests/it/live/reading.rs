@@ -8,10 +8,10 @@ use testkit::require_root;
 
 use super::{Busy, Line, SERVER, check_first, connect, connections, listen, set, sleep, wait_until};
 
-/// A connection on which the client sends all the time, and the server, with a prepared listener, reads `bytes` bytes
-/// every `every_ms` milliseconds.
+/// A connection on which the client sends all the time and the server reads `bytes` bytes every `every_ms`
+/// milliseconds. `prepare` gets the server's listener.
 fn slow(line: &Line, prepare: impl FnOnce(&TcpListener), bytes: usize, every_ms: u64) -> (Busy, Busy) {
-    // An algorithm that fills the window, whatever this machine's default is: BBR keeps to the reader's rate.
+    // Reno fills the window, whatever this machine's default does: BBR would follow the reader's rate.
     set(&line.client, "net/ipv4/tcp_congestion_control", "reno");
     let (listener, address) = listen(line);
     prepare(&listener);
@@ -26,7 +26,7 @@ fn a_slow_reader_is_seen_where_it_reads() {
         return;
     }
     let line = Line::new();
-    // The kernel would grow a full buffer as long as its owner reads at all.
+    // The kernel would enlarge a full buffer as long as its owner reads at all.
     let fixed = |listener: &_| sockopt::set_socket_recv_buffer_size(listener, 131_072).unwrap();
     let busy = slow(&line, fixed, 32_768, 30);
     wait_until(|| {
@@ -65,7 +65,7 @@ fn a_limit_from_an_old_guide_is_felt() {
     let received = || -> u64 {
         connections(&line.server).iter().filter_map(|socket| socket.tcp).map(|tcp| tcp.bytes_received).sum()
     };
-    // A connection that carries less has no use for a larger buffer.
+    // A connection that carries less does not need a larger buffer.
     let diagnosis = line.watch("server", || {
         let before = received();
         wait_until(|| received() >= before + (2 << 20));
@@ -90,7 +90,7 @@ fn datagrams_that_nobody_reads_are_dropped() {
     });
     check_first(&diagnosis, "HG105");
     let told = format!("the socket at {address} ");
-    // Findings about the whole machine may precede it.
+    // Findings about the whole machine may come before it.
     let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG105").unwrap();
     let saw = &finding.seen.evidence;
     assert!(saw.iter().any(|seen| seen.saw.starts_with(&told)), "{told}: {saw:?}");

@@ -1,4 +1,4 @@
-//! Connections that pause and that take turns.
+//! Connections that pause, and connections whose ends alternate.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -35,7 +35,7 @@ fn two_writes_for_a_question_are_named() {
     let line = Line::new();
     let busy = questions(&line, 2);
     sleep(1500);
-    // A snapshot between two waits misses it.
+    // A snapshot taken between two waits misses it.
     let diagnosis = line.watch_for("HG089", "client", || sleep(300));
     check_first(&diagnosis, "HG089");
     drop(busy);
@@ -55,7 +55,7 @@ fn one_write_for_a_question_is_no_fault() {
     drop(busy);
 }
 
-/// 400 segments at once, and as long as it takes until they are there and some time after it.
+/// Sends 400 segments at once, then waits until they have arrived and longer.
 fn burst(stream: &mut TcpStream) {
     stream.write_all(&vec![7; 400 * 1448]).unwrap();
     sleep(2000);
@@ -78,13 +78,16 @@ fn bursts_that_begin_anew_are_named() {
     let diagnosis = line.watch_for("HG087", "client", || burst(&mut stream));
     check_first(&diagnosis, "HG087");
     set(&line.client, "net/ipv4/tcp_slow_start_after_idle", "0");
-    // A connection that stood still for longer than an RTO has retransmitted data that was not lost, and reports that.
+    // If the machine stalled for longer than an RTO, the connection has retransmitted data that was not lost,
+    // and the diagnosis says so.
     let mut undisturbed = |_: i32| {
         let before = counter(&line.client, "TcpRetransSegs");
         let diagnosis = line.watch("client", || burst(&mut stream));
         (counter(&line.client, "TcpRetransSegs") == before).then_some(diagnosis)
     };
-    check_quiet(&(0..15).find_map(&mut undisturbed).expect("a burst comes through at once in half a minute"));
+    check_quiet(
+        &(0..15).find_map(&mut undisturbed).expect("a burst without retransmissions within half a minute"),
+    );
     drop((stream, reading));
 }
 
@@ -102,7 +105,7 @@ fn a_flow_that_may_have_one_packet_waiting_is_cut_off() {
     netlink.set_root_qdisc(index, &Qdisc::Fq(Fq { flow_limit: Some(1), ..Fq::default() })).unwrap();
     let (listener, address) = listen(&line);
     let stream = connect(&line, address);
-    // It paces: its packets wait for their time in fq, and not only where two CPUs send at once.
+    // BBR paces, so its packets wait in fq, not only when two CPUs send at once.
     testkit::shell("modprobe tcp_bbr");
     sockopt::set_tcp_congestion(&stream, "bbr").unwrap();
     let (accepted, _) = listener.accept().unwrap();
@@ -111,9 +114,9 @@ fn a_flow_that_may_have_one_packet_waiting_is_cut_off() {
     let diagnosis = line.watch_for("HG049", "client", || sleep(1500));
     drop((sending, reading));
     let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG049");
-    let finding = finding.expect("a packet was cut off in half a minute");
+    let finding = finding.expect("fq dropped a packet within half a minute");
     assert_eq!((finding.seen.severity, finding.seen.subject.as_str()), (Severity::Warning, "eth0"));
-    // What it dropped the qdisc dropped: the finding on that stands behind.
+    // The qdisc reports the same drops, so that finding comes second.
     let dropped = diagnosis.findings.iter().find(|finding| finding.check.code == "HG043").unwrap();
     assert_eq!(dropped.because_of, ["HG049"]);
 }

@@ -1,4 +1,4 @@
-//! Ways of packets: routes, filters, sizes, listeners-in, settings, and quotas.
+//! Routes, filters, packet sizes, capturing programs, settings and quotas.
 
 use std::fs;
 use std::io::Write;
@@ -39,7 +39,8 @@ fn packets_that_come_by_the_wrong_link_are_dropped() {
     netlink.address_add(lo, &"10.99.0.1/32".parse().unwrap()).unwrap();
     let server = line.server.run(|| UdpSocket::bind((SERVER, 0))).unwrap().unwrap();
     let address = server.local_addr().unwrap();
-    // Ends know each other by now: a question for the neighbour from that address would not be answered.
+    // The ends must know each other's Ethernet address first: the server would not answer a neighbour request
+    // from that address.
     let (_listener, tcp) = listen(&line);
     drop(connect(&line, tcp));
     let diagnosis = line.watch("server", || {
@@ -64,7 +65,7 @@ fn a_black_hole_for_large_packets_is_named() {
     let before = timeouts();
     let diagnosis = line.watch("client", || {
         stream.write_all(&[7; 20_000]).unwrap();
-        // After 200, 400 and 800 ms, if the machine has time.
+        // After 200, 400 and 800 ms if the machine is not busy.
         wait_until(|| timeouts() >= before + 3);
     });
     check_first(&diagnosis, "HG101");
@@ -109,7 +110,7 @@ fn a_throttled_group_is_named() {
     drop(group);
 }
 
-/// A control group with a quota of a twentieth of a CPU, and a process in it that would use a whole one.
+/// A control group with a quota of a twentieth of a CPU, and a process in it that would use a whole CPU.
 struct Group {
     path: PathBuf,
     process: Child,
@@ -144,7 +145,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        // The group is free a moment after its last process has ended.
+        // A group can be removed only a moment after its last process has ended.
         for _ in 0..100 {
             if fs::remove_dir(&self.path).is_ok() {
                 return;

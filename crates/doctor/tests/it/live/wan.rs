@@ -1,4 +1,4 @@
-//! Long, lossy and narrow wires, which take netem.
+//! Long, lossy and narrow wires, which need netem.
 
 use std::net::TcpStream;
 
@@ -21,14 +21,14 @@ pub(super) fn can_run() -> bool {
     has
 }
 
-/// Half of the round trip, and what else happens on the way to the server.
+/// Delays each direction by half of the round trip. `there` is what else happens on the way to the server.
 pub(super) fn wire(line: &Line, delay_ms: u64, there: &Netem) {
     let delay_ns = delay_ms * 500_000;
     line.shape("s", &Qdisc::Netem(Netem { delay_ns, limit: 10_000, ..there.clone() }));
     line.shape("c", &Qdisc::Netem(Netem { delay_ns, limit: 10_000, ..Netem::default() }));
 }
 
-/// A connection on which the client sends as much as goes, and the server reads it.
+/// A connection on which the client sends as fast as it can and the server reads everything.
 fn stream(line: &Line, prepare: impl FnOnce(&TcpStream)) -> (Busy, Busy) {
     let (listener, address) = listen(line);
     let stream = connect(line, address);
@@ -45,9 +45,9 @@ fn a_lossy_long_path_is_limited_by_loss() {
     let line = Line::new();
     wire(&line, 80, &Netem { loss: Probability::from_ratio(0.01), ..Netem::default() });
     let busy = stream(&line, |_| ());
-    // Until the first losses have ended slow start.
+    // Wait until the first losses have ended slow start.
     sleep(5000);
-    // While the machine stands still packets wait, and the path is one with a long queue.
+    // While the machine stalls, packets wait, and the path looks like one with a long queue.
     let diagnosis = line.watch_for("HG082", "client", || sleep(10_000));
     check_first(&diagnosis, "HG082");
     let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG082").unwrap();
@@ -62,7 +62,7 @@ fn a_small_window_on_a_long_path_is_named() {
     }
     let line = Line::new();
     wire(&line, 80, &Netem::default());
-    // The window scale is chosen at the handshake, so that the buffer is set on the listener.
+    // The window scale is chosen at the handshake, so the buffer is set on the listener.
     let (listener, address) = listen(&line);
     sockopt::set_socket_recv_buffer_size(&listener, 32_768).unwrap();
     let client = connect(&line, address);
@@ -84,7 +84,7 @@ fn a_small_send_buffer_on_a_long_path_is_named() {
     wire(&line, 80, &Netem::default());
     let busy = stream(&line, |stream| sockopt::set_socket_send_buffer_size(stream, 16_384).unwrap());
     sleep(2000);
-    // At a snapshot the program may be about to fill it again.
+    // At the moment of a snapshot the program may be about to fill the buffer again.
     let diagnosis = line.watch_for("HG081", "client", || sleep(3000));
     check_first(&diagnosis, "HG081");
     drop(busy);
@@ -97,7 +97,8 @@ fn a_long_queue_on_the_path_is_named() {
     }
     let line = Line::new();
     wire(&line, 10, &Netem::default());
-    // A queue of a quarter of a second, smaller than the receiver's initial window, so that no other limit applies.
+    // The queue lasts a quarter of a second and is smaller than the receiver's initial window, so no other
+    // limit applies.
     let narrow =
         Netem { delay_ns: 5_000_000, limit: 40, rate_bytes_per_s: Some(250_000), ..Netem::default() };
     line.shape("s", &Qdisc::Netem(narrow));

@@ -10,7 +10,7 @@ use linux::nic::{Channels, Coalescing, Nic, Rings};
 
 pub(super) const CPUS: usize = 4;
 
-/// The names of counters, by file and group, as in Linux 6.18 (only those that checks use).
+/// The names of counters by file and group, as in Linux 6.18. Only those that checks use are here.
 pub(super) const COUNTERS: [(&str, &str, &str); 7] = [
     (
         "snmp",
@@ -43,7 +43,7 @@ pub(super) const COUNTERS: [(&str, &str, &str); 7] = [
     ("snmp6", "Icmp6", "InPktTooBigs"),
 ];
 
-/// Defaults of the kernel.
+/// The kernel's defaults.
 const SYSCTLS: [(&str, &str); 33] = [
     ("kernel/osrelease", "6.18.1-amd64"),
     ("net/core/netdev_max_backlog", "1000"),
@@ -80,7 +80,6 @@ const SYSCTLS: [(&str, &str); 33] = [
     ("net/netfilter/nf_conntrack_max", "262144"),
 ];
 
-/// The statistics of the card's driver.
 const CARD: [(&str, &str); 9] = [
     ("ifindex", "2"),
     ("mtu", "1500"),
@@ -96,13 +95,13 @@ const CARD: [(&str, &str); 9] = [
 /// The machine at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Look {
-    /// Files as they are.
+    /// The contents of files by path.
     pub(crate) texts: BTreeMap<String, String>,
     /// user nice system idle iowait irq softirq steal of each CPU.
     pub(crate) stat: [[u64; 8]; CPUS],
     /// Rounds of `NET_RX` of each CPU.
     pub(crate) net_rx: [u64; CPUS],
-    /// Rounds of work for disks.
+    /// Rounds of `BLOCK` of each CPU.
     pub(crate) block: [u64; CPUS],
     /// The columns of softnet_stat.
     pub(crate) softnet: [[u64; 15]; CPUS],
@@ -157,7 +156,7 @@ impl Look {
         look
     }
 
-    /// In the kernel's forms.
+    /// The values in the kernel's format.
     pub(super) fn texts(&self) -> BTreeMap<String, String> {
         let mut texts = self.texts.clone();
         let mut stat = String::from("cpu  0 0 0 0 0 0 0 0 0 0\n");

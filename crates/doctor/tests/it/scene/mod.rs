@@ -1,5 +1,5 @@
-//! A healthy machine of four CPUs with a card of four queues, as texts in the kernel's forms at two moments ten seconds
-//! apart. A fault is planted by changing what was read, so that the real readers see it.
+//! A healthy machine of four CPUs with a card of four queues, as texts in the kernel's format at two moments
+//! ten seconds apart. A fault is planted by changing these texts, so that the real readers see it.
 
 mod look;
 
@@ -24,12 +24,12 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A machine that has work and no trouble.
+    /// A machine that has work and no problems.
     pub(crate) fn healthy() -> Scene {
         let before = Look::healthy();
         let mut scene = Scene { after: before.clone(), before };
         for cpu in 0..CPUS {
-            // Ten seconds are a thousand ticks: a tenth in soft interrupts, a third in programs.
+            // Ten seconds are a thousand ticks: a tenth in softirqs, a third in programs.
             scene.ticks(cpu, [300, 0, 100, 490, 5, 5, 100, 0]);
             scene.after.net_rx[cpu] += 20_000;
             scene.after.softnet[cpu][0] += 100_000;
@@ -56,7 +56,7 @@ impl Scene {
         scene
     }
 
-    /// What a CPU did.
+    /// Adds to the ticks of a CPU.
     pub(crate) fn ticks(&mut self, cpu: usize, ticks: [u64; 8]) {
         for (column, ticks) in ticks.into_iter().enumerate() {
             self.after.stat[cpu][column] = self.before.stat[cpu][column] + ticks;
@@ -106,19 +106,19 @@ impl Scene {
         [&mut self.before, &mut self.after].map(|look| look.answers.nics.get_mut(&card).unwrap())
     }
 
-    /// A file has this text at both ends.
+    /// A file has this text in both snapshots.
     pub(crate) fn file(&mut self, path: &str, text: &str) {
         for look in [&mut self.before, &mut self.after] {
             look.texts.insert(path.to_owned(), text.to_owned());
         }
     }
 
-    /// A file of the card's.
+    /// A file of the card has this text in both snapshots.
     pub(crate) fn card(&mut self, path: &str, text: &str) {
         self.file(&format!("sys/class/net/eth0/{path}"), text);
     }
 
-    /// A file of the card's is not there.
+    /// Removes the card's files that begin with `prefix`.
     pub(crate) fn remove(&mut self, prefix: &str) {
         for look in [&mut self.before, &mut self.after] {
             look.texts.retain(|path, _| !path.starts_with(prefix));
@@ -130,12 +130,12 @@ impl Scene {
         self.file(&format!("proc/sys/{key}"), &format!("{value}\n"));
     }
 
-    /// The release of another kernel.
+    /// Sets the kernel's release.
     pub(crate) fn kernel(&mut self, release: &str) {
         self.sysctl("kernel/osrelease", release);
     }
 
-    /// Only one queue, its interrupt on CPU 0.
+    /// The card has a single queue, with its interrupt on CPU 0.
     pub(crate) fn single_queue(&mut self) {
         for queue in 1..4 {
             self.remove(&format!("sys/class/net/eth0/queues/rx-{queue}/"));
@@ -148,8 +148,8 @@ impl Scene {
             .for_each(|nic| nic.channels = Some(Channels { rx: 0, rx_max: 0, combined: 1, combined_max: 1 }));
     }
 
-    /// A connection to 10.0.0.9:443 that transferred 10 MB over a round trip of 1 ms without any shortage; `change`
-    /// then alters its latest state.
+    /// A connection to 10.0.0.9:443 that transferred 10 MB over a round trip of 1 ms with nothing limiting
+    /// it. `change` then alters its state in the second snapshot.
     pub(crate) fn connect(&mut self, change: impl FnOnce(&mut TcpSocket)) {
         let cookie = self.after.answers.sockets.as_ref().map_or(0, Vec::len) as u64 + 1;
         let then = TcpInfo {
@@ -193,7 +193,7 @@ impl Scene {
             memory: Some(memory),
         };
         change(&mut socket);
-        // States are planted in both snapshots; counters have grown.
+        // State goes into both snapshots; counters grow in the second.
         let stood = |now: TcpInfo| TcpInfo {
             rtt: now.rtt,
             min_rtt: now.min_rtt,
@@ -208,7 +208,7 @@ impl Scene {
         self.after.answers.sockets.get_or_insert_default().push(socket);
     }
 
-    /// The TCP state of the connection that was planted last, in both snapshots.
+    /// The TCP state of the last planted connection, in both snapshots.
     pub(crate) fn tcp(&mut self) -> [&mut TcpInfo; 2] {
         [&mut self.before, &mut self.after].map(|look| {
             let sockets = look.answers.sockets.as_mut().unwrap();
@@ -216,7 +216,7 @@ impl Scene {
         })
     }
 
-    /// A listener on port 80 with `waiting` of at most `limit` connections waiting.
+    /// A listener on port 80 with `waiting` connections of at most `limit` in its queue.
     pub(crate) fn listen(&mut self, waiting: u32, limit: u32) {
         self.connect(|socket| {
             socket.state = 10;
@@ -226,7 +226,7 @@ impl Scene {
         });
     }
 
-    /// The queueing discipline at the card's root.
+    /// The qdisc at the card's root, in both snapshots.
     pub(crate) fn qdiscs(&mut self) -> [&mut QdiscCounters; 2] {
         [&mut self.before, &mut self.after].map(|look| &mut look.answers.qdiscs.as_mut().unwrap()[0])
     }

@@ -1,4 +1,4 @@
-//! `apply --confirmed` while a tuning stands: what the unit of `keep` does for a link that comes anew.
+//! `apply --confirmed` while a tuning is active: the unit of `keep` runs it for a link that is created again.
 
 use std::process::{Child, Output};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::death::{every_knob, kills, moment};
 use crate::turn::{check, kill, stdout, until};
 
 impl Ground {
-    /// A tuning that stands, confirmed.
+    /// Makes a tuning that is active and confirmed.
     #[track_caller]
     fn stand(&self, arguments: &[&str]) {
         check(&self.apply(arguments), 0, "");
@@ -37,7 +37,7 @@ fn a_link_that_comes_anew_gets_it_again_and_gives_it_back() {
     shell(&format!("ip -n {} link del wire0", ground.world.name("home")));
     ground.lay_wire();
     let made = ground.again(&set);
-    // What is the namespace's own still stands.
+    // The parameter belongs to the namespace, so it is still set.
     check(&made, 0, "initcwnd");
     assert!(stdout(&made).contains("4 settings made again"), "{}", stdout(&made));
     stood.assert_same(&ground.dump(), "on the new link");
@@ -46,17 +46,17 @@ fn a_link_that_comes_anew_gets_it_again_and_gives_it_back() {
     assert_ne!(standing["device"]["index"], index);
     assert_eq!(standing["settings"].as_array().unwrap().len(), 5);
     let steps = standing["steps"].as_array().unwrap();
-    assert!(steps.iter().all(|step| step["as_set"] == true), "each is told once: {standing}");
+    assert!(steps.iter().all(|step| step["as_set"] == true), "each is reported once: {standing}");
     let back = ground.tune("rollback", &[]);
     check(&back, 0, "");
-    // All but the namespace's parameter were done twice: on the old link and on the new one.
+    // Every step except the namespace's parameter was done twice: on the old link and on the new one.
     let told = stdout(&back);
     assert!(told.contains(&format!("{} steps undone", steps.len())), "{told}");
     assert!(told.contains(&format!("{} already gone", steps.len() - 1)), "{told}");
     before.assert_same(&ground.dump(), "after rollback");
 }
 
-/// An edited profile and the unit's restart.
+/// The user edits the profile and the unit restarts.
 #[test]
 fn another_value_is_told_once_and_both_go_back() {
     let Some(ground) = Ground::new() else { return };
@@ -90,7 +90,8 @@ fn a_step_that_fails_takes_back_what_was_added_and_no_more() {
     let before = ground.dump();
     ground.stand(&["--set", "somaxconn=8192"]);
     let (stood, standing) = (ground.dump(), ground.status()["standing"].clone());
-    // A veth is polled only with a program at its peer, which the kernel says when it is told to poll by a thread.
+    // A veth can be polled only with a program at its peer. The kernel reports this only when threaded
+    // polling is set.
     let more = ["--set", "txqueuelen=77", "--set", "channels=1", "--set", "threaded_napi=1"];
     check(&ground.again(&more), 1, "threaded");
     stood.assert_same(&ground.dump(), "after a failed step");
@@ -104,7 +105,7 @@ fn a_step_that_fails_takes_back_what_was_added_and_no_more() {
     before.assert_same(&ground.dump(), "after rollback");
 }
 
-/// Whoever adds is killed at any moment: the watcher that it started takes back what was added.
+/// The process that adds is killed at any moment. The watcher that it started takes the addition back.
 #[test]
 fn a_killed_addition_leaves_what_stood() {
     let Some(ground) = Ground::new() else { return };
@@ -133,7 +134,8 @@ fn a_killed_addition_leaves_what_stood() {
         drop(child.wait_with_output().unwrap());
         until("the watcher has ended", || ground.is_unwatched());
         if ground.phase().as_deref() != Some("confirmed") {
-            // Killed between the store's first word and the watcher's: nothing was done, and the next command sees it.
+            // Killed after the store's first record, before the watcher's: nothing was done, and the next
+            // command notices.
             stood.assert_same(&ground.dump(), &format!("after kill {turn}"));
             check(&ground.again(&["--set", "somaxconn=1111"]), 0, "What was being added to tuning");
             assert_eq!(ground.phase().as_deref(), Some("confirmed"));
@@ -155,7 +157,8 @@ fn a_killed_addition_leaves_what_stood() {
     println!("{unbegun} not begun, {died} taken back by the watcher, {added} whole");
 }
 
-/// Whoever adds and its watcher are dead just before the last word is written, as the store tells it.
+/// The process that adds and its watcher both died just before the last record was written. The store's phase
+/// shows this.
 #[test]
 fn with_nobody_left_the_next_command_takes_back_what_was_added() {
     let Some(ground) = Ground::new() else { return };

@@ -1,4 +1,4 @@
-//! What is asked for, where, and of which link and routes.
+//! Which settings are requested, where, and for which link and routes.
 
 use serde_json::{Value, json};
 use testkit::shell;
@@ -24,14 +24,14 @@ ip -n {home} link set other0 up"
     }
 }
 
-/// A warning about a link, or about the machine.
+/// A warning about a link, or about the machine if `device` is empty.
 fn finding(code: &str, device: &str, knob: &str, value: &str) -> Value {
     let device = Some(device).filter(|device| !device.is_empty());
     json!({ "code": code, "severity": "warning", "device": device, "because_of": [],
         "proposals": [{ "knob": knob, "value": value }] })
 }
 
-/// The knobs that would change, and those that are left out.
+/// The knobs that would change, and those left out.
 fn knobs(plan: &Value) -> (Vec<&str>, Vec<&str>) {
     let of =
         |key: &str| plan[key].as_array().unwrap().iter().map(|one| one["knob"].as_str().unwrap()).collect();
@@ -86,7 +86,8 @@ fn findings_of_elsewhere_are_refused() {
     refused(&json!({ "findings": [finding("HG060", "", "somaxcon", "1")] }), "did you mean \"somaxconn\"");
 }
 
-/// The least timeout of a data centre is not for the world, and a router's own routes are left alone.
+/// The short timeout of a data centre does not suit routes to the internet, and routes announced by a router
+/// are left alone.
 #[test]
 fn properties_are_set_at_the_routes_that_are_meant() {
     let Some(ground) = Ground::new() else { return };
@@ -130,7 +131,7 @@ ip -n {home} -6 address add 2001:db8:99::1/64 dev wire0 nodad valid_lft 3600 pre
     let applied = ground.apply(&["--set", "initcwnd=20"]);
     check(&applied, 0, "");
     let told = stdout(&applied) + &stderr(&applied);
-    // The second is the kernel's own, to the prefix of an address that ends.
+    // The second is the kernel's own, to the prefix of an address with a limited lifetime.
     for announced in ["2001:db8:77::/48", "2001:db8:99::/64"] {
         assert!(told.contains(announced) && told.contains("was announced by a router"), "{told}");
     }
@@ -156,7 +157,7 @@ fn what_is_larger_at_one_route_stays_so() {
     before.assert_same(&ground.dump(), "after rollback");
 }
 
-/// A queue's part of RFS is nothing without the machine's table, which a namespace leaves alone.
+/// RFS of a queue has no effect without the machine's table, which a tuning of a namespace does not set.
 #[test]
 fn half_of_rfs_is_not_set() {
     let Some(ground) = Ground::new() else { return };
@@ -170,7 +171,8 @@ fn half_of_rfs_is_not_set() {
     check(&ground.look("plan", &["--set", "rps_flow_cnt=0"]), 0, "");
 }
 
-/// A profile does not put one discipline with one lock in the place of one for each queue; who names it may.
+/// A profile does not replace one qdisc for each queue by a single one with one lock. A user may request it
+/// by name.
 #[test]
 fn queues_with_disciplines_of_their_own_keep_them() {
     let Some(ground) = Ground::new() else { return };
@@ -187,7 +189,7 @@ fn queues_with_disciplines_of_their_own_keep_them() {
     assert_eq!(knobs(&plan).0, ["qdisc"], "{plan}");
 }
 
-/// The kernel would overwrite it, and what a router said comes back by no rollback.
+/// The kernel would overwrite the link's MTU, and no rollback can restore what a router announced.
 #[test]
 fn a_link_with_an_mtu_of_ipv6_s_own_keeps_its_mtu() {
     let Some(ground) = Ground::new() else { return };
@@ -196,7 +198,7 @@ fn a_link_with_an_mtu_of_ipv6_s_own_keeps_its_mtu() {
     check(&ground.look("plan", &["--set", "mtu=1500"]), 0, "");
 }
 
-/// What no command does is told in their place.
+/// Settings that no command can make are named in a comment instead.
 #[test]
 fn commands_name_what_they_leave_out() {
     let Some(ground) = Ground::new() else { return };

@@ -1,4 +1,4 @@
-//! What `keep` has written, at a start by systemd with udev, in a guest.
+//! The files that `keep` wrote, at a boot with systemd and udev in a guest.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::turn::{HOSTGAP, turn};
 
 const SCRIPT: &str = include_str!("boot.sh");
 
-/// The last line of a guest that begins so, without that beginning.
+/// The rest of the last line in a guest's output that begins with `begin`.
 #[track_caller]
 fn line<'a>(text: &'a str, begin: &str) -> &'a str {
     let found = text.lines().find_map(|line| line.strip_prefix(begin)?.strip_prefix(": "));
@@ -49,7 +49,7 @@ fn systemd_makes_it_again_at_a_start_and_for_a_link_that_comes_anew() {
         (Some("confirmed"), Some("eth-9"))
     );
     let steps = standing["steps"].as_array().unwrap();
-    // The parameter was set by systemd-sysctl before: it is no step, and rollback leaves it.
+    // systemd-sysctl has already set the parameter, so it is no step, and rollback leaves it.
     assert!(steps.len() == 2 && steps.iter().all(|step| step["as_set"] == true), "{standing}");
     assert_eq!(line(&text, "rolled back"), "somaxconn 8192 mtu 1500 txqueuelen 1000", "{said}");
 }

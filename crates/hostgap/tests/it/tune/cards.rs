@@ -1,4 +1,5 @@
-//! Cards of a virtual machine of ours: what `doctor` finds at them, `tune` mends and takes back, killed or not.
+//! Cards of our virtual machine. `tune` fixes what `doctor` finds there, and rolls it back, even after a
+//! kill.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -18,17 +19,17 @@ use super::found::of;
 use super::machine::tune;
 use crate::turn::{HOSTGAP, check, json, kill, stdout, until};
 
-/// What `hostgap doctor` finds meanwhile.
+/// Runs `hostgap doctor` and returns its findings.
 fn findings() -> Value {
     json(&Command::new(HOSTGAP).args(["doctor", "--for", "3s", "--json"]).output().unwrap())
 }
 
-/// A command that changes nothing and remembers nothing.
+/// Runs a command that changes nothing and stores nothing.
 fn looked(verb: &str, arguments: &[&str]) -> Output {
     Command::new(HOSTGAP).args(["tune", verb]).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Applies what is proposed for a card, and lets it stay.
+/// Applies the proposals for a card and confirms them.
 fn heed(state: &Path, card: &IfName, findings: &Value) {
     let file = state.join("findings.json");
     std::fs::create_dir_all(state).unwrap();
@@ -57,8 +58,7 @@ fn place(interrupts: &[(u32, CpuSet)]) {
     interrupts.iter().for_each(|(number, cpus)| Interrupts::kernel().write_cpus(*number, cpus).unwrap());
 }
 
-/// All interrupts of a card on one CPU: they are found, spread over all, and are where they were when that is taken
-/// back.
+/// All interrupts of a card on one CPU are found, spread over all CPUs, and put back by the rollback.
 #[test]
 fn interrupts_on_one_cpu_are_spread_and_come_back() {
     let Some(cards) = Cards::new("virtio_net", "vmxnet3") else { return };
@@ -68,7 +68,7 @@ fn interrupts_on_one_cpu_are_spread_and_come_back() {
     let one: CpuSet = "0".parse().unwrap();
     let crowded: Vec<_> = at_first.iter().map(|(number, _)| (*number, one.clone())).collect();
     place(&crowded);
-    // An interrupt moves when it comes, which it does not while a queue is never empty.
+    // An interrupt moves only when it next fires, and it does not fire while the queue is never empty.
     drop(cards.flood());
     std::thread::sleep(Duration::from_millis(500));
     let flood = cards.flood();
@@ -90,8 +90,8 @@ fn interrupts_on_one_cpu_are_spread_and_come_back() {
     place(&at_first);
 }
 
-/// A ring that bursts do not fit into is found, made larger until they fit, and has its old size when that is taken
-/// back.
+/// A ring too small for bursts is found, enlarged until they fit, and restored to its old size by the
+/// rollback.
 #[test]
 fn a_tiny_ring_is_made_larger_and_comes_back() {
     let Some(cards) = Cards::new("vmxnet3", "virtio_net") else { return };
@@ -124,7 +124,8 @@ fn a_tiny_ring_is_made_larger_and_comes_back() {
     ethtool.write(&cards.home, NicParameter::RingRx, at_first).unwrap();
 }
 
-/// Which queues of a card interrupted while datagrams of 16 flows came, again and again; `least` of them have to.
+/// The queues of a card that interrupted while datagrams of 16 flows arrived. Repeats until there are
+/// `least`.
 fn queues_that_received(cards: &Cards, least: usize) -> Vec<u16> {
     let own = NetSysfs::open(&Netns::current().unwrap()).unwrap().interrupts(&cards.home).unwrap();
     let counts = || -> Vec<(u16, u64)> {
@@ -138,7 +139,7 @@ fn queues_that_received(cards: &Cards, least: usize) -> Vec<u16> {
         let pairs = first.iter().zip(counts()).filter(|(before, after)| **before != *after);
         pairs.map(|(_, (queue, _))| queue).collect()
     };
-    // An interrupt of the first flood that is late has come when the third has been seen.
+    // A late interrupt of the first flood has arrived by the time the third one is seen.
     for _ in 0..3 {
         let before = counts();
         until("datagrams interrupt", || {
@@ -149,10 +150,10 @@ fn queues_that_received(cards: &Cards, least: usize) -> Vec<u16> {
     changed()
 }
 
-/// A key of zeros hashes every flow to zero, so that all come to the first queue: the card heeds the key that it is
-/// told.
+/// With a key of zeros every flow hashes to zero and arrives at the first queue. So the card uses the given
+/// key.
 #[test]
-fn a_key_is_previewed_heeded_and_taken_back() {
+fn a_key_is_previewed_used_and_taken_back() {
     let Some(cards) = Cards::new("virtio_net", "vmxnet3") else { return };
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
@@ -177,7 +178,7 @@ fn a_key_is_previewed_heeded_and_taken_back() {
     assert!(commands.contains(&format!("ethtool -N {} rx-flow-hash udp4 sd\n", cards.home)), "{commands}");
     let short = format!("the hash key of {} has {} bytes, the requested key has 2", cards.home, old.len());
     check(&look("plan", "00:00"), 2, &short);
-    assert_eq!((key(), udp4()), (old.clone(), old_fields.clone()), "a plan changed something");
+    assert_eq!((key(), udp4()), (old.clone(), old_fields.clone()), "`plan` changed something");
     let applied =
         tune(&state, "apply", &[dev.as_slice(), &asked(&zeros).each_ref().map(String::as_str)].concat());
     check(&applied, 0, "");
@@ -191,7 +192,8 @@ fn a_key_is_previewed_heeded_and_taken_back() {
     assert_eq!(queues_that_received(&cards, 2), [0, 1], "by the old key again");
 }
 
-/// Every knob, those of the whole machine and of Intel's card too, and whoever sets them is killed at any moment.
+/// Every knob, including those of the whole machine and of Intel's card. The process that sets them is killed
+/// at any moment.
 #[test]
 fn a_killed_apply_leaves_nothing_at_a_card() {
     let Some(card) = card("igb") else { return };
@@ -203,8 +205,9 @@ fn a_killed_apply_leaves_nothing_at_a_card() {
     testkit::shell("modprobe tcp_bbr; modprobe tcp_cubic");
     let profile = directory.path().join("every.toml");
     std::fs::write(&profile, every_knob()).unwrap();
-    // Of queues there are as many as the example says already, igb takes no 8 µs, a veth is not polled, and a profile
-    // leaves the disciplines of several queues alone.
+    // The examples in the table would not do here: there are already as many queues as the example says, igb
+    // does not accept 8 µs, a veth is not polled, and a profile leaves the disciplines of several queues
+    // alone.
     let sets = ["channels=1", "rss_indirection=1", "coalesce_rx_usecs=50", "threaded_napi=1", "qdisc=pfifo"];
     let asked: Vec<&str> =
         sets.iter().flat_map(|set| ["--set", set]).chain([profile.to_str().unwrap()]).collect();

@@ -1,4 +1,4 @@
-//! Files that are broken: what cannot be proved is not said, and nothing is undone by half the truth.
+//! Damaged files: hostgap claims nothing that it cannot prove, and undoes nothing on incomplete evidence.
 
 use std::process::Output;
 
@@ -18,12 +18,12 @@ fn a_damaged_journal_is_not_guessed_at() {
     let back = ground.tune("rollback", &[]);
     let said = check(&back, 1, "is damaged");
     assert!(said.contains("hint: ") && said.contains("cannot be read: its checksum is"), "{said}");
-    // The sound lines, for people: the other parameter and its old value.
+    // The intact lines are shown to the user: the other parameter and its old value.
     assert!(said.contains("tcp_mtu_probing=1") && said.contains("\"value\":\"0\""), "{said}");
-    assert_eq!(ground.sysctl("net/ipv4/tcp_mtu_probing"), "1", "nothing was undone by half the truth");
+    assert_eq!(ground.sysctl("net/ipv4/tcp_mtu_probing"), "1", "nothing was undone on incomplete evidence");
     let told = stdout(&ground.tune("status", &[]));
     assert!(told.contains("line is damaged") || told.contains("is damaged:"), "{told}");
-    // The sound journal still works, and so does giving up.
+    // The restored journal works again, and so does giving up.
     std::fs::write(&path, text).unwrap();
     check(&ground.tune("rollback", &[]), 0, "");
     assert_eq!(ground.sysctl("net/ipv4/tcp_mtu_probing"), "0");
@@ -32,14 +32,14 @@ fn a_damaged_journal_is_not_guessed_at() {
     assert_eq!((ground.sysctl("net/core/somaxconn"), ground.phase()), ("8192".to_owned(), None));
 }
 
-/// What the store says of it cannot be read: the journal alone is enough for the way back.
+/// The store's record of the tuning is unreadable. The journal alone is enough for the rollback.
 #[test]
 fn a_damaged_store_is_named_and_the_journal_is_enough() {
     let Some(ground) = Ground::new() else { return };
     let before = ground.dump();
     check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
     check(&ground.tune("confirm", &[]), 0, "");
-    // It would take what it cannot read for what nobody has confirmed.
+    // A watcher would treat an unreadable record as an unconfirmed tuning.
     until("the watcher has ended", || ground.is_unwatched());
     std::fs::write(ground.state().join("standing.json"), "{\"schema\":1,").unwrap();
     check(&ground.tune("status", &[]), 1, "standing.json is damaged");
@@ -51,7 +51,8 @@ fn a_damaged_store_is_named_and_the_journal_is_enough() {
     assert!(told.contains("It is not certain that this was all: "), "{told}");
 }
 
-/// Fails unless so many steps were taken back by the journal alone, and it is said why that may not be all.
+/// Fails unless this many steps were undone by the journal alone, with the reason why there may have been
+/// more.
 #[track_caller]
 fn assert_doubtful(back: &Output, steps: &str, why: &str) {
     let (said, told) = (stdout(back), stderr(back));
@@ -64,7 +65,7 @@ fn assert_doubtful(back: &Output, steps: &str, why: &str) {
 
 const EARLIER: &str = "11111111-2222-3333-4444-555555555555";
 
-/// As a restart would have it: the store is of another run of the machine, and the kernel's values are its own.
+/// Imitates a restart: the store is of another boot, and the kernel's values are the defaults.
 fn restart(ground: &Ground) {
     ground.write_standing(|standing| {
         standing.insert("boot_id".to_owned(), EARLIER.into()).unwrap();
@@ -92,7 +93,7 @@ fn the_last_run_of_the_machine_left_nothing() {
     assert_eq!(ground.sysctl("net/core/somaxconn"), "4096");
 }
 
-/// The unit of the next start must not stumble over what nobody needs any more.
+/// The unit must not fail at the next boot because of a file that is no longer needed.
 #[test]
 fn after_a_restart_the_journal_is_not_needed() {
     let Some(ground) = Ground::new() else { return };
@@ -115,7 +116,7 @@ fn after_a_restart_the_journal_is_not_needed() {
     assert!(!ground.state().join("standing.json").exists());
 }
 
-/// Of the files the one that says that something stands goes first.
+/// Of the store's files, the record that something is active is removed first.
 #[test]
 fn a_death_while_it_is_forgotten_is_nobody_s_trouble() {
     let Some(ground) = Ground::new() else { return };
@@ -127,7 +128,7 @@ fn a_death_while_it_is_forgotten_is_nobody_s_trouble() {
     assert!(!journal.exists());
 }
 
-/// A journal that is gone, or that was cut at the end of a line, has lost steps, which only the store knows.
+/// A journal that is missing, or was cut at the end of a line, has lost steps. Only the store shows that.
 #[test]
 fn steps_that_a_journal_has_lost_are_missed() {
     let Some(ground) = Ground::new() else { return };
@@ -150,7 +151,7 @@ fn steps_that_a_journal_has_lost_are_missed() {
     assert!(stdout(&back).contains("2 steps undone"), "{}", stdout(&back));
 }
 
-/// One digit of the run of the machine: were it believed, all would be forgotten and nothing undone.
+/// One digit of the boot id is changed. If hostgap believed it, it would forget everything and undo nothing.
 #[test]
 fn a_changed_digit_is_no_restart() {
     let Some(ground) = Ground::new() else { return };
@@ -171,7 +172,7 @@ fn a_changed_digit_is_no_restart() {
     assert_doubtful(&ground.tune("rollback", &[]), "2 steps", "its checksum is not that of its content");
     before.assert_same(&ground.dump(), "after rollback by the journal alone");
 
-    // Sound by itself, and the journal says otherwise.
+    // The record is valid by itself, but the journal contradicts it.
     stand();
     ground.write_standing(|standing| {
         standing.insert("boot_id".to_owned(), other.into()).unwrap();
@@ -188,13 +189,13 @@ fn a_changed_digit_is_no_restart() {
         check(&refused, 1, says);
     }
     assert_eq!(ground.sysctl("net/core/somaxconn"), "8192");
-    // Without what contradicts it the journal is believed, as far as it goes.
+    // Without the record that contradicts it, the journal is believed, as far as it goes.
     std::fs::remove_file(&path).unwrap();
     assert_doubtful(&ground.tune("rollback", &[]), "2 steps", "standing.json is not there");
     before.assert_same(&ground.dump(), "after rollback by the journal alone");
 }
 
-/// Each line by itself: what is sound in it does not show that another is missing.
+/// Each line in turn is removed. The lines that remain valid do not show that one is missing.
 #[test]
 fn a_line_that_a_journal_has_lost_is_missed() {
     let Some(ground) = Ground::new() else { return };
@@ -219,7 +220,7 @@ fn a_line_that_a_journal_has_lost_is_missed() {
     before.assert_same(&ground.dump(), "after rollback");
 }
 
-/// A sound journal of another tuning, or of an earlier run of the machine.
+/// An intact journal of another tuning, or of an earlier boot.
 #[test]
 fn another_s_journal_is_not_taken_for_its_own() {
     let Some(ground) = Ground::new() else { return };
@@ -243,7 +244,7 @@ fn another_s_journal_is_not_taken_for_its_own() {
     assert_eq!(ground.sysctl("net/core/somaxconn"), "4096");
 }
 
-/// What is as it should be only until a deadline is not "nothing to change".
+/// A value that holds only until a deadline must not be reported as "nothing to change".
 #[test]
 fn the_same_beside_one_that_is_unconfirmed_is_refused() {
     let Some(ground) = Ground::new() else { return };

@@ -8,16 +8,16 @@ use tune::{Lives, TABLE};
 use super::Ground;
 use crate::turn::{check, kill, stdout, until};
 
-/// How often it is killed; a hundred times in the long form.
+/// How many times it is killed. `HOSTGAP_KILLS` sets another number.
 pub(super) fn kills() -> u32 {
     std::env::var("HOSTGAP_KILLS").ok().map_or(8, |text| text.parse().unwrap())
 }
 
-/// Every knob of the table with its example. What this machine or a veth lacks is left out by `apply` itself.
+/// Every knob of the table with its example. `apply` leaves out what this machine or a veth lacks.
 pub(super) fn every_knob() -> String {
     let mut text = String::from("schema = 1\nabout = \"every knob\"\n");
     for knob in TABLE.iter().flat_map(|family| family.knobs) {
-        // The kernel says only when it is written that a veth is not polled.
+        // Only when it is written does the kernel report that a veth is not polled.
         if matches!(knob.lives, Lives::Nowhere { .. }) || knob.id == "threaded_napi" {
             continue;
         }
@@ -26,16 +26,16 @@ pub(super) fn every_knob() -> String {
     text
 }
 
-/// Moments that are spread over a time, a different one each time: most of them in its later part, since the plan is
-/// made in the earlier.
+/// A moment within `whole`, different for each turn. Most moments are late, because the first part is spent
+/// on the plan.
 pub(super) fn moment(turn: u32, whole: Duration) -> Duration {
     // The golden ratio spreads any number of points evenly.
     let share = (f64::from(turn) * 0.618_033_988_75).fract();
     whole.mul_f64(0.1 + 0.9 * share.sqrt())
 }
 
-/// Whoever applies is killed at any moment: what was done by then is taken back by the watcher, and what was whole by
-/// then waits for its confirmation.
+/// The process that applies is killed at any moment. Then the watcher takes back what was done, or, if
+/// everything was done, the tuning waits for confirmation.
 #[test]
 fn a_killed_apply_leaves_nothing() {
     let Some(ground) = Ground::new() else { return };
@@ -58,7 +58,7 @@ fn a_killed_apply_leaves_nothing() {
         std::thread::sleep(moment(turn, whole));
         kill(child.id(), Signal::KILL);
         drop(child.wait_with_output().unwrap());
-        // The watcher settles what was under way; what was whole stands.
+        // The watcher settles an interrupted tuning. A complete one stays active.
         until("it is settled", || {
             ground.watcher().is_none() || ground.phase().as_deref() == Some("unconfirmed")
         });
@@ -68,8 +68,8 @@ fn a_killed_apply_leaves_nothing() {
                 assert_eq!(ground.status()["last"]["why"], "died");
                 died += 1;
             }
-            // Whole, or killed between the store's first word and the watcher's: then nothing was done, and the next
-            // command sees it.
+            // Either complete, or killed after the store's first record and before the watcher's. Then
+            // nothing was done, and the next command notices.
             Some(phase) => {
                 stood += u32::from(phase == "unconfirmed");
                 check(&ground.tune("rollback", &[]), 0, "");
@@ -83,7 +83,8 @@ fn a_killed_apply_leaves_nothing() {
     );
 }
 
-/// Both are killed: nobody takes it back by itself, and every command says so and can.
+/// Both are killed, so nothing takes the tuning back by itself. Every command reports that, and can take it
+/// back.
 #[test]
 fn with_the_watcher_dead_too_the_next_command_takes_it_back() {
     let Some(ground) = Ground::new() else { return };
@@ -93,7 +94,7 @@ fn with_the_watcher_dead_too_the_next_command_takes_it_back() {
     until("the watcher is dead", || ground.is_unwatched());
     let told = stdout(&ground.tune("status", &[]));
     assert!(told.contains("NOT WATCHED: its watcher has died"), "{told}");
-    // The time is over.
+    // The deadline has passed.
     ground.write_standing(|standing| standing["phase"]["unconfirmed"]["deadline_ns"] = 1.into());
     check(
         &ground.apply(&["--set", "tcp_mtu_probing=1"]),
@@ -105,7 +106,7 @@ fn with_the_watcher_dead_too_the_next_command_takes_it_back() {
     before.assert_same(&ground.dump(), "after all");
 }
 
-/// The namespace goes with what was set in it.
+/// The settings of a namespace disappear with it.
 #[test]
 fn a_namespace_that_goes_takes_its_settings_along() {
     let Some(ground) = Ground::new() else { return };

@@ -1,4 +1,4 @@
-//! From a finding to a setting and back: what `doctor` proposes, `tune` applies.
+//! From a finding to a setting and back: `tune` applies what `doctor` proposes.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::Ground;
 use crate::turn::{HOSTGAP, check, json, stdout};
 
 impl Ground {
-    /// What `hostgap doctor` finds in the namespace meanwhile.
+    /// Runs `hostgap doctor` in the namespace and returns its findings.
     fn findings(&self, time: &str) -> Value {
         let name = self.world.name("home");
         let mut command = std::process::Command::new(HOSTGAP);
@@ -20,7 +20,7 @@ impl Ground {
         json(&command.output().unwrap())
     }
 
-    /// Applies what is proposed, and lets it stay.
+    /// Applies the proposals and confirms them.
     fn heed(&self, findings: &Value, more: &[&str]) {
         let file = self.write("findings.json", &findings.to_string());
         check(&self.apply(&[&["--from-findings", &file], more].concat()), 0, "");
@@ -47,13 +47,11 @@ fn a_limit_of_an_old_guide_is_raised_and_comes_back() {
     assert_eq!(ground.sysctl("net/ipv4/tcp_rmem"), "4096\t16384\t65536");
 }
 
-/// Hatena's case: one queue, whose CPU has all of the work, until RPS hands it to another.
+/// Hatena's case: a single queue's CPU does all the work until RPS moves it to another CPU.
 #[test]
 fn a_single_queue_is_found_and_steered() {
     if std::env::var_os("HOSTGAP_VM").is_none() {
-        return skip(
-            "whether a CPU is short of time is the whole machine's matter: it takes a virtual one of ours",
-        );
+        return skip("a CPU's load concerns the whole machine; it needs a virtual machine of ours");
     }
     let Some(ground) = Ground::new() else { return };
     let [home, away] = ["home", "away"].map(|name| ground.world.name(name));
@@ -69,7 +67,7 @@ ip -n {home} route add default via 192.0.2.2"
     dear_rules(&ground.netns(), 2000);
     let before = ground.dump();
     let socket = ground.world.open("away").run(|| UdpSocket::bind("192.0.2.2:0")).unwrap().unwrap();
-    // Nobody listens; receiving is what costs.
+    // Nothing listens: receiving is the expensive part.
     let flood = Flood::from(0, move || drop(socket.send_to(&[0; 100], "192.0.2.1:9")));
     std::thread::sleep(Duration::from_millis(500));
     let findings = ground.findings("3s");

@@ -1,4 +1,4 @@
-//! Bad input, and machines that refuse.
+//! Bad input, and machines that refuse a setting.
 
 use std::process::{Command, Stdio};
 
@@ -37,7 +37,7 @@ fn what_cannot_be_asked_for_says_why() {
     assert!(!ground.state().join("journal").exists());
 }
 
-/// Rules that ask for connections would meet none.
+/// Without tracking, rules that match on connections would no longer match.
 #[test]
 fn what_rules_stand_on_is_not_taken_from_them() {
     let Some(ground) = Ground::new() else { return };
@@ -73,7 +73,7 @@ fn what_rules_stand_on_is_not_taken_from_them() {
         check(&ground.apply(&["--set", "notrack=8080"]), 2, says);
         inside(removal);
     }
-    // Rules that ask for none are in nobody's way, and neither is a table without rules.
+    // Rules that do not match on connections are no obstacle, and neither is a table without rules.
     inside("iptables-legacy -A INPUT -p tcp -m comment --comment x --dport 80 -j ACCEPT");
     check(&ground.look("plan", &["--set", "notrack=8080"]), 0, "");
 }
@@ -85,7 +85,7 @@ fn a_profile_s_fault_is_told_with_its_place() {
     let file = ground.write("mine.toml", text);
     let says = "line 5, column 8: there is no knob \"somaxcon\", did you mean \"somaxconn\"?";
     check(&ground.look("plan", &[&file]), 2, says);
-    // What is of no use here is left out with its reason; what is, is there.
+    // A setting that is of no use here is left out with its reason. The others are planned.
     let text = text.replace("somaxcon\"", "somaxconn\"") + "[[set]]\nknob = \"ring_rx\"\nvalue = 1\n";
     let file = ground.write("mine.toml", &text);
     let told = stdout(&ground.look("plan", &[&file]));
@@ -108,7 +108,7 @@ fn to_end_what_never_was_makes_no_directory() {
     }
 }
 
-/// As in a container: the link can be set, and the kernel's parameters cannot.
+/// As in a container: the link can be set, but the kernel's parameters cannot.
 #[test]
 fn what_is_read_only_takes_back_what_was_set_before_it() {
     let Some(ground) = Ground::new() else { return };
@@ -132,7 +132,7 @@ fn what_is_read_only_takes_back_what_was_set_before_it() {
     assert_eq!(ground.status()["last"]["steps"], 2);
 }
 
-/// Without room for the whole journal nothing is begun.
+/// Without room for the whole journal, nothing is begun.
 #[test]
 fn a_full_disk_changes_nothing() {
     let Some(ground) = Ground::new() else { return };
@@ -165,7 +165,7 @@ fn what_the_machine_does_not_have_is_refused_by_the_plan() {
             assert!(text.contains(&format!("not online; online are {online}")), "{text}");
         }
     }
-    // These are the whole machine's, and a plan changes nothing.
+    // These belong to the whole machine, and a plan changes nothing.
     for knob in ["irq_affinity", "flow_limit_cpu_bitmap"] {
         let mut command = Command::new(HOSTGAP);
         command.args(["tune", "plan", "--dev", "lo", "--set", &format!("{knob}=4000")]).stdin(Stdio::null());
@@ -175,7 +175,7 @@ fn what_the_machine_does_not_have_is_refused_by_the_plan() {
             &format!("{knob} cannot be set to 4000 here: CPU 4000 is not online"),
         );
     }
-    // A profile leaves it out and says why.
+    // A profile leaves the setting out with the reason.
     let profile = "schema = 1\nabout = \"x\"\n[[set]]\nknob = \"rps_cpus\"\nvalue = \"4000\"\n\
                    [[set]]\nknob = \"somaxconn\"\nvalue = 12345\n";
     let plan = json(&ground.look("plan", &[&ground.write("cpus.toml", profile), "--json"]));

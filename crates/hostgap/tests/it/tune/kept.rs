@@ -1,11 +1,11 @@
-//! `hostgap tune keep`: a namespace as a machine of its own, with a root directory of its own.
+//! `hostgap tune keep`: the namespace and a root directory of its own stand for a machine.
 
 use std::process::{Command, Output, Stdio};
 
 use super::Ground;
 use crate::turn::{HOSTGAP, check, stdout};
 
-/// hostgap as it runs on a host: the namespace is that of the process.
+/// Runs hostgap as on a host: the namespace is that of the process.
 fn inside(ground: &Ground, verb: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(HOSTGAP);
     command.args(["tune", verb, "--state"]).arg(ground.state()).args(arguments).stdin(Stdio::null());
@@ -47,7 +47,7 @@ fn what_is_kept_is_made_again_at_the_next_start() {
     let target = std::fs::read_link(root.join(wants)).unwrap();
     assert_eq!(target.to_str(), Some("/etc/systemd/system/hostgap-tune@.service"));
 
-    // The next start: nothing is set, and the unit's command runs.
+    // The next boot: no setting is made, and the unit's command runs.
     check(&inside(&ground, "rollback", &[]), 0, "");
     before.assert_same(&ground.dump(), "before the next start");
     let profile = root.join("etc/hostgap/tune.toml");
@@ -55,14 +55,14 @@ fn what_is_kept_is_made_again_at_the_next_start() {
     check(&inside(&ground, "apply", &command), 0, "");
     assert_eq!(ground.sysctl("net/core/somaxconn"), "8192");
     assert_eq!(ground.phase().as_deref(), Some("confirmed"));
-    // A link that comes anew while it stands.
+    // The link is deleted and created again while the tuning is active.
     let home = ground.world.name("home");
     testkit::shell(&format!("ip -n {home} link set wire0 mtu 1500"));
     check(&inside(&ground, "apply", &command), 0, "");
     let link = testkit::shell(&format!("ip -n {home} link show wire0"));
     assert!(link.contains("mtu 1400"), "{link}");
 
-    // A file that is read later wins, which is said.
+    // A file that is read later wins. hostgap says so.
     std::fs::write(root.join("etc/sysctl.d/99-admin.conf"), "net.core.somaxconn = 100\n").unwrap();
     let again = inside(&ground, "keep", &at_root);
     assert_eq!(again.status.code(), Some(3));
@@ -74,8 +74,8 @@ fn what_is_kept_is_made_again_at_the_next_start() {
     check(&inside(&ground, "rollback", &[]), 0, "");
 }
 
-/// What was wanted at least is not pinned, what belongs to one route stays with it, and of what was kept before nothing
-/// is left.
+/// A minimum is not pinned to its value, a setting of one route stays with that route, and nothing of an
+/// earlier `keep` is left.
 #[test]
 fn what_is_kept_is_what_was_wanted() {
     let Some(ground) = Ground::new() else { return };
@@ -106,7 +106,7 @@ fn what_is_kept_is_what_was_wanted() {
     check(&inside(&ground, "rollback", &[]), 0, "");
 }
 
-/// At a start the routes come after the link, by DHCP for instance.
+/// At boot the routes come after the link, for instance by DHCP.
 #[test]
 fn what_is_set_at_routes_waits_for_them() {
     let Some(ground) = Ground::new() else { return };
@@ -129,7 +129,7 @@ fn what_is_set_at_routes_waits_for_them() {
         "the link's own prefix and the default route: {steps}"
     );
     check(&ground.tune("rollback", &[]), 0, "");
-    // Nobody waits for what is not needed, and in the end it is told what is missing.
+    // `apply` does not wait for what it does not need. When the wait is over, it says what is missing.
     testkit::shell(&format!("ip -n {home} address flush dev wire0"));
     check(&ground.apply(&["--wait", "60s", "--set", "somaxconn=8192"]), 0, "");
     check(&ground.tune("rollback", &[]), 0, "");
@@ -137,7 +137,7 @@ fn what_is_set_at_routes_waits_for_them() {
     check(&ground.apply(&late), 2, "no route leads over wire0");
 }
 
-/// Without a link there is no unit, and a parameter alone has a file that is read.
+/// Without a link there is no unit. A parameter needs none: the file is read at boot.
 #[test]
 fn what_no_unit_sets_is_said() {
     let Some(ground) = Ground::new() else { return };

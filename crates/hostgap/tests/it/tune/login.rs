@@ -1,4 +1,4 @@
-//! From where a tuning can be confirmed: the kernel tells logins apart.
+//! From where a tuning can be confirmed. The kernel distinguishes logins.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -8,7 +8,8 @@ use testkit::skip;
 use super::Ground;
 use crate::turn::{HOSTGAP, check, stdout};
 
-/// A subcommand in a login of its own, which it begins as `pam_loginuid` does. It waits for a word before it runs.
+/// A subcommand in a new login, which begins as `pam_loginuid` does it. The subcommand starts after a word on
+/// standard input.
 fn login(ground: &Ground, verb: &str, arguments: &[&str]) -> Child {
     let mut command = Command::new("sh");
     command.args(["-ec", "echo 0 > /proc/self/loginuid; echo is there; read word; exec \"$@\"", "sh"]);
@@ -16,7 +17,7 @@ fn login(ground: &Ground, verb: &str, arguments: &[&str]) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = ground.netns().run(|| command.spawn()).unwrap().unwrap();
     let mut line = String::new();
-    // It says no more before it is told to go on, so that nothing of what comes then is lost here.
+    // The child writes nothing more before it gets the word, so the buffer takes nothing of the later output.
     BufReader::with_capacity(1, child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "is there\n");
     child
@@ -51,7 +52,7 @@ fn a_login_that_was_there_before_does_not_confirm() {
     before.assert_same(&ground.dump(), "after both");
 }
 
-/// What is set in a namespace cuts off nobody.
+/// A setting in a namespace cannot cut off a login.
 #[test]
 fn a_tuning_of_a_namespace_is_confirmed_from_anywhere() {
     let Some(ground) = Ground::new() else { return };

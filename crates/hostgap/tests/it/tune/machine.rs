@@ -1,4 +1,4 @@
-//! A whole machine with a network card: a virtual one of ours.
+//! A whole machine with a network card: our virtual machine.
 
 use std::process::{Command, Output, Stdio};
 
@@ -14,7 +14,7 @@ pub(super) fn tune(state: &std::path::Path, verb: &str, arguments: &[&str]) -> O
     command.output().unwrap()
 }
 
-/// Every profile of ours, each taken back by itself, on the machine and its card.
+/// Every profile of ours, each applied and rolled back by itself, on the machine and its card.
 #[test]
 fn every_profile_is_applied_to_a_machine_and_taken_back() {
     if !require_root() {
@@ -25,7 +25,7 @@ fn every_profile_is_applied_to_a_machine_and_taken_back() {
     }
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path();
-    // The kernel loads the module by itself, and it stays: that alone is not taken back.
+    // The kernel loads the module by itself and keeps it. Only that is not rolled back.
     testkit::shell("modprobe tcp_bbr");
     testkit::shell(
         "ip link set eth0 up; ip address add 192.0.2.1/24 dev eth0; ip route add default via 192.0.2.2",
@@ -42,7 +42,7 @@ fn every_profile_is_applied_to_a_machine_and_taken_back() {
         assert!(!before.diff(&dump(&netns)).is_empty(), "{name} changed nothing");
         println!("{name}: {} steps", steps.len());
         if *name == "latency" {
-            // It goes on being held when it is confirmed, and ends with the rollback.
+            // The limit is still held after the confirmation, and ends with the rollback.
             check(&tune(state, "confirm", &[]), 0, "");
             std::thread::sleep(std::time::Duration::from_millis(300));
             assert_eq!(latency::limit().unwrap(), LatencyLimit::Micros(3));

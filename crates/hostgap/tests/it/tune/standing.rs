@@ -1,4 +1,4 @@
-//! Applied, confirmed, taken back.
+//! Applying, confirming and rolling back.
 
 use rustix::process::Signal;
 
@@ -14,7 +14,7 @@ fn what_nobody_confirms_is_taken_back_by_itself() {
     check(&applied, 0, "somaxconn  4096 → 8192");
     assert!(stdout(&applied).contains("hostgap tune confirm"), "{}", stdout(&applied));
     let now = ground.sysctl("net/core/somaxconn");
-    // The time may have passed already.
+    // The deadline may already have passed.
     if ground.phase().as_deref() == Some("unconfirmed") {
         assert_eq!(now, "8192");
     }
@@ -76,7 +76,7 @@ fn what_somebody_else_has_changed_is_left_alone_and_named() {
     before.assert_same(&ground.dump(), "but for what somebody else had changed");
 }
 
-/// A login that closes takes its processes along: nobody would watch any more.
+/// A login that closes kills its processes. The watcher must survive that.
 #[test]
 fn a_watcher_that_is_told_to_end_takes_it_back_first() {
     let Some(ground) = Ground::new() else { return };
@@ -102,12 +102,13 @@ fn two_at_once_is_an_error_that_says_so() {
     check(&ground.tune("rollback", &[]), 0, "");
 }
 
-/// A step that the kernel refuses takes those before it back.
+/// If the kernel refuses a step, the earlier ones are undone.
 #[test]
 fn a_step_that_fails_takes_back_those_before_it() {
     let Some(ground) = Ground::new() else { return };
     let before = ground.dump();
-    // A veth is polled only with a program at its peer, which the kernel says when it is told to poll by a thread.
+    // A veth can be polled only with a program at its peer. The kernel reports this only when threaded
+    // polling is set.
     let applied =
         ground.apply(&["--set", "txqueuelen=77", "--set", "channels=2", "--set", "threaded_napi=1"]);
     check(&applied, 1, "threaded");
@@ -140,7 +141,7 @@ fn a_plan_is_applied_as_it_was_made_or_not_at_all() {
     check(&ground.tune("apply", &plan), 2, "there is no link wire0");
 }
 
-/// What is wanted at least is so in a plan too, beside what is larger here already.
+/// A minimum keeps a larger value in a plan too.
 #[test]
 fn a_plan_keeps_what_is_wanted_at_least() {
     let Some(ground) = Ground::new() else { return };

@@ -1,4 +1,4 @@
-//! The server and the client of `tonic`, the library that most programs in Rust have gRPC from.
+//! The server and the client of `tonic`, the usual gRPC library in Rust.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status};
 
-/// Messages as the bytes that they are.
+/// A codec that passes messages as plain bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Verbatim;
 
@@ -53,7 +53,7 @@ impl Decoder for Verbatim {
     }
 }
 
-/// What becomes of the call with a number, from 0; `None`: it is never answered.
+/// The outcome of the call with a number from 0. `None`: it is never answered.
 pub(super) type Fate = fn(u64) -> Option<Code>;
 
 #[derive(Clone)]
@@ -99,7 +99,7 @@ impl Service<http::Request<Body>> for Echo {
     }
 }
 
-/// A server on a separate thread, until it is stopped. Then its connections break.
+/// A server in a thread of its own, until it is stopped. Its connections then break.
 pub(super) struct Tonic {
     pub(super) address: SocketAddr,
     pub(super) calls: Arc<AtomicU64>,
@@ -120,7 +120,7 @@ impl Tonic {
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-                // To be dropped in the middle is what a server does that dies.
+                // Dropping the server in mid-call imitates one that dies.
                 tokio::select! {
                     served = Server::builder().serve_with_incoming(echo, incoming) => served.unwrap(),
                     _ = ended => {}
@@ -132,7 +132,7 @@ impl Tonic {
 
     pub(super) fn end(&mut self) {
         if let (Some(end), Some(thread)) = (self.end.take(), self.thread.take()) {
-            // It may already have ended.
+            // The server may already have ended.
             let _ = end.send(());
             thread.join().unwrap();
         }
