@@ -13,7 +13,7 @@ mod sock_diag {
 use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
-use sock_diag::message::{Ended, TcpSocket, read_datagram};
+use sock_diag::message::{DatagramEnd, TcpSocket, read_datagram};
 
 /// Of a message with a socket without attributes.
 const BYTES_MIN: usize = 16 + 72;
@@ -21,7 +21,7 @@ const BYTES_MIN: usize = 16 + 72;
 fuzz_target!(|input: &[u8]| {
     let (ended, sockets) = read(input);
     assert!(sockets.len() * BYTES_MIN <= input.len(), "{} sockets of {} bytes", sockets.len(), input.len());
-    if let Ended::Refused(errno) = ended {
+    if let DatagramEnd::Refused(errno) = ended {
         assert_ne!(errno, i32::MIN);
     }
     sockets.iter().for_each(check);
@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-fn read(bytes: &[u8]) -> (Ended, Vec<TcpSocket>) {
+fn read(bytes: &[u8]) -> (DatagramEnd, Vec<TcpSocket>) {
     let mut sockets = Vec::new();
     let ended = read_datagram(bytes, &mut sockets);
     (ended, sockets)

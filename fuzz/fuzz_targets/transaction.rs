@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use plan::{Account, Intent, Standing, Store, TransactionError};
+use plan::{Account, Intent, OpenTransaction, Store, TransactionError};
 
 /// `standing.json` and `journal`, where they are there.
 type Files = [Option<Vec<u8>>; 2];
@@ -127,7 +127,7 @@ fn has(file: &Option<Vec<u8>>, word: &[u8]) -> bool {
     file.as_ref().is_some_and(|bytes| bytes.windows(word.len()).any(|window| window == word))
 }
 
-fn standing(files: &Files) -> Standing {
+fn standing(files: &Files) -> OpenTransaction {
     serde_json::from_slice(files[0].as_ref().expect("it is there")).expect("it is sound")
 }
 

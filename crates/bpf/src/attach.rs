@@ -27,41 +27,41 @@ pub enum Hook {
 
 /// Where a hook is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target<'t> {
+pub enum HookTarget<'t> {
     /// At the link of this index in the calling thread's namespace.
     Link(u32),
     /// At a control group: its directory.
     Cgroup(&'t Path),
 }
 
-impl From<u32> for Target<'_> {
+impl From<u32> for HookTarget<'_> {
     fn from(ifindex: u32) -> Self {
-        Target::Link(ifindex)
+        HookTarget::Link(ifindex)
     }
 }
 
-impl<'t> From<&'t Path> for Target<'t> {
+impl<'t> From<&'t Path> for HookTarget<'t> {
     fn from(cgroup: &'t Path) -> Self {
-        Target::Cgroup(cgroup)
+        HookTarget::Cgroup(cgroup)
     }
 }
 
-impl fmt::Display for Target<'_> {
+impl fmt::Display for HookTarget<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Link(ifindex) => write!(f, "link {ifindex}"),
-            Target::Cgroup(cgroup) => write!(f, "control group {}", cgroup.display()),
+            HookTarget::Link(ifindex) => write!(f, "link {ifindex}"),
+            HookTarget::Cgroup(cgroup) => write!(f, "control group {}", cgroup.display()),
         }
     }
 }
 
-impl Target<'_> {
+impl HookTarget<'_> {
     /// Calls with the number by which the kernel knows it: an index, or a descriptor that is open for the length of the
     /// call.
     fn with_number<T>(self, work: impl FnOnce(i32) -> Result<T>) -> Result<T> {
         match self {
-            Target::Link(ifindex) => work(ifindex.cast_signed()),
-            Target::Cgroup(cgroup) => {
+            HookTarget::Link(ifindex) => work(ifindex.cast_signed()),
+            HookTarget::Cgroup(cgroup) => {
                 let open = File::open(cgroup).map_err(|error| Error::new(format!("open {self}"), error))?;
                 work(open.as_raw_fd())
             }
@@ -107,7 +107,7 @@ const NO_TCX: rustix::io::Errno = rustix::io::Errno::INVAL;
 /// # Errors
 /// Nothing is pinned there, the program is of another kind, there is no such target, or there is a filter in our place
 /// already.
-pub fn attach<'t>(program: &Path, hook: Hook, at: impl Into<Target<'t>>, pin: &Path) -> Result<Attached> {
+pub fn attach<'t>(program: &Path, hook: Hook, at: impl Into<HookTarget<'t>>, pin: &Path) -> Result<Attached> {
     // Else programs that are replaced meanwhile would not be replaced here.
     let _alone = program.parent().map(pins::alone).transpose()?;
     ffi::listen();
@@ -116,7 +116,7 @@ pub fn attach<'t>(program: &Path, hook: Hook, at: impl Into<Target<'t>>, pin: &P
         // SAFETY: the descriptors are open; no options are given.
         Ok(unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, hook.kind(), ptr::null()) })
     })?;
-    if let (Hook::Ingress, Target::Link(ifindex)) = (hook, at)
+    if let (Hook::Ingress, HookTarget::Link(ifindex)) = (hook, at)
         && link == -NO_TCX.raw_os_error()
     {
         return add_filter(&program, ifindex.cast_signed()).map(|()| Attached::Filter);
@@ -160,7 +160,7 @@ pub fn attached(program: &Path, ifindex: u32, pin: &Path) -> Result<Option<Attac
 ///
 /// # Errors
 /// This user may not ask, or there is no such target. That nothing is pinned is no error.
-pub fn met<'t>(program: &Path, hook: Hook, at: impl Into<Target<'t>>) -> Result<Option<usize>> {
+pub fn met<'t>(program: &Path, hook: Hook, at: impl Into<HookTarget<'t>>) -> Result<Option<usize>> {
     if !program.exists() {
         return Ok(None);
     }
@@ -172,7 +172,7 @@ pub fn met<'t>(program: &Path, hook: Hook, at: impl Into<Target<'t>>) -> Result<
             return Ok(Some(ids.len() - 1));
         }
     }
-    let Target::Link(ifindex) = at else { return Ok(None) };
+    let HookTarget::Link(ifindex) = at else { return Ok(None) };
     match in_filter(ifindex).filter(|_| hook == Hook::Ingress) {
         Some(id) => Ok(ffi::is_generation_of(&program, id)?.then_some(0)),
         None => Ok(None),
@@ -259,7 +259,7 @@ pub fn program_ids_at(ifindex: u32) -> Result<Vec<(&'static str, u32)>> {
     Ok(programs)
 }
 
-fn at_hook(at: Target<'_>, kind: libbpf_sys::bpf_attach_type) -> Result<Vec<u32>> {
+fn at_hook(at: HookTarget<'_>, kind: libbpf_sys::bpf_attach_type) -> Result<Vec<u32>> {
     at.with_number(|target| ffi::query(target, kind, || format!("ask for the programs of {at}")))
 }
 

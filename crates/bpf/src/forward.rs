@@ -48,7 +48,7 @@ const ETHERNET: u32 = 14;
 
 /// A node, as its programs know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub struct NodeConfig {
     /// The index of the link to the other nodes.
     pub wire: u32,
     /// The pods' MTU in bytes.
@@ -143,13 +143,13 @@ pub struct Verified {
 ///
 /// # Errors
 /// The kernel refuses a program (the text has the verifier's words) or a map.
-pub fn load(folder: &Path, config: &Config) -> Result<Vec<Verified>> {
+pub fn load(folder: &Path, config: &NodeConfig) -> Result<Vec<Verified>> {
     ffi::listen();
     load_and_pin(folder, config)
         .map_err(|error| ffi::failed(format!("load the programs of {}", folder.display()), &error))
 }
 
-fn load_and_pin(folder: &Path, config: &Config) -> libbpf_rs::Result<Vec<Verified>> {
+fn load_and_pin(folder: &Path, config: &NodeConfig) -> libbpf_rs::Result<Vec<Verified>> {
     let mut object = MaybeUninit::uninit();
     let mut skeleton = open(&mut object, config)?.load()?;
     prefixes::fill(&skeleton.maps.prefixes, &config.pods, &config.cluster)?;
@@ -174,7 +174,7 @@ fn load_and_pin(folder: &Path, config: &Config) -> libbpf_rs::Result<Vec<Verifie
 /// The programs with their configuration, not loaded yet.
 fn open<'o>(
     object: &'o mut MaybeUninit<OpenObject>,
-    config: &Config,
+    config: &NodeConfig,
 ) -> libbpf_rs::Result<skeleton::OpenForwardSkel<'o>> {
     let mut open = skeleton::ForwardSkelBuilder::default().open(object)?;
     open.maps.rodata_data.as_mut().expect("the programs have read-only data").config = in_words(config);
@@ -182,8 +182,8 @@ fn open<'o>(
 }
 
 /// The configuration as the programs read it: addresses in network order.
-fn in_words(config: &Config) -> skeleton::types::config {
-    let Config { wire, mtu, gateway, gateway_mac, tunnel, route_seconds, .. } = *config;
+fn in_words(config: &NodeConfig) -> skeleton::types::config {
+    let NodeConfig { wire, mtu, gateway, gateway_mac, tunnel, route_seconds, .. } = *config;
     let v4 = |address: Ipv4Addr| u32::from_ne_bytes(address.octets());
     let tunnel4 = match tunnel.map(|tunnel| tunnel.local) {
         Some(IpAddr::V4(local)) => v4(local),

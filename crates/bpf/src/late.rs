@@ -18,7 +18,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, RingBufferBuilder};
 use linux::{Result, clock};
 
 use crate::ffi;
-pub use event::{Event, Retransmission, Side, What};
+pub use event::{LateEvent, Retransmission, Side, What};
 
 #[expect(
     unreachable_pub,
@@ -37,7 +37,7 @@ use skeleton::types::{late_namespace, late_size};
 
 /// What is reported: everything that takes at least so long, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
+pub struct LateConfig {
     /// The port of the server's own sockets, by which their end of a connection is known.
     pub server_port: u16,
     /// A thread that is ready to run and has no CPU.
@@ -119,7 +119,7 @@ pub enum Namespace {
 
 /// The loaded programs. They see nothing until they are attached.
 #[derive(Debug)]
-pub struct Programs {
+pub struct LatePrograms {
     programs: Vec<(Tracepoint, OwnedFd)>,
     missing: Vec<Tracepoint>,
     namespaces: MapHandle,
@@ -130,7 +130,7 @@ pub struct Programs {
 /// Attached programs; dropping it detaches them.
 #[derive(Debug)]
 pub struct Watching<'p> {
-    programs: &'p Programs,
+    programs: &'p LatePrograms,
     links: Vec<OwnedFd>,
     started_ns: u64,
     lost_before: u64,
@@ -138,20 +138,20 @@ pub struct Watching<'p> {
 
 /// What was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct LateEvents {
     /// In the order of their report.
-    pub events: Vec<Event>,
+    pub events: Vec<LateEvent>,
     /// Events for which there was no room.
     pub lost: u64,
 }
 
-impl Programs {
+impl LatePrograms {
     /// Loads the programs, and finds out by attaching each for a moment which tracepoints this kernel has.
     ///
     /// # Errors
     /// The kernel has no type information, or refuses a program (the text has the verifier's words) or a map; or this
     /// user may not load programs.
-    pub fn load(config: &Config) -> Result<Programs> {
+    pub fn load(config: &LateConfig) -> Result<LatePrograms> {
         ffi::listen();
         let mut programs = open_and_load(config)
             .map_err(|error| ffi::failed("load the programs behind late answers".to_owned(), &error))?;
@@ -207,7 +207,7 @@ impl Programs {
     }
 
     /// Empties the ring.
-    fn take(&self, into: &mut Vec<Event>) -> libbpf_rs::Result<()> {
+    fn take(&self, into: &mut Vec<LateEvent>) -> libbpf_rs::Result<()> {
         let mut builder = RingBufferBuilder::new();
         builder.add(&self.events, |bytes| {
             into.extend(event::read(bytes));
@@ -229,7 +229,7 @@ impl Watching<'_> {
     ///
     /// # Errors
     /// The ring cannot be read.
-    pub fn end(self) -> Result<Seen> {
+    pub fn end(self) -> Result<LateEvents> {
         let Watching { programs, links, started_ns, lost_before } = self;
         drop(links);
         let mut events = Vec::new();
@@ -237,7 +237,7 @@ impl Watching<'_> {
         taken.map_err(|error| ffi::failed("read the events behind late answers".to_owned(), &error))?;
         // What began before has a beginning of an earlier watch, or none.
         events.retain(|event| event.from_ns >= started_ns);
-        Ok(Seen { events, lost: programs.lost()? - lost_before })
+        Ok(LateEvents { events, lost: programs.lost()? - lost_before })
     }
 }
 
@@ -260,7 +260,7 @@ pub fn drop_reasons() -> Result<Vec<(u32, String)>> {
     Ok(named.collect())
 }
 
-fn open_and_load(config: &Config) -> libbpf_rs::Result<Programs> {
+fn open_and_load(config: &LateConfig) -> libbpf_rs::Result<LatePrograms> {
     let mut object = MaybeUninit::uninit();
     let mut open = skeleton::LateSkelBuilder::default().open(&mut object)?;
     open.maps.rodata_data.as_mut().expect("the programs have read-only data").late_config = in_words(config);
@@ -272,7 +272,7 @@ fn open_and_load(config: &Config) -> libbpf_rs::Result<Programs> {
         let program = program.expect("each tracepoint has a program");
         programs.push((*tracepoint, program.as_fd().try_clone_to_owned()?));
     }
-    Ok(Programs {
+    Ok(LatePrograms {
         programs,
         missing: Vec::new(),
         namespaces: MapHandle::try_from(&skeleton.maps.late_namespaces)?,
@@ -281,7 +281,7 @@ fn open_and_load(config: &Config) -> libbpf_rs::Result<Programs> {
     })
 }
 
-fn in_words(config: &Config) -> skeleton::types::late_config {
+fn in_words(config: &LateConfig) -> skeleton::types::late_config {
     let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     skeleton::types::late_config {
         wait_ns: ns(config.wait),

@@ -32,7 +32,7 @@ pub struct Replaced {
 /// Nothing is loaded in the folder; its maps are of another format than these programs know, or a map is of another form
 /// and cannot be emptied; the kernel refuses a program. Until then nothing is changed. Afterwards the kernel may still
 /// refuse to attach a program or to pin it.
-pub fn replace(folder: &Path, config: &forward::Config) -> Result<Replaced> {
+pub fn replace(folder: &Path, config: &forward::NodeConfig) -> Result<Replaced> {
     let _alone = pins::alone(folder)?;
     ffi::listen();
     let mut object = MaybeUninit::uninit();

@@ -51,13 +51,13 @@ const STREAMS: &str = "splice_streams";
 const COUNTERS: &str = "splice_counters";
 
 const _: () = {
-    assert!(Counter::ALL.len() == list::SPLICE_COUNTERS.0 as usize, "the lists are as long");
+    assert!(SpliceCounter::ALL.len() == list::SPLICE_COUNTERS.0 as usize, "the lists are as long");
     assert!(size_of::<skeleton::types::address>() == 16, "as bytes_of() writes it");
 };
 
 /// What the programs count, by the numbers of `enum splice_counter` of `splice.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Counter {
+pub enum SpliceCounter {
     /// Sockets that were put into the map.
     Joined = list::SPLICE_JOINED.0 as isize,
     /// Messages that went past TCP.
@@ -72,39 +72,39 @@ pub enum Counter {
     Unjoined = list::SPLICE_UNJOINED.0 as isize,
 }
 
-impl Counter {
+impl SpliceCounter {
     /// Every counter, in the order of `splice.h`.
-    pub const ALL: &[Counter] = &[
-        Counter::Joined,
-        Counter::Messages,
-        Counter::Alone,
-        Counter::InFlight,
-        Counter::Full,
-        Counter::Unjoined,
+    pub const ALL: &[SpliceCounter] = &[
+        SpliceCounter::Joined,
+        SpliceCounter::Messages,
+        SpliceCounter::Alone,
+        SpliceCounter::InFlight,
+        SpliceCounter::Full,
+        SpliceCounter::Unjoined,
     ];
 
     /// A short name, for tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Counter::Joined => "joined",
-            Counter::Messages => "messages",
-            Counter::Alone => "alone",
-            Counter::InFlight => "in_flight",
-            Counter::Full => "full",
-            Counter::Unjoined => "unjoined",
+            SpliceCounter::Joined => "joined",
+            SpliceCounter::Messages => "messages",
+            SpliceCounter::Alone => "alone",
+            SpliceCounter::InFlight => "in_flight",
+            SpliceCounter::Full => "full",
+            SpliceCounter::Unjoined => "unjoined",
         }
     }
 }
 
-impl fmt::Display for Counter {
+impl fmt::Display for SpliceCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Counter::Joined => "sockets of pods joined",
-            Counter::Messages => "messages past TCP",
-            Counter::Alone => "messages by TCP: the other end is not joined",
-            Counter::InFlight => "messages by TCP: earlier ones are on their way there",
-            Counter::Full => "messages by TCP: the receiver lags behind",
-            Counter::Unjoined => "sockets that the kernel did not take",
+            SpliceCounter::Joined => "sockets of pods joined",
+            SpliceCounter::Messages => "messages past TCP",
+            SpliceCounter::Alone => "messages by TCP: the other end is not joined",
+            SpliceCounter::InFlight => "messages by TCP: earlier ones are on their way there",
+            SpliceCounter::Full => "messages by TCP: the receiver lags behind",
+            SpliceCounter::Unjoined => "sockets that the kernel did not take",
         })
     }
 }
@@ -269,12 +269,12 @@ pub fn remove_member(folder: &Path, cookie: u64, addresses: &[IpAddr]) -> Result
 ///
 /// # Errors
 /// Nothing is loaded in this folder, or this user may not read it.
-pub fn counters(folder: &Path) -> Result<Vec<(Counter, u64)>> {
+pub fn counters(folder: &Path) -> Result<Vec<(SpliceCounter, u64)>> {
     ffi::listen();
-    let counts = ffi::counts(&folder.join(COUNTERS), Counter::ALL.len() as u32).map_err(|error| {
+    let counts = ffi::counts(&folder.join(COUNTERS), SpliceCounter::ALL.len() as u32).map_err(|error| {
         ffi::failed(format!("read the splice's counters of {}", folder.display()), &error)
     })?;
-    Ok(Counter::ALL.iter().copied().zip(counts).collect())
+    Ok(SpliceCounter::ALL.iter().copied().zip(counts).collect())
 }
 
 /// Connections of which at least one end has joined.
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_list_is_in_order() {
-        for (at, counter) in Counter::ALL.iter().enumerate() {
+        for (at, counter) in SpliceCounter::ALL.iter().enumerate() {
             assert_eq!(*counter as usize, at);
         }
     }

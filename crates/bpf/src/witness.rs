@@ -113,7 +113,7 @@ impl Stall {
 
 /// What was seen since a start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct StallReport {
     /// In the order of their ends on each CPU.
     pub stalls: Vec<Stall>,
     /// Up to this instant of `CLOCK_MONOTONIC` nothing is unknown of any CPU: the earliest of their last ticks.
@@ -205,7 +205,7 @@ impl Witness {
     ///
     /// # Errors
     /// The kernel does not let the maps be read.
-    pub fn look(&self, seen: &mut Seen) -> Result<()> {
+    pub fn look(&self, seen: &mut StallReport) -> Result<()> {
         let (mut until_ns, mut ticks, mut lost) = (u64::MAX, 0, 0);
         for cpu in self.cpus.iter() {
             let [its_ticks, seen_ns, its_lost] = self.sighting(cpu)?;

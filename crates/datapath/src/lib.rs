@@ -18,7 +18,7 @@ mod transport;
 pub use addresses::{Addresses, Family, Prefixes};
 pub use path::{ALL, Between, CNI, DataPath, Enters, Reach, find};
 pub use spec::{Network, NodeSpec, Peer, Pod, Protocol, PublishedPort, Router, SpecError};
-pub use trace::{Counter, End, Packets, Part, Talk, Trace, With};
+pub use trace::{End, PacketCounter, PacketDirection, SocketRole, Talk, Trace, With};
 
 use linux::features::Feature;
 use plan::Plan;
@@ -44,7 +44,7 @@ pub trait Attach: Sync {
     }
     /// Why a pod that has this part cannot talk with another node's own address, or would do so by a way that is not this
     /// attach's; `None`: it can.
-    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
+    fn refuses_nodes(&self, _part: SocketRole) -> Option<&'static str> {
         None
     }
     /// What more it takes so that a pod and the own address of another node find each other: steps on that node, which
@@ -69,7 +69,7 @@ pub trait Transport: Sync {
     /// What the packets of a node's pod leave at counters on their way to another node.
     fn traces(&self, node: &NodeSpec, talk: Talk) -> Vec<Trace>;
     /// As [`Attach::refuses_nodes`].
-    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
+    fn refuses_nodes(&self, _part: SocketRole) -> Option<&'static str> {
         None
     }
 }

@@ -11,11 +11,11 @@ use crate::attach::{
     HOST as NODE_ITSELF, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, PTP,
 };
 use crate::check::MTU_MIN;
-use crate::trace::{Packets, Traces};
+use crate::trace::{PacketDirection, Traces};
 use crate::transport::vxlan::VXLAN;
 use crate::transport::{DIRECT, ONLINK, VPC, VXLAN_METADATA};
 use crate::{
-    Attach, End, Family, NodeSpec, Part, Peer, Pod, Protocol, SpecError, Talk, Trace, Transport, With,
+    Attach, End, Family, NodeSpec, Peer, Pod, Protocol, SocketRole, SpecError, Talk, Trace, Transport, With,
 };
 
 /// A way from one pod to another, made of an attach and a transport.
@@ -213,12 +213,12 @@ impl DataPath {
     ///
     /// # Errors
     /// It cannot, or what they say would take a way that is not this path; why.
-    pub fn alone(&self, part: Part) -> Result<(), SpecError> {
+    pub fn alone(&self, part: SocketRole) -> Result<(), SpecError> {
         let refusals = [self.attach.refuses_nodes(part), self.transport.refuses_nodes(part)];
         let why = refusals.into_iter().flatten().next();
         let side = match part {
-            Part::Client => "client",
-            Part::Server => "server",
+            SocketRole::Client => "client",
+            SocketRole::Server => "server",
         };
         why.map_or(Ok(()), |why| {
             Err(SpecError {
@@ -243,14 +243,14 @@ impl DataPath {
     pub fn traces(&self, client: End<'_>, server: End<'_>, protocol: Protocol) -> Vec<Trace> {
         let with = if client.node.id == server.node.id { With::Neighbour } else { With::Remote };
         let mut traces = Vec::new();
-        for (part, End { node, pod }) in [(Part::Client, client), (Part::Server, server)] {
+        for (part, End { node, pod }) in [(SocketRole::Client, client), (SocketRole::Server, server)] {
             let talk = Talk { part, with, protocol };
             traces.extend(match pod {
                 Some(pod) => self.attach.traces(node, pod, talk),
                 None => {
                     // It is the node's own sockets that speak.
                     let mut bare = Traces::default();
-                    bare.forwarded(&node.place, Packets::None);
+                    bare.forwarded(&node.place, PacketDirection::None);
                     bare.into_list()
                 }
             });

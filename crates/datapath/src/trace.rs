@@ -15,14 +15,14 @@ use crate::{NodeSpec, Pod, Protocol};
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Trace {
     pub place: Place,
-    pub counter: Counter,
+    pub counter: PacketCounter,
     /// What it counts of them.
-    pub packets: Packets,
+    pub packets: PacketDirection,
 }
 
 /// A counter of packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Counter {
+pub enum PacketCounter {
     /// What a link received.
     Received(IfName),
     /// What a link sent.
@@ -35,7 +35,7 @@ pub enum Counter {
 
 /// Which packets of a conversation between a client and a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packets {
+pub enum PacketDirection {
     /// Those from the client to the server.
     Requests,
     /// Those from the server to the client.
@@ -59,7 +59,7 @@ pub struct End<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Talk {
     /// The pod's part in it.
-    pub part: Part,
+    pub part: SocketRole,
     /// Where the other pod is.
     pub with: With,
     /// What they speak.
@@ -68,7 +68,7 @@ pub struct Talk {
 
 /// A pod's part in a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum SocketRole {
     /// It asks.
     Client,
     /// It answers.
@@ -86,18 +86,18 @@ pub enum With {
 
 impl Talk {
     /// What the pod sends.
-    pub(crate) fn sent(self) -> Packets {
+    pub(crate) fn sent(self) -> PacketDirection {
         match self.part {
-            Part::Client => Packets::Requests,
-            Part::Server => Packets::Answers,
+            SocketRole::Client => PacketDirection::Requests,
+            SocketRole::Server => PacketDirection::Answers,
         }
     }
 
     /// What the pod receives.
-    pub(crate) fn received(self) -> Packets {
+    pub(crate) fn received(self) -> PacketDirection {
         match self.part {
-            Part::Client => Packets::Answers,
-            Part::Server => Packets::Requests,
+            SocketRole::Client => PacketDirection::Answers,
+            SocketRole::Server => PacketDirection::Requests,
         }
     }
 }
@@ -113,21 +113,21 @@ impl Traces {
 
     /// A link by which the pod's packets leave and come.
     pub(crate) fn outward(&mut self, place: &Place, link: &IfName, talk: Talk) {
-        self.count(place, Counter::Sent(link.clone()), talk.sent());
-        self.count(place, Counter::Received(link.clone()), talk.received());
+        self.count(place, PacketCounter::Sent(link.clone()), talk.sent());
+        self.count(place, PacketCounter::Received(link.clone()), talk.received());
     }
 
     /// A link by which the pod's packets come in, and by which they reach it.
     pub(crate) fn inward(&mut self, place: &Place, link: &IfName, talk: Talk) {
-        self.count(place, Counter::Received(link.clone()), talk.sent());
-        self.count(place, Counter::Sent(link.clone()), talk.received());
+        self.count(place, PacketCounter::Received(link.clone()), talk.sent());
+        self.count(place, PacketCounter::Sent(link.clone()), talk.received());
     }
 
-    pub(crate) fn forwarded(&mut self, place: &Place, packets: Packets) {
-        self.count(place, Counter::Forwarded, packets);
+    pub(crate) fn forwarded(&mut self, place: &Place, packets: PacketDirection) {
+        self.count(place, PacketCounter::Forwarded, packets);
     }
 
-    pub(crate) fn count(&mut self, place: &Place, counter: Counter, packets: Packets) {
+    pub(crate) fn count(&mut self, place: &Place, counter: PacketCounter, packets: PacketDirection) {
         self.0.push(Trace { place: place.clone(), counter, packets });
     }
 }

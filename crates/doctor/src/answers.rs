@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Answers of one moment. `None`: it could not be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Answers {
+pub struct KernelAnswers {
     /// TCP sockets, listeners and ended ones among them.
     pub sockets: Option<Vec<TcpSocket>>,
     /// Queueing disciplines with their counts.
@@ -39,10 +39,10 @@ pub(crate) struct There {
     pub(crate) routes: u64,
 }
 
-impl Answers {
+impl KernelAnswers {
     /// Queries the kernel in the calling thread's namespace. Unavailable parts are listed in `unseen`.
-    pub(crate) fn ask(links: &[IfName], there: There, unseen: &mut Vec<String>) -> Answers {
-        let mut answers = Answers::default();
+    pub(crate) fn ask(links: &[IfName], there: There, unseen: &mut Vec<String>) -> KernelAnswers {
+        let mut answers = KernelAnswers::default();
         if there.sockets > SOCKETS_MAX {
             unseen.push(format!(
                 "connections: {} are too many to list within the cost that is allowed; listeners were",

@@ -10,7 +10,7 @@ use crate::Window;
 
 /// Checks of one part of the packet path, under a common heading.
 #[derive(Debug)]
-pub struct Family {
+pub struct CheckGroup {
     /// The heading in the report and in docs/doctor.md.
     pub title: &'static str,
     /// The rows, by code.
@@ -37,7 +37,7 @@ pub struct Check {
     /// Findings that cause this one: if one of them warns, it is listed first.
     pub follows: &'static [&'static str],
     /// The check itself: a pure function of a window.
-    pub run: fn(&Window<'_>) -> Vec<Seen>,
+    pub run: fn(&Window<'_>) -> Vec<Observation>,
 }
 
 /// How much a finding matters.
@@ -61,7 +61,7 @@ pub struct Evidence {
 
 /// What a check saw of one subject.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct Observation {
     /// How much it matters.
     pub severity: Severity,
     /// The link, listener or group concerned; empty for the machine.
@@ -71,14 +71,14 @@ pub struct Seen {
     /// What to do here, where that is more exact than the row's words.
     pub remedy: Option<String>,
     /// Settings that do it.
-    pub proposals: Vec<Proposal>,
+    pub proposals: Vec<KnobProposal>,
     /// 0 to 100: about how many hundredths of the packets, connections or time are harmed. It orders findings.
     pub impact: f64,
 }
 
 /// A knob and the value proposed for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Proposal {
+pub struct KnobProposal {
     /// The knob's name in `tune`.
     pub knob: &'static str,
     /// The value, as it would be written in a file.
@@ -94,7 +94,7 @@ pub struct Finding {
     /// The row of the table that found it.
     pub check: &'static Check,
     /// The result of the check.
-    pub seen: Seen,
+    pub seen: Observation,
     /// The link concerned, if it is a single link.
     pub device: Option<String>,
     /// The codes of warnings in the same window of which this is probably a consequence.
@@ -114,25 +114,25 @@ pub(crate) const USUAL: Check = Check {
     run: |_| Vec::new(),
 };
 
-impl Seen {
+impl Observation {
     /// A symptom with an effect.
-    pub(crate) fn warning(impact: f64) -> Seen {
-        Seen::of(Severity::Warning, impact)
+    pub(crate) fn warning(impact: f64) -> Observation {
+        Observation::of(Severity::Warning, impact)
     }
 
     /// A result that needs no action.
-    pub(crate) fn information() -> Seen {
-        Seen::of(Severity::Information, 0.0)
+    pub(crate) fn information() -> Observation {
+        Observation::of(Severity::Information, 0.0)
     }
 
     /// A warning if it has an effect.
-    pub(crate) fn with_effect(effect: bool, impact: f64) -> Seen {
-        if effect { Seen::warning(impact) } else { Seen::of(Severity::Information, impact) }
+    pub(crate) fn with_effect(effect: bool, impact: f64) -> Observation {
+        if effect { Observation::warning(impact) } else { Observation::of(Severity::Information, impact) }
     }
 
-    fn of(severity: Severity, impact: f64) -> Seen {
+    fn of(severity: Severity, impact: f64) -> Observation {
         let impact = if impact.is_finite() { impact.clamp(0.0, 100.0) } else { 0.0 };
-        Seen {
+        Observation {
             severity,
             subject: String::new(),
             evidence: Vec::new(),
@@ -142,26 +142,26 @@ impl Seen {
         }
     }
 
-    pub(crate) fn on(mut self, subject: impl fmt::Display) -> Seen {
+    pub(crate) fn on(mut self, subject: impl fmt::Display) -> Observation {
         self.subject = subject.to_string();
         self
     }
 
-    pub(crate) fn saw(mut self, saw: impl Into<String>, read_from: impl Into<String>) -> Seen {
+    pub(crate) fn saw(mut self, saw: impl Into<String>, read_from: impl Into<String>) -> Observation {
         self.evidence.push(Evidence { saw: saw.into(), read_from: read_from.into() });
         self
     }
 
-    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Seen {
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Observation {
         self.remedy = Some(remedy.into());
         self
     }
 
     /// Proposes a setting; does nothing if the value is empty (for example when no CPU is left).
-    pub(crate) fn set(mut self, knob: &'static str, value: impl fmt::Display) -> Seen {
+    pub(crate) fn set(mut self, knob: &'static str, value: impl fmt::Display) -> Observation {
         let value = value.to_string();
         if !value.is_empty() {
-            self.proposals.push(Proposal { knob, value, route: None });
+            self.proposals.push(KnobProposal { knob, value, route: None });
         }
         self
     }
@@ -172,13 +172,13 @@ impl Seen {
         knob: &'static str,
         value: impl fmt::Display,
         route: impl fmt::Display,
-    ) -> Seen {
-        self.proposals.push(Proposal { knob, value: value.to_string(), route: Some(route.to_string()) });
+    ) -> Observation {
+        self.proposals.push(KnobProposal { knob, value: value.to_string(), route: Some(route.to_string()) });
         self
     }
 }
 
-impl Proposal {
+impl KnobProposal {
     /// The setting, if `tune` has the knob and the knob takes the value.
     pub fn setting(&self) -> Option<Setting> {
         let knob = tune::find(self.knob)?;
@@ -194,7 +194,7 @@ impl Finding {
         if self.seen.proposals.is_empty() {
             return words.to_owned();
         }
-        let settings = self.seen.proposals.iter().map(|Proposal { knob, value, route }| match route {
+        let settings = self.seen.proposals.iter().map(|KnobProposal { knob, value, route }| match route {
             Some(route) => format!("{knob} = {value} on the route to {route}"),
             None => format!("{knob} = {value}"),
         });

@@ -11,20 +11,20 @@
 mod answers;
 mod collected;
 mod diagnose;
+mod examined_netns;
 mod finding;
-mod place;
 mod rate;
 mod snapshot;
 mod sysctls;
 mod table;
 mod window;
 
-pub use answers::Answers;
+pub use answers::KernelAnswers;
 pub use collected::{Taken, collect, destination, open};
 pub use diagnose::{Diagnosis, diagnose};
-pub use finding::{Check, Evidence, Family, Finding, Proposal, Seen, Severity};
-pub use place::Place;
-pub use snapshot::{Machine, Snapshot};
+pub use examined_netns::ExaminedNetns;
+pub use finding::{Check, CheckGroup, Evidence, Finding, KnobProposal, Observation, Severity};
+pub use snapshot::{MachineFacts, Snapshot};
 pub use table::{TABLE, all, find};
 pub use window::{Connection, Window};
 

@@ -10,7 +10,7 @@ use linux::sysctl::{Assignment, Configured};
 use linux::throttle::Limited;
 use linux::{CpuSet, Device, Files, NetnsName};
 
-use crate::Answers;
+use crate::KernelAnswers;
 use crate::answers::{SOCKETS_MAX, There, kept};
 use crate::sysctls;
 
@@ -60,12 +60,12 @@ pub struct Snapshot {
     /// How the CPUs save power that may take interrupts of cards.
     pub power: BTreeMap<u16, CpuPower>,
     /// Properties that all namespaces share.
-    pub machine: Machine,
+    pub machine: MachineFacts,
     /// The parameters that files set at every start, in the order in which they are read; of two lines for one
     /// parameter the later applies. The words of a value are separated by one blank.
     pub configured: Vec<Assignment>,
     /// What was asked instead of read.
-    pub answers: Answers,
+    pub answers: KernelAnswers,
     /// What could not be seen, and why.
     pub unseen: Vec<String>,
 }
@@ -73,7 +73,7 @@ pub struct Snapshot {
 /// Properties of the CPUs and the clock.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Machine {
+pub struct MachineFacts {
     /// CPUs kept from the scheduler or the timer (`isolcpus`, `nohz_full`).
     pub isolated: CpuSet,
     pub memory_bytes: u64,
@@ -86,7 +86,7 @@ pub struct Machine {
 impl Snapshot {
     /// Takes a snapshot from the machine's files, and from queries to the kernel in the calling thread's namespace.
     pub fn take(files: &Files) -> Snapshot {
-        let mut snapshot = Snapshot::read(files, Answers::default());
+        let mut snapshot = Snapshot::read(files, KernelAnswers::default());
         // Virtual links have neither rings nor statistics of their own that are read.
         let cards =
             snapshot.devices.iter().filter(|device| device.hardware).map(|device| device.name.clone());
@@ -94,7 +94,7 @@ impl Snapshot {
         // Those of this namespace; "alloc" counts all of the machine.
         let sockets = snapshot.sockets(&["TCP inuse", "TCP6 inuse", "TCP tw"]);
         let there = There { sockets, routes: snapshot.routes.len() as u64 };
-        snapshot.answers = Answers::ask(&cards, there, &mut snapshot.unseen);
+        snapshot.answers = KernelAnswers::ask(&cards, there, &mut snapshot.unseen);
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         snapshot.at_ns = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
         snapshot
@@ -118,7 +118,7 @@ impl Snapshot {
     }
 
     /// Reads the files alone, and takes these answers for what would have been asked.
-    pub fn read(files: &Files, answers: Answers) -> Snapshot {
+    pub fn read(files: &Files, answers: KernelAnswers) -> Snapshot {
         let mut unseen = Vec::new();
         let procfs = Procfs::of(files);
         let sysctls = read_sysctls(files, &mut unseen);
@@ -213,7 +213,7 @@ fn interrupts(procfs: &Procfs, unseen: &mut Vec<String>) -> Vec<Interrupt> {
     interrupts
 }
 
-fn machine(files: &Files) -> linux::Result<Machine> {
+fn machine(files: &Files) -> linux::Result<MachineFacts> {
     let cpus = "sys/devices/system/cpu";
     let mut isolated: Vec<u16> = Vec::new();
     for file in ["isolated", "nohz_full"] {
@@ -235,7 +235,7 @@ fn machine(files: &Files) -> linux::Result<Machine> {
     }
     let clocksource = clocksource.unwrap_or_default().trim().to_owned();
     let memory_bytes = Procfs::of(files).memory_bytes()?.get("MemTotal").copied().unwrap_or_default();
-    Ok(Machine { isolated: isolated.into_iter().collect(), memory_bytes, clocksource, governors })
+    Ok(MachineFacts { isolated: isolated.into_iter().collect(), memory_bytes, clocksource, governors })
 }
 
 fn configured(files: &Files) -> linux::Result<Vec<Assignment>> {
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn an_empty_tree_is_a_snapshot_that_says_what_it_lacks() {
-        let snapshot = Snapshot::read(&Files::of(BTreeMap::new()), Answers::default());
+        let snapshot = Snapshot::read(&Files::of(BTreeMap::new()), KernelAnswers::default());
         assert!(snapshot.devices.is_empty() && snapshot.stat.cpus.is_empty());
         assert!(snapshot.unseen.iter().any(|text| text.contains("proc/stat")), "{:?}", snapshot.unseen);
         assert_eq!(snapshot.blind().len(), 5, "{:?}", snapshot.blind());

@@ -1,7 +1,7 @@
 //! The description of a tuning that is stored beside its steps, for `status` and `keep`.
 
 use linux::{Login, NetnsName};
-use plan::Standing;
+use plan::OpenTransaction;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use tune::Scope;
@@ -53,8 +53,8 @@ impl Description {
     /// The description of a tuning that stands.
     ///
     /// # Errors
-    /// [`HostError::Description`]: [`Standing::about`] is not what [`Description::about`] made.
-    pub fn read(standing: &Standing) -> Result<Description, HostError> {
+    /// [`HostError::Description`]: [`OpenTransaction::about`] is not what [`Description::about`] made.
+    pub fn read(standing: &OpenTransaction) -> Result<Description, HostError> {
         Deserialize::deserialize(&standing.about).map_err(HostError::Description)
     }
 
@@ -63,7 +63,7 @@ impl Description {
     /// # Errors
     /// [`HostError::Asked`]: the proposal is for another namespace, or has a limit that the tuning's watcher does not
     /// hold. Others: those of [`Description::read`].
-    pub fn read_to_extend(standing: &Standing, proposal: &Proposal) -> Result<Description, HostError> {
+    pub fn read_to_extend(standing: &OpenTransaction, proposal: &Proposal) -> Result<Description, HostError> {
         let stands = Description::read(standing)?;
         let asked = &proposal.host.netns;
         if stands.netns != *asked {
@@ -83,7 +83,7 @@ impl Description {
         }
     }
 
-    /// For [`Standing::about`].
+    /// For [`OpenTransaction::about`].
     pub fn about(&self) -> Value {
         serde_json::to_value(self).expect("all keys are texts")
     }

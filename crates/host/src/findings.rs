@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use linux::sysctl;
 use record::Asked;
 use serde::Deserialize;
-use tune::{Scope, Setting, Wanted};
+use tune::{Scope, Setting, WantedSetting};
 
 use crate::{HostError, Request, Wish, Wishes};
 
@@ -98,7 +98,7 @@ impl Findings {
                     None => {
                         let why = format!("{} {}", finding.code, finding.title).trim().to_owned();
                         let route = proposed.route.or(request.route);
-                        let wanted = Wanted { setting, at_least: false, route, why };
+                        let wanted = WantedSetting { setting, at_least: false, route, why };
                         wishes.wishes.push(Wish { wanted, is_named: false });
                     }
                 }

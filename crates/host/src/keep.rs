@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 
 use linux::Files;
 use linux::sysctl::Configured;
-use plan::Standing;
-use tune::{Lives, Setting, Wanted};
+use plan::OpenTransaction;
+use tune::{Lives, Setting, WantedSetting};
 
 use crate::{Description, HostError, NotKept, Proposal, WantedText};
 
@@ -28,7 +28,7 @@ const HEAD: &str = "# Made by `hostgap tune keep`; `hostgap tune keep --forget` 
 
 /// What of a tuning is kept.
 #[derive(Debug)]
-pub struct Kept {
+pub struct KeptTuning {
     description: Description,
     /// Modules that must be loaded before.
     modules: Vec<String>,
@@ -42,26 +42,26 @@ pub struct KeptFiles {
     root: PathBuf,
 }
 
-impl Kept {
+impl KeptTuning {
     /// What of a tuning is kept.
     ///
     /// # Errors
     /// [`HostError::Asked`]: it is of a named namespace, which does not survive a restart, or has a setting that this
     /// program does not know. Others: those of [`Description::read`].
-    pub fn of(standing: &Standing) -> Result<Kept, HostError> {
+    pub fn of(standing: &OpenTransaction) -> Result<KeptTuning, HostError> {
         let description = Description::read(standing)?;
         if let Some(name) = &description.netns {
             let text = format!("namespace {name} does not survive a restart, and neither can its settings");
             return Err(HostError::Asked(text));
         }
-        let wanted: Vec<Wanted> =
+        let wanted: Vec<WantedSetting> =
             description.settings.iter().map(WantedText::read).collect::<Result<_, _>>()?;
         // A line of sysctl.d would also lower a value that a later kernel has raised. So settings with `at_least` are
         // left to the unit, which compares first.
-        let is_fixed = |wanted: &&Wanted| !wanted.at_least || description.device.is_none();
+        let is_fixed = |wanted: &&WantedSetting| !wanted.at_least || description.device.is_none();
         let parameters = wanted.iter().filter(is_fixed).filter_map(|one| parameter(&one.setting)).collect();
         let modules = modules(&wanted);
-        Ok(Kept { description, modules, parameters })
+        Ok(KeptTuning { description, modules, parameters })
     }
 
     /// The name of the link whose unit applies the profile, if there is one.
@@ -110,7 +110,7 @@ impl KeptFiles {
     ///
     /// # Errors
     /// [`HostError::File`]: one cannot be written; those before it are there.
-    pub fn write(&self, kept: &Kept, own: &Path) -> Result<Vec<PathBuf>, HostError> {
+    pub fn write(&self, kept: &KeptTuning, own: &Path) -> Result<Vec<PathBuf>, HostError> {
         let parameters: String =
             kept.parameters.iter().map(|(key, value)| format!("{} = {value}\n", dotted(key))).collect();
         let modules: String = kept.modules.iter().map(|name| format!("{name}\n")).collect();
@@ -138,7 +138,7 @@ impl KeptFiles {
     ///
     /// # Errors
     /// [`HostError::Linux`]: the files that set kernel parameters cannot be read.
-    pub fn faults(&self, kept: &Kept, now: &Proposal) -> Result<Vec<String>, HostError> {
+    pub fn faults(&self, kept: &KeptTuning, now: &Proposal) -> Result<Vec<String>, HostError> {
         let mut faults = Vec::new();
         for change in &now.changes {
             let steps = change.steps.iter().map(|(_, preview)| (&preview.old, &preview.new));
@@ -224,7 +224,7 @@ fn failed(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Hos
 fn parameter(setting: &Setting) -> Option<(&'static str, String)> {
     let (Lives::Sysctl(key) | Lives::Machine(key)) = setting.lives else { return None };
     // sysctl.d would need CPUs as a mask, which depends on the machine: the unit sets them.
-    (setting.knob.kind != tune::Kind::Cpus).then(|| (key, setting.value.to_string()))
+    (setting.knob.kind != tune::ValueKind::Cpus).then(|| (key, setting.value.to_string()))
 }
 
 /// The parameter with dots. None of ours contains the name of a link, which may have dots itself.
@@ -233,14 +233,14 @@ fn dotted(key: &str) -> String {
 }
 
 /// Modules that must be loaded before the parameters are set.
-fn modules(wanted: &[Wanted]) -> Vec<String> {
+fn modules(wanted: &[WantedSetting]) -> Vec<String> {
     let mut modules = Vec::new();
-    for Wanted { setting, .. } in wanted {
+    for WantedSetting { setting, .. } in wanted {
         match setting.lives {
             Lives::Machine(key) | Lives::Sysctl(key) if key.starts_with("net/netfilter/") => {
                 modules.push("nf_conntrack".to_owned());
             }
-            _ if setting.knob.kind == tune::Kind::Algorithm => {
+            _ if setting.knob.kind == tune::ValueKind::Algorithm => {
                 modules.push(format!("tcp_{}", setting.value));
             }
             _ => {}

@@ -2,7 +2,7 @@
 //!
 //! A [`Request`] (a profile, findings, single settings) becomes [`Wishes`]. [`Host::look`] reads the place where they are
 //! to be made, and a [`Proposal`] compares the two: what changes, what cannot be made and why, and which programs set
-//! the same. [`Proposal::plan`] is what `plan` applies. Its [`Description`] stands beside the steps, and [`Seen`] compares
+//! the same. [`Proposal::plan`] is what `plan` applies. Its [`Description`] stands beside the steps, and [`JournalStatus`] compares
 //! those with the host again.
 //!
 //! Nothing here prints. [`KeptFiles`] writes below `/etc`; else nothing changes the host. Whether a queueing discipline
@@ -13,12 +13,12 @@ mod description;
 mod error;
 mod findings;
 mod host;
+mod journal_status;
 mod keep;
 mod managers;
 mod obstacle;
 mod proposal;
 mod request;
-mod seen;
 mod stored_plan;
 mod tracking;
 mod wanted_text;
@@ -27,10 +27,10 @@ pub use description::{Description, NotKept};
 pub use error::HostError;
 pub use findings::Findings;
 pub use host::{Device, Host};
-pub use keep::{Kept, KeptFiles};
+pub use journal_status::{JournalStatus, StepStatus};
+pub use keep::{KeptFiles, KeptTuning};
 pub use managers::Conflict;
 pub use proposal::{Change, Proposal};
 pub use request::{Request, Wish, Wishes};
-pub use seen::{Seen, SeenStep};
 pub use stored_plan::StoredPlan;
 pub use wanted_text::WantedText;

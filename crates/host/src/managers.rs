@@ -124,14 +124,14 @@ fn running(proc: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use record::Asked;
-    use tune::{Setting, Wanted};
+    use tune::{Setting, WantedSetting};
 
     use super::*;
 
     fn change(knob: &str, value: &str) -> Change {
         let setting = Setting::asked(knob, &Asked::Text(value.to_owned())).expect("a sound setting");
         Change {
-            wanted: Wanted { setting, at_least: false, route: None, why: String::new() },
+            wanted: WantedSetting { setting, at_least: false, route: None, why: String::new() },
             steps: Vec::new(),
             held: None,
         }

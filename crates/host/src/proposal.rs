@@ -4,9 +4,9 @@ use std::path::Path;
 
 use ipnet::IpNet;
 use linux::ethtool::NicParameter;
-use linux::latency::{self, Limit};
+use linux::latency::{self, LatencyLimit};
 use plan::{Kernel, Placed, Plan, Preview, Set, Step, StepError};
-use tune::{Lives, Setting, Site, Wanted};
+use tune::{Lives, Setting, Site, WantedSetting};
 
 use crate::obstacle::too_young;
 use crate::{Conflict, Host, HostError, Request, Wish, managers};
@@ -21,7 +21,7 @@ pub struct Proposal {
     /// number of queues.
     pub later: Vec<Wish>,
     /// Settings that already have their value.
-    pub already: Vec<Wanted>,
+    pub already: Vec<WantedSetting>,
     /// Settings that are impossible here, and why.
     pub skipped: Vec<(Setting, String)>,
     /// What else sets the same.
@@ -31,7 +31,7 @@ pub struct Proposal {
 /// A setting to be made.
 pub struct Change {
     /// The request from which the change comes.
-    pub wanted: Wanted,
+    pub wanted: WantedSetting,
     /// Each step with its old and new value, except those that would change nothing.
     pub steps: Vec<(Placed, Preview)>,
     /// For a limit that a process holds, which has no steps: the old and the new value.
@@ -39,7 +39,7 @@ pub struct Change {
 }
 
 /// The outcome for a requested setting.
-enum Outcome {
+enum SettingOutcome {
     Change(Change),
     Already,
     Impossible(String),
@@ -94,13 +94,13 @@ impl Proposal {
                 proposal.skipped.push((setting.clone(), why));
             }
             match proposal.settle(wish, &mut kernel)? {
-                Outcome::Change(change) => proposal.add(change),
-                Outcome::Already => proposal.already.push(wish.wanted.clone()),
-                Outcome::Impossible(why) if wish.is_named => {
+                SettingOutcome::Change(change) => proposal.add(change),
+                SettingOutcome::Already => proposal.already.push(wish.wanted.clone()),
+                SettingOutcome::Impossible(why) if wish.is_named => {
                     let text = format!("{} cannot be set to {} here: {why}", setting.knob.id, setting.value);
                     return Err(HostError::Asked(text));
                 }
-                Outcome::Impossible(why) => proposal.skipped.push((setting, why)),
+                SettingOutcome::Impossible(why) => proposal.skipped.push((setting, why)),
             }
         }
         proposal.conflicts = managers::conflicts(Path::new("/"), &proposal.changes);
@@ -132,9 +132,13 @@ impl Proposal {
         self.changes.push(change);
     }
 
-    fn settle(&self, Wish { wanted, is_named }: &Wish, kernel: &mut Kernel) -> Result<Outcome, linux::Error> {
+    fn settle(
+        &self,
+        Wish { wanted, is_named }: &Wish,
+        kernel: &mut Kernel,
+    ) -> Result<SettingOutcome, linux::Error> {
         if let Some(why) = self.obstacle(&wanted.setting)? {
-            return Ok(Outcome::Impossible(why));
+            return Ok(SettingOutcome::Impossible(why));
         }
         if let Some(limit_us) = wanted.setting.cpu_latency_us() {
             return latency(wanted, limit_us);
@@ -152,14 +156,14 @@ impl Proposal {
         });
         let mut steps: Vec<(Placed, Preview)> = match steps {
             Ok(steps) => steps,
-            Err(why) => return Ok(Outcome::Impossible(why)),
+            Err(why) => return Ok(SettingOutcome::Impossible(why)),
         };
         if steps.is_empty() {
-            return Ok(Outcome::Impossible(self.nowhere(&setting, wanted.route)));
+            return Ok(SettingOutcome::Impossible(self.nowhere(&setting, wanted.route)));
         }
         steps.retain(|(_, preview)| !preview.is_so);
         if steps.is_empty() {
-            return Ok(Outcome::Already);
+            return Ok(SettingOutcome::Already);
         }
         if setting.lives == Lives::RootQdisc && !is_named && self.has_queues_of_their_own()? {
             let why = format!(
@@ -167,9 +171,9 @@ impl Proposal {
                  default_qdisc is what they get when the link is made",
                 self.host.site.nic.tx, self.host.site.wire
             );
-            return Ok(Outcome::Impossible(why));
+            return Ok(SettingOutcome::Impossible(why));
         }
-        Ok(Outcome::Change(Change { wanted: wanted.clone(), steps, held: None }))
+        Ok(SettingOutcome::Change(Change { wanted: wanted.clone(), steps, held: None }))
     }
 
     /// Each step with its old and new value, or why it is impossible.
@@ -216,15 +220,15 @@ fn new_queues(step: &Step) -> Option<u32> {
 }
 
 /// Compares a limit on the latency of CPUs with the one in force now.
-fn latency(wanted: &Wanted, limit_us: u32) -> Result<Outcome, linux::Error> {
+fn latency(wanted: &WantedSetting, limit_us: u32) -> Result<SettingOutcome, linux::Error> {
     let old = match latency::limit()? {
-        Limit::Unknown => {
-            return Ok(Outcome::Impossible("this kernel has no /dev/cpu_dma_latency".to_owned()));
+        LatencyLimit::Unknown => {
+            return Ok(SettingOutcome::Impossible("this kernel has no /dev/cpu_dma_latency".to_owned()));
         }
-        Limit::Micros(now) if now <= limit_us => return Ok(Outcome::Already),
-        Limit::Micros(now) => now.to_string(),
-        Limit::None => "no limit".to_owned(),
+        LatencyLimit::Micros(now) if now <= limit_us => return Ok(SettingOutcome::Already),
+        LatencyLimit::Micros(now) => now.to_string(),
+        LatencyLimit::None => "no limit".to_owned(),
     };
     let held = Some((old, limit_us.to_string()));
-    Ok(Outcome::Change(Change { wanted: wanted.clone(), steps: Vec::new(), held }))
+    Ok(SettingOutcome::Change(Change { wanted: wanted.clone(), steps: Vec::new(), held }))
 }

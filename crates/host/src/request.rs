@@ -1,7 +1,7 @@
 //! The requested settings: a profile, findings, single settings.
 
 use ipnet::IpNet;
-use tune::{PROFILES, Profile, Setting, Wanted};
+use tune::{PROFILES, Profile, Setting, WantedSetting};
 
 use crate::{Findings, HostError};
 
@@ -15,7 +15,7 @@ pub struct Request {
     /// Whether the proposals of findings that are no warnings count too.
     pub all_findings: bool,
     /// Single settings; they take precedence over findings and profile.
-    pub set: Vec<Wanted>,
+    pub set: Vec<WantedSetting>,
     /// The name of the link; `None` for the one that the findings are about, or that of the default route.
     pub device: Option<String>,
     /// The only route on which properties of routes are set, unless a setting names another; `None` for all over the
@@ -29,7 +29,7 @@ pub struct Request {
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Wish {
-    pub wanted: Wanted,
+    pub wanted: WantedSetting,
     /// Named by the user: if it cannot be made, that is an error, not a reason to leave it out.
     pub is_named: bool,
 }
@@ -57,9 +57,9 @@ impl Request {
             None => Wishes { device: self.device.clone(), ..Wishes::default() },
         };
         let found = std::mem::take(&mut all.wishes);
-        let wish = |wanted: &Wanted, is_named| {
+        let wish = |wanted: &WantedSetting, is_named| {
             let route = wanted.route.or(self.route);
-            Wish { wanted: Wanted { route, ..wanted.clone() }, is_named }
+            Wish { wanted: WantedSetting { route, ..wanted.clone() }, is_named }
         };
         let of_profile = self.profile.iter().flat_map(|profile| &profile.wanted);
         let of_profile = of_profile.map(|wanted| wish(wanted, false));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use plan::{Placed, Preview};
 use serde::{Deserialize, Serialize};
-use tune::{Setting, Wanted};
+use tune::{Setting, WantedSetting};
 
 use crate::{Change, Conflict, Device, HostError, Proposal, WantedText, Wish};
 
@@ -81,7 +81,7 @@ impl StoredPlan {
             device: proposal.host.device.clone(),
             changes: proposal.changes.iter().map(StoredChange::of).collect(),
             later: proposal.later.iter().map(|wish| WantedText::from(&wish.wanted)).collect(),
-            already: proposal.already.iter().map(|Wanted { setting, .. }| Pair::of(setting)).collect(),
+            already: proposal.already.iter().map(|WantedSetting { setting, .. }| Pair::of(setting)).collect(),
             skipped: skipped
                 .map(|(setting, why)| Skipped { setting: Pair::of(setting), why: why.clone() })
                 .collect(),

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use record::Asked;
 use serde::{Deserialize, Serialize};
-use tune::{Setting, Wanted};
+use tune::{Setting, WantedSetting};
 
 use crate::HostError;
 
@@ -24,8 +24,8 @@ pub struct WantedText {
     pub why: String,
 }
 
-impl From<&Wanted> for WantedText {
-    fn from(Wanted { setting, at_least, route, why }: &Wanted) -> WantedText {
+impl From<&WantedSetting> for WantedText {
+    fn from(WantedSetting { setting, at_least, route, why }: &WantedSetting) -> WantedText {
         let (knob, value) = (setting.knob.id.to_owned(), setting.value.to_string());
         WantedText { knob, value, at_least: *at_least, route: *route, why: why.clone() }
     }
@@ -36,9 +36,9 @@ impl WantedText {
     ///
     /// # Errors
     /// [`HostError::Asked`]: there is no such knob, or it does not take the value.
-    pub fn read(&self) -> Result<Wanted, HostError> {
+    pub fn read(&self) -> Result<WantedSetting, HostError> {
         let setting = Setting::asked(&self.knob, &Asked::Text(self.value.clone()))
             .map_err(|error| HostError::Asked(error.to_string()))?;
-        Ok(Wanted { setting, at_least: self.at_least, route: self.route, why: self.why.clone() })
+        Ok(WantedSetting { setting, at_least: self.at_least, route: self.route, why: self.why.clone() })
     }
 }

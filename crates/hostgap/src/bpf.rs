@@ -9,7 +9,7 @@ use anyhow::Context;
 use ipnet::IpNet;
 use lab::LabError;
 use linux::{IfName, Mac, Netns, NetnsRef};
-use plan::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
+use plan::forwarding::{Endpoint, Member, ProgramAttachment, Programs, Splice, Tunnel};
 use plan::{ApplyError, Kernel, Place, Placed, Step, StepError};
 
 use crate::exit::BadInput;
@@ -158,7 +158,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Load(args) => load(args)?,
         Command::Replace(args) => replace(args)?,
         Command::Attach { at, program, link } => {
-            by_hand_of(at, |node| Step::AttachProgram(Attachment { node, program, link }))?;
+            by_hand_of(at, |node| Step::AttachProgram(ProgramAttachment { node, program, link }))?;
         }
         Command::Endpoint { at, link, mac, addresses } => {
             by_hand_of(at, |node| Step::AddEndpoint(Endpoint { node, link, mac, addresses }))?;
@@ -268,7 +268,7 @@ fn known(node: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// The counters of a node's forwarding programs, and of its splicing programs, if it has them.
-type Counted = (Vec<(::bpf::forward::Counter, u64)>, Option<Vec<(::bpf::splice::Counter, u64)>>);
+type Counted = (Vec<(::bpf::forward::Counter, u64)>, Option<Vec<(::bpf::splice::SpliceCounter, u64)>>);
 
 fn counted(node: &str) -> linux::Result<Counted> {
     let folder = ::bpf::pins::folder(node);

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ::doctor::{Diagnosis, Place, Snapshot, Taken, Window, diagnose};
+use ::doctor::{Diagnosis, ExaminedNetns, Snapshot, Taken, Window, diagnose};
 use anyhow::Context;
 use linux::NetnsName;
 
@@ -156,16 +156,16 @@ pub(crate) fn collect(args: &CollectArgs) -> anyhow::Result<ExitCode> {
 
 /// `None` if it was interrupted.
 fn look_twice(netns: Option<&NetnsName>, time: Duration) -> anyhow::Result<Option<(Taken, Taken)>> {
-    let place = match netns {
-        None => Place::here(),
-        Some(name) => Place::netns(name).context("look")?,
+    let examined = match netns {
+        None => ExaminedNetns::here(),
+        Some(name) => ExaminedNetns::netns(name).context("look")?,
     };
     let stop = stop::on_signals()?;
-    let before = place.look().context("look")?;
+    let before = examined.look().context("look")?;
     if !wait(time, &stop) {
         return Ok(None);
     }
-    Ok(Some((before, place.look().context("look")?)))
+    Ok(Some((before, examined.look().context("look")?)))
 }
 
 /// False if it was interrupted.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use ::lab::{
-    Cleaned, Contender, Home, LabError, Method, NodeCpus, Remains, Shape, Staffing, Standing, Wires,
+    BuiltTopology, Cleaned, Contender, Home, LabError, Method, NodeCpus, Remains, Shape, Staffing, Wires,
 };
 use ::record::{Candidate, Experiment, ExperimentError, Placement, Workload, WorkloadKind};
 use anyhow::Context;
@@ -137,8 +137,8 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(exit::INTERRUPTED));
     };
     let claim = home.claim()?;
-    let standing = match stand(args, wires, &claim, &contender, &staffing) {
-        Ok(standing) => standing,
+    let built = match stand(args, wires, &claim, &contender, &staffing) {
+        Ok(built) => built,
         Err(error) => {
             // What could not be undone is left to `hostgap clean`; the first error is the one to report.
             let _ = claim.end();
@@ -146,13 +146,13 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         }
     };
     if stop.load(Ordering::Relaxed) {
-        standing.take_down()?;
+        built.take_down()?;
         claim.end()?;
         speak::aside("interrupted: nothing was left up");
         return Ok(ExitCode::from(exit::INTERRUPTED));
     }
-    let text = told(args, claim.id(), &standing, &staffing);
-    standing.leave_standing();
+    let text = told(args, claim.id(), &built, &staffing);
+    built.leave_standing();
     claim.leave_standing(&contender.name)?;
     speak::result(text)?;
     Ok(ExitCode::SUCCESS)
@@ -189,7 +189,7 @@ fn stand(
     claim: &Unit,
     contender: &Contender,
     staffing: &Staffing,
-) -> Result<Standing, LabError> {
+) -> Result<BuiltTopology, LabError> {
     let cpus = NodeCpus::split(&linux::cpu::allowed()?);
     let host = ::lab::find("host")?;
     let shape = |name: &str, steered| Shape {
@@ -213,15 +213,15 @@ fn stand(
     let slug = ::lab::slug(&contender.name);
     let (path, cni) = (contender.path, contender.cni.clone());
     let shape = Shape { path, cni, wires, ..shape(&slug, chosen.steered) };
-    Standing::build(&contender.name, shape, staffing, &claim.dir().join(&slug))
+    BuiltTopology::build(&contender.name, shape, staffing, &claim.dir().join(&slug))
 }
 
 /// The number of connections with which the cost of steering is measured: as in a race.
 const CONNECTIONS: u32 = 32;
 
 /// What `up` prints about the topology.
-fn told(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) -> String {
-    let topology = &standing.topology;
+fn told(args: &UpArgs, id: &str, built: &BuiltTopology, staffing: &Staffing) -> String {
+    let topology = &built.topology;
     let address = topology.address;
     let workload = &staffing.workload;
     let scheme = if workload.tls { "https" } else { "http" };
@@ -229,7 +229,7 @@ fn told(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) -> St
     let urls: Vec<String> = sizes.iter().map(|size| format!("{scheme}://{address}/{size}")).collect();
     if args.json {
         let value = serde_json::json!({
-            "schema": 1, "id": id, "path": standing.name, "server": staffing.server.describe(), "urls": urls,
+            "schema": 1, "id": id, "path": built.name, "server": staffing.server.describe(), "urls": urls,
             "address": address,
             "client_netns": topology.client, "server_netns": topology.server,
             "node_netns": topology.nodes.as_ref().both().map(|node| node.place.netns()),
@@ -239,7 +239,7 @@ fn told(args: &UpArgs, id: &str, standing: &Standing, staffing: &Staffing) -> St
     }
     let (cpus, client) = (&topology.shape.cpus, &topology.client);
     let mut lines = vec![
-        format!("{} is up, id {id}, server {}", standing.name, staffing.server.describe()),
+        format!("{} is up, id {id}, server {}", built.name, staffing.server.describe()),
         format!("  client pod  {client}, CPUs {}", cpus.client),
         format!("  server pod  {}, CPUs {}", topology.server, cpus.server),
     ];

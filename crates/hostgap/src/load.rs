@@ -14,10 +14,10 @@ mod url;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::load::search::{Found, Search, Step, Tried};
+use ::load::search::{RateSearch, RateSearchResult, SearchStep, TriedRate};
 use ::load::slo::Slo;
 use ::load::witness::COARSE;
-use ::load::{Client, Judged, LoadError, Run, Schedule, Verdict};
+use ::load::{CheckedRun, Client, LoadError, Run, RunVerdict, Schedule};
 use bpf::witness::Witness;
 use linux::procfs::Procfs;
 
@@ -58,7 +58,7 @@ fn rates(
     job: &Job,
     schedules: &[Schedule],
     stop: &AtomicBool,
-    runs: &mut Vec<Judged>,
+    runs: &mut Vec<CheckedRun>,
 ) -> anyhow::Result<()> {
     let mut ended = Ok(());
     for schedule in schedules {
@@ -92,7 +92,7 @@ fn rate(
     job: &Job,
     schedule: Schedule,
     stop: &AtomicBool,
-) -> anyhow::Result<Option<Judged>> {
+) -> anyhow::Result<Option<CheckedRun>> {
     let run = Run { schedule, ..job.run.clone() };
     warm_up(clients, job, &run, stop)?;
     if stop.load(Ordering::Relaxed) {
@@ -107,7 +107,7 @@ fn highest(
     job: &Job,
     slo: &Slo,
     stop: &AtomicBool,
-) -> anyhow::Result<Option<Judged>> {
+) -> anyhow::Result<Option<CheckedRun>> {
     warm_up(clients, job, &Run { schedule: Schedule::Saturate, ..job.run.clone() }, stop)?;
     let found = search(clients, job, slo, stop)?;
     if job.json {
@@ -126,20 +126,25 @@ fn highest(
 }
 
 /// Searches, and says of each rate that was tried whether it held.
-fn search(clients: &mut [Client], job: &Job, slo: &Slo, stop: &AtomicBool) -> Result<Found, LoadError> {
+fn search(
+    clients: &mut [Client],
+    job: &Job,
+    slo: &Slo,
+    stop: &AtomicBool,
+) -> Result<RateSearchResult, LoadError> {
     let mut measure = |step, run: &Run| {
         let what = match step {
-            Step::ClosedLoop => "closed loop",
-            Step::Bisection => "searching:",
-            Step::Confirmation => "confirming:",
+            SearchStep::ClosedLoop => "closed loop",
+            SearchStep::Bisection => "searching:",
+            SearchStep::Confirmation => "confirming:",
         };
         judged(clients, job, run, stop, what)
     };
-    let mut tell = |tried: &Tried| {
+    let mut tell = |tried: &TriedRate| {
         let held = tried.broken.as_ref().map_or("yes".to_owned(), |why| format!("no, {}", slo::why(why)));
         speak::aside(format_args!("{}/s: {held}", tried.rate_per_s));
     };
-    Search { run: &job.run, slo, stop, measure: &mut measure, tell: &mut tell }.find()
+    RateSearch { run: &job.run, slo, stop, measure: &mut measure, tell: &mut tell }.find()
 }
 
 /// Runs once, and judges the run.
@@ -149,13 +154,13 @@ fn judged(
     run: &Run,
     stop: &AtomicBool,
     what: &str,
-) -> Result<Judged, LoadError> {
+) -> Result<CheckedRun, LoadError> {
     let before = Procfs::kernel().stat()?;
     let witness = witness(job, run);
     let outcome = drive(clients, run, stop, what, witness.as_ref())?;
     let stolen = ::load::stolen(&before, &Procfs::kernel().stat()?, job.cpus.as_ref());
-    let verdict = Verdict::new(&outcome, &run.schedule, stolen, job.strict);
-    Ok(Judged { schedule: run.schedule, outcome, verdict })
+    let verdict = RunVerdict::new(&outcome, &run.schedule, stolen, job.strict);
+    Ok(CheckedRun { schedule: run.schedule, outcome, verdict })
 }
 
 /// Watches the machine beside a run at a rate. Where this user may not, the run goes on without, and its result shows
@@ -165,7 +170,7 @@ fn witness(job: &Job, run: &Run) -> Option<Witness> {
     Witness::new(cpus, COARSE).ok()
 }
 
-fn complain(ran: &Judged) {
+fn complain(ran: &CheckedRun) {
     for complaint in ran.verdict.complaints() {
         speak::aside(format_args!("hostgap: the run is not valid: {}", complaint.text));
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use datapath::{DataPath, Enters, Part};
+use datapath::{DataPath, Enters, SocketRole};
 use lab::LabError;
 use linux::features::{Facts, probe};
 
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The sides that can be in a container while the other is not, as an experiment names them.
-const SIDES: [(Part, &str); 2] = [(Part::Client, "client"), (Part::Server, "server")];
+const SIDES: [(SocketRole, &str); 2] = [(SocketRole::Client, "client"), (SocketRole::Server, "server")];
 
 fn json(path: &DataPath, facts: &Facts) -> serde_json::Value {
     let unmet: Vec<String> = path.unmet(facts).iter().map(ToString::to_string).collect();

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
-use ::lab::{Finished, Home, LabError, Race, Settings};
+use ::lab::{Finished, Home, LabError, Race, RaceOptions};
 use ::record::{
-    Candidate, Experiment, HttpVersion, Placement, Rate, ServerKind, Steering, Until, Workload, WorkloadKind,
+    Candidate, Experiment, HttpVersion, Placement, RequestedRate, ServerKind, Steering, Until, Workload,
+    WorkloadKind,
 };
 use anyhow::Context;
 use linux::CpuSet;
@@ -198,7 +199,7 @@ fn race(
     facts: &linux::features::Facts,
     stop: Arc<AtomicBool>,
 ) -> anyhow::Result<ExitCode> {
-    let settings = Settings {
+    let settings = RaceOptions {
         record: dir.join(RECORD),
         nginx: args.nginx.clone(),
         own: std::env::current_exe().context("find this executable")?,
@@ -227,7 +228,7 @@ fn finish(
 ) -> anyhow::Result<ExitCode> {
     let record = dir.join(RECORD);
     let page = dir.join(report::PAGE);
-    let rounds = ::record::Race::read(&record).map_or(0, |race| race.rounds.len());
+    let rounds = ::record::RaceRecord::read(&record).map_or(0, |race| race.rounds.len());
     let mut render = || {
         let summary = report::render(&record, &page)?;
         let valid = counts(&summary);
@@ -368,8 +369,8 @@ fn budget_s(text: &str) -> Result<u32, BadInput> {
     u32::try_from(seconds).map_err(|_| BadInput(format!("--budget {text} is more than a race can take")))
 }
 
-fn rate(text: &str) -> Result<Rate, BadInput> {
-    text.parse().map_err(|error: ::record::RateError| BadInput(error.to_string()))
+fn rate(text: &str) -> Result<RequestedRate, BadInput> {
+    text.parse().map_err(|error: ::record::RateParseError| BadInput(error.to_string()))
 }
 
 /// The CPUs to use: those of `--cpus`, otherwise all that this process may use.

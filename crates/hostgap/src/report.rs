@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::record::{Race, Record};
+use ::record::{RaceRecord, Record};
 use ::report::{Style, Summary, html, search};
 use anyhow::Context;
 
@@ -63,10 +63,10 @@ pub(crate) const PAGE: &str = "report.html";
 
 /// Reads a record and writes its page.
 pub(crate) fn render(file: &Path, page: &Path) -> anyhow::Result<Summary> {
-    summarise(&Race::read(file)?, page)
+    summarise(&RaceRecord::read(file)?, page)
 }
 
-fn summarise(race: &Race, page: &Path) -> anyhow::Result<Summary> {
+fn summarise(race: &RaceRecord, page: &Path) -> anyhow::Result<Summary> {
     let summary = ::report::analyse(race);
     write_page(page, &html::page(&summary))?;
     Ok(summary)

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::load::serve::{BODY_BYTES_MAX, Certificate, Config, Injected, Listen, Raw, ServeError, Served, Server};
+use ::load::serve::{
+    BODY_BYTES_MAX, Certificate, Injected, Listen, Raw, ResponderConfig, ServeError, Served, Server,
+};
 use anyhow::Context;
 use linux::CpuSet;
 
@@ -109,7 +111,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn config(args: &Args) -> anyhow::Result<Config> {
+fn config(args: &Args) -> anyhow::Result<ResponderConfig> {
     let size = |text: &str| units::bytes(text).map_err(BadInput);
     let body_bytes = size(&args.body)?;
     if body_bytes > BODY_BYTES_MAX {
@@ -126,7 +128,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     let listen = listen.collect::<Result<Vec<_>, _>>().map_err(BadInput)?;
     let faults = faults::faults(&args.faults).map_err(BadInput)?;
     let cpu_time = Duration::from_micros(args.cpu_us.unwrap_or(0));
-    Ok(Config { listen, body_bytes, raw, echo: args.echo, certificate, cpu_time, faults, cpus })
+    Ok(ResponderConfig { listen, body_bytes, raw, echo: args.echo, certificate, cpu_time, faults, cpus })
 }
 
 fn certificate(args: &TlsArgs) -> anyhow::Result<Option<Certificate>> {

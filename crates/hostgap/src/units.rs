@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A rate of requests on the command line.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Rate {
+pub(crate) enum RateArg {
     /// Requests per second.
     PerSecond(f64),
     /// No rate: a closed loop.
@@ -12,16 +12,16 @@ pub(crate) enum Rate {
 }
 
 /// `500`, `20k`, `1.5M`, `0.5` requests per second, or `max`.
-pub(crate) fn rate(text: &str) -> Result<Rate, String> {
+pub(crate) fn rate(text: &str) -> Result<RateArg, String> {
     if text == "max" {
-        return Ok(Rate::Max);
+        return Ok(RateArg::Max);
     }
     let range = "0.000001 to 1000M requests per second are possible, or `max`";
     let rate_per_s = figure(text, &[("", 1.0), ("k", 1e3), ("K", 1e3), ("M", 1e6)])
         .ok_or_else(|| format!("`{text}` is not a rate: 500, 20k, 1.5M or 0.5 is expected; {range}"))?;
     // The schedule decides whether it supports the rate.
     match ::load::schedule::Rate::new(rate_per_s) {
-        Ok(_) => Ok(Rate::PerSecond(rate_per_s)),
+        Ok(_) => Ok(RateArg::PerSecond(rate_per_s)),
         Err(_) => Err(format!("a rate of {text} is not possible: {range}")),
     }
 }
@@ -88,14 +88,14 @@ mod tests {
     #[test]
     fn rates() {
         let per_second = |text| match rate(text) {
-            Ok(Rate::PerSecond(rate)) => rate,
+            Ok(RateArg::PerSecond(rate)) => rate,
             other => panic!("{text}: {other:?}"),
         };
         assert_eq!(per_second("500"), 500.0);
         assert_eq!(per_second("20k"), 20e3);
         assert_eq!(per_second("1.5M"), 1.5e6);
         assert_eq!(per_second("0.5"), 0.5);
-        assert_eq!(rate("max"), Ok(Rate::Max));
+        assert_eq!(rate("max"), Ok(RateArg::Max));
         for text in ["0", "-5", "0k", "nan", "inf", "1e3", "", "k", "20 k", "20x", "5000M", "30%"] {
             let error = rate(text).expect_err(text);
             assert!(error.contains("0.000001 to 1000M"), "{error}");

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use datapath::{DataPath, Enters, Part};
+use datapath::{DataPath, Enters, SocketRole};
 use linux::features::{Facts, Feature};
 use record::{Candidate, Side, Underlay, Ways};
 use tune::Settings;
 
-use crate::cni::{Configuration, Network, PluginDirs};
+use crate::cni::{CniNetwork, Configuration, PluginDirs};
 use crate::{LabError, Wires};
 
 /// A data path, or a network of CNI plugins, that was asked for.
@@ -19,7 +19,7 @@ pub struct Contender {
     /// The data path; [`datapath::CNI`] where plugins join pods to nodes.
     pub path: &'static DataPath,
     /// The plugins that do, if any.
-    pub cni: Option<Arc<Network>>,
+    pub cni: Option<Arc<CniNetwork>>,
     /// What it stands for in the world.
     pub stands_for: String,
     /// What is set otherwise than the kernel has it.
@@ -133,8 +133,8 @@ impl Contender {
 fn alone(path: &DataPath, in_container: Side) -> Result<String, LabError> {
     let (part, other) = match in_container {
         Side::Both => return Ok(path.stands_for.to_owned()),
-        Side::Client => (Part::Client, "server"),
-        Side::Server => (Part::Server, "client"),
+        Side::Client => (SocketRole::Client, "server"),
+        Side::Server => (SocketRole::Server, "client"),
     };
     path.alone(part)?;
     Ok(format!("{}; the {other} is on its node without a container", path.stands_for))
@@ -155,7 +155,7 @@ fn plugins(file: &Path, required: bool, facts: &Facts, dirs: &PluginDirs) -> Res
     if required && !unmet.is_empty() {
         return Err(LabError::CannotRun { path: name, reasons: unmet.join("; ") });
     }
-    let cni = match Network::find(configuration, dirs) {
+    let cni = match CniNetwork::find(configuration, dirs) {
         Ok(network) => Some(Arc::new(network)),
         Err(error) if required => return Err(error),
         Err(error) => {

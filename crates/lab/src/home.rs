@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use linux::{NetnsName, netns};
-use plan::{Book, BookError, Found, Kernel, Unit, UnitState, lock};
+use plan::{Book, BookError, FoundUnit, Kernel, Unit, UnitState, lock};
 use serde::Serialize;
 
 use self::sweep::{detach, failures_of, kill_in, namespaces_of};
@@ -23,10 +23,10 @@ use crate::LabError;
 /// Locked by the race that measures.
 const RACE_LOCK: &str = "race.lock";
 /// For the end of another race, however long it takes.
-const RACE_WAIT: lock::Wait = lock::Wait { patience: None, pause: Duration::from_millis(100) };
+const RACE_WAIT: lock::LockWait = lock::LockWait { patience: None, pause: Duration::from_millis(100) };
 /// For another process that cleans up an owner.
-const CLEANING_WAIT: lock::Wait =
-    lock::Wait { patience: Some(Duration::from_secs(60)), pause: Duration::from_millis(10) };
+const CLEANING_WAIT: lock::LockWait =
+    lock::LockWait { patience: Some(Duration::from_secs(60)), pause: Duration::from_millis(10) };
 
 /// The lab's part of this machine.
 #[derive(Debug, Clone)]
@@ -115,7 +115,7 @@ impl Home {
     /// The directory or the namespaces cannot be listed.
     pub fn remains(&self) -> Result<Vec<Remains>, LabError> {
         let found = self.book.units()?.into_iter().filter(|found| Book::is_given(&found.id));
-        let remains = found.map(|Found { id, pid, state, note }| {
+        let remains = found.map(|FoundUnit { id, pid, state, note }| {
             let namespaces = namespaces_of(&id)?;
             Ok(Remains { id, pid, state, standing: note, namespaces })
         });

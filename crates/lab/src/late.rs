@@ -7,7 +7,7 @@ mod evidence;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bpf::late::{Config, Namespace, Programs, Seen, Tracepoint};
+use bpf::late::{LateConfig, LateEvents, LatePrograms, Namespace, Tracepoint};
 use bpf::witness::{Stall, Witness};
 use linux::CpuSet;
 use linux::netns::Netns;
@@ -18,9 +18,9 @@ use stats::Random;
 
 use crate::topology::SERVER_PORT;
 use crate::trial::{Method, broken, kept_from_running, run, run_with_log, warmup};
-use crate::{Event, LabError, Standing};
-use cause::{Answer, Usual, causes};
-use evidence::{Evidence, Interval, count, count_drops, is_loss};
+use crate::{BuiltTopology, Event, LabError};
+use cause::{AnsweredRequest, Usual, causes};
+use evidence::{CpuInterval, SliceEvents, count, count_drops, is_loss};
 
 /// A slice: long enough that a retransmission time-out of 200 ms and its answer lie within most of them.
 const SLICE: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ const VISITS: usize = 8;
 
 /// What is reported. Half of the answers of a fast path take longer than the first, but a cause has to explain most of
 /// an answer's time beyond p99, which is several times as long.
-const CONFIG: Config = Config {
+const CONFIG: LateConfig = LateConfig {
     server_port: SERVER_PORT,
     wait: Duration::from_micros(30),
     softirq: Duration::from_micros(50),
@@ -58,15 +58,15 @@ pub(crate) fn possible(kind: WorkloadKind, cpus: &CpuSet) -> Result<(), LabError
             "it is for workloads whose connections stay and carry one request at a time: http, grpc, tcp-rr";
         return Err(LabError::Experiment { what: "why_late".to_owned(), why: why.to_owned() });
     }
-    Programs::load(&CONFIG)?;
+    LatePrograms::load(&CONFIG)?;
     Witness::new(cpus, FINE)?;
     Ok(())
 }
 
 /// A watched slice of a candidate at a load.
 struct Slice {
-    answers: Vec<Answer>,
-    evidence: Evidence,
+    answers: Vec<AnsweredRequest>,
+    evidence: SliceEvents,
 }
 
 /// All slices of a candidate at a load.
@@ -79,7 +79,7 @@ struct Course {
 
 /// What stays the same for all slices.
 struct Watch<'a> {
-    programs: Programs,
+    programs: LatePrograms,
     witness: Witness,
     reasons: BTreeMap<u32, String>,
     method: &'a Method,
@@ -102,7 +102,7 @@ fn lowest(loads: &[Load]) -> Vec<usize> {
 /// a dear path so much that at a higher one it would show its own queue. `None` if asked to
 /// stop.
 pub(crate) fn late(
-    runners: &mut [(usize, Standing)],
+    runners: &mut [(usize, BuiltTopology)],
     loads: &[Load],
     method: &Method,
     rng: &mut Random,
@@ -110,7 +110,7 @@ pub(crate) fn late(
     tell: &mut dyn FnMut(Event),
 ) -> Result<Option<Vec<Late>>, LabError> {
     let watch = Watch {
-        programs: Programs::load(&CONFIG)?,
+        programs: LatePrograms::load(&CONFIG)?,
         witness: Witness::new(&method.cpus.all(), FINE)?,
         reasons: bpf::late::drop_reasons()?.into_iter().collect(),
         method,
@@ -127,12 +127,12 @@ pub(crate) fn late(
                 if stop() {
                     return Ok(None);
                 }
-                let (entrant, standing) = &mut runners[at];
-                tell(Event::Watching { name: standing.name.clone(), done, total });
+                let (entrant, built) = &mut runners[at];
+                tell(Event::Watching { name: built.name.clone(), done, total });
                 let course = courses
                     .entry((*load, *entrant))
                     .or_insert_with(|| Course::new(*entrant, *load, watch.programs.missing()));
-                watch.visit(standing, &loads[*load], course, rng)?;
+                watch.visit(built, &loads[*load], course, rng)?;
                 done += 1;
             }
         }
@@ -144,7 +144,7 @@ impl Watch<'_> {
     /// Two slices of a candidate, watched and not, in a random order.
     fn visit(
         &self,
-        standing: &mut Standing,
+        built: &mut BuiltTopology,
         load: &Load,
         course: &mut Course,
         rng: &mut Random,
@@ -154,8 +154,8 @@ impl Watch<'_> {
         let mut medians_ns = (0, 0);
         for watched in order {
             match watched {
-                true => medians_ns.1 = self.watched(standing, load, course)?,
-                false => medians_ns.0 = self.unwatched(standing, load, course)?,
+                true => medians_ns.1 = self.watched(built, load, course)?,
+                false => medians_ns.0 = self.unwatched(built, load, course)?,
             }
         }
         course.late.medians_ns.push(medians_ns);
@@ -163,31 +163,36 @@ impl Watch<'_> {
     }
 
     /// A slice without the programs; gives its median.
-    fn unwatched(&self, standing: &mut Standing, load: &Load, course: &mut Course) -> Result<u64, LabError> {
-        let slice = self.warm(standing, load)?;
-        let outcome = run(standing, self.method, load, slice, None)?;
-        self.check(standing, load, &outcome)?;
+    fn unwatched(
+        &self,
+        built: &mut BuiltTopology,
+        load: &Load,
+        course: &mut Course,
+    ) -> Result<u64, LabError> {
+        let slice = self.warm(built, load)?;
+        let outcome = run(built, self.method, load, slice, None)?;
+        self.check(built, load, &outcome)?;
         course.unwatched.add(&outcome.response).expect("all histograms have the same bounds");
         Ok(outcome.response.value_at_quantile(0.5))
     }
 
     /// A slice with the programs; gives its median.
-    fn watched(&self, standing: &mut Standing, load: &Load, course: &mut Course) -> Result<u64, LabError> {
-        let namespaces = namespaces(standing)?;
+    fn watched(&self, built: &mut BuiltTopology, load: &Load, course: &mut Course) -> Result<u64, LabError> {
+        let namespaces = namespaces(built)?;
         // Attached before the warm-up: the kernel patches its code, and the caches fill.
         let watching = self.programs.watch(&namespaces)?;
-        let slice = self.warm(standing, load)?;
+        let slice = self.warm(built, load)?;
         self.witness.start()?;
         let mut exchanges = Vec::new();
         let mut log = |block: &[Exchange]| exchanges.extend_from_slice(block);
-        let outcome = run_with_log(standing, self.method, load, slice, &mut log)?;
+        let outcome = run_with_log(built, self.method, load, slice, &mut log)?;
         self.witness.stop()?;
         let seen = watching.end()?;
-        let mut stood = bpf::witness::Seen::default();
+        let mut stood = bpf::witness::StallReport::default();
         self.witness.look(&mut stood)?;
-        self.check(standing, load, &outcome)?;
+        self.check(built, load, &outcome)?;
         course.watched.add(&outcome.response).expect("all histograms have the same bounds");
-        let answers = answers(&exchanges, standing.clients(load.body_bytes), self.method);
+        let answers = answers(&exchanges, built.clients(load.body_bytes), self.method);
         course.late.lost_answers += outcome.unlogged;
         course.late.lost_events += stood.lost;
         // Who waits for another program has a cause of its own.
@@ -197,20 +202,20 @@ impl Watch<'_> {
     }
 
     /// Load before a slice; gives the length of the slice.
-    fn warm(&self, standing: &mut Standing, load: &Load) -> Result<Duration, LabError> {
-        let patience = standing.topology.shape.wires.patience();
-        let before = warmup(patience.warmup(self.method.warmup), load, standing.clients(load.body_bytes));
-        run(standing, self.method, load, before, None)?;
+    fn warm(&self, built: &mut BuiltTopology, load: &Load) -> Result<Duration, LabError> {
+        let patience = built.topology.shape.wires.patience();
+        let before = warmup(patience.warmup(self.method.warmup), load, built.clients(load.body_bytes));
+        run(built, self.method, load, before, None)?;
         Ok(patience.slice(SLICE))
     }
 
-    fn check(&self, standing: &mut Standing, load: &Load, outcome: &Outcome) -> Result<(), LabError> {
-        standing.check_server()?;
+    fn check(&self, built: &mut BuiltTopology, load: &Load, outcome: &Outcome) -> Result<(), LabError> {
+        built.check_server()?;
         if kept_from_running(load, outcome).is_none() {
-            broken(standing, outcome)?;
+            broken(built, outcome)?;
         }
-        match standing.changed()? {
-            Some(what) => Err(standing.path_broken(&what)),
+        match built.changed()? {
+            Some(what) => Err(built.path_broken(&what)),
             None => Ok(()),
         }
     }
@@ -238,13 +243,19 @@ impl Course {
         }
     }
 
-    fn take(&mut self, answers: Vec<Answer>, seen: &Seen, stalls: &[Stall], watch: &Watch<'_>) {
+    fn take(
+        &mut self,
+        answers: Vec<AnsweredRequest>,
+        seen: &LateEvents,
+        stalls: &[Stall],
+        watch: &Watch<'_>,
+    ) {
         count(seen, &mut self.late.retransmitted);
         count_drops(seen, &watch.reasons, &mut self.late.drops);
         self.late.lost_events += seen.lost;
         let cpus = watch.method.cpus.all();
         let lost = |reason: u32| watch.reasons.get(&reason).is_some_and(|name| is_loss(name));
-        let mut evidence = Evidence::of(seen, |cpu| cpus.contains(cpu), lost);
+        let mut evidence = SliceEvents::of(seen, |cpu| cpus.contains(cpu), lost);
         evidence.stalls = stalls.iter().map(stood_still).collect();
         self.slices.push(Slice { answers, evidence });
     }
@@ -273,14 +284,14 @@ impl Course {
 
 /// The time in which a CPU stood still, as far as it is known: it ended before the tick that came late, and was at least
 /// as long as that was late, or as the hypervisor says.
-fn stood_still(stall: &Stall) -> Interval {
+fn stood_still(stall: &Stall) -> CpuInterval {
     let length_ns = stall.length_ns().min(stall.to_ns - stall.from_ns);
-    Interval { cpu: stall.cpu, from_ns: stall.to_ns - length_ns, until_ns: stall.to_ns }
+    CpuInterval { cpu: stall.cpu, from_ns: stall.to_ns - length_ns, until_ns: stall.to_ns }
 }
 
 /// The namespaces of a topology by their inodes, and which of them is the server's.
-fn namespaces(standing: &Standing) -> Result<Vec<(u64, Namespace)>, LabError> {
-    let topology = &standing.topology;
+fn namespaces(built: &BuiltTopology) -> Result<Vec<(u64, Namespace)>, LabError> {
+    let topology = &built.topology;
     let found = topology.namespaces().into_iter().map(|name| {
         let what = if name == topology.server { Namespace::Server } else { Namespace::OnTheWay };
         Ok((Netns::open(&name)?.inode()?, what))
@@ -289,7 +300,7 @@ fn namespaces(standing: &Standing) -> Result<Vec<(u64, Namespace)>, LabError> {
 }
 
 /// The answers among some requests, each with the port of its connection and the CPU of its thread.
-fn answers(exchanges: &[Exchange], clients: &[Client], method: &Method) -> Vec<Answer> {
+fn answers(exchanges: &[Exchange], clients: &[Client], method: &Method) -> Vec<AnsweredRequest> {
     let ports: Vec<Vec<Option<u16>>> = clients.iter().map(Client::local_ports).collect();
     let cpus: Vec<u16> = method.cpus.client.iter().collect();
     let answered = exchanges.iter().filter(|exchange| exchange.received_ns != Exchange::NEVER);
@@ -297,7 +308,7 @@ fn answers(exchanges: &[Exchange], clients: &[Client], method: &Method) -> Vec<A
         let client = exchange.client as usize;
         let port =
             ports.get(client).and_then(|ports| ports.get(exchange.connection as usize).copied().flatten());
-        Answer {
+        AnsweredRequest {
             intended_ns: exchange.intended_ns,
             sent_ns: exchange.sent_ns,
             received_ns: exchange.received_ns,

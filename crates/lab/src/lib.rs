@@ -3,6 +3,7 @@
 //! The lab builds what a race needs out of plans, runs it, writes every round down and leaves nothing behind. It
 //! prints nothing: progress is reported as [`Event`]s, results are in the record file.
 
+mod built_topology;
 mod candidate;
 mod capacity;
 mod cni;
@@ -22,7 +23,6 @@ mod search;
 mod server;
 mod side_settings;
 mod sides;
-mod standing;
 mod steering;
 mod topology;
 mod traffic;
@@ -32,7 +32,8 @@ mod wire;
 mod witness;
 mod workload;
 
-pub use self::cni::{Attachment, Configuration, Network, PluginDirs};
+pub use self::cni::{Attachment, CniNetwork, Configuration, PluginDirs};
+pub use built_topology::{BuiltTopology, Staffing};
 pub use candidate::{Contender, HOST_AGAIN, contenders, find, slug};
 pub use cpus::NodeCpus;
 pub use error::LabError;
@@ -40,12 +41,11 @@ pub use event::Event;
 pub use guest::{GuestRace, Outward};
 pub use home::{Cleaned, Home, Remains};
 pub use machine::machine;
-pub use proving::{Machine, prove};
-pub use race::{Finished, Race, Settings};
+pub use proving::{MachineUse, prove};
+pub use race::{Finished, Race, RaceOptions};
 pub use search::{Factor, Objective, Search, SearchEvent, Sought};
 pub use server::{Nginx, ServerChoice};
 pub use sides::Sides;
-pub use standing::{Staffing, Standing};
 pub use steering::{Chosen, choose};
 pub use topology::{PUBLISHED_PORT, SERVER_PORT, Shape, Topology, families, family};
 pub use trial::Method;

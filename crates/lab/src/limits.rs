@@ -1,7 +1,7 @@
 //! What an experiment may ask for and this machine or its server cannot give.
 
 use load::serve::BODY_BYTES_MAX;
-use record::{Capacity, Experiment, Rate, Workload};
+use record::{Capacity, Experiment, RequestedRate, Workload};
 
 use crate::LabError;
 use crate::server::ServerChoice;
@@ -82,9 +82,9 @@ fn enough(connections: u64, needed: u64, limit: u64) -> Result<(), LabError> {
 
 /// A constant rate above all that the reference answered when it was asked as fast as it can be would measure nothing
 /// but a queue that grows.
-pub(crate) fn possible(asked: &[Rate], found: &Capacity) -> Result<(), LabError> {
+pub(crate) fn possible(asked: &[RequestedRate], found: &Capacity) -> Result<(), LabError> {
     let most = found.samples_per_s.iter().copied().fold(found.rate_per_s, f64::max);
-    let beyond = asked.iter().find(|rate| matches!(rate, Rate::PerSecond(rate) if *rate > most));
+    let beyond = asked.iter().find(|rate| matches!(rate, RequestedRate::PerSecond(rate) if *rate > most));
     beyond.map_or(Ok(()), |rate| {
         Err(LabError::Experiment {
             what: format!("a rate of {rate} requests/s"),
@@ -148,9 +148,12 @@ mod tests {
     fn no_rate_above_what_the_reference_answers_at_all() {
         let found =
             Capacity { body_bytes: 100, rate_per_s: 900.0, samples_per_s: vec![950.0, 1000.0, 980.0] };
-        assert!(possible(&[Rate::PerSecond(1000.0), Rate::OfCapacity(1.0)], &found).is_ok());
-        let error =
-            possible(&[Rate::PerSecond(10.0), Rate::PerSecond(1001.0)], &found).unwrap_err().to_string();
+        assert!(
+            possible(&[RequestedRate::PerSecond(1000.0), RequestedRate::OfCapacity(1.0)], &found).is_ok()
+        );
+        let error = possible(&[RequestedRate::PerSecond(10.0), RequestedRate::PerSecond(1001.0)], &found)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("1001") && error.contains("at most 1000"), "{error}");
     }
 

@@ -10,7 +10,7 @@ use record::{Load, Measure, Profile};
 use stats::Random;
 
 use crate::trial::{Method, broken, kept_from_running, run, warmup};
-use crate::{Event, LabError, NodeCpus, Standing, workload};
+use crate::{BuiltTopology, Event, LabError, NodeCpus, workload};
 
 mod fold;
 
@@ -38,7 +38,7 @@ pub(crate) fn possible(cpus: &NodeCpus) -> Result<(), LabError> {
 /// Samples all candidates, in shuffled order, several times; at the highest rate of each body size, where all do the
 /// same work, and in a closed loop where there is no rate. `None` if asked to stop.
 pub(crate) fn profile(
-    runners: &mut [(usize, Standing)],
+    runners: &mut [(usize, BuiltTopology)],
     loads: &[Load],
     method: &Method,
     rng: &mut Random,
@@ -61,12 +61,12 @@ pub(crate) fn profile(
                 if stop() {
                     return Ok(None);
                 }
-                let (entrant, standing) = &mut runners[at];
-                tell(Event::Profiling { name: standing.name.clone(), done, total });
+                let (entrant, built) = &mut runners[at];
+                tell(Event::Profiling { name: built.name.clone(), done, total });
                 let (profile, stacks) = found
                     .entry((*load, *entrant))
                     .or_insert_with(|| (empty(*entrant, *load, &cpus), BTreeMap::new()));
-                visit(standing, method, &loads[*load], &mut profiler, |slice, samples| {
+                visit(built, method, &loads[*load], &mut profiler, |slice, samples| {
                     profile.requests += slice.answered;
                     profile.duration_ns += slice.duration_ns;
                     profile.lost += samples.lost;
@@ -90,48 +90,53 @@ struct Slice {
 
 /// One slice of one candidate, sampled.
 fn visit(
-    standing: &mut Standing,
+    built: &mut BuiltTopology,
     method: &Method,
     load: &Load,
     profiler: &mut Profiler,
     take: impl FnOnce(Slice, linux::perf::Samples),
 ) -> Result<(), LabError> {
-    let measure = standing.workload.kind.measure();
+    let measure = built.workload.kind.measure();
     if measure == Measure::Latency {
-        let warmup = warmup(method.warmup, load, standing.clients(load.body_bytes));
-        run(standing, method, load, warmup, None)?;
+        let warmup = warmup(method.warmup, load, built.clients(load.body_bytes));
+        run(built, method, load, warmup, None)?;
     }
     profiler.start()?;
     let begin_ns = clock::now_ns();
     let answered = match measure {
-        Measure::Latency => requests(standing, method, load),
-        Measure::Bandwidth | Measure::Packets => carried(standing, method, load, measure),
+        Measure::Latency => requests(built, method, load),
+        Measure::Bandwidth | Measure::Packets => carried(built, method, load, measure),
     };
     let duration_ns = clock::now_ns() - begin_ns;
     // Whatever came of the load: a profiler that goes on would sample the next trial.
     let samples = profiler.stop()?;
     let answered = answered?;
-    standing.check_server()?;
-    if let Some(what) = standing.changed()? {
-        return Err(standing.path_broken(&what));
+    built.check_server()?;
+    if let Some(what) = built.changed()? {
+        return Err(built.path_broken(&what));
     }
     take(Slice { answered, duration_ns }, samples);
     Ok(())
 }
 
-fn requests(standing: &mut Standing, method: &Method, load: &Load) -> Result<u64, LabError> {
-    let outcome = run(standing, method, load, SLICE, None)?;
+fn requests(built: &mut BuiltTopology, method: &Method, load: &Load) -> Result<u64, LabError> {
+    let outcome = run(built, method, load, SLICE, None)?;
     if kept_from_running(load, &outcome).is_none() {
-        broken(standing, &outcome)?;
+        broken(built, &outcome)?;
     }
     Ok(outcome.answered)
 }
 
 /// The unit of CPU time for workloads without answers: packets that arrived, or megabytes.
-fn carried(standing: &mut Standing, method: &Method, load: &Load, measure: Measure) -> Result<u64, LabError> {
+fn carried(
+    built: &mut BuiltTopology,
+    method: &Method,
+    load: &Load,
+    measure: Measure,
+) -> Result<u64, LabError> {
     // All that is sampled is to count, so there is nothing before the slice.
     let method = Method { slice: SLICE, warmup: Duration::ZERO, ..method.clone() };
-    let trial = workload::of(standing.workload.kind).trial(standing, &method, load, (0, 0))?;
+    let trial = workload::of(built.workload.kind).trial(built, &method, load, (0, 0))?;
     let bytes = trial.carried.as_ref().map_or(0, |carried| carried.bytes);
     Ok(if measure == Measure::Packets { trial.answered } else { bytes / 1_000_000 })
 }

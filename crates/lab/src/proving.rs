@@ -4,13 +4,13 @@ use linux::features::Facts;
 use linux::netlink::Netlink;
 use linux::{IfName, Link, LinkKind, Netns, VethPeer, sysctl};
 use plan::{ApplyError, Kernel, Place};
-use tune::{Kind, Lives, Nic, QueueFile, Setting, Settings, Since, Site};
+use tune::{Lives, Nic, QueueFile, Setting, Settings, Since, Site, ValueKind};
 
 use crate::{Contender, LabError};
 
 /// Whose the machine is on which settings are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Machine {
+pub enum MachineUse {
     /// Others' too: what all of it shares is left alone.
     Shared,
     /// Ours as a whole: a VM that was booted for the race.
@@ -21,7 +21,7 @@ pub enum Machine {
 ///
 /// # Errors
 /// A contender that must be able to run cannot; or there can be no namespace.
-pub fn prove(contenders: &mut [Contender], facts: &Facts, machine: Machine) -> Result<(), LabError> {
+pub fn prove(contenders: &mut [Contender], facts: &Facts, machine: MachineUse) -> Result<(), LabError> {
     for contender in contenders.iter_mut().filter(|contender| !contender.settings.is_empty()) {
         let ground = Ground::new(facts, machine)?;
         let Settings { client, server } = &mut contender.settings;
@@ -57,11 +57,11 @@ struct Ground {
     site: Site,
     /// The kernel's version, where its release begins with one.
     kernel: Option<Since>,
-    machine: Machine,
+    machine: MachineUse,
 }
 
 impl Ground {
-    fn new(facts: &Facts, machine: Machine) -> Result<Ground, LabError> {
+    fn new(facts: &Facts, machine: MachineUse) -> Result<Ground, LabError> {
         let name = |text| IfName::new(text).expect("a constant name is valid");
         let netns = Netns::anonymous()?;
         let netlink = Netlink::open_in(&netns)?;
@@ -116,7 +116,7 @@ impl Ground {
             return Ok(Ok(by_route));
         }
         let module = match setting.knob.kind {
-            Kind::Algorithm => format!("; this kernel seems to lack the module tcp_{}", setting.value),
+            ValueKind::Algorithm => format!("; this kernel seems to lack the module tcp_{}", setting.value),
             _ => String::new(),
         };
         Ok(Err(format!("{why}{module}")))
@@ -146,8 +146,8 @@ fn machine_has_flows() -> Result<bool, LabError> {
 
 /// Whether a parameter of the whole machine may be set: where the machine is a VM that was booted for us, and we are in
 /// its first namespace, which alone has it.
-fn of_machine(key: &str, machine: Machine) -> Result<(), String> {
-    if machine == Machine::Shared {
+fn of_machine(key: &str, machine: MachineUse) -> Result<(), String> {
+    if machine == MachineUse::Shared {
         return Err(
             "all of this machine shares it; it is set only in a VM that hostgap has booted".to_owned()
         );

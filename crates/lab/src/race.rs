@@ -18,28 +18,28 @@ use plan::Unit;
 use record::{Entrant, Experiment, Header, Line, Underlay, Workload, Writer};
 use stats::Random;
 
+use crate::built_topology::{BuiltTopology, Staffing};
 use crate::candidate::{Contender, contenders, slug};
 use crate::cni::PluginDirs;
 use crate::exclusive::in_turn;
 use crate::home::Home;
 use crate::limits::{answers_suffice, connections};
 use crate::machine::machine;
-use crate::proving::{Machine, prove};
+use crate::proving::{MachineUse, prove};
 use crate::server::ServerChoice;
-use crate::standing::{Staffing, Standing};
 use crate::steering::{Chosen, choose};
 use crate::topology::{families, family};
 use crate::trial::Method;
 use crate::witness::witness;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, profile, workload};
-use goal::Goal;
+use goal::StoppingRule;
 
 /// The first entrants are the reference and its control, without which there is no race.
 const CONTENDERS_FROM: usize = 2;
 
 /// What a race needs beside its experiment.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct RaceOptions {
     /// The record file to write; it must not exist yet.
     pub record: PathBuf,
     /// The nginx to use, where not the one in `PATH`.
@@ -62,7 +62,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Race {
     pub(crate) experiment: Experiment,
-    pub(crate) settings: Settings,
+    pub(crate) settings: RaceOptions,
     pub(crate) home: Home,
     contenders: Vec<Contender>,
     pub(crate) server: ServerChoice,
@@ -87,13 +87,13 @@ impl Race {
     /// Checks everything that can be checked before the first change.
     pub fn prepare(
         experiment: Experiment,
-        settings: Settings,
+        settings: RaceOptions,
         facts: &Facts,
         home: Home,
     ) -> Result<Race, LabError> {
         Wires::of(&experiment.underlay).possible(facts)?;
         let mut contenders = contenders(&experiment.candidates, facts, &settings.plugins)?;
-        let whose = if settings.guest.is_some() { Machine::Ours } else { Machine::Shared };
+        let whose = if settings.guest.is_some() { MachineUse::Ours } else { MachineUse::Shared };
         prove(&mut contenders, facts, whose)?;
         leave_out_wires(&mut contenders, &experiment.underlay, facts)?;
         let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
@@ -103,7 +103,7 @@ impl Race {
     /// The same of contenders that were proven, of which so many stand at the same time.
     pub(crate) fn of(
         mut experiment: Experiment,
-        settings: Settings,
+        settings: RaceOptions,
         home: Home,
         contenders: Vec<Contender>,
         racing: usize,
@@ -235,10 +235,10 @@ impl Race {
     fn stand_up(
         &self,
         broken: &BTreeSet<usize>,
-        goal: &Goal,
+        goal: &StoppingRule,
         claim: &Unit,
         rng: &mut Random,
-    ) -> Result<Option<Vec<(usize, Standing)>>, LabError> {
+    ) -> Result<Option<Vec<(usize, BuiltTopology)>>, LabError> {
         let contenders = self.contenders.iter().enumerate();
         let racing = contenders
             .filter(|(index, one)| one.unmet.is_empty() && !broken.contains(index) && goal.stands(*index));
@@ -257,15 +257,15 @@ impl Race {
     }
 
     /// Builds a contender's topology and opens its connections.
-    pub(crate) fn stand(&self, contender: &Contender, claim: &Unit) -> Result<Standing, LabError> {
+    pub(crate) fn stand(&self, contender: &Contender, claim: &Unit) -> Result<BuiltTopology, LabError> {
         let shape = self.shape(contender, Some(claim.id()));
         let dir = claim.dir().join(slug(&contender.name));
         let staffing = self.staffing(contender);
-        let mut standing = Standing::build(&contender.name, shape, &staffing, &dir)?;
+        let mut built = BuiltTopology::build(&contender.name, shape, &staffing, &dir)?;
         for body in &self.experiment.workload.body_bytes {
-            standing.open(*body, staffing.connections)?;
+            built.open(*body, staffing.connections)?;
         }
-        Ok(standing)
+        Ok(built)
     }
 
     fn staffing(&self, contender: &Contender) -> Staffing {
@@ -358,8 +358,8 @@ fn fresh_seed() -> u64 {
     (linux::clock::now_ns() ^ u64::from(std::process::id()).rotate_left(40)) % 1_000_000
 }
 
-fn take_down(runners: Vec<(usize, Standing)>) -> Result<(), LabError> {
+fn take_down(runners: Vec<(usize, BuiltTopology)>) -> Result<(), LabError> {
     let failures: Vec<LabError> =
-        runners.into_iter().filter_map(|(_, standing)| standing.take_down().err()).collect();
+        runners.into_iter().filter_map(|(_, built)| built.take_down().err()).collect();
     failures.into_iter().next().map_or(Ok(()), Err)
 }

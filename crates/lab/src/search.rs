@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use linux::features::Facts;
 use plan::Unit;
-use record::{Candidate, Experiment, Load, Rate, SearchOption, SearchStage};
+use record::{Candidate, Experiment, Load, RequestedRate, SearchOption, SearchStage};
 use stats::Random;
 use stats::search::Rules;
 
@@ -24,10 +24,10 @@ use crate::capacity::capacity;
 use crate::exclusive::in_turn;
 use crate::limits::possible;
 use crate::machine::machine;
-use crate::{Event, Home, LabError, Race, Settings, Wires};
+use crate::{Event, Home, LabError, Race, RaceOptions, Wires};
 use blocks::{Blocks, Halt};
 use factors::Factors;
-use objective::Figure;
+use objective::VisitMetric;
 
 pub use factors::Factor;
 pub use objective::Objective;
@@ -93,7 +93,7 @@ impl Search {
     pub fn prepare(
         mut experiment: Experiment,
         sought: Sought,
-        settings: Settings,
+        settings: RaceOptions,
         facts: &Facts,
         home: Home,
     ) -> Result<Search, LabError> {
@@ -118,7 +118,7 @@ impl Search {
         let mut found = contenders(&experiment.candidates, facts, &settings.plugins)?;
         // The reference and its control come first; the host as it is is the reference.
         found.remove(1);
-        crate::prove(&mut found, facts, crate::Machine::Shared)?;
+        crate::prove(&mut found, facts, crate::MachineUse::Shared)?;
         let incumbent = found[found.len() - 1].clone();
         let factors = Factors::prove(sought.candidate.clone(), incumbent, &sought.factors, facts)?;
         let standing = factors.space.standing_max();
@@ -130,7 +130,7 @@ impl Search {
 
     /// Runs it. Whatever happens, what was built is taken down and what was found is in the record file. The record is
     /// without an answer if the search was asked to stop, and there is none if that was before it began.
-    pub fn run(self, tell: &mut dyn FnMut(SearchEvent)) -> Result<Option<record::Search>, LabError> {
+    pub fn run(self, tell: &mut dyn FnMut(SearchEvent)) -> Result<Option<record::SearchRecord>, LabError> {
         let (home, stop) = (self.race.home.clone(), Arc::clone(&self.race.settings.stop));
         in_turn(&home, &stop, tell, |claim, tell| self.recorded(claim, tell))
     }
@@ -140,7 +140,7 @@ impl Search {
         mut self,
         claim: &Unit,
         tell: &mut dyn FnMut(SearchEvent),
-    ) -> Result<record::Search, LabError> {
+    ) -> Result<record::SearchRecord, LabError> {
         let started = Instant::now();
         for (option, _) in self.factors.options.iter().filter(|(option, _)| !option.unmet.is_empty()) {
             tell(SearchEvent::CannotSet(option.clone()));
@@ -190,14 +190,14 @@ impl Search {
         Rules {
             seed: self.race.seed,
             resolve_ln: if high { share.ln_1p() } else { -(-share).ln_1p() },
-            guards: self.guards().into_iter().map(Figure::bearable_ln).collect(),
+            guards: self.guards().into_iter().map(VisitMetric::bearable_ln).collect(),
         }
     }
 
     /// What is known before the first packet.
-    fn header(&self) -> Result<record::Search, LabError> {
+    fn header(&self) -> Result<record::SearchRecord, LabError> {
         let Race { experiment, settings, method, seed, .. } = &self.race;
-        Ok(record::Search {
+        Ok(record::SearchRecord {
             schema: record::SCHEMA,
             hostgap: env!("CARGO_PKG_VERSION").to_owned(),
             started_unix_s: linux::clock::unix_s(),
@@ -217,7 +217,7 @@ impl Search {
         })
     }
 
-    fn guards(&self) -> Vec<Figure> {
+    fn guards(&self) -> Vec<VisitMetric> {
         self.sought.objective.guards(self.race.experiment.workload.kind)
     }
 
@@ -242,8 +242,8 @@ impl Search {
         let Some(found) = found? else { return Ok(None) };
         possible(&[rate], &found)?;
         let (rate_per_s, of_capacity) = match rate {
-            Rate::PerSecond(rate) => (rate, None),
-            Rate::OfCapacity(share) => ((share * found.rate_per_s).round(), Some(share)),
+            RequestedRate::PerSecond(rate) => (rate, None),
+            RequestedRate::OfCapacity(share) => ((share * found.rate_per_s).round(), Some(share)),
         };
         tell(SearchEvent::Load(Some(rate_per_s), Some(found.rate_per_s)));
         Ok(Some(Load { body_bytes, rate_per_s: Some(rate_per_s), of_capacity }))
@@ -251,7 +251,8 @@ impl Search {
 
     /// How many slices a visit has: enough for the objective's percentile.
     fn slices(&self, load: &Load) -> Result<u32, LabError> {
-        let (Figure::Percentile(percentile), Some(rate)) = (self.sought.objective.figure, load.rate_per_s)
+        let (VisitMetric::Percentile(percentile), Some(rate)) =
+            (self.sought.objective.figure, load.rate_per_s)
         else {
             return Ok(SLICES_MIN);
         };

@@ -45,7 +45,7 @@ pub struct Server {
 
 /// What a server is started with.
 #[derive(Debug)]
-pub struct Place<'a> {
+pub struct ServerSetup<'a> {
     /// Whose server it is, for messages.
     pub candidate: &'a str,
     /// The namespace.
@@ -126,29 +126,29 @@ impl ServerChoice {
     }
 
     /// Starts it.
-    pub fn start(&self, place: &Place<'_>) -> Result<Server, LabError> {
-        fs::create_dir_all(place.dir).map_err(LabError::file("create", place.dir))?;
-        let log = place.dir.join("server.log");
-        let netns = Netns::open(place.netns)?;
+    pub fn start(&self, setup: &ServerSetup<'_>) -> Result<Server, LabError> {
+        fs::create_dir_all(setup.dir).map_err(LabError::file("create", setup.dir))?;
+        let log = setup.dir.join("server.log");
+        let netns = Netns::open(setup.netns)?;
         let (program, args) = match self {
-            ServerChoice::Nginx(nginx) => (nginx.program.clone(), nginx::args(place)?),
-            ServerChoice::Hostgap(program) => (program.clone(), own_args(place)),
+            ServerChoice::Nginx(nginx) => (nginx.program.clone(), nginx::args(setup)?),
+            ServerChoice::Hostgap(program) => (program.clone(), own_args(setup)),
         };
         // A server that hardly ever sleeps would, under SCHED_FIFO, keep the kernel's own work from its CPU.
-        let scheduling = if place.workload.cpu_us.is_some() { Scheduling::Normal } else { place.scheduling };
+        let scheduling = if setup.workload.cpu_us.is_some() { Scheduling::Normal } else { setup.scheduling };
         let spawn = Spawn {
             args,
             netns: Some(netns),
-            cgroup: place.cgroup.clone(),
-            cpus: Some(place.cpus.clone()),
+            cgroup: setup.cgroup.clone(),
+            cpus: Some(setup.cpus.clone()),
             scheduling,
             log: Some(log.clone()),
             // nginx's workers outlive a master that is killed; as members of a PID namespace they cannot.
             new_pid_namespace: true,
-            die_with_parent: !place.outlives_us,
+            die_with_parent: !setup.outlives_us,
             ..Spawn::new(program)
         };
-        Ok(Server { child: spawn.start()?, log, candidate: place.candidate.to_owned() })
+        Ok(Server { child: spawn.start()?, log, candidate: setup.candidate.to_owned() })
     }
 }
 
@@ -181,9 +181,9 @@ impl Server {
     }
 }
 
-fn own_args(place: &Place<'_>) -> Vec<String> {
-    let speaks = match place.workload.kind {
-        WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Download if place.secret.is_some() => {
+fn own_args(setup: &ServerSetup<'_>) -> Vec<String> {
+    let speaks = match setup.workload.kind {
+        WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Download if setup.secret.is_some() => {
             "https:"
         }
         WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Download => "",
@@ -193,21 +193,21 @@ fn own_args(place: &Place<'_>) -> Vec<String> {
     };
     let listen = |host: &str| ["--listen".to_owned(), format!("{speaks}{host}:{SERVER_PORT}")];
     let mut args = vec!["serve".to_owned()];
-    if !place.workload.kind.is_http() && place.workload.kind != WorkloadKind::Grpc {
+    if !setup.workload.kind.is_http() && setup.workload.kind != WorkloadKind::Grpc {
         args.push("--echo".to_owned());
     }
-    if let Some(Secret { chain, key }) = place.secret {
+    if let Some(Secret { chain, key }) = setup.secret {
         let file = |path: &Path| path.display().to_string();
         args.extend(["--tls-cert".to_owned(), file(chain), "--tls-key".to_owned(), file(key)]);
     }
-    if let Some(cpu_us) = place.workload.cpu_us {
+    if let Some(cpu_us) = setup.workload.cpu_us {
         args.extend(["--cpu-us".to_owned(), cpu_us.to_string()]);
     }
-    args.extend(place.families.iter().flat_map(|family| match family {
+    args.extend(setup.families.iter().flat_map(|family| match family {
         Family::V4 => listen("0.0.0.0"),
         Family::V6 => listen("[::]"),
     }));
-    args.extend(["--cpus".to_owned(), place.cpus.to_string()]);
+    args.extend(["--cpus".to_owned(), setup.cpus.to_string()]);
     args
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use datapath::{NodeSpec, Part, Pod, Reach, SpecError};
+use datapath::{NodeSpec, Pod, Reach, SocketRole, SpecError};
 use ipnet::IpNet;
 use linux::ethtool::NicParameter;
 use linux::qdisc::Tbf;
@@ -38,8 +38,8 @@ pub(crate) fn plan(shape: &Shape, sides: &Sides<Whereabouts<'_>>, plan: &Plan) -
     possible(shape)?;
     let mut made = Plan::new();
     for (here, there, settings, cpus) in [
-        (Part::Client, Part::Server, client, &shape.cpus.client),
-        (Part::Server, Part::Client, server, &shape.cpus.server),
+        (SocketRole::Client, SocketRole::Server, client, &shape.cpus.client),
+        (SocketRole::Server, SocketRole::Client, server, &shape.cpus.server),
     ] {
         let (node, _, process) = *sides.of(here);
         let process = Place::Netns(process.clone());
@@ -153,7 +153,7 @@ fn refused(what: &str, why: &str) -> SpecError {
 }
 
 /// The addresses by which packets are sent to a side: its pod's and, for what is published or masqueraded, its node's.
-fn others_addresses(shape: &Shape, part: Part, (node, pod, _): Whereabouts<'_>) -> Vec<IpAddr> {
+fn others_addresses(shape: &Shape, part: SocketRole, (node, pod, _): Whereabouts<'_>) -> Vec<IpAddr> {
     let own = pod.addresses.of(shape.family).filter(|_| shape.has_pod(part));
     own.into_iter().chain(node.underlay.of(shape.family)).collect()
 }

@@ -1,6 +1,6 @@
 //! The two sides of a race: the client's and the server's.
 
-use datapath::Part;
+use datapath::SocketRole;
 
 /// One thing of the client's side and one of the server's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -13,16 +13,16 @@ pub struct Sides<T> {
 
 impl<T> Sides<T> {
     /// Makes the thing of each side, the client's first.
-    pub fn make(mut of: impl FnMut(Part) -> T) -> Sides<T> {
-        let client = of(Part::Client);
-        Sides { client, server: of(Part::Server) }
+    pub fn make(mut of: impl FnMut(SocketRole) -> T) -> Sides<T> {
+        let client = of(SocketRole::Client);
+        Sides { client, server: of(SocketRole::Server) }
     }
 
     /// The thing of a side.
-    pub fn of(&self, part: Part) -> &T {
+    pub fn of(&self, part: SocketRole) -> &T {
         match part {
-            Part::Client => &self.client,
-            Part::Server => &self.server,
+            SocketRole::Client => &self.client,
+            SocketRole::Server => &self.server,
         }
     }
 
@@ -58,7 +58,10 @@ mod tests {
     #[test]
     fn the_client_comes_first_and_each_faces_the_other() {
         let sides = Sides::make(|part| format!("{part:?}"));
-        assert_eq!((sides.of(Part::Client).as_str(), sides.of(Part::Server).as_str()), ("Client", "Server"));
+        assert_eq!(
+            (sides.of(SocketRole::Client).as_str(), sides.of(SocketRole::Server).as_str()),
+            ("Client", "Server")
+        );
         let lengths = sides.as_ref().map(String::len);
         assert_eq!(lengths, Sides { client: 6, server: 6 });
         assert_eq!(Sides { client: 1, server: 2 }.facing(), [(1, 2), (2, 1)]);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use record::{Load, Placement, Steering};
 use serde::{Deserialize, Serialize};
 
-use crate::standing::{Staffing, Standing};
+use crate::built_topology::{BuiltTopology, Staffing};
 use crate::trial::{Method, run};
 use crate::{LabError, Shape};
 
@@ -54,19 +54,19 @@ pub fn choose(
     }
     let body_bytes = staffing.workload.body_bytes[0];
     let build = |name: &str, steered| {
-        let mut standing = Standing::build("host", shape(name, steered), staffing, &dir.join(name))?;
-        standing.connect(body_bytes, connections).map(|()| standing)
+        let mut built = BuiltTopology::build("host", shape(name, steered), staffing, &dir.join(name))?;
+        built.connect(body_bytes, connections).map(|()| built)
     };
     let mut ways = [build("steered", true)?, build("unsteered", false)?];
     let saturate = Load { body_bytes, rate_per_s: None, of_capacity: None };
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..SLICES {
-        for (standing, rates) in ways.iter_mut().zip(&mut rates) {
-            rates.push(run(standing, method, &saturate, SLICE, None)?.answered_per_s());
+        for (built, rates) in ways.iter_mut().zip(&mut rates) {
+            rates.push(run(built, method, &saturate, SLICE, None)?.answered_per_s());
         }
     }
-    for standing in ways {
-        standing.take_down()?;
+    for built in ways {
+        built.take_down()?;
     }
     let [with, without] = rates.map(|rates| stats::median(&rates).expect("there are slices"));
     let steered = with >= WORTH * without;

@@ -8,7 +8,7 @@ mod wires;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use datapath::{DataPath, End, Family, NodeSpec, Part, Pod, Protocol, Reach, Trace};
+use datapath::{DataPath, End, Family, NodeSpec, Pod, Protocol, Reach, SocketRole, Trace};
 use linux::{IfName, NetnsName};
 use plan::forwarding::Splice;
 use plan::{Place, Plan, Step};
@@ -16,7 +16,7 @@ use record::{Placement, Side};
 
 use self::specs::{node, pod};
 use self::wires::wan;
-use crate::cni::{Attachment, Network};
+use crate::cni::{Attachment, CniNetwork};
 use crate::{LabError, NodeCpus, Sides, Wires, side_settings};
 
 /// The port on which the server answers in its pod.
@@ -34,7 +34,7 @@ pub struct Shape {
     /// The data path under the pods; [`datapath::CNI`] where plugins join them.
     pub path: &'static DataPath,
     /// The plugins that do, if any.
-    pub cni: Option<Arc<Network>>,
+    pub cni: Option<Arc<CniNetwork>>,
     /// Bytes of a packet on the wire without the Ethernet header.
     pub mtu_bytes: u32,
     /// The nodes' CPUs.
@@ -106,11 +106,11 @@ impl Topology {
         let sites = Sides::make(|part| (*homes.of(part), pods.of(part), processes.of(part)));
         let settings = side_settings::plan(&shape, &sites, &plan)?;
         side_settings::extend(&mut plan, settings);
-        let address = match shape.is_in_container(Part::Server) {
+        let address = match shape.is_in_container(SocketRole::Server) {
             true => path.address_of(homes.server, &pods.server, shape.family, SERVER_PORT)?,
             false => SocketAddr::new(on_underlay(homes.server, shape.family), SERVER_PORT),
         };
-        let attach = |network: &Arc<Network>| {
+        let attach = |network: &Arc<CniNetwork>| {
             let whose = Sides { client: "the client's pod", server: "the server's pod" };
             let of = |part| Attachment::plan(network, homes.of(part), pods.of(part), whose.of(part));
             Sides::make(of)
@@ -165,15 +165,15 @@ impl Shape {
     }
 
     /// Whether a side is in a pod of its own.
-    pub(crate) fn has_pod(&self, part: Part) -> bool {
+    pub(crate) fn has_pod(&self, part: SocketRole) -> bool {
         self.path.reach != Reach::Node && self.is_in_container(part)
     }
 
     /// Whether a side is in a container, which on some data paths shares its node's network.
-    fn is_in_container(&self, part: Part) -> bool {
+    fn is_in_container(&self, part: SocketRole) -> bool {
         match part {
-            Part::Client => self.in_container.has_client(),
-            Part::Server => self.in_container.has_server(),
+            SocketRole::Client => self.in_container.has_client(),
+            SocketRole::Server => self.in_container.has_server(),
         }
     }
 }
@@ -215,7 +215,7 @@ fn namespaces(shape: &Shape, nodes: &Sides<NodeSpec>, pods: &Sides<Pod>, plan: &
     } else if shape.wires.is_shaped() {
         plan.push(&wan(shape), Step::AddNetns);
     }
-    for part in [Part::Client, Part::Server].into_iter().filter(|part| shape.has_pod(*part)) {
+    for part in [SocketRole::Client, SocketRole::Server].into_iter().filter(|part| shape.has_pod(*part)) {
         plan.push(&pods.of(part).place, Step::AddNetns);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use datapath::{Counter, Packets, Trace};
+use datapath::{PacketCounter, PacketDirection, Trace};
 use linux::procfs::{Counters, LinkCounters};
 use linux::{IfName, NetnsName};
 
@@ -31,7 +31,7 @@ pub(crate) struct Amount {
 
 /// What a trial got through its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Work {
+pub(crate) struct TransferredAmounts {
     requests: Amount,
     answers: Amount,
 }
@@ -46,35 +46,35 @@ const SHOWN_PERMILLE: u64 = 900;
 /// packet of a way to the kernel, and neighbours are asked for.
 const HIDDEN_PERMILLE: u64 = 100;
 
-impl Work {
+impl TransferredAmounts {
     /// Requests that were answered: at least a packet each way.
-    pub(crate) fn exchanges(answered: u64) -> Work {
+    pub(crate) fn exchanges(answered: u64) -> TransferredAmounts {
         let amount = Amount { packets: answered, bytes: 0, messages: answered };
-        Work { requests: amount, answers: amount }
+        TransferredAmounts { requests: amount, answers: amount }
     }
 
     /// Bytes that arrived at the server, in messages of any length.
-    pub(crate) fn stream(bytes: u64) -> Work {
+    pub(crate) fn stream(bytes: u64) -> TransferredAmounts {
         let requests = Amount { packets: bytes / PACKET_MAX, bytes, messages: u64::from(bytes > 0) };
-        Work { requests, answers: Amount::default() }
+        TransferredAmounts { requests, answers: Amount::default() }
     }
 
     /// Objects of so many bytes in all, a connection each.
-    pub(crate) fn download(objects: u64, bytes: u64) -> Work {
+    pub(crate) fn download(objects: u64, bytes: u64) -> TransferredAmounts {
         let answers = Amount { packets: objects.max(bytes / PACKET_MAX), bytes, messages: objects };
-        Work { requests: Amount { packets: objects, bytes: 0, messages: objects }, answers }
+        TransferredAmounts { requests: Amount { packets: objects, bytes: 0, messages: objects }, answers }
     }
 
-    fn of(&self, packets: Packets) -> Amount {
+    fn of(&self, packets: PacketDirection) -> Amount {
         match packets {
-            Packets::Requests => self.requests,
-            Packets::Answers => self.answers,
-            Packets::Both => Amount {
+            PacketDirection::Requests => self.requests,
+            PacketDirection::Answers => self.answers,
+            PacketDirection::Both => Amount {
                 packets: self.requests.packets + self.answers.packets,
                 bytes: self.requests.bytes + self.answers.bytes,
                 messages: self.requests.messages + self.answers.messages,
             },
-            Packets::None => Amount::default(),
+            PacketDirection::None => Amount::default(),
         }
     }
 }
@@ -94,14 +94,14 @@ impl Traffic {
     /// Adds what the splices counted that are among the traces.
     pub(crate) fn add_spliced(&mut self, traces: &[Trace]) -> Result<(), linux::Error> {
         for trace in traces {
-            let Counter::Spliced(splice) = &trace.counter else { continue };
+            let PacketCounter::Spliced(splice) = &trace.counter else { continue };
             let counters = bpf::splice::counters(&bpf::pins::folder(&splice.node));
             let messages = match counters {
                 // It is gone, which the check of the plan's steps reports.
                 Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => 0,
                 counters => counters?
                     .into_iter()
-                    .find(|(counter, _)| *counter == bpf::splice::Counter::Messages)
+                    .find(|(counter, _)| *counter == bpf::splice::SpliceCounter::Messages)
                     .map_or(0, |(_, count)| count),
             };
             self.spliced.insert(splice.node.clone(), messages);
@@ -126,20 +126,22 @@ impl Traffic {
     }
 
     /// Why the packets of a trial cannot have taken the path, in words; `None` if every counter shows what it has to.
-    pub(crate) fn detour(&self, traces: &[Trace], work: &Work) -> Option<String> {
+    pub(crate) fn detour(&self, traces: &[Trace], work: &TransferredAmounts) -> Option<String> {
         let all = self.all(traces, work);
         traces.iter().find_map(|trace| {
             let Shown { count, bytes } = self.count(trace);
             let what = told(trace);
-            if trace.packets == Packets::None {
+            if trace.packets == PacketDirection::None {
                 let elsewhere = count * 1000 <= all * HIDDEN_PERMILLE;
                 return (!elsewhere)
                     .then(|| format!("{what} {count}, and none of this path's {all} packets go that way"));
             }
             let amount = work.of(trace.packets);
             let least = match trace.counter {
-                Counter::Spliced(_) => amount.messages,
-                Counter::Received(_) | Counter::Sent(_) | Counter::Forwarded => amount.packets,
+                PacketCounter::Spliced(_) => amount.messages,
+                PacketCounter::Received(_) | PacketCounter::Sent(_) | PacketCounter::Forwarded => {
+                    amount.packets
+                }
             };
             if count * 1000 < least * SHOWN_PERMILLE {
                 return Some(format!("{what} {count}, and the trial took at least {least}"));
@@ -150,13 +152,13 @@ impl Traffic {
     }
 
     /// The packets of both directions, as the pods or the wires sent them; at least those that the answers took.
-    fn all(&self, traces: &[Trace], work: &Work) -> u64 {
-        let sent = |direction: Packets| {
+    fn all(&self, traces: &[Trace], work: &TransferredAmounts) -> u64 {
+        let sent = |direction: PacketDirection| {
             let of_it = traces.iter().filter(|trace| trace.packets == direction);
-            let sent = of_it.filter(|trace| matches!(trace.counter, Counter::Sent(_)));
+            let sent = of_it.filter(|trace| matches!(trace.counter, PacketCounter::Sent(_)));
             sent.map(|trace| self.count(trace).count).max().unwrap_or(0).max(work.of(direction).packets)
         };
-        sent(Packets::Requests) + sent(Packets::Answers)
+        sent(PacketDirection::Requests) + sent(PacketDirection::Answers)
     }
 
     fn count(&self, trace: &Trace) -> Shown {
@@ -164,12 +166,14 @@ impl Traffic {
         let counted = trace.place.name().and_then(|name| self.namespaces.get(name)).unwrap_or(&none);
         let link = |name: &IfName| counted.links.get(name).copied().unwrap_or_default();
         match &trace.counter {
-            Counter::Received(name) => {
+            PacketCounter::Received(name) => {
                 Shown { count: link(name).rx_packets, bytes: Some(link(name).rx_bytes) }
             }
-            Counter::Sent(name) => Shown { count: link(name).tx_packets, bytes: Some(link(name).tx_bytes) },
-            Counter::Forwarded => Shown { count: counted.forwarded, bytes: None },
-            Counter::Spliced(splice) => {
+            PacketCounter::Sent(name) => {
+                Shown { count: link(name).tx_packets, bytes: Some(link(name).tx_bytes) }
+            }
+            PacketCounter::Forwarded => Shown { count: counted.forwarded, bytes: None },
+            PacketCounter::Spliced(splice) => {
                 Shown { count: self.spliced.get(&splice.node).copied().unwrap_or(0), bytes: None }
             }
         }
@@ -212,10 +216,10 @@ fn grown(now: &LinkCounters, before: &LinkCounters) -> LinkCounters {
 /// The beginning of a sentence about a counter; its count comes next.
 fn told(trace: &Trace) -> String {
     let what = match &trace.counter {
-        Counter::Received(link) => format!("packets that link {link} received"),
-        Counter::Sent(link) => format!("packets that link {link} sent"),
-        Counter::Forwarded => "packets that were forwarded by routes".to_owned(),
-        Counter::Spliced(_) => "messages that went past TCP".to_owned(),
+        PacketCounter::Received(link) => format!("packets that link {link} received"),
+        PacketCounter::Sent(link) => format!("packets that link {link} sent"),
+        PacketCounter::Forwarded => "packets that were forwarded by routes".to_owned(),
+        PacketCounter::Spliced(_) => "messages that went past TCP".to_owned(),
     };
     format!("{}: {what}:", trace.place)
 }
@@ -230,7 +234,7 @@ mod tests {
         IfName::new(name).unwrap()
     }
 
-    fn trace(counter: Counter, packets: Packets) -> Trace {
+    fn trace(counter: PacketCounter, packets: PacketDirection) -> Trace {
         Trace { place: plan::Place::Netns(NetnsName::new(NODE).unwrap()), counter, packets }
     }
 
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(found: &Traffic, traces: &[Trace], work: Work, expected: Option<&str>) {
+    fn check(found: &Traffic, traces: &[Trace], work: TransferredAmounts, expected: Option<&str>) {
         assert_eq!(found.detour(traces, &work).as_deref(), expected);
     }
 
@@ -255,11 +259,11 @@ mod tests {
     fn every_answer_took_a_packet_each_way() {
         let bridge = ifname("hgbr0");
         let traces = [
-            trace(Counter::Received(bridge.clone()), Packets::Requests),
-            trace(Counter::Sent(bridge), Packets::Answers),
-            trace(Counter::Forwarded, Packets::Both),
+            trace(PacketCounter::Received(bridge.clone()), PacketDirection::Requests),
+            trace(PacketCounter::Sent(bridge), PacketDirection::Answers),
+            trace(PacketCounter::Forwarded, PacketDirection::Both),
         ];
-        let work = Work::exchanges(1000);
+        let work = TransferredAmounts::exchanges(1000);
         check(&traffic(&[("hgbr0", link(1000, 1003, 0))], 2001), &traces, work, None);
         let around =
             "namespace hg-x-n1: packets that link hgbr0 received: 3, and the trial took at least 1000";
@@ -268,16 +272,16 @@ mod tests {
         check(&traffic(&[("hgbr0", link(1000, 0, 0))], 2001), &traces, work, Some(back));
         let past = "namespace hg-x-n1: packets that were forwarded by routes: 1000, and the trial took at least 2000";
         check(&traffic(&[("hgbr0", link(1000, 1003, 0))], 1000), &traces, work, Some(past));
-        check(&traffic(&[], 0), &traces, Work::exchanges(0), None);
+        check(&traffic(&[], 0), &traces, TransferredAmounts::exchanges(0), None);
     }
 
     #[test]
     fn a_path_past_the_routes_leaves_nothing_there() {
         let traces = [
-            trace(Counter::Sent(ifname("eth0")), Packets::Requests),
-            trace(Counter::Forwarded, Packets::None),
+            trace(PacketCounter::Sent(ifname("eth0")), PacketDirection::Requests),
+            trace(PacketCounter::Forwarded, PacketDirection::None),
         ];
-        let work = Work::exchanges(1000);
+        let work = TransferredAmounts::exchanges(1000);
         check(&traffic(&[("eth0", link(0, 1000, 0))], 200), &traces, work, None);
         let routed = "namespace hg-x-n1: packets that were forwarded by routes: 201, and none of this path's 2000 packets go that way";
         check(&traffic(&[("eth0", link(0, 1000, 0))], 201), &traces, work, Some(routed));
@@ -285,13 +289,18 @@ mod tests {
 
     #[test]
     fn streams_are_counted_in_bytes() {
-        let traces = [trace(Counter::Sent(ifname("eth0")), Packets::Requests)];
-        let work = Work::stream(655_360);
+        let traces = [trace(PacketCounter::Sent(ifname("eth0")), PacketDirection::Requests)];
+        let work = TransferredAmounts::stream(655_360);
         check(&traffic(&[("eth0", link(0, 10, 700_000))], 0), &traces, work, None);
         let little = "namespace hg-x-n1: packets that link eth0 sent: 10 of 300000 bytes, and the trial took 655360 bytes";
         check(&traffic(&[("eth0", link(0, 10, 300_000))], 0), &traces, work, Some(little));
         // The number of acknowledgements of a stream is not known.
-        check(&traffic(&[], 0), &[trace(Counter::Sent(ifname("eth0")), Packets::Answers)], work, None);
+        check(
+            &traffic(&[], 0),
+            &[trace(PacketCounter::Sent(ifname("eth0")), PacketDirection::Answers)],
+            work,
+            None,
+        );
     }
 
     #[test]

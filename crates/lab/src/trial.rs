@@ -10,10 +10,10 @@ use load::witness::{Witnessed, run_witnessed};
 use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
 use record::{Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
-use crate::traffic::Work;
-use crate::usage::{Snapshot, Usage, sum};
+use crate::traffic::TransferredAmounts;
+use crate::usage::{CounterSnapshot, Usage, sum};
 use crate::witness::{self, Witnesses};
-use crate::{LabError, NodeCpus, Standing};
+use crate::{BuiltTopology, LabError, NodeCpus};
 
 /// How a trial is run.
 #[derive(Debug, Clone)]
@@ -70,26 +70,26 @@ const LEFT_OUT_LIMIT_PERMILLE: u32 = 500;
 
 /// Runs a trial. `entrant` and `load` are the record's indexes.
 pub(crate) fn measure(
-    standing: &mut Standing,
+    built: &mut BuiltTopology,
     method: &Method,
     load: &Load,
     (entrant, load_index): (usize, usize),
 ) -> Result<TrialRecord, LabError> {
-    let asked = standing.topology.shape.wires.patience().warmup(method.warmup);
-    let warmup = warmup(asked, load, standing.clients(load.body_bytes));
+    let asked = built.topology.shape.wires.patience().warmup(method.warmup);
+    let warmup = warmup(asked, load, built.clients(load.body_bytes));
     rest(method, load, warmup + method.slice);
-    run(standing, method, load, warmup, None)?;
-    let before = Snapshot::take(&standing.topology)?;
-    let slice = standing.topology.shape.wires.patience().slice(method.slice);
+    run(built, method, load, warmup, None)?;
+    let before = CounterSnapshot::take(&built.topology)?;
+    let slice = built.topology.shape.wires.patience().slice(method.slice);
     let witness = method.witness.as_deref().and_then(Witnesses::watching);
-    let outcome = run(standing, method, load, slice, witness)?;
-    let usage = Snapshot::take(&standing.topology)?.since(&before, &method.cpus);
-    standing.check_server()?;
-    let detour = standing.detour(&usage.traffic, &Work::exchanges(outcome.answered))?;
+    let outcome = run(built, method, load, slice, witness)?;
+    let usage = CounterSnapshot::take(&built.topology)?.since(&before, &method.cpus);
+    built.check_server()?;
+    let detour = built.detour(&usage.traffic, &TransferredAmounts::exchanges(outcome.answered))?;
     let void = detour.or_else(|| void(load, &outcome, &usage));
     // Where the machine was kept from running, unanswered requests say nothing of the path. A broken one stays broken.
     if void.is_none() {
-        broken(standing, &outcome)?;
+        broken(built, &outcome)?;
     }
     Ok(record(&outcome, &usage, (entrant, load_index), void))
 }
@@ -121,42 +121,42 @@ const RTO_MIN_S: f64 = 0.2;
 /// The generator sleeps only where the next instant is far, and spins before it: the timers of a thread that sleeps
 /// between any two requests were half of the median on a virtual machine, and half of its CPU.
 pub(crate) fn run(
-    standing: &mut Standing,
+    built: &mut BuiltTopology,
     method: &Method,
     load: &Load,
     duration: Duration,
     witness: Option<&Witness>,
 ) -> Result<Outcome, LabError> {
-    let (run, rate_per_s) = (asked(standing, method, load, duration), load.rate_per_s);
-    let clients = standing.clients(load.body_bytes);
+    let (run, rate_per_s) = (asked(built, method, load, duration), load.rate_per_s);
+    let clients = built.clients(load.body_bytes);
     let outcome = match witness.filter(|_| rate_per_s.is_some()) {
         Some(witness) => run_witnessed(clients, &run, &Live::default(), witness),
         None => load::run(clients, &run),
     };
-    ran(standing, outcome)
+    ran(built, outcome)
 }
 
 /// The same; each request that was due goes to `log` when it has ended.
 pub(crate) fn run_with_log(
-    standing: &mut Standing,
+    built: &mut BuiltTopology,
     method: &Method,
     load: &Load,
     duration: Duration,
     log: &mut (dyn FnMut(&[Exchange]) + Send),
 ) -> Result<Outcome, LabError> {
-    let run = asked(standing, method, load, duration);
-    let outcome = load::run_logged(standing.clients(load.body_bytes), &run, &Live::default(), log);
-    ran(standing, outcome)
+    let run = asked(built, method, load, duration);
+    let outcome = load::run_logged(built.clients(load.body_bytes), &run, &Live::default(), log);
+    ran(built, outcome)
 }
 
 /// What is asked of the generator.
-fn asked(standing: &mut Standing, method: &Method, load: &Load, duration: Duration) -> Run {
+fn asked(built: &mut BuiltTopology, method: &Method, load: &Load, duration: Duration) -> Run {
     let schedule = match load.rate_per_s {
         Some(rate_per_s) => Schedule::Constant { rate_per_s },
         None => Schedule::Saturate,
     };
-    let patience = standing.topology.shape.wires.patience();
-    let clients = standing.clients(load.body_bytes);
+    let patience = built.topology.shape.wires.patience();
+    let clients = built.clients(load.body_bytes);
     let connections = clients.iter().map(Client::connections).sum();
     Run {
         drain: patience.drain(load.body_bytes, connections),
@@ -169,31 +169,31 @@ fn asked(standing: &mut Standing, method: &Method, load: &Load, duration: Durati
 }
 
 /// A run's outcome; its failure in the lab's words.
-fn ran(standing: &mut Standing, outcome: Result<Outcome, LoadError>) -> Result<Outcome, LabError> {
+fn ran(built: &mut BuiltTopology, outcome: Result<Outcome, LoadError>) -> Result<Outcome, LabError> {
     match outcome {
         Ok(outcome) => Ok(outcome),
         Err(error) => {
-            standing.check_server()?;
+            built.check_server()?;
             Err(match error {
                 // The connections were there before and the server lives: the way between them is gone.
                 LoadError::Connect { .. } | LoadError::ConnectTimeout { .. } => {
-                    LabError::Broken { candidate: standing.name.clone(), what: format!("could not {error}") }
+                    LabError::Broken { candidate: built.name.clone(), what: format!("could not {error}") }
                 }
-                error => standing.load_error(error),
+                error => built.load_error(error),
             })
         }
     }
 }
 
 /// An error if most of what was sent was never answered.
-pub(crate) fn broken(standing: &mut Standing, outcome: &Outcome) -> Result<(), LabError> {
+pub(crate) fn broken(built: &mut BuiltTopology, outcome: &Outcome) -> Result<(), LabError> {
     // Of the requests that were sent: a path that is only too slow for a rate answers late, but it answers.
     let lost = outcome.sent.saturating_sub(outcome.answered);
     if outcome.intended == 0 || (outcome.sent > 0 && lost * 2 <= outcome.sent) {
         return Ok(());
     }
     Err(LabError::Broken {
-        candidate: standing.name.clone(),
+        candidate: built.name.clone(),
         what: format!(
             "{lost} of {} requests that were sent got no valid answer ({} missed in all, {} unexpected, \
              {} connection errors)",

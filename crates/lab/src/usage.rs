@@ -13,7 +13,7 @@ use crate::{LabError, NodeCpus, Topology};
 
 /// One look at the counters.
 #[derive(Debug, Clone)]
-pub(crate) struct Snapshot {
+pub(crate) struct CounterSnapshot {
     stat: Stat,
     softnet_drops: BTreeMap<u16, u64>,
     retransmits: u64,
@@ -38,12 +38,12 @@ pub(crate) struct Usage {
     pub traffic: Traffic,
 }
 
-impl Snapshot {
+impl CounterSnapshot {
     /// Looks now. Takes well under a millisecond; nothing is measured meanwhile.
-    pub(crate) fn take(topology: &Topology) -> Result<Snapshot, LabError> {
+    pub(crate) fn take(topology: &Topology) -> Result<CounterSnapshot, LabError> {
         let procfs = Procfs::kernel();
         let softnet = procfs.softnet()?;
-        let mut snapshot = Snapshot {
+        let mut snapshot = CounterSnapshot {
             stat: procfs.stat()?,
             softnet_drops: softnet.into_iter().map(|row| (row.cpu, row.dropped)).collect(),
             retransmits: 0,
@@ -78,9 +78,9 @@ impl Snapshot {
     }
 
     /// What happened since an earlier look.
-    pub(crate) fn since(&self, earlier: &Snapshot, cpus: &NodeCpus) -> Usage {
+    pub(crate) fn since(&self, earlier: &CounterSnapshot, cpus: &NodeCpus) -> Usage {
         let all = cpus.all();
-        let drops = |look: &Snapshot| -> u64 {
+        let drops = |look: &CounterSnapshot| -> u64 {
             look.softnet_drops.iter().filter(|(cpu, _)| all.contains(**cpu)).map(|(_, drops)| drops).sum()
         };
         Usage {
@@ -100,7 +100,7 @@ impl Snapshot {
         }
     }
 
-    fn cpu_times(&self, earlier: &Snapshot, cpus: &CpuSet) -> BTreeMap<u16, CpuTime> {
+    fn cpu_times(&self, earlier: &CounterSnapshot, cpus: &CpuSet) -> BTreeMap<u16, CpuTime> {
         let tick_ns = Stat::tick_ns();
         let of = |cpu: u16| {
             let spent = self.stat.cpus.get(&cpu)?.since(earlier.stat.cpus.get(&cpu)?);

@@ -9,7 +9,7 @@ use load::witness::{AFTER_LENGTHS, AFTER_NS, BEFORE_NS, COARSE, FINE};
 use record::{Experiment, Load, Stall, WitnessCost, Witnessed};
 
 use crate::trial::{Method, run};
-use crate::{LabError, Standing, workload};
+use crate::{BuiltTopology, LabError, workload};
 
 /// Slices with the witness, and as many without, before the first round. Twelve pairs of 0.1 s know the median to about
 /// one per cent on a shared virtual machine.
@@ -67,7 +67,7 @@ fn is_emulated() -> bool {
 /// Returns what it takes for a stall and leaves out for one; where each costs too much, the last.
 pub(crate) fn choose(
     witnesses: &Witnesses,
-    reference: &mut Standing,
+    reference: &mut BuiltTopology,
     method: &Method,
     loads: &[Load],
 ) -> Result<record::Witness, LabError> {
@@ -104,7 +104,7 @@ fn describe(witness: &Witness, cost: Option<WitnessCost>, left_off: bool) -> rec
 /// The reference's median with the witness ÷ without. Each pair begins with the other one than the pair before.
 fn cost(
     witness: &Witness,
-    reference: &mut Standing,
+    reference: &mut BuiltTopology,
     method: &Method,
     load: &Load,
 ) -> Result<Option<WitnessCost>, LabError> {

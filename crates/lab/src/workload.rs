@@ -16,21 +16,21 @@ use std::path::{Path, PathBuf};
 use datapath::Protocol;
 use linux::Cgroup;
 use linux::netns::Netns;
-use load::{Address, Ask, Expect, Request, Sessions, Sizes, Target, Tls, Trust, Version};
+use load::{Address, Ask, Expect, Request, Sessions, Sizes, Target, Tls, Trust};
 use record::{HttpVersion, Load, TrialRecord, WorkloadKind};
 
 use crate::trial::Method;
-use crate::{LabError, Standing};
+use crate::{BuiltTopology, LabError};
 
 /// A way of doing a workload.
-pub(crate) trait Workload: Sync {
+pub(crate) trait WorkloadDriver: Sync {
     /// Opens what stays open for a size as long as the topology stands, tried again until the server is ready.
-    fn open(&self, standing: &mut Standing, body_bytes: u32, connections: u32) -> Result<(), LabError>;
+    fn open(&self, built: &mut BuiltTopology, body_bytes: u32, connections: u32) -> Result<(), LabError>;
 
     /// Runs a trial. `indexes` are the record's, of entrant and load.
     fn trial(
         &self,
-        standing: &mut Standing,
+        built: &mut BuiltTopology,
         method: &Method,
         load: &Load,
         indexes: (usize, usize),
@@ -44,7 +44,7 @@ pub(crate) trait Workload: Sync {
 }
 
 /// Who runs the trials of a kind.
-pub(crate) fn of(kind: WorkloadKind) -> &'static dyn Workload {
+pub(crate) fn of(kind: WorkloadKind) -> &'static dyn WorkloadDriver {
     match kind {
         WorkloadKind::Http
         | WorkloadKind::Connect
@@ -119,8 +119,8 @@ pub(crate) fn target(
     let request = || {
         let expect = Expect { status: 200, body_bytes: Some(body_bytes.into()) };
         let version = match workload.http_version() {
-            HttpVersion::Http10 => Version::Http10,
-            HttpVersion::Http11 => Version::Http11,
+            HttpVersion::Http10 => load::HttpVersion::Http10,
+            HttpVersion::Http11 => load::HttpVersion::Http11,
         };
         Request { version, ..Request::get(&address.to_string(), &format!("/{body_bytes}"), expect) }
     };
@@ -151,13 +151,13 @@ mod tests {
     fn a_request_ends_its_connection_as_its_kind_and_version_have_it() {
         let closing = |fields: &[(String, String)]| fields.iter().any(|(name, _)| name == "Connection");
         let stays = request(&record::Workload::of(WorkloadKind::Http));
-        assert!(stays.version == Version::Http11 && !closing(&stays.fields));
+        assert!(stays.version == load::HttpVersion::Http11 && !closing(&stays.fields));
         for kind in [WorkloadKind::Connect, WorkloadKind::Download] {
             let asked = request(&record::Workload::of(kind));
-            assert!(asked.version == Version::Http11 && closing(&asked.fields));
+            assert!(asked.version == load::HttpVersion::Http11 && closing(&asked.fields));
             let http = Some(HttpVersion::Http10);
             let unasked = request(&record::Workload { http, ..record::Workload::of(kind) });
-            assert!(unasked.version == Version::Http10 && !closing(&unasked.fields));
+            assert!(unasked.version == load::HttpVersion::Http10 && !closing(&unasked.fields));
         }
     }
 }

@@ -260,13 +260,13 @@ fn translation() -> Table {
     let base = Some(Base { kind: ChainKind::Nat, hook: Hook::Postrouting, priority: 100 });
     let rules = vec![nft::Rule {
         matches: vec![nft::Match::Established],
-        then: nft::Verdict::Masquerade { random: true },
+        then: nft::Statement::Masquerade { random: true },
     }];
     let out = Chain { name: "out".to_owned(), base, rules };
-    let parts = vec![nft::Part::Protocol, nft::Part::Dport];
-    let value = vec![nft::Part::Daddr, nft::Part::Dport];
+    let parts = vec![nft::PacketField::Protocol, nft::PacketField::Dport];
+    let value = vec![nft::PacketField::Daddr, nft::PacketField::Dport];
     let ports = nft::Map { name: "ports".to_owned(), key: parts.clone(), value };
-    let then = nft::Verdict::DnatBy { parts, map: ports.name.clone() };
+    let then = nft::Statement::DnatBy { parts, map: ports.name.clone() };
     let base = Some(Base { kind: ChainKind::Nat, hook: Hook::Prerouting, priority: -100 });
     let into = Chain { name: "into".to_owned(), base, rules: vec![nft::Rule { matches: Vec::new(), then }] };
     Table { family: Family::Ip, name: "hgprobe".to_owned(), maps: vec![ports], chains: vec![out, into] }

@@ -29,7 +29,7 @@ pub fn hold(limit_us: u32) -> Result<Hold> {
 
 /// The latency limit that a system reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub enum LatencyLimit {
     /// The kernel has no such limit.
     Unknown,
     /// No program has set a limit.
@@ -39,14 +39,14 @@ pub enum Limit {
 }
 
 /// The limit that counts now.
-pub fn limit() -> Result<Limit> {
+pub fn limit() -> Result<LatencyLimit> {
     let attempted = || format!("read {DEVICE}");
     let mut device = match File::open(DEVICE) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Limit::Unknown),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(LatencyLimit::Unknown),
         device => device.attempt(attempted)?,
     };
     let mut bytes = [0; 4];
     device.read_exact(&mut bytes).attempt(attempted)?;
     let value = i32::from_ne_bytes(bytes);
-    Ok(if value >= UNLIMITED_US { Limit::None } else { Limit::Micros(value.unsigned_abs()) })
+    Ok(if value >= UNLIMITED_US { LatencyLimit::None } else { LatencyLimit::Micros(value.unsigned_abs()) })
 }

@@ -12,7 +12,7 @@ use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use crate::Result;
 use crate::error::{Attempt, refusal};
 use message::{
-    Ended, HEADER_BYTES, INET_DIAG_CONG, INET_DIAG_INFO, INET_DIAG_SKMEMINFO, SOCK_DIAG_BY_FAMILY,
+    DatagramEnd, HEADER_BYTES, INET_DIAG_CONG, INET_DIAG_INFO, INET_DIAG_SKMEMINFO, SOCK_DIAG_BY_FAMILY,
     read_datagram,
 };
 
@@ -60,9 +60,9 @@ fn dump(family: u8, states: u32, sockets: &mut Vec<TcpSocket>) -> io::Result<()>
             received => received?,
         };
         match read_datagram(&buffer, sockets) {
-            Ended::Open => {}
-            Ended::Complete => return Ok(()),
-            Ended::Refused(errno) => return Err(refusal(errno, None)),
+            DatagramEnd::Open => {}
+            DatagramEnd::Complete => return Ok(()),
+            DatagramEnd::Refused(errno) => return Err(refusal(errno, None)),
         }
     }
 }

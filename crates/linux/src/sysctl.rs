@@ -26,7 +26,7 @@ pub struct Key(String);
 
 /// A tree of parameters: the kernel's, or one that a test wrote.
 #[derive(Debug, Clone)]
-pub struct Tree {
+pub struct SysctlTree {
     root: PathBuf,
 }
 
@@ -35,29 +35,29 @@ const VALUE_LEN: usize = 1024;
 
 /// Reads a parameter in the calling thread's namespace; `None` if the kernel does not have it.
 pub fn read(key: &Key) -> Result<Option<String>> {
-    Tree::kernel().read(key)
+    SysctlTree::kernel().read(key)
 }
 
 /// Sets a parameter in the calling thread's namespace. `ENOENT` if the kernel does not have it, `EINVAL` if it rejects
 /// the value.
 pub fn write(key: &Key, value: &str) -> Result<()> {
-    Tree::kernel().write(key, value)
+    SysctlTree::kernel().write(key, value)
 }
 
 /// Every readable parameter at or below a prefix (`net/ipv4/conf`) of the calling thread's namespace.
 pub fn list(prefix: &str) -> Result<BTreeMap<Key, String>> {
-    Tree::kernel().list(prefix)
+    SysctlTree::kernel().list(prefix)
 }
 
-impl Tree {
+impl SysctlTree {
     /// The parameters of the running kernel, below `/proc/sys`.
-    pub fn kernel() -> Tree {
-        Tree::at("/proc/sys")
+    pub fn kernel() -> SysctlTree {
+        SysctlTree::at("/proc/sys")
     }
 
     /// A tree of files in another directory.
-    pub fn at(root: impl Into<PathBuf>) -> Tree {
-        Tree { root: root.into() }
+    pub fn at(root: impl Into<PathBuf>) -> SysctlTree {
+        SysctlTree { root: root.into() }
     }
 
     /// The value without the final newline; `None` if the parameter does not exist.
@@ -169,7 +169,7 @@ mod tests {
         fs::create_dir_all(directory.path().join("net/ipv4")).unwrap();
         fs::write(directory.path().join("net/ipv4/tcp_rmem"), "4096\t131072\t6291456\n").unwrap();
         fs::write(directory.path().join("net/ipv4/ip_forward"), "0\n").unwrap();
-        let tree = Tree::at(directory.path());
+        let tree = SysctlTree::at(directory.path());
         assert_eq!(tree.read(&key("net/ipv4/tcp_rmem")).unwrap().unwrap(), "4096\t131072\t6291456");
         tree.write(&key("net/ipv4/ip_forward"), "1").unwrap();
         let all = tree.list("net").unwrap();
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_none_and_is_not_made() {
         let directory = tempfile::tempdir().unwrap();
-        let tree = Tree::at(directory.path());
+        let tree = SysctlTree::at(directory.path());
         assert_eq!(tree.read(&key("net/nothing")).unwrap(), None);
         let error = tree.write(&key("nothing"), "1").unwrap_err();
         assert!(error.is(libc::ENOENT));

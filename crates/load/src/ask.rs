@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::LoadError;
 use crate::grpc::{self, GRPC_BODY_BYTES_MAX};
-use crate::target::{Address, Ask, Expect, Request, Sizes, Target, Version};
+use crate::target::{Address, Ask, Expect, HttpVersion, Request, Sizes, Target};
 
 /// The greatest length of a request in bytes, so that one write of a whole pipeline fits in memory.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -17,8 +17,8 @@ const DATAGRAM_BYTES_MAX: u32 = 65_507;
 /// All that a client asks.
 #[derive(Debug)]
 pub(crate) struct Asks {
-    pub(crate) kinds: Vec<Kind>,
-    pub(crate) reply: Reply,
+    pub(crate) kinds: Vec<EncodedRequest>,
+    pub(crate) reply: ReplyForm,
     /// Of each kind, the sum of its weight and those before it.
     weights: Vec<u64>,
     /// The message of a gRPC call; empty for other protocols.
@@ -27,7 +27,7 @@ pub(crate) struct Asks {
 
 /// One of several requests.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub(crate) struct EncodedRequest {
     pub(crate) bytes: Vec<u8>,
     /// The answer consists of a head only, whatever length it declares (RFC 9110, 9.3.2).
     pub(crate) is_head: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Kind {
 
 /// The form of the answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub(crate) enum ReplyForm {
     Http,
     /// Bytes of a stream, as many for each request.
     Stream(u64),
@@ -68,12 +68,12 @@ impl Asks {
         if requests.is_empty() {
             return Err(LoadError::Shape("there is nothing to ask"));
         }
-        let kinds = requests.iter().map(Kind::http).collect::<Result<_, _>>()?;
+        let kinds = requests.iter().map(EncodedRequest::http).collect::<Result<_, _>>()?;
         let weights = requests.iter().scan(0, |sum, request| {
             *sum += u64::from(request.weight.max(1));
             Some(*sum)
         });
-        Ok(Asks { kinds, reply: Reply::Http, weights: weights.collect(), message: Bytes::new() })
+        Ok(Asks { kinds, reply: ReplyForm::Http, weights: weights.collect(), message: Bytes::new() })
     }
 
     fn raw(sizes: Sizes) -> Result<Asks, LoadError> {
@@ -83,7 +83,7 @@ impl Asks {
         if sizes.request_bytes as usize > REQUEST_BYTES_MAX {
             return Err(LoadError::Shape("a request of at most 1048576 bytes is possible"));
         }
-        let mut asks = Asks::filled(sizes, Reply::Stream(u64::from(sizes.response_bytes)));
+        let mut asks = Asks::filled(sizes, ReplyForm::Stream(u64::from(sizes.response_bytes)));
         if let Some(length) = asks.kinds[0].bytes.first_chunk_mut::<{ Sizes::LENGTH_BYTES }>() {
             *length = sizes.request_bytes.to_le_bytes();
         }
@@ -95,12 +95,12 @@ impl Asks {
         if !possible.contains(&sizes.request_bytes) || !possible.contains(&sizes.response_bytes) {
             return Err(LoadError::Shape("datagrams of 8 to 65507 bytes are possible"));
         }
-        Ok(Asks::filled(sizes, Reply::Datagram))
+        Ok(Asks::filled(sizes, ReplyForm::Datagram))
     }
 
-    fn filled(sizes: Sizes, reply: Reply) -> Asks {
+    fn filled(sizes: Sizes, reply: ReplyForm) -> Asks {
         let expect = Expect { status: 200, body_bytes: Some(u64::from(sizes.response_bytes)) };
-        let kind = Kind { bytes: vec![b'x'; sizes.request_bytes as usize], is_head: false, expect };
+        let kind = EncodedRequest { bytes: vec![b'x'; sizes.request_bytes as usize], is_head: false, expect };
         Asks { kinds: vec![kind], reply, weights: vec![1], message: Bytes::new() }
     }
 
@@ -111,8 +111,8 @@ impl Asks {
         let message = grpc::message(body_bytes);
         let expect = Expect { status: grpc::OK, body_bytes: Some(message.len() as u64) };
         // Its bytes are not handed to a socket, but to the library that frames them.
-        let kind = Kind { bytes: Vec::new(), is_head: false, expect };
-        Ok(Asks { kinds: vec![kind], reply: Reply::Call, weights: vec![1], message })
+        let kind = EncodedRequest { bytes: Vec::new(), is_head: false, expect };
+        Ok(Asks { kinds: vec![kind], reply: ReplyForm::Call, weights: vec![1], message })
     }
 
     /// The bytes of the longest request.
@@ -140,8 +140,8 @@ fn scatter(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-impl Kind {
-    fn http(request: &Request) -> Result<Kind, LoadError> {
+impl EncodedRequest {
+    fn http(request: &Request) -> Result<EncodedRequest, LoadError> {
         let bad = |what, text: &str, why| LoadError::Target { what, text: text.to_owned(), why };
         let visible = |text: &str| !text.is_empty() && text.bytes().all(|byte| (0x21..0x7f).contains(&byte));
         if !visible(&request.path) || !request.path.starts_with('/') {
@@ -166,11 +166,11 @@ impl Kind {
                 return Err(bad("field", name, "the body sets the length itself"));
             }
         }
-        let bytes = Kind::bytes(request);
+        let bytes = EncodedRequest::bytes(request);
         if bytes.len() > REQUEST_BYTES_MAX {
             return Err(bad("body", "…", "a request of at most 1048576 bytes is possible"));
         }
-        Ok(Kind { bytes, is_head: request.method == "HEAD", expect: request.expect })
+        Ok(EncodedRequest { bytes, is_head: request.method == "HEAD", expect: request.expect })
     }
 
     fn bytes(request: &Request) -> Vec<u8> {
@@ -180,8 +180,8 @@ impl Kind {
             bytes.write_fmt(text).expect("writing to memory does not fail");
         };
         let version = match request.version {
-            Version::Http11 => "HTTP/1.1",
-            Version::Http10 => "HTTP/1.0",
+            HttpVersion::Http11 => "HTTP/1.1",
+            HttpVersion::Http10 => "HTTP/1.0",
         };
         line(format_args!("{method} {path} {version}\r\n"));
         // RFC 1945 has no such field, but servers of several names need it, and every client sends it.
@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn bytes(request: &Request) -> Result<String, LoadError> {
-        let kind = Kind::http(request)?;
+        let kind = EncodedRequest::http(request)?;
         Ok(String::from_utf8(kind.bytes).unwrap())
     }
 
@@ -230,7 +230,7 @@ mod tests {
     fn a_request_says_how_its_connection_ends() {
         let text = bytes(&get("a", "/").closing()).unwrap();
         assert_eq!(text, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-        let old = Request { version: Version::Http10, ..get("a", "/") };
+        let old = Request { version: HttpVersion::Http10, ..get("a", "/") };
         assert_eq!(bytes(&old.closing()).unwrap(), "GET / HTTP/1.0\r\nHost: a\r\n\r\n");
     }
 

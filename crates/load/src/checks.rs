@@ -4,8 +4,8 @@
 //! *Lancet: A self-correcting Latency Measuring Tool*, USENIX ATC 2019; Y. Zhang, D. Meisner, J. Mars, L. Tang,
 //! *Treadmill*, ISCA 2016; RFC 2330, §11). A check that fails reports the finding, its consequence and a remedy.
 //!
-//! **Two kinds.** A [`Kind::Truth`] accounts for requests: it has no noise, and a run that fails it did not do what
-//! was requested. A [`Kind::Doubt`] judges circumstances, some by tests of significance that accuse one good run in a
+//! **Two kinds.** A [`CheckWeight::Truth`] accounts for requests: it has no noise, and a run that fails it did not do what
+//! was requested. A [`CheckWeight::Doubt`] judges circumstances, some by tests of significance that accuse one good run in a
 //! hundred. On a noisy machine several may fail at once, and a user decides whether they make a run fail.
 //!
 //! Checks are not a filter: no sample is left out because of a result.
@@ -24,16 +24,16 @@ mod made;
 use crate::{Outcome, Schedule};
 
 pub use generator::steal;
-pub use percentile::{Told, told};
+pub use percentile::{PercentileEstimate, told};
 pub use stats::Percentile;
 
 /// What one check found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Check {
+pub struct CheckResult {
     /// Its name, for programs.
     pub id: &'static str,
     /// How much it weighs.
-    pub kind: Kind,
+    pub kind: CheckWeight,
     /// `None`: the check could not be made; the text gives the reason.
     pub passed: Option<bool>,
     /// One line: what was found, and if it failed, what that means and what to do.
@@ -44,7 +44,7 @@ pub struct Check {
 
 /// How much a check weighs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CheckWeight {
     /// A failure means that the run did not do what was requested.
     Truth,
     /// A failure means that the figures are less certain than they look.
@@ -53,7 +53,7 @@ pub enum Kind {
 
 /// Makes every check of a run, always in one order. If the schedule or the number of samples does not permit a check,
 /// its result says so.
-pub fn checks(outcome: &Outcome, schedule: &Schedule) -> Vec<Check> {
+pub fn checks(outcome: &Outcome, schedule: &Schedule) -> Vec<CheckResult> {
     let sampled = sampled::Sampled::new(&outcome.series);
     let mut checks = vec![
         account::rate(outcome, schedule),
@@ -79,17 +79,17 @@ pub fn unsent_because(outcome: &Outcome) -> String {
     cause::Shares::of_unsent(outcome).cause().explained(outcome)
 }
 
-impl Check {
-    fn passed(id: &'static str, kind: Kind, text: String) -> Check {
-        Check { id, kind, passed: Some(true), text, figures: vec![] }
+impl CheckResult {
+    fn passed(id: &'static str, kind: CheckWeight, text: String) -> CheckResult {
+        CheckResult { id, kind, passed: Some(true), text, figures: vec![] }
     }
 
-    fn unjudged(id: &'static str, kind: Kind, why: &str) -> Check {
-        Check { id, kind, passed: None, text: format!("cannot be judged: {why}"), figures: vec![] }
+    fn unjudged(id: &'static str, kind: CheckWeight, why: &str) -> CheckResult {
+        CheckResult { id, kind, passed: None, text: format!("cannot be judged: {why}"), figures: vec![] }
     }
 
     /// Fails it, with what that means and what to do, unless it holds.
-    fn unless(mut self, holds: bool, remedy: &str) -> Check {
+    fn unless(mut self, holds: bool, remedy: &str) -> CheckResult {
         if !holds {
             self.passed = Some(false);
             self.text = format!("{}: {remedy}", self.text);
@@ -97,7 +97,7 @@ impl Check {
         self
     }
 
-    fn figures(mut self, figures: &[(&'static str, f64)]) -> Check {
+    fn figures(mut self, figures: &[(&'static str, f64)]) -> CheckResult {
         self.figures.extend_from_slice(figures);
         self
     }

@@ -8,12 +8,12 @@ use linux::netns::Netns;
 use linux::{clock, process};
 use rustix::io::Errno;
 
-use crate::ask::{Asks, Reply};
-use crate::connection::{Connection, Phase};
+use crate::ask::{Asks, ReplyForm};
+use crate::connection::{Connection, ConnectionState};
 use crate::error::system;
 use crate::poller::{Poller, Tag};
 use crate::response::Learned;
-use crate::{Ask, Fault, LoadError, Pool, Target};
+use crate::{Ask, ConnectionError, LoadError, Pool, Target};
 
 /// Bytes that one read can take. Larger bodies take several.
 const BUFFER_BYTES: usize = 65_536;
@@ -72,7 +72,7 @@ impl Client {
         let wanted = 0..pool.connections as u32;
         connections.extend(wanted.map(|index| Connection::new(index, asks.reply, pool.depth)));
         let mut scratch = Vec::with_capacity(asks.longest().saturating_mul(pool.depth));
-        if let Reply::Datagram = asks.reply {
+        if let ReplyForm::Datagram = asks.reply {
             scratch.extend_from_slice(&asks.kinds[0].bytes);
         }
         let mut client = Client {
@@ -114,7 +114,7 @@ impl Client {
             return Err(LoadError::Shape("connections keep the kind of answer that they were opened for"));
         }
         // A run does not allocate. Datagrams have their bytes in here, and their length.
-        if asks.reply == Reply::Datagram {
+        if asks.reply == ReplyForm::Datagram {
             self.scratch.clear();
             self.scratch.extend_from_slice(&asks.kinds[0].bytes);
         } else {
@@ -195,7 +195,7 @@ impl Client {
     fn start_all(&mut self) -> Result<bool, LoadError> {
         for index in 0..self.connections.len() as u32 {
             let connection = &mut self.connections[index as usize];
-            if connection.phase == Phase::Connecting || connection.is_clean() {
+            if connection.phase == ConnectionState::Connecting || connection.is_clean() {
                 continue;
             }
             match self.reopen(index) {
@@ -209,7 +209,7 @@ impl Client {
 
     /// Waits until all connections in progress are established.
     fn wait_until_up(&mut self, deadline_ns: u64) -> Result<(), LoadError> {
-        let mut missing = self.count(|connection| connection.phase == Phase::Connecting);
+        let mut missing = self.count(|connection| connection.phase == ConnectionState::Connecting);
         while missing > 0 {
             if clock::now_ns() >= deadline_ns {
                 return Err(self.late());
@@ -222,19 +222,19 @@ impl Client {
     /// Closes what cannot be used again: an answer to this run's request must not be taken for one of the next run.
     pub(crate) fn close_leftovers(&mut self) {
         for connection in &mut self.connections {
-            if self.pool.fresh || connection.phase != Phase::Up || !connection.open.is_empty() {
+            if self.pool.fresh || connection.phase != ConnectionState::Up || !connection.open.is_empty() {
                 connection.close();
             }
         }
     }
 
     /// Starts to connect again; the connection is usable after an event.
-    pub(crate) fn reopen(&mut self, index: u32) -> Result<(), Fault> {
+    pub(crate) fn reopen(&mut self, index: u32) -> Result<(), ConnectionError> {
         self.connections[index as usize].open(&self.poller, &self.target, self.pool.stamps)
     }
 
     /// Starts a connection more, if there may be one.
-    pub(crate) fn grow(&mut self) -> Option<(u32, Result<(), Fault>)> {
+    pub(crate) fn grow(&mut self) -> Option<(u32, Result<(), ConnectionError>)> {
         if self.connections.len() >= self.pool.connections_max {
             return None;
         }
@@ -256,7 +256,7 @@ impl Client {
         while let Some(index) = self.roomy.pop_front() {
             let connection = &mut self.connections[index as usize];
             connection.in_roomy = false;
-            if connection.phase == Phase::Up && connection.open.len() < self.limit {
+            if connection.phase == ConnectionState::Up && connection.open.len() < self.limit {
                 return Some(index);
             }
         }
@@ -282,8 +282,8 @@ impl Client {
     }
 
     /// How a connection waits for a request: made, or not yet made.
-    fn idle_phase(&self) -> Phase {
-        if self.pool.fresh { Phase::Down } else { Phase::Up }
+    fn idle_phase(&self) -> ConnectionState {
+        if self.pool.fresh { ConnectionState::Down } else { ConnectionState::Up }
     }
 
     /// True if [`Client::take`] may find something.
@@ -309,7 +309,7 @@ impl Client {
         for event in 0..self.poller.len() {
             let Some(index) = self.tagged(self.poller.ready(event).tag) else { continue };
             let connection = &mut self.connections[index as usize];
-            if connection.phase == Phase::Connecting {
+            if connection.phase == ConnectionState::Connecting {
                 connection.since_ns = now_ns;
                 let up = connection.progress().map_err(|fault| self.refused(&fault))?;
                 established += usize::from(up);
@@ -318,13 +318,15 @@ impl Client {
         Ok(established)
     }
 
-    fn refused(&self, fault: &Fault) -> LoadError {
+    fn refused(&self, fault: &ConnectionError) -> LoadError {
         let address = self.target.address.clone();
         match fault {
-            Fault::System(errno) if *errno == Errno::MFILE.raw_os_error() => {
+            ConnectionError::System(errno) if *errno == Errno::MFILE.raw_os_error() => {
                 LoadError::Files { wanted: self.connections.len(), limit: process::open_files_max() }
             }
-            Fault::System(errno) => LoadError::Connect { address, why: io::Error::from_raw_os_error(*errno) },
+            ConnectionError::System(errno) => {
+                LoadError::Connect { address, why: io::Error::from_raw_os_error(*errno) }
+            }
             fault => LoadError::Connect { address, why: io::Error::other(fault.to_string()) },
         }
     }
@@ -332,7 +334,7 @@ impl Client {
     fn late(&self) -> LoadError {
         LoadError::ConnectTimeout {
             address: self.target.address.clone(),
-            connected: self.count(|connection| connection.phase == Phase::Up),
+            connected: self.count(|connection| connection.phase == ConnectionState::Up),
             wanted: self.connections.len(),
             waited: self.pool.timeout,
         }

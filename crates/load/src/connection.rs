@@ -5,18 +5,18 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use crate::Fault;
-use crate::ask::{Asks, Reply};
-use crate::link::{Link, Received};
+use crate::ConnectionError;
+use crate::ask::{Asks, ReplyForm};
+use crate::client_socket::{ClientSocket, Received};
 use crate::poller::{Poller, Tag};
 use crate::response::{Learned, Malformed, Parser, Response};
 use crate::target::{Sizes, Target};
 
 /// A request that waits for its answer. Instants are nanoseconds of the run's clock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Open {
+pub(crate) struct OpenRequest {
     pub(crate) intended_ns: u64,
-    /// [`Open::PROMISED`] while its connection is being made.
+    /// [`OpenRequest::PROMISED`] while its connection is being made.
     pub(crate) sent_ns: u64,
     /// Since when its connection had room for it.
     pub(crate) free_ns: u64,
@@ -26,13 +26,13 @@ pub(crate) struct Open {
     pub(crate) kind: u16,
 }
 
-impl Open {
+impl OpenRequest {
     /// Stands for a request that has not been sent.
     pub(crate) const PROMISED: u64 = u64::MAX;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ConnectionState {
     /// There is no socket; it will be tried again.
     Down,
     Connecting,
@@ -55,11 +55,11 @@ enum Reader {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    link: Option<Link>,
-    pub(crate) phase: Phase,
+    socket: Option<ClientSocket>,
+    pub(crate) phase: ConnectionState,
     reader: Reader,
     /// In the order of sending. Never holds more than there is room for, so it never grows.
-    pub(crate) open: VecDeque<Open>,
+    pub(crate) open: VecDeque<OpenRequest>,
     /// Bytes of the open requests that the socket did not take yet: the last ones.
     unsent: usize,
     /// Answers since the socket was made.
@@ -76,16 +76,16 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// At an index of its owner's, with room for a number of open requests.
-    pub(crate) fn new(index: u32, reply: Reply, depth: usize) -> Connection {
+    pub(crate) fn new(index: u32, reply: ReplyForm, depth: usize) -> Connection {
         let reader = match reply {
-            Reply::Http => Reader::Http(Parser::default()),
-            Reply::Stream(whole) => Reader::Stream { got: 0, whole },
-            Reply::Datagram => Reader::Datagram,
-            Reply::Call => Reader::Call,
+            ReplyForm::Http => Reader::Http(Parser::default()),
+            ReplyForm::Stream(whole) => Reader::Stream { got: 0, whole },
+            ReplyForm::Datagram => Reader::Datagram,
+            ReplyForm::Call => Reader::Call,
         };
         Connection {
-            link: None,
-            phase: Phase::Down,
+            socket: None,
+            phase: ConnectionState::Down,
             reader,
             open: VecDeque::with_capacity(depth),
             unsent: 0,
@@ -98,23 +98,28 @@ impl Connection {
     }
 
     /// Starts a new socket towards the target without waiting for it.
-    pub(crate) fn open(&mut self, poller: &Poller, target: &Target, stamps: bool) -> Result<(), Fault> {
+    pub(crate) fn open(
+        &mut self,
+        poller: &Poller,
+        target: &Target,
+        stamps: bool,
+    ) -> Result<(), ConnectionError> {
         self.close();
         self.tag = self.tag.next();
-        self.link = Some(Link::open(target, stamps, poller, self.tag)?);
-        self.phase = Phase::Connecting;
+        self.socket = Some(ClientSocket::open(target, stamps, poller, self.tag)?);
+        self.phase = ConnectionState::Connecting;
         Ok(())
     }
 
     /// Whether an event with this tag is for its socket, and not for one before it.
     pub(crate) fn is_tagged(&self, tag: Tag) -> bool {
-        self.tag == tag && self.link.is_some()
+        self.tag == tag && self.socket.is_some()
     }
 
     /// Closes the socket and drops its open requests.
     pub(crate) fn close(&mut self) {
-        self.link = None;
-        self.phase = Phase::Down;
+        self.socket = None;
+        self.phase = ConnectionState::Down;
         match &mut self.reader {
             Reader::Http(parser) => parser.reset(),
             Reader::Stream { got, .. } => *got = 0,
@@ -126,27 +131,32 @@ impl Connection {
     }
 
     /// Goes on with connecting. True when it is up.
-    pub(crate) fn progress(&mut self) -> Result<bool, Fault> {
-        let up = self.link()?.progress()?;
+    pub(crate) fn progress(&mut self) -> Result<bool, ConnectionError> {
+        let up = self.socket()?.progress()?;
         if up {
-            self.phase = Phase::Up;
+            self.phase = ConnectionState::Up;
         }
         Ok(up)
     }
 
     /// Sends the last `bytes` of the open requests, and what was left of those before.
-    pub(crate) fn send(&mut self, bytes: usize, asks: &Asks, scratch: &mut Vec<u8>) -> Result<(), Fault> {
+    pub(crate) fn send(
+        &mut self,
+        bytes: usize,
+        asks: &Asks,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), ConnectionError> {
         self.unsent += bytes;
         self.send_rest(asks, scratch)
     }
 
     /// Sends what the socket did not take. All requests that are not sent whole are open, so their bytes are known.
-    pub(crate) fn send_rest(&mut self, asks: &Asks, scratch: &mut Vec<u8>) -> Result<(), Fault> {
-        let Some(link) = &mut self.link else { return Err(Errno::NOTCONN.into()) };
-        link.flush()?;
+    pub(crate) fn send_rest(&mut self, asks: &Asks, scratch: &mut Vec<u8>) -> Result<(), ConnectionError> {
+        let Some(socket) = &mut self.socket else { return Err(Errno::NOTCONN.into()) };
+        socket.flush()?;
         while self.unsent > 0 {
             let rest = unsent_bytes(&self.open, self.unsent, asks, scratch);
-            match link.send(rest)? {
+            match socket.send(rest)? {
                 Some(sent) => self.unsent -= sent,
                 None => return Ok(()),
             }
@@ -156,38 +166,38 @@ impl Connection {
 
     /// Sends one datagram, which the kernel takes as a whole or not at all. If it does not, the datagram counts as
     /// lost in the network.
-    pub(crate) fn send_datagram(&mut self, number: u64, scratch: &mut [u8]) -> Result<(), Fault> {
+    pub(crate) fn send_datagram(&mut self, number: u64, scratch: &mut [u8]) -> Result<(), ConnectionError> {
         scratch[..Sizes::NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
-        self.link()?.send(scratch).map(|_| ())
+        self.socket()?.send(scratch).map(|_| ())
     }
 
     /// Begins a gRPC call.
-    pub(crate) fn call(&mut self, message: &Bytes) -> Result<(), Fault> {
-        self.link()?.calls()?.call(message)
+    pub(crate) fn call(&mut self, message: &Bytes) -> Result<(), ConnectionError> {
+        self.socket()?.calls()?.call(message)
     }
 
     /// Sends and reads as much as possible. `Some`: the call is over.
-    pub(crate) fn poll_call(&mut self) -> Result<Option<Response>, Fault> {
-        self.link()?.calls()?.poll()
+    pub(crate) fn poll_call(&mut self) -> Result<Option<Response>, ConnectionError> {
+        self.socket()?.calls()?.poll()
     }
 
-    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, Fault> {
-        self.link()?.receive(buffer)
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, ConnectionError> {
+        self.socket()?.receive(buffer)
     }
 
-    pub(crate) fn receive_datagram(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
-        self.link()?.receive_datagram(buffer)
+    pub(crate) fn receive_datagram(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ConnectionError> {
+        self.socket()?.receive_datagram(buffer)
     }
 
     /// True if a read that did not fill the buffer has emptied the socket.
     pub(crate) fn short_read_empties(&self) -> bool {
-        self.link.as_ref().is_none_or(Link::short_read_empties)
+        self.socket.as_ref().is_none_or(ClientSocket::short_read_empties)
     }
 
     /// From the last packet sent to the last received, by the kernel's timestamps, in nanoseconds; `None` without
     /// timestamps.
     pub(crate) fn wire_ns(&self) -> Option<u64> {
-        self.link.as_ref()?.wire_ns()
+        self.socket.as_ref()?.wire_ns()
     }
 
     /// Takes bytes of the answer to the request that has been open for the longest time. `Some`: it is complete, and
@@ -225,40 +235,42 @@ impl Connection {
 
     /// True if the connection is ready for a request: established, no request open, no bytes unread, not closed.
     pub(crate) fn is_clean(&mut self) -> bool {
-        let is_idle = self.phase == Phase::Up && self.open.is_empty();
+        let is_idle = self.phase == ConnectionState::Up && self.open.is_empty();
         is_idle
             && match self.reader {
                 // Leftover datagrams in its socket are recognised by their number and do no harm.
                 Reader::Datagram => true,
                 // A server may send frames that are not answers.
                 Reader::Call => self.poll_call().is_ok_and(|response| response.is_none()),
-                Reader::Http(_) | Reader::Stream { .. } => self.link.as_mut().is_some_and(Link::is_quiet),
+                Reader::Http(_) | Reader::Stream { .. } => {
+                    self.socket.as_mut().is_some_and(ClientSocket::is_quiet)
+                }
             }
     }
 
     /// The local port of its socket.
     pub(crate) fn local_port(&self) -> Option<u16> {
-        self.link.as_ref()?.local_port()
+        self.socket.as_ref()?.local_port()
     }
 
     /// Whether the connection resumed a session; `None` without TLS, and before its handshake is done.
     pub(crate) fn resumed(&self) -> Option<bool> {
-        self.link.as_ref()?.resumed()
+        self.socket.as_ref()?.resumed()
     }
 
-    fn link(&mut self) -> Result<&mut Link, Fault> {
-        self.link.as_mut().ok_or(Fault::System(Errno::NOTCONN.raw_os_error()))
+    fn socket(&mut self) -> Result<&mut ClientSocket, ConnectionError> {
+        self.socket.as_mut().ok_or(ConnectionError::System(Errno::NOTCONN.raw_os_error()))
     }
 }
 
 /// The last bytes of the open requests.
 fn unsent_bytes<'a>(
-    open: &VecDeque<Open>,
+    open: &VecDeque<OpenRequest>,
     unsent: usize,
     asks: &'a Asks,
     scratch: &'a mut Vec<u8>,
 ) -> &'a [u8] {
-    let bytes_of = |open: &Open| asks.kinds[usize::from(open.kind)].bytes.as_slice();
+    let bytes_of = |open: &OpenRequest| asks.kinds[usize::from(open.kind)].bytes.as_slice();
     let mut covered = 0;
     let mut first = open.len();
     while covered < unsent && first > 0 {

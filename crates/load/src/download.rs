@@ -12,15 +12,15 @@ use linux::cpu::Scheduling;
 use linux::{CpuSet, Netns, clock};
 use rustix::event::epoll::EventFlags;
 
-use crate::ask::{Asks, Reply};
-use crate::connection::{Connection, Open, Phase};
+use crate::ask::{Asks, ReplyForm};
+use crate::client_socket::Received;
+use crate::connection::{Connection, ConnectionState, OpenRequest};
 use crate::error::system;
-use crate::link::Received;
 use crate::outcome::histogram;
 use crate::poller::{Poller, Ready};
 use crate::response::{Learned, Response};
-use crate::thread::Placement;
-use crate::{Fault, Handshakes, Histogram, LoadError, Target, ThreadCost};
+use crate::thread::ThreadPlacement;
+use crate::{ConnectionError, Handshakes, Histogram, LoadError, Target, ThreadCost};
 
 /// Bytes that one read can take.
 const BUFFER_BYTES: usize = 262_144;
@@ -82,7 +82,7 @@ pub fn download(target: &Target, order: &Download, netns: &Netns) -> Result<Down
             .enumerate()
             .map(|(index, cpus)| {
                 let clients = order.clients / threads + usize::from(index < order.clients % threads);
-                let placement = Placement::on(cpus, order.scheduling);
+                let placement = ThreadPlacement::on(cpus, order.scheduling);
                 let work = move || Clients::new(target, clients, order)?.run(deadline_ns);
                 scope.spawn(move || inside(netns, || placement.work(work)))
             })
@@ -121,12 +121,12 @@ struct Fetching {
 
 /// Why a download ended before it was done.
 enum Stop {
-    Fault(Fault),
+    Fault(ConnectionError),
     Unexpected(Response),
     Late,
 }
 
-impl<E: Into<Fault>> From<E> for Stop {
+impl<E: Into<ConnectionError>> From<E> for Stop {
     fn from(fault: E) -> Stop {
         Stop::Fault(fault.into())
     }
@@ -150,11 +150,11 @@ struct Clients<'a> {
 impl<'a> Clients<'a> {
     fn new(target: &'a Target, clients: usize, order: &Download) -> Result<Clients<'a>, LoadError> {
         let asks = Asks::of(target)?;
-        if asks.reply != Reply::Http {
+        if asks.reply != ReplyForm::Http {
             return Err(LoadError::Shape("objects are fetched over HTTP"));
         }
         let fetching = |index| Fetching {
-            connection: Connection::new(index, Reply::Http, 1),
+            connection: Connection::new(index, ReplyForm::Http, 1),
             left: order.objects,
             since_ns: 0,
             queued: false,
@@ -204,7 +204,8 @@ impl<'a> Clients<'a> {
         client.since_ns = clock::now_ns();
         client.connection.open(&self.poller, self.target, false)?;
         let since_ns = client.since_ns;
-        let open = Open { intended_ns: since_ns, sent_ns: since_ns, free_ns: since_ns, ordinal: 0, kind: 0 };
+        let open =
+            OpenRequest { intended_ns: since_ns, sent_ns: since_ns, free_ns: since_ns, ordinal: 0, kind: 0 };
         client.connection.open.push_back(open);
         Ok(())
     }
@@ -215,8 +216,8 @@ impl<'a> Clients<'a> {
             return Ok(());
         }
         match client.connection.phase {
-            Phase::Down => return Ok(()),
-            Phase::Connecting => {
+            ConnectionState::Down => return Ok(()),
+            ConnectionState::Connecting => {
                 if !client.connection.progress()? {
                     return Ok(());
                 }
@@ -224,10 +225,10 @@ impl<'a> Clients<'a> {
                 let bytes = self.asks.kinds[0].bytes.len();
                 client.connection.send(bytes, &self.asks, &mut self.scratch)?;
             }
-            Phase::Up if flags.contains(EventFlags::OUT) => {
+            ConnectionState::Up if flags.contains(EventFlags::OUT) => {
                 client.connection.send_rest(&self.asks, &mut self.scratch)?;
             }
-            Phase::Up => {}
+            ConnectionState::Up => {}
         }
         self.queue(tag.index);
         Ok(())
@@ -244,19 +245,19 @@ impl<'a> Clients<'a> {
     /// Reads once; the rest is read in the next turn.
     fn read(&mut self, index: u32) -> Result<(), Stop> {
         let client = &mut self.clients[index as usize];
-        if client.connection.phase != Phase::Up {
+        if client.connection.phase != ConnectionState::Up {
             return Ok(());
         }
         match client.connection.receive(&mut self.buffer)? {
             Received::Empty => return Ok(()),
             Received::Bytes(bytes) => {
                 if client.connection.open.is_empty() {
-                    return Err(Fault::Unasked.into());
+                    return Err(ConnectionError::Unasked.into());
                 }
                 let found = client.connection.feed(&self.buffer[..bytes], false, &mut self.learned)?;
                 if let Some((used, response)) = found {
                     if used < bytes {
-                        return Err(Fault::Unasked.into());
+                        return Err(ConnectionError::Unasked.into());
                     }
                     self.complete(index, response)?;
                 }
@@ -264,7 +265,7 @@ impl<'a> Clients<'a> {
             Received::End => return self.on_end(index),
         }
         // A restarted connection waits for its own event.
-        if self.clients[index as usize].connection.phase == Phase::Up {
+        if self.clients[index as usize].connection.phase == ConnectionState::Up {
             self.queue(index);
         }
         Ok(())
@@ -273,7 +274,7 @@ impl<'a> Clients<'a> {
     fn on_end(&mut self, index: u32) -> Result<(), Stop> {
         let connection = &mut self.clients[index as usize].connection;
         if !connection.open.is_empty() {
-            let response = connection.end()?.ok_or(Fault::Closed)?;
+            let response = connection.end()?.ok_or(ConnectionError::Closed)?;
             self.complete(index, response)?;
         }
         self.go_on(index)

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_
 use std::thread;
 use std::time::Duration;
 
-use crate::connection::Open;
+use crate::connection::OpenRequest;
 
 /// What became of a request that was due within the schedule. Instants are nanoseconds of [`linux::clock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +34,8 @@ impl Exchange {
     pub const NOWHERE: u32 = u32::MAX;
 
     /// A request that was on a connection, and when its answer was read.
-    pub(crate) fn of(connection: u32, open: Open, received_ns: u64) -> Exchange {
-        let Open { intended_ns, sent_ns, free_ns, .. } = open;
+    pub(crate) fn of(connection: u32, open: OpenRequest, received_ns: u64) -> Exchange {
+        let OpenRequest { intended_ns, sent_ns, free_ns, .. } = open;
         Exchange { intended_ns, sent_ns, received_ns, free_ns, connection, client: 0 }
     }
 
@@ -65,7 +65,8 @@ impl Exchange {
 }
 
 /// A request that waits for its connection has not been sent.
-const _: () = assert!(Open::PROMISED == Exchange::NEVER, "both stand for an instant that has not come");
+const _: () =
+    assert!(OpenRequest::PROMISED == Exchange::NEVER, "both stand for an instant that has not come");
 
 /// Exchanges of a block: an eighth of a megabyte, which a thread with 100 000 requests a second fills in 27 ms.
 const BLOCK: usize = 2_730;
@@ -84,7 +85,7 @@ pub(crate) fn looks_every(requests_per_s: f64) -> Duration {
 type Block = Vec<Exchange>;
 
 /// A worker's end.
-pub(crate) struct Log {
+pub(crate) struct ExchangeLog {
     client: u32,
     block: Block,
     full: SyncSender<(u32, Block)>,
@@ -100,7 +101,7 @@ pub(crate) struct Collector {
 }
 
 /// Makes the ends for some threads, with all memory that the log will use.
-pub(crate) fn logs(threads: usize) -> (Vec<Log>, Collector) {
+pub(crate) fn logs(threads: usize) -> (Vec<ExchangeLog>, Collector) {
     let (sender, full) = sync_channel(threads * BLOCKS);
     let (mut logs, mut empty) = (Vec::with_capacity(threads), Vec::with_capacity(threads));
     for client in 0..threads as u32 {
@@ -108,7 +109,7 @@ pub(crate) fn logs(threads: usize) -> (Vec<Log>, Collector) {
         for _ in 1..BLOCKS {
             returned.send(block()).expect("the receiver is in scope");
         }
-        logs.push(Log { client, block: block(), full: sender.clone(), empty: taken, unlogged: 0 });
+        logs.push(ExchangeLog { client, block: block(), full: sender.clone(), empty: taken, unlogged: 0 });
         empty.push(returned);
     }
     (logs, Collector { full, empty })
@@ -121,7 +122,7 @@ fn block() -> Block {
     block
 }
 
-impl Log {
+impl ExchangeLog {
     /// Notes a request. Its client is this log's.
     pub(crate) fn note(&mut self, exchange: Exchange) {
         if self.block.len() == BLOCK && !self.turn_over() {

@@ -9,7 +9,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Interv
 use hdrhistogram::serialization::{V2DeflateSerializeError, V2DeflateSerializer};
 use linux::clock;
 
-use crate::Judged;
+use crate::CheckedRun;
 
 /// The greatest value beside each interval is for human readers; by the tools' convention it is in milliseconds.
 const MAX_DIVISOR: f64 = 1e6;
@@ -30,7 +30,7 @@ pub enum HlogError {
 ///
 /// # Errors
 /// When writing to `to` fails.
-pub fn write(to: &mut impl Write, what: &str, runs: &[Judged]) -> Result<(), HlogError> {
+pub fn write(to: &mut impl Write, what: &str, runs: &[CheckedRun]) -> Result<(), HlogError> {
     let Some(first) = runs.first() else { return Ok(()) };
     let start_ns = first.outcome.started_ns;
     let passed = Duration::from_nanos(clock::now_ns().saturating_sub(start_ns));
@@ -47,7 +47,7 @@ pub fn write(to: &mut impl Write, what: &str, runs: &[Judged]) -> Result<(), Hlo
         .with_base_time(started)
         .with_max_value_divisor(MAX_DIVISOR)
         .begin_log_with(to, &mut serializer)?;
-    for Judged { outcome, .. } in runs {
+    for CheckedRun { outcome, .. } in runs {
         let since = Duration::from_nanos(outcome.started_ns.saturating_sub(start_ns));
         let times = [("response", &outcome.response), ("service", &outcome.service), ("lag", &outcome.lag)];
         for (tag, times) in times {
@@ -57,7 +57,7 @@ pub fn write(to: &mut impl Write, what: &str, runs: &[Judged]) -> Result<(), Hlo
     Ok(())
 }
 
-fn about(run: &Judged) -> String {
+fn about(run: &CheckedRun) -> String {
     let outcome = &run.outcome;
     let rate = run.schedule.rate_per_s().map_or("closed loop".to_owned(), |rate| format!("{rate}/s"));
     format!(

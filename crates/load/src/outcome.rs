@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::fault::{Fault, Faults};
+use crate::connection_error::{ConnectionError, ConnectionErrors};
 use crate::handshakes::Handshakes;
 use crate::overdue::{Dropped, Overdue, Short};
 use crate::series::Series;
@@ -81,9 +81,9 @@ pub struct Outcome {
     /// Datagrams that match no open request: too late, duplicate, or not ours.
     pub strays: u64,
     /// Connections that broke, or could not be made.
-    pub faults: Faults,
+    pub faults: ConnectionErrors,
     /// The first broken connection; `None`: there was none.
-    pub first_fault: Option<FirstFault>,
+    pub first_fault: Option<FirstConnectionError>,
     /// Connections that were opened after the start: replacements after an error or after the server closed one, and
     /// additional ones.
     pub reconnects: u64,
@@ -144,9 +144,9 @@ pub(crate) enum Reason {
 
 /// The first time that a connection broke, or could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FirstFault {
+pub struct FirstConnectionError {
     /// The error of the connection.
-    pub fault: Fault,
+    pub fault: ConnectionError,
     /// How long after the schedule's start.
     pub after: Duration,
 }
@@ -199,7 +199,7 @@ impl Outcome {
             silent: 0,
             unexpected: Unexpected::default(),
             strays: 0,
-            faults: Faults::default(),
+            faults: ConnectionErrors::default(),
             first_fault: None,
             reconnects: 0,
             handshakes: Handshakes::default(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Address, Ask, LoadError, Target, Version};
+use crate::{Address, Ask, HttpVersion, LoadError, Target};
 
 /// How many connections a client has, and how much each takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Pool {
             return refused("a call of gRPC is the only one on a connection that stays, and is not stamped");
         }
         let is_old = |ask: &Ask| match ask {
-            Ask::Http(requests) => requests.iter().any(|request| request.version == Version::Http10),
+            Ask::Http(requests) => requests.iter().any(|request| request.version == HttpVersion::Http10),
             Ask::Raw(_) | Ask::Grpc { .. } => false,
         };
         if !self.fresh && is_old(&target.ask) {

@@ -59,7 +59,7 @@ struct Scene {
     faults: fn() -> Faults,
     rate_per_s: f64,
     duration: Duration,
-    figures: fn(&bench::Seen) -> Vec<Figure>,
+    figures: fn(&bench::SceneResult) -> Vec<Figure>,
 }
 
 /// A figure of a scene: name, truth, seen, tolerance, unit.
@@ -93,7 +93,8 @@ fn try_scene(
     loop {
         let schedule = Schedule::Constant { rate_per_s: scene.rate_per_s };
         let (outcome, served) = bench.run((scene.faults)(), &Run::new(schedule, scene.duration))?;
-        let seen = bench::Seen { outcome, served, rate_per_s: scene.rate_per_s, path_ns, capacity_per_s };
+        let seen =
+            bench::SceneResult { outcome, served, rate_per_s: scene.rate_per_s, path_ns, capacity_per_s };
         let proof = |Figure(figure, truth, seen, tolerance, unit)| Proof {
             scene: scene.name,
             figure,
@@ -186,19 +187,19 @@ fn count(figure: &str, truth: f64, seen: u64) -> Figure {
 }
 
 /// A delay that the server makes, and the way to it, which was measured without one.
-fn near(figure: &str, quantile: f64, delay_ns: f64, seen: &bench::Seen) -> Figure {
+fn near(figure: &str, quantile: f64, delay_ns: f64, seen: &bench::SceneResult) -> Figure {
     let truth_ms = (delay_ns + seen.path_ns) / 1e6;
     Figure(figure.to_owned(), truth_ms, seen.response_ms(quantile), 0.25, "ms")
 }
 
-fn frozen(quantile: f64, seen: &bench::Seen) -> Figure {
+fn frozen(quantile: f64, seen: &bench::SceneResult) -> Figure {
     let load = seen.rate_per_s / seen.capacity_per_s;
     let truth_ms = truth::frozen_ns(FREEZE, load, quantile) / 1e6;
     let name = format!("p{}", (quantile * 1000.0).round() / 10.0);
     Figure(name, truth_ms, seen.response_ms(quantile), truth_ms * 0.03, "ms")
 }
 
-impl bench::Seen {
+impl bench::SceneResult {
     fn response_ms(&self, quantile: f64) -> f64 {
         let outcome: &Outcome = &self.outcome;
         outcome.response.value_at_quantile(quantile) as f64 / 1e6

@@ -8,7 +8,7 @@
 mod head;
 mod learned;
 
-use head::{Carry, Head, Line};
+use head::{Carry, Head, HeadLine};
 pub use learned::Learned;
 
 /// The greatest length of a head, interim (1xx) heads and trailers included, in bytes. A longer head is an error.
@@ -169,7 +169,7 @@ impl Parser {
         }
         match newline {
             None => self.carry.push(bytes),
-            Some(at) if self.carry.is_empty() => self.on_line(Line::new(&bytes[..at]))?,
+            Some(at) if self.carry.is_empty() => self.on_line(HeadLine::new(&bytes[..at]))?,
             Some(at) => {
                 let mut carry = std::mem::take(&mut self.carry);
                 carry.push(&bytes[..at]);
@@ -179,7 +179,7 @@ impl Parser {
         Ok(used)
     }
 
-    fn on_line(&mut self, line: Line<'_>) -> Result<(), Malformed> {
+    fn on_line(&mut self, line: HeadLine<'_>) -> Result<(), Malformed> {
         match self.state {
             State::StatusLine => {
                 self.head = Head::from_status_line(line)?;
@@ -224,7 +224,7 @@ impl Parser {
         self.state = State::ChunkSize;
     }
 
-    fn on_chunk_size(&mut self, line: Line<'_>) -> Result<(), Malformed> {
+    fn on_chunk_size(&mut self, line: HeadLine<'_>) -> Result<(), Malformed> {
         self.state = match line.chunk_size()? {
             0 => State::Trailers,
             size => State::ChunkData(size),

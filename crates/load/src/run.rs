@@ -7,11 +7,11 @@ use std::time::Duration;
 use linux::cpu::{self, Scheduling};
 use linux::{CpuSet, clock};
 
-use crate::exchange::{Exchange, Log, logs, looks_every};
+use crate::exchange::{Exchange, ExchangeLog, logs, looks_every};
 use crate::order::{Order, WhenBusy};
 use crate::schedule::{Rate, Schedule};
-use crate::thread::{Placement, Reading, ThreadCost};
-use crate::wait::{Place, Wait, Waiting};
+use crate::thread::{ThreadCost, ThreadCounters, ThreadPlacement};
+use crate::wait::{Wait, WaitConditions, Waiting};
 use crate::worker::Worker;
 use crate::{Client, Live, LoadError, Outcome};
 
@@ -170,13 +170,13 @@ impl<'a> Plan<'a> {
             return Err(LoadError::Shape("a request needs some time to be answered in"));
         }
         let duration = duration(run, rate)?;
-        let place = Place {
+        let conditions = WaitConditions {
             duration_ns: duration.as_nanos().try_into().unwrap_or(u64::MAX),
             scheduling: run.scheduling,
             cpus_online: cpu::online()?.len(),
             period_ns: rate.map_or(u64::MAX, |rate| rate.intended_ns(threads as u64)),
         };
-        Ok(Plan { run, waiting: Waiting::new(run.wait, place)?, threads, duration })
+        Ok(Plan { run, waiting: Waiting::new(run.wait, conditions)?, threads, duration })
     }
 
     /// A thread from its first line to its last. `None`: another thread could not start, so this one did not either.
@@ -186,7 +186,7 @@ impl<'a> Plan<'a> {
         client: &mut Client,
         place: StartingPlace<'_>,
         live: &Live,
-        log: Option<Log>,
+        log: Option<ExchangeLog>,
     ) -> Result<Option<Outcome>, LoadError> {
         if client.is_fresh() && self.run.when_busy == WhenBusy::Grow {
             return Err(LoadError::Shape(
@@ -195,14 +195,14 @@ impl<'a> Plan<'a> {
         }
         let cpus = self.run.threads.get(index).cloned();
         client.make_ready()?;
-        Placement { cpus: cpus.as_ref(), scheduling: Some(self.run.scheduling) }.take()?;
+        ThreadPlacement { cpus: cpus.as_ref(), scheduling: Some(self.run.scheduling) }.take()?;
         let mut outcome =
             Outcome::of_thread(self.run.schedule.rate_per_s(), client.target.protocol(), client.stamps());
         let worker = Worker::new(client, self.order(index)?, &mut outcome, live, log);
-        let before = Reading::now()?;
+        let before = ThreadCounters::now()?;
         let Some(start_ns) = place.ready() else { return Ok(None) };
         let spun_ns = worker.run(start_ns);
-        outcome.threads.push(ThreadCost { spun_ns, ..before.until(Reading::now()?, cpus) });
+        outcome.threads.push(ThreadCost { spun_ns, ..before.until(ThreadCounters::now()?, cpus) });
         Ok(Some(outcome))
     }
 

@@ -5,9 +5,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::checks::{self, Check};
-use crate::slo::{Broken, Slo};
-use crate::{Judged, LoadError, Outcome, Run, Schedule, WhenBusy};
+use crate::checks::{self, CheckResult};
+use crate::slo::{Slo, SloMiss};
+use crate::{CheckedRun, LoadError, Outcome, Run, Schedule, WhenBusy};
 
 /// The search ends when the rate is known to this relative precision.
 const PRECISION: f64 = 0.02;
@@ -21,7 +21,7 @@ const STEP_MIN: Duration = Duration::from_millis(500);
 const CONFIRMATIONS: u32 = 10;
 
 /// A search, and who makes its runs.
-pub struct Search<'a> {
+pub struct RateSearch<'a> {
     /// The full-length run; its schedule sets the kind of arrivals for the search.
     pub run: &'a Run,
     /// What has to hold.
@@ -29,14 +29,14 @@ pub struct Search<'a> {
     /// Ends the search before the next run.
     pub stop: &'a AtomicBool,
     /// Runs once, and judges the run.
-    pub measure: &'a mut dyn FnMut(Step, &Run) -> Result<Judged, LoadError>,
+    pub measure: &'a mut dyn FnMut(SearchStep, &Run) -> Result<CheckedRun, LoadError>,
     /// Called after each rate tried.
-    pub tell: &'a mut dyn FnMut(&Tried),
+    pub tell: &'a mut dyn FnMut(&TriedRate),
 }
 
 /// What a run of a search is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum SearchStep {
     /// The throughput with every connection always busy, which no rate can exceed.
     ClosedLoop,
     /// A short run at a rate between one that holds and one that does not.
@@ -47,54 +47,54 @@ pub enum Step {
 
 /// One rate that was tried.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tried {
+pub struct TriedRate {
     /// The rate in requests per second.
     pub rate_per_s: f64,
     /// Why the objective did not hold; `None`: it held.
-    pub broken: Option<Broken>,
+    pub broken: Option<SloMiss>,
 }
 
 /// The result of a search.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct RateSearchResult {
     /// Every rate that was tried, in order.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<TriedRate>,
     /// The full-length run at the highest rate that held; `None`: no rate held.
-    pub best: Option<Judged>,
+    pub best: Option<CheckedRun>,
     /// Why the search found no rate; `None` if it found one, or was stopped.
-    pub ended: Option<Ended>,
+    pub ended: Option<SearchFailure>,
 }
 
 /// Why a search found no rate.
 #[derive(Debug)]
-pub enum Ended {
+pub enum SearchFailure {
     /// The server disappeared after it had been loaded.
     Gone(LoadError),
     /// No answer was as expected; the checks that failed for that.
-    Dead(Vec<Check>),
+    Dead(Vec<CheckResult>),
     /// Not even one request a second held.
     NoRate,
     /// Short runs found a rate, and no full-length run confirmed it or one a little below.
     Unconfirmed,
 }
 
-impl Found {
+impl RateSearchResult {
     /// Why the last rate that did not hold did not.
-    pub fn last_broken(&self) -> Option<&Broken> {
+    pub fn last_broken(&self) -> Option<&SloMiss> {
         self.tried.iter().rev().find_map(|tried| tried.broken.as_ref())
     }
 }
 
-impl Search<'_> {
+impl RateSearch<'_> {
     /// Searches. If the server disappears meanwhile, that is the result.
     ///
     /// # Errors
     /// That of a run that could not take place.
-    pub fn find(mut self) -> Result<Found, LoadError> {
-        let mut found = Found::default();
+    pub fn find(mut self) -> Result<RateSearchResult, LoadError> {
+        let mut found = RateSearchResult::default();
         match self.bisect(&mut found) {
             Err(error) if is_gone(&error) && !found.tried.is_empty() => {
-                found.ended = Some(Ended::Gone(error));
+                found.ended = Some(SearchFailure::Gone(error));
             }
             ended => ended?,
         }
@@ -104,7 +104,7 @@ impl Search<'_> {
     /// Bisects between a rate that holds and one that does not. It starts from the throughput with every connection
     /// always busy, which no rate can exceed. Then a full-length run has to confirm the rate: a short step has too few
     /// requests beyond a high percentile.
-    fn bisect(&mut self, found: &mut Found) -> Result<(), LoadError> {
+    fn bisect(&mut self, found: &mut RateSearchResult) -> Result<(), LoadError> {
         let step = (self.run.duration / STEP_PART).max(STEP_MIN);
         let saturate = Run {
             duration: step,
@@ -112,7 +112,7 @@ impl Search<'_> {
             when_busy: WhenBusy::Wait,
             ..self.run.clone()
         };
-        let most = (self.measure)(Step::ClosedLoop, &saturate)?;
+        let most = (self.measure)(SearchStep::ClosedLoop, &saturate)?;
         if found.end_if_dead(&most) {
             return Ok(());
         }
@@ -125,10 +125,10 @@ impl Search<'_> {
             let rate_per_s = (holds + fails) / 2.0;
             // Below this rate a search makes no sense.
             if rate_per_s < 1.0 {
-                found.ended = Some(Ended::NoRate);
+                found.ended = Some(SearchFailure::NoRate);
                 return Ok(());
             }
-            let ran = (self.measure)(Step::Bisection, &at(self.run, rate_per_s, step))?;
+            let ran = (self.measure)(SearchStep::Bisection, &at(self.run, rate_per_s, step))?;
             if self.note(found, &ran) {
                 holds = rate_per_s;
             } else {
@@ -141,13 +141,13 @@ impl Search<'_> {
         self.confirm(found, holds)
     }
 
-    fn confirm(&mut self, found: &mut Found, mut rate_per_s: f64) -> Result<(), LoadError> {
+    fn confirm(&mut self, found: &mut RateSearchResult, mut rate_per_s: f64) -> Result<(), LoadError> {
         for _ in 0..CONFIRMATIONS {
             if self.is_stopped() || rate_per_s == 0.0 {
                 return Ok(());
             }
             let run = at(self.run, rate_per_s, self.run.duration);
-            let ran = (self.measure)(Step::Confirmation, &run)?;
+            let ran = (self.measure)(SearchStep::Confirmation, &run)?;
             if self.note(found, &ran) {
                 found.best = Some(ran);
                 return Ok(());
@@ -157,15 +157,15 @@ impl Search<'_> {
             }
             rate_per_s *= 1.0 - PRECISION;
         }
-        found.ended = Some(Ended::Unconfirmed);
+        found.ended = Some(SearchFailure::Unconfirmed);
         Ok(())
     }
 
     /// Records the tried rate, and returns whether it held.
-    fn note(&mut self, found: &mut Found, ran: &Judged) -> bool {
+    fn note(&mut self, found: &mut RateSearchResult, ran: &CheckedRun) -> bool {
         let broken = unsent(&ran.outcome).or_else(|| self.slo.broken_by(&ran.outcome));
         let holds = broken.is_none();
-        let tried = Tried { rate_per_s: ran.schedule.rate_per_s().unwrap_or_default(), broken };
+        let tried = TriedRate { rate_per_s: ran.schedule.rate_per_s().unwrap_or_default(), broken };
         (self.tell)(&tried);
         found.tried.push(tried);
         holds
@@ -176,15 +176,15 @@ impl Search<'_> {
     }
 }
 
-impl Found {
+impl RateSearchResult {
     /// A server without a single expected answer has no highest rate, and each further step would only end in another
     /// time-out.
-    fn end_if_dead(&mut self, ran: &Judged) -> bool {
+    fn end_if_dead(&mut self, ran: &CheckedRun) -> bool {
         let dead = ran.outcome.answered == 0 && ran.outcome.sent > 0;
         if dead {
             // The rate does not matter here.
             let others = ran.verdict.complaints().filter(|check| check.id != "rate");
-            self.ended = Some(Ended::Dead(others.cloned().collect()));
+            self.ended = Some(SearchFailure::Dead(others.cloned().collect()));
         }
         dead
     }
@@ -207,10 +207,10 @@ fn at(run: &Run, rate_per_s: f64, duration: Duration) -> Run {
 }
 
 /// Why a step's requests could not be sent in time, so that it does not judge its rate.
-fn unsent(outcome: &Outcome) -> Option<Broken> {
+fn unsent(outcome: &Outcome) -> Option<SloMiss> {
     let intended = outcome.intended;
     let unsent = intended - outcome.sent_in_schedule;
-    (unsent * 1000 > intended).then(|| Broken::Unsent {
+    (unsent * 1000 > intended).then(|| SloMiss::Unsent {
         unsent,
         intended,
         because: checks::unsent_because(outcome),

@@ -52,7 +52,7 @@ pub use faults::{DELAY_MAX, Delay, Faults, Freeze, Mixture, Trickle};
 pub use listen::{Listen, NoListen};
 pub use work::CPU_TIME;
 
-use crate::thread::Placement;
+use crate::thread::ThreadPlacement;
 use injector::Injector;
 use listen::{Listener, SocketFile};
 use responder::Responder;
@@ -63,7 +63,7 @@ pub const DATAGRAM_BYTES_MAX: u32 = 65_507;
 /// The setup of a responder. The default is plain HTTP on a free port of 127.0.0.1, a body of 100 bytes, and no
 /// faults.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct ResponderConfig {
     /// The addresses to listen on, each with its protocol.
     pub listen: Vec<Listen>,
     /// Bytes of the body of `/`, up to [`BODY_BYTES_MAX`].
@@ -99,14 +99,14 @@ pub struct Raw {
 #[derive(Debug)]
 pub struct Server {
     /// With the addresses that were taken.
-    config: Config,
-    places: Vec<Place>,
+    config: ResponderConfig,
+    threads: Vec<ThreadSetup>,
     _files: Vec<SocketFile>,
 }
 
-/// What one thread has.
+/// The CPUs of one thread, and where it listens.
 #[derive(Debug)]
-struct Place {
+struct ThreadSetup {
     cpus: Option<CpuSet>,
     listeners: Vec<Listener>,
 }
@@ -150,21 +150,21 @@ impl Server {
     /// # Errors
     /// If there is no address, one is in use or not this machine's, a size or fault is out of range, or HTTPS is
     /// requested without a certificate.
-    pub fn bind(config: &Config) -> Result<Server, ServeError> {
+    pub fn bind(config: &ResponderConfig) -> Result<Server, ServeError> {
         config.check().map_err(ServeError::Config)?;
         let mut config = config.clone();
         let mut server_files = Vec::new();
-        let mut places: Vec<Place> = Vec::new();
+        let mut threads: Vec<ThreadSetup> = Vec::new();
         let mut cpus: Vec<_> = config.cpus.iter().map(|cpu| Some(CpuSet::from_iter([cpu]))).collect();
         if cpus.is_empty() {
             cpus.push(None);
         }
         for cpus in cpus {
-            let first = places.first().map(|place| place.listeners.as_slice());
+            let first = threads.first().map(|thread| thread.listeners.as_slice());
             let listeners = listen::listeners(&mut config.listen, first, &mut server_files)?;
-            places.push(Place { cpus, listeners });
+            threads.push(ThreadSetup { cpus, listeners });
         }
-        Ok(Server { config, places, _files: server_files })
+        Ok(Server { config, threads, _files: server_files })
     }
 
     /// Where it listens, with the ports that were taken, in the order of the configuration.
@@ -188,7 +188,7 @@ impl Server {
         thread::scope(|scope| {
             let (failed, ends) = (&failed, &ends);
             let mut threads = Vec::new();
-            for index in 0..self.places.len() {
+            for index in 0..self.threads.len() {
                 threads.push(scope.spawn(move || {
                     let served = self.thread(index, started_ns, ends);
                     failed.fetch_or(served.is_err(), Ordering::Relaxed);
@@ -208,14 +208,14 @@ impl Server {
         started_ns: u64,
         ends: &(dyn Fn() -> bool + Sync),
     ) -> Result<Served, ServeError> {
-        let place = &self.places[index];
-        Placement { cpus: place.cpus.as_ref(), scheduling: None }.take()?;
+        let thread = &self.threads[index];
+        ThreadPlacement { cpus: thread.cpus.as_ref(), scheduling: None }.take()?;
         let injector = Injector::start(&self.config.faults, index, started_ns);
-        Ok(Responder::new(&place.listeners, &self.config, injector)?.run(ends))
+        Ok(Responder::new(&thread.listeners, &self.config, injector)?.run(ends))
     }
 }
 
-impl Config {
+impl ResponderConfig {
     /// Returns the first error in it.
     fn check(&self) -> Result<(), String> {
         let any = |wanted: fn(&Listen) -> bool| self.listen.iter().any(wanted);
@@ -254,9 +254,9 @@ impl Config {
     }
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for ResponderConfig {
+    fn default() -> ResponderConfig {
+        ResponderConfig {
             listen: vec![Listen::Http((Ipv4Addr::LOCALHOST, 0).into())],
             body_bytes: 100,
             raw: Raw::default(),

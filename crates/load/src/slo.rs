@@ -15,7 +15,7 @@ pub struct Limit {
 
 /// Why a run misses an objective, or cannot be judged.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Broken {
+pub enum SloMiss {
     /// No request was due, so the objective cannot be judged.
     NothingDue,
     /// More requests were without an expected answer than the percentile leaves out.
@@ -61,17 +61,17 @@ impl Limit {
     }
 
     /// Why the outcome does not keep the limit; `None`: it does.
-    fn broken_by(&self, outcome: &Outcome) -> Option<Broken> {
+    fn broken_by(&self, outcome: &Outcome) -> Option<SloMiss> {
         let intended = outcome.intended;
         let unanswered = intended - outcome.answered;
         let beyond = (intended as f64 * (1.0 - self.percentile / 100.0)) as u64;
         if unanswered > beyond {
-            return Some(Broken::Unanswered { unanswered, intended });
+            return Some(SloMiss::Unanswered { unanswered, intended });
         }
         // The percentile of all intended requests, with the unanswered ones ranked last.
         let place = (intended as f64 * self.percentile / 100.0 / outcome.answered as f64).min(1.0);
         let seen_ns = outcome.response.value_at_quantile(place);
-        (seen_ns >= self.below_ns).then_some(Broken::Slow { percentile: self.percentile, seen_ns })
+        (seen_ns >= self.below_ns).then_some(SloMiss::Slow { percentile: self.percentile, seen_ns })
     }
 }
 
@@ -88,9 +88,9 @@ impl Slo {
 
     /// Why the first broken limit is broken; `None` if all hold. Requests without an answer count as slower than all
     /// others.
-    pub fn broken_by(&self, outcome: &Outcome) -> Option<Broken> {
+    pub fn broken_by(&self, outcome: &Outcome) -> Option<SloMiss> {
         if outcome.intended == 0 {
-            return Some(Broken::NothingDue);
+            return Some(SloMiss::NothingDue);
         }
         self.0.iter().find_map(|limit| limit.broken_by(outcome))
     }
@@ -109,9 +109,9 @@ mod tests {
     fn requests_without_answers_break_any_limit_and_none_at_all_meet_none() {
         let hour = slo(&[(50.0, 3_600_000_000_000)]);
         let mut outcome = Outcome::new(Some(1.0), Protocol::Http);
-        assert_eq!(hour.broken_by(&outcome), Some(Broken::NothingDue));
+        assert_eq!(hour.broken_by(&outcome), Some(SloMiss::NothingDue));
         (outcome.intended, outcome.sent) = (10, 10);
-        assert_eq!(hour.broken_by(&outcome), Some(Broken::Unanswered { unanswered: 10, intended: 10 }));
+        assert_eq!(hour.broken_by(&outcome), Some(SloMiss::Unanswered { unanswered: 10, intended: 10 }));
         outcome.answered = 10;
         outcome.response.record_n(1_000, 10).unwrap();
         assert_eq!(hour.broken_by(&outcome), None);
@@ -123,13 +123,13 @@ mod tests {
         (outcome.intended, outcome.sent, outcome.answered) = (100, 100, 90);
         outcome.response.record_n(1_000, 80).unwrap();
         outcome.response.record_n(5_000, 10).unwrap();
-        let slow = |percentile| Some(Broken::Slow { percentile, seen_ns: 5_003 });
+        let slow = |percentile| Some(SloMiss::Slow { percentile, seen_ns: 5_003 });
         let seen = |percentile, below_ns| slo(&[(percentile, below_ns)]).broken_by(&outcome);
         // Of a hundred requests 80 were quick, 10 slow, and 10 never answered.
         assert_eq!(seen(80.0, 2_000), None);
         assert_eq!(seen(85.0, 2_000), slow(85.0));
         assert_eq!(seen(85.0, 6_000), None);
-        assert_eq!(seen(91.0, 6_000), Some(Broken::Unanswered { unanswered: 10, intended: 100 }));
+        assert_eq!(seen(91.0, 6_000), Some(SloMiss::Unanswered { unanswered: 10, intended: 100 }));
         assert_eq!(slo(&[(80.0, 2_000), (86.0, 5_000)]).broken_by(&outcome), slow(86.0));
     }
 

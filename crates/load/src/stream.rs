@@ -23,7 +23,7 @@ use linux::{CpuSet, clock};
 
 use crate::error::system;
 use crate::schedule::{Pace, Schedule};
-use crate::thread::Placement;
+use crate::thread::ThreadPlacement;
 use crate::{Address, LoadError, ThreadCost};
 
 pub use datagrams::PACKET_BYTES_MIN;
@@ -280,7 +280,7 @@ fn on_cpus(
     cpus: &CpuSet,
     work: impl FnOnce() -> Result<Delivered, LoadError>,
 ) -> Result<Delivered, LoadError> {
-    let (mut delivered, cost) = Placement::on(cpus, Scheduling::Normal).work(work)?;
+    let (mut delivered, cost) = ThreadPlacement::on(cpus, Scheduling::Normal).work(work)?;
     delivered.threads.push(cost);
     Ok(delivered)
 }

@@ -58,7 +58,7 @@ pub enum Ask {
 
 /// Which HTTP a request is written in. Answers are read in either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Version {
+pub enum HttpVersion {
     /// The connection persists unless one side asks to close it (RFC 9112).
     #[default]
     Http11,
@@ -71,7 +71,7 @@ pub enum Version {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// Which HTTP it is written in.
-    pub version: Version,
+    pub version: HttpVersion,
     /// The method, in capitals.
     pub method: String,
     /// The value of the `Host` field.
@@ -128,7 +128,7 @@ impl Request {
     /// The simplest: GET, no further fields, a weight of 1.
     pub fn get(host: &str, path: &str, expect: Expect) -> Request {
         Request {
-            version: Version::Http11,
+            version: HttpVersion::Http11,
             method: "GET".to_owned(),
             host: host.to_owned(),
             path: path.to_owned(),
@@ -141,7 +141,7 @@ impl Request {
 
     /// The last of its connection: the server is asked to close it behind the answer. Over HTTP/1.0 it does so unasked.
     pub fn closing(mut self) -> Request {
-        if self.version == Version::Http11 {
+        if self.version == HttpVersion::Http11 {
             self.fields.push(("Connection".to_owned(), "close".to_owned()));
         }
         self

@@ -8,17 +8,17 @@ use linux::{CpuSet, clock};
 
 /// Where a thread runs, and how the kernel schedules it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Placement<'a> {
+pub(crate) struct ThreadPlacement<'a> {
     /// `None`: anywhere.
     pub(crate) cpus: Option<&'a CpuSet>,
     /// `None`: the class of the thread that started it.
     pub(crate) scheduling: Option<Scheduling>,
 }
 
-impl<'a> Placement<'a> {
+impl<'a> ThreadPlacement<'a> {
     /// On these CPUs, or anywhere if there are none among them.
-    pub(crate) fn on(cpus: &'a CpuSet, scheduling: Scheduling) -> Placement<'a> {
-        Placement { cpus: (!cpus.is_empty()).then_some(cpus), scheduling: Some(scheduling) }
+    pub(crate) fn on(cpus: &'a CpuSet, scheduling: Scheduling) -> ThreadPlacement<'a> {
+        ThreadPlacement { cpus: (!cpus.is_empty()).then_some(cpus), scheduling: Some(scheduling) }
     }
 
     /// Puts the calling thread there, and makes its timers exact.
@@ -37,9 +37,9 @@ impl<'a> Placement<'a> {
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<(T, ThreadCost), E> {
         self.take()?;
-        let before = Reading::now()?;
+        let before = ThreadCounters::now()?;
         let done = work()?;
-        Ok((done, before.until(Reading::now()?, self.cpus.cloned())))
+        Ok((done, before.until(ThreadCounters::now()?, self.cpus.cloned())))
     }
 }
 
@@ -83,21 +83,21 @@ impl ThreadCost {
 
 /// The calling thread's counters, taken somewhere between two instants: a thread may lose its CPU while it reads them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reading {
+pub(crate) struct ThreadCounters {
     from_ns: u64,
     until_ns: u64,
     times: ThreadTimes,
 }
 
-impl Reading {
-    pub(crate) fn now() -> linux::Result<Reading> {
+impl ThreadCounters {
+    pub(crate) fn now() -> linux::Result<ThreadCounters> {
         let from_ns = clock::now_ns();
         let times = Procfs::kernel().own_thread()?;
-        Ok(Reading { from_ns, until_ns: clock::now_ns(), times })
+        Ok(ThreadCounters { from_ns, until_ns: clock::now_ns(), times })
     }
 
     /// The cost since the first reading. All of it lies within the elapsed time, so no share exceeds the whole.
-    pub(crate) fn until(self, later: Reading, cpus: Option<CpuSet>) -> ThreadCost {
+    pub(crate) fn until(self, later: ThreadCounters, cpus: Option<CpuSet>) -> ThreadCost {
         let spent = later.times.since(&self.times);
         ThreadCost {
             cpus,
@@ -119,7 +119,7 @@ mod tests {
     fn nothing_takes_longer_than_the_time_that_passed() {
         let reading = |from_ns, until_ns, waited_ns| {
             let times = ThreadTimes { waited_ns, ran_ns: 0, voluntary_switches: 0, involuntary_switches: 0 };
-            Reading { from_ns, until_ns, times }
+            ThreadCounters { from_ns, until_ns, times }
         };
         // It waited for a CPU between reading the scheduler's counters and reading the clock.
         let cost = reading(1_000, 9_000, 500).until(reading(10_000, 10_100, 8_500), None);
@@ -132,9 +132,10 @@ mod tests {
         let one = CpuSet::from_iter(cpus.iter().take(1));
         std::thread::scope(|scope| {
             // The class stays the caller's, and then it is set; neither needs a privilege.
-            for placement in
-                [Placement { cpus: Some(&one), scheduling: None }, Placement::on(&one, Scheduling::Normal)]
-            {
+            for placement in [
+                ThreadPlacement { cpus: Some(&one), scheduling: None },
+                ThreadPlacement::on(&one, Scheduling::Normal),
+            ] {
                 let one = &one;
                 scope.spawn(move || {
                     let (found, cost) = placement.work(cpu::allowed).unwrap();
@@ -142,15 +143,15 @@ mod tests {
                 });
             }
         });
-        assert_eq!(Placement::on(&CpuSet::default(), Scheduling::Normal).cpus, None);
+        assert_eq!(ThreadPlacement::on(&CpuSet::default(), Scheduling::Normal).cpus, None);
     }
 
     #[test]
     fn work_costs() {
-        let before = Reading::now().unwrap();
+        let before = ThreadCounters::now().unwrap();
         let until_ns = clock::now_ns() + 5_000_000;
         while clock::now_ns() < until_ns {}
-        let cost = before.until(Reading::now().unwrap(), None);
+        let cost = before.until(ThreadCounters::now().unwrap(), None);
         assert!(cost.wall_ns >= 5_000_000);
         assert!(cost.cpu_ns > 0 && cost.busy() > 0.0);
         // The kernel's books and its clock are not quite the same.

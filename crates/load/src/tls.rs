@@ -21,7 +21,7 @@ use rustls::{
 
 use crate::socket::{receive, send};
 use crate::tickets::Tickets;
-use crate::{Fault, LoadError};
+use crate::{ConnectionError, LoadError};
 
 /// How to speak TLS with a server. All connections of a target and its copies share its sessions.
 #[derive(Clone)]
@@ -160,20 +160,20 @@ impl ServerCertVerifier for Credulous {
 pub(crate) struct Session(Box<ClientConnection>);
 
 impl Session {
-    pub(crate) fn new(tls: &Tls) -> Result<Session, Fault> {
+    pub(crate) fn new(tls: &Tls) -> Result<Session, ConnectionError> {
         let connection = ClientConnection::new(Arc::clone(&tls.config), tls.name.clone())
             .map_err(|error| failed(&error))?;
         Ok(Session(Box::new(connection)))
     }
 
     /// Goes on with the handshake as far as the socket lets it. True when it is done.
-    pub(crate) fn handshake(&mut self, socket: &OwnedFd) -> Result<bool, Fault> {
+    pub(crate) fn handshake(&mut self, socket: &OwnedFd) -> Result<bool, ConnectionError> {
         self.flush(socket)?;
         while self.0.is_handshaking() {
             match self.pull(socket)? {
                 Pulled::Records => {}
                 Pulled::Nothing => return Ok(false),
-                Pulled::End => return Err(Fault::Closed),
+                Pulled::End => return Err(ConnectionError::Closed),
             }
         }
         Ok(true)
@@ -188,12 +188,12 @@ impl Session {
     }
 
     /// Takes bytes to send; what the socket does not take stays here and goes with [`Session::flush`].
-    pub(crate) fn send(&mut self, socket: &OwnedFd, bytes: &[u8]) -> Result<(), Fault> {
-        self.0.writer().write_all(bytes).map_err(Fault::tls)?;
+    pub(crate) fn send(&mut self, socket: &OwnedFd, bytes: &[u8]) -> Result<(), ConnectionError> {
+        self.0.writer().write_all(bytes).map_err(ConnectionError::tls)?;
         self.flush(socket)
     }
 
-    pub(crate) fn flush(&mut self, socket: &OwnedFd) -> Result<(), Fault> {
+    pub(crate) fn flush(&mut self, socket: &OwnedFd) -> Result<(), ConnectionError> {
         while self.0.wants_write() {
             match self.0.write_tls(&mut Stream(socket)) {
                 Ok(_) => {}
@@ -205,14 +205,18 @@ impl Session {
     }
 
     /// Bytes that came, in the clear. `None`: none are there; zero: the end.
-    pub(crate) fn receive(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
+    pub(crate) fn receive(
+        &mut self,
+        socket: &OwnedFd,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>, ConnectionError> {
         loop {
             match self.0.reader().read(buffer) {
                 Ok(bytes) => return Ok(Some(bytes)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Many servers close without a closing message.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(0)),
-                Err(error) => return Err(Fault::tls(error)),
+                Err(error) => return Err(ConnectionError::tls(error)),
             }
             match self.pull(socket)? {
                 Pulled::Records => {}
@@ -224,7 +228,7 @@ impl Session {
         }
     }
 
-    fn pull(&mut self, socket: &OwnedFd) -> Result<Pulled, Fault> {
+    fn pull(&mut self, socket: &OwnedFd) -> Result<Pulled, ConnectionError> {
         match self.0.read_tls(&mut Stream(socket)) {
             Ok(0) => return Ok(Pulled::End),
             Ok(_) => {}
@@ -244,12 +248,12 @@ enum Pulled {
     End,
 }
 
-fn failed(error: &rustls::Error) -> Fault {
-    Fault::tls(error)
+fn failed(error: &rustls::Error) -> ConnectionError {
+    ConnectionError::tls(error)
 }
 
-fn io_fault(error: &io::Error) -> Fault {
-    error.raw_os_error().map_or_else(|| Fault::tls(error), Fault::System)
+fn io_fault(error: &io::Error) -> ConnectionError {
+    error.raw_os_error().map_or_else(|| ConnectionError::tls(error), ConnectionError::System)
 }
 
 /// A socket with the interface that the library needs.

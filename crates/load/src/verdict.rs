@@ -3,37 +3,37 @@
 use linux::CpuSet;
 use linux::procfs::{CpuTicks, Stat};
 
-use crate::checks::{self, Check, Kind};
+use crate::checks::{self, CheckResult, CheckWeight};
 use crate::{Outcome, Schedule};
 
 /// A run: what was asked, what it gave and whether that counts.
 #[derive(Debug)]
-pub struct Judged {
+pub struct CheckedRun {
     /// When its requests were intended.
     pub schedule: Schedule,
     /// The outcome of the run.
     pub outcome: Outcome,
     /// What its checks found.
-    pub verdict: Verdict,
+    pub verdict: RunVerdict,
 }
 
 /// The results of a run's checks.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct RunVerdict {
     /// All checks, in fixed order.
-    pub checks: Vec<Check>,
+    pub checks: Vec<CheckResult>,
     /// Whether a doubt makes the run fail too.
     pub strict: bool,
     /// How many independent samples the intervals are based on; `None`: there are no intervals.
     pub independent: Option<u64>,
 }
 
-impl Verdict {
+impl RunVerdict {
     /// Checks a run. `stolen` is the share of the CPUs' time that a hypervisor took ([`stolen`]).
-    pub fn new(outcome: &Outcome, schedule: &Schedule, stolen: Option<f64>, strict: bool) -> Verdict {
+    pub fn new(outcome: &Outcome, schedule: &Schedule, stolen: Option<f64>, strict: bool) -> RunVerdict {
         let mut checks = checks::checks(outcome, schedule);
         checks.push(checks::steal(stolen));
-        Verdict { checks, strict, independent: checks::independent_samples(outcome) }
+        RunVerdict { checks, strict, independent: checks::independent_samples(outcome) }
     }
 
     /// Whether the run is what was requested; if strict, also whether it left no doubt.
@@ -42,12 +42,12 @@ impl Verdict {
     }
 
     /// Why it is not.
-    pub fn complaints(&self) -> impl Iterator<Item = &Check> {
-        self.failed().filter(|check| self.strict || check.kind == Kind::Truth)
+    pub fn complaints(&self) -> impl Iterator<Item = &CheckResult> {
+        self.failed().filter(|check| self.strict || check.kind == CheckWeight::Truth)
     }
 
     /// Every check that failed.
-    pub fn failed(&self) -> impl Iterator<Item = &Check> {
+    pub fn failed(&self) -> impl Iterator<Item = &CheckResult> {
         self.checks.iter().filter(|check| check.passed == Some(false))
     }
 }
@@ -71,14 +71,14 @@ pub fn stolen(before: &Stat, after: &Stat, cpus: Option<&CpuSet>) -> Option<f64>
 mod tests {
     use super::*;
 
-    fn verdict(truth: bool, doubt: bool, strict: bool) -> Verdict {
-        let check = |id, kind, passed| Check { id, kind, passed, text: String::new(), figures: vec![] };
+    fn verdict(truth: bool, doubt: bool, strict: bool) -> RunVerdict {
+        let check = |id, kind, passed| CheckResult { id, kind, passed, text: String::new(), figures: vec![] };
         let checks = vec![
-            check("truth", Kind::Truth, Some(truth)),
-            check("doubt", Kind::Doubt, Some(doubt)),
-            check("unjudged", Kind::Truth, None),
+            check("truth", CheckWeight::Truth, Some(truth)),
+            check("doubt", CheckWeight::Doubt, Some(doubt)),
+            check("unjudged", CheckWeight::Truth, None),
         ];
-        Verdict { checks, strict, independent: None }
+        RunVerdict { checks, strict, independent: None }
     }
 
     #[test]

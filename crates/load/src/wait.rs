@@ -51,23 +51,23 @@ impl Waiting {
     ///
     /// # Errors
     /// If spinning was explicitly requested and would do harm.
-    pub(crate) fn new(wait: Wait, place: Place) -> Result<Waiting, LoadError> {
-        let realtime = matches!(place.scheduling, Scheduling::Fifo(_));
+    pub(crate) fn new(wait: Wait, conditions: WaitConditions) -> Result<Waiting, LoadError> {
+        let realtime = matches!(conditions.scheduling, Scheduling::Fifo(_));
         let wait = match wait {
             Wait::Spin if realtime => {
                 return Err(LoadError::Spin(
                     "the kernel stops a real-time thread that never sleeps for 50 ms in each second",
                 ));
             }
-            Wait::Spin if place.cpus_online < 2 => {
+            Wait::Spin if conditions.cpus_online < 2 => {
                 return Err(LoadError::Spin("this machine has one CPU, and the server needs it"));
             }
-            Wait::Hybrid if place.cpus_online < 2 => Wait::Sleep,
+            Wait::Hybrid if conditions.cpus_online < 2 => Wait::Sleep,
             Wait::Hybrid | Wait::Sleep | Wait::Spin => wait,
         };
         // With a margin of half a period the other half is left for the work and for sleep.
-        let sleeps = realtime && place.duration_ns > REALTIME_SPIN_MAX_NS;
-        let spin_ns_max = if sleeps { place.period_ns / 2 } else { u64::MAX };
+        let sleeps = realtime && conditions.duration_ns > REALTIME_SPIN_MAX_NS;
+        let spin_ns_max = if sleeps { conditions.period_ns / 2 } else { u64::MAX };
         Ok(Waiting { wait, margin: Margin::default(), spin_ns_max })
     }
 
@@ -133,9 +133,9 @@ impl Default for Margin {
     }
 }
 
-/// Where a thread waits.
+/// What decides how a thread can wait.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct WaitConditions {
     pub(crate) scheduling: Scheduling,
     pub(crate) cpus_online: usize,
     /// Between two requests of one thread; `u64::MAX` when there is no schedule.
@@ -149,30 +149,38 @@ mod tests {
     use super::*;
 
     const HOUR: u64 = 3_600_000_000_000;
-    const NORMAL: Place =
-        Place { scheduling: Scheduling::Normal, cpus_online: 2, period_ns: 10_000, duration_ns: HOUR };
-    const REALTIME: Place =
-        Place { scheduling: Scheduling::Fifo(40), cpus_online: 2, period_ns: 50_000, duration_ns: HOUR };
+    const NORMAL: WaitConditions = WaitConditions {
+        scheduling: Scheduling::Normal,
+        cpus_online: 2,
+        period_ns: 10_000,
+        duration_ns: HOUR,
+    };
+    const REALTIME: WaitConditions = WaitConditions {
+        scheduling: Scheduling::Fifo(40),
+        cpus_online: 2,
+        period_ns: 50_000,
+        duration_ns: HOUR,
+    };
 
-    fn waiting(wait: Wait, place: Place) -> Waiting {
-        Waiting::new(wait, place).unwrap()
+    fn waiting(wait: Wait, conditions: WaitConditions) -> Waiting {
+        Waiting::new(wait, conditions).unwrap()
     }
 
     #[test]
     fn nobody_spins_where_it_stops_the_load() {
         assert_eq!(waiting(Wait::Hybrid, NORMAL).spin_ns(), 15_000);
-        assert_eq!(waiting(Wait::Hybrid, Place { cpus_online: 1, ..NORMAL }).spin_ns(), 0);
+        assert_eq!(waiting(Wait::Hybrid, WaitConditions { cpus_online: 1, ..NORMAL }).spin_ns(), 0);
         assert_eq!(waiting(Wait::Hybrid, REALTIME).spin_ns(), 15_000);
-        let hardly_sleeps = Place { period_ns: 29_999, ..REALTIME };
+        let hardly_sleeps = WaitConditions { period_ns: 29_999, ..REALTIME };
         assert_eq!(waiting(Wait::Hybrid, hardly_sleeps).spin_ns(), 0);
         assert_eq!(
-            waiting(Wait::Hybrid, Place { duration_ns: 100_000_000, ..hardly_sleeps }).spin_ns(),
+            waiting(Wait::Hybrid, WaitConditions { duration_ns: 100_000_000, ..hardly_sleeps }).spin_ns(),
             15_000
         );
         assert_eq!(waiting(Wait::Sleep, NORMAL).spin_ns(), 0);
         assert!(waiting(Wait::Spin, NORMAL).spin_ns() > 0);
         assert!(Waiting::new(Wait::Spin, REALTIME).is_err());
-        assert!(Waiting::new(Wait::Spin, Place { cpus_online: 1, ..NORMAL }).is_err());
+        assert!(Waiting::new(Wait::Spin, WaitConditions { cpus_online: 1, ..NORMAL }).is_err());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bpf::witness::{Seen, Senses, Stall, Witness};
+use bpf::witness::{Senses, Stall, StallReport, Witness};
 use hdrhistogram::Histogram;
 use linux::CpuSet;
 
@@ -145,7 +145,7 @@ pub fn run_witnessed(
 
 /// Requests that are counted as soon as it is known whether a stall is near them.
 struct Tally {
-    seen: Seen,
+    seen: StallReport,
     /// Requests that ended and are not settled.
     pending: Vec<Exchange>,
     intended: u64,
@@ -156,7 +156,7 @@ struct Tally {
 impl Tally {
     fn new() -> Tally {
         Tally {
-            seen: Seen::default(),
+            seen: StallReport::default(),
             pending: Vec::new(),
             intended: 0,
             response: histogram(),
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!((tally.intended, tally.pending.len()), (1, 1));
         // The stall that was under way when the first was settled began after all that could touch it.
         let until_ns = WAIT_MAX_NS + 70 * MS;
-        tally.seen = Seen { stalls: vec![stall(7 * MS, 60 * MS)], until_ns, ..Seen::default() };
+        tally.seen = StallReport { stalls: vec![stall(7 * MS, 60 * MS)], until_ns, ..StallReport::default() };
         tally.settle();
         assert_eq!((tally.intended, tally.pending.len()), (1, 0));
     }

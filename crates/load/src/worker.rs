@@ -17,14 +17,14 @@ use std::time::Duration;
 
 use linux::clock;
 
-use crate::connection::{Open, Phase};
-use crate::exchange::{Exchange, Log};
+use crate::connection::{ConnectionState, OpenRequest};
+use crate::exchange::{Exchange, ExchangeLog};
 use crate::order::{Order, WhenBusy};
 use crate::outcome::Reason;
 use crate::poller::EVENTS;
 use crate::schedule::Pace;
 use crate::wait::Waiting;
-use crate::{Client, Fault, FirstFault, Live, Outcome, Overdue};
+use crate::{Client, ConnectionError, FirstConnectionError, Live, Outcome, Overdue};
 use ending::Quota;
 
 /// How long to wait before a broken connection is opened again, so that a refusing server is not asked in a tight loop.
@@ -41,7 +41,7 @@ pub(crate) struct Worker<'a> {
     waiting: Waiting,
     outcome: &'a mut Outcome,
     live: &'a Live,
-    log: Option<Log>,
+    log: Option<ExchangeLog>,
     /// Start and end of the schedule, and all instants below, are those of the clock.
     start_ns: u64,
     end_ns: u64,
@@ -80,7 +80,7 @@ impl<'a> Worker<'a> {
         order: Order,
         outcome: &'a mut Outcome,
         live: &'a Live,
-        log: Option<Log>,
+        log: Option<ExchangeLog>,
     ) -> Worker<'a> {
         client.limit = match (&order.pace, order.when_busy) {
             (Pace::Saturate, _) | (_, WhenBusy::Pipeline) => client.depth(),
@@ -190,10 +190,10 @@ impl<'a> Worker<'a> {
     }
 
     /// A request is not answered, and that is settled.
-    fn miss(&mut self, index: u32, open: Open, reason: Reason, now_ns: u64) {
+    fn miss(&mut self, index: u32, open: OpenRequest, reason: Reason, now_ns: u64) {
         self.open -= 1;
         self.note(Exchange::of(index, open, Exchange::NEVER));
-        let promised = open.sent_ns == Open::PROMISED;
+        let promised = open.sent_ns == OpenRequest::PROMISED;
         self.promised -= usize::from(promised);
         let reason = if promised { Reason::Unsent } else { reason };
         self.outcome.missed.add(reason, now_ns.saturating_sub(open.intended_ns));
@@ -201,8 +201,12 @@ impl<'a> Worker<'a> {
 
     /// A connection broke: its requests are lost, and it is tried again after a while. They are not: a request that
     /// was sent twice would be two.
-    fn on_fault(&mut self, index: u32, fault: Fault, now_ns: u64) {
-        self.give_up(index, if fault == Fault::Timeout { Reason::Expired } else { Reason::Lost }, now_ns);
+    fn on_fault(&mut self, index: u32, fault: ConnectionError, now_ns: u64) {
+        self.give_up(
+            index,
+            if fault == ConnectionError::Timeout { Reason::Expired } else { Reason::Lost },
+            now_ns,
+        );
         self.client.connections[index as usize].close();
         self.client.retry.push_back((now_ns + RETRY_NS, index));
         if fault.is_full() {
@@ -210,7 +214,7 @@ impl<'a> Worker<'a> {
         }
         self.outcome.faults.add(&fault);
         let after = Duration::from_nanos(now_ns.saturating_sub(self.start_ns));
-        self.outcome.first_fault.get_or_insert(FirstFault { fault, after });
+        self.outcome.first_fault.get_or_insert(FirstConnectionError { fault, after });
     }
 
     /// All that is open on a connection is missed.
@@ -268,7 +272,7 @@ impl<'a> Worker<'a> {
                     break;
                 }
                 if !datagrams {
-                    self.on_fault(index, Fault::Timeout, now_ns);
+                    self.on_fault(index, ConnectionError::Timeout, now_ns);
                     break;
                 }
                 self.client.connections[index as usize].open.pop_front();
@@ -351,11 +355,11 @@ impl<'a> Worker<'a> {
         let mut oldest_ns = None;
         for index in 0..self.client.connections.len() {
             let connection = &self.client.connections[index];
-            let is_silent = connection.phase == Phase::Up && connection.answers == 0;
+            let is_silent = connection.phase == ConnectionState::Up && connection.answers == 0;
             self.outcome.silent += u64::from(is_silent && !connection.open.is_empty());
             for place in 0..connection.open.len() {
                 let open = self.client.connections[index].open[place];
-                if open.sent_ns == Open::PROMISED {
+                if open.sent_ns == OpenRequest::PROMISED {
                     oldest_ns = Some(oldest_ns.unwrap_or(u64::MAX).min(open.intended_ns));
                 } else {
                     let is_stuck = now_ns.saturating_sub(open.sent_ns) > self.outcome.service.max();
@@ -384,7 +388,7 @@ impl<'a> Worker<'a> {
             self.outcome.saturated();
         }
         self.publish();
-        self.outcome.unlogged = self.log.take().map_or(0, Log::close);
+        self.outcome.unlogged = self.log.take().map_or(0, ExchangeLog::close);
         self.client.number += self.ordinal;
         self.client.close_leftovers();
     }

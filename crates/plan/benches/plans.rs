@@ -15,10 +15,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use linux::nft::{self, Datum, Element, Map, Part, Table};
+use linux::nft::{self, Datum, Element, Map, PacketField, Table};
 use linux::{FdbEntry, IfName, Link, LinkKind, Mac, Neighbour, Route, VethPeer, Vxlan};
 use plan::{
-    Journal, Kernel, Look, Made, Place, Plan, SetLinkMtu, SetLinkUp, Step, Undone, apply, look, undo,
+    Journal, Kernel, Made, Place, Plan, SetLinkMtu, SetLinkUp, Step, StepState, Undone, apply, look, undo,
 };
 use testkit::World;
 
@@ -113,7 +113,8 @@ fn measure(case: &Case, size: u32) -> Result<Figures, Failure> {
     let (apply, applied) =
         timed(|| apply(&plan, &mut Journal::create(&path)?, &mut kernel).map_err(Failure::from));
     applied?;
-    let (look, so) = timed(|| plan.steps.iter().all(|step| matches!(look(step, &mut kernel), Ok(Look::So))));
+    let (look, so) =
+        timed(|| plan.steps.iter().all(|step| matches!(look(step, &mut kernel), Ok(StepState::So))));
     let (all, unchanged) = timed(|| {
         let (made, changes) = Made::of(&plan, &mut kernel)?;
         Ok::<_, Failure>(changes.is_empty() && made.changed(&mut kernel)?.is_none())
@@ -223,8 +224,8 @@ const MAP: &str = "ports";
 fn map(place: &Place, _: u32) -> Result<Plan, Failure> {
     let map = Map {
         name: MAP.to_owned(),
-        key: vec![Part::Protocol, Part::Dport],
-        value: vec![Part::Daddr, Part::Dport],
+        key: vec![PacketField::Protocol, PacketField::Dport],
+        value: vec![PacketField::Daddr, PacketField::Dport],
     };
     let table =
         Table { family: nft::Family::Ip, name: TABLE.to_owned(), maps: vec![map], chains: Vec::new() };

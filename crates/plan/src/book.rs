@@ -39,8 +39,8 @@ const OWNER: &str = "owner";
 /// The most bytes of an id, so that names can be made of it.
 const ID_BYTES_MAX: usize = 128;
 /// A child that a dead owner had just forked holds the lock, too, until it has loaded its program.
-const FORK_WAIT: lock::Wait =
-    lock::Wait { patience: Some(Duration::from_millis(200)), pause: Duration::from_millis(2) };
+const FORK_WAIT: lock::LockWait =
+    lock::LockWait { patience: Some(Duration::from_millis(200)), pause: Duration::from_millis(2) };
 
 /// The units of one kind.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ pub struct Book {
 
 /// A unit as it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundUnit {
     /// The name of its directory.
     pub id: String,
     /// The process that holds it, or held it last; 0 if that process died before it could say so.
@@ -171,7 +171,7 @@ impl Book {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn units(&self) -> Result<Vec<Found>, BookError> {
+    pub fn units(&self) -> Result<Vec<FoundUnit>, BookError> {
         let Some(_guard) = self.onlooker()? else { return Ok(Vec::new()) };
         self.sorted()?.0.iter().map(|id| self.look(id)).collect()
     }
@@ -212,7 +212,7 @@ impl Book {
         Ok((ids, others))
     }
 
-    fn look(&self, id: &str) -> Result<Found, BookError> {
+    fn look(&self, id: &str) -> Result<FoundUnit, BookError> {
         let path = self.root.join(id).join(OWNER);
         let mut owner = Owner { pid: 0, standing: None };
         let mut state = UnitState::Dead;
@@ -227,7 +227,7 @@ impl Book {
                 state = UnitState::Standing;
             }
         }
-        Ok(Found { id: id.to_owned(), pid: owner.pid, state, note: owner.standing })
+        Ok(FoundUnit { id: id.to_owned(), pid: owner.pid, state, note: owner.standing })
     }
 }
 

@@ -11,7 +11,7 @@ use linux::sysctl;
 use serde::{Deserialize, Serialize};
 
 use crate::Placed;
-use crate::set::State;
+use crate::set::RegisterState;
 
 /// The version of the journal's format.
 pub(crate) const VERSION: u32 = 3;
@@ -98,7 +98,7 @@ pub enum Before {
         to_cookie: Option<u64>,
     },
     /// What the register of a setting holds.
-    Was(State),
+    Was(RegisterState),
     /// A link that gets a program.
     Unattached {
         /// The index of the link, by which undo finds it under any name.
@@ -146,7 +146,7 @@ pub enum After {
         index: u32,
     },
     /// What the register of a setting holds.
-    Is(State),
+    Is(RegisterState),
 }
 
 /// How the undoing of a step went.

@@ -32,7 +32,7 @@ pub struct Programs {
 
 /// A program of a node at a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attachment {
+pub struct ProgramAttachment {
     /// The node: the name of its folder.
     pub node: String,
     /// The program of the node.
@@ -112,7 +112,7 @@ impl Programs {
     }
 }
 
-impl Attachment {
+impl ProgramAttachment {
     /// Where the program is pinned.
     pub(crate) fn program_pin(&self) -> PathBuf {
         self.program.pin(&bpf::pins::folder(&self.node))

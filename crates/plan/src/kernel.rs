@@ -17,7 +17,7 @@ use crate::{Fault, Place, claims};
 /// The places of a plan as open descriptors. The host's namespace is that of the thread that made this.
 pub struct Kernel {
     host: Netns,
-    open: BTreeMap<Place, Opened>,
+    open: BTreeMap<Place, OpenNetns>,
     pub(crate) fault: Fault,
     /// The directory of claims.
     pub(crate) claims: PathBuf,
@@ -26,7 +26,7 @@ pub struct Kernel {
 }
 
 /// A place with its open descriptors.
-pub(crate) struct Opened {
+pub(crate) struct OpenNetns {
     pub(crate) netns: Netns,
     pub(crate) netlink: Netlink,
     /// The kernel's number of the namespace; unlike an inode, none is given twice during one boot.
@@ -60,15 +60,15 @@ impl Kernel {
     }
 
     /// The namespace of a place; an error if it does not exist.
-    pub(crate) fn at(&mut self, place: &Place) -> Result<&Opened, linux::Error> {
+    pub(crate) fn at(&mut self, place: &Place) -> Result<&OpenNetns, linux::Error> {
         match self.open.entry(place.clone()) {
             Entry::Occupied(opened) => Ok(opened.into_mut()),
-            Entry::Vacant(vacant) => Ok(vacant.insert(Opened::open(&self.host, place)?)),
+            Entry::Vacant(vacant) => Ok(vacant.insert(OpenNetns::open(&self.host, place)?)),
         }
     }
 
     /// As [`Kernel::at`]; `None` if there is no such namespace any more.
-    pub(crate) fn find(&mut self, place: &Place) -> Result<Option<&Opened>, linux::Error> {
+    pub(crate) fn find(&mut self, place: &Place) -> Result<Option<&OpenNetns>, linux::Error> {
         if matches!(place, Place::Netns(name) if !netns::exists(name)) {
             return Ok(None);
         }
@@ -105,8 +105,8 @@ impl Kernel {
     }
 }
 
-impl Opened {
-    fn open(host: &Netns, place: &Place) -> Result<Opened, linux::Error> {
+impl OpenNetns {
+    fn open(host: &Netns, place: &Place) -> Result<OpenNetns, linux::Error> {
         let netns = match place {
             Place::Host => host.try_clone()?,
             Place::Netns(name) => Netns::open(name)?,
@@ -115,7 +115,7 @@ impl Opened {
         let netlink = Netlink::open_in(&netns)?;
         let cookie = netns.cookie()?;
         let (sysfs, ethtool, nftables) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Ok(Opened { netns, netlink, cookie, sysfs, ethtool, nftables })
+        Ok(OpenNetns { netns, netlink, cookie, sysfs, ethtool, nftables })
     }
 
     /// The namespace's own /sys; few steps need it.

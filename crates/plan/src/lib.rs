@@ -33,14 +33,14 @@ mod transaction;
 mod undo;
 
 pub use apply::{Applied, apply, by_hand};
-pub use book::{Book, BookError, Found, TakenBackJournal, Unit, UnitState};
+pub use book::{Book, BookError, FoundUnit, TakenBackJournal, Unit, UnitState};
 pub use entry::{After, Before, Entry, Header, Intent, Owner, Undone};
 pub use error::{ApplyError, JournalError, StepError};
 pub use fault::Fault;
 pub use journal::{Journal, Salvaged, Seal, salvage};
 pub use kernel::Kernel;
 pub use linux::sysfs::Queue;
-pub use look::{Change, Look, look};
+pub use look::{Drift, StepState, look};
 pub use made::Made;
 pub use preview::{Preview, is_about_code, last_of_each, preview};
 pub use rss::RssHash;
@@ -48,6 +48,7 @@ pub use set::*;
 pub use step::{Place, Placed, Plan, Step};
 pub use steps::replace_programs;
 pub use transaction::{
-    Account, Ended, Held, Phase, Standing, Store, TakenBack, TransactionError, WatchEnd, Watcher, Why,
+    Account, EndedTransaction, LockedStore, OpenTransaction, Phase, Store, TakenBack, TransactionError,
+    WatchEnd, Watcher, Why,
 };
 pub use undo::{outstanding, undo, undo_in_boot};

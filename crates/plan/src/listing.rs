@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use linux::netlink::{AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo};
 use linux::{FdbEntry, IfName, Route, sysctl};
 
-use crate::kernel::Opened;
+use crate::kernel::OpenNetns;
 
 type Result<T> = std::result::Result<T, linux::Error>;
 
@@ -29,12 +29,12 @@ pub(crate) struct Listing {
 impl Listing {
     /// Of whole lists, with these kernel parameters read already: to enter a namespace for each costs more than to read
     /// it.
-    pub(crate) fn of<'k>(opened: &Opened, keys: impl Iterator<Item = &'k sysctl::Key>) -> Result<Listing> {
+    pub(crate) fn of<'k>(opened: &OpenNetns, keys: impl Iterator<Item = &'k sysctl::Key>) -> Result<Listing> {
         let read = || keys.map(|key| Ok((key.clone(), sysctl::read(key)?))).collect::<Result<_>>();
         Ok(Listing { has_lists: true, parameters: opened.netns.run(read)??, ..Listing::default() })
     }
 
-    pub(crate) fn link(&self, opened: &Opened, name: &IfName) -> Result<Option<LinkInfo>> {
+    pub(crate) fn link(&self, opened: &OpenNetns, name: &IfName) -> Result<Option<LinkInfo>> {
         if !self.has_lists {
             return opened.netlink.link(name);
         }
@@ -44,14 +44,14 @@ impl Listing {
         Ok(names.get(name).map(|at| links[*at].clone()))
     }
 
-    pub(crate) fn link_at(&self, opened: &Opened, index: u32) -> Result<Option<LinkInfo>> {
+    pub(crate) fn link_at(&self, opened: &OpenNetns, index: u32) -> Result<Option<LinkInfo>> {
         if !self.has_lists {
             return opened.netlink.link_at(index);
         }
         Ok(equal(self.links(opened)?, |link| link.index.cmp(&index)).first().cloned())
     }
 
-    pub(crate) fn addresses_of(&self, opened: &Opened, index: u32) -> Result<Vec<AddressInfo>> {
+    pub(crate) fn addresses_of(&self, opened: &OpenNetns, index: u32) -> Result<Vec<AddressInfo>> {
         if !self.has_lists {
             return opened.netlink.addresses_of(index);
         }
@@ -59,7 +59,7 @@ impl Listing {
     }
 
     /// The route of the main table that has the place of one that a step makes, whatever way it leads.
-    pub(crate) fn rival(&self, opened: &Opened, route: &Route) -> Result<Option<RouteInfo>> {
+    pub(crate) fn rival(&self, opened: &OpenNetns, route: &Route) -> Result<Option<RouteInfo>> {
         if !self.has_lists {
             return opened.netlink.rival(route);
         }
@@ -70,7 +70,7 @@ impl Listing {
 
     pub(crate) fn neighbour(
         &self,
-        opened: &Opened,
+        opened: &OpenNetns,
         index: u32,
         ip: IpAddr,
         proxy: bool,
@@ -84,35 +84,35 @@ impl Listing {
     }
 
     /// The entries of a link for the address of one.
-    pub(crate) fn fdb_of(&self, opened: &Opened, index: u32, entry: &FdbEntry) -> Result<Vec<FdbInfo>> {
+    pub(crate) fn fdb_of(&self, opened: &OpenNetns, index: u32, entry: &FdbEntry) -> Result<Vec<FdbInfo>> {
         if !self.has_lists {
             return opened.netlink.fdb_of(entry, index);
         }
         Ok(equal(self.fdb(opened)?, |info| (info.index, info.mac).cmp(&(index, entry.mac))).to_vec())
     }
 
-    pub(crate) fn links(&self, opened: &Opened) -> Result<&[LinkInfo]> {
+    pub(crate) fn links(&self, opened: &OpenNetns) -> Result<&[LinkInfo]> {
         once(&self.links, || opened.netlink.links())
     }
 
-    pub(crate) fn addresses(&self, opened: &Opened) -> Result<&[AddressInfo]> {
+    pub(crate) fn addresses(&self, opened: &OpenNetns) -> Result<&[AddressInfo]> {
         once(&self.addresses, || opened.netlink.addresses())
     }
 
-    pub(crate) fn routes(&self, opened: &Opened) -> Result<&[RouteInfo]> {
+    pub(crate) fn routes(&self, opened: &OpenNetns) -> Result<&[RouteInfo]> {
         once(&self.routes, || opened.netlink.routes())
     }
 
-    pub(crate) fn neighbours(&self, opened: &Opened) -> Result<&[NeighbourInfo]> {
+    pub(crate) fn neighbours(&self, opened: &OpenNetns) -> Result<&[NeighbourInfo]> {
         once(&self.neighbours, || opened.netlink.neighbours())
     }
 
-    pub(crate) fn fdb(&self, opened: &Opened) -> Result<&[FdbInfo]> {
+    pub(crate) fn fdb(&self, opened: &OpenNetns) -> Result<&[FdbInfo]> {
         once(&self.fdb, || opened.netlink.fdb())
     }
 
     /// A kernel parameter; `None` if there is none of that name.
-    pub(crate) fn parameter(&self, opened: &Opened, key: &sysctl::Key) -> Result<Option<String>> {
+    pub(crate) fn parameter(&self, opened: &OpenNetns, key: &sysctl::Key) -> Result<Option<String>> {
         match self.parameters.get(key) {
             Some(value) => Ok(value.clone()),
             None => opened.netns.run(|| sysctl::read(key))?,

@@ -12,14 +12,14 @@ use rustix::io::Errno;
 /// How long to wait for a lock that another process has. The kernel wakes no one who also has to look at a clock, or at
 /// a flag that a signal sets, so it is tried again and again.
 #[derive(Debug, Clone, Copy)]
-pub struct Wait {
+pub struct LockWait {
     /// After which to give up; `None` waits as long as it takes.
     pub patience: Option<Duration>,
     /// How long to sleep between two attempts.
     pub pause: Duration,
 }
 
-impl Wait {
+impl LockWait {
     /// Attempts until one succeeds. `None` if `stop` returned true or the patience ended before that; there is always one
     /// attempt.
     ///
@@ -110,7 +110,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let mut held = try_exclusive(&path).unwrap();
-        let wait = Wait { patience: None, pause: PAUSE };
+        let wait = LockWait { patience: None, pause: PAUSE };
         let mut attempts = 0;
         let taken = wait.until(
             || false,
@@ -132,10 +132,10 @@ mod tests {
             attempts.set(attempts.get() + 1);
             Ok(None)
         };
-        let wait = Wait { patience: None, pause: PAUSE };
+        let wait = LockWait { patience: None, pause: PAUSE };
         assert_eq!(wait.until(|| attempts.get() == 2, attempt).unwrap(), None);
         assert_eq!(attempts.get(), 2);
-        let impatient = Wait { patience: Some(Duration::ZERO), pause: PAUSE };
+        let impatient = LockWait { patience: Some(Duration::ZERO), pause: PAUSE };
         assert_eq!(impatient.until(|| false, attempt).unwrap(), None);
         let failed = wait.until(|| false, || Err::<Option<()>, _>(io::Error::other("no such file")));
         assert_eq!(failed.unwrap_err().to_string(), "no such file");

@@ -8,7 +8,7 @@ use crate::{Kernel, Place, Placed};
 
 /// How what a step would make stands now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Look {
+pub enum StepState {
     /// As the step says.
     So,
     /// Something else stands in its place, or it has other properties.
@@ -22,7 +22,7 @@ pub enum Look {
 
 /// What is no longer as a step made it, or as it was found beside the steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct Drift {
     /// The namespace in which it changed.
     pub place: Place,
     /// What changed, in words: "link hgp1 is gone".
@@ -37,47 +37,47 @@ pub struct Change {
 ///
 /// # Errors
 /// The kernel does not answer, or the step's namespace is not there.
-pub fn look(placed: &Placed, kernel: &mut Kernel) -> Result<Look, StepError> {
+pub fn look(placed: &Placed, kernel: &mut Kernel) -> Result<StepState, StepError> {
     placed.step.effect().look(kernel, &placed.place, &Listing::default())
 }
 
-impl Look {
-    pub(crate) fn otherwise(found: impl Into<String>) -> Look {
-        Look::Otherwise { found: found.into() }
+impl StepState {
+    pub(crate) fn otherwise(found: impl Into<String>) -> StepState {
+        StepState::Otherwise { found: found.into() }
     }
 
     /// What is there or not, and cannot be otherwise.
-    pub(crate) fn whether(is_there: bool) -> Look {
-        if is_there { Look::So } else { Look::Absent }
+    pub(crate) fn whether(is_there: bool) -> StepState {
+        if is_there { StepState::So } else { StepState::Absent }
     }
 
     /// How the entries of a pod stand, of which some may be another's.
-    pub(crate) fn of_pod(all_ours: Option<bool>) -> Look {
+    pub(crate) fn of_pod(all_ours: Option<bool>) -> StepState {
         match all_ours {
-            None => Look::Absent,
-            Some(all) => Look::of(all, || "another pod's, in part".to_owned()),
+            None => StepState::Absent,
+            Some(all) => StepState::of(all, || "another pod's, in part".to_owned()),
         }
     }
 
-    /// [`Look::So`] if it is, else what was found instead.
-    pub(crate) fn of(is_so: bool, found: impl FnOnce() -> String) -> Look {
-        if is_so { Look::So } else { Look::otherwise(found()) }
+    /// [`StepState::So`] if it is, else what was found instead.
+    pub(crate) fn of(is_so: bool, found: impl FnOnce() -> String) -> StepState {
+        if is_so { StepState::So } else { StepState::otherwise(found()) }
     }
 }
 
-impl Change {
+impl Drift {
     /// `None` if the step is so.
-    pub(crate) fn of(placed: &Placed, look: Look) -> Option<Change> {
+    pub(crate) fn of(placed: &Placed, look: StepState) -> Option<Drift> {
         let what = match look {
-            Look::So => return None,
-            Look::Absent => placed.step.effect().gone(),
-            Look::Otherwise { found } => placed.step.effect().changed(&found),
+            StepState::So => return None,
+            StepState::Absent => placed.step.effect().gone(),
+            StepState::Otherwise { found } => placed.step.effect().changed(&found),
         };
-        Some(Change { place: placed.place.clone(), what })
+        Some(Drift { place: placed.place.clone(), what })
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.what)
     }

@@ -14,7 +14,7 @@ use linux::sysctl;
 
 use crate::error::StepError;
 use crate::listing::Listing;
-use crate::look::{Change, Look};
+use crate::look::{Drift, StepState};
 use crate::{Kernel, Place, Placed, Plan, Set, SetRouteMetric, Step};
 use inventory::Inventory;
 
@@ -33,7 +33,7 @@ impl Made {
     ///
     /// # Errors
     /// The kernel does not answer, or a namespace of the plan is not there.
-    pub fn of(plan: &Plan, kernel: &mut Kernel) -> Result<(Made, Vec<Change>), StepError> {
+    pub fn of(plan: &Plan, kernel: &mut Kernel) -> Result<(Made, Vec<Drift>), StepError> {
         let mut made = Made { steps: BTreeMap::new(), held: BTreeMap::new() };
         for placed in standing(plan) {
             made.steps.entry(placed.place.clone()).or_default().push(placed);
@@ -44,7 +44,7 @@ impl Made {
             let mut so = Vec::with_capacity(steps.len());
             for placed in std::mem::take(steps) {
                 let look = placed.step.effect().look(kernel, place, &listing)?;
-                match Change::of(&placed, look) {
+                match Drift::of(&placed, look) {
                     None => so.push(placed),
                     change => changes.extend(change),
                 }
@@ -61,7 +61,7 @@ impl Made {
     ///
     /// # Errors
     /// The kernel does not answer.
-    pub fn changed(&self, kernel: &mut Kernel) -> Result<Option<Change>, StepError> {
+    pub fn changed(&self, kernel: &mut Kernel) -> Result<Option<Drift>, StepError> {
         for (place, steps) in &self.steps {
             let listing = listing(kernel, place, steps)?;
             let held = self.held.get(place);
@@ -69,13 +69,13 @@ impl Made {
             let is_same = held.is_some() && held == holds.as_ref();
             for placed in steps.iter().filter(|placed| !(is_same && placed.step.effect().is_listed())) {
                 let look = placed.step.effect().look(kernel, place, &listing)?;
-                if look != Look::So {
-                    return Ok(Change::of(placed, look));
+                if look != StepState::So {
+                    return Ok(Drift::of(placed, look));
                 }
             }
             let what = held.zip(holds).and_then(|(held, holds)| held.difference(&holds));
             if let Some(what) = what {
-                return Ok(Some(Change { place: place.clone(), what }));
+                return Ok(Some(Drift { place: place.clone(), what }));
             }
         }
         Ok(None)

@@ -7,7 +7,7 @@ use linux::{FdbEntry, IfName, Link, Neighbour, NetnsName, NetnsPath, NetnsRef, R
 use serde::{Deserialize, Serialize};
 
 use crate::Set;
-use crate::forwarding::{Attachment, Endpoint, Member, Programs, Splice, Tunnel};
+use crate::forwarding::{Endpoint, Member, ProgramAttachment, Programs, Splice, Tunnel};
 
 /// An ordered list of steps. Making one changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ pub enum Step {
     /// Load the programs of a node and pin them in a bpffs of their own.
     LoadPrograms(Programs),
     /// Attach a program of a node to a link.
-    AttachProgram(Attachment),
+    AttachProgram(ProgramAttachment),
     /// Add a pod to the maps of a node's programs.
     AddEndpoint(Endpoint),
     /// Add a tunnel to another node to the maps of a node's programs.

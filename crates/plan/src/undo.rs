@@ -127,7 +127,7 @@ impl Run<'_> {
 
     fn undo_one(&mut self, past: &Past) -> Undone {
         let (undone, index) = match self.attempt(past) {
-            Ok(steps::Outcome { undone, index }) => (undone, index),
+            Ok(steps::UndoOutcome { undone, index }) => (undone, index),
             Err(why) => (Undone::Failed { why: why.to_string() }, None),
         };
         self.moved.note(&past.intent.placed.place, &past.intent.before, index);
@@ -136,7 +136,7 @@ impl Run<'_> {
         undone
     }
 
-    fn attempt(&mut self, past: &Past) -> Result<steps::Outcome, StepError> {
+    fn attempt(&mut self, past: &Past) -> Result<steps::UndoOutcome, StepError> {
         let (effect, gone) = (past.intent.placed.step.effect(), Ok(Undone::Gone.into()));
         // What is pinned lies in a mount and not in the namespace: it is still there when that is gone.
         if effect.lifetime() == Lifetime::Outside {

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
 use crate::{
-    BitRate, Delay, Machines, Published, Rate, Share, Side, Sweep, Swept, Tuning, Until, Ways, Wire, Workload,
+    BitRate, Delay, Machines, Published, RequestedRate, Share, Side, Sweep, SweepPosition, Tuning, Until,
+    Ways, Wire, Workload,
 };
 
 /// What a race is asked to do.
@@ -26,7 +27,7 @@ pub struct Experiment {
     pub workload: Workload,
     /// The load's rates; empty: 30 % and 50 % of the reference's capacity.
     #[serde(default)]
-    pub rates: Vec<Rate>,
+    pub rates: Vec<RequestedRate>,
     /// One quantity that is raced at several values, to plot lines over it.
     ///
     /// Omitted from records without a sweep, as with [`Experiment::placement`].
@@ -140,7 +141,7 @@ pub struct Candidate {
     pub connections: Option<u32>,
     /// Its place in the experiment's sweep; [`Experiment::swept`] writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub swept: Option<Swept>,
+    pub swept: Option<SweepPosition>,
     /// True: if it cannot run here, the race is an error instead of a race without it.
     #[serde(default)]
     pub required: bool,

@@ -3,7 +3,7 @@
 
 use crate::experiment_error::{ExperimentError, out_of_range, place, within};
 use crate::spelling::nearest;
-use crate::{Experiment, Measure, Published, Rate, SCHEMA, Wire};
+use crate::{Experiment, Measure, Published, RequestedRate, SCHEMA, Wire};
 
 /// The most loads: body sizes × rates.
 const LOADS_MAX: usize = 64;
@@ -100,7 +100,7 @@ impl Experiment {
         }
         for (index, rate) in self.rates.iter().enumerate() {
             rate.checked().map_err(|error| out_of_range("rates", rate, error.why))?;
-            if self.rates[..index].iter().any(|other: &Rate| other == rate) {
+            if self.rates[..index].iter().any(|other: &RequestedRate| other == rate) {
                 return Err(out_of_range("rates", rate, "it is listed twice"));
             }
         }
@@ -214,7 +214,10 @@ builds = 3
     #[test]
     fn a_whole_file_is_read_and_written_again() {
         let experiment = Experiment::from_toml(WHOLE).unwrap();
-        assert_eq!(experiment.rates, [Rate::OfCapacity(0.3), Rate::PerSecond(2e4), Rate::PerSecond(5e4)]);
+        assert_eq!(
+            experiment.rates,
+            [RequestedRate::OfCapacity(0.3), RequestedRate::PerSecond(2e4), RequestedRate::PerSecond(5e4)]
+        );
         assert!(experiment.candidates[1].required && !experiment.candidates[0].required);
         let cni = &experiment.candidates[2];
         assert_eq!((cni.path.as_str(), cni.cni.as_deref()), ("", Some("ptp.conflist")));

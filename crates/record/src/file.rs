@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::{End, Header, Line, Race, SCHEMA, Search};
+use crate::{End, Header, Line, RaceRecord, SCHEMA, SearchRecord};
 
 /// Why a record could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -187,9 +187,9 @@ impl Writer {
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Record {
-    Race(Box<Race>),
+    Race(Box<RaceRecord>),
     /// A search for settings.
-    Search(Box<Search>),
+    Search(Box<SearchRecord>),
 }
 
 impl Record {
@@ -197,13 +197,13 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// Those of [`Race::read`] and [`Search::from_bytes`].
+    /// Those of [`RaceRecord::read`] and [`SearchRecord::from_bytes`].
     pub fn read(path: &Path) -> Result<Record, RecordError> {
         let bytes = bytes_of(path)?;
-        if Search::is_in(&bytes) {
-            return Search::from_bytes(&bytes, path).map(Box::new).map(Record::Search);
+        if SearchRecord::is_in(&bytes) {
+            return SearchRecord::from_bytes(&bytes, path).map(Box::new).map(Record::Search);
         }
-        Race::from_bytes(&bytes, path).map(Box::new).map(Record::Race)
+        RaceRecord::from_bytes(&bytes, path).map(Box::new).map(Record::Race)
     }
 }
 
@@ -224,25 +224,25 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, RecordError> {
     read().map_err(|why| RecordError::Unread { path: path.to_owned(), why })
 }
 
-impl Race {
+impl RaceRecord {
     /// Reads a record file.
     ///
     /// A last line that is cut or damaged is left out, with a note: that is the usual result of a crash. A note also
-    /// lists missing rounds ([`Race::missing_rounds`]).
+    /// lists missing rounds ([`RaceRecord::missing_rounds`]).
     ///
     /// # Errors
     ///
     /// See [`RecordError`]; a damaged line before the last is an error.
-    pub fn read(path: &Path) -> Result<Race, RecordError> {
-        Race::from_bytes(&bytes_of(path)?, path)
+    pub fn read(path: &Path) -> Result<RaceRecord, RecordError> {
+        RaceRecord::from_bytes(&bytes_of(path)?, path)
     }
 
     /// Reads the content of a record file; `path` is for messages.
     ///
     /// # Errors
     ///
-    /// Fails like [`Race::read`].
-    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Race, RecordError> {
+    /// Fails like [`RaceRecord::read`].
+    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<RaceRecord, RecordError> {
         let (payloads, notes) = payloads(bytes, path)?;
         let mut lines = payloads.iter().enumerate().map(|(index, payload)| (index + 1, *payload));
         let (_, first) = lines.next().ok_or(RecordError::Empty {
@@ -250,7 +250,7 @@ impl Race {
             why: if bytes.is_empty() { "it is empty" } else { "its first line is cut or damaged" },
         })?;
         let header = header(first, path)?;
-        let mut race = Race {
+        let mut race = RaceRecord {
             header,
             capacities: vec![],
             loads: vec![],

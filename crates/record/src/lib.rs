@@ -39,18 +39,18 @@ pub use profile::Profile;
 pub use published::{Direction, Metric, Published, PublishedFact, RATIO, facts as published_facts};
 pub use quick::Quick;
 pub use race::{
-    Broken, Capacity, End, Entrant, Header, Line, Load, Machine, Race, Round, Witness, WitnessCost,
+    Broken, Capacity, End, Entrant, Header, Line, Load, Machine, RaceRecord, Round, Witness, WitnessCost,
 };
-pub use rate::{Rate, RateError};
+pub use rate::{RateParseError, RequestedRate};
 pub use search::{
-    Search, SearchAnswer, SearchArm, SearchBlock, SearchOption, SearchRatio, SearchStage, SearchVerdict,
-    SearchVisit,
+    SearchAnswer, SearchArm, SearchBlock, SearchOption, SearchRatio, SearchRecord, SearchStage,
+    SearchVerdict, SearchVisit,
 };
 pub use spelling::{did_you_mean, nearest};
 pub use statistic::{Statistic, StatisticError};
-pub use sweep::{AxisUnit, Over, Sweep, SweepValue, Swept, Way, WireKey};
+pub use sweep::{AxisUnit, Over, Sweep, SweepPosition, SweepValue, Way, WireKey};
 pub use trial::{
-    Carried, Counters, CpuTime, Handshakes, Latencies, Packets, Stall, TrialRecord, Void, Witnessed,
+    Counters, CpuTime, Handshakes, Latencies, Packets, Stall, Transfer, TrialRecord, Void, Witnessed,
 };
 pub use tuning::{Asked, Setting, Side, Tuning};
 pub use until::{Until, UntilError};

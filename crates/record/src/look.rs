@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Race;
+use crate::RaceRecord;
 
 /// A look at all comparisons after a build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub enum Leaving {
 
 impl Look {
     /// Whether it can be the next look of a record; otherwise why not.
-    pub(crate) fn fits(&self, race: &Race) -> Result<(), String> {
+    pub(crate) fn fits(&self, race: &RaceRecord) -> Result<(), String> {
         let number = self.number;
         if race.header.experiment.until.is_none() {
             return Err(format!("look {number} is in a race that was not to end for what it sees"));
@@ -71,7 +71,7 @@ impl Look {
     }
 }
 
-impl Race {
+impl RaceRecord {
     /// At which look a candidate left a load, and why; `None` if it did not.
     pub fn left(&self, entrant: usize, load: usize) -> Option<(&Look, Leaving)> {
         self.looks.iter().find_map(|look| {

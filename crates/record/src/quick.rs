@@ -41,7 +41,7 @@ fn lay(under: &mut toml::Table, over: &toml::Table) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Rate;
+    use crate::RequestedRate;
 
     fn with(quick: &str) -> Result<Option<Experiment>, ExperimentError> {
         let text = "schema = 1\nname = \"x\"\nrates = [\"10%\", \"50%\"]\nrounds = 40\n[workload]\nconnections = 500\n";
@@ -53,7 +53,7 @@ mod tests {
         let quick = "[quick]\nrounds = 4\nbuilds = 2\nrates = [\"50%\"]\nworkload.body_bytes = [100]\n";
         let quick = with(quick).unwrap().expect("there is a table");
         assert_eq!((quick.rounds, quick.builds, quick.slice_ms), (4, 2, 100));
-        assert_eq!(quick.rates, [Rate::OfCapacity(0.5)]);
+        assert_eq!(quick.rates, [RequestedRate::OfCapacity(0.5)]);
         assert_eq!((quick.workload.connections, quick.workload.body_bytes.as_slice()), (500, &[100][..]));
         assert_eq!(quick.quick, None, "it is what it is, and has no quicker form");
     }

@@ -39,7 +39,7 @@ pub enum Line {
 
 /// A whole record file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Race {
+pub struct RaceRecord {
     /// The first line of the record.
     pub header: Header,
     /// The reference's capacity, once a body size.
@@ -62,7 +62,7 @@ pub struct Race {
     pub notes: Vec<String>,
 }
 
-impl Race {
+impl RaceRecord {
     /// Rounds that ran but are not in the record: lines were removed from it. A race that was cut off or stopped
     /// lacks its last rounds, which did not run.
     pub fn missing_rounds(&self) -> Vec<RangeInclusive<u32>> {

@@ -15,7 +15,7 @@ use crate::{Experiment, Machine, RecordError, Side, Tuning};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Search {
+pub struct SearchRecord {
     /// The version of this format, [`crate::SCHEMA`].
     pub schema: u32,
     /// The version of hostgap that wrote the file.
@@ -172,7 +172,7 @@ pub enum SearchVerdict {
     NotSearched,
 }
 
-impl Search {
+impl SearchRecord {
     /// Whether a file is a search's, and not a race's, of which every line begins with its checksum.
     pub fn is_in(bytes: &[u8]) -> bool {
         let bytes = bytes.trim_ascii_start();
@@ -184,7 +184,7 @@ impl Search {
     /// # Errors
     ///
     /// It has a later schema or a field that this version does not know, or refers to an option that is not in it.
-    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Search, RecordError> {
+    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<SearchRecord, RecordError> {
         #[derive(Deserialize)]
         struct Version {
             schema: u32,
@@ -198,7 +198,7 @@ impl Search {
         {
             return Err(RecordError::Newer { path, found, hostgap });
         }
-        let search: Search = match serde_json::from_slice(bytes) {
+        let search: SearchRecord = match serde_json::from_slice(bytes) {
             Ok(search) => search,
             Err(source) => return Err(RecordError::NoSearch { path, why: source.to_string() }),
         };
@@ -275,8 +275,8 @@ impl SearchOption {
 mod tests {
     use super::*;
 
-    fn search() -> Search {
-        Search {
+    fn search() -> SearchRecord {
+        SearchRecord {
             schema: crate::SCHEMA,
             hostgap: "0".to_owned(),
             started_unix_s: 1,
@@ -332,10 +332,12 @@ mod tests {
         search.stages.push(SearchStage { name: "calibration".to_owned(), blocks: 1, arms: Vec::new() });
         search.save(&path).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(serde_json::from_str::<Search>(&text).unwrap(), search);
+        assert_eq!(serde_json::from_str::<SearchRecord>(&text).unwrap(), search);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
-        assert!(Search::is_in(text.as_bytes()) && !Search::is_in(b"{\"crc32\":\"0\",\"line\":{}}"));
-        let read = |text: &str| Search::from_bytes(text.as_bytes(), &path);
+        assert!(
+            SearchRecord::is_in(text.as_bytes()) && !SearchRecord::is_in(b"{\"crc32\":\"0\",\"line\":{}}")
+        );
+        let read = |text: &str| SearchRecord::from_bytes(text.as_bytes(), &path);
         assert_eq!(read(&text).unwrap(), search);
         for (from, to, why) in [
             ("\"seed\"", "\"sead\"", "unknown field `sead`"),

@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Asked, Candidate, Delay, Experiment, Rate, Share, Side, Wire};
+use crate::{Asked, Candidate, Delay, Experiment, RequestedRate, Share, Side, Wire};
 
 /// The quantity that is swept, and its values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ pub enum SweepValue {
 /// The place of a candidate in a sweep.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Swept {
+pub struct SweepPosition {
     /// The name without the value, which is the name of its line.
     pub line: String,
     /// Its value, one of [`Sweep::values`].
@@ -118,8 +118,8 @@ impl Sweep {
         match &self.over {
             Over::BodyBytes => AxisUnit::Bytes,
             Over::Rate => match self.values.first().and_then(as_rate) {
-                Some(Rate::OfCapacity(_)) => AxisUnit::PercentOfCapacity,
-                Some(Rate::PerSecond(_)) | None => AxisUnit::PerSecond,
+                Some(RequestedRate::OfCapacity(_)) => AxisUnit::PercentOfCapacity,
+                Some(RequestedRate::PerSecond(_)) | None => AxisUnit::PerSecond,
             },
             Over::Wire(WireKey::Loss, _) => AxisUnit::PercentLost,
             Over::Wire(WireKey::Delay, _) => AxisUnit::Milliseconds,
@@ -129,7 +129,7 @@ impl Sweep {
     }
 
     /// The rates of a sweep over rates.
-    pub(crate) fn rates(&self) -> Vec<Rate> {
+    pub(crate) fn rates(&self) -> Vec<RequestedRate> {
         self.values.iter().filter_map(as_rate).collect()
     }
 
@@ -162,8 +162,8 @@ impl Over {
                 ),
             },
             Over::Rate => match as_rate(value) {
-                Some(Rate::OfCapacity(share)) => Ok(share * 100.0),
-                Some(Rate::PerSecond(rate)) => Ok(rate),
+                Some(RequestedRate::OfCapacity(share)) => Ok(share * 100.0),
+                Some(RequestedRate::PerSecond(rate)) => Ok(rate),
                 None => wrong("a rate, \"30%\", \"20k\" or 20000,"),
             },
             Over::Wire(WireKey::Loss, _) => match figure::<Share>(value) {
@@ -203,7 +203,7 @@ impl Over {
             }
         };
         laid.name = Some(format!("{line} {told}"));
-        laid.swept = Some(Swept { line, at: value.clone() });
+        laid.swept = Some(SweepPosition { line, at: value.clone() });
         laid
     }
 
@@ -275,9 +275,9 @@ fn as_number(value: &SweepValue) -> Option<i64> {
     }
 }
 
-fn as_rate(value: &SweepValue) -> Option<Rate> {
+fn as_rate(value: &SweepValue) -> Option<RequestedRate> {
     match value {
-        SweepValue::Number(number) => Rate::PerSecond(*number as f64).checked().ok(),
+        SweepValue::Number(number) => RequestedRate::PerSecond(*number as f64).checked().ok(),
         SweepValue::Text(text) => text.parse().ok(),
     }
 }

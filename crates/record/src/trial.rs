@@ -52,7 +52,7 @@ pub struct TrialRecord {
     pub counters: Counters,
     /// What was carried; of downloads and streams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub carried: Option<Carried>,
+    pub carried: Option<Transfer>,
     /// TLS handshakes within the trial, where connections are made in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,
@@ -64,7 +64,7 @@ pub struct TrialRecord {
 /// What a download or a stream carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Carried {
+pub struct Transfer {
     /// Bytes of content that arrived within the measured part: of bodies, of a stream, of datagrams.
     pub bytes: u64,
     /// For downloads: the sum of the times of all objects, from the start of the connection to the last byte, in

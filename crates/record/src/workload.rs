@@ -5,7 +5,7 @@ mod server;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Rate;
+use crate::RequestedRate;
 use crate::experiment_error::{ExperimentError, out_of_range, within};
 
 pub use kind::{Measure, WorkloadKind};
@@ -144,7 +144,7 @@ impl Workload {
     }
 
     /// Checks keys and ranges, and whether the kind can be had at the rates.
-    pub(crate) fn validate(&self, rates: &[Rate]) -> Result<(), ExperimentError> {
+    pub(crate) fn validate(&self, rates: &[RequestedRate]) -> Result<(), ExperimentError> {
         let kind = self.kind;
         self.validate_sizes()?;
         within("workload.connections", self.connections, 1..=self.connections_max())?;
@@ -225,13 +225,13 @@ impl Workload {
         Err(out_of_range("workload.server", server, why))
     }
 
-    fn validate_rates(&self, rates: &[Rate]) -> Result<(), ExperimentError> {
+    fn validate_rates(&self, rates: &[RequestedRate]) -> Result<(), ExperimentError> {
         let refused = |why: &str| rates.first().map_or(Ok(()), |rate| Err(out_of_range("rates", rate, why)));
         match self.kind {
             WorkloadKind::Download => refused("downloads go as fast as they can"),
             WorkloadKind::TcpStream => refused("a stream of bytes goes as fast as it can"),
             WorkloadKind::UdpStream => {
-                let share = rates.iter().find(|rate| matches!(rate, Rate::OfCapacity(_)));
+                let share = rates.iter().find(|rate| matches!(rate, RequestedRate::OfCapacity(_)));
                 let why = "packets per second are expected: a stream has no capacity that shares refer to";
                 share.map_or(Ok(()), |rate| Err(out_of_range("rates", rate, why)))
             }

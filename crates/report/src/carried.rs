@@ -3,7 +3,7 @@
 use record::{Measure, Workload, WorkloadKind};
 
 use crate::figures::{counted, percent, three_digits, trimmed};
-use crate::summary::{Carried, Summary};
+use crate::summary::{Summary, TransferRates};
 
 /// What CPU time is divided by.
 pub(crate) fn cpu_unit(measure: Measure) -> &'static str {
@@ -34,12 +34,12 @@ pub(crate) fn mbit(mbit_per_s: f64) -> String {
 }
 
 /// The mean time of an object in milliseconds.
-pub(crate) fn object_ms(carried: &Carried) -> Option<String> {
+pub(crate) fn object_ms(carried: &TransferRates) -> Option<String> {
     carried.object_ms_mean.map(|ms| format!("{} ms", three_digits(ms)))
 }
 
 /// The share of datagrams that did not arrive.
-pub(crate) fn loss(carried: &Carried) -> Option<String> {
+pub(crate) fn loss(carried: &TransferRates) -> Option<String> {
     let loss = carried.loss?;
     Some(if loss > 0.0 && loss < 5e-5 { format!("{} %", trimmed(loss * 100.0, 5)) } else { percent(loss) })
 }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn loss_is_never_rounded_to_nothing() {
-        let of = |share| loss(&Carried { loss: Some(share), ..Carried::default() }).unwrap();
+        let of = |share| loss(&TransferRates { loss: Some(share), ..TransferRates::default() }).unwrap();
         assert_eq!(
             (of(0.0), of(0.000_02), of(0.25)),
             ("0 %".to_owned(), "0.002 %".to_owned(), "25 %".to_owned())

@@ -25,15 +25,15 @@ pub use analyse::analyse;
 pub use by_cpu::{CpuNode, CpuShares};
 pub use json::{json, json_of_all};
 pub use late::{CauseShare, LateAnswers, LateLoad, LatePercentile, LateStep};
-pub use profile::{Cost, Difference, Part, PartCost, Profiled, ProfiledLoad};
+pub use profile::{Cost, Difference, PartCost, PathPart, Profiled, ProfiledLoad};
 pub use published::{Agreement, Agreements, Obstacle, PublishedFigure};
 pub use stalls::{Stalls, witness_cost};
 pub use summary::{
-    Broke, Candidate, Carried, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress,
-    Quantiles, RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, VoidReason,
+    Broke, Candidate, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress, Quantiles,
+    RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, TransferRates, VoidReason,
 };
-pub use sweep::{Swept, SweptChart, SweptFigure, SweptLevel, SweptLine, SweptPoint};
+pub use sweep::{SweepSummary, SweptChart, SweptFigure, SweptLevel, SweptLine, SweptPoint};
 pub use table::{Style, kernels, table};
 pub use timeline::{Quantity, Timeline, TimelineRow};
-pub use until::{Ended, LookTaken, NamedFloor, Pursued, Pursuit};
+pub use until::{ComparisonExit, LookTaken, NamedFloor, Pursued, StopReason};
 pub use verdict::Verdict;

@@ -10,7 +10,7 @@ use crate::late::LateLoad;
 use crate::profile::ProfiledLoad;
 use crate::published::{Agreements, PublishedFigure};
 use crate::stalls::Stalls;
-use crate::sweep::Swept;
+use crate::sweep::SweepSummary;
 use crate::timeline::Timeline;
 use crate::until::{NamedFloor, Pursued};
 
@@ -53,7 +53,7 @@ pub struct Summary {
     pub exact: Vec<Exact>,
     /// Lines over the swept quantity; absent without a sweep.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sweep: Option<Swept>,
+    pub sweep: Option<SweepSummary>,
     /// What trials reached, round by round; for the page alone, since a record has the trials.
     #[serde(skip)]
     pub timeline: Option<Timeline>,
@@ -193,7 +193,7 @@ pub struct RateSummary {
     pub rps_ratio: Option<Ratio>,
     /// What was carried; of downloads and streams.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub carried: Option<Carried>,
+    pub carried: Option<TransferRates>,
     /// TLS handshakes in the trials that count, where connections are made in them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,
@@ -243,7 +243,7 @@ pub struct RateSummary {
 
 /// The data volume of downloads and streams; `None` if unknown or not applicable.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Carried {
+pub struct TransferRates {
     /// Megabits (10⁶) of content that arrived per second of measured time.
     pub mbit_per_s: Option<f64>,
     /// Of downloads: the mean time of an object, from the start of its connection to its last byte, in milliseconds.

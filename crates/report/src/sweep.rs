@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// A sweep with its figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Swept {
+pub struct SweepSummary {
     /// The swept quantity, by its name in the experiment: "loss", "settings.initcwnd".
     pub over: String,
     /// What [`SweptPoint::value`] counts: "bytes", "% of capacity", "per second", "% lost", "ms", "connections", or ""
@@ -84,7 +84,7 @@ pub struct SweptFigure {
     pub high: Option<f64>,
 }
 
-/// The text for [`Swept::unit`].
+/// The text for [`SweepSummary::unit`].
 pub(crate) fn unit(axis: AxisUnit) -> &'static str {
     match axis {
         AxisUnit::Bytes => "bytes",

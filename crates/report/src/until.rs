@@ -16,17 +16,17 @@ pub struct Pursued {
     /// The most seconds that it might take.
     pub budget_s: u32,
     /// Why it ended.
-    pub ended: Ended,
+    pub ended: StopReason,
     /// The looks, in their order. The end is none.
     pub looks: Vec<LookTaken>,
     /// Every contender at every load, in display order; without contenders the control.
-    pub comparisons: Vec<Pursuit>,
+    pub comparisons: Vec<ComparisonExit>,
 }
 
 /// Why a race ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum StopReason {
     /// Every comparison was settled.
     Settled,
     /// Another build did not fit into the budget.
@@ -51,7 +51,7 @@ pub struct LookTaken {
 
 /// A comparison, and how it left.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Pursuit {
+pub struct ComparisonExit {
     /// The candidate's name.
     pub candidate: String,
     /// Index into [`Summary::loads`].
@@ -79,7 +79,7 @@ const SHOWN_MAX: usize = 6;
 /// The end of the race in sentences, for table and page; empty for other races.
 pub(crate) fn sentences(summary: &Summary) -> Vec<String> {
     let Some(of) = &summary.until else { return vec![] };
-    let open: Vec<&Pursuit> = of.comparisons.iter().filter(|one| one.why == Leaving::Ended).collect();
+    let open: Vec<&ComparisonExit> = of.comparisons.iter().filter(|one| one.why == Leaving::Ended).collect();
     let mut lines = vec![end(of, open.len())];
     lines.extend(levels(of));
     for why in [Leaving::Different, Leaving::Precise, Leaving::NotAsked] {
@@ -101,12 +101,12 @@ fn end(of: &Pursued, open: usize) -> String {
     let comparisons = counted(open as u64, "comparison");
     let budget = span_s(f64::from(of.budget_s));
     match of.ended {
-        Ended::Settled => "every comparison was settled".to_owned(),
-        Ended::Budget if open == 0 => "no candidate is left".to_owned(),
-        Ended::Budget => {
+        StopReason::Settled => "every comparison was settled".to_owned(),
+        StopReason::Budget if open == 0 => "no candidate is left".to_owned(),
+        StopReason::Budget => {
             format!("the budget of {budget} was used up with {comparisons} undecided; --budget gives more")
         }
-        Ended::Unfinished => format!("it did not come to its end; {comparisons} undecided"),
+        StopReason::Unfinished => format!("it did not come to its end; {comparisons} undecided"),
     }
 }
 
@@ -129,14 +129,14 @@ fn levels(of: &Pursued) -> Option<String> {
 
 /// Who left for a reason.
 fn settled(summary: &Summary, of: &Pursued, why: Leaving) -> Option<String> {
-    let those: Vec<&Pursuit> = of.comparisons.iter().filter(|one| one.why == why).collect();
+    let those: Vec<&ComparisonExit> = of.comparisons.iter().filter(|one| one.why == why).collect();
     let what = match why {
         Leaving::Different => "found to differ".to_owned(),
         Leaving::Precise => format!("known to ±{}", percent(of.half_width)),
         Leaving::NotAsked => "not asked, left at the first look".to_owned(),
         Leaving::Ended => return None,
     };
-    let named = |one: &&Pursuit| match why {
+    let named = |one: &&ComparisonExit| match why {
         Leaving::NotAsked => place(summary, one),
         _ => format!("{} after {} builds", place(summary, one), one.builds),
     };
@@ -148,7 +148,7 @@ fn settled(summary: &Summary, of: &Pursued, why: Leaving) -> Option<String> {
 }
 
 /// What more time would bring for one that is undecided.
-fn forecast(summary: &Summary, of: &Pursued, one: &Pursuit) -> String {
+fn forecast(summary: &Summary, of: &Pursued, one: &ComparisonExit) -> String {
     let place = place(summary, one);
     let statistic = one.statistic.unwrap_or("its ratio");
     let Some(now) = one.half_width else {
@@ -168,7 +168,7 @@ fn forecast(summary: &Summary, of: &Pursued, one: &Pursuit) -> String {
 }
 
 /// "docker at 20.0k req/s".
-fn place(summary: &Summary, one: &Pursuit) -> String {
+fn place(summary: &Summary, one: &ComparisonExit) -> String {
     match summary.loads.get(one.load) {
         Some(load) => format!("{} ({})", one.candidate, figures::load(load)),
         None => one.candidate.clone(),

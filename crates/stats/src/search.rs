@@ -130,7 +130,7 @@ pub struct Scored {
 
 /// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum SearchConclusion {
     /// There was no search: the machine is not fit for it, or the budget is too small.
     Unfit(Unfit),
     /// No arm helps by as much as this budget resolves.
@@ -152,9 +152,9 @@ pub enum Answer {
 
 /// An answer, and how fine it is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub struct SearchResult {
     /// The result, or why there is none.
-    pub answer: Answer,
+    pub answer: SearchConclusion,
     /// The gain, as a logarithm, that the hold-out finds with a probability of 80 %; a smaller gain may have been
     /// missed. `None` if the noise is unknown.
     pub resolvable_ln: Option<f64>,
@@ -235,21 +235,23 @@ impl Shares {
 ///
 /// # Errors
 /// Passes on the errors of `trials`.
-pub fn search<T: Trials>(space: &Space, rules: &Rules, trials: &mut T) -> Result<Found, T::Error> {
+pub fn search<T: Trials>(space: &Space, rules: &Rules, trials: &mut T) -> Result<SearchResult, T::Error> {
     let calibration = calibrate(trials)?;
     let visits = trials.visits_left();
     let hold_out = SHARES.of_all_for_hold_out(space) * visits;
     let resolvable_ln = calibration.difference.map(|_| calibration.resolvable_ln(hold_out));
     let answer = match calibration.fit(space, hold_out, visits, rules) {
-        Err(unfit) => Answer::Unfit(unfit),
+        Err(unfit) => SearchConclusion::Unfit(unfit),
         Ok(()) => find(space, &calibration, visits, rules, trials)?,
     };
     // The resolution that the hold-out reached is known better than the planned one.
     let resolvable_ln = match &answer {
-        Answer::Nothing(Nothing::NotConfirmed { effect, .. }) => Some(effect.resolvable_ln()),
-        Answer::Unfit(_) | Answer::Nothing(_) | Answer::Better { .. } => resolvable_ln,
+        SearchConclusion::Nothing(Nothing::NotConfirmed { effect, .. }) => Some(effect.resolvable_ln()),
+        SearchConclusion::Unfit(_) | SearchConclusion::Nothing(_) | SearchConclusion::Better { .. } => {
+            resolvable_ln
+        }
     };
-    Ok(Found { answer, resolvable_ln })
+    Ok(SearchResult { answer, resolvable_ln })
 }
 
 /// All stages after the calibration.
@@ -259,7 +261,7 @@ fn find<T: Trials>(
     visits: f64,
     rules: &Rules,
     trials: &mut T,
-) -> Result<Answer, T::Error> {
+) -> Result<SearchConclusion, T::Error> {
     let arms = if space.fits_a_block() {
         space.all_arms()
     } else {
@@ -269,25 +271,35 @@ fn find<T: Trials>(
     // Visits may take longer than before, so every stage gets its share of the remaining ones.
     let for_race = SHARES.of_race(space) * trials.visits_left();
     let winner = if space.options() == 1 { arms.into_iter().next() } else { race(arms, for_race, trials)? };
-    let Some(winner) = winner else { return Ok(Answer::Nothing(Nothing::NoneBetter)) };
+    let Some(winner) = winner else { return Ok(SearchConclusion::Nothing(Nothing::NoneBetter)) };
     let alone = winner.options().len() == 1;
     let (effect, harms) = match confirm(&winner, SHARES.of_hold_out(winner.options().len()), rules, trials)? {
-        Confirmed::No(nothing) => return Ok(Answer::Nothing(nothing)),
+        Confirmed::No(nothing) => return Ok(SearchConclusion::Nothing(nothing)),
         Confirmed::Yes { effect, harms } => (effect, harms),
     };
     if alone {
-        return Ok(Answer::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: true });
+        return Ok(SearchConclusion::Better {
+            arm: winner,
+            effect,
+            harms,
+            dropped: Vec::new(),
+            ablated: true,
+        });
     }
     Ok(match ablate(&winner, rules, trials)? {
-        Ablated::NoTime => Answer::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: false },
-        Ablated::Whole => Answer::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: true },
-        Ablated::Again(effect) => {
-            Answer::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: true }
+        Ablated::NoTime => {
+            SearchConclusion::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: false }
         }
-        Ablated::Lost(nothing) => Answer::Nothing(nothing),
+        Ablated::Whole => {
+            SearchConclusion::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: true }
+        }
+        Ablated::Again(effect) => {
+            SearchConclusion::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: true }
+        }
+        Ablated::Lost(nothing) => SearchConclusion::Nothing(nothing),
         Ablated::Smaller { arm, effect, harms } => {
             let dropped = winner.options().iter().copied().filter(|option| !arm.holds(*option)).collect();
-            Answer::Better { arm, effect, harms, dropped, ablated: true }
+            SearchConclusion::Better { arm, effect, harms, dropped, ablated: true }
         }
     })
 }

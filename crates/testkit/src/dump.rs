@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use linux::ethtool::{Ethtool, Feature, FlowType, NicParameter};
+use linux::ethtool::{Ethtool, FlowType, NicFeature, NicParameter};
 use linux::interrupts::Interrupts;
 use linux::sysfs::{LinkAttribute, NetSysfs, Queue};
 use linux::{Mac, Netlink, Netns, sysctl};
@@ -80,12 +80,12 @@ const PARAMETERS: &[NicParameter] = &[
     NicParameter::CoalesceRxUsecs,
     NicParameter::CoalesceTxUsecs,
     NicParameter::CoalesceAdaptiveRx,
-    NicParameter::Feature(Feature::Gro),
-    NicParameter::Feature(Feature::Gso),
-    NicParameter::Feature(Feature::TsoIpv4),
-    NicParameter::Feature(Feature::TsoIpv6),
-    NicParameter::Feature(Feature::GroHw),
-    NicParameter::Feature(Feature::RxChecksum),
+    NicParameter::Feature(NicFeature::Gro),
+    NicParameter::Feature(NicFeature::Gso),
+    NicParameter::Feature(NicFeature::TsoIpv4),
+    NicParameter::Feature(NicFeature::TsoIpv6),
+    NicParameter::Feature(NicFeature::GroHw),
+    NicParameter::Feature(NicFeature::RxChecksum),
 ];
 
 /// For each run of `ip` its option, and for each command of its batch the kind of its rows.

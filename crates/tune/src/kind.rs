@@ -11,7 +11,7 @@ use crate::RssPart;
 /// The values that a knob takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Kind {
+pub enum ValueKind {
     /// A switch: `on` or `off`.
     Switch,
     Number {
@@ -103,7 +103,7 @@ const PER_QUEUE: &str = "/queues";
 /// The most that a number of bytes in `tcp_rmem` and its like can be (`int` in the kernel).
 const SIZE_MAX: u64 = i32::MAX as u64;
 
-impl Kind {
+impl ValueKind {
     /// Parses a value in its written form.
     ///
     /// # Errors
@@ -116,41 +116,41 @@ impl Kind {
 
     fn read_text(self, text: &str) -> Option<Value> {
         match self {
-            Kind::Switch => match text {
+            ValueKind::Switch => match text {
                 "0" | "off" => Some(Value::Number(0)),
                 "1" | "on" => Some(Value::Number(1)),
                 _ => None,
             },
-            Kind::Number { min, max, .. } => {
+            ValueKind::Number { min, max, .. } => {
                 text.parse().ok().filter(|number| (min..=max).contains(number)).map(Value::Number)
             }
-            Kind::Signed { min, max } => {
+            ValueKind::Signed { min, max } => {
                 text.parse().ok().filter(|number| (min..=max).contains(number)).map(Value::Signed)
             }
-            Kind::PowerOfTwo { max, .. } => {
+            ValueKind::PowerOfTwo { max, .. } => {
                 let fits = |number: &u64| *number <= max && (*number == 0 || number.is_power_of_two());
                 text.parse().ok().filter(fits).map(Value::Number)
             }
-            Kind::PerQueue { max, unit } => match text.strip_suffix(PER_QUEUE) {
-                Some(total) => match (Kind::PowerOfTwo { max, unit }).read_text(total)? {
+            ValueKind::PerQueue { max, unit } => match text.strip_suffix(PER_QUEUE) {
+                Some(total) => match (ValueKind::PowerOfTwo { max, unit }).read_text(total)? {
                     Value::Number(total) if total > 0 => Some(Value::Shared(total)),
                     _ => None,
                 },
-                None => Kind::PowerOfTwo { max, unit }.read_text(text),
+                None => ValueKind::PowerOfTwo { max, unit }.read_text(text),
             },
-            Kind::Sizes | Kind::Pages => numbers(text, 3, 1, SIZE_MAX),
-            Kind::Ports => numbers(text, 2, 1, u16::MAX.into()),
-            Kind::Algorithm => {
+            ValueKind::Sizes | ValueKind::Pages => numbers(text, 3, 1, SIZE_MAX),
+            ValueKind::Ports => numbers(text, 2, 1, u16::MAX.into()),
+            ValueKind::Algorithm => {
                 let sound = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
                 let fits = (1..=ALGORITHM_BYTES_MAX).contains(&text.len()) && text.bytes().all(sound);
                 fits.then(|| Value::Name(text.to_owned()))
             }
-            Kind::Qdisc => {
+            ValueKind::Qdisc => {
                 let words: Vec<&str> = text.split_ascii_whitespace().collect();
                 crate::qdisc::read(text).map(|_| Value::Name(words.join(" ")))
             }
-            Kind::Choice(words) => words.contains(&text).then(|| Value::Name(text.to_owned())),
-            Kind::Cpus => match text {
+            ValueKind::Choice(words) => words.contains(&text).then(|| Value::Name(text.to_owned())),
+            ValueKind::Cpus => match text {
                 "none" => Some(Value::Cpus(Cpus::None)),
                 "node" => Some(Value::Cpus(Cpus::Node)),
                 list => {
@@ -158,16 +158,16 @@ impl Kind {
                     (!cpus.is_empty()).then_some(Value::Cpus(Cpus::These(cpus)))
                 }
             },
-            Kind::QueueCpus if text.contains(GROUP) => {
-                let lists = text.split(GROUP).map(|list| match Kind::Cpus.read_text(list.trim())? {
+            ValueKind::QueueCpus if text.contains(GROUP) => {
+                let lists = text.split(GROUP).map(|list| match ValueKind::Cpus.read_text(list.trim())? {
                     Value::Cpus(Cpus::These(cpus)) => Some(cpus),
                     _ => None,
                 });
                 Some(Value::Cpus(Cpus::Groups(lists.collect::<Option<_>>()?)))
             }
-            Kind::QueueCpus => Kind::Cpus.read_text(text),
-            Kind::Rss(RssPart::Fields) => RssHash::fields_of(text).map(Value::Rss),
-            Kind::Rss(RssPart::Key) => RssHash::key_of(text).map(|key| Value::Rss(vec![key])),
+            ValueKind::QueueCpus => ValueKind::Cpus.read_text(text),
+            ValueKind::Rss(RssPart::Fields) => RssHash::fields_of(text).map(Value::Rss),
+            ValueKind::Rss(RssPart::Key) => RssHash::key_of(text).map(|key| Value::Rss(vec![key])),
         }
     }
 }
@@ -181,29 +181,29 @@ fn numbers(text: &str, count: usize, min: u64, max: u64) -> Option<Value> {
     fits.then_some(Value::Numbers(numbers))
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ValueKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = |unit: &str| if unit.is_empty() { String::new() } else { format!(" ({unit})") };
         match self {
-            Kind::Switch => f.write_str("0 or 1"),
-            Kind::Number { min, max, unit } => write!(f, "a number from {min} to {max}{}", of(unit)),
-            Kind::Signed { min, max } => write!(f, "a number from {min} to {max}"),
-            Kind::PowerOfTwo { max, unit } => write!(f, "0 or a power of two up to {max}{}", of(unit)),
-            Kind::PerQueue { max, unit } => write!(
+            ValueKind::Switch => f.write_str("0 or 1"),
+            ValueKind::Number { min, max, unit } => write!(f, "a number from {min} to {max}{}", of(unit)),
+            ValueKind::Signed { min, max } => write!(f, "a number from {min} to {max}"),
+            ValueKind::PowerOfTwo { max, unit } => write!(f, "0 or a power of two up to {max}{}", of(unit)),
+            ValueKind::PerQueue { max, unit } => write!(
                 f,
                 "0 or a power of two up to {max}{}, or \"TOTAL/queues\" for its share of so many",
                 of(unit)
             ),
-            Kind::Sizes => f.write_str("three ascending numbers of bytes, \"least first most\""),
-            Kind::Pages => f.write_str("three ascending numbers of pages, \"low pressure high\""),
-            Kind::Ports => f.write_str("two ascending ports, \"first last\""),
-            Kind::Algorithm => f.write_str("the name of a congestion control algorithm"),
-            Kind::Qdisc => f.write_str(crate::qdisc::EXPECTED),
-            Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
-            Kind::Cpus => f.write_str("CPUs as a list (\"0-3,8\"), \"node\" for those of the node of a race or those near the card of a host, or \"none\""),
-            Kind::QueueCpus => write!(f, "{}; or several lists with semicolons (\"0-3;4-7\"), over which the queues are shared out in blocks", Kind::Cpus),
-            Kind::Rss(RssPart::Fields) => f.write_str("\"FLOW FIELDS\", once or several times: FLOW is one of tcp4, udp4, sctp4, tcp6, udp6, sctp6, and FIELDS are letters, s and d for the addresses of sender and receiver, f and n for their ports, m, v and t for the receiver's Ethernet address, VLAN and protocol"),
-            Kind::Rss(RssPart::Key) => f.write_str("the bytes of a key, as many as the card's own has (\"6d:5a:…\"), or \"symmetric\""),
+            ValueKind::Sizes => f.write_str("three ascending numbers of bytes, \"least first most\""),
+            ValueKind::Pages => f.write_str("three ascending numbers of pages, \"low pressure high\""),
+            ValueKind::Ports => f.write_str("two ascending ports, \"first last\""),
+            ValueKind::Algorithm => f.write_str("the name of a congestion control algorithm"),
+            ValueKind::Qdisc => f.write_str(crate::qdisc::EXPECTED),
+            ValueKind::Choice(words) => write!(f, "one of {}", words.join(", ")),
+            ValueKind::Cpus => f.write_str("CPUs as a list (\"0-3,8\"), \"node\" for those of the node of a race or those near the card of a host, or \"none\""),
+            ValueKind::QueueCpus => write!(f, "{}; or several lists with semicolons (\"0-3;4-7\"), over which the queues are shared out in blocks", ValueKind::Cpus),
+            ValueKind::Rss(RssPart::Fields) => f.write_str("\"FLOW FIELDS\", once or several times: FLOW is one of tcp4, udp4, sctp4, tcp6, udp6, sctp6, and FIELDS are letters, s and d for the addresses of sender and receiver, f and n for their ports, m, v and t for the receiver's Ethernet address, VLAN and protocol"),
+            ValueKind::Rss(RssPart::Key) => f.write_str("the bytes of a key, as many as the card's own has (\"6d:5a:…\"), or \"symmetric\""),
         }
     }
 }
@@ -239,61 +239,61 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(kind: Kind, text: &str, expected: Option<&str>) {
+    fn check(kind: ValueKind, text: &str, expected: Option<&str>) {
         let found = kind.read(&Asked::Text(text.to_owned())).ok().map(|value| value.to_string());
         assert_eq!(found.as_deref(), expected, "{kind:?} {text:?}");
     }
 
     #[test]
     fn values_are_read_and_what_is_none_is_refused() {
-        check(Kind::Switch, "on", Some("1"));
-        check(Kind::Switch, "2", None);
-        let number = Kind::Number { min: 1, max: 255, unit: "segments" };
+        check(ValueKind::Switch, "on", Some("1"));
+        check(ValueKind::Switch, "2", None);
+        let number = ValueKind::Number { min: 1, max: 255, unit: "segments" };
         check(number, " 255 ", Some("255"));
         check(number, "0", None);
         check(number, "-1", None);
         check(number, "1k", None);
-        let signed = Kind::Signed { min: -31, max: 31 };
+        let signed = ValueKind::Signed { min: -31, max: 31 };
         check(signed, "-31", Some("-31"));
         check(signed, "31", Some("31"));
         check(signed, "-32", None);
-        let power = Kind::PowerOfTwo { max: 4096, unit: "flows" };
+        let power = ValueKind::PowerOfTwo { max: 4096, unit: "flows" };
         check(power, "0", Some("0"));
         check(power, "4096", Some("4096"));
         check(power, "4095", None);
         check(power, "8192", None);
-        let each = Kind::PerQueue { max: 4096, unit: "flows" };
+        let each = ValueKind::PerQueue { max: 4096, unit: "flows" };
         check(each, "1024", Some("1024"));
         check(each, "4096/queues", Some("4096/queues"));
         check(each, "0/queues", None);
         check(each, "8192/queues", None);
         check(each, "4096/", None);
-        check(Kind::Sizes, "4096\t131072  6291456", Some("4096 131072 6291456"));
-        check(Kind::Sizes, "4096 131072", None);
-        check(Kind::Sizes, "131072 4096 6291456", None);
-        check(Kind::Sizes, "4096 131072 4294967296", None);
-        check(Kind::Ports, "1024 65535", Some("1024 65535"));
-        check(Kind::Ports, "1024 65536", None);
-        check(Kind::Algorithm, "bbr", Some("bbr"));
-        check(Kind::Algorithm, "a b", None);
-        check(Kind::Algorithm, "a_name_of_16_byt", None);
-        check(Kind::Choice(&["fq", "pfifo"]), "fq", Some("fq"));
-        check(Kind::Choice(&["fq", "pfifo"]), "f", None);
-        check(Kind::Cpus, "0-2,4", Some("0-2,4"));
-        check(Kind::Cpus, "none", Some("none"));
-        check(Kind::Cpus, "", None);
-        check(Kind::Cpus, "3-1", None);
-        check(Kind::Cpus, "0-1;2-3", None);
-        check(Kind::QueueCpus, "0-1; 2-3", Some("0-1;2-3"));
-        check(Kind::QueueCpus, "none", Some("none"));
-        check(Kind::QueueCpus, "0-1;none", None);
-        check(Kind::QueueCpus, "0-1;", None);
-        let fields = Kind::Rss(RssPart::Fields);
+        check(ValueKind::Sizes, "4096\t131072  6291456", Some("4096 131072 6291456"));
+        check(ValueKind::Sizes, "4096 131072", None);
+        check(ValueKind::Sizes, "131072 4096 6291456", None);
+        check(ValueKind::Sizes, "4096 131072 4294967296", None);
+        check(ValueKind::Ports, "1024 65535", Some("1024 65535"));
+        check(ValueKind::Ports, "1024 65536", None);
+        check(ValueKind::Algorithm, "bbr", Some("bbr"));
+        check(ValueKind::Algorithm, "a b", None);
+        check(ValueKind::Algorithm, "a_name_of_16_byt", None);
+        check(ValueKind::Choice(&["fq", "pfifo"]), "fq", Some("fq"));
+        check(ValueKind::Choice(&["fq", "pfifo"]), "f", None);
+        check(ValueKind::Cpus, "0-2,4", Some("0-2,4"));
+        check(ValueKind::Cpus, "none", Some("none"));
+        check(ValueKind::Cpus, "", None);
+        check(ValueKind::Cpus, "3-1", None);
+        check(ValueKind::Cpus, "0-1;2-3", None);
+        check(ValueKind::QueueCpus, "0-1; 2-3", Some("0-1;2-3"));
+        check(ValueKind::QueueCpus, "none", Some("none"));
+        check(ValueKind::QueueCpus, "0-1;none", None);
+        check(ValueKind::QueueCpus, "0-1;", None);
+        let fields = ValueKind::Rss(RssPart::Fields);
         check(fields, "udp4 nfds  udp6 sd", Some("udp4 sdfn udp6 sd"));
         check(fields, "udp4", None);
         check(fields, "udp4 r", None);
         check(fields, "udp4 sd udp4 sdfn", None);
-        let key = Kind::Rss(RssPart::Key);
+        let key = ValueKind::Rss(RssPart::Key);
         check(key, "6D:5a:00", Some("6d:5a:00"));
         check(key, "symmetric", Some("symmetric"));
         check(key, "6d5a", None);
@@ -302,8 +302,8 @@ mod tests {
 
     #[test]
     fn booleans_and_integers_of_a_file_are_values_too() {
-        assert_eq!(Kind::Switch.read(&Asked::Switch(true)), Ok(Value::Number(1)));
-        let number = Kind::Number { min: 0, max: 9, unit: "" };
+        assert_eq!(ValueKind::Switch.read(&Asked::Switch(true)), Ok(Value::Number(1)));
+        let number = ValueKind::Number { min: 0, max: 9, unit: "" };
         assert_eq!(number.read(&Asked::Number(7)), Ok(Value::Number(7)));
         assert_eq!(number.read(&Asked::Number(-7)), Err("a number from 0 to 9 is expected".to_owned()));
     }

@@ -8,11 +8,11 @@ use linux::module::ModuleParameter;
 use linux::netlink::RouteMetric;
 use linux::sysfs::LinkAttribute;
 
-use crate::{ByDefault, Kind};
+use crate::{ByDefault, ValueKind};
 
 /// Knobs that belong together, under a heading.
 #[derive(Debug)]
-pub struct Family {
+pub struct KnobGroup {
     /// The heading in docs/knobs.md.
     pub title: &'static str,
     /// What they have in common, in a sentence.
@@ -29,7 +29,7 @@ pub struct Knob {
     /// The place of the setting in the kernel.
     pub lives: Lives,
     /// The values that it accepts.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// A valid value that is no kernel's default.
     pub example: &'static str,
     /// The first kernel that has it for each namespace, where that is younger than the oldest supported, 5.15.

@@ -18,9 +18,9 @@ mod site;
 mod table;
 
 pub use default::{ByDefault, Values};
-pub use kind::{Cpus, Kind, Value};
-pub use knob::{Disrupts, Family, Knob, Lives, QueueFile, Races, Reaches, Risk, RssPart, Scope, Since};
-pub use profile::{LeftOut, PROFILES, Profile, ProfileError, Wanted, nearest_profile};
+pub use kind::{Cpus, Value, ValueKind};
+pub use knob::{Disrupts, Knob, KnobGroup, Lives, QueueFile, Races, Reaches, Risk, RssPart, Scope, Since};
+pub use profile::{LeftOut, PROFILES, Profile, ProfileError, WantedSetting, nearest_profile};
 pub use setting::{Setting, Settings, TuneError};
 pub use site::{Nic, Site};
 pub use table::{TABLE, all, find};

@@ -1,7 +1,7 @@
 //! Connections without conntrack: our own tables exempt a port.
 
 use linux::IfName;
-use linux::nft::{Base, Chain, ChainKind, Family, Hook, Match, Rule, Table, Verdict};
+use linux::nft::{Base, Chain, ChainKind, Family, Hook, Match, Rule, Statement, Table};
 
 /// The priority of an nftables hook before conntrack (`NF_IP_PRI_RAW` in linux/netfilter_ipv4.h; conntrack is at
 /// -200).
@@ -28,7 +28,7 @@ fn chain(name: &str, hook: Hook, rules: Vec<Vec<Match>>) -> Chain {
     Chain {
         name: name.to_owned(),
         base: Some(Base { kind: ChainKind::Filter, hook, priority: RAW }),
-        rules: rules.into_iter().map(|matches| Rule { matches, then: Verdict::Notrack }).collect(),
+        rules: rules.into_iter().map(|matches| Rule { matches, then: Statement::Notrack }).collect(),
     }
 }
 

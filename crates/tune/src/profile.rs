@@ -26,7 +26,7 @@ pub struct Profile {
     /// Its purpose, in a sentence or two.
     pub about: String,
     /// Its settings, as they stand in the file.
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<WantedSetting>,
     /// What others set for the same purpose and this does not.
     pub left_out: Vec<LeftOut>,
 }
@@ -34,7 +34,7 @@ pub struct Profile {
 /// A setting that is wanted, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Wanted {
+pub struct WantedSetting {
     pub setting: Setting,
     /// True: a larger value stays. Kernels raise their defaults, and what was more once is less today.
     pub at_least: bool,
@@ -104,7 +104,7 @@ impl Profile {
                 format!("the profile has schema {}, this hostgap knows {SCHEMA}", file.schema.get_ref());
             return Err(at(file.schema.span().start, what));
         }
-        let mut wanted: Vec<Wanted> = Vec::new();
+        let mut wanted: Vec<WantedSetting> = Vec::new();
         for entry in file.set {
             let place = entry.knob.span().start;
             let knob = entry.knob.into_inner();
@@ -116,7 +116,12 @@ impl Profile {
             if wanted.iter().any(|other| other.setting.knob == setting.knob) {
                 return Err(at(place, format!("{} is set twice", setting.knob.id)));
             }
-            wanted.push(Wanted { setting, at_least: entry.at_least, route: entry.route, why: entry.why });
+            wanted.push(WantedSetting {
+                setting,
+                at_least: entry.at_least,
+                route: entry.route,
+                why: entry.why,
+            });
         }
         Ok(Profile { about: file.about, wanted, left_out: file.left_out })
     }
@@ -135,7 +140,7 @@ impl Setting {
     }
 }
 
-impl Wanted {
+impl WantedSetting {
     /// The setting to make where the knob has a value now: of each number the larger, if larger ones are to stay.
     pub fn against(&self, now: &str) -> Setting {
         let mut setting = self.setting.clone();
@@ -233,7 +238,7 @@ mod tests {
     fn larger_values_stay_where_a_least_is_wanted() {
         let wanted = |knob: &str, value: &str, at_least| {
             let setting = Setting::asked(knob, &Asked::Text(value.to_owned())).unwrap();
-            Wanted { setting, at_least, route: None, why: String::new() }
+            WantedSetting { setting, at_least, route: None, why: String::new() }
         };
         let rmem = wanted("tcp_rmem", "4096 131072 16777216", true);
         assert_eq!(rmem.against("4096\t131072\t33554432").value.to_string(), "4096 131072 33554432");

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use hdrhistogram::Histogram as Hdr;
-use record::{Counters, CpuTime, Histogram, Leaving, Measure, Race, TrialRecord, Until};
+use record::{Counters, CpuTime, Histogram, Leaving, Measure, RaceRecord, TrialRecord, Until};
 use stats::{Columns, Interval, Level, Random, Resamples, Sparse, Spread};
 
 /// The unit of resampling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum ResamplingUnit {
     /// A build with all its rounds.
     Build,
     /// A round: the race had one build only.
@@ -17,30 +17,30 @@ pub enum Unit {
 
 /// The units of a race.
 #[derive(Debug)]
-pub struct Units {
+pub struct ResamplingUnits {
     /// What they are.
-    pub unit: Unit,
+    pub unit: ResamplingUnit,
     /// How many there are.
     pub count: usize,
     /// The unit of each round of the record.
     of_round: Vec<usize>,
 }
 
-impl Units {
+impl ResamplingUnits {
     /// Builds where there are several, else rounds.
-    pub fn of(race: &Race) -> Units {
-        let builds = Units::builds(race);
+    pub fn of(race: &RaceRecord) -> ResamplingUnits {
+        let builds = ResamplingUnits::builds(race);
         if builds.len() < 2 {
             let count = race.rounds.len();
-            return Units { unit: Unit::Round, count, of_round: (0..count).collect() };
+            return ResamplingUnits { unit: ResamplingUnit::Round, count, of_round: (0..count).collect() };
         }
         let place = |build| builds.iter().position(|other| *other == build).expect("every build is listed");
         let of_round = race.rounds.iter().map(|round| place(round.build)).collect();
-        Units { unit: Unit::Build, count: builds.len(), of_round }
+        ResamplingUnits { unit: ResamplingUnit::Build, count: builds.len(), of_round }
     }
 
     /// The builds that the record has rounds of.
-    pub fn builds(race: &Race) -> Vec<u32> {
+    pub fn builds(race: &RaceRecord) -> Vec<u32> {
         let builds: BTreeSet<u32> = race.rounds.iter().map(|round| round.build).collect();
         builds.into_iter().collect()
     }
@@ -48,7 +48,7 @@ impl Units {
 
 /// In how much of a race a candidate was visited at a load: in all of it, unless it left.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Part {
+pub struct Participation {
     /// The first so many units.
     pub units: usize,
     /// The first so many rounds.
@@ -57,10 +57,10 @@ pub struct Part {
     pub level: Level,
 }
 
-impl Part {
+impl Participation {
     /// The probability with which an interval that is shown misses the truth.
     pub fn alpha(&self) -> f64 {
-        Part::alpha_at(self.level)
+        Participation::alpha_at(self.level)
     }
 
     /// The same at any level.
@@ -126,13 +126,13 @@ pub struct Cells<'a> {
     pub closed: Vec<bool>,
     /// Who broke, by entrant.
     pub broke: Vec<bool>,
-    parts: Vec<Part>,
+    parts: Vec<Participation>,
     cells: Vec<Cell<'a>>,
 }
 
 impl<'a> Cells<'a> {
     /// Of all trials of a race.
-    pub fn of(race: &'a Race, units: &Units) -> Cells<'a> {
+    pub fn of(race: &'a RaceRecord, units: &ResamplingUnits) -> Cells<'a> {
         let (entrants, loads) = (race.header.entrants.len(), race.loads.len());
         let mut trials: Vec<Vec<Tried<'_>>> = vec![vec![]; entrants * loads];
         for (round, unit) in race.rounds.iter().zip(&units.of_round) {
@@ -143,7 +143,7 @@ impl<'a> Cells<'a> {
         let measure = race.header.experiment.workload.kind.measure();
         let part = |(index, trials): (usize, &Vec<Tried<'_>>)| {
             let visited = trials.iter().map(|(unit, _)| unit + 1).max().unwrap_or(0);
-            Part {
+            Participation {
                 units: visited,
                 rounds: units.of_round.iter().filter(|unit| **unit < visited).count(),
                 level: level(race, index / loads, index % loads),
@@ -178,7 +178,7 @@ impl<'a> Cells<'a> {
     }
 
     /// In how much of the race a candidate was visited at a load.
-    pub fn part(&self, entrant: usize, load: usize) -> &Part {
+    pub fn part(&self, entrant: usize, load: usize) -> &Participation {
         &self.parts[entrant * self.loads + load]
     }
 
@@ -190,7 +190,7 @@ impl<'a> Cells<'a> {
 }
 
 /// The level at which a candidate is judged. It is that of a look only if what the look saw made it leave.
-fn level(race: &Race, entrant: usize, load: usize) -> Level {
+fn level(race: &RaceRecord, entrant: usize, load: usize) -> Level {
     match (race.header.experiment.until, race.left(entrant, load)) {
         (None, _) => Level::Whole,
         (Some(_), Some((look, Leaving::Different))) => Level::Early { look: look.number },

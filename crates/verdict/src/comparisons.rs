@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use record::{Measure, Statistic, Until};
 use stats::{Interval, Level, Random, Resamples, Spread};
 
-use crate::judged::{Judged, Test, noise_floor};
+use crate::judged::{Judgement, Test, noise_floor};
 use crate::samples::Samples;
-use crate::{Cells, Part};
+use crate::{Cells, Participation};
 
 /// The error that a race may make about a candidate.
 const ALPHA: f64 = 0.05;
@@ -28,13 +28,13 @@ pub struct Comparisons {
     /// Who broke. They raced on fewer builds than the reference, and what a build did to both cancels no more.
     broke: Vec<bool>,
     /// By candidate and load.
-    parts: Vec<Part>,
+    parts: Vec<Participation>,
     /// By candidate, load and units: those of each candidate over its own, of reference and control over all that a
     /// candidate has.
     samples: BTreeMap<(usize, usize, usize), [Samples; 7]>,
     /// Ratios to the reference, by candidate, load and statistic.
     spreads: Vec<[Option<Spread>; 7]>,
-    judged: Vec<Judged>,
+    judged: Vec<Judgement>,
 }
 
 impl Comparisons {
@@ -70,9 +70,9 @@ impl Comparisons {
     }
 
     /// The verdict on a candidate at a load.
-    pub fn judged(&self, entrant: usize, load: usize) -> &Judged {
+    pub fn judged(&self, entrant: usize, load: usize) -> &Judgement {
         // A record without a control has no noise, and a load without candidates has none to judge.
-        self.judged.get(entrant * self.loads + load).unwrap_or(&Judged::Unknown)
+        self.judged.get(entrant * self.loads + load).unwrap_or(&Judgement::Unknown)
     }
 
     /// What a statistic is called in this race.
@@ -86,7 +86,7 @@ impl Comparisons {
     }
 
     /// In how much of the race a candidate was visited at a load.
-    pub fn part(&self, entrant: usize, load: usize) -> &Part {
+    pub fn part(&self, entrant: usize, load: usize) -> &Participation {
         &self.parts[entrant * self.loads + load]
     }
 
@@ -129,12 +129,12 @@ impl Comparisons {
     }
 
     /// The verdict at a level.
-    pub(crate) fn judged_at(&self, entrant: usize, load: usize, level: Level) -> Judged {
+    pub(crate) fn judged_at(&self, entrant: usize, load: usize, level: Level) -> Judgement {
         if entrant == 0 {
-            return Judged::Reference;
+            return Judgement::Reference;
         }
         if self.broke[entrant] {
-            return Judged::Broke;
+            return Judgement::Broke;
         }
         let units = self.part(entrant, load).units;
         let alpha = ALPHA * level.share() / self.tests(entrant).max(1) as f64;
@@ -149,9 +149,9 @@ impl Comparisons {
         };
         let tests: Vec<Test> = self.deciding(load).into_iter().filter_map(test).collect();
         match tests.as_slice() {
-            [] if self.units < 2 => Judged::OneUnit,
-            [] => Judged::Unknown,
-            [..] => Judged::Tested(tests),
+            [] if self.units < 2 => Judgement::OneUnit,
+            [] => Judgement::Unknown,
+            [..] => Judgement::Tested(tests),
         }
     }
 

@@ -74,7 +74,7 @@ fn verdict_above(of: Statistic) -> (Verdict, Verdict) {
 
 /// The verdict on a candidate at a load, and what it rests on.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Judged {
+pub enum Judgement {
     /// All others are divided by it.
     Reference,
     /// It broke, and raced in only some of the rounds.
@@ -87,13 +87,13 @@ pub enum Judged {
     Tested(Vec<Test>),
 }
 
-impl Judged {
+impl Judgement {
     /// The verdict, where there is one.
     pub fn verdict(&self) -> Option<Verdict> {
         match self {
-            Judged::Reference => Some(Verdict::Reference),
-            Judged::Broke | Judged::OneUnit | Judged::Unknown => None,
-            Judged::Tested(_) => {
+            Judgement::Reference => Some(Verdict::Reference),
+            Judgement::Broke | Judgement::OneUnit | Judgement::Unknown => None,
+            Judgement::Tested(_) => {
                 Some(self.decisive().map_or(Verdict::Indistinguishable, |decisive| decisive.verdict))
             }
         }
@@ -107,8 +107,8 @@ impl Judged {
     /// The tests in their order.
     pub fn tests(&self) -> &[Test] {
         match self {
-            Judged::Tested(tests) => tests,
-            Judged::Reference | Judged::Broke | Judged::OneUnit | Judged::Unknown => &[],
+            Judgement::Tested(tests) => tests,
+            Judgement::Reference | Judgement::Broke | Judgement::OneUnit | Judgement::Unknown => &[],
         }
     }
 
@@ -152,18 +152,18 @@ mod tests {
     fn the_first_test_that_finds_a_difference_decides() {
         let test = |of, value| Test::of(of, &spread(value), 0.05, 0.1);
         let tests = vec![test(Statistic::P99, 1.05), test(Statistic::P50, 1.3), test(Statistic::P90, 0.7)];
-        let judged = Judged::Tested(tests);
+        let judged = Judgement::Tested(tests);
         assert_eq!(
             (judged.verdict(), judged.decisive().map(|test| test.of)),
             (Some(Verdict::Worse), Some(Statistic::P50))
         );
         assert_eq!(judged.by(Statistic::P99), Some(Verdict::Indistinguishable));
         assert_eq!(
-            Judged::Tested(vec![test(Statistic::P99, 1.05)]).verdict(),
+            Judgement::Tested(vec![test(Statistic::P99, 1.05)]).verdict(),
             Some(Verdict::Indistinguishable)
         );
         assert_eq!(
-            (Judged::Unknown.verdict(), Judged::Reference.verdict()),
+            (Judgement::Unknown.verdict(), Judgement::Reference.verdict()),
             (None, Some(Verdict::Reference))
         );
     }

@@ -9,7 +9,7 @@ mod judged;
 mod looks;
 mod samples;
 
-pub use cells::{Cell, Cells, Part, Unit, Units};
+pub use cells::{Cell, Cells, Participation, ResamplingUnit, ResamplingUnits};
 pub use comparisons::Comparisons;
-pub use judged::{Judged, Test, Verdict, noise_floor};
+pub use judged::{Judgement, Test, Verdict, noise_floor};
 pub use looks::{last_look, look, undecided};

@@ -1,16 +1,16 @@
 //! Looks at a race that runs: what is decided and may leave.
 
-use record::{Leaving, Left, Look, Race, Statistic, Until};
+use record::{Leaving, Left, Look, RaceRecord, Statistic, Until};
 use stats::{Level, PRECISE_FROM, look_due};
 
-use crate::{Cells, Comparisons, Part, Units};
+use crate::{Cells, Comparisons, Participation, ResamplingUnits};
 
 /// The look that is due after the builds that a race has, with what leaves at it; `None` if none is due.
-pub fn look(race: &Race) -> Option<Look> {
+pub fn look(race: &RaceRecord) -> Option<Look> {
     let until = race.header.experiment.until?;
-    let builds = Units::builds(race).len() as u32;
+    let builds = ResamplingUnits::builds(race).len() as u32;
     let number = look_due(builds)?;
-    let units = Units::of(race);
+    let units = ResamplingUnits::of(race);
     let cells = Cells::of(race, &units);
     let comparisons = Comparisons::of_those(&cells, race.header.seed, &asked(&until));
     let leaves = |(entrant, load): (usize, usize)| {
@@ -22,16 +22,16 @@ pub fn look(race: &Race) -> Option<Look> {
 }
 
 /// The look at the end: all that is left leaves undecided.
-pub fn last_look(race: &Race) -> Look {
+pub fn last_look(race: &RaceRecord) -> Look {
     let number = race.looks.last().map_or(0, |look| look.number) + 1;
-    let builds = Units::builds(race).len() as u32;
+    let builds = ResamplingUnits::builds(race).len() as u32;
     let left = |(entrant, load)| Left { entrant, load, why: Leaving::Ended };
     let left = undecided(race).into_iter().map(left).collect();
     Look { number, builds, rounds: race.rounds.len() as u32, left }
 }
 
 /// The contenders that race on, each with its load. Where there are none at all it is the control that is to be known.
-pub fn undecided(race: &Race) -> Vec<(usize, usize)> {
+pub fn undecided(race: &RaceRecord) -> Vec<(usize, usize)> {
     let entrants = race.header.entrants.iter().enumerate();
     let racing = |entrant: usize| race.broke(entrant).is_none();
     let contenders: Vec<usize> = entrants
@@ -60,7 +60,7 @@ fn leaving(
     let Some(of) = until.statistic_at(comparisons.is_closed(load)) else { return Some(Leaving::NotAsked) };
     let spread = comparisons.spread(entrant, load, of)?;
     // Being precise is asked first: its level is the milder one.
-    let last = Part::alpha_at(Level::Last);
+    let last = Participation::alpha_at(Level::Last);
     if builds >= PRECISE_FROM && spread.interval(last).half_width_ln() <= until.half_width_ln() {
         return Some(Leaving::Precise);
     }

@@ -22,7 +22,7 @@ pub struct Unpacked {
 
 /// A program from unpacked packages, with the libraries it needs.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct PackagedProgram {
     /// Absolute path of the program in the cache.
     pub path: PathBuf,
     /// The value for `LD_LIBRARY_PATH`.
@@ -120,10 +120,10 @@ impl Unpacked {
     ///
     /// # Errors
     /// [`Error::Absent`] if none of them exists.
-    pub fn program(&self, paths: &[&str]) -> Result<Program> {
+    pub fn program(&self, paths: &[&str]) -> Result<PackagedProgram> {
         let found = paths.iter().find_map(|path| self.find(path).next());
         let path = found.ok_or_else(|| self.absent(paths[0]))?;
-        Ok(Program { path, libraries: self.libraries() })
+        Ok(PackagedProgram { path, libraries: self.libraries() })
     }
 
     /// The error for a file that is missing from these packages.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::apt::run;
-use crate::deb::{self, Program, Request, Suite};
+use crate::deb::{self, PackagedProgram, Request, Suite};
 use crate::initramfs::Early;
 use crate::local;
 use crate::{Cache, Error, Result, bzimage};
@@ -30,7 +30,7 @@ pub struct Kernel {
     /// The folder that holds `lib/modules/<release>` with the modules and their index.
     pub modules: PathBuf,
     /// `kmod`, to load modules before the guest has a usable root.
-    pub(crate) kmod: Program,
+    pub(crate) kmod: PackagedProgram,
     /// What it needs to reach its root, if that is not built in.
     pub(crate) early: Option<Early>,
 }
@@ -88,7 +88,7 @@ impl Kernel {
     }
 
     /// Unpacks the image and indexes the modules, once; the image is written last and so vouches for both.
-    fn make_ready(cache: &Cache, folder: &Path, kmod: Program) -> Result<Self> {
+    fn make_ready(cache: &Cache, folder: &Path, kmod: PackagedProgram) -> Result<Self> {
         let (release, packaged) = image(&folder.join("boot"))?;
         // Current packages use lib/, future ones usr/lib/.
         let moved = folder.join("usr");
@@ -110,7 +110,7 @@ impl Kernel {
 }
 
 /// What loads modules in the guest.
-fn kmod(cache: &Cache) -> Result<Program> {
+fn kmod(cache: &Cache) -> Result<PackagedProgram> {
     let request = Request { name: "kmod", packages: &["kmod"], suite: Suite::Stable, keep: &[] };
     deb::fetch(cache, &request)?.program(&["bin/kmod", "usr/bin/kmod"])
 }

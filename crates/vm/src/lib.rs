@@ -40,7 +40,7 @@ pub use machine::Vm;
 pub use nic::Nic;
 pub use qemu::Qemu;
 pub use run::{Output, Watch};
-pub use wanted::{Wanted, names};
+pub use wanted::{KernelSpec, names};
 
 /// What every fallible function of this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -8,16 +8,16 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use crate::deb::{self, Program, Request, Suite, Unpacked};
+use crate::deb::{self, PackagedProgram, Request, Suite, Unpacked};
 use crate::limits::{Accelerator, Limits, Timing};
 use crate::{Cache, Kernel, Result, nic};
 
 /// The emulator and the file server.
 #[derive(Clone, Debug)]
 pub struct Qemu {
-    emulator: Program,
+    emulator: PackagedProgram,
     packages: Unpacked,
-    virtiofsd: Program,
+    virtiofsd: PackagedProgram,
 }
 
 /// What is booted.
@@ -116,7 +116,7 @@ impl Qemu {
 }
 
 /// What a program needs to start beside its own libraries.
-fn start(program: &Program) -> Command {
+fn start(program: &PackagedProgram) -> Command {
     let mut command = Command::new(&program.path);
     if !program.libraries.is_empty() {
         command.env("LD_LIBRARY_PATH", &program.libraries);

@@ -13,7 +13,7 @@ const VERSIONS: [(&str, Suite); 2] = [("6.1", Suite::Stable), ("6.12", Suite::Ba
 
 /// A kernel as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum KernelSpec {
     /// A package of Debian 12.
     Debian {
         /// Its version's first two numbers.
@@ -30,7 +30,7 @@ pub enum Wanted {
     },
 }
 
-impl Wanted {
+impl KernelSpec {
     /// Reads a name. One with a slash is the path of an image, for which `modules` names the folder.
     ///
     /// # Errors
@@ -88,20 +88,20 @@ mod tests {
 
     #[test]
     fn names_stand_for_packages_and_paths_for_images() {
-        let wanted = Wanted::parse("debian:6.1", None).unwrap();
-        assert_eq!(wanted, Wanted::Debian { version: "6.1", suite: Suite::Stable });
+        let wanted = KernelSpec::parse("debian:6.1", None).unwrap();
+        assert_eq!(wanted, KernelSpec::Debian { version: "6.1", suite: Suite::Stable });
         let modules = Path::new("/m");
-        let wanted = Wanted::parse("./bzImage", Some(modules)).unwrap();
-        assert_eq!(wanted, Wanted::Image { image: "./bzImage".into(), modules: modules.into() });
+        let wanted = KernelSpec::parse("./bzImage", Some(modules)).unwrap();
+        assert_eq!(wanted, KernelSpec::Image { image: "./bzImage".into(), modules: modules.into() });
     }
 
     #[test]
     fn what_stands_for_nothing_is_told_what_there_is() {
         for name in ["6.12", "debian:5.10", "debian:6.1.0", "debian:", "ubuntu:6.8", ""] {
-            let message = Wanted::parse(name, None).unwrap_err().to_string();
+            let message = KernelSpec::parse(name, None).unwrap_err().to_string();
             assert!(message.contains("debian:6.1, debian:6.12"), "{name}: {message}");
         }
-        let message = Wanted::parse("/boot/vmlinuz", None).unwrap_err().to_string();
+        let message = KernelSpec::parse("/boot/vmlinuz", None).unwrap_err().to_string();
         assert!(message.contains("needs the folder of its modules"), "{message}");
     }
 }

@@ -33,7 +33,7 @@ const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-saniti
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
 /// The result of fuzzing a target.
-pub(crate) struct Found {
+pub(crate) struct FuzzReport {
     /// A line for the log: the target, its inputs and its run time.
     pub(crate) line: String,
     /// The fuzzer's output if it ended early. It names the file with the input.
@@ -72,7 +72,12 @@ pub(crate) fn unmet() -> Option<String> {
 }
 
 /// Fuzzes a built target for `time`. New inputs and crashes stay in the target folder.
-pub(crate) fn feed(target: &str, binary: &Path, time: Duration, mut show: impl FnMut(&str)) -> Result<Found> {
+pub(crate) fn feed(
+    target: &str,
+    binary: &Path,
+    time: Duration,
+    mut show: impl FnMut(&str),
+) -> Result<FuzzReport> {
     let start = Instant::now();
     let folder = target_folder()?.join("fuzz").join(target);
     let corpus = folder.join("corpus");
@@ -106,7 +111,7 @@ pub(crate) fn feed(target: &str, binary: &Path, time: Duration, mut show: impl F
     let status = child.wait().context("could not wait for the fuzzer")?;
     let line = line(target, &output, start.elapsed());
     let crash = (!status.success()).then(|| format!("{}{status}", without_progress(&output)));
-    Ok(Found { line, crash })
+    Ok(FuzzReport { line, crash })
 }
 
 /// The fuzzer's output without the thousands of lines about new inputs.

@@ -12,11 +12,11 @@ use anyhow::{Result, anyhow};
 use vm::deb;
 use vm::{Cache, Error, Flavour, Limits, Nic, Vm};
 
-use crate::guest::script::Log;
+use crate::guest::script::GuestOutput;
 use crate::lane::Lane;
 use crate::libtest::Test;
 use crate::root;
-use crate::suite::Kind;
+use crate::suite::TestKind;
 
 /// A kernel to boot, and the tests that run on it.
 pub(crate) struct Guest {
@@ -161,7 +161,7 @@ pub(crate) enum Trouble {
 impl Guest {
     /// When this guest runs a test.
     pub(crate) fn when(&self, test: &Test<'_>) -> When {
-        if test.suite.kind != Kind::Integration {
+        if test.suite.kind != TestKind::Integration {
             return Never;
         }
         let mut lines = self.tests.iter();
@@ -188,7 +188,7 @@ pub(crate) fn run(
         Err(error) => return Ok(Some(Trouble::NoGuest(error.to_string()))),
     };
     println!("{:<7} Linux {}, {} tests", guest.lane, vm.kernel().release, tests.len());
-    let mut log = Log::new(tests, lane);
+    let mut log = GuestOutput::new(tests, lane);
     let limits = Limits { time: TIME_MAX, memory_mib: MEMORY_MIB, nics: NICS.to_vec(), ..Limits::default() };
     let mut command = command(tests);
     if after_native {
@@ -243,15 +243,15 @@ mod tests {
             lane: "old",
             tests: &[("plan", "faults::", Never), ("plan", "", Skipped), ("datapath", "traffic::", Always)],
         };
-        let when = |package: &str, kind: Kind, name: &str| {
+        let when = |package: &str, kind: TestKind, name: &str| {
             let suite = Suite { package: package.into(), kind, binary: "/t/it-1".into(), folder: "/".into() };
             guest.when(&Test { suite: &suite, name: name.into() })
         };
-        assert_eq!(when("plan", Kind::Integration, "faults::a"), Never);
-        assert_eq!(when("plan", Kind::Integration, "look::a"), Skipped);
-        assert_eq!(when("datapath", Kind::Integration, "traffic::a"), Always);
-        assert_eq!(when("datapath", Kind::Integration, "undo::a"), Never);
-        assert_eq!(when("lab", Kind::Integration, "a"), Never);
-        assert_eq!(when("plan", Kind::Unit, "look::a"), Never);
+        assert_eq!(when("plan", TestKind::Integration, "faults::a"), Never);
+        assert_eq!(when("plan", TestKind::Integration, "look::a"), Skipped);
+        assert_eq!(when("datapath", TestKind::Integration, "traffic::a"), Always);
+        assert_eq!(when("datapath", TestKind::Integration, "undo::a"), Never);
+        assert_eq!(when("lab", TestKind::Integration, "a"), Never);
+        assert_eq!(when("plan", TestKind::Unit, "look::a"), Never);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::ledger::{Counts, Ledger, Verdict, count};
+use crate::ledger::{Counts, Ledger, TestOutcome, count};
 use crate::libtest::Test;
 
 /// Tests that take longer are listed at the end, to show where the time goes.
@@ -12,8 +12,8 @@ const SLOW: Duration = Duration::from_secs(20);
 
 /// How a test went.
 #[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) verdict: Verdict,
+pub(crate) struct FinishedTest {
+    pub(crate) verdict: TestOutcome,
     pub(crate) time: Duration,
     /// The output of the test binary, shown if the test failed.
     pub(crate) output: String,
@@ -49,10 +49,10 @@ impl<'a> Lane<'a> {
 
     /// Records the result of a test. Prints a failure at once, and a line for its suite after the suite's
     /// last test.
-    pub(crate) fn enter(&self, test: &Test<'_>, ended: Ended) {
+    pub(crate) fn enter(&self, test: &Test<'_>, ended: FinishedTest) {
         let suite = test.suite.name();
-        let Ended { verdict, time, output } = ended;
-        if verdict == Verdict::Failed {
+        let FinishedTest { verdict, time, output } = ended;
+        if verdict == TestOutcome::Failed {
             println!("{output}\n{:<7} FAILED {} ({:.1} s)", self.name, test.full_name(), time.as_secs_f64());
         }
         let mut state = self.state();
@@ -114,17 +114,17 @@ impl<'a> Lane<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::{Kind, Suite};
+    use crate::suite::{Suite, TestKind};
 
-    fn ended(verdict: Verdict, seconds: u64) -> Ended {
-        Ended { verdict, time: Duration::from_secs(seconds), output: String::new() }
+    fn ended(verdict: TestOutcome, seconds: u64) -> FinishedTest {
+        FinishedTest { verdict, time: Duration::from_secs(seconds), output: String::new() }
     }
 
     #[test]
     fn who_waits_goes_on_when_its_tests_have_ended() {
         let suite = Suite {
             package: "plan".into(),
-            kind: Kind::Integration,
+            kind: TestKind::Integration,
             binary: "/t/it-1".into(),
             folder: "/".into(),
         };
@@ -133,7 +133,7 @@ mod tests {
         let lane = Lane::new("native", &tests, &ledger);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| lane.wait_for(&tests[..1]));
-            lane.enter(&tests[0], ended(Verdict::Skipped("no ipvlan".into()), 25));
+            lane.enter(&tests[0], ended(TestOutcome::Skipped("no ipvlan".into()), 25));
             waiting.join().unwrap();
             let waiting = scope.spawn(|| lane.wait_for(&tests));
             lane.close();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// The outcome of a test. Of two lanes' verdicts the greater counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verdict {
+pub(crate) enum TestOutcome {
     /// It could not run, for this reason.
     Skipped(String),
     Passed,
@@ -14,7 +14,7 @@ pub(crate) enum Verdict {
 /// Every test once, by suite and name.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    tests: BTreeMap<(String, String), Verdict>,
+    tests: BTreeMap<(String, String), TestOutcome>,
 }
 
 /// How many tests had each outcome.
@@ -27,7 +27,7 @@ pub(crate) struct Counts {
 
 impl Ledger {
     /// Enters a verdict. A pass in one lane makes up for a skip in another, and a failure anywhere stays.
-    pub(crate) fn enter(&mut self, suite: &str, test: &str, verdict: Verdict) {
+    pub(crate) fn enter(&mut self, suite: &str, test: &str, verdict: TestOutcome) {
         let slot = self.tests.entry((suite.to_owned(), test.to_owned())).or_insert_with(|| verdict.clone());
         if verdict > *slot {
             *slot = verdict;
@@ -41,23 +41,23 @@ impl Ledger {
     /// Whether a test could not run in any lane so far.
     pub(crate) fn is_skipped(&self, suite: &str, test: &str) -> bool {
         let verdict = self.tests.get(&(suite.to_owned(), test.to_owned()));
-        matches!(verdict, Some(Verdict::Skipped(_)))
+        matches!(verdict, Some(TestOutcome::Skipped(_)))
     }
 
     /// The tests that ran in no lane, as lines.
     pub(crate) fn skipped(&self) -> Vec<String> {
         self.lines(|verdict| match verdict {
-            Verdict::Skipped(reason) => Some(format!(": {reason}")),
-            Verdict::Passed | Verdict::Failed => None,
+            TestOutcome::Skipped(reason) => Some(format!(": {reason}")),
+            TestOutcome::Passed | TestOutcome::Failed => None,
         })
     }
 
     /// The tests that failed, as lines.
     pub(crate) fn failed(&self) -> Vec<String> {
-        self.lines(|verdict| (*verdict == Verdict::Failed).then(String::new))
+        self.lines(|verdict| (*verdict == TestOutcome::Failed).then(String::new))
     }
 
-    fn lines(&self, tail: impl Fn(&Verdict) -> Option<String>) -> Vec<String> {
+    fn lines(&self, tail: impl Fn(&TestOutcome) -> Option<String>) -> Vec<String> {
         let lines = self.tests.iter();
         lines
             .filter_map(|((suite, test), verdict)| Some(format!("{suite} {test}{}", tail(verdict)?)))
@@ -65,13 +65,13 @@ impl Ledger {
     }
 }
 
-pub(crate) fn count<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Counts {
+pub(crate) fn count<'a>(verdicts: impl Iterator<Item = &'a TestOutcome>) -> Counts {
     let mut counts = Counts::default();
     for verdict in verdicts {
         match verdict {
-            Verdict::Skipped(_) => counts.skipped += 1,
-            Verdict::Passed => counts.passed += 1,
-            Verdict::Failed => counts.failed += 1,
+            TestOutcome::Skipped(_) => counts.skipped += 1,
+            TestOutcome::Passed => counts.passed += 1,
+            TestOutcome::Failed => counts.failed += 1,
         }
     }
     counts
@@ -95,12 +95,12 @@ impl std::fmt::Display for Counts {
 mod tests {
     use super::*;
 
-    fn skipped() -> Verdict {
-        Verdict::Skipped("no ipvlan".into())
+    fn skipped() -> TestOutcome {
+        TestOutcome::Skipped("no ipvlan".into())
     }
 
     #[track_caller]
-    fn check(native: &Verdict, guest: &Verdict, expected: (usize, usize, usize)) {
+    fn check(native: &TestOutcome, guest: &TestOutcome, expected: (usize, usize, usize)) {
         for (first, second) in [(native, guest), (guest, native)] {
             let mut ledger = Ledger::default();
             ledger.enter("plan it", "a", first.clone());
@@ -112,18 +112,18 @@ mod tests {
 
     #[test]
     fn lanes_are_one_verdict() {
-        check(&skipped(), &Verdict::Passed, (1, 0, 0));
-        check(&skipped(), &Verdict::Failed, (0, 1, 0));
+        check(&skipped(), &TestOutcome::Passed, (1, 0, 0));
+        check(&skipped(), &TestOutcome::Failed, (0, 1, 0));
         check(&skipped(), &skipped(), (0, 0, 1));
-        check(&Verdict::Passed, &Verdict::Failed, (0, 1, 0));
-        check(&Verdict::Passed, &Verdict::Passed, (1, 0, 0));
+        check(&TestOutcome::Passed, &TestOutcome::Failed, (0, 1, 0));
+        check(&TestOutcome::Passed, &TestOutcome::Passed, (1, 0, 0));
     }
 
     #[test]
     fn reasons_and_failures_are_listed() {
         let mut ledger = Ledger::default();
         ledger.enter("plan it", "a", skipped());
-        ledger.enter("plan it", "b", Verdict::Failed);
+        ledger.enter("plan it", "b", TestOutcome::Failed);
         assert_eq!(ledger.skipped(), ["plan it a: no ipvlan"]);
         assert_eq!(ledger.failed(), ["plan it b"]);
         assert_eq!(ledger.counts().to_string(), "0 passed, 1 failed, 1 skipped");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::ledger::Verdict;
+use crate::ledger::TestOutcome;
 use crate::suite::Suite;
 
 /// One test of a binary.
@@ -47,12 +47,12 @@ fn listed(text: &str) -> Vec<String> {
 }
 
 /// The verdict on a test that ran alone, from the binary's exit status, its output, and the list of skips.
-pub(crate) fn verdict(status: Option<i32>, output: &str, skips: &str) -> Verdict {
+pub(crate) fn verdict(status: Option<i32>, output: &str, skips: &str) -> TestOutcome {
     // A binary that ran no test succeeds too.
     if status != Some(0) || !output.contains("\ntest result: ok. 1 passed") {
-        return Verdict::Failed;
+        return TestOutcome::Failed;
     }
-    skips.lines().find_map(skip).map_or(Verdict::Passed, |reason| Verdict::Skipped(reason.to_owned()))
+    skips.lines().find_map(skip).map_or(TestOutcome::Passed, |reason| TestOutcome::Skipped(reason.to_owned()))
 }
 
 /// How a test ended that ran under `timeout`, which exits with 124 when the time is up, and with 137 if it
@@ -81,11 +81,11 @@ mod tests {
 
     #[test]
     fn passes_only_what_ran_and_ended_well() {
-        assert_eq!(verdict(Some(0), PASSED, ""), Verdict::Passed);
-        assert_eq!(verdict(Some(0), NOTHING, ""), Verdict::Failed);
-        assert_eq!(verdict(Some(101), PASSED, ""), Verdict::Failed);
-        assert_eq!(verdict(Some(124), "\nrunning 1 test\n", ""), Verdict::Failed, "out of time");
-        assert_eq!(verdict(None, PASSED, ""), Verdict::Failed, "killed by a signal");
+        assert_eq!(verdict(Some(0), PASSED, ""), TestOutcome::Passed);
+        assert_eq!(verdict(Some(0), NOTHING, ""), TestOutcome::Failed);
+        assert_eq!(verdict(Some(101), PASSED, ""), TestOutcome::Failed);
+        assert_eq!(verdict(Some(124), "\nrunning 1 test\n", ""), TestOutcome::Failed, "out of time");
+        assert_eq!(verdict(None, PASSED, ""), TestOutcome::Failed, "killed by a signal");
     }
 
     #[test]
@@ -101,8 +101,8 @@ mod tests {
     #[test]
     fn a_skip_is_no_pass_and_no_excuse() {
         let skips = "SKIPPED c: no ipvlan: not supported\nmore about it\nSKIPPED c: no netkit\n";
-        assert_eq!(verdict(Some(0), PASSED, skips), Verdict::Skipped("no ipvlan: not supported".into()));
-        assert_eq!(verdict(Some(101), PASSED, skips), Verdict::Failed);
+        assert_eq!(verdict(Some(0), PASSED, skips), TestOutcome::Skipped("no ipvlan: not supported".into()));
+        assert_eq!(verdict(Some(101), PASSED, skips), TestOutcome::Failed);
     }
 
     #[test]

@@ -45,12 +45,12 @@ fn main() -> ExitCode {
         None => ("help", [].as_slice()),
     };
     let outcome = match chore {
-        "test" => test::run(test::Lanes::All, &Selection::parse(packages)).and_then(test::Summary::close),
+        "test" => test::run(test::Lanes::All, &Selection::parse(packages)).and_then(test::TestSummary::close),
         "native-test" => {
-            test::run(test::Lanes::Native, &Selection::parse(packages)).and_then(test::Summary::close)
+            test::run(test::Lanes::Native, &Selection::parse(packages)).and_then(test::TestSummary::close)
         }
         "vm-test" => {
-            test::run(test::Lanes::Guest, &Selection::parse(packages)).and_then(test::Summary::close)
+            test::run(test::Lanes::Guest, &Selection::parse(packages)).and_then(test::TestSummary::close)
         }
         "fuzz" => fuzz::run(packages),
         "lint" => lint::run(),

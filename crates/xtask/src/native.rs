@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::lane::{Ended, Lane};
-use crate::ledger::Verdict;
+use crate::lane::{FinishedTest, Lane};
+use crate::ledger::TestOutcome;
 use crate::libtest::{self, Test};
-use crate::suite::{Kind, select};
+use crate::suite::{TestKind, select};
 use crate::{cargo, root};
 
 /// For one test. The longest takes two minutes on a quiet machine.
@@ -40,7 +40,7 @@ pub(crate) fn run(tests: &[Test<'_>], lane: &Lane<'_>, logs: &Path) -> Result<()
     ended.into_iter().try_for_each(resumed)
 }
 
-fn run_alone(test: &Test<'_>, logs: &Path) -> Result<Ended> {
+fn run_alone(test: &Test<'_>, logs: &Path) -> Result<FinishedTest> {
     let Test { suite, name } = test;
     let stem = test.full_name().replace([' ', ':'], "-");
     let (log, skips) = (logs.join(format!("{stem}.log")), logs.join(format!("{stem}.skips")));
@@ -49,8 +49,8 @@ fn run_alone(test: &Test<'_>, logs: &Path) -> Result<Ended> {
 
     let start = Instant::now();
     let mut command = match suite.kind {
-        Kind::Unit => bounded(&suite.binary, TEST_TIME_MAX),
-        Kind::Integration => with_own_run(&suite.binary, TEST_TIME_MAX)?,
+        TestKind::Unit => bounded(&suite.binary, TEST_TIME_MAX),
+        TestKind::Integration => with_own_run(&suite.binary, TEST_TIME_MAX)?,
     };
     command.args(["--exact", name]).current_dir(&suite.folder);
     command.env("HOSTGAP_SKIPS", &skips).env("CARGO_MANIFEST_DIR", &suite.folder);
@@ -60,17 +60,17 @@ fn run_alone(test: &Test<'_>, logs: &Path) -> Result<Ended> {
 
     let output = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
     let verdict = libtest::verdict(status.code(), &output, &fs::read_to_string(&skips)?);
-    if verdict != Verdict::Failed {
+    if verdict != TestOutcome::Failed {
         // Otherwise the logs of thousands of passed tests would remain.
         fs::remove_file(&log)?;
     }
     fs::remove_file(&skips)?;
     let ending = libtest::ending(status.code(), time, TEST_TIME_MAX);
-    Ok(Ended { verdict, time, output: format!("{output}{ending}") })
+    Ok(FinishedTest { verdict, time, output: format!("{output}{ending}") })
 }
 
 /// Runs the examples in doc comments, which only rustdoc can build. Returns a verdict for each example.
-pub(crate) fn doc(packages: &[String]) -> Result<Vec<(String, Verdict)>> {
+pub(crate) fn doc(packages: &[String]) -> Result<Vec<(String, TestOutcome)>> {
     let mut command = cargo();
     command.args(["test", "--quiet", "--doc"]).current_dir(root()).stdin(Stdio::null());
     select(&mut command, packages);
@@ -78,9 +78,9 @@ pub(crate) fn doc(packages: &[String]) -> Result<Vec<(String, Verdict)>> {
     let text = String::from_utf8_lossy(&output.stdout);
     let passed: usize = text.lines().filter_map(doc_passes).sum();
     let mut verdicts: Vec<_> =
-        (1..=passed).map(|number| (format!("example {number}"), Verdict::Passed)).collect();
+        (1..=passed).map(|number| (format!("example {number}"), TestOutcome::Passed)).collect();
     if !output.status.success() {
-        verdicts.push(("(some)".into(), Verdict::Failed));
+        verdicts.push(("(some)".into(), TestOutcome::Failed));
         println!("{text}{}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(verdicts)

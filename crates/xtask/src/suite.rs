@@ -14,7 +14,7 @@ pub(crate) struct Suite {
     /// The crate it belongs to.
     pub(crate) package: String,
     /// Which part of the crate it tests.
-    pub(crate) kind: Kind,
+    pub(crate) kind: TestKind,
     /// The absolute path of the program.
     pub(crate) binary: PathBuf,
     /// The crate's folder, in which its tests run.
@@ -23,7 +23,7 @@ pub(crate) struct Suite {
 
 /// The part of a crate that a binary tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TestKind {
     /// The tests inside the crate's files.
     Unit,
     /// Built from a folder `tests/`.
@@ -34,8 +34,8 @@ impl Suite {
     /// The name of the suite in our output.
     pub(crate) fn name(&self) -> String {
         match self.kind {
-            Kind::Unit => format!("{} unit", self.package),
-            Kind::Integration => {
+            TestKind::Unit => format!("{} unit", self.package),
+            TestKind::Integration => {
                 let stem = self.binary.file_stem().unwrap_or_default().to_string_lossy();
                 format!("{} {}", self.package, stem.split('-').next().unwrap_or("it"))
             }
@@ -79,7 +79,7 @@ fn parse(line: &str) -> Option<Suite> {
     let integration = message["target"]["kind"].as_array()?.iter().any(|kind| kind == "test");
     Some(Suite {
         package: folder.file_name()?.to_str()?.to_owned(),
-        kind: if integration { Kind::Integration } else { Kind::Unit },
+        kind: if integration { TestKind::Integration } else { TestKind::Unit },
         binary: message["executable"].as_str()?.into(),
         folder,
     })
@@ -98,7 +98,7 @@ mod tests {
             )
         };
         let suite = parse(&message("compiler-artifact", true, "test")).unwrap();
-        assert_eq!((suite.name().as_str(), suite.kind), ("plan it", Kind::Integration));
+        assert_eq!((suite.name().as_str(), suite.kind), ("plan it", TestKind::Integration));
         assert_eq!(suite.folder, Path::new("/w/crates/plan"));
         assert_eq!(parse(&message("compiler-artifact", true, "lib")).unwrap().name(), "plan unit");
         assert!(parse(&message("compiler-artifact", false, "lib")).is_none());

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::guest::{self, Guest, Trouble, When};
 use crate::lane::Lane;
-use crate::ledger::{Counts, Ledger, Verdict};
+use crate::ledger::{Counts, Ledger, TestOutcome};
 use crate::libtest::{self, Test};
 use crate::suite::{self, Suite};
 use crate::{fuzz, native};
@@ -49,7 +49,7 @@ impl Selection {
 }
 
 /// The lines to print when all lanes have ended.
-pub(crate) struct Summary {
+pub(crate) struct TestSummary {
     counts: Counts,
     /// Something other than a test failed.
     unfit: bool,
@@ -63,7 +63,7 @@ struct Report {
 }
 
 /// Builds and runs the tests. Failed tests are in the summary, not in the error.
-pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<Summary> {
+pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<TestSummary> {
     let start = Instant::now();
     let suites = suite::build(&selection.packages)?;
     println!("built   {} test binaries ({:.1} s)", suites.len(), start.elapsed().as_secs_f64());
@@ -87,7 +87,7 @@ pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<Summary> {
 /// Tests whose skips a guest waits for come first, then those of the longest suite, and unit tests last.
 fn order(test: &Test<'_>) -> (bool, bool, bool) {
     let awaited = guest::ALL.iter().any(|guest| guest.when(test) == When::Skipped);
-    let integration = test.suite.kind == suite::Kind::Integration;
+    let integration = test.suite.kind == suite::TestKind::Integration;
     (!awaited, test.suite.package != "hostgap", !integration)
 }
 
@@ -181,7 +181,7 @@ fn compiled_lanes(selection: &Selection, ledger: &Mutex<Ledger>) -> Result<Vec<S
     if !selection.filters.is_empty() {
         return Ok(Vec::new());
     }
-    let enter = |suite: &str, start: Instant, verdicts: Vec<(String, Verdict)>| {
+    let enter = |suite: &str, start: Instant, verdicts: Vec<(String, TestOutcome)>| {
         let counts = crate::ledger::count(verdicts.iter().map(|(_, verdict)| verdict));
         let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
         verdicts.into_iter().for_each(|(test, verdict)| ledger.enter(suite, &test, verdict));
@@ -200,29 +200,29 @@ fn compiled_lanes(selection: &Selection, ledger: &Mutex<Ledger>) -> Result<Vec<S
     Ok(lines)
 }
 
-fn fuzz_targets(targets: &[&str]) -> Result<Vec<(String, Verdict)>> {
+fn fuzz_targets(targets: &[&str]) -> Result<Vec<(String, TestOutcome)>> {
     if let Some(reason) = fuzz::unmet() {
-        let skipped = |target: &&str| ((*target).to_owned(), Verdict::Skipped(reason.clone()));
+        let skipped = |target: &&str| ((*target).to_owned(), TestOutcome::Skipped(reason.clone()));
         return Ok(targets.iter().map(skipped).collect());
     }
     let built = fuzz::build(targets)?.into_iter();
     built.map(|(target, binary)| Ok((target.clone(), fuzz_target(&target, &binary)?))).collect()
 }
 
-fn fuzz_target(target: &str, binary: &Path) -> Result<Verdict> {
+fn fuzz_target(target: &str, binary: &Path) -> Result<TestOutcome> {
     let found = fuzz::feed(target, binary, FUZZ_TIME, |_| {})?;
     println!("{}", found.line);
     Ok(match found.crash {
-        None => Verdict::Passed,
+        None => TestOutcome::Passed,
         Some(output) => {
             println!("{output}");
-            Verdict::Failed
+            TestOutcome::Failed
         }
     })
 }
 
 /// The summary without the closing line.
-fn summary(ledger: &Ledger, Report { lines, troubles }: &Report) -> Summary {
+fn summary(ledger: &Ledger, Report { lines, troubles }: &Report) -> TestSummary {
     let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
     println!();
     for line in ledger.failed() {
@@ -243,10 +243,10 @@ fn summary(ledger: &Ledger, Report { lines, troubles }: &Report) -> Summary {
         println!("in CI every test must run somewhere, and the guests must boot");
     }
     let died = troubles.iter().any(|(_, trouble)| matches!(trouble, Trouble::Died(_)));
-    Summary { counts, unfit: died || (ci && unfit_for_ci) }
+    TestSummary { counts, unfit: died || (ci && unfit_for_ci) }
 }
 
-impl Summary {
+impl TestSummary {
     /// Prints the closing line, and returns whether all tests passed.
     pub(crate) fn close(self) -> Result<()> {
         println!("{}", self.counts);

@@ -15,7 +15,7 @@ use libbpf_rs::skel::{OpenSkel, Skel};
 use linux::{Error, Netlink, Result};
 
 use super::skeleton::types::size;
-use super::{Config, Program, prefixes};
+use super::{NodeConfig, Program, prefixes};
 use crate::generation::{self, Maps, pin_over, refused};
 use crate::{attach, ffi};
 
@@ -46,7 +46,7 @@ pub struct Replaced {
 ///
 /// # Errors
 /// As there: until the new programs are loaded nothing is changed.
-pub(crate) fn replace(folder: &Path, config: &Config) -> Result<Replaced> {
+pub(crate) fn replace(folder: &Path, config: &NodeConfig) -> Result<Replaced> {
     let failed = |error: libbpf_rs::Error| ffi::failed(generation::attempted(folder), &error);
     let from = MAPS.format_of(folder)?;
     let mut object = MaybeUninit::uninit();

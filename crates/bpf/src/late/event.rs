@@ -4,7 +4,7 @@ use super::skeleton::types::{late_event, late_kind, late_timer};
 
 /// Something that took long, or should not have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct LateEvent {
     /// When it began, in nanoseconds of `CLOCK_MONOTONIC`.
     pub from_ns: u64,
     /// When it ended; the same instant where it takes no time.
@@ -71,7 +71,7 @@ const _: () = {
 };
 
 /// An event from its bytes; `None` if it is none.
-pub(super) fn read(bytes: &[u8]) -> Option<Event> {
+pub(super) fn read(bytes: &[u8]) -> Option<LateEvent> {
     if bytes.len() < size_of::<late_event>() {
         return None;
     }
@@ -102,7 +102,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Event> {
     let late_event { from_ns, until_ns, local_port, remote_port, .. } = raw;
     // No kernel has more than 8192 CPUs.
     let cpu = u16::try_from(raw.cpu).ok()?;
-    Some(Event { from_ns, until_ns, cpu, local_port, remote_port, what })
+    Some(LateEvent { from_ns, until_ns, cpu, local_port, remote_port, what })
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn fields_lie_where_the_header_has_them() {
         let event =
-            |what| Event { from_ns: 10, until_ns: 90, cpu: 1, local_port: 40_000, remote_port: 80, what };
+            |what| LateEvent { from_ns: 10, until_ns: 90, cpu: 1, local_port: 40_000, remote_port: 80, what };
         let exchanged = What::Exchanged {
             arrived_ns: Some(20),
             read_ns: None,

@@ -6,13 +6,16 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use bpf::late::{Config, Event, Namespace, Programs, Retransmission, Seen, Tracepoint, What, drop_reasons};
+use bpf::late::{
+    LateConfig, LateEvent, LateEvents, LatePrograms, Namespace, Retransmission, Tracepoint, What,
+    drop_reasons,
+};
 use linux::{Netns, clock};
 use testkit::{World, require_root, run};
 
 const PORT: u16 = 7000;
 /// Thresholds so low that every event is reported.
-const ALL: Config = Config {
+const ALL: LateConfig = LateConfig {
     server_port: PORT,
     wait: Duration::ZERO,
     softirq: Duration::ZERO,
@@ -25,7 +28,7 @@ struct Bench {
     netns: Netns,
     client: TcpStream,
     server: TcpStream,
-    programs: Programs,
+    programs: LatePrograms,
     _world: World,
 }
 
@@ -42,11 +45,11 @@ impl Bench {
             (client, listener.accept().unwrap().0)
         };
         let (client, server) = netns.run(connect).unwrap();
-        Bench { netns, client, server, programs: Programs::load(&ALL).unwrap(), _world: world }
+        Bench { netns, client, server, programs: LatePrograms::load(&ALL).unwrap(), _world: world }
     }
 
     /// The events that the programs report while the closure runs.
-    fn seen(&mut self, work: impl FnOnce(&mut TcpStream, &mut TcpStream)) -> Seen {
+    fn seen(&mut self, work: impl FnOnce(&mut TcpStream, &mut TcpStream)) -> LateEvents {
         let watching = self.programs.watch(&[(self.netns.inode().unwrap(), Namespace::Server)]).unwrap();
         work(&mut self.client, &mut self.server);
         watching.end().unwrap()
@@ -81,8 +84,8 @@ fn exchange(client: &mut TcpStream, server: &mut TcpStream) {
 }
 
 /// The reasons for the connection's retransmissions, in order.
-fn retransmissions(seen: &Seen, port: u16) -> Vec<Retransmission> {
-    let of = |event: &Event| match event.what {
+fn retransmissions(seen: &LateEvents, port: u16) -> Vec<Retransmission> {
+    let of = |event: &LateEvent| match event.what {
         What::Retransmitted(why) if event.local_port == port => Some(why),
         _ => None,
     };
@@ -106,7 +109,7 @@ fn an_exchange_has_its_stages_in_order() {
         client.read_exact(&mut buffer).unwrap();
     });
     let after_ns = clock::now_ns();
-    let exchanged: Vec<&Event> =
+    let exchanged: Vec<&LateEvent> =
         seen.events.iter().filter(|event| matches!(event.what, What::Exchanged { .. })).collect();
     let [event] = exchanged.as_slice() else { panic!("{:?}", seen.events) };
     assert_eq!((event.local_port, event.remote_port), (bench.port(), PORT));
@@ -146,7 +149,7 @@ fn a_dropped_packet_has_its_reason_and_ports() {
     let reasons = drop_reasons().unwrap();
     let name =
         |number: u32| reasons.iter().find(|(known, _)| *known == number).map(|(_, name)| name.as_str());
-    let dropped = |event: &Event| match event.what {
+    let dropped = |event: &LateEvent| match event.what {
         What::Dropped(reason) => Some((event.local_port, event.remote_port, name(reason)?)),
         _ => None,
     };
@@ -159,7 +162,7 @@ fn softirq_work_is_seen_on_its_cpu() {
     let mut bench = Bench::new();
     let seen = bench.seen(exchange);
     let online = linux::cpu::online().unwrap();
-    let ran: Vec<&Event> =
+    let ran: Vec<&LateEvent> =
         seen.events.iter().filter(|event| matches!(event.what, What::SoftirqRan(_))).collect();
     assert!(!ran.is_empty(), "a loopback link receives in a softirq: {:?}", seen.events);
     assert!(ran.iter().all(|event| online.contains(event.cpu) && event.from_ns <= event.until_ns), "{ran:?}");
@@ -171,7 +174,7 @@ fn other_namespaces_and_what_is_over_are_not_seen() {
     let watching = bench.programs.watch(&[]).unwrap();
     exchange(&mut bench.client, &mut bench.server);
     let seen = watching.end().unwrap();
-    let of_sockets = |event: &Event| event.local_port != 0;
+    let of_sockets = |event: &LateEvent| event.local_port != 0;
     assert!(!seen.events.iter().any(of_sockets), "{:?}", seen.events);
     exchange(&mut bench.client, &mut bench.server);
     let seen = bench.seen(|_, _| {});

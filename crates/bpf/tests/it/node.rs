@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use bpf::forward::{self, Config, Counter, Endpoint, Program, Tunnel, TunnelEnd, Verified};
+use bpf::forward::{self, Counter, Endpoint, NodeConfig, Program, Tunnel, TunnelEnd, Verified};
 use bpf::pins;
 use libbpf_rs::Program as Loaded;
 use linux::features::{Feature, probe};
@@ -91,7 +91,7 @@ pub(crate) struct Outcome {
 pub(crate) struct Node {
     pub(crate) folder: PathBuf,
     pub(crate) netns: Netns,
-    pub(crate) config: Config,
+    pub(crate) config: NodeConfig,
     pub(crate) verified: Vec<Verified>,
     netlink: Netlink,
     /// Declared last, so that it is dropped last: it removes everything.
@@ -145,7 +145,7 @@ impl Node {
         let netlink = Netlink::open_in(&netns).expect("a socket can be opened there");
         let folder = pins::folder(world.name("node").as_str());
         pins::make(&folder).expect("root can mount a bpffs");
-        let config = Config {
+        let config = NodeConfig {
             wire: netlink.index_of(&ifname("wire")).expect("the node was just made"),
             mtu: MTU,
             gateway: GATEWAY,

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bpf::forward::{Config, Counter, FORMAT, Program, Tunnel, has_endpoint, has_tunnel, set_prefixes};
+use bpf::forward::{Counter, FORMAT, NodeConfig, Program, Tunnel, has_endpoint, has_tunnel, set_prefixes};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use linux::IfName;
 use testkit::run;
@@ -64,11 +64,11 @@ fn state(node: &Node) -> State {
 }
 
 /// As `hostgap bpf replace` does it.
-pub(crate) fn replace_all(node: &Node, config: &Config) -> linux::Result<bpf::Replaced> {
+pub(crate) fn replace_all(node: &Node, config: &NodeConfig) -> linux::Result<bpf::Replaced> {
     node.netns.run(|| bpf::replace(&node.folder, config)).expect("root can do it")
 }
 
-fn replace_in(node: &Node, config: &Config) -> linux::Result<bpf::forward::Replaced> {
+fn replace_in(node: &Node, config: &NodeConfig) -> linux::Result<bpf::forward::Replaced> {
     replace_all(node, config).map(|replaced| replaced.forward)
 }
 
@@ -265,7 +265,7 @@ fn the_configuration_and_the_prefixes_are_the_new_ones() {
     }
     let node = Node::direct();
     let wider: Vec<ipnet::IpNet> = vec!["10.244.0.0/16".parse().unwrap(), "198.51.100.0/24".parse().unwrap()];
-    let config = Config { mtu: 1000, cluster: wider, ..node.config.clone() };
+    let config = NodeConfig { mtu: 1000, cluster: wider, ..node.config.clone() };
     replace_in(&node, &config).unwrap();
     let arrived = node.send(Program::FromWire, "wire", &from_hop(far::OUTSIDE, ONE.v4, b"x"));
     assert_eq!((arrived.verdict, arrived.counted), (Verdict::Redirect, vec![]));
@@ -339,7 +339,7 @@ fn what_cannot_be_kept_is_refused_and_nothing_is_changed() {
     }
     let node = Node::direct();
     attach(&node, false);
-    let refused = |config: &Config, words: &str| {
+    let refused = |config: &NodeConfig, words: &str| {
         let before = state(&node);
         let error = replace_in(&node, config).unwrap_err().to_string();
         assert!(error.contains("replace the programs of") && error.contains(words), "{error}");

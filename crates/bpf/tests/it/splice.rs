@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bpf::splice::{self, Counter, FORMAT, Replaced};
+use bpf::splice::{self, FORMAT, Replaced, SpliceCounter};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapInfo, MapType};
 use linux::Cgroup;
 use linux::features::{Feature, probe};
@@ -81,7 +81,7 @@ impl Spliced {
         Ok(replaced.splice.expect("the node has a splice"))
     }
 
-    fn count(&self, wanted: Counter) -> u64 {
+    fn count(&self, wanted: SpliceCounter) -> u64 {
         let counters = splice::counters(&self.node.folder).expect("the counters are readable");
         counters.iter().find(|(counter, _)| *counter == wanted).expect("the list has every counter").1
     }
@@ -268,7 +268,7 @@ fn replace_under(spliced: &Spliced, listener: &TcpListener, counts: &[AtomicU64]
         assert!(old.iter().zip(new).all(|(old, new)| *old != new && new != 0), "{old:?} became {new:?}");
         generations.push(new);
         let before: Vec<u64> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-        let messages = spliced.count(Counter::Messages);
+        let messages = spliced.count(SpliceCounter::Messages);
         later.push(spliced.connect(listener));
         for [near, far] in &later {
             assert_passes(near, far, b"of each generation");
@@ -276,7 +276,7 @@ fn replace_under(spliced: &Spliced, listener: &TcpListener, counts: &[AtomicU64]
         wait_until("every stream goes on, and past TCP", || {
             let mut pairs = counts.iter().zip(&before);
             pairs.all(|(count, before)| count.load(Ordering::Relaxed) > *before)
-                && spliced.count(Counter::Messages) > messages
+                && spliced.count(SpliceCounter::Messages) > messages
         });
     }
     generations
@@ -309,8 +309,8 @@ fn no_byte_of_a_stream_is_lost() {
         }
         replaced.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
-    assert_eq!(spliced.count(Counter::Joined), 2 * (STREAMS + TIMES) as u64);
-    assert_eq!(spliced.count(Counter::Unjoined), 0);
+    assert_eq!(spliced.count(SpliceCounter::Joined), 2 * (STREAMS + TIMES) as u64);
+    assert_eq!(spliced.count(SpliceCounter::Unjoined), 0);
     drop(streams);
     // Nothing holds the old ones but the sockets that had joined.
     let (_, old) = generations.split_last().expect("there are several");
@@ -324,12 +324,12 @@ fn the_ends_of_a_stream_may_have_programs_of_two_generations() {
     let listener = spliced.listen();
     defer(&listener, LOST);
     let near = spliced.call();
-    assert_eq!(spliced.count(Counter::Joined), 1, "the caller's end");
+    assert_eq!(spliced.count(SpliceCounter::Joined), 1, "the caller's end");
     assert_eq!(spliced.replace().unwrap().connections, 1);
-    assert_eq!(spliced.count(Counter::Joined), 1);
+    assert_eq!(spliced.count(SpliceCounter::Joined), 1);
     (&near).write_all(b"first").unwrap();
     let far = patient(listener.accept().unwrap().0);
-    assert_eq!(spliced.count(Counter::Joined), 2, "the other end, which came with the first bytes");
+    assert_eq!(spliced.count(SpliceCounter::Joined), 2, "the other end, which came with the first bytes");
     let mut first = [0; 5];
     let mut at = 0;
     while at < first.len() {
@@ -339,7 +339,7 @@ fn the_ends_of_a_stream_may_have_programs_of_two_generations() {
     for _ in 0..100 {
         assert_passes(&near, &far, b"then a word each way");
     }
-    assert!(spliced.count(Counter::Messages) >= 198, "{:?}", splice::counters(&spliced.node.folder));
+    assert!(spliced.count(SpliceCounter::Messages) >= 198, "{:?}", splice::counters(&spliced.node.folder));
 }
 
 #[test]
@@ -428,5 +428,5 @@ fn a_splice_that_is_not_attached_is_replaced_too() {
     let listener = spliced.listen();
     let [near, far] = spliced.connect(&listener);
     assert_passes(&near, &far, b"past TCP");
-    assert_eq!(spliced.count(Counter::Joined), 2);
+    assert_eq!(spliced.count(SpliceCounter::Joined), 2);
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use bpf::witness::{Seen, Senses, Stall, Witness};
+use bpf::witness::{Senses, Stall, StallReport, Witness};
 use libbpf_rs::{Object, ObjectBuilder, ProgramInput as Input, ProgramMut, TC_INGRESS, TcHookBuilder};
 use linux::cpu::{self, Scheduling};
 use linux::{CpuSet, clock};
@@ -21,7 +21,7 @@ fn all() -> CpuSet {
 }
 
 /// Collects what the witness saw until it is enough.
-fn look_until(witness: &Witness, seen: &mut Seen, enough: impl Fn(&Seen) -> bool) {
+fn look_until(witness: &Witness, seen: &mut StallReport, enough: impl Fn(&StallReport) -> bool) {
     loop {
         witness.look(seen).unwrap();
         if enough(seen) {
@@ -34,7 +34,7 @@ fn look_until(witness: &Witness, seen: &mut Seen, enough: impl Fn(&Seen) -> bool
 #[test]
 fn every_cpu_is_seen_until_it_stops() {
     let witness = Witness::new(&all(), SENSES).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = StallReport::default();
     let begun_ns = clock::now_ns();
     while clock::now_ns() < begun_ns + 10 * SENSES.period_ns {
         thread::yield_now();
@@ -58,7 +58,7 @@ fn every_cpu_is_seen_until_it_stops() {
     // The earlier results are cleared, and the time in between is no stall.
     let again_ns = clock::now_ns();
     witness.start().unwrap();
-    let mut fresh = Seen::default();
+    let mut fresh = StallReport::default();
     look_until(&witness, &mut fresh, |seen| seen.until_ns > again_ns);
     assert!(fresh.stalls.iter().all(|stall| stall.from_ns >= again_ns), "{:?}", fresh.stalls);
     witness.stop().unwrap();
@@ -82,7 +82,7 @@ fn a_cpu_that_is_busy_does_not_stand_still() {
             let spinner = scope.spawn(|| {
                 cpu::pin_current_thread(&CpuSet::from_iter([busy])).unwrap();
                 cpu::set_current_thread_scheduling(Scheduling::Fifo(50)).unwrap();
-                let mut seen = Seen::default();
+                let mut seen = StallReport::default();
                 let begun_ns = clock::now_ns();
                 witness.start().unwrap();
                 look_until(&witness, &mut seen, |seen| seen.until_ns > begun_ns + 40 * SENSES.period_ns);
@@ -151,7 +151,7 @@ fn who_keeps_a_real_time_thread_waiting_is_a_stall() {
     let keepers = keepers();
     let seen = beside_a_waker(busy, || {
         cpu::pin_current_thread(&CpuSet::from_iter([busy])).unwrap();
-        let mut seen = Seen::default();
+        let mut seen = StallReport::default();
         witness.start().unwrap();
         // The kernel lets no other task onto the CPU during a test run of a program.
         while seen.stalls.iter().filter(|stall| stall.blocked_ns >= 1_000_000).count() < 3 {
@@ -190,7 +190,7 @@ fn a_softirq_of_any_length_is_no_stall() {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             // A softirq of the sending CPU receives a packet over loopback.
             cpu::pin_current_thread(&CpuSet::from_iter([busy])).unwrap();
-            let mut seen = Seen::default();
+            let mut seen = StallReport::default();
             witness.start().unwrap();
             // The kernel waits for each of them, and the program below runs at normal priority.
             let (begun_ns, ended_ns) = beside_a_waker(busy, || {
@@ -221,7 +221,7 @@ fn a_cpu_that_runs_nothing_stands_still() {
     let witness = Witness::new(&all(), SENSES).unwrap();
     let keepers = keepers();
     let link = program(&keepers, "stopped").attach().unwrap();
-    let mut seen = Seen::default();
+    let mut seen = StallReport::default();
     witness.start().unwrap();
     look_until(&witness, &mut seen, |seen| seen.stalls.iter().filter(|stall| is_long(stall)).count() >= 3);
     witness.stop().unwrap();
@@ -236,7 +236,7 @@ fn an_idle_cpu_is_watched_too() {
     let begun_ns = clock::now_ns();
     // Long enough for perf to stop a clock that it samples.
     thread::sleep(Duration::from_secs(1));
-    let mut seen = Seen::default();
+    let mut seen = StallReport::default();
     witness.look(&mut seen).unwrap();
     let periods = (clock::now_ns() - begun_ns) / SENSES.period_ns * cpus.iter().count() as u64;
     witness.stop().unwrap();

@@ -7,7 +7,7 @@ use plan::{Plan, SetHairpin, SetLinkMaster};
 use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
-use crate::trace::{Packets, Traces};
+use crate::trace::{PacketDirection, Traces};
 use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace, With, rules};
 
 pub(crate) const BRIDGE: Bridge = Bridge;
@@ -89,9 +89,9 @@ pub(super) fn port_traces(node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> 
     match talk.with {
         With::Remote => {
             traces.inward(&node.place, &links::bridge(&node.network), talk);
-            traces.forwarded(&node.place, Packets::Both);
+            traces.forwarded(&node.place, PacketDirection::Both);
         }
-        With::Neighbour => traces.forwarded(&node.place, Packets::None),
+        With::Neighbour => traces.forwarded(&node.place, PacketDirection::None),
     }
     traces.into_list()
 }

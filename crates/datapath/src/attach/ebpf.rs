@@ -3,7 +3,7 @@
 
 use bpf::forward::{Program, TunnelEnd};
 use linux::features::Feature;
-use plan::forwarding::{Attachment, Endpoint, Member, Programs, Splice};
+use plan::forwarding::{Endpoint, Member, ProgramAttachment, Programs, Splice};
 use plan::{Plan, Step};
 
 use super::ptp::{self, GATEWAY, GATEWAY_V4};
@@ -11,8 +11,8 @@ use super::veth::Pair;
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::rules::border;
-use crate::trace::{Counter, Packets, Traces};
-use crate::{Addresses, Attach, Network, NodeSpec, Part, Pod, Protocol, SpecError, Talk, Trace, With};
+use crate::trace::{PacketCounter, PacketDirection, Traces};
+use crate::{Addresses, Attach, Network, NodeSpec, Pod, Protocol, SocketRole, SpecError, Talk, Trace, With};
 
 /// Veth pairs, to nodes on the same wire.
 pub(crate) const EBPF: Ebpf = Ebpf { name: "ebpf", pair: Pair::Veth, beside: Beside::Nothing };
@@ -116,26 +116,26 @@ impl Attach for Ebpf {
     /// count what a program hands to it.
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
-        traces.forwarded(&node.place, Packets::None);
+        traces.forwarded(&node.place, PacketDirection::None);
         let is_spliced =
             self.beside == Beside::Splice && talk.with == With::Neighbour && talk.protocol == Protocol::Tcp;
         if is_spliced {
             let splice = Splice { node: node.programs() };
-            traces.count(&node.place, Counter::Spliced(splice), Packets::Both);
+            traces.count(&node.place, PacketCounter::Spliced(splice), PacketDirection::Both);
             return traces.into_list();
         }
-        traces.count(&pod.place, Counter::Sent(pod.ifname.clone()), talk.sent());
+        traces.count(&pod.place, PacketCounter::Sent(pod.ifname.clone()), talk.sent());
         if self.pair == Pair::Veth {
             // The kernel's own path sends by the node's end of the pair, the programs by the pod's.
-            traces.count(&node.place, Counter::Sent(links::node_end(pod)), Packets::None);
+            traces.count(&node.place, PacketCounter::Sent(links::node_end(pod)), PacketDirection::None);
         }
         traces.into_list()
     }
 
     /// Traffic that leaves or enters the cluster may be translated, so the programs leave it to the kernel's own path. A
     /// node that sends through a tunnel uses an address within the cluster, and the programs unwrap its packets.
-    fn refuses_nodes(&self, part: Part) -> Option<&'static str> {
-        let is_inside = self.beside == Beside::Tunnel && part == Part::Server;
+    fn refuses_nodes(&self, part: SocketRole) -> Option<&'static str> {
+        let is_inside = self.beside == Beside::Tunnel && part == SocketRole::Server;
         (!is_inside).then_some(
             "its programs forward only traffic between pods; traffic between a pod and another node's own address \
             takes the kernel's path",
@@ -154,7 +154,7 @@ impl Attach for Ebpf {
 impl Draft<'_> {
     /// Attaches a program of the node.
     pub(crate) fn program(&mut self, node: &NodeSpec, program: Program, link: &linux::IfName) {
-        let attachment = Attachment { node: node.programs(), program, link: link.clone() };
+        let attachment = ProgramAttachment { node: node.programs(), program, link: link.clone() };
         self.step(Step::AttachProgram(attachment));
     }
 }

@@ -4,8 +4,8 @@ use linux::features::Feature;
 use plan::Plan;
 
 use crate::draft::Draft;
-use crate::trace::{Counter, Traces};
-use crate::{Attach, NodeSpec, Part, Pod, SpecError, Talk, Trace};
+use crate::trace::{PacketCounter, Traces};
+use crate::{Attach, NodeSpec, Pod, SocketRole, SpecError, Talk, Trace};
 
 pub(crate) const ELSEWHERE: Elsewhere = Elsewhere;
 
@@ -40,11 +40,11 @@ impl Attach for Elsewhere {
     /// How the node is passed is the plugin's to choose.
     fn traces(&self, _node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
-        traces.count(&pod.place, Counter::Sent(pod.ifname.clone()), talk.sent());
+        traces.count(&pod.place, PacketCounter::Sent(pod.ifname.clone()), talk.sent());
         traces.into_list()
     }
 
-    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
+    fn refuses_nodes(&self, _part: SocketRole) -> Option<&'static str> {
         Some("CNI plugins join the pods of both sides")
     }
 }

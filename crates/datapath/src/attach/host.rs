@@ -4,8 +4,8 @@ use linux::IfName;
 use linux::features::Feature;
 use plan::Plan;
 
-use crate::trace::{Counter, Packets, Traces};
-use crate::{Attach, NodeSpec, Part, Pod, SpecError, Talk, Trace, With};
+use crate::trace::{PacketCounter, PacketDirection, Traces};
+use crate::{Attach, NodeSpec, Pod, SocketRole, SpecError, Talk, Trace, With};
 
 pub(crate) const HOST: Host = Host;
 
@@ -32,15 +32,15 @@ impl Attach for Host {
     /// One namespace has nothing to forward. Neighbours speak over its loopback, which counts what it sends as received.
     fn traces(&self, node: &NodeSpec, _pod: &Pod, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
-        traces.forwarded(&node.place, Packets::None);
+        traces.forwarded(&node.place, PacketDirection::None);
         if talk.with == With::Neighbour {
             let loopback = IfName::new("lo").expect("lo is a valid name");
-            traces.count(&node.place, Counter::Sent(loopback), Packets::Both);
+            traces.count(&node.place, PacketCounter::Sent(loopback), PacketDirection::Both);
         }
         traces.into_list()
     }
 
-    fn refuses_nodes(&self, _part: Part) -> Option<&'static str> {
+    fn refuses_nodes(&self, _part: SocketRole) -> Option<&'static str> {
         Some("its processes are in no container")
     }
 }

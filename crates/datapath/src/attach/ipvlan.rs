@@ -7,7 +7,7 @@ use plan::{Plan, Step};
 use super::macvlan;
 use crate::draft::Draft;
 use crate::links;
-use crate::trace::{Packets, Traces};
+use crate::trace::{PacketDirection, Traces};
 use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace};
 
 pub(crate) const IPVLAN_L2: Ipvlan = Ipvlan { name: "ipvlan-l2", mode: IpvlanMode::L2 };
@@ -55,7 +55,7 @@ impl Attach for Ipvlan {
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
         traces.outward(&pod.place, &pod.ifname, talk);
-        traces.forwarded(&node.place, Packets::None);
+        traces.forwarded(&node.place, PacketDirection::None);
         traces.into_list()
     }
 

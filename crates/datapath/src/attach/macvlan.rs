@@ -6,7 +6,7 @@ use plan::{Plan, Step};
 
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
-use crate::trace::{Packets, Traces};
+use crate::trace::{PacketDirection, Traces};
 use crate::{Attach, NodeSpec, Pod, Prefixes, SpecError, Talk, Trace};
 
 pub(crate) const MACVLAN: Macvlan = Macvlan;
@@ -48,7 +48,7 @@ impl Attach for Macvlan {
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
         traces.outward(&pod.place, &pod.ifname, talk);
-        traces.forwarded(&node.place, Packets::None);
+        traces.forwarded(&node.place, PacketDirection::None);
         traces.into_list()
     }
 

@@ -9,7 +9,7 @@ use plan::Plan;
 use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
-use crate::trace::{Packets, Traces};
+use crate::trace::{PacketDirection, Traces};
 use crate::{Addresses, Attach, NodeSpec, Pod, SpecError, Talk, Trace};
 
 pub(crate) const PTP: Ptp = Ptp;
@@ -58,7 +58,7 @@ impl Attach for Ptp {
         let mut traces = Traces::default();
         traces.outward(&pod.place, &pod.ifname, talk);
         traces.inward(&node.place, &links::node_end(pod), talk);
-        traces.forwarded(&node.place, Packets::Both);
+        traces.forwarded(&node.place, PacketDirection::Both);
         traces.into_list()
     }
 }

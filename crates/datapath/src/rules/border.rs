@@ -1,6 +1,6 @@
 //! Masquerading at the cluster's border, and nothing else: packets within the cluster meet no rule.
 
-use linux::nft::{ChainKind, Hook, Match, Table, Verdict};
+use linux::nft::{ChainKind, Hook, Match, Statement, Table};
 
 use super::{SRCNAT, base, from, not_to, rule, table_family};
 use crate::{Family, NodeSpec, links};
@@ -16,7 +16,7 @@ fn table(node: &NodeSpec, family: Family) -> Table {
     let outside: Vec<Match> = node.network.prefixes.of(family).map(not_to).collect();
     let masquerade = |pods| {
         let leaving = [vec![from(pods)], outside.clone()].concat();
-        rule(leaving, Verdict::Masquerade { random: true })
+        rule(leaving, Statement::Masquerade { random: true })
     };
     let rules = node.pods.of(family).map(masquerade).collect();
     Table {

@@ -4,7 +4,7 @@
 //! publishes (the project's rules never close a host) and so the accept that a published port needs before it. Published
 //! ports themselves are in [`super::ports`].
 
-use linux::nft::{Chain, ChainKind, Hook, Match, Table, Verdict};
+use linux::nft::{Chain, ChainKind, Hook, Match, Statement, Table};
 
 use super::{FILTER, SRCNAT, base, chain, enters_by, from, jump, leaves_by, leaves_by_other_than};
 use super::{rule, table_family};
@@ -27,23 +27,23 @@ fn filter_chains(node: &NodeSpec) -> Vec<Chain> {
     let forward = vec![
         rule([], jump("docker-user")),
         rule([], jump("docker-isolation-1")),
-        rule([leaves_by(&bridge), Match::Established], Verdict::Accept),
+        rule([leaves_by(&bridge), Match::Established], Statement::Accept),
         rule([leaves_by(&bridge)], jump("docker")),
-        rule(isolated.clone(), Verdict::Accept),
-        rule([enters_by(&bridge), leaves_by(&bridge)], Verdict::Accept),
+        rule(isolated.clone(), Statement::Accept),
+        rule([enters_by(&bridge), leaves_by(&bridge)], Statement::Accept),
     ];
     vec![
-        chain("docker-user", vec![rule([], Verdict::Return)]),
+        chain("docker-user", vec![rule([], Statement::Return)]),
         // One bridge has no other to be isolated from: the drop is reached by none, but each packet walks past it.
         chain(
             "docker-isolation-2",
-            vec![rule([leaves_by(&bridge)], Verdict::Drop), rule([], Verdict::Return)],
+            vec![rule([leaves_by(&bridge)], Statement::Drop), rule([], Statement::Return)],
         ),
         chain(
             "docker-isolation-1",
-            vec![rule(isolated, jump("docker-isolation-2")), rule([], Verdict::Return)],
+            vec![rule(isolated, jump("docker-isolation-2")), rule([], Statement::Return)],
         ),
-        chain("docker", vec![rule([], Verdict::Return)]),
+        chain("docker", vec![rule([], Statement::Return)]),
         base("forward", ChainKind::Filter, Hook::Forward, FILTER, forward),
     ]
 }
@@ -51,7 +51,7 @@ fn filter_chains(node: &NodeSpec) -> Vec<Chain> {
 fn masquerade(node: &NodeSpec, family: Family) -> Chain {
     let bridge = links::bridge(&node.network);
     let leaving =
-        |pods| rule([from(pods), leaves_by_other_than(&bridge)], Verdict::Masquerade { random: false });
+        |pods| rule([from(pods), leaves_by_other_than(&bridge)], Statement::Masquerade { random: false });
     let rules = node.pods.of(family).map(leaving).collect();
     base("postrouting", ChainKind::Nat, Hook::Postrouting, SRCNAT, rules)
 }

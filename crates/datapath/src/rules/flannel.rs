@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use linux::nft::{Chain, ChainKind, Hook, Match, Table, Verdict};
+use linux::nft::{Chain, ChainKind, Hook, Match, Statement, Table};
 
 use super::{FILTER, SRCNAT, base, from, not_from, not_to, rule, table_family, to};
 use crate::{Family, NodeSpec, links};
@@ -27,20 +27,20 @@ pub(crate) fn tables(node: &NodeSpec) -> Vec<Table> {
 /// Where another table drops what is forwarded these rules do not help (in nftables a drop is final); they are here
 /// because they cost every packet what they cost it under flannel.
 fn forward(node: &NodeSpec, family: Family) -> Chain {
-    let accept = |cluster| [from(cluster), to(cluster)].map(|condition| rule([condition], Verdict::Accept));
+    let accept = |cluster| [from(cluster), to(cluster)].map(|condition| rule([condition], Statement::Accept));
     let rules = node.network.prefixes.of(family).flat_map(accept).collect();
     base("forward", ChainKind::Filter, Hook::Forward, FILTER, rules)
 }
 
 fn masquerade(node: &NodeSpec, family: Family) -> Chain {
-    let masquerade = || Verdict::Masquerade { random: true };
+    let masquerade = || Statement::Masquerade { random: true };
     let (pods, clusters) = (|| node.pods.of(family), || node.network.prefixes.of(family));
     let outside: Vec<Match> = clusters().map(not_from).collect();
     let mut rules = Vec::new();
     for pods in pods() {
-        rules.extend(clusters().map(|cluster| rule([from(pods), to(cluster)], Verdict::Return)));
-        rules.extend(clusters().map(|cluster| rule([from(cluster), to(pods)], Verdict::Return)));
-        rules.push(rule([outside.clone(), vec![to(pods)]].concat(), Verdict::Return));
+        rules.extend(clusters().map(|cluster| rule([from(pods), to(cluster)], Statement::Return)));
+        rules.extend(clusters().map(|cluster| rule([from(cluster), to(pods)], Statement::Return)));
+        rules.push(rule([outside.clone(), vec![to(pods)]].concat(), Statement::Return));
     }
     let everyone = not_to(multicast(family));
     rules.extend(clusters().map(|cluster| rule([from(cluster), everyone.clone()], masquerade())));

@@ -8,7 +8,7 @@ pub(crate) mod tunnel;
 
 use ipnet::IpNet;
 use linux::IfName;
-use linux::nft::{Base, Chain, ChainKind, Family as TableFamily, Hook, Match, Rule, Verdict};
+use linux::nft::{Base, Chain, ChainKind, Family as TableFamily, Hook, Match, Rule, Statement};
 
 use crate::Family;
 
@@ -36,12 +36,12 @@ fn chain(name: &str, rules: Vec<Rule>) -> Chain {
     Chain { name: name.to_owned(), base: None, rules }
 }
 
-fn rule(matches: impl Into<Vec<Match>>, then: Verdict) -> Rule {
+fn rule(matches: impl Into<Vec<Match>>, then: Statement) -> Rule {
     Rule { matches: matches.into(), then }
 }
 
-fn jump(chain: &str) -> Verdict {
-    Verdict::Jump(chain.to_owned())
+fn jump(chain: &str) -> Statement {
+    Statement::Jump(chain.to_owned())
 }
 
 fn from(net: IpNet) -> Match {

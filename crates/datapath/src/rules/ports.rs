@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net};
-use linux::nft::{ChainKind, Datum, Element, Hook, Map, Match, Part, Table, Verdict};
+use linux::nft::{ChainKind, Datum, Element, Hook, Map, Match, PacketField, Statement, Table};
 
 use super::{DSTNAT, SRCNAT, base, chain, jump, not_to, rule, table_family};
 use crate::{Family, Pod, Protocol, PublishedPort, links};
@@ -16,8 +16,9 @@ const PORTS: &str = "ports";
 /// What a pod sends to itself by way of a port of the node.
 const OWN: &str = "own";
 /// Asked by what a packet says of its destination, and by that with both addresses.
-const BY_PORT: [Part; 2] = [Part::Protocol, Part::Dport];
-const BY_ENDS: [Part; 4] = [Part::Saddr, Part::Daddr, Part::Protocol, Part::Dport];
+const BY_PORT: [PacketField; 2] = [PacketField::Protocol, PacketField::Dport];
+const BY_ENDS: [PacketField; 4] =
+    [PacketField::Saddr, PacketField::Daddr, PacketField::Protocol, PacketField::Dport];
 
 /// The tables, IPv4 first: the same for each network of a node. Published ports are elements of their maps.
 pub(crate) fn tables(families: &[Family]) -> Vec<Table> {
@@ -53,17 +54,21 @@ fn table(family: Family) -> Table {
         let conditions = [conditions, vec![Match::DaddrIsLocal]].concat();
         vec![rule(conditions, jump("published"))]
     };
-    let translate = Verdict::DnatBy { parts: BY_PORT.to_vec(), map: PORTS.to_owned() };
+    let translate = Statement::DnatBy { parts: BY_PORT.to_vec(), map: PORTS.to_owned() };
     // A pod that calls its own port would otherwise see a packet from itself and answer past the node.
     let own = Match::In { parts: BY_ENDS.to_vec(), set: OWN.to_owned() };
-    let masquerade = vec![rule([own], Verdict::Masquerade { random: false })];
+    let masquerade = vec![rule([own], Statement::Masquerade { random: false })];
     let chains = vec![
         chain("published", vec![rule([], translate)]),
         base("prerouting", ChainKind::Nat, Hook::Prerouting, DSTNAT, to_local(vec![])),
         base("output", ChainKind::Nat, Hook::Output, DSTNAT, to_local(vec![not_to(loopback(family))])),
         base("postrouting", ChainKind::Nat, Hook::Postrouting, SRCNAT, masquerade),
     ];
-    let ports = Map { name: PORTS.to_owned(), key: BY_PORT.to_vec(), value: vec![Part::Daddr, Part::Dport] };
+    let ports = Map {
+        name: PORTS.to_owned(),
+        key: BY_PORT.to_vec(),
+        value: vec![PacketField::Daddr, PacketField::Dport],
+    };
     let own = Map { name: OWN.to_owned(), key: BY_ENDS.to_vec(), value: Vec::new() };
     Table {
         family: table_family(family),

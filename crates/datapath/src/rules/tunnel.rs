@@ -5,7 +5,7 @@
 //! device pays. Where every tunnel packet would pay, as it does without programs, the rule costs 0.7 to 1 % of a request's
 //! instructions; flannel has none, and the paths that stand for flannel have none either.
 
-use linux::nft::{ChainKind, Hook, Match, Table, Verdict};
+use linux::nft::{ChainKind, Hook, Match, Statement, Table};
 
 use super::{FILTER, base, enters_by_other_than, rule, table_family};
 use crate::{Family, NodeSpec, links};
@@ -19,6 +19,12 @@ pub(crate) fn table(node: &NodeSpec, outer: Family) -> Table {
         family: table_family(outer),
         name: links::table("tunnel", &node.network),
         maps: Vec::new(),
-        chains: vec![base("input", ChainKind::Filter, Hook::Input, FILTER, vec![rule(stray, Verdict::Drop)])],
+        chains: vec![base(
+            "input",
+            ChainKind::Filter,
+            Hook::Input,
+            FILTER,
+            vec![rule(stray, Statement::Drop)],
+        )],
     }
 }

@@ -5,7 +5,7 @@ use linux::features::Feature;
 use plan::Plan;
 
 use crate::draft::Draft;
-use crate::trace::{Packets, Traces};
+use crate::trace::{PacketDirection, Traces};
 use crate::{Family, NodeSpec, Peer, Router, SpecError, Talk, Trace, Transport};
 
 pub(crate) const VPC: Vpc = Vpc;
@@ -50,7 +50,7 @@ impl Transport for Vpc {
         traces.outward(&node.place, &node.wire, talk);
         if let Some(router) = &node.router {
             traces.inward(&router.place, &router.wire, talk);
-            traces.forwarded(&router.place, Packets::Both);
+            traces.forwarded(&router.place, PacketDirection::Both);
         }
         traces.into_list()
     }

@@ -8,7 +8,7 @@ use plan::Plan;
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::trace::Traces;
-use crate::{Family, NodeSpec, Part, Peer, SpecError, Talk, Trace, Transport};
+use crate::{Family, NodeSpec, Peer, SocketRole, SpecError, Talk, Trace, Transport};
 
 pub(crate) const VXLAN: Vxlan = Vxlan;
 
@@ -78,10 +78,12 @@ impl Transport for Vxlan {
 
     /// A node calls pods from its tunnel's address, and is answered there. A pod calls a node at the address that the
     /// tunnel itself goes by, which is not within any node's prefix of pods.
-    fn refuses_nodes(&self, part: Part) -> Option<&'static str> {
+    fn refuses_nodes(&self, part: SocketRole) -> Option<&'static str> {
         match part {
-            Part::Client => Some("packets of a pod to another node's own address do not enter the tunnel"),
-            Part::Server => None,
+            SocketRole::Client => {
+                Some("packets of a pod to another node's own address do not enter the tunnel")
+            }
+            SocketRole::Server => None,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The table of data paths and the pages behind it.
 
-use datapath::{ALL, Between, Counter, DataPath, Enters, Family, Packets, Part, Protocol, Reach};
+use datapath::{
+    ALL, Between, DataPath, Enters, Family, PacketCounter, PacketDirection, Protocol, Reach, SocketRole,
+};
 
 use crate::accepted;
 use crate::traces::Case;
@@ -74,7 +76,7 @@ fn table() -> String {
          |---|---|---|\n",
     );
     for path in ALL {
-        let [client, server] = [Part::Client, Part::Server].map(|part| match path.alone(part) {
+        let [client, server] = [SocketRole::Client, SocketRole::Server].map(|part| match path.alone(part) {
             Ok(()) => "yes".to_owned(),
             Err(error) => format!("no: {}", error.why),
         });
@@ -88,14 +90,14 @@ fn counters(case: &Case, shown: bool) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for trace in case.traces(Protocol::Tcp) {
         let place = case.called(&trace.place);
-        if place.is_empty() || (trace.packets != Packets::None) != shown {
+        if place.is_empty() || (trace.packets != PacketDirection::None) != shown {
             continue;
         }
         let name = match &trace.counter {
-            Counter::Sent(link) if !shown => format!("sent by {place} `{link}`"),
-            Counter::Received(link) | Counter::Sent(link) => format!("{place} `{link}`"),
-            Counter::Forwarded => format!("{place} routes"),
-            Counter::Spliced(_) => "messages past TCP".to_owned(),
+            PacketCounter::Sent(link) if !shown => format!("sent by {place} `{link}`"),
+            PacketCounter::Received(link) | PacketCounter::Sent(link) => format!("{place} `{link}`"),
+            PacketCounter::Forwarded => format!("{place} routes"),
+            PacketCounter::Spliced(_) => "messages past TCP".to_owned(),
         };
         if !names.contains(&name) {
             names.push(name);

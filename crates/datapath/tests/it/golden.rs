@@ -1,6 +1,6 @@
 //! Each data path as the commands that one would type. A change to a driver shows as a diff of these files.
 
-use datapath::{ALL, DataPath, Family, Part};
+use datapath::{ALL, DataPath, Family, SocketRole};
 use plan::Plan;
 
 use crate::accepted;
@@ -52,7 +52,7 @@ fn rendered(path: &'static DataPath) -> String {
     section(&mut text, "node 2", &path.node_plan(&node).expect("a sound node"));
     section(&mut text, "pod 1 of node 2", &path.pod_plan(&node, &shape.pod(&node, 1)).expect("a sound pod"));
     section(&mut text, "peer 1 of node 2", &path.peer_plan(&node, &peer(&other)).expect("a sound peer"));
-    if [Part::Client, Part::Server].iter().any(|part| path.alone(*part).is_ok()) {
+    if [SocketRole::Client, SocketRole::Server].iter().any(|part| path.alone(*part).is_ok()) {
         let bare = path.bare_plan(&other, &peer(&node), &shape.pod(&node, 1)).expect("a sound node");
         section(&mut text, "node 1 without a pod, toward pod 1 of node 2", &bare);
     }

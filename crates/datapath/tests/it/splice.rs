@@ -6,7 +6,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bpf::splice::{self, Counter};
+use bpf::splice::{self, SpliceCounter};
 use datapath::Family;
 use linux::{Cgroup, Netns};
 use plan::forwarding::Splice;
@@ -44,7 +44,7 @@ impl Node {
         Some(Node { cgroup, folder, pair, journal })
     }
 
-    fn count(&self, wanted: Counter) -> u64 {
+    fn count(&self, wanted: SpliceCounter) -> u64 {
         let counters = splice::counters(&self.folder).expect("root can do it");
         counters.iter().find(|(counter, _)| *counter == wanted).expect("root can do it").1
     }
@@ -198,12 +198,12 @@ fn the_programs_of_a_node_with_a_splice_are_replaced() {
     assert_eq!(replaced.splice, Some(expected));
     assert!(splice::is_met(&node.folder, node.cgroup.path()).unwrap());
     let next = Family::BOTH.map(|family| node.connect(&listener, family));
-    let messages = node.count(Counter::Messages);
+    let messages = node.count(SpliceCounter::Messages);
     for (seed, (near, far)) in open.iter().chain(&next).enumerate() {
         exchange(near, far, 1 << 20, seed);
     }
-    assert_eq!((node.count(Counter::Joined), node.count(Counter::Unjoined)), (8, 0));
-    assert!(node.count(Counter::Messages) > messages + 8);
+    assert_eq!((node.count(SpliceCounter::Joined), node.count(SpliceCounter::Unjoined)), (8, 0));
+    assert!(node.count(SpliceCounter::Messages) > messages + 8);
     drop((open, next, listener));
     node.end();
 }
@@ -212,7 +212,7 @@ fn the_programs_of_a_node_with_a_splice_are_replaced() {
 fn megabytes_each_way_over_many_connections() {
     let Some(node) = Node::new() else { return };
     for (family, any) in [(Family::V4, "0.0.0.0"), (Family::V6, "::"), (Family::V4, "::")] {
-        let (joined, messages) = (node.count(Counter::Joined), node.count(Counter::Messages));
+        let (joined, messages) = (node.count(SpliceCounter::Joined), node.count(SpliceCounter::Messages));
         let listener = node.listen(any);
         let pairs: Vec<_> = (0..12).map(|_| node.connect(&listener, family)).collect();
         std::thread::scope(|scope| {
@@ -220,11 +220,11 @@ fn megabytes_each_way_over_many_connections() {
                 scope.spawn(move || exchange(near, far, 1 << 20, seed));
             }
         });
-        assert_eq!(node.count(Counter::Joined) - joined, 24, "{family:?} at {any}");
-        assert!(node.count(Counter::Messages) > messages + 24, "{family:?} at {any}");
+        assert_eq!(node.count(SpliceCounter::Joined) - joined, 24, "{family:?} at {any}");
+        assert!(node.count(SpliceCounter::Messages) > messages + 24, "{family:?} at {any}");
         assert_eq!(splice::connections(&node.folder).unwrap(), 12);
     }
-    assert_eq!(node.count(Counter::Unjoined), 0);
+    assert_eq!(node.count(SpliceCounter::Unjoined), 0);
     node.end();
 }
 
@@ -241,7 +241,7 @@ fn requests_and_answers_go_past_tcp() {
         (&far).write_all(&answer).unwrap();
         assert_reads(&near, &answer, "the answer");
     }
-    assert!(node.count(Counter::Messages) >= 3998, "{:?}", splice::counters(&node.folder).unwrap());
+    assert!(node.count(SpliceCounter::Messages) >= 3998, "{:?}", splice::counters(&node.folder).unwrap());
     node.end();
 }
 
@@ -336,11 +336,11 @@ fn a_receiver_that_does_not_read_makes_the_sender_wait() {
     sockopt::set_socket_recv_buffer_size(&far, 64 << 10).unwrap();
     let bytes = noise(3, 64 << 20);
     for round in 0..4 {
-        let spliced = node.count(Counter::Messages);
+        let spliced = node.count(SpliceCounter::Messages);
         let written = fill(&near, &bytes);
         assert!(written as u64 > AHEAD / 2, "round {round}: only {written} bytes were taken");
-        assert!(node.count(Counter::Messages) > spliced, "round {round}: nothing was spliced");
-        assert!(node.count(Counter::Full) > 0);
+        assert!(node.count(SpliceCounter::Messages) > spliced, "round {round}: nothing was spliced");
+        assert!(node.count(SpliceCounter::Full) > 0);
         assert_reads(&far, &bytes[..written], "what was written");
         // The sender learns that there is room from what comes back. Its first word still goes by TCP: after
         // a message that did not fit, the kernel keeps the verdict for the next one (tcp_bpf_send_verdict).
@@ -393,7 +393,7 @@ fn a_reader_by_edges_misses_nothing() {
             assert!(got == sent, "round {round}: other bytes");
         });
     }
-    assert!(node.count(Counter::Full) > 0, "the receiver was never behind");
+    assert!(node.count(SpliceCounter::Full) > 0, "the receiver was never behind");
     node.end();
 }
 
@@ -416,9 +416,9 @@ fn a_peer_that_goes_is_an_error_and_no_silence() {
 /// Bytes pass, and no socket joins.
 #[track_caller]
 fn check_left_alone(node: &Node, near: &TcpStream, far: &TcpStream) {
-    let spliced = node.count(Counter::Messages);
+    let spliced = node.count(SpliceCounter::Messages);
     exchange(near, far, 100_000, 1);
-    assert_eq!(node.count(Counter::Messages), spliced);
+    assert_eq!(node.count(SpliceCounter::Messages), spliced);
 }
 
 #[test]
@@ -441,7 +441,7 @@ fn what_is_no_pods_is_left_alone() {
     let own = SocketAddr::new(IpAddr::from([127, 0, 0, 1]), POD_PORT);
     let (near, far) = accept(node.member(&first, || TcpStream::connect_timeout(&own, PATIENCE)));
     check_left_alone(&node, &near, &far);
-    assert_eq!(node.count(Counter::Joined), 0);
+    assert_eq!(node.count(SpliceCounter::Joined), 0);
     // A foreign namespace that has the address of a pod.
     let foreign = Netns::anonymous().unwrap();
     let netlink = linux::Netlink::open_in(&foreign).unwrap();
@@ -453,6 +453,6 @@ fn what_is_no_pods_is_left_alone() {
     let near = node.member(&foreign, || TcpStream::connect_timeout(&to, PATIENCE));
     let [near, far] = patient([near, theirs.accept().unwrap().0]);
     check_left_alone(&node, &near, &far);
-    assert_eq!(node.count(Counter::Joined), 0);
+    assert_eq!(node.count(SpliceCounter::Joined), 0);
     node.end();
 }

@@ -1,6 +1,8 @@
 //! The traces that prove which path packets took: the path's packets pass every counter, on both sides.
 
-use datapath::{ALL, CNI, Counter, DataPath, End, NodeSpec, Packets, Part, Pod, Protocol, Trace};
+use datapath::{
+    ALL, CNI, DataPath, End, NodeSpec, PacketCounter, PacketDirection, Pod, Protocol, SocketRole, Trace,
+};
 use linux::{IfName, LinkKind};
 use plan::{Place, Plan, Step};
 
@@ -84,10 +86,10 @@ impl Case {
     }
 }
 
-fn link(counter: &Counter) -> Option<&IfName> {
+fn link(counter: &PacketCounter) -> Option<&IfName> {
     match counter {
-        Counter::Received(link) | Counter::Sent(link) => Some(link),
-        Counter::Forwarded | Counter::Spliced(_) => None,
+        PacketCounter::Received(link) | PacketCounter::Sent(link) => Some(link),
+        PacketCounter::Forwarded | PacketCounter::Spliced(_) => None,
     }
 }
 
@@ -104,8 +106,8 @@ fn both_directions_are_counted_at_links_that_the_path_has() {
                         .is_none_or(|link| links.contains(&(trace.place.clone(), link.clone())));
                     assert!(known, "{}: {trace:?}", path.name);
                 }
-                for wanted in [Packets::Requests, Packets::Answers] {
-                    let shown = |trace: &Trace| [wanted, Packets::Both].contains(&trace.packets);
+                for wanted in [PacketDirection::Requests, PacketDirection::Answers] {
+                    let shown = |trace: &Trace| [wanted, PacketDirection::Both].contains(&trace.packets);
                     assert!(traces.iter().any(shown), "{} {same_node} {protocol:?}: {wanted:?}", path.name);
                 }
             }
@@ -132,17 +134,22 @@ fn what_tells_a_path_from_others_is_counted() {
             let of_it = traces
                 .iter()
                 .filter(|trace| trace.place == placed.place && link(&trace.counter) == Some(&name));
-            let mut counted: Vec<Packets> = of_it.map(|trace| trace.packets).collect();
+            let mut counted: Vec<PacketDirection> = of_it.map(|trace| trace.packets).collect();
             counted.sort_by_key(|packets| *packets as u8);
-            assert_eq!(counted, [Packets::Requests, Packets::Answers], "{} {name}", path.name);
+            assert_eq!(
+                counted,
+                [PacketDirection::Requests, PacketDirection::Answers],
+                "{} {name}",
+                path.name
+            );
         }
         // Programs and shared links bypass the node's routing. All other paths go through it.
         let routed = ["bridge", "docker", "ptp"].contains(&path.attach.name());
         for node in &case.nodes {
             let mut routing = traces
                 .iter()
-                .filter(|trace| trace.place == node.place && trace.counter == Counter::Forwarded);
-            let expected = if routed { Packets::Both } else { Packets::None };
+                .filter(|trace| trace.place == node.place && trace.counter == PacketCounter::Forwarded);
+            let expected = if routed { PacketDirection::Both } else { PacketDirection::None };
             assert!(routing.all(|trace| trace.packets == expected), "{}", path.name);
         }
     }
@@ -152,9 +159,9 @@ fn what_tells_a_path_from_others_is_counted() {
 fn a_plugins_pod_is_known_by_what_it_sends() {
     let case = Case::new(&CNI, false);
     let traces = case.traces(Protocol::Tcp);
-    for (pod, packets) in case.pods.iter().zip([Packets::Requests, Packets::Answers]) {
+    for (pod, packets) in case.pods.iter().zip([PacketDirection::Requests, PacketDirection::Answers]) {
         let place = pod.place.clone();
-        let expected = Trace { place, counter: Counter::Sent(pod.ifname.clone()), packets };
+        let expected = Trace { place, counter: PacketCounter::Sent(pod.ifname.clone()), packets };
         assert!(traces.contains(&expected), "{traces:?}");
     }
 }
@@ -166,7 +173,7 @@ fn one_pod_alone_leaves_the_traces_of_its_own_side() {
     for path in ALL {
         let case = Case::new(path, false);
         let both = case.traces(Protocol::Tcp);
-        for (at, part) in [Part::Client, Part::Server].into_iter().enumerate() {
+        for (at, part) in [SocketRole::Client, SocketRole::Server].into_iter().enumerate() {
             if path.alone(part).is_err() {
                 continue;
             }
@@ -179,7 +186,11 @@ fn one_pod_alone_leaves_the_traces_of_its_own_side() {
             assert_eq!(of_side(&alone, at), of_side(&both, at), "{} {part:?}", path.name);
             let other = of_side(&alone, 1 - at);
             let place = case.nodes[1 - at].place.clone();
-            let idle = Trace { place: place.clone(), counter: Counter::Forwarded, packets: Packets::None };
+            let idle = Trace {
+                place: place.clone(),
+                counter: PacketCounter::Forwarded,
+                packets: PacketDirection::None,
+            };
             assert!(other.contains(&idle), "{} {part:?}: {other:?}", path.name);
             assert!(other.iter().all(|trace| trace.place == place), "{} {part:?}: {other:?}", path.name);
             let wire = |trace: &&Trace| link(&trace.counter) == Some(&case.nodes[1 - at].wire);
@@ -191,13 +202,13 @@ fn one_pod_alone_leaves_the_traces_of_its_own_side() {
 /// For each side, a data path says whether that side can be alone in a container, and if not, why.
 #[test]
 fn what_cannot_be_alone_says_why() {
-    let refused = |part: Part| -> Vec<&str> {
+    let refused = |part: SocketRole| -> Vec<&str> {
         ALL.iter().filter(|path| path.alone(part).is_err()).map(|path| path.name).collect()
     };
     let programs = ["ebpf+direct", "ebpf+sockmap", "netkit+direct"];
-    assert_eq!(refused(Part::Server), [vec!["host"], programs.to_vec()].concat());
+    assert_eq!(refused(SocketRole::Server), [vec!["host"], programs.to_vec()].concat());
     let tunnels = ["host", "bridge+vxlan", "ptp+vxlan", "ebpf+direct", "ebpf+vxlan"];
-    assert_eq!(refused(Part::Client), [tunnels.as_slice(), &programs[1..]].concat());
-    let error = CNI.alone(Part::Client).unwrap_err().to_string();
+    assert_eq!(refused(SocketRole::Client), [tunnels.as_slice(), &programs[1..]].concat());
+    let error = CNI.alone(SocketRole::Client).unwrap_err().to_string();
     assert_eq!(error, "cni with the client alone in a container: CNI plugins join the pods of both sides");
 }

@@ -5,9 +5,9 @@ use tune::{ByDefault, Lives};
 use super::{IP_SYSCTL, SOCK_DIAG};
 use crate::finding::USUAL;
 use crate::rate::{bits_per_s, bytes, millis};
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Buffers",
     checks: &[
         Check {
@@ -49,7 +49,7 @@ const LIMITS: &[(&str, usize)] = &[
     ("somaxconn", 0),
 ];
 
-fn below_default(window: &Window<'_>) -> Vec<Seen> {
+fn below_default(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (id, at) in LIMITS {
         let Some(knob) = tune::find(id) else { continue };
@@ -67,7 +67,7 @@ fn below_default(window: &Window<'_>) -> Vec<Seen> {
         }
         let limited = limited_by(window, key, now);
         let file = window.after.configured.iter().rev().find(|line| line.key == key);
-        let mut seen = Seen::with_effect(limited.is_some(), 60.0).on(key.replace('/', ".")).saw(
+        let mut seen = Observation::with_effect(limited.is_some(), 60.0).on(key.replace('/', ".")).saw(
             format!("{now}; the default of Linux {} is {default}", window.kernel()),
             format!("/proc/sys/{key}"),
         );
@@ -108,7 +108,7 @@ fn limited_by(window: &Window<'_>, key: &str, limit: u64) -> Option<crate::Evide
     Some(crate::Evidence { saw, read_from: SOCK_DIAG.to_owned() })
 }
 
-fn at_limit(window: &Window<'_>) -> Vec<Seen> {
+fn at_limit(window: &Window<'_>) -> Vec<Observation> {
     let numbers = window.numbers("net/ipv4/tcp_rmem");
     let [least, first, most] = numbers[..] else { return Vec::new() };
     let mut found = Vec::new();
@@ -124,7 +124,7 @@ fn at_limit(window: &Window<'_>) -> Vec<Seen> {
         let product = rate * rtt_us / 1e6;
         // Half of a buffer is window, the rest the kernel's own share of each packet.
         let effect = product > most as f64 * 0.35;
-        let seen = Seen::with_effect(effect, 50.0)
+        let seen = Observation::with_effect(effect, 50.0)
             .on(connection.name())
             .saw(
                 format!(

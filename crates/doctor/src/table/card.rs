@@ -8,9 +8,9 @@ use super::STATISTICS;
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
 use crate::window::counter_grew;
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Cards",
     checks: &[
         Check {
@@ -117,7 +117,7 @@ pub(super) const FAMILY: Family = Family {
 
 /// Kinds of drivers' statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum StatisticKind {
     Overflow,
     NoMemory,
     Stopped,
@@ -137,9 +137,9 @@ const LATE: &str = "rx_no_buffer_count";
 const DISCARDED: &str = "rx_discards_phy";
 
 /// The drivers' names for it; a star matches any text. From the drivers' sources and documentation.
-const NAMES: &[(Kind, &[&str])] = &[
+const NAMES: &[(StatisticKind, &[&str])] = &[
     (
-        Kind::Overflow,
+        StatisticKind::Overflow,
         &[
             "rx_missed_errors",
             "rx_fifo_errors",
@@ -157,7 +157,7 @@ const NAMES: &[(Kind, &[&str])] = &[
         ],
     ),
     (
-        Kind::NoMemory,
+        StatisticKind::NoMemory,
         &[
             "*page_alloc_fail",
             "*refil_partial",
@@ -171,12 +171,15 @@ const NAMES: &[(Kind, &[&str])] = &[
             "rx_total_oom_discards",
         ],
     ),
-    (Kind::Stopped, &["*tx_queue_stop", "*tx_queue_stopped", "tx_restart_queue", "tx_busy"]),
-    (Kind::Hung, &["tx_timeout", "tx_timeouts", "*tx_timeouts", "tx_timeout_count", "*missing_tx_cmpl"]),
-    (Kind::Allowance, &["*allowance_exceeded"]),
-    (Kind::Damaged, &["rx_crc_errors*", "rx_frame_errors", "rx_symbol_err_phy", "symbol_err*"]),
+    (StatisticKind::Stopped, &["*tx_queue_stop", "*tx_queue_stopped", "tx_restart_queue", "tx_busy"]),
     (
-        Kind::Paused,
+        StatisticKind::Hung,
+        &["tx_timeout", "tx_timeouts", "*tx_timeouts", "tx_timeout_count", "*missing_tx_cmpl"],
+    ),
+    (StatisticKind::Allowance, &["*allowance_exceeded"]),
+    (StatisticKind::Damaged, &["rx_crc_errors*", "rx_frame_errors", "rx_symbol_err_phy", "symbol_err*"]),
+    (
+        StatisticKind::Paused,
         &[
             "rx_pause_ctrl_phy",
             "rx_prio*_pause",
@@ -187,7 +190,7 @@ const NAMES: &[(Kind, &[&str])] = &[
         ],
     ),
     (
-        Kind::Congested,
+        StatisticKind::Congested,
         &[
             DISCARDED,
             "tx_pause_ctrl_phy",
@@ -210,7 +213,11 @@ fn is_named(pattern: &str, name: &str) -> bool {
 }
 
 /// The statistics of a kind that grew: the kernel's own of the link, and the driver's.
-fn of_kind(window: &Window<'_>, (before, card): (&Device, &Device), kind: Kind) -> BTreeMap<String, u64> {
+fn of_kind(
+    window: &Window<'_>,
+    (before, card): (&Device, &Device),
+    kind: StatisticKind,
+) -> BTreeMap<String, u64> {
     let patterns = NAMES.iter().filter(|(of, _)| *of == kind).flat_map(|(_, patterns)| *patterns);
     let patterns: Vec<&str> = patterns.copied().collect();
     let ours = |name: &str| patterns.iter().any(|pattern| is_named(pattern, name));
@@ -226,7 +233,7 @@ fn of_kind(window: &Window<'_>, (before, card): (&Device, &Device), kind: Kind) 
 
 /// The least number of packets that a card lost because its ring was full (two names may count one packet).
 pub(super) fn overflowed(window: &Window<'_>, looks: (&Device, &Device)) -> u64 {
-    missed(&of_kind(window, looks, Kind::Overflow))
+    missed(&of_kind(window, looks, StatisticKind::Overflow))
 }
 
 /// Growth without the counters of packets that were only late.
@@ -237,9 +244,9 @@ fn missed(grew: &BTreeMap<String, u64>) -> u64 {
 /// One finding for each card where statistics of a kind grew.
 fn grown(
     window: &Window<'_>,
-    kind: Kind,
-    judge: impl Fn(&Device, &BTreeMap<String, u64>) -> Option<Seen>,
-) -> Vec<Seen> {
+    kind: StatisticKind,
+    judge: impl Fn(&Device, &BTreeMap<String, u64>) -> Option<Observation>,
+) -> Vec<Observation> {
     let mut found = Vec::new();
     for (before, card) in window.cards() {
         let grew = of_kind(window, (before, card), kind);
@@ -262,11 +269,11 @@ fn lost(window: &Window<'_>, card: &Device, lost: u64) -> f64 {
     share(lost, window.link_grew(&card.name, "rx_packets") + lost)
 }
 
-fn overflow(window: &Window<'_>) -> Vec<Seen> {
-    grown(window, Kind::Overflow, |card, grew| {
+fn overflow(window: &Window<'_>) -> Vec<Observation> {
+    grown(window, StatisticKind::Overflow, |card, grew| {
         let missed = missed(grew);
         let lost = lost(window, card, missed);
-        let seen = Seen::with_effect(missed > 0, 20.0 + lost * 100.0);
+        let seen = Observation::with_effect(missed > 0, 20.0 + lost * 100.0);
         let seen = seen.saw(format!("{} of what it received is lost", percent(lost)), STATISTICS);
         if missed == 0 {
             return Some(seen.remedy(
@@ -287,17 +294,17 @@ fn overflow(window: &Window<'_>) -> Vec<Seen> {
     })
 }
 
-fn no_memory(window: &Window<'_>) -> Vec<Seen> {
-    grown(window, Kind::NoMemory, |card, grew| {
-        Some(Seen::warning(25.0 + lost(window, card, most(grew)) * 100.0))
+fn no_memory(window: &Window<'_>) -> Vec<Observation> {
+    grown(window, StatisticKind::NoMemory, |card, grew| {
+        Some(Observation::warning(25.0 + lost(window, card, most(grew)) * 100.0))
     })
 }
 
-fn stopped(window: &Window<'_>) -> Vec<Seen> {
-    grown(window, Kind::Stopped, |card, grew| {
+fn stopped(window: &Window<'_>) -> Vec<Observation> {
+    grown(window, StatisticKind::Stopped, |card, grew| {
         let per_s = most(grew) as f64 / window.seconds();
         let sent = window.link_grew(&card.name, "tx_packets");
-        let seen = Seen::with_effect(per_s > 10.0, share(most(grew), sent) * 100.0 + 1.0);
+        let seen = Observation::with_effect(per_s > 10.0, share(most(grew), sent) * 100.0 + 1.0);
         let back = super::links::came_back(window, card);
         let seen =
             seen.saw(format!("{back} packets came back to the qdisc for it (requeues)"), "RTM_GETQDISC");
@@ -306,40 +313,40 @@ fn stopped(window: &Window<'_>) -> Vec<Seen> {
     })
 }
 
-fn hung(window: &Window<'_>) -> Vec<Seen> {
-    grown(window, Kind::Hung, |_, _| Some(Seen::warning(80.0)))
+fn hung(window: &Window<'_>) -> Vec<Observation> {
+    grown(window, StatisticKind::Hung, |_, _| Some(Observation::warning(80.0)))
 }
 
-fn allowance(window: &Window<'_>) -> Vec<Seen> {
-    grown(window, Kind::Allowance, |card, grew| {
+fn allowance(window: &Window<'_>) -> Vec<Observation> {
+    grown(window, StatisticKind::Allowance, |card, grew| {
         let packets = window.link_grew(&card.name, "rx_packets") + window.link_grew(&card.name, "tx_packets");
         // Above losses of TCP, which this explains.
-        Some(Seen::warning(60.0 + share(most(grew), packets) * 40.0))
+        Some(Observation::warning(60.0 + share(most(grew), packets) * 40.0))
     })
 }
 
-fn damaged(window: &Window<'_>) -> Vec<Seen> {
-    grown(window, Kind::Damaged, |card, grew| {
+fn damaged(window: &Window<'_>) -> Vec<Observation> {
+    grown(window, StatisticKind::Damaged, |card, grew| {
         let (count, lost) = (most(grew), lost(window, card, most(grew)));
         // A cable of copper may have a bit wrong in a day.
-        Some(Seen::with_effect(count >= 10 || lost > 1e-6, 30.0 + lost * 100.0))
+        Some(Observation::with_effect(count >= 10 || lost > 1e-6, 30.0 + lost * 100.0))
     })
 }
 
-fn paused(window: &Window<'_>) -> Vec<Seen> {
-    grown(window, Kind::Paused, |_, grew| {
+fn paused(window: &Window<'_>) -> Vec<Observation> {
+    grown(window, StatisticKind::Paused, |_, grew| {
         let per_s = most(grew) as f64 / window.seconds();
-        Some(Seen::with_effect(per_s > 100.0, (per_s / 100.0).min(40.0)))
+        Some(Observation::with_effect(per_s > 100.0, (per_s / 100.0).min(40.0)))
     })
 }
 
-fn congested(window: &Window<'_>) -> Vec<Seen> {
-    grown(window, Kind::Congested, |card, grew| {
+fn congested(window: &Window<'_>) -> Vec<Observation> {
+    grown(window, StatisticKind::Congested, |card, grew| {
         let dropped = grew.get(DISCARDED).copied().unwrap_or_default();
         let pauses = grew.iter().filter(|(name, _)| *name != DISCARDED).map(|(_, growth)| *growth).max();
         let pauses_per_s = pauses.unwrap_or_default() as f64 / window.seconds();
         let lost = lost(window, card, dropped);
-        let seen = Seen::with_effect(
+        let seen = Observation::with_effect(
             dropped > 0 || pauses_per_s > 100.0,
             if dropped > 0 { 20.0 + lost * 100.0 } else { (pauses_per_s / 100.0).min(40.0) },
         );
@@ -351,13 +358,15 @@ fn congested(window: &Window<'_>) -> Vec<Seen> {
     })
 }
 
-fn flaps(window: &Window<'_>) -> Vec<Seen> {
+fn flaps(window: &Window<'_>) -> Vec<Observation> {
     let pairs = window
         .devices()
         .filter(|(before, after)| after.hardware && after.carrier_changes > before.carrier_changes);
     let seen = |(before, after): (&Device, &Device)| {
         let saw = format!("{} changes of its carrier", after.carrier_changes - before.carrier_changes);
-        Seen::warning(50.0).on(&after.name).saw(saw, format!("/sys/class/net/{}/carrier_changes", after.name))
+        Observation::warning(50.0)
+            .on(&after.name)
+            .saw(saw, format!("/sys/class/net/{}/carrier_changes", after.name))
     };
     pairs.map(seen).collect()
 }
@@ -367,26 +376,26 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(name: &str, kind: Option<Kind>) {
+    fn check(name: &str, kind: Option<StatisticKind>) {
         let found = NAMES.iter().find(|(_, patterns)| patterns.iter().any(|pattern| is_named(pattern, name)));
         assert_eq!(found.map(|(kind, _)| *kind), kind, "{name}");
     }
 
     #[test]
     fn drivers_names_are_known() {
-        check("rx_out_of_buffer", Some(Kind::Overflow));
-        check("rx_queue_drop_cnt[3]", Some(Kind::Overflow));
-        check("queue_4_rx_page_alloc_fail", Some(Kind::NoMemory));
-        check("rx7_buff_alloc_err", Some(Kind::NoMemory));
-        check("queue_0_tx_queue_stop", Some(Kind::Stopped));
-        check("bw_in_allowance_exceeded", Some(Kind::Allowance));
+        check("rx_out_of_buffer", Some(StatisticKind::Overflow));
+        check("rx_queue_drop_cnt[3]", Some(StatisticKind::Overflow));
+        check("queue_4_rx_page_alloc_fail", Some(StatisticKind::NoMemory));
+        check("rx7_buff_alloc_err", Some(StatisticKind::NoMemory));
+        check("queue_0_tx_queue_stop", Some(StatisticKind::Stopped));
+        check("bw_in_allowance_exceeded", Some(StatisticKind::Allowance));
         check("conntrack_allowance_available", None);
-        check("rx_prio3_pause", Some(Kind::Paused));
-        check("rx_pause_ctrl_phy", Some(Kind::Paused));
-        check("tx_pause_ctrl_phy", Some(Kind::Congested));
-        check("tx_flow_control_xoff", Some(Kind::Congested));
+        check("rx_prio3_pause", Some(StatisticKind::Paused));
+        check("rx_pause_ctrl_phy", Some(StatisticKind::Paused));
+        check("tx_pause_ctrl_phy", Some(StatisticKind::Congested));
+        check("tx_flow_control_xoff", Some(StatisticKind::Congested));
         check("tx_prio3_pause_duration", None);
-        check("rx_discards_phy", Some(Kind::Congested));
+        check("rx_discards_phy", Some(StatisticKind::Congested));
         check("rx_packets", None);
     }
 }

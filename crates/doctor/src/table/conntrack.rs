@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use super::{IP_SYSCTL, NETSTAT, SNMP};
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
 const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count, nf_conntrack_max";
 const STAT: &str = "/proc/net/stat/nf_conntrack";
 const SYSCTL: &str = "Documentation/networking/nf_conntrack-sysctl.rst";
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Connection tracking and neighbours",
     checks: &[
         Check {
@@ -95,7 +95,7 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-fn nearly_full(window: &Window<'_>) -> Vec<Seen> {
+fn nearly_full(window: &Window<'_>) -> Vec<Observation> {
     let count = window.number("net/netfilter/nf_conntrack_count");
     let Some((count, max)) =
         count.zip(window.number("net/netfilter/nf_conntrack_max").filter(|max| *max > 0))
@@ -106,13 +106,13 @@ fn nearly_full(window: &Window<'_>) -> Vec<Seen> {
     if filled < 0.8 {
         return Vec::new();
     }
-    let seen = Seen::warning(filled * 90.0)
+    let seen = Observation::warning(filled * 90.0)
         .saw(format!("{count} of {max} entries, {}", percent(filled)), COUNT)
         .set("nf_conntrack_max", (count * 2).next_power_of_two());
     vec![seen]
 }
 
-fn dropping(window: &Window<'_>) -> Vec<Seen> {
+fn dropping(window: &Window<'_>) -> Vec<Observation> {
     let grew = |name: &str| {
         let value = |snapshot: &crate::Snapshot| snapshot.conntrack.get(name).copied().unwrap_or_default();
         value(window.after).saturating_sub(value(window.before))
@@ -127,7 +127,7 @@ fn dropping(window: &Window<'_>) -> Vec<Seen> {
     // net/netfilter/nf_conntrack_core.c); one for which there was no room is in drop alone.
     let raced = grew("insert_failed");
     let without_room = grew("early_drop") + grew("drop").saturating_sub(raced);
-    let seen = Seen::with_effect(without_room > 0 || raced as f64 / window.seconds() > 1.0, 40.0);
+    let seen = Observation::with_effect(without_room > 0 || raced as f64 / window.seconds() > 1.0, 40.0);
     let seen = seen.saw(figures.join(", "), STAT);
     if without_room == 0 {
         return vec![seen.remedy(
@@ -145,7 +145,7 @@ fn dropping(window: &Window<'_>) -> Vec<Seen> {
     }]
 }
 
-fn chains(window: &Window<'_>) -> Vec<Seen> {
+fn chains(window: &Window<'_>) -> Vec<Observation> {
     let count = window.number("net/netfilter/nf_conntrack_count");
     let buckets = window.number("net/netfilter/nf_conntrack_buckets").filter(|buckets| *buckets > 0);
     let Some((count, buckets)) = count.zip(buckets) else { return Vec::new() };
@@ -154,7 +154,7 @@ fn chains(window: &Window<'_>) -> Vec<Seen> {
     if chain < 8.0 {
         return Vec::new();
     }
-    let seen = Seen::with_effect(chain > 16.0, chain.min(30.0))
+    let seen = Observation::with_effect(chain > 16.0, chain.min(30.0))
         .saw(format!("{count} entries in {buckets} buckets: chains of {chain:.0}"), "/proc/sys/net/netfilter")
         .set("nf_conntrack_buckets", count.next_power_of_two());
     vec![seen]
@@ -181,7 +181,7 @@ fn grew([before, after]: [&Counts; 2], name: &str) -> u64 {
     value(after).saturating_sub(value(before))
 }
 
-fn neighbours(window: &Window<'_>) -> Vec<Seen> {
+fn neighbours(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (family, file, _, counts) in tables(window) {
         let full = grew(counts, "table_fulls");
@@ -193,7 +193,7 @@ fn neighbours(window: &Window<'_>) -> Vec<Seen> {
             continue;
         }
         let of = limit.map_or(String::new(), |limit| format!(" of {limit}"));
-        let seen = Seen::with_effect(full > 0, 50.0)
+        let seen = Observation::with_effect(full > 0, 50.0)
             .saw(format!("{entries}{of} entries, {full} could not be made"), file)
             .remedy(format!(
                 "in the machine's first namespace: net.{family}.neigh.default.gc_thresh3 = {}, and gc_thresh2 half of it",
@@ -204,7 +204,7 @@ fn neighbours(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-fn unanswered(window: &Window<'_>) -> Vec<Seen> {
+fn unanswered(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (_, file, question, counts) in tables(window) {
         let (failed, dropped) = (grew(counts, "res_failed"), grew(counts, "unresolved_discards"));
@@ -214,13 +214,14 @@ fn unanswered(window: &Window<'_>) -> Vec<Seen> {
         }
         let saw =
             format!("{question}: {failed} requests without an answer, {dropped} packets dropped meanwhile");
-        found
-            .push(Seen::with_effect(dropped >= 10, 15.0 + (dropped as f64 / 100.0).min(20.0)).saw(saw, file));
+        found.push(
+            Observation::with_effect(dropped >= 10, 15.0 + (dropped as f64 / 100.0).min(20.0)).saw(saw, file),
+        );
     }
     found
 }
 
-fn reverse_path(window: &Window<'_>) -> Vec<Seen> {
+fn reverse_path(window: &Window<'_>) -> Vec<Observation> {
     let dropped = window.grew("TcpExtIPReversePathFilter");
     if dropped == 0 {
         return Vec::new();
@@ -229,10 +230,10 @@ fn reverse_path(window: &Window<'_>) -> Vec<Seen> {
     let saw = format!("{dropped} packets, {} of those received (IPReversePathFilter)", percent(lost));
     // Strangers with a forged address come by now and then, and are rightly dropped.
     let effect = dropped as f64 / window.seconds() >= 1.0 && lost > 0.001;
-    vec![Seen::with_effect(effect, 20.0 + lost * 80.0).saw(saw, NETSTAT)]
+    vec![Observation::with_effect(effect, 20.0 + lost * 80.0).saw(saw, NETSTAT)]
 }
 
-fn no_route(window: &Window<'_>) -> Vec<Seen> {
+fn no_route(window: &Window<'_>) -> Vec<Observation> {
     let sum = |names: &[&str]| names.iter().map(|name| window.grew(name)).sum::<u64>();
     let lost = sum(&["IpOutNoRoutes", "IpInAddrErrors", "IpExtInNoRoutes"]);
     let lost6 = sum(&["Ip6OutNoRoutes", "Ip6InAddrErrors", "Ip6InNoRoutes"]);
@@ -253,7 +254,7 @@ fn no_route(window: &Window<'_>) -> Vec<Seen> {
         );
         // In a short or quiet window a few are many of all, and yet chance.
         let effect = lost >= 10 && of_all > 0.01 && in_use;
-        found.push(Seen::with_effect(effect, of_all * 100.0).saw(saw, read_from));
+        found.push(Observation::with_effect(effect, of_all * 100.0).saw(saw, read_from));
     }
     found
 }

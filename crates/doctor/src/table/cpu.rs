@@ -4,11 +4,11 @@ use linux::procfs::CpuTicks;
 
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
 const STAT: &str = "/proc/stat";
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "CPU time",
     checks: &[
         Check {
@@ -103,7 +103,7 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-fn throttled(window: &Window<'_>) -> Vec<Seen> {
+fn throttled(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for group in &window.after.groups.throttled {
         let Some(before) = window.before.groups.throttled.iter().find(|other| other.path == group.path)
@@ -119,7 +119,7 @@ fn throttled(window: &Window<'_>) -> Vec<Seen> {
         }
         let for_us = group.throttled_us.saturating_sub(before.throttled_us);
         let cpus = group.quota_us as f64 / group.period_us.max(1) as f64;
-        let seen = Seen::with_effect(of_all > 0.05, 30.0 + of_all * 60.0)
+        let seen = Observation::with_effect(of_all > 0.05, 30.0 + of_all * 60.0)
             .on(&group.path)
             .saw(
                 format!(
@@ -140,17 +140,17 @@ fn sum(window: &Window<'_>, part: impl Fn(&CpuTicks) -> u64) -> (u64, u64) {
     (cpus.values().map(part).sum(), cpus.values().map(CpuTicks::total).sum())
 }
 
-fn stolen(window: &Window<'_>) -> Vec<Seen> {
+fn stolen(window: &Window<'_>) -> Vec<Observation> {
     let (stolen, all) = sum(window, |ticks| ticks.steal);
     let taken = share(stolen, all);
     if taken < 0.02 {
         return Vec::new();
     }
     let saw = format!("{} of all CPU time", percent(taken));
-    vec![Seen::with_effect(taken > 0.1, 40.0 + taken * 50.0).saw(saw, STAT)]
+    vec![Observation::with_effect(taken > 0.1, 40.0 + taken * 50.0).saw(saw, STAT)]
 }
 
-fn clock(window: &Window<'_>) -> Vec<Seen> {
+fn clock(window: &Window<'_>) -> Vec<Observation> {
     const SLOW: [&str; 4] = ["hpet", "acpi_pm", "jiffies", "refined-jiffies"];
     let clock = window.after.machine.clocksource.as_str();
     if !SLOW.contains(&clock) {
@@ -159,11 +159,12 @@ fn clock(window: &Window<'_>) -> Vec<Seen> {
     let (system, all) = sum(window, |ticks| ticks.system + ticks.softirq + ticks.irq);
     let busy = share(system, all);
     let from = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    vec![Seen::with_effect(busy > 0.2, busy * 40.0).saw(format!("it is {clock}"), from)]
+    vec![Observation::with_effect(busy > 0.2, busy * 40.0).saw(format!("it is {clock}"), from)]
 }
 
-fn governor(window: &Window<'_>) -> Vec<Seen> {
-    let held: Vec<Seen> = window.after.power.keys().filter_map(|cpu| held_back(window, *cpu)).collect();
+fn governor(window: &Window<'_>) -> Vec<Observation> {
+    let held: Vec<Observation> =
+        window.after.power.keys().filter_map(|cpu| held_back(window, *cpu)).collect();
     if !held.is_empty() {
         return held.into_iter().take(1).collect();
     }
@@ -181,11 +182,11 @@ fn governor(window: &Window<'_>) -> Vec<Seen> {
     }
     let cpus: linux::CpuSet = slow.into_iter().collect();
     let saw = format!("powersave on CPUs {cpus}, which handle packets");
-    vec![Seen::information().saw(saw, "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")]
+    vec![Observation::information().saw(saw, "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")]
 }
 
 /// A CPU without idle time that runs at less than seven tenths of its frequency in both snapshots.
-fn held_back(window: &Window<'_>, cpu: u16) -> Option<Seen> {
+fn held_back(window: &Window<'_>, cpu: u16) -> Option<Observation> {
     let ticks = *window.cpus().get(&cpu)?;
     let busy = share(ticks.busy(), ticks.total());
     let of_packets = share(ticks.softirq + ticks.irq, ticks.total());
@@ -206,7 +207,7 @@ fn held_back(window: &Window<'_>, cpu: u16) -> Option<Seen> {
         most / 1000
     );
     let from = format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq");
-    Some(Seen::warning(25.0 + of_packets * 30.0).saw(saw, from))
+    Some(Observation::warning(25.0 + of_packets * 30.0).saw(saw, from))
 }
 
 /// What the CPUs of the cards' interrupts took to wake up, in microseconds on average; and how often they did.
@@ -223,7 +224,7 @@ fn wake_ups(window: &Window<'_>) -> (f64, u64) {
     (share(waited_us, taken), taken)
 }
 
-fn deep_sleep(window: &Window<'_>) -> Vec<Seen> {
+fn deep_sleep(window: &Window<'_>) -> Vec<Observation> {
     let (wake_us, taken) = wake_ups(window);
     let near = window.connections().into_iter().filter(|connection| {
         let in_use = connection.acked() + connection.received() > 10_000;
@@ -239,7 +240,7 @@ fn deep_sleep(window: &Window<'_>) -> Vec<Seen> {
     }
     // The best round trip met no sleeping CPU; the usual one is longer by about what waking up takes.
     let felt = rtt_us - least_us >= wake_us && wake_us > rtt_us * 0.25;
-    let seen = Seen::with_effect(felt, 20.0)
+    let seen = Observation::with_effect(felt, 20.0)
         .saw(
             format!("waking up takes {wake_us:.0} µs on average, {taken} times in the window"),
             "/sys/devices/system/cpu/cpu*/cpuidle",
@@ -254,17 +255,17 @@ fn deep_sleep(window: &Window<'_>) -> Vec<Seen> {
     vec![seen.set("cpu_dma_latency", 3)]
 }
 
-fn no_memory(window: &Window<'_>) -> Vec<Seen> {
+fn no_memory(window: &Window<'_>) -> Vec<Observation> {
     let stalls = window.after.memory_stalls.saturating_sub(window.before.memory_stalls);
     let per_s = stalls as f64 / window.seconds();
     if per_s < 1.0 {
         return Vec::new();
     }
     let saw = format!("{stalls} times, {per_s:.0} a second (allocstall)");
-    vec![Seen::with_effect(per_s >= 10.0, 25.0 + (per_s / 10.0).min(25.0)).saw(saw, "/proc/vmstat")]
+    vec![Observation::with_effect(per_s >= 10.0, 25.0 + (per_s / 10.0).min(25.0)).saw(saw, "/proc/vmstat")]
 }
 
-fn shared_core(window: &Window<'_>) -> Vec<Seen> {
+fn shared_core(window: &Window<'_>) -> Vec<Observation> {
     let cpus = window.cpus();
     let interrupted = window.interrupted();
     let busy = |cpu: u16| cpus.get(&cpu).map_or(0.0, |ticks| share(ticks.busy(), ticks.total()));
@@ -278,13 +279,13 @@ fn shared_core(window: &Window<'_>) -> Vec<Seen> {
             percent(of_packets),
             percent(busy(other))
         );
-        found.push(Seen::information().saw(saw, STAT));
+        found.push(Observation::information().saw(saw, STAT));
     }
     found.truncate(3);
     found
 }
 
-fn full(window: &Window<'_>) -> Vec<Seen> {
+fn full(window: &Window<'_>) -> Vec<Observation> {
     let cpus = window.cpus();
     let least =
         cpus.values().map(|ticks| share(ticks.busy() + ticks.steal, ticks.total())).fold(1.0, f64::min);
@@ -298,5 +299,5 @@ fn full(window: &Window<'_>) -> Vec<Seen> {
         percent(least),
         percent(share(user, all))
     );
-    vec![Seen::information().saw(saw, STAT)]
+    vec![Observation::information().saw(saw, STAT)]
 }

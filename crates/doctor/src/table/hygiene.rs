@@ -5,9 +5,9 @@ use tune::Since;
 use super::{IP_SYSCTL, loss};
 use crate::finding::USUAL;
 use crate::rate::share;
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Settings",
     checks: &[
         Check {
@@ -66,19 +66,19 @@ const REMOVED: &[(&str, &str)] = &[
     ("kernel/sched_migration_cost_ns", "was moved out of /proc/sys in Linux 5.13"),
 ];
 
-fn obsolete(window: &Window<'_>) -> Vec<Seen> {
+fn obsolete(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (key, default, since, what) in OBSOLETE {
         let now = window.sysctl(key).filter(|now| now != default && window.kernel() >= *since);
         if let Some(now) = now {
-            let seen = Seen::information().on(key.replace('/', "."));
+            let seen = Observation::information().on(key.replace('/', "."));
             found.push(seen.saw(format!("{now}, and it {what}"), format!("/proc/sys/{key}")));
         }
     }
     for (key, what) in REMOVED {
         let lines = window.after.configured.iter().filter(|line| line.key == *key);
         found.extend(lines.map(|line| {
-            let seen = Seen::information().on(key.replace('/', "."));
+            let seen = Observation::information().on(key.replace('/', "."));
             seen.saw(format!("set to {}, and it {what}", line.value), line.file.clone())
         }));
     }
@@ -99,7 +99,7 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ("net/ipv4/tcp_early_retrans", "tcp_early_retrans", "lost ends of answers wait for a timeout"),
 ];
 
-fn switched_off(window: &Window<'_>) -> Vec<Seen> {
+fn switched_off(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (key, knob, effect) in NEEDED {
         if window.number(key) != Some(0) {
@@ -107,7 +107,7 @@ fn switched_off(window: &Window<'_>) -> Vec<Seen> {
         }
         let felt = is_felt(window, knob);
         let value = if *knob == "tcp_early_retrans" { 3 } else { 1 };
-        let seen = Seen::with_effect(felt, 65.0)
+        let seen = Observation::with_effect(felt, 65.0)
             .on(key.replace('/', "."))
             .saw(format!("0: {effect}"), format!("/proc/sys/{key}"))
             .set(knob, value);
@@ -132,7 +132,7 @@ fn is_felt(window: &Window<'_>, knob: &str) -> bool {
     }
 }
 
-fn drift(window: &Window<'_>) -> Vec<Seen> {
+fn drift(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     let lines = &window.after.configured;
     for (at, line) in lines.iter().enumerate() {
@@ -140,7 +140,7 @@ fn drift(window: &Window<'_>) -> Vec<Seen> {
         let Some(now) = window.sysctl(&line.key).filter(|now| !overruled && **now != *line.value) else {
             continue;
         };
-        let seen = Seen::information()
+        let seen = Observation::information()
             .on(line.key.replace('/', "."))
             .saw(format!("{:?}", line.value), line.file.clone())
             .saw(format!("{now:?}"), format!("/proc/sys/{}", line.key));

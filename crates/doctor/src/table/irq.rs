@@ -9,13 +9,13 @@ use linux::procfs::Interrupt;
 use super::SCALING;
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
 const INTERRUPTS: &str = "/proc/interrupts";
 /// Fewer interrupts, or packets, a second are no load that placing could change.
 const BUSY_PER_S: f64 = 1000.0;
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Interrupts",
     checks: &[
         Check {
@@ -82,13 +82,13 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-fn one_cpu(window: &Window<'_>) -> Vec<Seen> {
+fn one_cpu(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     let several = |card: &Device| card.rx.len() >= 2 && window.after.stat.cpus.len() >= 2;
     for (_, card) in window.cards().filter(|(_, card)| several(card)) {
         let Some((cpu, saw, from)) = counted(window, card).or_else(|| polled(window, card)) else { continue };
         let busy = busy(window, cpu);
-        let seen = Seen::with_effect(busy > 0.5, busy * 100.0)
+        let seen = Observation::with_effect(busy > 0.5, busy * 100.0)
             .on(&card.name)
             .saw(saw, from)
             .saw(format!("CPU {cpu} spends {} of its time in interrupts", percent(busy)), "/proc/stat")
@@ -147,7 +147,7 @@ fn busy(window: &Window<'_>, cpu: u16) -> f64 {
     window.interrupted().get(&cpu).copied().unwrap_or_default()
 }
 
-fn remote_node(window: &Window<'_>) -> Vec<Seen> {
+fn remote_node(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (_, card) in
         window.cards().filter(|(_, card)| card.numa_node.is_some() && !card.local_cpus.is_empty())
@@ -164,7 +164,7 @@ fn remote_node(window: &Window<'_>) -> Vec<Seen> {
         let interrupted = by_cpu.iter().filter(|(cpu, count)| is_far(cpu) && **count > 0);
         let busiest = interrupted.map(|(cpu, _)| busy(window, *cpu)).fold(0.0, f64::max);
         // Kernels spread interrupts over all nodes by themselves; it costs what those CPUs have to spare, or more.
-        let seen = Seen::with_effect(busiest > 0.3, of_all * 30.0)
+        let seen = Observation::with_effect(busiest > 0.3, of_all * 30.0)
             .on(&card.name)
             .saw(
                 format!("{} of {per_s:.0} interrupts a second on CPUs of other nodes", percent(of_all)),
@@ -192,7 +192,7 @@ fn remote_node(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-fn moved(window: &Window<'_>) -> Vec<Seen> {
+fn moved(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (_, card) in window.cards() {
         for (now, _) in window.interrupts(card) {
@@ -206,13 +206,13 @@ fn moved(window: &Window<'_>) -> Vec<Seen> {
                 now.number, now.name, then.affinity, now.affinity
             );
             let from = format!("/proc/irq/{}/effective_affinity_list, smp_affinity_list", now.number);
-            found.push(Seen::information().on(&card.name).saw(saw, from));
+            found.push(Observation::information().on(&card.name).saw(saw, from));
         }
     }
     found
 }
 
-fn isolated(window: &Window<'_>) -> Vec<Seen> {
+fn isolated(window: &Window<'_>) -> Vec<Observation> {
     let isolated = &window.after.machine.isolated;
     let mut found = Vec::new();
     for (_, card) in window.cards().filter(|_| !isolated.is_empty()) {
@@ -223,7 +223,7 @@ fn isolated(window: &Window<'_>) -> Vec<Seen> {
         if per_s >= 1.0 {
             let rest = by_cpu.keys().copied().filter(|cpu| !isolated.contains(*cpu));
             let rest: linux::CpuSet = rest.collect();
-            let seen = Seen::with_effect(per_s >= 100.0, 20.0 * share(there, by_cpu.values().sum()))
+            let seen = Observation::with_effect(per_s >= 100.0, 20.0 * share(there, by_cpu.values().sum()))
                 .on(&card.name)
                 .saw(format!("{per_s:.0} interrupts a second on isolated CPUs"), INTERRUPTS)
                 .saw(format!("isolated: {isolated}"), "/sys/devices/system/cpu/isolated, nohz_full")
@@ -234,7 +234,7 @@ fn isolated(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-fn storm(window: &Window<'_>) -> Vec<Seen> {
+fn storm(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (_, card) in window.cards() {
         let by_cpu = by_cpu(&window.interrupts(card));
@@ -248,7 +248,7 @@ fn storm(window: &Window<'_>) -> Vec<Seen> {
         }
         let cost = window.cpus().values().map(|ticks| ticks.irq).sum::<u64>();
         let whole = window.cpus().values().map(linux::procfs::CpuTicks::total).sum();
-        let seen = Seen::with_effect(share(cost, whole) > 0.05, share(cost, whole) * 100.0)
+        let seen = Observation::with_effect(share(cost, whole) > 0.05, share(cost, whole) * 100.0)
             .on(&card.name)
             .saw(format!("{per_s:.0} interrupts a second, {each:.1} packets for each"), INTERRUPTS);
         let adaptive =

@@ -8,7 +8,7 @@ use super::{NETSTAT, SOCK_DIAG};
 use crate::finding::USUAL;
 use crate::rate::{bits_per_s, bytes, millis, percent, share};
 use crate::window::Connection;
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
 /// The most findings of one kind; further connections of one service are reported as one.
 const SERVICES_MAX: usize = 5;
@@ -17,7 +17,7 @@ const HEAVY_BYTES: u64 = 100_000;
 /// Half of the window the receiver's advertised share of its buffer (`tcp_scaling_ratio`, `SOCK_MIN…`) stands for data.
 const WINDOW_OF_BUFFER: f64 = 0.5;
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "What limits busy connections",
     checks: &[
         Check {
@@ -111,15 +111,15 @@ fn heavy<'a>(window: &Window<'a>) -> Vec<Connection<'a>> {
 }
 
 /// One finding a service, of the connection that carried most; the others are counted.
-fn told(window: &Window<'_>, limited: impl Fn(&Connection<'_>) -> Option<Seen>) -> Vec<Seen> {
-    let mut services: BTreeMap<_, Vec<(u64, Seen)>> = BTreeMap::new();
+fn told(window: &Window<'_>, limited: impl Fn(&Connection<'_>) -> Option<Observation>) -> Vec<Observation> {
+    let mut services: BTreeMap<_, Vec<(u64, Observation)>> = BTreeMap::new();
     for connection in heavy(window) {
         if let Some(seen) = limited(&connection) {
             let service = services.entry(connection.service()).or_default();
             service.push((connection.acked(), seen.on(connection.name())));
         }
     }
-    let mut found: Vec<(u64, Seen)> = services
+    let mut found: Vec<(u64, Observation)> = services
         .into_values()
         .filter_map(|mut of_service| {
             let sum = of_service.iter().map(|(acked, _)| acked).sum();
@@ -143,14 +143,14 @@ fn figures(connection: &Connection<'_>) -> String {
     format!("{} over {} round trip: {in_flight} in flight", bits_per_s(rate), millis(rtt_us))
 }
 
-fn by_window(window: &Window<'_>) -> Vec<Seen> {
+fn by_window(window: &Window<'_>) -> Vec<Observation> {
     told(window, |connection| {
         let limited = connection.rwnd_share();
         if limited < 0.2 {
             return None;
         }
         let (peers, rtt) = (f64::from(connection.now.snd_wnd), f64::from(connection.lasting_rtt().max(1)));
-        let mut seen = Seen::warning(limited * connection.busy_share() * 90.0)
+        let mut seen = Observation::warning(limited * connection.busy_share() * 90.0)
             .saw(format!("limited for {} of its busy time", percent(limited)), SOCK_DIAG)
             .saw(figures(connection), SOCK_DIAG);
         // Linux reports the window since 5.4.
@@ -189,7 +189,7 @@ fn is_buffer_full(connection: &Connection<'_>) -> bool {
         && connection.network_share() > 0.5
 }
 
-fn by_buffer(window: &Window<'_>) -> Vec<Seen> {
+fn by_buffer(window: &Window<'_>) -> Vec<Observation> {
     let most = window.numbers("net/ipv4/tcp_wmem").get(2).copied().unwrap_or_default();
     told(window, |connection| {
         let (limited, full) = (connection.sndbuf_share(), is_buffer_full(connection));
@@ -197,8 +197,9 @@ fn by_buffer(window: &Window<'_>) -> Vec<Seen> {
             return None;
         }
         let buffer = connection.socket.memory.map_or(0, |memory| u64::from(memory.send_buffer));
-        let seen = Seen::warning(limited.max(if full { 0.5 } else { 0.0 }) * connection.busy_share() * 90.0)
-            .saw(format!("limited for {} of its busy time", percent(limited)), SOCK_DIAG);
+        let seen =
+            Observation::warning(limited.max(if full { 0.5 } else { 0.0 }) * connection.busy_share() * 90.0)
+                .saw(format!("limited for {} of its busy time", percent(limited)), SOCK_DIAG);
         let seen = if full {
             let (now, waits) = (connection.now, connection.socket.wqueue);
             let saw = format!(
@@ -244,7 +245,7 @@ fn is_loss_limited(connection: &Connection<'_>) -> bool {
     loss_based && again >= 3 && free && near.contains(&connection.goodput())
 }
 
-fn by_loss(window: &Window<'_>) -> Vec<Seen> {
+fn by_loss(window: &Window<'_>) -> Vec<Observation> {
     told(window, |connection| {
         if !is_loss_limited(connection) {
             return None;
@@ -253,7 +254,7 @@ fn by_loss(window: &Window<'_>) -> Vec<Seen> {
         let buffer = connection.socket.memory.map_or(0.0, |memory| f64::from(memory.send_buffer));
         let room =
             (buffer * WINDOW_OF_BUFFER).min(if now.snd_wnd > 0 { f64::from(now.snd_wnd) } else { f64::MAX });
-        let seen = Seen::warning(connection.network_share() * connection.busy_share() * 80.0)
+        let seen = Observation::warning(connection.network_share() * connection.busy_share() * 80.0)
             .saw(format!("{} of its segments were retransmitted", percent(connection.loss())), SOCK_DIAG)
             .saw(figures(connection), SOCK_DIAG)
             .saw(
@@ -273,7 +274,7 @@ fn by_loss(window: &Window<'_>) -> Vec<Seen> {
     })
 }
 
-fn by_path(window: &Window<'_>) -> Vec<Seen> {
+fn by_path(window: &Window<'_>) -> Vec<Observation> {
     told(window, |connection| {
         let limited = connection.network_share();
         if limited < 0.8
@@ -284,7 +285,7 @@ fn by_path(window: &Window<'_>) -> Vec<Seen> {
         {
             return None;
         }
-        let seen = Seen::information()
+        let seen = Observation::information()
             .saw(
                 format!(
                     "{} of its busy time, {} retransmitted",
@@ -306,7 +307,7 @@ fn by_path(window: &Window<'_>) -> Vec<Seen> {
     })
 }
 
-fn by_program(window: &Window<'_>) -> Vec<Seen> {
+fn by_program(window: &Window<'_>) -> Vec<Observation> {
     let mut all: Vec<Connection<'_>> = window.connections();
     // A connection that began within the window was not there for all of it.
     all.retain(|connection| {
@@ -314,7 +315,7 @@ fn by_program(window: &Window<'_>) -> Vec<Seen> {
     });
     all.sort_by_key(|connection| std::cmp::Reverse(connection.acked()));
     let seen = |connection: Connection<'_>| {
-        Seen::information()
+        Observation::information()
             .on(connection.name())
             .saw(format!("something to send for {} of the time", percent(connection.busy_share())), SOCK_DIAG)
             .saw(format!("{} acknowledged", bytes(connection.acked() as f64)), SOCK_DIAG)
@@ -329,7 +330,7 @@ fn is_in_a_queue(connection: &Connection<'_>) -> bool {
     takes / 3 >= least && takes - least >= 50_000
 }
 
-fn waiting(window: &Window<'_>) -> Vec<Seen> {
+fn waiting(window: &Window<'_>) -> Vec<Observation> {
     told(window, |connection| {
         let (takes, least) = (f64::from(connection.lasting_rtt()), f64::from(connection.now.min_rtt.max(1)));
         if !is_in_a_queue(connection) {
@@ -337,14 +338,14 @@ fn waiting(window: &Window<'_>) -> Vec<Seen> {
         }
         let saw = format!("a round trip takes {}, and took {} at its best", millis(takes), millis(least));
         Some(
-            Seen::warning((20.0 + takes / least).min(60.0))
+            Observation::warning((20.0 + takes / least).min(60.0))
                 .saw(saw, SOCK_DIAG)
                 .saw(figures(connection), SOCK_DIAG),
         )
     })
 }
 
-fn minimum_rto(window: &Window<'_>) -> Vec<Seen> {
+fn minimum_rto(window: &Window<'_>) -> Vec<Observation> {
     const USUAL_US: u32 = 200_000;
     let near: Vec<Connection<'_>> = window
         .connections()
@@ -363,7 +364,7 @@ fn minimum_rto(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let waited = share(timeouts * 200, (window.seconds() * 1000.0) as u64);
-    let seen = Seen::with_effect(timeouts >= 3 && hit > 0, 25.0 + waited.min(1.0) * 50.0)
+    let seen = Observation::with_effect(timeouts >= 3 && hit > 0, 25.0 + waited.min(1.0) * 50.0)
         .on(first.name())
         .saw(
             format!(

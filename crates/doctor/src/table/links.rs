@@ -8,11 +8,11 @@ use linux::netlink::QdiscCounters;
 use crate::finding::USUAL;
 use crate::rate::{bytes, millis, percent, share};
 use crate::window::counter_grew;
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
 const QDISC: &str = "RTM_GETQDISC";
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Links and queueing disciplines",
     checks: &[
         Check {
@@ -132,7 +132,7 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-fn offloads(window: &Window<'_>) -> Vec<Seen> {
+fn offloads(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (_, card) in window.cards() {
         let Some(nic) = window.nic(&card.name) else { continue };
@@ -152,7 +152,7 @@ fn offloads(window: &Window<'_>) -> Vec<Seen> {
         let bytes_per_s = bytes_per_s as f64 / window.seconds();
         let busiest = window.interrupted().values().copied().fold(0.0, f64::max);
         // Less than 100 MB/s costs little either way.
-        let seen = Seen::with_effect(bytes_per_s > 1e8 && busiest > 0.3, busiest * 50.0)
+        let seen = Observation::with_effect(bytes_per_s > 1e8 && busiest > 0.3, busiest * 50.0)
             .on(&card.name)
             .saw(format!("off: {}", missing.join(", ")), "ETHTOOL_GGSO, GGRO, GTSO")
             .saw(format!("{}/s", bytes(bytes_per_s)), format!("/sys/class/net/{}/statistics", card.name));
@@ -161,7 +161,7 @@ fn offloads(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-fn lro(window: &Window<'_>) -> Vec<Seen> {
+fn lro(window: &Window<'_>) -> Vec<Observation> {
     let forwards = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"];
     let forwards = forwards.into_iter().find(|key| window.number(key) == Some(1));
     let on =
@@ -170,7 +170,7 @@ fn lro(window: &Window<'_>) -> Vec<Seen> {
     let bad = ["IpFragFails", "IpInHdrErrors", "Ip6FragFails", "Ip6InHdrErrors"];
     let bad: u64 = bad.iter().map(|name| window.grew(name)).sum();
     let seen = |(_, card): (_, &Device)| {
-        Seen::with_effect(bad > 0, 30.0)
+        Observation::with_effect(bad > 0, 30.0)
             .on(&card.name)
             .saw("large receive offload is on", "ETHTOOL_GFLAGS")
             .saw(format!("{forwards} is 1, {bad} packets could not be forwarded"), super::SNMP)
@@ -178,12 +178,12 @@ fn lro(window: &Window<'_>) -> Vec<Seen> {
     window.cards().filter(|(_, card)| on(card)).map(seen).collect()
 }
 
-fn half_duplex(window: &Window<'_>) -> Vec<Seen> {
+fn half_duplex(window: &Window<'_>) -> Vec<Observation> {
     let half = window.cards().filter(|(_, card)| card.duplex.as_deref() == Some("half"));
     let seen = |(_, card): (_, &Device)| {
         let errors = window.link_grew(&card.name, "collisions") + window.link_grew(&card.name, "rx_errors");
         let speed = card.speed_mbit.unwrap_or_default();
-        Seen::with_effect(errors > 0, 40.0)
+        Observation::with_effect(errors > 0, 40.0)
             .on(&card.name)
             .saw(format!("{speed} Mbit/s, half duplex"), format!("/sys/class/net/{}/duplex", card.name))
             .saw(
@@ -226,7 +226,7 @@ pub(super) fn came_back(window: &Window<'_>, link: &Device) -> u64 {
     roots.map(|(_, before, after)| after.requeues_since(before)).sum()
 }
 
-fn qdisc_drops(window: &Window<'_>) -> Vec<Seen> {
+fn qdisc_drops(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (device, before, after) in qdiscs(window).into_iter().filter(|(_, _, qdisc)| drops_for_room(qdisc)) {
         let drops = after.drops_since(before);
@@ -235,7 +235,7 @@ fn qdisc_drops(window: &Window<'_>) -> Vec<Seen> {
         if drops == 0 || lost < 0.0001 {
             continue;
         }
-        let seen = Seen::warning(20.0 + lost * 100.0)
+        let seen = Observation::warning(20.0 + lost * 100.0)
             .on(&device.name)
             .saw(format!("{} dropped {drops} packets, {} of all", after.kind, percent(lost)), QDISC);
         found.push(seen);
@@ -243,7 +243,7 @@ fn qdisc_drops(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-fn flow_limit(window: &Window<'_>) -> Vec<Seen> {
+fn flow_limit(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     // Each queue of a card may have an fq of its own, below mq.
     for (device, before, after) in qdiscs(window) {
@@ -253,12 +253,14 @@ fn flow_limit(window: &Window<'_>) -> Vec<Seen> {
             continue;
         }
         let saw = format!("{dropped} packets (flows_plimit), {} of all", percent(lost));
-        found.push(Seen::with_effect(lost > 0.0001, 25.0 + lost * 100.0).on(&device.name).saw(saw, QDISC));
+        found.push(
+            Observation::with_effect(lost > 0.0001, 25.0 + lost * 100.0).on(&device.name).saw(saw, QDISC),
+        );
     }
     found
 }
 
-fn standing(window: &Window<'_>) -> Vec<Seen> {
+fn standing(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (device, before, after) in qdiscs(window).into_iter().filter(|(_, _, qdisc)| qdisc.root) {
         let sent = after.bytes.saturating_sub(before.bytes) as f64 / window.seconds();
@@ -268,10 +270,16 @@ fn standing(window: &Window<'_>) -> Vec<Seen> {
         if sent < 1e5 || wait_us < 5000.0 || keeps_time(window, after) {
             continue;
         }
-        let seen = Seen::with_effect(wait_us > 20_000.0, (wait_us / 2000.0).min(60.0)).on(&device.name).saw(
-            format!("{} holds {}, {} of what it sends", after.kind, bytes(waiting.into()), millis(wait_us)),
-            QDISC,
-        );
+        let seen =
+            Observation::with_effect(wait_us > 20_000.0, (wait_us / 2000.0).min(60.0)).on(&device.name).saw(
+                format!(
+                    "{} holds {}, {} of what it sends",
+                    after.kind,
+                    bytes(waiting.into()),
+                    millis(wait_us)
+                ),
+                QDISC,
+            );
         // A discipline that was chosen by hand has a reason, so its options are not changed.
         found.push(if after.kind.contains("fifo") { seen.set("qdisc", "fq_codel") } else { seen });
     }
@@ -286,7 +294,7 @@ fn keeps_time(window: &Window<'_>, root: &QdiscCounters) -> bool {
     is_one(root) || (root.kind == "mq" && below.any(is_one))
 }
 
-fn unpaced(window: &Window<'_>) -> Vec<Seen> {
+fn unpaced(window: &Window<'_>) -> Vec<Observation> {
     if window.sysctl("net/ipv4/tcp_congestion_control") != Some("bbr") {
         return Vec::new();
     }
@@ -295,7 +303,7 @@ fn unpaced(window: &Window<'_>) -> Vec<Seen> {
     let known = window.after.answers.qdiscs.is_some();
     let without = window.cards().filter(|(_, card)| known && !fq(card.index));
     let seen = |(_, card): (_, &Device)| {
-        Seen::information()
+        Observation::information()
             .on(&card.name)
             .saw("tcp_congestion_control is bbr", "/proc/sys/net/ipv4/tcp_congestion_control")
             .saw("no fq on this link", QDISC)
@@ -304,17 +312,17 @@ fn unpaced(window: &Window<'_>) -> Vec<Seen> {
     without.map(seen).collect()
 }
 
-fn host_queues(window: &Window<'_>) -> Vec<Seen> {
+fn host_queues(window: &Window<'_>) -> Vec<Observation> {
     let again = window.grew("TcpExtTCPSpuriousRtxHostQueues");
     let per_s = again as f64 / window.seconds();
     if per_s < 0.1 {
         return Vec::new();
     }
     let saw = format!("{again} times (TCPSpuriousRtxHostQueues)");
-    vec![Seen::with_effect(per_s > 1.0, 15.0).saw(saw, super::NETSTAT)]
+    vec![Observation::with_effect(per_s > 1.0, 15.0).saw(saw, super::NETSTAT)]
 }
 
-fn taps(window: &Window<'_>) -> Vec<Seen> {
+fn taps(window: &Window<'_>) -> Vec<Observation> {
     const ALL_PROTOCOLS: u16 = 3;
     let before = |tap: &&linux::procfs::PacketTap| window.before.taps.contains(tap);
     let all: Vec<_> =
@@ -328,12 +336,12 @@ fn taps(window: &Window<'_>) -> Vec<Seen> {
     });
     let names = names.collect::<Vec<_>>().join(", ");
     vec![
-        Seen::information()
+        Observation::information()
             .saw(format!("{} packet sockets for all protocols: {names}", all.len()), "/proc/net/packet"),
     ]
 }
 
-fn tx_drops(window: &Window<'_>) -> Vec<Seen> {
+fn tx_drops(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for pair in window.devices() {
         let name = &pair.1.name;
@@ -345,7 +353,7 @@ fn tx_drops(window: &Window<'_>) -> Vec<Seen> {
         }
         let saw = format!("{dropped} packets, {} of those sent", percent(lost));
         let from = format!("/sys/class/net/{name}/statistics/tx_dropped, tx_errors");
-        found.push(Seen::warning(15.0 + lost * 100.0).on(name).saw(saw, from));
+        found.push(Observation::warning(15.0 + lost * 100.0).on(name).saw(saw, from));
     }
     found
 }

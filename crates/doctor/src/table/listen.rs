@@ -9,9 +9,9 @@ use super::{IP_SYSCTL, NETSTAT, SNMP, SNMP_COUNTER};
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
 use crate::window::SYN_SENT;
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Listeners and new connections",
     checks: &[
         Check {
@@ -108,14 +108,14 @@ fn listeners(window: &Window<'_>) -> Vec<(String, u32, u32)> {
     window.listeners().map(|socket| (socket.local.to_string(), most(socket), socket.wqueue)).collect()
 }
 
-fn overflow(window: &Window<'_>) -> Vec<Seen> {
+fn overflow(window: &Window<'_>) -> Vec<Observation> {
     let (overflows, drops) = (window.grew("TcpExtListenOverflows"), window.grew("TcpExtListenDrops"));
     if overflows == 0 {
         return Vec::new();
     }
     let opened = window.grew("TcpPassiveOpens");
     let lost = share(overflows, overflows + opened);
-    let mut seen = Seen::warning(30.0 + lost * 70.0).saw(
+    let mut seen = Observation::warning(30.0 + lost * 70.0).saw(
         format!("ListenOverflows +{overflows}, ListenDrops +{drops}; {opened} connections came in"),
         NETSTAT,
     );
@@ -134,21 +134,21 @@ fn overflow(window: &Window<'_>) -> Vec<Seen> {
     vec![seen]
 }
 
-fn nearly_full(window: &Window<'_>) -> Vec<Seen> {
+fn nearly_full(window: &Window<'_>) -> Vec<Observation> {
     let overflowing = window.grew("TcpExtListenOverflows") > 0;
     let full = listeners(window).into_iter().filter(|(_, waiting, limit)| {
         // A single waiting connection may be about to be accepted.
         *waiting > 1 && share((*waiting).into(), (*limit).into()) > 0.7
     });
     let seen = |(name, waiting, limit): (String, u32, u32)| {
-        Seen::information()
+        Observation::information()
             .on(format!("listener {name}"))
             .saw(format!("{waiting} wait, {limit} may"), "sock_diag")
     };
     if overflowing { Vec::new() } else { full.map(seen).collect() }
 }
 
-fn half_open(window: &Window<'_>) -> Vec<Seen> {
+fn half_open(window: &Window<'_>) -> Vec<Observation> {
     let dropped = window.grew("TcpExtTCPReqQFullDrop");
     // With 2 every handshake has a cookie, and is counted as if the listener were full.
     let always = window.number("net/ipv4/tcp_syncookies") == Some(2);
@@ -161,7 +161,7 @@ fn half_open(window: &Window<'_>) -> Vec<Seen> {
     let lost = share(dropped + cookies, window.grew("TcpPassiveOpens") + dropped + cookies);
     // Port scans happen now and then.
     let often = (dropped + cookies) as f64 / window.seconds() >= 1.0;
-    let seen = Seen::with_effect(often && lost > 0.001, 20.0 + lost * 60.0)
+    let seen = Observation::with_effect(often && lost > 0.001, 20.0 + lost * 60.0)
         .saw(format!("{dropped} dropped, {cookies} answered by cookies, of which {back} came back"), NETSTAT);
     if back * 2 < cookies {
         return vec![
@@ -179,7 +179,7 @@ fn half_open(window: &Window<'_>) -> Vec<Seen> {
     vec![if is_capped { seen.set("somaxconn", most * 4) } else { seen }]
 }
 
-fn syn_again(window: &Window<'_>) -> Vec<Seen> {
+fn syn_again(window: &Window<'_>) -> Vec<Observation> {
     let again = window.grew("TcpExtTCPSynRetrans");
     let begun = window.grew("TcpActiveOpens") + window.grew("TcpPassiveOpens");
     let of_all = share(again, begun.max(again));
@@ -191,7 +191,7 @@ fn syn_again(window: &Window<'_>) -> Vec<Seen> {
     let effect = again >= 10 && begun >= 20;
     let saw =
         format!("{again} handshake packets retransmitted; {begun} connections started, {failed} failed");
-    let seen = Seen::with_effect(effect, 10.0 + of_all * 60.0).saw(saw, format!("{NETSTAT}, {SNMP}"));
+    let seen = Observation::with_effect(effect, 10.0 + of_all * 60.0).saw(saw, format!("{NETSTAT}, {SNMP}"));
     vec![match unanswered(window) {
         Some((peer, waiting, all)) => seen.saw(
             format!("{all} from here wait for an answer now, {waiting} of them for {peer}"),
@@ -215,7 +215,7 @@ fn unanswered(window: &Window<'_>) -> Option<(SocketAddr, usize, usize)> {
     Some((peer, most, all))
 }
 
-fn ports(window: &Window<'_>) -> Vec<Seen> {
+fn ports(window: &Window<'_>) -> Vec<Observation> {
     let range = window.numbers("net/ipv4/ip_local_port_range");
     let [first, last] = range[..] else { return Vec::new() };
     let mut taken: BTreeMap<(IpAddr, IpAddr, u16), u64> = BTreeMap::new();
@@ -232,7 +232,7 @@ fn ports(window: &Window<'_>) -> Vec<Seen> {
         if filled < 0.5 {
             continue;
         }
-        let seen = Seen::with_effect(filled > 0.8, filled * 80.0)
+        let seen = Observation::with_effect(filled > 0.8, filled * 80.0)
             .on(format!("to {}", SocketAddr::new(peer, port)))
             .saw(format!("{taken} of {there} ports taken, {}", percent(filled)), "sock_diag");
         let seen = more_ports(window, seen, (first, last), taken);
@@ -244,7 +244,7 @@ fn ports(window: &Window<'_>) -> Vec<Seen> {
 
 /// Proposes a range that is less than four fifths full. Its upper end is free to move; ports below its beginning are
 /// those of services, which a connection would take from them while they are not up.
-fn more_ports(window: &Window<'_>, seen: Seen, (first, last): (u64, u64), taken: u64) -> Seen {
+fn more_ports(window: &Window<'_>, seen: Observation, (first, last): (u64, u64), taken: u64) -> Observation {
     const LOWEST: u64 = 10_240;
     const HIGHEST: u64 = 65_535;
     let suffices = last < HIGHEST && taken * 5 < (HIGHEST + 1).saturating_sub(first) * 4;
@@ -273,24 +273,24 @@ fn more_ports(window: &Window<'_>, seen: Seen, (first, last): (u64, u64), taken:
     }
 }
 
-fn time_wait(window: &Window<'_>) -> Vec<Seen> {
+fn time_wait(window: &Window<'_>) -> Vec<Observation> {
     let forgotten = window.grew("TcpExtTCPTimeWaitOverflow");
     if forgotten == 0 {
         return Vec::new();
     }
     let limit = window.number("net/ipv4/tcp_max_tw_buckets").unwrap_or_default();
-    let seen = Seen::warning(25.0)
+    let seen = Observation::warning(25.0)
         .saw(format!("{forgotten} forgotten at once (TCPTimeWaitOverflow)"), NETSTAT)
         .saw(format!("{limit} are remembered"), "/proc/sys/net/ipv4/tcp_max_tw_buckets");
     vec![seen.set("tcp_max_tw_buckets", (limit * 2).clamp(131_072, 2_097_152))]
 }
 
-fn refused(window: &Window<'_>) -> Vec<Seen> {
+fn refused(window: &Window<'_>) -> Vec<Observation> {
     let (resets, failed) = (window.grew("TcpOutRsts"), window.grew("TcpAttemptFails"));
     let per_s = resets as f64 / window.seconds();
     // A reset for data in a closed socket is counted too; but so many resets with so few connections are refusals.
     if per_s < 10.0 || resets < 2 * window.grew("TcpPassiveOpens") {
         return Vec::new();
     }
-    vec![Seen::information().saw(format!("{resets} resets sent, {failed} attempts failed"), SNMP)]
+    vec![Observation::information().saw(format!("{resets} resets sent, {failed} attempts failed"), SNMP)]
 }

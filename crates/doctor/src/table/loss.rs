@@ -4,14 +4,14 @@ use super::{IP_SYSCTL, NETSTAT, SNMP, SNMP_COUNTER};
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
 use crate::window::SYN_SENT;
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
 /// Findings about packets that this host sends and loses itself, which TCP notices later. Packets lost on reception
 /// (rings, damaged frames) are retransmitted by other hosts and are not among them. A backlog also holds packets sent
 /// over veths and the loopback.
 const LOST_HERE: &[&str] = &["HG002", "HG003", "HG033", "HG034", "HG037", "HG043", "HG048", "HG051"];
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Loss and retransmission",
     checks: &[
         Check {
@@ -119,7 +119,7 @@ pub(super) fn timeouts_of_data(window: &Window<'_>) -> u64 {
     window.grew("TcpExtTCPTimeouts").saturating_sub(window.grew("TcpExtTCPSynRetrans").min(most))
 }
 
-fn again(window: &Window<'_>) -> Vec<Seen> {
+fn again(window: &Window<'_>) -> Vec<Observation> {
     let (again, sent) = (sent_again(window), window.grew("TcpOutSegs"));
     let lost = share(again, sent);
     // A handful is chance, however few were sent.
@@ -134,13 +134,13 @@ fn again(window: &Window<'_>) -> Vec<Seen> {
     ];
     let kinds: Vec<String> =
         kinds.iter().map(|(word, name)| format!("{word} {}", window.grew(name))).collect();
-    let seen = Seen::with_effect(lost > 0.01, 10.0 + lost * 300.0)
+    let seen = Observation::with_effect(lost > 0.01, 10.0 + lost * 300.0)
         .saw(format!("{again} of {sent} segments, {}", percent(lost)), SNMP)
         .saw(kinds.join(", "), NETSTAT);
     vec![seen]
 }
 
-fn timeouts(window: &Window<'_>) -> Vec<Seen> {
+fn timeouts(window: &Window<'_>) -> Vec<Observation> {
     let (timeouts, again) = (timeouts_of_data(window), sent_again(window));
     let of_all = share(timeouts, again.max(timeouts));
     if timeouts < 5 || of_all < 0.2 {
@@ -148,10 +148,10 @@ fn timeouts(window: &Window<'_>) -> Vec<Seen> {
     }
     let saw = format!("{timeouts} timeouts among {again} retransmitted segments, {}", percent(of_all));
     let lost = share(again, window.grew("TcpOutSegs"));
-    vec![Seen::with_effect(lost > 0.001, 15.0 + of_all * 20.0).saw(saw, NETSTAT)]
+    vec![Observation::with_effect(lost > 0.001, 15.0 + of_all * 20.0).saw(saw, NETSTAT)]
 }
 
-fn spurious(window: &Window<'_>) -> Vec<Seen> {
+fn spurious(window: &Window<'_>) -> Vec<Observation> {
     let again = sent_again(window);
     let needless = window.grew("TcpExtTCPDSACKRecv") + window.grew("TcpExtTCPSpuriousRTOs");
     let of_all = share(needless, again);
@@ -161,10 +161,10 @@ fn spurious(window: &Window<'_>) -> Vec<Seen> {
     let lost = share(again, window.grew("TcpOutSegs"));
     let saw =
         format!("{needless} of {again} retransmitted segments had arrived, {}", percent(of_all.min(1.0)));
-    vec![Seen::with_effect(lost > 0.001, 20.0 + of_all.min(1.0) * 20.0).saw(saw, NETSTAT)]
+    vec![Observation::with_effect(lost > 0.001, 20.0 + of_all.min(1.0) * 20.0).saw(saw, NETSTAT)]
 }
 
-fn tail(window: &Window<'_>) -> Vec<Seen> {
+fn tail(window: &Window<'_>) -> Vec<Observation> {
     let (repaired, again) = (window.grew("TcpExtTCPLossProbeRecovery"), sent_again(window));
     let of_all = share(repaired, again);
     if repaired < 5 || of_all < 0.2 {
@@ -175,10 +175,10 @@ fn tail(window: &Window<'_>) -> Vec<Seen> {
         "{repaired} losses of last packets were found by probes, {} of {again} retransmitted",
         percent(of_all)
     );
-    vec![Seen::with_effect(lost > 0.001, 12.0 + of_all * 10.0).saw(saw, NETSTAT)]
+    vec![Observation::with_effect(lost > 0.001, 12.0 + of_all * 10.0).saw(saw, NETSTAT)]
 }
 
-fn reordering(window: &Window<'_>) -> Vec<Seen> {
+fn reordering(window: &Window<'_>) -> Vec<Observation> {
     let names = ["TcpExtTCPSACKReorder", "TcpExtTCPTSReorder", "TcpExtTCPRenoReorder"];
     let events: u64 = names.iter().map(|name| window.grew(name)).sum();
     let sent = window.grew("TcpOutSegs");
@@ -188,7 +188,7 @@ fn reordering(window: &Window<'_>) -> Vec<Seen> {
     }
     let undone = ["TcpExtTCPDSACKUndo", "TcpExtTCPFullUndo", "TcpExtTCPPartialUndo"];
     let undone: u64 = undone.iter().map(|name| window.grew(name)).sum();
-    let seen = Seen::with_effect(
+    let seen = Observation::with_effect(
         undone > 0 || window.grew("TcpExtTCPDSACKRecv") >= 10,
         20.0 + of_all * 100.0,
     )
@@ -196,7 +196,7 @@ fn reordering(window: &Window<'_>) -> Vec<Seen> {
     vec![seen]
 }
 
-fn lost_again(window: &Window<'_>) -> Vec<Seen> {
+fn lost_again(window: &Window<'_>) -> Vec<Observation> {
     let (lost, again) = (window.grew("TcpExtTCPLostRetransmit"), sent_again(window));
     let of_all = share(lost, again);
     if lost < 10 || of_all < 0.1 {
@@ -204,10 +204,10 @@ fn lost_again(window: &Window<'_>) -> Vec<Seen> {
     }
     let rate = share(again, window.grew("TcpOutSegs"));
     let saw = format!("{lost} of {again} retransmitted segments, {}", percent(of_all));
-    vec![Seen::with_effect(rate > 0.001, 12.0 + of_all * 10.0).saw(saw, NETSTAT)]
+    vec![Observation::with_effect(rate > 0.001, 12.0 + of_all * 10.0).saw(saw, NETSTAT)]
 }
 
-fn given_up(window: &Window<'_>) -> Vec<Seen> {
+fn given_up(window: &Window<'_>) -> Vec<Observation> {
     let ended = window.grew("TcpExtTCPAbortOnTimeout");
     if ended == 0 {
         return Vec::new();
@@ -217,7 +217,7 @@ fn given_up(window: &Window<'_>) -> Vec<Seen> {
     let others = window.grew("TcpPassiveOpens") + window.grew("TcpActiveOpens");
     let effect = ended >= 3 && share(ended, others + ended) > 0.01;
     vec![
-        Seen::with_effect(effect, 10.0 + (ended as f64).min(30.0))
+        Observation::with_effect(effect, 10.0 + (ended as f64).min(30.0))
             .saw(saw, format!("{NETSTAT}; {IP_SYSCTL}, tcp_retries2")),
     ]
 }

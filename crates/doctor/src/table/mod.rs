@@ -19,28 +19,28 @@ mod speed;
 mod udp;
 mod unseen;
 
-use crate::{Check, Family};
+use crate::{Check, CheckGroup};
 
 /// Every check, by family, along the path of a packet.
-pub const TABLE: &[Family] = &[
-    softirq::FAMILY,
-    irq::FAMILY,
-    queues::FAMILY,
-    card::FAMILY,
-    links::FAMILY,
-    speed::FAMILY,
-    conntrack::FAMILY,
-    listen::FAMILY,
-    loss::FAMILY,
-    receive::FAMILY,
-    limits::FAMILY,
-    rhythm::FAMILY,
-    mtu::FAMILY,
-    udp::FAMILY,
-    buffers::FAMILY,
-    hygiene::FAMILY,
-    cpu::FAMILY,
-    unseen::FAMILY,
+pub const TABLE: &[CheckGroup] = &[
+    softirq::GROUP,
+    irq::GROUP,
+    queues::GROUP,
+    card::GROUP,
+    links::GROUP,
+    speed::GROUP,
+    conntrack::GROUP,
+    listen::GROUP,
+    loss::GROUP,
+    receive::GROUP,
+    limits::GROUP,
+    rhythm::GROUP,
+    mtu::GROUP,
+    udp::GROUP,
+    buffers::GROUP,
+    hygiene::GROUP,
+    cpu::GROUP,
+    unseen::GROUP,
 ];
 
 /// Every check, in the order of [`TABLE`].

@@ -9,9 +9,9 @@ use super::{IP_SYSCTL, SNMP, SNMP_COUNTER, SOCK_DIAG};
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
 use crate::window::Connection;
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "MTU",
     checks: &[
         Check {
@@ -102,7 +102,7 @@ fn kept<'a>(window: &Window<'a>, connection: &Connection<'_>) -> Option<Narrow<'
     is_news.then_some(Narrow { peer, device, passes, read_from: SOCK_DIAG })
 }
 
-fn smaller(window: &Window<'_>) -> Vec<Seen> {
+fn smaller(window: &Window<'_>) -> Vec<Observation> {
     let connections = window.connections();
     let mut paths: BTreeMap<IpAddr, Narrow<'_>> = BTreeMap::new();
     for path in learnt(window) {
@@ -111,7 +111,7 @@ fn smaller(window: &Window<'_>) -> Vec<Seen> {
     for path in connections.iter().filter_map(|connection| kept(window, connection)) {
         paths.entry(path.peer).or_insert(path);
     }
-    let mut found: Vec<Seen> =
+    let mut found: Vec<Observation> =
         paths.values().map(|path| told(window, path, &connections)).take(PATHS_MAX).collect();
     if let (Some(last), more @ 1..) = (found.last_mut(), paths.len().saturating_sub(PATHS_MAX)) {
         last.subject += &format!(" and {more} more");
@@ -119,13 +119,13 @@ fn smaller(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-fn told(window: &Window<'_>, path: &Narrow<'_>, connections: &[Connection<'_>]) -> Seen {
+fn told(window: &Window<'_>, path: &Narrow<'_>, connections: &[Connection<'_>]) -> Observation {
     let loses = |connection: &Connection<'_>| {
         let again = connection.now.total_retrans > connection.then.total_retrans;
         connection.socket.peer.ip().to_canonical() == path.peer && again && connection.loss() > 0.01
     };
     let (device, passes) = (path.device, path.passes);
-    let seen = Seen::with_effect(connections.iter().any(loses), 20.0)
+    let seen = Observation::with_effect(connections.iter().any(loses), 20.0)
         .on(format!("to {} by {}", path.peer, device.name))
         .saw(format!("packets of {passes} bytes pass, the link takes {}", device.mtu), path.read_from);
     let seen = match path.peer {
@@ -144,7 +144,7 @@ fn told(window: &Window<'_>, path: &Narrow<'_>, connections: &[Connection<'_>]) 
     }
 }
 
-fn black_hole(window: &Window<'_>) -> Vec<Seen> {
+fn black_hole(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for connection in window.connections() {
         let now = connection.now;
@@ -156,7 +156,7 @@ fn black_hole(window: &Window<'_>) -> Vec<Seen> {
             continue;
         }
         let probing = window.number("net/ipv4/tcp_mtu_probing").unwrap_or_default();
-        let seen = Seen::warning(70.0)
+        let seen = Observation::warning(70.0)
             .on(connection.name())
             .saw(
                 format!(
@@ -172,7 +172,7 @@ fn black_hole(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-fn fragments(window: &Window<'_>) -> Vec<Seen> {
+fn fragments(window: &Window<'_>) -> Vec<Observation> {
     let both = |name: &str| window.grew(&format!("Ip{name}")) + window.grew(&format!("Ip6{name}"));
     let (uncut, apart) = (both("FragFails"), both("ReasmFails"));
     if uncut + apart == 0 {
@@ -186,5 +186,5 @@ fn fragments(window: &Window<'_>) -> Vec<Seen> {
         format!("FragFails +{uncut}, ReasmFails +{apart}{of_ipv6}; {} of those concerned", percent(lost));
     let per_s = (uncut + apart) as f64 / window.seconds();
     let read_from = if of_ipv6.is_empty() { SNMP } else { "/proc/net/snmp, /proc/net/snmp6" };
-    vec![Seen::with_effect(per_s >= 1.0, 10.0 + lost * 30.0).saw(saw, read_from)]
+    vec![Observation::with_effect(per_s >= 1.0, 10.0 + lost * 30.0).saw(saw, read_from)]
 }

@@ -6,11 +6,11 @@ use super::SCALING;
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
 use crate::window::counter_grew;
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
 const RFS_TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Queues and steering",
     checks: &[
         Check {
@@ -109,7 +109,7 @@ fn interrupted_by(window: &Window<'_>, card: &Device) -> CpuSet {
     counts.filter(|(_, count)| **count > 0).map(|(cpu, _)| *cpu).collect()
 }
 
-fn no_rps(window: &Window<'_>) -> Vec<Seen> {
+fn no_rps(window: &Window<'_>) -> Vec<Observation> {
     let cpus: Vec<u16> = window.after.stat.cpus.keys().copied().collect();
     let saturated = window.saturated();
     let without = window.cards().filter(|(_, card)| {
@@ -118,7 +118,7 @@ fn no_rps(window: &Window<'_>) -> Vec<Seen> {
     let seen = |(_, card): (_, &Device)| {
         let taking = interrupted_by(window, card);
         let full = saturated.filter(|(cpu, _)| taking.contains(*cpu));
-        let seen = Seen::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 100.0))
+        let seen = Observation::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 100.0))
             .on(&card.name)
             .saw(
                 format!(
@@ -141,14 +141,14 @@ fn no_rps(window: &Window<'_>) -> Vec<Seen> {
             None => seen.remedy("nothing now: no CPU is short of time; with more packets, set rps_cpus"),
         }
     };
-    let found: Vec<Seen> = without.map(seen).collect();
+    let found: Vec<Observation> = without.map(seen).collect();
     let of_card = found.iter().any(|seen| seen.severity == crate::Severity::Warning);
     if of_card { found } else { found.into_iter().chain(no_rps_of_virtual(window)).collect() }
 }
 
 /// The end of a veth has one receive queue, which the sending CPU works on. If a CPU is full and no card fills it, the
 /// veth that receives most does.
-fn no_rps_of_virtual(window: &Window<'_>) -> Option<Seen> {
+fn no_rps_of_virtual(window: &Window<'_>) -> Option<Observation> {
     let (cpu, full) = window.saturated()?;
     let links = window.devices().filter(|(_, device)| {
         device.up && !device.hardware && device.name.as_str() != "lo" && !device.rx.is_empty()
@@ -160,7 +160,7 @@ fn no_rps_of_virtual(window: &Window<'_>) -> Option<Seen> {
         return None;
     }
     let others: CpuSet = window.cpus_near(busiest).iter().filter(|other| *other != cpu).collect();
-    let seen = Seen::warning(full * 100.0)
+    let seen = Observation::warning(full * 100.0)
         .on(&busiest.name)
         .saw(format!("{}, rps_cpus is empty", counted(busiest.rx.len(), "receive queue")), queues_of(busiest))
         .saw(
@@ -171,7 +171,7 @@ fn no_rps_of_virtual(window: &Window<'_>) -> Option<Seen> {
     Some(seen.set("rps_cpus", others))
 }
 
-fn rps_overlap(window: &Window<'_>) -> Vec<Seen> {
+fn rps_overlap(window: &Window<'_>) -> Vec<Observation> {
     let online: CpuSet = window.after.stat.cpus.keys().copied().collect();
     let mut found = Vec::new();
     for (_, card) in window.cards() {
@@ -187,7 +187,7 @@ fn rps_overlap(window: &Window<'_>) -> Vec<Seen> {
         let busy = both.iter().map(|cpu| window.interrupted().get(&cpu).copied().unwrap_or_default());
         let busy = busy.fold(0.0, f64::max);
         let rest: CpuSet = window.cpus_near(card).iter().filter(|cpu| !taking.contains(*cpu)).collect();
-        let mut seen = Seen::with_effect(overlap && busy > 0.8, busy * 60.0)
+        let mut seen = Observation::with_effect(overlap && busy > 0.8, busy * 60.0)
             .on(&card.name)
             .saw(format!("rps_cpus names CPUs {targets}"), queues_of(card));
         if overlap {
@@ -211,7 +211,7 @@ fn rfs(window: &Window<'_>) -> (u64, u64) {
     (flows, window.number("net/core/rps_sock_flow_entries").unwrap_or_default())
 }
 
-fn half_rfs(window: &Window<'_>) -> Vec<Seen> {
+fn half_rfs(window: &Window<'_>) -> Vec<Observation> {
     let (flows, entries) = rfs(window);
     if (flows == 0) == (entries == 0) || window.sysctl("net/core/rps_sock_flow_entries").is_none() {
         return Vec::new();
@@ -224,7 +224,7 @@ fn half_rfs(window: &Window<'_>) -> Vec<Seen> {
         .map(|device| device.rx.len())
         .sum::<usize>();
     // It was requested and has no effect, but does no harm either.
-    let seen = Seen::with_effect(false, 5.0)
+    let seen = Observation::with_effect(false, 5.0)
         .saw(format!("rps_sock_flow_entries is {entries}"), RFS_TABLE)
         .saw(format!("the queues track {flows} flows"), "/sys/class/net/*/queues/rx-*/rps_flow_cnt");
     vec![if entries == 0 {
@@ -234,25 +234,25 @@ fn half_rfs(window: &Window<'_>) -> Vec<Seen> {
     }]
 }
 
-fn small_rfs(window: &Window<'_>) -> Vec<Seen> {
+fn small_rfs(window: &Window<'_>) -> Vec<Observation> {
     let (flows, entries) = rfs(window);
     if entries == 0 || flows <= entries {
         return Vec::new();
     }
-    let seen = Seen::information()
+    let seen = Observation::information()
         .saw(format!("{entries} places"), RFS_TABLE)
         .saw(format!("the queues track {flows} flows"), "/sys/class/net/*/queues/rx-*/rps_flow_cnt")
         .set("rps_sock_flow_entries", flows.next_power_of_two());
     vec![seen]
 }
 
-fn no_xps(window: &Window<'_>) -> Vec<Seen> {
+fn no_xps(window: &Window<'_>) -> Vec<Observation> {
     let without = |card: &Device| {
         card.tx.len() > 1 && card.tx.iter().all(|tx| tx.xps.as_ref().is_some_and(CpuSet::is_empty))
     };
     let seen = |(_, card): (_, &Device)| {
         // No counter shows how long CPUs waited for each other's locks.
-        Seen::information()
+        Observation::information()
             .on(&card.name)
             .saw(format!("{} send queues, xps_cpus of all is empty", card.tx.len()), queues_of(card))
             .set("xps_cpus", "node")
@@ -260,7 +260,7 @@ fn no_xps(window: &Window<'_>) -> Vec<Seen> {
     window.cards().filter(|(_, card)| without(card)).map(seen).collect()
 }
 
-fn few_channels(window: &Window<'_>) -> Vec<Seen> {
+fn few_channels(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (_, card) in window.cards() {
         let cpus = u32::try_from(window.cpus_near(card).len()).unwrap_or(u32::MAX);
@@ -272,10 +272,14 @@ fn few_channels(window: &Window<'_>) -> Vec<Seen> {
         }
         let full = window.saturated().filter(|(cpu, _)| interrupted_by(window, card).contains(*cpu));
         // Sorted above RPS, since the card does it without CPU time.
-        let seen = Seen::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 100.0 + 1.0))
-            .on(&card.name)
-            .saw(format!("{now} queues in use, {most} there, {cpus} CPUs near the card"), "ETHTOOL_GCHANNELS")
-            .set("channels", useful);
+        let seen =
+            Observation::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 100.0 + 1.0))
+                .on(&card.name)
+                .saw(
+                    format!("{now} queues in use, {most} there, {cpus} CPUs near the card"),
+                    "ETHTOOL_GCHANNELS",
+                )
+                .set("channels", useful);
         found.push(match full {
             Some((cpu, share)) => {
                 seen.saw(format!("CPU {cpu} is {} busy with them", percent(share)), "/proc/stat")
@@ -286,7 +290,7 @@ fn few_channels(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-fn skewed(window: &Window<'_>) -> Vec<Seen> {
+fn skewed(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (_, card) in window.cards().filter(|(_, card)| card.rx.len() > 1) {
         let counts: Vec<(&str, u64)> = window
@@ -301,7 +305,7 @@ fn skewed(window: &Window<'_>) -> Vec<Seen> {
             continue;
         }
         let full = window.saturated().filter(|(cpu, _)| interrupted_by(window, card).contains(*cpu));
-        let seen = Seen::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 90.0))
+        let seen = Observation::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 90.0))
             .on(&card.name)
             .saw(
                 format!("{} of {per_s:.0} interrupts a second are {name}'s", percent(of_all)),

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::{IP_SYSCTL, NETSTAT, SNMP_COUNTER, SOCK_DIAG};
 use crate::finding::USUAL;
 use crate::rate::{bytes, percent, share};
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
 const SOCKSTAT: &str = "/proc/net/sockstat";
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Receiving sockets",
     checks: &[
         Check {
@@ -96,7 +96,7 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-fn collapsed(window: &Window<'_>) -> Vec<Seen> {
+fn collapsed(window: &Window<'_>) -> Vec<Observation> {
     let names = ["TCPRcvCollapsed", "PruneCalled", "RcvPruned", "OfoPruned"];
     let figures = grown(window, &names);
     if figures.is_empty() {
@@ -106,10 +106,10 @@ fn collapsed(window: &Window<'_>) -> Vec<Seen> {
     // Without PruneCalled the others are zero. One socket that is squeezed once is no problem.
     let squeezed = share(window.grew("TcpExtTCPRcvCollapsed"), window.grew("TcpInSegs"));
     let effect = lost > 0 || squeezed > 0.001;
-    vec![Seen::with_effect(effect, 25.0).saw(figures, NETSTAT)]
+    vec![Observation::with_effect(effect, 25.0).saw(figures, NETSTAT)]
 }
 
-fn closed(window: &Window<'_>) -> Vec<Seen> {
+fn closed(window: &Window<'_>) -> Vec<Observation> {
     let names = ["TCPToZeroWindowAdv", "TCPWantZeroWindowAdv", "TCPZeroWindowDrop", "TCPRcvQDrop"];
     let closed = window.grew("TcpExtTCPToZeroWindowAdv") + window.grew("TcpExtTCPWantZeroWindowAdv");
     let dropped = window.grew("TcpExtTCPZeroWindowDrop") + window.grew("TcpExtTCPRcvQDrop");
@@ -118,7 +118,7 @@ fn closed(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     vec![
-        Seen::with_effect(per_s > 1.0 || dropped > 0, (10.0 + per_s).min(40.0))
+        Observation::with_effect(per_s > 1.0 || dropped > 0, (10.0 + per_s).min(40.0))
             .saw(grown(window, &names), NETSTAT),
     ]
 }
@@ -130,7 +130,7 @@ fn grown(window: &Window<'_>, names: &[&str]) -> String {
     figures.collect::<Vec<_>>().join(", ")
 }
 
-fn slow_reader(window: &Window<'_>) -> Vec<Seen> {
+fn slow_reader(window: &Window<'_>) -> Vec<Observation> {
     let before = window.before.answers.sockets.iter().flatten().filter(|socket| socket.rqueue > 0);
     let waited: BTreeMap<u64, u32> = before.map(|socket| (socket.cookie, socket.rqueue)).collect();
     let mut found = Vec::new();
@@ -143,7 +143,7 @@ fn slow_reader(window: &Window<'_>) -> Vec<Seen> {
         if waiting < 16_384 || filled < 0.3 {
             continue;
         }
-        let seen = Seen::warning(30.0 + filled * 20.0).on(connection.name()).saw(
+        let seen = Observation::warning(30.0 + filled * 20.0).on(connection.name()).saw(
             format!(
                 "{} unread at both readings, of a buffer of {}",
                 bytes(waiting.into()),
@@ -153,12 +153,12 @@ fn slow_reader(window: &Window<'_>) -> Vec<Seen> {
         );
         found.push(seen);
     }
-    found.sort_by(|a: &Seen, b| b.impact.total_cmp(&a.impact));
+    found.sort_by(|a: &Observation, b| b.impact.total_cmp(&a.impact));
     found.truncate(5);
     found
 }
 
-fn memory(window: &Window<'_>) -> Vec<Seen> {
+fn memory(window: &Window<'_>) -> Vec<Observation> {
     let limits = window.numbers("net/ipv4/tcp_mem");
     let pages = window.after.sockstat.get("TCP mem").copied().unwrap_or_default();
     let pressures = window.grew("TcpExtTCPMemoryPressures");
@@ -167,34 +167,36 @@ fn memory(window: &Window<'_>) -> Vec<Seen> {
     if pressures == 0 && filled < 0.7 {
         return Vec::new();
     }
-    let seen = Seen::with_effect(pressures > 0 || pages > pressure, 40.0 + filled * 40.0)
+    let seen = Observation::with_effect(pressures > 0 || pages > pressure, 40.0 + filled * 40.0)
         .saw(format!("{pages} of {most} pages, {}", percent(filled)), SOCKSTAT)
         .saw(format!("{pressures} times under pressure (TCPMemoryPressures)"), NETSTAT);
     vec![seen]
 }
 
-fn backlog(window: &Window<'_>) -> Vec<Seen> {
+fn backlog(window: &Window<'_>) -> Vec<Observation> {
     let dropped = window.grew("TcpExtTCPBacklogDrop");
     if dropped == 0 {
         return Vec::new();
     }
     let lost = share(dropped, window.grew("TcpInSegs"));
-    vec![Seen::warning(15.0 + lost * 100.0).saw(format!("{dropped} packets (TCPBacklogDrop)"), NETSTAT)]
+    vec![
+        Observation::warning(15.0 + lost * 100.0).saw(format!("{dropped} packets (TCPBacklogDrop)"), NETSTAT),
+    ]
 }
 
-fn aborted(window: &Window<'_>) -> Vec<Seen> {
+fn aborted(window: &Window<'_>) -> Vec<Observation> {
     let ended = window.grew("TcpExtTCPAbortOnMemory");
     if ended == 0 {
         return Vec::new();
     }
     let orphans = window.after.sockstat.get("TCP orphan").copied().unwrap_or_default();
-    let seen = Seen::warning(35.0)
+    let seen = Observation::warning(35.0)
         .saw(format!("{ended} connections (TCPAbortOnMemory)"), NETSTAT)
         .saw(format!("{orphans} orphans now"), SOCKSTAT);
     vec![seen]
 }
 
-fn group_memory(window: &Window<'_>) -> Vec<Seen> {
+fn group_memory(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for group in &window.after.groups.tight {
         let (of_sockets, filled) = (share(group.sockets, group.most), share(group.taken, group.most));
@@ -204,7 +206,7 @@ fn group_memory(window: &Window<'_>) -> Vec<Seen> {
         }
         let before = window.before.groups.tight.iter().find(|other| other.path == group.path);
         let reached = before.map_or(0, |before| group.reached.saturating_sub(before.reached));
-        let seen = Seen::with_effect(reached > 0, 40.0 + of_sockets * 40.0)
+        let seen = Observation::with_effect(reached > 0, 40.0 + of_sockets * 40.0)
             .on(&group.path)
             .saw(
                 format!(

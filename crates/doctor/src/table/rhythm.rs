@@ -4,9 +4,9 @@ use super::{IP_SYSCTL, NETSTAT, SOCK_DIAG};
 use crate::finding::USUAL;
 use crate::rate::{bits_per_s, bytes, millis, percent, share};
 use crate::window::Connection;
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Starts and pauses of connections",
     checks: &[
         Check {
@@ -74,13 +74,13 @@ fn far_without_loss<'a>(window: &Window<'a>) -> Vec<Connection<'a>> {
 }
 
 /// Reports the connection that transferred most on behalf of all.
-fn on_first(seen: Seen, all: &[Connection<'_>]) -> Vec<Seen> {
+fn on_first(seen: Observation, all: &[Connection<'_>]) -> Vec<Observation> {
     let more = all.len() - 1;
     let subject = all[0].name();
     vec![seen.on(if more > 0 { format!("{subject} and {more} more") } else { subject })]
 }
 
-fn begin_anew(window: &Window<'_>) -> Vec<Seen> {
+fn begin_anew(window: &Window<'_>) -> Vec<Observation> {
     if window.number("net/ipv4/tcp_slow_start_after_idle") != Some(1) {
         return Vec::new();
     }
@@ -98,7 +98,7 @@ fn begin_anew(window: &Window<'_>) -> Vec<Seen> {
     });
     let Some(first) = all.first() else { return Vec::new() };
     let now = first.now;
-    let seen = Seen::with_effect(first.busy_share() > 0.05, 15.0 + first.busy_share() * 30.0)
+    let seen = Observation::with_effect(first.busy_share() > 0.05, 15.0 + first.busy_share() * 30.0)
         .saw(
             format!(
                 "at rest for {} ms, longer than its RTO of {}, at both looks, and {} carried in between",
@@ -127,7 +127,7 @@ fn begin_anew(window: &Window<'_>) -> Vec<Seen> {
     on_first(seen.set("tcp_slow_start_after_idle", 0), &all)
 }
 
-fn left_early(window: &Window<'_>) -> Vec<Seen> {
+fn left_early(window: &Window<'_>) -> Vec<Observation> {
     let ended = window.grew("TcpExtTCPHystartTrainDetect") + window.grew("TcpExtTCPHystartDelayDetect");
     let at = window.grew("TcpExtTCPHystartTrainCwnd") + window.grew("TcpExtTCPHystartDelayCwnd");
     if ended == 0 {
@@ -150,7 +150,7 @@ fn left_early(window: &Window<'_>) -> Vec<Seen> {
     let rate = |segments: u32| {
         bits_per_s(f64::from(segments) * f64::from(now.snd_mss) / f64::from(now.rtt.max(1)) * 1e6)
     };
-    let seen = Seen::warning(25.0)
+    let seen = Observation::warning(25.0)
         .saw(
             format!(
                 "slow start ended at {} segments ({}); now there are {} ({}), and nothing was lost",
@@ -168,7 +168,7 @@ fn left_early(window: &Window<'_>) -> Vec<Seen> {
     on_first(seen.set("tcp_congestion_control", "bbr"), &all)
 }
 
-fn take_turns(window: &Window<'_>) -> Vec<Seen> {
+fn take_turns(window: &Window<'_>) -> Vec<Observation> {
     let mut all = window.connections();
     all.retain(|connection| {
         let now = connection.now;
@@ -182,7 +182,7 @@ fn take_turns(window: &Window<'_>) -> Vec<Seen> {
     all.sort_by_key(|connection| std::cmp::Reverse(connection.now.rtt));
     let Some(first) = all.first() else { return Vec::new() };
     let now = first.now;
-    let seen = Seen::warning(45.0)
+    let seen = Observation::warning(45.0)
         .saw(
             format!(
                 "a round trip takes {} on average, and {} at its best",

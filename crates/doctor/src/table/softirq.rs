@@ -5,12 +5,12 @@ use linux::procfs::SoftnetCpu;
 use super::SCALING;
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
 const SOFTNET: &str = "/proc/net/softnet_stat";
 const NET_SYSCTL: &str = "Documentation/admin-guide/sysctl/net.rst";
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Soft interrupts",
     checks: &[
         Check {
@@ -88,7 +88,7 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-fn saturated(window: &Window<'_>) -> Vec<Seen> {
+fn saturated(window: &Window<'_>) -> Vec<Observation> {
     let Some((cpu, most)) = window.saturated() else { return Vec::new() };
     let rounds = |kind: &str| window.softirqs(kind).get(&cpu).copied().unwrap_or_default();
     let packets = softnet(window).find(|row| row.cpu == cpu).map_or(0, |row| row.processed);
@@ -107,14 +107,14 @@ fn saturated(window: &Window<'_>) -> Vec<Seen> {
         .map(|(other, share)| format!("CPU {other}: {}", percent(*share)))
         .take(7)
         .collect();
-    let seen = Seen::warning(most * 100.0)
+    let seen = Observation::warning(most * 100.0)
         .on(format!("CPU {cpu}"))
         .saw(format!("{} of its time in interrupts ({})", percent(most), others.join(", ")), "/proc/stat")
         .saw(format!("it handled {per_s:.0} packets a second"), SOFTNET);
     vec![seen]
 }
 
-fn backlog(window: &Window<'_>) -> Vec<Seen> {
+fn backlog(window: &Window<'_>) -> Vec<Observation> {
     let (all, processed) = growth(window, |cpu| (cpu.dropped, cpu.processed));
     // Summed over all CPUs, since the CPU that limits a flow is not the one that owns the backlog.
     let dropped = all.saturating_sub(growth(window, |cpu| (cpu.flow_limited, 0)).0);
@@ -122,7 +122,7 @@ fn backlog(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let lost = share(dropped, processed + dropped);
-    let seen = Seen::warning(20.0 + lost * 100.0)
+    let seen = Observation::warning(20.0 + lost * 100.0)
         .saw(format!("{dropped} packets dropped, {} of those handled", percent(lost)), SOFTNET);
     // Only the machine's first namespace has the parameter.
     let Some(limit) = window.number("net/core/netdev_max_backlog") else { return vec![seen] };
@@ -130,20 +130,20 @@ fn backlog(window: &Window<'_>) -> Vec<Seen> {
     vec![if limit < 4000 { seen.set("netdev_max_backlog", limit * 2) } else { seen }]
 }
 
-fn flow_limit(window: &Window<'_>) -> Vec<Seen> {
+fn flow_limit(window: &Window<'_>) -> Vec<Observation> {
     let (limited, processed) = growth(window, |cpu| (cpu.flow_limited, cpu.processed));
     if limited == 0 {
         return Vec::new();
     }
     let lost = share(limited, processed + limited);
-    let seen = Seen::warning(20.0 + lost * 100.0).saw(
+    let seen = Observation::warning(20.0 + lost * 100.0).saw(
         format!("{limited} packets of large flows dropped, {} of those handled", percent(lost)),
         SOFTNET,
     );
     vec![seen]
 }
 
-fn squeezed(window: &Window<'_>) -> Vec<Seen> {
+fn squeezed(window: &Window<'_>) -> Vec<Observation> {
     let (squeezed, _) = growth(window, |cpu| (cpu.squeezed, cpu.processed));
     let rounds: u64 = window.softirqs("NET_RX").values().sum();
     let cut = share(squeezed, rounds);
@@ -152,7 +152,7 @@ fn squeezed(window: &Window<'_>) -> Vec<Seen> {
     }
     let (dropped, _) = growth(window, |cpu| (cpu.dropped, 0));
     let missed: u64 = window.cards().map(|looks| super::card::overflowed(window, looks)).sum();
-    let seen = Seen::with_effect(dropped + missed > 0, cut * 100.0)
+    let seen = Observation::with_effect(dropped + missed > 0, cut * 100.0)
         .saw(format!("{squeezed} of {rounds} rounds of receiving were cut short, {}", percent(cut)), SOFTNET);
     vec![if dropped + missed > 0 {
         seen.saw(format!("{dropped} packets dropped at backlogs, {missed} at cards meanwhile"), SOFTNET)
@@ -161,7 +161,7 @@ fn squeezed(window: &Window<'_>) -> Vec<Seen> {
     }]
 }
 
-fn pressure(window: &Window<'_>) -> Vec<Seen> {
+fn pressure(window: &Window<'_>) -> Vec<Observation> {
     let pressures = window.before.irq_pressure.zip(window.after.irq_pressure);
     let waited = pressures.map_or(0, |(before, after)| after.full_us.saturating_sub(before.full_us));
     let waited = waited as f64 / (window.seconds() * 1e6);
@@ -170,10 +170,10 @@ fn pressure(window: &Window<'_>) -> Vec<Seen> {
         return Vec::new();
     }
     let saw = format!("tasks waited for {} of the time", percent(waited));
-    vec![Seen::with_effect(waited > 0.1, waited * 100.0).saw(saw, "/proc/pressure/irq")]
+    vec![Observation::with_effect(waited > 0.1, waited * 100.0).saw(saw, "/proc/pressure/irq")]
 }
 
-fn needless_rps(window: &Window<'_>) -> Vec<Seen> {
+fn needless_rps(window: &Window<'_>) -> Vec<Observation> {
     let cpus = window.after.stat.cpus.len();
     let (asked, processed) = growth(window, |cpu| (cpu.received_rps, cpu.processed));
     let per_s = asked as f64 / window.seconds();
@@ -182,7 +182,7 @@ fn needless_rps(window: &Window<'_>) -> Vec<Seen> {
     let with_rps = cards.filter(|(_, card)| card.rx.iter().any(spread));
     let seen = |(_, card): (_, &linux::Device)| {
         // Fifty thousand a second are one or two hundredths of a CPU's time each.
-        Seen::with_effect(per_s > 50_000.0, share(asked, processed) * 20.0)
+        Observation::with_effect(per_s > 50_000.0, share(asked, processed) * 20.0)
             .on(&card.name)
             .saw(
                 format!("{} receive queues for {cpus} CPUs, and RPS on", card.rx.len()),

@@ -5,9 +5,9 @@ use linux::Device;
 use super::SOCK_DIAG;
 use crate::finding::USUAL;
 use crate::rate::{bits_per_s, millis, percent, share};
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Speeds of links",
     checks: &[
         Check {
@@ -73,7 +73,7 @@ fn from_speed(card: &Device) -> String {
     format!("/sys/class/net/{}/speed, statistics", card.name)
 }
 
-fn full(window: &Window<'_>) -> Vec<Seen> {
+fn full(window: &Window<'_>) -> Vec<Observation> {
     let lost = share(super::loss::sent_again(window), window.grew("TcpOutSegs"));
     let mut found = Vec::new();
     for (_, card) in window.cards() {
@@ -87,7 +87,7 @@ fn full(window: &Window<'_>) -> Vec<Seen> {
             queues.filter(|qdisc| qdisc.index == card.index && qdisc.root).map(|qdisc| qdisc.queued).sum();
         // Without either, a sender found exactly the rate that the link takes.
         let felt = lost > 0.001 || waiting > 0;
-        let seen = Seen::with_effect(felt, 65.0)
+        let seen = Observation::with_effect(felt, 65.0)
             .on(&card.name)
             .saw(
                 format!("{} of the {speed} Mbit/s that it takes", bits_per_s(carries / 8.0)),
@@ -102,19 +102,19 @@ fn full(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-fn slow(window: &Window<'_>) -> Vec<Seen> {
+fn slow(window: &Window<'_>) -> Vec<Observation> {
     let slow = |card: &Device| card.speed_mbit.filter(|speed| *speed <= 100);
     let cards = window.cards().filter_map(|(_, card)| Some((card, slow(card)?)));
     let seen = |(card, speed): (&Device, u32)| {
         let used = carried(window, card) / (f64::from(speed) * 1e6);
-        Seen::with_effect(used > 0.5, 50.0 + used * 20.0)
+        Observation::with_effect(used > 0.5, 50.0 + used * 20.0)
             .on(&card.name)
             .saw(format!("{speed} Mbit/s, {} of it in use", percent(used)), from_speed(card))
     };
     cards.map(seen).collect()
 }
 
-fn narrow_slot(window: &Window<'_>) -> Vec<Seen> {
+fn narrow_slot(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
     for (_, card) in window.cards() {
         let Some((slot, speed)) = card.slot.zip(card.speed_mbit) else { continue };
@@ -124,7 +124,7 @@ fn narrow_slot(window: &Window<'_>) -> Vec<Seen> {
             continue;
         }
         let used = carried(window, card) / (slot.mbit() as f64 * 1e6);
-        let seen = Seen::with_effect(used > 0.7, 60.0 + used * 20.0)
+        let seen = Observation::with_effect(used > 0.7, 60.0 + used * 20.0)
             .on(&card.name)
             .saw(
                 format!(
@@ -144,7 +144,7 @@ fn narrow_slot(window: &Window<'_>) -> Vec<Seen> {
     found
 }
 
-fn waits(window: &Window<'_>) -> Vec<Seen> {
+fn waits(window: &Window<'_>) -> Vec<Observation> {
     let near = window.connections().into_iter().filter(|connection| {
         // Only connections that transfer data, otherwise an idle one would represent all.
         (1..2000).contains(&connection.now.min_rtt) && connection.acked() + connection.received() >= 10_000
@@ -164,7 +164,7 @@ fn waits(window: &Window<'_>) -> Vec<Seen> {
             continue;
         }
         let of_rtt = f64::from(coalescing.rx_usecs) / f64::from(rtt_us);
-        let seen = Seen::with_effect(small, 10.0 + of_rtt.min(1.0) * 20.0)
+        let seen = Observation::with_effect(small, 10.0 + of_rtt.min(1.0) * 20.0)
             .on(&card.name)
             .saw(format!("rx-usecs is {}, adaptive-rx off", coalescing.rx_usecs), "ETHTOOL_GCOALESCE")
             .saw(

@@ -7,9 +7,9 @@ use linux::procfs::UdpSocket;
 use super::{SNMP, SNMP_COUNTER};
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "UDP",
     checks: &[
         Check {
@@ -65,17 +65,17 @@ fn both(window: &Window<'_>, name: &str) -> u64 {
     window.grew(&format!("Udp{name}")) + window.grew(&format!("Udp6{name}"))
 }
 
-fn dropped(window: &Window<'_>, name: &str, least: f64) -> Option<Seen> {
+fn dropped(window: &Window<'_>, name: &str, least: f64) -> Option<Observation> {
     let lost = both(window, name);
     if lost == 0 {
         return None;
     }
     let of_all = share(lost, both(window, "InDatagrams") + lost);
     let saw = format!("{lost} datagrams, {} of all ({name})", percent(of_all));
-    Some(Seen::warning(least + of_all * 80.0).saw(saw, SNMP))
+    Some(Observation::warning(least + of_all * 80.0).saw(saw, SNMP))
 }
 
-fn receive_buffer(window: &Window<'_>) -> Vec<Seen> {
+fn receive_buffer(window: &Window<'_>) -> Vec<Observation> {
     let Some(mut seen) = dropped(window, "RcvbufErrors", 20.0) else { return Vec::new() };
     for (socket, lost) in losers(window).into_iter().take(3) {
         let file = if socket.local.is_ipv4() { "/proc/net/udp" } else { "/proc/net/udp6" };
@@ -108,11 +108,11 @@ fn losers<'a>(window: &Window<'a>) -> Vec<(&'a UdpSocket, u64)> {
     losers
 }
 
-fn memory(window: &Window<'_>) -> Vec<Seen> {
+fn memory(window: &Window<'_>) -> Vec<Observation> {
     dropped(window, "MemErrors", 30.0).into_iter().collect()
 }
 
-fn send_buffer(window: &Window<'_>) -> Vec<Seen> {
+fn send_buffer(window: &Window<'_>) -> Vec<Observation> {
     let refused = both(window, "SndbufErrors");
     if refused == 0 {
         return Vec::new();
@@ -120,17 +120,17 @@ fn send_buffer(window: &Window<'_>) -> Vec<Seen> {
     let discarded = window.grew("IpOutDiscards") + window.grew("Ip6OutDiscards");
     let dropped = discarded.max(super::links::dropped(window));
     let of_all = share(refused, both(window, "OutDatagrams") + refused);
-    let seen = Seen::with_effect(dropped > 0, 15.0 + of_all * 80.0)
+    let seen = Observation::with_effect(dropped > 0, 15.0 + of_all * 80.0)
         .saw(format!("{refused} times, for {} of all datagrams (SndbufErrors)", percent(of_all)), SNMP)
         .saw(format!("{dropped} packets dropped on their way out meanwhile (OutDiscards, qdiscs)"), SNMP);
     vec![seen]
 }
 
-fn no_ports(window: &Window<'_>) -> Vec<Seen> {
+fn no_ports(window: &Window<'_>) -> Vec<Observation> {
     let lost = both(window, "NoPorts");
     let per_s = lost as f64 / window.seconds();
     if per_s < 10.0 {
         return Vec::new();
     }
-    vec![Seen::information().saw(format!("{lost} datagrams, {per_s:.0} a second (NoPorts)"), SNMP)]
+    vec![Observation::information().saw(format!("{lost} datagrams, {per_s:.0} a second (NoPorts)"), SNMP)]
 }

@@ -3,14 +3,14 @@
 use linux::Device;
 
 use crate::finding::USUAL;
-use crate::{Check, Family, Seen, Window};
+use crate::{Check, CheckGroup, Observation, Window};
 
 /// Drivers whose hypervisor drops packets without a counter in the guest.
 const PARAVIRTUAL: [&str; 4] = ["virtio_net", "xen_netfront", "vmxnet3", "hv_netvsc"];
 /// Drivers of virtual functions, whose card drops packets without a counter for the function.
 const FUNCTIONS: [&str; 5] = ["ixgbevf", "iavf", "igbvf", "hinic_vf", "mana"];
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: CheckGroup = CheckGroup {
     title: "Blind spots",
     checks: &[
         Check {
@@ -57,42 +57,45 @@ pub(super) const FAMILY: Family = Family {
     ],
 };
 
-fn driven(window: &Window<'_>, drivers: &[&str]) -> Vec<Seen> {
+fn driven(window: &Window<'_>, drivers: &[&str]) -> Vec<Observation> {
     let is_one = |device: &&Device| device.driver.as_deref().is_some_and(|driver| drivers.contains(&driver));
     let cards = window.after.devices.iter().filter(|device| device.up).filter(is_one);
     let seen = |card: &Device| {
         let driver = card.driver.as_deref().unwrap_or_default();
         let from = format!("/sys/class/net/{}/device/uevent", card.name);
-        Seen::information().on(&card.name).saw(format!("its driver is {driver}"), from)
+        Observation::information().on(&card.name).saw(format!("its driver is {driver}"), from)
     };
     cards.map(seen).collect()
 }
 
-fn paravirtual(window: &Window<'_>) -> Vec<Seen> {
+fn paravirtual(window: &Window<'_>) -> Vec<Observation> {
     driven(window, &PARAVIRTUAL)
 }
 
-fn functions(window: &Window<'_>) -> Vec<Seen> {
+fn functions(window: &Window<'_>) -> Vec<Observation> {
     driven(window, &FUNCTIONS)
 }
 
-fn refused(window: &Window<'_>) -> Vec<Seen> {
+fn refused(window: &Window<'_>) -> Vec<Observation> {
     let all = window.after.unseen.len();
     if all == 0 {
         return Vec::new();
     }
     let things = if all == 1 { "1 file or answer".to_owned() } else { format!("{all} files or answers") };
-    vec![Seen::information().saw(format!("{things}, which are listed as not seen"), "the kernel's refusals")]
+    vec![
+        Observation::information()
+            .saw(format!("{things}, which are listed as not seen"), "the kernel's refusals"),
+    ]
 }
 
-fn container(window: &Window<'_>) -> Vec<Seen> {
+fn container(window: &Window<'_>) -> Vec<Observation> {
     let hardware = window.after.devices.iter().any(|device| device.hardware);
     if hardware || window.after.devices.is_empty() {
         return Vec::new();
     }
     let names: Vec<&str> = window.after.devices.iter().map(|device| device.name.as_str()).take(8).collect();
     vec![
-        Seen::information()
+        Observation::information()
             .saw(format!("no link with hardware; there are {}", names.join(", ")), "/sys/class/net"),
     ]
 }

@@ -1,7 +1,7 @@
 //! On a machine set up by one of hostgap's own profiles, doctor has no findings.
 
 use linux::IfName;
-use linux::ethtool::{Feature, NicParameter};
+use linux::ethtool::{NicFeature, NicParameter};
 use plan::{Place, Queue, Set, SetNic, SetQueueCpus, SetQueueFlows, SetRootQdisc, SetSysctl, Step};
 use tune::{Nic, PROFILES, Profile, Site};
 
@@ -45,10 +45,10 @@ fn set(scene: &mut Scene, step: &Step) -> bool {
                 match parameter {
                     NicParameter::CoalesceAdaptiveRx => coalescing.adaptive_rx = on,
                     NicParameter::CoalesceRxUsecs => coalescing.rx_usecs = *value,
-                    NicParameter::Feature(Feature::Gro) => {
+                    NicParameter::Feature(NicFeature::Gro) => {
                         nic.offloads.insert("gro".to_owned(), on);
                     }
-                    NicParameter::Feature(Feature::TsoIpv4 | Feature::TsoIpv6) => {
+                    NicParameter::Feature(NicFeature::TsoIpv4 | NicFeature::TsoIpv6) => {
                         nic.offloads.insert("tso".to_owned(), on);
                     }
                     other => panic!("{other:?} is planted nowhere"),

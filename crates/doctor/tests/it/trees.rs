@@ -4,13 +4,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use doctor::{Diagnosis, DoctorError, Place, Window, collect, destination, diagnose, open};
+use doctor::{Diagnosis, DoctorError, ExaminedNetns, Window, collect, destination, diagnose, open};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 /// Collects a tree of this machine.
 fn collected(directory: &Path) -> PathBuf {
-    let place = Place::here();
-    let (before, after) = (place.look().unwrap(), place.look().unwrap());
+    let examined = ExaminedNetns::here();
+    let (before, after) = (examined.look().unwrap(), examined.look().unwrap());
     let tree = directory.join("tree");
     collect(destination(&tree).unwrap(), &before, &after).unwrap();
     tree
@@ -23,8 +23,8 @@ fn diagnosis(tree: &Path) -> Diagnosis {
 
 #[test]
 fn a_collected_tree_is_diagnosed_as_its_machine_was() {
-    let place = Place::here();
-    let (before, after) = (place.look().unwrap(), place.look().unwrap());
+    let examined = ExaminedNetns::here();
+    let (before, after) = (examined.look().unwrap(), examined.look().unwrap());
     let directory = tempfile::tempdir().unwrap();
     let tree = directory.path().join("tree");
     collect(destination(&tree).unwrap(), &before, &after).unwrap();

@@ -204,7 +204,7 @@ pub(crate) struct ResultArgs {
     pub(crate) self_test: bool,
 }
 
-/// The value for [`::load::Version`].
+/// The value for [`::load::HttpVersion`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum HttpArg {
     /// The connection stays open unless the request asks to close it.

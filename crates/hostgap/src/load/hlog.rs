@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use ::load::hlog::{self, HlogError};
-use ::load::{Judged, plain};
+use ::load::{CheckedRun, plain};
 use anyhow::Context;
 
 use super::job::Job;
@@ -23,7 +23,7 @@ impl<'a> Hlog<'a> {
         Ok(Hlog { path, file })
     }
 
-    pub(super) fn write(self, job: &Job, runs: &[Judged]) -> anyhow::Result<()> {
+    pub(super) fn write(self, job: &Job, runs: &[CheckedRun]) -> anyhow::Result<()> {
         let mut file = BufWriter::new(self.file);
         let what = format!("hostgap load {}", plain(&job.url));
         let written =

@@ -129,9 +129,9 @@ fn expect(args: &Args) -> anyhow::Result<Expect> {
 
 fn schedule(rate: &str, load: &LoadArgs) -> Result<Schedule, String> {
     Ok(match (units::rate(rate)?, load.arrivals) {
-        (units::Rate::Max, _) => Schedule::Saturate,
-        (units::Rate::PerSecond(rate_per_s), Arrivals::Constant) => Schedule::Constant { rate_per_s },
-        (units::Rate::PerSecond(rate_per_s), Arrivals::Poisson) => {
+        (units::RateArg::Max, _) => Schedule::Saturate,
+        (units::RateArg::PerSecond(rate_per_s), Arrivals::Constant) => Schedule::Constant { rate_per_s },
+        (units::RateArg::PerSecond(rate_per_s), Arrivals::Poisson) => {
             Schedule::Poisson { rate_per_s, seed: load.seed }
         }
     })

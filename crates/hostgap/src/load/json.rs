@@ -1,10 +1,10 @@
 //! The result of a run as JSON. docs/json.md describes each field.
 
-use ::load::checks::{Check, Kind, Percentile, told};
-use ::load::search::{Found, Tried};
+use ::load::checks::{CheckResult, CheckWeight, Percentile, told};
+use ::load::search::{RateSearchResult, TriedRate};
 use ::load::slo::Slo;
 use ::load::witness::Witnessed;
-use ::load::{Histogram, Judged, Outcome, Overdue, Protocol, Schedule, ThreadCost};
+use ::load::{CheckedRun, Histogram, Outcome, Overdue, Protocol, Schedule, ThreadCost};
 use bpf::witness::Stall;
 use serde_json::{Map, Value, json};
 
@@ -16,8 +16,8 @@ use super::text::{ended, wait};
 const SCHEMA: u32 = 2;
 
 /// Times are nanoseconds; unknown values are null.
-pub(super) fn run(job: &Job, ran: &Judged) -> Value {
-    let Judged { schedule, outcome, verdict } = ran;
+pub(super) fn run(job: &Job, ran: &CheckedRun) -> Value {
+    let CheckedRun { schedule, outcome, verdict } = ran;
     let mut value = json!({
         "schema": SCHEMA,
         "url": job.url,
@@ -124,13 +124,13 @@ fn connections(outcome: &Outcome) -> Value {
 }
 
 /// Several rates, one run each.
-pub(super) fn sweep(job: &Job, runs: &[Judged]) -> Value {
+pub(super) fn sweep(job: &Job, runs: &[CheckedRun]) -> Value {
     json!({ "schema": SCHEMA, "runs": runs.iter().map(|ran| run(job, ran)).collect::<Vec<_>>() })
 }
 
 /// The highest rate with its run, and what was tried on the way.
-pub(super) fn found(job: &Job, slo: &Slo, found: &Found) -> Value {
-    let tried = |tried: &Tried| json!({ "rate_rps": tried.rate_per_s, "broken": tried.broken.as_ref().map(slo::why) });
+pub(super) fn found(job: &Job, slo: &Slo, found: &RateSearchResult) -> Value {
+    let tried = |tried: &TriedRate| json!({ "rate_rps": tried.rate_per_s, "broken": tried.broken.as_ref().map(slo::why) });
     let best = found.best.as_ref();
     json!({
         "schema": SCHEMA,
@@ -184,10 +184,10 @@ fn distribution(times: &Histogram<u64>, independent: Option<u64>) -> Value {
     map.into()
 }
 
-fn check_json(check: &Check) -> Value {
+fn check_json(check: &CheckResult) -> Value {
     let kind = match check.kind {
-        Kind::Truth => "truth",
-        Kind::Doubt => "doubt",
+        CheckWeight::Truth => "truth",
+        CheckWeight::Doubt => "doubt",
     };
     let figures: Map<String, Value> =
         check.figures.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
@@ -229,9 +229,9 @@ mod tests {
 
     #[test]
     fn figures_beyond_numbers_are_null() {
-        let check = Check {
+        let check = CheckResult {
             id: "x",
-            kind: Kind::Doubt,
+            kind: CheckWeight::Doubt,
             passed: None,
             text: String::new(),
             figures: vec![("share", f64::INFINITY), ("count", 2.0)],

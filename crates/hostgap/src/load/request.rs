@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ::load::{Ask, Request, Target, Version, plain};
+use ::load::{Ask, HttpVersion, Request, Target, plain};
 use anyhow::Context;
 
 use super::args::{HttpArg, RequestArgs};
@@ -48,8 +48,8 @@ pub(super) fn dressed(mut target: Target, args: &RequestArgs, closes: bool) -> a
     for (index, request) in requests.iter_mut().enumerate() {
         let dressed = Request {
             version: match args.http {
-                Some(HttpArg::Http10) => Version::Http10,
-                Some(HttpArg::Http11) | None => Version::Http11,
+                Some(HttpArg::Http10) => HttpVersion::Http10,
+                Some(HttpArg::Http11) | None => HttpVersion::Http11,
             },
             method: args.method.clone().unwrap_or_else(|| usual.to_owned()),
             fields: fields.clone(),

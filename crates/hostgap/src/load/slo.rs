@@ -1,6 +1,6 @@
 //! Response time limits as they are typed and told.
 
-use ::load::slo::{Broken, Limit, Slo};
+use ::load::slo::{Limit, Slo, SloMiss};
 
 use crate::units;
 
@@ -24,14 +24,14 @@ pub(super) fn words(slo: &Slo) -> String {
 }
 
 /// Why the limits did not hold.
-pub(super) fn why(broken: &Broken) -> String {
+pub(super) fn why(broken: &SloMiss) -> String {
     match broken {
-        Broken::NothingDue => "no request was due in so short a time".to_owned(),
-        Broken::Unanswered { unanswered, intended } => {
+        SloMiss::NothingDue => "no request was due in so short a time".to_owned(),
+        SloMiss::Unanswered { unanswered, intended } => {
             format!("{unanswered} of {intended} requests were not answered as expected")
         }
-        Broken::Slow { percentile, seen_ns } => format!("p{percentile} was {}", units::time(*seen_ns)),
-        Broken::Unsent { unsent, intended, because } => {
+        SloMiss::Slow { percentile, seen_ns } => format!("p{percentile} was {}", units::time(*seen_ns)),
+        SloMiss::Unsent { unsent, intended, because } => {
             format!("{unsent} of {intended} requests could not be sent in time: {because}")
         }
     }
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn what_does_not_hold_is_told() {
-        assert_eq!(why(&Broken::Slow { percentile: 99.9, seen_ns: 5_000_000 }), "p99.9 was 5.00 ms");
-        let unanswered = Broken::Unanswered { unanswered: 1, intended: 10 };
+        assert_eq!(why(&SloMiss::Slow { percentile: 99.9, seen_ns: 5_000_000 }), "p99.9 was 5.00 ms");
+        let unanswered = SloMiss::Unanswered { unanswered: 1, intended: 10 };
         assert_eq!(why(&unanswered), "1 of 10 requests were not answered as expected");
     }
 }

@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use ::load::checks::{Kind, Percentile, told};
-use ::load::search::{Ended, Found};
+use ::load::checks::{CheckWeight, Percentile, told};
+use ::load::search::{RateSearchResult, SearchFailure};
 use ::load::slo::Slo;
 use ::load::witness::Witnessed;
 use ::load::{
-    Handshakes, Histogram, Judged, Outcome, Protocol, Schedule, Split, ThreadCost, Verdict, Wait, plain,
+    CheckedRun, Handshakes, Histogram, Outcome, Protocol, RunVerdict, Schedule, Split, ThreadCost, Wait,
+    plain,
 };
 
 use super::job::Job;
@@ -18,37 +19,39 @@ use crate::units::time;
 const NONE: &str = "–";
 
 /// The table for stdout.
-pub(super) fn table(job: &Job, ran: &Judged) -> String {
+pub(super) fn table(job: &Job, ran: &CheckedRun) -> String {
     let mut text = String::new();
     lines(&mut text, job, ran).expect("writing to a string does not fail");
     text
 }
 
 /// The result of a search in one line.
-pub(super) fn found(slo: &Slo, ran: &Judged) -> String {
+pub(super) fn found(slo: &Slo, ran: &CheckedRun) -> String {
     let rate_per_s = ran.schedule.rate_per_s().unwrap_or_default();
     format!("{rate_per_s}/s is the highest rate found that meets {}\n", slo::words(slo))
 }
 
 /// Why a search found no rate; `None`: it found one, or was interrupted.
-pub(super) fn ended(found: &Found) -> Option<String> {
+pub(super) fn ended(found: &RateSearchResult) -> Option<String> {
     let with_last = |why: &str| match found.last_broken() {
         Some(last) => format!("{why}; the last one failed: {}", slo::why(last)),
         None => why.to_owned(),
     };
     Some(match found.ended.as_ref()? {
-        Ended::Gone(error) => format!("the server disappeared: could not {error}"),
-        Ended::Dead(checks) => {
+        SearchFailure::Gone(error) => format!("the server disappeared: could not {error}"),
+        SearchFailure::Dead(checks) => {
             let texts: Vec<&str> = checks.iter().map(|check| check.text.as_str()).collect();
             format!("no answer of the server was as expected: {}", texts.join("; "))
         }
-        Ended::NoRate => with_last("no rate of at least one request a second held"),
-        Ended::Unconfirmed => with_last("no full-length run confirmed the rate that short ones had found"),
+        SearchFailure::NoRate => with_last("no rate of at least one request a second held"),
+        SearchFailure::Unconfirmed => {
+            with_last("no full-length run confirmed the rate that short ones had found")
+        }
     })
 }
 
-fn lines(text: &mut String, job: &Job, ran: &Judged) -> std::fmt::Result {
-    let Judged { outcome, verdict, .. } = ran;
+fn lines(text: &mut String, job: &Job, ran: &CheckedRun) -> std::fmt::Result {
+    let CheckedRun { outcome, verdict, .. } = ran;
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     writeln!(
         text,
@@ -95,7 +98,7 @@ fn percentile_lines(text: &mut String, outcome: &Outcome, independent: Option<u6
     text.write_str(&row("max", max, ""))
 }
 
-fn rate_line(text: &mut String, ran: &Judged) -> std::fmt::Result {
+fn rate_line(text: &mut String, ran: &CheckedRun) -> std::fmt::Result {
     let outcome = &ran.outcome;
     let asked = match ran.schedule {
         Schedule::Constant { rate_per_s } => {
@@ -138,7 +141,7 @@ fn request_line(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
     }
 }
 
-fn connection_lines(text: &mut String, ran: &Judged, is_fresh: bool) -> std::fmt::Result {
+fn connection_lines(text: &mut String, ran: &CheckedRun, is_fresh: bool) -> std::fmt::Result {
     let outcome = &ran.outcome;
     if outcome.strays > 0 {
         writeln!(text, "datagrams {} matched no open request", outcome.strays)?;
@@ -229,7 +232,7 @@ fn thread_line(text: &mut String, index: usize, thread: &ThreadCost) -> std::fmt
 }
 
 /// The number of checks that passed, and the texts of those that failed.
-fn check_lines(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
+fn check_lines(text: &mut String, verdict: &RunVerdict) -> std::fmt::Result {
     let judged = verdict.checks.iter().filter(|check| check.passed.is_some()).count();
     write!(text, "checks    {} of {judged} passed", judged - verdict.failed().count())?;
     match verdict.checks.len() - judged {
@@ -238,8 +241,8 @@ fn check_lines(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
     }
     verdict.failed().try_for_each(|check| {
         let kind = match check.kind {
-            Kind::Truth => "failed",
-            Kind::Doubt => "doubt",
+            CheckWeight::Truth => "failed",
+            CheckWeight::Doubt => "doubt",
         };
         writeln!(text, "  {kind:<8}{}: {}", check.id, check.text)
     })

@@ -8,7 +8,7 @@ use ::lab::{Finished, GuestRace, LabError, Outward, Race};
 use ::record::{Experiment, Machines};
 use ::report::Summary;
 use anyhow::Context;
-use vm::{Cache, Vm, Wanted};
+use vm::{Cache, KernelSpec, Vm};
 
 use crate::exit;
 use crate::progress::Progress;
@@ -83,8 +83,8 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
     let machines = experiment.vm.clone().unwrap_or_default();
     let modules = machines.modules.as_deref().map(Path::new);
     // All names are checked before the first machine boots.
-    let wanted = machines.kernels.iter().map(|name| Wanted::parse(name, modules));
-    let wanted: Vec<Wanted> = wanted.collect::<Result<_, _>>().map_err(LabError::from)?;
+    let wanted = machines.kernels.iter().map(|name| KernelSpec::parse(name, modules));
+    let wanted: Vec<KernelSpec> = wanted.collect::<Result<_, _>>().map_err(LabError::from)?;
     let top = super::fresh_dir(&args.out, &experiment.name)?;
     let mut shown = Vec::new();
     let mut code = ExitCode::SUCCESS;
@@ -138,7 +138,7 @@ fn keep(shown: &mut Vec<Summary>, summary: Summary) -> anyhow::Result<()> {
 }
 
 /// A machine with a kernel, made ready to boot.
-fn machine(name: &str, wanted: &Wanted, counts: bool) -> Result<Vm, LabError> {
+fn machine(name: &str, wanted: &KernelSpec, counts: bool) -> Result<Vm, LabError> {
     speak::aside(format_args!("{name}: fetching kernel and QEMU, unless they are in the cache"));
     let vm = wanted.fetch(&Cache::open()?)?;
     Ok(if counts { vm } else { vm.tried_with_kvm() })

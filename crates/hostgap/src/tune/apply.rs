@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use host::{Description, Proposal, StoredPlan};
 use plan::{
-    Account, Held, Journal, Kernel, Phase, Plan, Standing, Store, TakenBack, TransactionError, Undone, Why,
+    Account, Journal, Kernel, LockedStore, OpenTransaction, Phase, Plan, Store, TakenBack, TransactionError,
+    Undone, Why,
 };
 
 use super::{StateArgs, request, show, watch};
@@ -62,7 +63,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The first that stands.
-fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> anyhow::Result<ExitCode> {
+fn begin(
+    args: &Args,
+    held: &LockedStore,
+    proposal: &Proposal,
+    kernel: &mut Kernel,
+) -> anyhow::Result<ExitCode> {
     let plan = proposal.plan();
     let (standing, journal) =
         held.begin(&plan, proposal.cpu_latency_us(), Description::of(proposal).about())?;
@@ -77,7 +83,8 @@ fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> 
         description.note_logins();
     }
     let patience = (!args.confirmed).then_some(args.confirm_within);
-    let standing = held.await_confirmation(Standing { about: description.about(), ..standing }, patience)?;
+    let standing =
+        held.await_confirmation(OpenTransaction { about: description.about(), ..standing }, patience)?;
     match standing.phase {
         Phase::Unconfirmed { .. } => {
             let from = if proposal.host.netns.is_none() { ", from a new login" } else { "" };
@@ -96,8 +103,8 @@ fn begin(args: &Args, held: &Held, proposal: &Proposal, kernel: &mut Kernel) -> 
 
 /// Adds to a confirmed tuning: a link appeared again, and its settings are made again, in the same journal.
 fn add(
-    held: &Held,
-    standing: &Standing,
+    held: &LockedStore,
+    standing: &OpenTransaction,
     proposal: &Proposal,
     kernel: &mut Kernel,
 ) -> anyhow::Result<ExitCode> {
@@ -115,7 +122,8 @@ fn add(
     }
     carry_out(held, &standing, &plan, journal, kernel)?;
     description.add(carry_on(held, &standing, proposal, kernel)?);
-    let standing = held.await_confirmation(Standing { about: description.about(), ..standing }, None)?;
+    let standing =
+        held.await_confirmation(OpenTransaction { about: description.about(), ..standing }, None)?;
     let count = proposal.changes.len();
     let settings = if count == 1 { "setting" } else { "settings" };
     speak::result(format_args!("{count} {settings} made again, as part of tuning {}.", standing.id))?;
@@ -125,7 +133,7 @@ fn add(
 /// Refuses while a tuning is unconfirmed: "nothing to change" would be true only until it is undone.
 fn refuse_beside_unconfirmed(store: &Store) -> anyhow::Result<()> {
     match store.standing()? {
-        Some(Standing { id, phase: phase @ Phase::Unconfirmed { .. }, .. }) => {
+        Some(OpenTransaction { id, phase: phase @ Phase::Unconfirmed { .. }, .. }) => {
             Err(TransactionError::Stands { id, phase }.into())
         }
         Some(_) | None => Ok(()),
@@ -133,8 +141,8 @@ fn refuse_beside_unconfirmed(store: &Store) -> anyhow::Result<()> {
 }
 
 fn carry_out(
-    held: &Held,
-    standing: &Standing,
+    held: &LockedStore,
+    standing: &OpenTransaction,
     plan: &Plan,
     journal: Journal,
     kernel: &mut Kernel,
@@ -151,8 +159,8 @@ fn carry_out(
 
 /// Makes the settings that depend on the first steps. Returns the description of all of them.
 fn carry_on(
-    held: &Held,
-    standing: &Standing,
+    held: &LockedStore,
+    standing: &OpenTransaction,
     first: &Proposal,
     kernel: &mut Kernel,
 ) -> anyhow::Result<Description> {
@@ -180,7 +188,7 @@ fn carry_on(
 }
 
 /// Undoes first what a dead command left behind.
-pub(super) fn settle(held: &Held, kernel: &mut Kernel) -> anyhow::Result<()> {
+pub(super) fn settle(held: &LockedStore, kernel: &mut Kernel) -> anyhow::Result<()> {
     let Some(standing) = held.store().standing()? else { return Ok(()) };
     let id = &standing.id;
     if held.store().account()? == Account::Restarted {

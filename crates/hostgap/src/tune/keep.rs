@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use host::{Kept, KeptFiles};
+use host::{KeptFiles, KeptTuning};
 use plan::{Account, Phase};
 
 use super::{StateArgs, request};
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let text = format!("tuning {} is not confirmed: run `hostgap tune confirm` first", standing.id);
         return Err(BadInput(text).into());
     }
-    let kept = Kept::of(&standing)?;
+    let kept = KeptTuning::of(&standing)?;
     let own = std::env::current_exe().context("find this executable")?;
     // Removes everything of a tuning that was kept before.
     files.forget()?;

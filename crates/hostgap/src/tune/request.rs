@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::record::Asked;
-use ::tune::{PROFILES, Profile, Setting, Wanted};
+use ::tune::{PROFILES, Profile, Setting, WantedSetting};
 use host::{Findings, Proposal, Request};
 use ipnet::IpNet;
 
@@ -65,7 +65,7 @@ pub(super) fn profiles(name: Option<&str>) -> anyhow::Result<ExitCode> {
     for (own, _) in PROFILES.iter().filter(|(own, _)| name.is_none_or(|name| name == *own)) {
         let profile = read(own)?;
         speak::result(format_args!("{own}\n  {}", profile.about))?;
-        for Wanted { setting, at_least, why, .. } in &profile.wanted {
+        for WantedSetting { setting, at_least, why, .. } in &profile.wanted {
             let least = if *at_least { "at least " } else { "" };
             speak::result(format_args!("  {} = {least}{}\n      {why}", setting.knob.id, setting.value))?;
         }
@@ -101,7 +101,7 @@ fn did_you_mean(name: &str) -> String {
     record::did_you_mean(::tune::nearest_profile(name).map(|near| format!("{near:?}")))
 }
 
-fn single(text: &str) -> anyhow::Result<Wanted> {
+fn single(text: &str) -> anyhow::Result<WantedSetting> {
     let Some((knob, value)) = text.split_once('=') else {
         return Err(BadInput(format!("--set {text}: KNOB=VALUE is expected")).into());
     };
@@ -113,5 +113,5 @@ fn single(text: &str) -> anyhow::Result<Wanted> {
     }
     let setting = Setting::asked(knob.trim(), &Asked::Text(value.to_owned()));
     let setting = setting.map_err(|error| BadInput(format!("--set {text}: {error}")))?;
-    Ok(Wanted { setting, at_least: false, route: None, why: "as asked".to_owned() })
+    Ok(WantedSetting { setting, at_least: false, route: None, why: "as asked".to_owned() })
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::lab::{Factor, Home, LabError, Objective, Search, Settings, Sought};
+use ::lab::{Factor, Home, LabError, Objective, RaceOptions, Search, Sought};
 use ::record::{Asked, Candidate, Experiment, SearchVerdict, Side, Workload, WorkloadKind};
-use ::tune::Kind;
+use ::tune::ValueKind;
 use anyhow::Context;
 
 use crate::exit::{self, BadInput};
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let facts = linux::features::probe()?;
     let stop = stop::on_signals()?;
     let dir = fresh_dir(&args.out, "search")?;
-    let settings = Settings {
+    let settings = RaceOptions {
         record: dir.join(RECORD),
         nginx: args.nginx.clone(),
         own: std::env::current_exe().context("find this executable")?,
@@ -124,9 +124,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn search(
     experiment: Experiment,
     sought: Sought,
-    settings: Settings,
+    settings: RaceOptions,
     facts: &linux::features::Facts,
-) -> Result<Option<::record::Search>, LabError> {
+) -> Result<Option<::record::SearchRecord>, LabError> {
     let search = Search::prepare(experiment, sought, settings, facts, Home::of_this_machine())?;
     let mut teller = progress::SearchProgress::new();
     let found = search.run(&mut |event| teller.tell(&event));
@@ -135,7 +135,7 @@ fn search(
 }
 
 /// Prints the result and returns how the search ended.
-fn finish(found: Option<::record::Search>, args: &Args, dir: &Path) -> anyhow::Result<ExitCode> {
+fn finish(found: Option<::record::SearchRecord>, args: &Args, dir: &Path) -> anyhow::Result<ExitCode> {
     let Some(record) = found else {
         speak::aside("interrupted before the search began");
         return Ok(ExitCode::from(exit::INTERRUPTED));
@@ -227,7 +227,8 @@ fn factor(text: &str) -> Result<Factor, BadInput> {
         Some(_) | None => (Side::Both, name.trim()),
     };
     // A list of CPUs has commas of its own.
-    let is_list = ::tune::find(knob).is_some_and(|knob| matches!(knob.kind, Kind::Cpus | Kind::QueueCpus));
+    let is_list =
+        ::tune::find(knob).is_some_and(|knob| matches!(knob.kind, ValueKind::Cpus | ValueKind::QueueCpus));
     let sign = if is_list || values.contains('|') { '|' } else { ',' };
     let values = values.split(sign).map(str::trim).filter(|value| !value.is_empty());
     Ok(Factor { knob: knob.to_owned(), side, values: values.map(asked).collect() })

@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use host::{Description, KeptFiles, Seen, SeenStep};
-use plan::{Ended, Entry, Held, Kernel, Look, Phase, Standing, Store, TransactionError, Undone, Why};
+use host::{Description, JournalStatus, KeptFiles, StepStatus};
+use plan::{
+    EndedTransaction, Entry, Kernel, LockedStore, OpenTransaction, Phase, StepState, Store, TransactionError,
+    Undone, Why,
+};
 use serde_json::json;
 
 use super::apply;
@@ -14,7 +17,7 @@ use crate::speak;
 /// `hostgap tune status`.
 pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     let standing = store.standing()?;
-    let seen = Seen::of(store, standing.as_ref())?;
+    let seen = JournalStatus::of(store, standing.as_ref())?;
     let description = standing.as_ref().map(Description::read).transpose()?;
     let standing = standing.as_ref().zip(description.as_ref());
     let last = store.last();
@@ -32,7 +35,7 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
         ))?,
         None => speak::result("No tuning is active.")?,
     }
-    let is_news = |last: &Ended| match standing {
+    let is_news = |last: &EndedTransaction| match standing {
         Some((standing, _)) => last.addition && last.id == standing.id,
         None => true,
     };
@@ -133,16 +136,21 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
 }
 
 /// The store, if there is one. Commands that end a tuning do not make its directory.
-fn hold(store: &Store, what: &'static str) -> Result<Held, TransactionError> {
+fn hold(store: &Store, what: &'static str) -> Result<LockedStore, TransactionError> {
     if store.path().exists() { store.hold() } else { Err(TransactionError::Nothing { what }) }
 }
 
 /// How the tuning ended, if its watcher, which held the store until now, has just undone it.
-fn taken_back(store: &Store, stood: &Standing) -> Option<Ended> {
+fn taken_back(store: &Store, stood: &OpenTransaction) -> Option<EndedTransaction> {
     store.last().filter(|last| last.id == stood.id && !last.addition)
 }
 
-fn tell(store: &Store, standing: &Standing, description: &Description, seen: &Seen) -> anyhow::Result<()> {
+fn tell(
+    store: &Store,
+    standing: &OpenTransaction,
+    description: &Description,
+    seen: &JournalStatus,
+) -> anyhow::Result<()> {
     if seen.is_restarted {
         let text = "Tuning {} was made before the machine was restarted, which has reset all of it.";
         speak::result(text.replace("{}", &standing.id))?;
@@ -168,14 +176,14 @@ fn tell(store: &Store, standing: &Standing, description: &Description, seen: &Se
         let held = if store.is_watched() { "is held" } else { "is NO LONGER held: the watcher has died" };
         speak::result(format_args!("  a limit of {limit_us} µs on the latency of CPUs {held}"))?;
     }
-    for SeenStep { placed, look, .. } in &seen.steps {
+    for StepStatus { placed, look, .. } in &seen.steps {
         let what = placed.commands().join("; ");
         match look {
-            Ok(Look::So) => speak::result(format_args!("  {what}"))?,
-            Ok(Look::Otherwise { found }) => {
+            Ok(StepState::So) => speak::result(format_args!("  {what}"))?,
+            Ok(StepState::Otherwise { found }) => {
                 speak::result(format_args!("  {what}\n    is {found} now: it was changed since"))?;
             }
-            Ok(Look::Absent) => {
+            Ok(StepState::Absent) => {
                 speak::result(format_args!("  {what}\n    is not there now: it was removed since"))?;
             }
             Err(why) => speak::result(format_args!("  {what}\n    cannot be read now: {why}"))?,
@@ -190,12 +198,17 @@ fn tell(store: &Store, standing: &Standing, description: &Description, seen: &Se
     Ok(())
 }
 
-fn object(store: &Store, standing: &Standing, description: &Description, seen: &Seen) -> serde_json::Value {
+fn object(
+    store: &Store,
+    standing: &OpenTransaction,
+    description: &Description,
+    seen: &JournalStatus,
+) -> serde_json::Value {
     let steps: Vec<_> = seen
         .steps
         .iter()
-        .map(|SeenStep { placed, look, now }| {
-            let is_so = *look == Ok(Look::So);
+        .map(|StepStatus { placed, look, now }| {
+            let is_so = *look == Ok(StepState::So);
             json!({ "command": placed.commands().join("\n"), "now": now, "as_set": is_so })
         })
         .collect();
@@ -216,7 +229,7 @@ fn object(store: &Store, standing: &Standing, description: &Description, seen: &
     })
 }
 
-fn ended(last: &Ended) -> String {
+fn ended(last: &EndedTransaction) -> String {
     // Its name may have been unreadable.
     let name = if last.id.is_empty() { "A tuning".to_owned() } else { format!("Tuning {}", last.id) };
     if last.rebooted {

@@ -85,7 +85,7 @@ fn a_race_until_something_is_known_goes_on_with_what_is_not() {
     assert_eq!((&until["ended"], &until["looks"][0]["builds"]), (&"settled".into(), &4.into()), "{until}");
     let rated = &until["comparisons"][1];
     assert_eq!((&rated["why"], &rated["builds"]), (&"not_asked".into(), &4.into()), "{until}");
-    let record = record::Race::read(&turn.record()).unwrap();
+    let record = record::RaceRecord::read(&turn.record()).unwrap();
     let builds = result["progress"]["builds"].as_u64().unwrap();
     assert_eq!(record.rounds.len() as u64, 2 * builds);
     for round in &record.rounds {

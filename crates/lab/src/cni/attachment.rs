@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::call::Subject;
-use super::{Network, Values};
+use super::{CniNetwork, NodeValues};
 use crate::{LabError, Sides};
 
 /// The file in which a topology that is left standing keeps its attachments.
@@ -24,16 +24,17 @@ pub struct Attachment {
     name: String,
     version: Version,
     subject: Subject,
-    links: Vec<Link>,
+    #[serde(rename = "links")]
+    plugins: Vec<ChainedPlugin>,
     /// What the last plugin answered at ADD.
     result: Option<AddResult>,
     /// ADD was tried, so DEL is due.
     begun: bool,
 }
 
-/// One plugin of the chain.
+/// One plugin of the chain, with its input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Link {
+struct ChainedPlugin {
     kind: String,
     program: PathBuf,
     conf: Request,
@@ -41,11 +42,11 @@ struct Link {
 
 impl Attachment {
     /// The attachment of a pod on a node. Nothing is done.
-    pub(crate) fn plan(network: &Network, node: &NodeSpec, pod: &Pod, what: &str) -> Attachment {
-        let values = Values::of(node);
+    pub(crate) fn plan(network: &CniNetwork, node: &NodeSpec, pod: &Pod, what: &str) -> Attachment {
+        let values = NodeValues::of(node);
         let netns = node.place.name().expect("the lab's nodes have names");
         let list = &network.configuration.list;
-        let links = list.plugins.iter().zip(&network.programs).map(|(plugin, program)| Link {
+        let plugins = list.plugins.iter().zip(&network.programs).map(|(plugin, program)| ChainedPlugin {
             kind: plugin.kind.clone(),
             program: program.clone(),
             conf: Request::new(values.fill(&plugin.conf), list, offered(&values.pod_cidrs())),
@@ -60,7 +61,7 @@ impl Attachment {
                 ifname: pod.ifname.clone(),
                 cni_path: network.dirs.to_string(),
             },
-            links: links.collect(),
+            plugins: plugins.collect(),
             result: None,
             begun: false,
         }
@@ -77,13 +78,13 @@ impl Attachment {
         self.begun = true;
         let dir = self.dir(dir);
         let mut previous = None;
-        for link in &self.links {
-            let failed = |why| self.failed(candidate, link, Command::Add, why);
-            let request = link.conf.after(previous.as_ref());
-            let printed = self.subject.call(Command::Add, &link.program, &request, &dir).map_err(failed)?;
+        for plugin in &self.plugins {
+            let failed = |why| self.failed(candidate, plugin, Command::Add, why);
+            let request = plugin.conf.after(previous.as_ref());
+            let printed = self.subject.call(Command::Add, &plugin.program, &request, &dir).map_err(failed)?;
             previous = Some(AddResult::read(&printed).map_err(|error| failed(error.to_string()))?);
         }
-        let last = self.links.last().expect("a network has a plugin");
+        let last = self.plugins.last().expect("a network has a plugin");
         let answer = previous.as_ref().expect("a network has a plugin");
         let addresses = answer
             .addresses(&self.subject.netns_path())
@@ -100,10 +101,10 @@ impl Attachment {
         let dir = self.dir(dir);
         let result = self.result.take().filter(|_| self.version.hands_result_to_del());
         let mut failures = Vec::new();
-        for link in self.links.iter().rev() {
-            let request = link.conf.after(result.as_ref());
-            if let Err(why) = self.subject.call(Command::Del, &link.program, &request, &dir) {
-                failures.push(self.failed(candidate, link, Command::Del, why));
+        for plugin in self.plugins.iter().rev() {
+            let request = plugin.conf.after(result.as_ref());
+            if let Err(why) = self.subject.call(Command::Del, &plugin.program, &request, &dir) {
+                failures.push(self.failed(candidate, plugin, Command::Del, why));
             }
         }
         failures
@@ -115,18 +116,18 @@ impl Attachment {
     /// call, and to remove the namespaces takes back all that was done.
     pub fn commands(&self) -> Vec<String> {
         let environment = self.subject.environment(Command::Add).map(assignment);
-        let call = |link: &Link| {
+        let call = |plugin: &ChainedPlugin| {
             format!(
                 "ip netns exec {} env {} sh -c 'mount -t tmpfs none /var/lib && exec \"$0\"' {}",
                 self.subject.node,
                 environment.join(" "),
-                word(&link.program.display().to_string()),
+                word(&plugin.program.display().to_string()),
             )
         };
-        let chained = self.links.len() > 1;
-        let command = |(index, link): (usize, &Link)| {
-            let text = link.conf.to_string();
-            let call = call(link);
+        let chained = self.plugins.len() > 1;
+        let command = |(index, plugin): (usize, &ChainedPlugin)| {
+            let text = plugin.conf.to_string();
+            let call = call(plugin);
             match index {
                 _ if !chained => format!("{call} <<'EOF'\n{text}\nEOF"),
                 0 => format!("result=$({call} <<'EOF'\n{text}\nEOF\n)"),
@@ -139,7 +140,7 @@ impl Attachment {
             }
         };
         let head = format!("# CNI network {}: ADD for {}", self.name, self.what);
-        std::iter::once(head).chain(self.links.iter().enumerate().map(command)).collect()
+        std::iter::once(head).chain(self.plugins.iter().enumerate().map(command)).collect()
     }
 
     /// Writes the attachments of a topology down, for another process to take back.
@@ -164,10 +165,10 @@ impl Attachment {
         dir.join("cni").join(self.subject.node.as_str())
     }
 
-    fn failed(&self, candidate: &str, link: &Link, command: Command, why: String) -> LabError {
+    fn failed(&self, candidate: &str, plugin: &ChainedPlugin, command: Command, why: String) -> LabError {
         LabError::Plugin {
             candidate: candidate.to_owned(),
-            call: format!("{command} of {} for {}", link.kind, self.what),
+            call: format!("{command} of {} for {}", plugin.kind, self.what),
             why,
         }
     }
@@ -205,7 +206,7 @@ mod tests {
         let configuration = Configuration::parse(conf).unwrap();
         let programs =
             configuration.list.plugins.iter().map(|plugin| format!("/opt/c n i/{}", plugin.kind).into());
-        let network = Network { programs: programs.collect(), dirs: PluginDirs::default(), configuration };
+        let network = CniNetwork { programs: programs.collect(), dirs: PluginDirs::default(), configuration };
         let shape = Shape {
             prefix: "hg-x".to_owned(),
             path: &datapath::CNI,
@@ -231,7 +232,7 @@ mod tests {
                 "capabilities":{"ipRanges":true,"portMappings":true},"ipam":{"subnet":"usePodCidr"}}]}"#,
         );
         let confs =
-            topology.attachments.unwrap().map(|pod| serde_json::to_value(&pod.links[0].conf).unwrap());
+            topology.attachments.unwrap().map(|pod| serde_json::to_value(&pod.plugins[0].conf).unwrap());
         for (conf, node) in confs.both().iter().zip([1, 2]) {
             let (v4, v6) = (format!("10.244.{node}.0/24"), format!("fd00:244:0:{node}::/64"));
             let ranges = json!([[{"subnet": v4}], [{"subnet": v6}]]);

@@ -16,7 +16,7 @@ mod values;
 pub use attachment::Attachment;
 pub use configuration::Configuration;
 pub use search::PluginDirs;
-pub(crate) use values::Values;
+pub(crate) use values::NodeValues;
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ use crate::LabError;
 
 /// A network of CNI plugins that are all there.
 #[derive(Debug, Clone)]
-pub struct Network {
+pub struct CniNetwork {
     /// What was asked.
     pub configuration: Configuration,
     /// The plugins' executables, in the order of the list.
@@ -35,22 +35,22 @@ pub struct Network {
     pub dirs: PluginDirs,
 }
 
-impl Network {
+impl CniNetwork {
     /// Reads a configuration and finds its plugins.
     ///
     /// # Errors
     /// [`LabError::Conflist`] for a file that is none, [`LabError::NoPlugin`] for the first plugin that is missing.
-    pub fn load(file: &Path, dirs: &PluginDirs) -> Result<Network, LabError> {
-        Network::find(Configuration::read(file)?, dirs)
+    pub fn load(file: &Path, dirs: &PluginDirs) -> Result<CniNetwork, LabError> {
+        CniNetwork::find(Configuration::read(file)?, dirs)
     }
 
     /// Finds the plugins of a configuration, those for addresses too, which the others call.
-    pub fn find(configuration: Configuration, dirs: &PluginDirs) -> Result<Network, LabError> {
+    pub fn find(configuration: Configuration, dirs: &PluginDirs) -> Result<CniNetwork, LabError> {
         let plugins = &configuration.list.plugins;
         for ipam in plugins.iter().filter_map(Plugin::ipam) {
             dirs.find(ipam)?;
         }
         let programs = plugins.iter().map(|plugin| dirs.find(&plugin.kind));
-        Ok(Network { programs: programs.collect::<Result<_, _>>()?, dirs: dirs.clone(), configuration })
+        Ok(CniNetwork { programs: programs.collect::<Result<_, _>>()?, dirs: dirs.clone(), configuration })
     }
 }

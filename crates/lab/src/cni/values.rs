@@ -13,14 +13,14 @@ const CONVENTIONS: [(&str, &str); 2] = [("usePodCidr", "POD_CIDR"), ("usePodCidr
 
 /// A node's own values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Values([(&'static str, String); NAMES.len()]);
+pub(crate) struct NodeValues([(&'static str, String); NAMES.len()]);
 
-impl Values {
+impl NodeValues {
     /// Those of a node; empty texts for a family that it does not have.
-    pub(crate) fn of(node: &NodeSpec) -> Values {
+    pub(crate) fn of(node: &NodeSpec) -> NodeValues {
         let cidr = |family| node.pods.of(family).next().map(|net| net.to_string()).unwrap_or_default();
         let gateway = node.gateways().find(|net| net.addr().is_ipv4());
-        Values([
+        NodeValues([
             ("POD_CIDR", cidr(Family::V4)),
             ("POD_CIDR6", cidr(Family::V6)),
             ("POD_GATEWAY", gateway.map(|net| net.addr().to_string()).unwrap_or_default()),
@@ -106,8 +106,8 @@ mod tests {
 
     use super::*;
 
-    fn values() -> Values {
-        Values([
+    fn values() -> NodeValues {
+        NodeValues([
             ("POD_CIDR", "10.244.2.0/24".to_owned()),
             ("POD_CIDR6", "fd00:244:0:2::/64".to_owned()),
             ("POD_GATEWAY", "10.244.2.1".to_owned()),

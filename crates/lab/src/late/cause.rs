@@ -25,11 +25,11 @@
 
 use record::Cause;
 
-use super::evidence::{Evidence, Interval, Kind, Resent};
+use super::evidence::{CpuInterval, Resent, RetransmitKind, SliceEvents};
 
 /// An answered request. Instants are nanoseconds of [`linux::clock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct AnsweredRequest {
     /// When it should have been sent.
     pub(crate) intended_ns: u64,
     /// When it was.
@@ -44,7 +44,7 @@ pub(crate) struct Answer {
     pub(crate) cpu: u16,
 }
 
-impl Answer {
+impl AnsweredRequest {
     pub(crate) fn response_ns(&self) -> u64 {
         self.received_ns.saturating_sub(self.intended_ns)
     }
@@ -70,11 +70,15 @@ enum Part {
 }
 
 /// The late answers of a slice with their causes, in the order in which they were intended.
-pub(crate) fn causes(answers: &[Answer], usual: Usual, evidence: &Evidence) -> Vec<(Answer, Cause)> {
-    let mut late: Vec<Answer> =
+pub(crate) fn causes(
+    answers: &[AnsweredRequest],
+    usual: Usual,
+    evidence: &SliceEvents,
+) -> Vec<(AnsweredRequest, Cause)> {
+    let mut late: Vec<AnsweredRequest> =
         answers.iter().copied().filter(|answer| answer.response_ns() > usual.limit_ns).collect();
     late.sort_by_key(|answer| (answer.intended_ns, answer.received_ns));
-    let mut found: Vec<(Answer, Cause)> = Vec::with_capacity(late.len());
+    let mut found: Vec<(AnsweredRequest, Cause)> = Vec::with_capacity(late.len());
     for answer in late {
         let cause = match largest(&answer, usual, evidence) {
             Part::Connection => freed_by(&answer, &found).unwrap_or(Cause::Queue),
@@ -87,7 +91,7 @@ pub(crate) fn causes(answers: &[Answer], usual: Usual, evidence: &Evidence) -> V
 }
 
 /// The part with most of the time; of equal ones the first in the order of precedence.
-fn largest(answer: &Answer, usual: Usual, evidence: &Evidence) -> Part {
+fn largest(answer: &AnsweredRequest, usual: Usual, evidence: &SliceEvents) -> Part {
     let mut rest = Rest(vec![(answer.intended_ns, answer.received_ns)]);
     let mut parts: Vec<(Part, u64)> = Vec::new();
     for cause in Cause::ALL.iter().copied().filter(|cause| *cause != Cause::Unknown) {
@@ -105,20 +109,20 @@ fn largest(answer: &Answer, usual: Usual, evidence: &Evidence) -> Part {
 }
 
 /// When a cause was at work for an answer.
-fn intervals(cause: Cause, answer: &Answer, evidence: &Evidence) -> Vec<(u64, u64)> {
+fn intervals(cause: Cause, answer: &AnsweredRequest, evidence: &SliceEvents) -> Vec<(u64, u64)> {
     let stages = evidence.stages(answer);
-    let on_its_cpus = |interval: &&Interval| match stages.and_then(|stages| stages.server_cpu) {
+    let on_its_cpus = |interval: &&CpuInterval| match stages.and_then(|stages| stages.server_cpu) {
         Some(server) => [answer.cpu, server].contains(&interval.cpu),
         None => true,
     };
-    let on_cpus = |intervals: &[Interval]| {
+    let on_cpus = |intervals: &[CpuInterval]| {
         intervals.iter().filter(on_its_cpus).map(|interval| (interval.from_ns, interval.until_ns)).collect()
     };
     match cause {
         Cause::Stall => on_cpus(&evidence.stalls),
-        Cause::TimeOut => resent(Kind::TimeOut, answer, evidence),
-        Cause::Probe => resent(Kind::Probe, answer, evidence),
-        Cause::FastRetransmit => resent(Kind::Fast, answer, evidence),
+        Cause::TimeOut => resent(RetransmitKind::TimeOut, answer, evidence),
+        Cause::Probe => resent(RetransmitKind::Probe, answer, evidence),
+        Cause::FastRetransmit => resent(RetransmitKind::Fast, answer, evidence),
         Cause::Drop => {
             let dropped = evidence.drops.iter().filter(|(port, _)| *port == answer.port && answer.port != 0);
             dropped.filter(|(_, ns)| is_open(*ns, answer)).map(|(_, ns)| (*ns, answer.received_ns)).collect()
@@ -141,7 +145,7 @@ fn intervals(cause: Cause, answer: &Answer, evidence: &Evidence) -> Vec<(u64, u6
 }
 
 /// The waits for retransmissions of a kind, each from the one before it, or from the call that sent the segment.
-fn resent(kind: Kind, answer: &Answer, evidence: &Evidence) -> Vec<(u64, u64)> {
+fn resent(kind: RetransmitKind, answer: &AnsweredRequest, evidence: &SliceEvents) -> Vec<(u64, u64)> {
     let mut waits = Vec::new();
     let mut from_ns = answer.sent_ns;
     let own = |sent: &&Resent| answer.port != 0 && sent.port == answer.port;
@@ -157,13 +161,13 @@ fn resent(kind: Kind, answer: &Answer, evidence: &Evidence) -> Vec<(u64, u64)> {
     waits
 }
 
-fn is_open(at_ns: u64, answer: &Answer) -> bool {
+fn is_open(at_ns: u64, answer: &AnsweredRequest) -> bool {
     (answer.sent_ns..=answer.received_ns).contains(&at_ns)
 }
 
 /// The cause of the late answer that this one's connection was busy with.
-fn freed_by(answer: &Answer, found: &[(Answer, Cause)]) -> Option<Cause> {
-    let frees = |(before, _): &&(Answer, Cause)| {
+fn freed_by(answer: &AnsweredRequest, found: &[(AnsweredRequest, Cause)]) -> Option<Cause> {
+    let frees = |(before, _): &&(AnsweredRequest, Cause)| {
         before.port == answer.port
             && before.cpu == answer.cpu
             && before.received_ns.abs_diff(answer.free_ns) <= READ_NS
@@ -176,9 +180,10 @@ fn freed_by(answer: &Answer, found: &[(Answer, Cause)]) -> Option<Cause> {
 const READ_NS: u64 = 1_000;
 
 /// The cause of the last late answer that was still open when this one was intended, if it holds up all.
-fn before(answer: &Answer, found: &[(Answer, Cause)]) -> Option<Cause> {
-    let open =
-        |(other, cause): &&(Answer, Cause)| other.received_ns > answer.intended_ns && is_shared(*cause);
+fn before(answer: &AnsweredRequest, found: &[(AnsweredRequest, Cause)]) -> Option<Cause> {
+    let open = |(other, cause): &&(AnsweredRequest, Cause)| {
+        other.received_ns > answer.intended_ns && is_shared(*cause)
+    };
     found.iter().rev().find(open).map(|(_, cause)| *cause)
 }
 

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bpf::late::{Event, Retransmission, Seen, Side, What};
+use bpf::late::{LateEvent, LateEvents, Retransmission, Side, What};
 use record::Retransmitted;
 
-use super::cause::Answer;
+use super::cause::AnsweredRequest;
 use crate::topology::SERVER_PORT;
 
 /// A time in which something was the case on a CPU, in nanoseconds of [`linux::clock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Interval {
+pub(crate) struct CpuInterval {
     pub(crate) cpu: u16,
     pub(crate) from_ns: u64,
     pub(crate) until_ns: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Interval {
 
 /// Why a segment was sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RetransmitKind {
     TimeOut,
     Probe,
     Fast,
@@ -30,7 +30,7 @@ pub(crate) struct Resent {
     /// The client's port.
     pub(crate) port: u16,
     pub(crate) at_ns: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: RetransmitKind,
     /// The server's end sent it.
     pub(crate) by_server: bool,
 }
@@ -49,12 +49,12 @@ pub(crate) struct Stages {
 
 /// All that was seen in a slice.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Evidence {
+pub(crate) struct SliceEvents {
     /// CPUs that stood still.
-    pub(crate) stalls: Vec<Interval>,
-    pub(crate) softirqs: Vec<Interval>,
-    pub(crate) server_waits: Vec<Interval>,
-    pub(crate) client_waits: Vec<Interval>,
+    pub(crate) stalls: Vec<CpuInterval>,
+    pub(crate) softirqs: Vec<CpuInterval>,
+    pub(crate) server_waits: Vec<CpuInterval>,
+    pub(crate) client_waits: Vec<CpuInterval>,
     /// In the order of time.
     pub(crate) resent: Vec<Resent>,
     /// Dropped packets that were meant to arrive: the client's port, and when.
@@ -72,7 +72,7 @@ impl Stages {
     }
 
     /// Without what lies outside an answer's time: a stage of an exchange before, which ended otherwise.
-    fn within(self, answer: &Answer) -> Stages {
+    fn within(self, answer: &AnsweredRequest) -> Stages {
         let seen = |at: Option<u64>| at.filter(|ns| (answer.sent_ns..=answer.received_ns).contains(ns));
         Stages {
             arrived_ns: seen(self.arrived_ns),
@@ -84,14 +84,18 @@ impl Stages {
     }
 }
 
-impl Evidence {
+impl SliceEvents {
     /// From the kernel's events, on the CPUs of the nodes. `lost` says of a reason whether a packet that is dropped for
     /// it was meant to arrive.
-    pub(crate) fn of(seen: &Seen, is_ours: impl Fn(u16) -> bool, lost: impl Fn(u32) -> bool) -> Evidence {
-        let mut evidence = Evidence::default();
+    pub(crate) fn of(
+        seen: &LateEvents,
+        is_ours: impl Fn(u16) -> bool,
+        lost: impl Fn(u32) -> bool,
+    ) -> SliceEvents {
+        let mut evidence = SliceEvents::default();
         for event in &seen.events {
-            let Event { from_ns, until_ns, cpu, .. } = *event;
-            let interval = Interval { cpu, from_ns, until_ns };
+            let LateEvent { from_ns, until_ns, cpu, .. } = *event;
+            let interval = CpuInterval { cpu, from_ns, until_ns };
             match event.what {
                 What::Waited(Side::Server) => evidence.server_waits.push(interval),
                 What::Waited(Side::Client) => evidence.client_waits.push(interval),
@@ -121,7 +125,7 @@ impl Evidence {
     }
 
     /// The stages of an answer.
-    pub(crate) fn stages(&self, answer: &Answer) -> Option<Stages> {
+    pub(crate) fn stages(&self, answer: &AnsweredRequest) -> Option<Stages> {
         let exchanges = self.exchanges.get(&answer.port)?;
         let own = |stages: &&Stages| (answer.sent_ns..=answer.received_ns).contains(&stages.until_ns);
         exchanges.iter().find(own).map(|stages| stages.within(answer))
@@ -129,7 +133,7 @@ impl Evidence {
 }
 
 /// Counts segments that were sent again.
-pub(crate) fn count(seen: &Seen, total: &mut Retransmitted) {
+pub(crate) fn count(seen: &LateEvents, total: &mut Retransmitted) {
     for event in &seen.events {
         let What::Retransmitted(why) = event.what else { continue };
         match why {
@@ -141,7 +145,11 @@ pub(crate) fn count(seen: &Seen, total: &mut Retransmitted) {
 }
 
 /// Counts dropped packets by the names of their reasons.
-pub(crate) fn count_drops(seen: &Seen, names: &BTreeMap<u32, String>, total: &mut BTreeMap<String, u64>) {
+pub(crate) fn count_drops(
+    seen: &LateEvents,
+    names: &BTreeMap<u32, String>,
+    total: &mut BTreeMap<String, u64>,
+) {
     for event in &seen.events {
         let What::Dropped(reason) = event.what else { continue };
         let name = names.get(&reason).cloned().unwrap_or_else(|| format!("reason {reason}"));
@@ -155,15 +163,15 @@ pub(crate) fn is_loss(reason: &str) -> bool {
     !reason.starts_with("TCP_") && !["NOT_SPECIFIED", "NOT_DROPPED_YET", "CONSUMED"].contains(&reason)
 }
 
-fn kind(why: Retransmission) -> Kind {
+fn kind(why: Retransmission) -> RetransmitKind {
     match why {
-        Retransmission::TimeOut => Kind::TimeOut,
-        Retransmission::Probe => Kind::Probe,
-        Retransmission::Fast => Kind::Fast,
+        Retransmission::TimeOut => RetransmitKind::TimeOut,
+        Retransmission::Probe => RetransmitKind::Probe,
+        Retransmission::Fast => RetransmitKind::Fast,
     }
 }
 
 /// The client's port of an event on a connection.
-fn port(event: &Event) -> u16 {
+fn port(event: &LateEvent) -> u16 {
     if event.local_port == SERVER_PORT { event.remote_port } else { event.local_port }
 }

@@ -7,7 +7,7 @@ use plan::Unit;
 use record::{Header, Line, Load, Round, Writer};
 use stats::Random;
 
-use super::goal::Goal;
+use super::goal::StoppingRule;
 use super::rounds::{Course, Rounded};
 use super::{CONTENDERS_FROM, Finished, Race, take_down};
 use crate::machine::{drifted, machine};
@@ -15,7 +15,7 @@ use crate::{Event, LabError};
 
 /// What outlives a build.
 struct UnderWay {
-    goal: Goal,
+    goal: StoppingRule,
     loads: Vec<Load>,
     broken: BTreeSet<usize>,
     rng: Random,
@@ -36,7 +36,7 @@ impl Race {
         tell: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
         let mut under_way = UnderWay {
-            goal: Goal::of(header),
+            goal: StoppingRule::of(header),
             loads: Vec::new(),
             broken: BTreeSet::new(),
             rng: Random::from_seed(self.seed),

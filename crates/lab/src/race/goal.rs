@@ -10,7 +10,7 @@ use super::CONTENDERS_FROM;
 
 /// The end of a race.
 #[derive(Debug)]
-pub(super) enum Goal {
+pub(super) enum StoppingRule {
     /// It comes after so many rounds, for all alike.
     Rounds {
         /// How many, on all builds.
@@ -19,14 +19,14 @@ pub(super) enum Goal {
         builds: u32,
     },
     /// It comes when every comparison is decided, or when the budget is spent.
-    Known(Box<Pursuit>),
+    Known(Box<AdaptiveRace>),
 }
 
 /// A race that ends for what it sees.
 #[derive(Debug)]
-pub(super) struct Pursuit {
+pub(super) struct AdaptiveRace {
     /// All that is in its record so far.
-    race: record::Race,
+    race: record::RaceRecord,
     /// Candidates with loads that race on. Reference and control are beside them at each of these loads.
     undecided: BTreeSet<(usize, usize)>,
     budget: Duration,
@@ -36,14 +36,14 @@ pub(super) struct Pursuit {
     last_build: Duration,
 }
 
-impl Goal {
+impl StoppingRule {
     /// The goal of an experiment; its time begins now.
-    pub(super) fn of(header: &Header) -> Goal {
+    pub(super) fn of(header: &Header) -> StoppingRule {
         let experiment = &header.experiment;
         if experiment.until.is_none() {
-            return Goal::Rounds { rounds: experiment.rounds, builds: experiment.builds };
+            return StoppingRule::Rounds { rounds: experiment.rounds, builds: experiment.builds };
         }
-        let race = record::Race {
+        let race = record::RaceRecord {
             header: header.clone(),
             capacities: vec![],
             loads: vec![],
@@ -58,33 +58,40 @@ impl Goal {
         let budget = Duration::from_secs(experiment.budget_s().into());
         let (started, last_build) = (Instant::now(), Duration::ZERO);
         let undecided = BTreeSet::new();
-        Goal::Known(Box::new(Pursuit { race, undecided, budget, started, build_began: started, last_build }))
+        StoppingRule::Known(Box::new(AdaptiveRace {
+            race,
+            undecided,
+            budget,
+            started,
+            build_began: started,
+            last_build,
+        }))
     }
 
     /// How many builds there will be, if that is known.
     pub(super) fn builds(&self) -> Option<u32> {
         match self {
-            Goal::Rounds { builds, .. } => Some(*builds),
-            Goal::Known(_) => None,
+            StoppingRule::Rounds { builds, .. } => Some(*builds),
+            StoppingRule::Known(_) => None,
         }
     }
 
     /// How many rounds there will be, if that is known.
     pub(super) fn rounds(&self) -> Option<u32> {
         match self {
-            Goal::Rounds { rounds, .. } => Some(*rounds),
-            Goal::Known(_) => None,
+            StoppingRule::Rounds { rounds, .. } => Some(*rounds),
+            StoppingRule::Known(_) => None,
         }
     }
 
     /// The rounds of a build; the first builds get one more where they do not divide evenly.
     pub(super) fn rounds_of(&self, build: u32) -> Range<u32> {
         match self {
-            Goal::Rounds { rounds, builds } => {
+            StoppingRule::Rounds { rounds, builds } => {
                 let start = |build: u32| rounds / builds * build + (rounds % builds).min(build);
                 start(build)..start(build + 1)
             }
-            Goal::Known(pursuit) => {
+            StoppingRule::Known(pursuit) => {
                 let each = pursuit.race.header.experiment.rounds_a_build();
                 build * each..(build + 1) * each
             }
@@ -95,9 +102,9 @@ impl Goal {
     /// cut short, and a build counts as a whole.
     pub(super) fn goes_on(&self, builds: u32) -> bool {
         match self {
-            Goal::Rounds { builds: all, .. } => builds < *all,
-            Goal::Known(_) if builds == 0 => true,
-            Goal::Known(pursuit) => {
+            StoppingRule::Rounds { builds: all, .. } => builds < *all,
+            StoppingRule::Known(_) if builds == 0 => true,
+            StoppingRule::Known(pursuit) => {
                 !pursuit.undecided.is_empty()
                     && pursuit.started.elapsed() + pursuit.last_build <= pursuit.budget
             }
@@ -107,16 +114,16 @@ impl Goal {
     /// The time until the race ends at the latest, if that is known without its rounds.
     pub(super) fn left(&self) -> Option<Duration> {
         match self {
-            Goal::Rounds { .. } => None,
-            Goal::Known(pursuit) => Some(pursuit.budget.saturating_sub(pursuit.started.elapsed())),
+            StoppingRule::Rounds { .. } => None,
+            StoppingRule::Known(pursuit) => Some(pursuit.budget.saturating_sub(pursuit.started.elapsed())),
         }
     }
 
     /// How much of the race is done, 0 to 1, after so many of all trials.
     pub(super) fn share(&self, done: u64, total: u64) -> f64 {
         match self {
-            Goal::Rounds { .. } => done as f64 / total.max(1) as f64,
-            Goal::Known(pursuit) => {
+            StoppingRule::Rounds { .. } => done as f64 / total.max(1) as f64,
+            StoppingRule::Known(pursuit) => {
                 (pursuit.started.elapsed().as_secs_f64() / pursuit.budget.as_secs_f64()).min(1.0)
             }
         }
@@ -125,10 +132,10 @@ impl Goal {
     /// Whether a candidate is built again.
     pub(super) fn stands(&self, entrant: usize) -> bool {
         match self {
-            Goal::Rounds { .. } => true,
+            StoppingRule::Rounds { .. } => true,
             // Before the first round nobody has left.
-            Goal::Known(pursuit) if pursuit.race.rounds.is_empty() => true,
-            Goal::Known(pursuit) => {
+            StoppingRule::Known(pursuit) if pursuit.race.rounds.is_empty() => true,
+            StoppingRule::Known(pursuit) => {
                 entrant < CONTENDERS_FROM || pursuit.undecided.iter().any(|(other, _)| *other == entrant)
             }
         }
@@ -137,31 +144,31 @@ impl Goal {
     /// Whether a candidate is visited at a load. Reference and control are as long as anyone is undecided there.
     pub(super) fn visits(&self, entrant: usize, load: usize) -> bool {
         match self {
-            Goal::Rounds { .. } => true,
-            Goal::Known(pursuit) if entrant < CONTENDERS_FROM => pursuit.is_open(load),
-            Goal::Known(pursuit) => pursuit.undecided.contains(&(entrant, load)),
+            StoppingRule::Rounds { .. } => true,
+            StoppingRule::Known(pursuit) if entrant < CONTENDERS_FROM => pursuit.is_open(load),
+            StoppingRule::Known(pursuit) => pursuit.undecided.contains(&(entrant, load)),
         }
     }
 
     /// Whether anyone is visited at a load.
     pub(super) fn is_open(&self, load: usize) -> bool {
         match self {
-            Goal::Rounds { .. } => true,
-            Goal::Known(pursuit) => pursuit.is_open(load),
+            StoppingRule::Rounds { .. } => true,
+            StoppingRule::Known(pursuit) => pursuit.is_open(load),
         }
     }
 
     /// Whether a comparison is settled already: then the race has a result, whoever breaks after it.
     pub(super) fn anyone_left(&self) -> bool {
         match self {
-            Goal::Rounds { .. } => false,
-            Goal::Known(pursuit) => pursuit.race.looks.iter().any(|look| !look.left.is_empty()),
+            StoppingRule::Rounds { .. } => false,
+            StoppingRule::Known(pursuit) => pursuit.race.looks.iter().any(|look| !look.left.is_empty()),
         }
     }
 
     /// Takes note of the loads.
     pub(super) fn announce(&mut self, loads: &[record::Load]) {
-        if let Goal::Known(pursuit) = self {
+        if let StoppingRule::Known(pursuit) = self {
             pursuit.race.loads = loads.to_vec();
             pursuit.decide();
         }
@@ -169,14 +176,14 @@ impl Goal {
 
     /// A build begins.
     pub(super) fn begin(&mut self) {
-        if let Goal::Known(pursuit) = self {
+        if let StoppingRule::Known(pursuit) = self {
             pursuit.build_began = Instant::now();
         }
     }
 
     /// Takes note of a round.
     pub(super) fn add(&mut self, round: &Round) {
-        if let Goal::Known(pursuit) = self {
+        if let StoppingRule::Known(pursuit) = self {
             pursuit.race.rounds.push(round.clone());
             pursuit.decide();
         }
@@ -184,7 +191,7 @@ impl Goal {
 
     /// A build has ended: the look that is due, if one is.
     pub(super) fn look(&mut self) -> Option<Look> {
-        let Goal::Known(pursuit) = self else { return None };
+        let StoppingRule::Known(pursuit) = self else { return None };
         pursuit.last_build = pursuit.build_began.elapsed();
         let look = verdict::look(&pursuit.race)?;
         pursuit.race.looks.push(look.clone());
@@ -194,7 +201,7 @@ impl Goal {
 
     /// The race has ended: the look at which all that is undecided leaves.
     pub(super) fn last_look(&self) -> Option<Look> {
-        let Goal::Known(pursuit) = self else { return None };
+        let StoppingRule::Known(pursuit) = self else { return None };
         let seen = pursuit.race.looks.last().map_or(0, |look| look.rounds as usize);
         let is_whole = pursuit.undecided.is_empty() && seen == pursuit.race.rounds.len();
         (!is_whole).then(|| verdict::last_look(&pursuit.race))
@@ -202,7 +209,7 @@ impl Goal {
 
     /// The names of those who are undecided, in their order, and at how many loads together.
     pub(super) fn undecided(&self) -> (Vec<String>, usize) {
-        let Goal::Known(pursuit) = self else { return (vec![], 0) };
+        let StoppingRule::Known(pursuit) = self else { return (vec![], 0) };
         let mut names: Vec<String> = vec![];
         for (entrant, _) in &pursuit.undecided {
             let name = &pursuit.race.header.entrants[*entrant].name;
@@ -214,7 +221,7 @@ impl Goal {
     }
 }
 
-impl Pursuit {
+impl AdaptiveRace {
     fn decide(&mut self) {
         self.undecided = verdict::undecided(&self.race).into_iter().collect();
     }
@@ -258,7 +265,7 @@ mod tests {
 
     #[test]
     fn rounds_are_divided_among_the_builds() {
-        let goal = Goal::of(&header("rounds = 8\nbuilds = 3"));
+        let goal = StoppingRule::of(&header("rounds = 8\nbuilds = 3"));
         let rounds: Vec<_> = (0..3).map(|build| goal.rounds_of(build)).collect();
         assert_eq!(rounds, [0..3, 3..6, 6..8]);
         assert!(goal.goes_on(2) && !goal.goes_on(3));
@@ -267,14 +274,14 @@ mod tests {
 
     #[test]
     fn who_left_is_not_visited_and_the_hosts_stay_where_anyone_does() {
-        let mut goal = Goal::of(&header("until = \"3%\"\nrounds = 8\nbuilds = 3\nbudget_s = 3600"));
+        let mut goal = StoppingRule::of(&header("until = \"3%\"\nrounds = 8\nbuilds = 3\nbudget_s = 3600"));
         assert_eq!((goal.rounds_of(2), goal.rounds(), goal.builds()), (6..9, None, None));
         assert!(goal.goes_on(0) && goal.stands(2));
         let load = Load { body_bytes: 100, rate_per_s: None, of_capacity: None };
         goal.announce(&[load.clone(), Load { rate_per_s: Some(1e3), ..load }]);
         goal.add(&round(0));
         assert_eq!(goal.undecided(), (vec!["a".to_owned(), "b".to_owned()], 4));
-        let Goal::Known(pursuit) = &mut goal else { panic!("it ends for what it sees") };
+        let StoppingRule::Known(pursuit) = &mut goal else { panic!("it ends for what it sees") };
         let left = |entrant, load| Left { entrant, load, why: Leaving::Precise };
         let left = vec![left(2, 0), left(2, 1), left(3, 0)];
         pursuit.race.looks.push(Look { number: 1, builds: 1, rounds: 1, left });
@@ -288,11 +295,11 @@ mod tests {
 
     #[test]
     fn no_build_begins_that_would_end_after_the_budget() {
-        let mut goal = Goal::of(&header("until = \"3%\"\nbudget_s = 3600"));
+        let mut goal = StoppingRule::of(&header("until = \"3%\"\nbudget_s = 3600"));
         goal.announce(&[Load { body_bytes: 100, rate_per_s: None, of_capacity: None }]);
         goal.add(&round(0));
         assert!(goal.goes_on(1));
-        let Goal::Known(pursuit) = &mut goal else { panic!("it ends for what it sees") };
+        let StoppingRule::Known(pursuit) = &mut goal else { panic!("it ends for what it sees") };
         pursuit.last_build = Duration::from_secs(3601);
         assert!(!goal.goes_on(1) && goal.left().is_some());
     }

@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use record::{Line, Load, Rate, Writer};
+use record::{Line, Load, RequestedRate, Writer};
 
 use super::Race;
+use crate::built_topology::BuiltTopology;
 use crate::capacity::{capacity, without_capacity};
 use crate::limits::possible;
-use crate::standing::Standing;
 use crate::trial::run;
 use crate::{Event, LabError, witness, workload};
 
@@ -20,7 +20,7 @@ impl Race {
     /// the rates. `None` if asked to stop.
     pub(super) fn loads(
         &self,
-        runners: &mut [(usize, Standing)],
+        runners: &mut [(usize, BuiltTopology)],
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Option<Vec<Load>>, LabError> {
@@ -28,14 +28,14 @@ impl Race {
             return self.announce(without_capacity(&self.experiment), writer, tell).map(Some);
         }
         let asked = match self.experiment.rates.as_slice() {
-            [] => vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
+            [] => vec![RequestedRate::OfCapacity(0.3), RequestedRate::OfCapacity(0.5)],
             rates => rates.to_vec(),
         };
         let mut loads = Vec::new();
         for body_bytes in self.experiment.workload.body_bytes.iter().copied() {
             if self.experiment.exact() {
                 let load = Load { body_bytes, rate_per_s: None, of_capacity: None };
-                runners.iter_mut().try_for_each(|(_, standing)| self.settle(standing, &load))?;
+                runners.iter_mut().try_for_each(|(_, built)| self.settle(built, &load))?;
                 loads.push(load);
                 continue;
             }
@@ -48,8 +48,10 @@ impl Race {
             tell(Event::Capacity(found));
             loads.push(Load { body_bytes, rate_per_s: None, of_capacity: None });
             loads.extend(asked.iter().map(|rate| match rate {
-                Rate::PerSecond(rate) => Load { body_bytes, rate_per_s: Some(*rate), of_capacity: None },
-                Rate::OfCapacity(share) => {
+                RequestedRate::PerSecond(rate) => {
+                    Load { body_bytes, rate_per_s: Some(*rate), of_capacity: None }
+                }
+                RequestedRate::OfCapacity(share) => {
                     Load { body_bytes, rate_per_s: Some((share * most).round()), of_capacity: Some(*share) }
                 }
             }));
@@ -65,8 +67,8 @@ impl Race {
 
     /// Load before the first count of instructions. Of a new topology the first ten thousand requests take up to a per
     /// cent more: what the kernel learns and keeps is not there yet.
-    fn settle(&self, standing: &mut Standing, load: &Load) -> Result<(), LabError> {
-        run(standing, &self.method, load, SETTLE, None).map(drop)
+    fn settle(&self, built: &mut BuiltTopology, load: &Load) -> Result<(), LabError> {
+        run(built, &self.method, load, SETTLE, None).map(drop)
     }
 
     /// Records and reports the loads of the race.

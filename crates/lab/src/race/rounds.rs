@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use record::{Broken, Line, Load, TrialRecord, Void, Writer};
 use stats::Random;
 
-use super::goal::Goal;
+use super::goal::StoppingRule;
 use super::{CONTENDERS_FROM, Race};
+use crate::built_topology::BuiltTopology;
 use crate::late::late;
 use crate::profile::profile;
-use crate::standing::Standing;
 use crate::{Event, LabError, workload};
 
 /// A void trial is repeated at most so often; then the candidate goes without this slice, and the report says so.
@@ -19,7 +19,7 @@ const REPEATS: u32 = 2;
 /// A round that is under way: what may fail in it and what it has so far.
 pub(super) struct Course<'a> {
     pub(super) loads: &'a [Load],
-    pub(super) runners: Vec<(usize, Standing)>,
+    pub(super) runners: Vec<(usize, BuiltTopology)>,
     pub(super) rng: Random,
     pub(super) done: u64,
     pub(super) total: u64,
@@ -39,7 +39,7 @@ impl Race {
     pub(super) fn round(
         &self,
         course: &mut Course<'_>,
-        goal: &Goal,
+        goal: &StoppingRule,
         round: u32,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Option<Rounded>, LabError> {
@@ -56,22 +56,17 @@ impl Race {
                 }
                 let at = course.runners.iter().position(|(other, _)| *other == entrant);
                 let at = at.expect("a runner is visited once at a load, and breaks on a visit");
-                let standing = &mut course.runners[at].1;
-                let name = standing.name.clone();
+                let built = &mut course.runners[at].1;
+                let name = built.name.clone();
                 let share = goal.share(course.done, course.total);
                 tell(Event::Trial { round, of: goal.rounds(), name, share });
-                let visited = self.valid_trial(
-                    standing,
-                    &course.loads[load],
-                    (entrant, load),
-                    &mut rounded.trials,
-                    tell,
-                );
+                let visited =
+                    self.valid_trial(built, &course.loads[load], (entrant, load), &mut rounded.trials, tell);
                 course.done += 1;
                 match visited {
                     Err(LabError::Broken { candidate, what }) if entrant >= CONTENDERS_FROM => {
-                        let (_, standing) = course.runners.remove(at);
-                        standing.take_down()?;
+                        let (_, built) = course.runners.remove(at);
+                        built.take_down()?;
                         tell(Event::Broke { name: candidate, round, why: what.clone() });
                         rounded.broken.push(Broken { entrant, why: what });
                     }
@@ -86,15 +81,15 @@ impl Race {
     /// and stays so is an error: to repeat the trial would measure another path.
     pub(crate) fn valid_trial(
         &self,
-        standing: &mut Standing,
+        built: &mut BuiltTopology,
         load: &Load,
         indexes: (usize, usize),
         trials: &mut Vec<TrialRecord>,
         tell: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
         for repeat in 0..=REPEATS {
-            let trial = workload::of(standing.workload.kind).trial(standing, &self.method, load, indexes);
-            let mut trial = trial.map_err(|error| standing.because_of_the_path(error))?;
+            let trial = workload::of(built.workload.kind).trial(built, &self.method, load, indexes);
+            let mut trial = trial.map_err(|error| built.because_of_the_path(error))?;
             if !self.experiment.by_cpu {
                 // On a large machine this would be most of a record, and it was not requested.
                 (trial.client_by_cpu, trial.server_by_cpu) = (BTreeMap::new(), BTreeMap::new());
@@ -102,11 +97,11 @@ impl Race {
             let void = trial.void.clone();
             trials.push(trial);
             let Some(why) = void else { break };
-            tell(Event::Voided { name: standing.name.clone(), why: why.clone() });
+            tell(Event::Voided { name: built.name.clone(), why: why.clone() });
             if let Void::PathChanged { what } = why {
-                let stays = standing.changed()?;
+                let stays = built.changed()?;
                 if let Some(what) = stays.or((repeat == REPEATS).then_some(what)) {
-                    return Err(standing.path_broken(&what));
+                    return Err(built.path_broken(&what));
                 }
             }
         }

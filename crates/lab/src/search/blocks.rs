@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use plan::Unit;
 use record::{Load, SearchBlock, SearchVisit, TrialRecord};
 use stats::Random;
-use stats::search::{Answer, Arm, Found, Response, Rules, Space, Stage, Trials, Unfit};
+use stats::search::{Arm, Response, Rules, SearchConclusion, SearchResult, Space, Stage, Trials, Unfit};
 
 use super::factors::Factors;
-use super::objective::{Figure, Reading};
+use super::objective::{Reading, VisitMetric};
 use super::{SLICES_MAX, SearchEvent, Sought, summary};
 use crate::machine::{drifted, machine};
-use crate::{Contender, Event, LabError, Race, Standing};
+use crate::{BuiltTopology, Contender, Event, LabError, Race};
 
 /// Why there are no more blocks.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Blocks<'a> {
     /// When the search began.
     pub(super) started: Instant,
     /// Everything seen so far.
-    pub(super) record: record::Search,
+    pub(super) record: record::SearchRecord,
     pub(super) tell: &'a mut dyn FnMut(SearchEvent),
     /// Of the order of building and visiting.
     pub(super) random: Random,
@@ -52,7 +52,7 @@ struct Runner {
 }
 
 enum State {
-    Standing(Box<Standing>),
+    Standing(Box<BuiltTopology>),
     Broken(String),
     /// Taken down after its last slice.
     Gone,
@@ -109,12 +109,12 @@ const LONGER: u32 = 3;
 impl Blocks<'_> {
     /// Searches. Where visits scatter by too much for that, it is tried again with longer ones, as long as calibrations
     /// take no more than a third of the budget.
-    pub(super) fn search(&mut self, space: &Space, rules: &Rules) -> Result<Found, Halt> {
+    pub(super) fn search(&mut self, space: &Space, rules: &Rules) -> Result<SearchResult, Halt> {
         loop {
             let found = stats::search::search(space, rules, self)?;
             let longer = self.slices * LONGER;
             let affordable = 3 * (self.started.elapsed() + self.spent_on(longer)) < self.sought.budget;
-            let noisy = matches!(found.answer, Answer::Unfit(Unfit::Noisy { .. }));
+            let noisy = matches!(found.answer, SearchConclusion::Unfit(Unfit::Noisy { .. }));
             if !noisy || longer > SLICES_MAX || !affordable {
                 return Ok(found);
             }
@@ -128,7 +128,7 @@ impl Blocks<'_> {
     }
 
     /// The record with its answer.
-    pub(super) fn answered(mut self, found: &Found) -> record::Search {
+    pub(super) fn answered(mut self, found: &SearchResult) -> record::SearchRecord {
         let visit_s = self.visit_s();
         self.record.answer = Some(summary::answer(found, self.sought, &self.factors, &self.record, visit_s));
         self.record
@@ -173,7 +173,7 @@ impl Blocks<'_> {
         let name = if at == 0 { "incumbent".to_owned() } else { format!("arm {at}") };
         let state = match proven.unmet.as_slice() {
             [] => match self.race.stand(&Contender { name, ..proven }, self.claim) {
-                Ok(standing) => State::Standing(Box::new(standing)),
+                Ok(built) => State::Standing(Box::new(built)),
                 Err(error) if arm.is_incumbent() => return Err(error.into()),
                 Err(error) => State::Broken(format!("could not {error}")),
             },
@@ -199,17 +199,17 @@ impl Blocks<'_> {
         if self.race.settings.stop.load(Ordering::Relaxed) {
             return Err(Halt::Stopped);
         }
-        let State::Standing(standing) = &mut runner.state else { return Ok(()) };
+        let State::Standing(built) = &mut runner.state else { return Ok(()) };
         let tell = &mut *self.tell;
         let mut tell = |event: Event| tell(event.into());
-        let visited = self.race.valid_trial(standing, &self.load, (0, 0), &mut runner.trials, &mut tell);
+        let visited = self.race.valid_trial(built, &self.load, (0, 0), &mut runner.trials, &mut tell);
         let Err(error) = visited else { return Ok(()) };
         if runner.arm.is_incumbent() {
             return Err(error.into());
         }
         let broken = State::Broken(format!("could not {error}"));
-        if let State::Standing(standing) = std::mem::replace(&mut runner.state, broken) {
-            standing.take_down()?;
+        if let State::Standing(built) = std::mem::replace(&mut runner.state, broken) {
+            built.take_down()?;
         }
         Ok(())
     }
@@ -222,7 +222,7 @@ impl Blocks<'_> {
         let kind = self.race.experiment.workload.kind;
         let Load { rate_per_s, body_bytes, .. } = self.load;
         let reading = Reading { closed: rate_per_s.is_none(), measure: kind.measure(), body_bytes };
-        let of = |figure: Figure| figure.of(&valid, reading).filter(|_| counts);
+        let of = |figure: VisitMetric| figure.of(&valid, reading).filter(|_| counts);
         SearchVisit {
             arm: self.factors.places(&runner.arm),
             objective: of(self.sought.objective.figure),
@@ -247,7 +247,7 @@ impl Blocks<'_> {
             let Some((value, of_incumbent)) = visit.objective.zip(incumbent.objective) else {
                 return Response::Void;
             };
-            let harm = |(at, guard): (usize, &Figure)| {
+            let harm = |(at, guard): (usize, &VisitMetric)| {
                 visit.guards[at].zip(incumbent.guards[at]).map(|(value, of)| -guard.gain(value, of))
             };
             let harms = guards.iter().enumerate().map(harm).collect();
@@ -262,9 +262,9 @@ fn take_down(runners: &mut [Runner]) -> Result<(), Halt> {
     let mut failures = Vec::new();
     for runner in runners {
         if let State::Standing(_) = &runner.state
-            && let State::Standing(standing) = std::mem::replace(&mut runner.state, State::Gone)
+            && let State::Standing(built) = std::mem::replace(&mut runner.state, State::Gone)
         {
-            failures.extend(standing.take_down().err());
+            failures.extend(built.take_down().err());
         }
     }
     failures.into_iter().next().map_or(Ok(()), |error| Err(error.into()))

@@ -7,7 +7,7 @@ use record::{Asked, Candidate, SearchOption, Side, Tuning};
 use stats::search::{Arm, OPTIONS_MAX, Space};
 use tune::Settings;
 
-use crate::{Contender, LabError, Machine, prove};
+use crate::{Contender, LabError, MachineUse, prove};
 
 /// A knob and the values to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Factors {
             for asked in &factor.values {
                 let tune = with(&candidate.tune, factor, asked);
                 let mut contender = contender(&incumbent, &tune)?;
-                prove(std::slice::from_mut(&mut contender), facts, Machine::Shared)?;
+                prove(std::slice::from_mut(&mut contender), facts, MachineUse::Shared)?;
                 if contender.unmet.is_empty() {
                     open.push(options.len());
                 }
@@ -97,7 +97,7 @@ impl Factors {
             return Ok(known.clone());
         }
         let mut contender = contender(&self.incumbent, &self.tune(arm))?;
-        prove(std::slice::from_mut(&mut contender), &self.facts, Machine::Shared)?;
+        prove(std::slice::from_mut(&mut contender), &self.facts, MachineUse::Shared)?;
         self.proven.insert(arm.clone(), contender.clone());
         Ok(contender)
     }

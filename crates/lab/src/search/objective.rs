@@ -3,21 +3,21 @@
 use std::fmt;
 use std::str::FromStr;
 
-use record::{Measure, Rate, TrialRecord, WorkloadKind};
+use record::{Measure, RequestedRate, TrialRecord, WorkloadKind};
 use stats::{Columns, Percentile, Sparse};
 
 /// What is to get better: `p99@30%`, `p50@20k`, `throughput`, `cpu`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Objective {
-    pub figure: Figure,
+    pub figure: VisitMetric,
     /// The rate at which it is measured; `None`: the experiment's first, or 30 % of capacity. Throughput has none.
-    pub rate: Option<Rate>,
+    pub rate: Option<RequestedRate>,
 }
 
 /// A figure of a visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Figure {
+pub enum VisitMetric {
     /// A percentile of response time.
     Percentile(Percentile),
     /// Answers, bytes or datagrams per second.
@@ -46,18 +46,18 @@ const SEGMENT_BYTES: f64 = 1448.0;
 const PERCENTILES: [Percentile; 5] =
     [Percentile::P50, Percentile::P90, Percentile::P95, Percentile::P99, Percentile::P99_9];
 
-impl Figure {
+impl VisitMetric {
     /// Of trials that count; `None` where they have too few samples, or nothing was done.
     pub(super) fn of(self, trials: &[&TrialRecord], reading: Reading) -> Option<f64> {
         let sum = |of: &dyn Fn(&TrialRecord) -> u64| trials.iter().map(|trial| of(trial)).sum::<u64>();
         let work = sum(&|trial| trial.work(reading.measure)) as f64;
         let found = match self {
-            Figure::Percentile(percentile) => percentile_ns(trials, percentile, reading.closed)?,
-            Figure::Throughput => work / sum(&|trial| trial.duration_ns) as f64 * 1e9,
-            Figure::Cpu => {
+            VisitMetric::Percentile(percentile) => percentile_ns(trials, percentile, reading.closed)?,
+            VisitMetric::Throughput => work / sum(&|trial| trial.duration_ns) as f64 * 1e9,
+            VisitMetric::Cpu => {
                 sum(&|trial| trial.client_cpu.busy_ns() + trial.server_cpu.busy_ns()) as f64 / work
             }
-            Figure::Retransmits => {
+            VisitMetric::Retransmits => {
                 1.0 + sum(&|trial| trial.counters.retransmits) as f64 / (work * reading.segments())
             }
         };
@@ -68,8 +68,8 @@ impl Figure {
     /// share of lost packets that has grown by 0.2 % costs a connection over a long wire its window.
     pub(super) fn bearable_ln(self) -> f64 {
         match self {
-            Figure::Percentile(_) | Figure::Throughput | Figure::Cpu => 0.02,
-            Figure::Retransmits => 0.002,
+            VisitMetric::Percentile(_) | VisitMetric::Throughput | VisitMetric::Cpu => 0.02,
+            VisitMetric::Retransmits => 0.002,
         }
     }
 
@@ -82,8 +82,8 @@ impl Figure {
     /// True if more is better.
     pub(super) fn is_better_high(self) -> bool {
         match self {
-            Figure::Throughput => true,
-            Figure::Percentile(_) | Figure::Cpu | Figure::Retransmits => false,
+            VisitMetric::Throughput => true,
+            VisitMetric::Percentile(_) | VisitMetric::Cpu | VisitMetric::Retransmits => false,
         }
     }
 }
@@ -101,35 +101,38 @@ impl Reading {
 
 impl Objective {
     /// The rate at which it is measured: none in a closed loop.
-    pub(super) fn rate_of(&self, kind: WorkloadKind, rates: &[Rate]) -> Option<Rate> {
-        const USUAL: Rate = Rate::OfCapacity(0.3);
-        let has_rate = kind.measure() == Measure::Latency && self.figure != Figure::Throughput;
+    pub(super) fn rate_of(&self, kind: WorkloadKind, rates: &[RequestedRate]) -> Option<RequestedRate> {
+        const USUAL: RequestedRate = RequestedRate::OfCapacity(0.3);
+        let has_rate = kind.measure() == Measure::Latency && self.figure != VisitMetric::Throughput;
         has_rate.then(|| self.rate.or(rates.first().copied()).unwrap_or(USUAL))
     }
 
     /// What must not get worse: the other end of the distribution, what it costs, and what it does to the network.
-    pub(super) fn guards(&self, kind: WorkloadKind) -> Vec<Figure> {
-        let (p50, p99) = (Figure::Percentile(Percentile::P50), Figure::Percentile(Percentile::P99));
+    pub(super) fn guards(&self, kind: WorkloadKind) -> Vec<VisitMetric> {
+        let (p50, p99) = (VisitMetric::Percentile(Percentile::P50), VisitMetric::Percentile(Percentile::P99));
         let answered = kind.measure() == Measure::Latency;
         let candidates = match self.figure {
-            Figure::Percentile(Percentile::P50 | Percentile::P90) => vec![p99, Figure::Cpu],
-            Figure::Percentile(_) => vec![p50, Figure::Cpu],
-            Figure::Throughput if answered => vec![p99, Figure::Cpu],
-            Figure::Throughput => vec![Figure::Cpu],
-            Figure::Cpu | Figure::Retransmits if answered => vec![p50, p99],
-            Figure::Cpu | Figure::Retransmits => vec![Figure::Throughput],
+            VisitMetric::Percentile(Percentile::P50 | Percentile::P90) => vec![p99, VisitMetric::Cpu],
+            VisitMetric::Percentile(_) => vec![p50, VisitMetric::Cpu],
+            VisitMetric::Throughput if answered => vec![p99, VisitMetric::Cpu],
+            VisitMetric::Throughput => vec![VisitMetric::Cpu],
+            VisitMetric::Cpu | VisitMetric::Retransmits if answered => vec![p50, p99],
+            VisitMetric::Cpu | VisitMetric::Retransmits => vec![VisitMetric::Throughput],
         };
-        let retransmits = (!kind.is_udp()).then_some(Figure::Retransmits);
+        let retransmits = (!kind.is_udp()).then_some(VisitMetric::Retransmits);
         candidates.into_iter().chain(retransmits).collect()
     }
 
     /// Why a kind of workload has no such figure, if it has none.
     pub(super) fn unfit_for(&self, kind: WorkloadKind) -> Option<String> {
         match self.figure {
-            Figure::Percentile(_) if kind.measure() != Measure::Latency => {
+            VisitMetric::Percentile(_) if kind.measure() != Measure::Latency => {
                 Some(format!("{} has no response times: its objective is throughput or cpu", kind.name()))
             }
-            Figure::Percentile(_) | Figure::Throughput | Figure::Cpu | Figure::Retransmits => None,
+            VisitMetric::Percentile(_)
+            | VisitMetric::Throughput
+            | VisitMetric::Cpu
+            | VisitMetric::Retransmits => None,
         }
     }
 }
@@ -160,14 +163,16 @@ impl FromStr for Objective {
     fn from_str(text: &str) -> Result<Objective, String> {
         let (name, rate) = match text.split_once('@') {
             None => (text, None),
-            Some((name, rate)) => (name, Some(rate.parse::<Rate>().map_err(|error| error.to_string())?)),
+            Some((name, rate)) => {
+                (name, Some(rate.parse::<RequestedRate>().map_err(|error| error.to_string())?))
+            }
         };
         let figure = match name {
-            "throughput" => Figure::Throughput,
-            "cpu" => Figure::Cpu,
+            "throughput" => VisitMetric::Throughput,
+            "cpu" => VisitMetric::Cpu,
             _ => {
                 let found = PERCENTILES.into_iter().find(|percentile| percentile.label() == name);
-                Figure::Percentile(found.ok_or_else(|| {
+                VisitMetric::Percentile(found.ok_or_else(|| {
                     format!(
                         "`{text}` is no objective: p50, p90, p95, p99 or p99.9, each also at a rate (p99@30%, p50@20k), \
                          throughput or cpu is expected"
@@ -175,20 +180,20 @@ impl FromStr for Objective {
                 })?)
             }
         };
-        if figure == Figure::Throughput && rate.is_some() {
+        if figure == VisitMetric::Throughput && rate.is_some() {
             return Err("throughput is of as many requests as go: it has no rate".to_owned());
         }
         Ok(Objective { figure, rate })
     }
 }
 
-impl fmt::Display for Figure {
+impl fmt::Display for VisitMetric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Figure::Percentile(percentile) => percentile.label(),
-            Figure::Throughput => "throughput",
-            Figure::Cpu => "cpu",
-            Figure::Retransmits => "retransmits",
+            VisitMetric::Percentile(percentile) => percentile.label(),
+            VisitMetric::Throughput => "throughput",
+            VisitMetric::Cpu => "cpu",
+            VisitMetric::Retransmits => "retransmits",
         })
     }
 }
@@ -231,10 +236,10 @@ mod tests {
 
     #[test]
     fn a_rate_is_the_objectives_or_the_experiments_or_the_usual() {
-        let rate = |text: &str, kind: WorkloadKind, rates: &[Rate]| {
+        let rate = |text: &str, kind: WorkloadKind, rates: &[RequestedRate]| {
             text.parse::<Objective>().unwrap().rate_of(kind, rates).map(|rate| rate.to_string())
         };
-        let asked = [Rate::PerSecond(500.0), Rate::OfCapacity(0.5)];
+        let asked = [RequestedRate::PerSecond(500.0), RequestedRate::OfCapacity(0.5)];
         assert_eq!(rate("p99@40%", WorkloadKind::Http, &asked).as_deref(), Some("40%"));
         assert_eq!(rate("p99", WorkloadKind::Http, &asked).as_deref(), Some("500"));
         assert_eq!(rate("cpu", WorkloadKind::TcpRr, &[]).as_deref(), Some("30%"));
@@ -264,23 +269,23 @@ mod tests {
             counters: Counters { retransmits: 3, ..Counters::default() },
             ..blank()
         };
-        let (p50, p99) = (Figure::Percentile(Percentile::P50), Figure::Percentile(Percentile::P99));
+        let (p50, p99) = (VisitMetric::Percentile(Percentile::P50), VisitMetric::Percentile(Percentile::P99));
         let reading = Reading { closed: false, measure: Measure::Latency, body_bytes: 2_000 };
-        let of = |figure: Figure| figure.of(&[&trial, &trial], reading);
+        let of = |figure: VisitMetric| figure.of(&[&trial, &trial], reading);
         let [half, tail] = [p50, p99].map(|figure| of(figure).unwrap());
         assert!((half / 1_000.0 - 1.0).abs() < 0.01 && (tail / 9_000.0 - 1.0).abs() < 0.01, "{half} {tail}");
-        assert_eq!(of(Figure::Throughput), Some(2_000.0));
-        assert_eq!(of(Figure::Cpu), Some(10.0));
-        assert_eq!(of(Figure::Retransmits), Some(1.0 + 6.0 / 4_000.0));
+        assert_eq!(of(VisitMetric::Throughput), Some(2_000.0));
+        assert_eq!(of(VisitMetric::Cpu), Some(10.0));
+        assert_eq!(of(VisitMetric::Retransmits), Some(1.0 + 6.0 / 4_000.0));
         // Twenty unanswered requests of each rank above every answer.
         let lossy = TrialRecord { intended: 1_020, ..trial.clone() };
         assert_eq!(p99.of(&[&lossy], reading), p99.of(&[&trial], reading), "no less than the longest answer");
         let waited = TrialRecord { missed_age_max_ns: 70_000_000, ..lossy.clone() };
         assert_eq!(p99.of(&[&waited], reading), Some(70_000_000.0));
         assert!(p99.of(&[&lossy], Reading { closed: true, ..reading }).is_some());
-        assert_eq!(of(Figure::Percentile(Percentile::P99_9)), None, "2000 answers are too few");
-        assert_eq!(Figure::Throughput.of(&[], reading), None);
-        assert!(Figure::Throughput.gain(2.0, 1.0) > 0.6 && p50.gain(2.0, 1.0) < -0.6);
+        assert_eq!(of(VisitMetric::Percentile(Percentile::P99_9)), None, "2000 answers are too few");
+        assert_eq!(VisitMetric::Throughput.of(&[], reading), None);
+        assert!(VisitMetric::Throughput.gain(2.0, 1.0) > 0.6 && p50.gain(2.0, 1.0) < -0.6);
     }
 
     fn blank() -> TrialRecord {

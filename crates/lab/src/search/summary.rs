@@ -1,14 +1,14 @@
 //! The results of a search as fields and sentences of its record.
 
 use record::{SearchAnswer, SearchArm, SearchRatio, SearchStage, SearchVerdict, Tuning};
-use stats::search::{Answer, Arm, Effect, Found, Nothing, Stage, StageName, Unfit};
+use stats::search::{Arm, Effect, Nothing, SearchConclusion, SearchResult, Stage, StageName, Unfit};
 
 use super::Sought;
 use super::factors::Factors;
-use super::objective::Figure;
+use super::objective::VisitMetric;
 
 /// A stage for the record.
-pub(super) fn stage(stage: &Stage, objective: Figure, factors: &Factors) -> SearchStage {
+pub(super) fn stage(stage: &Stage, objective: VisitMetric, factors: &Factors) -> SearchStage {
     let name = match stage.name {
         StageName::Calibration => "calibration",
         StageName::Screening => "screening",
@@ -28,10 +28,10 @@ pub(super) fn stage(stage: &Stage, objective: Figure, factors: &Factors) -> Sear
 
 /// The answer for the record. `visit_s` is what a visit took here.
 pub(super) fn answer(
-    found: &Found,
+    found: &SearchResult,
     sought: &Sought,
     factors: &Factors,
-    record: &record::Search,
+    record: &record::SearchRecord,
     visit_s: f64,
 ) -> SearchAnswer {
     let objective = sought.objective.figure;
@@ -54,10 +54,10 @@ pub(super) fn answer(
         told.collect::<Vec<_>>().join(" and ")
     };
     match &found.answer {
-        Answer::Unfit(unfit) => {
+        SearchConclusion::Unfit(unfit) => {
             SearchAnswer { why: unfit_told(unfit, name, sought, high, (visit_s, record)), ..empty }
         }
-        Answer::Nothing(nothing) => {
+        SearchConclusion::Nothing(nothing) => {
             let (arm, effect) = match nothing {
                 Nothing::NoneBetter => (Arm::default(), None),
                 Nothing::Broke { arm, .. } | Nothing::Untold { arm } => (arm.clone(), None),
@@ -76,8 +76,8 @@ pub(super) fn answer(
                 ..empty
             }
         }
-        Answer::Better { arm, effect, harms, dropped, ablated } => {
-            let worse = |(guard, harm): (&Figure, &Option<Effect>)| {
+        SearchConclusion::Better { arm, effect, harms, dropped, ablated } => {
+            let worse = |(guard, harm): (&VisitMetric, &Option<Effect>)| {
                 // Harm is a gain with the opposite sign.
                 harm.map(|harm| ratio(Effect { ln: -harm.ln, ..harm }, guard.is_better_high()))
             };
@@ -140,7 +140,7 @@ fn percent_told(ratio: f64) -> String {
 fn nothing_told(
     nothing: &Nothing,
     (name, high): (&str, bool),
-    guards: &[Figure],
+    guards: &[VisitMetric],
     (raced, settings): (bool, impl Fn(&Arm) -> String),
 ) -> String {
     match nothing {
@@ -193,7 +193,7 @@ fn unfit_told(
     name: &str,
     sought: &Sought,
     high: bool,
-    (visit_s, record): (f64, &record::Search),
+    (visit_s, record): (f64, &record::SearchRecord),
 ) -> String {
     // The visits of the calibration do not count.
     let before = record.wall_s;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use datapath::Family;
 use record::WorkloadKind;
 
-use super::Place;
+use super::ServerSetup;
 use crate::LabError;
 use crate::topology::SERVER_PORT;
 use crate::workload::Secret;
@@ -17,29 +17,29 @@ use crate::workload::Secret;
 /// The answer is made in memory; its header is filled up to what a small static file gets, so that a body of 100 bytes
 /// makes about 350 on the wire, as in the published comparisons. The objects of downloads, and answers where files are
 /// asked for, are files, which go out by sendfile.
-pub(super) fn args(place: &Place<'_>) -> Result<Vec<String>, LabError> {
-    let path = place.dir.join("nginx.conf");
-    fs::write(&path, config(place)?).map_err(LabError::file("write", &path))?;
+pub(super) fn args(setup: &ServerSetup<'_>) -> Result<Vec<String>, LabError> {
+    let path = setup.dir.join("nginx.conf");
+    fs::write(&path, config(setup)?).map_err(LabError::file("write", &path))?;
     let text = |path: PathBuf| path.display().to_string();
     Ok(vec![
         "-e".to_owned(),
-        text(place.dir.join("server.log")),
+        text(setup.dir.join("server.log")),
         "-p".to_owned(),
-        text(place.dir.to_owned()),
+        text(setup.dir.to_owned()),
         "-c".to_owned(),
         text(path),
     ])
 }
 
-fn config(place: &Place<'_>) -> Result<String, LabError> {
-    let dir = place.dir.display();
-    let workers = place.cpus.len();
+fn config(setup: &ServerSetup<'_>) -> Result<String, LabError> {
+    let dir = setup.dir.display();
+    let workers = setup.cpus.len();
     // The kernel spreads connections over workers by a hash, so one worker may get nearly all of them.
-    let connections = worker_connections(place.connections);
+    let connections = worker_connections(setup.connections);
     let files = 2 * (connections + 64);
-    let affinity: Vec<String> = place.cpus.iter().map(affinity_mask).collect();
+    let affinity: Vec<String> = setup.cpus.iter().map(affinity_mask).collect();
     let affinity = affinity.join(" ");
-    let (listeners, locations, tls) = (listeners(place), locations(place)?, tls(place));
+    let (listeners, locations, tls) = (listeners(setup), locations(setup)?, tls(setup));
     Ok(format!(
         "daemon off;
 user root;
@@ -67,8 +67,8 @@ http {{
     ))
 }
 
-fn listeners(place: &Place<'_>) -> String {
-    let ssl = if place.secret.is_some() { "ssl " } else { "" };
+fn listeners(setup: &ServerSetup<'_>) -> String {
+    let ssl = if setup.secret.is_some() { "ssl " } else { "" };
     let listener = |family: &Family| {
         let host = match family {
             Family::V4 => "",
@@ -76,7 +76,7 @@ fn listeners(place: &Place<'_>) -> String {
         };
         format!("    listen {host}{SERVER_PORT} {ssl}reuseport backlog=4096;\n")
     };
-    place.families.iter().map(listener).collect()
+    setup.families.iter().map(listener).collect()
 }
 
 /// The settings of a worker for a number of connections. nginx closes idle persistent connections as soon
@@ -87,9 +87,9 @@ fn worker_connections(connections: u32) -> u32 {
 }
 
 /// Who the server is, and whether a connection may go on with the session of one before.
-fn tls(place: &Place<'_>) -> String {
-    let Some(Secret { chain, key }) = place.secret else { return String::new() };
-    let sessions = if place.workload.reuses_sessions() {
+fn tls(setup: &ServerSetup<'_>) -> String {
+    let Some(Secret { chain, key }) = setup.secret else { return String::new() };
+    let sessions = if setup.workload.reuses_sessions() {
         "ssl_session_cache shared:hostgap:10m;\n  ssl_session_timeout 1h;\n  ssl_session_tickets on;"
     } else {
         "ssl_session_cache off;\n  ssl_session_tickets off;"
@@ -101,13 +101,13 @@ fn tls(place: &Place<'_>) -> String {
     )
 }
 
-fn locations(place: &Place<'_>) -> Result<String, LabError> {
-    let sizes = &place.workload.body_bytes;
-    if place.workload.kind == WorkloadKind::Download || place.workload.files {
-        let objects = place.dir.join("objects");
+fn locations(setup: &ServerSetup<'_>) -> Result<String, LabError> {
+    let sizes = &setup.workload.body_bytes;
+    if setup.workload.kind == WorkloadKind::Download || setup.workload.files {
+        let objects = setup.dir.join("objects");
         fs::create_dir_all(&objects).map_err(LabError::file("create", &objects))?;
         for size in sizes {
-            object(place.dir, *size)?;
+            object(setup.dir, *size)?;
         }
         let root = objects.display();
         return Ok(format!("    sendfile on;\n    tcp_nopush on;\n    root {root};\n"));

@@ -1,6 +1,6 @@
 //! The data path's part of a topology: on both nodes with both pods, or with the pod of one side alone.
 
-use datapath::{NodeSpec, Part, Pod, SpecError};
+use datapath::{NodeSpec, Pod, SocketRole, SpecError};
 use plan::Plan;
 use record::{Placement, Side};
 
@@ -13,8 +13,8 @@ pub(super) fn plan(shape: &Shape, nodes: &Sides<NodeSpec>, pods: &Sides<Pod>) ->
     let Sides { client, server } = nodes;
     match shape.in_container {
         Side::Both => both_sides(shape, nodes, pods),
-        Side::Client => one_side(shape, [client, server], &pods.client, Part::Client),
-        Side::Server => one_side(shape, [server, client], &pods.server, Part::Server),
+        Side::Client => one_side(shape, [client, server], &pods.client, SocketRole::Client),
+        Side::Server => one_side(shape, [server, client], &pods.server, SocketRole::Server),
     }
 }
 
@@ -24,8 +24,8 @@ fn both_sides(shape: &Shape, nodes: &Sides<NodeSpec>, pods: &Sides<Pod>) -> Resu
     let mut plan = Plan::new();
     for (here, there) in nodes.as_ref().facing() {
         plan.extend(path.node_plan(here)?);
-        let at_home = |part: &Part| homes.of(*part).id == here.id;
-        for part in [Part::Client, Part::Server].into_iter().filter(at_home) {
+        let at_home = |part: &SocketRole| homes.of(*part).id == here.id;
+        for part in [SocketRole::Client, SocketRole::Server].into_iter().filter(at_home) {
             plan.extend(path.pod_plan(here, pods.of(part))?);
         }
         plan.extend(path.peer_plan(here, &peer(there))?);
@@ -34,7 +34,12 @@ fn both_sides(shape: &Shape, nodes: &Sides<NodeSpec>, pods: &Sides<Pod>) -> Resu
 }
 
 /// All of it on the node of the pod, and on the other node no more than leads to that pod. `part` is the pod's.
-fn one_side(shape: &Shape, [node, bare]: [&NodeSpec; 2], pod: &Pod, part: Part) -> Result<Plan, SpecError> {
+fn one_side(
+    shape: &Shape,
+    [node, bare]: [&NodeSpec; 2],
+    pod: &Pod,
+    part: SocketRole,
+) -> Result<Plan, SpecError> {
     let path = shape.path;
     path.alone(part)?;
     if shape.placement == Placement::SameNode {

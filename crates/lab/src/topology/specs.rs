@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use datapath::{
-    Addresses, Between, Network, NodeSpec, Part, Peer, Pod, Prefixes, Protocol, PublishedPort, Reach, Router,
+    Addresses, Between, Network, NodeSpec, Peer, Pod, Prefixes, Protocol, PublishedPort, Reach, Router,
+    SocketRole,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use plan::Place;
@@ -66,20 +67,20 @@ fn prefixes(shape: &Shape, v4: Ipv4Net, v6: Ipv6Net) -> Prefixes {
     [IpNet::from(v4), IpNet::from(v6)].into_iter().collect::<Prefixes>().only(shape.families)
 }
 
-pub(super) fn pod(shape: &Shape, node: &NodeSpec, part: Part) -> Pod {
+pub(super) fn pod(shape: &Shape, node: &NodeSpec, part: SocketRole) -> Pod {
     let netns = match part {
-        Part::Client => name(shape, "client"),
-        Part::Server => name(shape, "server"),
+        SocketRole::Client => name(shape, "client"),
+        SocketRole::Server => name(shape, "server"),
     };
     // The second of its node is the server beside its client.
-    let id = if part == Part::Server && node.id == CLIENT_NODE { 2 } else { 1 };
+    let id = if part == SocketRole::Server && node.id == CLIENT_NODE { 2 } else { 1 };
     Pod {
         id,
         place: Place::Netns(netns),
         ifname: ifname("eth0"),
         addresses: node.pods.iter().map(|net| pod_address(net, id)).collect(),
         default_route: true,
-        published: if part == Part::Server && shape.path.reach == Reach::PublishedPort {
+        published: if part == SocketRole::Server && shape.path.reach == Reach::PublishedPort {
             vec![published(shape.protocol)]
         } else {
             Vec::new()

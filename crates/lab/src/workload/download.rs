@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use datapath::Part;
+use datapath::SocketRole;
 use load::download::{self, Downloaded};
-use record::{Carried, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
+use record::{Handshakes, Histogram, Latencies, Load, Transfer, TrialRecord, Void};
 
-use super::Workload;
-use crate::traffic::Work;
+use super::WorkloadDriver;
+use crate::traffic::TransferredAmounts;
 use crate::trial::{Method, stolen};
-use crate::usage::{Snapshot, Usage, sum};
-use crate::{LabError, Standing};
+use crate::usage::{CounterSnapshot, Usage, sum};
+use crate::{BuiltTopology, LabError};
 
 /// Clients fetch objects, a new connection for each.
 pub(super) struct Download;
@@ -20,24 +20,24 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// And for each byte: the time at 2 Mbit/s, slower than any path worth comparing.
 const BYTES_PER_S_MIN: u64 = 250_000;
 
-impl Workload for Download {
-    fn open(&self, _: &mut Standing, _: u32, _: u32) -> Result<(), LabError> {
+impl WorkloadDriver for Download {
+    fn open(&self, _: &mut BuiltTopology, _: u32, _: u32) -> Result<(), LabError> {
         // Connections are made in the trial, and that there is a server was seen when it was started.
         Ok(())
     }
 
     fn trial(
         &self,
-        standing: &mut Standing,
+        built: &mut BuiltTopology,
         method: &Method,
         load: &Load,
         indexes: (usize, usize),
     ) -> Result<TrialRecord, LabError> {
-        let workload = &standing.workload;
+        let workload = &built.workload;
         let (clients, objects) = (workload.connections, workload.objects.unwrap_or(1));
         let bytes = u64::from(clients) * u64::from(objects) * u64::from(load.body_bytes);
         // A connection and the first windows of an object take some round trips on a long wire.
-        let patience = standing.topology.shape.wires.patience().answer() * 20;
+        let patience = built.topology.shape.wires.patience().answer() * 20;
         let order = download::Download {
             clients: clients as usize,
             objects,
@@ -45,14 +45,14 @@ impl Workload for Download {
             threads: method.cpus.each_client(),
             scheduling: method.scheduling,
         };
-        let (target, inside) = (standing.target(load.body_bytes), standing.inside(Part::Client)?);
-        let before = Snapshot::take(&standing.topology)?;
+        let (target, inside) = (built.target(load.body_bytes), built.inside(SocketRole::Client)?);
+        let before = CounterSnapshot::take(&built.topology)?;
         let downloaded = download::download(&target, &order, &inside.0);
-        let usage = Snapshot::take(&standing.topology)?.since(&before, &method.cpus);
-        standing.check_server()?;
-        let downloaded = downloaded.map_err(|error| standing.load_error(error))?;
-        let work = Work::download(downloaded.objects, downloaded.bytes);
-        let void = standing.detour(&usage.traffic, &work)?.or_else(|| stolen(&usage));
+        let usage = CounterSnapshot::take(&built.topology)?.since(&before, &method.cpus);
+        built.check_server()?;
+        let downloaded = downloaded.map_err(|error| built.load_error(error))?;
+        let work = TransferredAmounts::download(downloaded.objects, downloaded.bytes);
+        let void = built.detour(&usage.traffic, &work)?.or_else(|| stolen(&usage));
         Ok(record(&downloaded, &usage, indexes, void))
     }
 
@@ -93,7 +93,7 @@ fn record(
         client_by_cpu: usage.client.clone(),
         server_by_cpu: usage.server.clone(),
         counters: usage.with_threads(&downloaded.threads),
-        carried: Some(Carried {
+        carried: Some(Transfer {
             bytes: downloaded.bytes,
             objects_ns: Some(downloaded.times_ns),
             packets: None,

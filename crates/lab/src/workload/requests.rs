@@ -2,26 +2,26 @@
 
 use record::{Load, TrialRecord};
 
-use super::Workload;
+use super::WorkloadDriver;
 use crate::trial::{Method, measure};
-use crate::{LabError, Standing};
+use crate::{BuiltTopology, LabError};
 
 /// Clients of the generator ask a server.
 pub(super) struct Requests;
 
-impl Workload for Requests {
-    fn open(&self, standing: &mut Standing, body_bytes: u32, connections: u32) -> Result<(), LabError> {
-        standing.connect(body_bytes, connections)
+impl WorkloadDriver for Requests {
+    fn open(&self, built: &mut BuiltTopology, body_bytes: u32, connections: u32) -> Result<(), LabError> {
+        built.connect(body_bytes, connections)
     }
 
     fn trial(
         &self,
-        standing: &mut Standing,
+        built: &mut BuiltTopology,
         method: &Method,
         load: &Load,
         indexes: (usize, usize),
     ) -> Result<TrialRecord, LabError> {
-        measure(standing, method, load, indexes)
+        measure(built, method, load, indexes)
     }
 
     fn is_served(&self) -> bool {

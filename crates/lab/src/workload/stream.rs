@@ -6,17 +6,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use datapath::Part;
+use datapath::SocketRole;
 use load::stream::{self, Carries, Delivered, Flow, Receiver, Sender};
 use load::{LoadError, ThreadCost};
-use record::{Carried, Latencies, Load, Packets, TrialRecord, Void};
+use record::{Latencies, Load, Packets, Transfer, TrialRecord, Void};
 
-use super::Workload;
+use super::WorkloadDriver;
 use crate::topology::SERVER_PORT;
-use crate::traffic::Work;
+use crate::traffic::TransferredAmounts;
 use crate::trial::{Method, STARVED_LIMIT_PERMILLE, stolen};
-use crate::usage::{Snapshot, Usage, sum};
-use crate::{LabError, NodeCpus, Standing};
+use crate::usage::{CounterSnapshot, Usage, sum};
+use crate::{BuiltTopology, LabError, NodeCpus};
 
 /// Bytes or datagrams, one way.
 pub(super) struct Stream;
@@ -31,23 +31,17 @@ const FREED: Duration = Duration::from_secs(2);
 const TRY: Duration = Duration::from_millis(20);
 const NOTHING: &str = "nothing of a stream arrived";
 
-impl Workload for Stream {
-    fn open(&self, standing: &mut Standing, body_bytes: u32, _: u32) -> Result<(), LabError> {
-        let load = Load {
-            body_bytes,
-            rate_per_s: standing.workload.kind.is_udp().then_some(500.0),
-            of_capacity: None,
-        };
-        let flow = Flow { warmup: Duration::ZERO, duration: TRY, ..flow(standing, &load, None) };
-        let deadline = Instant::now() + standing.ready_limit();
+impl WorkloadDriver for Stream {
+    fn open(&self, built: &mut BuiltTopology, body_bytes: u32, _: u32) -> Result<(), LabError> {
+        let load =
+            Load { body_bytes, rate_per_s: built.workload.kind.is_udp().then_some(500.0), of_capacity: None };
+        let flow = Flow { warmup: Duration::ZERO, duration: TRY, ..flow(built, &load, None) };
+        let deadline = Instant::now() + built.ready_limit();
         loop {
-            let tried =
-                run(standing, &flow, 1, &mut || {}).and_then(|delivered| match delivered.total_bytes {
-                    (_, 0) => {
-                        Err(LabError::Broken { candidate: standing.name.clone(), what: NOTHING.to_owned() })
-                    }
-                    _ => Ok(()),
-                });
+            let tried = run(built, &flow, 1, &mut || {}).and_then(|delivered| match delivered.total_bytes {
+                (_, 0) => Err(LabError::Broken { candidate: built.name.clone(), what: NOTHING.to_owned() }),
+                _ => Ok(()),
+            });
             if tried.is_ok() || Instant::now() >= deadline {
                 return tried;
             }
@@ -56,34 +50,34 @@ impl Workload for Stream {
 
     fn trial(
         &self,
-        standing: &mut Standing,
+        built: &mut BuiltTopology,
         method: &Method,
         load: &Load,
         indexes: (usize, usize),
     ) -> Result<TrialRecord, LabError> {
-        let flow = flow(standing, load, Some(method));
+        let flow = flow(built, load, Some(method));
         // At the edges of the measured part: data sent before and after it does not count.
         let mut looks = Vec::with_capacity(2);
-        let topology = standing.topology.clone();
+        let topology = built.topology.clone();
         // What is read within the measured part may have passed the path long before: it lay in socket buffers.
-        let first = Snapshot::take(&topology)?;
-        let delivered = run(standing, &flow, standing.workload.connections, &mut || {
-            looks.push(Snapshot::take(&topology));
+        let first = CounterSnapshot::take(&topology)?;
+        let delivered = run(built, &flow, built.workload.connections, &mut || {
+            looks.push(CounterSnapshot::take(&topology));
         })?;
         let mut looks = looks.into_iter();
         let (Some(before), Some(after)) = (looks.next(), looks.next()) else {
             unreachable!("a stream has a start and an end")
         };
         let usage = after?.since(&before?, &method.cpus);
-        let all = Snapshot::take(&topology)?.since(&first, &method.cpus).traffic;
-        let void = standing.detour(&all, &Work::stream(delivered.total_bytes.1))?;
+        let all = CounterSnapshot::take(&topology)?.since(&first, &method.cpus).traffic;
+        let void = built.detour(&all, &TransferredAmounts::stream(delivered.total_bytes.1))?;
         let void = void.or_else(|| stolen(&usage));
         // Where the machine was kept from running, what did not arrive says nothing of the path.
         if void.is_none() {
-            broken(standing, &delivered)?;
+            broken(built, &delivered)?;
         }
         let void = void.or_else(|| idle(&delivered));
-        Ok(record(&delivered, &usage, standing.workload.kind.is_udp(), indexes, void))
+        Ok(record(&delivered, &usage, built.workload.kind.is_udp(), indexes, void))
     }
 
     fn is_served(&self) -> bool {
@@ -96,14 +90,14 @@ impl Workload for Stream {
 }
 
 /// What is to flow. Without a method it is only tried.
-fn flow(standing: &Standing, load: &Load, method: Option<&Method>) -> Flow {
-    let carries = if standing.workload.kind.is_udp() {
+fn flow(built: &BuiltTopology, load: &Load, method: Option<&Method>) -> Flow {
+    let carries = if built.workload.kind.is_udp() {
         Carries::Datagrams { packet_bytes: load.body_bytes, rate_per_s: load.rate_per_s }
     } else {
         Carries::Segments { write_bytes: load.body_bytes }
     };
-    let NodeCpus { client, server } = &standing.topology.shape.cpus;
-    let patience = standing.topology.shape.wires.patience();
+    let NodeCpus { client, server } = &built.topology.shape.cpus;
+    let patience = built.topology.shape.wires.patience();
     Flow {
         carries,
         warmup: method.map_or(Duration::ZERO, |method| patience.warmup(method.warmup)),
@@ -115,32 +109,37 @@ fn flow(standing: &Standing, load: &Load, method: Option<&Method>) -> Flow {
 }
 
 /// Opens both ends where they belong, and lets it flow. `edge` is called when the measured part begins and ends.
-fn run(standing: &Standing, flow: &Flow, flows: u32, edge: &mut dyn FnMut()) -> Result<Delivered, LabError> {
-    let to = standing.topology.address;
-    let receiver = receive(standing, flow)?;
-    let sender = standing.inside(Part::Client)?.run(|| match flow.carries {
+fn run(
+    built: &BuiltTopology,
+    flow: &Flow,
+    flows: u32,
+    edge: &mut dyn FnMut(),
+) -> Result<Delivered, LabError> {
+    let to = built.topology.address;
+    let receiver = receive(built, flow)?;
+    let sender = built.inside(SocketRole::Client)?.run(|| match flow.carries {
         Carries::Segments { .. } => Sender::segments(to, flows as usize, CONNECT),
         Carries::Datagrams { .. } => Sender::datagrams(to, flows as usize),
     })?;
     let sender = sender.map_err(|error| match error {
         LoadError::Connect { .. } => {
-            LabError::Broken { candidate: standing.name.clone(), what: format!("could not {error}") }
+            LabError::Broken { candidate: built.name.clone(), what: format!("could not {error}") }
         }
-        error => standing.load_error(error),
+        error => built.load_error(error),
     })?;
-    stream::run(sender, receiver, flow, edge).map_err(|error| standing.load_error(error))
+    stream::run(sender, receiver, flow, edge).map_err(|error| built.load_error(error))
 }
 
 /// Opens the receiver's end. The port is nobody else's in a namespace of ours; but what this process has forked
 /// meanwhile holds the listener of before until it executes its program. (Those of datagrams share their port.)
-fn receive(standing: &Standing, flow: &Flow) -> Result<Receiver, LabError> {
-    let to = standing.topology.address;
+fn receive(built: &BuiltTopology, flow: &Flow) -> Result<Receiver, LabError> {
+    let to = built.topology.address;
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let listen = SocketAddr::new(any, SERVER_PORT);
     let threads = flow.receiver_cpus.len();
     let deadline = Instant::now() + FREED;
     loop {
-        let receiver = standing.inside(Part::Server)?.run(|| match flow.carries {
+        let receiver = built.inside(SocketRole::Server)?.run(|| match flow.carries {
             Carries::Segments { .. } => Receiver::segments(listen),
             Carries::Datagrams { .. } => Receiver::datagrams(listen, threads),
         })?;
@@ -150,22 +149,22 @@ fn receive(standing: &Standing, flow: &Flow) -> Result<Receiver, LabError> {
             {
                 thread::sleep(Duration::from_millis(1));
             }
-            receiver => return receiver.map_err(|error| standing.load_error(error)),
+            receiver => return receiver.map_err(|error| built.load_error(error)),
         }
     }
 }
 
 /// A path that carries nothing, or that loses bytes of TCP, is broken. One that loses datagrams is only bad; and if
 /// hardly any was sent, that is the sender's fault.
-fn broken(standing: &Standing, delivered: &Delivered) -> Result<(), LabError> {
+fn broken(built: &BuiltTopology, delivered: &Delivered) -> Result<(), LabError> {
     let (sent, arrived) = delivered.total_bytes;
     let few = delivered.packets.sent < 100;
-    let whole = if standing.workload.kind.is_udp() { arrived > 0 || few } else { arrived == sent };
+    let whole = if built.workload.kind.is_udp() { arrived > 0 || few } else { arrived == sent };
     if whole {
         return Ok(());
     }
     let what = format!("{arrived} of {sent} bytes of a stream arrived");
-    Err(LabError::Broken { candidate: standing.name.clone(), what })
+    Err(LabError::Broken { candidate: built.name.clone(), what })
 }
 
 fn record(
@@ -195,7 +194,7 @@ fn record(
         client_by_cpu: usage.client.clone(),
         server_by_cpu: usage.server.clone(),
         counters: usage.with_threads(&delivered.threads),
-        carried: Some(Carried {
+        carried: Some(Transfer {
             bytes: delivered.bytes,
             objects_ns: None,
             packets: is_udp.then_some(Packets {

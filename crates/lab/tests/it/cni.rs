@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab::{Home, LabError, Network, NodeCpus, PluginDirs, Shape, Standing, family};
+use lab::{BuiltTopology, CniNetwork, Home, LabError, NodeCpus, PluginDirs, Shape, family};
 use linux::features::Facts;
 use load::{Run, Schedule, Wait};
 use plan::Unit;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::standing::{left, staffing};
 
-fn shape(network: Network, id: &str, ipv6: bool) -> Shape {
+fn shape(network: CniNetwork, id: &str, ipv6: bool) -> Shape {
     Shape {
         prefix: format!("hg-{id}-cni"),
         path: &datapath::CNI,
@@ -32,8 +32,8 @@ fn shape(network: Network, id: &str, ipv6: bool) -> Shape {
     }
 }
 
-fn build(network: Network, claim: &Unit, ipv6: bool) -> Result<Standing, LabError> {
-    Standing::build("cni:x", shape(network, claim.id(), ipv6), &staffing(), &claim.dir().join("cni-x"))
+fn build(network: CniNetwork, claim: &Unit, ipv6: bool) -> Result<BuiltTopology, LabError> {
+    BuiltTopology::build("cni:x", shape(network, claim.id(), ipv6), &staffing(), &claim.dir().join("cni-x"))
 }
 
 /// What plugins may leave on a machine: state, locks, and mounts over the directories that they get here.
@@ -49,14 +49,14 @@ fn machine() -> (BTreeSet<PathBuf>, Vec<String>) {
 }
 
 #[track_caller]
-fn answers(standing: &mut Standing, requests: u64) {
-    standing.connect(100, 3).unwrap();
+fn answers(built: &mut BuiltTopology, requests: u64) {
+    built.connect(100, 3).unwrap();
     let run = Run {
         drain: Duration::from_secs(5),
         wait: Wait::Sleep,
         ..Run::new(Schedule::Constant { rate_per_s: 1000.0 }, Duration::from_millis(requests))
     };
-    let outcome = load::run(standing.clients(100), &run).unwrap();
+    let outcome = load::run(built.clients(100), &run).unwrap();
     assert_eq!(outcome.answered, requests, "{outcome:?}");
 }
 
@@ -68,20 +68,20 @@ fn the_plugins_of_the_scenarios_answer_over_both_families_and_go() {
     let before = machine();
     for name in ["ptp", "bridge", "macvlan", "ipvlan"] {
         let file = Path::new("../../scenarios/cni").join(name).with_extension("conflist");
-        let network = Network::load(&file, &PluginDirs::default()).unwrap();
+        let network = CniNetwork::load(&file, &PluginDirs::default()).unwrap();
         if let Some(unmet) = facts.unmet(&network.configuration.needs()).first() {
             testkit::skip(&format!("{name}: {unmet}"));
             continue;
         }
         for ipv6 in [false, true] {
-            let mut standing = build(network.clone(), &claim, ipv6).unwrap();
+            let mut built = build(network.clone(), &claim, ipv6).unwrap();
             let expected = if ipv6 { "fd00:244:0:2::2" } else { "10.244.2.2" };
-            assert_eq!(standing.topology.address.ip().to_string(), expected, "{name}");
-            answers(&mut standing, 40);
+            assert_eq!(built.topology.address.ip().to_string(), expected, "{name}");
+            answers(&mut built, 40);
             // The lease lies in the candidate's directory and is removed with it.
             let node = format!("cni-x/cni/hg-{}-cni-n2/var-lib/cni/networks/{name}", claim.id());
             assert!(claim.dir().join(node).join("10.244.2.2").exists());
-            standing.take_down().unwrap();
+            built.take_down().unwrap();
             assert_eq!(left(claim.id()), []);
         }
     }
@@ -112,12 +112,12 @@ impl Scripts {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    fn network(&self, plugins: &str) -> Network {
+    fn network(&self, plugins: &str) -> CniNetwork {
         let file = self.dir.path().join("x.conflist");
         let text = format!(r#"{{"cniVersion":"1.0.0","name":"x","plugins":{plugins}}}"#);
         std::fs::write(&file, text).unwrap();
         let dirs = format!("{}:{}", self.dir.path().display(), PluginDirs::USUAL);
-        Network::load(&file, &PluginDirs::parse(&dirs)).unwrap()
+        CniNetwork::load(&file, &PluginDirs::parse(&dirs)).unwrap()
     }
 
     /// The log of a node's plugins: for each call its line and its input.
@@ -150,8 +150,8 @@ fn a_chain_is_called_in_order_with_each_result_and_back() {
     );
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
-    let mut standing = build(scripts.network(LIST), &claim, false).unwrap();
-    answers(&mut standing, 10);
+    let mut built = build(scripts.network(LIST), &claim, false).unwrap();
+    answers(&mut built, 10);
     let prefix = format!("hg-{}-cni", claim.id());
     let node = claim.dir().join("cni-x/cni").join(format!("{prefix}-n2"));
     let added = scripts.calls(&node);
@@ -164,7 +164,7 @@ fn a_chain_is_called_in_order_with_each_result_and_back() {
 
     // The log is removed with the directory. A hard link keeps it, so that the last calls can be read.
     std::fs::hard_link(node.join("run/cni/calls"), &scripts.kept).unwrap();
-    standing.take_down().unwrap();
+    built.take_down().unwrap();
     let node = scripts.dir.path().join("node");
     std::fs::create_dir_all(node.join("run/cni")).unwrap();
     std::fs::rename(&scripts.kept, node.join("run/cni/calls")).unwrap();
@@ -186,10 +186,10 @@ fn plugins_of_what_was_left_standing_are_told_of_its_end() {
     let claim = home.claim().unwrap();
     let id = claim.id().to_owned();
     let one = r#"[{"type":"first","ipam":{"type":"host-local","subnet":"usePodCidr","routes":[{"dst":"0.0.0.0/0"}]}}]"#;
-    let standing = build(scripts.network(one), &claim, false).unwrap();
+    let built = build(scripts.network(one), &claim, false).unwrap();
     let calls = claim.dir().join(format!("cni-x/cni/hg-{id}-cni-n1/run/cni/calls"));
     std::fs::hard_link(calls, &scripts.kept).unwrap();
-    standing.leave_standing();
+    built.leave_standing();
     claim.leave_standing("cni:x").unwrap();
     assert_eq!(left(&id).len(), 4);
     let cleaned = home.remove(&id).unwrap();

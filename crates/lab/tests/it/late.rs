@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lab::{Event, Home, NodeCpus, PluginDirs, Race, Settings};
+use lab::{Event, Home, NodeCpus, PluginDirs, Race, RaceOptions};
 use linux::CpuSet;
 use linux::cpu::{self, Scheduling};
-use record::{Candidate, Cause, Experiment, Late, Rate, ServerKind};
+use record::{Candidate, Cause, Experiment, Late, RequestedRate, ServerKind};
 
 /// Races the host against itself at a rate that any machine sustains. `plant` is called once, before the
 /// first slice with late answers under observation. Its result lives until the race is over.
@@ -19,7 +19,7 @@ fn raced<T>(plant: impl FnOnce() -> T) -> Vec<Late> {
     let root = tempfile::tempdir().unwrap();
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(std::path::PathBuf::from);
     let path = root.path().join("race.jsonl");
-    let settings = Settings {
+    let settings = RaceOptions {
         guest: None,
         plugins: PluginDirs::default(),
         record: path.clone(),
@@ -33,7 +33,7 @@ fn raced<T>(plant: impl FnOnce() -> T) -> Vec<Late> {
     let mut experiment = Experiment {
         // Without a named path all data paths would race.
         candidates: vec![Candidate { path: "host".to_owned(), ..Candidate::default() }],
-        rates: vec![Rate::PerSecond(2_000.0)],
+        rates: vec![RequestedRate::PerSecond(2_000.0)],
         rounds: 1,
         builds: 1,
         why_late: true,
@@ -52,7 +52,7 @@ fn raced<T>(plant: impl FnOnce() -> T) -> Vec<Late> {
     drop(planted);
     finished.unwrap();
     assert_eq!(home.remains().unwrap(), []);
-    let race = record::Race::read(&path).unwrap();
+    let race = record::RaceRecord::read(&path).unwrap();
     assert_eq!(race.late.len(), 2, "host and host again, at one load");
     race.late
 }

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use lab::{Home, Shape, Standing};
+use lab::{BuiltTopology, Home, Shape};
 use linux::Netns;
 use load::{Run, Schedule, Wait};
 use record::{Candidate, Side};
@@ -16,7 +16,7 @@ use crate::standing::{left, shape, staffing};
 
 /// The sides of a data path that can be alone in a container.
 pub(crate) fn sides(path: &datapath::DataPath) -> Vec<Side> {
-    let parts = [(Side::Client, datapath::Part::Client), (Side::Server, datapath::Part::Server)];
+    let parts = [(Side::Client, datapath::SocketRole::Client), (Side::Server, datapath::SocketRole::Server)];
     parts.into_iter().filter(|(_, part)| path.alone(*part).is_ok()).map(|(side, _)| side).collect()
 }
 
@@ -28,29 +28,29 @@ fn each_answers_over_both_families_and_goes() {
         for (in_container, ipv6) in sides(path).into_iter().flat_map(|side| [(side, false), (side, true)]) {
             let shape = Shape { in_container, ..shape(path, claim.id(), ipv6) };
             let dir = claim.dir().join(lab::slug(path.name));
-            let mut standing = Standing::build(path.name, shape, &staffing(), &dir).unwrap();
-            let nodes = standing.topology.nodes.as_ref().map(|node| node.place.clone());
+            let mut built = BuiltTopology::build(path.name, shape, &staffing(), &dir).unwrap();
+            let nodes = built.topology.nodes.as_ref().map(|node| node.place.clone());
             let of = |name: &linux::NetnsName| plan::Place::Netns(name.clone());
-            let [client, server] = [of(&standing.topology.client), of(&standing.topology.server)];
+            let [client, server] = [of(&built.topology.client), of(&built.topology.server)];
             let bare = [client == nodes.client, server == nodes.server];
             assert_eq!(bare, [in_container == Side::Server, in_container == Side::Client], "{}", path.name);
-            standing.connect(100, 3).unwrap();
+            built.connect(100, 3).unwrap();
             let schedule = Schedule::Constant { rate_per_s: 1000.0 };
             let at = Run {
                 drain: Duration::from_secs(5),
                 wait: Wait::Sleep,
                 ..Run::new(schedule, Duration::from_millis(40))
             };
-            let outcome = load::run(standing.clients(100), &at).unwrap();
+            let outcome = load::run(built.clients(100), &at).unwrap();
             let way = format!("{} {in_container} IPv6 {ipv6}", path.name);
             assert_eq!(outcome.answered, 40, "{way}: {outcome:?}");
             if in_container == Side::Client {
                 // Without masquerading, as for any machine outside the cluster. flannel and Docker masquerade
                 // a pod's packets to it.
                 let masquerades = ["bridge", "docker"].contains(&path.attach.name());
-                assert_eq!(is_seen_as_its_node(&standing), masquerades, "{way}");
+                assert_eq!(is_seen_as_its_node(&built), masquerades, "{way}");
             }
-            standing.take_down().unwrap();
+            built.take_down().unwrap();
             assert_eq!(left(claim.id()), []);
         }
     }
@@ -59,8 +59,8 @@ fn each_answers_over_both_families_and_goes() {
 }
 
 /// Whether the server's sockets have the client's node as their peer.
-fn is_seen_as_its_node(standing: &Standing) -> bool {
-    let topology = &standing.topology;
+fn is_seen_as_its_node(built: &BuiltTopology) -> bool {
+    let topology = &built.topology;
     let node = topology.nodes.client.underlay.of(topology.shape.family);
     let netns = Netns::open(&topology.server).unwrap();
     let sockets = run(&netns, "ss", &["-Htn", "state", "established"]);

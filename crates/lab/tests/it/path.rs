@@ -4,10 +4,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lab::{Event, Finished, Home, LabError, PluginDirs, Race, Settings};
+use lab::{Event, Finished, Home, LabError, PluginDirs, Race, RaceOptions};
 use linux::cpu::{self, Scheduling};
 use linux::{IfName, Netns, NetnsName, netns};
-use record::{Candidate, Experiment, Placement, Rate, ServerKind, Steering, Void, Workload, WorkloadKind};
+use record::{
+    Candidate, Experiment, Placement, RequestedRate, ServerKind, Steering, Void, Workload, WorkloadKind,
+};
 use testkit::shell;
 
 use crate::paths::runnable;
@@ -32,7 +34,7 @@ impl Ground {
             slice_ms: 50,
             candidates: paths.iter().map(named).collect(),
             // A rate that even an emulated machine sustains beside others.
-            rates: vec![Rate::PerSecond(200.0)],
+            rates: vec![RequestedRate::PerSecond(200.0)],
             workload: Workload {
                 server: ServerKind::Nginx,
                 connections: 4,
@@ -77,8 +79,11 @@ impl Ground {
     }
 
     /// Runs the race to its end. `tell` gets its events and may change the topologies.
-    pub(crate) fn run(&self, tell: &mut dyn FnMut(&Event)) -> (Result<Finished, LabError>, record::Race) {
-        let settings = Settings {
+    pub(crate) fn run(
+        &self,
+        tell: &mut dyn FnMut(&Event),
+    ) -> (Result<Finished, LabError>, record::RaceRecord) {
+        let settings = RaceOptions {
             plugins: self.plugins.clone(),
             guest: None,
             record: self.record(),
@@ -92,12 +97,12 @@ impl Ground {
         let race = Race::prepare(self.experiment.clone(), settings, &facts, self.home.clone()).unwrap();
         let finished = race.run(&mut |event| tell(&event));
         assert_eq!(self.home.remains().unwrap(), [], "nothing is left");
-        (finished, record::Race::read(&self.record()).unwrap())
+        (finished, record::RaceRecord::read(&self.record()).unwrap())
     }
 }
 
 /// The candidates whose trials were void because their path had changed, and what had changed.
-pub(crate) fn changed(race: &record::Race) -> Vec<(String, String)> {
+pub(crate) fn changed(race: &record::RaceRecord) -> Vec<(String, String)> {
     let trials = race.rounds.iter().flat_map(|round| &round.trials);
     let told = trials.filter_map(|trial| match &trial.void {
         Some(Void::PathChanged { what }) => {

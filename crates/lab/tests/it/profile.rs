@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use lab::{Home, Race, Settings};
+use lab::{Home, Race, RaceOptions};
 use linux::cpu::{self, Scheduling};
-use record::{Candidate, Experiment, Profile, Rate, ServerKind};
+use record::{Candidate, Experiment, Profile, RequestedRate, ServerKind};
 
 /// The record of a race of `bridge+direct` at a rate that any machine sustains.
-fn raced() -> record::Race {
+fn raced() -> record::RaceRecord {
     let root = tempfile::tempdir().unwrap();
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(std::path::PathBuf::from);
     let path = root.path().join("race.jsonl");
-    let settings = Settings {
+    let settings = RaceOptions {
         guest: None,
         plugins: lab::PluginDirs::default(),
         record: path.clone(),
@@ -24,7 +24,7 @@ fn raced() -> record::Race {
     let candidate = Candidate { path: "bridge+direct".to_owned(), required: true, ..Candidate::default() };
     let mut experiment = Experiment {
         candidates: vec![candidate],
-        rates: vec![Rate::OfCapacity(0.1), Rate::OfCapacity(0.3)],
+        rates: vec![RequestedRate::OfCapacity(0.1), RequestedRate::OfCapacity(0.3)],
         rounds: 1,
         builds: 1,
         profile: true,
@@ -36,7 +36,7 @@ fn raced() -> record::Race {
     let race = Race::prepare(experiment, settings, &facts, home.clone()).unwrap();
     race.run(&mut |_| {}).unwrap();
     assert_eq!(home.remains().unwrap(), []);
-    record::Race::read(&path).unwrap()
+    record::RaceRecord::read(&path).unwrap()
 }
 
 /// Samples in which a process is inside a bridge while it sends. Bridges of other tests receive their packets

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lab::{Home, Race, Settings};
+use lab::{Home, Race, RaceOptions};
 use linux::cpu::{self, Scheduling};
 use record::{Experiment, ServerKind};
 
@@ -14,7 +14,7 @@ fn a_race_that_could_not_begin_leaves_no_record() {
     }
     let root = tempfile::tempdir().unwrap();
     let home = Home::at(root.path().join("run"));
-    let settings = Settings {
+    let settings = RaceOptions {
         plugins: lab::PluginDirs::default(),
         guest: None,
         record: root.path().join("race.jsonl"),

@@ -1,7 +1,7 @@
 //! Settings are in force where they should be, before the first socket. A setting that this kernel lacks is
 //! refused with the reason.
 
-use lab::{Contender, Home, Machine, PluginDirs, Shape, Standing};
+use lab::{BuiltTopology, Contender, Home, MachineUse, PluginDirs, Shape};
 use linux::features::{Facts, probe};
 use linux::{Netns, NetnsName};
 use record::{Asked, Candidate, Placement, Side, Tuning};
@@ -25,7 +25,7 @@ fn tuned(path: &str, both: &[(&str, &str)]) -> Candidate {
 fn proved(candidate: &Candidate, facts: &Facts) -> Contender {
     let mut contenders =
         lab::contenders(std::slice::from_ref(candidate), facts, &PluginDirs::default()).unwrap();
-    lab::prove(&mut contenders, facts, Machine::Shared).unwrap();
+    lab::prove(&mut contenders, facts, MachineUse::Shared).unwrap();
     contenders.pop().unwrap()
 }
 
@@ -35,17 +35,17 @@ fn sockets(netns: &NetnsName) -> String {
 
 /// Builds the topology with four connections and passes the sockets of both ends to `look`. The server's
 /// sockets are new too.
-fn with_sockets(contender: &Contender, look: impl Fn(&Standing, [String; 2])) {
+fn with_sockets(contender: &Contender, look: impl Fn(&BuiltTopology, [String; 2])) {
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
     let (settings, in_container) = (contender.settings.clone(), contender.in_container);
     let shape = Shape { settings, in_container, ..shape(contender.path, claim.id(), false) };
-    let mut standing =
-        Standing::build(&contender.name, shape, &staffing(), &claim.dir().join("tuned")).unwrap();
-    standing.connect(100, 4).unwrap();
-    let ends = [&standing.topology.client, &standing.topology.server].map(sockets);
-    look(&standing, ends);
-    standing.take_down().unwrap();
+    let mut built =
+        BuiltTopology::build(&contender.name, shape, &staffing(), &claim.dir().join("tuned")).unwrap();
+    built.connect(100, 4).unwrap();
+    let ends = [&built.topology.client, &built.topology.server].map(sockets);
+    look(&built, ends);
+    built.take_down().unwrap();
     assert_eq!(left(claim.id()), []);
     claim.end().unwrap();
 }
@@ -99,11 +99,11 @@ fn an_algorithm_is_in_force_whoever_may_choose_it() {
                 testkit::skip(why);
                 continue;
             }
-            with_sockets(&contender, |standing, ends| {
+            with_sockets(&contender, |built, ends| {
                 for end in ends {
                     assert_eq!(end.matches(&format!(" {name} ")).count(), 4, "{path}: {end}");
                 }
-                let commands = standing.topology.commands().join("\n");
+                let commands = built.topology.commands().join("\n");
                 let ways = [format!("congctl {name}"), format!("tcp_congestion_control={name}")];
                 assert!(ways.iter().any(|way| commands.contains(way)), "{commands}");
             });
@@ -116,17 +116,17 @@ fn one_side_alone_has_what_was_set_for_it() {
     let facts = probe().unwrap();
     let tune = Tuning { server: knobs(&[("initcwnd", "29"), ("qdisc", "pfifo")]), ..Tuning::default() };
     let candidate = Candidate { tune, ..tuned("host", &[]) };
-    with_sockets(&proved(&candidate, &facts), |standing, [client, server]| {
+    with_sockets(&proved(&candidate, &facts), |built, [client, server]| {
         assert_eq!((client.matches("cwnd:29 ").count(), server.matches("cwnd:29 ").count()), (0, 4));
-        let queues = [&standing.topology.client, &standing.topology.server]
+        let queues = [&built.topology.client, &built.topology.server]
             .map(|netns| run(&Netns::open(netns).unwrap(), "tc", &["qdisc", "show", "dev", "eth0"]));
         assert!(!queues[0].contains("pfifo ") && queues[1].contains("qdisc pfifo "), "{queues:?}");
     });
 }
 
 /// How many connections the nodes track, and how many of these are the topology's own.
-fn tracked(standing: &Standing) -> [usize; 2] {
-    standing.topology.nodes.as_ref().both().map(|node| {
+fn tracked(built: &BuiltTopology) -> [usize; 2] {
+    built.topology.nodes.as_ref().both().map(|node| {
         let plan::Place::Netns(name) = &node.place else { panic!("{:?}", node.place) };
         // `self` would show the namespace of the process's first thread.
         let table = || std::fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap();
@@ -140,13 +140,13 @@ fn tracked(standing: &Standing) -> [usize; 2] {
 #[test]
 fn connections_are_tracked_in_the_nodes_unless_they_are_not_to_be() {
     let facts = probe().unwrap();
-    with_sockets(&proved(&tuned("bridge+direct", &[]), &facts), |standing, _| {
-        assert!(tracked(standing).iter().all(|count| *count >= 4), "{:?}", tracked(standing));
+    with_sockets(&proved(&tuned("bridge+direct", &[]), &facts), |built, _| {
+        assert!(tracked(built).iter().all(|count| *count >= 4), "{:?}", tracked(built));
     });
     let untracked = proved(&tuned("bridge+direct", &[("notrack", "80")]), &facts);
     assert_eq!(untracked.unmet, [] as [String; 0]);
-    with_sockets(&untracked, |standing, _| {
-        assert_eq!(tracked(standing), [0, 0]);
+    with_sockets(&untracked, |built, _| {
+        assert_eq!(tracked(built), [0, 0]);
     });
     let published = proved(&tuned("docker", &[("notrack", "80")]), &facts);
     let shape = Shape { settings: published.settings, ..shape(published.path, "hg-none", false) };
@@ -161,8 +161,8 @@ fn each_group_of_queues_has_the_cpus_of_its_list() {
     }
     let facts = probe().unwrap();
     let xps = |queues: &str| tuned("ptp+direct", &[("channels", queues), ("xps_cpus", "1;0")]);
-    with_sockets(&proved(&xps("2"), &facts), |standing, _| {
-        for node in standing.topology.nodes.as_ref().both() {
+    with_sockets(&proved(&xps("2"), &facts), |built, _| {
+        for node in built.topology.nodes.as_ref().both() {
             let plan::Place::Netns(name) = &node.place else { panic!("{:?}", node.place) };
             let read =
                 "cat /sys/class/net/eth0/queues/tx-0/xps_cpus /sys/class/net/eth0/queues/tx-1/xps_cpus";
@@ -180,11 +180,11 @@ fn each_group_of_queues_has_the_cpus_of_its_list() {
 #[test]
 fn an_mtu_is_that_of_all_that_is_above_it() {
     let facts = probe().unwrap();
-    with_sockets(&proved(&tuned("ptp+vxlan", &[("mtu", "9001")]), &facts), |standing, _| {
-        assert_eq!(standing.topology.pod_mtu_bytes, 8951);
+    with_sockets(&proved(&tuned("ptp+vxlan", &[("mtu", "9001")]), &facts), |built, _| {
+        assert_eq!(built.topology.pod_mtu_bytes, 8951);
         let link =
             |netns: &NetnsName| run(&Netns::open(netns).unwrap(), "ip", &["link", "show", "dev", "eth0"]);
-        assert!(link(&standing.topology.server).contains("mtu 8951"));
+        assert!(link(&built.topology.server).contains("mtu 8951"));
     });
 }
 
@@ -197,7 +197,7 @@ fn what_this_kernel_does_not_take_says_why() {
         assert!(found.unmet.len() == 1 && found.unmet[0].contains(expected), "{:?}", found.unmet);
         let required = Candidate { required: true, ..tuned("host", &[knob]) };
         let mut contenders = lab::contenders(&[required], facts, &PluginDirs::default()).unwrap();
-        let error = lab::prove(&mut contenders, facts, Machine::Shared).unwrap_err().to_string();
+        let error = lab::prove(&mut contenders, facts, MachineUse::Shared).unwrap_err().to_string();
         assert!(error.starts_with("run tuned here: ") && error.contains(expected), "{error}");
     }
     check(&facts, ("congctl", "hgnothing"), "congctl = hgnothing: set congctl");
@@ -210,7 +210,7 @@ fn what_this_kernel_does_not_take_says_why() {
     // Where the machine is ours, the table can be set, and with it the setting that needs it.
     let asked = tuned("host", &[("rps_sock_flow_entries", "1024"), ("rps_flow_cnt", "1024")]);
     let mut contenders = lab::contenders(&[asked], &facts, &PluginDirs::default()).unwrap();
-    lab::prove(&mut contenders, &facts, Machine::Ours).unwrap();
+    lab::prove(&mut contenders, &facts, MachineUse::Ours).unwrap();
     assert_eq!(contenders.last().unwrap().unmet, [] as [String; 0]);
     let flows = std::fs::read_to_string("/proc/sys/net/core/rps_sock_flow_entries").unwrap();
     if flows.trim() == "0" {
@@ -240,7 +240,7 @@ fn every_knob_races_where_its_row_says() {
 
 /// Whether the kernel lacks the module of an algorithm or a qdisc.
 fn lacks_module(knob: &tune::Knob, reason: &str) -> bool {
-    matches!(knob.kind, tune::Kind::Algorithm | tune::Kind::Qdisc)
+    matches!(knob.kind, tune::ValueKind::Algorithm | tune::ValueKind::Qdisc)
         && reason.contains("no such file or directory")
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use datapath::{DataPath, Family};
 use lab::{
-    Contender, Home, LabError, NodeCpus, PluginDirs, ServerChoice, Shape, Staffing, Standing, Topology,
+    BuiltTopology, Contender, Home, LabError, NodeCpus, PluginDirs, ServerChoice, Shape, Staffing, Topology,
     Wires, family,
 };
 use linux::cpu::Scheduling;
@@ -73,19 +73,19 @@ fn every_data_path_answers_over_both_families_and_goes() {
 fn answers_and_goes(path: &'static DataPath, shape: Shape, claim: &Unit) {
     let way = format!("{} {:?} of {:?} {:?}", path.name, shape.family, shape.families, shape.placement);
     let dir = claim.dir().join(lab::slug(path.name));
-    let mut standing = Standing::build(path.name, shape, &staffing(), &dir).unwrap();
+    let mut built = BuiltTopology::build(path.name, shape, &staffing(), &dir).unwrap();
     for (body_bytes, requests) in [(100, 40), (4096, 20)] {
-        standing.connect(body_bytes, 3).unwrap();
+        built.connect(body_bytes, 3).unwrap();
         let schedule = Schedule::Constant { rate_per_s: 1000.0 };
         let run = Run {
             drain: Duration::from_secs(5),
             wait: Wait::Sleep,
             ..Run::new(schedule, Duration::from_millis(requests))
         };
-        let outcome = load::run(standing.clients(body_bytes), &run).unwrap();
+        let outcome = load::run(built.clients(body_bytes), &run).unwrap();
         assert_eq!(outcome.answered, requests, "{way}: {outcome:?}");
     }
-    standing.take_down().unwrap();
+    built.take_down().unwrap();
     assert_eq!(left(claim.id()), [], "{way}");
 }
 
@@ -107,19 +107,20 @@ fn the_families_of_the_kernel_are_those_of_nodes_and_pods() {
             prefix: format!("hg-{}-{}", claim.id(), lab::slug(&name)),
             ..shape(path, claim.id(), ipv6)
         };
-        let mut standing =
-            Standing::build(&name, shape(false), &staffing(), &claim.dir().join(lab::slug(&name))).unwrap();
-        for node in standing.topology.nodes.as_ref().both() {
+        let mut built =
+            BuiltTopology::build(&name, shape(false), &staffing(), &claim.dir().join(lab::slug(&name)))
+                .unwrap();
+        for node in built.topology.nodes.as_ref().both() {
             assert_eq!((node.underlay.v6.is_some(), node.pods.families().len() == 2), (has_ipv6, has_ipv6));
         }
-        standing.connect(100, 3).unwrap();
+        built.connect(100, 3).unwrap();
         let run = Run {
             drain: Duration::from_secs(5),
             wait: Wait::Sleep,
             ..Run::new(Schedule::Constant { rate_per_s: 1000.0 }, Duration::from_millis(40))
         };
-        assert_eq!(load::run(standing.clients(100), &run).unwrap().answered, 40, "{name}");
-        standing.take_down().unwrap();
+        assert_eq!(load::run(built.clients(100), &run).unwrap().answered, 40, "{name}");
+        built.take_down().unwrap();
         match Topology::plan(shape(true)) {
             Ok(_) => assert!(has_ipv6, "{name} is planned with IPv6, which the kernel lacks"),
             Err(error) => assert!(!has_ipv6 && matches!(error, LabError::NoIpv6), "{error}"),
@@ -136,8 +137,12 @@ fn a_failed_start_of_the_server_takes_the_topology_down() {
     // An executable that exits at once instead of serving.
     let server = ServerChoice::Hostgap("/bin/false".into());
     let staffing = Staffing { server, ..staffing() };
-    let result =
-        Standing::build("docker", shape(path, claim.id(), false), &staffing, &claim.dir().join("docker"));
+    let result = BuiltTopology::build(
+        "docker",
+        shape(path, claim.id(), false),
+        &staffing,
+        &claim.dir().join("docker"),
+    );
     let error = result.err().unwrap().to_string();
     assert!(error.contains("the server of docker ended by itself"), "{error}");
     assert_eq!(left(claim.id()), []);
@@ -152,7 +157,8 @@ fn a_panic_leaves_nothing() {
         let claim = home.claim().unwrap();
         let dir = claim.dir().join("docker");
         let path = datapath::find("docker").unwrap();
-        let _standing = Standing::build("docker", shape(path, claim.id(), false), &staffing(), &dir).unwrap();
+        let _standing =
+            BuiltTopology::build("docker", shape(path, claim.id(), false), &staffing(), &dir).unwrap();
         say.send((claim.id().to_owned(), left(claim.id()).len())).unwrap();
         panic!("on purpose, while a topology stands");
     })
@@ -174,16 +180,16 @@ fn candidates_whose_names_differ_behind_a_point_stand_together() {
             prefix: format!("hg-{}-{}", claim.id(), lab::slug(name)),
             ..shape(path, claim.id(), false)
         };
-        Standing::build(name, shape, &staffing(), &claim.dir().join(lab::slug(name)))
+        BuiltTopology::build(name, shape, &staffing(), &claim.dir().join(lab::slug(name)))
     };
     let names = ["loss 0.01 %", "loss 0.1 %", "loss 0.5 %"];
-    let standing: Vec<Standing> = names.iter().map(|name| build(name).expect(name)).collect();
+    let built: Vec<BuiltTopology> = names.iter().map(|name| build(name).expect(name)).collect();
     let journals = || {
         let files = std::fs::read_dir(claim.dir()).unwrap().map(|entry| entry.unwrap().path());
         files.filter(|path| path.extension().is_some_and(|end| end == "journal")).count()
     };
     assert_eq!(journals(), names.len());
-    standing.into_iter().for_each(|standing| standing.take_down().unwrap());
+    built.into_iter().for_each(|built| built.take_down().unwrap());
     assert_eq!((left(claim.id()), journals()), (vec![], 0));
 }
 
@@ -194,8 +200,8 @@ fn answer(files: bool) -> String {
     let path = datapath::find("host").unwrap();
     let dir = claim.dir().join("files");
     let staffing = Staffing { workload: Workload { files, ..staffing().workload }, ..staffing() };
-    let standing = Standing::build("files", shape(path, claim.id(), false), &staffing, &dir).unwrap();
-    let (client, server) = (&standing.topology.client, standing.topology.address);
+    let built = BuiltTopology::build("files", shape(path, claim.id(), false), &staffing, &dir).unwrap();
+    let (client, server) = (&built.topology.client, built.topology.address);
     let ask = || {
         let mut stream = TcpStream::connect(server).unwrap();
         stream.write_all(b"GET /100 HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n").unwrap();
@@ -205,7 +211,7 @@ fn answer(files: bool) -> String {
     };
     let text = Netns::open(client).unwrap().run(ask).unwrap();
     assert_eq!(dir.join("objects/100").exists(), files);
-    standing.take_down().unwrap();
+    built.take_down().unwrap();
     claim.end().unwrap();
     text
 }

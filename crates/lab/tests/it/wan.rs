@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lab::{Finished, Home, Shape, Staffing, Standing, Topology, Wires};
+use lab::{BuiltTopology, Finished, Home, Shape, Staffing, Topology, Wires};
 use linux::Netns;
 use linux::features::{Feature, probe};
 use load::{Outcome, Run, Schedule, Wait};
-use record::{Placement, Rate, Underlay, Wire};
+use record::{Placement, RequestedRate, Underlay, Wire};
 use testkit::run;
 
 use crate::path::Ground;
@@ -107,22 +107,22 @@ fn a_line_rate_is_held_in_the_node_and_its_queue_is_managed() {
 
 /// Builds a path on a wire, sends 20 requests for answers of one size, calls `look`, and takes everything
 /// down.
-fn asked(path: &str, wires: Wires, body_bytes: u32, look: impl FnOnce(&Standing)) -> Outcome {
+fn asked(path: &str, wires: Wires, body_bytes: u32, look: impl FnOnce(&BuiltTopology)) -> Outcome {
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
     let dir = claim.dir().join(lab::slug(path));
     let workload = record::Workload { body_bytes: vec![body_bytes], ..record::Workload::default() };
     let staffing = Staffing { workload, ..staffing() };
-    let mut standing = Standing::build(path, on(path, claim.id(), wires), &staffing, &dir).unwrap();
-    standing.connect(body_bytes, 4).unwrap();
+    let mut built = BuiltTopology::build(path, on(path, claim.id(), wires), &staffing, &dir).unwrap();
+    built.connect(body_bytes, 4).unwrap();
     let run = Run {
         drain: wires.patience().drain(body_bytes, 4) + Duration::from_secs(10),
         wait: Wait::Sleep,
         ..Run::new(Schedule::Constant { rate_per_s: 20.0 }, Duration::from_secs(1))
     };
-    let outcome = load::run(standing.clients(body_bytes), &run).unwrap();
-    look(&standing);
-    standing.take_down().unwrap();
+    let outcome = load::run(built.clients(body_bytes), &run).unwrap();
+    look(&built);
+    built.take_down().unwrap();
     assert_eq!(left(claim.id()), []);
     claim.end().unwrap();
     outcome
@@ -158,7 +158,7 @@ fn every_kind_of_underlay_delays_each_way() {
 }
 
 /// The packets and bytes that a link has sent.
-fn sent(standing: &Standing, place: &plan::Place) -> (u64, u64) {
+fn sent(built: &BuiltTopology, place: &plan::Place) -> (u64, u64) {
     let plan::Place::Netns(name) = place else { panic!("the lab builds in namespaces") };
     let netns = Netns::open(name).unwrap();
     let read = |what: &str| {
@@ -166,7 +166,7 @@ fn sent(standing: &Standing, place: &plan::Place) -> (u64, u64) {
         let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
         rows[0]["stats64"]["tx"][what].as_u64().unwrap()
     };
-    assert_eq!(standing.topology.shape.placement, Placement::TwoNodes);
+    assert_eq!(built.topology.shape.placement, Placement::TwoNodes);
     (read("packets"), read("bytes"))
 }
 
@@ -179,8 +179,8 @@ fn packets_are_cut_where_they_enter_the_wire() {
     for path in ["host", "bridge+direct"] {
         let [(whole, _), (cut, bytes)] = [Wire::default(), cut].map(|wire| {
             let mut found = (0, 0);
-            let outcome = asked(path, Wires { to_server: wire, to_client: wire }, 65_536, |standing| {
-                found = sent(standing, &standing.topology.nodes.server.place);
+            let outcome = asked(path, Wires { to_server: wire, to_client: wire }, 65_536, |built| {
+                found = sent(built, &built.topology.nodes.server.place);
             });
             assert_eq!(outcome.answered, 20, "{path}");
             found
@@ -204,8 +204,8 @@ fn what_waits_for_the_line_waits_in_the_node() {
             continue;
         }
         let wires = Wires { to_server: Wire::default(), to_client: line };
-        let outcome = asked(path, wires, 65_536, |standing| {
-            let plan::Place::Netns(name) = &standing.topology.nodes.server.place else { unreachable!() };
+        let outcome = asked(path, wires, 65_536, |built| {
+            let plan::Place::Netns(name) = &built.topology.nodes.server.place else { unreachable!() };
             let text = run(&Netns::open(name).unwrap(), "tc", &["-s", "-j", "qdisc", "show", "dev", "eth0"]);
             let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
             let waited = rows[1]["bytes"].as_u64().unwrap();
@@ -228,7 +228,7 @@ fn what_overtakes_is_counted() {
     let counted = |reorder: Option<&str>| {
         let mut ground = Ground::new(&["macvlan"]);
         (ground.experiment.rounds, ground.experiment.builds) = (1, 1);
-        ground.experiment.rates = vec![Rate::PerSecond(50.0)];
+        ground.experiment.rates = vec![RequestedRate::PerSecond(50.0)];
         ground.experiment.workload.body_bytes = vec![65_536];
         let steering = ground.experiment.underlay.steering;
         let reorder = reorder.map(|share| share.parse().unwrap());

@@ -4,16 +4,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lab::{Finished, Home, Race, Settings};
+use lab::{Finished, Home, Race, RaceOptions};
 use linux::cpu::{self, Scheduling};
 use record::{Experiment, Steering, Workload, WorkloadKind};
 
 /// The record of one round of a workload on all data paths.
-fn raced(kind: WorkloadKind, ipv6: bool) -> record::Race {
+fn raced(kind: WorkloadKind, ipv6: bool) -> record::RaceRecord {
     let root = tempfile::tempdir().unwrap();
     let home = Home::at(root.path().join("run"));
     let path = root.path().join("race.jsonl");
-    let settings = Settings {
+    let settings = RaceOptions {
         plugins: lab::PluginDirs::default(),
         guest: None,
         record: path.clone(),
@@ -40,7 +40,7 @@ fn raced(kind: WorkloadKind, ipv6: bool) -> record::Race {
     let race = Race::prepare(experiment, settings, &facts, home.clone()).unwrap();
     assert_eq!(race.run(&mut |_| {}).unwrap(), Finished::Whole);
     assert_eq!(home.remains().unwrap(), []);
-    record::Race::read(&path).unwrap()
+    record::RaceRecord::read(&path).unwrap()
 }
 
 #[test]

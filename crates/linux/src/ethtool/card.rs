@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::feature::{ACTIVE, names};
 use super::parameter::{
     CHANNELS, CHANNELS_COMBINED, CHANNELS_COMBINED_MAX, CHANNELS_RX, CHANNELS_RX_MAX, COALESCE,
-    COALESCE_ADAPTIVE_RX, COALESCE_RX_FRAMES, COALESCE_RX_USECS, COALESCE_TX_USECS, Place, RING_RX,
+    COALESCE_ADAPTIVE_RX, COALESCE_RX_FRAMES, COALESCE_RX_USECS, COALESCE_TX_USECS, MessagePair, RING_RX,
     RING_RX_MAX, RING_TX, RING_TX_MAX, RINGS,
 };
-use super::{Ethtool, Feature, about};
+use super::{Ethtool, NicFeature, about};
 use crate::IfName;
 use crate::netlink::Attributes;
 
@@ -110,11 +110,16 @@ impl Ethtool {
 
     /// The offloads that the card supports, and whether each is on; empty if the driver does not answer.
     pub fn offloads(&self, link: &IfName) -> BTreeMap<String, bool> {
-        self.look(link, &Feature::PLACE, offloads).unwrap_or_default()
+        self.look(link, &NicFeature::MESSAGES, offloads).unwrap_or_default()
     }
 
-    fn look<T>(&self, link: &IfName, place: &Place, read: impl Fn(Attributes<'_>) -> T) -> Option<T> {
-        let answers = self.netlink.call(place.get, &about(link)).ok()?;
+    fn look<T>(
+        &self,
+        link: &IfName,
+        messages: &MessagePair,
+        read: impl Fn(Attributes<'_>) -> T,
+    ) -> Option<T> {
+        let answers = self.netlink.call(messages.get, &about(link)).ok()?;
         answers.first().map(|bytes| read(Attributes::of(bytes)))
     }
 }

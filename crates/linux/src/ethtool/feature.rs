@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Value;
-use super::parameter::Place;
+use super::NicValue;
+use super::parameter::MessagePair;
 use crate::netlink::{Attributes, Request};
 
 /// An offload that can be switched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Feature {
+pub enum NicFeature {
     /// Received segments are put together by the kernel.
     Gro,
     /// Large packets are cut by the kernel, last of all.
@@ -36,28 +36,28 @@ const BIT: u16 = 1;
 const BIT_NAME: u16 = 2;
 const BIT_VALUE: u16 = 3;
 
-impl Feature {
-    pub(super) const PLACE: Place = Place { get: 11, set: 12 };
+impl NicFeature {
+    pub(super) const MESSAGES: MessagePair = MessagePair { get: 11, set: 12 };
 
     /// The kernel's name for it, which `ethtool -k` prints under its own.
     ///
     /// Source: `netdev_features_strings` in net/ethtool/common.c.
     pub fn name(self) -> &'static str {
         match self {
-            Feature::Gro => "rx-gro",
-            Feature::Gso => "tx-generic-segmentation",
-            Feature::TsoIpv4 => "tx-tcp-segmentation",
-            Feature::TsoIpv6 => "tx-tcp6-segmentation",
-            Feature::GroHw => "rx-gro-hw",
-            Feature::RxChecksum => "rx-checksum",
+            NicFeature::Gro => "rx-gro",
+            NicFeature::Gso => "tx-generic-segmentation",
+            NicFeature::TsoIpv4 => "tx-tcp-segmentation",
+            NicFeature::TsoIpv6 => "tx-tcp6-segmentation",
+            NicFeature::GroHw => "rx-gro-hw",
+            NicFeature::RxChecksum => "rx-checksum",
         }
     }
 
-    pub(super) fn find(self, answer: Attributes<'_>) -> Value {
+    pub(super) fn find(self, answer: Attributes<'_>) -> NicValue {
         let has = |set: u16| u32::from(names(answer.within(set)).any(|name| name == self.name().as_bytes()));
         let now = has(ACTIVE);
         let free = has(CAPABLE) == 1 && has(FIXED) == 0;
-        Value { now, wanted: has(WANTED), max: Some(if free { 1 } else { now }) }
+        NicValue { now, wanted: has(WANTED), max: Some(if free { 1 } else { now }) }
     }
 
     pub(super) fn fill(self, request: &mut Request, on: bool) {
@@ -86,7 +86,9 @@ mod tests {
     #[test]
     fn an_offload_that_rests_is_wanted_and_not_on() {
         let mut answer = Request::default();
-        for (set, feature) in [(CAPABLE, Feature::Gso), (WANTED, Feature::Gso), (ACTIVE, Feature::Gro)] {
+        for (set, feature) in
+            [(CAPABLE, NicFeature::Gso), (WANTED, NicFeature::Gso), (ACTIVE, NicFeature::Gro)]
+        {
             let mut bit = Request::default();
             bit.put(BIT_NAME, &[feature.name().as_bytes(), &[0]].concat());
             let (mut bits, mut inside) = (Request::default(), Request::default());
@@ -94,9 +96,9 @@ mod tests {
             inside.nest(BITS, &bits);
             answer.nest(set, &inside);
         }
-        let read = |feature: Feature| feature.find(Attributes::of(answer.bytes()));
-        assert_eq!(read(Feature::Gso), Value { now: 0, wanted: 1, max: Some(1) });
-        assert_eq!(read(Feature::Gro), Value { now: 1, wanted: 0, max: Some(1) });
-        assert_eq!(read(Feature::GroHw), Value { now: 0, wanted: 0, max: Some(0) });
+        let read = |feature: NicFeature| feature.find(Attributes::of(answer.bytes()));
+        assert_eq!(read(NicFeature::Gso), NicValue { now: 0, wanted: 1, max: Some(1) });
+        assert_eq!(read(NicFeature::Gro), NicValue { now: 1, wanted: 0, max: Some(1) });
+        assert_eq!(read(NicFeature::GroHw), NicValue { now: 0, wanted: 0, max: Some(0) });
     }
 }

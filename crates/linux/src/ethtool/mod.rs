@@ -13,7 +13,7 @@ mod ioctl;
 mod parameter;
 
 pub use card::{Channels, Coalescing, Rings};
-pub use feature::Feature;
+pub use feature::NicFeature;
 pub use hash::{FlowType, HashFields, HashKey};
 pub use parameter::NicParameter;
 
@@ -40,7 +40,7 @@ pub struct Ethtool {
 
 /// A setting of a card, and its maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Value {
+pub struct NicValue {
     /// What it has now.
     pub now: u32,
     /// The requested value. It differs from the value in force only for an offload that needs another offload which is
@@ -68,8 +68,8 @@ impl Ethtool {
     }
 
     /// Reads a setting; `None` if this card or its driver does not have it.
-    pub fn read(&self, link: &IfName, parameter: NicParameter) -> Result<Option<Value>> {
-        let what = parameter.place();
+    pub fn read(&self, link: &IfName, parameter: NicParameter) -> Result<Option<NicValue>> {
+        let what = parameter.messages();
         let asked = self.netlink.call(what.get, &about(link));
         let answers = match asked.map_err(|error| self.failed("read", parameter, link, error)) {
             Ok(answers) => answers,
@@ -91,13 +91,13 @@ impl Ethtool {
             _ => true,
         };
         parameter.fill(&mut request, value, combined);
-        let sent = self.netlink.call(parameter.place().set, &request);
+        let sent = self.netlink.call(parameter.messages().set, &request);
         sent.map(drop).map_err(|error| self.failed(&format!("set to {value}"), parameter, link, error))
     }
 
     fn has_pairs(&self, link: &IfName) -> Result<bool> {
         let channels = NicParameter::Channels;
-        let answers = self.netlink.call(channels.place().get, &about(link));
+        let answers = self.netlink.call(channels.messages().get, &about(link));
         let answers = answers.map_err(|error| self.failed("read", channels, link, error))?;
         Ok(answers.first().is_some_and(|bytes| parameter::has_pairs(Attributes::of(bytes))))
     }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Feature, Value};
+use super::{NicFeature, NicValue};
 use crate::netlink::{Attributes, Request};
 
 /// A number that a card has.
@@ -26,22 +26,22 @@ pub enum NicParameter {
     /// 1: the driver chooses the former by the traffic.
     CoalesceAdaptiveRx,
     /// 1: an offload is on.
-    Feature(Feature),
+    Feature(NicFeature),
 }
 
-/// The requests for a number.
-pub(super) struct Place {
+/// The numbers of the messages that read and set a number of a card.
+pub(super) struct MessagePair {
     pub(super) get: u8,
     pub(super) set: u8,
 }
 
-pub(super) const RINGS: Place = Place { get: 15, set: 16 };
+pub(super) const RINGS: MessagePair = MessagePair { get: 15, set: 16 };
 pub(super) const RING_RX_MAX: u16 = 2;
 pub(super) const RING_TX_MAX: u16 = 5;
 pub(super) const RING_RX: u16 = 6;
 pub(super) const RING_TX: u16 = 9;
 
-pub(super) const CHANNELS: Place = Place { get: 17, set: 18 };
+pub(super) const CHANNELS: MessagePair = MessagePair { get: 17, set: 18 };
 pub(super) const CHANNELS_RX_MAX: u16 = 2;
 const CHANNELS_TX_MAX: u16 = 3;
 pub(super) const CHANNELS_COMBINED_MAX: u16 = 5;
@@ -49,29 +49,29 @@ pub(super) const CHANNELS_RX: u16 = 6;
 const CHANNELS_TX: u16 = 7;
 pub(super) const CHANNELS_COMBINED: u16 = 9;
 
-pub(super) const COALESCE: Place = Place { get: 19, set: 20 };
+pub(super) const COALESCE: MessagePair = MessagePair { get: 19, set: 20 };
 pub(super) const COALESCE_RX_USECS: u16 = 2;
 pub(super) const COALESCE_RX_FRAMES: u16 = 3;
 pub(super) const COALESCE_TX_USECS: u16 = 6;
 pub(super) const COALESCE_ADAPTIVE_RX: u16 = 11;
 
 impl NicParameter {
-    pub(super) fn place(self) -> Place {
+    pub(super) fn messages(self) -> MessagePair {
         match self {
             NicParameter::RingRx | NicParameter::RingTx => RINGS,
             NicParameter::Channels => CHANNELS,
             NicParameter::CoalesceRxUsecs
             | NicParameter::CoalesceTxUsecs
             | NicParameter::CoalesceAdaptiveRx => COALESCE,
-            NicParameter::Feature(_) => Feature::PLACE,
+            NicParameter::Feature(_) => NicFeature::MESSAGES,
         }
     }
 
     /// The number in an answer.
-    pub(super) fn find(self, answer: Attributes<'_>) -> Option<Value> {
+    pub(super) fn find(self, answer: Attributes<'_>) -> Option<NicValue> {
         let plain = |now: u16, max: Option<u16>| {
             let now = answer.number(now)?;
-            Some(Value { now, wanted: now, max: max.and_then(|max| answer.number(max)) })
+            Some(NicValue { now, wanted: now, max: max.and_then(|max| answer.number(max)) })
         };
         match self {
             NicParameter::RingRx => plain(RING_RX, Some(RING_RX_MAX)),
@@ -83,7 +83,7 @@ impl NicParameter {
                 let rx = plain(CHANNELS_RX, Some(CHANNELS_RX_MAX))?;
                 let tx = plain(CHANNELS_TX, Some(CHANNELS_TX_MAX))?;
                 // One number cannot represent two different values.
-                (rx.now == tx.now).then_some(Value { max: rx.max.min(tx.max), ..rx })
+                (rx.now == tx.now).then_some(NicValue { max: rx.max.min(tx.max), ..rx })
             }
             NicParameter::CoalesceRxUsecs => plain(COALESCE_RX_USECS, None),
             NicParameter::CoalesceTxUsecs => plain(COALESCE_TX_USECS, None),
@@ -158,7 +158,7 @@ mod tests {
             answer
         };
         let read = |answer: &Request| NicParameter::Channels.find(Attributes::of(answer.bytes()));
-        assert_eq!(read(&answer(2, 2)), Some(Value { now: 2, wanted: 2, max: Some(4) }));
+        assert_eq!(read(&answer(2, 2)), Some(NicValue { now: 2, wanted: 2, max: Some(4) }));
         assert_eq!(read(&answer(2, 1)), None);
     }
 }

@@ -44,16 +44,16 @@ pub struct Map {
     /// Its name, unique in the table.
     pub name: String,
     /// The parts of a packet that form the key.
-    pub key: Vec<Part>,
+    pub key: Vec<PacketField>,
     /// What it answers; empty for a set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub value: Vec<Part>,
+    pub value: Vec<PacketField>,
 }
 
 /// A part of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum PacketField {
     /// The source address in the IP header.
     Saddr,
     /// The destination address in the IP header.
@@ -149,7 +149,7 @@ pub struct Rule {
     /// All must hold; an empty list matches every packet.
     pub matches: Vec<Match>,
     /// What happens to a packet that matches.
-    pub then: Verdict,
+    pub then: Statement,
 }
 
 /// A condition on a packet. `not` inverts it.
@@ -193,7 +193,7 @@ pub enum Match {
     /// These parts of the packet are an element of the set.
     In {
         /// What the set is asked with.
-        parts: Vec<Part>,
+        parts: Vec<PacketField>,
         /// The set, of the same table.
         set: String,
     },
@@ -206,7 +206,7 @@ pub enum Match {
 /// What a rule does with a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Statement {
     /// Let it pass; ends the hook's chain.
     Accept,
     /// Discards the packet without an answer.
@@ -232,7 +232,7 @@ pub enum Verdict {
     /// Send it to the address and port that the map holds for these parts of it; go on if the map has no such element.
     DnatBy {
         /// What the map is asked with.
-        parts: Vec<Part>,
+        parts: Vec<PacketField>,
         /// The map, of the same table; its value is an address and a port.
         map: String,
     },

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use ipnet::IpNet;
 
-use super::{Base, Chain, Datum, Element, Family, Map, Match, Part, Rule, Table, Verdict};
+use super::{Base, Chain, Datum, Element, Family, Map, Match, PacketField, Rule, Statement, Table};
 
 impl Table {
     /// The table in nft's language, with a line's end after each line.
@@ -18,7 +18,7 @@ impl Table {
     }
 
     fn map(&self, map: &Map) -> String {
-        let types = |parts: &[Part]| joined(parts.iter().map(|part| part.type_name(self.family)));
+        let types = |parts: &[PacketField]| joined(parts.iter().map(|part| part.type_name(self.family)));
         let (kind, value) = match map.value.as_slice() {
             [] => ("set", String::new()),
             value => ("map", format!(" : {}", types(value))),
@@ -64,41 +64,41 @@ impl Table {
 }
 
 impl Table {
-    fn verdict(&self, verdict: &Verdict) -> String {
+    fn verdict(&self, verdict: &Statement) -> String {
         match verdict {
-            Verdict::Accept => "accept".to_owned(),
-            Verdict::Drop => "drop".to_owned(),
-            Verdict::Return => "return".to_owned(),
-            Verdict::Notrack => "notrack".to_owned(),
-            Verdict::Jump(chain) => format!("jump {chain}"),
-            Verdict::Masquerade { random: false } => "masquerade".to_owned(),
-            Verdict::Masquerade { random: true } => "masquerade fully-random".to_owned(),
-            Verdict::Dnat { to, port } if to.is_ipv6() => format!("dnat to [{to}]:{port}"),
-            Verdict::Dnat { to, port } => format!("dnat to {to}:{port}"),
-            Verdict::DnatBy { parts, map } => {
+            Statement::Accept => "accept".to_owned(),
+            Statement::Drop => "drop".to_owned(),
+            Statement::Return => "return".to_owned(),
+            Statement::Notrack => "notrack".to_owned(),
+            Statement::Jump(chain) => format!("jump {chain}"),
+            Statement::Masquerade { random: false } => "masquerade".to_owned(),
+            Statement::Masquerade { random: true } => "masquerade fully-random".to_owned(),
+            Statement::Dnat { to, port } if to.is_ipv6() => format!("dnat to [{to}]:{port}"),
+            Statement::Dnat { to, port } => format!("dnat to {to}:{port}"),
+            Statement::DnatBy { parts, map } => {
                 format!("dnat {} to {} map @{map}", self.family.name(), self.selectors(parts))
             }
         }
     }
 
-    fn selectors(&self, parts: &[Part]) -> String {
+    fn selectors(&self, parts: &[PacketField]) -> String {
         let family = self.family.name();
         joined(parts.iter().map(|part| match part {
-            Part::Saddr => format!("{family} saddr"),
-            Part::Daddr => format!("{family} daddr"),
-            Part::Protocol => "meta l4proto".to_owned(),
-            Part::Dport => "th dport".to_owned(),
+            PacketField::Saddr => format!("{family} saddr"),
+            PacketField::Daddr => format!("{family} daddr"),
+            PacketField::Protocol => "meta l4proto".to_owned(),
+            PacketField::Dport => "th dport".to_owned(),
         }))
     }
 }
 
-impl Part {
+impl PacketField {
     fn type_name(self, family: Family) -> &'static str {
         match (self, family) {
-            (Part::Saddr | Part::Daddr, Family::Ip) => "ipv4_addr",
-            (Part::Saddr | Part::Daddr, Family::Ip6) => "ipv6_addr",
-            (Part::Protocol, _) => "inet_proto",
-            (Part::Dport, _) => "inet_service",
+            (PacketField::Saddr | PacketField::Daddr, Family::Ip) => "ipv4_addr",
+            (PacketField::Saddr | PacketField::Daddr, Family::Ip6) => "ipv6_addr",
+            (PacketField::Protocol, _) => "inet_proto",
+            (PacketField::Dport, _) => "inet_service",
         }
     }
 }

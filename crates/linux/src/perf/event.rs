@@ -48,7 +48,7 @@ const DATA_TAIL: usize = 1032;
 
 /// An open event of a CPU. It is closed, and its memory given back, when it is dropped.
 #[derive(Debug)]
-pub(super) struct Event {
+pub(super) struct PerfEvent {
     cpu: u16,
     file: File,
     memory: Memory,
@@ -65,14 +65,14 @@ struct Memory {
 // SAFETY: the mapping belongs to the value alone and is not bound to a thread; all access goes through `&mut self`.
 unsafe impl Send for Memory {}
 
-impl Event {
+impl PerfEvent {
     /// Opens the clock of a CPU for all tasks, with a buffer of a power of two bytes.
-    pub(super) fn open(cpu: u16, period_ns: u64, buffer_bytes: usize) -> Result<Event> {
+    pub(super) fn open(cpu: u16, period_ns: u64, buffer_bytes: usize) -> Result<PerfEvent> {
         let sampled = PERF_SAMPLE_TID | PERF_SAMPLE_CALLCHAIN;
         let file = clock_of(cpu, period_ns, sampled, FLAG_EXCLUDE_CALLCHAIN_USER)?;
         let attempted = || format!("sample what CPU {cpu} does (perf_event_open)");
         let memory = Memory::of(&file, buffer_bytes).attempt(attempted)?;
-        Ok(Event { cpu, file, memory })
+        Ok(PerfEvent { cpu, file, memory })
     }
 
     pub(super) fn enable(&mut self) -> Result<()> {

@@ -17,7 +17,7 @@ pub use records::Sample;
 pub use symbols::Symbols;
 
 use crate::{CpuSet, Result};
-use event::Event;
+use event::PerfEvent;
 
 /// Bytes of a CPU's buffer, a power of two: the deepest stacks that there are (127 frames, 1040 bytes), 2000 times.
 /// At the usual 40 frames it is five times that.
@@ -26,7 +26,7 @@ const BUFFER_BYTES: usize = 2 << 20;
 /// Takes samples on some CPUs.
 #[derive(Debug)]
 pub struct Profiler {
-    events: Vec<Event>,
+    events: Vec<PerfEvent>,
 }
 
 /// What a slice gave.
@@ -48,7 +48,7 @@ impl Profiler {
     /// events.
     pub fn new(cpus: &CpuSet, period_ns: u64) -> Result<Profiler> {
         let events =
-            cpus.iter().map(|cpu| Event::open(cpu, period_ns, BUFFER_BYTES)).collect::<Result<_>>()?;
+            cpus.iter().map(|cpu| PerfEvent::open(cpu, period_ns, BUFFER_BYTES)).collect::<Result<_>>()?;
         Ok(Profiler { events })
     }
 
@@ -58,7 +58,7 @@ impl Profiler {
     ///
     /// A CPU went off line.
     pub fn start(&mut self) -> Result<()> {
-        self.events.iter_mut().try_for_each(Event::enable)
+        self.events.iter_mut().try_for_each(PerfEvent::enable)
     }
 
     /// Stops, and returns the samples since [`Profiler::start`]. It can be started again.
@@ -68,7 +68,7 @@ impl Profiler {
     /// A CPU went off line, or the kernel wrote records that cannot be parsed.
     pub fn stop(&mut self) -> Result<Samples> {
         // Disable every event, also after an error: none may keep running.
-        let stopped: Vec<Result<()>> = self.events.iter_mut().map(Event::disable).collect();
+        let stopped: Vec<Result<()>> = self.events.iter_mut().map(PerfEvent::disable).collect();
         stopped.into_iter().collect::<Result<()>>()?;
         let mut taken = Samples::default();
         for event in &mut self.events {

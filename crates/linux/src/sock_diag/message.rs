@@ -94,7 +94,7 @@ pub struct SocketMemory {
 
 /// How a datagram ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum DatagramEnd {
     /// The list goes on in the next datagram.
     Open,
     /// The list is complete.
@@ -117,7 +117,7 @@ const MESSAGE_BYTES: usize = 72;
 const IPV4: u8 = 2;
 
 /// Reads the messages of a datagram, and adds the sockets in them.
-pub(crate) fn read_datagram(bytes: &[u8], sockets: &mut Vec<TcpSocket>) -> Ended {
+pub(crate) fn read_datagram(bytes: &[u8], sockets: &mut Vec<TcpSocket>) -> DatagramEnd {
     let mut rest = bytes;
     while rest.len() >= HEADER_BYTES {
         let length = (u32_at(rest, 0) as usize).clamp(HEADER_BYTES, rest.len());
@@ -126,15 +126,15 @@ pub(crate) fn read_datagram(bytes: &[u8], sockets: &mut Vec<TcpSocket>) -> Ended
         // Both carry an errno below zero; the end of a list carries 0 where all is well.
         let errno = u32_at(body, 0).cast_signed().checked_neg().unwrap_or(i32::MAX);
         match kind {
-            NLMSG_ERROR => return Ended::Refused(errno),
-            NLMSG_DONE if errno > 0 => return Ended::Refused(errno),
-            NLMSG_DONE => return Ended::Complete,
+            NLMSG_ERROR => return DatagramEnd::Refused(errno),
+            NLMSG_DONE if errno > 0 => return DatagramEnd::Refused(errno),
+            NLMSG_DONE => return DatagramEnd::Complete,
             SOCK_DIAG_BY_FAMILY => sockets.extend(read(body)),
             _ => {}
         }
         rest = &rest[length.next_multiple_of(4).min(rest.len())..];
     }
-    Ended::Open
+    DatagramEnd::Open
 }
 
 /// Reads a `struct inet_diag_msg` and its attributes; `None` if it is too short.
@@ -277,15 +277,15 @@ mod tests {
         let socket = message(SOCK_DIAG_BY_FAMILY, &[2; 72]);
         let done = message(NLMSG_DONE, &[0; 4]);
         let refused = |errno: i32| message(NLMSG_ERROR, &errno.to_ne_bytes());
-        assert_eq!(read(&socket), (Ended::Open, 1));
-        assert_eq!(read(&[&socket[..], &socket, &done, &socket].concat()), (Ended::Complete, 2));
-        assert_eq!(read(&refused(-22)), (Ended::Refused(22), 0));
+        assert_eq!(read(&socket), (DatagramEnd::Open, 1));
+        assert_eq!(read(&[&socket[..], &socket, &done, &socket].concat()), (DatagramEnd::Complete, 2));
+        assert_eq!(read(&refused(-22)), (DatagramEnd::Refused(22), 0));
         // A list that ends with an error is not complete.
-        assert_eq!(read(&message(NLMSG_DONE, &(-12_i32).to_ne_bytes())), (Ended::Refused(12), 0));
+        assert_eq!(read(&message(NLMSG_DONE, &(-12_i32).to_ne_bytes())), (DatagramEnd::Refused(12), 0));
         // The least of all numbers has no positive one.
-        assert_eq!(read(&refused(i32::MIN)), (Ended::Refused(i32::MAX), 0));
-        assert_eq!(read(&socket[..40]), (Ended::Open, 0));
-        assert_eq!(read(&[0; 64]), (Ended::Open, 0));
+        assert_eq!(read(&refused(i32::MIN)), (DatagramEnd::Refused(i32::MAX), 0));
+        assert_eq!(read(&socket[..40]), (DatagramEnd::Open, 0));
+        assert_eq!(read(&[0; 64]), (DatagramEnd::Open, 0));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use linux::netlink::Nftables;
 use linux::netns;
-use linux::nft::{self, Base, Chain, ChainKind, Family, Hook, Match, Rule, Table, Verdict};
+use linux::nft::{self, Base, Chain, ChainKind, Family, Hook, Match, Rule, Statement, Table};
 use linux::process::Spawn;
 use serde_json::json;
 
@@ -47,7 +47,7 @@ const TEXT6: &str = r#"table ip6 hostgap {
 }
 "#;
 
-fn rule(matches: Vec<Match>, then: Verdict) -> Rule {
+fn rule(matches: Vec<Match>, then: Statement) -> Rule {
     Rule { matches, then }
 }
 
@@ -61,23 +61,23 @@ fn everything() -> Table {
     let saddr = |not| Match::Saddr { not, net: "10.1.0.0/16".parse().expect("a valid prefix") };
     let daddr = |not| Match::Daddr { not, net: "10.1.0.7/32".parse().expect("a valid prefix") };
     let bridge = || ifname("hgbr0");
-    let publish = Verdict::Dnat { to: "10.1.0.7".parse().expect("a valid address"), port: 80 };
+    let publish = Statement::Dnat { to: "10.1.0.7".parse().expect("a valid address"), port: 80 };
     let published = vec![
-        rule(vec![Match::Iifname { not: false, name: bridge() }], Verdict::Return),
+        rule(vec![Match::Iifname { not: false, name: bridge() }], Statement::Return),
         rule(vec![Match::TcpDport(8080)], publish.clone()),
         rule(vec![Match::UdpDport(8080)], publish),
     ];
-    let in_ = vec![rule(vec![Match::DaddrIsLocal], Verdict::Jump("published".to_owned()))];
+    let in_ = vec![rule(vec![Match::DaddrIsLocal], Statement::Jump("published".to_owned()))];
     let out = vec![
-        rule(vec![saddr(false), daddr(true)], Verdict::Masquerade { random: true }),
+        rule(vec![saddr(false), daddr(true)], Statement::Masquerade { random: true }),
         rule(
             vec![Match::Oifname { not: true, name: bridge() }, saddr(false)],
-            Verdict::Masquerade { random: false },
+            Statement::Masquerade { random: false },
         ),
     ];
     let through = vec![
-        rule(vec![Match::Established], Verdict::Accept),
-        rule(vec![saddr(true), daddr(false)], Verdict::Drop),
+        rule(vec![Match::Established], Statement::Accept),
+        rule(vec![saddr(true), daddr(false)], Statement::Drop),
     ];
     Table {
         family: Family::Ip,
@@ -94,7 +94,7 @@ fn everything() -> Table {
 
 fn over_ipv6() -> Table {
     let daddr = Match::Daddr { not: false, net: "fd00::1/128".parse().expect("a valid prefix") };
-    let publish = Verdict::Dnat { to: "fd00::7".parse().expect("a valid address"), port: 80 };
+    let publish = Statement::Dnat { to: "fd00::7".parse().expect("a valid address"), port: 80 };
     let rules = vec![rule(vec![daddr, Match::TcpDport(8080)], publish)];
     let chains = vec![chain("in", Some((ChainKind::Nat, Hook::Prerouting, -100)), rules)];
     Table { family: Family::Ip6, name: "hostgap".to_owned(), maps: Vec::new(), chains }

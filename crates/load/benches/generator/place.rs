@@ -8,7 +8,7 @@ use std::thread;
 
 use linux::cpu::{self, Scheduling};
 use linux::{CpuSet, clock};
-use load::serve::{Config, Server};
+use load::serve::{ResponderConfig, Server};
 use load::{Client, Expect, Outcome, Pool, Run, Target};
 
 use crate::{CONNECTIONS, Failure, SLICE};
@@ -40,7 +40,8 @@ impl Place {
         &self,
         work: impl FnOnce(SocketAddr) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let server = Server::bind(&Config { cpus: self.server.clone(), ..Config::default() })?;
+        let server =
+            Server::bind(&ResponderConfig { cpus: self.server.clone(), ..ResponderConfig::default() })?;
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let serving = scope.spawn(|| {

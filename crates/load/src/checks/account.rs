@@ -1,8 +1,8 @@
 //! What became of the requests: an account without noise.
 
-use super::cause::{Cause, Shares, generator};
+use super::cause::{Shares, Shortage, generator};
 use super::words::{connections, fault, time, unexpected};
-use super::{Check, Kind};
+use super::{CheckResult, CheckWeight};
 use crate::{Outcome, Protocol, Schedule};
 
 /// How far the achieved rate may be from the requested one: what the best generators reach.
@@ -14,16 +14,20 @@ const ANSWERED_MIN: f64 = 0.999;
 ///
 /// The last of the random instants may lie arbitrarily close to the end, and a request sent a microsecond later is not
 /// slow; so one may be missing then.
-pub(super) fn rate(outcome: &Outcome, schedule: &Schedule) -> Check {
+pub(super) fn rate(outcome: &Outcome, schedule: &Schedule) -> CheckResult {
     let (rate_per_s, spare) = match schedule {
         Schedule::Constant { rate_per_s } => (*rate_per_s, 0),
         Schedule::Poisson { rate_per_s, .. } => (*rate_per_s, 1),
         Schedule::Saturate => {
-            return Check::unjudged("rate", Kind::Truth, "no rate was asked for: a closed loop");
+            return CheckResult::unjudged("rate", CheckWeight::Truth, "no rate was asked for: a closed loop");
         }
     };
     if outcome.intended == 0 {
-        return Check::unjudged("rate", Kind::Truth, "the schedule ended before the first request was due");
+        return CheckResult::unjudged(
+            "rate",
+            CheckWeight::Truth,
+            "the schedule ended before the first request was due",
+        );
     }
     let missing = outcome.intended.abs_diff(outcome.sent_in_schedule);
     let error = missing as f64 / outcome.intended as f64;
@@ -41,7 +45,7 @@ pub(super) fn rate(outcome: &Outcome, schedule: &Schedule) -> Check {
     }
     let shares = Shares::of_unsent(outcome);
     let (cause, shares) = (shares.cause(), shares.figures());
-    Check::passed("rate", Kind::Truth, text)
+    CheckResult::passed("rate", CheckWeight::Truth, text)
         .unless(
             missing.saturating_sub(spare) as f64 <= RATE_ERROR_MAX * outcome.intended as f64,
             &cause.explained(outcome),
@@ -56,9 +60,9 @@ pub(super) fn rate(outcome: &Outcome, schedule: &Schedule) -> Check {
 }
 
 /// Whether the requests were answered, and as expected.
-pub(super) fn answered(outcome: &Outcome) -> Check {
+pub(super) fn answered(outcome: &Outcome) -> CheckResult {
     if outcome.intended == 0 {
-        return Check::unjudged("answered", Kind::Truth, "nothing was asked");
+        return CheckResult::unjudged("answered", CheckWeight::Truth, "nothing was asked");
     }
     let share = outcome.answered as f64 / outcome.intended as f64;
     let text = format!(
@@ -67,7 +71,7 @@ pub(super) fn answered(outcome: &Outcome) -> Check {
         outcome.answered,
         fates(outcome)
     );
-    Check::passed("answered", Kind::Truth, text)
+    CheckResult::passed("answered", CheckWeight::Truth, text)
         .unless(
             share >= ANSWERED_MIN,
             &format!(
@@ -106,9 +110,9 @@ fn unanswered(outcome: &Outcome) -> String {
     let mut unsent = missed.unsent + outcome.dropped.count();
     match Shares::of_unsent(outcome).cause() {
         // If no answer is outstanding at the end, the awaited ones were lost.
-        Cause::Answers if silent > 0 || lost == 0 => silent += std::mem::take(&mut unsent),
-        Cause::Answers | Cause::Connections => lost += std::mem::take(&mut unsent),
-        Cause::Generator => {}
+        Shortage::Answers if silent > 0 || lost == 0 => silent += std::mem::take(&mut unsent),
+        Shortage::Answers | Shortage::Connections => lost += std::mem::take(&mut unsent),
+        Shortage::Generator => {}
     }
     let most = silent.max(lost).max(unsent).max(outcome.unexpected.count());
     let protocol = outcome.protocol;
@@ -142,7 +146,7 @@ fn unanswered(outcome: &Outcome) -> String {
 }
 
 /// Whether all connections held.
-pub(super) fn errors(outcome: &Outcome) -> Check {
+pub(super) fn errors(outcome: &Outcome) -> CheckResult {
     let count = outcome.faults.count();
     let noun = connections(outcome);
     let mut text = match count {
@@ -162,7 +166,7 @@ pub(super) fn errors(outcome: &Outcome) -> Check {
         let why = fault(outcome, &first.fault);
         text += &format!(", the first {} after the start: {why}", time(first.after.as_nanos() as f64));
     }
-    Check::passed("errors", Kind::Truth, text)
+    CheckResult::passed("errors", CheckWeight::Truth, text)
         .unless(count == 0, broken(outcome))
         .figures(&[("count", count as f64)])
 }
@@ -204,7 +208,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Dropped, Fault, Faults, FirstFault, Overdue, Short};
+    use crate::{ConnectionError, ConnectionErrors, Dropped, FirstConnectionError, Overdue, Short};
 
     const CONSTANT: Schedule = Schedule::Constant { rate_per_s: RATE_PER_S };
     const POISSON: Schedule = Schedule::Poisson { rate_per_s: RATE_PER_S, seed: 1 };
@@ -324,7 +328,7 @@ mod tests {
         check(
             |outcome| {
                 outcome.dropped = Dropped { answers: 0, connections: 20_000, late: 0 };
-                outcome.faults = Faults { refused: 500, reset: 8, ..Faults::default() };
+                outcome.faults = ConnectionErrors { refused: 500, reset: 8, ..ConnectionErrors::default() };
             },
             &["20000 were dropped", "nothing listened"],
         );
@@ -337,8 +341,8 @@ mod tests {
         outcome.unexpected.first = Some((200, 12));
         (outcome.missed.expired, outcome.missed.lost) = (4_000, 1_000);
         outcome.faults.refused = 7;
-        let fault = Fault::System(111);
-        outcome.first_fault = Some(FirstFault { fault, after: Duration::from_millis(12) });
+        let fault = ConnectionError::System(111);
+        outcome.first_fault = Some(FirstConnectionError { fault, after: Duration::from_millis(12) });
         let texts =
             [answered_of(&outcome).1, errors(&outcome).text, errors(&good()).text.replace("connection", "")];
         let text = texts[..2].join("; ");
@@ -351,7 +355,7 @@ mod tests {
         outcome.unexpected = crate::Unexpected::default();
         outcome.missed.expired = 19_000;
         assert!(answered_of(&outcome).1.contains("lost on the way"), "{}", answered_of(&outcome).1);
-        outcome.faults = Faults::default();
+        outcome.faults = ConnectionErrors::default();
         outcome.first_fault = None;
         assert_eq!(errors(&outcome).text, "no sockets failed");
     }
@@ -364,14 +368,15 @@ mod tests {
     #[test]
     fn errors_are_told_by_kind() {
         assert_eq!(errors(&good()).passed, Some(true));
-        let first = FirstFault { fault: Fault::Closed, after: Duration::from_millis(2_500) };
+        let first =
+            FirstConnectionError { fault: ConnectionError::Closed, after: Duration::from_millis(2_500) };
         let outcome = Outcome {
             first_fault: Some(first),
-            faults: Faults { closed: 2, reset: 1, ..Faults::default() },
+            faults: ConnectionErrors { closed: 2, reset: 1, ..ConnectionErrors::default() },
             ..good()
         };
         let check = errors(&outcome);
-        assert_eq!((check.kind, check.passed), (Kind::Truth, Some(false)));
+        assert_eq!((check.kind, check.passed), (CheckWeight::Truth, Some(false)));
         let text = "connections failed 3 times (1 reset, 2 closed), the first 2.50 s after the start: ";
         assert!(
             check.text.starts_with(text) && check.text.contains("the server ended connections"),
@@ -382,16 +387,20 @@ mod tests {
 
     #[test]
     fn the_most_frequent_error_is_explained() {
-        let kind = |faults: Faults| broken(&Outcome { faults, ..good() });
-        let none = Faults::default();
-        assert!(kind(Faults { refused: 90, reset: 8, ..none }).contains("nothing listened"));
-        assert!(kind(Faults { refused: 8, reset: 5, closed: 5, ..none }).contains("ended connections"));
+        let kind = |faults: ConnectionErrors| broken(&Outcome { faults, ..good() });
+        let none = ConnectionErrors::default();
+        assert!(kind(ConnectionErrors { refused: 90, reset: 8, ..none }).contains("nothing listened"));
         assert!(
-            kind(Faults { malformed: 5, unasked: 5, closed: 9, ..none }).contains("no answer to what was")
+            kind(ConnectionErrors { refused: 8, reset: 5, closed: 5, ..none }).contains("ended connections")
         );
-        assert!(kind(Faults { timeout: 5, ..none }).contains("did not answer in time"));
-        assert!(kind(Faults { other: 5, ..none }).contains("own log"));
-        let longer = Outcome { faults: Faults { unasked: 5, ..none }, protocol: Protocol::Stream, ..good() };
+        assert!(
+            kind(ConnectionErrors { malformed: 5, unasked: 5, closed: 9, ..none })
+                .contains("no answer to what was")
+        );
+        assert!(kind(ConnectionErrors { timeout: 5, ..none }).contains("did not answer in time"));
+        assert!(kind(ConnectionErrors { other: 5, ..none }).contains("own log"));
+        let longer =
+            Outcome { faults: ConnectionErrors { unasked: 5, ..none }, protocol: Protocol::Stream, ..good() };
         assert!(broken(&longer).contains("--response-bytes"));
         assert!(kind(none).contains("took no new connections"));
     }

@@ -2,9 +2,9 @@
 
 use stats::{ExponentialFit, Percentile, exponential_fit};
 
-use super::cause::{Cause, Shares};
+use super::cause::{Shares, Shortage};
 use super::words::{connections, time};
-use super::{Check, Kind};
+use super::{CheckResult, CheckWeight};
 use crate::{Outcome, Schedule, Series};
 
 /// The level of the test, for all threads together.
@@ -22,19 +22,23 @@ const DEVIATION_NS_MIN: f64 = 10_000.0;
 /// Random arrivals: each thread's gaps are exponential with the mean threads/rate, by the test of Anderson and
 /// Darling, as RFC 2330 (§11.1.3) demands of a Poisson sampler. A constant process has no distribution to test: there
 /// the 99th percentile of |gap − period| is compared with the period.
-pub(super) fn gaps(outcome: &Outcome, schedule: &Schedule) -> Check {
+pub(super) fn gaps(outcome: &Outcome, schedule: &Schedule) -> CheckResult {
     let mean_ns = |rate_per_s: f64| outcome.series.len() as f64 * 1e9 / rate_per_s;
     let check = match schedule {
         Schedule::Saturate => {
-            return Check::unjudged("gaps", Kind::Doubt, "there is no schedule to compare them with");
+            return CheckResult::unjudged(
+                "gaps",
+                CheckWeight::Doubt,
+                "there is no schedule to compare them with",
+            );
         }
         Schedule::Constant { rate_per_s } => constant(outcome, mean_ns(*rate_per_s)),
         Schedule::Poisson { rate_per_s, .. } => poisson(outcome, mean_ns(*rate_per_s)),
     };
-    check.unwrap_or_else(|| Check::unjudged("gaps", Kind::Doubt, "too few gaps were sampled"))
+    check.unwrap_or_else(|| CheckResult::unjudged("gaps", CheckWeight::Doubt, "too few gaps were sampled"))
 }
 
-fn constant(outcome: &Outcome, period_ns: f64) -> Option<Check> {
+fn constant(outcome: &Outcome, period_ns: f64) -> Option<CheckResult> {
     let mut off: Vec<f64> =
         outcome.series.iter().flat_map(gaps_of).map(|gap_ns| (gap_ns - period_ns).abs()).collect();
     let count = off.len() as u64;
@@ -49,15 +53,19 @@ fn constant(outcome: &Outcome, period_ns: f64) -> Option<Check> {
         time(off_ns),
         percentile.label()
     );
-    Some(Check::passed("gaps", Kind::Doubt, text).unless(off_ns <= limit_ns, &remedy(outcome)).figures(&[
-        ("period_ns", period_ns),
-        ("off_ns", off_ns),
-        ("limit_ns", limit_ns),
-        ("samples", count as f64),
-    ]))
+    Some(
+        CheckResult::passed("gaps", CheckWeight::Doubt, text)
+            .unless(off_ns <= limit_ns, &remedy(outcome))
+            .figures(&[
+                ("period_ns", period_ns),
+                ("off_ns", off_ns),
+                ("limit_ns", limit_ns),
+                ("samples", count as f64),
+            ]),
+    )
 }
 
-fn poisson(outcome: &Outcome, mean_ns: f64) -> Option<Check> {
+fn poisson(outcome: &Outcome, mean_ns: f64) -> Option<CheckResult> {
     let fits = outcome.series.iter().filter_map(|series| fit(series, mean_ns));
     let worst = fits.min_by(|a, b| a.p.total_cmp(&b.p))?;
     let text = format!(
@@ -71,7 +79,7 @@ fn poisson(outcome: &Outcome, mean_ns: f64) -> Option<Check> {
     let significant = worst.p < LEVEL / outcome.series.len() as f64;
     let samples: usize = outcome.series.iter().map(|series| series.samples.len()).sum();
     Some(
-        Check::passed("gaps", Kind::Doubt, text)
+        CheckResult::passed("gaps", CheckWeight::Doubt, text)
             .unless(!significant || worst.distance <= DISTANCE_MAX, &remedy(outcome))
             .figures(&[
                 ("a_squared", worst.a_squared),
@@ -103,12 +111,12 @@ fn remedy(outcome: &Outcome) -> String {
     let noun = connections(outcome);
     let what = "left in bursts, which the server sees as another load";
     match Shares::of_times(&outcome.overdue).cause() {
-        Cause::Answers => format!(
+        Shortage::Answers => format!(
             "requests waited for {noun} on which others waited for answers and {what}; more {noun} (--connections), or \
              a lower rate"
         ),
-        Cause::Connections => format!("requests waited for {noun} to be made and {what}"),
-        Cause::Generator => {
+        Shortage::Connections => format!("requests waited for {noun} to be made and {what}"),
+        Shortage::Generator => {
             format!("requests {what}; more threads and CPUs, CPUs of their own (--cpus) or a lower rate")
         }
     }

@@ -6,7 +6,7 @@ use crate::{Outcome, Overdue, Protocol, ThreadCost};
 
 /// What requests that were due lacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum Shortage {
     /// A free connection: they waited for answers.
     Answers,
     /// No connection: they had broken or were being made.
@@ -61,28 +61,28 @@ impl Shares {
     }
 
     /// The cause with the largest share.
-    pub(super) fn cause(&self) -> Cause {
+    pub(super) fn cause(&self) -> Shortage {
         if self.generator > self.answers.max(self.connections) {
-            Cause::Generator
+            Shortage::Generator
         } else if self.connections > self.answers {
-            Cause::Connections
+            Shortage::Connections
         } else {
-            Cause::Answers
+            Shortage::Answers
         }
     }
 }
 
-impl Cause {
+impl Shortage {
     /// What was the matter, and what to do about it.
     pub(super) fn explained(self, outcome: &Outcome) -> String {
         match self {
-            Cause::Answers => format!("{}; {}", short(outcome), unanswered(outcome)),
-            Cause::Connections => format!(
+            Shortage::Answers => format!("{}; {}", short(outcome), unanswered(outcome)),
+            Shortage::Connections => format!(
                 "{}; the server was gone or took no more {}, so see whether it still runs and how many it takes",
                 short(outcome),
                 connections(outcome)
             ),
-            Cause::Generator => generator(outcome).to_owned(),
+            Shortage::Generator => generator(outcome).to_owned(),
         }
     }
 }
@@ -158,19 +158,19 @@ mod tests {
     #[test]
     fn what_takes_most_of_the_time_is_the_cause() {
         let cause = |backlog| shares(backlog, [0; 3], 100).cause();
-        assert_eq!(cause([1_000, 900, 0]), Cause::Answers);
-        assert_eq!(cause([1_000, 100, 800]), Cause::Connections);
-        assert_eq!(cause([1_000, 100, 100]), Cause::Generator);
-        assert_eq!(cause([0, 0, 0]), Cause::Generator);
+        assert_eq!(cause([1_000, 900, 0]), Shortage::Answers);
+        assert_eq!(cause([1_000, 100, 800]), Shortage::Connections);
+        assert_eq!(cause([1_000, 100, 100]), Shortage::Generator);
+        assert_eq!(cause([0, 0, 0]), Shortage::Generator);
         // An equal split counts against the server: the generator was idle.
-        assert_eq!(cause([1_000, 500, 0]), Cause::Answers);
+        assert_eq!(cause([1_000, 500, 0]), Shortage::Answers);
     }
 
     #[test]
     fn dropped_requests_count_with_the_late_ones() {
-        assert_eq!(shares([0; 3], [90, 0, 10], 0).cause(), Cause::Answers);
-        assert_eq!(shares([0; 3], [0, 90, 10], 0).cause(), Cause::Connections);
-        assert_eq!(shares([0; 3], [10, 0, 90], 0).cause(), Cause::Generator);
+        assert_eq!(shares([0; 3], [90, 0, 10], 0).cause(), Shortage::Answers);
+        assert_eq!(shares([0; 3], [0, 90, 10], 0).cause(), Shortage::Connections);
+        assert_eq!(shares([0; 3], [10, 0, 90], 0).cause(), Shortage::Generator);
         let mixed = shares([1_000, 1_000, 0], [0, 0, 50], 150);
         assert_eq!((mixed.answers, mixed.generator), (0.75, 0.25));
     }
@@ -187,19 +187,19 @@ mod tests {
         let mut outcome = good();
         outcome.short = Short { waiting: 8, broken: 0, connecting: 0 };
         (outcome.missed.unanswered, outcome.missed.stuck) = (8, 0);
-        assert!(Cause::Answers.explained(&outcome).contains("takes too long"));
+        assert!(Shortage::Answers.explained(&outcome).contains("takes too long"));
         outcome.missed.stuck = 8;
-        let text = Cause::Answers.explained(&outcome);
+        let text = Shortage::Answers.explained(&outcome);
         assert!(text.starts_with("no connection was free, all 8 waited for answers; "), "{text}");
         assert!(text.contains("did not answer 8 of the 20000"), "{text}");
         outcome.answered = 0;
-        let text = Cause::Answers.explained(&outcome);
+        let text = Shortage::Answers.explained(&outcome);
         assert!(text.contains("the server answered none of the 20000 requests that were sent"), "{text}");
         outcome.short = Short { connecting: 1, ..Short::default() };
-        let text = Cause::Connections.explained(&outcome);
+        let text = Shortage::Connections.explained(&outcome);
         assert!(text.starts_with("no connection was free, the only one was being made; "), "{text}");
         outcome.short = Short { waiting: 1, broken: 5, connecting: 2 };
-        let text = Cause::Connections.explained(&outcome);
+        let text = Shortage::Connections.explained(&outcome);
         let parts =
             "1 of 8 waited for answers, 5 of 8 had broken or could not be made, 2 of 8 were being made";
         assert!(text.contains(parts), "{text}");
@@ -208,14 +208,14 @@ mod tests {
     #[test]
     fn a_generator_with_time_left_was_kept_from_running() {
         let mut outcome = good();
-        assert!(Cause::Generator.explained(&outcome).starts_with("the generator was kept from running"));
+        assert!(Shortage::Generator.explained(&outcome).starts_with("the generator was kept from running"));
         outcome.threads[1].cpu_ns = outcome.threads[1].wall_ns;
-        assert!(Cause::Generator.explained(&outcome).starts_with("the generator is at its end"));
+        assert!(Shortage::Generator.explained(&outcome).starts_with("the generator is at its end"));
         // It had only half a CPU.
         outcome.threads[1].cpu_ns /= 2;
-        assert!(Cause::Generator.explained(&outcome).starts_with("the generator was kept from running"));
+        assert!(Shortage::Generator.explained(&outcome).starts_with("the generator was kept from running"));
         outcome.threads[1].run_queue_ns = outcome.threads[1].wall_ns / 2;
-        assert!(Cause::Generator.explained(&outcome).starts_with("the generator is at its end"));
+        assert!(Shortage::Generator.explained(&outcome).starts_with("the generator is at its end"));
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         let mut outcome = good();
         outcome.protocol = Protocol::Datagrams;
         outcome.short = Short { waiting: 2, ..Short::default() };
-        for cause in [Cause::Answers, Cause::Connections] {
+        for cause in [Shortage::Answers, Shortage::Connections] {
             let text = cause.explained(&outcome);
             assert!(text.contains("no socket was free") && !text.contains("connections "), "{text}");
         }

@@ -3,7 +3,7 @@
 use stats::Percentile;
 
 use super::words::time;
-use super::{Check, Kind};
+use super::{CheckResult, CheckWeight};
 use crate::{Outcome, Schedule, ThreadCost};
 
 /// The generator's own lateness may be this share of the median of the response times.
@@ -25,15 +25,15 @@ const ON_TIME_NS: u64 = 1_000;
 const STOLEN_MAX: f64 = 0.025;
 
 /// Whether the generator sent on time, measured against what it measures.
-pub(super) fn late(outcome: &Outcome, schedule: &Schedule) -> Check {
+pub(super) fn late(outcome: &Outcome, schedule: &Schedule) -> CheckResult {
     if matches!(schedule, Schedule::Saturate) {
-        return Check::unjudged("late", Kind::Doubt, "there is no schedule to be late for");
+        return CheckResult::unjudged("late", CheckWeight::Doubt, "there is no schedule to be late for");
     }
     let Some(percentile) = Percentile::P99.or_lower(outcome.late.len()) else {
-        return Check::unjudged("late", Kind::Doubt, "too few requests were sent");
+        return CheckResult::unjudged("late", CheckWeight::Doubt, "too few requests were sent");
     };
     if outcome.response.is_empty() {
-        return Check::unjudged("late", Kind::Doubt, "there are no answers to hold it against");
+        return CheckResult::unjudged("late", CheckWeight::Doubt, "there are no answers to hold it against");
     }
     let late_ns = outcome.late.value_at_quantile(percentile.quantile()) as f64;
     let response_ns = outcome.response.value_at_quantile(0.5) as f64;
@@ -44,7 +44,7 @@ pub(super) fn late(outcome: &Outcome, schedule: &Schedule) -> Check {
         percentile.label(),
         time(response_ns)
     );
-    Check::passed("late", Kind::Doubt, text)
+    CheckResult::passed("late", CheckWeight::Doubt, text)
         .unless(
             late_ns <= limit_ns,
             "the run is limited by the client, whose lateness is in the response times; give it CPUs of its own \
@@ -54,20 +54,21 @@ pub(super) fn late(outcome: &Outcome, schedule: &Schedule) -> Check {
 }
 
 /// The kernel's accounts of the generator's threads; the worst thread counts.
-pub(super) fn books(outcome: &Outcome) -> [Check; 3] {
+pub(super) fn books(outcome: &Outcome) -> [CheckResult; 3] {
     let threads = &outcome.threads;
     if threads.is_empty() {
-        return ["run_queue", "switches", "headroom"]
-            .map(|id| Check::unjudged(id, Kind::Doubt, "the kernel's books of the threads are missing"));
+        return ["run_queue", "switches", "headroom"].map(|id| {
+            CheckResult::unjudged(id, CheckWeight::Doubt, "the kernel's books of the threads are missing")
+        });
     }
     [run_queue(threads), switches(threads), headroom(threads, outcome.late.value_at_quantile(0.5))]
 }
 
 /// Whether threads had a CPU when they were ready to run.
-fn run_queue(threads: &[ThreadCost]) -> Check {
+fn run_queue(threads: &[ThreadCost]) -> CheckResult {
     let starved = threads.iter().map(ThreadCost::starved).fold(0.0, f64::max);
     let text = format!("a thread waited for a CPU in {} of the time", percent(starved));
-    Check::passed("run_queue", Kind::Doubt, text)
+    CheckResult::passed("run_queue", CheckWeight::Doubt, text)
         .unless(
             starved <= STARVED_MAX,
             "answers lay unread meanwhile, which looks like a slow server; other programs want the same CPU, so \
@@ -77,7 +78,7 @@ fn run_queue(threads: &[ThreadCost]) -> Check {
 }
 
 /// Whether threads kept the CPU that they had.
-fn switches(threads: &[ThreadCost]) -> Check {
+fn switches(threads: &[ThreadCost]) -> CheckResult {
     let rate = |thread: &ThreadCost| match thread.wall_ns {
         0 => 0.0,
         wall_ns => thread.involuntary_switches as f64 * 1e9 / wall_ns as f64,
@@ -86,7 +87,7 @@ fn switches(threads: &[ThreadCost]) -> Check {
         |thread: &&ThreadCost| rate(thread) > SWITCHES_PER_S_MAX && thread.starved() > SWITCHES_STARVED_MIN;
     let per_s = threads.iter().map(rate).fold(0.0, f64::max);
     let text = format!("a thread lost its CPU {per_s:.1} times a second");
-    Check::passed("switches", Kind::Doubt, text)
+    CheckResult::passed("switches", CheckWeight::Doubt, text)
         .unless(
             threads.iter().find(bad).is_none(),
             "and it did not get it back at once; other programs want the same CPU, so give the generator one of \
@@ -96,14 +97,14 @@ fn switches(threads: &[ThreadCost]) -> Check {
 }
 
 /// Whether threads had time left. When saturating they have none, and every request is on time.
-fn headroom(threads: &[ThreadCost], late_p50_ns: u64) -> Check {
+fn headroom(threads: &[ThreadCost], late_p50_ns: u64) -> CheckResult {
     let busy = threads.iter().map(ThreadCost::busy).fold(0.0, f64::max);
     let saturates = busy > BUSY_MAX && late_p50_ns <= ON_TIME_NS;
     let mut text = format!("the busiest thread worked in {} of the time", percent(busy));
     if saturates {
         text += ", as in a closed loop, and sent in time";
     }
-    Check::passed("headroom", Kind::Doubt, text)
+    CheckResult::passed("headroom", CheckWeight::Doubt, text)
         .unless(
             busy <= BUSY_MAX || saturates,
             "a client this busy adds a queue of its own to what it measures; use more threads and CPUs, or a \
@@ -114,12 +115,16 @@ fn headroom(threads: &[ThreadCost], late_p50_ns: u64) -> Check {
 
 /// Whether a hypervisor left the machine its CPUs. The caller counts: the share of the CPU time that was taken, on the
 /// relevant CPUs during the run; `None` if too little time passed for the kernel's counters.
-pub fn steal(stolen: Option<f64>) -> Check {
+pub fn steal(stolen: Option<f64>) -> CheckResult {
     let Some(stolen) = stolen else {
-        return Check::unjudged("steal", Kind::Doubt, "the kernel counts it in ticks, and too few passed");
+        return CheckResult::unjudged(
+            "steal",
+            CheckWeight::Doubt,
+            "the kernel counts it in ticks, and too few passed",
+        );
     };
     let text = format!("the hypervisor took {} of the CPU time", percent(stolen));
-    Check::passed("steal", Kind::Doubt, text)
+    CheckResult::passed("steal", CheckWeight::Doubt, text)
         .unless(
             stolen <= STOLEN_MAX,
             "both the generator and a server on this machine stood still meanwhile; repeat it when the \

@@ -8,7 +8,7 @@ const ALPHA: f64 = 0.05;
 
 /// A percentile of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct PercentileEstimate {
     /// The percentile in nanoseconds.
     pub value_ns: u64,
     /// Its 95 % interval in nanoseconds; `None` if there are too few independent samples for one.
@@ -20,7 +20,11 @@ pub struct Told {
 /// The interval comes from order statistics, whatever the distribution. Its ranks are computed for `independent`
 /// samples ([`independent_samples`](super::independent_samples)); the values at these ranks are taken from all times,
 /// which are more.
-pub fn told(times: &Histogram<u64>, percentile: Percentile, independent: Option<u64>) -> Option<Told> {
+pub fn told(
+    times: &Histogram<u64>,
+    percentile: Percentile,
+    independent: Option<u64>,
+) -> Option<PercentileEstimate> {
     if !percentile.is_valid(times.len()) {
         return None;
     }
@@ -29,7 +33,7 @@ pub fn told(times: &Histogram<u64>, percentile: Percentile, independent: Option<
         let ranks = quantile_ranks(count, percentile.quantile(), ALPHA)?;
         Some((at(ranks.low as f64 / count as f64), at(ranks.high as f64 / count as f64)))
     };
-    Some(Told {
+    Some(PercentileEstimate {
         value_ns: at(percentile.quantile()),
         interval_ns: independent.and_then(|count| interval(count.min(times.len()))),
     })

@@ -4,7 +4,7 @@
 use stats::{Percentile, effective_samples, serial_correlation, two_samples};
 
 use super::words::time;
-use super::{Check, Kind};
+use super::{CheckResult, CheckWeight};
 use crate::{Sample, Series};
 
 /// The thinning factors that are tried; the first that passes is used, as in Lancet.
@@ -75,9 +75,9 @@ impl Sampled {
     /// Whether a request's time predicts the next one's: Spearman's rank correlation at lag 1, at 1 %, with fewer and
     /// fewer samples until it vanishes. Thinning is no fault, since a queue has a memory; a correlation that never
     /// vanishes is.
-    pub(super) fn independence(&self) -> Check {
+    pub(super) fn independence(&self) -> CheckResult {
         let Some(thinned) = &self.thinned else {
-            return Check::unjudged("independence", Kind::Doubt, TOO_FEW);
+            return CheckResult::unjudged("independence", CheckWeight::Doubt, TOO_FEW);
         };
         let requests = self.every * thinned.step as u64;
         let times = match requests {
@@ -88,7 +88,7 @@ impl Sampled {
             Some(count) => format!("{times} are independent, the intervals rest on {count} samples"),
             None => format!("{times} still depend on each other (rank correlation {:.2})", thinned.rho),
         };
-        Check::passed("independence", Kind::Doubt, text)
+        CheckResult::passed("independence", CheckWeight::Doubt, text)
             .unless(
                 thinned.independent,
                 "the run is a few long events and not many samples, so no interval is given; run much longer, or \
@@ -105,7 +105,7 @@ impl Sampled {
     /// Whether the second half of the run was like the first: by the test of Kolmogorov and Smirnov on independent
     /// samples, and only if median or p90 moved by a relevant amount. A run that rises steadily, or takes one step,
     /// has no independent samples; the test then uses the thinnest series.
-    pub(super) fn stationarity(&self) -> Check {
+    pub(super) fn stationarity(&self) -> CheckResult {
         let (first, second) = halves(&self.merged);
         let moved = [Percentile::P50, Percentile::P90]
             .into_iter()
@@ -118,7 +118,7 @@ impl Sampled {
             two_samples(first, second)
         });
         let Some((moved, test)) = moved.zip(test) else {
-            return Check::unjudged("stationarity", Kind::Doubt, TOO_FEW);
+            return CheckResult::unjudged("stationarity", CheckWeight::Doubt, TOO_FEW);
         };
         let text = format!(
             "from the first half of the run to the second {} went from {} to {} (Kolmogorov-Smirnov p {:.3})",
@@ -127,7 +127,7 @@ impl Sampled {
             answered_after(moved.second_ns),
             test.p
         );
-        Check::passed("stationarity", Kind::Doubt, text)
+        CheckResult::passed("stationarity", CheckWeight::Doubt, text)
             .unless(
                 test.p >= LEVEL || moved.share <= IMPACT_MIN,
                 "the percentiles mix two states; warm up longer (--warmup), run longer, or find what changed",
@@ -237,7 +237,7 @@ mod tests {
         Sampled::new(&series)
     }
 
-    fn figure(check: &Check, name: &str) -> f64 {
+    fn figure(check: &CheckResult, name: &str) -> f64 {
         check.figures.iter().find(|(found, _)| *found == name).unwrap_or_else(|| panic!("{check:?}")).1
     }
 

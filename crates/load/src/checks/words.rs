@@ -1,6 +1,6 @@
 //! Words that differ with the protocol, and figures as the checks show them.
 
-use crate::{Fault, Outcome, Protocol};
+use crate::{ConnectionError, Outcome, Protocol};
 
 /// What a request travels on.
 pub(super) fn connection(outcome: &Outcome) -> &'static str {
@@ -38,9 +38,11 @@ pub(super) fn unexpected(outcome: &Outcome) -> Option<String> {
 }
 
 /// What a fault is in words: the kernel's own are of connections.
-pub(super) fn fault(outcome: &Outcome, fault: &Fault) -> String {
+pub(super) fn fault(outcome: &Outcome, fault: &ConnectionError) -> String {
     match (outcome.protocol, fault) {
-        (Protocol::Datagrams, Fault::System(_)) if fault.is_refused() => "the port is unreachable".to_owned(),
+        (Protocol::Datagrams, ConnectionError::System(_)) if fault.is_refused() => {
+            "the port is unreachable".to_owned()
+        }
         (Protocol::Http | Protocol::Grpc | Protocol::Stream | Protocol::Datagrams, fault) => {
             fault.to_string()
         }

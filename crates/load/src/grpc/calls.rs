@@ -12,9 +12,9 @@ use h2::client::{Connection, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream};
 use http::{HeaderMap, Request};
 
-use super::wire::{Turns, Wire};
+use super::wire::{SocketIo, Turns};
 use super::{CONTENT_TYPE, METHOD, OK, PREFIX_BYTES, STATUS_MAX, UNKNOWN, is_whole};
-use crate::Fault;
+use crate::ConnectionError;
 use crate::response::Response;
 
 /// The flow-control window for answers in bytes: more than any answer has.
@@ -27,7 +27,7 @@ pub(crate) struct Calls {
     request: Request<()>,
     call: Option<Call>,
     /// Why the connection is over, once it is.
-    over: Option<Fault>,
+    over: Option<ConnectionError>,
 }
 
 enum State {
@@ -35,7 +35,7 @@ enum State {
     Open(Box<Open>),
 }
 
-type Open = (SendRequest<Bytes>, Connection<Wire, Bytes>);
+type Open = (SendRequest<Bytes>, Connection<SocketIo, Bytes>);
 
 impl fmt::Debug for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,25 +45,25 @@ impl fmt::Debug for Calls {
 
 impl Calls {
     /// On a socket that is connected, or will be.
-    pub(crate) fn new(socket: Arc<OwnedFd>, authority: &str) -> Result<Calls, Fault> {
+    pub(crate) fn new(socket: Arc<OwnedFd>, authority: &str) -> Result<Calls, ConnectionError> {
         let request = Request::post(format!("http://{authority}{METHOD}"))
             .header("content-type", CONTENT_TYPE)
             .header("te", "trailers")
             .header("user-agent", "grpc-hostgap/0")
             .body(())
-            .map_err(|error| Fault::Http2(error.to_string()))?;
+            .map_err(|error| ConnectionError::Http2(error.to_string()))?;
         let mut builder = h2::client::Builder::new();
         builder
             .enable_push(false)
             .initial_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES);
-        let greeting = async move { builder.handshake(Wire(socket)).await };
+        let greeting = async move { builder.handshake(SocketIo(socket)).await };
         let state = State::Greeting(Box::pin(greeting));
         Ok(Calls { state, turns: Turns::new(), request, call: None, over: None })
     }
 
     /// Goes on with the beginning of the connection. True when calls can be made.
-    pub(crate) fn greet(&mut self) -> Result<bool, Fault> {
+    pub(crate) fn greet(&mut self) -> Result<bool, ConnectionError> {
         let State::Greeting(greeting) = &mut self.state else { return Ok(true) };
         match greeting.as_mut().poll(&mut self.turns.begin()) {
             Poll::Pending => return Ok(false),
@@ -75,13 +75,15 @@ impl Calls {
     }
 
     /// Begins a call. Its bytes leave with the next [`Calls::poll`].
-    pub(crate) fn call(&mut self, message: &Bytes) -> Result<(), Fault> {
-        let State::Open(open) = &mut self.state else { return Err(Fault::Closed) };
+    pub(crate) fn call(&mut self, message: &Bytes) -> Result<(), ConnectionError> {
+        let State::Open(open) = &mut self.state else { return Err(ConnectionError::Closed) };
         let (send, _) = &mut **open;
         match send.poll_ready(&mut self.turns.begin()) {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(error)) => return Err(self.over.take().unwrap_or_else(|| fault(&error))),
-            Poll::Pending => return Err(Fault::Http2("the server allows no call at all".to_owned())),
+            Poll::Pending => {
+                return Err(ConnectionError::Http2("the server allows no call at all".to_owned()));
+            }
         }
         let begun = send.send_request(self.request.clone(), false).and_then(|(response, mut stream)| {
             stream.send_data(message.clone(), true)?;
@@ -92,7 +94,7 @@ impl Calls {
     }
 
     /// Sends and reads until the socket would block in both directions, or the call is over.
-    pub(crate) fn poll(&mut self) -> Result<Option<Response>, Fault> {
+    pub(crate) fn poll(&mut self) -> Result<Option<Response>, ConnectionError> {
         loop {
             self.turn();
             if let Some(call) = &mut self.call {
@@ -124,7 +126,7 @@ impl Calls {
         }
         match Pin::new(&mut open.1).poll(&mut self.turns.begin()) {
             Poll::Pending => {}
-            Poll::Ready(Ok(())) => self.over = Some(Fault::Closed),
+            Poll::Ready(Ok(())) => self.over = Some(ConnectionError::Closed),
             Poll::Ready(Err(error)) => self.over = Some(fault(&error)),
         }
     }
@@ -155,7 +157,7 @@ impl Call {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, Fault>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, ConnectionError>> {
         if self.body.is_none() {
             let head = ready!(Pin::new(&mut self.response).poll(cx)).map_err(|error| fault(&error))?;
             self.http = head.status().as_u16();
@@ -181,11 +183,11 @@ impl Call {
         Poll::Ready(self.judged())
     }
 
-    fn judged(&self) -> Result<Response, Fault> {
+    fn judged(&self) -> Result<Response, ConnectionError> {
         // An answer that is not gRPC counts by its HTTP status, which is never a gRPC code.
         let status = if self.http == 200 { self.status.unwrap_or(UNKNOWN) } else { self.http };
         if status == OK && !is_whole(self.prefix, self.bytes) {
-            return Err(Fault::Http2("an answer is not one message as long as it says".to_owned()));
+            return Err(ConnectionError::Http2("an answer is not one message as long as it says".to_owned()));
         }
         Ok(Response { status, body_bytes: self.bytes, keep_alive: true })
     }
@@ -199,17 +201,21 @@ fn status(fields: &HeaderMap) -> Option<u16> {
 }
 
 /// Why a call or its connection broke.
-fn fault(error: &h2::Error) -> Fault {
+fn fault(error: &h2::Error) -> ConnectionError {
     if let Some(error) = error.get_io() {
         return match error.raw_os_error() {
-            Some(errno) => Fault::System(errno),
-            None if error.kind() == io::ErrorKind::InvalidData => Fault::Http2(error.to_string()),
-            None => Fault::Closed,
+            Some(errno) => ConnectionError::System(errno),
+            None if error.kind() == io::ErrorKind::InvalidData => ConnectionError::Http2(error.to_string()),
+            None => ConnectionError::Closed,
         };
     }
     if error.is_remote() && error.is_go_away() && error.reason() == Some(Reason::NO_ERROR) {
-        return Fault::Closed;
+        return ConnectionError::Closed;
     }
     let text = crate::plain(&error.to_string());
-    if error.is_remote() && error.is_reset() { Fault::CallReset(text) } else { Fault::Http2(text) }
+    if error.is_remote() && error.is_reset() {
+        ConnectionError::CallReset(text)
+    } else {
+        ConnectionError::Http2(text)
+    }
 }

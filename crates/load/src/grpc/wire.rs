@@ -15,15 +15,15 @@ use crate::socket::{receive, send};
 
 /// A connected, non-blocking socket. epoll reports when to poll it again.
 #[derive(Debug)]
-pub(crate) struct Wire(pub(crate) Arc<OwnedFd>);
+pub(crate) struct SocketIo(pub(crate) Arc<OwnedFd>);
 
-impl AsyncRead for Wire {
+impl AsyncRead for SocketIo {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         done(receive(&self.0, buf.initialize_unfilled())).map_ok(|bytes| buf.advance(bytes))
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for SocketIo {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         done(send(&self.0, bytes))
     }

@@ -9,7 +9,7 @@ use linux::CpuSet;
 use linux::cpu::{self, Scheduling};
 
 use super::ProofError;
-use crate::serve::{Config, Faults, Served, Server};
+use crate::serve::{Faults, ResponderConfig, Served, Server};
 use crate::{Client, Expect, Outcome, Run, Schedule, Target, Wait};
 
 const CONNECTIONS: usize = 50;
@@ -28,7 +28,7 @@ pub(super) struct Bench {
 }
 
 /// The result of a scene, and the properties of the bench.
-pub(super) struct Seen {
+pub(super) struct SceneResult {
     pub(super) outcome: Outcome,
     pub(super) served: Served,
     pub(super) rate_per_s: f64,
@@ -65,7 +65,11 @@ impl Bench {
 
     /// Runs against a responder with these faults, some time after the responder has started.
     pub(super) fn run(&self, faults: Faults, run: &Run) -> Result<(Outcome, Served), ProofError> {
-        let server = Server::bind(&Config { faults, cpus: self.server.clone(), ..Config::default() })?;
+        let server = Server::bind(&ResponderConfig {
+            faults,
+            cpus: self.server.clone(),
+            ..ResponderConfig::default()
+        })?;
         let address = server.addresses()[0];
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -28,28 +28,28 @@ impl Carry {
         self.length += bytes.len();
     }
 
-    pub(super) fn line(&self) -> Line<'_> {
-        Line::cut(&self.bytes[..self.length.min(LINE_BYTES_MAX)], self.length <= LINE_BYTES_MAX)
+    pub(super) fn line(&self) -> HeadLine<'_> {
+        HeadLine::cut(&self.bytes[..self.length.min(LINE_BYTES_MAX)], self.length <= LINE_BYTES_MAX)
     }
 }
 
 /// A line without its line end, or the first [`LINE_BYTES_MAX`] bytes of a longer one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line<'a> {
+pub(super) struct HeadLine<'a> {
     text: &'a [u8],
     whole: bool,
 }
 
-impl<'a> Line<'a> {
+impl<'a> HeadLine<'a> {
     /// From all the bytes before the newline.
-    pub(super) fn new(bytes: &'a [u8]) -> Line<'a> {
-        Line::cut(&bytes[..bytes.len().min(LINE_BYTES_MAX)], bytes.len() <= LINE_BYTES_MAX)
+    pub(super) fn new(bytes: &'a [u8]) -> HeadLine<'a> {
+        HeadLine::cut(&bytes[..bytes.len().min(LINE_BYTES_MAX)], bytes.len() <= LINE_BYTES_MAX)
     }
 
-    fn cut(text: &'a [u8], whole: bool) -> Line<'a> {
+    fn cut(text: &'a [u8], whole: bool) -> HeadLine<'a> {
         // RFC 9112, 2.2: a recipient may take a bare newline as the end of a line.
         let text = if whole { text.strip_suffix(b"\r").unwrap_or(text) } else { text };
-        Line { text, whole }
+        HeadLine { text, whole }
     }
 
     pub(super) fn is_empty(self) -> bool {
@@ -108,7 +108,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub(super) fn from_status_line(line: Line<'_>) -> Result<Head, Malformed> {
+    pub(super) fn from_status_line(line: HeadLine<'_>) -> Result<Head, Malformed> {
         let rest = line.text.strip_prefix(b"HTTP/1.").ok_or(Malformed::StatusLine)?;
         let [minor, b' ', a, b, c, reason @ ..] = rest else {
             return Err(Malformed::StatusLine);
@@ -122,7 +122,7 @@ impl Head {
         Ok(Head { status, persistent: *minor >= b'1', ..Head::default() })
     }
 
-    pub(super) fn field(&mut self, line: Line<'_>) -> Result<(), Malformed> {
+    pub(super) fn field(&mut self, line: HeadLine<'_>) -> Result<(), Malformed> {
         let (name, start) = line.name()?;
         // Lengths first: they distinguish nearly all fields without comparing a letter.
         match name.len() {

@@ -4,12 +4,12 @@ use std::io;
 
 use super::*;
 use crate::slo::Limit;
-use crate::{Protocol, Verdict};
+use crate::{Protocol, RunVerdict};
 
 const FULL: Duration = Duration::from_secs(10);
 
 /// A run against a server that answers in a millisecond, up to `most_per_s` requests per second.
-fn ran(run: &Run, most_per_s: f64) -> Judged {
+fn ran(run: &Run, most_per_s: f64) -> CheckedRun {
     let rate_per_s = run.schedule.rate_per_s();
     let mut outcome = Outcome::new(rate_per_s, Protocol::Http);
     outcome.duration = run.duration;
@@ -19,25 +19,25 @@ fn ran(run: &Run, most_per_s: f64) -> Judged {
     outcome.answered = outcome.intended.min(of(most_per_s));
     outcome.sent_in_schedule = outcome.answered;
     outcome.response.record_n(1_000_000, outcome.answered).unwrap();
-    let verdict = Verdict { checks: Vec::new(), strict: false, independent: None };
-    Judged { schedule: run.schedule, outcome, verdict }
+    let verdict = RunVerdict { checks: Vec::new(), strict: false, independent: None };
+    CheckedRun { schedule: run.schedule, outcome, verdict }
 }
 
 /// Searches with a p99 below 2 ms; the result, and what each run was for.
 fn search(
     stop: &AtomicBool,
-    mut server: impl FnMut(Step, &Run) -> Result<Judged, LoadError>,
-) -> (Result<Found, LoadError>, Vec<Step>) {
+    mut server: impl FnMut(SearchStep, &Run) -> Result<CheckedRun, LoadError>,
+) -> (Result<RateSearchResult, LoadError>, Vec<SearchStep>) {
     let run = Run::new(Schedule::Constant { rate_per_s: 1.0 }, FULL);
     let slo = Slo::new(vec![Limit::new(99.0, 2_000_000).unwrap()]);
     let (mut steps, mut told) = (Vec::new(), 0);
     let mut measure = |step, run: &Run| {
-        assert_eq!(run.duration, if step == Step::Confirmation { FULL } else { FULL / STEP_PART });
+        assert_eq!(run.duration, if step == SearchStep::Confirmation { FULL } else { FULL / STEP_PART });
         steps.push(step);
         server(step, run)
     };
-    let mut tell = |_: &Tried| told += 1;
-    let search = Search { run: &run, slo: &slo, stop, measure: &mut measure, tell: &mut tell };
+    let mut tell = |_: &TriedRate| told += 1;
+    let search = RateSearch { run: &run, slo: &slo, stop, measure: &mut measure, tell: &mut tell };
     let found = search.find();
     if let Ok(found) = &found {
         assert_eq!(found.tried.len(), told);
@@ -53,7 +53,7 @@ fn the_highest_rate_is_found_to_the_precision_and_confirmed() {
         let rate_per_s = found.best.unwrap().schedule.rate_per_s().unwrap();
         // A thousandth of the requests may be unsent.
         assert!(rate_per_s <= most_per_s * 1.002 && rate_per_s > most_per_s * (1.0 - 2.0 * PRECISION));
-        assert_eq!((steps[0], *steps.last().unwrap()), (Step::ClosedLoop, Step::Confirmation));
+        assert_eq!((steps[0], *steps.last().unwrap()), (SearchStep::ClosedLoop, SearchStep::Confirmation));
         assert!(found.ended.is_none() && found.tried.last().unwrap().broken.is_none());
     }
 }
@@ -61,12 +61,12 @@ fn the_highest_rate_is_found_to_the_precision_and_confirmed() {
 #[test]
 fn a_rate_that_only_short_runs_hold_is_not_found() {
     let (found, steps) = search(&AtomicBool::new(false), |step, run| {
-        Ok(ran(run, if step == Step::Confirmation { 100.0 } else { 1_000.0 }))
+        Ok(ran(run, if step == SearchStep::Confirmation { 100.0 } else { 1_000.0 }))
     });
     let found = found.unwrap();
-    assert!(matches!(found.ended, Some(Ended::Unconfirmed)) && found.best.is_none());
-    assert!(matches!(found.last_broken(), Some(Broken::Unsent { .. })));
-    let confirmations = steps.iter().filter(|step| **step == Step::Confirmation).count();
+    assert!(matches!(found.ended, Some(SearchFailure::Unconfirmed)) && found.best.is_none());
+    assert!(matches!(found.last_broken(), Some(SloMiss::Unsent { .. })));
+    let confirmations = steps.iter().filter(|step| **step == SearchStep::Confirmation).count();
     assert_eq!(confirmations, CONFIRMATIONS as usize);
 }
 
@@ -80,8 +80,8 @@ fn a_server_that_keeps_no_rate_has_none() {
         Ok(ran)
     });
     let found = found.unwrap();
-    assert!(matches!(found.ended, Some(Ended::NoRate)));
-    assert!(matches!(found.last_broken(), Some(Broken::Slow { percentile: 99.0, .. })));
+    assert!(matches!(found.ended, Some(SearchFailure::NoRate)));
+    assert!(matches!(found.last_broken(), Some(SloMiss::Slow { percentile: 99.0, .. })));
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn a_server_without_an_expected_answer_ends_the_search() {
         ran.outcome.answered = 0;
         Ok(ran)
     });
-    assert!(matches!(found.unwrap().ended, Some(Ended::Dead(_))));
-    assert_eq!(steps, [Step::ClosedLoop]);
+    assert!(matches!(found.unwrap().ended, Some(SearchFailure::Dead(_))));
+    assert_eq!(steps, [SearchStep::ClosedLoop]);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_server_that_disappears_is_a_result_once_it_was_loaded() {
         search(&AtomicBool::new(false), server).0
     };
     assert!(gone(1).is_err());
-    assert!(matches!(gone(2).unwrap().ended, Some(Ended::Gone(_))));
+    assert!(matches!(gone(2).unwrap().ended, Some(SearchFailure::Gone(_))));
 }
 
 #[test]
@@ -116,5 +116,5 @@ fn a_stopped_search_has_found_nothing() {
     let (found, steps) = search(&AtomicBool::new(true), |_, run| Ok(ran(run, 1_000.0)));
     let found = found.unwrap();
     assert!(found.best.is_none() && found.ended.is_none() && found.tried.is_empty());
-    assert_eq!(steps, [Step::ClosedLoop]);
+    assert_eq!(steps, [SearchStep::ClosedLoop]);
 }

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use super::answers::{BODY_BYTES_MAX, Reply};
 use super::ending::Ending;
-use super::peer::{Flushed, Peer, Protocol, Waits};
+use super::peer::{Flushed, Peer, PeerProtocol, Waits};
 use super::request;
 use super::responder::Responder;
 use super::upload::{Skipped, Upload};
@@ -39,19 +39,19 @@ impl Responder<'_> {
     /// Takes a step through the input, which is mostly one request. How many bytes it took; `None`: more are needed.
     fn answer_one(&mut self, peer: &mut Peer, input: &[u8]) -> Option<usize> {
         match &mut peer.protocol {
-            Protocol::Http { upload: None } => self.answer_head(peer, input),
-            Protocol::Http { upload: Some(upload) } => match upload.body.skip(input) {
+            PeerProtocol::Http { upload: None } => self.answer_head(peer, input),
+            PeerProtocol::Http { upload: Some(upload) } => match upload.body.skip(input) {
                 Ok(Skipped::All(bytes)) => {
                     let reply = upload.reply;
-                    peer.protocol = Protocol::Http { upload: None };
+                    peer.protocol = PeerProtocol::Http { upload: None };
                     self.reply(peer, reply);
                     Some(bytes)
                 }
                 Ok(Skipped::Part(bytes)) => (bytes > 0).then_some(bytes),
                 Err(status) => self.give_up(peer, status, input),
             },
-            Protocol::Calls(_) => unreachable!("calls are read by themselves"),
-            Protocol::Raw { partial, whole: Some(whole) } => {
+            PeerProtocol::Calls(_) => unreachable!("calls are read by themselves"),
+            PeerProtocol::Raw { partial, whole: Some(whole) } => {
                 let missing = *whole - *partial;
                 if input.len() < missing {
                     *partial += input.len();
@@ -60,12 +60,12 @@ impl Responder<'_> {
                 *partial = 0;
                 let bytes = self.raw.map_or(*whole as u32, |raw| raw.response_bytes);
                 if self.raw.is_none() {
-                    peer.protocol = Protocol::Raw { partial: 0, whole: None };
+                    peer.protocol = PeerProtocol::Raw { partial: 0, whole: None };
                 }
                 self.reply(peer, Reply::Raw { bytes });
                 Some(missing)
             }
-            Protocol::Raw { partial, whole } => {
+            PeerProtocol::Raw { partial, whole } => {
                 let length = u32::from_le_bytes(*input.first_chunk()?);
                 if !(Sizes::LENGTH_BYTES as u32..=BODY_BYTES_MAX).contains(&length) {
                     peer.ending = Some(Ending::Close);
@@ -102,7 +102,7 @@ impl Responder<'_> {
             self.output.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
             self.line_up_now(peer);
         }
-        peer.protocol = Protocol::Http { upload: Some(Upload { body, reply }) };
+        peer.protocol = PeerProtocol::Http { upload: Some(Upload { body, reply }) };
         Some(request.bytes)
     }
 
@@ -153,7 +153,7 @@ impl Responder<'_> {
 
     /// Does what can be done for a peer that calls. False: the connection is over.
     pub(super) fn serve_calls(&mut self, peer: &mut Peer) -> Result<bool, Errno> {
-        let Protocol::Calls(calls) = &mut peer.protocol else { return Ok(false) };
+        let PeerProtocol::Calls(calls) = &mut peer.protocol else { return Ok(false) };
         loop {
             let mut on = calls.turn();
             let mut answered = false;

@@ -11,7 +11,7 @@ use h2::RecvStream;
 use h2::server::{Connection, Handshake, SendResponse};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 
-use crate::grpc::wire::{Turns, Wire};
+use crate::grpc::wire::{SocketIo, Turns};
 use crate::grpc::{
     CONTENT_TYPE, GRPC_BODY_BYTES_MAX, INTERNAL, METHOD, OK, PREFIX_BYTES, RESOURCE_EXHAUSTED, UNIMPLEMENTED,
     is_whole,
@@ -34,8 +34,8 @@ pub(super) struct Calls {
 }
 
 enum State {
-    Greeting(Pin<Box<Handshake<Wire, Bytes>>>),
-    Open(Box<Connection<Wire, Bytes>>),
+    Greeting(Pin<Box<Handshake<SocketIo, Bytes>>>),
+    Open(Box<Connection<SocketIo, Bytes>>),
 }
 
 /// A call whose message is incomplete.
@@ -59,7 +59,7 @@ impl Calls {
             .initial_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
             .max_concurrent_streams(CALLS_MAX);
-        let greeting = builder.handshake(Wire(Arc::new(socket)));
+        let greeting = builder.handshake(SocketIo(Arc::new(socket)));
         Calls { state: State::Greeting(Box::pin(greeting)), turns: Turns::new(), coming: Vec::new() }
     }
 

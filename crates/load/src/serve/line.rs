@@ -11,7 +11,7 @@ const BYTES_MAX: usize = 1 << 20;
 
 /// Answers that wait, the first to leave first.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct AnswerQueue {
     answers: VecDeque<Timed>,
     bytes: usize,
     /// Before that the next answer may not begin, because the pieces of the last keep their pace.
@@ -27,7 +27,7 @@ struct Timed {
     sent: usize,
 }
 
-impl Line {
+impl AnswerQueue {
     /// Puts an answer at the end.
     pub(super) fn push(&mut self, due_ns: u64, bytes: Vec<u8>) {
         self.bytes += bytes.len();
@@ -77,8 +77,8 @@ mod tests {
 
     use super::*;
 
-    fn line(answers: &[(u64, &str)]) -> Line {
-        let mut line = Line::default();
+    fn line(answers: &[(u64, &str)]) -> AnswerQueue {
+        let mut line = AnswerQueue::default();
         for (due_ns, text) in answers {
             line.push(*due_ns, text.as_bytes().to_vec());
         }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     /// What leaves when, if every instant that the line asks for is kept.
-    fn kept(mut line: Line, trickle: Option<Trickle>) -> Vec<(u64, String)> {
+    fn kept(mut line: AnswerQueue, trickle: Option<Trickle>) -> Vec<(u64, String)> {
         let mut left = Vec::new();
         while let Some(now_ns) = line.next_ns() {
             let mut output = Vec::new();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(line: Line, trickle: Option<Trickle>, expected: &[(u64, &str)]) {
+    fn check(line: AnswerQueue, trickle: Option<Trickle>, expected: &[(u64, &str)]) {
         let expected: Vec<_> = expected.iter().map(|(at_ns, text)| (*at_ns, (*text).to_owned())).collect();
         assert_eq!(kept(line, trickle), expected);
     }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_line_has_an_end() {
-        let mut many = Line::default();
+        let mut many = AnswerQueue::default();
         let pushed = (0..).take_while(|_| (!many.is_full()).then(|| many.push(1, vec![0])).is_some()).count();
         assert_eq!(pushed, ANSWERS_MAX);
         many.release(1, None, &mut Vec::new());

@@ -9,7 +9,7 @@ use rustix::net::sockopt;
 
 use super::calls::Calls;
 use super::ending::Ending;
-use super::line::Line;
+use super::line::AnswerQueue;
 use super::session::Session;
 use super::upload::Upload;
 use crate::poller::Tag;
@@ -20,14 +20,14 @@ use crate::socket;
 pub(super) struct Peer {
     pub(super) socket: OwnedFd,
     pub(super) tag: Tag,
-    pub(super) protocol: Protocol,
+    pub(super) protocol: PeerProtocol,
     /// The TLS session, on HTTPS.
     pub(super) session: Option<Box<Session>>,
     pub(super) waits: Waits,
     /// Input that makes no whole request yet, or that waits until the peer takes its answers.
     pub(super) held: Vec<u8>,
     /// Answers that are sent at an instant of their own.
-    pub(super) line: Line,
+    pub(super) line: AnswerQueue,
     /// What the socket did not take yet, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
@@ -37,7 +37,7 @@ pub(super) struct Peer {
 
 /// What a peer speaks, and how far it is in a request.
 #[derive(Debug)]
-pub(super) enum Protocol {
+pub(super) enum PeerProtocol {
     Http {
         /// The request whose body is arriving.
         upload: Option<Upload>,
@@ -82,7 +82,12 @@ impl Waits {
 }
 
 impl Peer {
-    pub(super) fn new(socket: OwnedFd, tag: Tag, protocol: Protocol, session: Option<Box<Session>>) -> Peer {
+    pub(super) fn new(
+        socket: OwnedFd,
+        tag: Tag,
+        protocol: PeerProtocol,
+        session: Option<Box<Session>>,
+    ) -> Peer {
         Peer {
             socket,
             tag,
@@ -90,7 +95,7 @@ impl Peer {
             session,
             waits: Waits::Input,
             held: Vec::new(),
-            line: Line::default(),
+            line: AnswerQueue::default(),
             unsent: Vec::new(),
             sent: 0,
             ending: None,

@@ -12,11 +12,11 @@ use super::ending::Ending;
 use super::error::system;
 use super::injector::Injector;
 use super::listen::{Listener, Speaks};
-use super::peer::{Flushed, Peer, Protocol, Waits};
+use super::peer::{Flushed, Peer, PeerProtocol, Waits};
 use super::request::Last;
 use super::session::{Opened, Session};
-use super::work::Work;
-use super::{Certificate, Config, DATAGRAM_BYTES_MAX, Raw, ServeError, Served};
+use super::work::CpuWork;
+use super::{Certificate, DATAGRAM_BYTES_MAX, Raw, ResponderConfig, ServeError, Served};
 use crate::poller::{Poller, Ready, Tag};
 
 /// How often the stop flag is checked when idle.
@@ -48,7 +48,7 @@ pub(super) struct Responder<'a> {
     pub(super) datagram: Vec<u8>,
     pub(super) served: Served,
     /// What each request costs beside its answer.
-    pub(super) work: Option<Work>,
+    pub(super) work: Option<CpuWork>,
     /// Without faults there is none, and no clock is read.
     pub(super) injector: Option<Injector>,
 }
@@ -56,7 +56,7 @@ pub(super) struct Responder<'a> {
 impl<'a> Responder<'a> {
     pub(super) fn new(
         listeners: &'a [Listener],
-        config: &'a Config,
+        config: &'a ResponderConfig,
         injector: Option<Injector>,
     ) -> Result<Responder<'a>, ServeError> {
         let poller = Poller::new().map_err(system("create an epoll"))?;
@@ -79,7 +79,7 @@ impl<'a> Responder<'a> {
             output: Vec::new(),
             datagram: vec![b'x'; response_bytes_max.min(DATAGRAM_BYTES_MAX) as usize],
             served: Served::default(),
-            work: Work::new(config.cpu_time),
+            work: CpuWork::new(config.cpu_time),
             injector,
         })
     }
@@ -156,10 +156,10 @@ impl<'a> Responder<'a> {
 
     fn peer(&self, socket: OwnedFd, speaks: Speaks, tag: Tag) -> Option<Peer> {
         let protocol = match speaks {
-            Speaks::Grpc => Protocol::Calls(Box::new(Calls::new(socket.try_clone().ok()?))),
-            Speaks::Http | Speaks::HttpUnix | Speaks::Https => Protocol::Http { upload: None },
+            Speaks::Grpc => PeerProtocol::Calls(Box::new(Calls::new(socket.try_clone().ok()?))),
+            Speaks::Http | Speaks::HttpUnix | Speaks::Https => PeerProtocol::Http { upload: None },
             Speaks::Tcp | Speaks::Udp => {
-                Protocol::Raw { partial: 0, whole: self.raw.map(|raw| raw.request_bytes as usize) }
+                PeerProtocol::Raw { partial: 0, whole: self.raw.map(|raw| raw.request_bytes as usize) }
             }
         };
         let session = match speaks {
@@ -185,8 +185,8 @@ impl<'a> Responder<'a> {
     fn on_peer(&mut self, Ready { tag, flags }: Ready) {
         let Some(mut peer) = self.take(tag) else { return };
         let on = match peer.protocol {
-            Protocol::Calls(_) => self.serve_calls(&mut peer),
-            Protocol::Http { .. } | Protocol::Raw { .. } => self.serve(&mut peer, flags),
+            PeerProtocol::Calls(_) => self.serve_calls(&mut peer),
+            PeerProtocol::Http { .. } | PeerProtocol::Raw { .. } => self.serve(&mut peer, flags),
         };
         self.settle(peer, on);
     }

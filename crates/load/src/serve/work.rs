@@ -21,16 +21,16 @@ const PART_NS_MAX: f64 = 1e6;
 /// Reading the CPU clock enters the kernel, and the work should be user time. So it runs in steps of known speed, most
 /// of the way at once, and reads the clock a few times in the last part.
 #[derive(Debug)]
-pub(super) struct Work {
+pub(super) struct CpuWork {
     cost_ns: u64,
     steps_per_ns: f64,
 }
 
-impl Work {
+impl CpuWork {
     /// `None`: there is none to be done.
-    pub(super) fn new(cost: Duration) -> Option<Work> {
+    pub(super) fn new(cost: Duration) -> Option<CpuWork> {
         // Slower than any CPU is, so that the first request finds the speed from below.
-        (!cost.is_zero()).then_some(Work { cost_ns: cost.as_nanos() as u64, steps_per_ns: 0.01 })
+        (!cost.is_zero()).then_some(CpuWork { cost_ns: cost.as_nanos() as u64, steps_per_ns: 0.01 })
     }
 
     /// Does it once, and at most a few microseconds more.
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn a_request_costs_what_it_is_to_cost() {
         for (cost_us, times) in [(20, 2_000_u64), (200, 500), (5_000, 40)] {
-            let mut work = Work::new(Duration::from_micros(cost_us)).unwrap();
+            let mut work = CpuWork::new(Duration::from_micros(cost_us)).unwrap();
             work.one();
             let before_ns = clock::thread_cpu_ns();
             (0..times).for_each(|_| work.one());
@@ -82,6 +82,6 @@ mod tests {
 
     #[test]
     fn no_cost_is_no_work() {
-        assert!(Work::new(Duration::ZERO).is_none());
+        assert!(CpuWork::new(Duration::ZERO).is_none());
     }
 }

@@ -4,11 +4,11 @@ use linux::clock;
 use rustix::event::epoll::EventFlags;
 
 use super::Worker;
-use crate::Fault;
-use crate::ask::Reply;
-use crate::connection::{Open, Phase};
+use crate::ConnectionError;
+use crate::ask::ReplyForm;
+use crate::client_socket::Received;
+use crate::connection::{ConnectionState, OpenRequest};
 use crate::exchange::Exchange;
-use crate::link::Received;
 use crate::poller::Ready;
 use crate::response::Response;
 use crate::target::Sizes;
@@ -17,9 +17,9 @@ impl Worker<'_> {
     pub(super) fn on_event(&mut self, ready: Ready, now_ns: u64) -> u64 {
         let Some(index) = self.client.tagged(ready.tag) else { return now_ns };
         match self.client.connections[index as usize].phase {
-            Phase::Down => now_ns,
-            Phase::Connecting => self.on_progress(index, ready.flags, now_ns),
-            Phase::Up => self.on_ready(index, ready.flags, now_ns),
+            ConnectionState::Down => now_ns,
+            ConnectionState::Connecting => self.on_progress(index, ready.flags, now_ns),
+            ConnectionState::Up => self.on_ready(index, ready.flags, now_ns),
         }
     }
 
@@ -42,7 +42,7 @@ impl Worker<'_> {
 
     fn on_ready(&mut self, index: u32, flags: EventFlags, now_ns: u64) -> u64 {
         let client = &mut *self.client;
-        if client.asks.reply == Reply::Call {
+        if client.asks.reply == ReplyForm::Call {
             return self.poll_call(index);
         }
         if flags.contains(EventFlags::OUT)
@@ -57,9 +57,9 @@ impl Worker<'_> {
             return now_ns;
         }
         match self.client.asks.reply {
-            Reply::Datagram => self.receive_datagrams(index),
-            Reply::Call => self.poll_call(index),
-            Reply::Http | Reply::Stream(_) => self.receive(index, flags.intersects(ended)),
+            ReplyForm::Datagram => self.receive_datagrams(index),
+            ReplyForm::Call => self.poll_call(index),
+            ReplyForm::Http | ReplyForm::Stream(_) => self.receive(index, flags.intersects(ended)),
         }
     }
 
@@ -99,7 +99,7 @@ impl Worker<'_> {
             let client = &mut *self.client;
             let connection = &mut client.connections[index as usize];
             let Some(open) = connection.open.front().copied() else {
-                self.on_fault(index, Fault::Unasked, now_ns);
+                self.on_fault(index, ConnectionError::Unasked, now_ns);
                 return false;
             };
             let is_head = client.asks.kinds[usize::from(open.kind)].is_head;
@@ -144,11 +144,11 @@ impl Worker<'_> {
                 self.on_response(index, open, response, now_ns);
                 self.reopen(index, now_ns);
             }
-            (Some(_), Ok(None)) => self.on_fault(index, Fault::Closed, now_ns),
+            (Some(_), Ok(None)) => self.on_fault(index, ConnectionError::Closed, now_ns),
             (Some(_), Err(malformed)) => self.on_fault(index, malformed.into(), now_ns),
             // A server may close a connection without open requests; closing before the first answer is a refusal.
             (None, _) if connection.answers > 0 => self.reopen(index, now_ns),
-            (None, _) => self.on_fault(index, Fault::Closed, now_ns),
+            (None, _) => self.on_fault(index, ConnectionError::Closed, now_ns),
         }
     }
 
@@ -168,7 +168,7 @@ impl Worker<'_> {
                 }
                 Ok(None) => return now_ns,
                 // A server may close a connection without open calls.
-                Err(Fault::Closed) if connection.open.is_empty() && connection.answers > 0 => {
+                Err(ConnectionError::Closed) if connection.open.is_empty() && connection.answers > 0 => {
                     self.reopen(index, now_ns);
                     return now_ns;
                 }
@@ -215,7 +215,7 @@ impl Worker<'_> {
     }
 
     /// Separates the time on the wire and in the server from the client's own, if packets are time-stamped.
-    fn split(&mut self, index: u32, open: Open, now_ns: u64) {
+    fn split(&mut self, index: u32, open: OpenRequest, now_ns: u64) {
         let Some(split) = &mut self.outcome.split else { return };
         // The first packets may not be stamped yet; and a stamp is of another clock than ours.
         if let Some(wire_ns) = self.client.connections[index as usize].wire_ns()
@@ -227,7 +227,7 @@ impl Worker<'_> {
     }
 
     /// Counts an answer. Whether it is as expected.
-    fn on_response(&mut self, index: u32, open: Open, response: Response, now_ns: u64) -> bool {
+    fn on_response(&mut self, index: u32, open: OpenRequest, response: Response, now_ns: u64) -> bool {
         self.open -= 1;
         let expect = self.client.asks.kinds[usize::from(open.kind)].expect;
         let unexpected = &mut self.outcome.unexpected;

@@ -3,8 +3,8 @@
 use linux::clock;
 
 use super::Worker;
-use crate::ask::Reply;
-use crate::connection::{Open, Phase};
+use crate::ask::ReplyForm;
+use crate::connection::{ConnectionState, OpenRequest};
 use crate::exchange::Exchange;
 use crate::order::WhenBusy;
 
@@ -41,7 +41,7 @@ impl Worker<'_> {
         let kind = self.client.asks.kind_of(ordinal);
         self.open += 1;
         let free_ns = self.client.connections[index as usize].since_ns;
-        let open = Open { intended_ns, sent_ns, free_ns, ordinal, kind };
+        let open = OpenRequest { intended_ns, sent_ns, free_ns, ordinal, kind };
         self.on_sent(open);
         self.client.connections[index as usize].open.push_back(open);
         self.transmit(index, self.client.asks.kinds[usize::from(kind)].bytes.len());
@@ -61,7 +61,7 @@ impl Worker<'_> {
             self.outcome.sent_in_schedule += u64::from(sent_ns < self.end_ns);
             self.series_sent(ordinal, sent_ns);
             bytes += self.client.asks.kinds[usize::from(kind)].bytes.len();
-            let open = Open { intended_ns: sent_ns, sent_ns, free_ns: sent_ns, ordinal, kind };
+            let open = OpenRequest { intended_ns: sent_ns, sent_ns, free_ns: sent_ns, ordinal, kind };
             self.client.connections[index as usize].open.push_back(open);
             // Datagrams are not joined: one is sent for each turn, and the next ones in further turns.
             if self.has_datagrams() {
@@ -81,7 +81,7 @@ impl Worker<'_> {
         let kind = self.client.asks.kind_of(ordinal);
         let intended_ns = if self.saturates { sent_ns } else { intended_ns };
         let free_ns = self.client.connections[index as usize].since_ns;
-        let open = Open { intended_ns, sent_ns, free_ns, ordinal, kind };
+        let open = OpenRequest { intended_ns, sent_ns, free_ns, ordinal, kind };
         self.open += 1;
         if self.saturates {
             self.outcome.sent += 1;
@@ -107,7 +107,13 @@ impl Worker<'_> {
         self.promised += 1;
         self.on_gone(intended_ns, now_ns);
         self.outcome.grown += 1;
-        let open = Open { intended_ns, sent_ns: Open::PROMISED, free_ns: Open::PROMISED, ordinal, kind };
+        let open = OpenRequest {
+            intended_ns,
+            sent_ns: OpenRequest::PROMISED,
+            free_ns: OpenRequest::PROMISED,
+            ordinal,
+            kind,
+        };
         self.client.connections[index as usize].open.push_back(open);
         if let Err(fault) = started {
             self.on_fault(index, fault, now_ns);
@@ -119,7 +125,7 @@ impl Worker<'_> {
     pub(super) fn send_promised(&mut self, index: u32) {
         let connection = &mut self.client.connections[index as usize];
         let Some(open) = connection.open.front_mut() else { return };
-        let promised = open.sent_ns == Open::PROMISED;
+        let promised = open.sent_ns == OpenRequest::PROMISED;
         if promised {
             open.sent_ns = clock::now_ns();
             // The connection was made for it, so all of the wait is the generator's choice and none its lateness.
@@ -134,7 +140,7 @@ impl Worker<'_> {
     }
 
     pub(super) fn has_datagrams(&self) -> bool {
-        self.client.asks.reply == Reply::Datagram
+        self.client.asks.reply == ReplyForm::Datagram
     }
 
     /// Marks the next request as accounted for, and returns its ordinal.
@@ -144,7 +150,7 @@ impl Worker<'_> {
         self.ordinal - 1
     }
 
-    fn on_sent(&mut self, open: Open) {
+    fn on_sent(&mut self, open: OpenRequest) {
         let lag_ns = open.sent_ns - open.intended_ns;
         self.on_gone(open.intended_ns, open.sent_ns);
         self.outcome.lag.saturating_record(lag_ns);
@@ -166,19 +172,21 @@ impl Worker<'_> {
         let client = &mut *self.client;
         let connection = &mut client.connections[index as usize];
         let sent = match client.asks.reply {
-            Reply::Datagram => {
+            ReplyForm::Datagram => {
                 let ordinal = connection.open.back().map_or(0, |open| open.ordinal);
                 connection.send_datagram(client.number + ordinal, &mut client.scratch)
             }
             // Its answer may be read together with what has to be read to send it; no event would report that.
-            Reply::Call => match connection.call(&client.asks.message) {
+            ReplyForm::Call => match connection.call(&client.asks.message) {
                 Ok(()) => {
                     self.poll_call(index);
                     Ok(())
                 }
                 broken => broken,
             },
-            Reply::Http | Reply::Stream(_) => connection.send(bytes, &client.asks, &mut client.scratch),
+            ReplyForm::Http | ReplyForm::Stream(_) => {
+                connection.send(bytes, &client.asks, &mut client.scratch)
+            }
         };
         if let Err(fault) = sent {
             self.on_fault(index, fault, clock::now_ns());
@@ -189,7 +197,7 @@ impl Worker<'_> {
     pub(super) fn on_room(&mut self, index: u32, now_ns: u64) {
         let is_fresh = self.client.is_fresh();
         let connection = &mut self.client.connections[index as usize];
-        if connection.phase == Phase::Up || is_fresh && connection.phase == Phase::Down {
+        if connection.phase == ConnectionState::Up || is_fresh && connection.phase == ConnectionState::Down {
             connection.since_ns = now_ns;
             self.client.offer(index);
         }

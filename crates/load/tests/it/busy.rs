@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use load::{Client, Fault, LoadError, Pool, Run, Schedule, WhenBusy};
+use load::{Client, ConnectionError, LoadError, Pool, Run, Schedule, WhenBusy};
 
 use crate::servers::{OK, at, client, run, serve, target};
 
@@ -116,7 +116,7 @@ fn an_answer_that_does_not_come_in_time_costs_its_connection() {
     let outcome = run(&mut [client(address, 8)], &Run { timeout, ..at(100.0, 400) });
     assert_eq!((outcome.answered, outcome.missed.count()), (30, 10));
     assert_eq!((outcome.faults.timeout, outcome.faults.count()), (10, 10));
-    assert_eq!(outcome.first_fault.unwrap().fault, Fault::Timeout);
+    assert_eq!(outcome.first_fault.unwrap().fault, ConnectionError::Timeout);
     assert!(outcome.missed.ages.min() >= 990_000_000);
     assert!(CONNECTIONS.load(Ordering::Relaxed) > 8);
 }

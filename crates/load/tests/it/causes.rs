@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Duration;
 
-use load::checks::{Check, checks};
+use load::checks::{CheckResult, checks};
 use load::{
     Address, Ask, Client, Dropped, Outcome, Overdue, Pool, Protocol, Run, Short, Sizes, Target, WhenBusy,
 };
@@ -17,7 +17,7 @@ use crate::servers::{OK, Request, at, client, run, serve, target};
 /// The text of a check that failed.
 #[track_caller]
 fn failed(outcome: &Outcome, run: &Run, id: &str) -> String {
-    let check: Check = checks(outcome, &run.schedule).into_iter().find(|check| check.id == id).unwrap();
+    let check: CheckResult = checks(outcome, &run.schedule).into_iter().find(|check| check.id == id).unwrap();
     assert_eq!(check.passed, Some(false), "{check:?}");
     check.text
 }

@@ -6,7 +6,9 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use load::response::Response;
-use load::serve::{Certificate, Config, Delay, Faults, Freeze, Injected, Mixture, Raw, Served, Trickle};
+use load::serve::{
+    Certificate, Delay, Faults, Freeze, Injected, Mixture, Raw, ResponderConfig, Served, Trickle,
+};
 
 use crate::responder::{connect, ok, responses, with_server};
 use crate::transports::tls;
@@ -14,7 +16,10 @@ use crate::transports::tls;
 const MS: Duration = Duration::from_millis(1);
 
 fn with_faults(faults: Faults, ask: impl FnOnce(SocketAddr)) -> Served {
-    with_server(&Config { faults, ..Config::default() }, |server| ask(server.addresses()[0]))
+    with_server(
+        &ResponderConfig { faults, ..ResponderConfig::default() },
+        |server| ask(server.addresses()[0]),
+    )
 }
 
 /// Sends one request on a new connection, and reads to the end.
@@ -166,11 +171,11 @@ fn an_answer_may_trickle() {
     let trickle = Some(Trickle { bytes: NonZeroU32::new(50).unwrap(), every: 10 * MS });
     let faults = Faults { trickle, ..Faults::default() };
     let certificate = Certificate::self_signed().unwrap();
-    let config = Config {
+    let config = ResponderConfig {
         listen: vec!["127.0.0.1:0".parse().unwrap(), "https:127.0.0.1:0".parse().unwrap()],
         certificate: Some(certificate.clone()),
         faults,
-        ..Config::default()
+        ..ResponderConfig::default()
     };
     with_server(&config, |server| {
         let mut stream = connect(server.addresses()[0]);
@@ -183,7 +188,7 @@ fn an_answer_may_trickle() {
         }
     });
     let listen = vec![config.listen[1].clone()];
-    with_server(&Config { listen, ..config }, |server| {
+    with_server(&ResponderConfig { listen, ..config }, |server| {
         let started = Instant::now();
         let mut stream = tls(&certificate, server);
         write!(stream, "GET /400 HTTP/1.1\r\n\r\n").unwrap();
@@ -198,7 +203,7 @@ fn nothing_is_answered_in_a_freeze() {
     let cpus = linux::cpu::allowed().unwrap();
     let faults = Faults { freeze: Some(freeze), ..Faults::default() };
     let earliest = Instant::now();
-    let served = with_server(&Config { faults, cpus, ..Config::default() }, |server| {
+    let served = with_server(&ResponderConfig { faults, cpus, ..ResponderConfig::default() }, |server| {
         let mut stream = connect(server.addresses()[0]);
         let mut latest = None;
         // Long enough for two freezes.
@@ -221,11 +226,11 @@ fn nothing_is_answered_in_a_freeze() {
 #[test]
 fn raw_protocols_have_faults_too() {
     let raw = Raw { request_bytes: 4, response_bytes: 9 };
-    let config = |listen: &str, faults| Config {
+    let config = |listen: &str, faults| ResponderConfig {
         listen: vec![listen.parse().unwrap()],
         raw,
         faults,
-        ..Config::default()
+        ..ResponderConfig::default()
     };
     let cut = |delay| Faults { cuts: 1.0, ..fixed(delay) };
     let served = with_server(&config("tcp:127.0.0.1:0", cut(20 * MS)), |server| {

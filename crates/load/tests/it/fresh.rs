@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use load::serve::{Certificate, Config};
+use load::serve::{Certificate, ResponderConfig};
 use load::{
     Address, Ask, Client, Expect, LoadError, Pool, Request, Run, Schedule, Sessions, Sizes, Target, Tls,
     Trust, Wait,
@@ -21,7 +21,7 @@ fn fresh(address: Address, tls: Option<Tls>, connections: usize) -> Client {
 
 #[test]
 fn each_request_has_a_connection_of_its_own() {
-    let served = with_server(&Config::default(), |server| {
+    let served = with_server(&ResponderConfig::default(), |server| {
         let mut client = fresh(Address::Tcp(server.addresses()[0]), None, 4);
         for _ in 0..2 {
             let outcome = run(std::slice::from_mut(&mut client), &at(500.0, 200));
@@ -37,7 +37,7 @@ fn each_request_has_a_connection_of_its_own() {
 #[test]
 fn as_many_go_as_can() {
     let mut answered = 0;
-    let served = with_server(&Config::default(), |server| {
+    let served = with_server(&ResponderConfig::default(), |server| {
         let mut client = fresh(Address::Tcp(server.addresses()[0]), None, 3);
         let saturate = Run { wait: Wait::Sleep, ..Run::new(Schedule::Saturate, Duration::from_millis(200)) };
         let outcome = run(std::slice::from_mut(&mut client), &saturate);
@@ -76,7 +76,7 @@ fn a_server_that_closes_at_once_is_a_fault_of_each_request() {
 fn sessions_are_resumed_or_forgotten() {
     let certificate = Certificate::self_signed().unwrap();
     let listen = vec!["https:127.0.0.1:0".parse().unwrap()];
-    let config = Config { listen, certificate: Some(certificate), ..Config::default() };
+    let config = ResponderConfig { listen, certificate: Some(certificate), ..ResponderConfig::default() };
     with_server(&config, |server| {
         let tls = Tls::new("localhost", Trust::Anyone).unwrap();
         for (sessions, reuses) in [(Sessions::Resumed, true), (Sessions::Forgotten, false)] {

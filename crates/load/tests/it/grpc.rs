@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use load::serve::Config;
+use load::serve::ResponderConfig;
 use load::{Address, Ask, Client, LoadError, Outcome, Pool, Run, Schedule, Target, Wait};
 use tonic::Code;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -122,8 +122,8 @@ fn a_server_that_speaks_no_http_2_is_told() {
     }
 }
 
-fn grpc() -> Config {
-    Config { listen: vec!["grpc:127.0.0.1:0".parse().unwrap()], ..Config::default() }
+fn grpc() -> ResponderConfig {
+    ResponderConfig { listen: vec!["grpc:127.0.0.1:0".parse().unwrap()], ..ResponderConfig::default() }
 }
 
 #[test]
@@ -185,5 +185,5 @@ fn what_cannot_be_is_refused() {
     }
     assert!(matches!(Client::open(&good, pool), Err(LoadError::Connect { .. })));
     let faults = load::serve::Faults { errors: 0.5, ..load::serve::Faults::default() };
-    assert!(load::serve::Server::bind(&Config { faults, ..grpc() }).is_err());
+    assert!(load::serve::Server::bind(&ResponderConfig { faults, ..grpc() }).is_err());
 }

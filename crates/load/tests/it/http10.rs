@@ -4,8 +4,10 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use load::serve::Config;
-use load::{Address, Ask, Client, Expect, LoadError, Pool, Request, Run, Schedule, Target, Version, Wait};
+use load::serve::ResponderConfig;
+use load::{
+    Address, Ask, Client, Expect, HttpVersion, LoadError, Pool, Request, Run, Schedule, Target, Wait,
+};
 use rustix::net::sockopt;
 
 use crate::responder::with_server;
@@ -14,7 +16,7 @@ use crate::servers::{self, at, run, serve};
 const FIVE: Expect = Expect { status: 200, body_bytes: Some(5) };
 
 fn target(address: SocketAddr, path: &str, expect: Expect) -> Target {
-    let request = Request { version: Version::Http10, ..Request::get("localhost", path, expect) };
+    let request = Request { version: HttpVersion::Http10, ..Request::get("localhost", path, expect) };
     Target { address: Address::Tcp(address), tls: None, ask: Ask::Http(vec![request.closing()]) }
 }
 
@@ -25,7 +27,7 @@ fn client(target: &Target, connections: usize) -> Client {
 
 #[test]
 fn our_responder_answers_and_closes() {
-    let served = with_server(&Config::default(), |server| {
+    let served = with_server(&ResponderConfig::default(), |server| {
         let expect = Expect { status: 200, body_bytes: Some(100) };
         let target = target(server.addresses()[0], "/100", expect);
         let outcome = run(&mut [client(&target, 4)], &at(500.0, 200));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use load::serve::Config;
+use load::serve::ResponderConfig;
 use load::{Client, Expect, LoadError, Outcome, Pool, Run, Schedule, Target, WhenBusy};
 
 use crate::responder::with_server;
@@ -28,7 +28,7 @@ fn as_many_are_answered_as_were_asked_for() {
     for (fresh, depth) in [(false, 1), (false, 8), (true, 1)] {
         // Numbers of requests that three threads cannot share evenly, or that leave some threads without any.
         for requests in [1, 2, 1000] {
-            let served = with_server(&Config::default(), |server| {
+            let served = with_server(&ResponderConfig::default(), |server| {
                 let target = Target::get(server.addresses()[0], "a", "/100", Expect::default());
                 let pool = Pool { fresh, depth, ..Pool::of(3, Duration::from_secs(5)) };
                 let mut clients: Vec<Client> = (0..3).map(|_| Client::open(&target, pool).unwrap()).collect();

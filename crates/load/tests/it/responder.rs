@@ -7,13 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use load::response::{Parser, Response};
-use load::serve::{BODY_BYTES_MAX, Config, Faults, Raw, ServeError, Served, Server};
+use load::serve::{BODY_BYTES_MAX, Faults, Raw, ResponderConfig, ServeError, Served, Server};
 use load::{Client, Expect, Run, Schedule, Target};
 
 use crate::servers::{at, run};
 
 /// Runs a responder around the closure.
-pub(crate) fn with_server(config: &Config, ask: impl FnOnce(&Server)) -> Served {
+pub(crate) fn with_server(config: &ResponderConfig, ask: impl FnOnce(&Server)) -> Served {
     let server = Server::bind(config).unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -28,7 +28,7 @@ pub(crate) fn with_server(config: &Config, ask: impl FnOnce(&Server)) -> Served 
 
 /// The same without faults, on a free port of 127.0.0.1.
 fn with_plain(ask: impl FnOnce(SocketAddr)) -> Served {
-    with_server(&Config::default(), |server| ask(server.addresses()[0]))
+    with_server(&ResponderConfig::default(), |server| ask(server.addresses()[0]))
 }
 
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
@@ -139,7 +139,8 @@ fn a_connection_ends_when_it_was_asked_to() {
 fn the_generator_and_the_responder_agree() {
     for listen in ["127.0.0.1:0", "[::1]:0"] {
         let cpus = linux::cpu::allowed().unwrap();
-        let config = Config { listen: vec![listen.parse().unwrap()], cpus, ..Config::default() };
+        let config =
+            ResponderConfig { listen: vec![listen.parse().unwrap()], cpus, ..ResponderConfig::default() };
         let served = with_server(&config, |server| {
             let address = server.addresses()[0];
             let expect = Expect { status: 200, body_bytes: Some(4096) };
@@ -159,11 +160,11 @@ fn the_generator_and_the_responder_agree() {
 #[test]
 fn both_families_share_a_port() {
     let listen = |text: &str| text.parse().unwrap();
-    let config = Config { listen: vec![listen("0.0.0.0:0")], ..Config::default() };
+    let config = ResponderConfig { listen: vec![listen("0.0.0.0:0")], ..ResponderConfig::default() };
     let port = Server::bind(&config).unwrap().addresses()[0].port();
     let listen = vec![listen(&format!("0.0.0.0:{port}")), listen(&format!("[::]:{port}"))];
     let mut asked = Vec::new();
-    let served = with_server(&Config { listen, ..config }, |_| {
+    let served = with_server(&ResponderConfig { listen, ..config }, |_| {
         for address in [format!("127.0.0.1:{port}"), format!("[::1]:{port}")] {
             let mut stream = connect(address.parse().unwrap());
             write!(stream, "GET /8 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
@@ -218,19 +219,26 @@ fn what_is_asked_again_is_answered_as_itself() {
 
 #[test]
 fn what_no_responder_can_be_is_an_error() {
-    let listen = |text: &str| Config { listen: vec![text.parse().unwrap()], ..Config::default() };
+    let listen =
+        |text: &str| ResponderConfig { listen: vec![text.parse().unwrap()], ..ResponderConfig::default() };
     assert!(matches!(Server::bind(&listen("192.0.2.1:0")), Err(ServeError::Listen { .. })));
     let raw = |request_bytes, response_bytes| Raw { request_bytes, response_bytes };
     let errors = Faults { errors: 0.1, ..Faults::default() };
     for (config, says) in [
-        (Config { body_bytes: BODY_BYTES_MAX + 1, ..Config::default() }, "1048576 bytes"),
-        (Config { listen: vec![], ..Config::default() }, "an address"),
-        (Config { raw: raw(0, 1), ..listen("tcp:127.0.0.1:0") }, "1 to 1048576 bytes, not 0"),
-        (Config { raw: raw(1, 0), ..listen("tcp:127.0.0.1:0") }, "1 to 1048576 bytes, not 0"),
-        (Config { raw: raw(1, 65_508), ..listen("udp:127.0.0.1:0") }, "1 to 65507 bytes over UDP"),
+        (ResponderConfig { body_bytes: BODY_BYTES_MAX + 1, ..ResponderConfig::default() }, "1048576 bytes"),
+        (ResponderConfig { listen: vec![], ..ResponderConfig::default() }, "an address"),
+        (ResponderConfig { raw: raw(0, 1), ..listen("tcp:127.0.0.1:0") }, "1 to 1048576 bytes, not 0"),
+        (ResponderConfig { raw: raw(1, 0), ..listen("tcp:127.0.0.1:0") }, "1 to 1048576 bytes, not 0"),
+        (ResponderConfig { raw: raw(1, 65_508), ..listen("udp:127.0.0.1:0") }, "1 to 65507 bytes over UDP"),
         (listen("https:127.0.0.1:0"), "certificate"),
-        (Config { faults: errors, ..listen("udp:127.0.0.1:0") }, "no address here speaks HTTP"),
-        (Config { faults: Faults { cuts: 1.1, ..Faults::default() }, ..Config::default() }, "100 %"),
+        (ResponderConfig { faults: errors, ..listen("udp:127.0.0.1:0") }, "no address here speaks HTTP"),
+        (
+            ResponderConfig {
+                faults: Faults { cuts: 1.1, ..Faults::default() },
+                ..ResponderConfig::default()
+            },
+            "100 %",
+        ),
     ] {
         match Server::bind(&config) {
             Err(ServeError::Config(text)) => assert!(text.contains(says), "{text}"),

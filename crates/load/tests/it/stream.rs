@@ -6,7 +6,7 @@ use std::time::Duration;
 use linux::cpu::Scheduling;
 use linux::{CpuSet, Netns};
 use load::download::{Download, download};
-use load::serve::Config;
+use load::serve::ResponderConfig;
 use load::stream::{Carries, Delivered, Flow, Receiver, Sender};
 use load::{Ask, Expect, LoadError, Request, Target, stream};
 
@@ -133,7 +133,7 @@ fn order(clients: usize, objects: u32, limit: Duration) -> Download {
 fn each_client_fetches_all_its_objects() {
     let here = Netns::current().unwrap();
     for closes in [true, false] {
-        let served = with_server(&Config::default(), |server| {
+        let served = with_server(&ResponderConfig::default(), |server| {
             let target = object(server.addresses()[0], 700_000, closes);
             let downloaded = download(&target, &order(3, 4, Duration::from_secs(60)), &here).unwrap();
             assert_eq!((downloaded.objects, downloaded.bytes), (12, 12 * 700_000));

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use load::response::Malformed;
-use load::{Address, Client, Expect, Fault, LoadError, Run, Target};
+use load::{Address, Client, ConnectionError, Expect, LoadError, Run, Target};
 use rustix::net::sockopt;
 
 use crate::servers::{OK, at, client, run, serve, target};
@@ -74,7 +74,7 @@ fn a_reset_is_counted_and_its_request_is_missed() {
     let outcome = run(&mut [client(address, 4)], &at(500.0, 500));
     assert!(outcome.faults.count() >= 4);
     assert_eq!(outcome.missed.count(), outcome.faults.count());
-    assert_eq!(outcome.first_fault.unwrap().fault, Fault::System(104));
+    assert_eq!(outcome.first_fault.unwrap().fault, ConnectionError::System(104));
     assert!(outcome.answered >= 8 && outcome.reconnects >= 4);
 }
 
@@ -83,12 +83,12 @@ fn a_server_that_hangs_up_without_an_answer_is_counted() {
     let address = serve(|request| request.answer_and_close(b"HTTP/1.1 200 OK\r\nContent-Le"));
     let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
     assert_eq!((outcome.missed.count(), outcome.faults.count()), (20, 20));
-    assert_eq!(outcome.first_fault.unwrap().fault, Fault::Malformed(Malformed::Truncated));
+    assert_eq!(outcome.first_fault.unwrap().fault, ConnectionError::Malformed(Malformed::Truncated));
 
     let address = serve(|_| false);
     let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
     assert_eq!((outcome.missed.count(), outcome.faults.count()), (20, 20));
-    assert_eq!(outcome.first_fault.unwrap().fault, Fault::Closed);
+    assert_eq!(outcome.first_fault.unwrap().fault, ConnectionError::Closed);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn garbage_is_a_broken_connection() {
     let address = serve(|request| request.answer(b"220 mail.example ESMTP\r\n"));
     let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
     assert_eq!((outcome.answered, outcome.missed.count()), (0, 20));
-    assert_eq!(outcome.first_fault.unwrap().fault, Fault::Malformed(Malformed::StatusLine));
+    assert_eq!(outcome.first_fault.unwrap().fault, ConnectionError::Malformed(Malformed::StatusLine));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn two_answers_to_one_request_are_a_broken_connection() {
     let outcome = run(&mut [client(address, 2)], &at(100.0, 200));
     assert!(outcome.answered >= 2);
     assert!(outcome.faults.count() >= 2);
-    assert_eq!(outcome.first_fault.unwrap().fault, Fault::Unasked);
+    assert_eq!(outcome.first_fault.unwrap().fault, ConnectionError::Unasked);
 }
 
 #[test]

@@ -8,26 +8,26 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use load::serve::{Certificate, Config, Listen, Raw, ServeError, Server};
+use load::serve::{Certificate, Listen, Raw, ResponderConfig, ServeError, Server};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::responder::{connect, ok, responses, with_server};
 
-fn listen(text: &str) -> Config {
-    Config { listen: vec![text.parse().unwrap()], ..Config::default() }
+fn listen(text: &str) -> ResponderConfig {
+    ResponderConfig { listen: vec![text.parse().unwrap()], ..ResponderConfig::default() }
 }
 
-fn on_unix(path: &Path) -> Config {
-    Config { listen: vec![Listen::HttpUnix(path.to_owned())], ..Config::default() }
+fn on_unix(path: &Path) -> ResponderConfig {
+    ResponderConfig { listen: vec![Listen::HttpUnix(path.to_owned())], ..ResponderConfig::default() }
 }
 
 #[test]
 fn a_unix_socket_is_answered_by_all_threads_and_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
-    let config = Config { cpus: linux::cpu::allowed().unwrap(), ..on_unix(&path) };
+    let config = ResponderConfig { cpus: linux::cpu::allowed().unwrap(), ..on_unix(&path) };
     let served = with_server(&config, |server| {
         assert_eq!((server.listening(), server.addresses()), (config.listen.as_slice(), vec![]));
         for _ in 0..20 {
@@ -72,7 +72,7 @@ fn a_stale_unix_socket_is_replaced_and_nothing_else() {
 #[test]
 fn raw_tcp_counts_bytes() {
     let raw = Raw { request_bytes: 10, response_bytes: 7 };
-    let served = with_server(&Config { raw, ..listen("tcp:127.0.0.1:0") }, |server| {
+    let served = with_server(&ResponderConfig { raw, ..listen("tcp:127.0.0.1:0") }, |server| {
         let mut stream = connect(server.addresses()[0]);
         let mut responses = |requests: &[&[u8]], bytes| {
             requests.iter().for_each(|part| stream.write_all(part).unwrap());
@@ -91,7 +91,7 @@ fn raw_tcp_counts_bytes() {
 
 #[test]
 fn an_echo_is_as_long_as_the_request_says() {
-    let served = with_server(&Config { echo: true, ..listen("tcp:127.0.0.1:0") }, |server| {
+    let served = with_server(&ResponderConfig { echo: true, ..listen("tcp:127.0.0.1:0") }, |server| {
         let mut stream = connect(server.addresses()[0]);
         let mut responses = |requests: &[&[u8]], bytes| {
             requests.iter().for_each(|part| stream.write_all(part).unwrap());
@@ -106,7 +106,7 @@ fn an_echo_is_as_long_as_the_request_says() {
         assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0);
     });
     assert_eq!((served.connections, served.answered), (1, 5));
-    let served = with_server(&Config { echo: true, ..listen("udp:127.0.0.1:0") }, |server| {
+    let served = with_server(&ResponderConfig { echo: true, ..listen("udp:127.0.0.1:0") }, |server| {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         for bytes in [0, 7, 8, 1400, 65_507] {
@@ -120,7 +120,7 @@ fn an_echo_is_as_long_as_the_request_says() {
 #[test]
 fn raw_tcp_waits_for_a_peer_that_reads_late() {
     let raw = Raw { request_bytes: 1, response_bytes: 1_000_000 };
-    with_server(&Config { raw, ..listen("tcp:[::1]:0") }, |server| {
+    with_server(&ResponderConfig { raw, ..listen("tcp:[::1]:0") }, |server| {
         let mut stream = connect(server.addresses()[0]);
         stream.write_all(&[0; 40]).unwrap();
         let mut late = connect(server.addresses()[0]);
@@ -137,7 +137,7 @@ fn a_datagram_is_answered_by_one_that_begins_alike() {
             [(100, 20, 8), (3, 20, 3), (100, 4, 4), (0, 1, 0), (1, 2000, 1)]
         {
             let raw = Raw { request_bytes: 64, response_bytes };
-            let served = with_server(&Config { raw, ..listen(server) }, |server| {
+            let served = with_server(&ResponderConfig { raw, ..listen(server) }, |server| {
                 let socket = UdpSocket::bind(client).unwrap();
                 socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
                 let request: Vec<u8> = (1..=request).collect();
@@ -172,7 +172,7 @@ pub(crate) fn tls(certificate: &Certificate, server: &Server) -> StreamOwned<Cli
 fn https_is_answered_and_ended_as_it_should_be() {
     for address in ["https:127.0.0.1:0", "https:[::1]:0"] {
         let certificate = Certificate::self_signed().unwrap();
-        let config = Config { certificate: Some(certificate.clone()), ..listen(address) };
+        let config = ResponderConfig { certificate: Some(certificate.clone()), ..listen(address) };
         let served = with_server(&config, |server| {
             let mut stream = tls(&certificate, server);
             stream.write_all("GET /1000000 HTTP/1.1\r\n\r\n".repeat(5).as_bytes()).unwrap();
@@ -202,7 +202,7 @@ fn https_is_answered_and_ended_as_it_should_be() {
 #[test]
 fn who_speaks_no_tls_is_told_and_counted() {
     let certificate = Certificate::self_signed().unwrap();
-    let config = Config { certificate: Some(certificate.clone()), ..listen("https:127.0.0.1:0") };
+    let config = ResponderConfig { certificate: Some(certificate.clone()), ..listen("https:127.0.0.1:0") };
     let served = with_server(&config, |server| {
         let mut plain = connect(server.addresses()[0]);
         write!(plain, "GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -233,7 +233,7 @@ fn certificates_come_from_files() {
     let chain = file("chain.pem", &made.cert.pem());
     let key = file("key.pem", &made.signing_key.serialize_pem());
     let certificate = Certificate::from_files(&chain, &key).unwrap();
-    let config = Config { certificate: Some(certificate.clone()), ..listen("https:127.0.0.1:0") };
+    let config = ResponderConfig { certificate: Some(certificate.clone()), ..listen("https:127.0.0.1:0") };
     with_server(&config, |server| {
         let mut stream = tls(&certificate, server);
         write!(stream, "GET / HTTP/1.1\r\n\r\n").unwrap();

@@ -220,10 +220,10 @@ fn remove(dir: &Path) -> Result<(), BookError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Found, UnitState};
+    use crate::{FoundUnit, UnitState};
 
     /// Dies between the two parts of writing down who owns a unit that stands; what its book then says of it.
-    fn found_after_a_death(note: &str) -> Found {
+    fn found_after_a_death(note: &str) -> FoundUnit {
         let root = tempfile::tempdir().unwrap();
         let book = Book::at(root.path());
         book.begin_as("pod").unwrap().leave_standing("a pod").unwrap();

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::Seal;
-use super::order::Order;
+use super::order::JournalOrder;
 use super::v2::Reader;
 use crate::JournalError;
 use crate::entry::{Entry, Header, VERSION};
@@ -70,7 +70,7 @@ impl Sound {
 /// All sound lines; see the parent module's header for what is forgiven.
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Sound, JournalError> {
     let mut entries = Vec::new();
-    let (mut order, mut reader) = (Order::default(), Reader::default());
+    let (mut order, mut reader) = (JournalOrder::default(), Reader::default());
     let mut sound_bytes = 0;
     for (index, text) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let end = sound_bytes + text.len();

@@ -5,7 +5,7 @@ use crate::entry::Entry;
 
 /// What the lines so far have come to.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(super) struct JournalOrder {
     has_header: bool,
     /// Of each step by its number.
     steps: Vec<Begun>,
@@ -19,7 +19,7 @@ struct Begun {
     undone: bool,
 }
 
-impl Order {
+impl JournalOrder {
     /// Takes the next line, or says why it cannot be the next.
     pub(super) fn take(&mut self, entry: &Entry) -> Result<(), String> {
         if matches!(entry, Entry::Header(_)) == self.has_header {

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use linux::netlink::{AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo, RuleInfo};
 
-use crate::kernel::Opened;
+use crate::kernel::OpenNetns;
 use crate::listing::Listing;
 
 /// The lists of a namespace at one moment. Two that are equal: nothing was added, changed or taken away in between.
@@ -45,7 +45,7 @@ const OF_KERNEL: u8 = 2;
 const LOCAL: u32 = 255;
 
 impl Inventory {
-    pub(super) fn of(opened: &Opened, listing: &Listing) -> Result<Inventory, linux::Error> {
+    pub(super) fn of(opened: &OpenNetns, listing: &Listing) -> Result<Inventory, linux::Error> {
         // The carrier follows the other end, which may be no link of the plan.
         let links = listing.links(opened)?.iter().map(|link| LinkInfo { carrier: false, ..link.clone() });
         let links: Vec<LinkInfo> = links.collect();
@@ -147,7 +147,7 @@ fn configured<T: Clone + Debug>(all: &[T], is_configured: impl Fn(&T) -> bool) -
     all.iter().filter(|one| is_configured(one)).cloned().collect()
 }
 
-fn programs(opened: &Opened, links: &[LinkInfo]) -> Result<Vec<Program>, linux::Error> {
+fn programs(opened: &OpenNetns, links: &[LinkInfo]) -> Result<Vec<Program>, linux::Error> {
     let ask = || {
         let mut programs = Vec::new();
         for link in links {

@@ -44,10 +44,10 @@ pub(crate) use sysctl::is_about_code;
 /// What the register of a setting held, before a step or after it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct State(pub(crate) AnyHeld);
+pub struct RegisterState(pub(crate) AnyHeld);
 
 /// A register whose state is kept in journals.
-pub(crate) trait Kept: Register {
+pub(crate) trait JournaledRegister: Register {
     /// The link to which it belongs. Undo finds that by the index it had, not by its name.
     fn link(&self) -> Option<&IfName>;
 
@@ -87,7 +87,7 @@ macro_rules! registers {
         }
 
         $(
-            impl Kept for $register {
+            impl JournaledRegister for $register {
                 fn link(&self) -> Option<&IfName> {
                     let links: &[&IfName] = &[$(&self.$link)?];
                     links.first().copied()

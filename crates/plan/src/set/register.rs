@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Place;
 use crate::error::StepError;
-use crate::kernel::Opened;
+use crate::kernel::OpenNetns;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 
@@ -156,7 +156,7 @@ pub(crate) struct Times<'a, T> {
 
 /// Where a register is.
 pub(crate) struct At<'a> {
-    pub(crate) opened: &'a Opened,
+    pub(crate) opened: &'a OpenNetns,
     pub(crate) listing: &'a Listing,
     link: Option<LinkInfo>,
 }
@@ -179,7 +179,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl<'a> At<'a> {
-    pub(crate) fn new(opened: &'a Opened, listing: &'a Listing, link: Option<LinkInfo>) -> At<'a> {
+    pub(crate) fn new(opened: &'a OpenNetns, listing: &'a Listing, link: Option<LinkInfo>) -> At<'a> {
         At { opened, listing, link }
     }
 

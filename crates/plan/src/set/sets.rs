@@ -3,20 +3,20 @@
 use linux::netlink::LinkInfo;
 
 use super::register::{Along, At, Held, Times, Undoing};
-use super::{Kept, State};
+use super::{JournaledRegister, RegisterState};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
-use crate::look::Look;
+use crate::look::StepState;
 use crate::preview::Preview;
-use crate::steps::{Effect, MovedBack, Outcome, Past, mistaken};
+use crate::steps::{Effect, MovedBack, Past, UndoOutcome, mistaken};
 use crate::{Kernel, Place};
 
 /// The step that sets a register.
 pub(crate) struct Sets<'s, R>(pub(crate) &'s R);
 
-impl<R: Kept> Effect for Sets<'_, R> {
+impl<R: JournaledRegister> Effect for Sets<'_, R> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
         let Sets(register) = self;
         let listing = Listing::default();
@@ -26,7 +26,7 @@ impl<R: Kept> Effect for Sets<'_, R> {
             return Err(StepError::Refused { why });
         }
         let along = R::Along::read(register, &at)?;
-        Ok(Before::Was(State(R::keep(Held { index: at.index(), value, along }))))
+        Ok(Before::Was(RegisterState(R::keep(Held { index: at.index(), value, along }))))
     }
 
     fn act(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<(), StepError> {
@@ -40,7 +40,7 @@ impl<R: Kept> Effect for Sets<'_, R> {
         let at = self.find(kernel, place, &listing)?;
         let value = self.read(&at)?;
         let along = R::Along::read(self.0, &at)?.changed_since(&self.was(before)?.along);
-        Ok(After::Is(State(R::keep(Held { index: None, value, along }))))
+        Ok(After::Is(RegisterState(R::keep(Held { index: None, value, along }))))
     }
 
     /// The kernel may take a value and make another of it.
@@ -57,7 +57,7 @@ impl<R: Kept> Effect for Sets<'_, R> {
     }
 
     /// The value is as before, or is the step's and is put back, or is another program's and is left alone.
-    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError> {
         let Sets(register) = self;
         let place = &past.intent.placed.place;
         let was = self.was(&past.intent.before)?;
@@ -95,13 +95,13 @@ impl<R: Kept> Effect for Sets<'_, R> {
         .into())
     }
 
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let Sets(register) = self;
         let opened = kernel.at(place)?;
         let link = match register.link() {
             None => None,
             Some(name) => match listing.link(opened, name)? {
-                None => return Ok(Look::Absent),
+                None => return Ok(StepState::Absent),
                 link => link,
             },
         };
@@ -110,8 +110,8 @@ impl<R: Kept> Effect for Sets<'_, R> {
             found => found?,
         };
         Ok(match found {
-            None => Look::Absent,
-            Some(found) => Look::of(register.is_met(&found), || register.words(&found)),
+            None => StepState::Absent,
+            Some(found) => StepState::of(register.is_met(&found), || register.words(&found)),
         })
     }
 
@@ -157,7 +157,7 @@ impl<R: Kept> Effect for Sets<'_, R> {
     }
 }
 
-impl<R: Kept> Sets<'_, R> {
+impl<R: JournaledRegister> Sets<'_, R> {
     fn find<'a>(
         &self,
         kernel: &'a mut Kernel,
@@ -186,14 +186,14 @@ impl<R: Kept> Sets<'_, R> {
     }
 
     fn was<'b>(&self, before: &'b Before) -> Result<&'b Held<R>, StepError> {
-        let held = if let Before::Was(State(state)) = before { R::kept(state) } else { None };
+        let held = if let Before::Was(RegisterState(state)) = before { R::kept(state) } else { None };
         let of_link = self.0.link().is_some();
         held.filter(|held| self.0.admits(&held.value) && held.index.is_some() == of_link)
             .ok_or_else(|| mistaken(before))
     }
 
     fn is<'b>(&self, after: &'b After) -> Result<&'b Held<R>, StepError> {
-        let held = if let After::Is(State(state)) = after { R::kept(state) } else { None };
+        let held = if let After::Is(RegisterState(state)) = after { R::kept(state) } else { None };
         held.filter(|held| self.0.admits(&held.value)).ok_or_else(|| mistaken(after))
     }
 }

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use linux::netlink::LinkInfo;
 use linux::{IfName, Link, NetnsRef, sysctl};
 
-use super::{Effect, MovedBack, Outcome, Past, absent, existing, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
-use crate::look::Look;
+use crate::look::StepState;
 use crate::show::{Tool, netns_operand, word};
 use crate::{Kernel, Place};
 
@@ -49,7 +49,7 @@ impl Effect for AddLink<'_> {
         Err(StepError::NotTaken { wanted, found: describe(&found) })
     }
 
-    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError> {
         let (AddLink(made), place) = (self, &past.intent.placed.place);
         let netlink = &kernel.at(place)?.netlink;
         let known = match &past.after {
@@ -74,10 +74,10 @@ impl Effect for AddLink<'_> {
         .into())
     }
 
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let found = listing.link(kernel.at(place)?, &self.0.name)?;
-        Ok(found.map_or(Look::Absent, |found| {
-            Look::of(self.is_as_made(&found), || {
+        Ok(found.map_or(StepState::Absent, |found| {
+            StepState::of(self.is_as_made(&found), || {
                 let kind = found.kind.as_deref().unwrap_or("hardware");
                 let mac = found.mac.map_or(String::new(), |mac| format!(" and address {mac}"));
                 format!("a {kind} link with MTU {}{mac}", found.mtu)
@@ -166,7 +166,7 @@ impl Effect for MoveLink<'_> {
         Ok(After::Link { index: existing(kernel, self.to, self.name)?.index })
     }
 
-    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError> {
         let MoveLink { link, to, name } = self;
         let (place, before) = (&past.intent.placed.place, &past.intent.before);
         let Before::Placed { kind, parameters, to_cookie, .. } = before else { return Err(mistaken(before)) };
@@ -190,14 +190,14 @@ impl Effect for MoveLink<'_> {
         };
         let back = kernel.at(place)?.netlink.link(link)?.filter(|found| found.kind == *kind);
         Ok(match back {
-            Some(back) => Outcome { undone, index: Some(back.index) },
+            Some(back) => UndoOutcome { undone, index: Some(back.index) },
             None => Undone::Gone.into(),
         })
     }
 
-    fn look(&self, kernel: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
         let found = kernel.at(self.to)?.netlink.link(self.name)?;
-        Ok(if found.is_some() { Look::So } else { Look::Absent })
+        Ok(if found.is_some() { StepState::So } else { StepState::Absent })
     }
 
     fn admits_before(&self, before: &Before) -> bool {

@@ -18,7 +18,7 @@ use crate::entry::{After, Before, Intent, Undone};
 use crate::error::StepError;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
-use crate::look::Look;
+use crate::look::StepState;
 use crate::preview::Preview;
 use crate::{Kernel, Place, Step};
 use object::Adds;
@@ -46,10 +46,10 @@ pub(crate) trait Effect {
     }
 
     /// Brings back the state before the step, if what is there now is what the step left.
-    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError>;
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError>;
 
     /// Whether it is so now. `listing` is what its namespace holds.
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError>;
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError>;
 
     /// What the step would change; `None` for one that changes no value.
     fn preview(&self, _kernel: &mut Kernel, _place: &Place) -> Result<Option<Preview>, StepError> {
@@ -104,7 +104,7 @@ impl Step {
             Step::AddNetns => Box::new(netns::AddNetns),
             Step::AddLink(link) => Box::new(link::AddLink(link)),
             Step::MoveLink { link, to, name } => Box::new(link::MoveLink { link, to, name }),
-            Step::AddAddress { link, address } => Box::new(Adds(object::Address { link, address })),
+            Step::AddAddress { link, address } => Box::new(Adds(object::LinkAddress { link, address })),
             Step::AddRoute(route) => Box::new(Adds(route)),
             Step::AddNeighbour(neighbour) => Box::new(Adds(neighbour)),
             Step::AddFdb(entry) => Box::new(Adds(entry)),
@@ -119,7 +119,7 @@ impl Step {
             Step::AttachSplice(splice) => Box::new(splice::AttachSplice(splice)),
             Step::AddMember(member) => Box::new(splice::AddMember(member)),
             Step::Set(setting) => setting.effect(),
-            Step::Share(step) => Box::new(share::Share(step)),
+            Step::Share(step) => Box::new(share::SharedStep(step)),
         }
     }
 }
@@ -134,14 +134,14 @@ pub(crate) struct Past {
 }
 
 /// How undoing went, and the index of a link that was moved back.
-pub(crate) struct Outcome {
+pub(crate) struct UndoOutcome {
     pub(crate) undone: Undone,
     pub(crate) index: Option<u32>,
 }
 
-impl From<Undone> for Outcome {
-    fn from(undone: Undone) -> Outcome {
-        Outcome { undone, index: None }
+impl From<Undone> for UndoOutcome {
+    fn from(undone: Undone) -> UndoOutcome {
+        UndoOutcome { undone, index: None }
     }
 }
 

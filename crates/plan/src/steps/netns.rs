@@ -2,12 +2,12 @@
 
 use linux::{Netns, NetnsName, netns};
 
-use super::{Effect, MovedBack, Outcome, Past, absent, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, mistaken};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
-use crate::look::Look;
+use crate::look::StepState;
 use crate::show::{Tool, netns_operand};
 use crate::{Kernel, Place};
 
@@ -35,7 +35,7 @@ impl Effect for AddNetns {
         Ok(After::Netns { cookie: kernel.at(place)?.cookie })
     }
 
-    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let place = &past.intent.placed.place;
         let name = named(place)?;
         if !netns::exists(name) {
@@ -56,13 +56,13 @@ impl Effect for AddNetns {
     }
 
     /// The name must lead to the namespace that is held open: others would be led elsewhere.
-    fn look(&self, kernel: &mut Kernel, place: &Place, _: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, _: &Listing) -> Result<StepState, StepError> {
         let name = named(place)?;
         if !netns::exists(name) {
-            return Ok(Look::Absent);
+            return Ok(StepState::Absent);
         }
         let same = Netns::open(name)?.inode()? == kernel.at(place)?.netns.inode()?;
-        Ok(Look::of(same, || "another one of that name".to_owned()))
+        Ok(StepState::of(same, || "another one of that name".to_owned()))
     }
 
     fn admits_after(&self, after: &After) -> bool {

@@ -4,12 +4,12 @@ use ipnet::IpNet;
 use linux::netlink::{EncapInfo, NextHop, RouteInfo};
 use linux::{Encap, FdbEntry, IfName, Mac, Neighbour, Route};
 
-use super::{Effect, MovedBack, Outcome, Past, absent, existing};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
-use crate::kernel::Opened;
+use crate::kernel::OpenNetns;
 use crate::listing::Listing;
-use crate::look::Look;
+use crate::look::StepState;
 use crate::preview::Preview;
 use crate::show::{Tool, word};
 use crate::{Kernel, Place};
@@ -22,14 +22,14 @@ pub(super) trait Object {
     }
 
     /// Whether it is there. `index` is that of its link, or 0.
-    fn look(&self, opened: &Opened, listing: &Listing, index: u32) -> Result<Look, StepError>;
+    fn look(&self, opened: &OpenNetns, listing: &Listing, index: u32) -> Result<StepState, StepError>;
 
-    fn add(&self, opened: &Opened, index: u32) -> Result<(), StepError>;
+    fn add(&self, opened: &OpenNetns, index: u32) -> Result<(), StepError>;
 
-    fn remove(&self, opened: &Opened, index: u32) -> Result<(), StepError>;
+    fn remove(&self, opened: &OpenNetns, index: u32) -> Result<(), StepError>;
 
     /// Waits for a process that apply started, that outlived it, and that may still add it.
-    fn settle(&self, _opened: &Opened) -> Result<(), StepError> {
+    fn settle(&self, _opened: &OpenNetns) -> Result<(), StepError> {
         Ok(())
     }
 
@@ -51,9 +51,9 @@ impl<O: Object> Effect for Adds<O> {
         let Adds(object) = self;
         let index = self.index(kernel, place)?;
         let what = match object.look(kernel.at(place)?, &Listing::default(), index)? {
-            Look::Absent => return Ok(Before::Absent),
-            Look::So => "the same".to_owned(),
-            Look::Otherwise { found } => found,
+            StepState::Absent => return Ok(Before::Absent),
+            StepState::So => "the same".to_owned(),
+            StepState::Otherwise { found } => found,
         };
         let remedy = format!("remove it if it is not needed: {}", object.removal(place));
         Err(StepError::Exists { what, remedy })
@@ -66,14 +66,14 @@ impl<O: Object> Effect for Adds<O> {
 
     fn after(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<After, StepError> {
         let found = match self.look(kernel, place, &Listing::default())? {
-            Look::So => return Ok(After::AsPlanned),
-            Look::Otherwise { found } => found,
-            Look::Absent => "nothing".to_owned(),
+            StepState::So => return Ok(After::AsPlanned),
+            StepState::Otherwise { found } => found,
+            StepState::Absent => "nothing".to_owned(),
         };
         Err(StepError::NotTaken { wanted: self.0.command(place), found })
     }
 
-    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let (Adds(object), after) = (self, past.after.as_ref());
         let opened = kernel.at(&past.intent.placed.place)?;
         let Some(index) = index_of(object, opened, &Listing::default())? else {
@@ -83,26 +83,26 @@ impl<O: Object> Effect for Adds<O> {
             object.settle(opened)?;
         }
         Ok(match object.look(opened, &Listing::default(), index)? {
-            Look::So => {
+            StepState::So => {
                 object.remove(opened, index)?;
                 Undone::Restored
             }
-            Look::Otherwise { found } => Undone::ChangedByOther { found },
-            Look::Absent => absent(after),
+            StepState::Otherwise { found } => Undone::ChangedByOther { found },
+            StepState::Absent => absent(after),
         }
         .into())
     }
 
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let opened = kernel.at(place)?;
         match index_of(&self.0, opened, listing)? {
             Some(index) => self.0.look(opened, listing, index),
-            None => Ok(Look::Absent),
+            None => Ok(StepState::Absent),
         }
     }
 
     fn preview(&self, kernel: &mut Kernel, place: &Place) -> Result<Option<Preview>, StepError> {
-        let is_so = self.look(kernel, place, &Listing::default())? == Look::So;
+        let is_so = self.look(kernel, place, &Listing::default())? == StepState::So;
         if !is_so {
             self.before(kernel, place)?;
         }
@@ -135,7 +135,7 @@ impl<O: Object> Adds<O> {
 }
 
 /// The index of an object's link, 0 where it has none; `None` where that is not there.
-fn index_of(object: &impl Object, opened: &Opened, listing: &Listing) -> Result<Option<u32>, StepError> {
+fn index_of(object: &impl Object, opened: &OpenNetns, listing: &Listing) -> Result<Option<u32>, StepError> {
     match object.dev() {
         None => Ok(Some(0)),
         Some(dev) => Ok(listing.link(opened, dev)?.map(|link| link.index)),
@@ -143,35 +143,37 @@ fn index_of(object: &impl Object, opened: &Opened, listing: &Listing) -> Result<
 }
 
 /// An address of a link.
-pub(super) struct Address<'s> {
+pub(super) struct LinkAddress<'s> {
     pub(super) link: &'s IfName,
     pub(super) address: &'s IpNet,
 }
 
-impl Object for Address<'_> {
+impl Object for LinkAddress<'_> {
     fn dev(&self) -> Option<&IfName> {
         Some(self.link)
     }
 
-    fn look(&self, opened: &Opened, listing: &Listing, index: u32) -> Result<Look, StepError> {
-        let Address { link, address } = self;
+    fn look(&self, opened: &OpenNetns, listing: &Listing, index: u32) -> Result<StepState, StepError> {
+        let LinkAddress { link, address } = self;
         let of_link = listing.addresses_of(opened, index)?;
         if of_link.iter().any(|info| info.address == **address) {
-            return Ok(Look::So);
+            return Ok(StepState::So);
         }
         // IPv6 has an address once on a link, whatever the prefix length; IPv4 allows several.
         let is_rival = |other: &IpNet| address.addr().is_ipv6() && other.addr() == address.addr();
         let other = of_link.iter().map(|info| info.address).find(is_rival);
-        Ok(other.map_or(Look::Absent, |other| Look::otherwise(format!("address {other} on link {link}"))))
+        Ok(other.map_or(StepState::Absent, |other| {
+            StepState::otherwise(format!("address {other} on link {link}"))
+        }))
     }
 
-    fn add(&self, opened: &Opened, index: u32) -> Result<(), StepError> {
+    fn add(&self, opened: &OpenNetns, index: u32) -> Result<(), StepError> {
         Ok(opened.netlink.address_add(index, self.address)?)
     }
 
     /// With the first IPv4 address of a subnet the kernel drops the later ones of the same subnet (unless
     /// `promote_secondaries` is on); those of others are put back.
-    fn remove(&self, opened: &Opened, index: u32) -> Result<(), StepError> {
+    fn remove(&self, opened: &OpenNetns, index: u32) -> Result<(), StepError> {
         let netlink = &opened.netlink;
         let before = netlink.addresses_of(index)?;
         netlink.address_del(index, self.address)?;
@@ -204,16 +206,16 @@ impl Object for &Route {
         Some(&self.dev)
     }
 
-    fn look(&self, opened: &Opened, listing: &Listing, index: u32) -> Result<Look, StepError> {
-        let Some(found) = listing.rival(opened, self)? else { return Ok(Look::Absent) };
-        Ok(Look::of(found.is(self, index), || another(&found)))
+    fn look(&self, opened: &OpenNetns, listing: &Listing, index: u32) -> Result<StepState, StepError> {
+        let Some(found) = listing.rival(opened, self)? else { return Ok(StepState::Absent) };
+        Ok(StepState::of(found.is(self, index), || another(&found)))
     }
 
-    fn add(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+    fn add(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         Ok(opened.netlink.route_add(self)?)
     }
 
-    fn remove(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+    fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         Ok(opened.netlink.route_del(self)?)
     }
 
@@ -268,21 +270,23 @@ impl Object for &Neighbour {
 
     /// A proxy entry and an entry of the table proper live side by side; what the kernel has learnt by itself is a
     /// cache and gives way.
-    fn look(&self, opened: &Opened, listing: &Listing, index: u32) -> Result<Look, StepError> {
+    fn look(&self, opened: &OpenNetns, listing: &Listing, index: u32) -> Result<StepState, StepError> {
         let is_proxy = self.mac.is_none();
         let found = listing.neighbour(opened, index, self.ip, is_proxy)?;
-        let Some(entry) = found.filter(|entry| is_proxy || entry.permanent) else { return Ok(Look::Absent) };
-        Ok(Look::of(is_proxy || entry.mac == self.mac, || {
+        let Some(entry) = found.filter(|entry| is_proxy || entry.permanent) else {
+            return Ok(StepState::Absent);
+        };
+        Ok(StepState::of(is_proxy || entry.mac == self.mac, || {
             let mac = entry.mac.map_or_else(|| "no address".to_owned(), |mac| mac.to_string());
             format!("neighbour {} with {mac}", entry.ip)
         }))
     }
 
-    fn add(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+    fn add(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         Ok(opened.netlink.neighbour_add(self)?)
     }
 
-    fn remove(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+    fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         Ok(opened.netlink.neighbour_del(self)?)
     }
 
@@ -309,23 +313,23 @@ impl Object for &FdbEntry {
         Some(&self.dev)
     }
 
-    fn look(&self, opened: &Opened, listing: &Listing, index: u32) -> Result<Look, StepError> {
+    fn look(&self, opened: &OpenNetns, listing: &Listing, index: u32) -> Result<StepState, StepError> {
         let of_mac = listing.fdb_of(opened, index, self)?;
         if of_mac.iter().any(|entry| entry.dst == Some(self.dst)) {
-            return Ok(Look::So);
+            return Ok(StepState::So);
         }
         // The all-zero address has an entry for each remote.
         let is_rival = self.mac != Mac([0; 6]);
         let other = of_mac.iter().filter(|entry| is_rival && entry.permanent).find_map(|entry| entry.dst);
-        let words = |dst| Look::otherwise(format!("an entry for {} to {dst}", self.mac));
-        Ok(other.map_or(Look::Absent, words))
+        let words = |dst| StepState::otherwise(format!("an entry for {} to {dst}", self.mac));
+        Ok(other.map_or(StepState::Absent, words))
     }
 
-    fn add(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+    fn add(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         Ok(opened.netlink.fdb_add(self)?)
     }
 
-    fn remove(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+    fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         Ok(opened.netlink.fdb_del(self)?)
     }
 

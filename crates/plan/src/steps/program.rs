@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use bpf::forward::{self, Config, TunnelEnd};
+use bpf::forward::{self, NodeConfig, TunnelEnd};
 use bpf::{Attached, pins};
 
-use super::{Effect, MovedBack, Outcome, Past, absent, existing, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
-use crate::forwarding::{Attachment, Endpoint, Programs, Tunnel};
-use crate::kernel::Opened;
+use crate::forwarding::{Endpoint, ProgramAttachment, Programs, Tunnel};
+use crate::kernel::OpenNetns;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
-use crate::look::Look;
+use crate::look::StepState;
 use crate::show::{joined, ours, word};
 use crate::{Kernel, Place};
 
@@ -42,7 +42,7 @@ impl Effect for LoadPrograms<'_> {
 
     /// One unmount takes programs, maps and bpf links. What stands there is ours: the step refuses a folder that
     /// exists.
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let folder = self.0.folder();
         if !pins::exists(&folder) {
             return Ok(absent(past.after.as_ref()).into());
@@ -51,14 +51,14 @@ impl Effect for LoadPrograms<'_> {
         Ok(Undone::Restored.into())
     }
 
-    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
+    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
         let folder = self.0.folder();
         let pins = forward::Program::ALL.iter().map(|program| program.pin(&folder));
         let (there, missing): (Vec<_>, Vec<_>) = pins.partition(|pin| pin.exists());
         Ok(match (there.as_slice(), missing.as_slice()) {
-            (_, []) => Look::So,
-            ([], _) => Look::Absent,
-            (_, [first, ..]) => Look::otherwise(format!("without {}", first.display())),
+            (_, []) => StepState::So,
+            ([], _) => StepState::Absent,
+            (_, [first, ..]) => StepState::otherwise(format!("without {}", first.display())),
         })
     }
 
@@ -105,8 +105,8 @@ pub fn replace_programs(
     Ok(kernel.at(place)?.netns.run(|| bpf::replace(&programs.folder(), &config))??)
 }
 
-fn config(kernel: &mut Kernel, place: &Place, programs: &Programs) -> Result<Config, StepError> {
-    Ok(Config {
+fn config(kernel: &mut Kernel, place: &Place, programs: &Programs) -> Result<NodeConfig, StepError> {
+    Ok(NodeConfig {
         wire: existing(kernel, place, &programs.wire)?.index,
         mtu: programs.mtu,
         gateway: programs.gateway,
@@ -119,11 +119,11 @@ fn config(kernel: &mut Kernel, place: &Place, programs: &Programs) -> Result<Con
 }
 
 /// A program of a node at a link.
-pub(super) struct AttachProgram<'s>(pub(super) &'s Attachment);
+pub(super) struct AttachProgram<'s>(pub(super) &'s ProgramAttachment);
 
 impl Effect for AttachProgram<'_> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
-        let Attachment { node, program, link } = self.0;
+        let ProgramAttachment { node, program, link } = self.0;
         let index = existing(kernel, place, link)?.index;
         let opened = kernel.at(place)?;
         if self.attached(opened, index)?.is_some() {
@@ -142,7 +142,7 @@ impl Effect for AttachProgram<'_> {
         Ok(())
     }
 
-    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let (before, after) = (&past.intent.before, past.after.as_ref());
         let Before::Unattached { index, clsact } = before else { return Err(mistaken(before)) };
         let opened = kernel.at(&past.intent.placed.place)?;
@@ -172,19 +172,19 @@ impl Effect for AttachProgram<'_> {
     }
 
     /// Where the kernel has no list of programs at a link, another program is a filter.
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let opened = kernel.at(place)?;
         let Some(index) = listing.link(opened, &self.0.link)?.map(|link| link.index) else {
-            return Ok(Look::Absent);
+            return Ok(StepState::Absent);
         };
         let (program, hook) = (self.0.program_pin(), self.0.program.hook());
         let beside = match opened.netns.run(|| bpf::met(&program, hook, index))?? {
-            None => return Ok(Look::Absent),
+            None => return Ok(StepState::Absent),
             Some(others) => others,
         };
         let filters = opened.netlink.filters(index)?;
         let others = beside + filters.into_iter().filter(|filter| !bpf::is_our_place(*filter)).count();
-        Ok(Look::of(others == 0, || format!("one of {} programs and filters of that link", others + 1)))
+        Ok(StepState::of(others == 0, || format!("one of {} programs and filters of that link", others + 1)))
     }
 
     fn admits_before(&self, before: &Before) -> bool {
@@ -204,13 +204,13 @@ impl Effect for AttachProgram<'_> {
     }
 
     fn commands(&self, place: &Place) -> Vec<String> {
-        let Attachment { node, program, link } = self.0;
+        let ProgramAttachment { node, program, link } = self.0;
         vec![ours(place, "attach", node, &format!("{} {}", program.name(), word(link)))]
     }
 }
 
 impl AttachProgram<'_> {
-    fn attached(&self, opened: &Opened, index: u32) -> Result<Option<Attached>, StepError> {
+    fn attached(&self, opened: &OpenNetns, index: u32) -> Result<Option<Attached>, StepError> {
         let (program, pin) = (self.0.program_pin(), self.0.link_pin());
         Ok(opened.netns.run(|| bpf::attached(&program, index, &pin))??)
     }
@@ -234,18 +234,18 @@ impl Effect for AddEndpoint<'_> {
         Ok(forward::add_endpoint(&pins::folder(&self.0.node), &entry)?)
     }
 
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let index = unlisted(&past.intent.before)?;
-        if self.found(index)? == Look::Absent {
+        if self.found(index)? == StepState::Absent {
             return Ok(absent(past.after.as_ref()).into());
         }
         forward::remove_endpoint(&pins::folder(&self.0.node), &self.entry(index))?;
         Ok(Undone::Restored.into())
     }
 
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let link = listing.link(kernel.at(place)?, &self.0.link)?;
-        link.map_or(Ok(Look::Absent), |link| self.found(link.index))
+        link.map_or(Ok(StepState::Absent), |link| self.found(link.index))
     }
 
     fn admits_before(&self, before: &Before) -> bool {
@@ -272,12 +272,12 @@ impl AddEndpoint<'_> {
     }
 
     /// How the entries of a pod at the link with this index stand.
-    fn found(&self, link: u32) -> Result<Look, StepError> {
+    fn found(&self, link: u32) -> Result<StepState, StepError> {
         let folder = pins::folder(&self.0.node);
         if !is_loaded(&folder) {
-            return Ok(Look::Absent);
+            return Ok(StepState::Absent);
         }
-        Ok(Look::of_pod(forward::has_endpoint(&folder, &self.entry(link))?))
+        Ok(StepState::of_pod(forward::has_endpoint(&folder, &self.entry(link))?))
     }
 }
 
@@ -299,18 +299,18 @@ impl Effect for AddTunnel<'_> {
         Ok(forward::add_tunnel(&pins::folder(&self.0.node), &entry)?)
     }
 
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let index = unlisted(&past.intent.before)?;
-        if self.found(index)? == Look::Absent {
+        if self.found(index)? == StepState::Absent {
             return Ok(absent(past.after.as_ref()).into());
         }
         forward::remove_tunnel(&pins::folder(&self.0.node), &self.entry(index))?;
         Ok(Undone::Restored.into())
     }
 
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let device = listing.link(kernel.at(place)?, &self.0.device)?;
-        device.map_or(Ok(Look::Absent), |device| self.found(device.index))
+        device.map_or(Ok(StepState::Absent), |device| self.found(device.index))
     }
 
     fn admits_before(&self, before: &Before) -> bool {
@@ -337,10 +337,10 @@ impl AddTunnel<'_> {
     }
 
     /// Whether the tunnel through the device with this index is there.
-    fn found(&self, device: u32) -> Result<Look, StepError> {
+    fn found(&self, device: u32) -> Result<StepState, StepError> {
         let folder = pins::folder(&self.0.node);
         let is_there = is_loaded(&folder) && forward::has_tunnel(&folder, &self.entry(device))?;
-        Ok(Look::whether(is_there))
+        Ok(StepState::whether(is_there))
     }
 }
 

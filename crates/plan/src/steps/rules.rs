@@ -5,27 +5,27 @@ use linux::nft;
 use super::object::Object;
 use crate::Place;
 use crate::error::StepError;
-use crate::kernel::Opened;
+use crate::kernel::OpenNetns;
 use crate::listing::Listing;
-use crate::look::Look;
+use crate::look::StepState;
 use crate::show::inside;
 
 impl Object for &nft::Table {
     /// Its rules are not compared: nft lists them in other words than it takes.
-    fn look(&self, opened: &Opened, _: &Listing, _: u32) -> Result<Look, StepError> {
-        Ok(Look::whether(nft::exists(&opened.netns, self.family, &self.name)?))
+    fn look(&self, opened: &OpenNetns, _: &Listing, _: u32) -> Result<StepState, StepError> {
+        Ok(StepState::whether(nft::exists(&opened.netns, self.family, &self.name)?))
     }
 
-    fn add(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+    fn add(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         Ok(nft::add(&opened.netns, self)?)
     }
 
-    fn remove(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+    fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         Ok(nft::delete(&opened.netns, self.family, &self.name)?)
     }
 
     /// A process that was killed in this step has left an `nft` behind that may yet add the table.
-    fn settle(&self, opened: &Opened) -> Result<(), StepError> {
+    fn settle(&self, opened: &OpenNetns) -> Result<(), StepError> {
         Ok(nft::settle(&opened.netns)?)
     }
 
@@ -43,20 +43,20 @@ impl Object for &nft::Table {
 }
 
 impl Object for &nft::Element {
-    fn look(&self, opened: &Opened, _: &Listing, _: u32) -> Result<Look, StepError> {
-        let Some(found) = nft::find_element(&opened.netns, self)? else { return Ok(Look::Absent) };
-        Ok(Look::of(found == self.to_text(), || format!("element {found}")))
+    fn look(&self, opened: &OpenNetns, _: &Listing, _: u32) -> Result<StepState, StepError> {
+        let Some(found) = nft::find_element(&opened.netns, self)? else { return Ok(StepState::Absent) };
+        Ok(StepState::of(found == self.to_text(), || format!("element {found}")))
     }
 
-    fn add(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+    fn add(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         Ok(nft::add_element(&opened.netns, self)?)
     }
 
-    fn remove(&self, opened: &Opened, _: u32) -> Result<(), StepError> {
+    fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         Ok(nft::delete_element(&opened.netns, self)?)
     }
 
-    fn settle(&self, opened: &Opened) -> Result<(), StepError> {
+    fn settle(&self, opened: &OpenNetns) -> Result<(), StepError> {
         Ok(nft::settle(&opened.netns)?)
     }
 

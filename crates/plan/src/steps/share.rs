@@ -3,22 +3,22 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{Effect, MovedBack, Outcome, Past, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, mistaken};
 use crate::claims::{Claim, Claims};
 use crate::entry::{Before, Intent, Owner, Undone};
 use crate::error::StepError;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
-use crate::look::Look;
+use crate::look::StepState;
 use crate::preview::Preview;
 use crate::{Fault, Kernel, Place, Placed, Step};
 
 /// The step that is shared.
-pub(super) struct Share<'s>(pub(super) &'s Step);
+pub(super) struct SharedStep<'s>(pub(super) &'s Step);
 
-impl Effect for Share<'_> {
+impl Effect for SharedStep<'_> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
-        let Share(step) = self;
+        let SharedStep(step) = self;
         if matches!(step, Step::AddNetns | Step::MoveLink { .. } | Step::Share(_)) {
             let why = format!("{} cannot be shared", step.effect().subject());
             return Err(StepError::Refused { why });
@@ -39,7 +39,7 @@ impl Effect for Share<'_> {
     }
 
     fn act(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<(), StepError> {
-        let Share(step) = self;
+        let SharedStep(step) = self;
         let Before::Shared { claims, owner } = before else { return Err(mistaken(before)) };
         let mut claims = Claims::lock(claims, kernel.at(place)?.cookie)?;
         let left = match claims.on(step) {
@@ -74,8 +74,8 @@ impl Effect for Share<'_> {
         made
     }
 
-    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<Outcome, StepError> {
-        let Share(step) = self;
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError> {
+        let SharedStep(step) = self;
         let Intent { placed: Placed { place, .. }, netns_cookie, before, .. } = &past.intent;
         let (Before::Shared { claims, owner }, Some(cookie)) = (before, *netns_cookie) else {
             return Err(mistaken(before));
@@ -101,7 +101,7 @@ impl Effect for Share<'_> {
         Ok(outcome)
     }
 
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         self.0.effect().look(kernel, place, listing)
     }
 
@@ -143,10 +143,10 @@ impl Effect for Share<'_> {
     }
 }
 
-impl Share<'_> {
+impl SharedStep<'_> {
     /// Refuses to want something else than the units that share it.
     fn check(&self, claim: &Claim) -> Result<(), StepError> {
-        let Share(step) = self;
+        let SharedStep(step) = self;
         if claim.owners.is_empty() || claim.step == **step {
             return Ok(());
         }
@@ -159,9 +159,9 @@ impl Share<'_> {
 
     /// A value that is as wanted is not written. An object that exists already belongs to another program.
     fn is_so_already(&self, kernel: &mut Kernel, place: &Place) -> Result<bool, StepError> {
-        let Share(step) = self;
+        let SharedStep(step) = self;
         let is_value = matches!(step, Step::Set(_));
-        Ok(is_value && step.effect().look(kernel, place, &Listing::default())? == Look::So)
+        Ok(is_value && step.effect().look(kernel, place, &Listing::default())? == StepState::So)
     }
 
     /// A claim of living units, or one on the same step, stays. What units that are gone had otherwise is put back
@@ -188,7 +188,7 @@ impl Share<'_> {
         intent: &Intent,
         claim: Claim,
         moved: &MovedBack,
-    ) -> Result<Outcome, StepError> {
+    ) -> Result<UndoOutcome, StepError> {
         let Claim { step, before, after, .. } = claim;
         let Some(before) = before else { return Ok(Undone::AlreadySo.into()) };
         let placed = Placed { place: intent.placed.place.clone(), step: step.clone() };
@@ -206,7 +206,7 @@ impl Share<'_> {
         others: &[String],
     ) -> Result<(), StepError> {
         let effect = self.0.effect();
-        let is_so = effect.look(kernel, place, &Listing::default())? == Look::So;
+        let is_so = effect.look(kernel, place, &Listing::default())? == StepState::So;
         match &claim.before {
             _ if is_so && (claim.before.is_none() || claim.after.is_some()) => Ok(()),
             Some(before)

@@ -2,13 +2,13 @@
 
 use bpf::splice;
 
-use super::{Effect, MovedBack, Outcome, Past, absent};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::forwarding::{Member, Splice};
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
-use crate::look::Look;
+use crate::look::StepState;
 use crate::show::{joined, ours, quoted};
 use crate::{Kernel, Place};
 
@@ -26,13 +26,13 @@ impl Effect for AddCgroup<'_> {
         Ok(self.0.cgroup()?.create()?)
     }
 
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let cgroup = self.0.cgroup()?;
         put_away(cgroup.exists(), past.after.as_ref(), || cgroup.remove())
     }
 
-    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
-        Ok(Look::whether(self.0.cgroup()?.exists()))
+    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
+        Ok(StepState::whether(self.0.cgroup()?.exists()))
     }
 
     fn lifetime(&self) -> Lifetime<'_> {
@@ -66,13 +66,13 @@ impl Effect for LoadSplice<'_> {
         Ok(splice::load(&self.0.folder())?)
     }
 
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let folder = self.0.folder();
         put_away(splice::is_loaded(&folder), past.after.as_ref(), || splice::remove(&folder))
     }
 
-    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
-        Ok(Look::whether(splice::is_loaded(&self.0.folder())))
+    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
+        Ok(StepState::whether(splice::is_loaded(&self.0.folder())))
     }
 
     fn lifetime(&self) -> Lifetime<'_> {
@@ -107,14 +107,14 @@ impl Effect for AttachSplice<'_> {
         Ok(splice::attach(&self.0.folder(), self.0.cgroup()?.path())?)
     }
 
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let folder = self.0.folder();
         put_away(splice::is_attached(&folder), past.after.as_ref(), || splice::detach(&folder))
     }
 
-    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<Look, StepError> {
+    fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
         let cgroup = self.0.cgroup()?;
-        Ok(Look::whether(cgroup.exists() && splice::is_met(&self.0.folder(), cgroup.path())?))
+        Ok(StepState::whether(cgroup.exists() && splice::is_met(&self.0.folder(), cgroup.path())?))
     }
 
     fn lifetime(&self) -> Lifetime<'_> {
@@ -155,17 +155,17 @@ impl Effect for AddMember<'_> {
     }
 
     /// The namespace may be gone; the journal has the cookie by which its entries are known.
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<Outcome, StepError> {
+    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let Some(cookie) = past.intent.netns_cookie else {
             let why = "the journal does not say which namespace the pod has".to_owned();
             return Err(StepError::Refused { why });
         };
-        let there = self.found(cookie)? != Look::Absent;
+        let there = self.found(cookie)? != StepState::Absent;
         let remove = || splice::remove_member(&self.0.folder(), cookie, &self.0.addresses);
         put_away(there, past.after.as_ref(), remove)
     }
 
-    fn look(&self, kernel: &mut Kernel, place: &Place, _: &Listing) -> Result<Look, StepError> {
+    fn look(&self, kernel: &mut Kernel, place: &Place, _: &Listing) -> Result<StepState, StepError> {
         let cookie = kernel.at(place)?.cookie;
         self.found(cookie)
     }
@@ -190,12 +190,12 @@ impl Effect for AddMember<'_> {
 
 impl AddMember<'_> {
     /// How the entries of a pod in the namespace with this cookie stand.
-    fn found(&self, cookie: u64) -> Result<Look, StepError> {
+    fn found(&self, cookie: u64) -> Result<StepState, StepError> {
         let folder = self.0.folder();
         if !splice::is_loaded(&folder) {
-            return Ok(Look::Absent);
+            return Ok(StepState::Absent);
         }
-        Ok(Look::of_pod(splice::has_member(&folder, cookie, &self.0.addresses)?))
+        Ok(StepState::of_pod(splice::has_member(&folder, cookie, &self.0.addresses)?))
     }
 }
 
@@ -203,7 +203,7 @@ fn put_away(
     there: bool,
     after: Option<&After>,
     remove: impl FnOnce() -> linux::Result<()>,
-) -> Result<Outcome, StepError> {
+) -> Result<UndoOutcome, StepError> {
     if !there {
         return Ok(absent(after).into());
     }

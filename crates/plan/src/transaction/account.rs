@@ -6,7 +6,7 @@
 //! same. Both must agree on the run of the machine, too. If they contradict each other, that is an error and nothing is
 //! touched; what one of them alone says is taken back, with the doubt that stays.
 
-use super::{Standing, Store, TransactionError, standing, this_boot};
+use super::{OpenTransaction, Store, TransactionError, state, this_boot};
 use crate::entry::Intent;
 use crate::journal::{Sound, open_intents};
 
@@ -42,7 +42,7 @@ impl Store {
     pub fn account_in(&self, boot_id: &str) -> Result<Account, TransactionError> {
         let files = Files { store: self, boot_id };
         // The journal last: it may have grown since, and then begins as it was.
-        let standing = standing::read(&self.standing_path());
+        let standing = state::read(&self.standing_path());
         let journal = Sound::read(&self.journal_path());
         match standing {
             Ok(Some(standing)) if standing.boot_id != boot_id => match journal {
@@ -76,7 +76,7 @@ impl Files<'_> {
     /// Both are to be there: of the two the journal is made first and removed last.
     fn of_this_run(
         &self,
-        standing: &Standing,
+        standing: &OpenTransaction,
         journal: Option<(Sound, Vec<u8>)>,
     ) -> Result<Account, TransactionError> {
         let Some((journal, bytes)) = journal else {

@@ -29,17 +29,17 @@
 //! A program of before this that finds *extending* does not know the word, says that the file is damaged, and touches
 //! nothing.
 
-use super::{Account, Held, Phase, Standing, TransactionError};
+use super::{Account, LockedStore, OpenTransaction, Phase, TransactionError};
 use crate::{Journal, Plan};
 
-impl Held {
+impl LockedStore {
     /// Writes down that a plan is added to what is confirmed, and makes room for its journal. The plan is done by
-    /// [`Held::apply`], and stays from [`Held::await_confirmation`] on, which has nothing to wait for then.
+    /// [`LockedStore::apply`], and stays from [`LockedStore::await_confirmation`] on, which has nothing to wait for then.
     ///
     /// # Errors
     /// Nothing stands, or it is not confirmed; there is no room; the journal cannot be gone on with. Nothing was
     /// changed then.
-    pub fn extend(&self, plan: &Plan) -> Result<(Standing, Journal), TransactionError> {
+    pub fn extend(&self, plan: &Plan) -> Result<(OpenTransaction, Journal), TransactionError> {
         let Some(standing) = self.store.standing()? else {
             return Err(TransactionError::Nothing { what: "added to" });
         };
@@ -59,7 +59,7 @@ impl Held {
     }
 
     /// Opens the journal of what is being applied once more: for steps that were not known before the first ones were
-    /// done, such as those for interrupts of queues that were not there. They are done by [`Held::apply`] too, and
+    /// done, such as those for interrupts of queues that were not there. They are done by [`LockedStore::apply`] too, and
     /// taken back with the first.
     ///
     /// # Errors

@@ -14,12 +14,12 @@ mod account;
 mod error;
 mod extend;
 mod room;
-mod standing;
+mod state;
 mod watch;
 
 pub use account::Account;
 pub use error::TransactionError;
-pub use standing::{Ended, Phase, Standing, Why};
+pub use state::{EndedTransaction, OpenTransaction, Phase, Why};
 pub use watch::{WatchEnd, Watcher};
 
 use std::fs::{self, File};
@@ -28,11 +28,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::{Journal, Kernel, Placed, Plan, Undone, apply, boot, lock, undo::undo_since};
-use standing::Extent;
+use state::Extent;
 
 /// How long another command may take until it is an error that it is there: undoing takes some milliseconds.
-const LOCK_WAIT: lock::Wait =
-    lock::Wait { patience: Some(Duration::from_secs(2)), pause: Duration::from_millis(20) };
+const LOCK_WAIT: lock::LockWait =
+    lock::LockWait { patience: Some(Duration::from_secs(2)), pause: Duration::from_millis(20) };
 
 /// Where a transaction is kept.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub struct Store {
 
 /// The store, locked: no other process changes it meanwhile.
 #[derive(Debug)]
-pub struct Held {
+pub struct LockedStore {
     store: Store,
     _lock: File,
 }
@@ -80,13 +80,13 @@ impl Store {
     ///
     /// # Errors
     /// The file cannot be read, or not understood.
-    pub fn standing(&self) -> Result<Option<Standing>, TransactionError> {
-        standing::read(&self.standing_path())
+    pub fn standing(&self) -> Result<Option<OpenTransaction>, TransactionError> {
+        state::read(&self.standing_path())
     }
 
     /// How the last one ended; `None` if there was none, or if the file cannot be read.
-    pub fn last(&self) -> Option<Ended> {
-        standing::read_ended(&self.root.join("last.json"))
+    pub fn last(&self) -> Option<EndedTransaction> {
+        state::read_ended(&self.root.join("last.json"))
     }
 
     /// Whether a watcher lives.
@@ -98,17 +98,17 @@ impl Store {
     ///
     /// # Errors
     /// [`TransactionError::InUse`] after that time.
-    pub fn hold(&self) -> Result<Held, TransactionError> {
+    pub fn hold(&self) -> Result<LockedStore, TransactionError> {
         let held = LOCK_WAIT.until(|| false, || self.try_hold())?;
         held.ok_or_else(|| TransactionError::InUse { path: self.root.clone() })
     }
 
     /// Takes the lock if it is free.
-    fn try_hold(&self) -> Result<Option<Held>, TransactionError> {
+    fn try_hold(&self) -> Result<Option<LockedStore>, TransactionError> {
         fs::create_dir_all(&self.root).map_err(failed("create", &self.root))?;
         let path = self.root.join("lock");
         let lock = lock::try_exclusive(&path).map_err(failed("lock", &path))?;
-        Ok(lock.map(|lock| Held { store: self.clone(), _lock: lock }))
+        Ok(lock.map(|lock| LockedStore { store: self.clone(), _lock: lock }))
     }
 
     fn standing_path(&self) -> PathBuf {
@@ -120,7 +120,7 @@ impl Store {
     }
 }
 
-impl Held {
+impl LockedStore {
     /// The store that is held.
     pub fn store(&self) -> &Store {
         &self.store
@@ -137,7 +137,7 @@ impl Held {
         plan: &Plan,
         cpu_latency_us: Option<u32>,
         about: serde_json::Value,
-    ) -> Result<(Standing, Journal), TransactionError> {
+    ) -> Result<(OpenTransaction, Journal), TransactionError> {
         if let Some(standing) = self.store.standing()? {
             return Err(TransactionError::Stands { id: standing.id, phase: standing.phase });
         }
@@ -153,8 +153,8 @@ impl Held {
         self.reserve(plan)?;
         // The journal first: from here on, standing.json without a journal means that the journal was lost.
         let begun = Journal::create(&path).map_err(TransactionError::from).and_then(|journal| {
-            let standing = Standing::begin(journal.seal(), cpu_latency_us, about)?;
-            standing::write(&self.store.standing_path(), &standing)?;
+            let standing = OpenTransaction::begin(journal.seal(), cpu_latency_us, about)?;
+            state::write(&self.store.standing_path(), &standing)?;
             Ok((standing, journal))
         });
         match begun {
@@ -166,14 +166,14 @@ impl Held {
         }
     }
 
-    /// Does the plan that [`Held::begin`] or [`Held::extend`] has written down. If a step fails, those of this plan
+    /// Does the plan that [`LockedStore::begin`] or [`LockedStore::extend`] has written down. If a step fails, those of this plan
     /// before it are taken back at once.
     ///
     /// # Errors
     /// [`TransactionError::Apply`] with how taking back went.
     pub fn apply(
         &self,
-        standing: &Standing,
+        standing: &OpenTransaction,
         plan: &Plan,
         journal: Journal,
         kernel: &mut Kernel,
@@ -194,23 +194,23 @@ impl Held {
     /// The file cannot be written.
     pub fn await_confirmation(
         &self,
-        standing: Standing,
+        standing: OpenTransaction,
         patience: Option<Duration>,
-    ) -> Result<Standing, TransactionError> {
+    ) -> Result<OpenTransaction, TransactionError> {
         self.give_up_room();
         let phase = patience.map_or(Phase::Confirmed, |patience| Phase::Unconfirmed {
             deadline_ns: linux::clock::boot_ns()
                 .saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX)),
         });
         let seal = Journal::open(&self.store.journal_path())?.seal();
-        self.enter(Standing { seal, ..standing }, phase)
+        self.enter(OpenTransaction { seal, ..standing }, phase)
     }
 
     /// Lets it stay.
     ///
     /// # Errors
     /// None stands that is unconfirmed, or the machine was restarted since, or the files do not prove it.
-    pub fn confirm(&self) -> Result<Standing, TransactionError> {
+    pub fn confirm(&self) -> Result<OpenTransaction, TransactionError> {
         match (self.store.account()?, self.store.standing()?) {
             (Account::Stands { .. }, Some(standing)) => match standing.phase {
                 Phase::Unconfirmed { .. } => self.enter(standing, Phase::Confirmed),
@@ -235,7 +235,7 @@ impl Held {
             Account::Nothing => return Err(TransactionError::Nothing { what: "rolled back" }),
             Account::Restarted => {
                 let standing = self.store.standing().ok().flatten();
-                self.note_end(&Ended::restarted(standing.as_ref(), why));
+                self.note_end(&EndedTransaction::restarted(standing.as_ref(), why));
                 self.forget()?;
                 return Ok(TakenBack { steps: Vec::new(), is_whole: true, rebooted: true, doubt: None });
             }
@@ -283,27 +283,27 @@ impl Held {
         drop(journal);
         if is_whole {
             let standing = self.store.standing().ok().flatten();
-            self.note_end(&Ended::now(standing.as_ref(), extent, why, &steps, doubt.clone()));
+            self.note_end(&EndedTransaction::now(standing.as_ref(), extent, why, &steps, doubt.clone()));
             self.end(extent, standing)?;
         }
         Ok(TakenBack { steps, is_whole, rebooted: false, doubt })
     }
 
     /// How it ended is for people: that it cannot be written must not keep it from ending.
-    fn note_end(&self, ended: &Ended) {
-        let _ = standing::write(&self.store.root.join("last.json"), ended);
+    fn note_end(&self, ended: &EndedTransaction) {
+        let _ = state::write(&self.store.root.join("last.json"), ended);
     }
 
-    fn end(&self, extent: Extent, standing: Option<Standing>) -> Result<(), TransactionError> {
+    fn end(&self, extent: Extent, standing: Option<OpenTransaction>) -> Result<(), TransactionError> {
         match (extent, standing) {
             (Extent::Addition { .. }, Some(standing)) => self.enter(standing, Phase::Confirmed).map(drop),
             (Extent::Addition { .. }, None) | (Extent::All, _) => self.forget(),
         }
     }
 
-    fn enter(&self, standing: Standing, phase: Phase) -> Result<Standing, TransactionError> {
-        let standing = Standing { phase, ..standing };
-        standing::write(&self.store.standing_path(), &standing)?;
+    fn enter(&self, standing: OpenTransaction, phase: Phase) -> Result<OpenTransaction, TransactionError> {
+        let standing = OpenTransaction { phase, ..standing };
+        state::write(&self.store.standing_path(), &standing)?;
         Ok(standing)
     }
 }

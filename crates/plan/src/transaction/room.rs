@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rustix::fs::FallocateFlags;
 
-use super::{Held, TransactionError};
+use super::{LockedStore, TransactionError};
 use crate::Plan;
 
 /// Room for the journal of one step, of which the largest, a new number of queues, takes some kilobytes.
@@ -14,7 +14,7 @@ const STEP_BYTES: u64 = 16 << 10;
 /// Room for the rest: the header, how it ended.
 const REST_BYTES: u64 = 64 << 10;
 
-impl Held {
+impl LockedStore {
     /// Room for the journal of a plan, before anything is done of it.
     pub(super) fn reserve(&self, plan: &Plan) -> Result<(), TransactionError> {
         let room = STEP_BYTES * plan.steps.len() as u64 + REST_BYTES;

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
-use linux::ethtool::{Ethtool, Feature, NicParameter};
+use linux::ethtool::{Ethtool, NicFeature, NicParameter};
 use linux::sysfs::{LinkAttribute, NetSysfs};
 use linux::{IfName, NetnsName};
 use plan::{
@@ -95,10 +95,10 @@ fn everything() -> Vec<Step> {
         attribute(LinkAttribute::GroFlushTimeout, 20_000),
         attribute(LinkAttribute::NapiDeferHardIrqs, 2),
         attribute(LinkAttribute::TxQueueLen, 77),
-        set(NicParameter::Feature(Feature::Gso), 0),
-        set(NicParameter::Feature(Feature::TsoIpv4), 0),
-        set(NicParameter::Feature(Feature::TsoIpv6), 0),
-        set(NicParameter::Feature(Feature::RxChecksum), 0),
+        set(NicParameter::Feature(NicFeature::Gso), 0),
+        set(NicParameter::Feature(NicFeature::TsoIpv4), 0),
+        set(NicParameter::Feature(NicFeature::TsoIpv6), 0),
+        set(NicParameter::Feature(NicFeature::RxChecksum), 0),
     ]
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bpf::forward::{self, Endpoint, Program};
 use bpf::{Hook, pins};
 use linux::{Mac, Netlink, netns};
-use plan::{Fault, Kernel, Look, Made, Place, Plan, SetLinkUp, Step, look};
+use plan::{Fault, Kernel, Made, Place, Plan, SetLinkUp, Step, StepState, look};
 use testkit::{require_root, shell};
 
 use crate::sample::{Sample, address, ifname};
@@ -99,11 +99,11 @@ fn what_a_plan_has_made_is_so_until_it_is_undone() {
     let added: Vec<_> = plan.steps.iter().filter(|one| added(&one.step) && one.place == home).collect();
     assert!(added.len() > 20);
     for placed in &added {
-        assert_eq!(look(placed, &mut stage.kernel).unwrap(), Look::So, "{placed:?}");
+        assert_eq!(look(placed, &mut stage.kernel).unwrap(), StepState::So, "{placed:?}");
     }
     stage.scene.undo();
     for placed in &added {
-        assert_eq!(look(placed, &mut stage.kernel).unwrap(), Look::Absent, "{placed:?}");
+        assert_eq!(look(placed, &mut stage.kernel).unwrap(), StepState::Absent, "{placed:?}");
     }
 }
 

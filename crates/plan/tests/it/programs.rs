@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bpf::forward::Program;
 use bpf::{Attached, pins};
 use linux::Netlink;
-use plan::forwarding::Attachment;
+use plan::forwarding::ProgramAttachment;
 use plan::{ApplyError, Fault, Plan, Step, StepError, Undone};
 use testkit::{dump, require_root, run, shell};
 
@@ -195,7 +195,7 @@ fn a_program_of_others_at_the_same_hook_stays() {
             Step::AttachProgram(attachment) => {
                 // Under the same program name they would take the same place among the filters.
                 let program = Program::FromPod;
-                Step::AttachProgram(Attachment { node: foreign.clone(), program, ..attachment })
+                Step::AttachProgram(ProgramAttachment { node: foreign.clone(), program, ..attachment })
             }
             other => panic!("{other:?} is not in this plan"),
         };

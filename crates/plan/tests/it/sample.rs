@@ -6,14 +6,14 @@ use bpf::forward::{Program, TunnelEnd};
 use ipnet::IpNet;
 use linux::netlink::{MetricValue, RouteMetric};
 use linux::nft::{
-    Base, Chain, ChainKind, Datum, Element, Family, Hook, Map, Match, Part, Rule, Table, Verdict,
+    Base, Chain, ChainKind, Datum, Element, Family, Hook, Map, Match, PacketField, Rule, Statement, Table,
 };
 use linux::qdisc::Tbf;
 use linux::{
     Encap, FdbEntry, IfName, Link, LinkKind, Mac, MacvlanMode, Neighbour, NetnsName, Qdisc, Route, VethPeer,
     Vxlan, sysctl,
 };
-use plan::forwarding::{Attachment, Endpoint, Programs, Tunnel};
+use plan::forwarding::{Endpoint, ProgramAttachment, Programs, Tunnel};
 use plan::{
     Place, Plan, Queue, SetGsoMaxSegs, SetHairpin, SetLinkMaster, SetLinkMtu, SetLinkUp, SetQueueCpus,
     SetQueueFlows, SetRootQdisc, SetRouteMetric, SetSysctl, Step,
@@ -95,16 +95,17 @@ pub(crate) fn table(name: &str) -> Table {
     let postrouting = Base { kind: ChainKind::Nat, hook: Hook::Postrouting, priority: 100 };
     let from_pods = Match::Saddr { not: false, net: net("10.244.1.0/24") };
     let elsewhere = Match::Daddr { not: true, net: net("10.244.0.0/16") };
-    let masquerade = Rule { matches: vec![from_pods, elsewhere], then: Verdict::Masquerade { random: true } };
+    let masquerade =
+        Rule { matches: vec![from_pods, elsewhere], then: Statement::Masquerade { random: true } };
     let chain = Chain { name: "postrouting".to_owned(), base: Some(postrouting), rules: vec![masquerade] };
     Table { family: Family::Ip, name: name.to_owned(), maps: Vec::new(), chains: vec![chain] }
 }
 
 /// A table with a map and a set.
 fn ports() -> Table {
-    let key = vec![Part::Protocol, Part::Dport];
+    let key = vec![PacketField::Protocol, PacketField::Dport];
     let map = |name: &str, value| Map { name: name.to_owned(), key: key.clone(), value };
-    let maps = vec![map("ports", vec![Part::Daddr, Part::Dport]), map("taken", Vec::new())];
+    let maps = vec![map("ports", vec![PacketField::Daddr, PacketField::Dport]), map("taken", Vec::new())];
     Table { family: Family::Ip, name: "hostgap-ports".to_owned(), maps, chains: Vec::new() }
 }
 
@@ -194,7 +195,7 @@ impl Sample {
     }
 
     pub(crate) fn attach(&self, program: Program, link: &str) -> Step {
-        Step::AttachProgram(Attachment { node: self.node(), program, link: ifname(link) })
+        Step::AttachProgram(ProgramAttachment { node: self.node(), program, link: ifname(link) })
     }
 
     pub(crate) fn endpoint(&self, link: &str, addresses: &[&str]) -> Step {

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Deserializer};
 
 use super::{Direction, Metric, Published, PublishedFact, publications};
-use crate::{Rate, did_you_mean};
+use crate::{RequestedRate, did_you_mean};
 
 /// All figures of a list, those of a key for each entry that has one.
 pub(crate) fn expanded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Published>, D::Error> {
@@ -42,7 +42,7 @@ struct Entry {
     #[serde(default)]
     unit: Option<String>,
     #[serde(default)]
-    rate: Option<Rate>,
+    rate: Option<RequestedRate>,
     #[serde(default)]
     body_bytes: Option<u32>,
     #[serde(default)]
@@ -138,7 +138,7 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Direction, Experiment, Metric, Published, Rate};
+    use crate::{Direction, Experiment, Metric, Published, RequestedRate};
 
     fn read(published: &str) -> Result<Vec<Published>, String> {
         let text = format!("schema = 1\nname = \"x\"\nrates = [\"30%\"]\n[[published]]\n{published}");
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(values, expected.map(|(metric, value)| (Some(metric), Some(value))));
         let last = &row[4];
         assert_eq!((&*last.key, &*last.unit), ("machine-zone/150k-350B/vxlan/p99.999", "ms"));
-        assert_eq!((last.rate, last.body_bytes), (Some(Rate::OfCapacity(0.3)), Some(100)));
+        assert_eq!((last.rate, last.body_bytes), (Some(RequestedRate::OfCapacity(0.3)), Some(100)));
         assert!(
             last.source.starts_with("Machine Zone 2015") && last.place.contains("150,000 RPS"),
             "{last:?}"

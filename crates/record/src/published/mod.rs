@@ -9,7 +9,7 @@ mod publications;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Rate;
+use crate::RequestedRate;
 
 pub(crate) use entry::expanded;
 pub use publications::{PublishedFact, facts};
@@ -53,7 +53,7 @@ pub struct Published {
     pub unit: String,
     /// Our rate to compare it with, as written in the experiment's `rates`; absent: the closed loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<Rate>,
+    pub rate: Option<RequestedRate>,
     /// Our size to compare it with; absent: the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<u32>,

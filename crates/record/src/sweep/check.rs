@@ -5,7 +5,7 @@ use toml::{Spanned, Value};
 
 use super::{Over, Sweep, alike};
 use crate::experiment_error::{out_of_range, place};
-use crate::{Candidate, Experiment, ExperimentError, Rate, Workload};
+use crate::{Candidate, Experiment, ExperimentError, RequestedRate, Workload};
 
 /// The keys of errors of a sweep begin so.
 const TABLE: &str = "sweep.";
@@ -118,8 +118,11 @@ impl Sweep {
         let at = |index: usize, why: &str| Err(out_of_range(&key(index), &self.values[index], why));
         let places = self.places().or_else(|(index, why)| at(index, &why).map(|()| vec![]))?;
         if self.over == Over::Rate {
-            let shares =
-                self.rates().iter().map(|rate| matches!(rate, Rate::OfCapacity(_))).collect::<Vec<_>>();
+            let shares = self
+                .rates()
+                .iter()
+                .map(|rate| matches!(rate, RequestedRate::OfCapacity(_)))
+                .collect::<Vec<_>>();
             if let Some(index) = shares.iter().position(|share| *share != shares[0]) {
                 return at(
                     index,

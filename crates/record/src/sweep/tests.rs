@@ -30,10 +30,13 @@ fn sizes_and_rates_become_loads() {
     let sweep = sizes.sweep.as_ref().expect("it stays, so that a report knows the axis");
     assert_eq!((sweep.places().unwrap(), sweep.unit()), (vec![64.0, 512.0, 1472.0], AxisUnit::Bytes));
     let rates = laid("sweep = { over = \"rate\", values = [\"10%\", \"50%\", \"100%\"] }");
-    assert_eq!(rates.rates, [Rate::OfCapacity(0.1), Rate::OfCapacity(0.5), Rate::OfCapacity(1.0)]);
+    assert_eq!(
+        rates.rates,
+        [RequestedRate::OfCapacity(0.1), RequestedRate::OfCapacity(0.5), RequestedRate::OfCapacity(1.0)]
+    );
     assert_eq!(rates.sweep.unwrap().unit(), AxisUnit::PercentOfCapacity);
     let rates = laid("sweep = { over = \"rate\", values = [500, \"20k\"] }");
-    assert_eq!(rates.rates, [Rate::PerSecond(500.0), Rate::PerSecond(2e4)]);
+    assert_eq!(rates.rates, [RequestedRate::PerSecond(500.0), RequestedRate::PerSecond(2e4)]);
     let ordered =
         laid("workload.body_bytes = [500, 20]\nsweep = { over = \"body_bytes\", values = [20, 500] }");
     assert_eq!(ordered.workload.body_bytes, [500, 20], "the order is the file's");

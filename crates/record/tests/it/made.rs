@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use record::{
     Candidate, Capacity, Cause, Counters, CpuTime, Entrant, Experiment, Header, Histogram, Late, Latencies,
-    Line, Load, Machine, Profile, Rate, Retransmitted, Round, SCHEMA, TrialRecord, Void, Workload,
+    Line, Load, Machine, Profile, RequestedRate, Retransmitted, Round, SCHEMA, TrialRecord, Void, Workload,
 };
 
 fn entrant(name: &str, unmet: &[&str]) -> Entrant {
@@ -26,7 +26,7 @@ fn header(rounds: u32) -> Header {
         vec![Candidate { path: "bridge+vxlan".to_owned(), required: false, ..Candidate::default() }];
     experiment.workload = Workload { body_bytes: vec![100], ..Workload::default() };
     experiment.rounds = rounds;
-    experiment.rates = vec![Rate::OfCapacity(0.3), Rate::PerSecond(2e4)];
+    experiment.rates = vec![RequestedRate::OfCapacity(0.3), RequestedRate::PerSecond(2e4)];
     Header {
         schema: SCHEMA,
         hostgap: "0.0.0".to_owned(),

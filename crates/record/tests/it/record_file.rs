@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use record::{Broken, Capacity, Leaving, Left, Line, Look, Race, RecordError, Void, Writer};
+use record::{Broken, Capacity, Leaving, Left, Line, Look, RaceRecord, RecordError, Void, Writer};
 use tempfile::TempDir;
 
 use crate::made;
@@ -18,12 +18,12 @@ fn written(lines: &[Line]) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-fn read(bytes: &[u8]) -> Result<Race, RecordError> {
-    Race::from_bytes(bytes, Path::new("race.jsonl"))
+fn read(bytes: &[u8]) -> Result<RaceRecord, RecordError> {
+    RaceRecord::from_bytes(bytes, Path::new("race.jsonl"))
 }
 
 /// The lines of a race, in the order in which a race writes them.
-fn lines_of(race: &Race) -> Vec<Line> {
+fn lines_of(race: &RaceRecord) -> Vec<Line> {
     let mut lines = vec![Line::Header(Box::new(race.header.clone()))];
     lines.extend(race.capacities.iter().cloned().map(Line::Capacity));
     if !race.loads.is_empty() {
@@ -373,7 +373,7 @@ fn a_file_of_any_length_is_not_read_into_memory() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("race.jsonl");
     std::fs::File::create(&path).unwrap().set_len(1 << 42).unwrap();
-    for error in [Race::read(&path).unwrap_err(), record::Record::read(&path).unwrap_err()] {
+    for error in [RaceRecord::read(&path).unwrap_err(), record::Record::read(&path).unwrap_err()] {
         let told = error.to_string();
         assert!(told.starts_with("read record /") && told.ends_with("it has more than 1 GiB"), "{told}");
     }
@@ -393,7 +393,7 @@ fn a_race_is_never_overwritten_and_never_unreadable() {
     assert!(writer.is_empty() && std::fs::read(&path).unwrap().is_empty());
     writer.append(&made::lines(0)[0]).unwrap();
     assert!(!writer.is_empty());
-    let error = Race::read(&folder.path().join("none")).expect_err("it is not there").to_string();
+    let error = RaceRecord::read(&folder.path().join("none")).expect_err("it is not there").to_string();
     assert!(error.starts_with("read record /") && error.contains("No such file"), "{error}");
 }
 

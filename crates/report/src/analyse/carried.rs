@@ -2,7 +2,7 @@
 
 use record::Handshakes;
 
-use crate::summary::Carried;
+use crate::summary::TransferRates;
 use verdict::Cell;
 
 /// Bytes of content that arrived in the trials that count.
@@ -11,17 +11,17 @@ pub(super) fn bytes(cell: &Cell<'_>) -> u64 {
 }
 
 /// `None` for workloads that are not judged by volume.
-pub(super) fn carried(cell: &Cell<'_>) -> Option<Carried> {
+pub(super) fn carried(cell: &Cell<'_>) -> Option<TransferRates> {
     let first = cell.trials.iter().find_map(|trial| trial.carried)?;
     let seconds = cell.sum(|trial| trial.duration_ns) as f64 / 1e9;
     let per_s = |count: u64| (seconds > 0.0).then(|| count as f64 / seconds);
     let objects = cell.sum(|trial| trial.answered);
     let objects_ns = cell.sum(|trial| trial.carried.and_then(|carried| carried.objects_ns).unwrap_or(0));
     let mean = first.objects_ns.filter(|_| objects > 0).map(|_| objects_ns as f64 / objects as f64 / 1e6);
-    let mut summary = Carried {
+    let mut summary = TransferRates {
         mbit_per_s: per_s(bytes(cell)).map(|bytes_per_s| bytes_per_s * 8.0 / 1e6),
         object_ms_mean: mean,
-        ..Carried::default()
+        ..TransferRates::default()
     };
     let packets = || cell.trials.iter().filter_map(|trial| trial.carried?.packets);
     if packets().next().is_some() {

@@ -4,14 +4,14 @@
 //! its answers is what client, server and both nodes' kernels executed for one request. The mean and not a percentile:
 //! the histograms have three digits, this has five.
 
-use record::{Entrant, Experiment, Race, Round};
+use record::{Entrant, Experiment, RaceRecord, Round};
 
 use crate::figures;
 use crate::summary::{Exact, Instructions};
 use verdict::Verdict;
 
 /// One entry a load; empty where time was measured.
-pub(super) fn exact(race: &Race) -> Vec<Exact> {
+pub(super) fn exact(race: &RaceRecord) -> Vec<Exact> {
     if !race.header.experiment.exact() {
         return Vec::new();
     }
@@ -22,7 +22,7 @@ pub(super) fn exact(race: &Race) -> Vec<Exact> {
     race.loads.iter().enumerate().map(of_load).collect()
 }
 
-fn instructions(race: &Race, load: usize) -> Vec<Instructions> {
+fn instructions(race: &RaceRecord, load: usize) -> Vec<Instructions> {
     let entrants = race.header.entrants.iter().enumerate();
     let runs: Vec<(&Entrant, Vec<f64>)> =
         entrants.map(|(index, entrant)| (entrant, runs(race, load, index))).collect();
@@ -59,7 +59,7 @@ fn instructions(race: &Race, load: usize) -> Vec<Instructions> {
 }
 
 /// Instructions per request of each repetition: the median of its rounds.
-fn runs(race: &Race, load: usize, entrant: usize) -> Vec<f64> {
+fn runs(race: &RaceRecord, load: usize, entrant: usize) -> Vec<f64> {
     // By their numbers: a round that is missing in the record must not shift those behind it into another repetition.
     let repetition = |round: &Round| round.round / Experiment::EXACT_ROUNDS;
     let of_rounds = |rounds: &[Round]| {

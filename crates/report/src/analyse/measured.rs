@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{Carried, CpuTime, Metric, TrialRecord};
+use record::{CpuTime, Metric, Transfer, TrialRecord};
 use stats::{Percentile, Resamples};
 
 use crate::figures::counted;
@@ -18,7 +18,7 @@ enum Formula {
     /// The share of softirq on the CPU where it is greatest over all trials.
     Busiest,
     /// The same of trials that carried bytes; others do not hold it.
-    Carried(fn(&TrialRecord, &Carried) -> (f64, f64)),
+    Carried(fn(&TrialRecord, &Transfer) -> (f64, f64)),
 }
 
 /// The one place that knows which metrics can be computed.
@@ -83,20 +83,20 @@ fn response_time(trial: &TrialRecord) -> (f64, f64) {
 }
 
 /// Our figure in the record's base unit, with its resamples.
-pub(super) struct Ours {
+pub(super) struct OurFigure {
     pub(super) value: f64,
     pub(super) resampled: Vec<Option<f64>>,
 }
 
-impl Ours {
+impl OurFigure {
     /// Of a cell; otherwise why there is none. Without resamples its precision is not known.
-    pub(super) fn of(cell: &Cell<'_>, metric: Metric, resamples: &Resamples) -> Result<Ours, String> {
+    pub(super) fn of(cell: &Cell<'_>, metric: Metric, resamples: &Resamples) -> Result<OurFigure, String> {
         if cell.trials.is_empty() {
             return Err("no trial counts".to_owned());
         }
         match formula(metric) {
             Formula::Percentile(percentile) => of_percentile(cell, percentile, resamples),
-            Formula::Max => Ok(Ours { value: cell.response.max() as f64, resampled: vec![] }),
+            Formula::Max => Ok(OurFigure { value: cell.response.max() as f64, resampled: vec![] }),
             Formula::Quotient(_) if metric == Metric::Mean && cell.beyond > 0 => {
                 Err(format!("{} without an answer have no mean", counted(cell.beyond, "request")))
             }
@@ -128,7 +128,11 @@ impl Ours {
     }
 }
 
-fn of_percentile(cell: &Cell<'_>, percentile: Percentile, resamples: &Resamples) -> Result<Ours, String> {
+fn of_percentile(
+    cell: &Cell<'_>,
+    percentile: Percentile,
+    resamples: &Resamples,
+) -> Result<OurFigure, String> {
     let at = |weights: &[u64]| cell.columns.percentile(percentile, weights).map(|ns| ns as f64);
     let all = resamples.all();
     let count = cell.columns.count(&all);
@@ -138,14 +142,14 @@ fn of_percentile(cell: &Cell<'_>, percentile: Percentile, resamples: &Resamples)
     }
     let value =
         at(&all).ok_or_else(|| format!("{} falls among requests without an answer", percentile.label()))?;
-    Ok(Ours { value, resampled: resamples.iter().map(at).collect() })
+    Ok(OurFigure { value, resampled: resamples.iter().map(at).collect() })
 }
 
 fn of_quotient(
     cell: &Cell<'_>,
     of: impl Fn(&TrialRecord) -> (f64, f64),
     resamples: &Resamples,
-) -> Result<Ours, String> {
+) -> Result<OurFigure, String> {
     let mut by_unit = vec![(0.0, 0.0); resamples.all().len()];
     for (trial, unit) in cell.trials.iter().zip(&cell.unit_of) {
         let (above, below) = of(trial);
@@ -159,5 +163,5 @@ fn of_quotient(
         (below > 0.0).then(|| above / below)
     };
     let value = at(&resamples.all()).ok_or("nothing was counted")?;
-    Ok(Ours { value, resampled: resamples.iter().map(at).collect() })
+    Ok(OurFigure { value, resampled: resamples.iter().map(at).collect() })
 }

@@ -17,16 +17,16 @@ mod tail;
 mod timeline;
 mod until;
 
-use record::{Entrant, Race, Statistic};
-use verdict::{Cells, Comparisons, Unit, Units};
+use record::{Entrant, RaceRecord, Statistic};
+use verdict::{Cells, Comparisons, ResamplingUnit, ResamplingUnits};
 
 use crate::summary::{Broke, Candidate, Load, Noise, Progress, Ratio, Ratios, Role, SCHEMA, Summary};
 pub(crate) use late::late;
 pub(crate) use profile::profiles;
 
 /// Computes the results of a race. A record gives an identical summary on every machine.
-pub fn analyse(race: &Race) -> Summary {
-    let units = Units::of(race);
+pub fn analyse(race: &RaceRecord) -> Summary {
+    let units = ResamplingUnits::of(race);
     let cells = Cells::of(race, &units);
     let comparisons = Comparisons::of(&cells, race.header.seed);
     let candidates = candidates(race, &cells, &comparisons);
@@ -70,7 +70,7 @@ pub fn analyse(race: &Race) -> Summary {
     }
 }
 
-fn load(race: &Race, load: &record::Load) -> Load {
+fn load(race: &RaceRecord, load: &record::Load) -> Load {
     Load {
         body_bytes: load.body_bytes,
         requested_rps: load.rate_per_s,
@@ -79,7 +79,7 @@ fn load(race: &Race, load: &record::Load) -> Load {
     }
 }
 
-fn progress(race: &Race) -> Progress {
+fn progress(race: &RaceRecord) -> Progress {
     let trials = || race.rounds.iter().flat_map(|round| &round.trials);
     let rounds = race.rounds.len() as u32;
     let rounds_missing = race.missing_rounds().iter().map(|range| range.end() - range.start() + 1).sum();
@@ -91,7 +91,7 @@ fn progress(race: &Race) -> Progress {
         },
         rounds,
         rounds_missing,
-        builds: Units::builds(race).len() as u32,
+        builds: ResamplingUnits::builds(race).len() as u32,
         wall_s: race.end.as_ref().map(|end| end.wall_s),
         stopped: race.end.as_ref().and_then(|end| end.stopped.clone()),
         trials: trials().count() as u64,
@@ -99,7 +99,7 @@ fn progress(race: &Race) -> Progress {
     }
 }
 
-fn candidates(race: &Race, cells: &Cells<'_>, comparisons: &Comparisons) -> Vec<Candidate> {
+fn candidates(race: &RaceRecord, cells: &Cells<'_>, comparisons: &Comparisons) -> Vec<Candidate> {
     let candidate = |(index, entrant): (usize, &Entrant)| {
         let runnable = entrant.unmet.is_empty();
         let rates = if runnable { rates::rates(race, cells, comparisons, index) } else { vec![] };
@@ -133,7 +133,7 @@ fn role(index: usize) -> Role {
     }
 }
 
-fn noise(race: &Race, comparisons: &Comparisons) -> Vec<Noise> {
+fn noise(race: &RaceRecord, comparisons: &Comparisons) -> Vec<Noise> {
     let entry = |(index, load): (usize, &record::Load)| Noise {
         body_bytes: load.body_bytes,
         requested_rps: load.rate_per_s,
@@ -170,7 +170,7 @@ fn ratios(comparisons: &Comparisons, entrant: usize, load: usize) -> Ratios {
 }
 
 /// What a reader must know to believe the figures.
-fn notes(race: &Race, cells: &Cells<'_>, units: &Units, noise: &[Noise]) -> Vec<String> {
+fn notes(race: &RaceRecord, cells: &Cells<'_>, units: &ResamplingUnits, noise: &[Noise]) -> Vec<String> {
     let mut notes = race.notes.clone();
     notes.extend(race.header.machine.facts.get("connections").map(|fewer| format!("connections: {fewer}")));
     if race.end.is_none() {
@@ -188,14 +188,14 @@ fn notes(race: &Race, cells: &Cells<'_>, units: &Units, noise: &[Noise]) -> Vec<
     }
     match (units.unit, units.count) {
         (_, 0 | 1) => notes.push("one round gives no interval, so nothing is compared".to_owned()),
-        (Unit::Round, _) => notes.push(
+        (ResamplingUnit::Round, _) => notes.push(
             "all rounds ran on one build of the topologies: the intervals do not include differences between builds"
                 .to_owned(),
         ),
-        (Unit::Build, count) if count < 4 => {
+        (ResamplingUnit::Build, count) if count < 4 => {
             notes.push(format!("only {count} builds: the intervals are wide; more builds make them narrower"));
         }
-        (Unit::Build, _) => {}
+        (ResamplingUnit::Build, _) => {}
     }
     let differs =
         |noise: &&Noise| noise.verdict.is_some_and(|verdict| verdict != verdict::Verdict::Indistinguishable);

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use record::{Entrant, Load, Measure, Profile};
 use stats::student_t_quantile;
 
-use crate::profile::{Cost, Difference, Part, PartCost, Profiled, ProfiledLoad};
+use crate::profile::{Cost, Difference, PartCost, PathPart, Profiled, ProfiledLoad};
 
 /// With this many degrees of freedom Student's t is the normal distribution.
 const DEGREES: u32 = 1_000;
@@ -57,10 +57,10 @@ fn candidates(entrants: &[Entrant], found: &[&Profile]) -> Vec<Profiled> {
     };
     let candidate = |(profile, own): (&&Profile, &Counts)| {
         let is_reference = profile.entrant == 0;
-        let part = |(index, part): (usize, &Part)| {
+        let part = |(index, part): (usize, &PathPart)| {
             let mut cost = cost(own, is_reference, &|counts| counts.parts[index]);
             // What other programs did meanwhile is no candidate's doing.
-            cost.difference = cost.difference.filter(|_| *part != Part::Foreign);
+            cost.difference = cost.difference.filter(|_| *part != PathPart::Foreign);
             PartCost { part: *part, cost }
         };
         Profiled {
@@ -70,7 +70,7 @@ fn candidates(entrants: &[Entrant], found: &[&Profile]) -> Vec<Profiled> {
             idle: profile.idle,
             lost: lost(profile, own),
             total: cost(own, is_reference, &Counts::total),
-            parts: Part::ALL.iter().enumerate().map(part).collect(),
+            parts: PathPart::ALL.iter().enumerate().map(part).collect(),
             stacks: profile.stacks.clone(),
         }
     };
@@ -79,17 +79,18 @@ fn candidates(entrants: &[Entrant], found: &[&Profile]) -> Vec<Profiled> {
 
 /// A candidate's samples by parts.
 struct Counts {
-    parts: [u64; Part::ALL.len()],
+    parts: [u64; PathPart::ALL.len()],
     /// What a sample stands for.
     us_per_sample: f64,
 }
 
 impl Counts {
     fn of(profile: &Profile) -> Counts {
-        let mut parts = [0; Part::ALL.len()];
+        let mut parts = [0; PathPart::ALL.len()];
         for (stack, samples) in &profile.stacks {
-            let part = Part::of(stack);
-            let index = Part::ALL.iter().position(|other| *other == part).expect("all parts are in the list");
+            let part = PathPart::of(stack);
+            let index =
+                PathPart::ALL.iter().position(|other| *other == part).expect("all parts are in the list");
             parts[index] += samples;
         }
         // A candidate without answers has no time per request; assuming one answer keeps the figures finite.
@@ -98,8 +99,8 @@ impl Counts {
 
     /// All but other programs.
     fn total(&self) -> u64 {
-        let parts = Part::ALL.iter().zip(self.parts);
-        parts.filter(|(part, _)| **part != Part::Foreign).map(|(_, samples)| samples).sum()
+        let parts = PathPart::ALL.iter().zip(self.parts);
+        parts.filter(|(part, _)| **part != PathPart::Foreign).map(|(_, samples)| samples).sum()
     }
 
     fn us(&self, samples: u64) -> f64 {
@@ -125,7 +126,7 @@ fn difference(own: (&Counts, u64), reference: (&Counts, u64), floor: f64) -> Dif
 /// How many standard deviations an interval reaches, where all parts and their sum are tested together.
 fn deviates() -> f64 {
     static DEVIATES: LazyLock<f64> =
-        LazyLock::new(|| student_t_quantile(DEGREES, 0.05 / (Part::ALL.len() + 1) as f64));
+        LazyLock::new(|| student_t_quantile(DEGREES, 0.05 / (PathPart::ALL.len() + 1) as f64));
     *DEVIATES
 }
 

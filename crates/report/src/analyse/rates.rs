@@ -1,6 +1,6 @@
 //! One candidate at every load.
 
-use record::{CpuTime, Measure, Race, Statistic};
+use record::{CpuTime, Measure, RaceRecord, Statistic};
 use stats::Percentile;
 
 use super::{by_cpu, carried, describe, ratio, ratios, reason, stalls, tail};
@@ -14,7 +14,7 @@ pub(super) const UNITS_MAX: u32 = 200_000;
 
 /// A candidate at every load of a race.
 pub(super) fn rates(
-    race: &Race,
+    race: &RaceRecord,
     cells: &Cells<'_>,
     comparisons: &Comparisons,
     entrant: usize,
@@ -23,7 +23,7 @@ pub(super) fn rates(
 }
 
 fn rate(
-    race: &Race,
+    race: &RaceRecord,
     cells: &Cells<'_>,
     comparisons: &Comparisons,
     entrant: usize,
@@ -162,7 +162,7 @@ fn needs(cell: &Cell<'_>, rounds: usize) -> Vec<Need> {
     Percentile::LADDER.iter().filter(|percentile| !percentile.is_valid(count)).map(need).collect()
 }
 
-fn precision(race: &Race, comparisons: &Comparisons, entrant: usize, load: usize) -> Vec<Precision> {
+fn precision(race: &RaceRecord, comparisons: &Comparisons, entrant: usize, load: usize) -> Vec<Precision> {
     // A race that ends for what it sees has a forecast instead.
     if entrant == 0 || race.header.experiment.until.is_some() {
         return vec![];

@@ -1,18 +1,18 @@
 //! Why a verdict is what it is, in words.
 
 use record::Measure;
-use verdict::{Judged, Test, Verdict};
+use verdict::{Judgement, Test, Verdict};
 
 use crate::figures;
 
 /// What a verdict rests on.
-pub(super) fn reason(judged: &Judged, measure: Measure) -> String {
+pub(super) fn reason(judged: &Judgement, measure: Measure) -> String {
     match judged {
-        Judged::Reference => "the others are divided by it".to_owned(),
-        Judged::Broke => "it broke, and raced in only some of the rounds".to_owned(),
-        Judged::OneUnit => "a single round gives no interval".to_owned(),
-        Judged::Unknown => "too few samples, or no control for the noise".to_owned(),
-        Judged::Tested(tests) => match judged.decisive() {
+        Judgement::Reference => "the others are divided by it".to_owned(),
+        Judgement::Broke => "it broke, and raced in only some of the rounds".to_owned(),
+        Judgement::OneUnit => "a single round gives no interval".to_owned(),
+        Judgement::Unknown => "too few samples, or no control for the noise".to_owned(),
+        Judgement::Tested(tests) => match judged.decisive() {
             Some(decisive) => decided(decisive, tests, measure),
             None => undecided(tests, measure),
         },

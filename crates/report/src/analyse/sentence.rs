@@ -1,7 +1,7 @@
 //! The race in a sentence: which candidates are indistinguishable from the reference, which is nearest, which costs
 //! most.
 
-use record::{Entrant, Race, Statistic};
+use record::{Entrant, RaceRecord, Statistic};
 use verdict::Comparisons;
 
 use super::{ratio, reason};
@@ -14,7 +14,7 @@ const NAMES_MAX: usize = 4;
 
 /// The sentence. It speaks of the last load of the first body size that has a rate: where a service should not be
 /// loaded more, the paths differ most.
-pub(super) fn verdict(race: &Race, comparisons: &Comparisons) -> String {
+pub(super) fn verdict(race: &RaceRecord, comparisons: &Comparisons) -> String {
     let reference = name(race, 0);
     let Some(load) = main_load(race) else {
         return "nothing has been raced yet".to_owned();
@@ -74,7 +74,7 @@ struct Contender {
 }
 
 /// The contenders that were judged, the best first.
-fn field(race: &Race, comparisons: &Comparisons, load: usize, of: Statistic) -> Vec<Contender> {
+fn field(race: &RaceRecord, comparisons: &Comparisons, load: usize, of: Statistic) -> Vec<Contender> {
     let contender = |entrant: usize| {
         let ratio = ratio(comparisons, entrant, load, of)?;
         Some(Contender { entrant, ratio, verdict: comparisons.judged(entrant, load).verdict()? })
@@ -92,7 +92,7 @@ fn half_width(ratio: &Ratio) -> f64 {
     ((ratio.high / ratio.low).ln() / 2.0).exp_m1()
 }
 
-fn main_load(race: &Race) -> Option<usize> {
+fn main_load(race: &RaceRecord) -> Option<usize> {
     let body = race.loads.first()?.body_bytes;
     let of_body = || race.loads.iter().enumerate().filter(|(_, load)| load.body_bytes == body);
     let rated = of_body().rfind(|(_, load)| load.rate_per_s.is_some());
@@ -112,7 +112,7 @@ fn detail(comparisons: &Comparisons, contender: &Contender, load: usize, of: Sta
 }
 
 /// Without a contender that could be compared.
-fn nobody(race: &Race, comparisons: &Comparisons, load: usize, reference: &str) -> String {
+fn nobody(race: &RaceRecord, comparisons: &Comparisons, load: usize, reference: &str) -> String {
     let able = |entrant: &&Entrant| entrant.unmet.is_empty();
     let contenders = race.header.entrants.iter().skip(2).filter(able).count();
     if contenders == 0 {
@@ -122,7 +122,7 @@ fn nobody(race: &Race, comparisons: &Comparisons, load: usize, reference: &str) 
     format!("nothing can be said yet: {reason}")
 }
 
-fn name(race: &Race, entrant: usize) -> &str {
+fn name(race: &RaceRecord, entrant: usize) -> &str {
     race.header.entrants.get(entrant).map_or("(unknown)", |entrant| entrant.name.as_str())
 }
 

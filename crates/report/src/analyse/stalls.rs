@@ -1,6 +1,6 @@
 //! What the witness of the machine's stalls saw beside a candidate, and the percentiles with the stalls.
 
-use record::Race;
+use record::RaceRecord;
 use stats::{Interval, Percentile};
 use verdict::{Cell, Cells};
 
@@ -10,7 +10,7 @@ use crate::stalls::Stalls;
 use crate::summary::Ratio;
 
 /// Of a candidate at a load; `None` where nothing watched.
-pub(super) fn stalls(race: &Race, cells: &Cells<'_>, entrant: usize, load: usize) -> Option<Stalls> {
+pub(super) fn stalls(race: &RaceRecord, cells: &Cells<'_>, entrant: usize, load: usize) -> Option<Stalls> {
     let cell = cells.cell(entrant, load);
     let whole = cell.whole.as_ref()?;
     let seen = || cell.trials.iter().filter_map(|trial| trial.witnessed.as_ref());
@@ -54,7 +54,7 @@ fn left_out(cell: &Cell<'_>, weights: &[u64]) -> Option<f64> {
 
 /// What a reader must know of stalls: how much was left out, what the witness cost, and beside whom the machine stood
 /// still more often than beside the reference.
-pub(super) fn notes(race: &Race, cells: &Cells<'_>) -> Vec<String> {
+pub(super) fn notes(race: &RaceRecord, cells: &Cells<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(why) = race.header.machine.facts.get("witness of stalls") {
         let unwanted = !race.header.experiment.witness;

@@ -1,25 +1,25 @@
 //! The lines of a sweep out of the cells that a race has: of loads, or of candidates that know their place.
 
-use record::{Load, Measure, Over, Race, Statistic, Sweep};
+use record::{Load, Measure, Over, RaceRecord, Statistic, Sweep};
 use verdict::Comparisons;
 
-use crate::sweep::{Swept, SweptChart, SweptFigure, SweptLevel, SweptLine, SweptPoint, unit};
+use crate::sweep::{SweepSummary, SweptChart, SweptFigure, SweptLevel, SweptLine, SweptPoint, unit};
 
 /// Rates that were written as the same share are the same to this.
 const SAME: f64 = 1e-6;
 
 /// The results of a sweep; `None` without one, or if this hostgap does not know its values.
-pub(super) fn swept(race: &Race, comparisons: &Comparisons) -> Option<Swept> {
+pub(super) fn swept(race: &RaceRecord, comparisons: &Comparisons) -> Option<SweepSummary> {
     let sweep = race.header.experiment.sweep.as_ref()?;
     let places = sweep.places().ok()?;
     let curves = Curves { race, comparisons, sweep, places };
     let charts = if sweep.over.is_load() { curves.over_loads() } else { curves.over_candidates() };
-    Some(Swept { over: sweep.over.to_string(), unit: unit(sweep.unit()), axis: sweep.unit(), charts })
+    Some(SweepSummary { over: sweep.over.to_string(), unit: unit(sweep.unit()), axis: sweep.unit(), charts })
 }
 
 /// A record's cells and the axis that they are laid on.
 struct Curves<'a> {
-    race: &'a Race,
+    race: &'a RaceRecord,
     comparisons: &'a Comparisons,
     sweep: &'a Sweep,
     places: Vec<f64>,

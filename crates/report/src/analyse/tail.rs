@@ -1,6 +1,6 @@
 //! Explains a tail by the counters of lost packets, within their limits.
 
-use record::{Entrant, Histogram, Race, Underlay, WorkloadKind};
+use record::{Entrant, Histogram, RaceRecord, Underlay, WorkloadKind};
 
 use crate::figures::counted;
 use verdict::Cell;
@@ -15,7 +15,7 @@ const RTO_KNOBS: [&str; 2] = ["rto_min", "tcp_rto_min_us"];
 
 /// Reports retransmissions, expired timers, and how many answers took at least as long as a timeout. A long answer
 /// alone does not prove a timeout: a wire, a queue or an object may take as long.
-pub(super) fn tail(race: &Race, entrant: usize, cell: &Cell<'_>) -> Option<String> {
+pub(super) fn tail(race: &RaceRecord, entrant: usize, cell: &Cell<'_>) -> Option<String> {
     let sent_again = cell.sum(|trial| trial.counters.retransmits);
     let expiries = cell.sum(|trial| trial.counters.rto_expiries);
     let told = format!(
@@ -63,7 +63,7 @@ pub(super) fn tail(race: &Race, entrant: usize, cell: &Cell<'_>) -> Option<Strin
 }
 
 /// Whether a sample of 200 ms can come from a timeout, as opposed to the workload, the wire or a setting.
-fn shows_time_outs(race: &Race, entrant: &Entrant) -> bool {
+fn shows_time_outs(race: &RaceRecord, entrant: &Entrant) -> bool {
     let experiment = &race.header.experiment;
     let one_answer = match experiment.workload.kind {
         WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Grpc | WorkloadKind::TcpRr => true,

@@ -1,6 +1,6 @@
 //! What each trial reached, in the order of rounds.
 
-use record::{Histogram, Measure, Race, TrialRecord};
+use record::{Histogram, Measure, RaceRecord, TrialRecord};
 use stats::Percentile;
 
 use super::rates::quantiles;
@@ -33,7 +33,7 @@ const LADDER: [(Percentile, OfTrial); 3] =
     [(Percentile::P99, |of| of.p99), (Percentile::P90, |of| of.p90), (Percentile::P50, |of| of.p50)];
 
 /// The course of a race; `None` without a round that could follow another, and where instructions were counted.
-pub(super) fn timeline(race: &Race) -> Option<Timeline> {
+pub(super) fn timeline(race: &RaceRecord) -> Option<Timeline> {
     if race.rounds.len() < 2 || race.header.experiment.exact() {
         return None;
     }
@@ -49,7 +49,7 @@ pub(super) fn timeline(race: &Race) -> Option<Timeline> {
 }
 
 /// When the last round of each step ended; `None` unless every step has an end, later than the one before.
-fn ends(race: &Race, steps: usize, rounds_a_step: u32) -> Option<Vec<f64>> {
+fn ends(race: &RaceRecord, steps: usize, rounds_a_step: u32) -> Option<Vec<f64>> {
     let mut ends = vec![0.0; steps];
     for round in &race.rounds {
         let step = (round.round / rounds_a_step) as usize;
@@ -65,7 +65,7 @@ struct Course<'a> {
 }
 
 impl<'a> Course<'a> {
-    fn of(race: &'a Race, timeline: &Timeline, load: usize) -> Course<'a> {
+    fn of(race: &'a RaceRecord, timeline: &Timeline, load: usize) -> Course<'a> {
         let mut trials = vec![vec![vec![]; timeline.steps()]; race.header.entrants.len()];
         for round in &race.rounds {
             let step = (round.round / timeline.rounds_a_step) as usize;
@@ -76,7 +76,7 @@ impl<'a> Course<'a> {
         Course { trials }
     }
 
-    fn rows(&self, race: &Race, load: usize) -> Vec<TimelineRow> {
+    fn rows(&self, race: &RaceRecord, load: usize) -> Vec<TimelineRow> {
         let measure = race.header.experiment.workload.kind.measure();
         let closed = race.loads[load].rate_per_s.is_none();
         let rate = self.row(Quantity::Rate(measure.unit()), |trials| {

@@ -1,26 +1,26 @@
 //! How a race that ends for what it sees went, and what another minute would bring.
 
-use record::{Leaving, Race, Statistic};
+use record::{Leaving, RaceRecord, Statistic};
 use stats::{Level, PRECISE_FROM};
 use verdict::Comparisons;
 
 use super::rates::UNITS_MAX;
-use crate::until::{Ended, LookTaken, NamedFloor, Pursued, Pursuit};
+use crate::until::{ComparisonExit, LookTaken, NamedFloor, Pursued, StopReason};
 
 /// The forecast's time.
 const MINUTE_S: f64 = 60.0;
 
 /// `None` of a race with a number of rounds.
-pub(super) fn pursued(race: &Race, comparisons: &Comparisons) -> Option<Pursued> {
+pub(super) fn pursued(race: &RaceRecord, comparisons: &Comparisons) -> Option<Pursued> {
     let until = race.header.experiment.until?;
     let measure = race.header.experiment.workload.kind.measure();
-    let of: Vec<Pursuit> =
+    let of: Vec<ComparisonExit> =
         compared(race).into_iter().map(|(entrant, load)| pursuit(race, comparisons, entrant, load)).collect();
     let is_whole = race.end.as_ref().is_some_and(|end| end.stopped.is_none());
     let ended = match of.iter().any(|one| one.why == Leaving::Ended) {
-        false => Ended::Settled,
-        true if is_whole => Ended::Budget,
-        true => Ended::Unfinished,
+        false => StopReason::Settled,
+        true if is_whole => StopReason::Budget,
+        true => StopReason::Unfinished,
     };
     Some(Pursued {
         statistic: until.statistic.map(|of| of.label(measure)),
@@ -33,7 +33,7 @@ pub(super) fn pursued(race: &Race, comparisons: &Comparisons) -> Option<Pursued>
 }
 
 /// Contenders that raced and did not break, or the control, with each load.
-fn compared(race: &Race) -> Vec<(usize, usize)> {
+fn compared(race: &RaceRecord) -> Vec<(usize, usize)> {
     let raced =
         |entrant: &usize| race.header.entrants[*entrant].unmet.is_empty() && race.broke(*entrant).is_none();
     let mut those: Vec<usize> = (2..race.header.entrants.len()).filter(raced).collect();
@@ -44,7 +44,7 @@ fn compared(race: &Race) -> Vec<(usize, usize)> {
 }
 
 /// The looks at which something could leave for what was seen; at the end only the undecided do.
-fn looks(race: &Race) -> Vec<LookTaken> {
+fn looks(race: &RaceRecord) -> Vec<LookTaken> {
     let taken = race.looks.iter().filter(|look| stats::look_due(look.builds) == Some(look.number));
     taken
         .map(|look| LookTaken {
@@ -56,7 +56,7 @@ fn looks(race: &Race) -> Vec<LookTaken> {
         .collect()
 }
 
-fn pursuit(race: &Race, comparisons: &Comparisons, entrant: usize, load: usize) -> Pursuit {
+fn pursuit(race: &RaceRecord, comparisons: &Comparisons, entrant: usize, load: usize) -> ComparisonExit {
     let part = comparisons.part(entrant, load);
     let measure = race.header.experiment.workload.kind.measure();
     let until = race.header.experiment.until;
@@ -75,7 +75,7 @@ fn pursuit(race: &Race, comparisons: &Comparisons, entrant: usize, load: usize) 
         // Narrow enough is believed only after some builds.
         Some(f64::from(needed.max(PRECISE_FROM).saturating_sub(units)) * seconds)
     });
-    Pursuit {
+    ComparisonExit {
         candidate: race.header.entrants[entrant].name.clone(),
         load,
         why,
@@ -89,7 +89,7 @@ fn pursuit(race: &Race, comparisons: &Comparisons, entrant: usize, load: usize) 
 }
 
 /// How long a build of those that are left takes, with its rounds: the last one, since candidates leave.
-fn seconds_a_build(race: &Race) -> Option<f64> {
+fn seconds_a_build(race: &RaceRecord) -> Option<f64> {
     let last = race.rounds.last()?;
     let before = race.rounds.iter().rev().find(|round| round.build != last.build);
     let began_s = before.map_or(Some(0.0), |round| round.ended_s)?;
@@ -97,7 +97,7 @@ fn seconds_a_build(race: &Race) -> Option<f64> {
 }
 
 /// The noise floor of the statistic that was named, unless it is one that is always shown.
-pub(super) fn named_floor(race: &Race, comparisons: &Comparisons, load: usize) -> Option<NamedFloor> {
+pub(super) fn named_floor(race: &RaceRecord, comparisons: &Comparisons, load: usize) -> Option<NamedFloor> {
     let of = race.header.experiment.until?.statistic_at(comparisons.is_closed(load))?;
     let always = [Statistic::P50, Statistic::P99, Statistic::Throughput];
     let floor = comparisons.floor(load, of).filter(|_| !always.contains(&of))?;

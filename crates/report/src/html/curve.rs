@@ -3,8 +3,8 @@
 
 use super::marks;
 use super::markup::Markup;
-use super::scale::{Log, Nines, spread};
-use super::svg::{Anchor, At, Caption, Frame, Rect, Svg, at};
+use super::scale::{LogScale, Nines, spread};
+use super::svg::{Anchor, Caption, Frame, Point, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
 use crate::{Candidate, CurvePoint, RateSummary, Role, Summary};
@@ -22,7 +22,7 @@ struct Plot<'a> {
     lines: Vec<Line<'a>>,
     area: Rect,
     x: Nines,
-    y: Log,
+    y: LogScale,
 }
 
 /// The points of one candidate.
@@ -101,7 +101,7 @@ impl<'a> Plot<'a> {
         let least = all().map(|point| point.ns).min().unwrap_or(1) as f64 / 1e3;
         let most = all().map(|point| point.ns).max().unwrap_or(1) as f64 / 1e3;
         let x = Nines::new(last, (left, right));
-        let y = Log::new((least / 1.08, most * 1.08), (area.y + area.height, area.y));
+        let y = LogScale::new((least / 1.08, most * 1.08), (area.y + area.height, area.y));
         Plot { summary, load, frame, lines, area, x, y }
     }
 
@@ -127,11 +127,11 @@ impl<'a> Plot<'a> {
         svg.finish(self.frame, self.area.y + self.area.height + 44.0, Caption { title: &title, desc })
     }
 
-    fn place(&self, point: &CurvePoint) -> At {
+    fn place(&self, point: &CurvePoint) -> Point {
         at(self.x.place(point.quantile), self.y.place(point.ns as f64 / 1e3))
     }
 
-    fn end(&self, line: &Line) -> At {
+    fn end(&self, line: &Line) -> Point {
         self.place(line.points.last().expect("only lines with points are drawn"))
     }
 
@@ -170,7 +170,7 @@ impl<'a> Plot<'a> {
         let (Some(reference), Some(control)) = (of(Role::Reference), of(Role::Control)) else { return };
         let common = |line: &Line| line.points.last().map_or(0.0, |point| point.quantile);
         let last = common(reference).min(common(control));
-        let part = |line: &Line| -> Vec<At> {
+        let part = |line: &Line| -> Vec<Point> {
             line.points.iter().filter(|point| point.quantile <= last).map(|point| self.place(point)).collect()
         };
         let mut outline = part(reference);

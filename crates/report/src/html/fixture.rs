@@ -7,7 +7,7 @@ mod cpus;
 mod figures;
 mod swept;
 
-use record::{Capacity, Counters, Experiment, Machine, Placement, Rate};
+use record::{Capacity, Counters, Experiment, Machine, Placement, RequestedRate};
 
 pub(super) use self::{course::course, cpus::by_cpu, swept::swept};
 
@@ -250,7 +250,7 @@ fn experiment() -> Experiment {
                 ..record::Candidate::default()
             })
             .collect(),
-        rates: vec![Rate::OfCapacity(0.3), Rate::OfCapacity(0.5)],
+        rates: vec![RequestedRate::OfCapacity(0.3), RequestedRate::OfCapacity(0.5)],
         rounds: 30,
         builds: 6,
         ..Experiment::default()

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::markup::Markup;
 use super::svg::number;
 use super::text;
-use crate::Part;
+use crate::PathPart;
 
 /// A box below this share of the width, in per cent, is left out: two pixels of a wide window.
 const LEAST_PERCENT: f64 = 0.18;
@@ -33,7 +33,7 @@ pub(super) struct Stacks<'a> {
 #[derive(Default)]
 struct Node<'a> {
     samples: u64,
-    part: Option<Part>,
+    part: Option<PathPart>,
     callees: BTreeMap<&'a str, Node<'a>>,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Node<'a> {
                 end += frame.len();
                 node = node.callees.entry(frame).or_default();
                 node.samples += samples;
-                node.part.get_or_insert_with(|| Part::of(&stack[..end]));
+                node.part.get_or_insert_with(|| PathPart::of(&stack[..end]));
                 end += 1;
             }
         }
@@ -174,18 +174,18 @@ fn percent(samples: u64, whole: u64) -> f64 {
 }
 
 /// The class of a part's colour. Parts that have to do with each other share one: their names distinguish them.
-pub(super) fn class_of(part: Part) -> &'static str {
+pub(super) fn class_of(part: PathPart) -> &'static str {
     match part {
-        Part::User => "x-user",
-        Part::Syscall | Part::Copy => "x-syscall",
-        Part::Socket => "x-socket",
-        Part::Ip | Part::Routing => "x-ip",
-        Part::Netfilter => "x-netfilter",
-        Part::Bridge | Part::Tunnel | Part::Bpf => "x-path",
-        Part::Device => "x-device",
-        Part::Softirq => "x-softirq",
-        Part::Scheduler | Part::Interrupt => "x-scheduler",
-        Part::Buffers | Part::Other | Part::Foreign => "x-other",
+        PathPart::User => "x-user",
+        PathPart::Syscall | PathPart::Copy => "x-syscall",
+        PathPart::Socket => "x-socket",
+        PathPart::Ip | PathPart::Routing => "x-ip",
+        PathPart::Netfilter => "x-netfilter",
+        PathPart::Bridge | PathPart::Tunnel | PathPart::Bpf => "x-path",
+        PathPart::Device => "x-device",
+        PathPart::Softirq => "x-softirq",
+        PathPart::Scheduler | PathPart::Interrupt => "x-scheduler",
+        PathPart::Buffers | PathPart::Other | PathPart::Foreign => "x-other",
     }
 }
 

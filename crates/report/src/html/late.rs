@@ -5,7 +5,7 @@ use record::Cause;
 
 use super::marks;
 use super::markup::Markup;
-use super::scale::Log;
+use super::scale::LogScale;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
@@ -103,7 +103,7 @@ struct Plot<'a> {
     frame: Frame,
     panels: Vec<&'a LateAnswers>,
     /// Response time in microseconds, relative to a panel's foot.
-    y: Log,
+    y: LogScale,
     /// The quantile at the right end.
     last: f64,
 }
@@ -125,7 +125,7 @@ impl<'a> Plot<'a> {
         let least = panels.iter().map(|panel| panel.median_ns).min().unwrap_or(1).max(1) as f64 / 1e3;
         let steps = || panels.iter().flat_map(|panel| &panel.steps);
         let most = steps().map(|step| step.ns).max().unwrap_or(1) as f64 / 1e3;
-        let y = Log::new((least / 1.15, (most * 1.15).max(least * 1.5)), (CURVE, 0.0));
+        let y = LogScale::new((least / 1.15, (most * 1.15).max(least * 1.5)), (CURVE, 0.0));
         // The last step has no end; it is drawn as wide as the one before it.
         let last = steps().map(|step| half_of_the_rest(step.from)).fold(0.99, f64::max);
         Plot { frame, panels, y, last }

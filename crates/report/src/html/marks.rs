@@ -1,7 +1,7 @@
 //! The marks of candidates and verdicts in all drawings: a class for the style, a word, a sign. Colour is never the
 //! only mark.
 
-use super::svg::{At, Svg, at};
+use super::svg::{Point, Svg, at};
 use crate::{Candidate, RateSummary, Role, Summary, Verdict};
 
 /// Colours of contenders in `style.css`; more contenders take them again with another dash.
@@ -50,8 +50,8 @@ pub(super) fn verdict_class(verdict: Option<Verdict>) -> &'static str {
 }
 
 /// Draws the verdict's mark: a triangle that points where the latency went, a diamond for the reference, a dot.
-pub(super) fn mark(svg: &mut Svg, verdict: Option<Verdict>, place: At) {
-    let At { x, y } = place;
+pub(super) fn mark(svg: &mut Svg, verdict: Option<Verdict>, place: Point) {
+    let Point { x, y } = place;
     let points = match verdict {
         None | Some(Verdict::Indistinguishable) => return svg.circle("mark", place, 4.5),
         Some(Verdict::Reference) => vec![at(x, y - 6.0), at(x + 6.0, y), at(x, y + 6.0), at(x - 6.0, y)],

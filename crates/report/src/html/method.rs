@@ -85,8 +85,8 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
 mod tests {
     use proptest::prelude::*;
     use record::{
-        Asked, Candidate, Clock, HttpVersion, Machines, Placement, Rate, ServerKind, Side, Steering, Sweep,
-        SweepValue, Tuning, Ways, Wire, Workload, WorkloadKind,
+        Asked, Candidate, Clock, HttpVersion, Machines, Placement, RequestedRate, ServerKind, Side, Steering,
+        Sweep, SweepValue, Tuning, Ways, Wire, Workload, WorkloadKind,
     };
 
     use super::super::fixture;
@@ -185,8 +185,8 @@ mod tests {
             let mut asked = fixture::race().experiment;
             asked.rates = match workload.kind {
                 WorkloadKind::Download | WorkloadKind::TcpStream => vec![],
-                WorkloadKind::UdpStream => vec![Rate::PerSecond(f64::from(rate) * 1000.0)],
-                _ => vec![Rate::OfCapacity(f64::from(rate) / 100.0), Rate::PerSecond(1500.5)],
+                WorkloadKind::UdpStream => vec![RequestedRate::PerSecond(f64::from(rate) * 1000.0)],
+                _ => vec![RequestedRate::OfCapacity(f64::from(rate) / 100.0), RequestedRate::PerSecond(1500.5)],
             };
             (asked.workload, asked.candidates, asked.description, asked.by_cpu) = (workload, candidates, description, by_cpu);
             if same_node {

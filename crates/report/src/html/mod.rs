@@ -40,7 +40,7 @@ mod topology;
 
 use crate::{Summary, carried};
 use markup::Markup;
-use record::{Measure, Search};
+use record::{Measure, SearchRecord};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -56,7 +56,7 @@ pub fn page(summary: &Summary) -> String {
 }
 
 /// The page of a search for settings, likewise.
-pub fn search_page(search: &Search) -> String {
+pub fn search_page(search: &SearchRecord) -> String {
     whole(&search::title(search), Sources { style: "", script: "" }, |m| search::body(m, search))
 }
 

@@ -10,7 +10,7 @@ use super::scale::Linear;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::{Cost, Difference, Load, Part, Profiled, ProfiledLoad, Summary, carried};
+use crate::{Cost, Difference, Load, PathPart, Profiled, ProfiledLoad, Summary, carried};
 
 /// A row of a panel.
 const ROW: f64 = 21.0;
@@ -84,7 +84,7 @@ fn drawn_parts(load: &ProfiledLoad) -> Vec<usize> {
     let differs = |index: &usize| {
         load.candidates.iter().any(|c| c.parts[*index].cost.difference.is_some_and(|d| d.distinguishable))
     };
-    (0..Part::ALL.len()).filter(differs).collect()
+    (0..PathPart::ALL.len()).filter(differs).collect()
 }
 
 /// The candidates that have a reference to differ from.
@@ -169,7 +169,7 @@ impl Plot<'_> {
     fn draw_names(&self, svg: &mut Svg, top: f64) {
         for (row, part) in self.parts.iter().enumerate() {
             let place = at(NAMES - 10.0, top + HEAD + ROW * (row as f64 + 0.5) + 4.5);
-            svg.text("name", place, Anchor::End, Part::ALL[*part].name());
+            svg.text("name", place, Anchor::End, PathPart::ALL[*part].name());
         }
     }
 
@@ -196,7 +196,7 @@ impl Plot<'_> {
             let end = scale(difference.us);
             let (key, value) = (part_key(*part, self.load, candidate), difference_text(&difference));
             svg.group(&[("data-c", &*who), ("data-f", &*key), ("data-v", &*value)], |svg| {
-                svg.tooltip(&format!("{}: {}: {value} µs", profiled.name, Part::ALL[*part].name()));
+                svg.tooltip(&format!("{}: {}: {value} µs", profiled.name, PathPart::ALL[*part].name()));
                 let bar = Rect { x: end.min(zero), y: middle - 6.5, width: (end - zero).abs(), height: 13.0 };
                 svg.rect(if difference.distinguishable { "softirq" } else { "rest" }, bar);
                 if difference.distinguishable {
@@ -235,7 +235,7 @@ fn table(m: &mut Markup, summary: &Summary, load: &ProfiledLoad, index: usize) {
         }));
         Row { name: name.to_owned(), candidate: None, cells }
     };
-    let parts = Part::ALL.iter().enumerate().map(|(part, of)| row(of.name(), Some(part)));
+    let parts = PathPart::ALL.iter().enumerate().map(|(part, of)| row(of.name(), Some(part)));
     let rows = std::iter::once(row("all but other programs", None)).chain(parts).collect();
     let caption = format!(
         "{} in full, the others as differences from it; in brackets: indistinguishable. Other programs in full",

@@ -6,7 +6,7 @@ use record::Measure;
 use super::marks::{self, key};
 use super::markup::Markup;
 use super::rows::{self, Panel};
-use super::scale::Log;
+use super::scale::LogScale;
 use super::streams;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
@@ -191,7 +191,7 @@ impl<'a> Plot<'a> {
             self.summary.noise.get(self.load).and_then(statistic.floor).filter(|floor| floor.is_finite());
         let ratios: Vec<&Ratio> =
             self.rows.iter().filter_map(|(_, _, rate)| plottable((statistic.ratio)(rate))).collect();
-        let scale = Log::new(domain(&ratios, floor), (panel.left, panel.right));
+        let scale = LogScale::new(domain(&ratios, floor), (panel.left, panel.right));
         let span = panel.span(self.frame, self.rows.len());
         if let Some(floor) = floor {
             let (from, to) = (scale.place(1.0 / (1.0 + floor)), scale.place(1.0 + floor));
@@ -212,7 +212,7 @@ impl<'a> Plot<'a> {
         }
     }
 
-    fn draw_row(&self, svg: &mut Svg, statistic: Statistic, panel: Panel, scale: &Log, row: usize) {
+    fn draw_row(&self, svg: &mut Svg, statistic: Statistic, panel: Panel, scale: &LogScale, row: usize) {
         let (index, candidate, rate) = self.rows[row];
         let (y, class) = (panel.row(self.frame, row), marks::verdict_class(rate.verdict));
         if self.frame == Frame::Narrow {
@@ -243,7 +243,7 @@ impl<'a> Plot<'a> {
 }
 
 /// An interval; an end beyond the axis has an arrow instead of a bar.
-pub(super) fn draw_whisker(svg: &mut Svg, scale: &Log, ratio: &Ratio, y: f64) {
+pub(super) fn draw_whisker(svg: &mut Svg, scale: &LogScale, ratio: &Ratio, y: f64) {
     let end = |value: f64, inward: f64| {
         let x = scale.place(value);
         match scale.beyond(value) {

@@ -1,7 +1,7 @@
 //! Drawings with a row a candidate: where rows and panels are, for wide and for narrow windows.
 
 use super::marks;
-use super::svg::{Anchor, At, Frame, Svg, at};
+use super::svg::{Anchor, Frame, Point, Svg, at};
 use crate::{Candidate, Role};
 
 /// From the top of a panel to its first row: its name.
@@ -57,7 +57,7 @@ pub(super) fn middle(frame: Frame, top: f64, row: usize) -> f64 {
 }
 
 /// Writes a candidate's name in `most` letters.
-pub(super) fn draw_name(svg: &mut Svg, candidate: &Candidate, most: usize, place: At, anchor: Anchor) {
+pub(super) fn draw_name(svg: &mut Svg, candidate: &Candidate, most: usize, place: Point, anchor: Anchor) {
     let class = match candidate.role {
         Role::Reference => "name strong",
         Role::Control | Role::Contender => "name",

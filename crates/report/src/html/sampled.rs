@@ -2,7 +2,7 @@
 
 use record::{Entrant, Profile};
 
-use crate::{Part, ProfiledLoad, Summary};
+use crate::{PathPart, ProfiledLoad, Summary};
 
 /// Lines of a part and a stack.
 const STACKS: &str = include_str!("../profile/parts/stacks.txt");
@@ -49,7 +49,7 @@ fn profile(entrant: usize, load: usize, name: &str) -> Profile {
     let lines = STACKS.lines().filter(|line| !line.starts_with('#'));
     let stacks = lines.enumerate().map(|(line, text)| {
         let (_, stack) = text.split_once(' ').expect("a part and a stack");
-        (stack.to_owned(), samples(Part::of(stack), name, 7 * (line * 31 + entrant * 17) as u64 % 23))
+        (stack.to_owned(), samples(PathPart::of(stack), name, 7 * (line * 31 + entrant * 17) as u64 % 23))
     });
     let stacks: Vec<(String, u64)> = stacks.filter(|(_, samples)| *samples > 0).collect();
     let busy: u64 = stacks.iter().map(|(_, samples)| samples).sum();
@@ -68,55 +68,55 @@ fn profile(entrant: usize, load: usize, name: &str) -> Profile {
 }
 
 /// How often a stack of a part was found, with some scatter.
-fn samples(part: Part, name: &str, scatter: u64) -> u64 {
+fn samples(part: PathPart, name: &str, scatter: u64) -> u64 {
     let (bridged, tunnelled) = (name.contains("bridge") || name == "docker", name.contains("vxlan"));
     match part {
-        Part::User => 1_500 + scatter,
-        Part::Socket => 800 + scatter,
-        Part::Scheduler => {
+        PathPart::User => 1_500 + scatter,
+        PathPart::Socket => 800 + scatter,
+        PathPart::Scheduler => {
             if bridged {
                 250
             } else {
                 700 + scatter
             }
         }
-        Part::Netfilter => {
+        PathPart::Netfilter => {
             if bridged {
                 600 + scatter
             } else {
                 0
             }
         }
-        Part::Bridge => {
+        PathPart::Bridge => {
             if bridged {
                 150 + scatter
             } else {
                 0
             }
         }
-        Part::Tunnel => {
+        PathPart::Tunnel => {
             if tunnelled {
                 200 + scatter
             } else {
                 0
             }
         }
-        Part::Bpf => 0,
-        Part::Device => {
+        PathPart::Bpf => 0,
+        PathPart::Device => {
             if name.starts_with("host") || name == "macvlan" {
                 100 + scatter
             } else {
                 300
             }
         }
-        Part::Other => scatter / 8,
-        Part::Syscall
-        | Part::Copy
-        | Part::Ip
-        | Part::Routing
-        | Part::Softirq
-        | Part::Buffers
-        | Part::Interrupt
-        | Part::Foreign => 120 + scatter,
+        PathPart::Other => scatter / 8,
+        PathPart::Syscall
+        | PathPart::Copy
+        | PathPart::Ip
+        | PathPart::Routing
+        | PathPart::Softirq
+        | PathPart::Buffers
+        | PathPart::Interrupt
+        | PathPart::Foreign => 120 + scatter,
     }
 }

@@ -3,7 +3,7 @@
 
 /// A scale on which equal ratios have equal lengths.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Log {
+pub(super) struct LogScale {
     low: f64,
     high: f64,
     from: f64,
@@ -41,11 +41,11 @@ const RATIO_STEPS: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0];
 /// Within a decade, the finest first.
 const DECADES: [&[f64]; 4] = [&[1.0, 1.5, 2.0, 3.0, 5.0, 7.0], &[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
 
-impl Log {
+impl LogScale {
     /// Maps `low` to `from` and `high` to `to`. Both are above zero and `low` is below `high`.
-    pub(super) fn new((low, high): (f64, f64), (from, to): (f64, f64)) -> Log {
+    pub(super) fn new((low, high): (f64, f64), (from, to): (f64, f64)) -> LogScale {
         assert!(low > 0.0 && low < high && high.is_finite(), "a logarithmic scale from {low} to {high}");
-        Log { low, high, from, to }
+        LogScale { low, high, from, to }
     }
 
     /// The coordinate, at the nearer end for what lies outside.
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_logarithmic_scale_keeps_ratios() {
-        let scale = Log::new((0.5, 2.0), (0.0, 100.0));
+        let scale = LogScale::new((0.5, 2.0), (0.0, 100.0));
         close(
             &[scale.place(0.5), scale.place(1.0), scale.place(2.0), scale.place(9.0)],
             &[0.0, 50.0, 100.0, 100.0],
@@ -230,19 +230,22 @@ mod tests {
     #[test]
     fn ratio_ticks_are_round_and_hold_one() {
         close(
-            &Log::new((0.94, 1.06), (0.0, 400.0)).ratio_ticks(44.0),
+            &LogScale::new((0.94, 1.06), (0.0, 400.0)).ratio_ticks(44.0),
             &[0.94, 0.96, 0.98, 1.0, 1.02, 1.04, 1.06],
         );
-        close(&Log::new((0.9, 1.5), (0.0, 400.0)).ratio_ticks(44.0), &[0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5]);
-        close(&Log::new((0.3, 8.0), (0.0, 400.0)).ratio_ticks(44.0), &[0.5, 1.0, 2.0, 5.0]);
-        let wide = Log::new((0.01, 1000.0), (0.0, 200.0)).ratio_ticks(44.0);
+        close(
+            &LogScale::new((0.9, 1.5), (0.0, 400.0)).ratio_ticks(44.0),
+            &[0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+        );
+        close(&LogScale::new((0.3, 8.0), (0.0, 400.0)).ratio_ticks(44.0), &[0.5, 1.0, 2.0, 5.0]);
+        let wide = LogScale::new((0.01, 1000.0), (0.0, 200.0)).ratio_ticks(44.0);
         assert!(wide.contains(&1.0) && wide.len() < 7, "{wide:?}");
     }
 
     #[test]
     fn decades_are_split_as_room_allows() {
-        close(&Log::new((10.0, 100.0), (0.0, 90.0)).decade_ticks(20.0), &[10.0, 20.0, 50.0, 100.0]);
-        close(&Log::new((10.0, 1000.0), (0.0, 50.0)).decade_ticks(20.0), &[10.0, 100.0, 1000.0]);
+        close(&LogScale::new((10.0, 100.0), (0.0, 90.0)).decade_ticks(20.0), &[10.0, 20.0, 50.0, 100.0]);
+        close(&LogScale::new((10.0, 1000.0), (0.0, 50.0)).decade_ticks(20.0), &[10.0, 100.0, 1000.0]);
     }
 
     #[test]

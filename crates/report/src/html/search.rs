@@ -1,11 +1,11 @@
 //! The page of a search for settings: the answer, each stage with its figures, what was tried, the machine.
 
-use record::{Search, SearchArm, SearchRatio, SearchStage, SearchVerdict};
+use record::{SearchArm, SearchRatio, SearchRecord, SearchStage, SearchVerdict};
 
 use super::markup::Markup;
 use super::ratio::{domain, draw_whisker, tick_text};
 use super::rows::{self, Panel};
-use super::scale::Log;
+use super::scale::LogScale;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::{machine, marks, text};
@@ -13,7 +13,7 @@ use crate::search::{about, arms_of, candidate, halving, is_better_high, name, se
 use crate::{Ratio, Verdict};
 
 /// Writes all that stands in the page.
-pub(super) fn body(m: &mut Markup, search: &Search) {
+pub(super) fn body(m: &mut Markup, search: &SearchRecord) {
     head(m, search);
     answer(m, search);
     for place in 0..search.stages.len() {
@@ -30,11 +30,11 @@ pub(super) fn body(m: &mut Markup, search: &Search) {
 }
 
 /// The title of a search's page.
-pub(super) fn title(search: &Search) -> String {
+pub(super) fn title(search: &SearchRecord) -> String {
     format!("{} of {}", search.objective, search.incumbent)
 }
 
-fn head(m: &mut Markup, search: &Search) {
+fn head(m: &mut Markup, search: &SearchRecord) {
     m.within("header", &[], |m| {
         m.leaf("h1", &[], &format!("Search for settings: {}", title(search)));
         let place = format!(
@@ -77,7 +77,7 @@ fn head(m: &mut Markup, search: &Search) {
     });
 }
 
-fn facts(search: &Search) -> [(&'static str, String, String); 5] {
+fn facts(search: &SearchRecord) -> [(&'static str, String, String); 5] {
     let visits: Vec<_> = search.blocks.iter().flat_map(|block| &block.visits).collect();
     let void: u32 = visits.iter().map(|visit| visit.void).sum();
     let resolvable = search.answer.as_ref().and_then(|answer| answer.resolvable);
@@ -101,14 +101,14 @@ fn facts(search: &Search) -> [(&'static str, String, String); 5] {
 }
 
 /// The distance from 1 of the incumbent's interval against itself, in the last calibration.
-fn noise(search: &Search) -> Option<f64> {
+fn noise(search: &SearchRecord) -> Option<f64> {
     let calibration = search.stages.iter().rfind(|stage| stage.name == "calibration")?;
     let ratio = calibration.arms.first()?.ratio?;
     let noise = (ratio.high - 1.0).abs().max((1.0 - ratio.low).abs());
     noise.is_finite().then_some(noise)
 }
 
-fn answer(m: &mut Markup, search: &Search) {
+fn answer(m: &mut Markup, search: &SearchRecord) {
     m.within("section", &[("id", "answer")], |m| {
         m.leaf("h2", &[], "Answer");
         let Some(answer) = &search.answer else {
@@ -171,7 +171,7 @@ fn heading(stage: &SearchStage) -> &'static str {
     }
 }
 
-fn stage(m: &mut Markup, search: &Search, place: usize) {
+fn stage(m: &mut Markup, search: &SearchRecord, place: usize) {
     let stage = &search.stages[place];
     m.within("section", &[("id", &id(stage, place))], |m| {
         m.leaf("h2", &[], &format!("{}: {}", heading(stage), about(stage)));
@@ -188,7 +188,7 @@ fn stage(m: &mut Markup, search: &Search, place: usize) {
     });
 }
 
-fn lead(search: &Search, stage: &SearchStage) -> String {
+fn lead(search: &SearchRecord, stage: &SearchStage) -> String {
     let right = if is_better_high(search) { "more, which is better" } else { "worse" };
     let of = match stage.name.as_str() {
         "ablation" => {
@@ -237,7 +237,7 @@ fn fate(arm: &SearchArm) -> &'static str {
     }
 }
 
-fn draw(search: &Search, place: usize, arms: &[&SearchArm], frame: Frame) -> Markup {
+fn draw(search: &SearchRecord, place: usize, arms: &[&SearchArm], frame: Frame) -> Markup {
     let stage = &search.stages[place];
     let panel = match frame {
         Frame::Wide => Panel { left: 340.0, right: 1000.0, top: 0.0 },
@@ -245,7 +245,7 @@ fn draw(search: &Search, place: usize, arms: &[&SearchArm], frame: Frame) -> Mar
     };
     let ratios: Vec<Ratio> = arms.iter().filter_map(|arm| plottable(arm)).collect();
     let floor = noise(search).filter(|_| stage.name != "calibration");
-    let scale = Log::new(domain(&ratios.iter().collect::<Vec<_>>(), floor), (panel.left, panel.right));
+    let scale = LogScale::new(domain(&ratios.iter().collect::<Vec<_>>(), floor), (panel.left, panel.right));
     let span = panel.span(frame, arms.len());
     let mut svg = Svg::new();
     if let Some(floor) = floor {
@@ -266,10 +266,10 @@ fn draw(search: &Search, place: usize, arms: &[&SearchArm], frame: Frame) -> Mar
 
 fn draw_arm(
     svg: &mut Svg,
-    search: &Search,
+    search: &SearchRecord,
     (place, row): (usize, usize),
     arm: &SearchArm,
-    (frame, panel, scale): (Frame, Panel, &Log),
+    (frame, panel, scale): (Frame, Panel, &LogScale),
 ) {
     let y = panel.row(frame, row);
     let ratio = plottable(arm);
@@ -302,7 +302,7 @@ fn draw_arm(
     });
 }
 
-fn table(m: &mut Markup, search: &Search, place: usize, arms: &[&SearchArm]) {
+fn table(m: &mut Markup, search: &SearchRecord, place: usize, arms: &[&SearchArm]) {
     let stage = &search.stages[place];
     let rounds = if stage.name == "race" { halving(search, place) } else { Vec::new() };
     let mut head = vec!["arm".to_owned(), "ratio (95 %)".to_owned(), "blocks".to_owned()];
@@ -328,7 +328,7 @@ fn table(m: &mut Markup, search: &Search, place: usize, arms: &[&SearchArm]) {
     Table { caption: &format!("{}, {}", heading(stage), search.objective), head, rows }.write(m);
 }
 
-fn tried(m: &mut Markup, search: &Search) {
+fn tried(m: &mut Markup, search: &SearchRecord) {
     m.within("section", &[("id", "tried")], |m| {
         m.leaf("h2", &[], "Tried settings");
         let row = |option: &record::SearchOption| Row {
@@ -345,7 +345,7 @@ fn tried(m: &mut Markup, search: &Search) {
     });
 }
 
-fn load(search: &Search) -> Vec<(String, String)> {
+fn load(search: &SearchRecord) -> Vec<(String, String)> {
     let experiment = &search.experiment;
     let rate = search.rate_per_s.map(|rate| format!("{} requests per second", text::per_second(rate)));
     let rows = [

@@ -4,10 +4,10 @@ use super::marks;
 use super::markup::Markup;
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::summary::Carried;
+use crate::summary::TransferRates;
 use crate::{Summary, carried};
 
-type Figure = (&'static str, fn(&Carried) -> Option<String>);
+type Figure = (&'static str, fn(&TransferRates) -> Option<String>);
 
 /// The columns; an empty one is left out.
 const FIGURES: [Figure; 7] = [

@@ -5,7 +5,7 @@ use super::markup::Markup;
 
 /// A place in a drawing, in its own units, y downwards.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct At {
+pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
 }
@@ -50,8 +50,8 @@ pub(super) struct Caption<'a> {
 pub(super) struct Svg(Markup);
 
 /// Short for a place.
-pub(super) fn at(x: f64, y: f64) -> At {
-    At { x, y }
+pub(super) fn at(x: f64, y: f64) -> Point {
+    Point { x, y }
 }
 
 impl Frame {
@@ -107,7 +107,7 @@ impl Svg {
     }
 
     /// Draws a straight line.
-    pub(super) fn line(&mut self, class: &str, from: At, to: At) {
+    pub(super) fn line(&mut self, class: &str, from: Point, to: Point) {
         let (x1, y1, x2, y2) = (number(from.x), number(from.y), number(to.x), number(to.y));
         self.0.empty("line", &[("class", class), ("x1", &x1), ("y1", &y1), ("x2", &x2), ("y2", &y2)]);
     }
@@ -120,23 +120,23 @@ impl Svg {
             .empty("rect", &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)]);
     }
 
-    pub(super) fn circle(&mut self, class: &str, centre: At, radius: f64) {
+    pub(super) fn circle(&mut self, class: &str, centre: Point, radius: f64) {
         let (x, y, r) = (number(centre.x), number(centre.y), number(radius));
         self.0.empty("circle", &[("class", class), ("cx", &x), ("cy", &y), ("r", &r)]);
     }
 
     /// Draws a line through points, or a surface, depending on the class.
-    pub(super) fn path(&mut self, class: &str, points: &[At]) {
+    pub(super) fn path(&mut self, class: &str, points: &[Point]) {
         self.0.empty("path", &[("class", class), ("d", &path_data(points))]);
     }
 
     /// Several lines as one shape.
-    pub(super) fn strokes(&mut self, class: &str, strokes: &[&[At]]) {
+    pub(super) fn strokes(&mut self, class: &str, strokes: &[&[Point]]) {
         let data: String = strokes.iter().map(|points| path_data(points)).collect();
         self.0.empty("path", &[("class", class), ("d", &data)]);
     }
 
-    pub(super) fn text(&mut self, class: &str, place: At, anchor: Anchor, text: &str) {
+    pub(super) fn text(&mut self, class: &str, place: Point, anchor: Anchor, text: &str) {
         let (x, y) = (number(place.x), number(place.y));
         // A class is shorter than the attribute, and a page has a thousand texts.
         let class = match anchor {
@@ -162,7 +162,7 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// The `d` of a path through points.
-fn path_data(points: &[At]) -> String {
+fn path_data(points: &[Point]) -> String {
     let mut data = String::new();
     for (index, point) in points.iter().enumerate() {
         data.push_str(match index {

@@ -10,7 +10,7 @@ use super::markup::Markup;
 use super::svg::Frame;
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::{Summary, Swept, SweptChart, SweptFigure, SweptLine, carried, figures};
+use crate::{Summary, SweepSummary, SweptChart, SweptFigure, SweptLine, carried, figures};
 
 /// Writes the section; empty without a sweep.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
@@ -36,7 +36,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
 }
 
 /// What lies on the axis, in a word or two: "packet loss".
-pub(super) fn subject(sweep: &Swept) -> String {
+pub(super) fn subject(sweep: &SweepSummary) -> String {
     match sweep.axis {
         AxisUnit::Bytes => "size".to_owned(),
         AxisUnit::PercentOfCapacity | AxisUnit::PerSecond => "load".to_owned(),
@@ -47,11 +47,11 @@ pub(super) fn subject(sweep: &Swept) -> String {
     }
 }
 
-fn heading(sweep: &Swept) -> String {
+fn heading(sweep: &SweepSummary) -> String {
     format!("Over {}", subject(sweep))
 }
 
-fn lead(summary: &Summary, sweep: &Swept) -> String {
+fn lead(summary: &Summary, sweep: &SweepSummary) -> String {
     let reference = marks::reference(summary);
     let paired = "Whiskers are 95 % intervals of the figures themselves. They include drift that all data paths share, which the \
     ratios below do not: a difference may be clear there and not here.";
@@ -65,7 +65,7 @@ fn lead(summary: &Summary, sweep: &Swept) -> String {
 }
 
 /// What the axis counts, written under it.
-fn axis_name(summary: &Summary, sweep: &Swept) -> String {
+fn axis_name(summary: &Summary, sweep: &SweepSummary) -> String {
     let way = |what: &str| match sweep.over.split_once('.') {
         Some(("to_server", _)) => format!("{what} on the way to the server"),
         Some(("to_client", _)) => format!("{what} on the way to the client"),
@@ -98,7 +98,7 @@ fn thing(kind: WorkloadKind) -> &'static str {
 }
 
 /// The statistic and what its points have in common.
-fn title(summary: &Summary, sweep: &Swept, chart: &SweptChart) -> String {
+fn title(summary: &Summary, sweep: &SweepSummary, chart: &SweptChart) -> String {
     let mut parts = vec![statistic(chart)];
     match (chart.of_capacity, chart.requested_rps) {
         (Some(share), _) => parts.push(format!("{} of capacity", text::percent(share))),
@@ -162,7 +162,7 @@ fn values(chart: &SweptChart) -> Vec<f64> {
     values
 }
 
-fn table(m: &mut Markup, summary: &Summary, sweep: &Swept, index: usize) {
+fn table(m: &mut Markup, summary: &Summary, sweep: &SweepSummary, index: usize) {
     let chart = &sweep.charts[index];
     let cell = |value: f64, (at, line): (usize, &SweptLine)| {
         let found = line.points.iter().position(|point| point.value == value);

@@ -301,7 +301,7 @@ fn a_search_tells_every_stage_and_what_became_of_each_arm() {
         section.contains(class)
     };
     assert!(confirmed(&html, "v-better") && !confirmed(&html, "v-worse"));
-    let of_throughput = record::Search { objective: "throughput".to_owned(), ..searches::better() };
+    let of_throughput = record::SearchRecord { objective: "throughput".to_owned(), ..searches::better() };
     let html = search_page(&of_throughput);
     assert!(confirmed(&html, "v-worse") && !confirmed(&html, "v-better"));
     let nothing = search_page(&searches::nothing());

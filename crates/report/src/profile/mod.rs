@@ -6,7 +6,7 @@ mod parts;
 use record::Measure;
 use serde::Serialize;
 
-pub use parts::Part;
+pub use parts::PathPart;
 
 /// What was sampled at a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -41,7 +41,7 @@ pub struct Profiled {
     pub lost: u64,
     /// All parts but other programs.
     pub total: Cost,
-    /// Each part, in the order of [`Part::ALL`].
+    /// Each part, in the order of [`PathPart::ALL`].
     pub parts: Vec<PartCost>,
     /// Folded stacks with their samples, as the record has them.
     #[serde(skip)]
@@ -52,7 +52,7 @@ pub struct Profiled {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PartCost {
     /// The part of the system.
-    pub part: Part,
+    pub part: PathPart,
     /// Its time per request.
     #[serde(flatten)]
     pub cost: Cost,

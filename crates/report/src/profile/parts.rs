@@ -11,7 +11,7 @@ use serde::Serialize;
 /// A part of a request's way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum PathPart {
     /// Client and server themselves.
     User,
     /// System calls up to where a protocol begins: entry and exit, files, epoll, security modules.
@@ -48,60 +48,60 @@ pub enum Part {
     Foreign,
 }
 
-impl Part {
+impl PathPart {
     /// All, from the program to the wire, in the order in which they are shown.
-    pub const ALL: [Part; 17] = [
-        Part::User,
-        Part::Syscall,
-        Part::Socket,
-        Part::Copy,
-        Part::Ip,
-        Part::Routing,
-        Part::Netfilter,
-        Part::Bridge,
-        Part::Tunnel,
-        Part::Bpf,
-        Part::Device,
-        Part::Softirq,
-        Part::Buffers,
-        Part::Scheduler,
-        Part::Interrupt,
-        Part::Other,
-        Part::Foreign,
+    pub const ALL: [PathPart; 17] = [
+        PathPart::User,
+        PathPart::Syscall,
+        PathPart::Socket,
+        PathPart::Copy,
+        PathPart::Ip,
+        PathPart::Routing,
+        PathPart::Netfilter,
+        PathPart::Bridge,
+        PathPart::Tunnel,
+        PathPart::Bpf,
+        PathPart::Device,
+        PathPart::Softirq,
+        PathPart::Buffers,
+        PathPart::Scheduler,
+        PathPart::Interrupt,
+        PathPart::Other,
+        PathPart::Foreign,
     ];
 
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Part::User => "user space",
-            Part::Syscall => "system calls, epoll",
-            Part::Socket => "TCP, UDP, sockets",
-            Part::Copy => "copy to and from user",
-            Part::Ip => "IP",
-            Part::Routing => "routing, neighbours",
-            Part::Netfilter => "netfilter, conntrack",
-            Part::Bridge => "bridge",
-            Part::Tunnel => "tunnel",
-            Part::Bpf => "eBPF programs",
-            Part::Device => "veth and other devices",
-            Part::Softirq => "softirq hand-off",
-            Part::Buffers => "packet memory",
-            Part::Scheduler => "scheduler, wake-up",
-            Part::Interrupt => "interrupts, timers",
-            Part::Other => "other",
-            Part::Foreign => "other programs",
+            PathPart::User => "user space",
+            PathPart::Syscall => "system calls, epoll",
+            PathPart::Socket => "TCP, UDP, sockets",
+            PathPart::Copy => "copy to and from user",
+            PathPart::Ip => "IP",
+            PathPart::Routing => "routing, neighbours",
+            PathPart::Netfilter => "netfilter, conntrack",
+            PathPart::Bridge => "bridge",
+            PathPart::Tunnel => "tunnel",
+            PathPart::Bpf => "eBPF programs",
+            PathPart::Device => "veth and other devices",
+            PathPart::Softirq => "softirq hand-off",
+            PathPart::Buffers => "packet memory",
+            PathPart::Scheduler => "scheduler, wake-up",
+            PathPart::Interrupt => "interrupts, timers",
+            PathPart::Other => "other",
+            PathPart::Foreign => "other programs",
         }
     }
 
     /// The part of a stack as a record has it: who ran, then functions from the outermost.
-    pub fn of(stack: &str) -> Part {
+    pub fn of(stack: &str) -> PathPart {
         let mut frames = stack.split(';');
         let who = frames.next().unwrap_or_default();
         // Received packets are processed in whichever task is interrupted.
         let foreign = who.starts_with("other:") && !frames.clone().any(|frame| SOFTIRQ.contains(&frame));
         match foreign {
-            true => Part::Foreign,
-            false => frames.rev().find_map(known).unwrap_or(Part::Other),
+            true => PathPart::Foreign,
+            false => frames.rev().find_map(known).unwrap_or(PathPart::Other),
         }
     }
 }
@@ -113,19 +113,19 @@ const SOFTIRQ: [&str; 4] = ["handle_softirqs", "__do_softirq", "do_softirq", "ru
 const NAMES: &str = include_str!("parts/names.txt");
 
 /// The part of a function, if the table has it: the longest matching name decides.
-fn known(function: &str) -> Option<Part> {
-    static BY_NAME: LazyLock<HashMap<&str, Part>> = LazyLock::new(|| names().collect());
+fn known(function: &str) -> Option<PathPart> {
+    static BY_NAME: LazyLock<HashMap<&str, PathPart>> = LazyLock::new(|| names().collect());
     let begins = (0..=function.len()).rev().filter_map(|length| function.get(..length));
     let starred = || begins.map(|begin| format!("{begin}*")).find_map(|name| BY_NAME.get(&*name));
     BY_NAME.get(function).or_else(starred).copied()
 }
 
 /// The table, as names with their parts.
-fn names() -> impl Iterator<Item = (&'static str, Part)> {
+fn names() -> impl Iterator<Item = (&'static str, PathPart)> {
     let words = NAMES.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_ascii_whitespace);
-    let of = |heading: &str| Part::ALL.into_iter().find(|part| format!("{part:?}") == heading);
+    let of = |heading: &str| PathPart::ALL.into_iter().find(|part| format!("{part:?}") == heading);
     words
-        .scan(Part::Other, move |part, word| match word.strip_suffix(':') {
+        .scan(PathPart::Other, move |part, word| match word.strip_suffix(':') {
             Some(heading) => {
                 *part = of(heading).expect("the table has parts that there are");
                 Some(None)

@@ -1,8 +1,8 @@
 //! Records of searches for tests, with figures of the size that a small virtual machine gives.
 
 use record::{
-    Asked, Candidate, Experiment, Machine, Search, SearchAnswer, SearchArm, SearchBlock, SearchOption,
-    SearchRatio, SearchStage, SearchVerdict, SearchVisit, Side, Tuning,
+    Asked, Candidate, Experiment, Machine, SearchAnswer, SearchArm, SearchBlock, SearchOption, SearchRatio,
+    SearchRecord, SearchStage, SearchVerdict, SearchVisit, Side, Tuning,
 };
 
 fn option(knob: &str, value: &str, side: Side) -> SearchOption {
@@ -31,7 +31,7 @@ fn blocks(number: usize, arms: &[&[usize]]) -> Vec<SearchBlock> {
 }
 
 /// A search that found two helpful settings of three, and one setting that cannot be made.
-pub(crate) fn better() -> Search {
+pub(crate) fn better() -> SearchRecord {
     let mut tune = Tuning::default();
     tune.both.insert("tcp_sack".to_owned(), Asked::Number(0));
     tune.client.insert("tcp_rmem".to_owned(), Asked::Text("4096 8192 16384".to_owned()));
@@ -48,7 +48,7 @@ pub(crate) fn better() -> Search {
         blocks(20, &[&[0, 1], &[]]),
         blocks(20, &[&[0, 1, 2], &[0, 1], &[1, 2]]),
     ];
-    Search {
+    SearchRecord {
         schema: 1,
         hostgap: "0".to_owned(),
         started_unix_s: 1_795_291_500,
@@ -92,7 +92,7 @@ pub(crate) fn better() -> Search {
 }
 
 /// That search without a proven result.
-pub(crate) fn nothing() -> Search {
+pub(crate) fn nothing() -> SearchRecord {
     let mut search = better();
     let answer = search.answer.as_mut().expect("it has one");
     answer.verdict = SearchVerdict::NothingHelps;
@@ -103,7 +103,7 @@ pub(crate) fn nothing() -> Search {
 }
 
 /// A search that was cut off in its race.
-pub(crate) fn interrupted() -> Search {
+pub(crate) fn interrupted() -> SearchRecord {
     let mut search = better();
     search.stages.truncate(2);
     search.blocks.truncate(10);
@@ -112,7 +112,7 @@ pub(crate) fn interrupted() -> Search {
 }
 
 /// A search whose texts are markup and whose figures are invalid.
-pub(crate) fn hostile() -> Search {
+pub(crate) fn hostile() -> SearchRecord {
     let mut search = better();
     let evil = "</script></style><script src=\"http://x.example/\">\u{1b}\0\u{9b}\u{7f}\u{202e}\u{2066}";
     for text in [&mut search.incumbent, &mut search.machine.kernel, &mut search.options[0].value] {

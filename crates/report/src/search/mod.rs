@@ -6,14 +6,16 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use record::{Asked, Candidate, Search, SearchAnswer, SearchArm, SearchStage, SearchVerdict, Side, Tuning};
+use record::{
+    Asked, Candidate, SearchAnswer, SearchArm, SearchRecord, SearchStage, SearchVerdict, Side, Tuning,
+};
 
 use crate::terminal;
 
 pub use text::text;
 
 /// The record as JSON, indented, with a newline at the end: what `hostgap tune search --json` prints.
-pub fn json(search: &Search) -> String {
+pub fn json(search: &SearchRecord) -> String {
     let mut text = serde_json::to_string_pretty(search).expect("a search has text keys only");
     text.push('\n');
     terminal::safe(&text).into_owned()
@@ -21,7 +23,7 @@ pub fn json(search: &Search) -> String {
 
 /// A round of a race by halves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Round {
+pub(crate) struct HalvingRound {
     /// Who was in it.
     pub(crate) arms: Vec<Vec<usize>>,
     /// How many blocks it took.
@@ -29,25 +31,26 @@ pub(crate) struct Round {
 }
 
 /// The rounds of a race, seen from its blocks: the next begins where arms are missing that have not been given up.
-pub(crate) fn halving(search: &Search, stage: usize) -> Vec<Round> {
+pub(crate) fn halving(search: &SearchRecord, stage: usize) -> Vec<HalvingRound> {
     let broken = |arm: &Vec<usize>| {
         search.stages[stage].arms.iter().any(|other| other.arm == *arm && other.broken.is_some())
     };
-    let mut rounds: Vec<Round> = Vec::new();
+    let mut rounds: Vec<HalvingRound> = Vec::new();
     for block in search.blocks_of(stage) {
         // The first is the incumbent, to which the others are compared.
         let arms: Vec<Vec<usize>> = block.visits.iter().skip(1).map(|visit| visit.arm.clone()).collect();
-        let goes_on = |last: &&mut Round| last.arms.iter().all(|arm| arms.contains(arm) || broken(arm));
+        let goes_on =
+            |last: &&mut HalvingRound| last.arms.iter().all(|arm| arms.contains(arm) || broken(arm));
         match rounds.last_mut().filter(goes_on) {
             Some(last) => last.blocks += 1,
-            None => rounds.push(Round { arms, blocks: 1 }),
+            None => rounds.push(HalvingRound { arms, blocks: 1 }),
         }
     }
     rounds
 }
 
 /// Whether more of the objective is better.
-pub(crate) fn is_better_high(search: &Search) -> bool {
+pub(crate) fn is_better_high(search: &SearchRecord) -> bool {
     search.objective == "throughput"
 }
 
@@ -73,12 +76,12 @@ pub(crate) fn arms_of(stage: &SearchStage, better_high: bool) -> Vec<&SearchArm>
 }
 
 /// Options by their places.
-pub(crate) fn settings(search: &Search, places: &[usize]) -> String {
+pub(crate) fn settings(search: &SearchRecord, places: &[usize]) -> String {
     places.iter().map(|place| search.options[*place].told()).collect::<Vec<_>>().join(" + ")
 }
 
 /// An arm as it is called in its stage.
-pub(crate) fn name(arm: &SearchArm, stage: &SearchStage, search: &Search) -> String {
+pub(crate) fn name(arm: &SearchArm, stage: &SearchStage, search: &SearchRecord) -> String {
     if arm.arm.is_empty() {
         return "incumbent again".to_owned();
     }
@@ -104,7 +107,7 @@ pub(crate) fn sentence(answer: &SearchAnswer) -> String {
 }
 
 /// The incumbent with the settings, as TOML.
-pub(crate) fn candidate(search: &Search, tune: &Tuning) -> String {
+pub(crate) fn candidate(search: &SearchRecord, tune: &Tuning) -> String {
     let incumbent = search.experiment.candidates.first();
     let origin = match incumbent {
         Some(Candidate { cni: Some(file), .. }) => format!("cni = {file:?}"),

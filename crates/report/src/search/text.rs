@@ -1,18 +1,18 @@
 //! A search as text: its stages as tables, its answer as a sentence, its settings as a candidate has them.
 
-use record::{Search, SearchAnswer, SearchRatio, SearchStage, SearchVerdict};
+use record::{SearchAnswer, SearchRatio, SearchRecord, SearchStage, SearchVerdict};
 
 use crate::terminal;
 
 use super::{about, arms_of, candidate, halving, is_better_high, name, sentence};
 
 /// The text of a search.
-pub fn text(search: &Search) -> String {
+pub fn text(search: &SearchRecord) -> String {
     terminal::safe(&told(&named(search))).into_owned()
 }
 
 /// The search with names of one line each.
-fn named(search: &Search) -> Search {
+fn named(search: &SearchRecord) -> SearchRecord {
     let mut search = search.clone();
     let options = search.options.iter_mut().flat_map(|option| [&mut option.knob, &mut option.value]);
     let (stages, arms): (Vec<_>, Vec<_>) =
@@ -26,7 +26,7 @@ fn named(search: &Search) -> Search {
     search
 }
 
-fn told(search: &Search) -> String {
+fn told(search: &SearchRecord) -> String {
     let mut text = format!("{} of {}\n", search.objective, search.incumbent);
     for (place, stage) in search.stages.iter().enumerate() {
         text += &format!("\n{}\n", table(stage, search));
@@ -45,7 +45,7 @@ fn told(search: &Search) -> String {
 }
 
 /// How many arms each round of a race had.
-fn rounds(search: &Search, stage: usize) -> String {
+fn rounds(search: &SearchRecord, stage: usize) -> String {
     let rounds = halving(search, stage);
     let told = rounds.iter().map(|round| format!("{} in {} blocks", round.arms.len(), round.blocks));
     if rounds.len() < 2 {
@@ -55,7 +55,7 @@ fn rounds(search: &Search, stage: usize) -> String {
 }
 
 /// A stage: its arms with their ratios and intervals, the best first.
-fn table(stage: &SearchStage, search: &Search) -> String {
+fn table(stage: &SearchStage, search: &SearchRecord) -> String {
     let arms = arms_of(stage, is_better_high(search));
     let names: Vec<String> = arms.iter().map(|arm| name(arm, stage, search)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
@@ -78,7 +78,7 @@ fn figure(ratio: &SearchRatio) -> String {
 }
 
 /// Further facts of the answer: guarded figures, options without effect, gains that may have been missed.
-fn beside(answer: &SearchAnswer, search: &Search) -> String {
+fn beside(answer: &SearchAnswer, search: &SearchRecord) -> String {
     let mut text = String::new();
     for (guard, ratio) in search.guards.iter().zip(&answer.guards) {
         let told = ratio.map_or_else(|| "unknown: too few blocks".to_owned(), |ratio| figure(&ratio));

@@ -3,7 +3,7 @@
 
 use super::Style;
 use super::grid::{self, Ink};
-use crate::profile::{Difference, Part, Profiled, ProfiledLoad};
+use crate::profile::{Difference, PathPart, Profiled, ProfiledLoad};
 use crate::summary::Load;
 use crate::{carried, figures};
 
@@ -51,7 +51,7 @@ fn told(candidate: &Profiled) -> Vec<String> {
 
 /// Parts but other programs, the greatest first.
 fn parts_by(candidate: &Profiled, size: impl Fn(&crate::PartCost) -> f64) -> Vec<&crate::PartCost> {
-    let mut parts: Vec<_> = candidate.parts.iter().filter(|part| part.part != Part::Foreign).collect();
+    let mut parts: Vec<_> = candidate.parts.iter().filter(|part| part.part != PathPart::Foreign).collect();
     parts.sort_by(|a, b| size(b).total_cmp(&size(a)));
     parts
 }

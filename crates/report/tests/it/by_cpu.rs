@@ -1,12 +1,12 @@
 //! Races whose record has the time of every CPU.
 
-use record::{CpuTime, Metric, Published, Race};
+use record::{CpuTime, Metric, Published, RaceRecord};
 use report::{Agreement, CpuNode, Style, analyse};
 
 use crate::made::{Plan, Truth, published};
 
 /// A race in which CPU 2 does all of the softirq work. In the candidate `spread` CPU 3 does half of it.
-fn race() -> Race {
+fn race() -> RaceRecord {
     let mut race = Plan { loads: vec![None], ..Plan::of(5, vec![Truth::of("spread", 1.0)]) }.race();
     for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials) {
         let of = |softirq_ns| CpuTime { softirq_ns, idle_ns: 100 - softirq_ns, ..CpuTime::default() };
@@ -84,7 +84,7 @@ fn the_busiest_cpu_is_compared_with_the_busiest_that_was_published() {
     };
     let mut race = race();
     race.header.experiment.published = vec![figure("host", 100.0), figure("spread", 50.0)];
-    let of = |race: &Race| {
+    let of = |race: &RaceRecord| {
         let summary = analyse(race);
         summary.published.into_iter().find(|figure| figure.path == "spread").unwrap()
     };

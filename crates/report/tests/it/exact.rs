@@ -1,6 +1,6 @@
 //! Counted instructions: records with known counts become the tables of one kernel and of two.
 
-use record::{Machines, Race};
+use record::{Machines, RaceRecord};
 use report::{Style, Verdict, analyse, html, json, json_of_all, kernels, table};
 
 use crate::made::{Plan, Truth};
@@ -9,7 +9,7 @@ const STYLE: Style = Style { colour: false, width: 100 };
 
 /// Three repetitions of seven rounds with exact instruction counts for each request, at most a thousandth
 /// apart. In each repetition one or two slices contain other work.
-fn counted(kernel: &str, truths: &[(&'static str, u64)]) -> Race {
+fn counted(kernel: &str, truths: &[(&'static str, u64)]) -> RaceRecord {
     let contenders = truths[2..].iter().map(|(name, _)| Truth::of(name, 1.0)).collect();
     let plan = Plan { loads: vec![None], builds: 1, rounds_a_build: 21, ..Plan::of(7, contenders) };
     let mut race = plan.race();
@@ -26,11 +26,11 @@ fn counted(kernel: &str, truths: &[(&'static str, u64)]) -> Race {
     race
 }
 
-fn old() -> Race {
+fn old() -> RaceRecord {
     counted("6.1", &[("host", 50_000), ("host again", 50_010), ("macvlan", 51_500), ("docker", 90_000)])
 }
 
-fn new() -> Race {
+fn new() -> RaceRecord {
     counted("6.12", &[("host", 40_000), ("host again", 40_004), ("macvlan", 40_010), ("docker", 70_000)])
 }
 

@@ -1,6 +1,6 @@
 //! Why answers are late: the table, the page and the JSON agree.
 
-use record::{Cause, Histogram, Late, Race, Retransmitted};
+use record::{Cause, Histogram, Late, RaceRecord, Retransmitted};
 use report::{Style, analyse, html, json, table};
 
 use crate::made::eventful;
@@ -32,8 +32,8 @@ fn late(entrant: usize) -> Late {
     }
 }
 
-fn race() -> Race {
-    Race { late: vec![late(0), late(1), late(2)], ..eventful() }
+fn race() -> RaceRecord {
+    RaceRecord { late: vec![late(0), late(1), late(2)], ..eventful() }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use record::{
     Capacity, Counters, CpuTime, Direction, End, Entrant, Experiment, Header, Histogram, Latencies, Load,
-    Machine, Metric, Published, Race, Rate, Round, SCHEMA, TrialRecord, Void,
+    Machine, Metric, Published, RaceRecord, RequestedRate, Round, SCHEMA, TrialRecord, Void,
 };
 use stats::Random;
 
@@ -58,7 +58,7 @@ impl Plan {
     }
 
     /// Generates the race; equal seeds give equal races.
-    pub(crate) fn race(&self) -> Race {
+    pub(crate) fn race(&self) -> RaceRecord {
         let mut random = Random::from_seed(self.seed);
         let entrants = self.entrants();
         let mut rounds = vec![];
@@ -73,7 +73,7 @@ impl Plan {
                 rounds.push(Round { round, build, ended_s, trials, broken: vec![] });
             }
         }
-        Race {
+        RaceRecord {
             header: self.header(entrants),
             capacities: vec![Capacity {
                 body_bytes: 100,
@@ -180,7 +180,7 @@ pub(crate) fn published() -> Vec<Published> {
         setting: String::new(),
         not_comparable: String::new(),
     };
-    let slow = Some(Rate::OfCapacity(20_000.0 / 66_000.0));
+    let slow = Some(RequestedRate::OfCapacity(20_000.0 / 66_000.0));
     let shown =
         Published { what: "p99 ms at 150k req/s".to_owned(), ..of("bridge+vxlan", None, 1.5, "", None) };
     let cell = |key: &str, value| Published {
@@ -206,7 +206,7 @@ pub(crate) fn published() -> Vec<Published> {
             against: Some("bridge+vxlan".to_owned()),
             ..of("bridge+direct", Some(Metric::Requests), 1.27, "ratio", None)
         },
-        of("bridge+vxlan", Some(Metric::CpuSoftirq), 15.3, "%", Some(Rate::PerSecond(7.0))),
+        of("bridge+vxlan", Some(Metric::CpuSoftirq), 15.3, "%", Some(RequestedRate::PerSecond(7.0))),
         // Less than the noise of this race at p99.
         of("macvlan", Some(Metric::P99), 1.05, "ratio", slow),
         Published {
@@ -296,7 +296,7 @@ fn normal(random: &mut Random) -> f64 {
 }
 
 /// The race of the goldens: every element of a report appears once.
-pub(crate) fn eventful() -> Race {
+pub(crate) fn eventful() -> RaceRecord {
     let vxlan = Truth { lost_one_in: 4_000, ..Truth::of("bridge+vxlan", 1.45) };
     let ipvlan = Truth {
         unmet: Some("ipvlan links not available: unknown device type"),

@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use record::{Experiment, Race};
+use record::{Experiment, RaceRecord};
 use report::{Style, analyse, html, json, table};
 
-fn race() -> Race {
+fn race() -> RaceRecord {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/oldest/race.jsonl");
-    Race::read(Path::new(path)).unwrap()
+    RaceRecord::read(Path::new(path)).unwrap()
 }
 
 #[test]

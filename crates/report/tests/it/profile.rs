@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use record::{Profile, Race, Workload, WorkloadKind};
-use report::{Part, Profiled, Style, Summary, analyse, html, json, table};
+use record::{Profile, RaceRecord, Workload, WorkloadKind};
+use report::{PathPart, Profiled, Style, Summary, analyse, html, json, table};
 use stats::Random;
 
 use crate::made::eventful;
@@ -55,8 +55,8 @@ fn sampled(entrant: usize, truth: &[Truth], random: &mut Random) -> Profile {
 
 /// The race of the goldens without its rounds, with profiles of the hosts and of two contenders: one with a
 /// bridge, one like the host.
-fn race(seed: u64) -> Race {
-    static BARE: LazyLock<Race> = LazyLock::new(|| Race { rounds: vec![], ..eventful() });
+fn race(seed: u64) -> RaceRecord {
+    static BARE: LazyLock<RaceRecord> = LazyLock::new(|| RaceRecord { rounds: vec![], ..eventful() });
     let mut race = BARE.clone();
     let mut random = Random::from_seed(seed);
     let bridge: Vec<Truth> = HOST.into_iter().chain([BRIDGE]).collect();
@@ -70,7 +70,7 @@ fn profiled<'a>(summary: &'a Summary, name: &str) -> &'a Profiled {
     summary.profiles[0].candidates.iter().find(|candidate| candidate.name == name).expect(name)
 }
 
-fn part(profiled: &Profiled, part: Part) -> report::Cost {
+fn part(profiled: &Profiled, part: PathPart) -> report::Cost {
     profiled.parts.iter().find(|cost| cost.part == part).expect("all parts are there").cost
 }
 
@@ -79,7 +79,7 @@ fn what_a_bridge_takes_is_found_and_nothing_else_is() {
     let (mut false_claims, mut outside) = (0, 0);
     for seed in 0..20 {
         let summary = analyse(&race(seed));
-        let bridge = part(profiled(&summary, "bridge+direct"), Part::Bridge).difference.unwrap();
+        let bridge = part(profiled(&summary, "bridge+direct"), PathPart::Bridge).difference.unwrap();
         assert!(bridge.distinguishable, "{bridge:?}");
         outside += u32::from((bridge.us - BRIDGE.1).abs() > bridge.half_width_us);
         let alike = [profiled(&summary, "host again"), profiled(&summary, "bridge+vxlan")];
@@ -97,9 +97,9 @@ fn time_a_request_is_what_it_was_made_with() {
     let host = profiled(&summary, "host");
     // Other programs are in no sum.
     assert!((host.total.us_per_request - 10.0).abs() < host.total.half_width_us, "{:?}", host.total);
-    let foreign = part(host, Part::Foreign);
+    let foreign = part(host, PathPart::Foreign);
     assert!((foreign.us_per_request - 4.0).abs() < foreign.half_width_us);
-    assert_eq!(part(profiled(&summary, "bridge+direct"), Part::Foreign).difference, None);
+    assert_eq!(part(profiled(&summary, "bridge+direct"), PathPart::Foreign).difference, None);
     assert_eq!((host.total.difference, host.lost), (None, 0));
     assert_eq!(host.samples + host.idle, 2 * 2_000_000_000 / PERIOD_NS);
 }
@@ -109,7 +109,7 @@ fn a_difference_that_the_host_shows_against_itself_is_none() {
     let mut race = race(2);
     // The cause that slowed the control can also have slowed the contender.
     race.profiles[1].stacks.push((BRIDGE.0.to_owned(), 800));
-    let difference = part(profiled(&analyse(&race), "bridge+direct"), Part::Bridge).difference.unwrap();
+    let difference = part(profiled(&analyse(&race), "bridge+direct"), PathPart::Bridge).difference.unwrap();
     assert!(difference.us > difference.half_width_us && !difference.distinguishable, "{difference:?}");
 }
 

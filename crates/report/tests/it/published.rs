@@ -1,6 +1,6 @@
 //! Published figures compared with races of known truth.
 
-use record::{Metric, Published, Rate};
+use record::{Metric, Published, RequestedRate};
 use report::{Agreement, PublishedFigure, Summary, analyse};
 
 use crate::made::{Plan, Truth, eventful, published};
@@ -91,7 +91,7 @@ fn a_race_that_could_not_have_seen_it_agrees_with_nothing() {
         metric: Some(Metric::P50),
         value: Some(1.3),
         unit: record::RATIO.to_owned(),
-        rate: Some(Rate::OfCapacity(20_000.0 / 66_000.0)),
+        rate: Some(RequestedRate::OfCapacity(20_000.0 / 66_000.0)),
         ..published().remove(0)
     };
     race.header.experiment.published = vec![theirs];

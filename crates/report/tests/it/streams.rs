@@ -1,12 +1,12 @@
 //! Races whose results are not the times of requests.
 
-use record::{Carried, Handshakes, Packets, Race, Workload, WorkloadKind};
+use record::{Handshakes, Packets, RaceRecord, Transfer, Workload, WorkloadKind};
 use report::{Style, Verdict, analyse, html, json, table};
 
 use crate::made::{Plan, Truth};
 
 /// A race in which a path carries less in proportion to its slowness.
-fn race(kind: WorkloadKind, rates: Vec<Option<f64>>) -> Race {
+fn race(kind: WorkloadKind, rates: Vec<Option<f64>>) -> RaceRecord {
     let contenders = vec![Truth::of("docker", 1.5), Truth::of("macvlan", 1.0)];
     let mut race = Plan { loads: rates, ..Plan::of(11, contenders) }.race();
     race.header.experiment.workload = Workload::of(kind);
@@ -21,7 +21,7 @@ fn race(kind: WorkloadKind, rates: Vec<Option<f64>>) -> Race {
             gap_max_ns: 70_000,
         };
         let is_udp = kind == WorkloadKind::UdpStream;
-        trial.carried = Some(Carried {
+        trial.carried = Some(Transfer {
             bytes: 1000 * trial.answered,
             objects_ns: (kind == WorkloadKind::Download).then_some(2_000_000 * trial.answered),
             packets: is_udp.then_some(packets),
@@ -33,7 +33,7 @@ fn race(kind: WorkloadKind, rates: Vec<Option<f64>>) -> Race {
     race
 }
 
-fn is_in_step_with_the_schema(race: &Race) -> serde_json::Value {
+fn is_in_step_with_the_schema(race: &RaceRecord) -> serde_json::Value {
     let schema = serde_json::from_str(include_str!("../../../../docs/report.schema.json")).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let value: serde_json::Value = serde_json::from_str(&json(&analyse(race))).unwrap();
@@ -44,7 +44,7 @@ fn is_in_step_with_the_schema(race: &Race) -> serde_json::Value {
 }
 
 #[track_caller]
-fn check(race: &Race, says: &[&str]) {
+fn check(race: &RaceRecord, says: &[&str]) {
     let summary = analyse(race);
     let verdicts = [2, 3].map(|at: usize| summary.candidates[at].rates[0].verdict);
     assert_eq!(verdicts, [Some(Verdict::Worse), Some(Verdict::Indistinguishable)]);

@@ -1,12 +1,12 @@
 //! Races over several values of one quantity, and the lines drawn from them.
 
-use record::{Carried, Experiment, Race, SweepValue, WorkloadKind};
-use report::{Summary, Swept, SweptChart, analyse, html, json};
+use record::{Experiment, RaceRecord, SweepValue, Transfer, WorkloadKind};
+use report::{Summary, SweepSummary, SweptChart, analyse, html, json};
 
 use crate::made::{Plan, Truth};
 
 /// A race with a sweep, at the loads that the sweep makes.
-fn race(contenders: Vec<Truth>, loads: Vec<Option<f64>>, asked: &str) -> Race {
+fn race(contenders: Vec<Truth>, loads: Vec<Option<f64>>, asked: &str) -> RaceRecord {
     let mut race = Plan { loads, ..Plan::of(3, contenders) }.race();
     let experiment = Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{asked}")).unwrap().swept();
     let rounds = race.header.experiment.rounds;
@@ -15,7 +15,7 @@ fn race(contenders: Vec<Truth>, loads: Vec<Option<f64>>, asked: &str) -> Race {
 }
 
 /// Rates from 10 to 40 thousand, and the closed loop that every race has.
-fn over_rates() -> Race {
+fn over_rates() -> RaceRecord {
     let contenders = vec![Truth::of("docker", 1.5), Truth::of("macvlan", 1.0)];
     let loads = vec![None, Some(10e3), Some(20e3), Some(40e3)];
     let mut race = race(contenders, loads, "sweep = { over = \"rate\", values = [10000, 20000, \"40k\"] }");
@@ -24,7 +24,7 @@ fn over_rates() -> Race {
 }
 
 /// Two candidates at two losses each. The higher loss halves what docker carries, and costs bbr a tenth.
-fn over_loss() -> Race {
+fn over_loss() -> RaceRecord {
     let names = ["docker 0.1 %", "docker 4 %", "bbr 0.1 %", "bbr 4 %"];
     let contenders =
         names.iter().zip([1.0, 2.0, 1.0, 1.1]).map(|(name, factor)| Truth::of(name, factor)).collect();
@@ -35,12 +35,12 @@ fn over_loss() -> Race {
          [[candidates]]\npath = \"docker\"\n[[candidates]]\npath = \"host\"\nname = \"bbr\"",
     );
     for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials) {
-        trial.carried = Some(Carried { bytes: 1000 * trial.answered, objects_ns: None, packets: None });
+        trial.carried = Some(Transfer { bytes: 1000 * trial.answered, objects_ns: None, packets: None });
     }
     race
 }
 
-fn swept(summary: &Summary) -> &Swept {
+fn swept(summary: &Summary) -> &SweepSummary {
     summary.sweep.as_ref().expect("there was a sweep")
 }
 
@@ -222,7 +222,7 @@ fn the_page_draws_lines_to_the_right_and_whiskers_from_low_to_high() {
 fn the_json_has_every_point() {
     let schema = serde_json::from_str(include_str!("../../../../docs/report.schema.json")).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
-    let of = |race: &Race| -> serde_json::Value {
+    let of = |race: &RaceRecord| -> serde_json::Value {
         let value = serde_json::from_str(&json(&analyse(race))).unwrap();
         let against: Vec<String> = validator
             .iter_errors(&value)

@@ -1,22 +1,22 @@
 //! The text about a tail, compared with the counters of lost packets.
 
-use record::{Delay, Experiment, Race, Setting, Side, WorkloadKind};
+use record::{Delay, Experiment, RaceRecord, Setting, Side, WorkloadKind};
 use report::analyse;
 
 use crate::made::{Plan, Truth};
 
 /// A race in which one request in 2000 of `x` waits for 200 ms after a time-out. The counters show the
 /// time-out.
-fn lossy() -> Race {
+fn lossy() -> RaceRecord {
     Plan::of(7, vec![Truth { lost_one_in: 2_000, ..Truth::of("x", 1.2) }]).race()
 }
 
-fn tail(race: &Race) -> Option<String> {
+fn tail(race: &RaceRecord) -> Option<String> {
     analyse(race).candidates[2].rates[0].tail.clone()
 }
 
 /// The race with other counters in the trials of `x`.
-fn with_counters(retransmits: u64, rto_expiries: u64) -> Race {
+fn with_counters(retransmits: u64, rto_expiries: u64) -> RaceRecord {
     let mut race = lossy();
     let trials = race.rounds.iter_mut().flat_map(|round| &mut round.trials);
     for trial in trials.filter(|trial| trial.entrant == 2 && trial.counters.retransmits > 0) {
@@ -25,7 +25,7 @@ fn with_counters(retransmits: u64, rto_expiries: u64) -> Race {
     race
 }
 
-fn changed(change: impl Fn(&mut Experiment)) -> Race {
+fn changed(change: impl Fn(&mut Experiment)) -> RaceRecord {
     let mut race = lossy();
     change(&mut race.header.experiment);
     race

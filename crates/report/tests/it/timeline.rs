@@ -1,11 +1,11 @@
 //! The course of a race, and the contents of its rows.
 
-use record::{Race, Void};
+use record::{RaceRecord, Void};
 use report::{Quantity, Timeline, TimelineRow, analyse, html, json};
 
 use crate::made::{Plan, Truth};
 
-fn race() -> Race {
+fn race() -> RaceRecord {
     let contenders = vec![Truth::of("docker", 1.5), Truth { lost_one_in: 500, ..Truth::of("macvlan", 1.0) }];
     let mut race =
         Plan { loads: vec![Some(20_000.0), None], samples: 2_000, ..Plan::of(9, contenders) }.race();
@@ -18,7 +18,7 @@ fn race() -> Race {
     race
 }
 
-fn timeline(race: &Race) -> Timeline {
+fn timeline(race: &RaceRecord) -> Timeline {
     analyse(race).timeline.expect("rounds follow one another")
 }
 

@@ -1,8 +1,8 @@
 //! Races that end early. A generated race is played build by build, and candidates that have left are visited
 //! no more.
 
-use record::{Leaving, Race};
-use report::{Ended, Pursuit, Style, Summary, Verdict, analyse, html, table};
+use record::{Leaving, RaceRecord};
+use report::{ComparisonExit, StopReason, Style, Summary, Verdict, analyse, html, table};
 use stats::Level;
 
 use crate::made::{Plan, Truth};
@@ -16,9 +16,9 @@ fn plan(seed: u64, contenders: Vec<Truth>) -> Plan {
 }
 
 /// The trials of a plan that a race with `until` would make.
-fn played(plan: &Plan, until: &str) -> Race {
+fn played(plan: &Plan, until: &str) -> RaceRecord {
     let whole = plan.race();
-    let mut race = Race { rounds: vec![], end: None, ..whole.clone() };
+    let mut race = RaceRecord { rounds: vec![], end: None, ..whole.clone() };
     race.header.experiment.until = Some(until.parse().expect("a precision"));
     race.header.experiment.published.clear();
     let rounds = plan.rounds_a_build as usize;
@@ -43,7 +43,7 @@ fn played(plan: &Plan, until: &str) -> Race {
     race
 }
 
-fn comparison<'a>(summary: &'a Summary, name: &str, load: usize) -> &'a Pursuit {
+fn comparison<'a>(summary: &'a Summary, name: &str, load: usize) -> &'a ComparisonExit {
     let of = &summary.until.as_ref().expect("the race has `until`").comparisons;
     of.iter().find(|one| one.candidate == name && one.load == load).expect(name)
 }
@@ -61,7 +61,7 @@ fn who_differs_leaves_early_and_who_does_not_when_it_is_known() {
     let race = played(&Plan { samples: 500, ..plan(3, contenders) }, "10%");
     let summary = analyse(&race);
     let until = summary.until.as_ref().unwrap();
-    assert_eq!((until.ended, until.statistic), (Ended::Settled, None));
+    assert_eq!((until.ended, until.statistic), (StopReason::Settled, None));
     for load in [0, 1] {
         let (slow, same) = (comparison(&summary, "slow", load), comparison(&summary, "same", load));
         assert_eq!((slow.why, same.why), (Leaving::Different, Leaving::Precise), "{slow:?} {same:?}");
@@ -94,7 +94,7 @@ fn a_record_gives_the_decisions_again_that_the_race_made() {
     let race = played(&plan(4, contenders), "p50:2%");
     assert!(race.looks.len() > 2, "{:?}", race.looks);
     for (index, look) in race.looks.iter().enumerate() {
-        let mut before = Race { end: None, looks: race.looks[..index].to_vec(), ..race.clone() };
+        let mut before = RaceRecord { end: None, looks: race.looks[..index].to_vec(), ..race.clone() };
         before.rounds.truncate(look.rounds as usize);
         let again = verdict::look(&before).unwrap_or_else(|| verdict::last_look(&before));
         assert_eq!(&again, look);
@@ -116,7 +116,7 @@ fn what_is_undecided_has_a_forecast() {
     let race = played(&wild, "p99:1%");
     let summary = analyse(&race);
     let until = summary.until.as_ref().unwrap();
-    assert_eq!((until.ended, until.statistic), (Ended::Budget, Some("p99")));
+    assert_eq!((until.ended, until.statistic), (StopReason::Budget, Some("p99")));
     let (closed, rated) = (comparison(&summary, "same", 0), comparison(&summary, "same", 1));
     assert_eq!((closed.why, closed.builds, closed.statistic), (Leaving::NotAsked, 4, None));
     assert_eq!((rated.why, rated.builds), (Leaving::Ended, BUILDS));

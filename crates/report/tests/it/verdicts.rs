@@ -1,4 +1,4 @@
-use record::{Race, Void};
+use record::{RaceRecord, Void};
 use report::{Summary, Verdict, analyse};
 
 use crate::made::{Plan, Truth, eventful};
@@ -153,7 +153,7 @@ fn too_little_is_said_to_be_too_little() {
     let summary = analyse(&one_round.race());
     assert_eq!((verdict(&summary, "x", 0), summary.candidates[2].rates[0].ratio.p50), (None, None));
     assert_eq!(summary.verdict, "nothing can be said yet: a single round gives no interval");
-    let nothing = Race { rounds: vec![], loads: vec![], end: None, ..one_round.race() };
+    let nothing = RaceRecord { rounds: vec![], loads: vec![], end: None, ..one_round.race() };
     assert_eq!(analyse(&nothing).verdict, "nothing has been raced yet");
     let nobody = Plan::of(4, vec![Truth { unmet: Some("no"), ..Truth::of("x", 1.0) }]);
     assert_eq!(analyse(&nobody.race()).verdict, "only host could run here");

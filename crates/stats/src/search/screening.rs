@@ -42,7 +42,7 @@ pub(super) fn screen<T: Trials>(
     trials: &mut T,
 ) -> Result<Vec<Arm>, T::Error> {
     let options: Vec<usize> = (0..space.options()).collect();
-    let mut seen = Seen { visits: Vec::new(), blocks: 0 };
+    let mut seen = Visits { visits: Vec::new(), blocks: 0 };
     let mut tally = Tally::of(options.iter().map(|option| Arm::of([*option])).collect());
     for some in options.chunks(ARMS_MAX) {
         tally.visit(some, trials)?;
@@ -83,12 +83,12 @@ pub(super) fn screen<T: Trials>(
 }
 
 /// All visits of a screening.
-struct Seen {
+struct Visits {
     visits: Vec<(usize, Arm, f64)>,
     blocks: usize,
 }
 
-impl Seen {
+impl Visits {
     fn add(&mut self, arm: Arm, gain: f64) {
         self.visits.push((self.blocks, arm, gain));
     }

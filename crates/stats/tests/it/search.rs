@@ -5,7 +5,9 @@
 //! autoregression with a coefficient of 0.95), as machines do. Worlds differ in the effects of their options.
 
 use stats::Random;
-use stats::search::{Answer, Arm, Nothing, Response, Rules, Space, Stage, StageName, Trials, Unfit, search};
+use stats::search::{
+    Arm, Nothing, Response, Rules, SearchConclusion, Space, Stage, StageName, Trials, Unfit, search,
+};
 
 /// The effects of options, and the scatter of a machine.
 #[derive(Clone)]
@@ -55,7 +57,7 @@ impl World {
         alone + together.map(|(_, _, gain)| gain).sum::<f64>()
     }
 
-    fn search(&self, seed: u64) -> (Answer, Machine<'_>) {
+    fn search(&self, seed: u64) -> (SearchConclusion, Machine<'_>) {
         let mut machine = Machine {
             world: self,
             random: Random::from_seed(seed),
@@ -69,7 +71,7 @@ impl World {
     }
 
     /// The share of searches for which `is` holds, with the ends of its 95 % interval (Wilson).
-    fn share(&self, searches: u64, is: impl Fn(&Answer) -> bool) -> [f64; 3] {
+    fn share(&self, searches: u64, is: impl Fn(&SearchConclusion) -> bool) -> [f64; 3] {
         let count = (0..searches).filter(|seed| is(&self.search(1_000 + seed).0)).count() as f64;
         let (n, z) = (searches as f64, 1.96_f64);
         let p = count / n;
@@ -140,10 +142,10 @@ impl Trials for Machine<'_> {
     }
 }
 
-fn adopted(answer: &Answer) -> Option<&Arm> {
+fn adopted(answer: &SearchConclusion) -> Option<&Arm> {
     match answer {
-        Answer::Better { arm, .. } => Some(arm),
-        Answer::Unfit(_) | Answer::Nothing(_) => None,
+        SearchConclusion::Better { arm, .. } => Some(arm),
+        SearchConclusion::Unfit(_) | SearchConclusion::Nothing(_) => None,
     }
 }
 
@@ -157,11 +159,14 @@ const USUAL: [f64; 12] = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -0.05, -0.05, 
 fn figures() {
     for visits in [250.0, 400.0, 800.0, 1600.0] {
         let usual = World::of(&USUAL, visits);
-        let picked =
-            |option: usize| move |answer: &Answer| adopted(answer).is_some_and(|arm| arm.holds(option));
-        let dead = |answer: &Answer| adopted(answer).is_some_and(|arm| arm.options().iter().any(|o| *o < 10));
+        let picked = |option: usize| {
+            move |answer: &SearchConclusion| adopted(answer).is_some_and(|arm| arm.holds(option))
+        };
+        let dead = |answer: &SearchConclusion| {
+            adopted(answer).is_some_and(|arm| arm.options().iter().any(|o| *o < 10))
+        };
         let null = World::of(&[0.0; 12], visits);
-        let some = |answer: &Answer| adopted(answer).is_some();
+        let some = |answer: &SearchConclusion| adopted(answer).is_some();
         println!(
             "{visits}: +6 % {:.3?}  +3 % {:.3?}  idle or harmful {:.3?}  nothing helps: {:.3?}",
             usual.share(2000, picked(11)),
@@ -172,7 +177,7 @@ fn figures() {
         let exact = usual.share(2000, |answer| adopted(answer) == Some(&Arm::of([10, 11])));
         let mean: f64 =
             (0..2000).map(|seed| adopted(&usual.search(seed).0).map_or(0.0, |arm| usual.gain(arm))).sum();
-        let unfit = null.share(2000, |answer| matches!(answer, Answer::Unfit(_)));
+        let unfit = null.share(2000, |answer| matches!(answer, SearchConclusion::Unfit(_)));
         println!(
             "    both and nothing else {exact:.3?}  mean true gain {:.4}  refused {unfit:.3?}",
             mean / 2000.0
@@ -230,7 +235,7 @@ fn the_told_gain_is_the_true_one() {
     let world = World::of(&USUAL, 800.0);
     let (mut told, mut held, mut count) = (0.0, 0, 0);
     for seed in 0..300 {
-        let Answer::Better { arm, effect, .. } = world.search(seed).0 else { continue };
+        let SearchConclusion::Better { arm, effect, .. } = world.search(seed).0 else { continue };
         told += effect.ln - world.gain(&arm);
         held += i32::from(effect.ratio().holds(world.gain(&arm).exp()));
         count += 1;
@@ -292,7 +297,7 @@ fn what_does_not_work_is_named_and_the_others_are_searched() {
     let (mut found, searches) = (0, 100);
     for seed in 0..searches {
         let (answer, machine) = world.search(seed);
-        if matches!(answer, Answer::Unfit(_)) {
+        if matches!(answer, SearchConclusion::Unfit(_)) {
             continue;
         }
         let screening = machine.stages.iter().find(|stage| stage.name == StageName::Screening).unwrap();
@@ -308,7 +313,7 @@ fn what_does_not_work_is_named_and_the_others_are_searched() {
     }
     assert!(found > 85, "{found} of {searches}");
     let all = World { broken: (0..12).collect(), ..World::of(&USUAL, 800.0) };
-    assert_eq!(all.search(1).0, Answer::Nothing(Nothing::NoneBetter));
+    assert_eq!(all.search(1).0, SearchConclusion::Nothing(Nothing::NoneBetter));
 }
 
 /// If the winner of the race later fails, or its visits are void, the answer says so instead of "it did not
@@ -318,16 +323,15 @@ fn a_winner_that_ends_is_told_as_such() {
     let ending =
         |told: Response| World { broken: vec![0], below: (0.3, told), ..World::of(&[0.2, 0.0], 600.0) };
     let broke = ending(Response::Broken("no room".to_owned()));
-    let is_told = |answer: &Answer| match answer {
-        Answer::Nothing(Nothing::Broke { arm, why }) => arm.holds(0) && why == "no room",
+    let is_told = |answer: &SearchConclusion| match answer {
+        SearchConclusion::Nothing(Nothing::Broke { arm, why }) => arm.holds(0) && why == "no room",
         _ => false,
     };
     let [told, ..] = broke.share(50, is_told);
     assert!(told > 0.95, "{told}");
     let mut void = ending(Response::Void);
     void.below.0 = 0.7;
-    let is_told =
-        |answer: &Answer| matches!(answer, Answer::Nothing(Nothing::Untold { arm }) if arm.holds(0));
+    let is_told = |answer: &SearchConclusion| matches!(answer, SearchConclusion::Nothing(Nothing::Untold { arm }) if arm.holds(0));
     let [told, ..] = void.share(50, is_told);
     assert!(told > 0.9, "{told}");
 }
@@ -339,7 +343,7 @@ fn a_gain_at_the_cost_of_a_guarded_figure_is_refused() {
     world.harms[0] = 0.15;
     let [refused, ..] = world.share(
         200,
-        |answer| matches!(answer, Answer::Nothing(Nothing::Harms { arm, guard: 0, .. }) if arm.holds(0)),
+        |answer| matches!(answer, SearchConclusion::Nothing(Nothing::Harms { arm, guard: 0, .. }) if arm.holds(0)),
     );
     assert!(refused > 0.95, "{refused}");
     world.harms[0] = 0.0;
@@ -351,10 +355,16 @@ fn a_gain_at_the_cost_of_a_guarded_figure_is_refused() {
 fn noise_is_refused_before_it_is_searched_in() {
     let noisy = World { noise: 0.4, ..World::of(&USUAL, 800.0) };
     let (answer, machine) = noisy.search(7);
-    assert!(matches!(answer, Answer::Unfit(Unfit::Noisy { visit_ln, .. }) if visit_ln > 0.2), "{answer:?}");
+    assert!(
+        matches!(answer, SearchConclusion::Unfit(Unfit::Noisy { visit_ln, .. }) if visit_ln > 0.2),
+        "{answer:?}"
+    );
     assert_eq!(machine.stages.len(), 1, "only the incumbent was visited");
     let short = World::of(&USUAL, 100.0).search(7).0;
-    assert!(matches!(short, Answer::Unfit(Unfit::Short { needed, .. }) if needed > 100.0), "{short:?}");
+    assert!(
+        matches!(short, SearchConclusion::Unfit(Unfit::Short { needed, .. }) if needed > 100.0),
+        "{short:?}"
+    );
 }
 
 /// A search takes no more visits than its budget, except for the minimum number of blocks in a stage.
@@ -381,7 +391,7 @@ fn visits_that_take_longer_leave_time_to_ablate() {
         if confirmed.is_some_and(|stage| stage.arms[1].kept && stage.arms[1].arm.options().len() > 1) {
             together += 1;
             // For some the recheck sees no gain. That takes time too.
-            ablated += i32::from(!matches!(answer, Answer::Better { ablated: false, .. }));
+            ablated += i32::from(!matches!(answer, SearchConclusion::Better { ablated: false, .. }));
         }
     }
     assert!(together > 50 && ablated == together, "{ablated} of {together}");

@@ -1,16 +1,16 @@
 //! How fast TCP sends.
 
 use super::{BYTES, OLDEST, USUAL, from_to, up_to};
-use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
+use crate::{ByDefault, Knob, KnobGroup, Lives, Reaches, Risk, Since, ValueKind};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: KnobGroup = KnobGroup {
     title: "How fast TCP sends",
     about: "Congestion control, pacing and the size of packets.",
     knobs: &[
         Knob {
             id: "tcp_congestion_control",
             lives: Lives::Sysctl("net/ipv4/tcp_congestion_control"),
-            kind: Kind::Algorithm,
+            kind: ValueKind::Algorithm,
             example: "reno",
             default: ByDefault::Build("cubic in most; a new namespace has that of the first"),
             risk: Risk::Medium,

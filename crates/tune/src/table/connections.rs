@@ -1,9 +1,9 @@
 //! Beginnings and ends of connections, and ports.
 
 use super::{OLDEST, USUAL, from_to, up_to};
-use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
+use crate::{ByDefault, Knob, KnobGroup, Lives, Reaches, Risk, Since, ValueKind};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: KnobGroup = KnobGroup {
     title: "Start and end of connections",
     about: "Queues of servers, ports of clients, and the state that remains when a connection has ended.",
     knobs: &[
@@ -74,7 +74,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "ip_local_port_range",
             lives: Lives::Sysctl("net/ipv4/ip_local_port_range"),
-            kind: Kind::Ports,
+            kind: ValueKind::Ports,
             example: "1024 65535",
             default: ByDefault::Kernel(&[(OLDEST, "32768 60999")]),
             reaches: Reaches::All,

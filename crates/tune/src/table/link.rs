@@ -1,16 +1,16 @@
 //! Queues and links of a node.
 
 use super::{OLDEST, SCALING, USUAL, from_to};
-use crate::{ByDefault, Disrupts, Family, Kind, Knob, Lives, QueueFile, Reaches, Risk};
+use crate::{ByDefault, Disrupts, Knob, KnobGroup, Lives, QueueFile, Reaches, Risk, ValueKind};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: KnobGroup = KnobGroup {
     title: "Queues and links of the node",
     about: "The CPUs that process packets, and the size of packets, on the link to the other nodes.",
     knobs: &[
         Knob {
             id: "rps_sock_flow_entries",
             lives: Lives::Machine("net/core/rps_sock_flow_entries"),
-            kind: Kind::PowerOfTwo { max: 1 << 29, unit: "flows" },
+            kind: ValueKind::PowerOfTwo { max: 1 << 29, unit: "flows" },
             example: "32768",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::All,
@@ -22,7 +22,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "rps_cpus",
             lives: Lives::Queue(QueueFile::RpsCpus),
-            kind: Kind::Cpus,
+            kind: ValueKind::Cpus,
             example: "node",
             default: ByDefault::Kernel(&[(OLDEST, "none")]),
             reaches: Reaches::All,
@@ -35,7 +35,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "rps_flow_cnt",
             lives: Lives::Queue(QueueFile::RpsFlows),
-            kind: Kind::PerQueue { max: 1 << 29, unit: "flows" },
+            kind: ValueKind::PerQueue { max: 1 << 29, unit: "flows" },
             example: "4096",
             default: ByDefault::Kernel(&[(OLDEST, "0")]),
             reaches: Reaches::All,
@@ -47,7 +47,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "xps_cpus",
             lives: Lives::Queue(QueueFile::XpsCpus),
-            kind: Kind::QueueCpus,
+            kind: ValueKind::QueueCpus,
             example: "node",
             default: ByDefault::Driver("none, or a CPU of its own for each queue"),
             reaches: Reaches::All,
@@ -60,7 +60,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "qdisc",
             lives: Lives::RootQdisc,
-            kind: Kind::Qdisc,
+            kind: ValueKind::Qdisc,
             example: "pfifo",
             default: ByDefault::Unset(
                 "default_qdisc, one for each queue of a card with several; none at a veth link",

@@ -1,9 +1,9 @@
 //! What TCP does about lost packets.
 
 use super::{OLDEST, USUAL, from_to, up_to};
-use crate::{ByDefault, Family, Knob, Lives, Reaches, Risk, Since};
+use crate::{ByDefault, Knob, KnobGroup, Lives, Reaches, Risk, Since};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: KnobGroup = KnobGroup {
     title: "Loss and time-outs",
     about: "How soon a loss is detected, and how long TCP waits before it retransmits.",
     knobs: &[

@@ -4,7 +4,7 @@ use linux::debugfs::DebugFile;
 use linux::module::ModuleParameter;
 
 use super::{BYTES, CORE_SYSCTL, OLDEST, USUAL, from_to};
-use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
+use crate::{ByDefault, Knob, KnobGroup, Lives, Reaches, Risk, Since, ValueKind};
 
 const OF_MACHINE: Knob = Knob { reaches: Reaches::All, source: CORE_SYSCTL, ..USUAL };
 
@@ -12,7 +12,7 @@ const CONNTRACK: &str = "Documentation/networking/nf_conntrack-sysctl.rst; commi
 
 const CUBIC: &str = "net/ipv4/tcp_cubic.c (hystart_update)";
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: KnobGroup = KnobGroup {
     title: "The whole machine",
     about: "One value for all namespaces, set in the machine's first; a race sets them only in a virtual machine of its own.",
     knobs: &[
@@ -61,7 +61,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "flow_limit_cpu_bitmap",
             lives: Lives::Machine("net/core/flow_limit_cpu_bitmap"),
-            kind: Kind::Cpus,
+            kind: ValueKind::Cpus,
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "none")]),
             why: "The CPUs on which a flow that fills more than half of the backlog loses its packets first, so that small \
@@ -96,7 +96,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "default_qdisc",
             lives: Lives::Machine("net/core/default_qdisc"),
-            kind: Kind::Choice(&["fq", "fq_codel", "pfifo_fast", "pfifo"]),
+            kind: ValueKind::Choice(&["fq", "fq_codel", "pfifo_fast", "pfifo"]),
             example: "pfifo",
             default: ByDefault::Build("pfifo_fast in most; systemd sets fq_codel"),
             why: "The queue of links that are made later; existing links keep theirs, for which there is qdisc.",
@@ -128,7 +128,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "tcp_mem",
             lives: Lives::Machine("net/ipv4/tcp_mem"),
-            kind: Kind::Pages,
+            kind: ValueKind::Pages,
             example: "100000 200000 300000",
             default: ByDefault::Memory("three 64ths, four 64ths and six 64ths of what is free at the start"),
             risk: Risk::High,
@@ -202,7 +202,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "nf_conntrack_buckets",
             lives: Lives::Machine("net/netfilter/nf_conntrack_buckets"),
-            kind: Kind::PowerOfTwo { max: 1 << 26, unit: "buckets" },
+            kind: ValueKind::PowerOfTwo { max: 1 << 26, unit: "buckets" },
             example: "65536",
             default: ByDefault::Memory("262144 above 4 GiB, 65536 above 1 GiB, else one for each 128 KiB"),
             why: "The hash table of connection tracking. As many as there are entries, or the chains grow long. Below 512 the \

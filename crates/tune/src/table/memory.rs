@@ -1,16 +1,16 @@
 //! Buffers and windows of sockets.
 
 use super::{OLDEST, USUAL, from_to};
-use crate::{ByDefault, Family, Kind, Knob, Lives, Reaches, Risk, Since};
+use crate::{ByDefault, Knob, KnobGroup, Lives, Reaches, Risk, Since, ValueKind};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: KnobGroup = KnobGroup {
     title: "Buffers and windows",
     about: "How much data may be in flight, and how much may wait.",
     knobs: &[
         Knob {
             id: "tcp_rmem",
             lives: Lives::Sysctl("net/ipv4/tcp_rmem"),
-            kind: Kind::Sizes,
+            kind: ValueKind::Sizes,
             example: "4096 262144 16777216",
             default: ByDefault::Capped(
                 &[(Since(4, 20), "4096 131072 6291456"), (Since(6, 16), "4096 131072 33554432")],
@@ -26,7 +26,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "tcp_wmem",
             lives: Lives::Sysctl("net/ipv4/tcp_wmem"),
-            kind: Kind::Sizes,
+            kind: ValueKind::Sizes,
             example: "4096 65536 8388608",
             default: ByDefault::Capped(&[(Since(4, 0), "4096 16384 4194304")], "a 128th of memory at most"),
             risk: Risk::Medium,
@@ -77,7 +77,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "tcp_adv_win_scale",
             lives: Lives::Sysctl("net/ipv4/tcp_adv_win_scale"),
-            kind: Kind::Signed { min: -31, max: 31 },
+            kind: ValueKind::Signed { min: -31, max: 31 },
             example: "2",
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
             until: Some(Since(6, 6)),

@@ -11,20 +11,20 @@ mod obsolete;
 mod path;
 mod route;
 
-use crate::{ByDefault, Disrupts, Family, Kind, Knob, Lives, Reaches, Risk, Since};
+use crate::{ByDefault, Disrupts, Knob, KnobGroup, Lives, Reaches, Risk, Since, ValueKind};
 
 /// Every knob, by family, in display order. A family's order is the order in which its settings are made.
-pub const TABLE: &[Family] = &[
-    congestion::FAMILY,
-    memory::FAMILY,
-    loss::FAMILY,
-    connections::FAMILY,
-    path::FAMILY,
-    route::FAMILY,
-    link::FAMILY,
-    nic::FAMILY,
-    machine::FAMILY,
-    obsolete::FAMILY,
+pub const TABLE: &[KnobGroup] = &[
+    congestion::GROUP,
+    memory::GROUP,
+    loss::GROUP,
+    connections::GROUP,
+    path::GROUP,
+    route::GROUP,
+    link::GROUP,
+    nic::GROUP,
+    machine::GROUP,
+    obsolete::GROUP,
 ];
 
 /// Every knob, in the order of [`TABLE`].
@@ -64,7 +64,7 @@ const NAPI: &str = "Documentation/networking/napi.rst";
 const USUAL: Knob = Knob {
     id: "",
     lives: Lives::Nowhere { gone: "", instead: "" },
-    kind: Kind::Switch,
+    kind: ValueKind::Switch,
     example: "1",
     since: None,
     until: None,
@@ -77,14 +77,14 @@ const USUAL: Knob = Knob {
 };
 
 /// A number of bytes that the kernel keeps in an `int`.
-const BYTES: Kind = Kind::Number { min: 1, max: i32::MAX as u64, unit: "bytes" };
+const BYTES: ValueKind = ValueKind::Number { min: 1, max: i32::MAX as u64, unit: "bytes" };
 
 /// A mode or level from 0.
-const fn up_to(max: u64) -> Kind {
-    Kind::Number { min: 0, max, unit: "" }
+const fn up_to(max: u64) -> ValueKind {
+    ValueKind::Number { min: 0, max, unit: "" }
 }
 
 /// A number with a unit and a range.
-const fn from_to(min: u64, max: u64, unit: &'static str) -> Kind {
-    Kind::Number { min, max, unit }
+const fn from_to(min: u64, max: u64, unit: &'static str) -> ValueKind {
+    ValueKind::Number { min, max, unit }
 }

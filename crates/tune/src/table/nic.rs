@@ -1,14 +1,14 @@
 //! Network cards, and how the kernel polls them.
 
-use linux::ethtool::{Feature, NicParameter};
+use linux::ethtool::{NicFeature, NicParameter};
 use linux::sysfs::LinkAttribute;
 
 use super::{ETHTOOL, NAPI, OLDEST, SCALING, USUAL, from_to};
-use crate::{ByDefault, Disrupts, Family, Kind, Knob, Lives, Reaches, Risk, RssPart};
+use crate::{ByDefault, Disrupts, Knob, KnobGroup, Lives, Reaches, Risk, RssPart, ValueKind};
 
 const OF_CARD: Knob = Knob { reaches: Reaches::All, source: ETHTOOL, ..USUAL };
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: KnobGroup = KnobGroup {
     title: "Network card",
     about: "Settings of the card behind a link, and how it is polled. If a driver refuses a value or changes it into another \
             one, that is an error, and the step is undone.",
@@ -81,7 +81,7 @@ pub(super) const FAMILY: Family = Family {
         },
         Knob {
             id: "gro",
-            lives: Lives::Nic(&[NicParameter::Feature(Feature::Gro)]),
+            lives: Lives::Nic(&[NicParameter::Feature(NicFeature::Gro)]),
             example: "0",
             default: ByDefault::Driver("1; 0 at veth links"),
             risk: Risk::Medium,
@@ -91,7 +91,7 @@ pub(super) const FAMILY: Family = Family {
         },
         Knob {
             id: "gso",
-            lives: Lives::Nic(&[NicParameter::Feature(Feature::Gso)]),
+            lives: Lives::Nic(&[NicParameter::Feature(NicFeature::Gso)]),
             example: "0",
             default: ByDefault::Kernel(&[(OLDEST, "1")]),
             risk: Risk::Medium,
@@ -101,8 +101,8 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "tso",
             lives: Lives::Nic(&[
-                NicParameter::Feature(Feature::TsoIpv4),
-                NicParameter::Feature(Feature::TsoIpv6),
+                NicParameter::Feature(NicFeature::TsoIpv4),
+                NicParameter::Feature(NicFeature::TsoIpv6),
             ]),
             example: "0",
             default: ByDefault::Driver("1 where the card can"),
@@ -113,7 +113,7 @@ pub(super) const FAMILY: Family = Family {
         },
         Knob {
             id: "rx_gro_hw",
-            lives: Lives::Nic(&[NicParameter::Feature(Feature::GroHw)]),
+            lives: Lives::Nic(&[NicParameter::Feature(NicFeature::GroHw)]),
             example: "0",
             default: ByDefault::Driver("1 where the card can, or 0"),
             why: "The card merges received segments, which saves CPU time from some 25 Gbit/s on.",
@@ -121,7 +121,7 @@ pub(super) const FAMILY: Family = Family {
         },
         Knob {
             id: "rx_checksum",
-            lives: Lives::Nic(&[NicParameter::Feature(Feature::RxChecksum)]),
+            lives: Lives::Nic(&[NicParameter::Feature(NicFeature::RxChecksum)]),
             example: "0",
             default: ByDefault::Driver("1 where the card can"),
             risk: Risk::Medium,
@@ -145,7 +145,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "rss_hash_key",
             lives: Lives::Rss(RssPart::Key),
-            kind: Kind::Rss(RssPart::Key),
+            kind: ValueKind::Rss(RssPart::Key),
             example: "symmetric",
             default: ByDefault::Driver("random bytes, chosen once after boot, or a constant of the driver"),
             risk: Risk::Medium,
@@ -159,7 +159,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "rss_hash_fields",
             lives: Lives::Rss(RssPart::Fields),
-            kind: Kind::Rss(RssPart::Fields),
+            kind: ValueKind::Rss(RssPart::Fields),
             example: "udp4 sdfn udp6 sdfn",
             default: ByDefault::Driver("mostly addresses and ports for TCP, and addresses alone for UDP"),
             risk: Risk::Medium,
@@ -176,7 +176,7 @@ pub(super) const FAMILY: Family = Family {
         Knob {
             id: "irq_affinity",
             lives: Lives::Interrupts,
-            kind: Kind::Cpus,
+            kind: ValueKind::Cpus,
             example: "node",
             default: ByDefault::Driver("all CPUs, or one for each queue; irqbalance moves them"),
             risk: Risk::Medium,

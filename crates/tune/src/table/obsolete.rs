@@ -1,9 +1,9 @@
 //! Knobs that guides name and that are not set.
 
 use super::USUAL;
-use crate::{Family, Knob, Lives, Risk};
+use crate::{Knob, KnobGroup, Lives, Risk};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: KnobGroup = KnobGroup {
     title: "Obsolete, or left to others",
     about: "Settings in guides that have no effect any more, or that other programs depend on. Asking for one is an error that \
             says what to do instead.",

@@ -1,9 +1,9 @@
 //! What TCP remembers and finds out of a path.
 
 use super::{OLDEST, USUAL, from_to, up_to};
-use crate::{ByDefault, Family, Knob, Lives, Reaches, Risk};
+use crate::{ByDefault, Knob, KnobGroup, Lives, Reaches, Risk};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: KnobGroup = KnobGroup {
     title: "Paths",
     about: "What the kernel probes on a path, and what it remembers.",
     knobs: &[

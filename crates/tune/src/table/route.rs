@@ -3,16 +3,16 @@
 use linux::netlink::RouteMetric;
 
 use super::{USUAL, from_to};
-use crate::{ByDefault, Family, Kind, Knob, Lives, Risk};
+use crate::{ByDefault, Knob, KnobGroup, Lives, Risk, ValueKind};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const GROUP: KnobGroup = KnobGroup {
     title: "Routes",
     about: "Settings for one destination, which override those of the namespace; they are set on the routes to the other side.",
     knobs: &[
         Knob {
             id: "congctl",
             lives: Lives::Route(RouteMetric::CongestionControl),
-            kind: Kind::Algorithm,
+            kind: ValueKind::Algorithm,
             example: "reno",
             default: ByDefault::Unset("tcp_congestion_control counts"),
             risk: Risk::Medium,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tune::{Disrupts, Kind, Knob, Lives, TABLE};
+use tune::{Disrupts, Knob, Lives, TABLE, ValueKind};
 
 const PAGE: &str = "../../docs/knobs.md";
 
@@ -58,20 +58,20 @@ fn section(knob: &Knob) -> String {
         [since.as_str(), until.as_str()].into_iter().filter(|text| !text.is_empty()).collect();
     let kernels = if kernels.is_empty() { String::new() } else { format!(" · {}", kernels.join(", ")) };
     let example = match knob.kind {
-        Kind::Number { .. }
-        | Kind::Signed { .. }
-        | Kind::PowerOfTwo { .. }
-        | Kind::PerQueue { .. }
-        | Kind::Switch => knob.example.to_owned(),
-        Kind::Sizes
-        | Kind::Pages
-        | Kind::Ports
-        | Kind::Algorithm
-        | Kind::Qdisc
-        | Kind::Choice(_)
-        | Kind::Cpus
-        | Kind::QueueCpus
-        | Kind::Rss(_) => {
+        ValueKind::Number { .. }
+        | ValueKind::Signed { .. }
+        | ValueKind::PowerOfTwo { .. }
+        | ValueKind::PerQueue { .. }
+        | ValueKind::Switch => knob.example.to_owned(),
+        ValueKind::Sizes
+        | ValueKind::Pages
+        | ValueKind::Ports
+        | ValueKind::Algorithm
+        | ValueKind::Qdisc
+        | ValueKind::Choice(_)
+        | ValueKind::Cpus
+        | ValueKind::QueueCpus
+        | ValueKind::Rss(_) => {
             format!("\"{}\"", knob.example)
         }
     };

@@ -8,7 +8,7 @@ use linux::{Netns, NetnsName, sysctl};
 use plan::{Fault, Journal, Kernel, Place, Plan, apply, undo};
 use record::Asked;
 use testkit::{World, bound, dump, require_root, shell};
-use tune::{Family, Lives, Nic, Setting, Since, Site, TABLE, all};
+use tune::{KnobGroup, Lives, Nic, Setting, Since, Site, TABLE, all};
 
 /// A namespace with a link to another one, and routes of both families over that link.
 pub(crate) struct Scene {
@@ -64,7 +64,7 @@ pub(crate) fn key(text: &str) -> sysctl::Key {
 }
 
 /// The settings of a family that each namespace has for itself on this kernel.
-fn of_this_kernel(family: &Family) -> Vec<Setting> {
+fn of_this_kernel(family: &KnobGroup) -> Vec<Setting> {
     let here = Since::of_release(&linux::features::release()).unwrap();
     let mut settings = Vec::new();
     for knob in family.knobs.iter().filter(|knob| knob.since.is_none_or(|since| since <= here)) {
@@ -170,7 +170,7 @@ fn a_parameter_of_the_machine_is_in_no_new_namespace() {
                 let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
                 let found = read().unwrap();
                 // The only mask of CPUs.
-                let expected = if knob.kind == tune::Kind::Cpus { "1" } else { knob.example };
+                let expected = if knob.kind == tune::ValueKind::Cpus { "1" } else { knob.example };
                 assert_eq!(words(found.trim_start_matches('0')), words(expected), "{}", knob.id);
             });
             assert_eq!(read(), Some(before), "{}", knob.id);

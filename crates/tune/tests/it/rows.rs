@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use record::Asked;
-use tune::{ByDefault, Kind, Lives, Setting, Since, TABLE, Value, all, find};
+use tune::{ByDefault, Lives, Setting, Since, TABLE, Value, ValueKind, all, find};
 
 #[test]
 fn names_are_unique_and_found() {
@@ -73,18 +73,20 @@ fn the_kind_fits_the_place() {
     for knob in all() {
         let fits = |max: u64| u32::try_from(max).is_ok();
         let is_right = match (knob.lives, knob.kind) {
-            (Lives::Route(linux::netlink::RouteMetric::CongestionControl), kind) => kind == Kind::Algorithm,
-            (Lives::Queue(tune::QueueFile::RpsCpus), kind) => kind == Kind::Cpus,
-            (Lives::Queue(tune::QueueFile::XpsCpus), kind) => kind == Kind::QueueCpus,
-            (Lives::RootQdisc, kind) => kind == Kind::Qdisc,
-            (Lives::Interrupts, kind) => kind == Kind::Cpus,
-            (Lives::Rss(part), kind) => kind == Kind::Rss(part),
-            (Lives::Notrack, Kind::Number { max, .. }) => max == u64::from(u16::MAX),
+            (Lives::Route(linux::netlink::RouteMetric::CongestionControl), kind) => {
+                kind == ValueKind::Algorithm
+            }
+            (Lives::Queue(tune::QueueFile::RpsCpus), kind) => kind == ValueKind::Cpus,
+            (Lives::Queue(tune::QueueFile::XpsCpus), kind) => kind == ValueKind::QueueCpus,
+            (Lives::RootQdisc, kind) => kind == ValueKind::Qdisc,
+            (Lives::Interrupts, kind) => kind == ValueKind::Cpus,
+            (Lives::Rss(part), kind) => kind == ValueKind::Rss(part),
+            (Lives::Notrack, ValueKind::Number { max, .. }) => max == u64::from(u16::MAX),
             (Lives::Notrack, _) => false,
-            (Lives::Nic(parameters), Kind::Switch) => !parameters.is_empty(),
+            (Lives::Nic(parameters), ValueKind::Switch) => !parameters.is_empty(),
             (
                 Lives::Attribute(_) | Lives::Route(_) | Lives::Queue(_) | Lives::Mtu | Lives::Module(_),
-                Kind::Switch,
+                ValueKind::Switch,
             ) => true,
             (
                 Lives::Route(_)
@@ -96,7 +98,9 @@ fn the_kind_fits_the_place() {
                 | Lives::Debug(_)
                 | Lives::Module(_)
                 | Lives::CpuLatency,
-                Kind::Number { max, .. } | Kind::PowerOfTwo { max, .. } | Kind::PerQueue { max, .. },
+                ValueKind::Number { max, .. }
+                | ValueKind::PowerOfTwo { max, .. }
+                | ValueKind::PerQueue { max, .. },
             ) => fits(max),
             (
                 Lives::Route(_)
@@ -111,17 +115,17 @@ fn the_kind_fits_the_place() {
                 _,
             ) => false,
             // The only mask of CPUs among the parameters.
-            (Lives::Machine(_), Kind::Cpus) => knob.id == "flow_limit_cpu_bitmap",
-            (Lives::Sysctl(_) | Lives::Machine(_), kind) => kind != Kind::Cpus,
+            (Lives::Machine(_), ValueKind::Cpus) => knob.id == "flow_limit_cpu_bitmap",
+            (Lives::Sysctl(_) | Lives::Machine(_), kind) => kind != ValueKind::Cpus,
             (Lives::Nowhere { .. }, _) => true,
         };
         assert!(is_right, "{} lives at {:?} and takes {:?}", knob.id, knob.lives, knob.kind);
-        if let Kind::Signed { min, max } = knob.kind {
+        if let ValueKind::Signed { min, max } = knob.kind {
             let read = |number: i64| knob.kind.read(&Asked::Number(number));
             assert!(min < 0 && read(min).is_ok() && read(max).is_ok(), "{}", knob.id);
             assert!(read(min - 1).is_err() && read(max + 1).is_err(), "{}", knob.id);
         }
-        if let Kind::Number { min, max, .. } = knob.kind {
+        if let ValueKind::Number { min, max, .. } = knob.kind {
             assert!(min < max, "{}", knob.id);
             let read = |number: u64| knob.kind.read(&Asked::Text(number.to_string()));
             assert_eq!((read(min), read(max)), (Ok(Value::Number(min)), Ok(Value::Number(max))));

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use vm::deb::Suite;
-use vm::{Cache, Error, Flavour, Limits, Nic, Timing, Vm, Wanted, Watch};
+use vm::{Cache, Error, Flavour, KernelSpec, Limits, Nic, Timing, Vm, Watch};
 
 /// Two cores are too few for two emulated machines at once.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -133,13 +133,13 @@ fn a_kernel_of_one_s_own_boots() {
     with_vm(|vm| {
         let kernel = vm.kernel();
         let modules = kernel.modules.join("lib/modules").join(&kernel.release);
-        let wanted = Wanted::parse(kernel.image.to_str().unwrap(), Some(&modules)).unwrap();
+        let wanted = KernelSpec::parse(kernel.image.to_str().unwrap(), Some(&modules)).unwrap();
         let own = wanted.fetch(&Cache::open().unwrap()).unwrap().tried_with_kvm();
         assert_eq!(own.kernel().release, kernel.release);
         let output = own.run(&shell("uname -r; modprobe dummy && echo loaded"), &limits()).unwrap();
         assert_eq!(text(&output.stdout), format!("{}\nloaded\n", kernel.release));
         let other =
-            Wanted::parse(kernel.image.to_str().unwrap(), Some(std::path::Path::new("/etc"))).unwrap();
+            KernelSpec::parse(kernel.image.to_str().unwrap(), Some(std::path::Path::new("/etc"))).unwrap();
         let message = other.fetch(&Cache::open().unwrap()).unwrap_err().to_string();
         assert!(message.contains(&kernel.release) && message.contains("/etc"), "{message}");
     });

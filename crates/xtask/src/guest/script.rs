@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::lane::{Ended, Lane};
+use crate::lane::{FinishedTest, Lane};
 use crate::libtest::{self, Test};
 
 /// For one test. The emulator is about ten times slower than the machine.
@@ -58,7 +58,7 @@ fn run() -> String {
 }
 
 /// Parses the guest's stdout while it arrives.
-pub(super) struct Log<'a> {
+pub(super) struct GuestOutput<'a> {
     /// The tests that have not ended. The first of them is running.
     tests: std::slice::Iter<'a, Test<'a>>,
     lane: &'a Lane<'a>,
@@ -68,7 +68,7 @@ pub(super) struct Log<'a> {
     since: Instant,
 }
 
-impl<'a> Log<'a> {
+impl<'a> GuestOutput<'a> {
     pub(super) fn new(tests: &'a [Test<'a>], lane: &'a Lane<'a>) -> Self {
         let (output, skips) = (String::new(), String::new());
         Self { tests: tests.iter(), lane, line: Vec::new(), output, skips, since: Instant::now() }
@@ -112,7 +112,7 @@ impl<'a> Log<'a> {
         let verdict = libtest::verdict(status, &self.output, &self.skips);
         let time = self.since.elapsed();
         let output = format!("{}{}", self.output, libtest::ending(status, time, TEST_TIME_MAX));
-        self.lane.enter(test, Ended { verdict, time, output });
+        self.lane.enter(test, FinishedTest { verdict, time, output });
     }
 
     /// The test that was running when the guest ended, and its last line. `None` if all have ended.
@@ -130,10 +130,15 @@ mod tests {
 
     use super::*;
     use crate::ledger::{Counts, Ledger};
-    use crate::suite::{Kind, Suite};
+    use crate::suite::{Suite, TestKind};
 
     fn suite(package: &str, binary: &str) -> Suite {
-        Suite { package: package.into(), kind: Kind::Integration, binary: binary.into(), folder: "/".into() }
+        Suite {
+            package: package.into(),
+            kind: TestKind::Integration,
+            binary: binary.into(),
+            folder: "/".into(),
+        }
     }
 
     /// A shell runs the script with substitutes for the test binaries, and the parser reads its output.
@@ -160,7 +165,7 @@ mod tests {
 
         let ledger = Mutex::new(Ledger::default());
         let lane = Lane::new("guest", &tests, &ledger);
-        let mut log = Log::new(&tests, &lane);
+        let mut log = GuestOutput::new(&tests, &lane);
         for piece in output.stdout.chunks(7) {
             log.feed(piece);
         }
@@ -180,7 +185,7 @@ mod tests {
             [(&plan, "a"), (&lab, "b"), (&lab, "c")].map(|(suite, name)| Test { suite, name: name.into() });
         let ledger = Mutex::new(Ledger::default());
         let lane = Lane::new("guest", &tests, &ledger);
-        let mut log = Log::new(&tests, &lane);
+        let mut log = GuestOutput::new(&tests, &lane);
         log.feed(format!("{MARK} begin\n\ntest result: ok. 1 passed\n{MARK} end 0\n").as_bytes());
         log.feed(format!("{MARK} begin\nrunning 1 test\ntest b ...\n").as_bytes());
         let message = log.unfinished().unwrap();

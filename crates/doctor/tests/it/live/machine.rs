@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use doctor::{Diagnosis, Place, Window, diagnose};
+use doctor::{Diagnosis, ExaminedNetns, Window, diagnose};
 use linux::cpu::pin_current_thread;
 use linux::sysctl::{self, Key};
 use linux::sysfs::{NetSysfs, Queue};
@@ -45,9 +45,9 @@ impl Drop for Changed {
 
 /// Takes a snapshot of the machine's first namespace before and after `during`.
 pub(super) fn watch_here(during: impl FnOnce()) -> Diagnosis {
-    let (before, _) = Place::here().look().unwrap();
+    let (before, _) = ExaminedNetns::here().look().unwrap();
     during();
-    let (after, _) = Place::here().look().unwrap();
+    let (after, _) = ExaminedNetns::here().look().unwrap();
     diagnose(&Window { before: &before, after: &after })
 }
 

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use doctor::{Diagnosis, Finding, Place, Severity, Window, diagnose};
+use doctor::{Diagnosis, ExaminedNetns, Finding, Severity, Window, diagnose};
 use linux::procfs::Procfs;
 use linux::sock_diag::{TcpSocket, states, tcp_sockets};
 use linux::sysctl::{self, Key};
@@ -84,10 +84,10 @@ impl Line {
 
     /// Takes a snapshot of a namespace before and after `during`.
     pub(crate) fn watch<T>(&self, name: &str, during: impl FnOnce() -> T) -> Diagnosis {
-        let place = Place::netns(&self.world.name(name)).unwrap();
-        let (before, _) = place.look().unwrap();
+        let examined = ExaminedNetns::netns(&self.world.name(name)).unwrap();
+        let (before, _) = examined.look().unwrap();
         let kept = during();
-        let (after, _) = place.look().unwrap();
+        let (after, _) = examined.look().unwrap();
         drop(kept);
         diagnose(&Window { before: &before, after: &after })
     }

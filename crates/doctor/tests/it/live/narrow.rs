@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use doctor::{Diagnosis, Place, Severity, Snapshot, Window, diagnose};
+use doctor::{Diagnosis, ExaminedNetns, Severity, Snapshot, Window, diagnose};
 use linux::{LinkKind, Netlink, Netns, Route, VethPeer};
 use testkit::{World, require_root, skip};
 
@@ -62,7 +62,7 @@ impl Road {
     }
 
     fn look(&self) -> Snapshot {
-        Place::netns(&self.world.name("client")).unwrap().look().unwrap().0
+        ExaminedNetns::netns(&self.world.name("client")).unwrap().look().unwrap().0
     }
 
     /// Sends until the kernel has learnt the path's MTU. Returns doctor's diagnosis of the client.
@@ -168,7 +168,7 @@ fn neighbours_that_do_not_answer_are_told() {
     if !require_root() {
         return;
     }
-    let here = || Place::here().look().unwrap().0;
+    let here = || ExaminedNetns::here().look().unwrap().0;
     let before = here();
     if before.neighbours6.is_empty() {
         return skip("this is not the machine's first network namespace");

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 
-use doctor::{Diagnosis, Place};
+use doctor::{Diagnosis, ExaminedNetns};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use testkit::require_root;
 
@@ -46,7 +46,7 @@ fn who_entered_a_namespace_alone_sees_its_links() {
         return;
     }
     let line = Line::new();
-    let (snapshot, _) = line.client.run(|| Place::here().look()).unwrap().unwrap();
+    let (snapshot, _) = line.client.run(|| ExaminedNetns::here().look()).unwrap().unwrap();
     let names: Vec<&str> = snapshot.devices.iter().map(|device| device.name.as_str()).collect();
     assert_eq!(names, ["eth0", "lo"]);
     assert!(snapshot.devices.iter().all(|device| !device.hardware), "these are not the machine's cards");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use doctor::Answers;
+use doctor::KernelAnswers;
 use linux::IfName;
 use linux::netlink::QdiscCounters;
 use linux::nic::{Channels, Coalescing, Nic, Rings};
@@ -110,7 +110,7 @@ pub(crate) struct Look {
     /// Counters of the stack under nstat's names.
     pub(crate) counters: BTreeMap<String, u64>,
     /// The kernel's answers to queries.
-    pub(crate) answers: Answers,
+    pub(crate) answers: KernelAnswers,
 }
 
 impl Look {
@@ -207,7 +207,7 @@ impl Look {
     }
 }
 
-fn answers() -> Answers {
+fn answers() -> KernelAnswers {
     let offloads = ["gso", "gro", "tso", "rx-checksum", "tx-checksum", "scatter-gather"];
     let mut offloads: BTreeMap<String, bool> = offloads.map(|name| (name.to_owned(), true)).into();
     offloads.insert("lro".to_owned(), false);
@@ -233,7 +233,7 @@ fn answers() -> Answers {
         queued: 0,
         flow_limited: 0,
     };
-    Answers {
+    KernelAnswers {
         sockets: Some(Vec::new()),
         qdiscs: Some(vec![mq]),
         nics: BTreeMap::from([(IfName::new("eth0").unwrap(), nic)]),

@@ -3,7 +3,7 @@
 use std::process::{Command, Output, Stdio};
 
 use linux::Netns;
-use linux::latency::{self, Limit};
+use linux::latency::{self, LatencyLimit};
 use testkit::{dump, require_root, skip};
 
 use crate::turn::{HOSTGAP, check, json, stdout, until};
@@ -45,13 +45,13 @@ fn every_profile_is_applied_to_a_machine_and_taken_back() {
             // The limit is still held after the confirmation, and ends with the rollback.
             check(&tune(state, "confirm", &[]), 0, "");
             std::thread::sleep(std::time::Duration::from_millis(300));
-            assert_eq!(latency::limit().unwrap(), Limit::Micros(3));
+            assert_eq!(latency::limit().unwrap(), LatencyLimit::Micros(3));
             let told = stdout(&tune(state, "status", &[]));
             assert!(told.contains("a limit of 3 µs on the latency of CPUs is held"), "{told}");
         }
         check(&tune(state, "rollback", &[]), 0, "");
         before.assert_same(&dump(&netns), &format!("after {name}"));
-        until("the limit has ended", || latency::limit().unwrap() == Limit::None);
+        until("the limit has ended", || latency::limit().unwrap() == LatencyLimit::None);
     }
     let machine = ["--set", "rmem_max=8388608", "--set", "netdev_budget=600", "--confirm-within", "3s"];
     check(&tune(state, "apply", &machine), 0, "");

@@ -1,6 +1,6 @@
 //! What a race found about the published figures, counted and in a sentence.
 
-use record::Race;
+use record::RaceRecord;
 
 use crate::figures;
 use crate::published::{Agreement, Agreements, Obstacle, PublishedFigure};
@@ -33,7 +33,7 @@ fn obstacles(figures: &[PublishedFigure]) -> Vec<Obstacle> {
 }
 
 /// The counts and the largest disagreements. `None` without comparable published figures.
-pub(super) fn sentence(race: &Race, figures: &[PublishedFigure]) -> Option<String> {
+pub(super) fn sentence(race: &RaceRecord, figures: &[PublishedFigure]) -> Option<String> {
     let comparisons: Vec<&PublishedFigure> = figures.iter().filter(|figure| figure.is_comparison()).collect();
     if comparisons.is_empty() {
         return None;
@@ -71,7 +71,7 @@ pub(super) fn sentence(race: &Race, figures: &[PublishedFigure]) -> Option<Strin
 /// The disagreements that are farthest apart.
 const LARGEST: usize = 3;
 
-fn largest(race: &Race, comparisons: &[&PublishedFigure]) -> Vec<String> {
+fn largest(race: &RaceRecord, comparisons: &[&PublishedFigure]) -> Vec<String> {
     let apart = |figure: &&PublishedFigure| {
         let disagrees = matches!(figure.agreement, Agreement::SameDirection | Agreement::Contradicts);
         let (theirs, ours) = (figure.published_ratio?, figure.ratio?);

@@ -8,11 +8,11 @@ mod rule;
 
 use std::collections::BTreeMap;
 
-use record::{Metric, Published, Race, Rate};
+use record::{Metric, Published, RaceRecord, RequestedRate};
 use stats::{Random, Resamples, Spread};
-use verdict::{Cells, Part, noise_floor};
+use verdict::{Cells, Participation, noise_floor};
 
-use super::measured::Ours;
+use super::measured::OurFigure;
 use super::rates::UNITS_MAX;
 use crate::figures;
 use crate::published::{Agreement, Agreements, PublishedFigure, side};
@@ -20,12 +20,12 @@ use crate::summary::Ratio;
 
 /// What our figures are taken from.
 struct Source<'a> {
-    race: &'a Race,
+    race: &'a RaceRecord,
     cells: &'a Cells<'a>,
     /// The same as everywhere in the report, by the number of units.
     resamples: BTreeMap<usize, Resamples>,
     /// Computed once for each candidate, load, metric and number of units.
-    known: BTreeMap<(usize, usize, Metric, usize), Result<Ours, String>>,
+    known: BTreeMap<(usize, usize, Metric, usize), Result<OurFigure, String>>,
 }
 
 /// The comparison of a race with the figures of its experiment.
@@ -38,12 +38,12 @@ pub(super) struct Compared {
 }
 
 /// Compares all published figures of the experiment.
-pub(super) fn compared(race: &Race, cells: &Cells<'_>) -> Compared {
+pub(super) fn compared(race: &RaceRecord, cells: &Cells<'_>) -> Compared {
     let figures = figures(race, cells);
     Compared { agreements: counts::agreements(&figures), sentence: counts::sentence(race, &figures), figures }
 }
 
-fn figures(race: &Race, cells: &Cells<'_>) -> Vec<PublishedFigure> {
+fn figures(race: &RaceRecord, cells: &Cells<'_>) -> Vec<PublishedFigure> {
     let mut source = Source { race, cells, resamples: BTreeMap::new(), known: BTreeMap::new() };
     let all = &race.header.experiment.published;
     all.iter().map(|figure| source.beside(figure, all)).collect()
@@ -127,7 +127,7 @@ impl Source<'_> {
                 return Some(format!("{why}, {name}"));
             }
         }
-        beside.ratio.is_none().then(|| Ours::without_interval(metric, self.cells.units))
+        beside.ratio.is_none().then(|| OurFigure::without_interval(metric, self.cells.units))
     }
 
     /// Both ratios are there, or a direction and ours.
@@ -135,7 +135,7 @@ impl Source<'_> {
         let (Some(ratio), Some(load)) = (beside.ratio, beside.load) else { return };
         // Against the control: what the race cannot distinguish from noise.
         let floor = self.spread([1, 0], load, metric).map_or(0.0, |spread| noise_floor(&spread));
-        let ours = rule::Ours { ratio: &ratio, floor };
+        let ours = rule::OurRatio { ratio: &ratio, floor };
         let judged = match (beside.direction, beside.published_ratio) {
             (Some(direction), _) => rule::direction(direction, ours),
             (None, Some(theirs)) => rule::size(&theirs, ours),
@@ -164,20 +164,26 @@ impl Source<'_> {
         Some(rounds.ceil() as u64)
     }
 
-    fn known(&mut self, entrant: usize, load: usize, metric: Metric, units: usize) -> &Result<Ours, String> {
+    fn known(
+        &mut self,
+        entrant: usize,
+        load: usize,
+        metric: Metric,
+        units: usize,
+    ) -> &Result<OurFigure, String> {
         let (cells, seed) = (self.cells, self.race.header.seed);
         let resamples = self.resamples.entry(units).or_insert_with(|| {
             Resamples::draw_first(units, cells.units, Resamples::COUNT, &mut Random::from_seed(seed))
         });
         self.known
             .entry((entrant, load, metric, units))
-            .or_insert_with(|| Ours::of(cells.cell(entrant, load), metric, resamples))
+            .or_insert_with(|| OurFigure::of(cells.cell(entrant, load), metric, resamples))
     }
 
     /// The ratio of our figures of two candidates.
     fn ratio(&mut self, entrants: [usize; 2], load: usize, metric: Metric) -> Option<Ratio> {
         let spread = self.spread(entrants, load, metric)?;
-        let alphas = entrants.map(|entrant| self.cells.part(entrant, load)).map(Part::alpha);
+        let alphas = entrants.map(|entrant| self.cells.part(entrant, load)).map(Participation::alpha);
         let interval = spread.interval(alphas[0].min(alphas[1]));
         Some(Ratio { value: interval.value, low: interval.low, high: interval.high })
     }
@@ -217,8 +223,8 @@ impl Source<'_> {
             load.body_bytes == body_bytes
                 && match figure.rate {
                     None => load.rate_per_s.is_none(),
-                    Some(Rate::OfCapacity(share)) => load.of_capacity == Some(share),
-                    Some(Rate::PerSecond(rate)) => {
+                    Some(RequestedRate::OfCapacity(share)) => load.of_capacity == Some(share),
+                    Some(RequestedRate::PerSecond(rate)) => {
                         load.of_capacity.is_none() && load.rate_per_s == Some(rate)
                     }
                 }

@@ -13,7 +13,7 @@ const EQUIVALENCE: f64 = 1.05;
 
 /// Our ratio with its precision.
 #[derive(Clone, Copy)]
-pub(super) struct Ours<'a> {
+pub(super) struct OurRatio<'a> {
     pub(super) ratio: &'a Ratio,
     /// The noise floor of this load and metric: less than it is no difference.
     pub(super) floor: f64,
@@ -21,7 +21,7 @@ pub(super) struct Ours<'a> {
 
 /// A verdict with what it rests on.
 #[derive(Debug, PartialEq)]
-pub(super) struct Judged {
+pub(super) struct AgreementResult {
     pub(super) agreement: Agreement,
     /// Why, where the figures alone do not show it.
     pub(super) why: String,
@@ -29,17 +29,17 @@ pub(super) struct Judged {
     pub(super) resolution_wanted: Option<f64>,
 }
 
-impl Judged {
-    fn plain(agreement: Agreement) -> Judged {
-        Judged { agreement, why: String::new(), resolution_wanted: None }
+impl AgreementResult {
+    fn plain(agreement: Agreement) -> AgreementResult {
+        AgreementResult { agreement, why: String::new(), resolution_wanted: None }
     }
 
-    fn because(agreement: Agreement, why: impl Into<String>) -> Judged {
-        Judged { why: why.into(), ..Judged::plain(agreement) }
+    fn because(agreement: Agreement, why: impl Into<String>) -> AgreementResult {
+        AgreementResult { why: why.into(), ..AgreementResult::plain(agreement) }
     }
 }
 
-impl Ours<'_> {
+impl OurRatio<'_> {
     /// The least effect that the race can see: half of the interval's width, or the noise floor if that is more.
     pub(super) fn resolution(&self) -> f64 {
         let half_width = (self.ratio.high / self.ratio.low).ln() / 2.0;
@@ -57,25 +57,25 @@ fn way(ratio: &Ratio) -> i8 {
 }
 
 /// A direction: our interval, and the noise, have to leave 1 out on one side.
-pub(super) fn direction(theirs: Direction, ours: Ours<'_>) -> Judged {
+pub(super) fn direction(theirs: Direction, ours: OurRatio<'_>) -> AgreementResult {
     let side = match theirs {
         Direction::Lower => -1,
         Direction::Higher => 1,
     };
     match ours.way() * side {
-        1 => Judged::plain(Agreement::Agrees),
-        -1 => Judged::plain(Agreement::Contradicts),
-        _ => Judged::because(Agreement::CannotTell, held(ours)),
+        1 => AgreementResult::plain(Agreement::Agrees),
+        -1 => AgreementResult::plain(Agreement::Contradicts),
+        _ => AgreementResult::because(Agreement::CannotTell, held(ours)),
     }
 }
 
 /// Why ours may be 1.
-fn held(ours: Ours<'_>) -> &'static str {
+fn held(ours: OurRatio<'_>) -> &'static str {
     if way(ours.ratio) == 0 { "our interval contains 1" } else { "ours is no farther from 1 than the noise" }
 }
 
 /// A ratio with what its rounding leaves open.
-pub(super) fn size(theirs: &Ratio, ours: Ours<'_>) -> Judged {
+pub(super) fn size(theirs: &Ratio, ours: OurRatio<'_>) -> AgreementResult {
     match way(theirs) {
         0 => no_effect(theirs, ours),
         side => effect(theirs, side, ours),
@@ -83,13 +83,13 @@ pub(super) fn size(theirs: &Ratio, ours: Ours<'_>) -> Judged {
 }
 
 /// They found a difference.
-fn effect(theirs: &Ratio, side: i8, ours: Ours<'_>) -> Judged {
+fn effect(theirs: &Ratio, side: i8, ours: OurRatio<'_>) -> AgreementResult {
     let published = theirs.value.ln().abs();
     let resolution = ours.resolution();
     let meet = theirs.low <= ours.ratio.high && ours.ratio.low <= theirs.high;
     let near = meet || (theirs.value / ours.ratio.value).ln().abs() <= ours.floor;
-    let told = |agreement| Judged::plain(agreement);
-    let open = |why: String| Judged {
+    let told = |agreement| AgreementResult::plain(agreement);
+    let open = |why: String| AgreementResult {
         agreement: Agreement::CannotTell,
         why,
         // Then an interval around either the published ratio or 1 leaves the other out.
@@ -98,7 +98,7 @@ fn effect(theirs: &Ratio, side: i8, ours: Ours<'_>) -> Judged {
     match (near, ours.way() * side) {
         (_, -1) => told(Agreement::Contradicts),
         (false, 1) => told(Agreement::SameDirection),
-        (false, _) => Judged::because(
+        (false, _) => AgreementResult::because(
             Agreement::Contradicts,
             format!("the published size is ruled out, and {}", held(ours)),
         ),
@@ -120,7 +120,7 @@ fn factor(ln: f64) -> String {
 
 /// They found none, or none that their rounding shows. To find none likewise is not to fail to find one: our whole
 /// interval has to lie near 1 (two one-sided tests).
-fn no_effect(theirs: &Ratio, ours: Ours<'_>) -> Judged {
+fn no_effect(theirs: &Ratio, ours: OurRatio<'_>) -> AgreementResult {
     // Where their rounding leaves more open than the margin, the publication claims no more than that.
     let (low, high) = (theirs.low.min(1.0 / EQUIVALENCE), theirs.high.max(EQUIVALENCE));
     let margin = high.ln().min(-low.ln());
@@ -128,12 +128,12 @@ fn no_effect(theirs: &Ratio, ours: Ours<'_>) -> Judged {
     let beyond = ours.ratio.low > high || ours.ratio.high < low;
     let bounds = format!("{low:.2} to {high:.2}, which counts as no difference,");
     if within && ours.floor <= margin {
-        Judged::because(Agreement::Agrees, format!("{bounds} contains our whole interval"))
+        AgreementResult::because(Agreement::Agrees, format!("{bounds} contains our whole interval"))
     } else if beyond && ours.way() != 0 {
-        Judged::because(Agreement::Contradicts, format!("{bounds} contains no part of our interval"))
+        AgreementResult::because(Agreement::Contradicts, format!("{bounds} contains no part of our interval"))
     } else {
         let wide = if within { "the noise is greater" } else { "our interval extends beyond it" };
-        Judged {
+        AgreementResult {
             agreement: Agreement::CannotTell,
             why: format!("{bounds} is narrower than this race can resolve: {wide}"),
             resolution_wanted: Some(margin / 2.0),
@@ -145,9 +145,9 @@ fn no_effect(theirs: &Ratio, ours: Ours<'_>) -> Judged {
 mod tests {
     use super::*;
 
-    fn judged(theirs: [f64; 3], ours: [f64; 3], floor: f64) -> Judged {
+    fn judged(theirs: [f64; 3], ours: [f64; 3], floor: f64) -> AgreementResult {
         let [theirs, ours] = [theirs, ours].map(|[value, low, high]| Ratio { value, low, high });
-        size(&theirs, Ours { ratio: &ours, floor })
+        size(&theirs, OurRatio { ratio: &ours, floor })
     }
 
     #[track_caller]
@@ -237,13 +237,13 @@ mod tests {
             let normal = radius * (std::f64::consts::TAU * random.unit()).cos();
             let ln = truth.ln() + normal * half_width / 1.96;
             let [value, low, high] = [ln, ln - half_width, ln + half_width].map(f64::exp);
-            let place = match size(&theirs, Ours { ratio: &Ratio { value, low, high }, floor: 0.0 }).agreement
-            {
-                Agreement::Agrees => 0,
-                Agreement::SameDirection => 1,
-                Agreement::Contradicts => 2,
-                _ => 3,
-            };
+            let place =
+                match size(&theirs, OurRatio { ratio: &Ratio { value, low, high }, floor: 0.0 }).agreement {
+                    Agreement::Agrees => 0,
+                    Agreement::SameDirection => 1,
+                    Agreement::Contradicts => 2,
+                    _ => 3,
+                };
             counts[place] += 1;
         }
         counts.map(|count| f64::from(count) / f64::from(DRAWS))
@@ -280,7 +280,7 @@ mod tests {
     fn a_direction_takes_an_interval_on_one_side() {
         let check = |theirs, [value, low, high]: [f64; 3], floor, expected| {
             let ours = Ratio { value, low, high };
-            assert_eq!(direction(theirs, Ours { ratio: &ours, floor }).agreement, expected);
+            assert_eq!(direction(theirs, OurRatio { ratio: &ours, floor }).agreement, expected);
         };
         check(Direction::Lower, [0.8, 0.7, 0.9], 0.05, Agreement::Agrees);
         check(Direction::Higher, [0.8, 0.7, 0.9], 0.05, Agreement::Contradicts);

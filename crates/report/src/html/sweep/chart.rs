@@ -2,11 +2,11 @@
 
 use super::super::marks;
 use super::super::markup::Markup;
-use super::super::scale::{Linear, Log, Span, spread};
-use super::super::svg::{Anchor, At, Caption, Frame, Rect, Svg, at};
+use super::super::scale::{Linear, LogScale, Span, spread};
+use super::super::svg::{Anchor, Caption, Frame, Point, Rect, Svg, at};
 use super::super::text;
 use super::{axis_name, drawn, figure, key_of, subject, tick, title, values};
-use crate::{Role, Summary, Swept, SweptChart, SweptLine};
+use crate::{Role, Summary, SweepSummary, SweptChart, SweptLine};
 
 /// Distance of names at the ends of lines.
 const LABEL: f64 = 16.0;
@@ -21,20 +21,20 @@ const STRETCH: f64 = 3.0;
 
 /// The scale of the horizontal axis.
 enum Across {
-    Log(Log),
+    Log(LogScale),
     Linear(Span),
 }
 
 /// The vertical axis: times are logarithmic, throughput begins at zero.
 enum Upright {
-    Log(Log),
+    Log(LogScale),
     Linear(Linear),
 }
 
 /// The input of a drawing: a chart, and a frame.
 pub(super) struct Plot<'a> {
     summary: &'a Summary,
-    sweep: &'a Swept,
+    sweep: &'a SweepSummary,
     index: usize,
     chart: &'a SweptChart,
     frame: Frame,
@@ -47,7 +47,7 @@ pub(super) struct Plot<'a> {
 /// A point with the ends of its whisker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Mark {
-    at: At,
+    at: Point,
     /// Coordinates of the interval's ends, and whether each lies beyond the border.
     whisker: Option<[(f64, bool); 2]>,
 }
@@ -58,7 +58,7 @@ impl Across {
         match values {
             // A single value that has points stands in the middle.
             [one] => Across::Linear(Span::new((one - 1.0, one + 1.0), ends)),
-            _ if least > 0.0 && most / least >= LOG_FROM => Across::Log(Log::new((least, most), ends)),
+            _ if least > 0.0 && most / least >= LOG_FROM => Across::Log(LogScale::new((least, most), ends)),
             _ => Across::Linear(Span::new((least, most), ends)),
         }
     }
@@ -87,7 +87,7 @@ impl Upright {
             return Upright::Linear(Linear::new(high.min(most * 1.5) * 1.06, (bottom, top)));
         }
         let low = ends(|figure| figure.low).fold(least, f64::min).max(least / STRETCH);
-        Upright::Log(Log::new((low / 1.06, high * 1.06), (bottom, top)))
+        Upright::Log(LogScale::new((low / 1.06, high * 1.06), (bottom, top)))
     }
 
     fn place(&self, value: f64) -> f64 {
@@ -114,7 +114,7 @@ impl Upright {
 
 impl<'a> Plot<'a> {
     /// A chart of a sweep; it has a line.
-    pub(super) fn new(summary: &'a Summary, sweep: &'a Swept, index: usize, frame: Frame) -> Plot<'a> {
+    pub(super) fn new(summary: &'a Summary, sweep: &'a SweepSummary, index: usize, frame: Frame) -> Plot<'a> {
         let chart = &sweep.charts[index];
         let (left, right) = match frame {
             Frame::Wide => (74.0, 900.0),
@@ -132,7 +132,7 @@ impl<'a> Plot<'a> {
         let mut svg = Svg::new();
         self.draw_level_band(&mut svg);
         self.draw_axes(&mut svg);
-        let mut ends: Vec<At> =
+        let mut ends: Vec<Point> =
             self.marks().iter().map(|marks| marks.last().expect("a line has points").at).collect();
         let level =
             self.chart.levels.first().map(|level| self.y.place(drawn(self.chart, level.figure.estimate)));
@@ -248,7 +248,7 @@ impl<'a> Plot<'a> {
         });
     }
 
-    fn draw_label(&self, svg: &mut Svg, end: At, label_y: f64, name: &str) {
+    fn draw_label(&self, svg: &mut Svg, end: Point, label_y: f64, name: &str) {
         let x = self.area.x + self.area.width + 20.0;
         let most = match self.frame {
             Frame::Wide => 26,
@@ -281,7 +281,7 @@ fn draw_whisker(svg: &mut Svg, mark: &Mark) {
     let x = mark.at.x;
     let bar = |y: f64| [at(x - 3.0, y), at(x + 3.0, y)];
     let (middle, low_bar, high_bar) = ([at(x, low), at(x, high)], bar(low), bar(high));
-    let mut strokes: Vec<&[At]> = vec![&middle];
+    let mut strokes: Vec<&[Point]> = vec![&middle];
     if !low_beyond {
         strokes.push(&low_bar);
     }
@@ -299,7 +299,7 @@ mod tests {
     use crate::{SweptFigure, SweptPoint};
 
     /// A sweep of one chart.
-    fn sweep(unit: &'static str, lines: Vec<Vec<(f64, [f64; 3])>>) -> Swept {
+    fn sweep(unit: &'static str, lines: Vec<Vec<(f64, [f64; 3])>>) -> SweepSummary {
         let point = |(value, [low, estimate, high]): (f64, [f64; 3])| SweptPoint {
             candidate: "a".to_owned(),
             index: 2,
@@ -320,7 +320,7 @@ mod tests {
             levels: vec![],
         };
         let axis = record::AxisUnit::OfTheKnob;
-        Swept { over: "settings.x".to_owned(), unit: "", axis, charts: vec![chart] }
+        SweepSummary { over: "settings.x".to_owned(), unit: "", axis, charts: vec![chart] }
     }
 
     /// Rising values, each with an interval around its figure.

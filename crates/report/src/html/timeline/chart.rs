@@ -2,8 +2,8 @@
 
 use super::super::marks;
 use super::super::markup::Markup;
-use super::super::scale::{Linear, Log, Span};
-use super::super::svg::{Anchor, At, Caption, Frame, Svg, at};
+use super::super::scale::{Linear, LogScale, Span};
+use super::super::svg::{Anchor, Caption, Frame, Point, Svg, at};
 use super::super::text;
 use super::{drawn, each_s, name};
 use crate::timeline::{Quantity, Timeline, TimelineRow};
@@ -32,7 +32,7 @@ pub(super) struct Plot<'a> {
 
 /// The scale of a row.
 enum Upright {
-    Log(Log),
+    Log(LogScale),
     Linear(Linear),
 }
 
@@ -46,7 +46,7 @@ impl Upright {
         let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
         let (least, most) = if least <= most { (least, most) } else { (1.0, 1.0) };
         match row.quantity {
-            Quantity::Percentile(_) => Upright::Log(Log::new((least / 1.1, most * 1.1), (bottom, top))),
+            Quantity::Percentile(_) => Upright::Log(LogScale::new((least / 1.1, most * 1.1), (bottom, top))),
             Quantity::Rate(_)
             | Quantity::Void
             | Quantity::Unanswered
@@ -171,13 +171,13 @@ impl<'a> Plot<'a> {
     }
 
     /// The points of a candidate, parted where it has none.
-    fn runs(&self, row: &TimelineRow, scale: &Upright, index: usize) -> Vec<Vec<At>> {
+    fn runs(&self, row: &TimelineRow, scale: &Upright, index: usize) -> Vec<Vec<Point>> {
         let series = row.series.get(index).map_or(&[][..], Vec::as_slice);
         let place = |(step, value): (usize, &Option<f64>)| {
             let value = drawn(row.quantity, (*value)?);
             value.is_finite().then(|| at(self.along(step as f64 + 0.5), scale.place(value)))
         };
-        let places: Vec<Option<At>> = series.iter().enumerate().map(place).collect();
+        let places: Vec<Option<Point>> = series.iter().enumerate().map(place).collect();
         places
             .split(Option::is_none)
             .filter(|run| !run.is_empty())
@@ -255,7 +255,7 @@ mod tests {
         Timeline { rounds, rounds_a_step: 1, builds: vec![], ends_s: None, loads: vec![vec![row]] }
     }
 
-    fn drawn_runs(timeline: &Timeline, index: usize, ends: (f64, f64)) -> Vec<Vec<At>> {
+    fn drawn_runs(timeline: &Timeline, index: usize, ends: (f64, f64)) -> Vec<Vec<Point>> {
         let summary = super::super::super::fixture::race();
         let plot = Plot::new(&summary, timeline, 0, Frame::Wide);
         let row = &timeline.loads[0][0];
@@ -278,7 +278,7 @@ mod tests {
             let quantity = if is_time { Quantity::Percentile("p99") } else { Quantity::Retransmits };
             let known = values.iter().flatten().count();
             let runs = drawn_runs(&timeline(quantity, vec![values]), 0, (100.0, 20.0));
-            let points: Vec<At> = runs.into_iter().flatten().collect();
+            let points: Vec<Point> = runs.into_iter().flatten().collect();
             prop_assert_eq!(points.len(), known);
             prop_assert!(points.iter().all(|at| (20.0..=100.0).contains(&at.y) && (74.0..=1112.0).contains(&at.x)));
             prop_assert!(points.windows(2).all(|pair| pair[0].x < pair[1].x));

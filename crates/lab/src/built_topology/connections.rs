@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use datapath::Part;
+use datapath::SocketRole;
 use load::{Address, Client, LoadError, Pool, Run, Schedule, Target};
 
-use super::Standing;
+use super::BuiltTopology;
 use crate::LabError;
 use crate::workload::Inside;
 
@@ -13,7 +13,7 @@ use crate::workload::Inside;
 /// CPU that is busy with other things makes ten times of it.
 const CONNECT_LIMIT: Duration = Duration::from_millis(1);
 
-impl Standing {
+impl BuiltTopology {
     /// Opens the client's connections for answers of a size, spread over one thread a CPU of the client's node. Tried
     /// again until the server is ready. Of HTTP all sizes have the same ones: as many for each would take as many open
     /// files.
@@ -24,7 +24,7 @@ impl Standing {
         let target = self.target(body_bytes);
         let cpus = self.topology.shape.cpus.client.len();
         let threads = u32::try_from(cpus).unwrap_or(u32::MAX).clamp(1, connections);
-        let inside = self.inside(Part::Client)?;
+        let inside = self.inside(SocketRole::Client)?;
         let deadline = Instant::now() + self.ready_limit() + CONNECT_LIMIT * connections;
         let mut clients = Vec::new();
         for thread in 0..threads {

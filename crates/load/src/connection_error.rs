@@ -9,7 +9,7 @@ use crate::response::Malformed;
 
 /// Why a connection broke.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum ConnectionError {
     /// The kernel's word: refused, reset, timed out. The number is `errno`.
     #[error("{}", io::Error::from_raw_os_error(*.0))]
     System(i32),
@@ -36,33 +36,33 @@ pub enum Fault {
     Tls(String),
 }
 
-impl Fault {
+impl ConnectionError {
     /// TLS failed. The text may quote the peer's certificate.
-    pub(crate) fn tls(error: impl fmt::Display) -> Fault {
-        Fault::Tls(plain(&error.to_string()))
+    pub(crate) fn tls(error: impl fmt::Display) -> ConnectionError {
+        ConnectionError::Tls(plain(&error.to_string()))
     }
 
     /// Whether a Unix socket's queue of new connections is full. Over TCP the kernel retries by itself, so it is not a
     /// fault there; here the generator must retry.
     pub(crate) fn is_full(&self) -> bool {
-        *self == Fault::System(Errno::AGAIN.raw_os_error())
+        *self == ConnectionError::System(Errno::AGAIN.raw_os_error())
     }
 
     /// Whether no program listens there.
     pub(crate) fn is_refused(&self) -> bool {
-        *self == Fault::System(Errno::CONNREFUSED.raw_os_error())
+        *self == ConnectionError::System(Errno::CONNREFUSED.raw_os_error())
     }
 }
 
-impl From<Errno> for Fault {
-    fn from(errno: Errno) -> Fault {
-        Fault::System(errno.raw_os_error())
+impl From<Errno> for ConnectionError {
+    fn from(errno: Errno) -> ConnectionError {
+        ConnectionError::System(errno.raw_os_error())
     }
 }
 
 /// How many connections broke, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Faults {
+pub struct ConnectionErrors {
     /// No program listens there.
     pub refused: u64,
     /// The peer reset the connection.
@@ -81,7 +81,7 @@ pub struct Faults {
     pub other: u64,
 }
 
-impl Faults {
+impl ConnectionErrors {
     /// The sum over all reasons.
     pub fn count(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()
@@ -102,23 +102,23 @@ impl Faults {
         .into_iter()
     }
 
-    pub(crate) fn add(&mut self, fault: &Fault) {
+    pub(crate) fn add(&mut self, fault: &ConnectionError) {
         let reset = [Errno::CONNRESET, Errno::PIPE, Errno::CONNABORTED].map(Errno::raw_os_error);
         *match fault {
-            Fault::System(_) if fault.is_refused() => &mut self.refused,
-            Fault::System(errno) if reset.contains(errno) => &mut self.reset,
-            Fault::System(errno) if *errno == Errno::TIMEDOUT.raw_os_error() => &mut self.timeout,
-            Fault::System(_) => &mut self.other,
-            Fault::Closed | Fault::Malformed(Malformed::Truncated) => &mut self.closed,
-            Fault::CallReset(_) => &mut self.reset,
-            Fault::Malformed(_) | Fault::Http2(_) => &mut self.malformed,
-            Fault::Unasked => &mut self.unasked,
-            Fault::Timeout => &mut self.timeout,
-            Fault::Tls(_) => &mut self.tls,
+            ConnectionError::System(_) if fault.is_refused() => &mut self.refused,
+            ConnectionError::System(errno) if reset.contains(errno) => &mut self.reset,
+            ConnectionError::System(errno) if *errno == Errno::TIMEDOUT.raw_os_error() => &mut self.timeout,
+            ConnectionError::System(_) => &mut self.other,
+            ConnectionError::Closed | ConnectionError::Malformed(Malformed::Truncated) => &mut self.closed,
+            ConnectionError::CallReset(_) => &mut self.reset,
+            ConnectionError::Malformed(_) | ConnectionError::Http2(_) => &mut self.malformed,
+            ConnectionError::Unasked => &mut self.unasked,
+            ConnectionError::Timeout => &mut self.timeout,
+            ConnectionError::Tls(_) => &mut self.tls,
         } += 1;
     }
 
-    pub(crate) fn merge(&mut self, other: &Faults) {
+    pub(crate) fn merge(&mut self, other: &ConnectionErrors) {
         self.refused += other.refused;
         self.reset += other.reset;
         self.closed += other.closed;
@@ -136,30 +136,30 @@ mod tests {
 
     #[test]
     fn a_certificate_cannot_write_on_the_terminal() {
-        let text = Fault::tls("only valid for DnsName(\"\u{1b}]0;x\u{7}\")").to_string();
+        let text = ConnectionError::tls("only valid for DnsName(\"\u{1b}]0;x\u{7}\")").to_string();
         assert_eq!(text, "TLS: only valid for DnsName(\"\\u{1b}]0;x\\u{7}\")");
     }
 
     #[test]
     fn every_fault_is_counted_under_its_reason() {
-        let mut faults = Faults::default();
+        let mut faults = ConnectionErrors::default();
         for fault in [
-            Fault::System(Errno::CONNREFUSED.raw_os_error()),
-            Fault::System(Errno::PIPE.raw_os_error()),
-            Fault::System(Errno::HOSTUNREACH.raw_os_error()),
-            Fault::Closed,
-            Fault::Malformed(Malformed::Chunk),
-            Fault::Unasked,
-            Fault::Timeout,
-            Fault::Tls("no".to_owned()),
+            ConnectionError::System(Errno::CONNREFUSED.raw_os_error()),
+            ConnectionError::System(Errno::PIPE.raw_os_error()),
+            ConnectionError::System(Errno::HOSTUNREACH.raw_os_error()),
+            ConnectionError::Closed,
+            ConnectionError::Malformed(Malformed::Chunk),
+            ConnectionError::Unasked,
+            ConnectionError::Timeout,
+            ConnectionError::Tls("no".to_owned()),
         ] {
             faults.add(&fault);
         }
         assert!(faults.iter().all(|(_, count)| count == 1), "{faults:?}");
         // Half an answer is right as far as it goes.
-        let mut cut = Faults::default();
-        cut.add(&Fault::Malformed(Malformed::Truncated));
-        assert_eq!(cut, Faults { closed: 1, ..Faults::default() });
+        let mut cut = ConnectionErrors::default();
+        cut.add(&ConnectionError::Malformed(Malformed::Truncated));
+        assert_eq!(cut, ConnectionErrors { closed: 1, ..ConnectionErrors::default() });
         let mut twice = faults;
         twice.merge(&faults);
         assert_eq!(twice.count(), 16);

@@ -8,29 +8,29 @@ use crate::{DoctorError, Snapshot, Taken};
 
 /// A network namespace to examine. CPUs, interrupts and groups belong to the machine and appear in each.
 #[derive(Debug)]
-pub struct Place {
+pub struct ExaminedNetns {
     netns: Option<Netns>,
     /// Where the mounted one shows another namespace's links.
     sysfs: Option<NetSysfs>,
 }
 
-impl Place {
+impl ExaminedNetns {
     /// The namespace of the calling thread.
-    pub fn here() -> Place {
+    pub fn here() -> ExaminedNetns {
         // A shell that entered only the network namespace (nsenter --net) still has the sysfs of the old one.
         let elsewhere = shows_other_links(&Files::kernel());
         let own = elsewhere.then(|| Netns::current().and_then(|netns| NetSysfs::open(&netns)));
-        Place { netns: None, sysfs: own.and_then(Result::ok) }
+        ExaminedNetns { netns: None, sysfs: own.and_then(Result::ok) }
     }
 
     /// A named namespace, with a sysfs that shows its links.
     ///
     /// # Errors
     /// The name does not exist, or this process may not enter the namespace.
-    pub fn netns(name: &NetnsName) -> Result<Place, DoctorError> {
+    pub fn netns(name: &NetnsName) -> Result<ExaminedNetns, DoctorError> {
         let netns = Netns::open(name)?;
         let sysfs = NetSysfs::open(&netns)?;
-        Ok(Place { netns: Some(netns), sysfs: Some(sysfs) })
+        Ok(ExaminedNetns { netns: Some(netns), sysfs: Some(sysfs) })
     }
 
     /// Takes one snapshot, and keeps the texts from which it was made.

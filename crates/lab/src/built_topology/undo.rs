@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use plan::Undone;
 
-use super::Standing;
+use super::BuiltTopology;
 use crate::LabError;
 use crate::server::Server;
 
@@ -16,7 +16,7 @@ pub(super) fn journal_of(dir: &Path) -> PathBuf {
     dir.with_file_name(name)
 }
 
-impl Standing {
+impl BuiltTopology {
     /// Ends the server and undoes the plan. All that could not be undone is in the error.
     pub fn take_down(mut self) -> Result<(), LabError> {
         self.undo()
@@ -63,7 +63,7 @@ impl Standing {
     }
 }
 
-impl Drop for Standing {
+impl Drop for BuiltTopology {
     fn drop(&mut self) {
         // Reached with a journal only on an error or a panic, whose own message matters more. What fails here is
         // still in the journal and is tried again by the next start.

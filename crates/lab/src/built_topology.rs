@@ -8,7 +8,7 @@ mod undo;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use datapath::Part;
+use datapath::SocketRole;
 use linux::Cgroup;
 use linux::cpu::Scheduling;
 use linux::netns::Netns;
@@ -59,7 +59,7 @@ impl Staffing {
 }
 
 /// A topology in the kernel.
-pub struct Standing {
+pub struct BuiltTopology {
     /// The candidate's name.
     pub name: String,
     /// What stands.
@@ -78,7 +78,7 @@ pub struct Standing {
     dir: PathBuf,
 }
 
-impl Standing {
+impl BuiltTopology {
     /// Opens what stays open for a size between trials; tried again until the server is ready.
     pub fn open(&mut self, body_bytes: u32, connections: u32) -> Result<(), LabError> {
         workload::of(self.workload.kind).open(self, body_bytes, connections)
@@ -90,16 +90,16 @@ impl Standing {
     }
 
     /// Where sockets of a side are opened.
-    pub(crate) fn inside(&self, part: Part) -> Result<Inside, LabError> {
+    pub(crate) fn inside(&self, part: SocketRole) -> Result<Inside, LabError> {
         let netns = match part {
-            Part::Client => &self.topology.client,
-            Part::Server => &self.topology.server,
+            SocketRole::Client => &self.topology.client,
+            SocketRole::Server => &self.topology.server,
         };
         Ok(Inside(Netns::open(netns)?, self.group(part)?))
     }
 
     /// The control group of a side, if the data path wants one.
-    fn group(&self, part: Part) -> Result<Option<Cgroup>, LabError> {
+    fn group(&self, part: SocketRole) -> Result<Option<Cgroup>, LabError> {
         Ok(self.topology.groups().of(part).map(Splice::cgroup).transpose()?)
     }
 

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use plan::{Account, Entry, Intent, Kernel, Look, Placed, Salvaged, Standing, Store};
+use plan::{Account, Entry, Intent, Kernel, OpenTransaction, Placed, Salvaged, StepState, Store};
 
 use crate::HostError;
 
 /// The contents of a journal, compared with the host.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct JournalStatus {
     /// In the order in which they were done. A step that was repeated, for a link that appeared again or because its
     /// value had been changed, is listed once.
-    pub steps: Vec<SeenStep>,
+    pub steps: Vec<StepStatus>,
     /// Damaged lines, and why they cannot be read.
     pub damaged: Vec<(usize, String)>,
     /// Why the steps may not be complete.
@@ -22,25 +22,25 @@ pub struct Seen {
 
 /// A step of a tuning, and its present state.
 #[derive(Debug)]
-pub struct SeenStep {
+pub struct StepStatus {
     /// The step, and where it was done.
     pub placed: Placed,
     /// How what it made stands, or why that cannot be read.
-    pub look: Result<Look, String>,
+    pub look: Result<StepState, String>,
     /// The value that is there now, of a step that sets one.
     pub now: Option<String>,
 }
 
-impl Seen {
+impl JournalStatus {
     /// Looks at what a store says of `standing`. This only reads; writers hold the lock.
     ///
     /// # Errors
     /// [`HostError::Journal`]: the journal cannot be read. [`HostError::Linux`]: the host cannot be looked at.
-    pub fn of(store: &Store, standing: Option<&Standing>) -> Result<Seen, HostError> {
+    pub fn of(store: &Store, standing: Option<&OpenTransaction>) -> Result<JournalStatus, HostError> {
         let account = store.account();
         let mut seen = match (standing, &account) {
-            (Some(_), Ok(Account::Stands { .. }) | Err(_)) => Seen::of_journal(store)?,
-            (Some(_) | None, _) => Seen::default(),
+            (Some(_), Ok(Account::Stands { .. }) | Err(_)) => JournalStatus::of_journal(store)?,
+            (Some(_) | None, _) => JournalStatus::default(),
         };
         match account {
             Ok(account) => {
@@ -52,10 +52,10 @@ impl Seen {
         Ok(seen)
     }
 
-    fn of_journal(store: &Store) -> Result<Seen, HostError> {
+    fn of_journal(store: &Store) -> Result<JournalStatus, HostError> {
         let path = store.journal_path();
         if !path.exists() {
-            return Ok(Seen::default());
+            return Ok(JournalStatus::default());
         }
         let mut open: BTreeMap<u64, Intent> = BTreeMap::new();
         let mut damaged = Vec::new();
@@ -72,12 +72,12 @@ impl Seen {
         let placed = open.into_values().map(|intent| intent.placed).collect();
         let mut kernel = Kernel::new()?;
         let steps = plan::last_of_each(placed).into_iter().map(|placed| look(placed, &mut kernel)).collect();
-        Ok(Seen { steps, damaged, ..Seen::default() })
+        Ok(JournalStatus { steps, damaged, ..JournalStatus::default() })
     }
 }
 
-fn look(placed: Placed, kernel: &mut Kernel) -> SeenStep {
+fn look(placed: Placed, kernel: &mut Kernel) -> StepStatus {
     let look = plan::look(&placed, kernel).map_err(|error| error.to_string());
     let now = plan::preview(&placed, kernel).ok().flatten().map(|preview| preview.old);
-    SeenStep { placed, look, now }
+    StepStatus { placed, look, now }
 }

@@ -3,25 +3,30 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use datapath::{Family, Part};
+use datapath::{Family, SocketRole};
 use ipnet::IpNet;
 use plan::{Journal, Kernel};
 
 use super::undo::journal_of;
-use super::{Staffing, Standing};
+use super::{BuiltTopology, Staffing};
 use crate::cni::Attachment;
-use crate::server::Place;
+use crate::server::ServerSetup;
 use crate::workload::{self, Secret};
 use crate::{LabError, Shape, Topology};
 
-impl Standing {
+impl BuiltTopology {
     /// Builds the topology and starts its server. `dir` is a directory of ours that does not exist yet; it gets the
     /// journal and the server's files. On failure everything that was done is undone before the error is returned.
-    pub fn build(name: &str, shape: Shape, staffing: &Staffing, dir: &Path) -> Result<Standing, LabError> {
+    pub fn build(
+        name: &str,
+        shape: Shape,
+        staffing: &Staffing,
+        dir: &Path,
+    ) -> Result<BuiltTopology, LabError> {
         let topology = Topology::plan(shape)?;
         std::fs::create_dir_all(dir).map_err(LabError::file("create", dir))?;
         let journal = Journal::create(&journal_of(dir))?;
-        let mut standing = Standing {
+        let mut built = BuiltTopology {
             name: name.to_owned(),
             topology,
             workload: staffing.workload.clone(),
@@ -33,11 +38,11 @@ impl Standing {
             made: None,
             dir: dir.to_owned(),
         };
-        standing.apply()?;
-        standing.attach()?;
-        standing.start_server(staffing)?;
-        standing.take_stock()?;
-        Ok(standing)
+        built.apply()?;
+        built.attach()?;
+        built.start_server(staffing)?;
+        built.take_stock()?;
+        Ok(built)
     }
 
     fn apply(&mut self) -> Result<(), LabError> {
@@ -67,11 +72,11 @@ impl Standing {
             return self.open(body, 1).map_err(|error| self.of_plugins(error));
         }
         let secret = self.workload.tls.then(|| self.agree_on_tls()).transpose()?;
-        let place = Place {
+        let setup = ServerSetup {
             candidate: &self.name,
             netns: &self.topology.server,
             families: self.topology.shape.families,
-            cgroup: self.group(Part::Server)?,
+            cgroup: self.group(SocketRole::Server)?,
             cpus: &self.topology.shape.cpus.server,
             dir: &self.dir,
             scheduling: staffing.scheduling,
@@ -80,7 +85,7 @@ impl Standing {
             workload: &self.workload,
             secret: secret.as_ref(),
         };
-        self.server = Some(staffing.server.start(&place)?);
+        self.server = Some(staffing.server.start(&setup)?);
         self.connect(body, 1).map_err(|error| self.of_plugins(error))?;
         self.pools.clear();
         Ok(())

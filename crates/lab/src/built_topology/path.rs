@@ -7,11 +7,11 @@
 use plan::{Made, StepError};
 use record::Void;
 
-use super::Standing;
-use crate::traffic::{Traffic, Work};
+use super::BuiltTopology;
+use crate::traffic::{Traffic, TransferredAmounts};
 use crate::{LabError, slug};
 
-impl Standing {
+impl BuiltTopology {
     /// Looks at all that was built, before the first trial. Plugins are part of a path and may change what the plan did
     /// before them; what they leave otherwise is not expected later.
     pub(super) fn take_stock(&mut self) -> Result<(), LabError> {
@@ -33,7 +33,11 @@ impl Standing {
     }
 
     /// Why a trial does not count: the path is not what was built, or packets went past it.
-    pub(crate) fn detour(&mut self, traffic: &Traffic, work: &Work) -> Result<Option<Void>, LabError> {
+    pub(crate) fn detour(
+        &mut self,
+        traffic: &Traffic,
+        work: &TransferredAmounts,
+    ) -> Result<Option<Void>, LabError> {
         let what = match self.changed()? {
             Some(what) => Some(what),
             None => traffic.detour(&self.topology.traces, work).map(|what| self.for_readers(&what)),

@@ -11,7 +11,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt};
 
-use crate::Fault;
+use crate::ConnectionError;
 use crate::grpc::calls::Calls;
 use crate::poller::{Poller, Tag};
 use crate::socket::{receive, send};
@@ -20,7 +20,7 @@ use crate::tls::Session;
 
 /// A socket that is connected or connecting.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ClientSocket {
     socket: Socket,
     tls: Option<Session>,
     /// HTTP/2 and the gRPC calls over it.
@@ -57,7 +57,7 @@ pub(crate) enum Received {
     End,
 }
 
-impl Link {
+impl ClientSocket {
     /// The port that the kernel has chosen for this end.
     pub(crate) fn local_port(&self) -> Option<u16> {
         let address = rustix::net::getsockname(&*self.socket).ok()?;
@@ -66,7 +66,12 @@ impl Link {
 
     /// Starts a connection without waiting for it. Its socket is registered once, edge-triggered, for both directions:
     /// so a request costs one `send` and one `recv` and no `epoll_ctl`, but a reader must read until it is empty.
-    pub(crate) fn open(target: &Target, stamps: bool, poller: &Poller, tag: Tag) -> Result<Link, Fault> {
+    pub(crate) fn open(
+        target: &Target,
+        stamps: bool,
+        poller: &Poller,
+        tag: Tag,
+    ) -> Result<ClientSocket, ConnectionError> {
         let socket = socket(&target.address)?;
         if stamps {
             linux::stamps::enable(socket.as_fd()).map_err(|error| error_fault(&error.source))?;
@@ -88,11 +93,11 @@ impl Link {
             }
             (Ask::Http(_) | Ask::Raw(_), _) => (Socket::Own(socket), None),
         };
-        Ok(Link { socket, tls, calls, connecting, ready: false, came: stamps.then_some(None) })
+        Ok(ClientSocket { socket, tls, calls, connecting, ready: false, came: stamps.then_some(None) })
     }
 
     /// Goes on with connecting. True when requests can be sent.
-    pub(crate) fn progress(&mut self) -> Result<bool, Fault> {
+    pub(crate) fn progress(&mut self) -> Result<bool, ConnectionError> {
         if self.ready {
             return Ok(true);
         }
@@ -113,7 +118,7 @@ impl Link {
     }
 
     /// Sends as much as the socket takes. What a TLS session is given it takes, and sends later.
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, ConnectionError> {
         match &mut self.tls {
             None => Ok(send(&*self.socket, bytes)?),
             Some(session) => session.send(&self.socket, bytes).map(|()| Some(bytes.len())),
@@ -121,11 +126,11 @@ impl Link {
     }
 
     /// The socket takes bytes again.
-    pub(crate) fn flush(&mut self) -> Result<(), Fault> {
+    pub(crate) fn flush(&mut self) -> Result<(), ConnectionError> {
         self.tls.as_mut().map_or(Ok(()), |session| session.flush(&self.socket))
     }
 
-    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, Fault> {
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, ConnectionError> {
         let received = match &mut self.tls {
             None => self.receive_plain(buffer)?,
             Some(session) => session.receive(&self.socket, buffer)?,
@@ -138,16 +143,16 @@ impl Link {
     }
 
     /// The gRPC calls over HTTP/2.
-    pub(crate) fn calls(&mut self) -> Result<&mut Calls, Fault> {
-        self.calls.as_deref_mut().ok_or(Fault::Closed)
+    pub(crate) fn calls(&mut self) -> Result<&mut Calls, ConnectionError> {
+        self.calls.as_deref_mut().ok_or(ConnectionError::Closed)
     }
 
     /// A datagram; one of no bytes is no end.
-    pub(crate) fn receive_datagram(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
+    pub(crate) fn receive_datagram(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ConnectionError> {
         self.receive_plain(buffer)
     }
 
-    fn receive_plain(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
+    fn receive_plain(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ConnectionError> {
         let Some(came) = &mut self.came else { return Ok(receive(&*self.socket, buffer)?) };
         match linux::stamps::receive(self.socket.as_fd(), buffer) {
             Ok((bytes, stamp)) => {
@@ -186,8 +191,8 @@ impl Link {
     }
 }
 
-fn error_fault(error: &io::Error) -> Fault {
-    error.raw_os_error().map_or(Fault::Closed, Fault::System)
+fn error_fault(error: &io::Error) -> ConnectionError {
+    error.raw_os_error().map_or(ConnectionError::Closed, ConnectionError::System)
 }
 
 fn socket(address: &Address) -> Result<OwnedFd, Errno> {

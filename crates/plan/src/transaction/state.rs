@@ -15,7 +15,7 @@ const SCHEMA: u32 = 2;
 
 /// A transaction that stands, or is about to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct OpenTransaction {
     /// The version of the format.
     pub schema: u32,
     /// By which people call it.
@@ -69,7 +69,7 @@ pub(super) enum Extent {
 
 /// How a transaction ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct EndedTransaction {
     /// The version of the format.
     pub schema: u32,
     /// Its id; empty if that could not be read any more.
@@ -108,16 +108,16 @@ pub enum Why {
     Unwatched,
 }
 
-impl Standing {
+impl OpenTransaction {
     pub(super) fn begin(
         seal: Seal,
         cpu_latency_us: Option<u32>,
         about: Value,
-    ) -> Result<Standing, TransactionError> {
+    ) -> Result<OpenTransaction, TransactionError> {
         // Long enough that no two of one machine are the same; it is no secret.
         let id = format!("{:06x}", (linux::clock::now_ns() >> 10) & 0x00ff_ffff);
         let (boot_id, since_unix_s) = (this_boot()?, linux::clock::unix_s());
-        Ok(Standing {
+        Ok(OpenTransaction {
             schema: SCHEMA,
             id,
             boot_id,
@@ -156,19 +156,19 @@ impl Extent {
     }
 }
 
-impl Ended {
+impl EndedTransaction {
     /// It went with a restart of the machine.
-    pub(super) fn restarted(standing: Option<&Standing>, why: Why) -> Ended {
-        Ended { rebooted: true, ..Ended::now(standing, Extent::All, why, &[], None) }
+    pub(super) fn restarted(standing: Option<&OpenTransaction>, why: Why) -> EndedTransaction {
+        EndedTransaction { rebooted: true, ..EndedTransaction::now(standing, Extent::All, why, &[], None) }
     }
 
     pub(super) fn now(
-        standing: Option<&Standing>,
+        standing: Option<&OpenTransaction>,
         extent: Extent,
         why: Why,
         steps: &[(Placed, Undone)],
         doubt: Option<String>,
-    ) -> Ended {
+    ) -> EndedTransaction {
         let id = standing.map_or_else(String::new, |standing| standing.id.clone());
         let left = steps.iter().filter_map(|(placed, undone)| match undone {
             Undone::ChangedByOther { found } => Some((placed.commands().join("\n"), found.clone())),
@@ -176,7 +176,7 @@ impl Ended {
         });
         let (left, at_unix_s) = (left.collect(), linux::clock::unix_s());
         let addition = matches!(extent, Extent::Addition { .. });
-        Ended {
+        EndedTransaction {
             schema: SCHEMA,
             id,
             at_unix_s,
@@ -213,7 +213,7 @@ impl fmt::Display for Why {
     }
 }
 
-pub(super) fn read(path: &Path) -> Result<Option<Standing>, TransactionError> {
+pub(super) fn read(path: &Path) -> Result<Option<OpenTransaction>, TransactionError> {
     sealed::read(path, SCHEMA).map_err(|error| match error {
         Unsealed::File(source) => failed("read", path)(source),
         Unsealed::Damaged(why) => TransactionError::Damaged { path: path.to_owned(), why },
@@ -221,7 +221,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Standing>, TransactionError> {
 }
 
 /// How one ended; for people, so a file that cannot be read says nothing.
-pub(super) fn read_ended(path: &Path) -> Option<Ended> {
+pub(super) fn read_ended(path: &Path) -> Option<EndedTransaction> {
     sealed::read(path, SCHEMA).ok().flatten()
 }
 
