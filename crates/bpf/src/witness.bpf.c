@@ -15,10 +15,10 @@
  * itself, KVM's per-CPU variable steal_time, has an address only in kernels with CONFIG_KALLSYMS_ALL.)
  *
  * A CPU may run and be lost to a real-time thread all the same: on a kernel without full preemption the system call of
- * any other program ends first, which may take milliseconds (an agent that reads /proc each second). What counts is the
- * time since the thread was woken: the scheduler's own account of waits begins only when that CPU heard of it. Softirq
- * work that ran on top of that program may be the data path's, and is not counted; neither is a wait behind a kernel
- * thread or an idle CPU. */
+ * any other program ends first, and a round of the kernel's own memory management, which may take milliseconds. So the
+ * time is added up for which the scheduler saw those run between the waking of a thread and its own turn. What else may
+ * run meanwhile is not counted, since it may be the data path's work: softirqs, on top of those programs too, other
+ * kernel threads, and an idle CPU. */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
@@ -46,11 +46,11 @@ struct hrtimer {
 	void *function;
 } __attribute__((preserve_access_index));
 
-/* The way from a task to its CPU's run queue, which knows what runs and keeps the hypervisor's clock as it last read it. */
+/* The way from a task to its CPU's run queue, which keeps the hypervisor's clock as it last read it. */
 struct task_struct;
 
 struct rq {
-	struct task_struct *curr;
+	int cpu;
 	__u64 prev_steal_time_rq;
 } __attribute__((preserve_access_index));
 
@@ -59,7 +59,6 @@ struct cfs_rq {
 } __attribute__((preserve_access_index));
 
 struct sched_entity {
-	__u64 sum_exec_runtime;
 	struct cfs_rq *cfs_rq;
 } __attribute__((preserve_access_index));
 
@@ -69,6 +68,7 @@ struct task_struct {
 	int pid;
 	int wake_cpu;
 	struct sched_entity se;
+	char comm[16];
 } __attribute__((preserve_access_index));
 
 /* include/linux/sched.h and include/linux/sched/prio.h: lower numbers are real-time priorities. */
@@ -143,13 +143,29 @@ static __always_inline struct sighting *watched(__u32 cpu)
 	return there && there->watched ? there : 0;
 }
 
-static __always_inline int is_normal_program(struct task_struct *task)
+static __always_inline int begins(const char *comm, const char *name, int letters)
 {
-	/* The idle task has number 0. */
-	return task->pid && task->prio >= MAX_RT_PRIO && !(task->flags & PF_KTHREAD);
+	for (int at = 0; at < letters; at++)
+		if (comm[at] != name[at])
+			return 0;
+	return 1;
 }
 
-/* The argument: who is woken. What runs on its CPU, if it is not idle, is what it waits for. */
+#define IS(task, name) begins((task)->comm, name, sizeof(name) - 1)
+
+/* A program of normal priority, which in a race is none of the race; or a kernel thread that looks after memory, which
+ * never carries a packet. */
+static __always_inline int is_of_others(struct task_struct *task)
+{
+	if (task->prio < MAX_RT_PRIO)
+		return 0;
+	if (!(task->flags & PF_KTHREAD))
+		return 1;
+	return IS(task, "kdamond") || IS(task, "kswapd") || IS(task, "kcompactd") || IS(task, "khugepaged") ||
+	       IS(task, "ksmd");
+}
+
+/* The argument: who is woken. */
 SEC("tp_btf/sched_waking")
 int witness_waking(__u64 *arguments)
 {
@@ -161,11 +177,8 @@ int witness_waking(__u64 *arguments)
 	there = watched(woken->wake_cpu);
 	if (!there)
 		return 0;
-	there->woken_ns = 0;
-	if (!is_normal_program(woken->se.cfs_rq->rq->curr))
-		return 0;
 	there->waiter = woken->pid;
-	there->ran_ns = woken->se.sum_exec_runtime;
+	there->kept_ns = 0;
 	there->softirq_ns = 0;
 	there->woken_ns = bpf_ktime_get_ns();
 	there->softirq_since_ns = there->in_softirq ? there->woken_ns : 0;
@@ -201,29 +214,33 @@ int witness_softirq_ends(void *context)
 	return 0;
 }
 
-/* When a thread that had to wait leaves the CPU, what it ran is known, and so when it began to. (Switches to a thread would
- * say so too, but a PVM guest was seen to miss the tracepoint for most of those.) The arguments: whether prev was
- * preempted, prev, next. */
-SEC("tp_btf/sched_switch")
-int witness_switch(__u64 *arguments)
+/* A thread has run until now, without a break. The scheduler says so when it takes the CPU from it, and in between. (A
+ * PVM guest was seen to miss sched_switch for most switches to real-time threads.) The arguments: the thread,
+ * nanoseconds. */
+SEC("tp_btf/sched_stat_runtime")
+int witness_ran(__u64 *arguments)
 {
-	struct task_struct *prev = (struct task_struct *)arguments[1];
-	struct sighting *here;
+	struct task_struct *task = (struct task_struct *)arguments[0];
+	__u64 ran_ns = arguments[1], now_ns, since_ns;
+	struct sighting *there = watched(task->se.cfs_rq->rq->cpu);
 	struct stall stall;
-	__u32 cpu;
 
-	if (prev->prio >= MAX_RT_PRIO)
+	if (!there || !there->woken_ns)
 		return 0;
-	cpu = bpf_get_smp_processor_id();
-	here = watched(cpu);
-	if (!here || !here->woken_ns || here->waiter != prev->pid)
+	now_ns = bpf_ktime_get_ns();
+	since_ns = now_ns - there->woken_ns;
+	if (is_of_others(task)) {
+		there->kept_ns += ran_ns < since_ns ? ran_ns : since_ns;
 		return 0;
-	stall = (struct stall){ .from_ns = here->woken_ns,
-				.to_ns = bpf_ktime_get_ns() - (prev->se.sum_exec_runtime - here->ran_ns), .cpu = cpu };
-	here->woken_ns = 0;
-	if (stall.to_ns < stall.from_ns + here->softirq_ns + late_min_ns)
+	}
+	if (task->pid != there->waiter)
 		return 0;
-	stall.blocked_ns = stall.to_ns - stall.from_ns - here->softirq_ns;
-	report(here, &stall);
+	if (there->kept_ns >= there->softirq_ns + late_min_ns) {
+		stall = (struct stall){ .from_ns = there->woken_ns, .to_ns = now_ns - ran_ns,
+					.blocked_ns = there->kept_ns - there->softirq_ns,
+					.cpu = task->se.cfs_rq->rq->cpu };
+		report(there, &stall);
+	}
+	there->woken_ns = 0;
 	return 0;
 }

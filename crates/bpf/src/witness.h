@@ -23,9 +23,9 @@ struct sighting {
 	__u64 stolen_ns;  /* the hypervisor's clock at that tick */
 	__u64 lost;       /* stalls that found no room in the ring */
 	__u64 watched;    /* 0: another CPU than those to watch */
-	/* Of a real-time thread that was woken while a program of normal priority ran: */
-	__u64 woken_ns;         /* when; 0: none is, or it has run since */
-	__u64 ran_ns;           /* for how long it had run in its life */
+	/* Of the real-time thread that was woken last: */
+	__u64 woken_ns;         /* when; 0: it has run since */
+	__u64 kept_ns;          /* for how long others than the race kept the CPU since */
 	__u64 softirq_since_ns; /* the beginning of the softirq work under way since; 0: none is */
 	__u64 softirq_ns;       /* softirq work since */
 	__s32 waiter;           /* which thread it is */

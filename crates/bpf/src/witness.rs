@@ -272,7 +272,7 @@ fn load(cpus: &CpuSet, senses: Senses) -> libbpf_rs::Result<Loaded> {
         (None, programs.witness_softirq_begins.as_fd()),
         (None, programs.witness_softirq_ends.as_fd()),
         (None, programs.witness_waking.as_fd()),
-        (None, programs.witness_switch.as_fd()),
+        (None, programs.witness_ran.as_fd()),
     ];
     let kept =
         programs.into_iter().map(|(tracepoint, program)| Ok((tracepoint, program.try_clone_to_owned()?)));
