@@ -15,10 +15,10 @@
  * itself, KVM's per-CPU variable steal_time, has an address only in kernels with CONFIG_KALLSYMS_ALL.)
  *
  * A CPU may run and be lost to a real-time thread all the same: on a kernel without full preemption the system call of
- * any other program ends first, and a round of the kernel's own memory management, which may take milliseconds. So the
- * time is added up for which the scheduler saw those run between the waking of a thread and its own turn. What else may
- * run meanwhile is not counted, since it may be the data path's work: softirqs, on top of those programs too, other
- * kernel threads, and an idle CPU. */
+ * any other program ends first, and a round of the kernel's own memory management, which may take milliseconds. What
+ * counts is the time between the waking of a thread and its own turn, if such a one had the CPU at the waking; else the
+ * part of it for which the scheduler saw such ones run. Softirqs in between may be the data path's work, so their time is
+ * not counted, and neither is a wait behind another kernel thread or an idle CPU. */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
@@ -46,11 +46,12 @@ struct hrtimer {
 	void *function;
 } __attribute__((preserve_access_index));
 
-/* The way from a task to its CPU's run queue, which keeps the hypervisor's clock as it last read it. */
+/* The way from a task to its CPU's run queue, which knows what runs and keeps the hypervisor's clock as it last read it. */
 struct task_struct;
 
 struct rq {
 	int cpu;
+	struct task_struct *curr;
 	__u64 prev_steal_time_rq;
 } __attribute__((preserve_access_index));
 
@@ -153,11 +154,11 @@ static __always_inline int begins(const char *comm, const char *name, int letter
 
 #define IS(task, name) begins((task)->comm, name, sizeof(name) - 1)
 
-/* A program of normal priority, which in a race is none of the race; or a kernel thread that looks after memory, which
+/* A program of normal priority, which in a race is none of the race (number 0 is idleness); or a kernel thread that looks after memory, which
  * never carries a packet. */
 static __always_inline int is_of_others(struct task_struct *task)
 {
-	if (task->prio < MAX_RT_PRIO)
+	if (!task->pid || task->prio < MAX_RT_PRIO)
 		return 0;
 	if (!(task->flags & PF_KTHREAD))
 		return 1;
@@ -178,10 +179,11 @@ int witness_waking(__u64 *arguments)
 	if (!there)
 		return 0;
 	there->waiter = woken->pid;
+	there->is_behind = is_of_others(woken->se.cfs_rq->rq->curr);
 	there->kept_ns = 0;
 	there->softirq_ns = 0;
+	/* Last, since that CPU goes by it while this one writes. */
 	there->woken_ns = bpf_ktime_get_ns();
-	there->softirq_since_ns = there->in_softirq ? there->woken_ns : 0;
 	return 0;
 }
 
@@ -191,10 +193,7 @@ int witness_softirq_begins(void *context)
 	struct sighting *here = watched(bpf_get_smp_processor_id());
 
 	(void)context;
-	if (!here)
-		return 0;
-	here->in_softirq = 1;
-	if (here->woken_ns)
+	if (here)
 		here->softirq_since_ns = bpf_ktime_get_ns();
 	return 0;
 }
@@ -203,44 +202,70 @@ SEC("tp_btf/softirq_exit")
 int witness_softirq_ends(void *context)
 {
 	struct sighting *here = watched(bpf_get_smp_processor_id());
+	__u64 since_ns;
 
 	(void)context;
 	if (!here)
 		return 0;
-	here->in_softirq = 0;
-	if (here->softirq_since_ns)
-		here->softirq_ns += bpf_ktime_get_ns() - here->softirq_since_ns;
+	since_ns = here->softirq_since_ns;
 	here->softirq_since_ns = 0;
+	/* On top of that thread itself it is no longer a wait. */
+	if (!here->woken_ns || !since_ns || here->waiter == (__s32)bpf_get_current_pid_tgid())
+		return 0;
+	if (since_ns < here->woken_ns)
+		since_ns = here->woken_ns;
+	here->softirq_ns += bpf_ktime_get_ns() - since_ns;
 	return 0;
 }
 
-/* A thread has run until now, without a break. The scheduler says so when it takes the CPU from it, and in between. (A
- * PVM guest was seen to miss sched_switch for most switches to real-time threads.) The arguments: the thread,
+/* A thread may be woken while it still leaves its CPU to another one, behind which it waits then. The arguments: whether
+ * prev was preempted, prev, next. */
+SEC("tp_btf/sched_switch")
+int witness_switch(__u64 *arguments)
+{
+	struct task_struct *prev = (struct task_struct *)arguments[1];
+	struct task_struct *next = (struct task_struct *)arguments[2];
+	struct sighting *here;
+
+	if (prev->prio >= MAX_RT_PRIO)
+		return 0;
+	here = watched(bpf_get_smp_processor_id());
+	if (here && here->woken_ns && here->waiter == prev->pid)
+		here->is_behind = is_of_others(next);
+	return 0;
+}
+
+/* A thread has run until now, without a break. The scheduler says so when it takes the CPU from it, and in between; but a
+ * PVM guest was seen to miss the tracepoints of most switches to real-time threads. The arguments: the thread,
  * nanoseconds. */
 SEC("tp_btf/sched_stat_runtime")
 int witness_ran(__u64 *arguments)
 {
 	struct task_struct *task = (struct task_struct *)arguments[0];
-	__u64 ran_ns = arguments[1], now_ns, since_ns;
-	struct sighting *there = watched(task->se.cfs_rq->rq->cpu);
+	__u64 ran_ns = arguments[1], now_ns, kept_ns;
+	struct rq *rq = task->se.cfs_rq->rq;
+	struct sighting *there = watched(rq->cpu);
 	struct stall stall;
 
 	if (!there || !there->woken_ns)
 		return 0;
 	now_ns = bpf_ktime_get_ns();
-	since_ns = now_ns - there->woken_ns;
 	if (is_of_others(task)) {
-		there->kept_ns += ran_ns < since_ns ? ran_ns : since_ns;
+		kept_ns = now_ns - there->woken_ns;
+		there->kept_ns += ran_ns < kept_ns ? ran_ns : kept_ns;
 		return 0;
 	}
 	if (task->pid != there->waiter)
 		return 0;
-	if (there->kept_ns >= there->softirq_ns + late_min_ns) {
-		stall = (struct stall){ .from_ns = there->woken_ns, .to_ns = now_ns - ran_ns,
-					.blocked_ns = there->kept_ns - there->softirq_ns,
-					.cpu = task->se.cfs_rq->rq->cpu };
-		report(there, &stall);
-	}
+	stall = (struct stall){ .from_ns = there->woken_ns, .to_ns = now_ns - ran_ns, .cpu = rq->cpu };
+	/* It was woken while it ran, on its way off the CPU; that turn is still to come. */
+	if (stall.to_ns <= stall.from_ns)
+		return 0;
 	there->woken_ns = 0;
+	kept_ns = there->is_behind ? stall.to_ns - stall.from_ns : there->kept_ns;
+	if (kept_ns < there->softirq_ns + late_min_ns)
+		return 0;
+	stall.blocked_ns = kept_ns - there->softirq_ns;
+	report(there, &stall);
 	return 0;
 }

@@ -25,11 +25,11 @@ struct sighting {
 	__u64 watched;    /* 0: another CPU than those to watch */
 	/* Of the real-time thread that was woken last: */
 	__u64 woken_ns;         /* when; 0: it has run since */
-	__u64 kept_ns;          /* for how long others than the race kept the CPU since */
-	__u64 softirq_since_ns; /* the beginning of the softirq work under way since; 0: none is */
-	__u64 softirq_ns;       /* softirq work since */
+	__u64 kept_ns;          /* for how long others than the race are known to have run since */
+	__u64 softirq_since_ns; /* the beginning of the softirq work under way; 0: none is */
+	__u64 softirq_ns;       /* softirq work since that thread was woken, as far as it ended */
 	__s32 waiter;           /* which thread it is */
-	__u32 in_softirq;       /* whether the CPU does softirq work */
+	__u32 is_behind;        /* whether another than the race's had the CPU when it was woken, or got it then */
 };
 
 #endif

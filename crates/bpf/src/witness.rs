@@ -6,8 +6,8 @@
 //! - a tick came late: sees a stall that a tick falls into, whatever its reason;
 //! - the hypervisor's own clock of stolen time, as the scheduler last read it: sees also what lies between two ticks,
 //!   but not what a hypervisor below that one took;
-//! - a real-time thread waited although the CPU ran: for a system call of a program of normal priority, which a kernel
-//!   without full preemption lets end first.
+//! - a real-time thread waited although the CPU ran: for a system call of a program of normal priority, or a round of the
+//!   kernel's memory management, which a kernel without full preemption lets end first.
 //!
 //! Nothing is pinned: it ends with its owner, also with one that is killed.
 
@@ -86,8 +86,8 @@ pub struct Stall {
     pub late_ns: u64,
     /// What the hypervisor says it took between the two, in nanoseconds; 0 where it does not say.
     pub stolen_ns: u64,
-    /// For how long a real-time thread waited until a program of normal priority let the CPU go, in nanoseconds, without
-    /// softirq work meanwhile; 0: it is none of these.
+    /// For how long others than the race kept a real-time thread waiting, in nanoseconds, without softirq work meanwhile;
+    /// 0: it is none of these.
     pub blocked_ns: u64,
 }
 
@@ -272,6 +272,7 @@ fn load(cpus: &CpuSet, senses: Senses) -> libbpf_rs::Result<Loaded> {
         (None, programs.witness_softirq_begins.as_fd()),
         (None, programs.witness_softirq_ends.as_fd()),
         (None, programs.witness_waking.as_fd()),
+        (None, programs.witness_switch.as_fd()),
         (None, programs.witness_ran.as_fd()),
     ];
     let kept =
