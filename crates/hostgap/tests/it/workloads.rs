@@ -315,7 +315,7 @@ fn port() -> String {
 
 /// What iperf3 (in its JSON) and sockperf print if they do not find their server. They may still exit with
 /// success.
-const ALONE: [&str; 2] = ["\"error\":", "No messages were received"];
+const ALONE: [&str; 3] = ["\"error\":", "No messages were received", "Connection refused"];
 
 /// Runs a client until its server is ready.
 fn once_ready(up: &Up<'_>, program: &[&str]) -> String {
