@@ -18,6 +18,7 @@ use stats::Random;
 
 use crate::topology::SERVER_PORT;
 use crate::trial::{Method, broken, kept_from_running, run, run_with_log, warmup};
+use crate::visits::{Visit, visit_all};
 use crate::{BuiltTopology, Event, LabError};
 use cause::{AnsweredRequest, Usual, causes};
 use evidence::{CpuInterval, SliceEvents, count, count_drops, is_loss};
@@ -115,27 +116,17 @@ pub(crate) fn late(
         reasons: bpf::late::drop_reasons()?.into_iter().collect(),
         method,
     };
-    let loads_at = lowest(loads);
-    let total = VISITS * loads_at.len() * runners.len();
     let mut courses: BTreeMap<(usize, usize), Course> = BTreeMap::new();
-    let mut done = 0;
-    for _ in 0..VISITS {
-        for load in &loads_at {
-            let mut order: Vec<usize> = (0..runners.len()).collect();
-            rng.shuffle(&mut order);
-            for at in order {
-                if stop() {
-                    return Ok(None);
-                }
-                let (entrant, built) = &mut runners[at];
-                tell(Event::Watching { name: built.name.clone(), done, total });
-                let course = courses
-                    .entry((*load, *entrant))
-                    .or_insert_with(|| Course::new(*entrant, *load, watch.programs.missing()));
-                watch.visit(built, &loads[*load], course, rng)?;
-                done += 1;
-            }
-        }
+    let visited = visit_all(runners, &lowest(loads), VISITS, rng, stop, |visit, rng| {
+        let Visit { entrant, load, built, done, total } = visit;
+        tell(Event::Watching { name: built.name.clone(), done, total });
+        let course = courses
+            .entry((load, entrant))
+            .or_insert_with(|| Course::new(entrant, load, watch.programs.missing()));
+        watch.visit(built, &loads[load], course, rng)
+    })?;
+    if !visited {
+        return Ok(None);
     }
     Ok(Some(courses.into_values().map(Course::finish).collect()))
 }

@@ -28,6 +28,7 @@ mod topology;
 mod traffic;
 mod trial;
 mod usage;
+mod visits;
 mod wire;
 mod witness;
 mod workload;

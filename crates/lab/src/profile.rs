@@ -10,6 +10,7 @@ use record::{Load, Measure, Profile};
 use stats::Random;
 
 use crate::trial::{Method, broken, kept_from_running, run, warmup};
+use crate::visits::{Visit, visit_all};
 use crate::{BuiltTopology, Event, LabError, NodeCpus, workload};
 
 mod fold;
@@ -49,32 +50,21 @@ pub(crate) fn profile(
     let mut profiler = Profiler::new(&cpus, PERIOD_NS)?;
     // Modules and programs of the candidates are loaded by now.
     let mut folder = Folder::new(Symbols::kernel()?);
-    let profiled = highest(loads);
     let mut found: BTreeMap<(usize, usize), (Profile, BTreeMap<String, u64>)> = BTreeMap::new();
-    let total = VISITS * profiled.len() * runners.len();
-    let mut done = 0;
-    for _ in 0..VISITS {
-        for load in &profiled {
-            let mut order: Vec<usize> = (0..runners.len()).collect();
-            rng.shuffle(&mut order);
-            for at in order {
-                if stop() {
-                    return Ok(None);
-                }
-                let (entrant, built) = &mut runners[at];
-                tell(Event::Profiling { name: built.name.clone(), done, total });
-                let (profile, stacks) = found
-                    .entry((*load, *entrant))
-                    .or_insert_with(|| (empty(*entrant, *load, &cpus), BTreeMap::new()));
-                visit(built, method, &loads[*load], &mut profiler, |slice, samples| {
-                    profile.requests += slice.answered;
-                    profile.duration_ns += slice.duration_ns;
-                    profile.lost += samples.lost;
-                    profile.idle += folder.add(&samples.samples, stacks);
-                })?;
-                done += 1;
-            }
-        }
+    let visited = visit_all(runners, &highest(loads), VISITS, rng, stop, |visited, _| {
+        let Visit { entrant, load, built, done, total } = visited;
+        tell(Event::Profiling { name: built.name.clone(), done, total });
+        let (profile, stacks) =
+            found.entry((load, entrant)).or_insert_with(|| (empty(entrant, load, &cpus), BTreeMap::new()));
+        visit(built, method, &loads[load], &mut profiler, |slice, samples| {
+            profile.requests += slice.answered;
+            profile.duration_ns += slice.duration_ns;
+            profile.lost += samples.lost;
+            profile.idle += folder.add(&samples.samples, stacks);
+        })
+    })?;
+    if !visited {
+        return Ok(None);
     }
     let profiles = found
         .into_values()
