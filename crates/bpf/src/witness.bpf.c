@@ -46,7 +46,8 @@ struct hrtimer {
 	void *function;
 } __attribute__((preserve_access_index));
 
-/* The way from a task to its CPU's run queue, which knows what runs and keeps the hypervisor's clock as it last read it. */
+/* The way from a task to its CPU's run queue, which knows what runs, and keeps the hypervisor's clock as it last read
+ * it. */
 struct task_struct;
 
 struct rq {
@@ -154,8 +155,8 @@ static __always_inline int begins(const char *comm, const char *name, int letter
 
 #define IS(task, name) begins((task)->comm, name, sizeof(name) - 1)
 
-/* A program of normal priority, which in a race is none of the race (number 0 is idleness); or a kernel thread that looks after memory, which
- * never carries a packet. */
+/* A program of normal priority, which in a race is none of the race (number 0 is idleness); or a kernel thread that looks
+ * after memory, which never carries a packet. */
 static __always_inline int is_of_others(struct task_struct *task)
 {
 	if (!task->pid || task->prio < MAX_RT_PRIO)

@@ -105,8 +105,8 @@ impl Vm {
 
     /// Like [`Vm::run`], and passes the command's output to `watch` while it runs.
     ///
-    /// QEMU itself can die of an assertion while it emulates a boot (7.2 does, in `iotlb_to_section`, once in some
-    /// hundred boots). The command has not written anything then, and a guest keeps nothing, so it is booted once more.
+    /// QEMU itself was seen to die of an assertion while it emulated a boot (in `iotlb_to_section`). If the command has
+    /// not written anything then, it is booted once more, since a guest keeps nothing.
     ///
     /// # Errors
     /// Those of [`Vm::run`], and [`Error::Stopped`] if the watch asks to stop.

@@ -12,7 +12,7 @@ use bpf::splice::{self, FORMAT, Replaced, SpliceCounter};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapInfo, MapType};
 use linux::Cgroup;
 use linux::features::{Feature, probe};
-use testkit::{defer, run};
+use testkit::{defer, noise, run};
 
 use crate::node::{MTU, Node, ONE, TWO, can_run};
 use crate::replace::{furnish, pin_instead, replace_all};
@@ -174,20 +174,6 @@ fn patient(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Bytes of which no two places look alike for long (xorshift64).
-fn noise(seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut made = Vec::with_capacity(PERIOD + 8);
-    while made.len() < PERIOD {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        made.extend_from_slice(&state.to_ne_bytes());
-    }
-    made.truncate(PERIOD);
-    made
-}
-
 /// Writes the same bytes again and again, in pieces of many lengths, until told to stop. How many there were.
 fn write_until(stop: &AtomicBool, mut stream: &TcpStream, bytes: &[u8]) -> usize {
     let (mut written, mut step) = (0, 1);
@@ -294,7 +280,7 @@ fn no_byte_of_a_stream_is_lost() {
         for (at, count) in counts.iter().enumerate() {
             let [near, far] = &streams[at / 2];
             let (from, to) = if at % 2 == 0 { (near, far) } else { (far, near) };
-            let (bytes, stop) = (std::sync::Arc::new(noise(at as u64)), &stop);
+            let (bytes, stop) = (std::sync::Arc::new(noise(at as u64, PERIOD)), &stop);
             let same = bytes.clone();
             let writer = scope.spawn(move || write_until(stop, from, &bytes));
             ends.push((writer, scope.spawn(move || read_all(to, &same, count))));

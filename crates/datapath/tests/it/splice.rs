@@ -13,7 +13,7 @@ use plan::forwarding::Splice;
 use plan::{Fault, Journal, Kernel, Step, Undone};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::sockopt;
-use testkit::bound;
+use testkit::{bound, noise};
 
 use crate::pair::Pair;
 use crate::specs::POD_PORT;
@@ -99,20 +99,6 @@ fn patient<const N: usize>(streams: [TcpStream; N]) -> [TcpStream; N] {
         stream.set_nodelay(true).expect("root can do it");
     }
     streams
-}
-
-/// Bytes in which no two places look alike for long (xorshift64).
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut made = Vec::with_capacity(bytes + 8);
-    while made.len() < bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        made.extend_from_slice(&state.to_ne_bytes());
-    }
-    made.truncate(bytes);
-    made
 }
 
 /// Writes in pieces of many lengths.

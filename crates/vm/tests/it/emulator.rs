@@ -1,4 +1,4 @@
-//! An emulator that dies by itself, as QEMU 7.2 sometimes does while a kernel boots.
+//! An emulator that dies by itself, as QEMU was seen to do while a kernel booted.
 
 #![expect(
     clippy::unwrap_used,
