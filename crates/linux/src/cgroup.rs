@@ -1,17 +1,17 @@
 //! Control groups of version 2, for one purpose: a socket belongs to the group of the task that opens it, and eBPF
 //! programs of a group see the sockets of its tasks. No controller is enabled and no limit is set.
 
-use std::ffi::{OsStr, OsString, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::time::{Duration, Instant};
 
 use crate::error::Attempt;
+use crate::mountinfo::{self, Mount};
 use crate::{Error, Result, folder};
 
 /// The parent of all groups of ours.
@@ -116,44 +116,15 @@ impl Cgroup {
 /// # Errors
 /// It is mounted nowhere.
 pub fn hierarchy() -> Result<PathBuf> {
-    let text = fs::read("/proc/self/mountinfo").attempt(|| "read /proc/self/mountinfo")?;
-    mounted(&text).ok_or_else(|| {
+    mounted(mountinfo::mounts()?).ok_or_else(|| {
         let why =
             "no hierarchy of version 2 is mounted; mount -t cgroup2 none /sys/fs/cgroup/unified makes one";
         Error::new("find control groups", io::Error::new(io::ErrorKind::NotFound, why))
     })
 }
 
-/// The mount point in a mountinfo(5): its fifth field, where the file system's kind, first after the ` - `, is cgroup2.
-fn mounted(mountinfo: &[u8]) -> Option<PathBuf> {
-    mountinfo.split(|byte| *byte == b'\n').find_map(|line| {
-        let mut fields = line.split(|byte| *byte == b' ');
-        let point = fields.nth(4)?;
-        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        (kind == b"cgroup2").then(|| PathBuf::from(unescaped(OsStr::from_bytes(point))))
-    })
-}
-
-/// Spaces, tabs, line feeds and backslashes stand as `\` and three octal digits.
-fn unescaped(text: &OsStr) -> OsString {
-    let bytes = text.as_bytes();
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let digits = bytes.get(at + 1..at + 4).and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match byte.filter(|_| bytes[at] == b'\\') {
-            Some(byte) => {
-                plain.push(byte);
-                at += 4;
-            }
-            None => {
-                plain.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    OsString::from_vec(plain)
+fn mounted(mounts: Vec<Mount>) -> Option<PathBuf> {
+    mounts.into_iter().find(|mount| mount.kind == "cgroup2").map(|mount| mount.point)
 }
 
 /// Moves the calling task to the group that `tasks` belongs to. Makes a single system call, so it is safe between fork
@@ -260,8 +231,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(mountinfo: &str, expected: Option<&str>) {
-        assert_eq!(mounted(mountinfo.as_bytes()).as_deref(), expected.map(Path::new));
+    fn check(table: &str, expected: Option<&str>) {
+        let mounts = mountinfo::parsed(table.as_bytes());
+        assert_eq!(mounted(mounts).as_deref(), expected.map(Path::new));
     }
 
     #[test]

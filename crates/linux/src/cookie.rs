@@ -1,11 +1,16 @@
 //! Cookies by which the kernel distinguishes network namespaces for as long as it runs.
 
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::error::Attempt;
-use crate::{Netns, Result};
+use crate::{Netns, NetnsPath, Result, mountinfo, netns};
 
 impl Netns {
     /// The namespace's cookie (`SO_NETNS_COOKIE`, Linux 5.14). Inodes are given again as soon as a namespace has
@@ -18,6 +23,36 @@ impl Netns {
         let socket = self.run(socket)?.attempt(attempted)?;
         cookie_of(&socket).attempt(attempted)
     }
+}
+
+/// The cookies of the network namespaces that can be found: those of threads in `/proc`, and those bound to a file of
+/// this mount namespace, as every named one is. One that only an open descriptor holds is not found.
+///
+/// # Errors
+/// `/proc` cannot be read, or the caller may not enter other namespaces.
+pub fn visible_cookies() -> Result<BTreeSet<u64>> {
+    let mut cookies = BTreeMap::new();
+    let bound = mountinfo::mounts()?.into_iter().filter(|mount| mount.kind == "nsfs");
+    for path in paths_of_threads()?.into_iter().chain(bound.map(|mount| mount.point)) {
+        // Threads end and names go meanwhile.
+        let Ok(inode) = fs::metadata(&path).map(|metadata| metadata.ino()) else { continue };
+        let Entry::Vacant(unknown) = cookies.entry(inode) else { continue };
+        let Some(path) = path.to_str().and_then(|path| NetnsPath::new(path).ok()) else { continue };
+        match Netns::open_path(&path) {
+            Ok(netns) => drop(unknown.insert(netns.cookie()?)),
+            // It is gone, or a namespace of another kind.
+            Err(error) if netns::is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(cookies.into_values().collect())
+}
+
+/// Where each thread shows its namespace.
+fn paths_of_threads() -> Result<Vec<PathBuf>> {
+    let processes = fs::read_dir("/proc").attempt(|| "list /proc")?.flatten();
+    let tasks = processes.filter_map(|process| fs::read_dir(process.path().join("task")).ok());
+    Ok(tasks.flatten().flatten().map(|thread| thread.path().join("ns/net")).collect())
 }
 
 fn cookie_of(socket: &OwnedFd) -> std::io::Result<u64> {

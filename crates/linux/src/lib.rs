@@ -9,6 +9,7 @@ mod error;
 mod files;
 mod link;
 mod login;
+mod mountinfo;
 mod names;
 mod neighbour;
 mod number;
@@ -44,6 +45,7 @@ pub mod view;
 pub mod xtables;
 
 pub use cgroup::Cgroup;
+pub use cookie::visible_cookies;
 pub use cpu::CpuSet;
 pub use device::{Device, RxQueue, Slot, TxQueue};
 pub use error::{Error, Result};

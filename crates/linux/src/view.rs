@@ -10,7 +10,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, DirEntry, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,6 +22,7 @@ use rustix::thread::UnshareFlags;
 
 use crate::Result;
 use crate::error::Attempt;
+use crate::mountinfo::{self, Mount};
 
 /// The machine's files as a program is shown them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -169,9 +170,7 @@ fn is_placeholder(path: &Path) -> io::Result<bool> {
 
 /// Makes every mount read-only but those named and the kernel's own.
 fn freeze(writable: &BTreeSet<PathBuf>) -> Result<()> {
-    let attempted = || "make the machine's files read-only for a program";
-    let table = fs::read("/proc/thread-self/mountinfo").attempt(attempted)?;
-    for mount in mount_points(&table) {
+    for Mount { point: mount, .. } in mountinfo::mounts()? {
         if writable.contains(&mount) || KERNELS_OWN.iter().any(|own| mount.starts_with(own)) {
             continue;
         }
@@ -184,31 +183,6 @@ fn freeze(writable: &BTreeSet<PathBuf>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The fifth field of each line, in which white space and backslashes are octal (proc_pid_mountinfo(5)).
-fn mount_points(table: &[u8]) -> Vec<PathBuf> {
-    let lines = table.split(|byte| *byte == b'\n');
-    lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(unescaped).collect()
-}
-
-fn unescaped(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, behind)) = rest.split_first() {
-        let octal = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) if *first == b'\\' => {
-                bytes.push(byte);
-                rest = &behind[3..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    PathBuf::from(OsString::from_vec(bytes))
 }
 
 fn set_read_only(mount: &Path) -> rustix::io::Result<()> {
@@ -248,16 +222,4 @@ pub(crate) fn with_its_own_proc(command: &mut Command) {
     };
     // SAFETY: between fork and exec the closure makes one system call and neither allocates nor takes a lock.
     unsafe { command.pre_exec(mount) };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mount_points_are_read_with_their_escapes() {
-        let table =
-            b"22 28 0:21 / /run rw - tmpfs none rw\n30 22 0:5 / /mnt/a\\040b\\134c\\04 rw - ext4 /dev/x rw\n";
-        assert_eq!(mount_points(table), [Path::new("/run"), Path::new("/mnt/a b\\c\\04")]);
-    }
 }

@@ -81,3 +81,19 @@ fn kernel_parameters_are_those_of_the_place() {
     let error = place.netns.run(|| sysctl::write(&key, "often")).unwrap().unwrap_err();
     assert!(error.is(libc::EINVAL), "{error}");
 }
+
+#[test]
+fn a_namespace_is_visible_by_its_name_and_by_its_threads() {
+    let place = Place::new("seen");
+    let named = place.netns.cookie().unwrap();
+    assert!(linux::visible_cookies().unwrap().contains(&named));
+    let anonymous = Netns::anonymous().unwrap();
+    let held = anonymous.cookie().unwrap();
+    assert!(!linux::visible_cookies().unwrap().contains(&held), "only a descriptor holds it");
+    assert!(
+        anonymous.run(|| linux::visible_cookies().unwrap().contains(&held)).unwrap(),
+        "this thread is in it"
+    );
+    drop(place);
+    assert!(!linux::visible_cookies().unwrap().contains(&named));
+}
