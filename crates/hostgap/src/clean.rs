@@ -3,6 +3,9 @@
 use std::process::ExitCode;
 
 use ::lab::{Cleaned, Home, LabError};
+use anyhow::Context;
+use plan::Kernel;
+use serde_json::json;
 
 use crate::{exit, speak};
 
@@ -10,6 +13,9 @@ use crate::{exit, speak};
 ///
 /// Every start of `hostgap race` does the same. Running races and topologies of `hostgap lab up` are not touched, nor
 /// is anything that hostgap did not make: other files in /run/hostgap/lab are named and left alone.
+///
+/// Also removed: notes of what units shared in network namespaces that are gone (/run/hostgap/claims), if those units
+/// have lost their journals.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print the result as JSON.
@@ -22,16 +28,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let home = Home::of_this_machine();
     let cleaned = home.clean()?;
+    let stale = Kernel::new()?.remove_stale_claims().context("could not remove stale claims")?;
     let strangers = home.strangers()?;
     for stranger in &strangers {
         speak::aside(format_args!("hostgap: left alone {}: not made by a race", stranger.display()));
     }
     if args.json {
-        speak::result(serde_json::json!({ "schema": 1, "cleaned": cleaned, "left_alone": strangers }))?;
-    } else if cleaned.is_empty() {
+        let found = json!({
+            "schema": 1, "cleaned": cleaned, "stale_claims": stale, "left_alone": strangers
+        });
+        speak::result(found)?;
+    } else if cleaned.is_empty() && stale.is_empty() {
         speak::result("nothing to clean")?;
     } else {
         cleaned.iter().try_for_each(tell)?;
+        for claims in &stale {
+            speak::result(format_args!("{}: removed, its namespace is gone", claims.display()))?;
+        }
     }
     let failed = cleaned.iter().any(|cleaned| !cleaned.failures.is_empty());
     Ok(if failed { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })

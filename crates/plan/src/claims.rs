@@ -9,6 +9,7 @@
 //! that did it has died of it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -19,6 +20,7 @@ use serde_json::Value;
 
 use crate::entry::{After, Before, Owner};
 use crate::error::StepError;
+use crate::lifetime::Lifetime;
 use crate::sealed::{self, Unsealed};
 use crate::{Step, lock};
 
@@ -77,6 +79,15 @@ impl Claims {
         Ok(Claims { path, file, _lock: lock })
     }
 
+    /// Whether taking away the file takes nothing from anybody: no unit that has a claim has a journal, and what was
+    /// shared went with the namespace.
+    fn is_stale(&self) -> bool {
+        self.file.claims.values().all(|claim| {
+            let is_owned = claim.owners.iter().any(|owner| owner.journal.exists());
+            !is_owned && claim.step.effect().lifetime() != Lifetime::Outside
+        })
+    }
+
     /// The claim on what a step is about. Of its owners only those are in it that still have a journal.
     pub(crate) fn on(&self, step: &Step) -> Option<Claim> {
         let mut claim = self.file.claims.get(&key(step))?.clone();
@@ -106,6 +117,31 @@ impl Claims {
         };
         written.map_err(unusable("write", &self.path))
     }
+}
+
+/// Removes the claims on namespaces that no longer exist, where every unit that shared something lost its journal before
+/// it could give up its claims. Returns the files that were removed.
+///
+/// # Errors
+/// The namespaces cannot be listed, or a file cannot be read or removed. A damaged file is an error too.
+pub(crate) fn remove_stale(directory: &Path) -> Result<Vec<PathBuf>, StepError> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(unusable("list", directory))?,
+    };
+    let cookie_of = |name: &OsStr| name.to_str()?.strip_suffix(".json")?.parse::<u64>().ok();
+    let claimed: Vec<u64> = entries.flatten().filter_map(|entry| cookie_of(&entry.file_name())).collect();
+    // Listed after the files: a namespace made in between has no claims among them.
+    let visible = linux::visible_cookies()?;
+    let mut removed = Vec::new();
+    for cookie in claimed.into_iter().filter(|cookie| !visible.contains(cookie)) {
+        let claims = Claims::lock(directory, cookie)?;
+        if claims.is_stale() {
+            fs::remove_file(&claims.path).map_err(unusable("remove", &claims.path))?;
+            removed.push(claims.path);
+        }
+    }
+    Ok(removed)
 }
 
 /// What a step is about: two steps that exclude each other have the same text. It stands in files, so it is made of the

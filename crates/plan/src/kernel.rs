@@ -59,6 +59,15 @@ impl Kernel {
         Kernel { claims: directory.into(), ..self }
     }
 
+    /// Removes the claims of units that lost their journals, on namespaces that are gone: nothing else ever would.
+    /// Returns the files that were removed.
+    ///
+    /// # Errors
+    /// The namespaces cannot be listed, or a file of claims cannot be read or removed.
+    pub fn remove_stale_claims(&self) -> Result<Vec<PathBuf>, StepError> {
+        claims::remove_stale(&self.claims)
+    }
+
     /// The namespace of a place; an error if it does not exist.
     pub(crate) fn at(&mut self, place: &Place) -> Result<&OpenNetns, linux::Error> {
         match self.open.entry(place.clone()) {

@@ -110,6 +110,33 @@ fn cleaning_touches_neither_the_living_nor_others() {
 }
 
 #[test]
+fn notes_of_what_was_shared_go_when_namespace_and_journal_are_gone() {
+    let turn = turn();
+    let (world, root) = (testkit::World::new(), tempfile::tempdir().unwrap());
+    world.add("home");
+    let unit = plan::Book::at(root.path()).begin().unwrap();
+    let key = linux::sysctl::Key::new("net/ipv4/ip_forward").unwrap();
+    let forwards = plan::SetSysctl { key, value: "1".to_owned() };
+    let mut shared = plan::Plan::new();
+    let place = plan::Place::Netns(world.name("home"));
+    shared.push(&place, plan::Step::Share(Box::new(forwards.into())));
+    let mut kernel = plan::Kernel::new().unwrap().with_claims(turn.in_run("hostgap/claims"));
+    plan::apply(&shared, &mut unit.journal("a").unwrap(), &mut kernel).unwrap();
+    unit.discard().unwrap();
+    let from_inside = world.open("home").run(|| turn.hostgap(&["clean"])).unwrap();
+    assert_eq!(stdout(&from_inside), "nothing to clean\n", "a thread is in the namespace");
+    drop((kernel, world));
+    let cleaned = stdout(&turn.hostgap(&["clean"]));
+    assert!(
+        cleaned.starts_with("/run/hostgap/claims/") && cleaned.contains("its namespace is gone"),
+        "{cleaned}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&stdout(&turn.hostgap(&["clean", "--json"]))).unwrap();
+    assert_eq!(json["stale_claims"], serde_json::json!([]));
+    turn.assert_nothing_left();
+}
+
+#[test]
 fn a_server_that_dies_ends_the_race_with_its_name() {
     let (turn, race) = started();
     let docker = turn.namespace("docker-server");

@@ -118,9 +118,13 @@ impl Turn {
         names
     }
 
+    /// A path below this turn's `/run`, as seen from the test.
+    pub(crate) fn in_run(&self, under: &str) -> PathBuf {
+        format!("/proc/{}/root/run/{under}", self.keeper.id()).into()
+    }
+
     fn names(&self, under: &str) -> Vec<String> {
-        let path = format!("/proc/{}/root/run/{under}", self.keeper.id());
-        let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
+        let Ok(entries) = std::fs::read_dir(self.in_run(under)) else { return Vec::new() };
         let mut names: Vec<String> =
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();

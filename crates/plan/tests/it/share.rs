@@ -305,6 +305,39 @@ fn claims_go_with_their_namespace() {
     scene.assert_unclaimed();
 }
 
+/// A unit is removed by hand while its namespace stands, and then the namespace goes.
+#[test]
+fn stale_claims_are_those_without_a_journal_on_a_namespace_that_is_gone() {
+    let Some(scene) = Scene::new() else { return };
+    let (lost, kept) = (scene.unit("lost"), scene.unit("kept"));
+    scene.apply(&lost, parameter("2")).unwrap();
+    scene.apply(&kept, parameter("2")).unwrap();
+    lost.discard().unwrap();
+    let remove_stale = || scene.kernel().remove_stale_claims().unwrap();
+    assert!(remove_stale().is_empty(), "the namespace has a name");
+    linux::netns::delete(&scene.name).unwrap();
+    assert!(remove_stale().is_empty(), "a unit has a journal, and its undo gives up the claim");
+    kept.discard().unwrap();
+    assert_eq!(remove_stale().len(), 1);
+    assert!(remove_stale().is_empty());
+    scene.assert_unclaimed();
+}
+
+#[test]
+fn claims_without_a_journal_stay_while_their_namespace_is_used() {
+    let Some(scene) = Scene::new() else { return };
+    let lost = scene.unit("lost");
+    scene.apply(&lost, parameter("2")).unwrap();
+    lost.discard().unwrap();
+    let netns = scene.world.open("home");
+    linux::netns::delete(&scene.name).unwrap();
+    // The value that the lost unit found is kept for the next one.
+    let removed = netns.run(|| scene.kernel().remove_stale_claims().unwrap()).unwrap();
+    assert!(removed.is_empty(), "a thread is in it: {removed:?}");
+    drop(netns);
+    assert_eq!(scene.kernel().remove_stale_claims().unwrap().len(), 1);
+}
+
 #[test]
 fn what_cannot_be_shared_is_refused() {
     let root = tempfile::tempdir().unwrap();
