@@ -1,6 +1,7 @@
 //! Why answers are late: slices of their own after the rounds, in which programs in the kernel watch, while the last
 //! build still stands. Half of the slices are not watched, so that the cost of watching is measured and not believed.
 
+mod answer;
 mod cause;
 mod evidence;
 
@@ -20,7 +21,8 @@ use crate::topology::SERVER_PORT;
 use crate::trial::{Method, broken, kept_from_running, run, run_with_log, warmup};
 use crate::visits::{Visit, visit_all};
 use crate::{BuiltTopology, Event, LabError};
-use cause::{AnsweredRequest, Usual, causes};
+use answer::AnsweredRequest;
+use cause::{Usual, causes};
 use evidence::{CpuInterval, SliceEvents, count, count_drops, is_loss};
 
 /// A slice: long enough that a retransmission time-out of 200 ms and its answer lie within most of them.

@@ -31,6 +31,7 @@ mod usage;
 mod visits;
 mod wire;
 mod witness;
+mod witness_choice;
 mod workload;
 
 pub use self::cni::{Attachment, CniNetwork, Configuration, PluginDirs};

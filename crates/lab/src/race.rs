@@ -196,7 +196,7 @@ impl Race {
         tell: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
         let chosen = self.steer(claim)?;
-        let watching = witness(&self.experiment, &self.method);
+        let watching = witness(&self.experiment, &self.method.cpus.all());
         let mut header = self.header()?;
         header.machine.facts.insert("receive steering".to_owned(), chosen.describe());
         if let Err(why) = &watching {

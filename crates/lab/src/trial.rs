@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bpf::witness::{Stall, Witness};
 use linux::cpu::Scheduling;
-use load::witness::{Witnessed, run_witnessed};
+use load::windows::Witnessed;
+use load::witness::run_witnessed;
 use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
 use record::{Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 

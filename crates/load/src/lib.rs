@@ -61,6 +61,7 @@ pub mod serve;
 pub mod slo;
 pub mod stream;
 pub mod target;
+pub mod windows;
 pub mod witness;
 
 pub use client::Client;

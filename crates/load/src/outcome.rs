@@ -11,7 +11,7 @@ use crate::overdue::{Dropped, Overdue, Short};
 use crate::series::Series;
 use crate::target::Protocol;
 use crate::thread::ThreadCost;
-use crate::witness::Witnessed;
+use crate::windows::Witnessed;
 
 /// The greatest latency that is recorded: one hour. Greater ones count as one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;

@@ -1,36 +1,18 @@
 //! A run beside a witness of the machine's stalls: what its response times are without the times at which the machine
 //! did not run a CPU.
-//!
-//! **Windows of time are left out, never requests by their outcome.** A stall makes a window, from [`BEFORE_NS`] before
-//! it to [`AFTER_NS`] and [`AFTER_LENGTHS`] times its own length after it. A request that was intended within a window does not count, whatever became of it, and
-//! any other one counts. Both figures stand side by side: the outcome of the run has all requests.
-//!
-//! All three are the same for every run. Measured, without the third, with 20,000 requests/s on a shared virtual machine of two CPUs, ten
-//! seconds each, the standard deviation of ln p99 over slices of 0.1 s fell from 0.66–0.78 to 0.06–0.13, with 2 to 4 %
-//! of the time left out; p99.9 fell from 1.7 ms to 0.25–0.3 ms. Windows of twice the lengths left out more and brought
-//! no more; a threshold of 300 µs for a stall missed half of the gain at times.
 
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bpf::witness::{Senses, Stall, StallReport, Witness};
+use bpf::witness::{Senses, StallReport, Witness};
 use hdrhistogram::Histogram;
 use linux::CpuSet;
 
 use crate::outcome::histogram;
 use crate::run::{Run, run_logged};
+use crate::windows::{BEFORE_NS, Windows, Witnessed};
 use crate::{Client, Exchange, Live, LoadError, Outcome};
-
-/// A window begins so long before its stall, in nanoseconds: a request takes some time, and one that is on its way when
-/// the machine stops is late too.
-pub const BEFORE_NS: u64 = 1_000_000;
-/// A window ends so long after its stall, in nanoseconds, and [`AFTER_LENGTHS`] times as long as the stall was: what
-/// became due during the stall is answered first.
-pub const AFTER_NS: u64 = 3_000_000;
-/// A server at half of its capacity works a queue off in the time in which it grew, one at three quarters takes three
-/// times as long.
-pub const AFTER_LENGTHS: u64 = 3;
 
 /// A tick each half millisecond, where timers are cheap: four times as many saw hardly more. A tick that waits for 60 µs
 /// is no other timer's work, which takes a tenth of that.
@@ -48,67 +30,6 @@ const WAIT_MAX_NS: u64 = 100_000_000;
 
 /// How long the last tick of a CPU is waited for after a run.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Periods of time, in the order of their beginnings, none of which touch.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Windows(Vec<(u64, u64)>);
-
-impl Windows {
-    /// The windows of some stalls, in any order.
-    pub fn of(stalls: &[Stall]) -> Windows {
-        let mut windows: Vec<(u64, u64)> = stalls.iter().map(window).collect();
-        windows.sort_unstable();
-        windows.dedup_by(|later, earlier| {
-            let touches = later.0 <= earlier.1;
-            if touches {
-                earlier.1 = earlier.1.max(later.1);
-            }
-            touches
-        });
-        Windows(windows)
-    }
-
-    /// Whether an instant lies within one. The end of a window does not.
-    pub fn hold(&self, instant_ns: u64) -> bool {
-        let after = self.0.partition_point(|(begin_ns, _)| *begin_ns <= instant_ns);
-        after.checked_sub(1).is_some_and(|at| instant_ns < self.0[at].1)
-    }
-
-    /// How much of the time between two instants lies within windows, in nanoseconds.
-    pub fn within(&self, from_ns: u64, to_ns: u64) -> u64 {
-        let part =
-            |(begin_ns, end_ns): &(u64, u64)| (*end_ns).min(to_ns).saturating_sub((*begin_ns).max(from_ns));
-        self.0.iter().map(part).sum()
-    }
-}
-
-/// From its beginning to its end.
-fn window(stall: &Stall) -> (u64, u64) {
-    let after_ns = AFTER_NS.saturating_add(stall.length_ns().saturating_mul(AFTER_LENGTHS));
-    (stall.from_ns.saturating_sub(BEFORE_NS), stall.to_ns.saturating_add(after_ns))
-}
-
-/// What a run gave outside the windows of all stalls.
-#[derive(Debug, Clone)]
-pub struct Witnessed {
-    /// The watched CPUs.
-    pub cpus: CpuSet,
-    /// Requests due within the schedule and outside the windows. Those that are not in `response` had no expected
-    /// answer.
-    pub intended: u64,
-    /// received − intended of those that were answered as expected, in nanoseconds.
-    pub response: Histogram<u64>,
-    /// sent − max(intended, the instant at which the connection became free) of those that were sent, in nanoseconds.
-    pub late: Histogram<u64>,
-    /// The part of the schedule that lies within windows, in nanoseconds.
-    pub left_out_ns: u64,
-    /// The stalls of the watched CPUs, each whole, from the start of the watch to the run's end.
-    pub stalls: Vec<Stall>,
-    /// Stalls that were seen and are not there, because too many came at once. If there are any, nothing is known.
-    pub lost: u64,
-    /// Ticks of all CPUs.
-    pub ticks: u64,
-}
 
 /// Like [`crate::run_live`], beside a witness that watches from before the first request to after the last answer. The
 /// outcome has [`Outcome::witnessed`], unless the witness lost a stall or the log a request.
@@ -221,9 +142,8 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
+    use bpf::witness::Stall;
 
     const MS: u64 = 1_000_000;
 
@@ -240,24 +160,6 @@ mod tests {
             connection: 0,
             client: 0,
         }
-    }
-
-    #[test]
-    fn a_window_reaches_from_before_a_stall_to_after_it() {
-        // It is known to have been one millisecond long, and lies somewhere within two.
-        let windows = Windows::of(&[Stall { late_ns: MS, ..stall(10 * MS, 12 * MS) }]);
-        let held = |at: u64| windows.hold(at);
-        assert_eq!([9 * MS - 1, 9 * MS, 18 * MS - 1, 18 * MS].map(held), [false, true, true, false]);
-        assert_eq!(windows.within(0, 100 * MS), 9 * MS);
-        assert_eq!(windows.within(11 * MS, 13 * MS), 2 * MS);
-        assert!(!Windows::default().hold(0) && Windows::default().within(0, u64::MAX) == 0);
-    }
-
-    #[test]
-    fn stalls_of_several_cpus_are_one_window_where_they_touch() {
-        let windows =
-            Windows::of(&[stall(20 * MS, 21 * MS), stall(10 * MS, 16 * MS), stall(11 * MS, 12 * MS)]);
-        assert_eq!(windows, Windows(vec![(9 * MS, 37 * MS)]));
     }
 
     #[test]
@@ -286,24 +188,5 @@ mod tests {
         tally.seen = StallReport { stalls: vec![stall(7 * MS, 60 * MS)], until_ns, ..StallReport::default() };
         tally.settle();
         assert_eq!((tally.intended, tally.pending.len()), (1, 0));
-    }
-
-    proptest! {
-        #[test]
-        fn an_instant_is_held_if_any_stalls_window_holds_it(
-            stalls in prop::collection::vec((0_u64..50, 0_u64..9), 0..12),
-            at in 0_u64..80,
-        ) {
-            let stalls: Vec<Stall> =
-                stalls.into_iter().map(|(from, long)| stall(from * MS, (from + long) * MS)).collect();
-            let at = at * MS;
-            let near = |stall: &Stall| {
-                stall.from_ns <= at + BEFORE_NS && at < stall.to_ns + AFTER_NS + AFTER_LENGTHS * stall.late_ns
-            };
-            let windows = Windows::of(&stalls);
-            prop_assert_eq!(windows.hold(at), stalls.iter().any(near));
-            let held = (0..100).filter(|ms| windows.hold(ms * MS)).count() as u64;
-            prop_assert_eq!(windows.within(0, 100 * MS), held * MS);
-        }
     }
 }

@@ -3,7 +3,7 @@
 use ::load::checks::{CheckResult, CheckWeight, Percentile, told};
 use ::load::search::{RateSearchResult, TriedRate};
 use ::load::slo::Slo;
-use ::load::witness::Witnessed;
+use ::load::windows::Witnessed;
 use ::load::{CheckedRun, Histogram, Outcome, Overdue, Protocol, Schedule, ThreadCost};
 use bpf::witness::Stall;
 use serde_json::{Map, Value, json};

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ::load::checks::{CheckWeight, Percentile, told};
 use ::load::search::{RateSearchResult, SearchFailure};
 use ::load::slo::Slo;
-use ::load::witness::Witnessed;
+use ::load::windows::Witnessed;
 use ::load::{
     CheckedRun, Handshakes, Histogram, Outcome, Protocol, RunVerdict, Schedule, Split, ThreadCost, Wait,
     plain,

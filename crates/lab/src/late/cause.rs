@@ -25,30 +25,8 @@
 
 use record::Cause;
 
+use super::answer::AnsweredRequest;
 use super::evidence::{CpuInterval, Resent, RetransmitKind, SliceEvents};
-
-/// An answered request. Instants are nanoseconds of [`linux::clock`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AnsweredRequest {
-    /// When it should have been sent.
-    pub(crate) intended_ns: u64,
-    /// When it was.
-    pub(crate) sent_ns: u64,
-    /// When its answer was read.
-    pub(crate) received_ns: u64,
-    /// Since when its connection had been free.
-    pub(crate) free_ns: u64,
-    /// The client's port of its connection; 0: not known.
-    pub(crate) port: u16,
-    /// The CPU of the generator's thread.
-    pub(crate) cpu: u16,
-}
-
-impl AnsweredRequest {
-    pub(crate) fn response_ns(&self) -> u64 {
-        self.received_ns.saturating_sub(self.intended_ns)
-    }
-}
 
 /// What is late: the limit and what an answer takes in the middle, both of the candidate at this load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

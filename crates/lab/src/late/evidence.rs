@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use bpf::late::{LateEvent, LateEvents, Retransmission, Side, What};
 use record::Retransmitted;
 
-use super::cause::AnsweredRequest;
+use super::answer::AnsweredRequest;
 use crate::topology::SERVER_PORT;
 
 /// A time in which something was the case on a CPU, in nanoseconds of [`linux::clock`].

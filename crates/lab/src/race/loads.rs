@@ -10,7 +10,7 @@ use crate::built_topology::BuiltTopology;
 use crate::capacity::{capacity, without_capacity};
 use crate::limits::possible;
 use crate::trial::run;
-use crate::{Event, LabError, witness, workload};
+use crate::{Event, LabError, witness_choice, workload};
 
 /// Counted time, in which a nanosecond is an instruction.
 const SETTLE: Duration = Duration::from_millis(800);
@@ -58,7 +58,7 @@ impl Race {
         }
         let loads = self.announce(loads, writer, tell)?;
         if let Some(watching) = &self.method.witness {
-            let described = witness::choose(watching, &mut runners[0].1, &self.method, &loads)?;
+            let described = witness_choice::choose(watching, &mut runners[0].1, &self.method, &loads)?;
             writer.append(&Line::Witness(described.clone()))?;
             tell(Event::Witness(described));
         }

@@ -10,7 +10,8 @@
 //! half-widths were 160 %, 105 % and 165 % (in the logarithm).
 
 use bpf::witness::Stall;
-use load::witness::{FINE, Windows};
+use load::windows::Windows;
+use load::witness::FINE;
 use stats::{Columns, Percentile, Random, Resamples, Sparse, Spread};
 
 const FACTOR: f64 = 1.1;
