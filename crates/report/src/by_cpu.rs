@@ -4,7 +4,6 @@ use record::CpuTime;
 use serde::Serialize;
 
 use crate::figures;
-use crate::{Candidate, Summary};
 
 /// The node to which a CPU belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -107,13 +106,3 @@ pub(crate) fn rows(shares: &[CpuShares]) -> Vec<CpuRow> {
 
 /// The names of the shares.
 pub(crate) const HEAD: [&str; 6] = ["user", "system", "softirq", "irq", "idle", "steal"];
-
-/// The candidates at a load with the shares of each CPU; empty if they were not requested.
-pub(crate) fn at(summary: &Summary, load: usize) -> Vec<(usize, &Candidate, &[CpuShares])> {
-    let of = |(index, candidate)| {
-        let candidate: &Candidate = candidate;
-        let shares = candidate.rates.get(load)?.by_cpu.as_slice();
-        (!shares.is_empty()).then_some((index, candidate, shares))
-    };
-    summary.candidates.iter().enumerate().filter_map(of).collect()
-}

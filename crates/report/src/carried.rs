@@ -3,7 +3,8 @@
 use record::{Measure, Workload, WorkloadKind};
 
 use crate::figures::{counted, percent, three_digits, trimmed};
-use crate::summary::{Summary, TransferRates};
+use crate::quantities::TransferRates;
+use crate::summary::Summary;
 
 /// What CPU time is divided by.
 pub(crate) fn cpu_unit(measure: Measure) -> &'static str {

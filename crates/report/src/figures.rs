@@ -2,7 +2,7 @@
 
 use record::Measure;
 
-use crate::summary::{Load, Ratio};
+use crate::quantities::{Load, Ratio};
 
 /// A duration with its unit: "48.3 µs", "1.24 ms".
 pub(crate) fn duration_ns(ns: u64) -> String {

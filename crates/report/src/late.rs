@@ -6,7 +6,7 @@ use record::{Cause, Retransmitted};
 use serde::Serialize;
 
 use crate::figures::{self, counted};
-use crate::summary::Ratio;
+use crate::quantities::Ratio;
 
 /// The late answers at a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -12,6 +12,7 @@ mod json;
 mod late;
 mod profile;
 mod published;
+mod quantities;
 pub mod search;
 mod stalls;
 mod summary;
@@ -20,6 +21,7 @@ mod table;
 pub mod terminal;
 mod timeline;
 mod until;
+mod until_sentences;
 
 pub use analyse::analyse;
 pub use by_cpu::{CpuNode, CpuShares};
@@ -27,10 +29,11 @@ pub use json::{json, json_of_all};
 pub use late::{CauseShare, LateAnswers, LateLoad, LatePercentile, LateStep};
 pub use profile::{Cost, Difference, PartCost, PathPart, Profiled, ProfiledLoad};
 pub use published::{Agreement, Agreements, Obstacle, PublishedFigure};
+pub use quantities::{CurvePoint, Load, Quantiles, Ratio, Ratios, TransferRates};
 pub use stalls::{Stalls, witness_cost};
 pub use summary::{
-    Broke, Candidate, CurvePoint, Exact, Instructions, Load, Need, Noise, Precision, Progress, Quantiles,
-    RateSummary, Ratio, Ratios, Role, SCHEMA, Summary, TransferRates, VoidReason,
+    Broke, Candidate, Exact, Instructions, Need, Noise, Precision, Progress, RateSummary, Role, SCHEMA,
+    Summary, VoidReason,
 };
 pub use sweep::{SweepSummary, SweptChart, SweptFigure, SweptLevel, SweptLine, SweptPoint};
 pub use table::{Style, kernels, table};

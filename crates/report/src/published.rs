@@ -3,7 +3,7 @@
 use record::Direction;
 use serde::Serialize;
 
-use crate::summary::Ratio;
+use crate::quantities::Ratio;
 
 /// A published figure, beside ours.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -4,7 +4,7 @@ use record::WitnessCost;
 use serde::Serialize;
 
 use crate::figures;
-use crate::summary::{Quantiles, Ratio};
+use crate::quantities::{Quantiles, Ratio};
 
 /// What a witness of the machine's stalls saw beside a candidate at a load. Requests intended near a stall are in none of
 /// the other figures of response time; here are the figures with them.

@@ -1,7 +1,7 @@
 //! The results of a race, as plain values. The table, the JSON and the page show only these values, and none of them
 //! is text that must be parsed again. All durations of requests are nanoseconds, all ratios are candidate ÷ reference.
 
-use record::{Capacity, Counters, Experiment, Handshakes, Machine, Measure, Setting};
+use record::{Capacity, Counters, Experiment, Handshakes, Machine, Setting};
 use serde::Serialize;
 use verdict::Verdict;
 
@@ -9,6 +9,7 @@ use crate::by_cpu::CpuShares;
 use crate::late::LateLoad;
 use crate::profile::ProfiledLoad;
 use crate::published::{Agreements, PublishedFigure};
+use crate::quantities::{CurvePoint, Load, Quantiles, Ratio, Ratios, TransferRates};
 use crate::stalls::Stalls;
 use crate::sweep::SweepSummary;
 use crate::timeline::Timeline;
@@ -75,6 +76,18 @@ pub struct Summary {
     pub notes: Vec<String>,
 }
 
+impl Summary {
+    /// The candidates at a load with the shares of each CPU; empty if they were not requested.
+    pub(crate) fn by_cpu(&self, load: usize) -> Vec<(usize, &Candidate, &[CpuShares])> {
+        let of = |(index, candidate)| {
+            let candidate: &Candidate = candidate;
+            let shares = candidate.rates.get(load)?.by_cpu.as_slice();
+            (!shares.is_empty()).then_some((index, candidate, shares))
+        };
+        self.candidates.iter().enumerate().filter_map(of).collect()
+    }
+}
+
 /// How far a race came.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Progress {
@@ -94,20 +107,6 @@ pub struct Progress {
     pub trials: u64,
     /// Void trials among them.
     pub void_trials: u64,
-}
-
-/// A load: a size and a rate, or a closed loop.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Load {
-    /// Bytes of the answer's body.
-    pub body_bytes: u32,
-    /// Requests per second; `None`: a closed loop, or a stream without a limit.
-    pub requested_rps: Option<f64>,
-    /// The share of capacity that the rate was asked as, 0 to 1.
-    pub of_capacity: Option<f64>,
-    /// The measured quantity; in the JSON it follows from the experiment's workload.
-    #[serde(skip)]
-    pub measure: Measure,
 }
 
 /// A candidate's part in the race.
@@ -239,83 +238,6 @@ pub struct RateSummary {
     pub needs: Vec<Need>,
     /// How much longer the race would have to be for p50 and p99 to be known to ±3 %.
     pub precision: Vec<Precision>,
-}
-
-/// The data volume of downloads and streams; `None` if unknown or not applicable.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct TransferRates {
-    /// Megabits (10⁶) of content that arrived per second of measured time.
-    pub mbit_per_s: Option<f64>,
-    /// Of downloads: the mean time of an object, from the start of its connection to its last byte, in milliseconds.
-    pub object_ms_mean: Option<f64>,
-    /// Streams of datagrams: datagrams per second that the kernel took.
-    pub sent_packets_per_s: Option<f64>,
-    /// Streams of datagrams: datagrams per second that arrived.
-    pub received_packets_per_s: Option<f64>,
-    /// The share of sent datagrams that never arrived, 0 to 1.
-    pub loss: Option<f64>,
-    /// Datagrams that arrived after a later one of their flow.
-    pub reordered: Option<u64>,
-    /// The longest time between two arrivals, in nanoseconds.
-    pub gap_max_ns: Option<u64>,
-}
-
-/// Percentiles in nanoseconds; `None` where fewer than ten samples lie beyond.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Quantiles {
-    /// The median, in nanoseconds; `None` with too few samples.
-    pub p50: Option<u64>,
-    /// The 90th percentile, in nanoseconds.
-    pub p90: Option<u64>,
-    /// The 99th percentile, in nanoseconds.
-    pub p99: Option<u64>,
-    /// The 99.9th percentile, in nanoseconds.
-    pub p99_9: Option<u64>,
-    /// The 99.99th percentile, in nanoseconds.
-    pub p99_99: Option<u64>,
-    /// The 99.999th percentile, in nanoseconds.
-    pub p99_999: Option<u64>,
-    /// The greatest. A request that was never answered counts with the age at which the race gave it up.
-    pub max: Option<u64>,
-    /// The number of samples, unanswered requests included (except for `lag`, which counts sent requests).
-    pub count: u64,
-}
-
-/// Percentiles ÷ the reference's; `None` where one of the two is not valid or no interval can be given.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Ratios {
-    /// Ratio of the medians, candidate ÷ reference.
-    pub p50: Option<Ratio>,
-    /// Ratio of the 90th percentiles.
-    pub p90: Option<Ratio>,
-    /// Ratio of the 99th percentiles.
-    pub p99: Option<Ratio>,
-    /// Ratio of the 99.9th percentiles.
-    pub p99_9: Option<Ratio>,
-    /// Ratio of the 99.99th percentiles.
-    pub p99_99: Option<Ratio>,
-    /// Ratio of the 99.999th percentiles.
-    pub p99_999: Option<Ratio>,
-}
-
-/// A ratio with its 95 % interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Ratio {
-    /// Of the merged histograms.
-    pub value: f64,
-    /// Lower end of the interval.
-    pub low: f64,
-    /// Upper end of the interval.
-    pub high: f64,
-}
-
-/// A point of the curve of latency by percentile.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct CurvePoint {
-    /// The share of samples below, 0 to 1.
-    pub quantile: f64,
-    /// The value in nanoseconds.
-    pub ns: u64,
 }
 
 /// A reason for void trials.

@@ -2,7 +2,7 @@
 
 use record::Handshakes;
 
-use crate::summary::TransferRates;
+use crate::quantities::TransferRates;
 use verdict::Cell;
 
 /// Bytes of content that arrived in the trials that count.

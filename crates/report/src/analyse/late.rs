@@ -9,7 +9,7 @@ use record::{Cause, Entrant, Histogram, Late, Load};
 use stats::student_t_quantile;
 
 use crate::late::{CauseShare, LateAnswers, LateLoad, LatePercentile, LateStep};
-use crate::summary::Ratio;
+use crate::quantities::Ratio;
 
 /// The first late answer.
 const FROM: f64 = 0.99;

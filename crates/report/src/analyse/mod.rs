@@ -20,7 +20,8 @@ mod until;
 use record::{Entrant, RaceRecord, Statistic};
 use verdict::{Cells, Comparisons, ResamplingUnit, ResamplingUnits};
 
-use crate::summary::{Broke, Candidate, Load, Noise, Progress, Ratio, Ratios, Role, SCHEMA, Summary};
+use crate::quantities::{Load, Ratio, Ratios};
+use crate::summary::{Broke, Candidate, Noise, Progress, Role, SCHEMA, Summary};
 pub(crate) use late::late;
 pub(crate) use profile::profiles;
 

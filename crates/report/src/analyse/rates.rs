@@ -4,7 +4,8 @@ use record::{CpuTime, Measure, RaceRecord, Statistic};
 use stats::Percentile;
 
 use super::{by_cpu, carried, describe, ratio, ratios, reason, stalls, tail};
-use crate::summary::{CurvePoint, Need, Precision, Quantiles, RateSummary};
+use crate::quantities::{CurvePoint, Quantiles};
+use crate::summary::{Need, Precision, RateSummary};
 use verdict::{Cell, Cells, Comparisons};
 
 /// ±3 %, the precision that readers may want.

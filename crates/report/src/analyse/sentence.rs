@@ -6,7 +6,7 @@ use verdict::Comparisons;
 
 use super::{ratio, reason};
 use crate::figures;
-use crate::summary::Ratio;
+use crate::quantities::Ratio;
 use verdict::Verdict;
 
 /// More names than these are counted.

@@ -6,8 +6,8 @@ use verdict::{Cell, Cells};
 
 use super::rates::quantiles;
 use crate::figures;
+use crate::quantities::Ratio;
 use crate::stalls::Stalls;
-use crate::summary::Ratio;
 
 /// Of a candidate at a load; `None` where nothing watched.
 pub(super) fn stalls(race: &RaceRecord, cells: &Cells<'_>, entrant: usize, load: usize) -> Option<Stalls> {

@@ -4,7 +4,7 @@ use record::{Histogram, Measure, RaceRecord, TrialRecord};
 use stats::Percentile;
 
 use super::rates::quantiles;
-use crate::summary::Quantiles;
+use crate::quantities::Quantiles;
 use crate::timeline::{Quantity, Timeline, TimelineRow};
 
 /// More steps than this are not seen on a screen, and the page grows with them.

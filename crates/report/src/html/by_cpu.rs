@@ -69,7 +69,7 @@ pub(super) fn figures(m: &mut Markup, summary: &Summary, load: usize) {
 
 fn panels(summary: &Summary, load: usize) -> Vec<Panel<'_>> {
     let panel = |(index, candidate, shares)| (index, candidate, by_cpu::rows(shares));
-    by_cpu::at(summary, load).into_iter().map(panel).collect()
+    summary.by_cpu(load).into_iter().map(panel).collect()
 }
 
 /// The places of the parts of a row, as part, begin and end; parts of zero length are left out.

@@ -5,7 +5,7 @@ use record::Measure;
 use super::marks;
 use super::markup::Markup;
 use super::text;
-use crate::{Noise, Summary, carried, until};
+use crate::{Noise, Summary, carried, until_sentences};
 
 /// Writes the head of the page.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
@@ -39,9 +39,9 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
 /// How a race that ends for what it sees came to its end.
 fn ended(m: &mut Markup, summary: &Summary) {
     if let Some(of) = &summary.until {
-        m.leaf("h2", &[("id", "until")], &until::heading(of));
+        m.leaf("h2", &[("id", "until")], &until_sentences::heading(of));
         m.within("ul", &[], |m| {
-            until::sentences(summary).iter().for_each(|line| m.leaf("li", &[], line));
+            until_sentences::sentences(summary).iter().for_each(|line| m.leaf("li", &[], line));
         });
     }
 }

@@ -4,7 +4,7 @@ use super::marks;
 use super::markup::Markup;
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::summary::TransferRates;
+use crate::quantities::TransferRates;
 use crate::{Summary, carried};
 
 type Figure = (&'static str, fn(&TransferRates) -> Option<String>);

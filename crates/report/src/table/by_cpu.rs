@@ -7,7 +7,7 @@ use crate::summary::{Role, Summary};
 
 /// The table of a load; empty if it was not requested.
 pub(super) fn block(summary: &Summary, load: usize, style: Style) -> String {
-    let told = by_cpu::at(summary, load);
+    let told = summary.by_cpu(load);
     if told.is_empty() {
         return String::new();
     }

@@ -4,7 +4,8 @@ use record::Measure;
 
 use crate::carried;
 use crate::figures::{self, duration_ns};
-use crate::summary::{Candidate, Load, Quantiles, RateSummary};
+use crate::quantities::{Load, Quantiles};
+use crate::summary::{Candidate, RateSummary};
 use verdict::Verdict;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

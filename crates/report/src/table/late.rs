@@ -4,7 +4,7 @@ use super::Style;
 use super::grid::{self, Ink};
 use crate::figures;
 use crate::late::{self, LateLoad, LatePercentile};
-use crate::summary::Load;
+use crate::quantities::Load;
 
 /// A smaller share is not worth a word.
 const SHARE_MIN: f64 = 0.01;

@@ -14,9 +14,10 @@ use record::{Handshakes, Measure, Placement};
 
 use crate::carried;
 use crate::figures::{self, counted, span_s};
+use crate::quantities::Load;
 use crate::stalls::Stalls;
-use crate::summary::{Candidate, Load, Noise, Precision, RateSummary, Role, Summary};
-use crate::{terminal, until};
+use crate::summary::{Candidate, Noise, Precision, RateSummary, Role, Summary};
+use crate::{terminal, until_sentences};
 use columns::Column;
 pub use exact::kernels;
 use grid::{Ink, Row};
@@ -71,7 +72,7 @@ fn drawn(summary: &Summary, style: Style) -> String {
     summary.late.iter().for_each(|load| text.push_str(&late::block(load, style)));
     summary.profiles.iter().for_each(|profiled| text.push_str(&profile::block(profiled, style)));
     if let Some(of) = &summary.until {
-        text.push_str(&list(&until::heading(of), &until::sentences(summary)));
+        text.push_str(&list(&until_sentences::heading(of), &until_sentences::sentences(summary)));
     }
     text.push_str(&cannot_run(summary));
     text.push_str(&published::blocks(summary, style));

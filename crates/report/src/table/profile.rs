@@ -4,7 +4,7 @@
 use super::Style;
 use super::grid::{self, Ink};
 use crate::profile::{Difference, PathPart, Profiled, ProfiledLoad};
-use crate::summary::Load;
+use crate::quantities::Load;
 use crate::{carried, figures};
 
 /// A sampled load as lines of text.

@@ -16,7 +16,7 @@ use super::measured::OurFigure;
 use super::rates::UNITS_MAX;
 use crate::figures;
 use crate::published::{Agreement, Agreements, PublishedFigure, side};
-use crate::summary::Ratio;
+use crate::quantities::Ratio;
 
 /// What our figures are taken from.
 struct Source<'a> {

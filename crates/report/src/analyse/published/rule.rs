@@ -5,7 +5,7 @@
 use record::Direction;
 
 use crate::published::Agreement;
-use crate::summary::Ratio;
+use crate::quantities::Ratio;
 
 /// A published ratio of 1 is met by a ratio within this of it, a twentieth: the least difference that matters in a
 /// choice of data path.

@@ -1,0 +1,109 @@
+//! The end of a race with `--until` in words, for table and page.
+
+use record::Leaving;
+
+use crate::figures::{self, counted, percent, span_s, trimmed};
+use crate::summary::Summary;
+use crate::until::{ComparisonExit, LookTaken, Pursued, StopReason};
+
+/// More comparisons than these are counted.
+const SHOWN_MAX: usize = 6;
+
+/// The end of the race in sentences, for table and page; empty for other races.
+pub(crate) fn sentences(summary: &Summary) -> Vec<String> {
+    let Some(of) = &summary.until else { return vec![] };
+    let open: Vec<&ComparisonExit> = of.comparisons.iter().filter(|one| one.why == Leaving::Ended).collect();
+    let mut lines = vec![end(of, open.len())];
+    lines.extend(levels(of));
+    for why in [Leaving::Different, Leaving::Precise, Leaving::NotAsked] {
+        lines.extend(settled(summary, of, why));
+    }
+    lines.extend(open.iter().take(SHOWN_MAX).map(|one| forecast(summary, of, one)));
+    if open.len() > SHOWN_MAX {
+        lines.push(format!("{} more are undecided", open.len() - SHOWN_MAX));
+    }
+    lines
+}
+
+/// A heading: "Until p99 is known to ±3 %".
+pub(crate) fn heading(of: &Pursued) -> String {
+    format!("Until {} to ±{}", of.statistic.unwrap_or("known"), percent(of.half_width))
+}
+
+fn end(of: &Pursued, open: usize) -> String {
+    let comparisons = counted(open as u64, "comparison");
+    let budget = span_s(f64::from(of.budget_s));
+    match of.ended {
+        StopReason::Settled => "every comparison was settled".to_owned(),
+        StopReason::Budget if open == 0 => "no candidate is left".to_owned(),
+        StopReason::Budget => {
+            format!("the budget of {budget} was used up with {comparisons} undecided; --budget gives more")
+        }
+        StopReason::Unfinished => format!("it did not come to its end; {comparisons} undecided"),
+    }
+}
+
+/// When it was looked at, and at which levels.
+fn levels(of: &Pursued) -> Option<String> {
+    let builds: Vec<String> = of.looks.iter().map(|look| look.builds.to_string()).collect();
+    let (first, last) = (of.looks.first()?, of.looks.last()?);
+    let level = |look: &LookTaken| format!("{} %", trimmed(look.level * 100.0, 2));
+    let early =
+        if of.looks.len() == 1 { level(first) } else { format!("{} to {}", level(first), level(last)) };
+    let end = of.comparisons.iter().find(|one| one.why != Leaving::Different);
+    let end =
+        end.map(|one| format!(", {} % for all others", trimmed(one.level * 100.0, 1))).unwrap_or_default();
+    Some(format!(
+        "looked at after {} builds; intervals allow for that and hold the truth in 95 % of races: {early} for a \
+         difference found at a look{end}",
+        builds.join(", ")
+    ))
+}
+
+/// Who left for a reason.
+fn settled(summary: &Summary, of: &Pursued, why: Leaving) -> Option<String> {
+    let those: Vec<&ComparisonExit> = of.comparisons.iter().filter(|one| one.why == why).collect();
+    let what = match why {
+        Leaving::Different => "found to differ".to_owned(),
+        Leaving::Precise => format!("known to ±{}", percent(of.half_width)),
+        Leaving::NotAsked => "not asked, left at the first look".to_owned(),
+        Leaving::Ended => return None,
+    };
+    let named = |one: &&ComparisonExit| match why {
+        Leaving::NotAsked => place(summary, one),
+        _ => format!("{} after {} builds", place(summary, one), one.builds),
+    };
+    let mut names: Vec<String> = those.iter().take(SHOWN_MAX).map(named).collect();
+    if those.len() > SHOWN_MAX {
+        names.push(format!("{} more", those.len() - SHOWN_MAX));
+    }
+    (!names.is_empty()).then(|| format!("{what}: {}", names.join(", ")))
+}
+
+/// What more time would bring for one that is undecided.
+fn forecast(summary: &Summary, of: &Pursued, one: &ComparisonExit) -> String {
+    let place = place(summary, one);
+    let statistic = one.statistic.unwrap_or("its ratio");
+    let Some(now) = one.half_width else {
+        return format!("undecided: {place}: {statistic} has no interval yet");
+    };
+    let mut text = format!("undecided: {place}: {statistic} ±{}", percent(now));
+    if let Some(then) = one.half_width_in_a_minute {
+        text.push_str(&format!("; another minute would make it ±{}", percent(then)));
+        text.push_str(&match one.needed_s {
+            Some(needed_s) => {
+                format!(", about {} would make it ±{}", span_s(needed_s), percent(of.half_width))
+            }
+            None => format!(", ±{} is out of reach", percent(of.half_width)),
+        });
+    }
+    text
+}
+
+/// "docker at 20.0k req/s".
+fn place(summary: &Summary, one: &ComparisonExit) -> String {
+    match summary.loads.get(one.load) {
+        Some(load) => format!("{} ({})", one.candidate, figures::load(load)),
+        None => one.candidate.clone(),
+    }
+}
