@@ -87,7 +87,6 @@ impl Request {
     }
 
     /// What was put in so far, as it goes over the wire.
-    #[cfg(test)]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }

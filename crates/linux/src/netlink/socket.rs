@@ -130,15 +130,34 @@ impl Socket {
         }
     }
 
+    /// Sends several messages at once, each with its flags, as netfilter takes a transaction. Ends with the first
+    /// acknowledgement or error for any of them, so only one may ask for an acknowledgement.
+    pub(super) fn exchange_all<M>(&mut self, messages: Vec<(M, u16)>) -> io::Result<()>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable,
+    {
+        self.send_all(messages)?;
+        self.receive::<M>().map(drop)
+    }
+
     fn send<M: NetlinkSerializable>(&mut self, message: M, flags: u16) -> io::Result<()> {
+        self.send_all(vec![(message, flags)])
+    }
+
+    fn send_all<M: NetlinkSerializable>(&mut self, messages: Vec<(M, u16)>) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | flags;
-        header.sequence_number = self.sequence;
-        let mut packet = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
-        packet.finalize();
-        let mut bytes = vec![0; packet.buffer_len()];
-        packet.serialize(&mut bytes);
+        let mut bytes = Vec::new();
+        for (message, flags) in messages {
+            let mut header = NetlinkHeader::default();
+            header.flags = NLM_F_REQUEST | flags;
+            header.sequence_number = self.sequence;
+            let mut packet = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+            packet.finalize();
+            let begin = bytes.len();
+            bytes.resize(begin + packet.buffer_len(), 0);
+            packet.serialize(&mut bytes[begin..]);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
         again(|| self.socket.send(&bytes, 0)).map(drop)
     }
 

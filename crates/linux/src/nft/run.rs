@@ -1,4 +1,4 @@
-//! The `nft` program: tables and elements are made, deleted and listed in a namespace.
+//! The `nft` program: tables are made and listed in a namespace.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{Element, Family, Table};
+use super::Table;
 use crate::error::{Attempt, refusal};
 use crate::process::die_with_this_process;
 use crate::{Error, Netns, Result, netns};
@@ -25,54 +25,6 @@ pub fn add(netns: &Netns, table: &Table) -> Result<()> {
     // `table` alone would add to an existing one.
     let made = format!("create table {} {name}\n{}", family.name(), table.to_text());
     feed(netns, made, &attempted)
-}
-
-/// Deletes a table with all its contents. `ENOENT` if it does not exist.
-pub fn delete(netns: &Netns, family: Family, name: &str) -> Result<()> {
-    let attempted = format!("delete nftables table {} {name} in {}", family.name(), netns.describe());
-    feed(netns, format!("delete table {} {name}\n", family.name()), &attempted)
-}
-
-/// Adds an element to a map or a set. `EEXIST` if there is one of that key.
-pub fn add_element(netns: &Netns, element: &Element) -> Result<()> {
-    let (place, text) = (element.place(), element.to_text());
-    let attempted = format!("add element {text} to nftables map {place} in {}", netns.describe());
-    feed(netns, format!("create element {place} {text}\n"), &attempted)
-}
-
-/// Deletes an element, whatever its value. `ENOENT` if the key does not exist.
-pub fn delete_element(netns: &Netns, element: &Element) -> Result<()> {
-    let (place, key) = (element.place(), element.key_text());
-    let attempted = format!("delete element {key} of nftables map {place} in {}", netns.describe());
-    feed(netns, format!("delete element {place} {key}\n"), &attempted)
-}
-
-/// The element with this key as nft prints it, in braces; `None` if the element or the map does not exist.
-pub fn find_element(netns: &Netns, element: &Element) -> Result<Option<String>> {
-    let (place, key) = (element.place(), element.key_text());
-    let attempted = format!("read element {key} of nftables map {place} in {}", netns.describe());
-    let deadline = Instant::now() + PATIENCE;
-    let text = loop {
-        let output = nft(netns, &["get", "element", &place, &key], None).attempt(|| attempted.clone())?;
-        match succeeded(&output).attempt(|| attempted.clone()) {
-            Ok(()) => break String::from_utf8_lossy(&output.stdout).into_owned(),
-            Err(error) if error.is(libc::ENOENT) => return Ok(None),
-            // Another process has changed a rule between nft's questions. Where it lists, nft asks again by itself.
-            Err(error) if error.is(libc::EINTR) && Instant::now() < deadline => {}
-            Err(error) => return Err(error),
-        }
-    };
-    let braces = text.split_once("elements = ").and_then(|(_, rest)| Some(rest.split_once('}')?.0));
-    let found = braces.map(|open| format!("{open}}}").split_whitespace().collect::<Vec<_>>().join(" "));
-    found.map(Some).ok_or_else(|| Error::invalid(attempted, format!("nft printed {text:?}")))
-}
-
-/// True if there is a table of that name.
-pub fn exists(netns: &Netns, family: Family, name: &str) -> Result<bool> {
-    let tables = list(netns, "tables")?;
-    let is_it =
-        |object: &Value| object["table"]["family"] == family.name() && object["table"]["name"] == name;
-    Ok(tables.iter().any(is_it))
 }
 
 /// Waits until no `nft` runs in the namespace, but only for a few seconds, because another program's `nft` may keep

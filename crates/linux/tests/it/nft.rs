@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use linux::netlink::Nftables;
 use linux::netns;
-use linux::nft::{self, Base, Chain, ChainKind, Family, Hook, Match, Rule, Statement, Table};
+use linux::nft::{
+    self, Base, Chain, ChainKind, Datum, Element, Family, Hook, Map, Match, PacketField, Rule, Statement,
+    Table,
+};
 use linux::process::Spawn;
 use serde_json::json;
 
@@ -127,11 +130,12 @@ fn text_and_json_say_the_same() {
 fn a_table_is_made_once_and_deleted_whole() {
     let place = Place::new("nft");
     let table = everything();
-    let exists = || nft::exists(&place.netns, Family::Ip, "hostgap").unwrap();
+    let nftables = Nftables::open_in(&place.netns).unwrap();
+    let exists = || nftables.table_exists(Family::Ip, "hostgap").unwrap();
     assert!(!exists());
     assert_eq!(nft::dump(&place.netns).unwrap(), json!([]));
     nft::add(&place.netns, &table).unwrap();
-    assert!(exists() && !nft::exists(&place.netns, Family::Ip6, "hostgap").unwrap());
+    assert!(exists() && !nftables.table_exists(Family::Ip6, "hostgap").unwrap());
     let before = nft::dump(&place.netns).unwrap();
     let error = nft::add(&place.netns, &table).unwrap_err();
     assert!(error.is(libc::EEXIST), "{error}");
@@ -139,10 +143,10 @@ fn a_table_is_made_once_and_deleted_whole() {
     assert!(error.to_string().starts_with(&start), "{error}");
     // A rejected transaction leaves no trace.
     assert_eq!(nft::dump(&place.netns).unwrap(), before);
-    nft::delete(&place.netns, Family::Ip, "hostgap").unwrap();
+    nftables.delete_table(Family::Ip, "hostgap").unwrap();
     assert!(!exists());
     assert_eq!(nft::dump(&place.netns).unwrap(), json!([]));
-    let error = nft::delete(&place.netns, Family::Ip, "hostgap").unwrap_err();
+    let error = nftables.delete_table(Family::Ip, "hostgap").unwrap_err();
     assert!(error.is(libc::ENOENT), "{error}");
 }
 
@@ -164,7 +168,7 @@ fn each_change_of_the_rules_has_a_generation_of_its_own() {
     changed("a chain without its rules");
     place.judge("nft", &["add", "rule", "ip", "hostgap", "published", "return"]);
     changed("a new rule");
-    nft::delete(&place.netns, Family::Ip, "hostgap").unwrap();
+    here.delete_table(Family::Ip, "hostgap").unwrap();
     changed("a table that is gone");
     assert_eq!(there.generation().unwrap(), elsewhere, "another namespace has rules of its own");
 }
@@ -189,4 +193,81 @@ fn a_dying_nft_is_waited_for() {
         nft::settle(&place.netns).unwrap();
         assert!(netns::pids_in(&inodes).unwrap().is_empty());
     });
+}
+
+/// A table with the map and the set of published ports.
+fn with_maps(family: Family) -> Table {
+    let key = vec![PacketField::Protocol, PacketField::Dport];
+    let own = vec![PacketField::Saddr, PacketField::Daddr, PacketField::Protocol, PacketField::Dport];
+    let maps = vec![
+        Map { name: "ports".into(), key, value: vec![PacketField::Daddr, PacketField::Dport] },
+        Map { name: "own".into(), key: own, value: vec![] },
+        Map { name: "addresses".into(), key: vec![PacketField::Saddr], value: vec![] },
+    ];
+    Table { family, name: "hostgap".to_owned(), maps, chains: Vec::new() }
+}
+
+fn elements(family: Family) -> [Element; 3] {
+    let pod = match family {
+        Family::Ip => "10.1.0.7",
+        Family::Ip6 => "fd00::7",
+    };
+    let element = Element { family, table: "hostgap".into(), map: String::new(), key: vec![], value: vec![] };
+    let pod = Datum::Address(pod.parse().unwrap());
+    let to = vec![pod, Datum::Port(80)];
+    [
+        Element {
+            map: "ports".into(),
+            key: vec![Datum::Tcp, Datum::Port(8080)],
+            value: to,
+            ..element.clone()
+        },
+        Element { map: "own".into(), key: vec![pod, pod, Datum::Udp, Datum::Port(80)], ..element.clone() },
+        Element { map: "addresses".into(), key: vec![pod], ..element },
+    ]
+}
+
+#[test]
+fn elements_are_those_that_nft_lists_and_makes() {
+    for family in [Family::Ip, Family::Ip6] {
+        let place = Place::new("elements");
+        let nftables = Nftables::open_in(&place.netns).unwrap();
+        for element in elements(family) {
+            assert_eq!(nftables.find_element(&element).unwrap(), None, "there is no table");
+            assert!(nftables.add_element(&element).unwrap_err().is(libc::ENOENT));
+        }
+        nft::add(&place.netns, &with_maps(family)).unwrap();
+        let empty = nft::dump(&place.netns).unwrap();
+        for element in elements(family) {
+            let (kind, text) = (if element.map == "ports" { "map" } else { "set" }, element.to_text());
+            assert_eq!(nftables.find_element(&element).unwrap(), None);
+            nftables.add_element(&element).unwrap();
+            assert!(nftables.add_element(&element).unwrap_err().is(libc::EEXIST));
+            let listed = place.judge("nft", &["list", kind, family.name(), "hostgap", &element.map]);
+            assert!(listed.contains(&format!("elements = {text}")), "{listed}");
+            assert_eq!(nftables.find_element(&element).unwrap(), Some(element.clone()));
+            nftables.delete_element(&element).unwrap();
+            let error = nftables.delete_element(&element).unwrap_err();
+            assert!(error.is(libc::ENOENT), "{error}");
+            assert_eq!(nft::dump(&place.netns).unwrap(), empty);
+            let _ = place.judge("nft", &["add", "element", &element.place(), &text]);
+            assert_eq!(nftables.find_element(&element).unwrap(), Some(element.clone()), "nft made it");
+            nftables.delete_element(&element).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_element_of_another_value_is_found_with_it() {
+    let place = Place::new("other-element");
+    let nftables = Nftables::open_in(&place.netns).unwrap();
+    nft::add(&place.netns, &with_maps(Family::Ip)).unwrap();
+    let [published, ..] = elements(Family::Ip);
+    let elsewhere = vec![Datum::Address("10.1.0.9".parse().unwrap()), Datum::Port(81)];
+    let other = Element { value: elsewhere, ..published.clone() };
+    nftables.add_element(&other).unwrap();
+    assert_eq!(nftables.find_element(&published).unwrap(), Some(other));
+    // Deleting asks for the key alone.
+    nftables.delete_element(&published).unwrap();
+    assert_eq!(nftables.find_element(&published).unwrap(), None);
 }

@@ -13,7 +13,7 @@ use crate::show::inside;
 impl Object for &nft::Table {
     /// Its rules are not compared: nft lists them in other words than it takes.
     fn look(&self, opened: &OpenNetns, _: &Listing, _: u32) -> Result<StepState, StepError> {
-        Ok(StepState::whether(nft::exists(&opened.netns, self.family, &self.name)?))
+        Ok(StepState::whether(opened.nftables()?.table_exists(self.family, &self.name)?))
     }
 
     fn add(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
@@ -21,7 +21,7 @@ impl Object for &nft::Table {
     }
 
     fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
-        Ok(nft::delete(&opened.netns, self.family, &self.name)?)
+        Ok(opened.nftables()?.delete_table(self.family, &self.name)?)
     }
 
     /// A process that was killed in this step has left an `nft` behind that may yet add the table.
@@ -44,20 +44,16 @@ impl Object for &nft::Table {
 
 impl Object for &nft::Element {
     fn look(&self, opened: &OpenNetns, _: &Listing, _: u32) -> Result<StepState, StepError> {
-        let Some(found) = nft::find_element(&opened.netns, self)? else { return Ok(StepState::Absent) };
-        Ok(StepState::of(found == self.to_text(), || format!("element {found}")))
+        let Some(found) = opened.nftables()?.find_element(self)? else { return Ok(StepState::Absent) };
+        Ok(StepState::of(found == **self, || format!("element {}", found.to_text())))
     }
 
     fn add(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
-        Ok(nft::add_element(&opened.netns, self)?)
+        Ok(opened.nftables()?.add_element(self)?)
     }
 
     fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
-        Ok(nft::delete_element(&opened.netns, self)?)
-    }
-
-    fn settle(&self, opened: &OpenNetns) -> Result<(), StepError> {
-        Ok(nft::settle(&opened.netns)?)
+        Ok(opened.nftables()?.delete_element(self)?)
     }
 
     fn subject(&self) -> String {

@@ -52,9 +52,9 @@ const CHANGES: &[(&str, &[&str])] = &[
     // It affects the whole machine for as long as it is held.
     ("latency::hold(", PLAN),
     ("nft::add(", PLAN),
-    ("nft::delete(", PLAN),
-    ("nft::add_element(", PLAN),
-    ("nft::delete_element(", PLAN),
+    (".delete_table(", PLAN),
+    (".add_element(", PLAN),
+    (".delete_element(", PLAN),
     ("process::kill_in(", &["crates/lab/src/home/sweep.rs"]),
     ("bpf::attach(", PLAN),
     ("bpf::detach(", PLAN),
