@@ -17,7 +17,7 @@ use testkit::{defer, noise, run};
 use crate::node::{MTU, Node, ONE, TWO, can_run};
 use crate::replace::{furnish, pin_instead, replace_all};
 
-const TIMES: usize = 10;
+const TIMES: usize = 5;
 const STREAMS: usize = 3;
 const PORT: u16 = 4001;
 /// So long a byte may be on its way before it counts as lost: other tests have the same CPUs.

@@ -213,7 +213,7 @@ fn elements(family: Family) -> [Element; 3] {
         Family::Ip6 => "fd00::7",
     };
     let element = Element { family, table: "hostgap".into(), map: String::new(), key: vec![], value: vec![] };
-    let pod = Datum::Address(pod.parse().unwrap());
+    let pod = Datum::Address(pod.parse().expect("a valid address"));
     let to = vec![pod, Datum::Port(80)];
     [
         Element {
