@@ -51,7 +51,7 @@ pub struct LookTaken {
 pub struct ComparisonExit {
     /// The candidate's name.
     pub candidate: String,
-    /// Index into [`Summary::loads`].
+    /// Index into [`crate::Summary::loads`].
     pub load: usize,
     /// Why it left; `ended`: it was undecided at the end.
     pub why: Leaving,
