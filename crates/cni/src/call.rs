@@ -1,4 +1,4 @@
-//! A call of a plugin: its environment (section 2, "Parameters").
+//! A call of a plugin, as its runtime makes it: the environment (section 2, "Parameters").
 
 use std::fmt;
 
@@ -9,6 +9,20 @@ pub enum Command {
     Add,
     /// Take that back.
     Del,
+    /// Say whether what ADD made is as it should be (0.4.0).
+    Check,
+    /// Remove what belongs to no attachment any more (1.1.0).
+    Gc,
+    /// Say whether ADD could be done (1.1.0).
+    Status,
+    /// Say which versions are spoken.
+    Version,
+}
+
+impl Command {
+    /// All of them.
+    pub const ALL: [Command; 6] =
+        [Command::Add, Command::Del, Command::Check, Command::Gc, Command::Status, Command::Version];
 }
 
 /// The parameters of a call that are in its environment.
@@ -47,6 +61,10 @@ impl fmt::Display for Command {
         f.write_str(match self {
             Command::Add => "ADD",
             Command::Del => "DEL",
+            Command::Check => "CHECK",
+            Command::Gc => "GC",
+            Command::Status => "STATUS",
+            Command::Version => "VERSION",
         })
     }
 }

@@ -3,6 +3,9 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Version;
 
 /// Why a plugin failed, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,9 +43,25 @@ impl ErrorCode {
     pub const INVALID_NETWORK_CONFIG: ErrorCode = ErrorCode(7);
     /// The failure is likely to pass.
     pub const TRY_AGAIN_LATER: ErrorCode = ErrorCode(11);
+    /// An answer to STATUS: ADD cannot be done.
+    pub const NOT_AVAILABLE: ErrorCode = ErrorCode(50);
+    /// An answer to STATUS: ADD cannot be done, and containers in the network may have lost connectivity.
+    pub const LIMITED_CONNECTIVITY: ErrorCode = ErrorCode(51);
 }
 
 impl Failure {
+    /// A failure of a plugin of ours.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Failure {
+        Failure { code: Some(code), message: message.into(), details: None }
+    }
+
+    /// The error object that a plugin prints, in a version.
+    pub fn to_json(&self, version: Version) -> Value {
+        let mut object = serde_json::to_value(self).expect("its keys are texts");
+        object["cniVersion"] = version.as_str().into();
+        object
+    }
+
     /// The error object that a plugin printed. `None`: what it printed is none, or has no message.
     pub fn read(printed: &str) -> Option<Failure> {
         let failure: Failure = serde_json::from_str(printed).ok()?;

@@ -7,16 +7,20 @@
 //! This is the protocol alone. It starts no plugin, searches no directory and knows no namespace; that is for a
 //! runtime.
 
+mod attached;
 mod call;
 mod conflist;
 mod failure;
+mod invocation;
 mod request;
 mod result;
 mod version;
 
+pub use attached::{Attached, AttachedAddress, AttachedRoute, Interface};
 pub use call::{Call, Command};
 pub use conflist::{Conflist, ConflistError, NoText, Plugin, PluginError};
 pub use failure::{ErrorCode, Failure};
+pub use invocation::{Attachment, Invocation};
 pub use request::Request;
 pub use result::{AddResult, ResultError};
 pub use version::{UnknownVersion, Version};

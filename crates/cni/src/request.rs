@@ -1,11 +1,13 @@
 //! What a plugin reads from its standard input: the configuration that a runtime derives for it (section 3).
+//!
+//! A runtime makes it by [`Request::new`]; a plugin reads it by [`Request::read`].
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{AddResult, Conflist};
+use crate::{AddResult, Conflist, ErrorCode, Failure, UnknownVersion, Version};
 
 /// The input of a plugin: its part of the network configuration, and what the runtime puts in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +28,113 @@ impl Request {
         conf.insert("name".to_owned(), network.name.as_str().into());
         conf.insert("cniVersion".to_owned(), network.version.as_str().into());
         Request(conf)
+    }
+
+    /// Reads a plugin's input.
+    ///
+    /// # Errors
+    /// Code 6 if it is no JSON object, 7 if it has no name or version, 1 if the version is none that is spoken.
+    pub fn read(text: &str) -> Result<Request, Failure> {
+        let decoding =
+            |why| Failure::new(ErrorCode::DECODING_FAILURE, format!("read the configuration: {why}"));
+        let conf = match serde_json::from_str(text) {
+            Ok(Value::Object(conf)) => conf,
+            Ok(_) => return Err(decoding("it is not a JSON object".to_owned())),
+            Err(error) => return Err(decoding(error.to_string())),
+        };
+        let request = Request(conf);
+        request.version()?;
+        request.name()?;
+        Ok(request)
+    }
+
+    /// The version that is spoken. Without one it is 0.1.0 by the specification, which is not.
+    ///
+    /// # Errors
+    /// Code 1, with the version and those that are spoken.
+    pub fn version(&self) -> Result<Version, Failure> {
+        let text = self.text("cniVersion")?.unwrap_or("0.1.0");
+        text.parse().map_err(|error: UnknownVersion| {
+            Failure::new(ErrorCode::INCOMPATIBLE_VERSION, format!("`cniVersion` is {error}"))
+        })
+    }
+
+    /// The network's name.
+    ///
+    /// # Errors
+    /// Code 7 if there is none, or if it could not be the name of a file.
+    pub fn name(&self) -> Result<&str, Failure> {
+        let name = self.text("name")?.unwrap_or_default();
+        let inner = |sign: char| sign.is_ascii_alphanumeric() || "_.-".contains(sign);
+        if !name.starts_with(|sign: char| sign.is_ascii_alphanumeric()) || !name.chars().all(inner) {
+            return Err(Failure::new(
+                ErrorCode::INVALID_NETWORK_CONFIG,
+                format!(
+                    "`name` is {name:?}; letters, digits, `_`, `.` and `-` are expected, and a letter or digit first"
+                ),
+            ));
+        }
+        Ok(name)
+    }
+
+    /// The result of the plugins before at ADD, of all of them at DEL and CHECK; `None` if there is none.
+    pub fn previous(&self) -> Option<AddResult> {
+        let Value::Object(previous) = self.0.get("prevResult")? else { return None };
+        Some(AddResult::from(previous.clone()))
+    }
+
+    /// What the runtime offers for a capability of the plugin.
+    pub fn runtime(&self, capability: &str) -> Option<&Value> {
+        self.0.get("runtimeConfig")?.get(capability).filter(|value| !value.is_null())
+    }
+
+    /// The attachments that GC is to keep: container and interface of each.
+    ///
+    /// # Errors
+    /// Code 7 if there is no such list, or an entry lacks one of the two.
+    pub fn valid_attachments(&self) -> Result<Vec<(String, String)>, Failure> {
+        const KEY: &str = "cni.dev/valid-attachments";
+        let wrong = |why: String| Failure::new(ErrorCode::INVALID_NETWORK_CONFIG, format!("`{KEY}` {why}"));
+        let list =
+            self.0.get(KEY).and_then(Value::as_array).ok_or_else(|| wrong("is not a list".to_owned()))?;
+        let entry = |entry: &Value| {
+            let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
+            let pair = text("containerID").zip(text("ifname"));
+            pair.ok_or_else(|| wrong(format!("has {entry}, where `containerID` and `ifname` are expected")))
+        };
+        list.iter().map(entry).collect()
+    }
+
+    /// The part of it that is the plugin's own: without the keys of the specification and those that begin with
+    /// `cni.dev/`.
+    pub fn own(&self) -> Map<String, Value> {
+        const OF_PROTOCOL: [&str; 8] = [
+            "cniVersion",
+            "cniVersions",
+            "name",
+            "type",
+            "prevResult",
+            "runtimeConfig",
+            "args",
+            "disableCheck",
+        ];
+        let is_own = |key: &str| !OF_PROTOCOL.contains(&key) && !key.starts_with("cni.dev/");
+        self.0
+            .iter()
+            .filter(|(key, _)| is_own(key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    }
+
+    fn text(&self, key: &'static str) -> Result<Option<&str>, Failure> {
+        match self.0.get(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(found) => Err(Failure::new(
+                ErrorCode::INVALID_NETWORK_CONFIG,
+                format!("`{key}` is {found}, and a text is expected"),
+            )),
+        }
     }
 
     /// The same with a result: at ADD that of the plugin before, at DEL that of the whole ADD.
@@ -79,6 +188,32 @@ mod tests {
         let bare = json!({"cniVersion": "0.4.0", "name": "a", "type": "x"});
         check(r#"{"type":"x","capabilities":{"portMappings":true}}"#, &offered, &bare);
         check(r#"{"type":"x"}"#, &offered, &bare);
+    }
+
+    #[test]
+    fn a_plugin_reads_what_a_runtime_derived() {
+        let text = r#"{"cniVersion":"1.1.0","name":"pods","type":"x","attach":"ptp","ipam":{},
+            "runtimeConfig":{"mac":"02:00:00:00:00:01","ips":null},"prevResult":{"ips":[]},
+            "cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]}"#;
+        let request = Request::read(text).unwrap();
+        assert_eq!((request.name().unwrap(), request.version().unwrap()), ("pods", Version::V1_1_0));
+        assert_eq!(request.own().keys().collect::<Vec<_>>(), ["attach", "ipam"]);
+        assert_eq!(request.runtime("mac"), Some(&json!("02:00:00:00:00:01")));
+        assert_eq!((request.runtime("ips"), request.runtime("dns")), (None, None));
+        assert_eq!(request.valid_attachments().unwrap(), [("c1".to_owned(), "eth0".to_owned())]);
+        assert!(request.previous().is_some());
+    }
+
+    #[test]
+    fn input_that_is_wrong_is_refused_with_the_code_of_the_specification() {
+        let code = |text: &str| Request::read(text).unwrap_err().code.unwrap().0;
+        assert_eq!([code(""), code("[]"), code("{")], [6, 6, 6]);
+        assert_eq!([code("{}"), code(r#"{"cniVersion":"9.0.0","name":"a"}"#)], [1, 1]);
+        assert_eq!(code(r#"{"cniVersion":7,"name":"a"}"#), 7);
+        assert_eq!(code(r#"{"cniVersion":"1.0.0"}"#), 7);
+        assert_eq!(code(r#"{"cniVersion":"1.0.0","name":"../a"}"#), 7);
+        let request = Request::read(r#"{"cniVersion":"1.1.0","name":"a"}"#).unwrap();
+        assert_eq!(request.valid_attachments().unwrap_err().code, Some(ErrorCode(7)));
     }
 
     #[test]

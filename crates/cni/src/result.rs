@@ -92,7 +92,7 @@ impl AddResult {
     }
 
     /// The object as the plugin printed it.
-    pub(crate) fn as_json(&self) -> &Map<String, Value> {
+    pub fn as_json(&self) -> &Map<String, Value> {
         &self.0
     }
 
@@ -102,6 +102,12 @@ impl AddResult {
             Some(Value::Array(list)) => Ok(list),
             Some(found) => Err(ResultError::NoList { key, found: found.clone() }),
         }
+    }
+}
+
+impl From<Map<String, Value>> for AddResult {
+    fn from(object: Map<String, Value>) -> AddResult {
+        AddResult(object)
     }
 }
 
