@@ -1,5 +1,7 @@
 //! Stores on a real file system, alone, many at once, and together with the real `host-local`.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod boots;
 mod errors;
 mod host_local;
