@@ -1,0 +1,98 @@
+//! A reservation while it is made, under the lock: all addresses of a key, or none.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::choice::Occupied;
+use crate::directory::{Directory, Listing};
+use crate::{Holder, IpamError, Key, RangeSets, Reserved};
+
+/// What is reserved for a key so far.
+#[derive(Debug)]
+pub(crate) struct Reserving<'a> {
+    pub(crate) directory: &'a Directory,
+    pub(crate) key: &'a Key,
+    pub(crate) sets: &'a RangeSets,
+    pub(crate) listing: &'a Listing,
+    pub(crate) occupied: Occupied,
+    pub(crate) done: Vec<Reserved>,
+}
+
+impl Reserving<'_> {
+    /// Reserves an address from each set: the asked-for one, or the next.
+    pub(crate) fn all(&mut self, asked: &[Option<IpAddr>]) -> Result<(), IpamError> {
+        for (set, asked) in asked.iter().enumerate() {
+            let address = match asked {
+                Some(address) => self.asked(*address)?,
+                None => self.next(set)?,
+            };
+            let span = self.sets.sets()[set].span_of(address).expect("it was chosen from this set");
+            let net = IpNet::new(address, span.prefix_len).expect("a subnet's length fits its addresses");
+            self.done.push(Reserved { address: net, gateway: span.gateway, set });
+        }
+        self.directory.sync()?;
+        for reserved in &self.done {
+            self.directory.set_last_reserved(reserved.set, reserved.address.addr())?;
+        }
+        Ok(())
+    }
+
+    /// Releases what was reserved. What cannot be removed here is found by the DEL that follows every ADD that failed.
+    pub(crate) fn undo(&self) {
+        for reserved in &self.done {
+            let _ = self.directory.release(reserved.address.addr());
+        }
+    }
+
+    fn asked(&self, address: IpAddr) -> Result<IpAddr, IpamError> {
+        let holder = self.listing.reserved.get(&address);
+        if holder.is_none() && self.make(address)? {
+            return Ok(address);
+        }
+        let holder = holder.cloned().unwrap_or(Holder { container: String::new(), ifname: None });
+        Err(IpamError::Taken { address, key: self.key.clone(), holder })
+    }
+
+    fn next(&mut self, set: usize) -> Result<IpAddr, IpamError> {
+        let ranges = &self.sets.sets()[set];
+        let last = self.directory.last_reserved(set);
+        while let Some(address) = self.occupied.choose(ranges, last) {
+            if self.make(address)? {
+                return Ok(address);
+            }
+            // A name that is no reservation has it, or someone who does not use the lock.
+            self.occupied.add(address);
+        }
+        Err(IpamError::NoneLeft { key: self.key.clone(), set, ranges: ranges.to_string() })
+    }
+
+    fn make(&self, address: IpAddr) -> Result<bool, IpamError> {
+        self.directory.reserve(address, self.key).map_err(|error| error.reserving(address, self.key))
+    }
+}
+
+/// The asked-for address of each set.
+pub(crate) fn by_set(
+    key: &Key,
+    sets: &RangeSets,
+    wanted: &[IpAddr],
+) -> Result<Vec<Option<IpAddr>>, IpamError> {
+    let mut asked = vec![None; sets.len()];
+    for address in wanted.iter().map(IpAddr::to_canonical) {
+        let Some(set) = sets.set_of(address) else {
+            return Err(IpamError::NotInRange { address, key: key.clone(), ranges: sets.to_string() });
+        };
+        if sets.gateways().contains(&address) {
+            return Err(IpamError::Gateway { address, key: key.clone() });
+        }
+        match asked[set].replace(address) {
+            // The same twice is one wish, as in host-local.
+            Some(first) if first != address => {
+                return Err(IpamError::SecondOfSet { address, first, key: key.clone(), set });
+            }
+            Some(_) | None => {}
+        }
+    }
+    Ok(asked)
+}

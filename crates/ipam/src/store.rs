@@ -1,0 +1,296 @@
+//! The addresses of a network on this node: reserve, release, list.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::boot::{Boot, Moment};
+use crate::choice::{self, Occupied};
+use crate::directory::{Directory, Listing};
+use crate::key::is_name;
+use crate::released::Released;
+use crate::reserving::{Reserving, by_set};
+use crate::{Holder, IpamError, Key, RangeSets};
+
+/// Where `host-local` keeps the addresses of all networks if it is not told otherwise.
+pub const DATA_DIR: &str = "/var/lib/cni/networks";
+/// For how long an address rests after its release. Peers go on sending to the pod that had it until they notice: a
+/// client's retries, a service's list of endpoints, entries of neighbours and of connection tracking. Within half a
+/// minute most of them do.
+pub const QUARANTINE: Duration = Duration::from_secs(30);
+
+/// The addresses of a network on this node. It holds nothing open; each call takes the lock for itself, so that threads
+/// and processes may use stores of the same network at once, and `host-local` too.
+#[derive(Debug, Clone)]
+pub struct Store {
+    path: PathBuf,
+    quarantine: Duration,
+    boot: Boot,
+}
+
+/// An address that a pod has now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserved {
+    /// The address, with the length of its subnet.
+    pub address: IpNet,
+    /// The gateway of its range.
+    pub gateway: IpAddr,
+    /// The index of the range set that it is from, from 0.
+    pub set: usize,
+}
+
+impl Store {
+    /// The store of a network, in a directory with its name below `data_dir` ([`DATA_DIR`]). The directory is made with
+    /// the first reservation.
+    ///
+    /// # Errors
+    /// [`IpamError::BadNetwork`]: the name must begin with a letter or digit and go on with those, `_`, `.` and `-`, as the
+    /// CNI specification has it.
+    pub fn open(data_dir: &Path, network: &str) -> Result<Store, IpamError> {
+        if !is_name(network) {
+            return Err(IpamError::BadNetwork { network: network.to_owned() });
+        }
+        let path = data_dir.join(network);
+        Ok(Store { path, quarantine: QUARANTINE, boot: Boot::of_this_machine() })
+    }
+
+    /// The same with another time of rest after a release, instead of [`QUARANTINE`]. Zero is none.
+    #[must_use]
+    pub fn with_quarantine(self, quarantine: Duration) -> Store {
+        Store { quarantine, ..self }
+    }
+
+    /// The same on another boot: for tests.
+    #[must_use]
+    pub fn with_boot(self, boot: Boot) -> Store {
+        Store { boot, ..self }
+    }
+
+    /// The directory of the network.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reserves one address from each set for a key, or none at all.
+    ///
+    /// From each set it is the asked-for address (`wanted`) if one is of this set, and otherwise the next after the last
+    /// one given. A gateway is never given. What was released less than the quarantine ago comes last, the longest
+    /// released first, unless it is asked for.
+    ///
+    /// If the process is killed in the middle, some of the addresses may stay reserved for the key; [`Store::release`],
+    /// which a runtime calls after an ADD that failed, frees them.
+    ///
+    /// # Errors
+    /// [`IpamError::HasAlready`], [`IpamError::NoneLeft`]; about asked-for addresses [`IpamError::Taken`],
+    /// [`IpamError::NotInRange`], [`IpamError::Gateway`], [`IpamError::SecondOfSet`]; and what a full disk or an
+    /// unreadable file causes.
+    pub fn reserve(
+        &self,
+        key: &Key,
+        sets: &RangeSets,
+        wanted: &[IpAddr],
+    ) -> Result<Vec<Reserved>, IpamError> {
+        let asked = by_set(key, sets, wanted)?;
+        let directory = Directory::make(&self.path)?;
+        let listing = listing_of(&directory)?;
+        let addresses: Vec<IpAddr> = listing.of(key).map(|(address, _)| *address).collect();
+        if !addresses.is_empty() {
+            return Err(IpamError::HasAlready { key: key.clone(), addresses });
+        }
+        let resting = self.resting(&directory, &listing);
+        let occupied = Occupied::new(listing.reserved.keys().copied(), sets, resting);
+        let mut reserving =
+            Reserving { directory: &directory, key, sets, listing: &listing, occupied, done: Vec::new() };
+        reserving.all(&asked).inspect_err(|_| reserving.undo())?;
+        Ok(reserving.done)
+    }
+
+    /// Releases all addresses of a key, and says which; none is fine, too, so that it can be called again. If no file
+    /// names the interface, those of old versions that name the container alone count as the key's.
+    ///
+    /// An address is released even if it cannot be noted that it should rest, as on a full disk.
+    ///
+    /// # Errors
+    /// The lock cannot be had, or [`IpamError::Unreleased`] after all else was released.
+    pub fn release(&self, key: &Key) -> Result<Vec<IpAddr>, IpamError> {
+        let Some(directory) = Directory::lock_if_there(&self.path)? else { return Ok(Vec::new()) };
+        let listing = directory.list()?;
+        let exact: Vec<_> =
+            listing.of(key).filter(|(_, holder)| holder.ifname.is_some()).map(clone_of).collect();
+        let found = if exact.is_empty() { listing.of(key).map(clone_of).collect() } else { exact };
+        let released = self.remove(&directory, found, listing.unread)?;
+        Ok(released.into_iter().map(|(address, _)| address).collect())
+    }
+
+    /// Releases what no key of a list has (`gc`), and says what that was. A file of an old version is kept if any key is of
+    /// its container.
+    ///
+    /// # Errors
+    /// As of [`Store::release`].
+    pub fn keep_only(&self, keys: &[Key]) -> Result<Vec<(IpAddr, Holder)>, IpamError> {
+        let Some(directory) = Directory::lock_if_there(&self.path)? else { return Ok(Vec::new()) };
+        let listing = directory.list()?;
+        // A key with its interface, and without it as in old files.
+        let with = keys.iter().map(|key| (key.container(), Some(key.ifname())));
+        let kept = with.chain(keys.iter().map(|key| (key.container(), None))).collect();
+        let others =
+            listing.reserved.iter().filter(|(_, holder)| !is_kept(&kept, holder)).map(clone_of).collect();
+        self.remove(&directory, others, listing.unread)
+    }
+
+    /// Releases reservations that earlier boots of the machine left behind, once in each boot, and says which. After a
+    /// restart no container of the boot before exists, and for most of them nobody calls DEL.
+    ///
+    /// A reservation is of an earlier boot if its file was written more than ten seconds before this boot began. Files
+    /// have their times from the clock on the wall, and when the boot began is that clock less the time since boot. So call
+    /// this before the first reservation of a boot. If the clock is set forward after containers got addresses, their
+    /// files look as if they were older than the boot. That is why a second call in a boot does nothing, even if the
+    /// first one found nothing. If the clock was behind at the first call, some reservations stay that should have
+    /// gone, and [`Store::keep_only`] releases them.
+    ///
+    /// They do not rest: the connections of their pods ended with the boot, too. Nothing is released where the id of the
+    /// boot cannot be read.
+    ///
+    /// # Errors
+    /// As of [`Store::release`]; or the note that it was done cannot be written.
+    pub fn release_of_earlier_boots(&self) -> Result<Vec<(IpAddr, Holder)>, IpamError> {
+        let Some(directory) = Directory::lock_if_there(&self.path)? else { return Ok(Vec::new()) };
+        // Where the id of the boot is unknown, an earlier call cannot be known either.
+        let Some(mut notes) = self.notes(&directory) else { return Ok(Vec::new()) };
+        if notes.is_swept {
+            return Ok(Vec::new());
+        }
+        let Listing { reserved, unread: mut failures } = directory.list()?;
+        let now = self.boot.now();
+        let mut released = Vec::new();
+        for (address, holder) in reserved {
+            match release_if_older(&directory, address, &now) {
+                Ok(true) => released.push((address, holder)),
+                Ok(false) => {}
+                Err(error) => failures.push(error),
+            }
+        }
+        // Also if something failed: it must not be tried again when the clock may have been set.
+        notes.is_swept = true;
+        if let Err(error) = directory.set_notes(&notes.bytes()) {
+            failures.push(error);
+        }
+        reported(released, failures)
+    }
+
+    /// The addresses of a key, in their order.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn reserved(&self, key: &Key) -> Result<Vec<IpAddr>, IpamError> {
+        let Some(directory) = Directory::look(&self.path)? else { return Ok(Vec::new()) };
+        Ok(listing_of(&directory)?.of(key).map(|(address, _)| *address).collect())
+    }
+
+    /// All reserved addresses in their order, and who has them.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn all(&self) -> Result<Vec<(IpAddr, Holder)>, IpamError> {
+        let Some(directory) = Directory::look(&self.path)? else { return Ok(Vec::new()) };
+        Ok(listing_of(&directory)?.reserved.into_iter().collect())
+    }
+
+    /// How many addresses each set has left, those that rest among them. A set of 2^128 is counted as quickly as a small
+    /// one.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn left(&self, sets: &RangeSets) -> Result<Vec<u128>, IpamError> {
+        let reserved = self.all()?.into_iter().map(|(address, _)| address);
+        let busy = reserved.chain(sets.gateways().iter().copied()).collect();
+        Ok(sets.sets().iter().map(|set| choice::left(set, &busy)).collect())
+    }
+
+    /// What is noted of this boot; `None` where the boot has no id.
+    fn notes(&self, directory: &Directory) -> Option<Released> {
+        Some(Released::read(&directory.notes(), &self.boot.id()?))
+    }
+
+    /// The addresses that rest, the oldest first.
+    fn resting(&self, directory: &Directory, listing: &Listing) -> Vec<IpAddr> {
+        let Some(mut notes) = self.notes(directory) else { return Vec::new() };
+        if listing.reserved.is_empty() && !notes.is_swept {
+            // What is reserved from now on is of this boot, however the clock will be set. Without the note a later call
+            // may take it for older; that is no reason to give no address.
+            notes.is_swept = true;
+            let _ = directory.set_notes(&notes.bytes());
+        }
+        notes.resting(self.boot.now().since_boot, self.quarantine)
+    }
+
+    /// Removes files, and goes on after one that fails.
+    fn remove(
+        &self,
+        directory: &Directory,
+        found: Vec<(IpAddr, Holder)>,
+        mut failures: Vec<IpamError>,
+    ) -> Result<Vec<(IpAddr, Holder)>, IpamError> {
+        let addresses: Vec<IpAddr> = found.iter().map(|(address, _)| *address).collect();
+        // Before the files go: if this process is killed between the two, an address rests that is still reserved, which
+        // means nothing. The other order would give it away at once.
+        if !addresses.is_empty()
+            && let Some(mut notes) = self.notes(directory)
+        {
+            notes.add(&addresses, self.boot.now().since_boot, self.quarantine);
+            // To keep the address would be worse than to give it too early.
+            let _ = directory.set_notes(&notes.bytes());
+        }
+        let mut released = Vec::new();
+        for (address, holder) in found {
+            match directory.release(address) {
+                Ok(()) => released.push((address, holder)),
+                Err(error) => failures.push(error),
+            }
+        }
+        reported(released, failures)
+    }
+}
+
+impl Listing {
+    /// What a key has.
+    fn of<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = (&'a IpAddr, &'a Holder)> {
+        self.reserved.iter().filter(|(_, holder)| holder.is(key))
+    }
+}
+
+/// All that is reserved, if every file can be read.
+fn listing_of(directory: &Directory) -> Result<Listing, IpamError> {
+    let mut listing = directory.list()?;
+    match listing.unread.pop() {
+        Some(error) => Err(error),
+        None => Ok(listing),
+    }
+}
+
+/// Whether a holder's addresses are kept, without a walk through all keys for each.
+fn is_kept(keys: &BTreeSet<(&str, Option<&str>)>, holder: &Holder) -> bool {
+    keys.contains(&(holder.container.as_str(), holder.ifname.as_deref()))
+}
+
+/// Releases an address whose file was written before the boot; false if it was written after it, or is gone.
+fn release_if_older(directory: &Directory, address: IpAddr, now: &Moment) -> Result<bool, IpamError> {
+    match directory.written(address)? {
+        Some(written) if now.is_of_earlier_boot(written) => directory.release(address).map(|()| true),
+        Some(_) | None => Ok(false),
+    }
+}
+
+fn clone_of((address, holder): (&IpAddr, &Holder)) -> (IpAddr, Holder) {
+    (*address, holder.clone())
+}
+
+fn reported(
+    released: Vec<(IpAddr, Holder)>,
+    failures: Vec<IpamError>,
+) -> Result<Vec<(IpAddr, Holder)>, IpamError> {
+    if failures.is_empty() { Ok(released) } else { Err(IpamError::Unreleased { released, failures }) }
+}

@@ -1,0 +1,66 @@
+//! Reservations of earlier boots.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use ipam::{Boot, Moment, Store};
+
+use crate::{DUAL, all, key, names, sets, store};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A store on a machine that booted an hour before `wall`.
+fn after_an_hour(root: &Path, boot: &str, wall: SystemTime) -> Store {
+    let id_path = root.join(boot);
+    fs::write(&id_path, boot).unwrap();
+    Store::open(root, "n").unwrap().with_boot(Boot::fixed(id_path, Moment { since_boot: HOUR, wall }))
+}
+
+fn set_written(store: &Store, name: &str, time: SystemTime) {
+    File::options().write(true).open(store.path().join(name)).unwrap().set_modified(time).unwrap();
+}
+
+#[test]
+fn what_was_written_before_the_boot_is_released_once() {
+    let (root, _) = store();
+    let now = SystemTime::now();
+    let store = after_an_hour(root.path(), "x", now);
+    let host_local = [("10.0.0.2", "a"), ("10.0.0.3", "b"), ("10.0.0.4", "c")];
+    fs::create_dir(store.path()).unwrap();
+    for (name, container) in host_local {
+        fs::write(store.path().join(name), format!("{container}\r\neth0")).unwrap();
+    }
+    set_written(&store, "10.0.0.2", now - 2 * HOUR);
+    set_written(&store, "10.0.0.3", now - HOUR - Duration::from_secs(5));
+    let released = store.release_of_earlier_boots().unwrap();
+    assert_eq!(released.iter().map(|(_, holder)| holder.to_string()).collect::<Vec<_>>(), ["a/eth0"]);
+    assert_eq!(all(&store), ["10.0.0.3 b/eth0", "10.0.0.4 c/eth0"]);
+    // The clock was set forward: files of this boot look older than it.
+    let later = after_an_hour(root.path(), "x", now + 24 * HOUR);
+    assert!(later.release_of_earlier_boots().unwrap().is_empty());
+    let next_boot = after_an_hour(root.path(), "y", now + 24 * HOUR);
+    assert_eq!(next_boot.release_of_earlier_boots().unwrap().len(), 2);
+    assert_eq!(names(store.path()), [".hostgap-released", "lock"]);
+}
+
+#[test]
+fn what_is_reserved_in_an_empty_store_is_of_this_boot_whatever_the_clock_says_later() {
+    let (root, _) = store();
+    let now = SystemTime::now();
+    assert!(after_an_hour(root.path(), "x", now).release_of_earlier_boots().unwrap().is_empty());
+    after_an_hour(root.path(), "x", now).reserve(&key("c1"), &sets(DUAL), &[]).unwrap();
+    let later = after_an_hour(root.path(), "x", now + 24 * HOUR);
+    assert!(later.release_of_earlier_boots().unwrap().is_empty());
+    assert_eq!(later.release(&key("c1")).unwrap().len(), 2);
+}
+
+#[test]
+fn without_the_id_of_the_boot_nothing_is_released() {
+    let (root, store) = store();
+    store.reserve(&key("c1"), &sets(DUAL), &[]).unwrap();
+    let moment = Moment { since_boot: HOUR, wall: SystemTime::now() + 24 * HOUR };
+    let unknown = store.with_boot(Boot::fixed(root.path().join("none"), moment));
+    assert!(unknown.release_of_earlier_boots().unwrap().is_empty());
+    assert_eq!(unknown.release(&key("c1")).unwrap().len(), 2);
+}
