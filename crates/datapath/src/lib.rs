@@ -16,7 +16,7 @@ mod trace;
 mod transport;
 
 pub use addresses::{Addresses, Family, Prefixes};
-pub use path::{ALL, Between, CNI, DataPath, Enters, Reach, find};
+pub use path::{ALL, ATTACHES, Between, CNI, DataPath, Enters, Reach, find};
 pub use spec::{Network, NodeSpec, Peer, Pod, Protocol, PublishedPort, Router, SpecError};
 pub use trace::{End, PacketCounter, PacketDirection, SocketRole, Talk, Trace, With};
 
@@ -40,6 +40,10 @@ pub trait Attach: Sync {
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace>;
     /// Whether it can lead ports of the node to a pod's ([`Pod::published`]).
     fn publishes_ports(&self) -> bool {
+        false
+    }
+    /// Whether what pods send out of the network gets the node's address where the network says so.
+    fn masquerades(&self) -> bool {
         false
     }
     /// Why a pod that has this part cannot talk with another node's own address, or would do so by a way that is not this

@@ -115,6 +115,18 @@ pub const ALL: &[DataPath] = &[
 /// joins nothing, and a pod's address is what the plugins say.
 pub const CNI: DataPath = routed("cni", "CNI plugins on routes between nodes", &ELSEWHERE, &DIRECT);
 
+/// Each attach alone, for nodes on which another program makes the routes to other nodes' pods, or none does.
+pub const ATTACHES: &[DataPath] = &[
+    routed("bridge", "bridge with flannel's rules", &BRIDGE, &ONLINK),
+    routed("ptp", "Calico's routed veth pair", &PTP, &ONLINK),
+    routed("ebpf", "Cilium's veth pair with programs", &EBPF, &ONLINK),
+    routed("netkit", "Cilium's netkit pair with programs", &NETKIT, &ONLINK),
+    routed("macvlan", "macvlan on the node's wire", &MACVLAN_LINK, &ONLINK),
+    routed("ipvlan-l2", "ipvlan on the node's wire, switched", &IPVLAN_L2, &ONLINK),
+    routed("ipvlan-l3", "ipvlan routed, past the node's netfilter on the way in", &IPVLAN_L3, &ONLINK),
+    routed("ipvlan-l3s", "ipvlan routed, through the node's netfilter", &IPVLAN_L3S, &ONLINK),
+];
+
 /// A path on which pods are reached at their own addresses over one wire.
 const fn routed(
     name: &'static str,

@@ -4,6 +4,7 @@
 
 mod bpf;
 mod clean;
+mod cni;
 mod doctor;
 mod examples;
 mod exit;
@@ -63,6 +64,9 @@ fn command() -> clap::Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(answered) = cni::answer_runtime() {
+        return answered.unwrap_or_else(|error| exit::tell(&error));
+    }
     let cli = match command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(other) => return exit::told_by_clap(&other),

@@ -176,6 +176,16 @@ impl Book {
         self.sorted()?.0.iter().map(|id| self.look(id)).collect()
     }
 
+    /// One unit; `None` if there is none of that id. Needs no privilege.
+    ///
+    /// # Errors
+    /// Its files cannot be read.
+    pub fn find(&self, id: &str) -> Result<Option<FoundUnit>, BookError> {
+        let Some(_guard) = self.onlooker()? else { return Ok(None) };
+        let is_there = is_id(id) && is_unit(&self.root.join(id))?;
+        is_there.then(|| self.look(id)).transpose()
+    }
+
     /// What lies in the directory and is no unit: nothing here takes it away.
     ///
     /// # Errors

@@ -122,6 +122,7 @@ pub(crate) static ALL: [Guest; 5] = [
         tests: &[
             ("doctor", "", Skipped),
             ("linux", "", Skipped),
+            ("node", "", Skipped),
             // Faults at every step of a plan, and dozens of kills, test the same code on every kernel. They
             // take minutes natively, and would take half an hour here.
             ("plan", "faults::", Never),

@@ -24,6 +24,10 @@ impl Attach for Bridge {
         &[Feature::Veth, Feature::Bridge, Feature::Nftables]
     }
 
+    fn masquerades(&self) -> bool {
+        true
+    }
+
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
         let mut draft = Draft::at(&node.place, node.families());
         gateway(&mut draft, node, mtu);

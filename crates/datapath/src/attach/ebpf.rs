@@ -56,6 +56,10 @@ impl Attach for Ebpf {
         }
     }
 
+    fn masquerades(&self) -> bool {
+        true
+    }
+
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
         let mut draft = Draft::at(&node.place, node.families());
         draft.forwarding();

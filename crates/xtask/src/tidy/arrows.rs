@@ -10,9 +10,9 @@ use toml::Table;
 const ROWS: [&[&str]; 7] = [
     &["linux", "stats"],
     &["bpf"],
-    &["plan", "record", "cni"],
+    &["plan", "record", "cni", "ipam"],
     &["load", "watch", "datapath", "tune", "vm", "verdict"],
-    &["lab", "doctor", "host", "report"],
+    &["lab", "doctor", "host", "node", "report"],
     &["agent"],
     &["hostgap"],
 ];

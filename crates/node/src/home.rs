@@ -1,0 +1,50 @@
+//! Where a node keeps what it must not lose.
+
+use std::path::{Path, PathBuf};
+
+use plan::Book;
+
+/// The directories of a node.
+#[derive(Debug, Clone)]
+pub struct Home {
+    run: PathBuf,
+    leases: PathBuf,
+}
+
+impl Home {
+    /// The machine's own. What stands until the machine is restarted is in `/run/hostgap`; addresses are where the CNI
+    /// project's host-local keeps them, `/var/lib/cni/networks`.
+    pub fn of_this_machine() -> Home {
+        Home::at("/run/hostgap", "/var/lib/cni/networks")
+    }
+
+    /// Other directories, for tests.
+    pub fn at(run: impl Into<PathBuf>, leases: impl Into<PathBuf>) -> Home {
+        Home { run: run.into(), leases: leases.into() }
+    }
+
+    /// What stands once for each network.
+    pub(crate) fn networks(&self) -> Book {
+        Book::at(self.run.join("cni-networks"))
+    }
+
+    /// What stands for each attachment of a container.
+    pub(crate) fn attachments(&self) -> Book {
+        Book::at(self.run.join("cni-attachments"))
+    }
+
+    /// Numbers of networks, of which names are made.
+    pub(crate) fn network_numbers(&self) -> PathBuf {
+        self.run.join("cni-numbers/networks")
+    }
+
+    /// Numbers of attachments, over all networks.
+    pub(crate) fn attachment_numbers(&self) -> PathBuf {
+        self.run.join("cni-numbers/attachments")
+    }
+
+    /// The directory of addresses, one for each network in it.
+    pub(crate) fn leases(&self) -> &Path {
+        &self.leases
+    }
+}

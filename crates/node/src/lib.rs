@@ -1,0 +1,16 @@
+//! What a node keeps for containers: networks, their addresses ([`ipam`]), and the attachments of containers to them. All of it
+//! outlives the process that made it, and is found again by the next.
+//!
+//! [`plugin`] is its face for container runtimes: the verbs of the Container Network Interface. The links, routes and rules
+//! are made by the drivers that race, [`datapath`].
+
+pub mod plugin;
+
+mod attachment;
+mod conf;
+mod home;
+mod network;
+mod numbers;
+mod underlay;
+
+pub use home::Home;

@@ -1,0 +1,81 @@
+//! The node's place on the underlay: the link by which it reaches other nodes.
+
+use std::net::IpAddr;
+
+use datapath::{Addresses, Family};
+use linux::IfName;
+use linux::netlink::{LinkInfo, Netlink, RouteInfo};
+
+/// The link to other nodes, and what the node is on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Underlay {
+    pub(crate) wire: IfName,
+    pub(crate) mtu: u32,
+    pub(crate) addresses: Addresses,
+}
+
+/// The main routing table.
+const MAIN: u32 = 254;
+/// `RT_SCOPE_UNIVERSE`.
+const UNIVERSE: u8 = 0;
+
+impl Underlay {
+    /// The link that is named, or that of the default route; in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// In words: there is no such link or route, or the link has no address.
+    pub(crate) fn find(named: Option<&IfName>) -> Result<Underlay, String> {
+        let netlink = Netlink::open().map_err(|error| error.to_string())?;
+        let link = match named {
+            Some(name) => netlink
+                .link(name)
+                .map_err(|error| error.to_string())?
+                .ok_or_else(|| format!("there is no link {name}"))?,
+            None => of_default_route(&netlink)?,
+        };
+        let addresses = netlink.addresses_of(link.index).map_err(|error| error.to_string())?;
+        let usable = addresses.iter().filter(|info| info.scope == UNIVERSE && !info.tentative);
+        let addresses: Addresses = usable.map(|info| info.address.addr()).collect();
+        if addresses.families().is_empty() {
+            return Err(format!("link {} has no address", link.name));
+        }
+        Ok(Underlay { wire: link.name, mtu: link.mtu, addresses })
+    }
+}
+
+/// The link of the default route, IPv4 before IPv6 and the lowest metric first.
+fn of_default_route(netlink: &Netlink) -> Result<LinkInfo, String> {
+    let routes = netlink.routes().map_err(|error| error.to_string())?;
+    let is_default = |route: &&RouteInfo| {
+        route.table == MAIN && route.dst.prefix_len() == 0 && !route.next_hops.is_empty()
+    };
+    let rank = |route: &&RouteInfo| (Family::of(route.dst.addr()) == Family::V6, route.metric.unwrap_or(0));
+    let best = routes.iter().filter(is_default).min_by_key(rank);
+    let index = best.and_then(|route| route.next_hops.first()?.index);
+    let index = index.ok_or("there is no default route by which to find the link to other nodes")?;
+    let link = netlink.link_at(index).map_err(|error| error.to_string())?;
+    link.ok_or_else(|| "the link of the default route is gone".to_owned())
+}
+
+/// A number that no other node of the network has, where nodes have IPv4 addresses of one /16: the end of the node's.
+/// With IPv6 alone it is the end of that.
+pub(crate) fn number(addresses: &Addresses) -> Option<u16> {
+    let end = addresses.iter().next().map(|address| match address {
+        IpAddr::V4(v4) => u16::from_be_bytes([v4.octets()[2], v4.octets()[3]]),
+        IpAddr::V6(v6) => v6.segments()[7],
+    });
+    end.filter(|number| *number > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_s_number_is_the_end_of_its_address() {
+        let of = |texts: &[&str]| number(&texts.iter().map(|text| text.parse().unwrap()).collect());
+        assert_eq!(of(&["192.168.1.7", "fd00::9"]), Some(263));
+        assert_eq!(of(&["fd00::9"]), Some(9));
+        assert_eq!((of(&["10.0.0.0"]), of(&[])), (None, None));
+    }
+}

@@ -1,0 +1,166 @@
+//! Each attach joins containers, and what it made goes.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
+
+use std::collections::BTreeSet;
+
+use datapath::ATTACHES;
+use serde_json::{Value, json};
+use testkit::skip;
+
+use crate::scene::{Scene, address, conf, with};
+
+/// Whether this kernel has what an attach needs.
+fn can_run(attach: &str) -> bool {
+    let path = ATTACHES.iter().find(|path| path.name == attach).unwrap();
+    let unmet = path.unmet(&linux::features::probe().unwrap());
+    unmet.first().is_none_or(|unmet| {
+        skip(&format!("{attach}: {unmet}"));
+        false
+    })
+}
+
+/// Two containers reach each other over both families, CHECK finds all in order, and after DEL the node is as with the
+/// network alone.
+#[track_caller]
+fn check(attach: &str) {
+    let Some(scene) = Scene::new() else { return };
+    if !can_run(attach) {
+        return;
+    }
+    let conf = conf(attach);
+    for name in ["first", "a", "b"] {
+        let _ = scene.container(name);
+    }
+    // The network comes with the first attachment, and stays.
+    scene.add("first", &conf);
+    scene.succeed("DEL", "first", &conf);
+    let before = scene.dump();
+    let [a, b] = ["a", "b"].map(|name| scene.add(name, &conf));
+    let eth0 = a["interfaces"].as_array().unwrap().last().unwrap();
+    assert_eq!((&eth0["name"], &eth0["sandbox"]), (&json!("eth0"), &json!(scene.netns("a"))));
+    for index in 0..2 {
+        scene.assert_reaches("a", &address(&b, index));
+        scene.assert_reaches("b", &address(&a, index));
+    }
+    for (name, result) in [("a", &a), ("b", &b)] {
+        scene.succeed("CHECK", name, &with(conf.clone(), "prevResult", result.clone()));
+    }
+    for name in ["b", "a"] {
+        scene.succeed("DEL", name, &with(conf.clone(), "prevResult", a.clone()));
+    }
+    before.assert_same(&scene.dump(), "after DEL");
+    assert_eq!(scene.reserved("pods"), 0);
+    let _ = testkit::shell(&format!("! ip -n {} link show eth0", scene.world.name("a")));
+}
+
+#[test]
+fn bridge() {
+    check("bridge");
+}
+
+#[test]
+fn ptp() {
+    check("ptp");
+}
+
+#[test]
+fn ebpf() {
+    check("ebpf");
+}
+
+#[test]
+fn netkit() {
+    check("netkit");
+}
+
+#[test]
+fn macvlan() {
+    check("macvlan");
+}
+
+#[test]
+fn ipvlan_l2() {
+    check("ipvlan-l2");
+}
+
+#[test]
+fn ipvlan_l3() {
+    check("ipvlan-l3");
+}
+
+#[test]
+fn ipvlan_l3s() {
+    check("ipvlan-l3s");
+}
+
+#[test]
+fn pods_of_several_networks_stand_side_by_side() {
+    let Some(scene) = Scene::new() else { return };
+    let other = json!({
+        "cniVersion": "1.0.0", "name": "other", "type": "hostgap", "attach": "ptp", "default_route": false,
+        "ipam": { "type": "hostgap", "ranges": [[{ "subnet": "10.245.1.0/24" }]] },
+    });
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    let mut results = Vec::new();
+    for name in ["a", "b"] {
+        scene.add(name, &conf("bridge"));
+        let netns = scene.netns(name);
+        let second = [
+            ("CNI_COMMAND", "ADD"),
+            ("CNI_CONTAINERID", name),
+            ("CNI_NETNS", &netns),
+            ("CNI_IFNAME", "net1"),
+        ];
+        let reply = scene.call_with(&second, &other);
+        assert!(reply.is_success, "{reply:?}");
+        results.push(reply.printed.unwrap());
+    }
+    scene.assert_reaches("a", &address(&results[1], 0));
+    assert_eq!((scene.reserved("pods"), scene.reserved("other")), (4, 2));
+    // The second interface goes alone.
+    let del = [("CNI_COMMAND", "DEL"), ("CNI_CONTAINERID", "a"), ("CNI_IFNAME", "net1")];
+    assert!(scene.call_with(&del, &other).is_success);
+    assert_eq!((scene.reserved("pods"), scene.reserved("other")), (4, 1));
+    scene.assert_reaches("a", "10.244.1.1");
+}
+
+#[test]
+fn what_leaves_a_masqueraded_network_has_the_nodes_address() {
+    let Some(scene) = Scene::new() else { return };
+    let _ = scene.container("a");
+    scene.add("a", &with(conf("bridge"), "masquerade", json!(true)));
+    // The machine outside has no route to pods: an answer comes only if the node's address asked.
+    scene.assert_reaches("a", "192.0.2.2");
+    scene.assert_reaches("a", "2001:db8::2");
+}
+
+#[test]
+fn many_come_at_once_and_go_in_any_order() {
+    const CONTAINERS: usize = 24;
+    let Some(scene) = Scene::new() else { return };
+    let conf = conf("bridge");
+    let names: Vec<String> = (0..CONTAINERS).map(|at| format!("c{at}")).collect();
+    for name in names.iter().chain([&"first".to_owned()]) {
+        let _ = scene.container(name);
+    }
+    let results: Vec<Value> = std::thread::scope(|scope| {
+        let adding: Vec<_> = names.iter().map(|name| scope.spawn(|| scene.add(name, &conf))).collect();
+        adding.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let addresses: BTreeSet<String> = results.iter().map(|result| address(result, 0)).collect();
+    let ends: BTreeSet<&str> =
+        results.iter().map(|result| result["interfaces"][0]["name"].as_str().unwrap()).collect();
+    assert_eq!((addresses.len(), ends.len()), (CONTAINERS, CONTAINERS));
+    scene.assert_reaches("c0", &address(&results[CONTAINERS - 1], 0));
+    std::thread::scope(|scope| {
+        for name in names.iter().rev() {
+            scope.spawn(|| scene.succeed("DEL", name, &conf));
+        }
+    });
+    assert_eq!(scene.reserved("pods"), 0);
+    let links = testkit::shell(&format!("ip -n {} -br link", scene.world.name("node")));
+    assert!(!links.contains("hgp"), "{links}");
+}

@@ -1,0 +1,157 @@
+//! A node with a wire to a machine outside, and containers for it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use linux::Netns;
+use node::Home;
+use node::plugin::{Reply, call};
+use serde_json::{Value, json};
+use testkit::{Dump, World, dump, require_root, shell};
+
+/// For a packet there and one back, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The node is `node`, the machine at the other end of its wire `far`. Containers are namespaces of other names.
+pub(crate) struct Scene {
+    pub(crate) world: World,
+    root: tempfile::TempDir,
+}
+
+impl Scene {
+    /// `None`, with the skip recorded, without root.
+    pub(crate) fn new() -> Option<Scene> {
+        if !require_root() {
+            return None;
+        }
+        let world = World::new();
+        let (node, far) = (world.add("node"), world.add("far"));
+        drop((node, far));
+        let (node, far) = (world.name("node"), world.name("far"));
+        let _ = shell(&format!(
+            "ip -n {node} link add wire0 type veth peer name wire1 netns {far}
+             ip -n {node} addr add 192.0.2.1/24 dev wire0; ip -n {node} addr add 2001:db8::1/64 dev wire0 nodad
+             ip -n {far} addr add 192.0.2.2/24 dev wire1; ip -n {far} addr add 2001:db8::2/64 dev wire1 nodad
+             ip -n {node} link set wire0 up; ip -n {far} link set wire1 up
+             ip -n {node} route add default via 192.0.2.2; ip -n {node} route add default via 2001:db8::2"
+        ));
+        Some(Scene { world, root: tempfile::tempdir().unwrap() })
+    }
+
+    pub(crate) fn home(&self) -> Home {
+        Home::at(self.root.path().join("run"), self.root.path().join("leases"))
+    }
+
+    /// A container's namespace.
+    pub(crate) fn container(&self, name: &str) -> Netns {
+        self.world.add(name)
+    }
+
+    /// The path of a container's namespace.
+    pub(crate) fn netns(&self, name: &str) -> String {
+        format!("/run/netns/{}", self.world.name(name))
+    }
+
+    /// Calls the plugin in the node's namespace.
+    pub(crate) fn call(&self, command: &str, container: &str, conf: &Value) -> Reply {
+        let netns = self.netns(container);
+        self.call_with(
+            &[
+                ("CNI_COMMAND", command),
+                ("CNI_CONTAINERID", container),
+                ("CNI_NETNS", &netns),
+                ("CNI_IFNAME", "eth0"),
+            ],
+            conf,
+        )
+    }
+
+    pub(crate) fn call_with(&self, variables: &[(&str, &str)], conf: &Value) -> Reply {
+        let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
+        let variable = |name: &str| variables.get(name).map(|value| (*value).to_owned());
+        let input = conf.to_string();
+        self.world.open("node").run(|| call(&self.home(), variable, &input)).unwrap()
+    }
+
+    /// ADD, which must work; its result.
+    #[track_caller]
+    pub(crate) fn add(&self, container: &str, conf: &Value) -> Value {
+        let reply = self.call("ADD", container, conf);
+        assert!(reply.is_success, "{:?}", reply.printed);
+        reply.printed.unwrap()
+    }
+
+    /// A verb without a result, which must work.
+    #[track_caller]
+    pub(crate) fn succeed(&self, command: &str, container: &str, conf: &Value) {
+        assert_eq!(
+            self.call(command, container, conf),
+            Reply { printed: None, is_success: true },
+            "{command}"
+        );
+    }
+
+    /// A call that must fail with a code and these words.
+    #[track_caller]
+    pub(crate) fn fail(&self, command: &str, container: &str, conf: &Value, code: u32, says: &str) {
+        check_failure(&self.call(command, container, conf), code, says);
+    }
+
+    pub(crate) fn dump(&self) -> Dump {
+        dump(&self.world.open("node"))
+    }
+
+    /// The addresses that are reserved in a network.
+    pub(crate) fn reserved(&self, network: &str) -> usize {
+        let directory = self.root.path().join("leases").join(network);
+        let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
+        entries
+            .filter(|entry| {
+                entry.as_ref().unwrap().file_name().to_str().unwrap().parse::<std::net::IpAddr>().is_ok()
+            })
+            .count()
+    }
+
+    /// Whether a container reaches an address: nobody listens on the port, and whoever has the address says so.
+    #[track_caller]
+    pub(crate) fn assert_reaches(&self, container: &str, address: &str) {
+        let to = SocketAddr::new(address.parse().unwrap(), 9);
+        let connect = || TcpStream::connect_timeout(&to, PATIENCE).unwrap_err();
+        let error = self.world.open(container).run(connect).unwrap();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{container} to {address}: {error}");
+    }
+}
+
+#[track_caller]
+pub(crate) fn check_failure(reply: &Reply, code: u32, says: &str) {
+    assert!(!reply.is_success, "{reply:?}");
+    let printed = reply.printed.clone().unwrap_or_default();
+    assert_eq!(printed["code"], code, "{printed}");
+    assert!(printed["msg"].as_str().unwrap().contains(says), "{printed}");
+}
+
+/// A configuration in both families.
+pub(crate) fn conf(attach: &str) -> Value {
+    json!({
+        "cniVersion": "1.1.0", "name": "pods", "type": "hostgap", "attach": attach,
+        "ipam": { "type": "hostgap", "ranges": [
+            [{ "subnet": "10.244.1.0/24" }], [{ "subnet": "fd00:244:0:1::/64" }],
+        ] },
+    })
+}
+
+/// The configuration with a value set.
+pub(crate) fn with(mut conf: Value, key: &str, value: Value) -> Value {
+    conf[key] = value;
+    conf
+}
+
+/// The address of a result without its prefix length.
+pub(crate) fn address(result: &Value, index: usize) -> String {
+    let address = result["ips"][index]["address"].as_str().unwrap();
+    address.split_once('/').unwrap().0.to_owned()
+}

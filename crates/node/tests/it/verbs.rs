@@ -1,0 +1,153 @@
+//! What each verb promises, whatever went wrong before.
+
+use serde_json::json;
+use testkit::shell;
+
+use crate::scene::{Scene, address, check_failure, conf, with};
+
+#[test]
+fn del_succeeds_for_what_is_gone() {
+    let Some(scene) = Scene::new() else { return };
+    let conf = conf("bridge");
+    scene.succeed("DEL", "never", &conf);
+    for name in ["first", "a"] {
+        let _ = scene.container(name);
+    }
+    scene.add("first", &conf);
+    scene.succeed("DEL", "first", &conf);
+    let before = scene.dump();
+    scene.add("a", &conf);
+    assert_eq!(scene.reserved("pods"), 2);
+    // The namespace goes first, and DEL comes without its path and without a result.
+    linux::netns::delete(&scene.world.name("a")).unwrap();
+    let del = [("CNI_COMMAND", "DEL"), ("CNI_CONTAINERID", "a"), ("CNI_IFNAME", "eth0")];
+    for _ in 0..2 {
+        assert!(scene.call_with(&del, &conf).is_success);
+    }
+    assert_eq!(scene.reserved("pods"), 0);
+    before.assert_same(&scene.dump(), "after DEL without a namespace");
+}
+
+#[test]
+fn an_attachment_is_added_once() {
+    let Some(scene) = Scene::new() else { return };
+    let conf = conf("ptp");
+    let _ = scene.container("a");
+    let result = scene.add("a", &conf);
+    scene.fail("ADD", "a", &conf, 4, "a.eth0 is attached already");
+    scene.succeed("CHECK", "a", &with(conf.clone(), "prevResult", result));
+    // An interface of another program has the name.
+    let _ = scene.container("b");
+    let _ = shell(&format!("ip -n {} link add eth0 type bridge", scene.world.name("b")));
+    scene.fail("ADD", "b", &conf, 100, "eth0");
+    assert_eq!(scene.reserved("pods"), 2, "nothing of the failed ADD stays");
+    scene.succeed("DEL", "b", &conf);
+    let _ = shell(&format!("ip -n {} link show eth0", scene.world.name("b")));
+}
+
+#[test]
+fn check_names_what_is_otherwise() {
+    let Some(scene) = Scene::new() else { return };
+    let conf = conf("ptp");
+    scene.fail("CHECK", "a", &conf, 7, "`prevResult` is missing");
+    let _ = scene.container("a");
+    let result = scene.add("a", &conf);
+    let checked = with(conf.clone(), "prevResult", result.clone());
+    scene.fail("CHECK", "b", &checked, 3, "eth0 of container b was not added here");
+    let _ = shell(&format!("ip -n {} route del default", scene.world.name("a")));
+    scene.fail("CHECK", "a", &checked, 101, "is gone");
+    scene.succeed("DEL", "a", &conf);
+    scene.add("a", &conf);
+    scene.succeed("CHECK", "a", &checked);
+    let _ = shell(&format!("ip -n {} link set eth0 down", scene.world.name("a")));
+    scene.fail("CHECK", "a", &checked, 101, "container a");
+}
+
+#[test]
+fn gc_keeps_what_is_valid_and_nothing_else() {
+    let Some(scene) = Scene::new() else { return };
+    let conf = conf("bridge");
+    for name in ["a", "b", "c"] {
+        let _ = scene.container(name);
+        scene.add(name, &conf);
+    }
+    linux::netns::delete(&scene.world.name("c")).unwrap();
+    let gc = [("CNI_COMMAND", "GC")];
+    check_failure(&scene.call_with(&gc, &conf), 7, "cni.dev/valid-attachments");
+    let valid = json!([{ "containerID": "b", "ifname": "eth0" }]);
+    let reply = scene.call_with(&gc, &with(conf.clone(), "cni.dev/valid-attachments", valid));
+    assert!(reply.is_success && reply.printed.is_none(), "{reply:?}");
+    assert_eq!(scene.reserved("pods"), 2);
+    let links = shell(&format!("ip -n {} -br link", scene.world.name("node")));
+    assert_eq!(links.matches("hgp").count(), 1, "{links}");
+    scene.assert_reaches("b", "10.244.1.1");
+}
+
+#[test]
+fn status_says_whether_add_could_be_done() {
+    let Some(scene) = Scene::new() else { return };
+    let small = json!({ "type": "hostgap", "ranges": [[{ "subnet": "10.9.0.0/30" }]] });
+    let conf = with(conf("ptp"), "ipam", small);
+    let status = || scene.call_with(&[("CNI_COMMAND", "STATUS")], &conf);
+    assert!(status().is_success, "{:?}", status());
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    assert_eq!(address(&scene.add("a", &conf), 0), "10.9.0.2");
+    check_failure(&status(), 50, "no address is left");
+    scene.fail("ADD", "b", &conf, 11, "none is left");
+    scene.succeed("DEL", "a", &conf);
+    assert!(status().is_success);
+    let _ = shell(&format!("ip -n {} link del wire0", scene.world.name("node")));
+    check_failure(&status(), 50, "find the link to other nodes");
+}
+
+#[test]
+fn wrong_configurations_are_named_and_leave_nothing() {
+    let Some(scene) = Scene::new() else { return };
+    let _ = scene.container("a");
+    let before = scene.dump();
+    let good = conf("ptp");
+    let cases = [
+        (with(good.clone(), "attach", json!("brigde")), 7, "`attach` is \"brigde\"; one of bridge, ptp"),
+        (with(good.clone(), "atach", json!("ptp")), 7, "unknown field `atach`"),
+        (with(good.clone(), "masquerade", json!(true)), 2, "`masquerade` is true"),
+        (with(good.clone(), "wire", json!("nolink")), 7, "there is no link nolink"),
+        (with(good.clone(), "mtu", json!(9000)), 7, "9000"),
+        (with(good.clone(), "cniVersion", json!("0.2.0")), 1, "0.3.0"),
+        (with(good.clone(), "ipam", json!({ "type": "dhcp" })), 2, "`ipam.type` is \"dhcp\""),
+        (with(good.clone(), "ipam", json!({ "type": "hostgap" })), 7, "no range"),
+    ];
+    for (conf, code, says) in cases {
+        scene.fail("ADD", "a", &conf, code, says);
+    }
+    let netns = scene.netns("nowhere");
+    let gone =
+        [("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "a"), ("CNI_NETNS", &netns), ("CNI_IFNAME", "eth0")];
+    check_failure(&scene.call_with(&gone, &good), 4, "CNI_NETNS");
+    let netns = scene.netns("node");
+    let own =
+        [("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "a"), ("CNI_NETNS", &netns), ("CNI_IFNAME", "eth0")];
+    check_failure(&scene.call_with(&own, &good), 4, "is the node's own namespace");
+    before.assert_same(&scene.dump(), "after refusals");
+    assert_eq!(scene.reserved("pods"), 0);
+    // The same network with another configuration.
+    scene.add("a", &good);
+    let _ = scene.container("b");
+    scene.fail(
+        "ADD",
+        "b",
+        &with(good.clone(), "mtu", json!(1400)),
+        7,
+        "stands on this node with another configuration",
+    );
+}
+
+#[test]
+fn versions_are_said_without_anything_else() {
+    let Some(scene) = Scene::new() else { return };
+    let reply = scene.call_with(&[("CNI_COMMAND", "VERSION")], &json!({ "cniVersion": "1.0.0" }));
+    let all = json!(["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]);
+    assert_eq!(reply.printed, Some(json!({ "cniVersion": "1.0.0", "supportedVersions": all })));
+    check_failure(&scene.call_with(&[], &json!({})), 4, "CNI_COMMAND is not set");
+}
