@@ -147,6 +147,50 @@ fn what_cannot_run_says_why_and_touches_nothing() {
     turn.assert_nothing_left();
 }
 
+/// A configuration of our own plugin, which the tests run from where cargo built it.
+fn own(turn: &Turn, attach: &str) -> [String; 4] {
+    // On one wire, pods of both nodes are neighbours in one subnet.
+    let ranges = match attach {
+        "macvlan" => {
+            r#"[[{"subnet":"10.244.0.0/16","rangeStart":"10.244.${NODE}.2","rangeEnd":"10.244.${NODE}.9"}]]"#
+        }
+        _ => r#"[[{"subnet":"${POD_CIDR}"}],[{"subnet":"${POD_CIDR6}"}]]"#,
+    };
+    let conf = format!(
+        r#"{{"cniVersion":"1.1.0","name":"own","type":"hostgap","attach":"{attach}","wire":"${{WIRE}}",
+            "prefixes":["10.244.0.0/16","fd00:244::/48"],"ipam":{{"type":"hostgap","ranges":{ranges}}}}}"#
+    );
+    let file = turn.out().join(format!("{attach}.conf"));
+    std::fs::write(&file, conf).unwrap();
+    let dirs = Path::new(HOSTGAP).parent().unwrap();
+    ["--cni".to_owned(), file.display().to_string(), "--cni-bin".to_owned(), dirs.display().to_string()]
+}
+
+#[test]
+fn our_own_plugin_stands_answers_races_and_goes() {
+    let turn = turn();
+    let before = (listed("/var/lib/cni"), listed("/var/log/cni"));
+    for attach in ["bridge", "ptp", "ebpf", "macvlan"] {
+        let options = own(&turn, attach);
+        let up = up(&turn, &[vec!["--json".to_owned()], options.to_vec()].concat());
+        check(&up, 0, "");
+        let up = json(&up);
+        let (client, url) = (up["client_netns"].as_str().unwrap(), up["urls"][0].as_str().unwrap());
+        let body = turn.command("ip").args(["netns", "exec", client, "curl", "-sf", url]).output().unwrap();
+        assert_eq!(body.stdout.len(), 100, "{attach}");
+        check(&turn.hostgap(&["lab", "down", "cni:own"]), 0, "");
+        turn.assert_nothing_left();
+    }
+    let options = own(&turn, "ptp");
+    let race: Vec<&str> =
+        options.iter().map(String::as_str).chain(["--rounds", "1", "--rate", "1k"]).collect();
+    let output = turn.run_race(&race);
+    check_race(&output, "round 1/1 done");
+    assert!(stdout(&output).contains("cni:own "), "{}", stdout(&output));
+    turn.assert_nothing_left();
+    assert_eq!((listed("/var/lib/cni"), listed("/var/log/cni")), before);
+}
+
 #[test]
 fn after_sigkill_in_the_middle_of_a_plugin_nothing_is_left() {
     let turn = turn();

@@ -31,7 +31,7 @@ const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 /// Where plugins and the programs that they call keep state: a name for the directory in which that is the candidate's
 /// own, the directory, and what of the machine's own must not be seen there.
 const STATE: [(&str, &str, &[&str]); 3] = [
-    ("run", "/run", &["cni", "xtables.lock"]),
+    ("run", "/run", &["cni", "xtables.lock", "hostgap", "hostgap-bpf"]),
     ("var-lib", "/var/lib", &["cni"]),
     ("var-log", "/var/log", &["cni"]),
 ];
