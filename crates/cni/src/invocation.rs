@@ -107,7 +107,7 @@ fn arguments(text: &str) -> Result<Vec<(String, String)>, Failure> {
 }
 
 fn missing(names: &[&str]) -> Failure {
-    invalid(format!("{} is not set", names.join(", ")))
+    invalid(format!("missing in the environment: {}", names.join(", ")))
 }
 
 fn invalid(message: String) -> Failure {
@@ -163,10 +163,10 @@ mod tests {
     #[test]
     fn each_command_demands_what_it_needs() {
         for (command, name, says) in [
-            ("ADD", "CNI_NETNS", "CNI_NETNS is not set"),
-            ("CHECK", "CNI_NETNS", "CNI_NETNS is not set"),
-            ("DEL", "CNI_IFNAME", "CNI_IFNAME is not set"),
-            ("ADD", "CNI_CONTAINERID", "CNI_CONTAINERID is not set"),
+            ("ADD", "CNI_NETNS", "missing in the environment: CNI_NETNS"),
+            ("CHECK", "CNI_NETNS", "missing in the environment: CNI_NETNS"),
+            ("DEL", "CNI_IFNAME", "missing in the environment: CNI_IFNAME"),
+            ("ADD", "CNI_CONTAINERID", "missing in the environment: CNI_CONTAINERID"),
         ] {
             let failure = read_owned(&without(name, command)).unwrap_err();
             assert_eq!((failure.code, failure.message.as_str()), (Some(ErrorCode(4)), says));
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(read(&bare).unwrap(), Invocation::Version);
         assert_eq!(read(&[("CNI_COMMAND", "GC")]).unwrap(), Invocation::Gc { path: vec![] });
         let failure = read(&[("CNI_COMMAND", "ADD")]).unwrap_err();
-        assert_eq!(failure.message, "CNI_CONTAINERID, CNI_NETNS, CNI_IFNAME is not set");
+        assert_eq!(failure.message, "missing in the environment: CNI_CONTAINERID, CNI_NETNS, CNI_IFNAME");
     }
 
     #[test]
@@ -194,6 +194,6 @@ mod tests {
             failure.message,
             "CNI_COMMAND is \"add\"; one of ADD, DEL, CHECK, GC, STATUS, VERSION is expected"
         );
-        assert_eq!(read(&[]).unwrap_err().message, "CNI_COMMAND is not set");
+        assert_eq!(read(&[]).unwrap_err().message, "missing in the environment: CNI_COMMAND");
     }
 }

@@ -95,8 +95,12 @@ impl Request {
     pub fn valid_attachments(&self) -> Result<Vec<(String, String)>, Failure> {
         const KEY: &str = "cni.dev/valid-attachments";
         let wrong = |why: String| Failure::new(ErrorCode::INVALID_NETWORK_CONFIG, format!("`{KEY}` {why}"));
-        let list =
-            self.0.get(KEY).and_then(Value::as_array).ok_or_else(|| wrong("is not a list".to_owned()))?;
+        // libcni writes an empty list as `null`.
+        let list = match self.0.get(KEY) {
+            Some(Value::Null) => return Ok(Vec::new()),
+            Some(Value::Array(list)) => list,
+            Some(_) | None => return Err(wrong("is not a list".to_owned())),
+        };
         let entry = |entry: &Value| {
             let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
             let pair = text("containerID").zip(text("ifname"));
@@ -106,17 +110,20 @@ impl Request {
     }
 
     /// The part of it that is the plugin's own: without the keys of the specification and those that begin with
-    /// `cni.dev/`.
+    /// `cni.dev/`. Runtimes leave keys there that are for them alone (`capabilities`).
     pub fn own(&self) -> Map<String, Value> {
-        const OF_PROTOCOL: [&str; 8] = [
+        const OF_PROTOCOL: [&str; 11] = [
             "cniVersion",
             "cniVersions",
             "name",
             "type",
+            "capabilities",
             "prevResult",
             "runtimeConfig",
             "args",
             "disableCheck",
+            "disableGC",
+            "loadOnlyInlinedPlugins",
         ];
         let is_own = |key: &str| !OF_PROTOCOL.contains(&key) && !key.starts_with("cni.dev/");
         self.0
@@ -212,6 +219,9 @@ mod tests {
         assert_eq!(code(r#"{"cniVersion":7,"name":"a"}"#), 7);
         assert_eq!(code(r#"{"cniVersion":"1.0.0"}"#), 7);
         assert_eq!(code(r#"{"cniVersion":"1.0.0","name":"../a"}"#), 7);
+        let none = r#"{"cniVersion":"1.1.0","name":"a","capabilities":{"ipRanges":true},"cni.dev/valid-attachments":null}"#;
+        let none = Request::read(none).unwrap();
+        assert!(none.valid_attachments().unwrap().is_empty() && none.own().is_empty());
         let request = Request::read(r#"{"cniVersion":"1.1.0","name":"a"}"#).unwrap();
         assert_eq!(request.valid_attachments().unwrap_err().code, Some(ErrorCode(7)));
     }

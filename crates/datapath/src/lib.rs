@@ -46,6 +46,10 @@ pub trait Attach: Sync {
     fn masquerades(&self) -> bool {
         false
     }
+    /// Whether a pod's default route can go by its interface. A neighbour on the node's wire knows no gateway there.
+    fn leads_out(&self) -> bool {
+        true
+    }
     /// Why a pod that has this part cannot talk with another node's own address, or would do so by a way that is not this
     /// attach's; `None`: it can.
     fn refuses_nodes(&self, _part: SocketRole) -> Option<&'static str> {

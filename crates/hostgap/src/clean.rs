@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ::lab::{Cleaned, Home, LabError};
-use anyhow::Context;
+use anyhow::anyhow;
 use plan::Kernel;
 use serde_json::json;
 
@@ -28,7 +28,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let home = Home::of_this_machine();
     let cleaned = home.clean()?;
-    let stale = Kernel::new()?.remove_stale_claims().context("could not remove stale claims")?;
+    // What races left is told first, whatever the claims say.
+    let removed = Kernel::new()?.remove_stale_claims();
+    let stale = removed.as_deref().unwrap_or_default();
     let strangers = home.strangers()?;
     for stranger in &strangers {
         speak::aside(format_args!("hostgap: left alone {}: not made by a race", stranger.display()));
@@ -42,10 +44,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         speak::result("nothing to clean")?;
     } else {
         cleaned.iter().try_for_each(tell)?;
-        for claims in &stale {
+        for claims in stale {
             speak::result(format_args!("{}: removed, its namespace is gone", claims.display()))?;
         }
     }
+    removed.as_ref().map_err(|error| anyhow!("could not remove stale claims: {error}"))?;
     let failed = cleaned.iter().any(|cleaned| !cleaned.failures.is_empty());
     Ok(if failed { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })
 }

@@ -134,7 +134,8 @@ impl Directory {
         self.write_fresh(key.text().as_bytes(), Durable::Yes)?;
         // Unlike a rename it never replaces a file, even if someone does not use the lock.
         let linked = fs::hard_link(self.path.join(FRESH), self.path_of(address));
-        self.remove_fresh()?;
+        // If it stays, the next holder of the lock removes it. The address is reserved or not by its own name.
+        let _ = self.remove_fresh();
         match linked {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),

@@ -1,6 +1,5 @@
 //! The addresses of a network on this node: reserve, release, list.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -120,24 +119,24 @@ impl Store {
         let listing = directory.list()?;
         let exact: Vec<_> =
             listing.of(key).filter(|(_, holder)| holder.ifname.is_some()).map(clone_of).collect();
-        let found = if exact.is_empty() { listing.of(key).map(clone_of).collect() } else { exact };
-        let released = self.remove(&directory, found, listing.unread)?;
+        // A file that cannot be read may be the key's only if none that can be read is.
+        let (found, unread) = match exact.is_empty() {
+            true => (listing.of(key).map(clone_of).collect(), listing.unread),
+            false => (exact, Vec::new()),
+        };
+        let released = self.remove(&directory, found, unread)?;
         Ok(released.into_iter().map(|(address, _)| address).collect())
     }
 
-    /// Releases what no key of a list has (`gc`), and says what that was. A file of an old version is kept if any key is of
-    /// its container.
+    /// Releases what is not to be kept (`gc`), and says what that was. `is_kept` is asked under the lock, beside which no
+    /// address is reserved: whoever looks for what is just being attached sees all that has an address.
     ///
     /// # Errors
     /// As of [`Store::release`].
-    pub fn keep_only(&self, keys: &[Key]) -> Result<Vec<(IpAddr, Holder)>, IpamError> {
+    pub fn keep_only(&self, is_kept: impl Fn(&Holder) -> bool) -> Result<Vec<(IpAddr, Holder)>, IpamError> {
         let Some(directory) = Directory::lock_if_there(&self.path)? else { return Ok(Vec::new()) };
         let listing = directory.list()?;
-        // A key with its interface, and without it as in old files.
-        let with = keys.iter().map(|key| (key.container(), Some(key.ifname())));
-        let kept = with.chain(keys.iter().map(|key| (key.container(), None))).collect();
-        let others =
-            listing.reserved.iter().filter(|(_, holder)| !is_kept(&kept, holder)).map(clone_of).collect();
+        let others = listing.reserved.iter().filter(|(_, holder)| !is_kept(holder)).map(clone_of).collect();
         self.remove(&directory, others, listing.unread)
     }
 
@@ -269,11 +268,6 @@ fn listing_of(directory: &Directory) -> Result<Listing, IpamError> {
         Some(error) => Err(error),
         None => Ok(listing),
     }
-}
-
-/// Whether a holder's addresses are kept, without a walk through all keys for each.
-fn is_kept(keys: &BTreeSet<(&str, Option<&str>)>, holder: &Holder) -> bool {
-    keys.contains(&(holder.container.as_str(), holder.ifname.as_deref()))
 }
 
 /// Releases an address whose file was written before the boot; false if it was written after it, or is gone.

@@ -1,11 +1,16 @@
 //! The plugin's own part of a network configuration.
 
-use cni::{ErrorCode, Failure, Request};
+use std::net::IpAddr;
+
+use cni::{Failure, Request};
 use datapath::{ATTACHES, DataPath, Prefixes};
 use ipam::{Range, RangeSets};
 use ipnet::IpNet;
 use linux::IfName;
 use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::failures::{invalid_conf, unsupported};
 
 /// What a network's configuration says.
 #[derive(Debug, Clone)]
@@ -28,10 +33,16 @@ pub(crate) struct Conf {
     pub(crate) pods: Prefixes,
     /// The ranges within them from which pods get their addresses, one of each set.
     pub(crate) ranges: RangeSets,
+    /// How pods resolve names; it is handed to the runtime as it is.
+    pub(crate) dns: Option<Value>,
 }
 
+/// The keys of the configuration, and those of its `ipam`.
+const KEYS: [&str; 9] =
+    ["attach", "default_route", "dns", "ipam", "masquerade", "mtu", "node", "prefixes", "wire"];
+const IPAM_KEYS: [&str; 2] = ["ranges", "type"];
+
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Written {
     attach: String,
     wire: Option<IfName>,
@@ -39,24 +50,19 @@ struct Written {
     mtu: Option<u32>,
     #[serde(default)]
     masquerade: bool,
-    #[serde(default = "yes")]
-    default_route: bool,
+    default_route: Option<bool>,
     #[serde(default)]
     prefixes: Vec<IpNet>,
     ipam: WrittenIpam,
+    dns: Option<Value>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct WrittenIpam {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
     ranges: Vec<Vec<Range>>,
-}
-
-fn yes() -> bool {
-    true
 }
 
 /// The `type` of the addresses that the plugin itself keeps.
@@ -66,34 +72,32 @@ impl Conf {
     /// Reads a plugin's input. Ranges that the runtime gives (`ipRanges`) take the place of those of the file.
     ///
     /// # Errors
-    /// Code 7, with the key and what is wrong with it.
+    /// Code 2 for a key or value that is not supported, 7 for one that makes no sense; the message names it.
     pub(crate) fn read(request: &Request) -> Result<Conf, Failure> {
+        let own = request.own();
+        check_keys(&own, &KEYS, "")?;
+        if let Some(Value::Object(ipam)) = own.get("ipam") {
+            check_keys(ipam, &IPAM_KEYS, "ipam.")?;
+        }
         let written: Written =
-            serde_json::from_value(request.own().into()).map_err(|error| invalid(error.to_string()))?;
-        let path = ATTACHES.iter().find(|path| path.name == written.attach).ok_or_else(|| {
-            let names: Vec<&str> = ATTACHES.iter().map(|path| path.name).collect();
-            invalid(format!("`attach` is {:?}; one of {} is expected", written.attach, names.join(", ")))
-        })?;
-        if written.masquerade && !path.attach.masquerades() {
-            return Err(Failure::new(
-                ErrorCode::UNSUPPORTED_FIELD,
-                format!("`masquerade` is true, and pods of {} leave by the wire as they are", path.name),
-            ));
-        }
+            serde_json::from_value(own.into()).map_err(|error| invalid_conf(error.to_string()))?;
+        let path = path(&written)?;
         if written.ipam.kind != OWN_IPAM {
-            return Err(Failure::new(
-                ErrorCode::UNSUPPORTED_FIELD,
-                format!("`ipam.type` is {:?}; {OWN_IPAM:?} is expected", written.ipam.kind),
-            ));
+            let why = format!("`ipam.type` is {:?}; {OWN_IPAM:?} is expected", written.ipam.kind);
+            return Err(unsupported(why));
         }
-        let written_ranges: Vec<Vec<Range>> = match request.runtime("ipRanges") {
+        let sets: Vec<Vec<Range>> = match request.runtime("ipRanges") {
             Some(given) => serde_json::from_value(given.clone())
-                .map_err(|error| invalid(format!("`runtimeConfig.ipRanges`: {error}")))?,
+                .map_err(|error| invalid_conf(format!("`runtimeConfig.ipRanges`: {error}")))?,
             None => written.ipam.ranges,
         };
-        let ranges = RangeSets::new(&written_ranges)
-            .map_err(|error| invalid(format!("`ipam.ranges`: could not {error}")))?;
-        let pods: Prefixes = written_ranges.iter().flatten().map(|range| range.subnet).collect();
+        check_sets(&sets)?;
+        let ranges = RangeSets::new(&sets)
+            .map_err(|error| invalid_conf(format!("`ipam.ranges`: could not {error}")))?;
+        let mut subnets: Vec<IpNet> = sets.iter().flatten().map(|range| range.subnet).collect();
+        subnets.sort_unstable();
+        subnets.dedup();
+        let pods: Prefixes = subnets.into_iter().collect();
         let prefixes =
             if written.prefixes.is_empty() { pods.clone() } else { written.prefixes.into_iter().collect() };
         Ok(Conf {
@@ -102,14 +106,72 @@ impl Conf {
             node: written.node,
             mtu: written.mtu,
             masquerade: written.masquerade,
-            default_route: written.default_route,
+            default_route: written.default_route.unwrap_or(path.attach.leads_out()),
             prefixes,
             pods,
             ranges,
+            dns: written.dns,
         })
+    }
+
+    /// Whether a configuration leaves its ranges to the runtime, which gives them at ADD alone.
+    pub(crate) fn awaits_ranges(request: &Request) -> bool {
+        let own = request.own();
+        let ranges = own.get("ipam").and_then(|ipam| ipam.get("ranges"));
+        request.runtime("ipRanges").is_none() && ranges.is_none_or(|ranges| ranges == &Value::Array(vec![]))
     }
 }
 
-fn invalid(why: String) -> Failure {
-    Failure::new(ErrorCode::INVALID_NETWORK_CONFIG, why)
+fn check_keys(object: &Map<String, Value>, known: &[&str], within: &str) -> Result<(), Failure> {
+    let unknown = object.iter().find(|(key, _)| !known.contains(&key.as_str()));
+    unknown.map_or(Ok(()), |(key, value)| {
+        Err(unsupported(format!(
+            "`{within}{key}` is {value}, and there is no such key; there are {}",
+            known.join(", ")
+        )))
+    })
+}
+
+/// The attach, if it can do what else is asked of it.
+fn path(written: &Written) -> Result<&'static DataPath, Failure> {
+    let path = ATTACHES.iter().find(|path| path.name == written.attach).ok_or_else(|| {
+        let names: Vec<&str> = ATTACHES.iter().map(|path| path.name).collect();
+        invalid_conf(format!("`attach` is {:?}; one of {} is expected", written.attach, names.join(", ")))
+    })?;
+    let name = path.name;
+    if written.masquerade && !path.attach.masquerades() {
+        return Err(unsupported(format!(
+            "`masquerade` is true, and what pods of {name} send keeps its address"
+        )));
+    }
+    if written.default_route == Some(true) && !path.attach.leads_out() {
+        let why = format!(
+            "`default_route` is true, and pods of {name} are neighbours on the wire without a gateway"
+        );
+        return Err(unsupported(why));
+    }
+    Ok(path)
+}
+
+/// Refuses what would be reserved and then not be used: an interface has one address of each family, and the gateway is
+/// the first address of a subnet.
+fn check_sets(sets: &[Vec<Range>]) -> Result<(), Failure> {
+    let family = |set: &Vec<Range>| set.first().map(|range| range.subnet.addr().is_ipv4());
+    for (index, set) in sets.iter().enumerate() {
+        if sets[..index].iter().any(|earlier| family(earlier) == family(set)) {
+            let why = format!(
+                "`ipam.ranges` has several sets of one family; set {index} would be a second address"
+            );
+            return Err(unsupported(why));
+        }
+        for Range { subnet, gateway, .. } in set {
+            let first = subnet.hosts().next();
+            if gateway.is_some() && *gateway != first {
+                let wanted = gateway.map(|gateway: IpAddr| gateway.to_string()).unwrap_or_default();
+                let why = format!("`gateway` is {wanted}; that of {subnet} is its first address");
+                return Err(unsupported(why));
+            }
+        }
+    }
+    Ok(())
 }

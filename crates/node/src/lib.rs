@@ -8,9 +8,12 @@ pub mod plugin;
 
 mod attachment;
 mod conf;
+mod describe;
+mod failures;
 mod home;
 mod network;
 mod numbers;
 mod underlay;
+mod unit;
 
 pub use home::Home;

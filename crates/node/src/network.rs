@@ -1,38 +1,44 @@
 //! A network on the node: what its pods share, made by the first of them.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cni::{ErrorCode, Failure};
-use datapath::{Family, Network, NodeSpec};
+use datapath::{Family, Network, NodeSpec, Prefixes};
 use plan::{BookError, Kernel, Place, Unit, UnitState, apply};
 use serde_json::json;
 
 use crate::Home;
-use crate::attachment::{kernel_failure, take_back};
 use crate::conf::Conf;
+use crate::failures::{invalid_conf, of_book, of_file, refused, with_consequence};
 use crate::numbers::Numbers;
 use crate::underlay::{Underlay, number};
+use crate::unit::{recorded, undo};
 
 /// For another process that makes the same network. It takes milliseconds; loading programs takes longest.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 /// The port of VXLAN where flannel has it. No attach alone has a tunnel.
 const PORT: u16 = 8472;
+/// The name of a unit's journal.
+const JOURNAL: &str = "network";
 
-/// The node as drivers see it.
+/// The number of a network, of which names are made. It keeps it as long as the machine runs.
+pub(crate) fn take_number(home: &Home, name: &str) -> Result<u16, Failure> {
+    let taken = Numbers::at(home.network_numbers()).take(name);
+    taken.map_err(|error| of_file(&format!("give network {name} a number"), &error))
+}
+
+/// The node as drivers see it, in a network of this number.
 ///
 /// # Errors
-/// The link to other nodes is not found, or numbers cannot be given.
-pub(crate) fn spec(home: &Home, name: &str, conf: &Conf) -> Result<NodeSpec, Failure> {
-    let own = |why: String| Failure::new(ErrorCode::INVALID_NETWORK_CONFIG, why);
+/// The link to other nodes is not found, or no number of the node follows from its address.
+pub(crate) fn spec(conf: &Conf, network: u16) -> Result<NodeSpec, Failure> {
     let underlay = Underlay::find(conf.wire.as_ref())
-        .map_err(|why| own(format!("find the link to other nodes: {why}; `wire` names it")))?;
-    let id = Numbers::at(home.network_numbers()).take(name).map_err(|error| {
-        Failure::new(ErrorCode::IO_FAILURE, format!("give network {name} a number: {error}"))
-    })?;
+        .map_err(|why| invalid_conf(format!("find the link to other nodes: {why}; `wire` names it")))?;
     let node = conf.node.or_else(|| number(&underlay.addresses));
     let node =
-        node.ok_or_else(|| own("`node` is not set, and no number follows from its address".to_owned()))?;
+        node.ok_or_else(|| invalid_conf("`node` is not set, and no number follows from the node's address"))?;
     let outer = underlay.addresses.families().first().copied().unwrap_or(Family::V4);
     Ok(NodeSpec {
         id: node,
@@ -43,9 +49,9 @@ pub(crate) fn spec(home: &Home, name: &str, conf: &Conf) -> Result<NodeSpec, Fai
         outer,
         pods: conf.pods.clone(),
         network: Network {
-            id,
+            id: network,
             prefixes: conf.prefixes.clone(),
-            vni: u32::from(id),
+            vni: u32::from(network),
             port: PORT,
             mtu: conf.mtu,
             masquerade: conf.masquerade,
@@ -54,40 +60,50 @@ pub(crate) fn spec(home: &Home, name: &str, conf: &Conf) -> Result<NodeSpec, Fai
     })
 }
 
-/// Makes what a network's pods share, unless it stands.
+/// Makes what a network's pods share, unless it stands. One that stands with another configuration is made anew if it has
+/// no attachment but `own`, the one that is being made.
 ///
 /// # Errors
-/// It stands with another configuration, a step fails, or another process does not come to an end with it.
+/// It stands with another configuration and has attachments, a step fails, or another process does not come to an end
+/// with it.
 pub(crate) fn stand(
     home: &Home,
     name: &str,
     conf: &Conf,
     node: &NodeSpec,
+    own: &str,
     kernel: &mut Kernel,
 ) -> Result<(), Failure> {
-    let (book, described) = (home.networks(), described(conf, node));
+    let (book, id, described) = (home.networks(), id_of(name), described(conf, node));
     let begun = Instant::now();
     loop {
-        match book.find(name).map_err(|error| book_failure(&error))?.map(|found| (found.state, found.note)) {
-            Some((UnitState::Standing, note)) => return check(name, note.as_deref(), &described),
-            Some((UnitState::Alive, _)) if begun.elapsed() > PATIENCE => {
-                return Err(Failure::new(
-                    ErrorCode::TRY_AGAIN_LATER,
-                    format!("network {name} is still being made by another process"),
-                ));
+        let found = book.find(&id).map_err(|error| of_book(&error))?;
+        let taken = match found.as_ref().map(|found| (found.state, found.note.as_deref())) {
+            Some((UnitState::Standing, Some(note))) if note == described => return Ok(()),
+            Some((UnitState::Standing, note)) => {
+                refuse_if_used(home, name, own, note, &described)?;
+                book.take_over(&id).map(Some)
             }
-            Some((UnitState::Alive, _)) => std::thread::sleep(PAUSE),
-            Some((UnitState::Dead, _)) => match book.take_over_dead(name) {
-                Ok(Some(unit)) => take_back(unit, kernel)?,
-                // Another process was faster.
-                Ok(None) | Err(BookError::Held { .. } | BookError::Unknown { .. }) => {}
-                Err(error) => return Err(book_failure(&error)),
-            },
-            None => match book.begin_as(name) {
+            Some((UnitState::Alive, _)) if begun.elapsed() > PATIENCE => {
+                let why = format!("network {name} is still being made by another process");
+                return Err(Failure::new(ErrorCode::TRY_AGAIN_LATER, why));
+            }
+            Some((UnitState::Alive, _)) => {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            Some((UnitState::Dead, _)) => book.take_over_dead(&id),
+            None => match book.begin_as(&id) {
                 Ok(unit) => return make(unit, conf, node, &described, kernel),
-                Err(BookError::Exists { .. }) => {}
-                Err(error) => return Err(book_failure(&error)),
+                Err(BookError::Exists { .. }) => continue,
+                Err(error) => return Err(of_book(&error)),
             },
+        };
+        match taken {
+            Ok(Some(unit)) => take_back(unit, kernel)?,
+            // Another process was faster.
+            Ok(None) | Err(BookError::Held { .. } | BookError::Unknown { .. }) => {}
+            Err(error) => return Err(of_book(&error)),
         }
     }
 }
@@ -99,24 +115,38 @@ fn make(
     described: &str,
     kernel: &mut Kernel,
 ) -> Result<(), Failure> {
-    let made = conf.path.node_plan(node).map_err(|error| invalid(&error)).and_then(|plan| {
-        let mut journal = unit.journal("network").map_err(|error| kernel_failure(&error))?;
-        apply(&plan, &mut journal, kernel).map_err(|error| kernel_failure(&error))
+    let plan = conf.path.node_plan(node).map_err(|error| invalid_conf(error.to_string()));
+    let made = plan.and_then(|plan| {
+        let mut journal = unit.journal(JOURNAL).map_err(|error| refused(&error))?;
+        apply(&plan, &mut journal, kernel).map_err(|error| refused(&error))
     });
     match made {
-        Ok(_) => unit.leave_standing(described).map_err(|error| book_failure(&error)),
-        Err(failure) => {
-            take_back(unit, kernel)?;
-            Err(failure)
-        }
+        Ok(_) => unit.leave_standing(described).map_err(|error| of_book(&error)),
+        Err(failure) => Err(with_consequence(failure, take_back(unit, kernel))),
     }
+}
+
+fn take_back(unit: Unit, kernel: &mut Kernel) -> Result<(), Failure> {
+    undo(&unit, kernel)?;
+    unit.end().map_err(|error| of_book(&error))
+}
+
+/// The journal of what a network's pods share.
+pub(crate) fn journal(home: &Home, name: &str) -> PathBuf {
+    home.networks().path().join(id_of(name)).join(format!("{JOURNAL}.journal"))
+}
+
+/// The name of its unit. Files that end in `.lock` are the book's.
+fn id_of(name: &str) -> String {
+    format!("{name}.net")
 }
 
 /// What must be the same for all pods of a network.
 fn described(conf: &Conf, node: &NodeSpec) -> String {
-    let list = |prefixes: &datapath::Prefixes| prefixes.iter().map(|net| net.to_string()).collect::<Vec<_>>();
+    let list = |prefixes: &Prefixes| prefixes.iter().map(|net| net.to_string()).collect::<Vec<_>>();
     json!({
         "attach": conf.path.name,
+        "node": node.id,
         "wire": node.wire.as_str(),
         "mtu": conf.mtu,
         "masquerade": conf.masquerade,
@@ -126,26 +156,27 @@ fn described(conf: &Conf, node: &NodeSpec) -> String {
     .to_string()
 }
 
-fn check(name: &str, note: Option<&str>, described: &str) -> Result<(), Failure> {
-    if note == Some(described) {
+/// Refuses another configuration where attachments rest on the one that stands.
+fn refuse_if_used(
+    home: &Home,
+    name: &str,
+    own: &str,
+    stands: Option<&str>,
+    described: &str,
+) -> Result<(), Failure> {
+    let units = home.attachments().units().map_err(|error| of_book(&error))?;
+    let others = units.iter().filter(|unit| unit.id != own);
+    let used =
+        others.filter(|unit| recorded(home, &unit.id).is_some_and(|record| record.network == name)).count();
+    if used == 0 {
         return Ok(());
     }
-    let stands = note.unwrap_or("nothing known");
+    let stands = stands.unwrap_or("nothing known");
     Err(Failure {
         details: Some(format!("it stands as {stands}; the configuration says {described}")),
-        ..Failure::new(
-            ErrorCode::INVALID_NETWORK_CONFIG,
-            format!(
-                "network {name} stands on this node with another configuration; remove it first, or use another name"
-            ),
-        )
+        ..invalid_conf(format!(
+            "network {name} stands on this node with another configuration, and {used} attachments rest on it; take \
+             them back first, or use another name"
+        ))
     })
-}
-
-fn invalid(error: &datapath::SpecError) -> Failure {
-    Failure::new(ErrorCode::INVALID_NETWORK_CONFIG, error.to_string())
-}
-
-pub(crate) fn book_failure(error: &BookError) -> Failure {
-    Failure::new(ErrorCode::IO_FAILURE, error.to_string())
 }

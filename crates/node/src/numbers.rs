@@ -1,7 +1,8 @@
 //! Numbers of 16 bits for things that have long names: links, tables and Ethernet addresses are called by them.
 //!
 //! Each number is a symbolic link that leads to the name of its holder. To make one is atomic and fails if it is there, so
-//! no lock is held, and a process that is killed leaves a number and its holder or neither.
+//! no lock is held. A holder exists before it takes a number and until it has given it back: a number whose holder is
+//! gone was left by a process that was killed.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -19,8 +20,8 @@ impl Numbers {
         Numbers { directory }
     }
 
-    /// The number of a holder: the one that it has, or one that none has. The search begins at a number that follows from
-    /// the name, so that the same holder mostly gets the same one.
+    /// A number for a holder. The search begins at one that follows from the name and ends at the first that is free or
+    /// the holder's own, so that the same holder mostly gets the same one again.
     ///
     /// # Errors
     /// The directory cannot be written, or all numbers are taken.
@@ -51,6 +52,27 @@ impl Numbers {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Gives back the numbers of holders that are not there any more.
+    pub(crate) fn sweep(&self, is_there: impl Fn(&str) -> bool) -> io::Result<()> {
+        let entries = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
+            let Some(number) = number else { continue };
+            let holder = match fs::read_link(self.path(number)) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                holder => holder?,
+            };
+            let Some(holder) = holder.to_str() else { continue };
+            if !is_there(holder) {
+                self.give_back(number, holder)?;
+            }
+        }
+        Ok(())
     }
 
     fn is_of(&self, number: u16, holder: &str) -> io::Result<bool> {
@@ -92,6 +114,9 @@ mod tests {
         numbers.give_back(given[7], "container7.eth0").unwrap();
         numbers.give_back(given[7], "container7.eth0").unwrap();
         assert!(!numbers.is_of(given[7], "container7.eth0").unwrap());
+        numbers.sweep(|holder| holder == "container9.eth0").unwrap();
+        let left = fs::read_dir(root.path().join("numbers")).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(left.collect::<Vec<_>>(), [given[9].to_string().as_str()]);
     }
 
     #[test]

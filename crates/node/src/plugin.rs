@@ -1,11 +1,13 @@
 //! The verbs of the Container Network Interface.
 
 use cni::{AddResult, Attachment, ErrorCode, Failure, Invocation, Request, Version};
+use ipam::Store;
 use serde_json::{Value, json};
 
 use crate::Home;
-use crate::attachment::{self, address_failure, store};
+use crate::attachment;
 use crate::conf::Conf;
+use crate::failures::{invalid_conf, of_addresses, refused};
 use crate::network;
 
 /// What a call prints on its standard output, and whether it worked.
@@ -73,10 +75,7 @@ fn add(home: &Home, request: &Request, network: &str, attachment: &Attachment) -
 
 fn check(home: &Home, request: &Request, network: &str, attachment: &Attachment) -> Result<(), Failure> {
     if request.previous().is_none() {
-        return Err(Failure::new(
-            ErrorCode::INVALID_NETWORK_CONFIG,
-            "`prevResult` is missing; CHECK compares with the result of ADD",
-        ));
+        return Err(invalid_conf("`prevResult` is missing; CHECK compares with the result of ADD"));
     }
     attachment::check(home, network, attachment)
 }
@@ -85,24 +84,27 @@ fn gc(home: &Home, request: &Request, network: &str) -> Result<(), Failure> {
     let failures = attachment::keep_only(home, network, &request.valid_attachments()?);
     match failures.as_slice() {
         [] => Ok(()),
-        [one] => Err(Failure::new(ErrorCode::TRY_AGAIN_LATER, one.clone())),
+        [one] => Err(refused(one)),
         all => Err(Failure {
             details: Some(all.join("; ")),
-            ..Failure::new(
-                ErrorCode::TRY_AGAIN_LATER,
-                format!("{} attachments could not be removed", all.len()),
-            )
+            ..refused(&format!("{} things could not be removed", all.len()))
         }),
     }
 }
 
-/// ADD can be done if the link to other nodes is found and each set of ranges has an address left.
+/// ADD can be done if a plan can be made, so that the link to other nodes is there, and each set of ranges has an address
+/// left. Nothing is written.
 fn status(home: &Home, request: &Request, network: &str) -> Result<(), Failure> {
     let unavailable = |why: String| Failure::new(ErrorCode::NOT_AVAILABLE, why);
+    if Conf::awaits_ranges(request) {
+        return Ok(());
+    }
     let conf = Conf::read(request)?;
-    network::spec(home, network, &conf).map_err(|failure| unavailable(failure.to_string()))?;
-    let left = store(home, network).and_then(|store| store.left(&conf.ranges));
-    match left.map_err(|error| address_failure(&error))?.iter().position(|left| *left == 0) {
+    // Whatever the network's number is, the plan is of the same steps.
+    let node = network::spec(&conf, 1).map_err(|failure| unavailable(failure.to_string()))?;
+    conf.path.node_plan(&node).map_err(|error| unavailable(error.to_string()))?;
+    let left = Store::open(home.leases(), network).and_then(|store| store.left(&conf.ranges));
+    match left.map_err(|error| of_addresses(&error))?.iter().position(|left| *left == 0) {
         Some(set) => Err(unavailable(format!("no address is left in range set {set} of network {network}"))),
         None => Ok(()),
     }

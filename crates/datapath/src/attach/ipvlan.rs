@@ -32,6 +32,10 @@ impl Attach for Ipvlan {
         }
     }
 
+    fn leads_out(&self) -> bool {
+        !matches!(self.mode, IpvlanMode::L2)
+    }
+
     /// Nothing, not even forwarding: the driver hands a packet for a pod over before the node's stack would forward
     /// it, and sends a pod's packet by the node's routes as if the node had made it.
     fn node(&self, _node: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {

@@ -24,6 +24,10 @@ impl Attach for Macvlan {
         &[Feature::Macvlan]
     }
 
+    fn leads_out(&self) -> bool {
+        false
+    }
+
     fn node(&self, _node: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
         Ok(Plan::new())
     }

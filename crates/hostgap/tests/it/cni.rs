@@ -1,10 +1,11 @@
 //! CNI plugins as data paths: as a topology, in a race, when they fail, and when they are killed.
 
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::turn::{HOSTGAP, Turn, check, check_race, json, stdout, turn, until};
+use crate::turn::{HOSTGAP, Turn, check, check_race, json, stdout, text, turn, until};
 
 /// The scenarios' configurations whose links every kernel has that runs this whole suite. The configuration
 /// with ipvlan is tested in `lab`, whose tests also run on a kernel with ipvlan.
@@ -189,6 +190,68 @@ fn our_own_plugin_stands_answers_races_and_goes() {
     assert!(stdout(&output).contains("cni:own "), "{}", stdout(&output));
     turn.assert_nothing_left();
     assert_eq!((listed("/var/lib/cni"), listed("/var/log/cni")), before);
+}
+
+/// A runtime's call of the program as a plugin, in a node's namespace.
+fn call(turn: &Turn, verb: &str, node: &str, pod: &str) -> std::process::Child {
+    let netns = format!("CNI_NETNS=/run/netns/{pod}");
+    let conf = r#"{"cniVersion":"1.1.0","name":"own","type":"hostgap","attach":"bridge","wire":"wire0",
+        "ipam":{"type":"hostgap","ranges":[[{"subnet":"10.9.0.0/28"}]]},"prevResult":{}}"#;
+    let set = [&format!("CNI_COMMAND={verb}"), "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", &netns];
+    let mut command = turn.command("ip");
+    command.args(["netns", "exec", node, "env"]).args(set).arg(HOSTGAP);
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It may have been killed already.
+    let _ = child.stdin.take().unwrap().write_all(conf.as_bytes());
+    child
+}
+
+/// Wherever an ADD dies, the next one works, and DEL leaves nothing. The leases are in the turn's `/run`.
+#[test]
+fn an_add_that_is_killed_is_taken_back_by_the_next() {
+    let turn = turn();
+    let [node, pod] = ["hg-node", "hg-pod"];
+    let made = format!(
+        "ip netns add {node}; ip netns add {pod}; ip -n {node} link add wire0 type veth peer name wire1
+         ip -n {node} addr add 192.0.2.1/24 dev wire0; ip -n {node} link set wire0 up
+         mkdir -p /run/leases /var/lib/cni; mount --bind /run/leases /var/lib/cni"
+    );
+    text(turn.command("sh").args(["-ec", &made]));
+    let succeed = |verb: &str| {
+        let output = call(&turn, verb, node, pod).wait_with_output().unwrap();
+        assert!(output.status.success(), "{verb}: {}", stdout(&output));
+    };
+    // The network stands before and stays.
+    succeed("ADD");
+    succeed("DEL");
+    let links =
+        || text(turn.command("ip").args(["-n", node, "-br", "link"])).replace(char::is_whitespace, "");
+    let before = links();
+    for after_us in (0..40).map(|step| step * 700) {
+        let mut add = call(&turn, "ADD", node, pod);
+        std::thread::sleep(Duration::from_micros(after_us));
+        add.kill().unwrap();
+        add.wait().unwrap();
+        // It may have come to its end before.
+        if after_us % 1400 == 0 {
+            succeed("DEL");
+        }
+        let next = call(&turn, "ADD", node, pod).wait_with_output().unwrap();
+        let printed = stdout(&next);
+        assert!(
+            next.status.success() || printed.contains("is attached to own already"),
+            "{after_us}: {printed}"
+        );
+        succeed("CHECK");
+        succeed("DEL");
+        assert_eq!(links(), before, "killed after {after_us} µs");
+    }
+    let leases = text(turn.command("sh").args(["-c", "ls /run/leases/networks/own"]));
+    assert!(!leases.contains("10.9.0"), "{leases}");
+    for name in [node, pod] {
+        text(turn.command("ip").args(["netns", "del", name]));
+    }
 }
 
 #[test]

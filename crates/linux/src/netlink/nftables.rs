@@ -117,7 +117,8 @@ impl Nftables {
         let question = message(GET_ELEMENT, element.family, &list(element, &[]));
         let answers = socket.lock().expect("no exchange panics").exchange(question, NLM_F_ACK);
         let answers: Vec<Packet> = match answers.attempt(attempted) {
-            Err(error) if error.is(libc::ENOENT) => return Ok(None),
+            // The second as in `table_exists`.
+            Err(error) if error.is(libc::ENOENT) || error.is(libc::EINVAL) => return Ok(None),
             answers => answers?,
         };
         let found = answers.iter().find_map(|answer| {

@@ -34,7 +34,7 @@ fn an_attachment_is_added_once() {
     let conf = conf("ptp");
     let _ = scene.container("a");
     let result = scene.add("a", &conf);
-    scene.fail("ADD", "a", &conf, 4, "a.eth0 is attached already");
+    scene.fail("ADD", "a", &conf, 4, "interface eth0 of container a is attached to pods already");
     scene.succeed("CHECK", "a", &with(conf.clone(), "prevResult", result));
     // An interface of another program has the name.
     let _ = scene.container("b");
@@ -53,7 +53,7 @@ fn check_names_what_is_otherwise() {
     let _ = scene.container("a");
     let result = scene.add("a", &conf);
     let checked = with(conf.clone(), "prevResult", result.clone());
-    scene.fail("CHECK", "b", &checked, 3, "eth0 of container b was not added here");
+    scene.fail("CHECK", "b", &checked, 3, "eth0 of container b was not added to pods here");
     let _ = shell(&format!("ip -n {} route del default", scene.world.name("a")));
     scene.fail("CHECK", "a", &checked, 101, "is gone");
     scene.succeed("DEL", "a", &conf);
@@ -110,7 +110,23 @@ fn wrong_configurations_are_named_and_leave_nothing() {
     let good = conf("ptp");
     let cases = [
         (with(good.clone(), "attach", json!("brigde")), 7, "`attach` is \"brigde\"; one of bridge, ptp"),
-        (with(good.clone(), "atach", json!("ptp")), 7, "unknown field `atach`"),
+        (with(good.clone(), "atach", json!("ptp")), 2, "`atach` is \"ptp\", and there is no such key"),
+        (with(good.clone(), "ipam", json!({ "type": "hostgap", "routes": [] })), 2, "`ipam.routes` is []"),
+        (with(conf("macvlan"), "default_route", json!(true)), 2, "`default_route` is true"),
+        (
+            with(good.clone(), "ipam", ranges(json!([[{ "subnet": "10.9.0.0/24", "gateway": "10.9.0.9" }]]))),
+            2,
+            "`gateway` is 10.9.0.9",
+        ),
+        (
+            with(
+                good.clone(),
+                "ipam",
+                ranges(json!([[{ "subnet": "10.8.0.0/24" }], [{ "subnet": "10.9.0.0/24" }]])),
+            ),
+            2,
+            "set 1 would be a second",
+        ),
         (with(good.clone(), "masquerade", json!(true)), 2, "`masquerade` is true"),
         (with(good.clone(), "wire", json!("nolink")), 7, "there is no link nolink"),
         (with(good.clone(), "mtu", json!(9000)), 7, "9000"),
@@ -131,7 +147,7 @@ fn wrong_configurations_are_named_and_leave_nothing() {
     check_failure(&scene.call_with(&own, &good), 4, "is the node's own namespace");
     before.assert_same(&scene.dump(), "after refusals");
     assert_eq!(scene.reserved("pods"), 0);
-    // The same network with another configuration.
+    // The same network with another configuration, while an attachment rests on it and when none does.
     scene.add("a", &good);
     let _ = scene.container("b");
     scene.fail(
@@ -143,11 +159,65 @@ fn wrong_configurations_are_named_and_leave_nothing() {
     );
 }
 
+/// The part of a configuration that has these ranges.
+fn ranges(sets: serde_json::Value) -> serde_json::Value {
+    json!({ "type": "hostgap", "ranges": sets })
+}
+
+#[test]
+fn a_subnet_may_have_several_ranges() {
+    let Some(scene) = Scene::new() else { return };
+    let both = [
+        json!({ "subnet": "10.9.0.0/24", "rangeStart": "10.9.0.20", "rangeEnd": "10.9.0.20" }),
+        json!({ "subnet": "10.9.0.0/24", "rangeStart": "10.9.0.30", "rangeEnd": "10.9.0.30" }),
+    ];
+    let conf = with(conf("ptp"), "ipam", ranges(json!([both])));
+    let addresses = ["a", "b"].map(|name| {
+        let _ = scene.container(name);
+        address(&scene.add(name, &conf), 0)
+    });
+    assert_eq!(addresses, ["10.9.0.20", "10.9.0.30"]);
+}
+
+/// What libcni adds to a plugin's part of the file, and what it leaves in it.
+#[test]
+fn input_as_a_runtime_makes_it_is_understood() {
+    let Some(scene) = Scene::new() else { return };
+    let mut conf = conf("ptp");
+    for (key, value) in [
+        ("capabilities", json!({ "ipRanges": true, "portMappings": true })),
+        ("runtimeConfig", json!({ "ipRanges": [[{ "subnet": "10.9.0.0/24" }]] })),
+        ("dns", json!({ "nameservers": ["192.0.2.53"] })),
+        ("disableGC", json!(true)),
+    ] {
+        conf[key] = value;
+    }
+    let _ = scene.container("a");
+    let result = scene.add("a", &conf);
+    assert_eq!((address(&result, 0).as_str(), &result["dns"]), ("10.9.0.2", &conf["dns"]));
+    conf["cni.dev/valid-attachments"] = json!(null);
+    assert!(scene.call_with(&[("CNI_COMMAND", "GC")], &conf).is_success);
+    assert_eq!(scene.reserved("pods"), 0);
+}
+
+/// The interface belongs to one network; another one is refused, and the DEL that follows harms nothing.
+#[test]
+fn a_del_for_another_network_harms_nothing() {
+    let Some(scene) = Scene::new() else { return };
+    let other = with(conf("ptp"), "name", json!("other"));
+    let _ = scene.container("a");
+    let result = scene.add("a", &conf("ptp"));
+    scene.fail("ADD", "a", &other, 4, "is attached to pods already");
+    scene.succeed("DEL", "a", &other);
+    scene.fail("CHECK", "a", &with(other, "prevResult", result.clone()), 3, "was not added to other");
+    scene.succeed("CHECK", "a", &with(conf("ptp"), "prevResult", result));
+}
+
 #[test]
 fn versions_are_said_without_anything_else() {
     let Some(scene) = Scene::new() else { return };
     let reply = scene.call_with(&[("CNI_COMMAND", "VERSION")], &json!({ "cniVersion": "1.0.0" }));
     let all = json!(["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]);
     assert_eq!(reply.printed, Some(json!({ "cniVersion": "1.0.0", "supportedVersions": all })));
-    check_failure(&scene.call_with(&[], &json!({})), 4, "CNI_COMMAND is not set");
+    check_failure(&scene.call_with(&[], &json!({})), 4, "missing in the environment: CNI_COMMAND");
 }

@@ -1,0 +1,64 @@
+//! What a plan made of a container, as the kernel has it now.
+
+use cni::{Attached, AttachedAddress, AttachedRoute, Attachment, Failure, Interface};
+use ipam::Reserved;
+use linux::netlink::Netlink;
+use linux::{IfName, LinkKind, Netns};
+use plan::{Place, Plan, Step};
+
+use crate::failures::{changed, invalid_call, refused};
+
+/// The interfaces at both ends, the addresses and the routes.
+///
+/// # Errors
+/// A link is gone already, or the kernel does not answer.
+pub(crate) fn describe(
+    plan: &Plan,
+    reserved: &[Reserved],
+    attachment: &Attachment,
+    netns: &Netns,
+) -> Result<Attached, Failure> {
+    let mut attached = Attached::default();
+    let node_end = plan.steps.iter().find_map(|placed| match &placed.step {
+        Step::AddLink(link) if matches!(link.kind, LinkKind::Veth { .. } | LinkKind::Netkit { .. }) => {
+            Some(&link.name)
+        }
+        _ => None,
+    });
+    if let Some(name) = node_end {
+        attached.interfaces.push(interface(Netlink::open(), name, None)?);
+    }
+    let inside = IfName::new(&attachment.ifname).map_err(|error| invalid_call(error.to_string()))?;
+    attached.interfaces.push(interface(Netlink::open_in(netns), &inside, attachment.netns.clone())?);
+    let index = attached.interfaces.len() - 1;
+    for placed in plan.steps.iter().filter(|placed| placed.place != Place::Host) {
+        match &placed.step {
+            Step::AddAddress { address, .. }
+                if reserved.iter().any(|one| one.address.addr() == address.addr()) =>
+            {
+                let ip = AttachedAddress { address: *address, gateway: None, interface: index };
+                attached.ips.push(ip);
+            }
+            Step::AddRoute(route) => {
+                attached.routes.push(AttachedRoute { dst: route.dst, gw: route.via });
+            }
+            _ => {}
+        }
+    }
+    for ip in &mut attached.ips {
+        let mut hops = attached.routes.iter().filter_map(|route| route.gw);
+        ip.gateway = hops.find(|hop| hop.is_ipv4() == ip.address.addr().is_ipv4());
+    }
+    Ok(attached)
+}
+
+fn interface(
+    netlink: Result<Netlink, linux::Error>,
+    name: &IfName,
+    sandbox: Option<String>,
+) -> Result<Interface, Failure> {
+    let link = netlink.and_then(|netlink| netlink.link(name)).map_err(|error| refused(&error))?;
+    let link = link.ok_or_else(|| changed(format!("link {name} is gone already")))?;
+    let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
+    Ok(Interface { name: name.to_string(), mac, mtu: link.mtu, sandbox })
+}

@@ -1,0 +1,150 @@
+//! The unit of an attachment: who it is for, its number, and how all of it goes.
+
+use std::fs;
+use std::path::Path;
+
+use cni::{Attachment, Failure};
+use ipam::{Key, Store};
+use plan::{BookError, Kernel, Undone, Unit};
+use serde::{Deserialize, Serialize};
+
+use crate::Home;
+use crate::failures::{busy, invalid_call, of_addresses, of_book, of_file, refused, with_consequence};
+use crate::numbers::Numbers;
+
+/// The file of a unit that says whose it is. It is written before anything else is done.
+const RECORD: &str = "attachment.json";
+
+/// Whose a unit is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) network: String,
+    pub(crate) container_id: String,
+    pub(crate) ifname: String,
+    /// Of which links and Ethernet addresses are made.
+    pub(crate) number: u16,
+}
+
+/// The name of a unit. Letters, digits and `_` of an interface's name stand for themselves and all else as `-` with its
+/// code, so that no two attachments have one name.
+pub(crate) fn id_of(container_id: &str, ifname: &str) -> String {
+    let encoded = ifname.bytes().map(|byte| match byte {
+        byte if byte.is_ascii_alphanumeric() || byte == b'_' => char::from(byte).to_string(),
+        other => format!("-{other:02x}"),
+    });
+    format!("{container_id}.i-{}", encoded.collect::<String>())
+}
+
+/// Whose a unit is; `None` if there is none, or if its process died before it said so.
+pub(crate) fn recorded(home: &Home, id: &str) -> Option<Record> {
+    read(&home.attachments().path().join(id))
+}
+
+fn read(directory: &Path) -> Option<Record> {
+    serde_json::from_slice(&fs::read(directory.join(RECORD)).ok()?).ok()
+}
+
+/// Begins the unit of an attachment. What a dead process left of it is taken back first.
+///
+/// # Errors
+/// It stands already, another process works on it, or its files cannot be written.
+pub(crate) fn begin(
+    home: &Home,
+    network: &str,
+    attachment: &Attachment,
+    kernel: &mut Kernel,
+) -> Result<(Unit, Record), Failure> {
+    let (container_id, ifname) = (&attachment.container_id, &attachment.ifname);
+    let (book, id) = (home.attachments(), id_of(container_id, ifname));
+    loop {
+        match book.begin_as(&id) {
+            Ok(unit) => {
+                return match record(home, network, attachment, &unit) {
+                    Ok(record) => Ok((unit, record)),
+                    Err(failure) => Err(with_consequence(failure, remove(home, unit, kernel))),
+                };
+            }
+            Err(BookError::Exists { .. }) => {}
+            Err(error) => return Err(of_book(&error)),
+        }
+        match book.take_over_dead(&id) {
+            Ok(Some(unit)) => remove(home, unit, kernel)?,
+            Ok(None) => {
+                let of = recorded(home, &id).map_or_else(|| "a network".to_owned(), |record| record.network);
+                let why = format!(
+                    "interface {ifname} of container {container_id} is attached to {of} already; DEL takes it back"
+                );
+                return Err(invalid_call(why));
+            }
+            // It went meanwhile.
+            Err(BookError::Unknown { .. }) => {}
+            Err(BookError::Held { pid, .. }) => return Err(busy(container_id, ifname, pid)),
+            Err(error) => return Err(of_book(&error)),
+        }
+    }
+}
+
+/// Gives a unit its number, and writes down whose it is.
+fn record(home: &Home, network: &str, attachment: &Attachment, unit: &Unit) -> Result<Record, Failure> {
+    let attempted = || format!("note whose {} is", unit.dir().display());
+    let number = Numbers::at(home.attachment_numbers()).take(unit.id());
+    let record = Record {
+        network: network.to_owned(),
+        container_id: attachment.container_id.clone(),
+        ifname: attachment.ifname.clone(),
+        number: number.map_err(|error| of_file(&attempted(), &error))?,
+    };
+    let fresh = unit.dir().join("attachment.new");
+    let text = serde_json::to_vec(&record).expect("its keys are texts");
+    let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, unit.dir().join(RECORD)));
+    written.map_err(|error| of_file(&attempted(), &error))?;
+    Ok(record)
+}
+
+/// Takes a unit back, with its addresses and its number.
+///
+/// # Errors
+/// Something could not be undone; the unit stays, as that of a dead process, and so do its addresses.
+pub(crate) fn remove(home: &Home, unit: Unit, kernel: &mut Kernel) -> Result<(), Failure> {
+    undo(&unit, kernel)?;
+    if let Some(Record { network, container_id, ifname, number }) = read(unit.dir()) {
+        release(home, &network, &container_id, &ifname)?;
+        // Before the unit goes: a number whose holder has no unit is nobody's.
+        let given_back = Numbers::at(home.attachment_numbers()).give_back(number, unit.id());
+        given_back.map_err(|error| of_file("give back a number", &error))?;
+    }
+    unit.end().map_err(|error| of_book(&error))
+}
+
+/// Undoes all journals of a unit.
+pub(crate) fn undo(unit: &Unit, kernel: &mut Kernel) -> Result<(), Failure> {
+    for journal in unit.take_back(kernel).map_err(|error| of_book(&error))? {
+        for (placed, undone) in journal.steps.map_err(|error| refused(&error))? {
+            if let Undone::Failed { why } = undone {
+                return Err(refused(&format!("undo {}: {why}", placed.commands().join("; "))));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Releases the addresses of an attachment. It is no failure if it has none.
+pub(crate) fn release(home: &Home, network: &str, container_id: &str, ifname: &str) -> Result<(), Failure> {
+    let released =
+        Key::new(container_id, ifname).and_then(|key| Store::open(home.leases(), network)?.release(&key));
+    released.map(drop).map_err(|error| of_addresses(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_attachments_have_one_name() {
+        assert_eq!((id_of("c1", "eth0"), id_of("a", "b.c")), ("c1.i-eth0".into(), "a.i-b-2ec".into()));
+        assert_ne!(id_of("a", "b.c"), id_of("a.b", "c"));
+        assert_ne!(id_of("a", "b-2ec"), id_of("a", "b.c"));
+        // The book takes files that end so for its locks.
+        assert!(!id_of("c1", "lock").ends_with(".lock"));
+    }
+}
