@@ -207,7 +207,7 @@ fn call(turn: &Turn, verb: &str, node: &str, pod: &str) -> std::process::Child {
     child
 }
 
-/// Wherever an ADD dies, the next one works, and DEL leaves nothing. The leases are in the turn's `/run`.
+/// Wherever an ADD dies, the next one works, and DEL leaves nothing. The turn has a `/var/lib` of its own for leases.
 #[test]
 fn an_add_that_is_killed_is_taken_back_by_the_next() {
     let turn = turn();
@@ -215,7 +215,7 @@ fn an_add_that_is_killed_is_taken_back_by_the_next() {
     let made = format!(
         "ip netns add {node}; ip netns add {pod}; ip -n {node} link add wire0 type veth peer name wire1
          ip -n {node} addr add 192.0.2.1/24 dev wire0; ip -n {node} link set wire0 up
-         mkdir -p /run/leases /var/lib/cni; mount --bind /run/leases /var/lib/cni"
+         mount -t tmpfs none /var/lib"
     );
     text(turn.command("sh").args(["-ec", &made]));
     let succeed = |verb: &str| {
@@ -247,7 +247,7 @@ fn an_add_that_is_killed_is_taken_back_by_the_next() {
         succeed("DEL");
         assert_eq!(links(), before, "killed after {after_us} µs");
     }
-    let leases = text(turn.command("sh").args(["-c", "ls /run/leases/networks/own"]));
+    let leases = text(turn.command("sh").args(["-c", "ls /var/lib/cni/networks/own"]));
     assert!(!leases.contains("10.9.0"), "{leases}");
     for name in [node, pod] {
         text(turn.command("ip").args(["netns", "del", name]));
