@@ -16,7 +16,7 @@ use crate::{Accelerator, Cache, Error, Flavour, Kernel, Limits, Output, Qemu, Re
 
 /// How long the file server may take to listen.
 const SERVER_START_MAX: Duration = Duration::from_secs(10);
-/// How often a guest is booted whose emulator dies before the command has written anything.
+/// How often a guest is booted whose emulator dies, or loses a timer, before the command has written anything.
 const BOOTS_MAX: u32 = 2;
 /// The time limit for a boot under KVM. A kernel that hangs there never recovers.
 const KVM_TRIAL: Duration = Duration::from_secs(20);
@@ -105,8 +105,9 @@ impl Vm {
 
     /// Like [`Vm::run`], and passes the command's output to `watch` while it runs.
     ///
-    /// QEMU itself was seen to die of an assertion while it emulated a boot (in `iotlb_to_section`). If the command has
-    /// not written anything then, it is booted once more, since a guest keeps nothing.
+    /// QEMU itself was seen to die of an assertion while it emulated a boot (in `iotlb_to_section`), and to lose a timer
+    /// without which the kernel waits for ever. If the command has not written anything then, it is booted once more, since
+    /// a guest keeps nothing.
     ///
     /// # Errors
     /// Those of [`Vm::run`], and [`Error::Stopped`] if the watch asks to stop.

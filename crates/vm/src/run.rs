@@ -84,6 +84,10 @@ impl<'a> Run<'a> {
             if let Some(status) = ended {
                 return Ok(status);
             }
+            if !has_output(self.folder) && has_lost_a_timer(self.folder) {
+                let died = || Error::Died { console: console(self.folder), stdout: Vec::new() };
+                return self.guest.kill().ok_or_else(died);
+            }
             if self.heard.elapsed() > self.limits.silence {
                 let (limit, console) = (self.limits.silence, console(self.folder));
                 return Err(Error::Silent { limit, console, stdout: self.stdout });
@@ -137,6 +141,14 @@ fn size(folder: &Path, name: &str) -> u64 {
 /// Whether anything of the command came out of the guest.
 pub(crate) fn has_output(folder: &Path) -> bool {
     names::PORTS.iter().any(|port| size(folder, port) > 0)
+}
+
+/// Whether the kernel waits for a timer that the emulator has lost. QEMU 10.0 was seen to do that in a boot on a busy
+/// machine: a CPU sleeps, its local APIC never wakes it up again, and the kernel says so after 21 s and then for ever.
+fn has_lost_a_timer(folder: &Path) -> bool {
+    const WORDS: &[u8] = b"rcu_preempt kthread timer wakeup didn't happen";
+    let console = fs::read(folder.join(names::CONSOLE)).unwrap_or_default();
+    console.windows(WORDS.len()).any(|words| words == WORDS)
 }
 
 /// Hands on what a file has from an offset to its end; how much that was. No file is an empty one.

@@ -5,7 +5,9 @@
     reason = "every line of this file is test code, also outside #[test] functions"
 )]
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
@@ -31,45 +33,70 @@ fn an_emulator_that_always_dies_is_an_error() {
     });
 }
 
+/// What a kernel says when the emulator has lost the timer that would wake up a CPU.
+const LOST_TIMER: &str =
+    "rcu: rcu_preempt kthread timer wakeup didn't happen for 5246 jiffies! g-1119 f0x0\n";
+
+#[test]
+fn an_emulator_that_loses_a_timer_while_it_boots_is_started_once_more() {
+    with_vm(|vm| {
+        let loses_timer = |pid: Pid, console: &Path| {
+            kill_process(pid, Signal::STOP).unwrap();
+            let mut console = File::options().append(true).open(console).unwrap();
+            console.write_all(LOST_TIMER.as_bytes()).unwrap();
+        };
+        let run = || vm.run(&shell("echo done"), &limits());
+        let output = while_emulators(1, loses_timer, run).unwrap();
+        assert_eq!(text(&output.stdout), "done\n");
+    });
+}
+
 /// Runs `work`. Meanwhile the first `count` emulators of this process are aborted as soon as they have
 /// started.
 fn while_emulators_die<T>(count: usize, work: impl FnOnce() -> T) -> T {
+    while_emulators(count, |pid, _| kill_process(pid, Signal::ABORT).unwrap(), work)
+}
+
+/// The same with something else that happens to them, given the process and its console's file.
+fn while_emulators<T>(count: usize, befall: impl Fn(Pid, &Path) + Send, work: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         let (done, is_done) = channel::<()>();
-        let killer = scope.spawn(move || abort_emulators(count, &is_done));
+        let culprit = scope.spawn(move || befall_emulators(count, befall, &is_done));
         let result = work();
         drop(done);
-        assert_eq!(killer.join().unwrap(), count, "emulators that were made to abort");
+        assert_eq!(culprit.join().unwrap(), count, "emulators to which it happened");
         result
     })
 }
 
-/// Returns how many emulators were aborted.
-fn abort_emulators(count: usize, is_done: &Receiver<()>) -> usize {
-    let mut aborted = Vec::new();
-    while aborted.len() < count && is_done.try_recv() == Err(TryRecvError::Empty) {
-        match emulator().filter(|pid| !aborted.contains(pid)) {
-            Some(pid) => {
-                kill_process(pid, Signal::ABORT).unwrap();
-                aborted.push(pid);
+/// Returns to how many emulators it happened.
+fn befall_emulators(count: usize, befall: impl Fn(Pid, &Path), is_done: &Receiver<()>) -> usize {
+    let mut met = Vec::new();
+    while met.len() < count && is_done.try_recv() == Err(TryRecvError::Empty) {
+        match emulator().filter(|(pid, console)| !met.contains(pid) && console.exists()) {
+            Some((pid, console)) => {
+                befall(pid, &console);
+                met.push(pid);
             }
             None => thread::sleep(Duration::from_millis(5)),
         }
     }
-    aborted.len()
+    met.len()
 }
 
-/// The emulator of this process. Its console writes to a file that is named after the process that started
+/// The emulator of this process, and the file of its console, which is named after the process that started
 /// it.
-fn emulator() -> Option<Pid> {
-    let console = format!("file:{}/hgvm-{}-", std::env::temp_dir().display(), std::process::id());
+fn emulator() -> Option<(Pid, PathBuf)> {
+    let beginning = format!("file:{}/hgvm-{}-", std::env::temp_dir().display(), std::process::id());
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let is_emulator = |pid: &i32| {
+    let console_of = |pid: i32| {
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let mut arguments = arguments.split(|byte| *byte == 0);
-        let is_qemu = arguments.next().is_some_and(|program| program.ends_with(b"/qemu-system-x86_64"));
-        is_qemu && arguments.any(|argument| argument.starts_with(console.as_bytes()))
+        let arguments = String::from_utf8_lossy(&arguments).into_owned();
+        let mut arguments = arguments.split('\0');
+        arguments.next().filter(|program| program.ends_with("/qemu-system-x86_64"))?;
+        let console = arguments.find(|argument| argument.starts_with(&beginning))?;
+        Some((Pid::from_raw(pid)?, PathBuf::from(console.strip_prefix("file:")?)))
     };
-    pids.into_iter().find(is_emulator).and_then(Pid::from_raw)
+    pids.into_iter().find_map(console_of)
 }
