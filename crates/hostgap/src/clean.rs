@@ -14,7 +14,7 @@ use crate::{exit, speak};
 /// Every start of `hostgap race` does the same. Running races and topologies of `hostgap lab up` are not touched, nor
 /// is anything that hostgap did not make: other files in /run/hostgap/lab are named and left alone.
 ///
-/// Also removed: notes of what units shared in network namespaces that are gone (/run/hostgap/claims), if those units
+/// Also removed: what containers shared in networks of the CNI plugin that none is attached to any more, and notes of what units shared in network namespaces that are gone (/run/hostgap/claims), if those units
 /// have lost their journals.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -31,23 +31,30 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // What races left is told first, whatever the claims say.
     let removed = Kernel::new()?.remove_stale_claims();
     let stale = removed.as_deref().unwrap_or_default();
+    let unused = node::Home::of_this_machine().remove_unused_networks();
+    let networks = unused.as_deref().unwrap_or_default();
     let strangers = home.strangers()?;
     for stranger in &strangers {
         speak::aside(format_args!("hostgap: left alone {}: not made by a race", stranger.display()));
     }
     if args.json {
         let found = json!({
-            "schema": 1, "cleaned": cleaned, "stale_claims": stale, "left_alone": strangers
+            "schema": 1, "cleaned": cleaned, "networks": networks, "stale_claims": stale,
+            "left_alone": strangers
         });
         speak::result(found)?;
-    } else if cleaned.is_empty() && stale.is_empty() {
+    } else if cleaned.is_empty() && networks.is_empty() && stale.is_empty() {
         speak::result("nothing to clean")?;
     } else {
         cleaned.iter().try_for_each(tell)?;
+        for network in networks {
+            speak::result(format_args!("network {network}: removed, no container is attached to it"))?;
+        }
         for claims in stale {
             speak::result(format_args!("{}: removed, its namespace is gone", claims.display()))?;
         }
     }
+    unused.as_ref().map_err(|failure| anyhow!("could not remove an unused network: {failure}"))?;
     removed.as_ref().map_err(|error| anyhow!("could not remove stale claims: {error}"))?;
     let failed = cleaned.iter().any(|cleaned| !cleaned.failures.is_empty());
     Ok(if failed { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })

@@ -181,7 +181,7 @@ fn remove_units(home: &Home, network: &str, valid: &BTreeSet<String>) -> Result<
         }
         match book.take_over(&found.id) {
             Ok(unit) => {
-                failures.extend(remove(home, unit, &mut kernel).err().map(|failure| failure.to_string()))
+                failures.extend(remove(home, unit, &mut kernel).err().map(|failure| failure.to_string()));
             }
             // Another process was faster.
             Err(BookError::Unknown { .. } | BookError::Held { .. }) => {}

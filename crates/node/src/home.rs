@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use cni::Failure;
 use plan::Book;
 
 /// The directories of a node.
@@ -21,6 +22,14 @@ impl Home {
     /// Other directories, for tests.
     pub fn at(run: impl Into<PathBuf>, leases: impl Into<PathBuf>) -> Home {
         Home { run: run.into(), leases: leases.into() }
+    }
+
+    /// Takes back what containers shared in networks that none is attached to any more, and says which networks those were.
+    ///
+    /// # Errors
+    /// The first that cannot be taken back.
+    pub fn remove_unused_networks(&self) -> Result<Vec<String>, Failure> {
+        crate::network::remove_unused(self)
     }
 
     /// What stands once for each network.

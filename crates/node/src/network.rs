@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 /// The port of VXLAN where flannel has it. No attach alone has a tunnel.
 const PORT: u16 = 8472;
+/// How the names of units end. Files that end in `.lock` are the book's.
+const SUFFIX: &str = ".net";
 /// The name of a unit's journal.
 const JOURNAL: &str = "network";
 
@@ -80,10 +82,14 @@ pub(crate) fn stand(
         let found = book.find(&id).map_err(|error| of_book(&error))?;
         let taken = match found.as_ref().map(|found| (found.state, found.note.as_deref())) {
             Some((UnitState::Standing, Some(note))) if note == described => return Ok(()),
-            Some((UnitState::Standing, note)) => {
-                refuse_if_used(home, name, own, note, &described)?;
-                book.take_over(&id).map(Some)
-            }
+            Some((UnitState::Standing, note)) => match book.take_over(&id) {
+                // An ADD has a unit before it looks whether its network stands. While this one is held, none is missed.
+                Ok(unit) => {
+                    refuse_if_used(home, name, own, note, &described)?;
+                    Ok(Some(unit))
+                }
+                Err(error) => Err(error),
+            },
             Some((UnitState::Alive, _)) if begun.elapsed() > PATIENCE => {
                 let why = format!("network {name} is still being made by another process");
                 return Err(Failure::new(ErrorCode::TRY_AGAIN_LATER, why));
@@ -136,9 +142,9 @@ pub(crate) fn journal(home: &Home, name: &str) -> PathBuf {
     home.networks().path().join(id_of(name)).join(format!("{JOURNAL}.journal"))
 }
 
-/// The name of its unit. Files that end in `.lock` are the book's.
+/// The name of its unit.
 fn id_of(name: &str) -> String {
-    format!("{name}.net")
+    format!("{name}{SUFFIX}")
 }
 
 /// What must be the same for all pods of a network.
@@ -164,10 +170,7 @@ fn refuse_if_used(
     stands: Option<&str>,
     described: &str,
 ) -> Result<(), Failure> {
-    let units = home.attachments().units().map_err(|error| of_book(&error))?;
-    let others = units.iter().filter(|unit| unit.id != own);
-    let used =
-        others.filter(|unit| recorded(home, &unit.id).is_some_and(|record| record.network == name)).count();
+    let used = attachments(home, name, own)?;
     if used == 0 {
         return Ok(());
     }
@@ -179,4 +182,35 @@ fn refuse_if_used(
              them back first, or use another name"
         ))
     })
+}
+
+/// How many attachments a network has beside one's own.
+fn attachments(home: &Home, name: &str, own: &str) -> Result<usize, Failure> {
+    let units = home.attachments().units().map_err(|error| of_book(&error))?;
+    let is_of = |id: &str| recorded(home, id).is_some_and(|record| record.network == name);
+    Ok(units.iter().filter(|unit| unit.id != own && is_of(&unit.id)).count())
+}
+
+/// Takes back the networks that no attachment rests on, and says which.
+///
+/// # Errors
+/// The first that cannot be taken back.
+pub(crate) fn remove_unused(home: &Home) -> Result<Vec<String>, Failure> {
+    let book = home.networks();
+    let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
+    let mut removed = Vec::new();
+    for found in book.units().map_err(|error| of_book(&error))? {
+        let Some(name) = found.id.strip_suffix(SUFFIX) else { continue };
+        let unit = match book.take_over(&found.id) {
+            Ok(unit) => unit,
+            Err(BookError::Held { .. } | BookError::Unknown { .. }) => continue,
+            Err(error) => return Err(of_book(&error)),
+        };
+        // As in `stand`: while this one is held, no ADD is missed.
+        if attachments(home, name, "")? == 0 {
+            take_back(unit, &mut kernel)?;
+            removed.push(name.to_owned());
+        }
+    }
+    Ok(removed)
 }

@@ -115,9 +115,11 @@ fn an_unreadable_file_is_named_and_all_else_is_released() {
     ] {
         assert!(error.to_string().starts_with(&format!("read {}: ", path.display())), "{error}");
     }
+    // The file may be that of a key of which no other is found, and is nothing to one that has its addresses.
+    assert_eq!(store.release(&key("c1")).unwrap().len(), 2);
     let error = store.release(&key("c1")).unwrap_err();
-    assert!(error.to_string().starts_with("release 1 of 3 addresses: read "), "{error}");
-    assert!(matches!(error, IpamError::Unreleased { ref released, .. } if released.len() == 2), "{error:?}");
+    assert!(error.to_string().starts_with("release 1 of 1 addresses: read "), "{error}");
+    assert!(matches!(error, IpamError::Unreleased { ref released, .. } if released.is_empty()), "{error:?}");
     fs::remove_file(path).unwrap();
     assert_eq!(all(&store), [""; 0]);
 }

@@ -32,6 +32,7 @@ fn check(attach: &str) {
     for name in ["first", "a", "b"] {
         let _ = scene.container(name);
     }
+    let untouched = scene.dump();
     // The network comes with the first attachment, and stays.
     scene.add("first", &conf);
     scene.succeed("DEL", "first", &conf);
@@ -52,6 +53,9 @@ fn check(attach: &str) {
     before.assert_same(&scene.dump(), "after DEL");
     assert_eq!(scene.reserved("pods"), 0);
     let _ = testkit::shell(&format!("! ip -n {} link show eth0", scene.world.name("a")));
+    let removed = scene.world.open("node").run(|| scene.home().remove_unused_networks()).unwrap();
+    assert_eq!(removed.unwrap(), ["pods"]);
+    untouched.assert_same(&scene.dump(), "without the network");
 }
 
 #[test]

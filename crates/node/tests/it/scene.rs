@@ -126,6 +126,25 @@ impl Scene {
     }
 }
 
+/// Programs of networks are pinned for the whole machine, and the next test may begin on the same one.
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let node = self.world.open("node");
+        let removed = node.run(|| {
+            for network in ["pods", "other"] {
+                let nothing = json!({
+                    "cniVersion": "1.1.0", "name": network, "cni.dev/valid-attachments": []
+                });
+                let variable = |name: &str| (name == "CNI_COMMAND").then(|| "GC".to_owned());
+                let _ = call(&self.home(), variable, &nothing.to_string());
+            }
+            self.home().remove_unused_networks()
+        });
+        let removed = removed.expect("the node is there");
+        assert!(removed.is_ok() || std::thread::panicking(), "{removed:?}");
+    }
+}
+
 #[track_caller]
 pub(crate) fn check_failure(reply: &Reply, code: u32, says: &str) {
     assert!(!reply.is_success, "{reply:?}");
