@@ -114,7 +114,7 @@ fn wrong_configurations_are_named_and_leave_nothing() {
         (with(good.clone(), "ipam", json!({ "type": "hostgap", "routes": [] })), 2, "`ipam.routes` is []"),
         (with(conf("macvlan"), "default_route", json!(true)), 2, "`default_route` is true"),
         (
-            with(good.clone(), "ipam", ranges(json!([[{ "subnet": "10.9.0.0/24", "gateway": "10.9.0.9" }]]))),
+            with(good.clone(), "ipam", ranges(&json!([[{ "subnet": "10.9.0.0/24", "gateway": "10.9.0.9" }]]))),
             2,
             "`gateway` is 10.9.0.9",
         ),
@@ -122,7 +122,7 @@ fn wrong_configurations_are_named_and_leave_nothing() {
             with(
                 good.clone(),
                 "ipam",
-                ranges(json!([[{ "subnet": "10.8.0.0/24" }], [{ "subnet": "10.9.0.0/24" }]])),
+                ranges(&json!([[{ "subnet": "10.8.0.0/24" }], [{ "subnet": "10.9.0.0/24" }]])),
             ),
             2,
             "set 1 would be a second",
@@ -160,7 +160,7 @@ fn wrong_configurations_are_named_and_leave_nothing() {
 }
 
 /// The part of a configuration that has these ranges.
-fn ranges(sets: serde_json::Value) -> serde_json::Value {
+fn ranges(sets: &serde_json::Value) -> serde_json::Value {
     json!({ "type": "hostgap", "ranges": sets })
 }
 
@@ -171,7 +171,7 @@ fn a_subnet_may_have_several_ranges() {
         json!({ "subnet": "10.9.0.0/24", "rangeStart": "10.9.0.20", "rangeEnd": "10.9.0.20" }),
         json!({ "subnet": "10.9.0.0/24", "rangeStart": "10.9.0.30", "rangeEnd": "10.9.0.30" }),
     ];
-    let conf = with(conf("ptp"), "ipam", ranges(json!([both])));
+    let conf = with(conf("ptp"), "ipam", ranges(&json!([both])));
     let addresses = ["a", "b"].map(|name| {
         let _ = scene.container(name);
         address(&scene.add(name, &conf), 0)
