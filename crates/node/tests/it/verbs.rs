@@ -114,7 +114,11 @@ fn wrong_configurations_are_named_and_leave_nothing() {
         (with(good.clone(), "ipam", json!({ "type": "hostgap", "routes": [] })), 2, "`ipam.routes` is []"),
         (with(conf("macvlan"), "default_route", json!(true)), 2, "`default_route` is true"),
         (
-            with(good.clone(), "ipam", ranges(&json!([[{ "subnet": "10.9.0.0/24", "gateway": "10.9.0.9" }]]))),
+            with(
+                good.clone(),
+                "ipam",
+                ranges(&json!([[{ "subnet": "10.9.0.0/24", "gateway": "10.9.0.9" }]])),
+            ),
             2,
             "`gateway` is 10.9.0.9",
         ),
