@@ -171,6 +171,7 @@ fn own(turn: &Turn, attach: &str) -> [String; 4] {
 fn our_own_plugin_stands_answers_races_and_goes() {
     let turn = turn();
     let before = (listed("/var/lib/cni"), listed("/var/log/cni"));
+    // The pins of ebpf end with the mount namespace of a call; then the kernel's own routes carry the packets.
     for attach in ["bridge", "ptp", "ebpf", "macvlan"] {
         let options = own(&turn, attach);
         let up = up(&turn, &[vec!["--json".to_owned()], options.to_vec()].concat());
