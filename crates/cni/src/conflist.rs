@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::name::{RULE, is_name};
 use crate::{UnknownVersion, Version};
 
 /// A network configuration, checked as far as it can be without its plugins.
@@ -40,7 +41,7 @@ pub enum ConflistError {
     #[error("it has no `name`")]
     NoName,
     /// The name has other signs than a name may have.
-    #[error("`name` is {0:?}; letters, digits, `_`, `.` and `-` are expected, and a letter or digit first")]
+    #[error("`name` is {0:?}; {RULE}")]
     Name(String),
     /// No version is given.
     #[error("it has no `cniVersion`; {list} are understood", list = Version::list())]
@@ -153,12 +154,9 @@ fn text<'a>(object: &'a Map<String, Value>, key: &'static str) -> Result<Option<
     }
 }
 
-/// "Must start with an alphanumeric character, optionally followed by any combination of one or more alphanumeric
-/// characters, underscore, dot (.) or hyphen (-)" (section 1).
 fn name(whole: &Map<String, Value>) -> Result<String, ConflistError> {
     let name = text(whole, "name")?.ok_or(ConflistError::NoName)?;
-    let inner = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-    if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(inner) {
+    if !is_name(name) {
         return Err(ConflistError::Name(name.to_owned()));
     }
     Ok(name.to_owned())

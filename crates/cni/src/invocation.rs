@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::name::{RULE, is_name};
 use crate::{Command, ErrorCode, Failure};
 
 /// What a plugin was called for, with the parameters that the specification demands for it.
@@ -82,14 +83,8 @@ fn attachment(
         let names = needed.iter().filter(|(_, is_set)| !is_set).map(|(name, _)| *name);
         return Err(missing(&names.collect::<Vec<_>>()));
     };
-    let inner = |sign: char| sign.is_ascii_alphanumeric() || "_.-".contains(sign);
-    if !container_id.starts_with(|sign: char| sign.is_ascii_alphanumeric())
-        || !container_id.chars().all(inner)
-    {
-        return Err(invalid(format!(
-            "CNI_CONTAINERID is {container_id:?}; letters, digits, `_`, `.` and `-` are expected, and a letter or \
-             digit first"
-        )));
+    if !is_name(&container_id) {
+        return Err(invalid(format!("CNI_CONTAINERID is {container_id:?}; {RULE}")));
     }
     let args = arguments(&set("CNI_ARGS").unwrap_or_default())?;
     Ok(Attachment { container_id, ifname, netns, args, path })

@@ -12,6 +12,7 @@ mod call;
 mod conflist;
 mod failure;
 mod invocation;
+mod name;
 mod request;
 mod result;
 mod version;

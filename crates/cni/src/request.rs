@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::name::{RULE, is_name};
 use crate::{AddResult, Conflist, ErrorCode, Failure, UnknownVersion, Version};
 
 /// The input of a plugin: its part of the network configuration, and what the runtime puts in.
@@ -65,14 +66,9 @@ impl Request {
     /// Code 7 if there is none, or if it could not be the name of a file.
     pub fn name(&self) -> Result<&str, Failure> {
         let name = self.text("name")?.unwrap_or_default();
-        let inner = |sign: char| sign.is_ascii_alphanumeric() || "_.-".contains(sign);
-        if !name.starts_with(|sign: char| sign.is_ascii_alphanumeric()) || !name.chars().all(inner) {
-            return Err(Failure::new(
-                ErrorCode::INVALID_NETWORK_CONFIG,
-                format!(
-                    "`name` is {name:?}; letters, digits, `_`, `.` and `-` are expected, and a letter or digit first"
-                ),
-            ));
+        if !is_name(name) {
+            let why = format!("`name` is {name:?}; {RULE}");
+            return Err(Failure::new(ErrorCode::INVALID_NETWORK_CONFIG, why));
         }
         Ok(name)
     }

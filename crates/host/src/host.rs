@@ -64,7 +64,7 @@ impl Host {
         let netlink = Netlink::open_in(&netns)?;
         let link = match device {
             Some(dev) => Some(IfName::new(dev).map_err(bad)?),
-            None => by_default_route(&netlink)?,
+            None => netlink.link_of_default_route()?.map(|link| link.name),
         };
         let (online, isolated) = (linux::cpu::online()?, linux::cpu::isolated()?);
         let Some(wire) = link else {
@@ -124,15 +124,6 @@ fn own_cpus(online: &CpuSet, near: Option<&CpuSet>, isolated: &CpuSet) -> CpuSet
     let is_ours = |cpu: &u16| near.is_none_or(|near| near.contains(*cpu)) && !isolated.contains(*cpu);
     let ours: CpuSet = online.iter().filter(is_ours).collect();
     if ours.is_empty() { online.clone() } else { ours }
-}
-
-/// The link of the default route, IPv4 before IPv6 and the lowest metric first.
-fn by_default_route(netlink: &Netlink) -> Result<Option<IfName>, linux::Error> {
-    let mut routes = netlink.routes()?;
-    routes.retain(|route| route.table == MAIN_TABLE && route.kind == UNICAST && route.dst.prefix_len() == 0);
-    routes.sort_by_key(|route| (route.dst.addr().is_ipv6(), route.metric));
-    let index = routes.first().and_then(|route| route.next_hops.first()?.index);
-    Ok(netlink.links()?.into_iter().find(|link| Some(link.index) == index).map(|link| link.name))
 }
 
 /// The destinations of routes over a link: those that a router has announced, and those on which a property can be set.

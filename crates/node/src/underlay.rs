@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use datapath::{Addresses, Family};
+use datapath::Addresses;
 use linux::IfName;
-use linux::netlink::{LinkInfo, Netlink, RouteInfo};
+use linux::netlink::Netlink;
 
 /// The link to other nodes, and what the node is on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,8 +14,6 @@ pub(crate) struct Underlay {
     pub(crate) addresses: Addresses,
 }
 
-/// The main routing table.
-const MAIN: u32 = 254;
 /// `RT_SCOPE_UNIVERSE`.
 const UNIVERSE: u8 = 0;
 
@@ -31,7 +29,10 @@ impl Underlay {
                 .link(name)
                 .map_err(|error| error.to_string())?
                 .ok_or_else(|| format!("there is no link {name}"))?,
-            None => of_default_route(&netlink)?,
+            None => netlink
+                .link_of_default_route()
+                .map_err(|error| error.to_string())?
+                .ok_or("there is no default route by which to find it")?,
         };
         let addresses = netlink.addresses_of(link.index).map_err(|error| error.to_string())?;
         let usable = addresses.iter().filter(|info| info.scope == UNIVERSE && !info.tentative);
@@ -41,20 +42,6 @@ impl Underlay {
         }
         Ok(Underlay { wire: link.name, mtu: link.mtu, addresses })
     }
-}
-
-/// The link of the default route, IPv4 before IPv6 and the lowest metric first.
-fn of_default_route(netlink: &Netlink) -> Result<LinkInfo, String> {
-    let routes = netlink.routes().map_err(|error| error.to_string())?;
-    let is_default = |route: &&RouteInfo| {
-        route.table == MAIN && route.dst.prefix_len() == 0 && !route.next_hops.is_empty()
-    };
-    let rank = |route: &&RouteInfo| (Family::of(route.dst.addr()) == Family::V6, route.metric.unwrap_or(0));
-    let best = routes.iter().filter(is_default).min_by_key(rank);
-    let index = best.and_then(|route| route.next_hops.first()?.index);
-    let index = index.ok_or("there is no default route by which to find the link to other nodes")?;
-    let link = netlink.link_at(index).map_err(|error| error.to_string())?;
-    link.ok_or_else(|| "the link of the default route is gone".to_owned())
 }
 
 /// A number that no other node of the network has, where nodes have IPv4 addresses of one /16: the end of the node's.

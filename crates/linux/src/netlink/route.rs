@@ -11,7 +11,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 use serde::Serialize;
 
-use super::{EncapInfo, Netlink, RuleInfo, encap, family_of};
+use super::{EncapInfo, LinkInfo, Netlink, RuleInfo, encap, family_of};
 use crate::{Result, Route};
 
 /// A route as the kernel reports it.
@@ -80,6 +80,18 @@ impl Netlink {
         let mut routes: Vec<RouteInfo> = answers.iter().filter_map(read).collect();
         routes.sort_by_key(|route| (route.table, route.dst, route.metric, route.kind));
         Ok(routes)
+    }
+
+    /// The link of the default route, IPv4 before IPv6 and the lowest metric first; `None` if there is no such route.
+    pub fn link_of_default_route(&self) -> Result<Option<LinkInfo>> {
+        /// `RT_TABLE_MAIN`, `RTN_UNICAST`.
+        const MAIN: u32 = 254;
+        const UNICAST: u8 = 1;
+        let mut routes = self.routes()?;
+        routes.retain(|route| route.table == MAIN && route.kind == UNICAST && route.dst.prefix_len() == 0);
+        routes.sort_by_key(|route| (route.dst.addr().is_ipv6(), route.metric));
+        let index = routes.first().and_then(|route| route.next_hops.first()?.index);
+        index.map_or(Ok(None), |index| self.link_at(index))
     }
 
     /// True if the main table has the route: same destination, next hop, link, tunnel, source and path MTU.
