@@ -71,19 +71,14 @@ fn faults_are_injected_and_counted() {
     assert_eq!(told.trim(), expected);
 }
 
-/// The CPU time of a process: all of it in nanoseconds, and its parts in user space and in the kernel in
-/// clock ticks.
-fn cpu(pid: u32) -> (u64, [u64; 2]) {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+/// The CPU time of a process, in nanoseconds.
+fn cpu_ns(pid: u32) -> u64 {
     let of_task = |task: std::fs::DirEntry| {
         let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap();
         text.split_whitespace().next().unwrap().parse::<u64>().unwrap()
     };
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name may contain blanks. After it, the state is field 3, utime 14 and stime 15.
-    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split_whitespace().collect();
-    let ticks = |field: usize| fields[field - 3].parse().unwrap();
-    (tasks.map(|task| of_task(task.unwrap())).sum(), [ticks(14), ticks(15)])
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks.map(|task| of_task(task.unwrap())).sum()
 }
 
 /// Compares CPU time rather than elapsed time, so that the test holds on a busy machine too.
@@ -98,15 +93,12 @@ fn a_request_costs_the_cpu_time_that_was_asked_for() {
         false => place.replacen(':', "://", 1),
     };
     for url in places.iter().map(url) {
-        let (before_ns, before) = cpu(server.id());
+        let before_ns = cpu_ns(server.id());
         let load = ["load", &url, "--rate", "max", "-n", "300", "--connections", "2", "--json"];
         assert_eq!(json(&turn.hostgap(&load))["answered"], 300, "{url}");
-        let (after_ns, after) = cpu(server.id());
-        let each_us = (after_ns - before_ns) as f64 / 300.0 / 1e3;
+        let each_us = (cpu_ns(server.id()) - before_ns) as f64 / 300.0 / 1e3;
         // Beyond 2000 µs, it spends time only on reading, answering and checking the clock.
         assert!((2000.0..2300.0).contains(&each_us), "{url}: {each_us} µs");
-        let [user, system] = [0, 1].map(|of| after[of] - before[of]);
-        assert!(user > 3 * system, "{url}: {user} ticks in user space, {system} in the kernel");
     }
     let told = end(server, Signal::TERM);
     assert!(told.contains("900 requests answered"), "{told}");

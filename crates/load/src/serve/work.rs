@@ -33,9 +33,10 @@ impl CpuWork {
         (!cost.is_zero()).then_some(CpuWork { cost_ns: cost.as_nanos() as u64, steps_per_ns: 0.01 })
     }
 
-    /// Does it once, and at most a few microseconds more.
-    pub(super) fn one(&mut self) {
+    /// Does it once, and at most a few microseconds more. Returns how often it read the clock.
+    pub(super) fn one(&mut self) -> u32 {
         let mut now_ns = clock::thread_cpu_ns();
+        let mut readings = 1;
         let end_ns = now_ns + self.cost_ns;
         while now_ns < end_ns {
             // Seven eighths, and not for long, so that a CPU that has become slower does not do much more.
@@ -43,6 +44,7 @@ impl CpuWork {
             let steps = ((part_ns * self.steps_per_ns) as u64).max(STEPS_MIN);
             turn(steps);
             let then_ns = clock::thread_cpu_ns();
+            readings += 1;
             // In a short part, reading the clock takes too large a share to measure the speed.
             if steps > 16 * STEPS_MIN || self.steps_per_ns < 0.1 {
                 let seen = steps as f64 / (then_ns - now_ns).max(1) as f64;
@@ -51,6 +53,7 @@ impl CpuWork {
             }
             now_ns = then_ns;
         }
+        readings
     }
 }
 
@@ -73,10 +76,23 @@ mod tests {
             let mut work = CpuWork::new(Duration::from_micros(cost_us)).unwrap();
             work.one();
             let before_ns = clock::thread_cpu_ns();
-            (0..times).for_each(|_| work.one());
+            for _ in 0..times {
+                work.one();
+            }
             let each_us = (clock::thread_cpu_ns() - before_ns) as f64 / times as f64 / 1e3;
             let over_us = each_us - cost_us as f64;
             assert!((0.0..5.0 + 0.02 * cost_us as f64).contains(&over_us), "{each_us} µs for {cost_us}");
+        }
+    }
+
+    /// Each reading enters the kernel.
+    #[test]
+    fn the_work_is_done_in_user_space() {
+        for (cost_us, readings_max) in [(200, 12), (2_000, 15), (20_000, 35)] {
+            let mut work = CpuWork::new(Duration::from_micros(cost_us)).unwrap();
+            let mut readings: Vec<u32> = (0..101).map(|_| work.one()).collect();
+            readings.sort_unstable();
+            assert!(readings[50] <= readings_max, "{} readings for {cost_us} µs", readings[50]);
         }
     }
 
