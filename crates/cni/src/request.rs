@@ -84,6 +84,16 @@ impl Request {
         self.0.get("runtimeConfig")?.get(capability).filter(|value| !value.is_null())
     }
 
+    /// What concerns addresses (section 4).
+    pub fn ipam(&self) -> Option<&Value> {
+        self.0.get("ipam")
+    }
+
+    /// What the configuration asks for by the convention of `args` (CONVENTIONS.md of the CNI project).
+    pub fn argument(&self, name: &str) -> Option<&Value> {
+        self.0.get("args")?.get("cni")?.get(name).filter(|value| !value.is_null())
+    }
+
     /// The attachments that GC is to keep: container and interface of each.
     ///
     /// # Errors

@@ -128,12 +128,19 @@ impl Pod {
         }
         let ports = self.published.iter().all(|port| port.node > 0 && port.pod > 0);
         require(ports, what, || "a published port of 0 is none".to_owned())?;
+        let foreign = self.published.iter().find_map(|port| {
+            port.address.filter(|address| self.addresses.of(Family::of(*address)).is_none())
+        });
+        if let Some(address) = foreign {
+            let why = format!("it publishes a port on {address}, and has no address of that family");
+            return Err(SpecError { what: what(), why });
+        }
         self.check_ports_differ(what)
     }
 
     /// Refuses a port of the node that leads to two of the pod's.
     fn check_ports_differ(&self, what: impl FnOnce() -> String) -> Result<(), SpecError> {
-        let of_node = |port: &PublishedPort| (port.node, port.protocol);
+        let of_node = |port: &PublishedPort| (port.address, port.node, port.protocol);
         let twice = self.published.iter().enumerate().find(|(at, port)| {
             self.published.iter().take(*at).any(|earlier| of_node(earlier) == of_node(port))
         });

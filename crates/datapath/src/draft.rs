@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use linux::{FdbEntry, IfName, Link, LinkKind, Mac, Neighbour, Route, nft, sysctl};
 use plan::{Place, Plan, SetLinkUp, SetSysctl, Step};
 
-use crate::{Addresses, Family, Prefixes};
+use crate::{Addresses, Family, Pod, Prefixes, rules};
 
 /// Steps at one place, for packets of some families. What is said of other families is left out: the kernel may not
 /// have them.
@@ -110,6 +110,16 @@ impl<'a> Draft<'a> {
 
     pub(crate) fn fdb(&mut self, link: &IfName, mac: Mac, dst: IpAddr) {
         self.step(Step::AddFdb(FdbEntry { dev: link.clone(), mac, dst }));
+    }
+
+    /// Leads ports of the node to a pod's. The tables for it stand as long as a pod publishes ports.
+    pub(crate) fn publish(&mut self, pod: &Pod, tables: impl IntoIterator<Item = nft::Table>) {
+        for table in tables {
+            self.share(Step::AddNftTable(table));
+        }
+        for element in rules::ports::elements(pod) {
+            self.step(Step::AddNftElement(element));
+        }
     }
 
     pub(crate) fn tables(&mut self, tables: impl IntoIterator<Item = nft::Table>) {

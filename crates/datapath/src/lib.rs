@@ -42,9 +42,21 @@ pub trait Attach: Sync {
     fn publishes_ports(&self) -> bool {
         false
     }
+    /// Whether its links hang on the node's wire. Others work on a node without one.
+    fn needs_wire(&self) -> bool {
+        true
+    }
+    /// Whether a pod's interface has an Ethernet address of its own ([`Pod::mac`]).
+    fn has_own_mac(&self) -> bool {
+        true
+    }
     /// Whether what pods send out of the network gets the node's address where the network says so.
     fn masquerades(&self) -> bool {
         false
+    }
+    /// Whether the set-up that it stands for does so where nobody asks for it.
+    fn usually_masquerades(&self) -> bool {
+        self.masquerades()
     }
     /// Whether a pod's default route can go by its interface. A neighbour on the node's wire knows no gateway there.
     fn leads_out(&self) -> bool {

@@ -21,7 +21,7 @@ pub(crate) enum MacOf {
 
 /// The bridge of a network on a node.
 pub(crate) fn bridge(network: &Network) -> IfName {
-    valid(format!("hgbr{}", network.id))
+    network.bridge.clone().unwrap_or_else(|| valid(format!("hgbr{}", network.id)))
 }
 
 /// The vxlan device of a network on a node.
@@ -32,6 +32,11 @@ pub(crate) fn vxlan(network: &Network) -> IfName {
 /// An nftables table of a network on a node.
 pub(crate) fn table(kind: &str, network: &Network) -> String {
     format!("hg-{kind}-{}", network.id)
+}
+
+/// The nftables table of a bridge whose pods call each other by ports of the node.
+pub(crate) fn neighbours_table(network: &Network) -> String {
+    table("neighbours", network)
 }
 
 /// The nftables table of a node's published ports, in which ever of its networks the pods are.
@@ -59,9 +64,14 @@ pub(crate) fn node_mac(node: &NodeSpec, of: MacOf) -> Mac {
     node.mac(of as u8, 0)
 }
 
-/// The Ethernet address of something a node has for each pod.
-pub(crate) fn pod_mac(node: &NodeSpec, pod: &Pod, of: MacOf) -> Mac {
-    node.mac(of as u8, pod.id)
+/// The Ethernet address of a pod's interface.
+pub(crate) fn pod_mac(node: &NodeSpec, pod: &Pod) -> Mac {
+    pod.mac.unwrap_or_else(|| node.mac(MacOf::Pod as u8, pod.id))
+}
+
+/// The Ethernet address of the node's end of a pod's veth pair.
+pub(crate) fn node_end_mac(node: &NodeSpec, pod: &Pod) -> Mac {
+    node.mac(MacOf::NodeEnd as u8, pod.id)
 }
 
 /// The Ethernet address of a peer's tunnel end: what the peer says, or what [`node_mac`] gives on the peer itself.

@@ -195,6 +195,7 @@ impl DataPath {
         node.check()?;
         pod.check(node)?;
         self.check_published(node, pod)?;
+        self.check_mac(node, pod)?;
         self.attach.pod(node, pod, self.pod_mtu(node)?)
     }
 
@@ -207,6 +208,20 @@ impl DataPath {
                     "it publishes port {}, and the attach {} of {} publishes no ports",
                     port.node,
                     self.attach.name(),
+                    self.name
+                ),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses an Ethernet address of the pod's own where it has the wire's.
+    fn check_mac(&self, node: &NodeSpec, pod: &Pod) -> Result<(), SpecError> {
+        match pod.mac {
+            Some(mac) if !self.attach.has_own_mac() => Err(SpecError {
+                what: format!("pod {} of node {}", pod.id, node.id),
+                why: format!(
+                    "its Ethernet address is to be {mac}, and pods of {} have that of the node's wire",
                     self.name
                 ),
             }),

@@ -26,6 +26,8 @@ pub struct Network {
     pub mtu: Option<u32>,
     /// Whether what pods send out of the network gets the node's address.
     pub masquerade: bool,
+    /// The name of its bridge on a node, for attaches that have one; `None`: one that is made of its id.
+    pub bridge: Option<IfName>,
 }
 
 /// A node: the namespace that plays the host, its place on the underlay and its part of a network.
@@ -73,6 +75,8 @@ pub struct Pod {
     pub ifname: IfName,
     /// Its addresses, out of [`NodeSpec::pods`].
     pub addresses: Addresses,
+    /// Its Ethernet address; `None`: one that is derived from the ids.
+    pub mac: Option<Mac>,
     /// Whether the pod's default routes go by this interface. Otherwise only routes to the network do.
     pub default_route: bool,
     /// Ports of the node that lead to ports of the pod.
@@ -84,6 +88,9 @@ pub struct Pod {
 pub struct PublishedPort {
     /// On the node.
     pub node: u16,
+    /// The address of the node on which it is. `0.0.0.0` and `::` are all addresses of their family, and `None` those of
+    /// the families that the pod has.
+    pub address: Option<IpAddr>,
     /// In the pod.
     pub pod: u16,
     /// What comes in on it.

@@ -1,6 +1,7 @@
 //! `hostgap` as a CNI plugin: a container runtime runs it without arguments, with `CNI_COMMAND` in the environment.
 
 use std::io::Read;
+use std::path::Path;
 use std::process::ExitCode;
 
 use node::{Home, plugin};
@@ -17,7 +18,9 @@ fn answer() -> anyhow::Result<ExitCode> {
     let mut input = String::new();
     // What cannot be read is no JSON, and the plugin says so in the form that a runtime understands.
     let _ = std::io::stdin().read_to_string(&mut input);
-    let reply = plugin::call(&Home::of_this_machine(), |name| std::env::var(name).ok(), &input);
+    let called = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy();
+    let reply = plugin::call(&Home::of_this_machine(), &name, |name| std::env::var(name).ok(), &input);
     if let Some(printed) = reply.printed {
         speak::result(printed)?;
     }

@@ -154,8 +154,8 @@ mod tests {
         let cost = before.until(ThreadCounters::now().unwrap(), None);
         assert!(cost.wall_ns >= 5_000_000);
         assert!(cost.cpu_ns > 0 && cost.busy() > 0.0);
-        // The kernel's books and its clock are not quite the same.
-        let all_ns = cost.wall_ns + cost.wall_ns / 100;
+        // The kernel's books are kept by another clock: on a busy machine 70 µs ahead after 6 ms.
+        let all_ns = cost.wall_ns + cost.wall_ns / 100 + 1_000_000;
         assert!(cost.cpu_ns + cost.run_queue_ns <= all_ns, "{cost:?}");
     }
 }

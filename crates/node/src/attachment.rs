@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use cni::{Attached, Attachment, ErrorCode, Failure};
 use datapath::Pod;
-use ipam::{Holder, Key, Reserved, Store};
+use ipam::{Holder, Reserved};
 use linux::{IfName, Netns, NetnsPath};
 use plan::{BookError, Journal, Kernel, Made, Place, Plan, Step, Unit, UnitState, apply, outstanding};
 
 use crate::Home;
+use crate::addresses;
 use crate::conf::Conf;
 use crate::describe::describe;
-use crate::failures::{
-    busy, changed, invalid_call, invalid_conf, of_addresses, of_book, refused, with_consequence,
-};
+use crate::failures::{busy, changed, invalid_call, invalid_conf, of_book, refused, with_consequence};
 use crate::network;
 use crate::numbers::Numbers;
-use crate::unit::{Record, begin, id_of, recorded, release, remove};
+use crate::unit::{Record, begin, id_of, recorded, remove};
+use crate::wanted::Wanted;
 
 /// The name of a unit's journal.
 const JOURNAL: &str = "pod";
@@ -29,16 +29,20 @@ pub(crate) fn add(
     home: &Home,
     network: &str,
     conf: &Conf,
+    wanted: &Wanted,
     attachment: &Attachment,
 ) -> Result<Attached, Failure> {
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
     let (place, netns) = open(attachment)?;
     let (unit, record) = begin(home, network, attachment, &mut kernel)?;
-    let joined = join(home, conf, &record, &place, &unit, &mut kernel)
+    let joined = join(home, conf, wanted, &record, &place, &unit, &mut kernel)
         .and_then(|(plan, reserved)| describe(&plan, &reserved, attachment, &netns));
     let (failure, taken_back) = match joined {
         Ok(attached) => match unit.leave_standing(network) {
-            Ok(()) => return Ok(Attached { dns: conf.dns.clone(), ..attached }),
+            Ok(()) => {
+                let dns = wanted.dns.as_ref().or(conf.dns.as_ref()).cloned();
+                return Ok(Attached { dns, ..attached });
+            }
             Err(error) => (of_book(&error), remove_dead(home, &record, &mut kernel)),
         },
         Err(failure) => (failure, remove(home, unit, &mut kernel)),
@@ -56,6 +60,7 @@ fn remove_dead(home: &Home, record: &Record, kernel: &mut Kernel) -> Result<(), 
 fn join(
     home: &Home,
     conf: &Conf,
+    wanted: &Wanted,
     record: &Record,
     place: &Place,
     unit: &Unit,
@@ -63,23 +68,22 @@ fn join(
 ) -> Result<(Plan, Vec<Reserved>), Failure> {
     let Record { network, container_id, ifname, number } = record;
     let named = IfName::new(ifname).map_err(|error| invalid_call(format!("CNI_IFNAME: {error}")))?;
-    let node = network::spec(conf, network::take_number(home, network)?)?;
+    let node = network::spec(home, network, conf, network::take_number(home, network)?)?;
     network::stand(home, network, conf, &node, unit.id(), kernel)?;
-    let reserved = Key::new(container_id, ifname).and_then(|key| {
-        let store = Store::open(home.leases(), network)?;
-        store.release_of_earlier_boots()?;
-        store.reserve(&key, &conf.ranges, &[])
-    });
-    let reserved = reserved.map_err(|error| of_addresses(&error))?;
+    let reserved = addresses::reserve(home, network, (container_id, ifname), &conf.ranges, &wanted.ips)?;
     let pod = Pod {
         id: *number,
         place: place.clone(),
         ifname: named,
         addresses: reserved.iter().map(|one| one.address.addr()).collect(),
+        mac: wanted.mac,
         default_route: conf.default_route,
-        published: Vec::new(),
+        published: wanted.ports.clone(),
     };
-    let plan = conf.path.pod_plan(&node, &pod).map_err(|error| invalid_conf(error.to_string()))?;
+    let mut plan = conf.path.pod_plan(&node, &pod).map_err(|error| invalid_conf(error.to_string()))?;
+    for step in conf.parameters.steps(&pod.ifname) {
+        plan.push(&pod.place, step);
+    }
     let mut journal = unit.journal(JOURNAL).map_err(|error| refused(&error))?;
     apply(&plan, &mut journal, kernel).map_err(|error| refused(&error))?;
     Ok((plan, reserved))
@@ -105,7 +109,7 @@ pub(crate) fn del(home: &Home, network: &str, container_id: &str, ifname: &str) 
         }
     }
     // What host-local reserved, or what was reserved before the machine was restarted.
-    release(home, network, container_id, ifname)
+    addresses::release(home, network, container_id, ifname)
 }
 
 /// Compares an attachment and its network with what ADD left.
@@ -134,9 +138,7 @@ pub(crate) fn check(home: &Home, network: &str, attachment: &Attachment) -> Resu
             return Err(changed(format!("{what}: {drift}")));
         }
     }
-    let reserved =
-        Key::new(container_id, ifname).and_then(|key| Store::open(home.leases(), network)?.reserved(&key));
-    let reserved = reserved.map_err(|error| of_addresses(&error))?;
+    let reserved = addresses::reserved(home, network, container_id, ifname)?;
     let lost = made.steps.iter().find_map(|placed| match &placed.step {
         Step::AddAddress { address, .. } if placed.place != Place::Host => {
             (!reserved.contains(&address.addr())).then_some(address)
@@ -161,8 +163,8 @@ pub(crate) fn keep_only(home: &Home, network: &str, valid: &[(String, String)]) 
         // Old versions of host-local wrote no interface.
         None => valid.iter().any(|(valid, _)| valid == container),
     };
-    let released = Store::open(home.leases(), network).and_then(|store| store.keep_only(is_kept));
-    failures.extend(released.err().map(|error| error.to_string()));
+    let released = addresses::keep_only(home, network, is_kept);
+    failures.extend(released.err().map(|failure| failure.to_string()));
     // Numbers of processes that died between their unit and its record.
     let swept = Numbers::at(home.attachment_numbers()).sweep(has_unit);
     failures.extend(swept.err().map(|error| format!("give back numbers: {error}")));

@@ -1,5 +1,6 @@
 //! The plugin's own part of a network configuration.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use cni::{Failure, Request};
@@ -10,13 +11,17 @@ use linux::IfName;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::dropin;
 use crate::failures::{invalid_conf, unsupported};
+use crate::parameters::Parameters;
 
 /// What a network's configuration says.
 #[derive(Debug, Clone)]
 pub(crate) struct Conf {
     /// How pods reach the node.
     pub(crate) path: &'static DataPath,
+    /// The name of the bridge, for the attach that has one; `None`: one that is made of the network's number.
+    pub(crate) bridge: Option<IfName>,
     /// The link to other nodes; `None`: that of the default route.
     pub(crate) wire: Option<IfName>,
     /// The node's number in the network; `None`: the end of its address.
@@ -35,16 +40,30 @@ pub(crate) struct Conf {
     pub(crate) ranges: RangeSets,
     /// How pods resolve names; it is handed to the runtime as it is.
     pub(crate) dns: Option<Value>,
+    /// The pods' kernel parameters.
+    pub(crate) parameters: Parameters,
 }
 
 /// The keys of the configuration, and those of its `ipam`.
-const KEYS: [&str; 9] =
-    ["attach", "default_route", "dns", "ipam", "masquerade", "mtu", "node", "prefixes", "wire"];
+const KEYS: [&str; 11] = [
+    "attach",
+    "bridge",
+    "default_route",
+    "dns",
+    "ipam",
+    "masquerade",
+    "mtu",
+    "node",
+    "prefixes",
+    "sysctl",
+    "wire",
+];
 const IPAM_KEYS: [&str; 2] = ["ranges", "type"];
 
 #[derive(Deserialize)]
 struct Written {
     attach: String,
+    bridge: Option<IfName>,
     wire: Option<IfName>,
     node: Option<u16>,
     mtu: Option<u32>,
@@ -55,26 +74,36 @@ struct Written {
     prefixes: Vec<IpNet>,
     ipam: WrittenIpam,
     dns: Option<Value>,
+    #[serde(default)]
+    sysctl: BTreeMap<String, Value>,
 }
 
 #[derive(Deserialize)]
 struct WrittenIpam {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(default)]
-    ranges: Vec<Vec<Range>>,
+    #[serde(default = "no_ranges")]
+    ranges: Value,
+}
+
+fn no_ranges() -> Value {
+    Value::Array(Vec::new())
 }
 
 /// The `type` of the addresses that the plugin itself keeps.
 const OWN_IPAM: &str = "hostgap";
 
 impl Conf {
-    /// Reads a plugin's input. Ranges that the runtime gives (`ipRanges`) take the place of those of the file.
+    /// Reads a plugin's input. `name` is that by which the program was called: those of other plugins take their
+    /// configurations.
     ///
     /// # Errors
     /// Code 2 for a key or value that is not supported, 7 for one that makes no sense; the message names it.
-    pub(crate) fn read(request: &Request) -> Result<Conf, Failure> {
-        let own = request.own();
+    pub(crate) fn read(request: &Request, name: &str) -> Result<Conf, Failure> {
+        let mut own = request.own();
+        if dropin::NAMES.contains(&name) {
+            own = dropin::own_form(name, own)?;
+        }
         check_keys(&own, &KEYS, "")?;
         if let Some(Value::Object(ipam)) = own.get("ipam") {
             check_keys(ipam, &IPAM_KEYS, "ipam.")?;
@@ -86,14 +115,9 @@ impl Conf {
             let why = format!("`ipam.type` is {:?}; {OWN_IPAM:?} is expected", written.ipam.kind);
             return Err(unsupported(why));
         }
-        let sets: Vec<Vec<Range>> = match request.runtime("ipRanges") {
-            Some(given) => serde_json::from_value(given.clone())
-                .map_err(|error| invalid_conf(format!("`runtimeConfig.ipRanges`: {error}")))?,
-            None => written.ipam.ranges,
-        };
+        let sets = sets(request, written.ipam.ranges)?;
         check_sets(&sets)?;
-        let ranges = RangeSets::new(&sets)
-            .map_err(|error| invalid_conf(format!("`ipam.ranges`: could not {error}")))?;
+        let ranges = range_sets(&sets)?;
         let mut subnets: Vec<IpNet> = sets.iter().flatten().map(|range| range.subnet).collect();
         subnets.sort_unstable();
         subnets.dedup();
@@ -102,6 +126,7 @@ impl Conf {
             if written.prefixes.is_empty() { pods.clone() } else { written.prefixes.into_iter().collect() };
         Ok(Conf {
             path,
+            bridge: written.bridge,
             wire: written.wire,
             node: written.node,
             mtu: written.mtu,
@@ -111,15 +136,33 @@ impl Conf {
             pods,
             ranges,
             dns: written.dns,
+            parameters: Parameters::read(&written.sysctl)?,
         })
     }
 
     /// Whether a configuration leaves its ranges to the runtime, which gives them at ADD alone.
     pub(crate) fn awaits_ranges(request: &Request) -> bool {
-        let own = request.own();
-        let ranges = own.get("ipam").and_then(|ipam| ipam.get("ranges"));
-        request.runtime("ipRanges").is_none() && ranges.is_none_or(|ranges| ranges == &Value::Array(vec![]))
+        let none = |key: &str| {
+            let ranges = request.ipam().and_then(|ipam| ipam.get(key));
+            ranges.is_none_or(|ranges| ranges == &Value::Array(vec![]))
+        };
+        request.runtime("ipRanges").is_none() && none("ranges") && none("subnet")
     }
+}
+
+/// Ranges as they are written, or those that the runtime gives instead (`ipRanges`).
+pub(crate) fn sets(request: &Request, written: Value) -> Result<Vec<Vec<Range>>, Failure> {
+    let (name, value) = match request.runtime("ipRanges") {
+        Some(given) => ("`runtimeConfig.ipRanges`", given.clone()),
+        None => ("`ipam.ranges`", written),
+    };
+    serde_json::from_value(value).map_err(|error| invalid_conf(format!("{name}: {error}")))
+}
+
+/// # Errors
+/// Code 7: no address could be given from them.
+pub(crate) fn range_sets(sets: &[Vec<Range>]) -> Result<RangeSets, Failure> {
+    RangeSets::new(sets).map_err(|error| invalid_conf(format!("`ipam.ranges`: could not {error}")))
 }
 
 fn check_keys(object: &Map<String, Value>, known: &[&str], within: &str) -> Result<(), Failure> {

@@ -6,14 +6,19 @@
 
 pub mod plugin;
 
+mod addresses;
 mod attachment;
 mod conf;
 mod describe;
+mod dropin;
 mod failures;
 mod home;
+mod host_local;
 mod network;
 mod numbers;
+mod parameters;
 mod underlay;
 mod unit;
+mod wanted;
 
 pub use home::Home;

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use cni::{ErrorCode, Failure};
 use datapath::{Family, Network, NodeSpec, Prefixes};
+use linux::IfName;
 use plan::{BookError, Kernel, Place, Unit, UnitState, apply};
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
 use crate::Home;
 use crate::conf::Conf;
@@ -31,14 +32,63 @@ pub(crate) fn take_number(home: &Home, name: &str) -> Result<u16, Failure> {
     taken.map_err(|error| of_file(&format!("give network {name} a number"), &error))
 }
 
-/// The node as drivers see it, in a network of this number.
+/// What must be the same for all pods of a network. The unit of one that stands has it as its note.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Shape {
+    attach: String,
+    bridge: Option<IfName>,
+    node: u16,
+    wire: IfName,
+    mtu: Option<u32>,
+    masquerade: bool,
+    prefixes: Vec<String>,
+    pods: Vec<String>,
+}
+
+impl Shape {
+    fn of(conf: &Conf, node: &NodeSpec) -> Shape {
+        let list = |prefixes: &Prefixes| prefixes.iter().map(|net| net.to_string()).collect();
+        Shape {
+            attach: conf.path.name.to_owned(),
+            bridge: conf.bridge.clone(),
+            node: node.id,
+            wire: node.wire.clone(),
+            mtu: conf.mtu,
+            masquerade: conf.masquerade,
+            prefixes: list(&node.network.prefixes),
+            pods: list(&node.pods),
+        }
+    }
+
+    fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("its keys are texts")
+    }
+
+    /// That of a network that stands.
+    fn noted(home: &Home, name: &str) -> Option<Shape> {
+        let found = home.networks().find(&id_of(name)).ok()??;
+        serde_json::from_str(&found.note?).ok()
+    }
+}
+
+/// The node as drivers see it, in a network of this number. Where the configuration leaves the wire and the node's number
+/// open, those of a network that stands stay, though the default route or the node's address may be another by now.
 ///
 /// # Errors
 /// The link to other nodes is not found, or no number of the node follows from its address.
-pub(crate) fn spec(conf: &Conf, network: u16) -> Result<NodeSpec, Failure> {
-    let underlay = Underlay::find(conf.wire.as_ref())
+pub(crate) fn spec(home: &Home, name: &str, conf: &Conf, network: u16) -> Result<NodeSpec, Failure> {
+    let noted = Shape::noted(home, name);
+    let needs_wire = conf.path.attach.needs_wire();
+    let wire = conf.wire.as_ref().or(noted.as_ref().map(|noted| &noted.wire));
+    let underlay = match Underlay::find(wire, needs_wire) {
+        // The noted one is gone.
+        Err(_) if conf.wire.is_none() && wire.is_some() => Underlay::find(None, needs_wire),
+        found => found,
+    };
+    let underlay = underlay
         .map_err(|why| invalid_conf(format!("find the link to other nodes: {why}; `wire` names it")))?;
-    let node = conf.node.or_else(|| number(&underlay.addresses));
+    let noted = noted.filter(|noted| noted.wire == underlay.wire).map(|noted| noted.node);
+    let node = conf.node.or(noted).or_else(|| number(&underlay.addresses));
     let node =
         node.ok_or_else(|| invalid_conf("`node` is not set, and no number follows from the node's address"))?;
     let outer = underlay.addresses.families().first().copied().unwrap_or(Family::V4);
@@ -57,6 +107,7 @@ pub(crate) fn spec(conf: &Conf, network: u16) -> Result<NodeSpec, Failure> {
             port: PORT,
             mtu: conf.mtu,
             masquerade: conf.masquerade,
+            bridge: conf.bridge.clone(),
         },
         router: None,
     })
@@ -76,7 +127,7 @@ pub(crate) fn stand(
     own: &str,
     kernel: &mut Kernel,
 ) -> Result<(), Failure> {
-    let (book, id, described) = (home.networks(), id_of(name), described(conf, node));
+    let (book, id, described) = (home.networks(), id_of(name), Shape::of(conf, node).to_text());
     let begun = Instant::now();
     loop {
         let found = book.find(&id).map_err(|error| of_book(&error))?;
@@ -145,21 +196,6 @@ pub(crate) fn journal(home: &Home, name: &str) -> PathBuf {
 /// The name of its unit.
 fn id_of(name: &str) -> String {
     format!("{name}{SUFFIX}")
-}
-
-/// What must be the same for all pods of a network.
-fn described(conf: &Conf, node: &NodeSpec) -> String {
-    let list = |prefixes: &Prefixes| prefixes.iter().map(|net| net.to_string()).collect::<Vec<_>>();
-    json!({
-        "attach": conf.path.name,
-        "node": node.id,
-        "wire": node.wire.as_str(),
-        "mtu": conf.mtu,
-        "masquerade": conf.masquerade,
-        "prefixes": list(&node.network.prefixes),
-        "pods": list(&node.pods),
-    })
-    .to_string()
 }
 
 /// Refuses another configuration where attachments rest on the one that stands.

@@ -1,14 +1,14 @@
 //! The verbs of the Container Network Interface.
 
 use cni::{AddResult, Attachment, ErrorCode, Failure, Invocation, Request, Version};
-use ipam::Store;
 use serde_json::{Value, json};
 
 use crate::Home;
-use crate::attachment;
 use crate::conf::Conf;
-use crate::failures::{invalid_conf, of_addresses, refused};
-use crate::network;
+use crate::dropin::HOST_LOCAL;
+use crate::failures::{invalid_conf, refused};
+use crate::wanted::Wanted;
+use crate::{addresses, attachment, host_local, network};
 
 /// What a call prints on its standard output, and whether it worked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,11 +19,13 @@ pub struct Reply {
     pub is_success: bool,
 }
 
-/// Does what a call asks for. `variable` gives the value of a variable of the environment, `input` is what came on the
-/// standard input. The calling thread's network namespace is the node's.
-pub fn call(home: &Home, variable: impl Fn(&str) -> Option<String>, input: &str) -> Reply {
+/// Does what a call asks for. `name` is that by which the program was called: `bridge`, `ptp`, `macvlan` and `ipvlan` take
+/// the configurations of the CNI project's plugins, `host-local` is the one for addresses alone, and any other is
+/// hostgap's own. `variable` gives the value of a variable of the environment, `input` is what came on the standard
+/// input. The calling thread's network namespace is the node's.
+pub fn call(home: &Home, name: &str, variable: impl Fn(&str) -> Option<String>, input: &str) -> Reply {
     let spoken = Request::read(input).ok().and_then(|request| request.version().ok());
-    match answer(home, variable, input) {
+    match answer(home, name, variable, input) {
         Ok(printed) => Reply { printed, is_success: true },
         Err(failure) => {
             let version = spoken.unwrap_or(Version::V1_1_0);
@@ -34,6 +36,7 @@ pub fn call(home: &Home, variable: impl Fn(&str) -> Option<String>, input: &str)
 
 fn answer(
     home: &Home,
+    name: &str,
     variable: impl Fn(&str) -> Option<String>,
     input: &str,
 ) -> Result<Option<Value>, Failure> {
@@ -42,10 +45,13 @@ fn answer(
         return Ok(Some(versions(input)));
     }
     let request = Request::read(input)?;
+    if name == HOST_LOCAL {
+        return answer_for_addresses(home, &request, invocation);
+    }
     let network = request.name()?;
     match invocation {
         Invocation::Add(attachment) => {
-            let result = add(home, &request, network, &attachment)?;
+            let result = add(home, &request, name, &attachment)?;
             Ok(Some(Value::from(result.as_json().clone())))
         }
         Invocation::Del(Attachment { container_id, ifname, .. }) => {
@@ -53,8 +59,28 @@ fn answer(
         }
         Invocation::Check(attachment) => check(home, &request, network, &attachment).map(|()| None),
         Invocation::Gc { .. } => gc(home, &request, network).map(|()| None),
-        Invocation::Status { .. } => status(home, &request, network).map(|()| None),
+        Invocation::Status { .. } => status(home, &request, name).map(|()| None),
         Invocation::Version => Ok(Some(versions(input))),
+    }
+}
+
+fn answer_for_addresses(
+    home: &Home,
+    request: &Request,
+    invocation: Invocation,
+) -> Result<Option<Value>, Failure> {
+    let network = request.name()?;
+    match invocation {
+        Invocation::Add(attachment) => host_local::add(home, request, network, &attachment).map(Some),
+        Invocation::Del(Attachment { container_id, ifname, .. }) => {
+            addresses::release(home, network, &container_id, &ifname).map(|()| None)
+        }
+        Invocation::Check(attachment) => host_local::check(home, network, &attachment).map(|()| None),
+        Invocation::Gc { .. } => {
+            host_local::keep_only(home, network, &request.valid_attachments()?).map(|()| None)
+        }
+        Invocation::Status { .. } => host_local::status(home, request, network).map(|()| None),
+        Invocation::Version => Ok(None),
     }
 }
 
@@ -67,9 +93,10 @@ fn versions(input: &str) -> Value {
     json!({ "cniVersion": spoken.as_str(), "supportedVersions": Version::ALL.map(Version::as_str) })
 }
 
-fn add(home: &Home, request: &Request, network: &str, attachment: &Attachment) -> Result<AddResult, Failure> {
-    let conf = Conf::read(request)?;
-    let attached = attachment::add(home, network, &conf, attachment)?;
+fn add(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> Result<AddResult, Failure> {
+    let conf = Conf::read(request, name)?;
+    let wanted = Wanted::read(request, attachment, &conf)?;
+    let attached = attachment::add(home, request.name()?, &conf, &wanted, attachment)?;
     Ok(attached.result(request.version()?, request.previous().as_ref()))
 }
 
@@ -94,18 +121,15 @@ fn gc(home: &Home, request: &Request, network: &str) -> Result<(), Failure> {
 
 /// ADD can be done if a plan can be made, so that the link to other nodes is there, and each set of ranges has an address
 /// left. Nothing is written.
-fn status(home: &Home, request: &Request, network: &str) -> Result<(), Failure> {
+fn status(home: &Home, request: &Request, name: &str) -> Result<(), Failure> {
     let unavailable = |why: String| Failure::new(ErrorCode::NOT_AVAILABLE, why);
     if Conf::awaits_ranges(request) {
         return Ok(());
     }
-    let conf = Conf::read(request)?;
+    let network = request.name()?;
+    let conf = Conf::read(request, name)?;
     // Whatever the network's number is, the plan is of the same steps.
-    let node = network::spec(&conf, 1).map_err(|failure| unavailable(failure.to_string()))?;
+    let node = network::spec(home, network, &conf, 1).map_err(|failure| unavailable(failure.to_string()))?;
     conf.path.node_plan(&node).map_err(|error| unavailable(error.to_string()))?;
-    let left = Store::open(home.leases(), network).and_then(|store| store.left(&conf.ranges));
-    match left.map_err(|error| of_addresses(&error))?.iter().position(|left| *left == 0) {
-        Some(set) => Err(unavailable(format!("no address is left in range set {set} of network {network}"))),
-        None => Ok(()),
-    }
+    addresses::require_left(home, network, &conf.ranges)
 }

@@ -1,6 +1,6 @@
 //! The node's place on the underlay: the link by which it reaches other nodes.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use datapath::Addresses;
 use linux::IfName;
@@ -16,23 +16,30 @@ pub(crate) struct Underlay {
 
 /// `RT_SCOPE_UNIVERSE`.
 const UNIVERSE: u8 = 0;
+/// What stands for the wire of a node without one.
+const LOOPBACK: &str = "lo";
+/// The MTU in bytes of pods on a node without a wire: Ethernet's.
+const MTU_ALONE: u32 = 1500;
 
 impl Underlay {
-    /// The link that is named, or that of the default route; in the calling thread's namespace.
+    /// The link that is named, or that of the default route; in the calling thread's namespace. Without either it is the
+    /// loopback, unless a wire `is_needed`.
     ///
     /// # Errors
     /// In words: there is no such link or route, or the link has no address.
-    pub(crate) fn find(named: Option<&IfName>) -> Result<Underlay, String> {
+    pub(crate) fn find(named: Option<&IfName>, is_needed: bool) -> Result<Underlay, String> {
         let netlink = Netlink::open().map_err(|error| error.to_string())?;
         let link = match named {
+            Some(name) if name.as_str() == LOOPBACK && !is_needed => return Ok(Underlay::alone()),
             Some(name) => netlink
                 .link(name)
                 .map_err(|error| error.to_string())?
                 .ok_or_else(|| format!("there is no link {name}"))?,
-            None => netlink
-                .link_of_default_route()
-                .map_err(|error| error.to_string())?
-                .ok_or("there is no default route by which to find it")?,
+            None => match netlink.link_of_default_route().map_err(|error| error.to_string())? {
+                Some(link) => link,
+                None if is_needed => return Err("there is no default route by which to find it".to_owned()),
+                None => return Ok(Underlay::alone()),
+            },
         };
         let addresses = netlink.addresses_of(link.index).map_err(|error| error.to_string())?;
         let usable = addresses.iter().filter(|info| info.scope == UNIVERSE && !info.tentative);
@@ -41,6 +48,15 @@ impl Underlay {
             return Err(format!("link {} has no address", link.name));
         }
         Ok(Underlay { wire: link.name, mtu: link.mtu, addresses })
+    }
+
+    /// That of a node without other nodes.
+    fn alone() -> Underlay {
+        Underlay {
+            wire: IfName::new(LOOPBACK).expect("lo is a valid name"),
+            mtu: MTU_ALONE,
+            addresses: [IpAddr::from(Ipv4Addr::LOCALHOST)].into_iter().collect(),
+        }
     }
 }
 

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use cni::{Attachment, Failure};
-use ipam::{Key, Store};
 use plan::{BookError, Kernel, Undone, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::Home;
-use crate::failures::{busy, invalid_call, of_addresses, of_book, of_file, refused, with_consequence};
+use crate::addresses;
+use crate::failures::{busy, invalid_call, of_book, of_file, refused, with_consequence};
 use crate::numbers::Numbers;
 
 /// The file of a unit that says whose it is. It is written before anything else is done.
@@ -108,7 +108,7 @@ fn record(home: &Home, network: &str, attachment: &Attachment, unit: &Unit) -> R
 pub(crate) fn remove(home: &Home, unit: Unit, kernel: &mut Kernel) -> Result<(), Failure> {
     undo(&unit, kernel)?;
     if let Some(Record { network, container_id, ifname, number }) = read(unit.dir()) {
-        release(home, &network, &container_id, &ifname)?;
+        addresses::release(home, &network, &container_id, &ifname)?;
         // Before the unit goes: a number whose holder has no unit is nobody's.
         let given_back = Numbers::at(home.attachment_numbers()).give_back(number, unit.id());
         given_back.map_err(|error| of_file("give back a number", &error))?;
@@ -126,13 +126,6 @@ pub(crate) fn undo(unit: &Unit, kernel: &mut Kernel) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// Releases the addresses of an attachment. It is no failure if it has none.
-pub(crate) fn release(home: &Home, network: &str, container_id: &str, ifname: &str) -> Result<(), Failure> {
-    let released =
-        Key::new(container_id, ifname).and_then(|key| Store::open(home.leases(), network)?.release(&key));
-    released.map(drop).map_err(|error| of_addresses(&error))
 }
 
 #[cfg(test)]

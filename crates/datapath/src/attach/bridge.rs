@@ -24,6 +24,10 @@ impl Attach for Bridge {
         &[Feature::Veth, Feature::Bridge, Feature::Nftables]
     }
 
+    fn needs_wire(&self) -> bool {
+        false
+    }
+
     fn masquerades(&self) -> bool {
         true
     }
@@ -36,7 +40,24 @@ impl Attach for Bridge {
     }
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
-        Ok(port(node, pod, mtu, Hairpin::Off))
+        if pod.published.is_empty() {
+            return Ok(port(node, pod, mtu, Hairpin::Off));
+        }
+        // Where the bridge lets netfilter translate (br_netfilter), a pod's call of its own port goes back by its own
+        // port of the bridge.
+        let mut plan = port(node, pod, mtu, Hairpin::On);
+        let families = pod.addresses.families();
+        let mut ports = Draft::at(&node.place, families);
+        ports.publish(
+            pod,
+            [rules::ports::tables(families), rules::ports::neighbours(node, families)].concat(),
+        );
+        plan.extend(ports.into_plan());
+        Ok(plan)
+    }
+
+    fn publishes_ports(&self) -> bool {
+        true
     }
 
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
@@ -66,7 +87,7 @@ pub(super) fn gateway(draft: &mut Draft<'_>, node: &NodeSpec, mtu: u32) {
 /// A pod's port of the bridge, and the pod's side.
 pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Plan {
     let mut outside = Draft::at(&node.place, node.families());
-    let mac = links::pod_mac(node, pod, MacOf::NodeEnd);
+    let mac = links::node_end_mac(node, pod);
     let link = veth::pair(&mut outside, node, pod, mtu, Pair::Veth, mac);
     outside.step(SetLinkMaster { link: link.clone(), master: links::bridge(&node.network) });
     if hairpin == Hairpin::On {

@@ -22,6 +22,10 @@ impl Attach for Docker {
         &[Feature::Veth, Feature::Bridge, Feature::Nftables, Feature::BridgeNetfilter]
     }
 
+    fn masquerades(&self) -> bool {
+        true
+    }
+
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
         let mut draft = Draft::at(&node.place, node.families());
         bridge::gateway(&mut draft, node, mtu);
@@ -42,11 +46,9 @@ impl Attach for Docker {
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let mut plan = bridge::port(node, pod, mtu, Hairpin::On);
-        for published in &pod.published {
-            for element in rules::ports::published(pod, *published) {
-                plan.push(&node.place, Step::AddNftElement(element));
-            }
-        }
+        let mut ports = Draft::at(&node.place, node.families());
+        ports.publish(pod, []);
+        plan.extend(ports.into_plan());
         Ok(plan)
     }
 

@@ -9,7 +9,7 @@ use plan::{Plan, Step};
 use super::ptp::{self, GATEWAY, GATEWAY_V4};
 use super::veth::Pair;
 use crate::draft::Draft;
-use crate::links::{self, MacOf};
+use crate::links;
 use crate::rules::border;
 use crate::trace::{PacketCounter, PacketDirection, Traces};
 use crate::{Addresses, Attach, Network, NodeSpec, Pod, Protocol, SocketRole, SpecError, Talk, Trace, With};
@@ -102,7 +102,7 @@ impl Attach for Ebpf {
         outside.step(Step::AddEndpoint(Endpoint {
             node: node.programs(),
             link: link.clone(),
-            mac: links::pod_mac(node, pod, MacOf::Pod),
+            mac: links::pod_mac(node, pod),
             addresses: pod.addresses.iter().collect(),
         }));
 

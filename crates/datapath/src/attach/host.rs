@@ -21,6 +21,10 @@ impl Attach for Host {
         &[]
     }
 
+    fn has_own_mac(&self) -> bool {
+        false
+    }
+
     fn node(&self, _node: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
         Ok(Plan::new())
     }

@@ -32,6 +32,10 @@ impl Attach for Ipvlan {
         }
     }
 
+    fn has_own_mac(&self) -> bool {
+        false
+    }
+
     fn leads_out(&self) -> bool {
         !matches!(self.mode, IpvlanMode::L2)
     }

@@ -5,7 +5,7 @@ use linux::{LinkKind, MacvlanMode};
 use plan::{Plan, Step};
 
 use crate::draft::Draft;
-use crate::links::{self, MacOf};
+use crate::links;
 use crate::trace::{PacketDirection, Traces};
 use crate::{Attach, NodeSpec, Pod, Prefixes, SpecError, Talk, Trace};
 
@@ -35,7 +35,7 @@ impl Attach for Macvlan {
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let kind = LinkKind::Macvlan { parent: node.wire.clone(), mode: MacvlanMode::Bridge };
         let mut outside = Draft::at(&node.place, node.families());
-        let (born, mac) = (links::born(pod), links::pod_mac(node, pod, MacOf::Pod));
+        let (born, mac) = (links::born(pod), links::pod_mac(node, pod));
         outside.link(&born, kind, mtu, Some(mac));
 
         outside.step(Step::MoveLink { link: born, to: pod.place.clone(), name: pod.ifname.clone() });

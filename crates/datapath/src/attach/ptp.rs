@@ -1,4 +1,5 @@
-//! A routed veth pair to each pod, without a bridge and without netfilter: Calico's way.
+//! A routed veth pair to each pod, without a bridge and, unless the network masquerades or a pod publishes ports, without
+//! netfilter: Calico's way.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,9 +9,9 @@ use plan::Plan;
 
 use super::veth::{self, Pair};
 use crate::draft::Draft;
-use crate::links::{self, MacOf};
+use crate::links;
 use crate::trace::{PacketDirection, Traces};
-use crate::{Addresses, Attach, NodeSpec, Pod, SpecError, Talk, Trace};
+use crate::{Addresses, Attach, NodeSpec, Pod, SpecError, Talk, Trace, rules};
 
 pub(crate) const PTP: Ptp = Ptp;
 
@@ -41,16 +42,40 @@ impl Attach for Ptp {
     fn node(&self, node: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
         let mut draft = Draft::at(&node.place, node.families());
         draft.forwarding();
+        draft.tables(rules::border::tables(node));
         Ok(draft.into_plan())
     }
 
+    fn needs_wire(&self) -> bool {
+        false
+    }
+
+    fn masquerades(&self) -> bool {
+        true
+    }
+
+    /// Calico's pods keep their addresses towards the outside unless a pool says `natOutgoing`.
+    fn usually_masquerades(&self) -> bool {
+        false
+    }
+
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
-        let gateway = links::pod_mac(node, pod, MacOf::NodeEnd);
+        let gateway = links::node_end_mac(node, pod);
         let (outside, link) = link(node, pod, mtu, Pair::Veth, gateway);
         let mut plan = outside.into_plan();
         plan.extend(inside(node, pod, gateway));
         plan.extend(routes(node, pod, &link));
+        if !pod.published.is_empty() {
+            let families = pod.addresses.families();
+            let mut ports = Draft::at(&node.place, families);
+            ports.publish(pod, rules::ports::tables(families));
+            plan.extend(ports.into_plan());
+        }
         Ok(plan)
+    }
+
+    fn publishes_ports(&self) -> bool {
+        true
     }
 
     /// To a neighbour, too, all packets are routed.
@@ -93,7 +118,7 @@ pub(super) fn inside(node: &NodeSpec, pod: &Pod, gateway: Mac) -> Plan {
 /// silence.
 pub(super) fn routes(node: &NodeSpec, pod: &Pod, link: &IfName) -> Plan {
     let mut routes = Draft::at(&node.place, node.families());
-    routes.neighbours(link, pod.addresses.iter(), links::pod_mac(node, pod, MacOf::Pod));
+    routes.neighbours(link, pod.addresses.iter(), links::pod_mac(node, pod));
     routes.routes_on(link, pod.addresses.alone());
     routes.into_plan()
 }

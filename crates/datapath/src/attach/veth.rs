@@ -3,7 +3,7 @@
 use linux::{IfName, LinkKind, Mac, VethPeer};
 
 use crate::draft::Draft;
-use crate::links::{self, MacOf};
+use crate::links;
 use crate::{NodeSpec, Pod};
 
 /// Which kind of pair.
@@ -30,7 +30,7 @@ pub(super) fn pair(
         name: pod.ifname.clone(),
         netns: pod.place.netns(),
         mtu: Some(mtu),
-        mac: Some(links::pod_mac(node, pod, MacOf::Pod)),
+        mac: Some(links::pod_mac(node, pod)),
     };
     let kind = match pair {
         Pair::Veth => LinkKind::Veth { peer },

@@ -8,15 +8,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net};
 use linux::nft::{ChainKind, Datum, Element, Hook, Map, Match, PacketField, Statement, Table};
 
-use super::{DSTNAT, SRCNAT, base, chain, jump, not_to, rule, table_family};
-use crate::{Family, Pod, Protocol, PublishedPort, links};
+use super::{DSTNAT, SRCNAT, base, chain, enters_by, jump, leaves_by, not_to, rule, table_family};
+use crate::{Family, NodeSpec, Pod, Protocol, PublishedPort, links};
 
-/// What leads from a port of the node to a pod's.
+/// What leads from a port on any address of the node to a pod's.
 const PORTS: &str = "ports";
+/// What leads from a port on one address of the node to a pod's. It comes first, as a bound socket does.
+const PORTS_AT: &str = "ports-at";
 /// What a pod sends to itself by way of a port of the node.
 const OWN: &str = "own";
-/// Asked by what a packet says of its destination, and by that with both addresses.
+/// Asked by what a packet says of its destination, without and with the address, and by that with both addresses.
 const BY_PORT: [PacketField; 2] = [PacketField::Protocol, PacketField::Dport];
+const BY_PLACE: [PacketField; 3] = [PacketField::Daddr, PacketField::Protocol, PacketField::Dport];
 const BY_ENDS: [PacketField; 4] =
     [PacketField::Saddr, PacketField::Daddr, PacketField::Protocol, PacketField::Dport];
 
@@ -25,8 +28,19 @@ pub(crate) fn tables(families: &[Family]) -> Vec<Table> {
     families.iter().map(|family| table(*family)).collect()
 }
 
-/// The elements of one published port, IPv4 first.
-pub(crate) fn published(pod: &Pod, port: PublishedPort) -> Vec<Element> {
+/// The elements of a pod's published ports, for each port IPv4 first.
+pub(crate) fn elements(pod: &Pod) -> Vec<Element> {
+    let mut elements = Vec::new();
+    for element in pod.published.iter().flat_map(|port| published(pod, *port)) {
+        // Two ports of the node may lead to one of the pod, which calls itself by either.
+        if !elements.contains(&element) {
+            elements.push(element);
+        }
+    }
+    elements
+}
+
+fn published(pod: &Pod, port: PublishedPort) -> Vec<Element> {
     let protocol = match port.protocol {
         Protocol::Tcp => Datum::Tcp,
         Protocol::Udp => Datum::Udp,
@@ -41,12 +55,15 @@ pub(crate) fn published(pod: &Pod, port: PublishedPort) -> Vec<Element> {
             key,
             value,
         };
-        [
-            element(PORTS, vec![protocol, node_port], vec![address, pod_port]),
-            element(OWN, vec![address, address, protocol, pod_port], Vec::new()),
-        ]
+        let target = vec![address, pod_port];
+        let entry = match port.address.filter(|at| !at.is_unspecified()) {
+            None => element(PORTS, vec![protocol, node_port], target),
+            Some(at) => element(PORTS_AT, vec![Datum::Address(at), protocol, node_port], target),
+        };
+        [entry, element(OWN, vec![address, address, protocol, pod_port], Vec::new())]
     };
-    pod.addresses.iter().flat_map(of).collect()
+    let is_meant = |address: &IpAddr| port.address.is_none_or(|at| Family::of(at) == Family::of(*address));
+    pod.addresses.iter().filter(is_meant).flat_map(of).collect()
 }
 
 fn table(family: Family) -> Table {
@@ -54,28 +71,51 @@ fn table(family: Family) -> Table {
         let conditions = [conditions, vec![Match::DaddrIsLocal]].concat();
         vec![rule(conditions, jump("published"))]
     };
-    let translate = Statement::DnatBy { parts: BY_PORT.to_vec(), map: PORTS.to_owned() };
+    let translate =
+        |parts: &[PacketField], map: &str| Statement::DnatBy { parts: parts.to_vec(), map: map.to_owned() };
+    let translations = [translate(&BY_PLACE, PORTS_AT), translate(&BY_PORT, PORTS)];
     // A pod that calls its own port would otherwise see a packet from itself and answer past the node.
     let own = Match::In { parts: BY_ENDS.to_vec(), set: OWN.to_owned() };
     let masquerade = vec![rule([own], Statement::Masquerade { random: false })];
     let chains = vec![
-        chain("published", vec![rule([], translate)]),
+        chain("published", translations.map(|translate| rule([], translate)).into()),
         base("prerouting", ChainKind::Nat, Hook::Prerouting, DSTNAT, to_local(vec![])),
         base("output", ChainKind::Nat, Hook::Output, DSTNAT, to_local(vec![not_to(loopback(family))])),
         base("postrouting", ChainKind::Nat, Hook::Postrouting, SRCNAT, masquerade),
     ];
-    let ports = Map {
-        name: PORTS.to_owned(),
-        key: BY_PORT.to_vec(),
-        value: vec![PacketField::Daddr, PacketField::Dport],
+    let map = |name: &str, key: &[PacketField], value: &[PacketField]| Map {
+        name: name.to_owned(),
+        key: key.to_vec(),
+        value: value.to_vec(),
     };
-    let own = Map { name: OWN.to_owned(), key: BY_ENDS.to_vec(), value: Vec::new() };
+    let target = [PacketField::Daddr, PacketField::Dport];
     Table {
         family: table_family(family),
         name: links::PORTS_TABLE.to_owned(),
-        maps: vec![ports, own],
+        maps: vec![map(PORTS, &BY_PORT, &target), map(PORTS_AT, &BY_PLACE, &target), map(OWN, &BY_ENDS, &[])],
         chains,
     }
+}
+
+/// The tables for pods of one bridge that call each other by ports of the node, IPv4 first. The called pod would answer
+/// through the bridge alone, past the translation; with the node's address as source it answers the node.
+pub(crate) fn neighbours(node: &NodeSpec, families: &[Family]) -> Vec<Table> {
+    let bridge = links::bridge(&node.network);
+    let between = [enters_by(&bridge), leaves_by(&bridge), Match::DestinationTranslated];
+    let masquerade = rule(between, Statement::Masquerade { random: false });
+    let table = |family: &Family| Table {
+        family: table_family(*family),
+        name: links::neighbours_table(&node.network),
+        maps: Vec::new(),
+        chains: vec![base(
+            "postrouting",
+            ChainKind::Nat,
+            Hook::Postrouting,
+            SRCNAT,
+            vec![masquerade.clone()],
+        )],
+    };
+    families.iter().map(table).collect()
 }
 
 fn loopback(family: Family) -> IpNet {

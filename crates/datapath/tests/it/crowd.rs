@@ -146,6 +146,7 @@ fn pod(shape: &Shape, id: u16) -> Pod {
         place: Place::Netns(shape.netns(&format!("many{id}"))),
         ifname: IfName::new("eth0").expect("a sound name"),
         addresses: [IpAddr::from([10, 244, high, low]), v6.into()].into_iter().collect(),
+        mac: None,
         default_route: true,
         published: match shape.path.reach {
             Reach::PublishedPort => {

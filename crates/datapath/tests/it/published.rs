@@ -1,8 +1,9 @@
 //! A port belongs to the node: one pod has it, whichever networks the node's pods are in.
 
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
 
-use datapath::Family;
+use datapath::{Family, PublishedPort};
 use linux::Netns;
 use plan::{Fault, Journal, Undone};
 
@@ -60,6 +61,52 @@ fn networks_of_a_node_share_its_ports() {
     undo(&mut pair, &mut second, |_| false);
     undo(&mut pair, &mut other, |_| false);
     pair.assert_as(&names, &before, "after both are undone");
+}
+
+/// Paths whose races publish nothing do it for a container that asks: towards other nodes, the node itself, a neighbour
+/// and the pod itself, on all addresses of the node or on one. The tables go with the last port.
+#[track_caller]
+fn publishes(name: &str) {
+    let Some(path) = runnable(name) else { return };
+    let mut pair = Pair::new(path, Family::V4);
+    let names = pair.everywhere();
+    let before = pair.dump(&names);
+    let addresses: Vec<IpAddr> = pair.nodes[1].underlay.iter().collect();
+    let on_one =
+        published(8082).into_iter().map(|port| PublishedPort { address: Some(addresses[0]), ..port });
+    pair.pods[1].published = published(8080).into_iter().chain(on_one).collect();
+    pair.pods[2].published = published(8081);
+    let plan = pair.path_plan();
+    let mut journal = pair.journal();
+    pair.apply(&plan, &mut journal, Fault::None).unwrap_or_else(|error| panic!("{error}"));
+
+    let everybody = [pair.inside(0), pair.node(0), pair.node(1), pair.inside(1), pair.inside(2)];
+    for client in &everybody {
+        for address in &addresses {
+            answers(&pair.inside(1), client, SocketAddr::new(*address, 8080));
+            answers(&pair.inside(2), client, SocketAddr::new(*address, 8081));
+        }
+        answers(&pair.inside(1), client, SocketAddr::new(addresses[0], 8082));
+    }
+    // The other family's address does not lead there: the node itself answers that nobody listens.
+    let other = SocketAddr::new(addresses[1], 8082);
+    let refused =
+        probe::tcp(&pair.inside(1), POD_PORT, &pair.inside(0), other).expect_err("it is not published");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
+
+    // Both pods want the tables.
+    undo(&mut pair, &mut journal, |outcome| matches!(outcome, Undone::LeftToOthers { .. }));
+    pair.assert_as(&names, &before, "after it is undone");
+}
+
+#[test]
+fn a_bridge_publishes_ports() {
+    publishes("bridge+direct");
+}
+
+#[test]
+fn routed_links_publish_ports() {
+    publishes("ptp+direct");
 }
 
 /// A pod of node 2 serves at a port of the node, for its own node and for the pod of node 1, over both

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use datapath::{Family, NodeSpec, Pod, Prefixes, Protocol, PublishedPort, SpecError, find};
 use ipnet::IpNet;
-use linux::IfName;
+use linux::{IfName, Mac};
 use plan::{Place, Plan};
 
 use crate::specs::{Shape, peer};
@@ -108,8 +108,22 @@ fn a_pod_must_be_possible() {
 }
 
 #[test]
+fn a_pod_behind_the_wire_s_ethernet_address_has_none_of_its_own() {
+    for path in datapath::ALL {
+        let shape = shape(path.name);
+        let node = shape.node(1);
+        let pod = Pod { mac: Some(Mac::from_id(9, 9)), ..shape.pod(&node, 1) };
+        let plan = path.pod_plan(&node, &pod);
+        match path.attach.name() {
+            "ipvlan-l2" | "ipvlan-l3" | "ipvlan-l3s" | "host" => check(plan, "have that of the node's wire"),
+            _ => assert!(plan.is_ok(), "{}: {plan:?}", path.name),
+        }
+    }
+}
+
+#[test]
 fn a_published_port_must_be_possible() {
-    let port = |node, protocol| PublishedPort { node, pod: 80, protocol };
+    let port = |node, protocol| PublishedPort { node, address: None, pod: 80, protocol };
     let refused = |name, published, words: &str| {
         let shape = shape(name);
         let node = shape.node(1);
@@ -118,7 +132,12 @@ fn a_published_port_must_be_possible() {
     refused("docker", vec![port(0, Protocol::Tcp)], "published port of 0");
     let twice = vec![port(8080, Protocol::Tcp), port(8080, Protocol::Udp), port(8080, Protocol::Udp)];
     refused("docker", twice, "publishes port 8080 twice");
-    for path in datapath::ALL.iter().filter(|path| path.name != "docker") {
+    let foreign = PublishedPort { address: Some(Ipv6Addr::LOCALHOST.into()), ..port(80, Protocol::Tcp) };
+    let alone = Shape { families: &[Family::V4], ..shape("docker") };
+    let node = alone.node(1);
+    let pod = Pod { published: vec![foreign], ..alone.pod(&node, 1) };
+    check(alone.path.pod_plan(&node, &pod), "publishes a port on ::1, and has no address of that family");
+    for path in datapath::ALL.iter().filter(|path| !path.attach.publishes_ports()) {
         let words =
             format!("publishes port 8080, and the attach {} of {} publishes", path.attach.name(), path.name);
         refused(path.name, vec![port(8080, Protocol::Tcp)], &words);

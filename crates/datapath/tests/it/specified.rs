@@ -14,11 +14,11 @@ use crate::paths::runnable;
 use crate::probe;
 use crate::specs::{POD_PORT, peer};
 
-/// A server on the other node sees the pod's own address as the source.
-fn without_masquerading(name: &str) {
+/// A server on the other node sees the pod's own address as the source, or with masquerading its node's.
+fn to_the_outside(name: &str, masquerade: bool) {
     let Some(path) = runnable(name) else { return };
     let mut pair = Pair::new(path, Family::V4);
-    pair.nodes.iter_mut().for_each(|node| node.network.masquerade = false);
+    pair.nodes.iter_mut().for_each(|node| node.network.masquerade = masquerade);
     let (plan, mut journal) = (pair.path_plan(), pair.journal());
     pair.apply(&plan, &mut journal, Fault::None).unwrap_or_else(|error| panic!("{error}"));
     if path.transport.name() == "onlink" {
@@ -31,24 +31,31 @@ fn without_masquerading(name: &str) {
     for family in Family::BOTH {
         let there = pair.nodes[1].underlay.of(family).expect("nodes have both");
         let seen = tcp(&pair.node(1), &pair.inside(0), there);
-        assert_eq!(Some(seen), pair.pods[0].addresses.of(family), "the address was translated");
+        let source = if masquerade { &pair.nodes[0].underlay } else { &pair.pods[0].addresses };
+        assert_eq!(Some(seen), source.of(family), "masquerading: {masquerade}");
     }
     undo(&mut pair, &mut journal, |_| false);
 }
 
 #[test]
 fn docker_without_masquerading() {
-    without_masquerading("docker");
+    to_the_outside("docker", false);
 }
 
 #[test]
 fn bridge_direct_without_masquerading() {
-    without_masquerading("bridge+direct");
+    to_the_outside("bridge+direct", false);
 }
 
 #[test]
 fn ebpf_direct_without_masquerading() {
-    without_masquerading("ebpf+direct");
+    to_the_outside("ebpf+direct", false);
+}
+
+/// The others that can are among the tests of traffic, since they usually do.
+#[test]
+fn ptp_direct_with_masquerading() {
+    to_the_outside("ptp+direct", true);
 }
 
 /// Node 2 has a tunnel device that another program made. The peer states its address.

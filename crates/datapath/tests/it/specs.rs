@@ -36,7 +36,16 @@ impl Shape {
     pub(crate) fn network(&self) -> Network {
         let v4 = Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16);
         let v6 = Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 0), 48);
-        Network { id: 1, prefixes: self.prefixes(v4, v6), vni: 1, port: 8472, mtu: None, masquerade: true }
+        let masquerade = self.path.attach.usually_masquerades();
+        Network {
+            id: 1,
+            prefixes: self.prefixes(v4, v6),
+            vni: 1,
+            port: 8472,
+            mtu: None,
+            masquerade,
+            bridge: None,
+        }
     }
 
     fn prefixes(&self, v4: Ipv4Net, v6: Ipv6Net) -> Prefixes {
@@ -84,6 +93,7 @@ impl Shape {
             place: Place::Netns(self.netns(&format!("n{}p{id}", node.id))),
             ifname: ifname("eth0"),
             addresses: node.pods.iter().map(|net| nth(net, 1 + id)).collect(),
+            mac: None,
             default_route: true,
             published: match self.path.reach {
                 Reach::PublishedPort if id == 1 => published(8080),
@@ -95,7 +105,9 @@ impl Shape {
 
 /// A port of a node that leads to [`POD_PORT`] of a pod, by TCP and UDP.
 pub(crate) fn published(node: u16) -> Vec<PublishedPort> {
-    [Protocol::Tcp, Protocol::Udp].map(|protocol| PublishedPort { node, pod: POD_PORT, protocol }).to_vec()
+    [Protocol::Tcp, Protocol::Udp]
+        .map(|protocol| PublishedPort { node, address: None, pod: POD_PORT, protocol })
+        .to_vec()
 }
 
 /// A node as its peers know it.

@@ -59,7 +59,8 @@ fn network(shape: &Shape) -> Network {
         vni: 1,
         port: 8472,
         mtu: None,
-        masquerade: true,
+        masquerade: shape.path.attach.usually_masquerades(),
+        bridge: None,
     }
 }
 
@@ -79,6 +80,7 @@ pub(super) fn pod(shape: &Shape, node: &NodeSpec, part: SocketRole) -> Pod {
         place: Place::Netns(netns),
         ifname: ifname("eth0"),
         addresses: node.pods.iter().map(|net| pod_address(net, id)).collect(),
+        mac: None,
         default_route: true,
         published: if part == SocketRole::Server && shape.path.reach == Reach::PublishedPort {
             vec![published(shape.protocol)]
@@ -101,5 +103,5 @@ pub(super) fn peer(node: &NodeSpec) -> Peer {
 }
 
 fn published(protocol: Protocol) -> PublishedPort {
-    PublishedPort { node: PUBLISHED_PORT, pod: SERVER_PORT, protocol }
+    PublishedPort { node: PUBLISHED_PORT, address: None, pod: SERVER_PORT, protocol }
 }

@@ -203,6 +203,8 @@ pub enum Match {
     DaddrIsLocal,
     /// conntrack knows the connection (`ct state established,related`).
     Established,
+    /// The connection's destination was translated (`ct status dnat`).
+    DestinationTranslated,
 }
 
 /// What a rule does with a packet.

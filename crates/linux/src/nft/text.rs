@@ -59,6 +59,7 @@ impl Table {
             Match::In { parts, set } => format!("{} @{set}", self.selectors(parts)),
             Match::DaddrIsLocal => "fib daddr type local".to_owned(),
             Match::Established => "ct state established,related".to_owned(),
+            Match::DestinationTranslated => "ct status dnat".to_owned(),
         }
     }
 }

@@ -3,3 +3,4 @@
 mod attachments;
 mod scene;
 mod verbs;
+mod wanted;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use testkit::{Dump, World, dump, require_root, shell};
 
 /// For a packet there and one back, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The node is `node`, the machine at the other end of its wire `far`. Containers are namespaces of other names.
 pub(crate) struct Scene {
@@ -74,7 +74,7 @@ impl Scene {
         let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
         let variable = |name: &str| variables.get(name).map(|value| (*value).to_owned());
         let input = conf.to_string();
-        self.world.open("node").run(|| call(&self.home(), variable, &input)).unwrap()
+        self.world.open("node").run(|| call(&self.home(), "hostgap", variable, &input)).unwrap()
     }
 
     /// ADD, which must work; its result.
@@ -131,12 +131,12 @@ impl Drop for Scene {
     fn drop(&mut self) {
         let node = self.world.open("node");
         let removed = node.run(|| {
-            for network in ["pods", "other"] {
+            for network in ["pods", "other", "bridge", "ptp"] {
                 let nothing = json!({
                     "cniVersion": "1.1.0", "name": network, "cni.dev/valid-attachments": []
                 });
                 let variable = |name: &str| (name == "CNI_COMMAND").then(|| "GC".to_owned());
-                let _ = call(&self.home(), variable, &nothing.to_string());
+                let _ = call(&self.home(), "hostgap", variable, &nothing.to_string());
             }
             self.home().remove_unused_networks()
         });

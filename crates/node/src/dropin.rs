@@ -1,0 +1,275 @@
+//! Configurations of the CNI project's plugins, for when the program is called by one of their names: each becomes the
+//! plugin's own form, or is refused for what would not be as it says.
+
+use std::net::IpAddr;
+
+use cni::Failure;
+use ipnet::IpNet;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use crate::failures::{invalid_conf, unsupported};
+
+/// The names that take another plugin's configuration.
+pub(crate) const NAMES: [&str; 4] = ["bridge", "ptp", "macvlan", "ipvlan"];
+/// The name of the plugin for addresses whose files ours are.
+pub(crate) const HOST_LOCAL: &str = "host-local";
+
+/// <https://www.cni.dev/plugins/current/main/ptp/>
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Ptp {
+    #[serde(default)]
+    ip_masq: bool,
+    /// Which program writes the rules is not seen from outside.
+    #[serde(rename = "ipMasqBackend")]
+    _ip_masq_backend: Option<String>,
+    #[serde(default)]
+    mtu: u32,
+    ipam: Value,
+    dns: Option<Value>,
+}
+
+/// <https://www.cni.dev/plugins/current/main/bridge/>
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Bridge {
+    #[serde(default = "cni0")]
+    bridge: String,
+    #[serde(default)]
+    is_gateway: bool,
+    #[serde(default)]
+    is_default_gateway: bool,
+    /// The bridge has the addresses of the configuration, and no others.
+    #[serde(rename = "forceAddress")]
+    _force_address: Option<bool>,
+    #[serde(default)]
+    ip_masq: bool,
+    #[serde(rename = "ipMasqBackend")]
+    _ip_masq_backend: Option<String>,
+    #[serde(default)]
+    mtu: u32,
+    #[serde(default)]
+    hairpin_mode: bool,
+    #[serde(default)]
+    promisc_mode: bool,
+    #[serde(default)]
+    vlan: u16,
+    ipam: Value,
+    dns: Option<Value>,
+}
+
+/// <https://www.cni.dev/plugins/current/main/macvlan/>
+/// and <https://www.cni.dev/plugins/current/main/ipvlan/>
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct OnWire {
+    master: Option<String>,
+    mode: Option<String>,
+    #[serde(default)]
+    mtu: u32,
+    #[serde(default)]
+    link_in_container: bool,
+    ipam: Value,
+    dns: Option<Value>,
+}
+
+/// <https://www.cni.dev/plugins/current/ipam/host-local/>
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct HostLocal {
+    #[serde(rename = "type")]
+    _kind: String,
+    subnet: Option<IpNet>,
+    range_start: Option<IpAddr>,
+    range_end: Option<IpAddr>,
+    gateway: Option<IpAddr>,
+    #[serde(default)]
+    ranges: Vec<Vec<Value>>,
+    #[serde(default)]
+    routes: Vec<Route>,
+    data_dir: Option<String>,
+    resolv_conf: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Route {
+    dst: IpNet,
+    gw: Option<IpAddr>,
+}
+
+/// What a configuration of host-local says, in our own form.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    /// The value of `ipam`.
+    pub(crate) ipam: Value,
+    /// Whether the containers' default routes go by the network.
+    pub(crate) default_route: bool,
+}
+
+fn cni0() -> String {
+    "cni0".to_owned()
+}
+
+/// The configuration of the plugin of this name, one of [`NAMES`], in our own form.
+///
+/// # Errors
+/// Code 7 for a key or a value that the other plugin would not know either, 2 for one that we do not follow.
+pub(crate) fn own_form(name: &str, theirs: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
+    let own = match name {
+        "ptp" => ptp(read(name, theirs)?),
+        "bridge" => bridge(&read(name, theirs)?),
+        _ => on_wire(name, read(name, theirs)?),
+    };
+    let Value::Object(mut own) = own? else { unreachable!("each is made as an object") };
+    own.retain(|_, value| !value.is_null());
+    Ok(own)
+}
+
+fn read<T: DeserializeOwned>(name: &str, theirs: Map<String, Value>) -> Result<T, Failure> {
+    serde_json::from_value(theirs.into())
+        .map_err(|error| invalid_conf(format!("read the configuration of {name}: {error}")))
+}
+
+fn ptp(theirs: Ptp) -> Result<Value, Failure> {
+    let Addresses { ipam, default_route } = addresses(theirs.ipam)?;
+    Ok(json!({
+        "attach": "ptp", "masquerade": theirs.ip_masq, "mtu": given(theirs.mtu), "ipam": ipam,
+        "default_route": default_route, "dns": theirs.dns,
+    }))
+}
+
+fn bridge(theirs: &Bridge) -> Result<Value, Failure> {
+    let refused = [
+        (!(theirs.is_gateway || theirs.is_default_gateway), "isGateway` is false", "the bridge is a gateway"),
+        (
+            theirs.hairpin_mode,
+            "hairpinMode` is true",
+            "a frame does not go back to the port from which it came",
+        ),
+        (theirs.promisc_mode, "promiscMode` is true", "the bridge sees what is for it"),
+        (theirs.vlan != 0, "vlan` is set", "the bridge has no VLANs"),
+    ];
+    if let Some((_, what, why)) = refused.iter().find(|(is_so, ..)| *is_so) {
+        return Err(unsupported(format!("`{what}; {why} here")));
+    }
+    let Addresses { ipam, default_route } = addresses(theirs.ipam.clone())?;
+    Ok(json!({
+        "attach": "bridge", "bridge": theirs.bridge, "masquerade": theirs.ip_masq, "mtu": given(theirs.mtu),
+        "ipam": ipam, "default_route": theirs.is_default_gateway || default_route, "dns": theirs.dns,
+    }))
+}
+
+fn on_wire(name: &str, theirs: OnWire) -> Result<Value, Failure> {
+    let mode = theirs.mode.as_deref().unwrap_or_default();
+    let attach = match (name, mode) {
+        ("macvlan", "" | "bridge") => "macvlan",
+        ("ipvlan", "" | "l2") => "ipvlan-l2",
+        ("ipvlan", "l3") => "ipvlan-l3",
+        ("ipvlan", "l3s") => "ipvlan-l3s",
+        _ => return Err(unsupported(format!("`mode` is {mode:?}, which {name} does not have here"))),
+    };
+    if theirs.link_in_container {
+        return Err(unsupported("`linkInContainer` is true; the wire is the node's here".to_owned()));
+    }
+    let Addresses { ipam, default_route } = addresses(theirs.ipam)?;
+    // Without a route to say so, containers of L3 modes would not leave their network with the other plugin either.
+    let wire = theirs.master.filter(|master| !master.is_empty());
+    Ok(json!({
+        "attach": attach, "wire": wire, "mtu": given(theirs.mtu), "ipam": ipam, "default_route": default_route,
+        "dns": theirs.dns,
+    }))
+}
+
+/// In their configurations an MTU of 0 is none.
+fn given(mtu: u32) -> Option<u32> {
+    (mtu > 0).then_some(mtu)
+}
+
+/// Reads `ipam`. What is not host-local's stays as it is.
+pub(crate) fn addresses(ipam: Value) -> Result<Addresses, Failure> {
+    if ipam.get("type").and_then(Value::as_str) != Some(HOST_LOCAL) {
+        return Ok(Addresses { ipam, default_route: false });
+    }
+    let theirs: HostLocal = serde_json::from_value(ipam)
+        .map_err(|error| invalid_conf(format!("read `ipam`, the configuration of {HOST_LOCAL}: {error}")))?;
+    let elsewhere = [("dataDir", &theirs.data_dir), ("resolvConf", &theirs.resolv_conf)];
+    if let Some((key, value)) = elsewhere.iter().find_map(|(key, value)| Some((key, value.as_ref()?))) {
+        return Err(unsupported(format!("`ipam.{key}` is {value:?}; it cannot be chosen here")));
+    }
+    let other = theirs.routes.iter().find(|route| route.dst.prefix_len() > 0 || route.gw.is_some());
+    if let Some(Route { dst, .. }) = other {
+        let why = format!("`ipam.routes` has {dst}; only default routes without `gw` can be had here");
+        return Err(unsupported(why));
+    }
+    let mut ranges = theirs.ranges;
+    if let Some(subnet) = theirs.subnet {
+        let range = json!({
+            "subnet": subnet, "rangeStart": theirs.range_start, "rangeEnd": theirs.range_end, "gateway": theirs.gateway,
+        });
+        ranges.insert(0, vec![range]);
+    }
+    Ok(Addresses {
+        ipam: json!({ "type": "hostgap", "ranges": ranges }),
+        default_route: !theirs.routes.is_empty(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(name: &str, theirs: Value) -> Result<Value, Failure> {
+        own_form(name, theirs.as_object().unwrap().clone()).map(Value::from)
+    }
+
+    #[track_caller]
+    fn refused(name: &str, theirs: Value, code: u32, says: &str) {
+        let failure = form(name, theirs).unwrap_err();
+        assert_eq!(failure.code.unwrap().0, code, "{failure}");
+        assert!(failure.message.contains(says), "{failure}");
+    }
+
+    #[test]
+    fn each_plugin_s_configuration_becomes_our_own() {
+        let ipam = json!({
+            "type": "host-local", "subnet": "10.1.2.0/24", "rangeStart": "10.1.2.10",
+            "routes": [{ "dst": "0.0.0.0/0" }],
+        });
+        let ranges = json!([[
+            { "subnet": "10.1.2.0/24", "rangeStart": "10.1.2.10", "rangeEnd": null, "gateway": null },
+        ]]);
+        let own = json!({ "type": "hostgap", "ranges": ranges });
+        assert_eq!(
+            form("ptp", json!({ "ipMasq": true, "mtu": 1400, "ipam": ipam })).unwrap(),
+            json!({ "attach": "ptp", "masquerade": true, "mtu": 1400, "default_route": true, "ipam": own })
+        );
+        let quiet = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.1.2.0/24" }]] });
+        assert_eq!(
+            form("bridge", json!({ "isGateway": true, "ipam": quiet.clone() })).unwrap(),
+            json!({
+                "attach": "bridge", "bridge": "cni0", "masquerade": false, "default_route": false,
+                "ipam": { "type": "hostgap", "ranges": [[{ "subnet": "10.1.2.0/24" }]] },
+            })
+        );
+        let on_wire = form("ipvlan", json!({ "master": "eth1", "mode": "l3s", "ipam": quiet })).unwrap();
+        assert_eq!((&on_wire["attach"], &on_wire["wire"]), (&json!("ipvlan-l3s"), &json!("eth1")));
+    }
+
+    #[test]
+    fn what_would_not_be_as_it_says_is_refused() {
+        let ipam = json!({ "type": "host-local", "subnet": "10.1.2.0/24" });
+        refused("bridge", json!({ "ipam": ipam }), 2, "`isGateway` is false");
+        refused("bridge", json!({ "isGateway": true, "vlan": 7, "ipam": ipam }), 2, "`vlan` is set");
+        refused("bridge", json!({ "isGatway": true, "ipam": ipam }), 7, "unknown field `isGatway`");
+        refused("macvlan", json!({ "mode": "vepa", "ipam": ipam }), 2, "`mode` is \"vepa\"");
+        refused("ptp", json!({ "mtu": -1, "ipam": ipam }), 7, "configuration of ptp");
+        let elsewhere = json!({ "type": "host-local", "subnet": "10.1.2.0/24", "dataDir": "/tmp/x" });
+        refused("ptp", json!({ "ipam": elsewhere }), 2, "`ipam.dataDir` is \"/tmp/x\"");
+        let routes =
+            json!({ "type": "host-local", "subnet": "10.1.2.0/24", "routes": [{ "dst": "10.0.0.0/8" }] });
+        refused("ptp", json!({ "ipam": routes }), 2, "`ipam.routes` has 10.0.0.0/8");
+    }
+}

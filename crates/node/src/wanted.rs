@@ -1,0 +1,255 @@
+//! What a runtime or a user asks for one container, beside what the network's configuration says.
+
+use std::net::IpAddr;
+
+use cni::{Attachment, Failure, Request};
+use datapath::{Protocol, PublishedPort};
+use linux::Mac;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::conf::Conf;
+use crate::failures::{invalid_conf, unsupported};
+
+/// What is asked for one container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Addresses that it is to have; those of other range sets are chosen.
+    pub(crate) ips: Vec<IpAddr>,
+    /// The Ethernet address of its interface; `None`: one that is derived from numbers.
+    pub(crate) mac: Option<Mac>,
+    /// Ports of the node that lead to it.
+    pub(crate) ports: Vec<PublishedPort>,
+    /// How it resolves names, instead of what the configuration says.
+    pub(crate) dns: Option<Value>,
+}
+
+/// Capabilities of the conventions that are other plugins' work, with what to do instead.
+const OF_OTHERS: [(&str, &str); 3] = [
+    ("bandwidth", "the plugin `bandwidth` behind it in the list limits it"),
+    ("deviceID", "an attach takes no device of its own"),
+    ("infinibandGUID", "an attach has no InfiniBand device"),
+];
+
+/// An entry of `portMappings`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PortMapping {
+    host_port: u16,
+    container_port: u16,
+    #[serde(default)]
+    protocol: String,
+    #[serde(default, rename = "hostIP")]
+    host_ip: String,
+}
+
+impl Wanted {
+    /// Reads what is asked for: by a capability (`runtimeConfig`), else by the configuration's `args.cni`, else by
+    /// `CNI_ARGS`.
+    ///
+    /// # Errors
+    /// Code 7 for a value that makes no sense, 2 for what the network's attach cannot do; the message names it.
+    pub(crate) fn read(request: &Request, attachment: &Attachment, conf: &Conf) -> Result<Wanted, Failure> {
+        for (name, instead) in OF_OTHERS {
+            if let Some(value) = request.runtime(name) {
+                return Err(unsupported(format!("`runtimeConfig.{name}` is {value}; {instead}")));
+            }
+        }
+        let named = asked(request, attachment, "mac", "MAC");
+        let wanted = Wanted {
+            ips: asked_addresses(request, attachment)?,
+            mac: named.map(|(name, value)| mac(&name, &value)).transpose()?,
+            ports: request.runtime("portMappings").map_or(Ok(Vec::new()), ports)?,
+            dns: request.runtime("dns").cloned(),
+        };
+        wanted.check(conf)?;
+        Ok(wanted)
+    }
+
+    fn check(&self, conf: &Conf) -> Result<(), Failure> {
+        let name = conf.path.name;
+        if let Some(port) = self.ports.first().filter(|_| !conf.path.attach.publishes_ports()) {
+            return Err(unsupported(format!(
+                "`runtimeConfig.portMappings` publishes port {}, and pods of {name} are reached past the rules that \
+                 would translate it; those of bridge and ptp are not",
+                port.node
+            )));
+        }
+        if let Some(mac) = self.mac.filter(|_| !conf.path.attach.has_own_mac()) {
+            return Err(unsupported(format!(
+                "the container's Ethernet address is to be {mac}, and pods of {name} have that of the node's wire"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The addresses that a container is to have.
+///
+/// # Errors
+/// Code 7: they are none.
+pub(crate) fn asked_addresses(request: &Request, attachment: &Attachment) -> Result<Vec<IpAddr>, Failure> {
+    let asked = asked(request, attachment, "ips", "IP");
+    asked.map_or(Ok(Vec::new()), |(name, value)| addresses(&name, &value))
+}
+
+/// A wish, with the place where it was found.
+fn asked(request: &Request, attachment: &Attachment, key: &str, variable: &str) -> Option<(String, Value)> {
+    let in_environment = || {
+        let (_, text) = attachment.args.iter().find(|(name, _)| name == variable)?;
+        Some((format!("`{variable}` of CNI_ARGS"), Value::from(text.as_str())))
+    };
+    let capability = request.runtime(key).map(|value| (format!("`runtimeConfig.{key}`"), value.clone()));
+    let argument = || request.argument(key).map(|value| (format!("`args.cni.{key}`"), value.clone()));
+    capability.or_else(argument).or_else(in_environment)
+}
+
+/// A list of texts, or one text with commas. A prefix length is allowed and not used: it is that of the range.
+fn addresses(name: &str, value: &Value) -> Result<Vec<IpAddr>, Failure> {
+    let wrong = || invalid_conf(format!("{name} is {value}; a list of IP addresses is expected"));
+    let texts: Vec<&str> = match value {
+        Value::String(text) => text.split(',').map(str::trim).collect(),
+        Value::Array(list) => list.iter().map(Value::as_str).collect::<Option<_>>().ok_or_else(wrong)?,
+        _ => return Err(wrong()),
+    };
+    let address = |text: &str| text.split('/').next().and_then(|text| text.parse().ok()).ok_or_else(wrong);
+    texts.into_iter().map(address).collect()
+}
+
+fn mac(name: &str, value: &Value) -> Result<Mac, Failure> {
+    let mac: Option<Mac> = value.as_str().and_then(|text| text.parse().ok());
+    // The lowest bit of the first byte marks a group's address (IEEE 802).
+    let single = mac.filter(|mac| mac.0[0] & 1 == 0 && mac.0 != [0; 6]);
+    single.ok_or_else(|| {
+        invalid_conf(format!("{name} is {value}; the Ethernet address of one interface is expected"))
+    })
+}
+
+fn ports(value: &Value) -> Result<Vec<PublishedPort>, Failure> {
+    let mappings: Vec<PortMapping> = serde_json::from_value(value.clone())
+        .map_err(|error| invalid_conf(format!("`runtimeConfig.portMappings` is {value}: {error}")))?;
+    mappings.iter().map(port).collect()
+}
+
+fn port(mapping: &PortMapping) -> Result<PublishedPort, Failure> {
+    let PortMapping { host_port, container_port, protocol, host_ip } = mapping;
+    let within = "`runtimeConfig.portMappings`";
+    let protocol = match protocol.to_ascii_lowercase().as_str() {
+        "" | "tcp" => Protocol::Tcp,
+        "udp" => Protocol::Udp,
+        _ => {
+            let why = format!("{within} has the protocol {protocol:?}; tcp and udp can be published");
+            return Err(unsupported(why));
+        }
+    };
+    let address = match host_ip.as_str() {
+        "" => None,
+        text => Some(text.parse().map_err(|_| {
+            invalid_conf(format!("{within} has the `hostIP` {text:?}; an IP address is expected"))
+        })?),
+    };
+    if *host_port == 0 || *container_port == 0 {
+        let why = format!("{within} has the port {host_port} for {container_port}; 1 to 65535 are ports");
+        return Err(invalid_conf(why));
+    }
+    Ok(PublishedPort { node: *host_port, address, pod: *container_port, protocol })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(attach: &str, more: &Value, args: &[(&str, &str)]) -> Result<Wanted, Failure> {
+        let mut conf = json!({
+            "cniVersion": "1.1.0", "name": "pods", "type": "hostgap", "attach": attach,
+            "ipam": { "type": "hostgap", "ranges": [[{ "subnet": "10.244.1.0/24" }]] },
+        });
+        conf.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let request = Request::read(&conf.to_string()).unwrap();
+        let attachment = Attachment {
+            container_id: "c1".into(),
+            ifname: "eth0".into(),
+            netns: None,
+            args: args.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            path: Vec::new(),
+        };
+        Wanted::read(&request, &attachment, &Conf::read(&request, "hostgap").unwrap())
+    }
+
+    #[track_caller]
+    fn refused(attach: &str, runtime: &Value, code: u32, says: &str) {
+        let failure = read(attach, &json!({ "runtimeConfig": runtime }), &[]).unwrap_err();
+        assert_eq!(failure.code.unwrap().0, code, "{failure}");
+        assert!(failure.message.contains(says), "{failure}");
+    }
+
+    #[test]
+    fn a_capability_comes_before_an_argument_and_that_before_the_environment() {
+        let environment = [("IgnoreUnknown", "1"), ("IP", "10.244.1.9"), ("MAC", "02:00:00:00:00:03")];
+        let wanted = read("ptp", &json!({}), &environment).unwrap();
+        assert_eq!(
+            (wanted.ips, wanted.mac),
+            (vec!["10.244.1.9".parse().unwrap()], Some(Mac([2, 0, 0, 0, 0, 3])))
+        );
+        let argument = json!({ "args": { "cni": { "ips": ["10.244.1.8/24"], "mac": "02:00:00:00:00:02" } } });
+        let wanted = read("ptp", &argument, &environment).unwrap();
+        assert_eq!(
+            (wanted.ips, wanted.mac),
+            (vec!["10.244.1.8".parse().unwrap()], Some(Mac([2, 0, 0, 0, 0, 2])))
+        );
+        let capability = json!({
+            "args": argument["args"],
+            "runtimeConfig": { "ips": ["10.244.1.7", "fd00::7/64"], "dns": { "nameservers": ["10.96.0.10"] } },
+        });
+        let wanted = read("ptp", &capability, &environment).unwrap();
+        assert_eq!(wanted.ips, ["10.244.1.7", "fd00::7"].map(|text| text.parse::<IpAddr>().unwrap()));
+        assert_eq!(wanted.dns.unwrap()["nameservers"][0], "10.96.0.10");
+    }
+
+    #[test]
+    fn ports_are_those_of_the_conventions() {
+        let mappings = json!([
+            { "hostPort": 8080, "containerPort": 80 },
+            { "hostPort": 53, "containerPort": 1053, "protocol": "UDP", "hostIP": "192.0.2.1" },
+        ]);
+        let wanted = read("bridge", &json!({ "runtimeConfig": { "portMappings": mappings } }), &[]).unwrap();
+        let at = Some("192.0.2.1".parse().unwrap());
+        let expected = [
+            PublishedPort { node: 8080, address: None, pod: 80, protocol: Protocol::Tcp },
+            PublishedPort { node: 53, address: at, pod: 1053, protocol: Protocol::Udp },
+        ];
+        assert_eq!(wanted.ports, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_name() {
+        let port = json!({ "portMappings": [{ "hostPort": 8080, "containerPort": 80 }] });
+        refused("macvlan", &port, 2, "publishes port 8080, and pods of macvlan");
+        let sctp = json!({ "portMappings": [{ "hostPort": 1, "containerPort": 1, "protocol": "sctp" }] });
+        refused("ptp", &sctp, 2, "protocol \"sctp\"");
+        refused(
+            "ptp",
+            &json!({ "portMappings": [{ "hostPort": 0, "containerPort": 80 }] }),
+            7,
+            "the port 0 for 80",
+        );
+        refused(
+            "ptp",
+            &json!({ "portMappings": [{ "hostPort": 70000, "containerPort": 80 }] }),
+            7,
+            "portMappings",
+        );
+        let wrong = json!({ "portMappings": [{ "hostPort": 1, "containerPort": 1, "hostIP": "me" }] });
+        refused("ptp", &wrong, 7, "`hostIP` \"me\"");
+        refused("ptp", &json!({ "ips": ["10.244.1"] }), 7, "`runtimeConfig.ips` is [\"10.244.1\"]");
+        refused("ptp", &json!({ "mac": "01:00:00:00:00:00" }), 7, "Ethernet address of one interface");
+        refused("ipvlan-l3", &json!({ "mac": "02:00:00:00:00:01" }), 2, "that of the node's wire");
+        refused("ptp", &json!({ "bandwidth": { "ingressRate": 1 } }), 2, "`runtimeConfig.bandwidth`");
+        assert_eq!(
+            read("ptp", &json!({ "runtimeConfig": { "aliases": ["a"] } }), &[]).unwrap(),
+            Wanted::default()
+        );
+    }
+}

@@ -1,0 +1,164 @@
+//! What a runtime asks for one container, and what a network does on a node that changes.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use serde_json::{Value, json};
+use testkit::shell;
+
+use crate::scene::{PATIENCE, Scene, address, conf, with};
+
+/// A configuration with what the runtime offers for capabilities.
+fn asking(attach: &str, runtime: Value) -> Value {
+    with(conf(attach), "runtimeConfig", runtime)
+}
+
+#[test]
+fn addresses_that_are_asked_for_are_given() {
+    let Some(scene) = Scene::new() else { return };
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    let wanted = json!({
+        "ips": ["10.244.1.77/24", "fd00:244:0:1::77"], "mac": "02:00:00:00:00:77",
+        "dns": { "nameservers": ["10.96.0.10"] },
+    });
+    let result = scene.add("a", &asking("bridge", wanted.clone()));
+    assert_eq!([0, 1].map(|index| address(&result, index)), ["10.244.1.77", "fd00:244:0:1::77"]);
+    assert_eq!(result["interfaces"][1]["mac"], "02:00:00:00:00:77");
+    assert_eq!(result["dns"]["nameservers"], json!(["10.96.0.10"]));
+    let other = scene.add("b", &conf("bridge"));
+    scene.assert_reaches("b", "10.244.1.77");
+    scene.assert_reaches("a", &address(&other, 1));
+    let _ = scene.container("c");
+    scene.fail("ADD", "c", &asking("bridge", wanted), 5, "10.244.1.77");
+    scene.fail("ADD", "c", &asking("bridge", json!({ "ips": ["10.9.9.9"] })), 7, "10.9.9.9");
+}
+
+/// The machine outside, the node, a neighbour and the container itself reach what it publishes; the ports go with it.
+#[track_caller]
+fn publishes(attach: &str) {
+    let Some(scene) = Scene::new() else { return };
+    for name in ["first", "a", "b"] {
+        let _ = scene.container(name);
+    }
+    scene.add("first", &conf(attach));
+    let before = scene.dump();
+    let ports = json!({ "portMappings": [
+        { "hostPort": 8080, "containerPort": 80, "protocol": "tcp" },
+        { "hostPort": 8081, "containerPort": 80, "protocol": "tcp", "hostIP": "192.0.2.1" },
+    ] });
+    let conf = asking(attach, ports);
+    let result = scene.add("a", &conf);
+    for client in ["far", "node", "first", "a"] {
+        for to in ["192.0.2.1:8080", "[2001:db8::1]:8080", "192.0.2.1:8081"] {
+            exchange(&scene, "a", client, to.parse().unwrap());
+        }
+    }
+    let refused = scene.world.open("far").run(|| connect("[2001:db8::1]:8081".parse().unwrap())).unwrap();
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    scene.succeed("CHECK", "a", &with(conf.clone(), "prevResult", result));
+    // Another container cannot have the port, and nothing of it stays.
+    scene.fail("ADD", "b", &conf, 100, "is there already");
+    exchange(&scene, "a", "far", "192.0.2.1:8080".parse().unwrap());
+    scene.succeed("DEL", "a", &conf);
+    before.assert_same(&scene.dump(), "after DEL");
+    scene.add("b", &conf);
+    exchange(&scene, "b", "far", "192.0.2.1:8080".parse().unwrap());
+}
+
+fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
+    TcpStream::connect_timeout(&to, PATIENCE)
+}
+
+/// A byte there and one back, between a server at port 80 of a container and a client in a namespace.
+#[track_caller]
+fn exchange(scene: &Scene, server: &str, client: &str, to: SocketAddr) {
+    let any: SocketAddr = if to.is_ipv4() { "0.0.0.0:80" } else { "[::]:80" }.parse().unwrap();
+    let listener = scene.world.open(server).run(|| TcpListener::bind(any)).unwrap().unwrap();
+    let near = scene.world.open(client).run(|| connect(to)).unwrap();
+    let mut near = near.unwrap_or_else(|error| panic!("{client} to {to}: {error}"));
+    let (mut far, _) = listener.accept().unwrap();
+    let mut byte = [0];
+    for (from, into) in [(&mut near, &mut far)] {
+        from.set_read_timeout(Some(PATIENCE)).unwrap();
+        into.set_read_timeout(Some(PATIENCE)).unwrap();
+        from.write_all(&[7]).unwrap();
+        into.read_exact(&mut byte).unwrap();
+        into.write_all(&byte).unwrap();
+        from.read_exact(&mut byte).unwrap();
+    }
+    assert_eq!(byte, [7]);
+}
+
+#[test]
+fn a_bridge_publishes_ports() {
+    publishes("bridge");
+}
+
+#[test]
+fn routed_links_publish_ports() {
+    publishes("ptp");
+}
+
+#[test]
+fn parameters_are_set_in_the_container_alone() {
+    let Some(scene) = Scene::new() else { return };
+    let _ = scene.container("a");
+    let sysctl = json!({ "net.core.somaxconn": "517", "net.ipv4.conf.IFNAME.arp_filter": 1 });
+    let conf = with(conf("ptp"), "sysctl", sysctl);
+    let read = |name: &str, key: &str| {
+        let read = || linux::sysctl::read(&linux::sysctl::Key::new(key).unwrap());
+        scene.world.open(name).run(read).unwrap().unwrap().unwrap()
+    };
+    let before = read("node", "net/core/somaxconn");
+    scene.add("a", &conf);
+    assert_eq!(read("a", "net/core/somaxconn"), "517");
+    assert_eq!(read("a", "net/ipv4/conf/eth0/arp_filter"), "1");
+    assert_eq!(read("node", "net/core/somaxconn"), before);
+    scene.succeed("DEL", "a", &conf);
+    let unknown = with(conf, "sysctl", json!({ "net.core.no_such": "1" }));
+    scene.fail("ADD", "a", &unknown, 100, "no_such");
+}
+
+/// The node's number and wire are those with which the network began.
+#[test]
+fn a_network_outlives_the_node_s_default_route_and_address() {
+    let Some(scene) = Scene::new() else { return };
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    let conf = conf("ebpf");
+    let a = scene.add("a", &conf);
+    let node = scene.world.name("node");
+    let _ = shell(&format!(
+        "ip -n {node} link add wire2 type veth peer name wire3; ip -n {node} link set wire2 up
+         ip -n {node} link set wire3 up; ip -n {node} addr add 203.0.113.9/24 dev wire2
+         ip -n {node} route replace default via 203.0.113.1; ip -n {node} addr add 192.0.2.77/24 dev wire0
+         ip -n {node} addr del 192.0.2.1/24 dev wire0"
+    ));
+    let b = scene.add("b", &conf);
+    for index in 0..2 {
+        scene.assert_reaches("a", &address(&b, index));
+        scene.assert_reaches("b", &address(&a, index));
+    }
+}
+
+#[test]
+fn a_node_without_other_nodes_connects_its_containers() {
+    let Some(scene) = Scene::new() else { return };
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    let _ = shell(&format!("ip -n {} link del wire0", scene.world.name("node")));
+    for attach in ["bridge", "ptp"] {
+        let conf = with(conf(attach), "name", json!(attach));
+        let [a, b] = ["a", "b"].map(|name| scene.add(name, &conf));
+        scene.assert_reaches("a", &address(&b, 0));
+        scene.assert_reaches("b", &address(&a, 1));
+        for name in ["a", "b"] {
+            scene.succeed("DEL", name, &conf);
+        }
+    }
+    scene.fail("ADD", "a", &conf("macvlan"), 7, "no default route");
+}
