@@ -8,11 +8,18 @@ use crate::addresses::gateway_in;
 use crate::{Addresses, Family, Network, NodeSpec, Peer, Pod, PublishedPort, SpecError};
 
 /// The smallest MTU in bytes that IPv6 allows on a link (RFC 8200, section 5). Below it the kernel takes IPv6 off.
-pub(crate) const MTU_MIN: u32 = 1280;
+const MTU_MIN_IPV6: u32 = 1280;
+/// The smallest MTU in bytes of an Ethernet link in Linux, which is that of IPv4 (`ETH_MIN_MTU`; RFC 791, section 3.2).
+const MTU_MIN_IPV4: u32 = 68;
 /// The largest MTU in bytes of an Ethernet link in Linux (`ETH_MAX_MTU`).
 const MTU_MAX: u32 = 65535;
 /// The largest network identifier of VXLAN (RFC 7348, section 4).
 const VNI_MAX: u32 = (1 << 24) - 1;
+
+/// The smallest MTU in bytes of a link for packets of these families.
+pub(crate) fn mtu_min(families: &[Family]) -> u32 {
+    if families.contains(&Family::V6) { MTU_MIN_IPV6 } else { MTU_MIN_IPV4 }
+}
 
 impl Network {
     fn check(&self) -> Result<(), SpecError> {
@@ -22,9 +29,10 @@ impl Network {
             format!("a tunnel's identifier of {} is not within 1 to {VNI_MAX}", self.vni)
         })?;
         require(self.port > 0, what, || "a tunnel's port of 0 is none".to_owned())?;
-        let mtu = self.mtu.unwrap_or(MTU_MIN);
-        require((MTU_MIN..=MTU_MAX).contains(&mtu), what, || {
-            format!("an MTU of {mtu} bytes is not within {MTU_MIN} to {MTU_MAX}")
+        let mtu_min = mtu_min(self.prefixes.families());
+        let mtu = self.mtu.unwrap_or(mtu_min);
+        require((mtu_min..=MTU_MAX).contains(&mtu), what, || {
+            format!("an MTU of {mtu} bytes is not within {mtu_min} to {MTU_MAX}")
         })?;
         require(!self.prefixes.families().is_empty(), what, || "it has no prefix for pods".to_owned())
     }
@@ -36,8 +44,9 @@ impl NodeSpec {
         let what = || format!("node {}", self.id);
         self.network.check()?;
         require(self.id > 0, what, || "ids begin at 1".to_owned())?;
-        require((MTU_MIN..=MTU_MAX).contains(&self.wire_mtu), what, || {
-            format!("an underlay MTU of {} bytes is not within {MTU_MIN} to {MTU_MAX}", self.wire_mtu)
+        let mtu_min = mtu_min(self.families());
+        require((mtu_min..=MTU_MAX).contains(&self.wire_mtu), what, || {
+            format!("an underlay MTU of {} bytes is not within {mtu_min} to {MTU_MAX}", self.wire_mtu)
         })?;
         let underlay = self.underlay.families();
         require(!underlay.is_empty(), what, || "it has no address on the underlay".to_owned())?;

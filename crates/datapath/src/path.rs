@@ -10,7 +10,7 @@ use crate::attach::{BRIDGE, DOCKER as DOCKER_BRIDGE, EBPF, EBPF_SOCKMAP, EBPF_TU
 use crate::attach::{
     HOST as NODE_ITSELF, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, PTP,
 };
-use crate::check::MTU_MIN;
+use crate::check::mtu_min;
 use crate::trace::{PacketDirection, Traces};
 use crate::transport::vxlan::VXLAN;
 use crate::transport::{DIRECT, ONLINK, VPC, VXLAN_METADATA};
@@ -166,10 +166,11 @@ impl DataPath {
     /// The pods' MTU in bytes: the network's, or the underlay's less what the transport adds to a packet.
     pub fn pod_mtu(&self, node: &NodeSpec) -> Result<u32, SpecError> {
         let overhead = self.transport.overhead_bytes(node.outer);
-        let most = node.wire_mtu.checked_sub(overhead).filter(|mtu| *mtu >= MTU_MIN).ok_or_else(|| SpecError {
+        let least = mtu_min(node.families());
+        let most = node.wire_mtu.checked_sub(overhead).filter(|mtu| *mtu >= least).ok_or_else(|| SpecError {
             what: format!("node {}", node.id),
             why: format!(
-                "an underlay MTU of {} bytes less {overhead} for {} leaves pods less than the {MTU_MIN} of IPv6",
+                "an underlay MTU of {} bytes less {overhead} for {} leaves pods less than the {least} that a link needs",
                 node.wire_mtu, self.name
             ),
         })?;

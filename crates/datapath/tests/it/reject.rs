@@ -89,7 +89,7 @@ fn a_tunnel_must_leave_ipv6_its_smallest_mtu() {
     assert!(mtu(1329, Family::V4).unwrap_err().to_string().contains("1329 bytes less 50"));
     assert!(mtu(1349, Family::V6).unwrap_err().to_string().contains("1349 bytes less 70"));
     let shape = Shape { mtu: 1300, ..shape("bridge+vxlan") };
-    check(shape.path.node_plan(&shape.node(1)), "less than the 1280 of IPv6");
+    check(shape.path.node_plan(&shape.node(1)), "less than the 1280 that a link needs");
 }
 
 #[test]
