@@ -22,6 +22,7 @@ const ALPHA: f64 = 0.05;
 pub struct Comparisons {
     loads: usize,
     units: usize,
+    seed: u64,
     measure: Measure,
     until: Option<Until>,
     closed: Vec<bool>,
@@ -48,6 +49,7 @@ impl Comparisons {
         let mut comparisons = Comparisons {
             loads: cells.loads(),
             units: cells.units,
+            seed,
             measure: cells.measure,
             until: cells.until,
             closed: cells.closed.clone(),
@@ -128,6 +130,30 @@ impl Comparisons {
         named.into_iter().chain(others).collect()
     }
 
+    /// What a race is summed up by at a load: the statistic that resolves the smallest differences there.
+    pub fn headline(&self, load: usize) -> Statistic {
+        if self.closed[load] { Statistic::Throughput } else { Statistic::P50 }
+    }
+
+    /// The verdict on a candidate with another one in the reference's place: the same tests at the same level and beyond
+    /// the same noise, over the builds that both raced in.
+    pub fn judged_against(&self, cells: &Cells<'_>, [entrant, other]: [usize; 2], load: usize) -> Judgement {
+        if self.broke[entrant] || self.broke[other] {
+            return Judgement::Broke;
+        }
+        let [own, others] = [entrant, other].map(|one| self.part(one, load));
+        let units = own.units.min(others.units);
+        let alpha = ALPHA * own.level.share().min(others.level.share()) / self.tests(entrant).max(1) as f64;
+        let drawn =
+            Resamples::draw_first(units, self.units, Resamples::COUNT, &mut Random::from_seed(self.seed));
+        let test = |of: Statistic| {
+            let [above, below] = [entrant, other].map(|one| Samples::of(cells.cell(one, load), of, &drawn));
+            let floor = noise_floor(&self.ratio_over(units, 1, load, of)?);
+            Some(Test::of(of, &above.over(&below, units)?, alpha, floor))
+        };
+        self.of_tests(self.deciding(load).into_iter().filter_map(test).collect())
+    }
+
     /// The verdict at a level.
     pub(crate) fn judged_at(&self, entrant: usize, load: usize, level: Level) -> Judgement {
         if entrant == 0 {
@@ -147,7 +173,10 @@ impl Comparisons {
             };
             Some(Test::of(of, &spread, alpha, floor))
         };
-        let tests: Vec<Test> = self.deciding(load).into_iter().filter_map(test).collect();
+        self.of_tests(self.deciding(load).into_iter().filter_map(test).collect())
+    }
+
+    fn of_tests(&self, tests: Vec<Test>) -> Judgement {
         match tests.as_slice() {
             [] if self.units < 2 => Judgement::OneUnit,
             [] => Judgement::Unknown,

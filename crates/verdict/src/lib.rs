@@ -7,9 +7,11 @@ mod cells;
 mod comparisons;
 mod judged;
 mod looks;
+mod ranking;
 mod samples;
 
 pub use cells::{Cell, Cells, Participation, ResamplingUnit, ResamplingUnits};
 pub use comparisons::Comparisons;
 pub use judged::{Judgement, Test, Verdict, noise_floor};
 pub use looks::{last_look, look, undecided};
+pub use ranking::{Ranked, main_load, ranking};

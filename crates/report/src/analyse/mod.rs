@@ -153,8 +153,7 @@ fn noise(race: &RaceRecord, comparisons: &Comparisons) -> Vec<Noise> {
 
 /// The ratio to the reference with its interval.
 fn ratio(comparisons: &Comparisons, entrant: usize, load: usize, of: Statistic) -> Option<Ratio> {
-    let interval = comparisons.interval(entrant, load, of)?;
-    Some(Ratio { value: interval.value, low: interval.low, high: interval.high })
+    comparisons.interval(entrant, load, of).map(Ratio::from)
 }
 
 /// The ratios of all percentiles to the reference's; empty for the reference itself.

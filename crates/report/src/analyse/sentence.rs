@@ -2,31 +2,28 @@
 //! most.
 
 use record::{Entrant, RaceRecord, Statistic};
-use verdict::Comparisons;
+use stats::Interval;
+use verdict::{Comparisons, Ranked, Verdict, main_load, ranking};
 
 use super::{ratio, reason};
 use crate::figures;
-use crate::quantities::Ratio;
-use verdict::Verdict;
 
 /// More names than these are counted.
 const NAMES_MAX: usize = 4;
 
-/// The sentence. It speaks of the last load of the first body size that has a rate: where a service should not be
-/// loaded more, the paths differ most.
+/// The sentence, which speaks of the [`main_load`].
 pub(super) fn verdict(race: &RaceRecord, comparisons: &Comparisons) -> String {
     let reference = name(race, 0);
     let Some(load) = main_load(race) else {
         return "nothing has been raced yet".to_owned();
     };
-    let closed = comparisons.is_closed(load);
-    let of = if closed { Statistic::Throughput } else { Statistic::P50 };
-    let field = field(race, comparisons, load, of);
+    let of = comparisons.headline(load);
+    let field = ranking(comparisons, race.header.entrants.len(), load);
     let with =
         |verdict| field.iter().filter(move |contender| contender.verdict == verdict).collect::<Vec<_>>();
     let (ahead, level, behind) =
         (with(Verdict::Better), with(Verdict::Indistinguishable), with(Verdict::Worse));
-    let names = |of: &[&Contender]| {
+    let names = |of: &[&Ranked]| {
         let names: Vec<&str> = of.iter().map(|contender| name(race, contender.entrant)).collect();
         listed(&names)
     };
@@ -54,7 +51,7 @@ pub(super) fn verdict(race: &RaceRecord, comparisons: &Comparisons) -> String {
         [.., farthest] => (None, Some(farthest)),
         [] => (None, None),
     };
-    let told = |contender: &Contender, what: &str| {
+    let told = |contender: &Ranked, what: &str| {
         format!("{} {what}, {}", name(race, contender.entrant), detail(comparisons, contender, load, of))
     };
     parts.extend(nearest.map(|contender| told(contender, &format!("is nearest to {reference}"))));
@@ -65,43 +62,15 @@ pub(super) fn verdict(race: &RaceRecord, comparisons: &Comparisons) -> String {
     format!("{}: {}", figures::load(&super::load(race, &race.loads[load])), parts.join("; "))
 }
 
-/// A contender with its ratio and verdict at the load that the sentence speaks of.
-#[derive(Debug, Clone, Copy)]
-struct Contender {
-    entrant: usize,
-    ratio: Ratio,
-    verdict: Verdict,
-}
-
-/// The contenders that were judged, the best first.
-fn field(race: &RaceRecord, comparisons: &Comparisons, load: usize, of: Statistic) -> Vec<Contender> {
-    let contender = |entrant: usize| {
-        let ratio = ratio(comparisons, entrant, load, of)?;
-        Some(Contender { entrant, ratio, verdict: comparisons.judged(entrant, load).verdict()? })
-    };
-    let mut field: Vec<Contender> = (2..race.header.entrants.len()).filter_map(contender).collect();
-    field.sort_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value));
-    if of == Statistic::Throughput {
-        field.reverse();
-    }
-    field
-}
-
 /// Half of an interval as a share: 0.05 is ±5 %.
-fn half_width(ratio: &Ratio) -> f64 {
-    ((ratio.high / ratio.low).ln() / 2.0).exp_m1()
-}
-
-fn main_load(race: &RaceRecord) -> Option<usize> {
-    let body = race.loads.first()?.body_bytes;
-    let of_body = || race.loads.iter().enumerate().filter(|(_, load)| load.body_bytes == body);
-    let rated = of_body().rfind(|(_, load)| load.rate_per_s.is_some());
-    rated.or_else(|| of_body().next_back()).map(|(index, _)| index)
+fn half_width(ratio: &Interval) -> f64 {
+    ratio.half_width_ln().exp_m1()
 }
 
 /// "p50 +3 % (+1 … +5)", and p99 where that decided too.
-fn detail(comparisons: &Comparisons, contender: &Contender, load: usize, of: Statistic) -> String {
-    let mut parts = vec![format!("{} {}", comparisons.label(of), figures::change_within(&contender.ratio))];
+fn detail(comparisons: &Comparisons, contender: &Ranked, load: usize, of: Statistic) -> String {
+    let mut parts =
+        vec![format!("{} {}", comparisons.label(of), figures::change_within(&contender.ratio.into()))];
     if of == Statistic::P50
         && comparisons.judged(contender.entrant, load).by(Statistic::P99) == Some(contender.verdict)
         && let Some(p99) = ratio(comparisons, contender.entrant, load, Statistic::P99)

@@ -86,6 +86,7 @@ fn who_differs_leaves_early_and_who_does_not_when_it_is_known() {
     }
     assert!(!text.contains("For ±3 % at every candidate"), "{text}");
     assert!(html::page(&summary).contains("every comparison was settled"));
+    crate::verdicts::assert_compared_alike(&race);
 }
 
 #[test]

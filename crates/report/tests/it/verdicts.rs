@@ -1,5 +1,6 @@
 use record::{RaceRecord, Void};
 use report::{Summary, Verdict, analyse};
+use verdict::{Cells, Comparisons, ResamplingUnits};
 
 use crate::made::{Plan, Truth, eventful};
 
@@ -218,4 +219,37 @@ fn a_candidate_that_broke_is_told_and_compared_with_nothing() {
     assert!(valid.is_ok(), "{valid:?}");
     let page = report::html::page(&summary);
     assert!(page.contains("broke during the race") && page.contains("link hgp1 is gone"));
+}
+
+/// With the reference in the other's place, the comparison of two candidates is the report's.
+#[track_caller]
+pub(crate) fn assert_compared_alike(race: &RaceRecord) {
+    let units = ResamplingUnits::of(race);
+    let cells = Cells::of(race, &units);
+    let comparisons = Comparisons::of(&cells, race.header.seed);
+    let racing =
+        race.header.entrants.iter().enumerate().skip(2).filter(|(_, entrant)| entrant.unmet.is_empty());
+    for (entrant, _) in racing {
+        for load in 0..race.loads.len() {
+            let against_reference = comparisons.judged_against(&cells, [entrant, 0], load);
+            assert!(!against_reference.tests().is_empty());
+            assert_eq!(against_reference, *comparisons.judged(entrant, load), "{entrant} at {load}");
+        }
+    }
+}
+
+#[test]
+fn two_candidates_are_compared_as_each_is_with_the_reference() {
+    let race = eventful();
+    assert_compared_alike(&race);
+    let units = ResamplingUnits::of(&race);
+    let cells = Cells::of(&race, &units);
+    let comparisons = Comparisons::of(&cells, race.header.seed);
+    let verdict = |pair: [usize; 2]| comparisons.judged_against(&cells, pair, 1).verdict();
+    let (direct, vxlan) = (2, 3);
+    assert_eq!(
+        (verdict([vxlan, direct]), verdict([direct, vxlan])),
+        (Some(Verdict::Worse), Some(Verdict::Better))
+    );
+    assert_eq!(verdict([direct, direct]), Some(Verdict::Indistinguishable));
 }
