@@ -91,7 +91,7 @@ fn no_ranges() -> Value {
 }
 
 /// The `type` of the addresses that the plugin itself keeps.
-const OWN_IPAM: &str = "hostgap";
+pub(crate) const OWN_IPAM: &str = "hostgap";
 
 impl Conf {
     /// Reads a plugin's input. `name` is that by which the program was called: those of other plugins take their

@@ -2,13 +2,17 @@
 //! outlives the process that made it, and is found again by the next.
 //!
 //! [`plugin`] is its face for container runtimes: the verbs of the Container Network Interface. The links, routes and rules
-//! are made by the drivers that race, [`datapath`].
+//! are made by the drivers that race, [`datapath`]. [`install`] puts the plugin where runtimes find it, and [`choice`] says
+//! which data path of a race that is.
 
+pub mod choice;
+pub mod install;
 pub mod plugin;
 
 mod addresses;
 mod attachment;
 mod conf;
+mod conflist;
 mod describe;
 mod dropin;
 mod failures;
@@ -17,8 +21,11 @@ mod host_local;
 mod network;
 mod numbers;
 mod parameters;
+mod standing;
 mod underlay;
 mod unit;
 mod wanted;
 
+pub use conflist::{Configured, Network, PLUGIN};
 pub use home::Home;
+pub use standing::StandingAttachment;

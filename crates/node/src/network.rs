@@ -113,6 +113,27 @@ pub(crate) fn spec(home: &Home, name: &str, conf: &Conf, network: u16) -> Result
     })
 }
 
+/// The node of a network that could be made: a plan can be, whatever the network's number is.
+///
+/// # Errors
+/// Why none can be.
+pub(crate) fn could_be_made(home: &Home, name: &str, conf: &Conf) -> Result<NodeSpec, Failure> {
+    let node = spec(home, name, conf, 1)?;
+    conf.path.node_plan(&node).map_err(|error| invalid_conf(error.to_string()))?;
+    Ok(node)
+}
+
+/// Refuses a configuration with which `ADD` would fail, since attachments rest on the network as another one has it.
+pub(crate) fn refuse_change(home: &Home, name: &str, conf: &Conf, node: &NodeSpec) -> Result<(), Failure> {
+    let found = home.networks().find(&id_of(name)).map_err(|error| of_book(&error))?;
+    let stands = found.as_ref().and_then(|found| found.note.as_deref());
+    let described = Shape::of(conf, node).to_text();
+    match stands {
+        Some(stands) if stands != described => refuse_if_used(home, name, "", Some(stands), &described),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Makes what a network's pods share, unless it stands. One that stands with another configuration is made anew if it has
 /// no attachment but `own`, the one that is being made.
 ///

@@ -128,8 +128,6 @@ fn status(home: &Home, request: &Request, name: &str) -> Result<(), Failure> {
     }
     let network = request.name()?;
     let conf = Conf::read(request, name)?;
-    // Whatever the network's number is, the plan is of the same steps.
-    let node = network::spec(home, network, &conf, 1).map_err(|failure| unavailable(failure.to_string()))?;
-    conf.path.node_plan(&node).map_err(|error| unavailable(error.to_string()))?;
+    network::could_be_made(home, network, &conf).map_err(|failure| unavailable(failure.to_string()))?;
     addresses::require_left(home, network, &conf.ranges)
 }

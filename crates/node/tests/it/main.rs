@@ -1,6 +1,11 @@
-//! Attachments on the real kernel: a node, its wire, and containers in namespaces of their own.
+//! Attachments on the real kernel: a node, its wire, and containers in namespaces of their own. And what needs no kernel:
+//! the choice that a race makes.
 
 mod attachments;
+mod choice;
+mod install;
+#[path = "../../../report/tests/it/made.rs"]
+mod made;
 mod scene;
 mod verbs;
 mod wanted;

@@ -1,0 +1,195 @@
+//! The plugin in a runtime's directories: the program where the runtime starts it, and the configuration that makes the
+//! runtime do so. `hostgap cni install` and `uninstall` are callers of it.
+
+mod error;
+mod files;
+mod remove;
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use datapath::DataPath;
+use linux::features::Facts;
+use plan::lock;
+use serde::Serialize;
+
+pub use error::InstallError;
+pub use remove::{LeftProgram, Uninstalled, uninstall};
+
+use crate::Home;
+use crate::conflist::{Configured, Network, PLUGIN};
+use files::{configurations, configurations_of_ours, is_this_program, network_of_ours, read, replace};
+
+const PROGRAM_MODE: u32 = 0o755;
+const CONFLIST_MODE: u32 = 0o644;
+
+/// Where a container runtime looks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuntimeDirs {
+    /// For programs of plugins: `/opt/cni/bin`.
+    pub bin: PathBuf,
+    /// For configurations: `/etc/cni/net.d`.
+    pub conf: PathBuf,
+}
+
+/// What is to be installed, and where.
+#[derive(Debug)]
+pub struct Installation<'a> {
+    /// What stands on the node.
+    pub home: &'a Home,
+    /// What the kernel can do.
+    pub facts: &'a Facts,
+    /// The directories, which are made if they are not there.
+    pub dirs: &'a RuntimeDirs,
+    /// The network to configure.
+    pub network: &'a Network,
+    /// The name of the file of the configuration; `None`: `10-NAME.conflist`.
+    pub file: Option<&'a str>,
+    /// The program to copy, this one: `/proc/self/exe`.
+    pub program: &'a Path,
+}
+
+/// What becomes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// There was none.
+    Written,
+    /// An earlier one of ours is gone.
+    Replaced,
+    /// It was so already.
+    Unchanged,
+}
+
+/// What was installed, or would be.
+#[derive(Debug, Clone)]
+pub struct Installed {
+    /// The program.
+    pub program: (PathBuf, Change),
+    /// The configuration.
+    pub conflist: (PathBuf, Change),
+    /// The configuration's text.
+    pub text: String,
+    /// How containers reach the node.
+    pub path: &'static DataPath,
+    /// The files that runtimes find before the configuration, in their order. Most use the first of a directory alone.
+    pub before: Vec<PathBuf>,
+}
+
+impl Installation<'_> {
+    /// What [`Installation::install`] would do. Nothing is written.
+    ///
+    /// # Errors
+    /// The plugin would refuse the configuration, the node cannot have such a network, or another's file is in the way.
+    pub fn preview(&self) -> Result<Installed, InstallError> {
+        let text = self.network.conflist();
+        let configured = Configured::read(&text).map_err(InstallError::Conf)?.remove(0);
+        let path = self.conflist_path()?;
+        let unmet = configured.unmet(self.facts);
+        if !unmet.is_empty() {
+            let reasons: Vec<String> = unmet.iter().map(ToString::to_string).collect();
+            let attach = configured.path().name;
+            return Err(InstallError::Unmet { attach, reasons: reasons.join("; ") });
+        }
+        configured.check(self.home).map_err(InstallError::Conf)?;
+        let before: Vec<PathBuf> = configurations(&self.dirs.conf)?;
+        let before = before.into_iter().take_while(|other| *other < path).collect();
+        let program = self.program_path();
+        Ok(Installed {
+            program: (program.clone(), judge_program(&program, &self.own_program()?)?),
+            conflist: (path.clone(), self.judge_conflist(&path, &text)?),
+            text,
+            path: configured.path(),
+            before,
+        })
+    }
+
+    /// Copies the program, then writes the configuration: a runtime that reads it finds the program. Each is replaced in
+    /// one stroke, so that calls of the plugin go on meanwhile.
+    ///
+    /// # Errors
+    /// As of [`Installation::preview`], with nothing written; or a file cannot be written. The program may then be there
+    /// without the configuration, and no runtime uses it.
+    pub fn install(&self) -> Result<Installed, InstallError> {
+        let planned = self.preview()?;
+        for directory in [&self.dirs.bin, &self.dirs.conf] {
+            let made = DirBuilder::new().recursive(true).mode(0o755).create(directory);
+            made.map_err(InstallError::file("create", directory))?;
+        }
+        let program = self.write_program()?;
+        let _lock = locked(&self.dirs.conf)?;
+        // Who uninstalls has this lock while the program goes, and may have just removed it.
+        self.write_program()?;
+        let path = planned.conflist.0;
+        // Another process may have written since it was looked at.
+        let change = self.judge_conflist(&path, &planned.text)?;
+        write(&path, change, planned.text.as_bytes(), CONFLIST_MODE)?;
+        let conflist = (path, change);
+        Ok(Installed { program, conflist, ..planned })
+    }
+
+    fn write_program(&self) -> Result<(PathBuf, Change), InstallError> {
+        let _lock = locked(&self.dirs.bin)?;
+        let (path, content) = (self.program_path(), self.own_program()?);
+        let change = judge_program(&path, &content)?;
+        write(&path, change, &content, PROGRAM_MODE)?;
+        Ok((path, change))
+    }
+
+    fn program_path(&self) -> PathBuf {
+        self.dirs.bin.join(PLUGIN)
+    }
+
+    fn own_program(&self) -> Result<Vec<u8>, InstallError> {
+        fs::read(self.program).map_err(InstallError::file("read", self.program))
+    }
+
+    fn conflist_path(&self) -> Result<PathBuf, InstallError> {
+        let name = self.file.map_or_else(|| format!("10-{}.conflist", self.network.name), str::to_owned);
+        // A hidden file would be read, and one that nobody sees surprises.
+        let is_plain = !name.contains(['/', '\0']) && !name.starts_with('.') && name.ends_with(".conflist");
+        if is_plain { Ok(self.dirs.conf.join(name)) } else { Err(InstallError::FileName(name)) }
+    }
+
+    fn judge_conflist(&self, path: &Path, text: &str) -> Result<Change, InstallError> {
+        let name = &self.network.name;
+        let mut ours = configurations_of_ours(&self.dirs.conf)?.into_iter();
+        if let Some((other, network)) = ours.find(|(other, network)| other != path && network == name) {
+            return Err(InstallError::Configured { network, path: other });
+        }
+        let Some(there) = read(path)? else { return Ok(Change::Written) };
+        match network_of_ours(&there) {
+            None => Err(InstallError::ForeignConflist(path.to_owned())),
+            Some(network) if network != *name => {
+                Err(InstallError::OtherNetwork { path: path.to_owned(), network })
+            }
+            Some(_) if there == text.as_bytes() => Ok(Change::Unchanged),
+            Some(_) => Ok(Change::Replaced),
+        }
+    }
+}
+
+fn judge_program(path: &Path, content: &[u8]) -> Result<Change, InstallError> {
+    let Some(there) = read(path)? else { return Ok(Change::Written) };
+    let mode = fs::metadata(path).map(|found| found.permissions().mode() & 0o7777);
+    if there == content && mode.is_ok_and(|mode| mode == PROGRAM_MODE) {
+        return Ok(Change::Unchanged);
+    }
+    let is_ours = there == content || is_this_program(&there);
+    if is_ours { Ok(Change::Replaced) } else { Err(InstallError::ForeignProgram(path.to_owned())) }
+}
+
+/// The lock under which files of a directory come and go. Two processes that install do so one after the other.
+fn locked(directory: &Path) -> Result<fs::File, InstallError> {
+    lock::directory(directory).map_err(InstallError::file("lock", directory))
+}
+
+fn write(path: &Path, change: Change, content: &[u8], mode: u32) -> Result<(), InstallError> {
+    match change {
+        Change::Unchanged => Ok(()),
+        Change::Written | Change::Replaced => {
+            replace(path, content, mode).map_err(InstallError::file("write", path))
+        }
+    }
+}
