@@ -1,12 +1,59 @@
-//! `hostgap` as a CNI plugin: a container runtime runs it without arguments, with `CNI_COMMAND` in the environment.
+//! `hostgap` as a CNI plugin: a container runtime runs it without arguments, with `CNI_COMMAND` in the environment. And
+//! `hostgap cni`, the commands by which people put it there.
+
+mod chosen;
+mod install;
+mod uninstall;
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use node::install::RuntimeDirs;
 use node::{Home, plugin};
 
 use crate::{exit, speak};
+
+/// Put hostgap under containers, as a plugin of the Container Network Interface.
+///
+/// A container runtime (containerd, CRI-O, podman) starts plugins from one directory by configurations in another. The
+/// plugin connects containers with the same drivers that connect the pods of a race. docs/cni-plugin.md describes it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Install(Box<install::Args>),
+    Uninstall(uninstall::Args),
+}
+
+/// The directories of a container runtime.
+#[derive(Debug, clap::Args)]
+struct DirArgs {
+    /// Where the runtime looks for programs of plugins.
+    #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
+    bin_dir: PathBuf,
+    /// Where the runtime looks for configurations of networks.
+    #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
+    conf_dir: PathBuf,
+}
+
+impl DirArgs {
+    fn dirs(&self) -> RuntimeDirs {
+        RuntimeDirs { bin: self.bin_dir.clone(), conf: self.conf_dir.clone() }
+    }
+}
+
+/// `hostgap cni`.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::Install(args) => install::run(args),
+        Command::Uninstall(args) => uninstall::run(args),
+    }
+}
 
 /// Answers a container runtime, if one runs the program; `None` if a person does.
 pub(crate) fn answer_runtime() -> Option<anyhow::Result<ExitCode>> {

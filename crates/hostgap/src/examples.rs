@@ -134,6 +134,27 @@ const EXAMPLES: &[(&str, &str)] = &[
   hostgap clean --json | jq '.cleaned | length'",
     ),
     (
+        "cni",
+        "Examples:
+  hostgap cni install --attach ptp --name pods --subnet 10.244.1.0/24
+  hostgap cni uninstall --name pods",
+    ),
+    (
+        "cni install",
+        "Examples:
+  hostgap cni install --attach ptp --name pods --subnet 10.244.1.0/24 --dry-run
+  hostgap cni install --attach ebpf --name pods --subnet 10.244.1.0/24 fd00:244:0:1::/64
+  hostgap cni install --from race.jsonl --name pods --subnet 10.244.1.0/24     what won a race
+  hostgap cni install --attach ptp --name pods --subnet 10.9.0.0/24 --file 00-pods.conflist",
+    ),
+    (
+        "cni uninstall",
+        "Examples:
+  hostgap cni uninstall                       all networks of hostgap, then the program
+  hostgap cni uninstall --name pods           this one alone
+  hostgap cni uninstall --json | jq -r '.attachments[].container_id'",
+    ),
+    (
         "bpf",
         "Examples:
   hostgap bpf counters                        of all nodes, by reason

@@ -6,6 +6,8 @@ use ::lab::LabError;
 use ::load::LoadError;
 use host::HostError;
 use linux::features::Feature;
+use node::choice::NoChoice;
+use node::install::InstallError;
 use plan::{Phase, TransactionError};
 
 use crate::speak;
@@ -97,10 +99,13 @@ fn remedy(error: &anyhow::Error) -> Option<&'static str> {
         .or_else(|| error.downcast_ref().and_then(LoadError::remedy))
         .or_else(|| error.downcast_ref().and_then(::doctor::DoctorError::remedy))
         .or_else(|| error.downcast_ref().and_then(HostError::remedy))
+        .or_else(|| error.downcast_ref().and_then(InstallError::remedy))
+        .or_else(|| error.downcast_ref().and_then(NoChoice::remedy))
 }
 
 fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
     if error.is::<BadInput>()
+        || error.is::<NoChoice>()
         || error.is::<::record::ExperimentError>()
         || matches!(error.downcast_ref(), Some(HostError::Asked(_)))
     {
@@ -114,6 +119,9 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
     }
     if let Some(error) = error.downcast_ref::<LoadError>() {
         return (load(error), None);
+    }
+    if let Some(error) = error.downcast_ref::<InstallError>() {
+        return (install(error), None);
     }
     if error.is::<Unprivileged>() {
         return (
@@ -212,6 +220,20 @@ fn load(error: &LoadError) -> u8 {
         | LoadError::Linux(_)
         | LoadError::Download { .. }
         | LoadError::System { .. } => FAILURE,
+    }
+}
+
+/// What is in the way of an installation is named on the command line or could be; the kernel's lacks are not.
+fn install(error: &InstallError) -> u8 {
+    match error {
+        InstallError::Conf(_)
+        | InstallError::FileName(_)
+        | InstallError::ForeignConflist(_)
+        | InstallError::OtherNetwork { .. }
+        | InstallError::Configured { .. }
+        | InstallError::ForeignProgram(_) => BAD_INPUT,
+        InstallError::Unmet { .. } => UNABLE,
+        InstallError::Node { .. } | InstallError::File { .. } => FAILURE,
     }
 }
 

@@ -51,6 +51,7 @@ enum Command {
     Load(load::Args),
     Serve(serve::Args),
     Lab(lab::Args),
+    Cni(cni::Args),
     Clean(clean::Args),
     Bpf(bpf::Args),
     #[command(hide = true)]
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(args),
         Command::Serve(args) => serve::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Cni(args) => cni::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::Bpf(args) => bpf::run(args),
         Command::Man(args) => manual::man(&args),

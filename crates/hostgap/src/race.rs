@@ -231,10 +231,13 @@ fn finish(
     let rounds = ::record::RaceRecord::read(&record).map_or(0, |race| race.rounds.len());
     let mut render = || {
         let summary = report::render(&record, &page)?;
-        let valid = counts(&summary);
+        let invalid = invalid(&summary);
+        if let Some(why) = &invalid {
+            speak::aside(format_args!("not valid: {why}"));
+        }
         show(summary)?;
         speak::aside(format_args!("page:   {}\nrecord: {}", page.display(), record.display()));
-        anyhow::Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
+        anyhow::Ok(if invalid.is_none() { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
     };
     let shown = if rounds > 0 { render() } else { Ok(ExitCode::SUCCESS) };
     let kept = match rounds {
@@ -253,22 +256,15 @@ fn finish(
     }
 }
 
-/// Whether no candidate broke, and every candidate that raced has a trial that counts at every load. If one has not,
-/// the machine was too busy with other work. The result says both, too.
-fn counts(summary: &::report::Summary) -> bool {
+/// Why a race is not valid: a candidate broke, or has a load without a trial that counts, because the machine was too busy
+/// with other work; `None`: it is. The result says both, too.
+pub(crate) fn invalid(summary: &::report::Summary) -> Option<String> {
     let broken = summary.candidates.iter().find_map(|c| Some((&c.name, c.broke.as_ref()?)));
     if let Some((name, broke)) = broken {
-        speak::aside(format_args!("not valid: {name} broke in round {}: {}", broke.round, broke.why));
-        return false;
+        return Some(format!("{name} broke in round {}: {}", broke.round, broke.why));
     }
-    let empty = summary.candidates.iter().find(|c| c.rates.iter().any(|rate| rate.trials == 0));
-    if let Some(candidate) = empty {
-        let name = &candidate.name;
-        speak::aside(format_args!(
-            "not valid: {name} has a load without a trial that counts; race on a quieter machine"
-        ));
-    }
-    empty.is_none()
+    let empty = summary.candidates.iter().find(|c| c.rates.iter().any(|rate| rate.trials == 0))?;
+    Some(format!("{} has a load without a trial that counts; race on a quieter machine", empty.name))
 }
 
 /// The experiment of the file or the built-in one, with the command line's changes.

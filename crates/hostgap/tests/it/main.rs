@@ -14,9 +14,12 @@ mod ending;
 mod full;
 mod gone;
 mod hostile;
+mod install;
 mod kernel;
 mod lab;
 mod load;
+#[path = "../../../report/tests/it/made.rs"]
+mod made;
 mod pages;
 #[path = "../../../lab/tests/it/paths.rs"]
 mod paths;

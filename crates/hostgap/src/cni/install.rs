@@ -1,0 +1,167 @@
+//! `hostgap cni install`: the program and a configuration into the directories of a container runtime.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ipnet::IpNet;
+use lab::LabError;
+use linux::IfName;
+use node::install::{Change, Installation, Installed};
+use node::{Home, Network};
+use serde_json::{Value, json};
+
+use super::DirArgs;
+use super::chosen::Chosen;
+use crate::speak;
+
+/// Install hostgap as the CNI plugin of this node.
+///
+/// It copies this program into the directory where the container runtime looks for plugins, then writes the
+/// configuration of a network that uses it. Both are replaced in one stroke, so it can be run while containers come and
+/// go, to upgrade. Containers that are attached already stay as they are, and a network that has some is not changed.
+///
+/// Before it writes, it reads the configuration as the plugin will, asks the kernel for what the attach needs, and makes
+/// the plan of the network. If the plugin would fail, it says why and writes nothing. Files of other programs are never
+/// replaced.
+///
+/// The attach is named with --attach, or taken from the record of a race with --from: the best of the race's data paths
+/// that the plugin can make, with the reasons. A runtime uses the first file of its directory, by name; if another one
+/// comes before, the result says so.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("how").required(true).args(["attach", "from"]))]
+pub(super) struct Args {
+    /// How containers reach the node: bridge, ptp, ebpf, netkit, macvlan, ipvlan-l2, ipvlan-l3 or ipvlan-l3s.
+    #[arg(long, value_name = "ATTACH")]
+    attach: Option<String>,
+    /// Take the attach that won a race (race.jsonl), and the MTU if it won with one of its own.
+    #[arg(long, value_name = "RACE-RECORD")]
+    from: Option<PathBuf>,
+    /// The name of the network.
+    #[arg(long)]
+    name: String,
+    /// From which containers of this node get their addresses; once for each family.
+    #[arg(long, value_name = "CIDR", required = true, num_args = 1..)]
+    subnet: Vec<IpNet>,
+    /// The prefixes of all nodes' containers [default: the subnets].
+    #[arg(long, value_name = "CIDR", num_args = 1..)]
+    prefix: Vec<IpNet>,
+    /// The link to other nodes [default: that of the default route].
+    #[arg(long, value_name = "LINK")]
+    wire: Option<IfName>,
+    /// The MTU of containers in bytes [default: the wire's].
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
+    mtu: Option<u32>,
+    /// Give what containers send out of the network the node's address (bridge, ptp, ebpf, netkit).
+    #[arg(long)]
+    masquerade: bool,
+    /// The name of the configuration's file [default: 10-NAME.conflist].
+    #[arg(long, value_name = "NAME.conflist")]
+    file: Option<String>,
+    #[command(flatten)]
+    dirs: DirArgs,
+    /// Print what would be written, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `hostgap cni install`.
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    linux::process::require_network_admin().map_err(LabError::Privileges)?;
+    let chosen = args.from.as_deref().map(Chosen::read).transpose()?;
+    let network = network(args, chosen.as_ref());
+    let installation = Installation {
+        home: &Home::of_this_machine(),
+        facts: &linux::features::probe()?,
+        dirs: &args.dirs.dirs(),
+        network: &network,
+        file: args.file.as_deref(),
+        program: Path::new("/proc/self/exe"),
+    };
+    if let Some(chosen) = chosen.as_ref().filter(|_| !args.json) {
+        chosen.tell()?;
+    }
+    let installed = if args.dry_run { installation.preview() } else { installation.install() }?;
+    if args.json {
+        speak::result(json(args, &installed, chosen.as_ref()))?;
+    } else {
+        tell(args, &installed)?;
+    }
+    for remark in chosen.iter().flat_map(Chosen::remarks) {
+        speak::aside(format_args!("note: {remark}"));
+    }
+    if let Some(first) = installed.before.first() {
+        let (first, ours) = (first.display(), name_of(&installed.conflist.0));
+        speak::aside(format_args!(
+            "note: {first} comes before {ours} by its name, so runtimes that use one network use that one"
+        ));
+        speak::aside(
+            "hint: move that file away, or install with --file 00-NAME.conflist, under a name that comes first",
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What was asked for, with what a race says where it was asked.
+fn network(args: &Args, chosen: Option<&Chosen>) -> Network {
+    let attach = match (&args.attach, chosen) {
+        (Some(attach), _) => attach.clone(),
+        (None, chosen) => chosen.expect("one of the two is required").choice.path.name.to_owned(),
+    };
+    Network {
+        name: args.name.clone(),
+        attach,
+        subnets: args.subnet.clone(),
+        prefixes: args.prefix.clone(),
+        wire: args.wire.clone(),
+        mtu: args.mtu.or_else(|| chosen.and_then(|chosen| chosen.choice.mtu)),
+        masquerade: args.masquerade,
+    }
+}
+
+fn tell(args: &Args, installed: &Installed) -> Result<(), speak::Unspoken> {
+    for (path, change) in [&installed.program, &installed.conflist] {
+        let change = match (change, args.dry_run) {
+            (Change::Written, false) => "written",
+            (Change::Replaced, false) => "replaced",
+            (Change::Unchanged, _) => "unchanged",
+            (Change::Written, true) => "would be written",
+            (Change::Replaced, true) => "would be replaced",
+        };
+        speak::result(format_args!("{}: {change}", path.display()))?;
+    }
+    if args.dry_run {
+        speak::result(format_args!("\n{}", installed.text))?;
+    }
+    if installed.before.is_empty() {
+        let (ours, name) = (name_of(&installed.conflist.0), &args.name);
+        speak::result(format_args!(
+            "{ours} is the first file of its directory: runtimes use network {name}, attach {}",
+            installed.path.name
+        ))?;
+    }
+    Ok(())
+}
+
+fn json(args: &Args, installed: &Installed, chosen: Option<&Chosen>) -> Value {
+    let file = |(path, change): &(PathBuf, Change)| json!({ "path": path, "change": change });
+    let text: Value = serde_json::from_str(&installed.text).expect("it was read as a configuration");
+    json!({
+        "schema": 1,
+        "dry_run": args.dry_run,
+        "network": args.name,
+        "attach": installed.path.name,
+        "program": file(&installed.program),
+        "conflist": file(&installed.conflist),
+        "conf": text,
+        "is_first": installed.before.is_empty(),
+        "before": installed.before,
+        "chosen": chosen.map(Chosen::json),
+    })
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
