@@ -27,7 +27,7 @@ pub struct Spawn {
     pub program: PathBuf,
     /// The arguments, without the program's own name.
     pub args: Vec<String>,
-    /// Variables added to the environment, which is inherited.
+    /// Variables added to the environment, which is inherited unless [`Spawn::clean_env`] is set.
     pub env: Vec<(String, String)>,
     /// The network namespace; `None`: the caller's.
     pub netns: Option<Netns>,
@@ -46,6 +46,11 @@ pub struct Spawn {
     /// What it sees of the machine's files; `None`: all, as the caller does. With [`Spawn::new_pid_namespace`] it also
     /// gets a `/proc` that fits.
     pub view: Option<View>,
+    /// It sees the files that the caller sees, but for a `/sys` of its network namespace and, with
+    /// [`Spawn::new_pid_namespace`], a `/proc` that fits. A [`Spawn::view`] has both already.
+    pub fresh_kernel_files: bool,
+    /// Its environment is [`Spawn::env`] alone.
+    pub clean_env: bool,
     /// Makes it process 1 of a new PID namespace: when it ends, the kernel kills all its descendants. Process 1
     /// receives only SIGKILL and the signals for which it has a handler.
     pub new_pid_namespace: bool,
@@ -82,6 +87,8 @@ impl Spawn {
             log: None,
             output: None,
             view: None,
+            fresh_kernel_files: false,
+            clean_env: false,
             new_pid_namespace: false,
             die_with_parent: true,
         }
@@ -316,6 +323,9 @@ fn with_pidfd(mut child: std::process::Child, name: &str) -> Result<(std::proces
 fn launch(spawn: Spawn) -> Result<std::process::Child> {
     let name = spawn.program.display().to_string();
     let mut command = Command::new(&spawn.program);
+    if spawn.clean_env {
+        command.env_clear();
+    }
     command.args(&spawn.args).envs(spawn.env).stdin(input(spawn.input)?);
     let (out, err) = outputs(spawn.log)?;
     command.stdout(own_output(spawn.output)?.unwrap_or(out)).stderr(err);
@@ -332,9 +342,11 @@ fn launch(spawn: Spawn) -> Result<std::process::Child> {
     }
     if let Some(view) = &spawn.view {
         view.enter()?;
-        if spawn.new_pid_namespace {
-            view::with_its_own_proc(&mut command);
-        }
+    } else if spawn.fresh_kernel_files {
+        view::refresh_kernel_files()?;
+    }
+    if spawn.new_pid_namespace && (spawn.view.is_some() || spawn.fresh_kernel_files) {
+        view::with_its_own_proc(&mut command);
     }
     if let Some(cpus) = &spawn.cpus {
         cpu::pin_current_thread(cpus)?;

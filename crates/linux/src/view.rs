@@ -1,8 +1,8 @@
 //! A foreign program's view of the machine's files: all of them, read-only, with private directories where it has to
 //! write.
 //!
-//! The view is a mount namespace that the program is started in. It ends with the program and with every process that
-//! the program left running. No mount in it is visible outside, so there is nothing to undo. Where a directory such as
+//! The view is a mount namespace that the program is started in, or into which a thread moves that starts several
+//! programs. It ends with all of them, and with every process that they left running. No mount in it is visible outside, so there is nothing to undo. Where a directory such as
 //! `/run` is private, its existing contents stay visible, and new files go into a directory that the starter names.
 
 use std::collections::BTreeSet;
@@ -27,6 +27,10 @@ use crate::mountinfo::{self, Mount};
 /// The machine's files as a program is shown them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
+    /// Directories that are empty for it and in memory; ignored where the machine has none. They are made before those of
+    /// [`View::own`], whose files may lie in them. A mount that a program with fresh kernel files
+    /// ([`Spawn::fresh_kernel_files`](crate::process::Spawn)) makes there stays for the next one.
+    pub empty: Vec<PathBuf>,
     /// Where it may write.
     pub own: Vec<Own>,
 }
@@ -60,24 +64,27 @@ struct MountAttr {
 
 impl View {
     /// Moves the calling thread into a mount namespace with this view, permanently; call it only on a thread started
-    /// for this. The thread must be in the network namespace in which the program will run, because `/sys` then shows
-    /// that one's links.
-    pub(crate) fn enter(&self) -> Result<()> {
+    /// for this. Threads and programs that it starts are in that namespace too. `/sys` shows the links of the network
+    /// namespace in which the thread is now.
+    ///
+    /// # Errors
+    /// It needs root; or a directory cannot be mounted.
+    pub fn enter(&self) -> Result<()> {
         let attempted = || "make a mount namespace";
-        // SAFETY: NEWNS also unshares the thread's root and working directory, but neither the table of descriptors
-        // nor any other state that another thread could rely on; this thread was started to be changed.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.attempt(attempted)?;
+        unshare().attempt(attempted)?;
         // Mounts made here are not visible outside. Unmounts outside propagate here, so that a namespace whose name is
         // deleted does not live on in this copy.
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", slave).attempt(attempted)?;
         let mut writable = BTreeSet::new();
+        for at in &self.empty {
+            writable.extend(mount_empty(at)?);
+        }
         for own in &self.own {
             writable.extend(own.mount()?);
         }
         freeze(&writable)?;
-        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        rustix::mount::mount("sysfs", "/sys", "sysfs", flags, None).attempt(|| "mount /sys")?;
+        mount_sys()?;
         // Where the thread was may be covered now.
         rustix::process::chdir("/").attempt(|| "go to /")
     }
@@ -162,6 +169,43 @@ impl Own {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Moves the calling thread into a mount namespace that is as the one before.
+fn unshare() -> rustix::io::Result<()> {
+    // SAFETY: NEWNS also unshares the thread's root and working directory, but neither the table of descriptors nor any
+    // other state that another thread could rely on; the thread was started to be changed.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
+}
+
+fn mount_sys() -> Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    match rustix::mount::mount("sysfs", "/sys", "sysfs", flags, None) {
+        // That of this network namespace is mounted there already.
+        Ok(()) | Err(Errno::BUSY) => Ok(()),
+        Err(errno) => Err(errno).attempt(|| "mount /sys"),
+    }
+}
+
+/// Covers a directory with an empty one in memory and returns its path, or `None` if the machine has no such directory.
+fn mount_empty(at: &Path) -> Result<Option<PathBuf>> {
+    let Ok(at) = fs::canonicalize(at) else { return Ok(None) };
+    let attempted = || format!("cover {} with an empty directory", at.display());
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    rustix::mount::mount("tmpfs", &at, "tmpfs", flags, Some(c"mode=0755")).attempt(attempted)?;
+    rustix::mount::mount_change(&at, MountPropagationFlags::SHARED).attempt(attempted)?;
+    Ok(Some(at))
+}
+
+/// Moves the calling thread, which was started for that, into a mount namespace whose `/proc` and `/sys` can be changed
+/// unseen, and mounts a `/sys` of the thread's network namespace. [`with_its_own_proc`] does the same for `/proc` later.
+pub(crate) fn refresh_kernel_files() -> Result<()> {
+    let attempted = || "make a mount namespace";
+    unshare().attempt(attempted)?;
+    for at in ["/proc", "/sys"] {
+        rustix::mount::mount_change(at, MountPropagationFlags::PRIVATE).attempt(attempted)?;
+    }
+    mount_sys()
 }
 
 fn is_placeholder(path: &Path) -> io::Result<bool> {

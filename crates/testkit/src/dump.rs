@@ -2,8 +2,6 @@
 //! programs exist: a reader that shares a mistake with the writer would not notice it. Tests that check
 //! hundreds of times read them in this process in between.
 
-mod lists;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -119,7 +117,10 @@ pub fn dump(netns: &Netns) -> Dump {
 /// As [`dump`] does.
 pub fn quick_dump(netns: &Netns) -> Dump {
     let mut dump = Dump { lines: BTreeMap::new() };
-    dump.add_lists(netns).expect("the kernel lists what a test's own namespace holds");
+    let standing = Netlink::open_in(netns).and_then(|netlink| netlink.standing());
+    for line in standing.expect("the kernel lists what a test's own namespace holds") {
+        dump.add(line);
+    }
     dump.add_rest(netns);
     dump
 }

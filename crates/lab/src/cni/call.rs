@@ -107,7 +107,8 @@ impl Subject {
 }
 
 fn view(dir: &Path) -> View {
-    View { own: STATE.map(|(name, at, hidden)| Own::new(at, dir.join(name), hidden)).into() }
+    let own = STATE.map(|(name, at, hidden)| Own::new(at, dir.join(name), hidden));
+    View { own: own.into(), ..View::default() }
 }
 
 fn beginning(path: &PathBuf) -> std::io::Result<String> {

@@ -20,6 +20,7 @@ mod route;
 mod route_metric;
 mod rule;
 mod socket;
+mod standing;
 
 pub use address::AddressInfo;
 pub use encap::EncapInfo;

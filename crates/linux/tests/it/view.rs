@@ -25,7 +25,8 @@ fn run(place: &Place, view: &View, script: &str) -> (Option<i32>, String) {
 
 /// `/run` belongs to the program, apart from one name in it.
 fn view(dir: &Path) -> View {
-    View { own: vec![Own::new("/run", dir.join("run"), &["lock"]), Own::new("/nonexistent", dir, &[])] }
+    let own = vec![Own::new("/run", dir.join("run"), &["lock"]), Own::new("/nonexistent", dir, &[])];
+    View { own, ..View::default() }
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn what_the_machine_no_longer_has_is_not_shown() {
     std::fs::create_dir(machine.path().join("folder")).unwrap();
     std::fs::write(machine.path().join("file"), "x").unwrap();
     std::os::unix::fs::symlink("/etc", machine.path().join("link")).unwrap();
-    let view = View { own: vec![Own::new(machine.path(), dir.path(), &[])] };
+    let view = View { own: vec![Own::new(machine.path(), dir.path(), &[])], ..View::default() };
     let list = format!("ls {} && cat {0}/file", machine.path().display());
     let expected = "file\nfolder\nlink\nx".to_owned();
     assert_eq!(run(&place, &view, &list), (Some(0), expected));
@@ -92,4 +93,34 @@ fn what_it_started_ends_with_it() {
     let (code, _) = run(&place, &view(dir.path()), "setsid sleep 300 & exit 4");
     assert_eq!(code, Some(4));
     assert_eq!(kill_in(&BTreeSet::from([place.netns.inode().unwrap()])).unwrap(), 0);
+}
+
+/// A thread moves into a view, and what it starts one after the other share its directories and the mounts there.
+#[test]
+fn programs_of_a_thread_share_an_empty_directory_and_its_mounts() {
+    let place = Place::new("shared");
+    let stage = || {
+        let run = vec!["/run".into()];
+        View { empty: run, own: vec![Own::new("/var/lib", "/run/var-lib", &["cni"])] }.enter().unwrap();
+        let script = |text: &str| {
+            let mut spawn = Spawn::new("sh");
+            spawn.args = vec!["-ec".to_owned(), text.to_owned()];
+            spawn.env = vec![("PATH".to_owned(), "/usr/sbin:/usr/bin:/sbin:/bin".to_owned())];
+            spawn.netns = Some(place.netns.try_clone().unwrap());
+            (spawn.new_pid_namespace, spawn.fresh_kernel_files, spawn.clean_env) = (true, true, true);
+            spawn.log = Some("/run/log".into());
+            let code = spawn.start().unwrap().wait().unwrap().code();
+            (code, std::fs::read_to_string("/run/log").unwrap())
+        };
+        let first = "ls /run; mkdir /run/mounted /var/lib/cni; echo x >/var/lib/cni/lease
+             mount -t tmpfs none /run/mounted; echo y >/run/mounted/file; env | cut -d= -f1 | grep -v -e PWD -e SHLVL -e _";
+        assert_eq!(script(first), (Some(0), "log\nvar-lib\nPATH\n".to_owned()));
+        let second = ">/run/log; cat /var/lib/cni/lease /run/mounted/file; echo $$; ls /sys/class/net";
+        assert_eq!(script(second), (Some(0), "x\ny\n1\nlo\n".to_owned()));
+        assert_ne!(script("echo x >/etc/hgt-frozen").0, Some(0));
+        std::fs::read_to_string("/run/mounted/file").unwrap()
+    };
+    let seen = std::thread::scope(|scope| scope.spawn(stage).join().unwrap());
+    assert_eq!(seen, "y\n");
+    assert!(!Path::new("/run/mounted").exists());
 }

@@ -1,58 +1,60 @@
-//! The objects of a namespace, read by the project's own readers.
+//! What stands in a namespace, as lines of text that can be compared.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use linux::netlink::{AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, NextHop, RouteInfo};
-use linux::{Mac, Netlink, Netns};
 
-use super::Dump;
+use super::{AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, Netlink, NextHop, RouteInfo};
+use crate::{Mac, Result};
 
 /// `RTPROT_KERNEL` and `RT_TABLE_LOCAL`.
 const OF_KERNEL: u8 = 2;
 const LOCAL: u32 = 255;
 
-impl Dump {
-    pub(super) fn add_lists(&mut self, netns: &Netns) -> linux::Result<()> {
-        let netlink = Netlink::open_in(netns)?;
-        let links = netlink.links()?;
+impl Netlink {
+    /// Links, addresses, routes, policy rules, permanent neighbours and forwarding entries, queueing disciplines and
+    /// filters: a line for each, without what is volatile. If two lists have the same lines, however ordered, no change
+    /// is left between them.
+    pub fn standing(&self) -> Result<Vec<String>> {
+        let links = self.links()?;
         // The kernel assigns link indexes in sequence, so a link is called by its name.
         let names: BTreeMap<u32, String> =
             links.iter().map(|link| (link.index, link.name.to_string())).collect();
         let name = |index: u32| names.get(&index).map_or("elsewhere", String::as_str);
+        let mut lines = Vec::new();
         for link in links {
             let master = link.master.map(name);
             let parent = link.parent.filter(|_| link.parent_netns.is_none()).map(name);
-            let (qdisc, filters) = (netlink.root_qdisc(link.index)?, netlink.filters(link.index)?);
-            self.add(format!("qdisc {} {qdisc:?} {filters:?}", link.name));
+            let (qdisc, filters) = (self.root_qdisc(link.index)?, self.filters(link.index)?);
+            lines.push(format!("qdisc {} {qdisc:?} {filters:?}", link.name));
             let steady =
                 LinkInfo { index: 0, carrier: false, master: None, parent: None, parent_netns: None, ..link };
-            self.add(format!("link {steady:?} of {master:?} on {parent:?}"));
+            lines.push(format!("link {steady:?} of {master:?} on {parent:?}"));
         }
-        for address in netlink.addresses()?.into_iter().filter(is_given) {
+        for address in self.addresses()?.into_iter().filter(is_given) {
             let steady = AddressInfo { index: 0, tentative: false, ..address };
-            self.add(format!("address {} {steady:?}", name(address.index)));
+            lines.push(format!("address {} {steady:?}", name(address.index)));
         }
-        for route in netlink.routes()?.into_iter().filter(is_lasting) {
+        for route in self.routes()?.into_iter().filter(is_lasting) {
             let ways = route.next_hops.iter();
             let ways: Vec<_> =
                 ways.map(|hop| (hop.index.map(name), NextHop { index: None, ..hop.clone() })).collect();
             let steady = RouteInfo { next_hops: Vec::new(), ..route };
-            self.add(format!("route {steady:?} {ways:?}"));
+            lines.push(format!("route {steady:?} {ways:?}"));
         }
-        for rule in netlink.rules()? {
-            self.add(format!("rule {rule:?}"));
+        for rule in self.rules()? {
+            lines.push(format!("rule {rule:?}"));
         }
-        for entry in netlink.neighbours()?.into_iter().filter(|entry| entry.permanent || entry.proxy) {
+        for entry in self.neighbours()?.into_iter().filter(|entry| entry.permanent || entry.proxy) {
             let link = name(entry.index);
-            self.add(format!("neighbour {link} {:?}", NeighbourInfo { index: 0, ..entry }));
+            lines.push(format!("neighbour {link} {:?}", NeighbourInfo { index: 0, ..entry }));
         }
-        for entry in netlink.fdb()?.into_iter().filter(|entry| entry.permanent && !is_multicast(entry.mac)) {
+        for entry in self.fdb()?.into_iter().filter(|entry| entry.permanent && !is_multicast(entry.mac)) {
             let (link, master) = (name(entry.index), entry.master.map(name));
-            self.add(format!("fdb {link} {:?} {master:?}", FdbInfo { index: 0, master: None, ..entry }));
+            lines.push(format!("fdb {link} {:?} {master:?}", FdbInfo { index: 0, master: None, ..entry }));
         }
-        Ok(())
+        Ok(lines)
     }
 }
 
@@ -61,7 +63,7 @@ fn is_given(info: &AddressInfo) -> bool {
     !matches!(info.address.addr(), IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// The rule of [`super::is_lasting`] for IPv6 routes.
+/// False for what the kernel adds with an IPv6 address of its own.
 fn is_lasting(route: &RouteInfo) -> bool {
     let IpNet::V6(net) = route.dst else { return true };
     route.protocol != OF_KERNEL || (route.table != LOCAL && !net.addr().is_unicast_link_local())
