@@ -45,6 +45,7 @@ pub use made::Made;
 pub use preview::{Preview, is_about_code, last_of_each, preview};
 pub use rss::RssHash;
 pub use set::*;
+pub use show::quoted;
 pub use step::{Place, Placed, Plan, Step};
 pub use steps::replace_programs;
 pub use transaction::{

@@ -98,7 +98,7 @@ pub(crate) fn word(name: &IfName) -> String {
 }
 
 /// The text as one word of a POSIX shell.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:@%+".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         text.to_owned()

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use ::cni::{AddResult, Command, Request, Version};
 use datapath::{NodeSpec, Pod};
 use ipnet::IpNet;
+use plan::quoted;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -121,7 +122,7 @@ impl Attachment {
                 "ip netns exec {} env {} sh -c 'mount -t tmpfs none /var/lib && exec \"$0\"' {}",
                 self.subject.node,
                 environment.join(" "),
-                word(&plugin.program.display().to_string()),
+                quoted(&plugin.program.display().to_string()),
             )
         };
         let chained = self.plugins.len() > 1;
@@ -182,17 +183,7 @@ fn offered(pod_cidrs: &[&str]) -> Map<String, Value> {
 }
 
 fn assignment((name, value): (&str, String)) -> String {
-    format!("{name}={}", if value.is_empty() { value } else { word(&value) })
-}
-
-/// The text as one word of a POSIX shell.
-fn word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:@%+".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
+    format!("{name}={}", if value.is_empty() { value } else { quoted(&value) })
 }
 
 #[cfg(test)]
