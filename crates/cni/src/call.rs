@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::Version;
+
 /// What a plugin is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
@@ -23,6 +25,15 @@ impl Command {
     /// All of them.
     pub const ALL: [Command; 6] =
         [Command::Add, Command::Del, Command::Check, Command::Gc, Command::Status, Command::Version];
+
+    /// The version that brought it, of those that are known here.
+    pub fn since(self) -> Version {
+        match self {
+            Command::Add | Command::Del | Command::Version => Version::V0_3_0,
+            Command::Check => Version::V0_4_0,
+            Command::Gc | Command::Status => Version::V1_1_0,
+        }
+    }
 }
 
 /// The parameters of a call that are in its environment.

@@ -44,6 +44,18 @@ pub struct Attachment {
 }
 
 impl Invocation {
+    /// Which command it is.
+    pub fn command(&self) -> Command {
+        match self {
+            Invocation::Add(_) => Command::Add,
+            Invocation::Del(_) => Command::Del,
+            Invocation::Check(_) => Command::Check,
+            Invocation::Gc { .. } => Command::Gc,
+            Invocation::Status { .. } => Command::Status,
+            Invocation::Version => Command::Version,
+        }
+    }
+
     /// Reads the environment; `variable` gives the value of one, or nothing if it is not set.
     ///
     /// # Errors

@@ -49,6 +49,11 @@ fn answer(
         return answer_for_addresses(home, &request, invocation);
     }
     let network = request.name()?;
+    let (command, version) = (invocation.command(), request.version()?);
+    if version < command.since() {
+        let why = format!("`cniVersion` is {version}, and {command} came with {}", command.since());
+        return Err(Failure::new(ErrorCode::INCOMPATIBLE_VERSION, why));
+    }
     match invocation {
         Invocation::Add(attachment) => {
             let result = add(home, &request, name, &attachment)?;

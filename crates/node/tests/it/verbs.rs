@@ -54,6 +54,8 @@ fn check_names_what_is_otherwise() {
     let result = scene.add("a", &conf);
     let checked = with(conf.clone(), "prevResult", result.clone());
     scene.fail("CHECK", "b", &checked, 3, "eth0 of container b was not added to pods here");
+    let old = with(checked.clone(), "cniVersion", json!("0.3.1"));
+    scene.fail("CHECK", "a", &old, 1, "`cniVersion` is 0.3.1, and CHECK came with 0.4.0");
     let _ = shell(&format!("ip -n {} route del default", scene.world.name("a")));
     scene.fail("CHECK", "a", &checked, 101, "is gone");
     scene.succeed("DEL", "a", &conf);
