@@ -1,7 +1,8 @@
 //! `hostgap` as a CNI plugin: a container runtime runs it without arguments, with `CNI_COMMAND` in the environment. And
-//! `hostgap cni`, the commands by which people put it there.
+//! `hostgap cni`, the commands by which people put it there and judge plugins.
 
 mod chosen;
+mod conformance;
 mod install;
 mod uninstall;
 
@@ -14,7 +15,7 @@ use node::{Home, plugin};
 
 use crate::{exit, speak};
 
-/// Put hostgap under containers, as a plugin of the Container Network Interface.
+/// Put hostgap under containers, as a plugin of the Container Network Interface, and judge plugins.
 ///
 /// A container runtime (containerd, CRI-O, podman) starts plugins from one directory by configurations in another. The
 /// plugin connects containers with the same drivers that connect the pods of a race. docs/cni-plugin.md describes it.
@@ -28,6 +29,7 @@ pub(crate) struct Args {
 enum Command {
     Install(Box<install::Args>),
     Uninstall(uninstall::Args),
+    Conformance(conformance::Args),
 }
 
 /// The directories of a container runtime.
@@ -52,6 +54,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Install(args) => install::run(args),
         Command::Uninstall(args) => uninstall::run(args),
+        Command::Conformance(args) => conformance::run(args),
     }
 }
 

@@ -128,6 +128,21 @@ const EXAMPLES: &[(&str, &str)] = &[
   hostgap lab list --json | jq -r '.owners[] | [.id, .state] | @tsv'",
     ),
     (
+        "cni",
+        "Examples:
+  hostgap cni conformance /opt/cni/bin/bridge",
+    ),
+    (
+        "cni conformance",
+        "Examples:
+  hostgap cni conformance /usr/lib/cni/bridge                  all cases, with a default configuration
+  hostgap cni conformance ./my-plugin --conf 10-my.conflist --path /opt/cni/bin
+  hostgap cni conformance /opt/cni/bin/hostgap --attach ebpf
+  hostgap cni conformance ./my-plugin --conf my.conf --only del,check-after-add --json | jq -r '.cases[] | [.outcome, .id] | @tsv'
+  hostgap cni conformance ./my-plugin --conf my.conf --junit results.xml      for CI
+  hostgap cni conformance --list",
+    ),
+    (
         "clean",
         "Examples:
   hostgap clean

@@ -117,6 +117,9 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
     if let Some(error) = error.downcast_ref::<::record::RecordError>() {
         return record(error);
     }
+    if let Some(error) = error.downcast_ref::<::conformance::ConformanceError>() {
+        return plugin(error);
+    }
     if let Some(error) = error.downcast_ref::<LoadError>() {
         return (load(error), None);
     }
@@ -203,6 +206,22 @@ fn record(error: &::record::RecordError) -> (u8, Option<&'static str>) {
         | RecordError::NoSearch { .. }
         | RecordError::Inconsistent { .. } => (BAD_INPUT, None),
         RecordError::Io { .. } | RecordError::Unwritable { .. } => (FAILURE, None),
+    }
+}
+
+/// The hint for a plugin that cannot be put to cases.
+fn plugin(error: &::conformance::ConformanceError) -> (u8, Option<&'static str>) {
+    use ::conformance::ConformanceError;
+    match error {
+        ConformanceError::NoPlugin { .. }
+        | ConformanceError::Conf { .. }
+        | ConformanceError::NotInConf { .. } => (BAD_INPUT, None),
+        ConformanceError::Hidden { .. } => (BAD_INPUT, Some("copy it to another directory")),
+        ConformanceError::NoDefault { .. } => (BAD_INPUT, Some("give its configuration with --conf FILE")),
+        ConformanceError::NoPredecessor { .. } => {
+            (BAD_INPUT, Some("give its directory with --path or CNI_PATH"))
+        }
+        ConformanceError::Linux(_) => (FAILURE, None),
     }
 }
 

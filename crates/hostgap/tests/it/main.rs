@@ -9,6 +9,7 @@ mod blame;
 mod bpf;
 mod cni;
 mod commands;
+mod conformance;
 mod doctor;
 mod ending;
 mod full;

@@ -12,7 +12,7 @@ const ROWS: [&[&str]; 7] = [
     &["bpf"],
     &["plan", "record", "cni", "ipam"],
     &["load", "watch", "datapath", "tune", "vm", "verdict"],
-    &["lab", "doctor", "host", "node", "report"],
+    &["lab", "doctor", "host", "node", "conformance", "report"],
     &["agent"],
     &["hostgap"],
 ];
