@@ -148,7 +148,7 @@ impl<'s> Scene<'s> {
         self.node()
     }
 
-    /// The result in a version.
+    /// Whether the plugin says that it speaks a version.
     pub(crate) fn speaks(&self, version: &str) -> bool {
         self.supported.iter().any(|supported| supported == version)
     }

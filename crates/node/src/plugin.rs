@@ -45,15 +45,15 @@ fn answer(
         return Ok(Some(versions(input)));
     }
     let request = Request::read(input)?;
-    if name == HOST_LOCAL {
-        return answer_for_addresses(home, &request, invocation);
-    }
-    let network = request.name()?;
     let (command, version) = (invocation.command(), request.version()?);
     if version < command.since() {
         let why = format!("`cniVersion` is {version}, and {command} came with {}", command.since());
         return Err(Failure::new(ErrorCode::INCOMPATIBLE_VERSION, why));
     }
+    if name == HOST_LOCAL {
+        return answer_for_addresses(home, &request, invocation);
+    }
+    let network = request.name()?;
     match invocation {
         Invocation::Add(attachment) => {
             let result = add(home, &request, name, &attachment)?;

@@ -73,7 +73,7 @@ fn ask<'s>(scene: &'s Scene<'s>, valid: &Value) -> Ask<'s> {
     Ask::of_network(scene, Command::Gc).key("cni.dev/valid-attachments", valid.clone())
 }
 
-/// Only the commands that have an attachment have its parameters.
+/// The attachment of a container, as a runtime lists it.
 fn listed(container: &Container) -> Value {
     json!([{ "containerID": container.name.to_string(), "ifname": IFNAME }])
 }

@@ -174,7 +174,7 @@ fn is_address(value: &Value) -> bool {
 fn routes(scene: &Scene<'_>) -> Judged {
     let added = scene.added(&scene.container("a")?)?;
     for route in added.list("routes") {
-        if !route["dst"].as_str().is_some_and(|text| text.parse::<IpNet>().is_ok()) {
+        if route["dst"].as_str().is_none_or(|text| text.parse::<IpNet>().is_err()) {
             return Err(added.answer.fault(format!("{route} has no `dst` in CIDR notation")));
         }
         if route.get("gw").is_some_and(|gw| !gw.is_null() && !is_address(gw)) {

@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signals()?;
     let jobs =
         args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
-    let mut told = Told::new(args, cases.len());
+    let mut told = Told::new(cases.len());
     let found =
         ::conformance::run(&subject, &cases, &Options { jobs, stop: &stop }, |report| told.hear(report))?;
     told.finish();
@@ -154,8 +154,8 @@ struct Told {
 }
 
 impl Told {
-    fn new(args: &Args, cases: usize) -> Told {
-        let bar = progress::bar().filter(|_| !args.list);
+    fn new(cases: usize) -> Told {
+        let bar = progress::bar();
         if let Some(bar) = &bar {
             bar.set_length(u64::try_from(cases).unwrap_or_default());
         }
