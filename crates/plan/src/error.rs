@@ -91,6 +91,13 @@ impl StepError {
         matches!(self, StepError::Kernel(error) if error.errno() == Some(rustix::io::Errno::NOENT.raw_os_error()))
     }
 
+    /// True if the kernel said that there is no such thing, though it was found just before.
+    pub(crate) fn is_vanished(&self) -> bool {
+        use rustix::io::Errno;
+        let gone = [Errno::NODEV, Errno::NOENT, Errno::SRCH, Errno::ADDRNOTAVAIL];
+        matches!(self, StepError::Kernel(error) if gone.iter().any(|errno| error.is(errno.raw_os_error())))
+    }
+
     /// True if the kernel said that the thing is there already: then it was not this step that made it.
     pub(crate) fn is_exists(&self) -> bool {
         match self {

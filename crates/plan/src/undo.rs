@@ -126,7 +126,13 @@ impl Run<'_> {
     }
 
     fn undo_one(&mut self, past: &Past) -> Undone {
-        let (undone, index) = match self.attempt(past) {
+        let mut attempted = self.attempt(past);
+        // What was found can vanish before it is changed: a link goes when the kernel ends the namespace of its other end.
+        // Another look tells.
+        if attempted.as_ref().is_err_and(StepError::is_vanished) {
+            attempted = self.attempt(past);
+        }
+        let (undone, index) = match attempted {
             Ok(steps::UndoOutcome { undone, index }) => (undone, index),
             Err(why) => (Undone::Failed { why: why.to_string() }, None),
         };
