@@ -135,43 +135,45 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
     if let Some(error) = error.downcast_ref::<TransactionError>() {
         return transaction(error);
     }
-    match error.downcast_ref::<LabError>() {
-        Some(LabError::Privileges(_)) => (
+    error.downcast_ref().map_or((FAILURE, None), race)
+}
+
+fn race(error: &LabError) -> (u8, Option<&'static str>) {
+    match error {
+        LabError::Privileges(_) => (
             UNABLE,
             Some(
                 "run it as root (sudo); it works only in network namespaces of its own, and removes them at the end",
             ),
         ),
-        Some(LabError::NoTopology(unmet)) => (UNABLE, Some(without(unmet.feature))),
-        Some(LabError::NoIpv6) => {
+        LabError::NoTopology(unmet) => (UNABLE, Some(without(unmet.feature))),
+        LabError::NoIpv6 => {
             (UNABLE, Some("call by IPv4, without --ipv6, or start the machine without ipv6.disable=1"))
         }
-        Some(LabError::CannotRun { .. }) => {
+        LabError::CannotRun { .. } => {
             (UNABLE, Some("`hostgap paths` lists what each data path needs and what this machine has"))
         }
-        Some(LabError::NoPlugin { .. }) => (
+        LabError::NoPlugin { .. } => (
             UNABLE,
             Some(
                 "install it (Debian's package containernetworking-plugins has the CNI project's own, in /usr/lib/cni), or \
                  give its directory with --cni-bin or CNI_PATH",
             ),
         ),
-        Some(LabError::Conflist { .. } | LabError::Unreachable { .. }) => (
+        LabError::Conflist { .. } | LabError::Unreachable { .. } => (
             BAD_INPUT,
             Some("docs/cni.md describes a configuration for both nodes; scenarios/cni has examples"),
         ),
-        Some(LabError::NoNginx { .. }) => (
+        LabError::NoNginx { .. } => (
             UNABLE,
             Some("install nginx, give its path with --nginx, or use our own responder with --server hostgap"),
         ),
-        Some(LabError::Vm(error)) => machine(error),
+        LabError::Vm(error) => machine(error),
         // The guest has printed its hint already.
-        Some(LabError::Guest { status, .. }) => (*status, None),
-        Some(LabError::UnknownPath { .. }) => (BAD_INPUT, Some("`hostgap paths` lists all data paths")),
-        Some(LabError::Experiment { .. } | LabError::Spec(_) | LabError::Settings { .. }) => {
-            (BAD_INPUT, None)
-        }
-        Some(LabError::NotUndone { .. } | LabError::Book(plan::BookError::NotUndone { .. })) => (
+        LabError::Guest { status, .. } => (*status, None),
+        LabError::UnknownPath { .. } => (BAD_INPUT, Some("`hostgap paths` lists all data paths")),
+        LabError::Experiment { .. } | LabError::Spec(_) | LabError::Settings { .. } => (BAD_INPUT, None),
+        LabError::NotUndone { .. } | LabError::Book(plan::BookError::NotUndone { .. }) => (
             FAILURE,
             Some("`hostgap clean` tries again; the journal of what was done is kept under /run/hostgap/lab"),
         ),

@@ -221,12 +221,12 @@ pub(crate) fn addresses(ipam: Value) -> Result<Addresses, Failure> {
 mod tests {
     use super::*;
 
-    fn form(name: &str, theirs: Value) -> Result<Value, Failure> {
+    fn form(name: &str, theirs: &Value) -> Result<Value, Failure> {
         own_form(name, theirs.as_object().unwrap().clone()).map(Value::from)
     }
 
     #[track_caller]
-    fn refused(name: &str, theirs: Value, code: u32, says: &str) {
+    fn refused(name: &str, theirs: &Value, code: u32, says: &str) {
         let failure = form(name, theirs).unwrap_err();
         assert_eq!(failure.code.unwrap().0, code, "{failure}");
         assert!(failure.message.contains(says), "{failure}");
@@ -243,33 +243,33 @@ mod tests {
         ]]);
         let own = json!({ "type": "hostgap", "ranges": ranges });
         assert_eq!(
-            form("ptp", json!({ "ipMasq": true, "mtu": 1400, "ipam": ipam })).unwrap(),
+            form("ptp", &json!({ "ipMasq": true, "mtu": 1400, "ipam": ipam })).unwrap(),
             json!({ "attach": "ptp", "masquerade": true, "mtu": 1400, "default_route": true, "ipam": own })
         );
         let quiet = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.1.2.0/24" }]] });
         assert_eq!(
-            form("bridge", json!({ "isGateway": true, "ipam": quiet.clone() })).unwrap(),
+            form("bridge", &json!({ "isGateway": true, "ipam": quiet.clone() })).unwrap(),
             json!({
                 "attach": "bridge", "bridge": "cni0", "masquerade": false, "default_route": false,
                 "ipam": { "type": "hostgap", "ranges": [[{ "subnet": "10.1.2.0/24" }]] },
             })
         );
-        let on_wire = form("ipvlan", json!({ "master": "eth1", "mode": "l3s", "ipam": quiet })).unwrap();
+        let on_wire = form("ipvlan", &json!({ "master": "eth1", "mode": "l3s", "ipam": quiet })).unwrap();
         assert_eq!((&on_wire["attach"], &on_wire["wire"]), (&json!("ipvlan-l3s"), &json!("eth1")));
     }
 
     #[test]
     fn what_would_not_be_as_it_says_is_refused() {
         let ipam = json!({ "type": "host-local", "subnet": "10.1.2.0/24" });
-        refused("bridge", json!({ "ipam": ipam }), 2, "`isGateway` is false");
-        refused("bridge", json!({ "isGateway": true, "vlan": 7, "ipam": ipam }), 2, "`vlan` is set");
-        refused("bridge", json!({ "isGatway": true, "ipam": ipam }), 7, "unknown field `isGatway`");
-        refused("macvlan", json!({ "mode": "vepa", "ipam": ipam }), 2, "`mode` is \"vepa\"");
-        refused("ptp", json!({ "mtu": -1, "ipam": ipam }), 7, "configuration of ptp");
+        refused("bridge", &json!({ "ipam": ipam }), 2, "`isGateway` is false");
+        refused("bridge", &json!({ "isGateway": true, "vlan": 7, "ipam": ipam }), 2, "`vlan` is set");
+        refused("bridge", &json!({ "isGatway": true, "ipam": ipam }), 7, "unknown field `isGatway`");
+        refused("macvlan", &json!({ "mode": "vepa", "ipam": ipam }), 2, "`mode` is \"vepa\"");
+        refused("ptp", &json!({ "mtu": -1, "ipam": ipam }), 7, "configuration of ptp");
         let elsewhere = json!({ "type": "host-local", "subnet": "10.1.2.0/24", "dataDir": "/tmp/x" });
-        refused("ptp", json!({ "ipam": elsewhere }), 2, "`ipam.dataDir` is \"/tmp/x\"");
+        refused("ptp", &json!({ "ipam": elsewhere }), 2, "`ipam.dataDir` is \"/tmp/x\"");
         let routes =
             json!({ "type": "host-local", "subnet": "10.1.2.0/24", "routes": [{ "dst": "10.0.0.0/8" }] });
-        refused("ptp", json!({ "ipam": routes }), 2, "`ipam.routes` has 10.0.0.0/8");
+        refused("ptp", &json!({ "ipam": routes }), 2, "`ipam.routes` has 10.0.0.0/8");
     }
 }

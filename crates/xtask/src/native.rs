@@ -16,6 +16,8 @@ use crate::libtest::{self, Test};
 use crate::suite::{TestKind, select};
 use crate::{cargo, root};
 
+/// Blocks of code in these are shown, and not run.
+const OTHER_LANGUAGES: [&str; 4] = ["text", "toml", "json", "sh"];
 /// For one test. The longest takes two minutes on a quiet machine.
 const TEST_TIME_MAX: Duration = Duration::from_secs(900);
 
@@ -71,9 +73,13 @@ fn run_alone(test: &Test<'_>, logs: &Path) -> Result<FinishedTest> {
 
 /// Runs the examples in doc comments, which only rustdoc can build. Returns a verdict for each example.
 pub(crate) fn doc(packages: &[String]) -> Result<Vec<(String, TestOutcome)>> {
+    let with_examples = with_examples(packages)?;
+    if with_examples.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut command = cargo();
     command.args(["test", "--quiet", "--doc"]).current_dir(root()).stdin(Stdio::null());
-    select(&mut command, packages);
+    select(&mut command, &with_examples);
     let output = command.output().context("could not start cargo")?;
     let text = String::from_utf8_lossy(&output.stdout);
     let passed: usize = text.lines().filter_map(doc_passes).sum();
@@ -84,6 +90,50 @@ pub(crate) fn doc(packages: &[String]) -> Result<Vec<(String, TestOutcome)>> {
         println!("{text}{}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(verdicts)
+}
+
+/// Those of the packages, or of all, that have examples. rustdoc reads a crate as long as the compiler does, to find none.
+fn with_examples(packages: &[String]) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).context("could not list the crates")? {
+        let folder = entry?.path();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if (packages.is_empty() || packages.contains(&name)) && has_example(&folder.join("src"))? {
+            found.push(name);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn has_example(folder: &Path) -> Result<bool> {
+    for entry in fs::read_dir(folder).with_context(|| format!("could not list {}", folder.display()))? {
+        let path = entry?.path();
+        let has = match path.extension() {
+            None => path.is_dir() && has_example(&path)?,
+            Some(extension) => extension == "rs" && opens_example(&fs::read_to_string(&path)?),
+        };
+        if has {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a doc comment opens a block of code that is no other language's.
+fn opens_example(source: &str) -> bool {
+    let mut is_inside = false;
+    source.lines().filter_map(doc_fence).any(|language| {
+        is_inside = !is_inside;
+        is_inside && !OTHER_LANGUAGES.contains(&language)
+    })
+}
+
+/// What stands behind the fence of a block of code in a doc comment.
+fn doc_fence(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
+    comment.trim_start().strip_prefix("```").map(str::trim)
 }
 
 /// `test result: ok. 3 passed; …`
@@ -126,6 +176,14 @@ mod tests {
         assert_eq!(doc_passes("test result: ok. 3 passed; 0 failed; 0 ignored"), Some(3));
         assert_eq!(doc_passes("test result: FAILED. 2 passed; 1 failed"), Some(2));
         assert_eq!(doc_passes("running 3 tests"), None);
+    }
+
+    #[test]
+    fn examples_are_told_from_other_blocks() {
+        assert!(opens_example("/// A\n/// ```\n/// let a = 1;\n/// ```\nfn a() {}"));
+        assert!(opens_example("//! ```should_panic\n//! panic!();\n//! ```"));
+        assert!(opens_example("    /// ```text\n    /// a\n    /// ```\n    /// ```no_run\n"));
+        assert!(!opens_example("//! ```text\n//! a -> b\n//! ```\nlet fence = \"```\";"));
     }
 
     #[test]
