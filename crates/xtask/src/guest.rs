@@ -145,8 +145,6 @@ const MEMORY_MIB: u32 = 3072;
 /// For tests of what only a card has: queues, rings, interrupts. Each model has something that the others
 /// lack.
 const NICS: [Nic; 3] = [Nic::Virtio { queues: 4 }, Nic::Igb, Nic::Vmxnet3];
-/// Debian's kernels fill each page and each object with zeros. That is for secrets, and emulation makes it dear.
-const UNZEROED: &str = "init_on_alloc=0";
 /// Environment variables that tests read. They are passed on to the guest.
 const VARIABLES: [&str; 3] = ["CI", "HOSTGAP_KILLS", "HOSTGAP_NGINX"];
 /// The data paths that could not run natively. Tests in a guest that go through all data paths use only
@@ -188,7 +186,7 @@ pub(crate) fn run(
         return Ok(None);
     }
     let vm = match Cache::open().and_then(|cache| Vm::fetch(&cache, guest.kernel, guest.flavour)) {
-        Ok(vm) => vm.with_kernel_arguments(&format!("{UNZEROED} {}", guest.arguments)),
+        Ok(vm) => vm.with_kernel_arguments(guest.arguments),
         Err(error) => return Ok(Some(Trouble::NoGuest(error.to_string()))),
     };
     println!("{:<7} Linux {}, {} tests", guest.lane, vm.kernel().release, tests.len());
