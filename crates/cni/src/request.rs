@@ -94,25 +94,27 @@ impl Request {
         self.0.get("args")?.get("cni")?.get(name).filter(|value| !value.is_null())
     }
 
-    /// The attachments that GC is to keep: container and interface of each.
+    /// The attachments that GC is to keep: container and interface of each. `None`: the runtime says nothing of them, as
+    /// `cnitool gc` does.
     ///
     /// # Errors
-    /// Code 7 if there is no such list, or an entry lacks one of the two.
-    pub fn valid_attachments(&self) -> Result<Vec<(String, String)>, Failure> {
+    /// Code 7 if there is something else than a list, or an entry lacks one of the two.
+    pub fn valid_attachments(&self) -> Result<Option<Vec<(String, String)>>, Failure> {
         const KEY: &str = "cni.dev/valid-attachments";
         let wrong = |why: String| Failure::new(ErrorCode::INVALID_NETWORK_CONFIG, format!("`{KEY}` {why}"));
         // libcni writes an empty list as `null`.
         let list = match self.0.get(KEY) {
-            Some(Value::Null) => return Ok(Vec::new()),
+            None => return Ok(None),
+            Some(Value::Null) => return Ok(Some(Vec::new())),
             Some(Value::Array(list)) => list,
-            Some(_) | None => return Err(wrong("is not a list".to_owned())),
+            Some(_) => return Err(wrong("is not a list".to_owned())),
         };
         let entry = |entry: &Value| {
             let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
             let pair = text("containerID").zip(text("ifname"));
             pair.ok_or_else(|| wrong(format!("has {entry}, where `containerID` and `ifname` are expected")))
         };
-        list.iter().map(entry).collect()
+        list.iter().map(entry).collect::<Result<_, _>>().map(Some)
     }
 
     /// The part of it that is the plugin's own: without the keys of the specification and those that begin with
@@ -213,7 +215,7 @@ mod tests {
         assert_eq!(request.own().keys().collect::<Vec<_>>(), ["attach", "ipam"]);
         assert_eq!(request.runtime("mac"), Some(&json!("02:00:00:00:00:01")));
         assert_eq!((request.runtime("ips"), request.runtime("dns")), (None, None));
-        assert_eq!(request.valid_attachments().unwrap(), [("c1".to_owned(), "eth0".to_owned())]);
+        assert_eq!(request.valid_attachments().unwrap().unwrap(), [("c1".to_owned(), "eth0".to_owned())]);
         assert!(request.previous().is_some());
     }
 
@@ -227,9 +229,12 @@ mod tests {
         assert_eq!(code(r#"{"cniVersion":"1.0.0","name":"../a"}"#), 7);
         let none = r#"{"cniVersion":"1.1.0","name":"a","capabilities":{"ipRanges":true},"cni.dev/valid-attachments":null}"#;
         let none = Request::read(none).unwrap();
-        assert!(none.valid_attachments().unwrap().is_empty() && none.own().is_empty());
+        assert!(none.valid_attachments().unwrap().unwrap().is_empty() && none.own().is_empty());
         let request = Request::read(r#"{"cniVersion":"1.1.0","name":"a"}"#).unwrap();
-        assert_eq!(request.valid_attachments().unwrap_err().code, Some(ErrorCode(7)));
+        assert_eq!(request.valid_attachments().unwrap(), None);
+        let wrong =
+            Request::read(r#"{"cniVersion":"1.1.0","name":"a","cni.dev/valid-attachments":7}"#).unwrap();
+        assert_eq!(wrong.valid_attachments().unwrap_err().code, Some(ErrorCode(7)));
     }
 
     #[test]

@@ -6,7 +6,9 @@ use cni::{Attached, Attachment, ErrorCode, Failure};
 use datapath::Pod;
 use ipam::{Holder, Reserved};
 use linux::{IfName, Netns, NetnsPath};
-use plan::{BookError, Journal, Kernel, Made, Place, Plan, Step, Unit, UnitState, apply, outstanding};
+use plan::{
+    BookError, FoundUnit, Journal, Kernel, Made, Place, Plan, Step, Unit, UnitState, apply, outstanding,
+};
 
 use crate::Home;
 use crate::addresses;
@@ -151,7 +153,7 @@ pub(crate) fn check(home: &Home, network: &str, attachment: &Attachment) -> Resu
 /// Takes back all attachments to a network but those that are valid. Returns what could not be done.
 pub(crate) fn keep_only(home: &Home, network: &str, valid: &[(String, String)]) -> Vec<String> {
     let ids: BTreeSet<String> = valid.iter().map(|(container, ifname)| id_of(container, ifname)).collect();
-    let mut failures = remove_units(home, network, &ids).unwrap_or_else(|failure| vec![failure.to_string()]);
+    let mut failures = remove_units(home, network, |found| ids.contains(&found.id));
     let book = home.attachments();
     let has_unit = |id: &str| book.find(id).is_ok_and(|found| found.is_some());
     // What is being attached has a unit before it has an address. What could not be taken back keeps its own.
@@ -171,14 +173,27 @@ pub(crate) fn keep_only(home: &Home, network: &str, valid: &[(String, String)]) 
     failures
 }
 
-fn remove_units(home: &Home, network: &str, valid: &BTreeSet<String>) -> Result<Vec<String>, Failure> {
+/// Takes back the attachments to a network whose ADD died. Returns what could not be done.
+pub(crate) fn remove_all_dead(home: &Home, network: &str) -> Vec<String> {
+    remove_units(home, network, |found| found.state == UnitState::Standing)
+}
+
+fn remove_units(home: &Home, network: &str, is_valid: impl Fn(&FoundUnit) -> bool) -> Vec<String> {
+    try_remove_units(home, network, is_valid).unwrap_or_else(|failure| vec![failure.to_string()])
+}
+
+fn try_remove_units(
+    home: &Home,
+    network: &str,
+    is_valid: impl Fn(&FoundUnit) -> bool,
+) -> Result<Vec<String>, Failure> {
     let book = home.attachments();
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
     let mut failures = Vec::new();
     for found in book.units().map_err(|error| of_book(&error))? {
         // An ADD that died before it said for which network it was is nobody's.
         let is_ours = recorded(home, &found.id).is_none_or(|record| record.network == network);
-        if found.state == UnitState::Alive || !is_ours || valid.contains(&found.id) {
+        if found.state == UnitState::Alive || !is_ours || is_valid(&found) {
             continue;
         }
         match book.take_over(&found.id) {

@@ -82,7 +82,9 @@ fn answer_for_addresses(
         }
         Invocation::Check(attachment) => host_local::check(home, network, &attachment).map(|()| None),
         Invocation::Gc { .. } => {
-            host_local::keep_only(home, network, &request.valid_attachments()?).map(|()| None)
+            let valid = request.valid_attachments()?;
+            // Without a list, each address may be a container's.
+            valid.map_or(Ok(()), |valid| host_local::keep_only(home, network, &valid)).map(|()| None)
         }
         Invocation::Status { .. } => host_local::status(home, request, network).map(|()| None),
         Invocation::Version => Ok(None),
@@ -113,7 +115,10 @@ fn check(home: &Home, request: &Request, network: &str, attachment: &Attachment)
 }
 
 fn gc(home: &Home, request: &Request, network: &str) -> Result<(), Failure> {
-    let failures = attachment::keep_only(home, network, &request.valid_attachments()?);
+    let failures = match request.valid_attachments()? {
+        Some(valid) => attachment::keep_only(home, network, &valid),
+        None => attachment::remove_all_dead(home, network),
+    };
     match failures.as_slice() {
         [] => Ok(()),
         [one] => Err(refused(one)),

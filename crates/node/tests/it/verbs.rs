@@ -75,7 +75,12 @@ fn gc_keeps_what_is_valid_and_nothing_else() {
     }
     linux::netns::delete(&scene.world.name("c")).unwrap();
     let gc = [("CNI_COMMAND", "GC")];
-    check_failure(&scene.call_with(&gc, &conf), 7, "cni.dev/valid-attachments");
+    let wrong = with(conf.clone(), "cni.dev/valid-attachments", json!("b"));
+    check_failure(&scene.call_with(&gc, &wrong), 7, "cni.dev/valid-attachments");
+    // `cnitool gc` gives no list. Nothing that stands is known to be invalid.
+    assert!(scene.call_with(&gc, &conf).is_success);
+    assert_eq!(scene.reserved("pods"), 6);
+    scene.assert_reaches("a", "10.244.1.1");
     let valid = json!([{ "containerID": "b", "ifname": "eth0" }]);
     let reply = scene.call_with(&gc, &with(conf.clone(), "cni.dev/valid-attachments", valid));
     assert!(reply.is_success && reply.printed.is_none(), "{reply:?}");
