@@ -44,7 +44,7 @@ pub use guest::{GuestRace, Outward};
 pub use home::{Cleaned, Home, Remains};
 pub use machine::machine;
 pub use proving::{MachineUse, prove};
-pub use race::{Finished, Race, RaceOptions};
+pub use race::{Finished, Race, RaceOptions, host_visits};
 pub use search::{Factor, Objective, Search, SearchEvent, Sought};
 pub use server::{Nginx, ServerChoice};
 pub use sides::Sides;

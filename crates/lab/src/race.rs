@@ -34,6 +34,8 @@ use crate::witness::witness;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, profile, workload};
 use goal::StoppingRule;
 
+pub use rounds::host_visits;
+
 /// The first entrants are the reference and its control, without which there is no race.
 const CONTENDERS_FROM: usize = 2;
 

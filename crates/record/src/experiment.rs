@@ -218,10 +218,10 @@ fn is_true(value: &bool) -> bool {
 /// Defaults that the experiment file's documentation names too.
 mod defaults {
     pub(super) fn rounds() -> u32 {
-        30
+        24
     }
     pub(super) fn builds() -> u32 {
-        10
+        12
     }
     pub(super) fn slice_ms() -> u32 {
         100

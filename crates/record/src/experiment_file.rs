@@ -242,7 +242,7 @@ builds = 3
     #[test]
     fn the_smallest_file_has_the_defaults() {
         let experiment = Experiment::from_toml(&with("")).unwrap();
-        assert_eq!((experiment.rounds, experiment.builds), (30, 10));
+        assert_eq!((experiment.rounds, experiment.builds), (24, 12));
         assert_eq!((experiment.slice_ms, experiment.warmup_ms), (100, 20));
         assert_eq!(experiment.workload.body_bytes, [100]);
         let written = toml::to_string(&experiment).unwrap();

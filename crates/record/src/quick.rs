@@ -67,7 +67,7 @@ mod tests {
     fn what_no_experiment_can_be_is_refused_when_the_file_is_read() {
         let error = |quick: &str| with(quick).unwrap_err().to_string();
         assert!(error("[quick]\nround = 4").contains("[quick]: unknown field `round`"));
-        assert!(error("[quick]\nrounds = 4").contains("[quick]: `builds` is 10: 1 to 4 is expected"));
+        assert!(error("[quick]\nrounds = 4").contains("[quick]: `builds` is 12: 1 to 4 is expected"));
         assert!(error("[quick]\nrounds = \"few\"").contains("[quick]: invalid type"));
     }
 }

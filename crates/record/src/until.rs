@@ -196,7 +196,7 @@ mod tests {
         let with = |lines: &str| Experiment::from_toml(&format!("schema = 1\nname = \"x\"\n{lines}"));
         let error = |lines: &str| with(lines).expect_err(lines).to_string();
         let experiment = with("until = \"p99.9:10%\"\nbudget_s = 90").unwrap();
-        assert_eq!((experiment.budget_s(), experiment.rounds_a_build()), (90, 3));
+        assert_eq!((experiment.budget_s(), experiment.rounds_a_build()), (90, 2));
         assert_eq!(with("until = \"3%\"").unwrap().budget_s(), 360);
         assert!(error("until = \"3\"").contains("line 3, column 9: `3` is not a precision"));
         assert!(error("budget_s = 90").contains("without that, set `rounds`"));

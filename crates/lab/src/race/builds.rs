@@ -8,7 +8,7 @@ use record::{Header, Line, Load, Round, Writer};
 use stats::Random;
 
 use super::goal::StoppingRule;
-use super::rounds::{Course, Rounded};
+use super::rounds::{Course, Rounded, visits};
 use super::{CONTENDERS_FROM, Finished, Race, take_down};
 use crate::machine::{drifted, machine};
 use crate::{Event, LabError};
@@ -84,7 +84,9 @@ impl Race {
             under_way.loads = found;
         }
         let loads = under_way.loads.clone();
-        let total = u64::from(self.experiment.rounds) * (runners.len() * loads.len()) as u64;
+        let entrants: Vec<usize> = runners.iter().map(|(entrant, _)| *entrant).collect();
+        let a_round: usize = loads.iter().map(|load| visits(load, &entrants).len()).sum();
+        let total = u64::from(self.experiment.rounds) * a_round as u64;
         let (rng, done) = (under_way.rng.clone(), under_way.done);
         let mut course = Course { loads: &loads, runners, rng, done, total };
         for round in under_way.goal.rounds_of(build) {

@@ -1,4 +1,4 @@
-//! A round: each candidate once at each load, shuffled; and after the last what was asked beside.
+//! A round: each candidate at each load, shuffled; and after the last what was asked beside.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -33,9 +33,28 @@ pub(super) struct Rounded {
     pub(super) broken: Vec<Broken>,
 }
 
+/// How often each host is visited in a round at a load, where so many contenders are compared with it.
+///
+/// Each of *m* ratios has the reference's error beside its contender's. With as much time in all, the errors of the ratios
+/// are least where the common divisor has √*m* times the measurements of a contender (C. W. Dunnett, *A Multiple
+/// Comparison Procedure for Comparing Several Treatments with a Control*, 1955). The control has as many, since the noise
+/// floor is the difference of the two. In a closed loop requests per second scatter little, and once is enough.
+pub fn host_visits(is_rate: bool, contenders: usize) -> usize {
+    if is_rate { contenders.isqrt().max(1) } else { 1 }
+}
+
+/// The visits of a round at a load, not yet shuffled.
+pub(super) fn visits(load: &Load, visited: &[usize]) -> Vec<usize> {
+    let contenders = visited.iter().filter(|entrant| **entrant >= CONTENDERS_FROM).count();
+    let hosts = host_visits(load.rate_per_s.is_some(), contenders);
+    let times = |entrant: usize| if entrant < CONTENDERS_FROM { hosts } else { 1 };
+    visited.iter().flat_map(|entrant| std::iter::repeat_n(*entrant, times(*entrant))).collect()
+}
+
 impl Race {
-    /// Every candidate once at every load: loads in shuffled order, and for each the candidates in shuffled order, so
-    /// that the trials that are compared lie next to each other in time. `None` if asked to stop.
+    /// Every contender once at every load, the hosts as often as [`host_visits`] says: loads in shuffled order, and for
+    /// each the visits in shuffled order, so that the trials that are compared lie next to each other in time. `None` if
+    /// asked to stop.
     pub(super) fn round(
         &self,
         course: &mut Course<'_>,
@@ -48,14 +67,15 @@ impl Race {
         course.rng.shuffle(&mut loads);
         for load in loads {
             let runners = course.runners.iter().map(|(entrant, _)| *entrant);
-            let mut order: Vec<usize> = runners.filter(|entrant| goal.visits(*entrant, load)).collect();
+            let visited: Vec<usize> = runners.filter(|entrant| goal.visits(*entrant, load)).collect();
+            let mut order = visits(&course.loads[load], &visited);
             course.rng.shuffle(&mut order);
             for entrant in order {
                 if self.settings.stop.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
                 let at = course.runners.iter().position(|(other, _)| *other == entrant);
-                let at = at.expect("a runner is visited once at a load, and breaks on a visit");
+                let at = at.expect("who is visited again is a host, and a host that breaks ends the race");
                 let built = &mut course.runners[at].1;
                 let name = built.name.clone();
                 let share = goal.share(course.done, course.total);
@@ -147,5 +167,27 @@ impl Race {
         let Some(profiles) = found else { return Ok(false) };
         profiles.into_iter().try_for_each(|profile| writer.append(&Line::Profile(profile)))?;
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_visited_more_often_the_more_are_compared_with_them() {
+        let rate = Load { body_bytes: 100, rate_per_s: Some(1e3), of_capacity: None };
+        let closed_loop = Load { rate_per_s: None, ..rate.clone() };
+        let all: Vec<usize> = (0..11).collect();
+        assert_eq!(visits(&closed_loop, &all), all);
+        let hosts = |entrant: &usize| *entrant < CONTENDERS_FROM;
+        let at_rate = visits(&rate, &all);
+        assert_eq!(at_rate.iter().filter(|entrant| hosts(entrant)).count(), 6);
+        assert_eq!(at_rate.iter().filter(|entrant| !hosts(entrant)).count(), 9);
+        // Three are too few for a second visit, and a host that races with itself alone has nobody to serve.
+        assert_eq!(visits(&rate, &[0, 1, 2, 3, 4]), [0, 1, 2, 3, 4]);
+        assert_eq!(visits(&rate, &[0, 1]), [0, 1]);
+        // Who left is not counted.
+        assert_eq!(visits(&rate, &[0, 1, 3, 5, 7, 9]), [0, 0, 1, 1, 3, 5, 7, 9]);
     }
 }
