@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* The times at which the machine did not run a CPU.
  *
- * A timer of each CPU (perf's cpu-clock) ticks in its interrupt, whatever the CPU does: a softirq of any length, a
- * real-time task or a spinning one do not delay it, since interrupts are on in all of them. So a tick that comes late
- * means that the CPU did not run, or ran with interrupts off; the kernel's network code never does that for as long as a
- * tick may be late here.
+ * Timers of each CPU tick in its interrupt, whatever the CPU does: a softirq of any length, a real-time task or a spinning
+ * one do not delay them, since interrupts are on in all of them. So a tick that comes late means that the CPU did not run,
+ * or ran with interrupts off; the kernel's network code never does that for as long as a tick may be late here.
  *
- * The program is called where the kernel runs an expired timer, not by the event: the timer knows when it was due, and
- * perf gives a program no tick of an idle CPU on some machines (PVM guests), where a stalled wake-up matters most. The
- * event itself asks for no samples.
+ * There are two kinds. The kernel's own tick costs nothing, comes CONFIG_HZ times a second, and not to an idle CPU. A tick
+ * of perf's cpu-clock comes as often as the loader wants, to an idle CPU too.
+ *
+ * The program is called where the kernel runs an expired timer: the timer knows when it was due, and perf gives a program
+ * no tick of an idle CPU on some machines (PVM guests), where a stalled wake-up matters most. Perf's event itself asks for
+ * no samples.
  *
  * A stall shorter than a period falls between two ticks more often than on one. If a hypervisor counts the time that it
- * took from each CPU, the scheduler knows it to the nanosecond, and what lies between two ticks shows too. (The clock
- * itself, KVM's per-CPU variable steal_time, has an address only in kernels with CONFIG_KALLSYMS_ALL.)
+ * took from each CPU, the scheduler knows it to the nanosecond whenever it accounts for a thread's time, and a program
+ * that looks each time sees that stall with its place. (The clock itself, KVM's per-CPU variable steal_time, has an
+ * address only in kernels with CONFIG_KALLSYMS_ALL.)
+ *
+ * An idle CPU has handed itself back to the hypervisor, and runs again when that lets it. A thread that is woken there and
+ * gets its turn much later waited for the machine, if nothing else ran meanwhile; a softirq in between may be the data
+ * path's work, and then it is no stall.
  *
  * A CPU may run and be lost to a real-time thread all the same: on a kernel without full preemption the system call of
  * any other program ends first, and a round of the kernel's own memory management, which may take milliseconds. What
@@ -29,13 +36,18 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Set before the program is loaded. */
 const volatile __u64 period_ns = 0;
+const volatile __u64 kernel_period_ns = 0;
 const volatile __u64 late_min_ns = 0;
 const volatile __u64 stolen_min_ns = 0;
+const volatile __u64 woken_late_min_ns = 0;
 /* Never read. By it the layout is in the type information, against which the loader is checked. */
 const volatile struct stall stall_layout = {};
 
-/* What perf's timers call (kernel/events/core.c), by which they are told from all others. */
+/* What the timers call, by which they are told from all others: perf's (kernel/events/core.c), and the kernel's own tick
+ * (kernel/time/tick-sched.c) since and before Linux 6.9. */
 extern const void perf_swevent_hrtimer __ksym;
+extern const void tick_nohz_handler __ksym __weak;
+extern const void tick_sched_timer __ksym __weak;
 
 struct timerqueue_node {
 	__s64 expires;
@@ -46,13 +58,14 @@ struct hrtimer {
 	void *function;
 } __attribute__((preserve_access_index));
 
-/* The way from a task to its CPU's run queue, which knows what runs, and keeps the hypervisor's clock as it last read
- * it. */
+/* The way from a task to its CPU's run queue, which knows what runs, and keeps the machine's clock and the hypervisor's
+ * as it last read them. */
 struct task_struct;
 
 struct rq {
 	int cpu;
 	struct task_struct *curr;
+	__u64 clock;
 	__u64 prev_steal_time_rq;
 } __attribute__((preserve_access_index));
 
@@ -96,27 +109,28 @@ static __always_inline void report(struct sighting *last, struct stall *stall)
 		last->lost += 1;
 }
 
-/* What the hypervisor has taken from this CPU, as far as the scheduler knows: it reads that clock whenever it puts a
- * task on the CPU or takes one off, so on a CPU that works many times between two ticks. 0 where there is none. */
-static __always_inline __u64 stolen(void)
+/* The time between two ticks of the kind that a timer is; 0: it is none. */
+static __always_inline __u64 period_of(struct hrtimer *timer)
 {
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	const void *function = BPF_CORE_READ(timer, function);
 
-	if (!bpf_core_field_exists(((struct rq *)0)->prev_steal_time_rq))
-		return 0;
-	return BPF_CORE_READ(task, se.cfs_rq, rq, prev_steal_time_rq);
+	if (function == &perf_swevent_hrtimer)
+		return period_ns;
+	if (function && (function == &tick_nohz_handler || function == &tick_sched_timer))
+		return kernel_period_ns;
+	return 0;
 }
 
 SEC("raw_tracepoint/hrtimer_expire_entry")
 int witness_tick(struct bpf_raw_tracepoint_args *context)
 {
 	struct hrtimer *timer = (struct hrtimer *)context->args[0];
+	__u64 period = period_of(timer), now_ns, due_ns;
 	__u32 cpu = bpf_get_smp_processor_id();
-	__u64 now_ns, due_ns, stolen_ns;
 	struct sighting *last;
 	struct stall stall;
 
-	if (BPF_CORE_READ(timer, function) != &perf_swevent_hrtimer)
+	if (!period)
 		return 0;
 	last = bpf_map_lookup_elem(&sightings, &cpu);
 	/* A CPU that was not there when the program was loaded. */
@@ -124,15 +138,13 @@ int witness_tick(struct bpf_raw_tracepoint_args *context)
 		return 0;
 	now_ns = bpf_ktime_get_ns();
 	due_ns = BPF_CORE_READ(timer, node.expires);
-	stolen_ns = stolen();
-	/* The timer was set a period before it was due, or later, by the CPU itself. */
-	stall = (struct stall){ .from_ns = last->seen_ns ? last->seen_ns : due_ns - period_ns, .to_ns = now_ns,
-				.late_ns = now_ns - due_ns,
-				.stolen_ns = last->seen_ns ? stolen_ns - last->stolen_ns : 0, .cpu = cpu };
-	if (stall.late_ns >= late_min_ns || stall.stolen_ns >= stolen_min_ns)
+	/* The CPU itself set the timer no more than a period before it was due. */
+	stall = (struct stall){ .from_ns = due_ns - period, .to_ns = now_ns, .late_ns = now_ns - due_ns, .cpu = cpu };
+	if (stall.from_ns < last->seen_ns)
+		stall.from_ns = last->seen_ns;
+	if ((__s64)stall.late_ns >= (__s64)late_min_ns)
 		report(last, &stall);
 	last->ticks += 1;
-	last->stolen_ns = stolen_ns;
 	/* Last, so that whoever reads this instant finds all stalls before it in the ring. */
 	last->seen_ns = now_ns;
 	return 0;
@@ -171,7 +183,7 @@ static __always_inline int is_of_others(struct task_struct *task)
 SEC("tp_btf/sched_waking")
 int witness_waking(__u64 *arguments)
 {
-	struct task_struct *woken = (struct task_struct *)arguments[0];
+	struct task_struct *woken = (struct task_struct *)arguments[0], *curr;
 	struct sighting *there;
 
 	if (woken->prio >= MAX_RT_PRIO)
@@ -179,8 +191,11 @@ int witness_waking(__u64 *arguments)
 	there = watched(woken->wake_cpu);
 	if (!there)
 		return 0;
+	curr = woken->se.cfs_rq->rq->curr;
 	there->waiter = woken->pid;
-	there->is_behind = is_of_others(woken->se.cfs_rq->rq->curr);
+	there->is_behind = is_of_others(curr);
+	there->is_idle = !curr->pid && !there->softirq_since_ns;
+	there->softirqs_before = there->softirqs;
 	there->kept_ns = 0;
 	there->softirq_ns = 0;
 	/* Last, since that CPU goes by it while this one writes. */
@@ -194,8 +209,11 @@ int witness_softirq_begins(void *context)
 	struct sighting *here = watched(bpf_get_smp_processor_id());
 
 	(void)context;
-	if (here)
-		here->softirq_since_ns = bpf_ktime_get_ns();
+	if (!here)
+		return 0;
+	here->softirqs += 1;
+	/* Who is woken later asks only for what comes after the waking. */
+	here->softirq_since_ns = here->woken_ns ? bpf_ktime_get_ns() : 1;
 	return 0;
 }
 
@@ -236,6 +254,25 @@ int witness_switch(__u64 *arguments)
 	return 0;
 }
 
+/* What the hypervisor took from a CPU since the last look. The run queue's clock runs as fast as the monotonic one. */
+static __always_inline void look_for_steal(struct sighting *there, struct rq *rq)
+{
+	__u64 clock_ns = rq->clock, stolen_ns, now_ns;
+	struct stall stall;
+
+	if (!bpf_core_field_exists(rq->prev_steal_time_rq))
+		return;
+	stolen_ns = rq->prev_steal_time_rq;
+	if (there->clock_ns && stolen_ns - there->stolen_ns >= stolen_min_ns) {
+		now_ns = bpf_ktime_get_ns();
+		stall = (struct stall){ .from_ns = now_ns - (clock_ns - there->clock_ns), .to_ns = now_ns,
+					.stolen_ns = stolen_ns - there->stolen_ns, .cpu = rq->cpu };
+		report(there, &stall);
+	}
+	there->clock_ns = clock_ns;
+	there->stolen_ns = stolen_ns;
+}
+
 /* A thread has run until now, without a break. The scheduler says so when it takes the CPU from it, and in between; but a
  * PVM guest was seen to miss the tracepoints of most switches to real-time threads. The arguments: the thread,
  * nanoseconds. */
@@ -248,7 +285,10 @@ int witness_ran(__u64 *arguments)
 	struct sighting *there = watched(rq->cpu);
 	struct stall stall;
 
-	if (!there || !there->woken_ns)
+	if (!there)
+		return 0;
+	look_for_steal(there, rq);
+	if (!there->woken_ns)
 		return 0;
 	now_ns = bpf_ktime_get_ns();
 	if (is_of_others(task)) {
@@ -263,6 +303,12 @@ int witness_ran(__u64 *arguments)
 	if (stall.to_ns <= stall.from_ns)
 		return 0;
 	there->woken_ns = 0;
+	if (there->is_idle) {
+		stall.late_ns = stall.to_ns - stall.from_ns;
+		if (stall.late_ns >= woken_late_min_ns && there->softirqs == there->softirqs_before)
+			report(there, &stall);
+		return 0;
+	}
 	kept_ns = there->is_behind ? stall.to_ns - stall.from_ns : there->kept_ns;
 	if (kept_ns < there->softirq_ns + late_min_ns)
 		return 0;

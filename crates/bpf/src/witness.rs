@@ -1,10 +1,12 @@
 //! A witness of the machine's stalls: the times at which it did not run a CPU.
 //!
-//! A timer ticks on each CPU, and a program runs in its interrupt; see `witness.bpf.c` for what it sees and why nothing
-//! that the CPU itself does, however long, delays it. Three signs tell a stall, and each stall says which it had:
+//! Timers tick on each CPU, the kernel's own and, if asked for, one of the witness; a program runs in their interrupts.
+//! See `witness.bpf.c` for what it sees and why nothing that the CPU itself does, however long, delays it. Three signs
+//! tell a stall, and each stall says which it had:
 //!
-//! - a tick came late: sees a stall that a tick falls into, whatever its reason;
-//! - the hypervisor's own clock of stolen time, as the scheduler last read it: sees also what lies between two ticks,
+//! - a tick came late: sees a stall that a tick falls into, whatever its reason; in a virtual machine also, a thread that
+//!   was woken on an idle CPU had its turn late;
+//! - the hypervisor's own clock of stolen time, whenever the scheduler reads it: sees also what lies between two ticks,
 //!   but not what a hypervisor below that one took;
 //! - a real-time thread waited although the CPU ran: for a system call of a program of normal priority, or a round of the
 //!   kernel's memory management, which a kernel without full preemption lets end first.
@@ -16,11 +18,14 @@ use std::io;
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, RingBufferBuilder};
 use linux::perf::Ticker;
-use linux::{CpuSet, Error, Result};
+use linux::procfs::Procfs;
+use linux::{CpuSet, Error, Result, clock};
 
 use crate::ffi;
 
@@ -44,7 +49,7 @@ const TIMER: &CStr = c"hrtimer_expire_entry";
 
 /// Bytes of a stall in the ring and of a sighting in its map.
 const STALL_BYTES: usize = 48;
-const SIGHTING_BYTES: usize = 80;
+const SIGHTING_BYTES: usize = 112;
 
 const _: () = {
     assert!(size_of::<stall>() == STALL_BYTES && size_of::<sighting>() == SIGHTING_BYTES, "as they are read");
@@ -56,7 +61,7 @@ const _: () = {
     assert!(offset_of!(stall, blocked_ns) == 32 && offset_of!(stall, cpu) == 40, "as Stall::of() reads it");
     assert!(offset_of!(sighting, ticks) == 0 && offset_of!(sighting, seen_ns) == 8, "as it is read below");
     assert!(
-        offset_of!(sighting, lost) == 24 && offset_of!(sighting, watched) == 32,
+        offset_of!(sighting, lost) == 16 && offset_of!(sighting, watched) == 24,
         "as they are used below"
     );
 };
@@ -64,12 +69,21 @@ const _: () = {
 /// What a witness takes for a stall. All in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Senses {
-    /// Between two ticks of a CPU; at least 10 000, as perf asks.
-    pub period_ns: u64,
+    /// Between two ticks of its own on a CPU; at least 10 000, as perf asks. `None`: it has only the kernel's, which cost
+    /// nothing, but are rarer, and do not come while a CPU is idle.
+    pub period_ns: Option<u64>,
     /// A tick that comes this much later than it was due shows a stall; so does a real-time thread's wait of this length.
     pub late_ns: u64,
-    /// So does this much stolen time between two ticks.
+    /// So does this much stolen time between two looks of the scheduler at the hypervisor's clock.
     pub stolen_ns: u64,
+    /// So does a real-time thread's turn that comes this much later than its waking on an idle CPU, in a virtual machine. A
+    /// CPU of a bare machine may itself take as long to leave a deep idle state.
+    pub woken_late_ns: u64,
+}
+
+/// [`Senses::woken_late_ns`], if this is a virtual machine.
+pub fn woken_late_ns(senses: Senses) -> Option<u64> {
+    Procfs::kernel().is_virtual_machine().unwrap_or(false).then_some(senses.woken_late_ns)
 }
 
 /// A CPU stood still for a time between two instants of `CLOCK_MONOTONIC`, or ran what has nothing to do with the run.
@@ -77,14 +91,15 @@ pub struct Senses {
 pub struct Stall {
     /// Which CPU.
     pub cpu: u16,
-    /// The tick before it, in nanoseconds; or when a thread was woken that had to wait.
+    /// The last instant before it at which the CPU is known to have run, in nanoseconds: a tick, the setting of the timer
+    /// that was late, or a look at the hypervisor's clock; or when a thread was woken that had to wait.
     pub from_ns: u64,
-    /// The tick after it, in nanoseconds; or when that thread ran.
+    /// The first such instant after it, in nanoseconds; or when that thread ran.
     pub to_ns: u64,
-    /// How long after it was due the second tick came, in nanoseconds; 0 for a wait. The stall was at least as long, and
-    /// less than a period longer.
+    /// How long after it was due the tick came, or a thread that was woken on an idle CPU had its turn, in nanoseconds; 0:
+    /// it was seen by another sign. The stall was at least as long, and less than a period longer.
     pub late_ns: u64,
-    /// What the hypervisor says it took between the two, in nanoseconds; 0 where it does not say.
+    /// What the hypervisor says it took between the two, in nanoseconds; 0: it was seen by another sign.
     pub stolen_ns: u64,
     /// For how long others than the race kept a real-time thread waiting, in nanoseconds, without softirq work meanwhile;
     /// 0: it is none of these.
@@ -124,12 +139,17 @@ pub struct StallReport {
     pub lost: u64,
 }
 
+/// Between two ticks that are waited for, in nanoseconds.
+const CATCH_UP_NS: u64 = 500_000;
+
 /// Watches some CPUs.
 #[derive(Debug)]
 pub struct Witness {
     cpus: CpuSet,
     senses: Senses,
     tickers: Vec<Ticker>,
+    /// Tick only where the kernel's ticks are waited for.
+    catching_up: Vec<Ticker>,
     programs: Vec<(Option<&'static CStr>, OwnedFd)>,
     /// While it watches.
     links: Mutex<Vec<OwnedFd>>,
@@ -145,13 +165,18 @@ impl Witness {
     /// built or locked down without perf events, or has no ring buffers for programs (Linux 5.8).
     pub fn new(cpus: &CpuSet, senses: Senses) -> Result<Witness> {
         ffi::listen();
-        let tickers = cpus.iter().map(|cpu| Ticker::open(cpu, senses.period_ns)).collect::<Result<_>>()?;
+        let tickers = |period_ns| cpus.iter().map(|cpu| Ticker::open(cpu, period_ns)).collect::<Result<_>>();
+        let (own, catching_up) = match senses.period_ns {
+            Some(period_ns) => (tickers(period_ns)?, Vec::new()),
+            None => (Vec::new(), tickers(CATCH_UP_NS)?),
+        };
         let (programs, stalls, sightings) = load(cpus, senses)
             .map_err(|error| ffi::failed(format!("watch CPUs {cpus} for stalls"), &error))?;
         Ok(Witness {
             cpus: cpus.clone(),
             senses,
-            tickers,
+            tickers: own,
+            catching_up,
             programs,
             links: Mutex::default(),
             stalls,
@@ -217,6 +242,31 @@ impl Witness {
         Ok(())
     }
 
+    /// Waits until every CPU has ticked after an instant of `CLOCK_MONOTONIC`, as an idle one may not do for long if only
+    /// the kernel ticks, and adds what was seen. False: one has not, after `patience`.
+    ///
+    /// # Errors
+    /// Those of [`Witness::look`]; a CPU went off line.
+    pub fn catch_up(&self, at_ns: u64, patience: Duration, seen: &mut StallReport) -> Result<bool> {
+        let begun = Instant::now();
+        self.look(seen)?;
+        if seen.until_ns >= at_ns {
+            return Ok(true);
+        }
+        self.catching_up.iter().try_for_each(Ticker::start)?;
+        let waited = loop {
+            let looked = self.look(seen);
+            if looked.is_err() || seen.until_ns >= at_ns || begun.elapsed() > patience {
+                break looked;
+            }
+            thread::sleep(Duration::from_nanos(self.senses.period_ns.unwrap_or(CATCH_UP_NS)));
+        };
+        let stopped: Vec<Result<()>> = self.catching_up.iter().map(Ticker::stop).collect();
+        waited?;
+        stopped.into_iter().collect::<Result<()>>()?;
+        Ok(seen.until_ns >= at_ns)
+    }
+
     /// Stops watching.
     ///
     /// # Errors
@@ -237,7 +287,7 @@ impl Witness {
             let bytes = value.as_deref().and_then(|bytes| bytes.get(at..)?.first_chunk());
             bytes.map_or(0, |word| u64::from_ne_bytes(*word))
         };
-        Ok([word(0), word(8), word(24)])
+        Ok([word(0), word(8), word(16)])
     }
 
     fn drain(&self, stalls: &mut Vec<Stall>) -> Result<()> {
@@ -260,9 +310,11 @@ fn load(cpus: &CpuSet, senses: Senses) -> libbpf_rs::Result<Loaded> {
     let mut object = MaybeUninit::uninit();
     let mut open = skeleton::WitnessSkelBuilder::default().open(&mut object)?;
     let constants = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
-    constants.period_ns = senses.period_ns;
+    constants.period_ns = senses.period_ns.unwrap_or(CATCH_UP_NS);
+    constants.kernel_period_ns = clock::kernel_tick_ns();
     constants.late_min_ns = senses.late_ns;
     constants.stolen_min_ns = senses.stolen_ns;
+    constants.woken_late_min_ns = woken_late_ns(senses).unwrap_or(u64::MAX);
     let last = cpus.iter().max().unwrap_or(0);
     open.maps.sightings.set_max_entries(u32::from(last) + 1)?;
     let skeleton = open.load()?;

@@ -18,19 +18,20 @@ use record::{Cause, Histogram, Late, Load, Retransmitted, WorkloadKind};
 use stats::Random;
 
 use crate::topology::SERVER_PORT;
-use crate::trial::{Method, broken, kept_from_running, run, run_with_log, warmup};
+use crate::trial::{Method, broken, kept_from_running, rest, run, run_with_log, warmup};
 use crate::visits::{Visit, visit_all};
 use crate::{BuiltTopology, Event, LabError};
 use answer::AnsweredRequest;
 use cause::{Usual, causes};
 use evidence::{CpuInterval, SliceEvents, count, count_drops, is_loss};
 
-/// A slice: long enough that a retransmission time-out of 200 ms and its answer lie within most of them.
-const SLICE: Duration = Duration::from_millis(500);
+/// A slice: long enough that a retransmission time-out of 200 ms and its answer lie within most of them, and short enough
+/// for [`rest`].
+const SLICE: Duration = Duration::from_millis(400);
 
 /// How often each candidate is visited, each time for a slice that is watched and one that is not: four seconds of each.
 /// At 20,000 requests/s 800 answers are then beyond p99, and 8 beyond p99.99.
-const VISITS: usize = 8;
+const VISITS: usize = 10;
 
 /// What is reported. Half of the answers of a fast path take longer than the first, but a cause has to explain most of
 /// an answer's time beyond p99, which is several times as long.
@@ -198,8 +199,10 @@ impl Watch<'_> {
     fn warm(&self, built: &mut BuiltTopology, load: &Load) -> Result<Duration, LabError> {
         let patience = built.topology.shape.wires.patience();
         let before = warmup(patience.warmup(self.method.warmup), load, built.clients(load.body_bytes));
+        let slice = patience.slice(SLICE);
+        rest(self.method, load, before + slice);
         run(built, self.method, load, before, None)?;
-        Ok(patience.slice(SLICE))
+        Ok(slice)
     }
 
     fn check(&self, built: &mut BuiltTopology, load: &Load, outcome: &Outcome) -> Result<(), LabError> {

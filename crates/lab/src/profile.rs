@@ -9,7 +9,7 @@ use linux::{CpuSet, clock};
 use record::{Load, Measure, Profile};
 use stats::Random;
 
-use crate::trial::{Method, broken, kept_from_running, run, warmup};
+use crate::trial::{Method, broken, kept_from_running, rest, run, warmup};
 use crate::visits::{Visit, visit_all};
 use crate::{BuiltTopology, Event, LabError, NodeCpus, workload};
 
@@ -89,6 +89,7 @@ fn visit(
     let measure = built.workload.kind.measure();
     if measure == Measure::Latency {
         let warmup = warmup(method.warmup, load, built.clients(load.body_bytes));
+        rest(method, load, warmup + SLICE);
         run(built, method, load, warmup, None)?;
     }
     profiler.start()?;

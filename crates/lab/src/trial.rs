@@ -95,9 +95,9 @@ pub(crate) fn measure(
     Ok(record(&outcome, &usage, (entrant, load_index), void))
 }
 
-/// Leaves the CPUs to others, before a real-time generator may spin for a time: the kernel stops what runs for more than
-/// 95 % of a second.
-fn rest(method: &Method, load: &Load, spins: Duration) {
+/// Leaves the CPUs to others, before a real-time generator may spin for a time, 0.4 s at most: the kernel stops real-time
+/// threads that ran for more than 95 % of a second, for the rest of it.
+pub(crate) fn rest(method: &Method, load: &Load, spins: Duration) {
     if load.rate_per_s.is_some() && method.scheduling != Scheduling::Normal {
         thread::sleep(spins / 12);
     }

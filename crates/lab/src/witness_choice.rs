@@ -1,10 +1,11 @@
 //! Which witness watches a race: what each costs is measured before the first round.
 
-use bpf::witness::Witness;
+use bpf::witness::{Witness, woken_late_ns};
+use linux::clock;
 use load::windows::{AFTER_LENGTHS, AFTER_NS, BEFORE_NS};
 use record::{Load, WitnessCost};
 
-use crate::trial::{Method, run};
+use crate::trial::{Method, rest, run};
 use crate::witness::Witnesses;
 use crate::{BuiltTopology, LabError};
 
@@ -39,9 +40,10 @@ pub(crate) fn choose(
 fn describe(witness: &Witness, cost: Option<WitnessCost>, left_off: bool) -> record::Witness {
     let senses = witness.senses();
     record::Witness {
-        period_ns: senses.period_ns,
+        period_ns: senses.period_ns.unwrap_or_else(clock::kernel_tick_ns),
         late_ns: senses.late_ns,
         stolen_ns: senses.stolen_ns,
+        woken_late_ns: woken_late_ns(senses),
         before_ns: BEFORE_NS,
         after_ns: AFTER_NS,
         after_lengths: AFTER_LENGTHS,
@@ -62,6 +64,7 @@ fn cost(
         let mut medians = [0.0; 2];
         let watched_first = pair % 2 == 0;
         for watched in [watched_first, !watched_first] {
+            rest(method, load, method.slice);
             let outcome = run(reference, method, load, method.slice, watched.then_some(witness))?;
             medians[usize::from(watched)] = outcome.response.value_at_quantile(0.5) as f64;
         }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use rustix::time::ClockId;
+use rustix::time::{ClockId, Timespec};
 
 use crate::Result;
 use crate::error::Attempt;
@@ -30,6 +30,12 @@ pub fn thread_cpu_ns() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }
 
+/// Nanoseconds between two ticks of the kernel's scheduler: 4 000 000 with `CONFIG_HZ=250`. It is the resolution of the
+/// clocks that the tick moves.
+pub fn kernel_tick_ns() -> u64 {
+    whole_ns(rustix::time::clock_getres(ClockId::MonotonicCoarse))
+}
+
 /// Sets the timer slack of the calling thread: how late, in nanoseconds, the kernel may wake it from a timed wait. The
 /// default is 50 µs; 1 is the most exact. Threads that it starts inherit the value. Threads under `SCHED_FIFO` have no
 /// slack.
@@ -39,7 +45,10 @@ pub fn set_timer_slack_ns(slack_ns: NonZeroU64) -> Result<()> {
 }
 
 fn nanoseconds(clock: ClockId) -> u64 {
-    let time = rustix::time::clock_gettime(clock);
+    whole_ns(rustix::time::clock_gettime(clock))
+}
+
+fn whole_ns(time: Timespec) -> u64 {
     // No clock here is negative after 1970, and 2^64 ns are 584 years.
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
@@ -56,6 +65,11 @@ mod tests {
         let passed = u64::try_from(before.elapsed().as_nanos()).unwrap();
         assert!(first <= second && second - first <= passed);
         assert!(unix_s() > 1_700_000_000);
+    }
+
+    #[test]
+    fn the_kernel_ticks_as_often_as_kernels_are_built_to() {
+        assert!([100, 250, 300, 1000].map(|hz| 1_000_000_000 / hz).contains(&kernel_tick_ns()));
     }
 
     #[test]

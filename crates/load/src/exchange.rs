@@ -70,7 +70,7 @@ const _: () =
 
 /// Exchanges of a block: an eighth of a megabyte, which a thread with 100 000 requests a second fills in 27 ms.
 const BLOCK: usize = 2_730;
-/// Blocks of a thread. While one is filled, the others may wait for the collector: 0.8 s at that rate.
+/// The most blocks of a thread. While one is filled, the others may wait for the collector: 0.8 s at that rate.
 const BLOCKS: usize = 32;
 
 /// The longest time between two looks of the collector: who takes the log may have more to empty than the blocks.
@@ -100,13 +100,16 @@ pub(crate) struct Collector {
     empty: Vec<Sender<Block>>,
 }
 
-/// Makes the ends for some threads, with all memory that the log will use.
-pub(crate) fn logs(threads: usize) -> (Vec<ExchangeLog>, Collector) {
-    let (sender, full) = sync_channel(threads * BLOCKS);
+/// Makes the ends for some threads, with all memory that the log will use: of a short run room for all requests of a
+/// thread, since to write memory that is never used would empty the caches just before the run.
+pub(crate) fn logs(threads: usize, requests_each: f64) -> (Vec<ExchangeLog>, Collector) {
+    // One more, because the schedule may give a thread a few requests more than its share.
+    let blocks = (requests_each / BLOCK as f64 + 2.0).min(BLOCKS as f64) as usize;
+    let (sender, full) = sync_channel(threads * blocks);
     let (mut logs, mut empty) = (Vec::with_capacity(threads), Vec::with_capacity(threads));
     for client in 0..threads as u32 {
         let (returned, taken) = channel();
-        for _ in 1..BLOCKS {
+        for _ in 1..blocks {
             returned.send(block()).expect("the receiver is in scope");
         }
         logs.push(ExchangeLog { client, block: block(), full: sender.clone(), empty: taken, unlogged: 0 });
@@ -151,8 +154,9 @@ impl ExchangeLog {
 
 impl Collector {
     /// Passes on what is logged, until every log is closed. Requests of a thread come in the order in which they ended.
-    /// After each pause `sink` gets an empty block, for what it does besides. Between two looks it sleeps, and whoever closes the logs unparks it. It does not wait for full blocks: a worker
-    /// would then wake it, which costs the worker some microseconds, and what it does would take a CPU of the run.
+    /// After each pause `sink` gets an empty block, for what it does besides. Between two looks it sleeps, and whoever
+    /// closes the logs unparks it. It does not wait for full blocks: a worker would then wake it, which costs the worker
+    /// some microseconds, and what it does would take a CPU of the run.
     pub(crate) fn collect(self, every: Duration, sink: &mut dyn FnMut(&[Exchange])) {
         loop {
             match self.full.try_recv() {
@@ -197,7 +201,7 @@ mod tests {
 
     #[test]
     fn every_request_arrives_with_its_client() {
-        let (logs, collector) = logs(2);
+        let (logs, collector) = logs(2, f64::INFINITY);
         let count = 3 * BLOCK as u64 + 7;
         let mut got = [const { Vec::new() }; 2];
         thread::scope(|scope| {
@@ -215,8 +219,25 @@ mod tests {
     }
 
     #[test]
+    fn a_short_run_has_room_for_all_its_requests_and_no_more_memory() {
+        for requests in [1, BLOCK, 3 * BLOCK + 1] {
+            let (mut logs, collector) = logs(1, requests as f64);
+            let mut log = logs.remove(0);
+            (0..requests as u64).for_each(|at| log.note(exchange(at)));
+            assert_eq!(log.close(), 0, "{requests} requests");
+            let mut got = 0;
+            collector.collect(Duration::from_millis(1), &mut |block| got += block.len());
+            assert_eq!(got, requests);
+        }
+        let (mut logs, _collector) = logs(1, BLOCK as f64);
+        let mut log = logs.remove(0);
+        (0..4 * BLOCK as u64).for_each(|at| log.note(exchange(at)));
+        assert_eq!(log.close(), BLOCK as u64);
+    }
+
+    #[test]
     fn what_finds_no_room_is_counted() {
-        let (mut logs, collector) = logs(1);
+        let (mut logs, collector) = logs(1, f64::INFINITY);
         let mut log = logs.remove(0);
         let room = (BLOCK * BLOCKS) as u64;
         (0..room + 9).for_each(|at| log.note(exchange(at)));

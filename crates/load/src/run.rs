@@ -111,11 +111,12 @@ fn start(
 ) -> Result<Outcome, LoadError> {
     let plan = Plan::new(clients.len(), run)?;
     let start = Start::new(clients.len());
-    let (mut logs, collector) = if sink.is_some() { logs(clients.len()) } else { logs(0) };
+    let each_per_s = run.schedule.rate_per_s().unwrap_or(f64::INFINITY) / clients.len() as f64;
+    let logged = if sink.is_some() { clients.len() } else { 0 };
+    let (mut logs, collector) = logs(logged, each_per_s * run.duration.as_secs_f64());
     logs.reverse();
     let protocol = clients[0].target.protocol();
     let outcomes: Vec<Result<Option<Outcome>, LoadError>> = thread::scope(|scope| {
-        let each_per_s = run.schedule.rate_per_s().unwrap_or(f64::INFINITY) / clients.len() as f64;
         let every = looks_every(each_per_s);
         let collecting = sink.map(|sink| scope.spawn(move || collector.collect(every, sink)));
         let threads: Vec<_> = clients

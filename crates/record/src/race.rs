@@ -202,12 +202,16 @@ pub struct Capacity {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Witness {
-    /// Between two ticks of a CPU, in nanoseconds.
+    /// Between two ticks of a CPU, in nanoseconds: the witness's own, or where those are too dear the kernel's.
     pub period_ns: u64,
     /// A tick that was this much later than that showed a stall, in nanoseconds.
     pub late_ns: u64,
-    /// So did this much time that the hypervisor took between two ticks, in nanoseconds.
+    /// So did this much time that the hypervisor took between two looks at its clock, in nanoseconds.
     pub stolen_ns: u64,
+    /// So did a thread's turn that came this much later than its waking on an idle CPU, in nanoseconds. `None`: it did not,
+    /// as on a bare machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub woken_late_ns: Option<u64>,
     /// How long before a stall a window began, in nanoseconds.
     pub before_ns: u64,
     /// How long after a stall it ended, in nanoseconds.
@@ -238,7 +242,7 @@ pub struct WitnessCost {
     pub pairs: u32,
 }
 
-/// Every candidate once at every load, in shuffled order.
+/// Every candidate at every load, in shuffled order: contenders once, the hosts more often at rates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Round {

@@ -11,10 +11,13 @@ use std::time::Duration;
 use bpf::witness::{Senses, Stall, StallReport, Witness};
 use libbpf_rs::{Object, ObjectBuilder, ProgramInput as Input, ProgramMut, TC_INGRESS, TcHookBuilder};
 use linux::cpu::{self, Scheduling};
+use linux::perf::Ticker;
 use linux::{CpuSet, clock};
 use testkit::World;
 
-const SENSES: Senses = Senses { period_ns: 500_000, late_ns: 60_000, stolen_ns: 50_000 };
+const PERIOD_NS: u64 = 500_000;
+const SENSES: Senses =
+    Senses { period_ns: Some(PERIOD_NS), late_ns: 60_000, stolen_ns: 50_000, woken_late_ns: 150_000 };
 
 fn all() -> CpuSet {
     cpu::online().unwrap()
@@ -36,7 +39,7 @@ fn every_cpu_is_seen_until_it_stops() {
     let witness = Witness::new(&all(), SENSES).unwrap();
     let mut seen = StallReport::default();
     let begun_ns = clock::now_ns();
-    while clock::now_ns() < begun_ns + 10 * SENSES.period_ns {
+    while clock::now_ns() < begun_ns + 10 * PERIOD_NS {
         thread::yield_now();
     }
     witness.look(&mut seen).unwrap();
@@ -44,13 +47,13 @@ fn every_cpu_is_seen_until_it_stops() {
     let begun_ns = clock::now_ns();
     witness.start().unwrap();
     // `until_ns` is the earliest of all CPUs' last ticks, so it is set only once every CPU has ticked.
-    look_until(&witness, &mut seen, |seen| seen.until_ns > begun_ns + 20 * SENSES.period_ns);
+    look_until(&witness, &mut seen, |seen| seen.until_ns > begun_ns + 20 * PERIOD_NS);
     // An emulated machine sleeps through many ticks.
     assert!(seen.ticks > 0 && seen.until_ns <= clock::now_ns());
     witness.stop().unwrap();
     witness.look(&mut seen).unwrap();
     let (ticks, stopped_ns) = (seen.ticks, clock::now_ns());
-    while clock::now_ns() < stopped_ns + 10 * SENSES.period_ns {
+    while clock::now_ns() < stopped_ns + 10 * PERIOD_NS {
         thread::yield_now();
     }
     witness.look(&mut seen).unwrap();
@@ -62,6 +65,101 @@ fn every_cpu_is_seen_until_it_stops() {
     look_until(&witness, &mut fresh, |seen| seen.until_ns > again_ns);
     assert!(fresh.stalls.iter().all(|stall| stall.from_ns >= again_ns), "{:?}", fresh.stalls);
     witness.stop().unwrap();
+}
+
+/// The kernel's own ticks alone.
+const KERNELS: Senses = Senses { period_ns: None, ..SENSES };
+
+#[test]
+fn idle_cpus_are_caught_up_with() {
+    let witness = Witness::new(&all(), KERNELS).unwrap();
+    witness.start().unwrap();
+    let mut seen = StallReport::default();
+    for _ in 0..20 {
+        let now_ns = clock::now_ns();
+        assert!(witness.catch_up(now_ns, Duration::from_secs(60), &mut seen).unwrap());
+        assert!(seen.until_ns >= now_ns);
+    }
+    witness.stop().unwrap();
+    let never = clock::now_ns();
+    assert!(!witness.catch_up(never, Duration::ZERO, &mut seen).unwrap(), "it watches after its stop");
+}
+
+#[test]
+fn the_kernels_ticks_see_a_busy_cpu_stand_still() {
+    let cpus = all();
+    let witness = Witness::new(&cpus, KERNELS).unwrap();
+    let keepers = keepers();
+    let link = program(&keepers, "stopped").attach().unwrap();
+    // Each of these ticks makes the CPU stand still, and the next is due long after that.
+    let stops: Vec<Ticker> = cpus.iter().map(|cpu| Ticker::open(cpu, 30_000_000).unwrap()).collect();
+    let done = AtomicBool::new(false);
+    let seen = thread::scope(|scope| {
+        for cpu in cpus.iter() {
+            let done = &done;
+            scope.spawn(move || {
+                cpu::pin_current_thread(&CpuSet::from_iter([cpu])).unwrap();
+                while !done.load(Ordering::Relaxed) {}
+            });
+        }
+        let mut seen = StallReport::default();
+        witness.start().unwrap();
+        stops.iter().for_each(|ticker| ticker.start().unwrap());
+        let late = |stall: &&Stall| stall.late_ns >= 1_000_000;
+        look_until(&witness, &mut seen, |seen| seen.stalls.iter().filter(late).count() >= 5);
+        done.store(true, Ordering::Relaxed);
+        seen
+    });
+    witness.stop().unwrap();
+    drop((link, stops));
+    let tick_ns = clock::kernel_tick_ns();
+    for stall in seen.stalls.iter().filter(|stall| stall.late_ns > 0) {
+        assert!(stall.to_ns - stall.from_ns <= stall.late_ns + tick_ns, "{stall:?}");
+    }
+}
+
+/// A thread on one CPU wakes one of another, which is idle and at times held with interrupts off.
+#[test]
+fn an_idle_cpu_that_wakes_late_stood_still() {
+    let cpus: Vec<u16> = all().iter().collect();
+    let is_virtual = linux::procfs::Procfs::kernel().is_virtual_machine().unwrap();
+    let ([own, other, ..], true) = (cpus.as_slice(), is_virtual) else {
+        return testkit::skip("it takes two CPUs of a virtual machine");
+    };
+    let (own, other) = (CpuSet::from_iter([*own]), CpuSet::from_iter([*other]));
+    let witness = Witness::new(&all(), KERNELS).unwrap();
+    let keepers = keepers();
+    let link = program(&keepers, "stopped").attach().unwrap();
+    let stops = Ticker::open(other.iter().next().unwrap(), 30_000_000).unwrap();
+    let (wake, woken) = std::sync::mpsc::channel();
+    let seen = thread::scope(|scope| {
+        let other = &other;
+        scope.spawn(move || {
+            cpu::pin_current_thread(other).unwrap();
+            cpu::set_current_thread_scheduling(Scheduling::Fifo(10)).unwrap();
+            woken.iter().for_each(|()| ());
+        });
+        cpu::pin_current_thread(&own).unwrap();
+        let mut seen = StallReport::default();
+        witness.start().unwrap();
+        stops.start().unwrap();
+        // Longer than a stop lasts, so that the CPU is idle whenever one begins.
+        let late = |stall: &&Stall| {
+            other.contains(stall.cpu)
+                && stall.late_ns >= 500_000
+                && stall.late_ns == stall.to_ns - stall.from_ns
+        };
+        while seen.stalls.iter().filter(late).count() < 5 {
+            wake.send(()).unwrap();
+            thread::sleep(Duration::from_micros(300));
+            witness.look(&mut seen).unwrap();
+        }
+        drop(wake);
+        seen
+    });
+    witness.stop().unwrap();
+    drop((link, stops));
+    assert!(seen.stalls.iter().all(|stall| stall.to_ns >= stall.from_ns), "{:?}", seen.stalls);
 }
 
 /// How long a CPU stood still according to the witness.
@@ -85,7 +183,7 @@ fn a_cpu_that_is_busy_does_not_stand_still() {
                 let mut seen = StallReport::default();
                 let begun_ns = clock::now_ns();
                 witness.start().unwrap();
-                look_until(&witness, &mut seen, |seen| seen.until_ns > begun_ns + 40 * SENSES.period_ns);
+                look_until(&witness, &mut seen, |seen| seen.until_ns > begun_ns + 40 * PERIOD_NS);
                 witness.stop().unwrap();
                 (clock::now_ns() - begun_ns, stalled_ns(&seen.stalls, busy))
             });
@@ -238,9 +336,9 @@ fn an_idle_cpu_is_watched_too() {
     thread::sleep(Duration::from_secs(1));
     let mut seen = StallReport::default();
     witness.look(&mut seen).unwrap();
-    let periods = (clock::now_ns() - begun_ns) / SENSES.period_ns * cpus.iter().count() as u64;
+    let periods = (clock::now_ns() - begun_ns) / PERIOD_NS * cpus.iter().count() as u64;
     witness.stop().unwrap();
     // The time that it did not see was a stall, and is reported as one.
     let stalled_ns: u64 = seen.stalls.iter().map(|stall| stall.late_ns).sum();
-    assert!(seen.ticks + stalled_ns / SENSES.period_ns > periods * 9 / 10, "{} of {periods}", seen.ticks);
+    assert!(seen.ticks + stalled_ns / PERIOD_NS > periods * 9 / 10, "{} of {periods}", seen.ticks);
 }

@@ -82,6 +82,7 @@ pub(super) fn pod(shape: &Shape, node: &NodeSpec, part: SocketRole) -> Pod {
         addresses: node.pods.iter().map(|net| pod_address(net, id)).collect(),
         mac: None,
         default_route: true,
+        gateways: Addresses::default(),
         published: if part == SocketRole::Server && shape.path.reach == Reach::PublishedPort {
             vec![published(shape.protocol)]
         } else {

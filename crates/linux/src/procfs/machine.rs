@@ -40,6 +40,15 @@ impl Procfs {
         Ok(named.into_iter().find(|(name, _)| *name == "model name").map(|(_, value)| value.to_owned()))
     }
 
+    /// Whether the CPU says that a hypervisor runs it (the flag `hypervisor`, which x86 reserves for that). On other
+    /// architectures nothing says so, and the answer is no.
+    pub fn is_virtual_machine(&self) -> Result<bool> {
+        let text = self.required("cpuinfo")?;
+        let flags =
+            text.lines().filter_map(|line| line.split_once(':')).find(|(name, _)| name.trim() == "flags");
+        Ok(flags.is_some_and(|(_, flags)| flags.split_whitespace().any(|flag| flag == "hypervisor")))
+    }
+
     /// The fields of `/proc/meminfo` in bytes (`MemTotal`, `MemAvailable`, …); fields that count pages are left out.
     pub fn memory_bytes(&self) -> Result<BTreeMap<String, u64>> {
         let mut fields = BTreeMap::new();

@@ -80,7 +80,7 @@ fn delayed((intended, response): (f64, f64), stalls: &[(f64, f64)]) -> f64 {
 
 /// The stall as the witness sees it. `None`: it lies between two ticks.
 fn seen((begin, end): (f64, f64), random: &mut Random) -> Option<Stall> {
-    let period = FINE.period_ns as f64;
+    let period = FINE.period_ns.unwrap() as f64;
     // The first tick in the stall is due within a period of its beginning.
     let due = begin + random.unit() * period;
     let late_ns = end - due;
