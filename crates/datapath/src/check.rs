@@ -68,11 +68,16 @@ impl NodeSpec {
         require(pods.prefix_len() <= longest, what, || {
             format!("the pods' prefix {pods} has no room for a gateway and a pod; /{longest} is the longest")
         })?;
-        self.network.check_holds(pods, what)?;
-        let own = self.underlay.iter().find(|own| pods.contains(own));
-        own.map_or(Ok(()), |own| {
+        self.network.check_holds(pods, what)
+    }
+
+    /// Refuses an underlay inside the pods' prefixes, for attaches where these lie behind the node. Neighbours on the wire
+    /// may be of the wire's own subnet.
+    pub(crate) fn check_pods_apart(&self) -> Result<(), SpecError> {
+        let within = |own: IpAddr| self.pods.holding(own).map(|pods| (own, pods));
+        self.underlay.iter().find_map(within).map_or(Ok(()), |(own, pods)| {
             let why = format!("its underlay address {own} lies in its pods' prefix {pods}");
-            Err(SpecError { what: what(), why })
+            Err(SpecError { what: format!("node {}", self.id), why })
         })
     }
 
@@ -129,11 +134,11 @@ impl Pod {
                 };
                 SpecError { what: what(), why }
             })?;
-            require(!is_reserved(address, pods), what, || {
-                format!(
-                    "its address {address} is the network's, the gateway's or the broadcast address of {pods}"
-                )
+            require(!is_of_subnet(address, pods), what, || {
+                format!("its address {address} is the network's or the broadcast address of {pods}")
             })?;
+            let is_nodes = node.underlay.iter().any(|own| own == address);
+            require(!is_nodes, what, || format!("its address {address} is the node's own"))?;
         }
         let ports = self.published.iter().all(|port| port.node > 0 && port.pod > 0);
         require(ports, what, || "a published port of 0 is none".to_owned())?;
@@ -145,6 +150,16 @@ impl Pod {
             return Err(SpecError { what: what(), why });
         }
         self.check_ports_differ(what)
+    }
+
+    /// Refuses the address that the node has as the gateway of a subnet, for attaches where it is one.
+    pub(crate) fn check_is_not_gateway(&self, node: &NodeSpec) -> Result<(), SpecError> {
+        let is_gateway =
+            |address: &IpAddr| node.pods.holding(*address).is_some_and(|pods| *address == gateway_in(pods));
+        self.addresses.iter().find(is_gateway).map_or(Ok(()), |address| {
+            let why = format!("its address {address} is the gateway's");
+            Err(SpecError { what: format!("pod {} of node {}", self.id, node.id), why })
+        })
     }
 
     /// Refuses a port of the node that leads to two of the pod's.
@@ -209,9 +224,9 @@ fn overlap(one: IpNet, two: IpNet) -> bool {
 
 /// True for the addresses of a prefix that no pod may have. IPv6 has no broadcast address, but its first address
 /// belongs to all routers (RFC 4291, section 2.6.1).
-fn is_reserved(address: IpAddr, pods: IpNet) -> bool {
+fn is_of_subnet(address: IpAddr, pods: IpNet) -> bool {
     let broadcast = matches!(pods, IpNet::V4(net) if IpAddr::V4(net.broadcast()) == address);
-    address == pods.network() || address == gateway_in(pods) || broadcast
+    address == pods.network() || broadcast
 }
 
 fn require(

@@ -58,7 +58,8 @@ pub trait Attach: Sync {
     fn usually_masquerades(&self) -> bool {
         self.masquerades()
     }
-    /// Whether a pod's default route can go by its interface. A neighbour on the node's wire knows no gateway there.
+    /// Whether a pod's default route needs nothing but its interface. A neighbour on the node's wire needs a gateway there
+    /// ([`Pod::gateways`]).
     fn leads_out(&self) -> bool {
         true
     }

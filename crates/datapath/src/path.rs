@@ -185,7 +185,7 @@ impl DataPath {
 
     /// What is done once on a node.
     pub fn node_plan(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
-        node.check()?;
+        self.check_node(node)?;
         let mut plan = self.attach.node(node, self.pod_mtu(node)?)?;
         plan.extend(self.transport.node(node)?);
         Ok(plan)
@@ -193,11 +193,19 @@ impl DataPath {
 
     /// What is done for one pod, on its node and in its namespace. The namespace exists already.
     pub fn pod_plan(&self, node: &NodeSpec, pod: &Pod) -> Result<Plan, SpecError> {
-        node.check()?;
+        self.check_node(node)?;
         pod.check(node)?;
+        if self.attach.leads_out() {
+            pod.check_is_not_gateway(node)?;
+        }
         self.check_published(node, pod)?;
         self.check_mac(node, pod)?;
         self.attach.pod(node, pod, self.pod_mtu(node)?)
+    }
+
+    fn check_node(&self, node: &NodeSpec) -> Result<(), SpecError> {
+        node.check()?;
+        if self.attach.leads_out() { node.check_pods_apart() } else { Ok(()) }
     }
 
     /// Refuses ports that its attach could not publish.
@@ -232,7 +240,7 @@ impl DataPath {
 
     /// What is done on a node for each other node.
     pub fn peer_plan(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError> {
-        node.check()?;
+        self.check_node(node)?;
         peer.check(node)?;
         self.transport.peer(node, peer)
     }
@@ -259,7 +267,7 @@ impl DataPath {
     /// What is done for a node without a pod of its own, so that its own address and a pod of another node reach each
     /// other; after the other node and its pod.
     pub fn bare_plan(&self, node: &NodeSpec, peer: &Peer, pod: &Pod) -> Result<Plan, SpecError> {
-        node.check()?;
+        self.check_node(node)?;
         peer.check(node)?;
         let mut plan = self.attach.toward_node(pod, node, self.pod_mtu(node)?)?;
         plan.extend(self.transport.node(node)?);

@@ -79,6 +79,9 @@ pub struct Pod {
     pub mac: Option<Mac>,
     /// Whether the pod's default routes go by this interface. Otherwise only routes to the network do.
     pub default_route: bool,
+    /// By which neighbours on the wire they go where the interface does not lead out by itself
+    /// ([`crate::Attach::leads_out`]). A family without one has no default route there; other attaches ignore them.
+    pub gateways: Addresses,
     /// Ports of the node that lead to ports of the pod.
     pub published: Vec<PublishedPort>,
 }

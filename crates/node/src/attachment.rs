@@ -12,7 +12,7 @@ use plan::{
 
 use crate::Home;
 use crate::addresses;
-use crate::conf::Conf;
+use crate::conf::{AddressSource, Conf};
 use crate::describe::describe;
 use crate::failures::{busy, changed, invalid_call, invalid_conf, of_book, refused, with_consequence};
 use crate::network;
@@ -72,7 +72,12 @@ fn join(
     let named = IfName::new(ifname).map_err(|error| invalid_call(format!("CNI_IFNAME: {error}")))?;
     let node = network::spec(home, network, conf, network::take_number(home, network)?)?;
     network::stand(home, network, conf, &node, unit.id(), kernel)?;
-    let reserved = addresses::reserve(home, network, (container_id, ifname), &conf.ranges, &wanted.ips)?;
+    let reserved = match &conf.addresses {
+        AddressSource::Store(ranges) => {
+            addresses::reserve(home, network, (container_id, ifname), ranges, &wanted.ips)?
+        }
+        AddressSource::Delegate(given) => given.clone(),
+    };
     let pod = Pod {
         id: *number,
         place: place.clone(),
@@ -80,6 +85,7 @@ fn join(
         addresses: reserved.iter().map(|one| one.address.addr()).collect(),
         mac: wanted.mac,
         default_route: conf.default_route,
+        gateways: reserved.iter().map(|one| one.gateway).collect(),
         published: wanted.ports.clone(),
     };
     let mut plan = conf.path.pod_plan(&node, &pod).map_err(|error| invalid_conf(error.to_string()))?;
@@ -114,11 +120,17 @@ pub(crate) fn del(home: &Home, network: &str, container_id: &str, ifname: &str) 
     addresses::release(home, network, container_id, ifname)
 }
 
-/// Compares an attachment and its network with what ADD left.
+/// Compares an attachment and its network with what ADD left, and if `keeps_addresses` its addresses with those that are
+/// reserved in the plugin's own store.
 ///
 /// # Errors
 /// There is none, or the first thing that is otherwise.
-pub(crate) fn check(home: &Home, network: &str, attachment: &Attachment) -> Result<(), Failure> {
+pub(crate) fn check(
+    home: &Home,
+    network: &str,
+    attachment: &Attachment,
+    keeps_addresses: bool,
+) -> Result<(), Failure> {
     let Attachment { container_id, ifname, .. } = attachment;
     let what = format!("interface {ifname} of container {container_id}");
     let id = id_of(container_id, ifname);
@@ -139,6 +151,9 @@ pub(crate) fn check(home: &Home, network: &str, attachment: &Attachment) -> Resu
         if let Some(drift) = drifts.first() {
             return Err(changed(format!("{what}: {drift}")));
         }
+    }
+    if !keeps_addresses {
+        return Ok(());
     }
     let reserved = addresses::reserved(home, network, container_id, ifname)?;
     let lost = made.steps.iter().find_map(|placed| match &placed.step {

@@ -5,12 +5,14 @@ use std::net::IpAddr;
 
 use cni::{Failure, Request};
 use datapath::{ATTACHES, DataPath, Prefixes};
-use ipam::{Range, RangeSets};
+use ipam::{Range, RangeSets, Reserved};
 use ipnet::IpNet;
 use linux::IfName;
+use record::{did_you_mean, nearest};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::delegate::{self, Given};
 use crate::dropin;
 use crate::failures::{invalid_conf, unsupported};
 use crate::parameters::Parameters;
@@ -36,12 +38,21 @@ pub(crate) struct Conf {
     pub(crate) prefixes: Prefixes,
     /// The prefixes of this node's pods.
     pub(crate) pods: Prefixes,
-    /// The ranges within them from which pods get their addresses, one of each set.
-    pub(crate) ranges: RangeSets,
+    /// Where pods get their addresses within them, one of each family at most.
+    pub(crate) addresses: AddressSource,
     /// How pods resolve names; it is handed to the runtime as it is.
     pub(crate) dns: Option<Value>,
     /// The pods' kernel parameters.
     pub(crate) parameters: Parameters,
+}
+
+/// Where pods get their addresses.
+#[derive(Debug, Clone)]
+pub(crate) enum AddressSource {
+    /// From the plugin's own store, one of each set of ranges.
+    Store(RangeSets),
+    /// From another plugin: what it gave for the container at hand, nothing before ADD.
+    Delegate(Vec<Reserved>),
 }
 
 /// The keys of the configuration, and those of its `ipam`.
@@ -81,7 +92,7 @@ struct Written {
 #[derive(Deserialize)]
 struct WrittenIpam {
     #[serde(rename = "type")]
-    kind: String,
+    _kind: String,
     #[serde(default = "no_ranges")]
     ranges: Value,
 }
@@ -105,23 +116,21 @@ impl Conf {
             own = dropin::own_form(name, own)?;
         }
         check_keys(&own, &KEYS, "")?;
-        if let Some(Value::Object(ipam)) = own.get("ipam") {
+        let is_delegated = delegate::kind(request, name).is_some();
+        if let Some(Value::Object(ipam)) = own.get("ipam").filter(|_| !is_delegated) {
             check_keys(ipam, &IPAM_KEYS, "ipam.")?;
         }
         let written: Written =
             serde_json::from_value(own.into()).map_err(|error| invalid_conf(error.to_string()))?;
         let path = path(&written)?;
-        if written.ipam.kind != OWN_IPAM {
-            let why = format!("`ipam.type` is {:?}; {OWN_IPAM:?} is expected", written.ipam.kind);
-            return Err(unsupported(why));
-        }
-        let sets = sets(request, written.ipam.ranges)?;
-        check_sets(&sets)?;
-        let ranges = range_sets(&sets)?;
-        let mut subnets: Vec<IpNet> = sets.iter().flatten().map(|range| range.subnet).collect();
-        subnets.sort_unstable();
-        subnets.dedup();
-        let pods: Prefixes = subnets.into_iter().collect();
+        let (addresses, pods) = if is_delegated {
+            (AddressSource::Delegate(Vec::new()), Prefixes::default())
+        } else {
+            let sets = sets(request, written.ipam.ranges)?;
+            check_sets(&sets, path)?;
+            let subnets = sets.iter().flatten().map(|range| range.subnet);
+            (AddressSource::Store(range_sets(&sets)?), prefixes_of(subnets))
+        };
         let prefixes =
             if written.prefixes.is_empty() { pods.clone() } else { written.prefixes.into_iter().collect() };
         Ok(Conf {
@@ -134,9 +143,32 @@ impl Conf {
             default_route: written.default_route.unwrap_or(path.attach.leads_out()),
             prefixes,
             pods,
-            ranges,
+            addresses,
             dns: written.dns,
             parameters: Parameters::read(&written.sysctl)?,
+        })
+    }
+
+    /// The same with what another plugin gave for a container.
+    ///
+    /// # Errors
+    /// Code 2: it gave another gateway than the network's pods have.
+    pub(crate) fn with_given(self, given: Given) -> Result<Conf, Failure> {
+        for Reserved { address, gateway, .. } in &given.addresses {
+            require_gateway(self.path, address.trunc(), *gateway)?;
+            if self.path.attach.leads_out() && address.addr() == *gateway {
+                let why = format!("{address} was given to the container, and is the address of its gateway");
+                return Err(unsupported(why));
+            }
+        }
+        let pods = prefixes_of(given.addresses.iter().map(|one| one.address.trunc()));
+        Ok(Conf {
+            prefixes: if self.prefixes.iter().next().is_none() { pods.clone() } else { self.prefixes },
+            pods,
+            default_route: self.default_route || given.default_route,
+            dns: self.dns.or(given.dns),
+            addresses: AddressSource::Delegate(given.addresses),
+            ..self
         })
     }
 
@@ -168,18 +200,26 @@ pub(crate) fn range_sets(sets: &[Vec<Range>]) -> Result<RangeSets, Failure> {
 fn check_keys(object: &Map<String, Value>, known: &[&str], within: &str) -> Result<(), Failure> {
     let unknown = object.iter().find(|(key, _)| !known.contains(&key.as_str()));
     unknown.map_or(Ok(()), |(key, value)| {
-        Err(unsupported(format!(
-            "`{within}{key}` is {value}, and there is no such key; there are {}",
-            known.join(", ")
-        )))
+        let near = did_you_mean(nearest(key, known).map(|near| format!("`{within}{near}`")));
+        let known = known.join(", ");
+        Err(unsupported(format!("`{within}{key}` is {value}, and no such key is among {known}{near}")))
     })
+}
+
+fn prefixes_of(subnets: impl Iterator<Item = IpNet>) -> Prefixes {
+    let mut subnets: Vec<IpNet> = subnets.collect();
+    subnets.sort_unstable();
+    subnets.dedup();
+    subnets.into_iter().collect()
 }
 
 /// The attach, if it can do what else is asked of it.
 fn path(written: &Written) -> Result<&'static DataPath, Failure> {
     let path = ATTACHES.iter().find(|path| path.name == written.attach).ok_or_else(|| {
         let names: Vec<&str> = ATTACHES.iter().map(|path| path.name).collect();
-        invalid_conf(format!("`attach` is {:?}; one of {} is expected", written.attach, names.join(", ")))
+        let near = did_you_mean(nearest(&written.attach, &names).map(|near| format!("{near:?}")));
+        let names = names.join(", ");
+        invalid_conf(format!("`attach` is {:?}; one of {names} is expected{near}", written.attach))
     })?;
     let name = path.name;
     if written.masquerade && !path.attach.masquerades() {
@@ -187,18 +227,11 @@ fn path(written: &Written) -> Result<&'static DataPath, Failure> {
             "`masquerade` is true, and what pods of {name} send keeps its address"
         )));
     }
-    if written.default_route == Some(true) && !path.attach.leads_out() {
-        let why = format!(
-            "`default_route` is true, and pods of {name} are neighbours on the wire without a gateway"
-        );
-        return Err(unsupported(why));
-    }
     Ok(path)
 }
 
-/// Refuses what would be reserved and then not be used: an interface has one address of each family, and the gateway is
-/// the first address of a subnet.
-fn check_sets(sets: &[Vec<Range>]) -> Result<(), Failure> {
+/// Refuses what would be reserved and then not be used: an interface has one address of each family.
+fn check_sets(sets: &[Vec<Range>], path: &DataPath) -> Result<(), Failure> {
     let family = |set: &Vec<Range>| set.first().map(|range| range.subnet.addr().is_ipv4());
     for (index, set) in sets.iter().enumerate() {
         if sets[..index].iter().any(|earlier| family(earlier) == family(set)) {
@@ -208,13 +241,17 @@ fn check_sets(sets: &[Vec<Range>]) -> Result<(), Failure> {
             return Err(unsupported(why));
         }
         for Range { subnet, gateway, .. } in set {
-            let first = subnet.hosts().next();
-            if gateway.is_some() && *gateway != first {
-                let wanted = gateway.map(|gateway: IpAddr| gateway.to_string()).unwrap_or_default();
-                let why = format!("`gateway` is {wanted}; that of {subnet} is its first address");
-                return Err(unsupported(why));
-            }
+            gateway.map_or(Ok(()), |gateway| require_gateway(path, *subnet, gateway))?;
         }
+    }
+    Ok(())
+}
+
+/// Where the attach itself is the gateway, it is the first address of a subnet.
+fn require_gateway(path: &DataPath, subnet: IpNet, gateway: IpAddr) -> Result<(), Failure> {
+    if path.attach.leads_out() && subnet.hosts().next() != Some(gateway) {
+        let why = format!("`gateway` is {gateway}; that of {subnet} is its first address with {}", path.name);
+        return Err(unsupported(why));
     }
     Ok(())
 }

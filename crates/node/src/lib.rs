@@ -13,6 +13,7 @@ mod addresses;
 mod attachment;
 mod conf;
 mod conflist;
+mod delegate;
 mod describe;
 mod dropin;
 mod failures;

@@ -1,12 +1,15 @@
 //! The verbs of the Container Network Interface.
 
-use cni::{AddResult, Attachment, ErrorCode, Failure, Invocation, Request, Version};
+use std::path::PathBuf;
+
+use cni::{AddResult, Attachment, Command, ErrorCode, Failure, Invocation, Request, Version};
 use serde_json::{Value, json};
 
 use crate::Home;
-use crate::conf::Conf;
+use crate::conf::{AddressSource, Conf};
+use crate::delegate::{self, Delegate};
 use crate::dropin::HOST_LOCAL;
-use crate::failures::{invalid_conf, refused};
+use crate::failures::{invalid_conf, refused, with_consequence};
 use crate::wanted::Wanted;
 use crate::{addresses, attachment, host_local, network};
 
@@ -53,18 +56,15 @@ fn answer(
     if name == HOST_LOCAL {
         return answer_for_addresses(home, &request, invocation);
     }
-    let network = request.name()?;
     match invocation {
         Invocation::Add(attachment) => {
             let result = add(home, &request, name, &attachment)?;
             Ok(Some(Value::from(result.as_json().clone())))
         }
-        Invocation::Del(Attachment { container_id, ifname, .. }) => {
-            attachment::del(home, network, &container_id, &ifname).map(|()| None)
-        }
-        Invocation::Check(attachment) => check(home, &request, network, &attachment).map(|()| None),
-        Invocation::Gc { .. } => gc(home, &request, network).map(|()| None),
-        Invocation::Status { .. } => status(home, &request, name).map(|()| None),
+        Invocation::Del(attachment) => del(home, &request, name, &attachment).map(|()| None),
+        Invocation::Check(attachment) => check(home, &request, name, &attachment).map(|()| None),
+        Invocation::Gc { path } => gc(home, &request, name, &path).map(|()| None),
+        Invocation::Status { path } => status(home, &request, name, &path).map(|()| None),
         Invocation::Version => Ok(Some(versions(input))),
     }
 }
@@ -103,22 +103,50 @@ fn versions(input: &str) -> Value {
 fn add(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> Result<AddResult, Failure> {
     let conf = Conf::read(request, name)?;
     let wanted = Wanted::read(request, attachment, &conf)?;
-    let attached = attachment::add(home, request.name()?, &conf, &wanted, attachment)?;
-    Ok(attached.result(request.version()?, request.previous().as_ref()))
+    let (network, version) = (request.name()?, request.version()?);
+    let attached = match Delegate::find(request, name, &attachment.path)? {
+        None => attachment::add(home, network, &conf, &wanted, attachment)?,
+        Some(delegate) => {
+            let given = delegate.add(attachment)?;
+            let added = conf
+                .with_given(given)
+                .and_then(|conf| attachment::add(home, network, &conf, &wanted, attachment));
+            added.map_err(|failure| with_consequence(failure, delegate.del(attachment)))?
+        }
+    };
+    Ok(attached.result(version, request.previous().as_ref()))
 }
 
-fn check(home: &Home, request: &Request, network: &str, attachment: &Attachment) -> Result<(), Failure> {
+/// Another plugin releases what it gave, whatever became of the rest.
+fn del(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> Result<(), Failure> {
+    let Attachment { container_id, ifname, path, .. } = attachment;
+    let removed = attachment::del(home, request.name()?, container_id, ifname);
+    let released = Delegate::find(request, name, path)
+        .and_then(|delegate| delegate.map_or(Ok(()), |delegate| delegate.del(attachment)));
+    match removed {
+        Ok(()) => released,
+        Err(failure) => Err(with_consequence(failure, released)),
+    }
+}
+
+fn check(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> Result<(), Failure> {
     if request.previous().is_none() {
         return Err(invalid_conf("`prevResult` is missing; CHECK compares with the result of ADD"));
     }
-    attachment::check(home, network, attachment)
+    let delegate = Delegate::find(request, name, &attachment.path)?;
+    attachment::check(home, request.name()?, attachment, delegate.is_none())?;
+    delegate.map_or(Ok(()), |delegate| delegate.check(attachment))
 }
 
-fn gc(home: &Home, request: &Request, network: &str) -> Result<(), Failure> {
-    let failures = match request.valid_attachments()? {
+fn gc(home: &Home, request: &Request, name: &str, path: &[PathBuf]) -> Result<(), Failure> {
+    let network = request.name()?;
+    let mut failures = match request.valid_attachments()? {
         Some(valid) => attachment::keep_only(home, network, &valid),
         None => attachment::remove_all_dead(home, network),
     };
+    let released = Delegate::find(request, name, path)
+        .and_then(|delegate| delegate.map_or(Ok(()), |delegate| delegate.hand_over(Command::Gc)));
+    failures.extend(released.err().map(|failure| failure.to_string()));
     match failures.as_slice() {
         [] => Ok(()),
         [one] => Err(refused(one)),
@@ -130,14 +158,24 @@ fn gc(home: &Home, request: &Request, network: &str) -> Result<(), Failure> {
 }
 
 /// ADD can be done if a plan can be made, so that the link to other nodes is there, and each set of ranges has an address
-/// left. Nothing is written.
-fn status(home: &Home, request: &Request, name: &str) -> Result<(), Failure> {
+/// left, or the plugin that gives addresses says so of itself. Nothing is written.
+fn status(home: &Home, request: &Request, name: &str, path: &[PathBuf]) -> Result<(), Failure> {
     let unavailable = |why: String| Failure::new(ErrorCode::NOT_AVAILABLE, why);
-    if Conf::awaits_ranges(request) {
+    if delegate::kind(request, name).is_none() && Conf::awaits_ranges(request) {
         return Ok(());
     }
     let network = request.name()?;
     let conf = Conf::read(request, name)?;
-    network::could_be_made(home, network, &conf).map_err(|failure| unavailable(failure.to_string()))?;
-    addresses::require_left(home, network, &conf.ranges)
+    let unmade = |failure: Failure| unavailable(failure.to_string());
+    match (&conf.addresses, Delegate::find(request, name, path).map_err(unmade)?) {
+        (AddressSource::Store(ranges), _) => {
+            network::could_be_made(home, network, &conf).map_err(unmade)?;
+            addresses::require_left(home, network, ranges)
+        }
+        // Its subnets are not known before ADD.
+        (AddressSource::Delegate(_), delegate) => {
+            network::spec(home, network, &conf, 1).map_err(unmade)?;
+            delegate.map_or(Ok(()), |delegate| delegate.hand_over(Command::Status))
+        }
+    }
 }

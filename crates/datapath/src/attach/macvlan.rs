@@ -61,7 +61,8 @@ impl Attach for Macvlan {
     }
 }
 
-/// A pod's addresses, and the network's prefixes on its link: those of all pods on the one Ethernet.
+/// A pod's addresses, and the network's prefixes on its link: those of all pods on the one Ethernet. All else is behind
+/// the gateways there, if there are any.
 pub(super) fn neighbourhood(inside: &mut Draft<'_>, node: &NodeSpec, pod: &Pod) {
     let addresses = node.addresses_within(&node.network.prefixes, pod);
     let others = node.network.prefixes.only(pod.addresses.families());
@@ -69,6 +70,9 @@ pub(super) fn neighbourhood(inside: &mut Draft<'_>, node: &NodeSpec, pod: &Pod) 
     inside.addresses(&pod.ifname, addresses);
     // An address brings the route to its own prefix along.
     inside.routes_on(&pod.ifname, others.iter().filter(|net| !own.iter().any(|own| own == *net)));
+    if pod.default_route {
+        inside.routes_via(&pod.ifname, &Prefixes::everywhere(pod.addresses.families()), &pod.gateways);
+    }
 }
 
 /// A pod on the wire and another node as neighbours, though their subnets differ: each finds the other's on its link.

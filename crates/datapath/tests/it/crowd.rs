@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use datapath::{DataPath, Family, NodeSpec, Pod, Protocol, Reach};
+use datapath::{Addresses, DataPath, Family, NodeSpec, Pod, Protocol, Reach};
 use linux::IfName;
 use plan::{Book, BookError, Fault, Kernel, Place, Plan, Step, Undone};
 
@@ -148,6 +148,7 @@ fn pod(shape: &Shape, id: u16) -> Pod {
         addresses: [IpAddr::from([10, 244, high, low]), v6.into()].into_iter().collect(),
         mac: None,
         default_route: true,
+        gateways: Addresses::default(),
         published: match shape.path.reach {
             Reach::PublishedPort => {
                 // One protocol is enough, because each element starts nft once.

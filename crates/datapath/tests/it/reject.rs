@@ -50,7 +50,12 @@ fn a_node_must_be_possible() {
     check_node("ptp+direct", |node| node.pods = prefixes(&["10.244.1.0/31"]), "no room");
     check_node("ptp+direct", |node| node.pods = prefixes(&["fd00:244:0:1::/127"]), "no room");
     check_node("macvlan", |node| node.pods = prefixes(&["10.9.0.0/24"]), "outside the");
-    check_node("macvlan", |node| node.underlay.v4 = Some([10, 244, 1, 9].into()), "lies in its pods' prefix");
+    let within = |node: &mut NodeSpec| node.underlay.v4 = Some([10, 244, 1, 9].into());
+    check_node("ptp+direct", within, "lies in its pods' prefix");
+    // Pods of the wire's own subnet are what macvlan is for.
+    let mut node = shape("macvlan").node(1);
+    within(&mut node);
+    assert!(shape("macvlan").path.node_plan(&node).is_ok());
 }
 
 #[test]
@@ -100,8 +105,8 @@ fn a_pod_must_be_possible() {
         "outside the node's prefix 10.244.1.0/24",
     );
     check_pod(|pod| pod.addresses.v6 = Some(Ipv6Addr::LOCALHOST), "outside the node's prefix");
-    check_pod(|pod| pod.addresses.v4 = Some(Ipv4Addr::new(10, 244, 1, 0)), "the network's, the gateway's");
-    check_pod(|pod| pod.addresses.v4 = Some(Ipv4Addr::new(10, 244, 1, 1)), "the network's, the gateway's");
+    check_pod(|pod| pod.addresses.v4 = Some(Ipv4Addr::new(10, 244, 1, 0)), "is the network's");
+    check_pod(|pod| pod.addresses.v4 = Some(Ipv4Addr::new(10, 244, 1, 1)), "is the gateway's");
     check_pod(|pod| pod.addresses.v4 = Some(Ipv4Addr::new(10, 244, 1, 255)), "broadcast");
     check_pod(|pod| pod.ifname = IfName::new("lo").unwrap(), "cannot be called lo");
     check_pod(|pod| pod.place = Place::Netns(shape("host").netns("n1")), "is the node's own");

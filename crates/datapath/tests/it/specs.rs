@@ -95,6 +95,7 @@ impl Shape {
             addresses: node.pods.iter().map(|net| nth(net, 1 + id)).collect(),
             mac: None,
             default_route: true,
+            gateways: Addresses::default(),
             published: match self.path.reach {
                 Reach::PublishedPort if id == 1 => published(8080),
                 Reach::PublishedPort | Reach::Node | Reach::Pod => Vec::new(),

@@ -168,3 +168,27 @@ fn many_come_at_once_and_go_in_any_order() {
     let links = testkit::shell(&format!("ip -n {} -br link", scene.world.name("node")));
     assert!(!links.contains("hgp"), "{links}");
 }
+
+#[test]
+fn a_neighbour_on_the_wire_leaves_it_by_a_gateway_there() {
+    let Some(scene) = Scene::new() else { return };
+    // Behind the machine at the other end of the wire.
+    let far = scene.world.name("far");
+    let _ = testkit::shell(&format!(
+        "ip -n {far} link set lo up; ip -n {far} addr add 198.51.100.1/32 dev lo
+         ip -n {far} addr add 2001:db8:ffff::1/128 dev lo"
+    ));
+    let _ = scene.container("a");
+    let conf = json!({
+        "cniVersion": "1.1.0", "name": "pods", "type": "hostgap", "attach": "macvlan", "default_route": true,
+        "ipam": { "type": "hostgap", "ranges": [
+            [{ "subnet": "192.0.2.0/24", "rangeStart": "192.0.2.100", "gateway": "192.0.2.2" }],
+            [{ "subnet": "2001:db8::/64", "rangeStart": "2001:db8::100", "gateway": "2001:db8::2" }],
+        ] },
+    });
+    let result = scene.add("a", &conf);
+    assert_eq!(result["ips"][0]["gateway"], "192.0.2.2");
+    scene.assert_reaches("a", "198.51.100.1");
+    scene.assert_reaches("a", "2001:db8:ffff::1");
+    scene.succeed("DEL", "a", &conf);
+}

@@ -3,6 +3,7 @@
 
 mod attachments;
 mod choice;
+mod delegates;
 mod install;
 #[path = "../../../report/tests/it/made.rs"]
 mod made;

@@ -1,0 +1,190 @@
+//! Addresses that another plugin gives.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use node::plugin::Reply;
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, check_failure};
+
+/// A directory with a plugin `given`, which logs each call and, at ADD, prints `result`.
+struct Plugins {
+    directory: tempfile::TempDir,
+}
+
+impl Plugins {
+    fn giving(result: &Value) -> Plugins {
+        Plugins::doing(&format!("if [ $CNI_COMMAND = ADD ]; then echo '{result}'; fi"))
+    }
+
+    fn doing(script: &str) -> Plugins {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("given");
+        let log = directory.path().join("log");
+        let text = format!(
+            "#!/bin/sh\ncat >{}.input\necho $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME >>{}\n{script}\n",
+            log.display(),
+            log.display()
+        );
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        Plugins { directory }
+    }
+
+    fn path(&self) -> &str {
+        self.directory.path().to_str().unwrap()
+    }
+
+    /// The calls since the last look.
+    fn calls(&self) -> Vec<String> {
+        let log = self.directory.path().join("log");
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        let _ = fs::remove_file(log);
+        text.lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    /// What it was given to read last.
+    fn input(&self) -> Value {
+        let text = fs::read_to_string(self.directory.path().join("log.input")).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+fn call(scene: &Scene, command: &str, container: &str, conf: &Value, path: &str) -> Reply {
+    let netns = scene.netns(container);
+    let variables = [
+        ("CNI_COMMAND", command),
+        ("CNI_CONTAINERID", container),
+        ("CNI_NETNS", &*netns),
+        ("CNI_IFNAME", "eth0"),
+        ("CNI_PATH", path),
+    ];
+    scene.call_with(&variables, conf)
+}
+
+#[track_caller]
+fn works(reply: Reply) -> Value {
+    assert!(reply.is_success, "{:?}", reply.printed);
+    reply.printed.unwrap_or_default()
+}
+
+/// A configuration that leaves addresses to `given`; a key of its own is not ours to judge.
+fn conf(attach: &str) -> Value {
+    json!({
+        "cniVersion": "1.1.0", "name": "pods", "type": "hostgap", "attach": attach,
+        "ipam": { "type": "given", "server": "192.0.2.53" },
+    })
+}
+
+#[test]
+fn what_another_plugin_gives_is_used_and_released_by_it() {
+    let Some(scene) = Scene::new() else { return };
+    let plugins = Plugins::giving(&json!({
+        "cniVersion": "1.1.0", "dns": { "nameservers": ["192.0.2.53"] },
+        "ips": [{ "address": "10.244.1.9/24", "gateway": "10.244.1.1" }, { "address": "fd00:244:0:1::9/64" }],
+        "routes": [{ "dst": "0.0.0.0/0" }],
+    }));
+    let _ = scene.container("a");
+    let conf = conf("ptp");
+    let result = works(call(&scene, "ADD", "a", &conf, plugins.path()));
+    assert_eq!(result["ips"][0]["address"], "10.244.1.9/32");
+    assert_eq!(result["dns"]["nameservers"][0], "192.0.2.53");
+    assert_eq!(plugins.input()["ipam"]["server"], "192.0.2.53");
+    // The node itself answers on its address of the wire.
+    scene.assert_reaches("a", "192.0.2.1");
+    let checked = json!({ "prevResult": result });
+    let mut with_result = conf.clone();
+    with_result.as_object_mut().unwrap().extend(checked.as_object().unwrap().clone());
+    works(call(&scene, "CHECK", "a", &with_result, plugins.path()));
+    works(call(&scene, "STATUS", "a", &conf, plugins.path()));
+    works(call(&scene, "DEL", "a", &conf, plugins.path()));
+    // Gone already, and asked of the other plugin once more, since it may still hold the address.
+    works(call(&scene, "DEL", "a", &conf, plugins.path()));
+    let mut none_valid = conf.clone();
+    none_valid["cni.dev/valid-attachments"] = json!([]);
+    works(call(&scene, "GC", "a", &none_valid, plugins.path()));
+    let calls = ["ADD a eth0", "CHECK a eth0", "STATUS", "DEL a eth0", "DEL a eth0", "GC"];
+    assert_eq!(plugins.calls(), calls);
+    assert_eq!(scene.reserved("pods"), 0);
+}
+
+/// What ADD fails with, and that the address is released.
+#[track_caller]
+fn add_fails(scene: &Scene, plugins: &Plugins, attach: &str, code: u32, says: &str) {
+    let before = scene.dump();
+    check_failure(&call(scene, "ADD", "a", &conf(attach), plugins.path()), code, says);
+    assert_eq!(plugins.calls(), ["ADD a eth0", "DEL a eth0"]);
+    before.assert_same(&scene.dump(), "after an ADD that failed");
+}
+
+#[test]
+fn what_cannot_be_used_is_given_back() {
+    let Some(scene) = Scene::new() else { return };
+    let _ = scene.container("a");
+    let gives = |ips: Value| Plugins::giving(&json!({ "cniVersion": "1.1.0", "ips": ips }));
+    let far = gives(json!([{ "address": "10.244.1.9/24", "gateway": "10.244.1.254" }]));
+    add_fails(&scene, &far, "ptp", 2, "`gateway` is 10.244.1.254");
+    let gateway = gives(json!([{ "address": "10.244.1.1/24" }]));
+    add_fails(&scene, &gateway, "bridge", 2, "is the address of its gateway");
+    let two = gives(json!([{ "address": "10.244.1.9/24" }, { "address": "10.244.1.8/24" }]));
+    add_fails(&scene, &two, "ptp", 2, "2 IPv4 and 0 IPv6 addresses");
+    add_fails(&scene, &gives(json!([])), "ptp", 2, "0 IPv4 and 0 IPv6");
+    let odd = gives(json!([{ "address": "10.244.1.9" }]));
+    add_fails(&scene, &odd, "ptp", 6, "given: its result has the address");
+    let route = json!({ "ips": [{ "address": "10.244.1.9/24" }], "routes": [{ "dst": "10.0.0.0/8" }] });
+    add_fails(&scene, &Plugins::giving(&route), "ptp", 2, "a route to 10.0.0.0/8");
+    let garbage = Plugins::doing("echo garbage");
+    add_fails(&scene, &garbage, "ptp", 6, "given: ");
+}
+
+#[test]
+fn its_own_failure_is_passed_on_with_its_name() {
+    let Some(scene) = Scene::new() else { return };
+    let _ = scene.container("a");
+    let none_left =
+        r#"test $CNI_COMMAND = DEL || { echo '{"code":11,"msg":"no address is left"}'; exit 1; }"#;
+    add_fails(&scene, &Plugins::doing(none_left), "ptp", 11, "given: no address is left");
+    let silent = Plugins::doing("test $CNI_COMMAND = DEL || exit 3");
+    add_fails(&scene, &silent, "ptp", 6, "given: it ended with exit status: 3");
+    let status = call(&scene, "STATUS", "a", &conf("ptp"), Plugins::doing(none_left).path());
+    check_failure(&status, 11, "no address is left");
+}
+
+#[test]
+fn a_plugin_that_is_nowhere_is_named() {
+    let Some(scene) = Scene::new() else { return };
+    let _ = scene.container("a");
+    check_failure(
+        &call(&scene, "ADD", "a", &conf("ptp"), "/nonexistent:/elsewhere"),
+        4,
+        "`ipam.type` is \"given\", and no such plugin is in CNI_PATH (/nonexistent, /elsewhere)",
+    );
+    let mut outside = conf("ptp");
+    outside["ipam"]["type"] = "../given".into();
+    check_failure(&call(&scene, "ADD", "a", &outside, "/tmp"), 7, "the name of a plugin is expected");
+}
+
+/// The CNI project's plugin for fixed addresses.
+#[test]
+fn static_gives_what_a_configuration_says() {
+    const STATIC: &str = "/usr/lib/cni/static";
+    if !Path::new(STATIC).exists() {
+        testkit::skip(&format!("{STATIC} is missing; it is in the package containernetworking-plugins"));
+        return;
+    }
+    let Some(scene) = Scene::new() else { return };
+    let _ = scene.container("a");
+    let mut conf = conf("bridge");
+    conf["cniVersion"] = "1.0.0".into();
+    conf["ipam"] = json!({
+        "type": "static", "addresses": [{ "address": "10.244.1.9/24", "gateway": "10.244.1.1" }],
+    });
+    let result = works(call(&scene, "ADD", "a", &conf, "/usr/lib/cni"));
+    assert_eq!(result["ips"][0]["address"], "10.244.1.9/24");
+    scene.assert_reaches("a", "192.0.2.1");
+    works(call(&scene, "DEL", "a", &conf, "/usr/lib/cni"));
+}
