@@ -24,6 +24,7 @@ mod made;
 mod pages;
 #[path = "../../../lab/tests/it/paths.rs"]
 mod paths;
+mod pods;
 mod privilege;
 mod race;
 mod search;

@@ -1,0 +1,141 @@
+//! Many containers on a node: they come and go in any order, several at a time, and calls of the plugin are killed.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Child, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use stats::Random;
+
+use crate::turn::{HOSTGAP, Turn, check, stdout, text, turn};
+
+/// How many containers there are; [`MORE`] in the environment says another number.
+const PODS: usize = 60;
+const MORE: &str = "HOSTGAP_TEST_PODS";
+const WORKERS: usize = 4;
+/// One call in five is killed, within the time that it takes.
+const KILLED: u64 = 5;
+const CALL_US: u64 = 30_000;
+
+/// A node with a wire, and containers p0, p1, …
+struct Node {
+    turn: Turn,
+    pods: usize,
+    kills: AtomicU32,
+}
+
+impl Node {
+    fn new() -> Node {
+        let turn = turn();
+        let pods = std::env::var(MORE).map_or(PODS, |text| text.parse().unwrap());
+        // The turn has a `/var/lib` of its own for leases.
+        let script = format!(
+            "ip netns add node; ip -n node link add wire0 type veth peer name wire1
+             ip -n node addr add 192.0.2.1/24 dev wire0; ip -n node link set wire0 up
+             mount -t tmpfs none /var/lib
+             for pod in $(seq 0 {}); do ip netns add p$pod; done",
+            pods - 1
+        );
+        text(turn.command("sh").args(["-ec", &script]));
+        Node { turn, pods, kills: AtomicU32::new(0) }
+    }
+
+    fn start(&self, verb: &str, pod: usize) -> Child {
+        let conf = r#"{"cniVersion":"1.1.0","name":"many","type":"hostgap","attach":"bridge","wire":"wire0",
+            "masquerade":true,"ipam":{"type":"hostgap","ranges":[[{"subnet":"10.9.0.0/16"}]]}}"#;
+        let mut command = self.turn.command("ip");
+        command.args(["netns", "exec", "node", "env", "CNI_IFNAME=eth0"]);
+        command.args([format!("CNI_COMMAND={verb}"), format!("CNI_CONTAINERID=p{pod}")]);
+        command.args([&format!("CNI_NETNS=/run/netns/p{pod}"), HOSTGAP]);
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        // It may have been killed already.
+        let _ = child.stdin.take().unwrap().write_all(conf.as_bytes());
+        child
+    }
+
+    fn call(&self, verb: &str, pod: usize) -> Output {
+        self.start(verb, pod).wait_with_output().unwrap()
+    }
+
+    /// A call that may be killed. Whether it came to its end.
+    fn maybe_killed(&self, verb: &str, pod: usize, random: &mut Random) -> bool {
+        if random.below(KILLED) > 0 {
+            let output = self.call(verb, pod);
+            assert!(output.status.success(), "{verb} p{pod}: {}", stdout(&output));
+            return true;
+        }
+        let mut child = self.start(verb, pod);
+        thread::sleep(Duration::from_micros(random.below(CALL_US)));
+        child.kill().unwrap();
+        let ended = child.wait().unwrap().success();
+        self.kills.fetch_add(u32::from(!ended), Ordering::Relaxed);
+        ended
+    }
+
+    /// What one of several runtimes at once does with its containers; those that are attached at the end.
+    fn work(&self, pods: &[usize], random: &mut Random) -> BTreeSet<usize> {
+        let mut attached = BTreeSet::new();
+        for pod in pods {
+            // A runtime takes back what failed, and may try again.
+            while !self.maybe_killed("ADD", *pod, random) {
+                while !self.maybe_killed("DEL", *pod, random) {}
+            }
+            attached.insert(*pod);
+            if random.below(2) == 0 {
+                let nth = random.below(attached.len() as u64) as usize;
+                let leaves = *attached.iter().nth(nth).unwrap();
+                // One that is killed is left to whoever comes last.
+                let _ended = self.maybe_killed("DEL", leaves, random);
+                attached.remove(&leaves);
+            }
+        }
+        attached
+    }
+
+    /// The links, addresses, routes, rules and parameters of the node.
+    fn state(&self) -> String {
+        let script = "ip -n node -o -d link | sed 's/ promiscuity.*//'; ip -n node -o addr; ip -n node route show table all
+             ip netns exec node nft list ruleset; ip netns exec node cat /proc/sys/net/ipv4/ip_forward
+             find /var/lib/cni/networks -name '10.*'; ls /run/hostgap/cni-attachments | grep -v lock$; true";
+        text(self.turn.command("sh").args(["-c", script]))
+    }
+}
+
+#[test]
+fn containers_come_and_go_while_calls_are_killed() {
+    let node = Node::new();
+    let untouched = node.state();
+    let mut pods: Vec<usize> = (0..node.pods).collect();
+    let seed = u64::from(std::process::id());
+    println!("seed {seed}");
+    let mut random = Random::from_seed(seed);
+    random.shuffle(&mut pods);
+    let seeds: Vec<u64> = (0..WORKERS).map(|_| random.below(u64::MAX)).collect();
+    thread::scope(|scope| {
+        let working: Vec<_> = pods
+            .chunks(node.pods.div_ceil(WORKERS))
+            .zip(seeds)
+            .map(|(pods, seed)| {
+                let node = &node;
+                scope.spawn(move || node.work(pods, &mut Random::from_seed(seed)))
+            })
+            .collect();
+        for attached in working.into_iter().flat_map(|worker| worker.join().unwrap()) {
+            let link = text(node.turn.command("ip").args(["-n", &format!("p{attached}"), "-br", "addr"]));
+            assert!(link.contains("10.9."), "p{attached}: {link}");
+        }
+    });
+    random.shuffle(&mut pods);
+    for pod in &pods {
+        check(&node.call("DEL", *pod), 0, "");
+    }
+    check(
+        &node.turn.command("ip").args(["netns", "exec", "node", HOSTGAP, "clean"]).output().unwrap(),
+        0,
+        "",
+    );
+    println!("{} containers, {} calls killed", node.pods, node.kills.load(Ordering::Relaxed));
+    assert_eq!(node.state(), untouched);
+}
