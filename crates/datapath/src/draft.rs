@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use linux::{FdbEntry, IfName, Link, LinkKind, Mac, Neighbour, Route, nft, sysctl};
 use plan::{Place, Plan, SetLinkUp, SetSysctl, Step};
 
-use crate::{Addresses, Family, Pod, Prefixes, rules};
+use crate::{Addresses, Family, Pod, Prefixes, links, rules};
 
 /// Steps at one place, for packets of some families. What is said of other families is left out: the kernel may not
 /// have them.
@@ -31,6 +31,21 @@ impl<'a> Draft<'a> {
 
     pub(crate) fn link(&mut self, name: &IfName, kind: LinkKind, mtu: u32, mac: Option<Mac>) {
         self.step(Step::AddLink(Link { name: name.clone(), kind, mtu: Some(mtu), mac }));
+    }
+
+    /// Makes a pod's interface in the pod, on a parent of another place.
+    pub(crate) fn interface_on(
+        &mut self,
+        parent_in: &Place,
+        pod: &Pod,
+        kind: LinkKind,
+        mtu: u32,
+        mac: Option<Mac>,
+    ) {
+        let born = links::born(pod);
+        let link = Link { name: born.clone(), kind, mtu: Some(mtu), mac };
+        self.step(Step::AddLinkOn { link, parent_in: parent_in.clone() });
+        self.step(Step::MoveLink { link: born, to: self.place.clone(), name: pod.ifname.clone() });
     }
 
     /// Brings a link up with IPv6 addresses that are usable at once, by switching duplicate address detection off for it.

@@ -47,8 +47,8 @@ pub(crate) fn node_end(pod: &Pod) -> IfName {
     valid(format!("hgp{}", pod.id))
 }
 
-/// The name under which a pod's macvlan or ipvlan link is born in the node, before it moves to the pod. Not the pod's
-/// own name for it: `eth0` is often the node's wire.
+/// The name under which a pod's macvlan or ipvlan link is made. Before Linux 6.14 the kernel refuses a name that is taken
+/// where the parent is, though the link is not made there, and `eth0` often is the parent.
 pub(crate) fn born(pod: &Pod) -> IfName {
     valid(format!("hgb{}", pod.id))
 }

@@ -103,7 +103,9 @@ fn standing(plan: &Plan) -> Vec<Placed> {
         let mut placed = placed.clone();
         if let Step::MoveLink { link, to, name } = &placed.step {
             let born = latest.remove(&Subject::Link(placed.place.clone(), link.clone()));
-            if let Some(Placed { step: Step::AddLink(made), .. }) = born.and_then(|at| standing.remove(&at)) {
+            let made: Option<Placed> = born.and_then(|at| standing.remove(&at));
+            if let Some(Step::AddLink(made) | Step::AddLinkOn { link: made, .. }) = made.map(|made| made.step)
+            {
                 let step = Step::AddLink(linux::Link { name: name.clone(), ..made });
                 placed = Placed { place: to.clone(), step };
             }
@@ -136,7 +138,7 @@ impl Subject {
     fn of(placed: &Placed) -> Subject {
         let place = placed.place.clone();
         match &placed.step {
-            Step::AddLink(link) => Subject::Link(place, link.name.clone()),
+            Step::AddLink(link) | Step::AddLinkOn { link, .. } => Subject::Link(place, link.name.clone()),
             Step::AddRoute(route) => Subject::Route(place, route.dst.trunc(), route.dev.clone()),
             step => Subject::Other(place, step.effect().identity()),
         }
@@ -158,7 +160,9 @@ impl Subject {
 /// Takes over into an earlier step what a later one sets of the same object.
 fn refine(earlier: &mut Step, later: &Step) {
     match (earlier, later) {
-        (Step::AddLink(made), Step::Set(Set::LinkMtu(set))) => made.mtu = Some(set.mtu),
+        (Step::AddLink(made) | Step::AddLinkOn { link: made, .. }, Step::Set(Set::LinkMtu(set))) => {
+            made.mtu = Some(set.mtu);
+        }
         (
             Step::AddRoute(route),
             Step::Set(Set::RouteMetric(SetRouteMetric { value: MetricValue::Number(mtu), .. })),

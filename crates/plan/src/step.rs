@@ -48,8 +48,16 @@ pub enum Step {
     AddNetns,
     /// Make a link, down; a veth pair with both ends.
     AddLink(Link),
-    /// Move a link to another namespace; it loses its addresses. It changes its name in the same request, since a
-    /// pod's name for it (`eth0`) is often taken in the node where the link is born.
+    /// Make a link, down, whose parent is in another namespace. It never stands there: to move it costs tens of milliseconds,
+    /// since the kernel waits for readers of a link that goes. Its name must be free in both before Linux 6.14.
+    AddLinkOn {
+        /// The link, in the step's place.
+        link: Link,
+        /// Where its parent is.
+        parent_in: Place,
+    },
+    /// Move a link to another namespace; it loses its addresses. It changes its name in the same request; in the
+    /// namespace where it is that is all that happens.
     MoveLink {
         /// The link, in the step's place.
         link: IfName,

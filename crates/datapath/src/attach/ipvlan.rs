@@ -2,11 +2,10 @@
 
 use linux::features::Feature;
 use linux::{IpvlanMode, LinkKind};
-use plan::{Plan, Step};
+use plan::Plan;
 
 use super::macvlan;
 use crate::draft::Draft;
-use crate::links;
 use crate::trace::{PacketDirection, Traces};
 use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace};
 
@@ -14,7 +13,7 @@ pub(crate) const IPVLAN_L2: Ipvlan = Ipvlan { name: "ipvlan-l2", mode: IpvlanMod
 pub(crate) const IPVLAN_L3: Ipvlan = Ipvlan { name: "ipvlan-l3", mode: IpvlanMode::L3 };
 pub(crate) const IPVLAN_L3S: Ipvlan = Ipvlan { name: "ipvlan-l3s", mode: IpvlanMode::L3s };
 
-/// An ipvlan link, moved into the pod.
+/// An ipvlan link, made in the pod.
 pub(crate) struct Ipvlan {
     name: &'static str,
     mode: IpvlanMode,
@@ -48,15 +47,12 @@ impl Attach for Ipvlan {
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let kind = LinkKind::Ipvlan { parent: node.wire.clone(), mode: self.mode };
-        let mut outside = Draft::at(&node.place, node.families());
-        let born = links::born(pod);
+        let mut inside = Draft::at(&pod.place, node.families());
         // The Ethernet address is the wire's; the kernel refuses another.
-        outside.link(&born, kind, mtu, None);
-
-        outside.step(Step::MoveLink { link: born, to: pod.place.clone(), name: pod.ifname.clone() });
-        let mut plan = outside.into_plan();
-        plan.extend(self.inside(node, pod));
-        Ok(plan)
+        inside.interface_on(&node.place, pod, kind, mtu, None);
+        inside.up(&pod.ifname);
+        self.addresses_and_routes(&mut inside, node, pod);
+        Ok(inside.into_plan())
     }
 
     /// The node forwards nothing: the driver hands packets over before the node would.
@@ -78,18 +74,13 @@ impl Attach for Ipvlan {
 impl Ipvlan {
     /// L2: a neighbour on the network's one Ethernet. L3 and L3s: a single address; the node's table decides about
     /// everything, and no neighbour is ever asked for.
-    fn inside(&self, node: &NodeSpec, pod: &Pod) -> Plan {
-        let mut inside = Draft::at(&pod.place, node.families());
-        inside.up(&pod.ifname);
+    fn addresses_and_routes(&self, inside: &mut Draft<'_>, node: &NodeSpec, pod: &Pod) {
         match self.mode {
-            IpvlanMode::L2 => {
-                macvlan::neighbourhood(&mut inside, node, pod);
-            }
+            IpvlanMode::L2 => macvlan::neighbourhood(inside, node, pod),
             IpvlanMode::L3 | IpvlanMode::L3s => {
                 inside.addresses(&pod.ifname, pod.addresses.alone());
                 inside.routes_on(&pod.ifname, node.destinations(pod).iter());
             }
         }
-        inside.into_plan()
     }
 }

@@ -2,7 +2,7 @@
 
 use linux::features::Feature;
 use linux::{LinkKind, MacvlanMode};
-use plan::{Plan, Step};
+use plan::Plan;
 
 use crate::draft::Draft;
 use crate::links;
@@ -11,7 +11,7 @@ use crate::{Attach, NodeSpec, Pod, Prefixes, SpecError, Talk, Trace};
 
 pub(crate) const MACVLAN: Macvlan = Macvlan;
 
-/// A macvlan link in bridge mode, moved into the pod. All pods of the network are neighbours on one Ethernet, so they
+/// A macvlan link in bridge mode, made in the pod. All pods of the network are neighbours on one Ethernet, so they
 /// have the network's prefix length and need no gateway to reach each other.
 pub(crate) struct Macvlan;
 
@@ -34,18 +34,11 @@ impl Attach for Macvlan {
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let kind = LinkKind::Macvlan { parent: node.wire.clone(), mode: MacvlanMode::Bridge };
-        let mut outside = Draft::at(&node.place, node.families());
-        let (born, mac) = (links::born(pod), links::pod_mac(node, pod));
-        outside.link(&born, kind, mtu, Some(mac));
-
-        outside.step(Step::MoveLink { link: born, to: pod.place.clone(), name: pod.ifname.clone() });
         let mut inside = Draft::at(&pod.place, node.families());
+        inside.interface_on(&node.place, pod, kind, mtu, Some(links::pod_mac(node, pod)));
         inside.up(&pod.ifname);
         neighbourhood(&mut inside, node, pod);
-
-        let mut plan = outside.into_plan();
-        plan.extend(inside.into_plan());
-        Ok(plan)
+        Ok(inside.into_plan())
     }
 
     /// The node forwards nothing: the driver hands packets over before the node would.

@@ -62,6 +62,16 @@ impl Netlink {
         self.change(Message::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, attempted)
     }
 
+    /// Makes a link of another namespace, on a parent in this one. It never stands here, and nobody waits for it
+    /// to be moved. Before Linux 6.14 its name must be free here too.
+    pub fn link_add_in(&self, there: &Netns, link: &Link) -> Result<()> {
+        let attempted = format!("create {} link {} in {}", link.kind.name(), link.name, there.describe());
+        let found = self.resolve(&link.kind)?;
+        let mut message = link_message::creation(link, &found);
+        message.attributes.push(LinkAttribute::NetNsFd(there.as_fd().as_raw_fd()));
+        self.change(Message::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, attempted)
+    }
+
     /// Removes a link, and the other end if it is one of a pair. `ENODEV` if there is none.
     pub fn link_del(&self, index: u32) -> Result<()> {
         self.change(Message::DelLink(indexed(index)), 0, format!("delete link {index}"))

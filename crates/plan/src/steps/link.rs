@@ -1,4 +1,4 @@
-//! Links: made and moved.
+//! Links: made, in one namespace or from another, and moved.
 //!
 //! A link is known again by its index, which the kernel does not give twice until 2³¹ links have come and gone. A move
 //! may change it, so undo notes the index with which a link came back.
@@ -111,7 +111,7 @@ impl Effect for AddLink<'_> {
     }
 
     fn commands(&self, place: &Place) -> Vec<String> {
-        vec![Tool("ip", place).run(&format!("link add {}", typed::link(self.0)))]
+        vec![Tool("ip", place).run(&format!("link add {}", typed::link(self.0, "")))]
     }
 }
 
@@ -122,6 +122,64 @@ impl AddLink<'_> {
         found.kind.as_deref() == Some(wanted.kind.name())
             && wanted.mtu.is_none_or(|mtu| mtu == found.mtu)
             && wanted.mac.is_none_or(|mac| Some(mac) == found.mac)
+    }
+}
+
+/// A link is made on a parent of another namespace. Once it is there, it is a link like any other.
+pub(super) struct AddLinkOn<'s> {
+    pub(super) link: &'s Link,
+    pub(super) parent_in: &'s Place,
+}
+
+impl Effect for AddLinkOn<'_> {
+    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
+        AddLink(self.link).before(kernel, place)
+    }
+
+    fn act(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<(), StepError> {
+        let there = kernel.at(place)?.netns.try_clone()?;
+        Ok(kernel.at(self.parent_in)?.netlink.link_add_in(&there, self.link)?)
+    }
+
+    fn after(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<After, StepError> {
+        AddLink(self.link).after(kernel, place, before)
+    }
+
+    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError> {
+        AddLink(self.link).undo(kernel, past, moved)
+    }
+
+    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
+        AddLink(self.link).look(kernel, place, listing)
+    }
+
+    fn admits_after(&self, after: &After) -> bool {
+        AddLink(self.link).admits_after(after)
+    }
+
+    /// A namespace dies some time after its name; until then the link would go on holding its parent.
+    fn lifetime(&self) -> Lifetime<'_> {
+        match self.parent_in {
+            Place::Netns(name) => Lifetime::Both(name),
+            Place::Host | Place::Path(_) => Lifetime::Machine,
+        }
+    }
+
+    fn is_listed(&self) -> bool {
+        true
+    }
+
+    fn identity(&self) -> String {
+        format!("{:?} on a link in {}", self.link, self.parent_in)
+    }
+
+    fn subject(&self) -> String {
+        AddLink(self.link).subject()
+    }
+
+    fn commands(&self, place: &Place) -> Vec<String> {
+        let there = format!(" netns {}", netns_operand(place));
+        vec![Tool("ip", self.parent_in).run(&format!("link add {}", typed::link(self.link, &there)))]
     }
 }
 

@@ -103,6 +103,7 @@ impl Step {
         match self {
             Step::AddNetns => Box::new(netns::AddNetns),
             Step::AddLink(link) => Box::new(link::AddLink(link)),
+            Step::AddLinkOn { link, parent_in } => Box::new(link::AddLinkOn { link, parent_in }),
             Step::MoveLink { link, to, name } => Box::new(link::MoveLink { link, to, name }),
             Step::AddAddress { link, address } => Box::new(Adds(object::LinkAddress { link, address })),
             Step::AddRoute(route) => Box::new(Adds(route)),

@@ -67,9 +67,9 @@ pub(crate) fn veth(name: &str, peer: &str, netns: Option<&NetnsName>) -> Step {
     Step::AddLink(Link { name: ifname(name), kind: LinkKind::Veth { peer }, mtu: None, mac })
 }
 
-fn macvlan(name: &str, parent: &str) -> Step {
+fn macvlan(name: &str, parent: &str, id: u32) -> Link {
     let kind = LinkKind::Macvlan { parent: ifname(parent), mode: MacvlanMode::Bridge };
-    Step::AddLink(Link { name: ifname(name), kind, mtu: Some(1400), mac: Some(Mac::from_id(3, 1)) })
+    Link { name: ifname(name), kind, mtu: Some(1400), mac: Some(Mac::from_id(3, id)) }
 }
 
 fn vxlan(name: &str, parent: &str) -> Step {
@@ -237,13 +237,15 @@ impl Sample {
         plan.push(&home, SetHairpin { link: ifname("hgp0") });
         plan.push(&home, SetLinkMaster { link: ifname("free0"), master: ifname("ownbr") });
         plan.push(&home, SetLinkMtu { link: ifname("own0"), mtu: 1400 });
-        plan.push(&home, macvlan("hgmv0", "own0"));
+        plan.push(&home, Step::AddLink(macvlan("hgmv0", "own0", 1)));
+        plan.push(&made, Step::AddLinkOn { link: macvlan("hgmv1", "own0", 2), parent_in: home.clone() });
+        plan.push(&made, Step::MoveLink { link: ifname("hgmv1"), to: made.clone(), name: ifname("net1") });
         plan.push(&home, Step::MoveLink { link: ifname("hgmv0"), to: made.clone(), name: ifname("eth0") });
         plan.push(&home, Step::MoveLink { link: ifname("spare0"), to: made.clone(), name: ifname("spare1") });
         for link in ["hgv0", "hgbr0", "hgp0", "hgp1"] {
             plan.push(&home, up(link));
         }
-        for link in ["hgv1", "eth0", "spare1"] {
+        for link in ["hgv1", "eth0", "net1", "spare1"] {
             plan.push(&made, up(link));
         }
     }

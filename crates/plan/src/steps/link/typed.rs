@@ -4,8 +4,8 @@ use linux::{IpvlanMode, Link, LinkKind, Mac, MacvlanMode, VethPeer, Vxlan};
 
 use crate::show::word;
 
-/// All that stands behind `ip link add`.
-pub(super) fn link(link: &Link) -> String {
+/// All that stands behind `ip link add`. `netns` are the words for another namespace than the command's, or nothing.
+pub(super) fn link(link: &Link, netns: &str) -> String {
     let mut text = format!("name {}", word(&link.name));
     match &link.kind {
         LinkKind::Macvlan { parent, .. } | LinkKind::Ipvlan { parent, .. } => {
@@ -18,6 +18,7 @@ pub(super) fn link(link: &Link) -> String {
         | LinkKind::VxlanExternal { .. } => {}
     }
     text += &mtu_and_mac(link.mtu, link.mac);
+    text += netns;
     text += &format!(" type {}", link.kind.name());
     match &link.kind {
         LinkKind::Veth { peer } => text += &other_end(peer),
