@@ -50,8 +50,8 @@ fn method(summary: &Summary) -> Vec<String> {
         },
         if experiment.witness && !experiment.exact() {
             "At a rate a witness watches the nodes' CPUs. What was due from 1 ms before the machine did not run one of them \
-            until 3 ms and three times its length after is left out, whatever became of it; the tables show the figures with it too. A CPU that is \
-            busy does not count as one that did not run."
+            until 3 ms and three times as long as that after is left out, whatever became of it; the tables show the \
+            figures with it too. A CPU that is busy does not count as one that did not run."
                 .to_owned()
         } else {
             "Nothing watched the machine for stalls: what was late because of one counts.".to_owned()
