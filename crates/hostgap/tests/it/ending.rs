@@ -149,7 +149,12 @@ fn a_server_that_dies_ends_the_race_with_its_name() {
 #[test]
 fn a_race_goes_on_without_a_path_that_breaks() {
     let turn = turn();
-    let race = turn.start_race(&["--paths", "docker,bridge+vxlan", "--rounds", "12", "--rate", "1k"]);
+    // One build: what another one breaks stays broken for the rest of the race.
+    let experiment = turn.out().join("experiment.toml");
+    let text_of_it = "schema = 1\nname = \"x\"\nrounds = 12\nbuilds = 1\nrates = [1000]\n\
+        candidates = [{ path = \"docker\" }, { path = \"bridge+vxlan\" }]\n";
+    std::fs::write(&experiment, text_of_it).unwrap();
+    let race = turn.start_race(&[experiment.to_str().unwrap()]);
     turn.until_a_round_is_done();
     let node = turn.namespace("bridge-vxlan-n2");
     text(turn.command("ip").args(["-n", &node, "link", "del", "hgvx1"]));
