@@ -1,7 +1,6 @@
 //! From a finding to a setting and back: `tune` applies what `doctor` proposes.
 
 use std::net::UdpSocket;
-use std::time::Duration;
 
 use linux::IfName;
 use linux::sysfs::{NetSysfs, Queue};
@@ -10,6 +9,9 @@ use testkit::{Flood, dear_rules, shell, skip};
 
 use super::Ground;
 use crate::turn::{HOSTGAP, check, json, stdout};
+
+/// How many windows may pass before one shows what lasts.
+const WINDOWS: usize = 10;
 
 impl Ground {
     /// Runs `hostgap doctor` in the namespace and returns its findings.
@@ -69,10 +71,12 @@ ip -n {home} route add default via 192.0.2.2"
     let socket = ground.world.open("away").run(|| UdpSocket::bind("192.0.2.2:0")).unwrap().unwrap();
     // Nothing listens: receiving is the expensive part.
     let flood = Flood::from(0, move || drop(socket.send_to(&[0; 100], "192.0.2.1:9")));
-    std::thread::sleep(Duration::from_millis(500));
-    let findings = ground.findings("3s");
-    let first = &findings["findings"][0];
-    assert_eq!((&first["code"], &first["severity"]), (&"HG020".into(), &"warning".into()), "{findings}");
+    // A CPU of an emulated machine waits for one of the host's, and in some windows too long to be full.
+    let findings = (0..WINDOWS).map(|_| ground.findings("3s")).find(|findings| {
+        let first = &findings["findings"][0];
+        (&first["code"], &first["severity"]) == (&"HG020".into(), &"warning".into())
+    });
+    let findings = findings.expect("a window shows the single queue before all else");
     ground.heed(&findings, &[]);
     let wire = IfName::new("wire0").unwrap();
     let steered = NetSysfs::open(&ground.netns()).unwrap().read_queue_cpus(&wire, Queue::Rx(0)).unwrap();
