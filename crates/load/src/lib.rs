@@ -6,20 +6,7 @@
 //! − intended) is the difference. *Late* is the part of the lag that the generator itself causes, as opposed to a
 //! server or a path that keeps all connections busy.
 //!
-//! ```no_run
-//! use std::time::Duration;
-//! use load::{Client, Expect, Run, Schedule, Target};
-//!
-//! # fn main() -> Result<(), load::LoadError> {
-//! let expect = Expect { status: 200, body_bytes: Some(100) };
-//! let target = Target::get(([127, 0, 0, 1], 8080).into(), "localhost", "/100", expect);
-//! let client = Client::connect(&target, 32, Duration::from_secs(2))?;
-//! let run = Run::new(Schedule::Constant { rate_per_s: 20_000.0 }, Duration::from_secs(1));
-//! let outcome = load::run(&mut [client], &run)?;
-//! println!("p99 {} ns", outcome.response.value_at_quantile(0.99));
-//! # Ok(())
-//! # }
-//! ```
+//! `examples/constant_rate.rs` is a whole run in twenty lines.
 //!
 //! [`witness`] watches the machine beside a run, and counts without the times at which it stood still.
 //! [`checks`] judge a run: whether it met its request, and whether its figures are valid. The run itself only counts

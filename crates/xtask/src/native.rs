@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
@@ -11,35 +12,48 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::lane::{FinishedTest, Lane};
-use crate::ledger::TestOutcome;
+use crate::ledger::{Ledger, TestOutcome};
 use crate::libtest::{self, Test};
-use crate::suite::{TestKind, select};
-use crate::{cargo, root};
+use crate::suite::TestKind;
 
-/// Blocks of code in these are shown, and not run.
-const OTHER_LANGUAGES: [&str; 4] = ["text", "toml", "json", "sh"];
 /// For one test. The longest takes two minutes on a quiet machine.
 const TEST_TIME_MAX: Duration = Duration::from_secs(900);
 
-/// Runs the tests in order, as many at a time as there are processors. The logs of failed tests stay in
-/// `logs`.
-pub(crate) fn run(tests: &[Test<'_>], lane: &Lane<'_>, logs: &Path) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
-            lane.enter(test, run_alone(test, logs)?);
+/// The tests of the lane, in order, for any number of threads to take one after the other.
+pub(crate) struct Queue<'a> {
+    tests: &'a [Test<'a>],
+    next: AtomicUsize,
+    pub(crate) lane: Lane<'a>,
+    /// Where the logs of failed tests stay.
+    logs: &'a Path,
+}
+
+impl<'a> Queue<'a> {
+    pub(crate) fn new(tests: &'a [Test<'a>], ledger: &'a Mutex<Ledger>, logs: &'a Path) -> Self {
+        Self { tests, next: AtomicUsize::new(0), lane: Lane::new("native", tests, ledger), logs }
+    }
+
+    /// Runs as many tests at a time as there are processors, until none is left.
+    pub(crate) fn run(&self) -> Result<()> {
+        let workers = available_parallelism().map_or(1, usize::from);
+        let ended: Vec<thread::Result<Result<()>>> = thread::scope(|scope| {
+            let running: Vec<_> = (0..workers).map(|_| scope.spawn(|| self.work())).collect();
+            running.into_iter().map(thread::ScopedJoinHandle::join).collect()
+        });
+        // However it ended, other lanes must not wait for it any longer.
+        self.lane.close();
+        let resumed =
+            |ended: thread::Result<_>| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        ended.into_iter().try_for_each(resumed)
+    }
+
+    /// Runs tests one after the other until none is left.
+    pub(crate) fn work(&self) -> Result<()> {
+        while let Some(test) = self.tests.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            self.lane.enter(test, run_alone(test, self.logs)?);
         }
         Ok(())
-    };
-    let workers = available_parallelism().map_or(1, usize::from);
-    let ended: Vec<thread::Result<Result<()>>> = thread::scope(|scope| {
-        let running: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        running.into_iter().map(thread::ScopedJoinHandle::join).collect()
-    });
-    // However it ended, other lanes must not wait for it any longer.
-    lane.close();
-    let resumed = |ended: thread::Result<_>| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    ended.into_iter().try_for_each(resumed)
+    }
 }
 
 fn run_alone(test: &Test<'_>, logs: &Path) -> Result<FinishedTest> {
@@ -71,77 +85,6 @@ fn run_alone(test: &Test<'_>, logs: &Path) -> Result<FinishedTest> {
     Ok(FinishedTest { verdict, time, output: format!("{output}{ending}") })
 }
 
-/// Runs the examples in doc comments, which only rustdoc can build. Returns a verdict for each example.
-pub(crate) fn doc(packages: &[String]) -> Result<Vec<(String, TestOutcome)>> {
-    let with_examples = with_examples(packages)?;
-    if with_examples.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut command = cargo();
-    command.args(["test", "--quiet", "--doc"]).current_dir(root()).stdin(Stdio::null());
-    select(&mut command, &with_examples);
-    let output = command.output().context("could not start cargo")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let passed: usize = text.lines().filter_map(doc_passes).sum();
-    let mut verdicts: Vec<_> =
-        (1..=passed).map(|number| (format!("example {number}"), TestOutcome::Passed)).collect();
-    if !output.status.success() {
-        verdicts.push(("(some)".into(), TestOutcome::Failed));
-        println!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(verdicts)
-}
-
-/// Those of the packages, or of all, that have examples. rustdoc reads a crate as long as the compiler does, to find none.
-fn with_examples(packages: &[String]) -> Result<Vec<String>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(root().join("crates")).context("could not list the crates")? {
-        let folder = entry?.path();
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if (packages.is_empty() || packages.contains(&name)) && has_example(&folder.join("src"))? {
-            found.push(name);
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
-fn has_example(folder: &Path) -> Result<bool> {
-    for entry in fs::read_dir(folder).with_context(|| format!("could not list {}", folder.display()))? {
-        let path = entry?.path();
-        let has = match path.extension() {
-            None => path.is_dir() && has_example(&path)?,
-            Some(extension) => extension == "rs" && opens_example(&fs::read_to_string(&path)?),
-        };
-        if has {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Whether a doc comment opens a block of code that is no other language's.
-fn opens_example(source: &str) -> bool {
-    let mut is_inside = false;
-    source.lines().filter_map(doc_fence).any(|language| {
-        is_inside = !is_inside;
-        is_inside && !OTHER_LANGUAGES.contains(&language)
-    })
-}
-
-/// What stands behind the fence of a block of code in a doc comment.
-fn doc_fence(line: &str) -> Option<&str> {
-    let line = line.trim_start();
-    let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
-    comment.trim_start().strip_prefix("```").map(str::trim)
-}
-
-/// `test result: ok. 3 passed; …`
-fn doc_passes(line: &str) -> Option<usize> {
-    let (_, rest) = line.strip_prefix("test result: ")?.split_once(". ")?;
-    rest.split_once(" passed")?.0.parse().ok()
-}
-
 /// A command that ends with this process or after `time`, with all its children.
 pub(crate) fn bounded(program: &Path, time: Duration) -> Command {
     let mut command = Command::new("setpriv");
@@ -170,21 +113,6 @@ pub(crate) fn is_root() -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn passes_of_examples_are_counted() {
-        assert_eq!(doc_passes("test result: ok. 3 passed; 0 failed; 0 ignored"), Some(3));
-        assert_eq!(doc_passes("test result: FAILED. 2 passed; 1 failed"), Some(2));
-        assert_eq!(doc_passes("running 3 tests"), None);
-    }
-
-    #[test]
-    fn examples_are_told_from_other_blocks() {
-        assert!(opens_example("/// A\n/// ```\n/// let a = 1;\n/// ```\nfn a() {}"));
-        assert!(opens_example("//! ```should_panic\n//! panic!();\n//! ```"));
-        assert!(opens_example("    /// ```text\n    /// a\n    /// ```\n    /// ```no_run\n"));
-        assert!(!opens_example("//! ```text\n//! a -> b\n//! ```\nlet fence = \"```\";"));
-    }
 
     #[test]
     fn what_hangs_is_ended() {

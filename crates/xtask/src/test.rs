@@ -98,22 +98,23 @@ fn all_lanes(
     selection: &Selection,
     ledger: &Mutex<Ledger>,
 ) -> Result<Report> {
-    let native = Lane::new("native", tests, ledger);
     let logs = logs(suites)?;
+    let native = native::Queue::new(tests, ledger, &logs);
     std::thread::scope(|scope| {
-        let tested = scope.spawn(|| native::run(tests, &native, &logs));
-        let compiled = scope.spawn(|| compiled_lanes(selection, ledger));
+        let tested = scope.spawn(|| native.run());
+        let fuzzed = scope.spawn(|| fuzz_lane(selection, ledger));
         let mut report = guest_lanes(tests, Some(&native), ledger)?;
         join(tested)?;
-        report.lines.splice(0..0, native.lines().into_iter().chain(join(compiled)?));
+        report.lines.splice(0..0, native.lane.lines().into_iter().chain(join(fuzzed)?));
         Ok(report)
     })
 }
 
 fn native_lane(suites: &[Suite], tests: &[Test<'_>], ledger: &Mutex<Ledger>) -> Result<Report> {
-    let lane = Lane::new("native", tests, ledger);
-    native::run(tests, &lane, &logs(suites)?)?;
-    Ok(Report { lines: lane.lines(), troubles: Vec::new() })
+    let logs = logs(suites)?;
+    let native = native::Queue::new(tests, ledger, &logs);
+    native.run()?;
+    Ok(Report { lines: native.lane.lines(), troubles: Vec::new() })
 }
 
 fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
@@ -129,18 +130,23 @@ fn logs(suites: &[Suite]) -> Result<PathBuf> {
 }
 
 /// Runs as many guests at the same time as there are processors, because an emulated one keeps a processor
-/// busy.
-fn guest_lanes(tests: &[Test<'_>], native: Option<&Lane<'_>>, ledger: &Mutex<Ledger>) -> Result<Report> {
+/// busy. A thread that has no more guests to run helps the native lane.
+fn guest_lanes(
+    tests: &[Test<'_>],
+    native: Option<&native::Queue<'_>>,
+    ledger: &Mutex<Ledger>,
+) -> Result<Report> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut report = Report::default();
         while let Some(guest) = guest::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let tests = of_guest(guest, tests, native, ledger);
+            let tests = of_guest(guest, tests, native.map(|native| &native.lane), ledger);
             let lane = Lane::new(guest.lane, &tests, ledger);
             let trouble = guest::run(guest, &tests, &lane, native.is_some() && native::is_root()?)?;
             report.troubles.extend(trouble.map(|trouble| (guest.lane, trouble)));
             report.lines.extend(lane.lines());
         }
+        native.map_or(Ok(()), native::Queue::work)?;
         Ok::<_, anyhow::Error>(report)
     };
     let workers = available_parallelism().map_or(1, usize::from).min(guest::ALL.len());
@@ -175,29 +181,22 @@ fn of_guest<'a>(
     tests
 }
 
-/// Lanes that are built separately: the examples in doc comments, and the fuzz targets of the selected
-/// crates. None if a filter selects single tests.
-fn compiled_lanes(selection: &Selection, ledger: &Mutex<Ledger>) -> Result<Vec<String>> {
-    if !selection.filters.is_empty() {
-        return Ok(Vec::new());
-    }
-    let enter = |suite: &str, start: Instant, verdicts: Vec<(String, TestOutcome)>| {
-        let counts = crate::ledger::count(verdicts.iter().map(|(_, verdict)| verdict));
-        let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        verdicts.into_iter().for_each(|(test, verdict)| ledger.enter(suite, &test, verdict));
-        format!("lane {suite}: {counts} ({:.0} s)", start.elapsed().as_secs_f64())
-    };
-    let start = Instant::now();
-    let mut lines = vec![enter("doc", start, native::doc(&selection.packages)?)];
+/// Builds and feeds the fuzz targets of the selected crates. Returns the lane's line; none if a filter selects
+/// single tests.
+fn fuzz_lane(selection: &Selection, ledger: &Mutex<Ledger>) -> Result<Option<String>> {
     let wanted =
         |package: &str| selection.packages.is_empty() || selection.packages.iter().any(|p| p == package);
     let targets: Vec<&str> =
         fuzz::TARGETS.iter().filter(|(_, package)| wanted(package)).map(|(target, _)| *target).collect();
-    if !targets.is_empty() {
-        let start = Instant::now();
-        lines.push(enter("fuzz", start, fuzz_targets(&targets)?));
+    if !selection.filters.is_empty() || targets.is_empty() {
+        return Ok(None);
     }
-    Ok(lines)
+    let start = Instant::now();
+    let verdicts = fuzz_targets(&targets)?;
+    let counts = crate::ledger::count(verdicts.iter().map(|(_, verdict)| verdict));
+    let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+    verdicts.into_iter().for_each(|(test, verdict)| ledger.enter("fuzz", &test, verdict));
+    Ok(Some(format!("lane fuzz: {counts} ({:.0} s)", start.elapsed().as_secs_f64())))
 }
 
 fn fuzz_targets(targets: &[&str]) -> Result<Vec<(String, TestOutcome)>> {

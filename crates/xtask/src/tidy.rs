@@ -3,6 +3,7 @@
 mod arrows;
 mod changes;
 mod errors;
+mod examples;
 mod licences;
 mod pages;
 mod text;
@@ -27,6 +28,7 @@ pub(crate) fn run() -> Result<()> {
     }
     offences.extend(files.iter().flat_map(|(path, content)| text::check(path, content)));
     offences.extend(files.iter().flat_map(|(path, content)| errors::check(path, content)));
+    offences.extend(files.iter().flat_map(|(path, content)| examples::check(path, content)));
     offences.extend(arrows::check(&root.join("crates"))?);
     offences.extend(pages::check(&root)?);
     offences.extend(licences::check()?);
