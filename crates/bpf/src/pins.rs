@@ -8,23 +8,29 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use linux::{Error, Result};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 /// Below it each node has its mount.
 pub const ROOT: &str = "/run/hostgap-bpf";
+/// The type of a bpffs in statfs(2): `BPF_FS_MAGIC` of `linux/magic.h`.
+const BPF_FS_MAGIC: rustix::fs::FsWord = 0xcafe_4a11;
 
 /// The folder of a node.
 pub fn folder(node: &str) -> PathBuf {
     Path::new(ROOT).join(node)
 }
 
-/// Mounts a bpffs on a new folder.
+/// Mounts a bpffs on a new folder. Where [`ROOT`] is a bpffs already, as in a container whose pins shall outlive it, it is
+/// a plain folder there.
 ///
 /// # Errors
 /// The folder exists, or the kernel refuses: it has no bpffs, or this user may not mount.
 pub fn make(folder: &Path) -> Result<()> {
     linux::folder::create(folder).map_err(|error| failed("create", folder, error))?;
+    if is_bpffs(folder) {
+        return Ok(());
+    }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let mounted = mount("bpf", folder, "bpf", flags, Some(c"mode=0700"));
     mounted.map_err(|error| {
@@ -49,7 +55,9 @@ pub fn remove(folder: &Path) -> Result<()> {
         Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
         Err(error) => return Err(failed("unmount", folder, error.into())),
     }
-    match fs::remove_dir(folder) {
+    // A folder of a bpffs that somebody else mounted.
+    let removed = if is_bpffs(folder) { fs::remove_dir_all(folder) } else { fs::remove_dir(folder) };
+    match removed {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed("remove", folder, error)),
@@ -59,6 +67,11 @@ pub fn remove(folder: &Path) -> Result<()> {
         let _ = fs::remove_dir(parent);
     }
     Ok(())
+}
+
+/// Whether a folder lies in a bpffs or is one.
+fn is_bpffs(folder: &Path) -> bool {
+    statfs(folder).is_ok_and(|found| found.f_type == BPF_FS_MAGIC)
 }
 
 /// Holds a node's folder: what is read there and written back must not change between the two. The lock goes with the

@@ -71,7 +71,8 @@ impl GuestRace<'_> {
         let writer = Writer::create(&self.record)?;
         tell(Event::Recording { path: self.record.clone() });
         let file = self.record.with_file_name("experiment.toml");
-        std::fs::write(&file, self.experiment.to_toml()).map_err(LabError::file("write", &file))?;
+        std::fs::write(&file, for_guest(self.experiment)?.to_toml())
+            .map_err(LabError::file("write", &file))?;
         let command = self.command(&file)?;
         let started = Instant::now();
         let mut listener = Listener {
@@ -190,6 +191,16 @@ impl Outward {
         }
         Ok(())
     }
+}
+
+/// The experiment for another current directory.
+fn for_guest(experiment: &Experiment) -> Result<Experiment, LabError> {
+    let mut experiment = experiment.clone();
+    for file in experiment.candidates.iter_mut().filter_map(|candidate| candidate.cni.as_mut()) {
+        let absolute = std::path::absolute(&*file).map_err(LabError::file("resolve", Path::new(&*file)))?;
+        *file = absolute.display().to_string();
+    }
+    Ok(experiment)
 }
 
 /// This side: takes the guest's words apart.

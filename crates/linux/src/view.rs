@@ -80,8 +80,10 @@ impl View {
         for at in &self.empty {
             writable.extend(mount_empty(at)?);
         }
-        for own in &self.own {
-            writable.extend(own.mount()?);
+        // All are opened before one of them covers where another lies.
+        let opened = self.own.iter().map(Own::open).collect::<Result<Vec<File>>>()?;
+        for (own, dir) in self.own.iter().zip(&opened) {
+            writable.extend(own.mount(dir)?);
         }
         freeze(&writable)?;
         mount_sys()?;
@@ -97,26 +99,32 @@ impl Own {
         Own { at: at.into(), dir: dir.into(), hidden }
     }
 
-    /// Mounts the directory and returns its path, or `None` if the machine has no such directory.
-    fn mount(&self) -> Result<Option<PathBuf>> {
+    /// The directory that holds the files, made if it is missing.
+    fn open(&self) -> Result<File> {
+        let attempted = || format!("open {}", self.dir.display());
+        fs::create_dir_all(&self.dir).attempt(attempted)?;
+        open_path(&self.dir).attempt(attempted)
+    }
+
+    /// Mounts the directory, which is open as `dir`, and returns where, or `None` if the machine has no such directory.
+    fn mount(&self, dir: &File) -> Result<Option<PathBuf>> {
         let Ok(at) = fs::canonicalize(&self.at) else { return Ok(None) };
         let attempted = || format!("give a program a {} of its own in {}", at.display(), self.dir.display());
         // Once it is covered, the machine's directory is reached by this alone.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let machines = File::from(rustix::fs::open(&at, flags, Mode::empty()).attempt(attempted)?);
+        let machines = open_path(&at).attempt(attempted)?;
+        let dir = by_descriptor(dir);
         let entries = fs::read_dir(&at).attempt(attempted)?.collect::<io::Result<Vec<DirEntry>>>();
         let mut entries = entries.attempt(attempted)?;
         entries.retain(|entry| !self.hidden.contains(&entry.file_name()));
 
-        fs::create_dir_all(&self.dir).attempt(attempted)?;
-        self.forget_the_vanished(&entries).attempt(attempted)?;
+        forget_the_vanished(&dir, &entries).attempt(attempted)?;
         let mut shown = Vec::new();
         for entry in &entries {
-            shown.extend(self.hold_place(entry).attempt(attempted)?);
+            shown.extend(hold_place(&dir, entry).attempt(attempted)?);
         }
-        rustix::mount::mount_bind(&self.dir, &at).attempt(attempted)?;
+        rustix::mount::mount_bind(&dir, &at).attempt(attempted)?;
         for name in shown {
-            let source = Path::new("/proc/thread-self/fd").join(machines.as_raw_fd().to_string()).join(&name);
+            let source = by_descriptor(&machines).join(&name);
             match rustix::mount::mount_bind_recursive(&source, at.join(&name)) {
                 // It has vanished meanwhile.
                 Ok(()) | Err(Errno::NOENT) => {}
@@ -125,49 +133,59 @@ impl Own {
         }
         Ok(Some(at))
     }
+}
 
-    /// Removes the places of what the machine no longer has.
-    fn forget_the_vanished(&self, entries: &[DirEntry]) -> io::Result<()> {
-        let present: BTreeSet<OsString> = entries.iter().map(DirEntry::file_name).collect();
-        for place in fs::read_dir(&self.dir)? {
-            let place = place?;
-            if present.contains(&place.file_name()) || !is_placeholder(&place.path())? {
-                continue;
-            }
-            match place.file_type()?.is_dir() {
-                true => fs::remove_dir(place.path())?,
-                false => fs::remove_file(place.path())?,
-            }
+fn open_path(dir: &Path) -> rustix::io::Result<File> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(dir, flags, Mode::empty()).map(File::from)
+}
+
+/// A path that leads to an open directory wherever it lies.
+fn by_descriptor(dir: &File) -> PathBuf {
+    Path::new("/proc/thread-self/fd").join(dir.as_raw_fd().to_string())
+}
+
+/// Removes the places of what the machine no longer has.
+fn forget_the_vanished(dir: &Path, entries: &[DirEntry]) -> io::Result<()> {
+    let present: BTreeSet<OsString> = entries.iter().map(DirEntry::file_name).collect();
+    for place in fs::read_dir(dir)? {
+        let place = place?;
+        if present.contains(&place.file_name()) || !is_placeholder(&place.path())? {
+            continue;
         }
-        Ok(())
+        match place.file_type()?.is_dir() {
+            true => fs::remove_dir(place.path())?,
+            false => fs::remove_file(place.path())?,
+        }
     }
+    Ok(())
+}
 
-    /// Makes an entry on which the machine's entry can be mounted, and returns its name if a mount is needed. An entry
-    /// that the program itself made under this name takes precedence.
-    fn hold_place(&self, entry: &DirEntry) -> io::Result<Option<OsString>> {
-        let place = self.dir.join(entry.file_name());
-        let kind = entry.file_type()?;
-        let made = if kind.is_symlink() {
-            // A symbolic link cannot be a mount point; a copy of it leads to the same target.
-            return match std::os::unix::fs::symlink(fs::read_link(entry.path())?, &place) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-                _ => Ok(None),
-            };
-        } else if kind.is_dir() {
-            fs::DirBuilder::new().mode(PLACEHOLDER_MODE).create(&place)
-        } else {
-            // Not opened: a child that another thread starts would hold it open for writing until it is another
-            // program, and the mount could not be made read-only.
-            let (kind, mode) = (FileType::RegularFile, Mode::from_raw_mode(PLACEHOLDER_MODE));
-            rustix::fs::mknodat(rustix::fs::CWD, &place, kind, mode, 0).map_err(io::Error::from)
+/// Makes an entry on which the machine's entry can be mounted, and returns its name if a mount is needed. An entry
+/// that the program itself made under this name takes precedence.
+fn hold_place(dir: &Path, entry: &DirEntry) -> io::Result<Option<OsString>> {
+    let place = dir.join(entry.file_name());
+    let kind = entry.file_type()?;
+    let made = if kind.is_symlink() {
+        // A symbolic link cannot be a mount point; a copy of it leads to the same target.
+        return match std::os::unix::fs::symlink(fs::read_link(entry.path())?, &place) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(None),
         };
-        match made {
-            Ok(()) => Ok(Some(entry.file_name())),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                Ok(is_placeholder(&place)?.then(|| entry.file_name()))
-            }
-            Err(error) => Err(error),
+    } else if kind.is_dir() {
+        fs::DirBuilder::new().mode(PLACEHOLDER_MODE).create(&place)
+    } else {
+        // Not opened: a child that another thread starts would hold it open for writing until it is another
+        // program, and the mount could not be made read-only.
+        let (kind, mode) = (FileType::RegularFile, Mode::from_raw_mode(PLACEHOLDER_MODE));
+        rustix::fs::mknodat(rustix::fs::CWD, &place, kind, mode, 0).map_err(io::Error::from)
+    };
+    match made {
+        Ok(()) => Ok(Some(entry.file_name())),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Ok(is_placeholder(&place)?.then(|| entry.file_name()))
         }
+        Err(error) => Err(error),
     }
 }
 

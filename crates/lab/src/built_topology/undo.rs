@@ -37,8 +37,10 @@ impl BuiltTopology {
         let stopped = self.server.take().map_or(Ok(()), Server::stop);
         let attachments =
             self.topology.attachments.iter_mut().flat_map(|pods| [&mut pods.server, &mut pods.client]);
-        let attached: Vec<LabError> =
+        let mut attached: Vec<LabError> =
             attachments.flat_map(|attachment| attachment.del(&self.name, &self.dir)).collect();
+        let attachments = self.topology.attachments.iter().flat_map(|pods| pods.as_ref().both());
+        attached.extend(attachments.filter_map(|attachment| attachment.forget_pins().err()));
         let failures: Vec<String> = plan::undo(&mut journal, &mut self.kernel)
             .into_iter()
             .filter_map(|(placed, undone)| match undone {

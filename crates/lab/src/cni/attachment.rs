@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::call::Subject;
-use super::{CniNetwork, NodeValues};
+use super::{CniNetwork, NodeValues, pins};
 use crate::{LabError, Sides};
 
 /// The file in which a topology that is left standing keeps its attachments.
@@ -77,6 +77,7 @@ impl Attachment {
     /// [`Attachment::del`].
     pub(crate) fn add(&mut self, candidate: &str, dir: &Path) -> Result<Vec<IpNet>, LabError> {
         self.begun = true;
+        pins::provide(&self.subject.node);
         let dir = self.dir(dir);
         let mut previous = None;
         for plugin in &self.plugins {
@@ -109,6 +110,11 @@ impl Attachment {
             }
         }
         failures
+    }
+
+    /// Ends the programs that plugins pinned on the pod's node, after DEL for all its pods.
+    pub(crate) fn forget_pins(&self) -> Result<(), LabError> {
+        pins::take_back(&self.subject.node)
     }
 
     /// The calls of ADD as a person would type them into a POSIX shell as root.

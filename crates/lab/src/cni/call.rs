@@ -11,6 +11,8 @@ use linux::view::{Own, View};
 use linux::{IfName, Netns, NetnsName};
 use serde::{Deserialize, Serialize};
 
+use super::pins;
+
 /// Which pod a plugin connects to what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Subject {
@@ -82,13 +84,14 @@ impl Subject {
         // Shells and compilers of rules write there, and all else is read-only.
         environment.push(("TMPDIR".to_owned(), "/run/cni".to_owned()));
         let netns = Netns::open(&self.node).map_err(|error| format!("could not {error}"))?;
+        let view = self.view(dir).map_err(failed("create directories in", dir))?;
         let spawn = Spawn {
             env: environment,
             netns: Some(netns),
             input: Some(input),
             output: Some(output.clone()),
             log: Some(log.clone()),
-            view: Some(view(dir)),
+            view: Some(view),
             // Whatever it starts ends with it: a lease that is renewed for a pod that is gone would be a trace.
             new_pid_namespace: true,
             ..Spawn::new(program)
@@ -104,11 +107,13 @@ impl Subject {
             None => Err(format!("it did not end within {} s", LIMIT.as_secs())),
         }
     }
-}
 
-fn view(dir: &Path) -> View {
-    let own = STATE.map(|(name, at, hidden)| Own::new(at, dir.join(name), hidden));
-    View { own: own.into(), ..View::default() }
+    fn view(&self, dir: &Path) -> std::io::Result<View> {
+        let mut own = Vec::from(STATE.map(|(name, at, hidden)| Own::new(at, dir.join(name), hidden)));
+        // In /run, so it is mounted after that.
+        own.extend(pins::view(&self.node, &dir.join(STATE[0].0))?);
+        Ok(View { own, ..View::default() })
+    }
 }
 
 fn beginning(path: &PathBuf) -> std::io::Result<String> {

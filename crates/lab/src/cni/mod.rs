@@ -10,6 +10,7 @@
 mod attachment;
 mod call;
 mod configuration;
+mod pins;
 mod search;
 mod values;
 

@@ -75,6 +75,21 @@ fn what_the_machine_no_longer_has_is_not_shown() {
     assert_eq!(run(&place, &view, &list), (Some(0), "link\n".to_owned()));
 }
 
+/// One directory covers where the files of the next lie, which is mounted in it.
+#[test]
+fn a_directory_may_lie_where_another_is_mounted() {
+    let place = Place::new("nested");
+    let machine = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (inner, kept) = (machine.path().join("inner"), machine.path().join("inner/kept"));
+    std::fs::create_dir_all(&kept).unwrap();
+    std::fs::create_dir(dir.path().join("inner")).unwrap();
+    let own = vec![Own::new(machine.path(), dir.path(), &["inner"]), Own::new(&inner, &kept, &[])];
+    let write = format!("ls {} && echo x >{0}/file", inner.display());
+    assert_eq!(run(&place, &View { own, ..View::default() }, &write), (Some(0), String::new()));
+    assert_eq!(std::fs::read_to_string(kept.join("file")).unwrap(), "x\n");
+}
+
 #[test]
 fn links_and_processes_are_those_of_its_own_namespaces() {
     let place = Place::new("own");
