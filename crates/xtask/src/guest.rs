@@ -132,6 +132,7 @@ pub(crate) static ALL: [Guest; 5] = [
             // Races and endings of the binary are the same on every kernel. But its commands differ for each
             // data path, and only a guest has cards that may be tuned.
             ("hostgap", "commands::", Skipped),
+            ("hostgap", "conformance::", Skipped),
             ("hostgap", "tune::found::", Skipped),
             ("hostgap", "tune::machine::", Skipped),
             ("hostgap", "tune::cards::", Skipped),

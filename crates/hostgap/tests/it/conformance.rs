@@ -65,6 +65,21 @@ fn macvlan_conforms() {
     conforms("macvlan", &["check-route-gone"]);
 }
 
+#[test]
+fn netkit_conforms() {
+    conforms("netkit", &[REFUSED]);
+}
+
+#[test]
+fn ipvlan_l2_conforms() {
+    conforms("ipvlan-l2", &["check-route-gone"]);
+}
+
+#[test]
+fn ipvlan_l3_conforms() {
+    conforms("ipvlan-l3", &[REFUSED]);
+}
+
 /// A script called `hostgap` that stands between a case and the program.
 fn wrapped(turn: &Turn, script: &str) -> String {
     let program = turn.out().join("hostgap");
