@@ -11,7 +11,7 @@ use plan::{
 };
 
 use crate::Home;
-use crate::addresses;
+use crate::addresses::Leases;
 use crate::conf::{AddressSource, Conf};
 use crate::describe::describe;
 use crate::failures::{busy, changed, invalid_call, invalid_conf, of_book, refused, with_consequence};
@@ -29,18 +29,18 @@ const JOURNAL: &str = "pod";
 /// Whatever was done until then is taken back.
 pub(crate) fn add(
     home: &Home,
-    network: &str,
+    leases: &Leases,
     conf: &Conf,
     wanted: &Wanted,
     attachment: &Attachment,
 ) -> Result<Attached, Failure> {
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
     let (place, netns) = open(attachment)?;
-    let (unit, record) = begin(home, network, attachment, &mut kernel)?;
+    let (unit, record) = begin(home, leases, attachment, &mut kernel)?;
     let joined = join(home, conf, wanted, &record, &place, &unit, &mut kernel)
         .and_then(|(plan, reserved)| describe(&plan, &reserved, attachment, &netns));
     let (failure, taken_back) = match joined {
-        Ok(attached) => match unit.leave_standing(network) {
+        Ok(attached) => match unit.leave_standing(leases.network()) {
             Ok(()) => {
                 let dns = wanted.dns.as_ref().or(conf.dns.as_ref()).cloned();
                 return Ok(Attached { dns, ..attached });
@@ -68,13 +68,13 @@ fn join(
     unit: &Unit,
     kernel: &mut Kernel,
 ) -> Result<(Plan, Vec<Reserved>), Failure> {
-    let Record { network, container_id, ifname, number } = record;
+    let Record { network, container_id, ifname, number, .. } = record;
     let named = IfName::new(ifname).map_err(|error| invalid_call(format!("CNI_IFNAME: {error}")))?;
     let node = network::spec(home, network, conf, network::take_number(home, network)?)?;
     network::stand(home, network, conf, &node, unit.id(), kernel)?;
     let reserved = match &conf.addresses {
         AddressSource::Store(ranges) => {
-            addresses::reserve(home, network, (container_id, ifname), ranges, &wanted.ips)?
+            record.leases(home).reserve((container_id, ifname), ranges, &wanted.ips)?
         }
         AddressSource::Delegate(given) => given.clone(),
     };
@@ -101,10 +101,10 @@ fn join(
 ///
 /// # Errors
 /// Another process works on it, a step cannot be undone, or an address cannot be released.
-pub(crate) fn del(home: &Home, network: &str, container_id: &str, ifname: &str) -> Result<(), Failure> {
+pub(crate) fn del(home: &Home, leases: &Leases, container_id: &str, ifname: &str) -> Result<(), Failure> {
     let id = id_of(container_id, ifname);
     // The interface may be another network's: an ADD that was refused for that is followed by a DEL.
-    let is_ours = recorded(home, &id).is_none_or(|record| record.network == network);
+    let is_ours = recorded(home, &id).is_none_or(|record| record.network == leases.network());
     if is_ours {
         match home.attachments().take_over(&id) {
             Ok(unit) => {
@@ -117,11 +117,11 @@ pub(crate) fn del(home: &Home, network: &str, container_id: &str, ifname: &str) 
         }
     }
     // What host-local reserved, or what was reserved before the machine was restarted.
-    addresses::release(home, network, container_id, ifname)
+    leases.release(container_id, ifname)
 }
 
-/// Compares an attachment and its network with what ADD left, and if `keeps_addresses` its addresses with those that are
-/// reserved in the plugin's own store.
+/// Compares an attachment and its network with what ADD left, and its addresses with those that are reserved in the
+/// plugin's own store, unless they are another plugin's (`leases` is `None`).
 ///
 /// # Errors
 /// There is none, or the first thing that is otherwise.
@@ -129,7 +129,7 @@ pub(crate) fn check(
     home: &Home,
     network: &str,
     attachment: &Attachment,
-    keeps_addresses: bool,
+    leases: Option<&Leases>,
 ) -> Result<(), Failure> {
     let Attachment { container_id, ifname, .. } = attachment;
     let what = format!("interface {ifname} of container {container_id}");
@@ -152,10 +152,8 @@ pub(crate) fn check(
             return Err(changed(format!("{what}: {drift}")));
         }
     }
-    if !keeps_addresses {
-        return Ok(());
-    }
-    let reserved = addresses::reserved(home, network, container_id, ifname)?;
+    let Some(leases) = leases else { return Ok(()) };
+    let reserved = leases.reserved(container_id, ifname)?;
     let lost = made.steps.iter().find_map(|placed| match &placed.step {
         Step::AddAddress { address, .. } if placed.place != Place::Host => {
             (!reserved.contains(&address.addr())).then_some(address)
@@ -166,9 +164,9 @@ pub(crate) fn check(
 }
 
 /// Takes back all attachments to a network but those that are valid. Returns what could not be done.
-pub(crate) fn keep_only(home: &Home, network: &str, valid: &[(String, String)]) -> Vec<String> {
+pub(crate) fn keep_only(home: &Home, leases: &Leases, valid: &[(String, String)]) -> Vec<String> {
     let ids: BTreeSet<String> = valid.iter().map(|(container, ifname)| id_of(container, ifname)).collect();
-    let mut failures = remove_units(home, network, |found| ids.contains(&found.id));
+    let mut failures = remove_units(home, leases.network(), |found| ids.contains(&found.id));
     let book = home.attachments();
     let has_unit = |id: &str| book.find(id).is_ok_and(|found| found.is_some());
     // What is being attached has a unit before it has an address. What could not be taken back keeps its own.
@@ -180,7 +178,7 @@ pub(crate) fn keep_only(home: &Home, network: &str, valid: &[(String, String)]) 
         // Old versions of host-local wrote no interface.
         None => valid.iter().any(|(valid, _)| valid == container),
     };
-    let released = addresses::keep_only(home, network, is_kept);
+    let released = leases.keep_only(is_kept);
     failures.extend(released.err().map(|failure| failure.to_string()));
     // Numbers of processes that died between their unit and its record.
     let swept = Numbers::at(home.attachment_numbers()).sweep(has_unit);

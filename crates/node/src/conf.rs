@@ -69,7 +69,7 @@ const KEYS: [&str; 11] = [
     "sysctl",
     "wire",
 ];
-const IPAM_KEYS: [&str; 2] = ["ranges", "type"];
+const IPAM_KEYS: [&str; 3] = ["dataDir", "ranges", "type"];
 
 #[derive(Deserialize)]
 struct Written {

@@ -43,10 +43,11 @@ pub(crate) struct Given {
 }
 
 /// The `ipam.type` of a configuration that leaves addresses to another plugin. `name` is that by which our program was
-/// called: with those of other plugins `host-local` is built in.
+/// called: with those of other plugins `host-local` is built in, and as `host-local` it is the plugin for addresses.
 pub(crate) fn kind<'a>(request: &'a Request, name: &str) -> Option<&'a str> {
     let kind = request.ipam()?.get("type")?.as_str()?;
-    let is_own = kind == OWN_IPAM || (kind == dropin::HOST_LOCAL && dropin::NAMES.contains(&name));
+    let is_built_in = kind == dropin::HOST_LOCAL && dropin::NAMES.contains(&name);
+    let is_own = kind == OWN_IPAM || is_built_in || name == dropin::HOST_LOCAL;
     (!is_own).then_some(kind)
 }
 

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use crate::conf::OWN_IPAM;
 use crate::failures::{invalid_conf, unsupported};
 
 /// The names that take another plugin's configuration.
@@ -89,7 +90,7 @@ struct HostLocal {
     ranges: Vec<Vec<Value>>,
     #[serde(default)]
     routes: Vec<Route>,
-    data_dir: Option<String>,
+    data_dir: Option<Value>,
     resolv_conf: Option<String>,
 }
 
@@ -195,9 +196,8 @@ pub(crate) fn addresses(ipam: Value) -> Result<Addresses, Failure> {
     }
     let theirs: HostLocal = serde_json::from_value(ipam)
         .map_err(|error| invalid_conf(format!("read `ipam`, the configuration of {HOST_LOCAL}: {error}")))?;
-    let elsewhere = [("dataDir", &theirs.data_dir), ("resolvConf", &theirs.resolv_conf)];
-    if let Some((key, value)) = elsewhere.iter().find_map(|(key, value)| Some((key, value.as_ref()?))) {
-        return Err(unsupported(format!("`ipam.{key}` is {value:?}; it cannot be chosen here")));
+    if let Some(file) = theirs.resolv_conf {
+        return Err(unsupported(format!("`ipam.resolvConf` is {file:?}; it cannot be chosen here")));
     }
     let other = theirs.routes.iter().find(|route| route.dst.prefix_len() > 0 || route.gw.is_some());
     if let Some(Route { dst, .. }) = other {
@@ -211,10 +211,9 @@ pub(crate) fn addresses(ipam: Value) -> Result<Addresses, Failure> {
         });
         ranges.insert(0, vec![range]);
     }
-    Ok(Addresses {
-        ipam: json!({ "type": "hostgap", "ranges": ranges }),
-        default_route: !theirs.routes.is_empty(),
-    })
+    let mut ipam = json!({ "type": OWN_IPAM, "ranges": ranges, "dataDir": theirs.data_dir });
+    ipam.as_object_mut().expect("it is made as an object").retain(|_, value| !value.is_null());
+    Ok(Addresses { ipam, default_route: !theirs.routes.is_empty() })
 }
 
 #[cfg(test)]
@@ -236,12 +235,12 @@ mod tests {
     fn each_plugin_s_configuration_becomes_our_own() {
         let ipam = json!({
             "type": "host-local", "subnet": "10.1.2.0/24", "rangeStart": "10.1.2.10",
-            "routes": [{ "dst": "0.0.0.0/0" }],
+            "routes": [{ "dst": "0.0.0.0/0" }], "dataDir": "/var/lib/pods",
         });
         let ranges = json!([[
             { "subnet": "10.1.2.0/24", "rangeStart": "10.1.2.10", "rangeEnd": null, "gateway": null },
         ]]);
-        let own = json!({ "type": "hostgap", "ranges": ranges });
+        let own = json!({ "type": "hostgap", "ranges": ranges, "dataDir": "/var/lib/pods" });
         assert_eq!(
             form("ptp", &json!({ "ipMasq": true, "mtu": 1400, "ipam": ipam })).unwrap(),
             json!({ "attach": "ptp", "masquerade": true, "mtu": 1400, "default_route": true, "ipam": own })
@@ -266,8 +265,6 @@ mod tests {
         refused("bridge", &json!({ "isGatway": true, "ipam": ipam }), 7, "unknown field `isGatway`");
         refused("macvlan", &json!({ "mode": "vepa", "ipam": ipam }), 2, "`mode` is \"vepa\"");
         refused("ptp", &json!({ "mtu": -1, "ipam": ipam }), 7, "configuration of ptp");
-        let elsewhere = json!({ "type": "host-local", "subnet": "10.1.2.0/24", "dataDir": "/tmp/x" });
-        refused("ptp", &json!({ "ipam": elsewhere }), 2, "`ipam.dataDir` is \"/tmp/x\"");
         let routes =
             json!({ "type": "host-local", "subnet": "10.1.2.0/24", "routes": [{ "dst": "10.0.0.0/8" }] });
         refused("ptp", &json!({ "ipam": routes }), 2, "`ipam.routes` has 10.0.0.0/8");

@@ -4,21 +4,16 @@ use cni::{Attachment, Failure, Request, Version};
 use ipam::{Holder, RangeSets, Reserved};
 use serde_json::{Value, json};
 
-use crate::Home;
+use crate::addresses::Leases;
 use crate::conf::{range_sets, sets};
 use crate::failures::{changed, invalid_conf};
-use crate::{addresses, dropin, wanted};
+use crate::{dropin, wanted};
 
 /// Reserves an address of each range set, and says so with the routes of the configuration.
-pub(crate) fn add(
-    home: &Home,
-    request: &Request,
-    network: &str,
-    attachment: &Attachment,
-) -> Result<Value, Failure> {
+pub(crate) fn add(leases: &Leases, request: &Request, attachment: &Attachment) -> Result<Value, Failure> {
     let Attachment { container_id, ifname, .. } = attachment;
     let asked = wanted::asked_addresses(request, attachment)?;
-    let reserved = addresses::reserve(home, network, (container_id, ifname), &ranges(request)?, &asked)?;
+    let reserved = leases.reserve((container_id, ifname), &ranges(request)?, &asked)?;
     let version = request.version()?;
     let ips: Vec<Value> = reserved.iter().map(|ip| address(ip, version)).collect();
     let routes = request.ipam().and_then(|ipam| ipam.get("routes")).cloned().unwrap_or_else(|| json!([]));
@@ -26,25 +21,25 @@ pub(crate) fn add(
 }
 
 /// Whether addresses are reserved for a container's interface.
-pub(crate) fn check(home: &Home, network: &str, attachment: &Attachment) -> Result<(), Failure> {
+pub(crate) fn check(leases: &Leases, attachment: &Attachment) -> Result<(), Failure> {
     let Attachment { container_id, ifname, .. } = attachment;
-    if addresses::reserved(home, network, container_id, ifname)?.is_empty() {
+    if leases.reserved(container_id, ifname)?.is_empty() {
         return Err(changed(format!("no address is reserved for {ifname} of container {container_id}")));
     }
     Ok(())
 }
 
 /// Releases what is reserved for others than those that are valid.
-pub(crate) fn keep_only(home: &Home, network: &str, valid: &[(String, String)]) -> Result<(), Failure> {
+pub(crate) fn keep_only(leases: &Leases, valid: &[(String, String)]) -> Result<(), Failure> {
     let is_kept = |Holder { container, ifname }: &Holder| {
         valid.iter().any(|(id, name)| id == container && ifname.as_ref().is_none_or(|ifname| ifname == name))
     };
-    addresses::keep_only(home, network, is_kept)
+    leases.keep_only(is_kept)
 }
 
 /// Whether each range set has an address left.
-pub(crate) fn status(home: &Home, request: &Request, network: &str) -> Result<(), Failure> {
-    addresses::require_left(home, network, &ranges(request)?)
+pub(crate) fn status(leases: &Leases, request: &Request) -> Result<(), Failure> {
+    leases.require_left(&ranges(request)?)
 }
 
 fn ranges(request: &Request) -> Result<RangeSets, Failure> {

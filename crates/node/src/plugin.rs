@@ -6,12 +6,13 @@ use cni::{AddResult, Attachment, Command, ErrorCode, Failure, Invocation, Reques
 use serde_json::{Value, json};
 
 use crate::Home;
+use crate::addresses::Leases;
 use crate::conf::{AddressSource, Conf};
 use crate::delegate::{self, Delegate};
 use crate::dropin::HOST_LOCAL;
 use crate::failures::{invalid_conf, refused, with_consequence};
 use crate::wanted::Wanted;
-use crate::{addresses, attachment, host_local, network};
+use crate::{attachment, host_local, network};
 
 /// What a call prints on its standard output, and whether it worked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,19 +75,19 @@ fn answer_for_addresses(
     request: &Request,
     invocation: Invocation,
 ) -> Result<Option<Value>, Failure> {
-    let network = request.name()?;
+    let leases = Leases::of(home, request, HOST_LOCAL)?;
     match invocation {
-        Invocation::Add(attachment) => host_local::add(home, request, network, &attachment).map(Some),
+        Invocation::Add(attachment) => host_local::add(&leases, request, &attachment).map(Some),
         Invocation::Del(Attachment { container_id, ifname, .. }) => {
-            addresses::release(home, network, &container_id, &ifname).map(|()| None)
+            leases.release(&container_id, &ifname).map(|()| None)
         }
-        Invocation::Check(attachment) => host_local::check(home, network, &attachment).map(|()| None),
+        Invocation::Check(attachment) => host_local::check(&leases, &attachment).map(|()| None),
         Invocation::Gc { .. } => {
             let valid = request.valid_attachments()?;
             // Without a list, each address may be a container's.
-            valid.map_or(Ok(()), |valid| host_local::keep_only(home, network, &valid)).map(|()| None)
+            valid.map_or(Ok(()), |valid| host_local::keep_only(&leases, &valid)).map(|()| None)
         }
-        Invocation::Status { .. } => host_local::status(home, request, network).map(|()| None),
+        Invocation::Status { .. } => host_local::status(&leases, request).map(|()| None),
         Invocation::Version => Ok(None),
     }
 }
@@ -103,14 +104,14 @@ fn versions(input: &str) -> Value {
 fn add(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> Result<AddResult, Failure> {
     let conf = Conf::read(request, name)?;
     let wanted = Wanted::read(request, attachment, &conf)?;
-    let (network, version) = (request.name()?, request.version()?);
+    let (leases, version) = (Leases::of(home, request, name)?, request.version()?);
     let attached = match Delegate::find(request, name, &attachment.path)? {
-        None => attachment::add(home, network, &conf, &wanted, attachment)?,
+        None => attachment::add(home, &leases, &conf, &wanted, attachment)?,
         Some(delegate) => {
             let given = delegate.add(attachment)?;
             let added = conf
                 .with_given(given)
-                .and_then(|conf| attachment::add(home, network, &conf, &wanted, attachment));
+                .and_then(|conf| attachment::add(home, &leases, &conf, &wanted, attachment));
             added.map_err(|failure| with_consequence(failure, delegate.del(attachment)))?
         }
     };
@@ -120,7 +121,8 @@ fn add(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> R
 /// Another plugin releases what it gave, whatever became of the rest.
 fn del(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> Result<(), Failure> {
     let Attachment { container_id, ifname, path, .. } = attachment;
-    let removed = attachment::del(home, request.name()?, container_id, ifname);
+    let leases = Leases::of(home, request, name)?;
+    let removed = attachment::del(home, &leases, container_id, ifname);
     let released = Delegate::find(request, name, path)
         .and_then(|delegate| delegate.map_or(Ok(()), |delegate| delegate.del(attachment)));
     match removed {
@@ -134,15 +136,17 @@ fn check(home: &Home, request: &Request, name: &str, attachment: &Attachment) ->
         return Err(invalid_conf("`prevResult` is missing; CHECK compares with the result of ADD"));
     }
     let delegate = Delegate::find(request, name, &attachment.path)?;
-    attachment::check(home, request.name()?, attachment, delegate.is_none())?;
+    let leases = Leases::of(home, request, name)?;
+    let own = Some(&leases).filter(|_| delegate.is_none());
+    attachment::check(home, leases.network(), attachment, own)?;
     delegate.map_or(Ok(()), |delegate| delegate.check(attachment))
 }
 
 fn gc(home: &Home, request: &Request, name: &str, path: &[PathBuf]) -> Result<(), Failure> {
-    let network = request.name()?;
+    let leases = Leases::of(home, request, name)?;
     let mut failures = match request.valid_attachments()? {
-        Some(valid) => attachment::keep_only(home, network, &valid),
-        None => attachment::remove_all_dead(home, network),
+        Some(valid) => attachment::keep_only(home, &leases, &valid),
+        None => attachment::remove_all_dead(home, leases.network()),
     };
     let released = Delegate::find(request, name, path)
         .and_then(|delegate| delegate.map_or(Ok(()), |delegate| delegate.hand_over(Command::Gc)));
@@ -170,7 +174,7 @@ fn status(home: &Home, request: &Request, name: &str, path: &[PathBuf]) -> Resul
     match (&conf.addresses, Delegate::find(request, name, path).map_err(unmade)?) {
         (AddressSource::Store(ranges), _) => {
             network::could_be_made(home, network, &conf).map_err(unmade)?;
-            addresses::require_left(home, network, ranges)
+            Leases::of(home, request, name)?.require_left(ranges)
         }
         // Its subnets are not known before ADD.
         (AddressSource::Delegate(_), delegate) => {

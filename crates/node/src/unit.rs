@@ -1,14 +1,14 @@
 //! The unit of an attachment: who it is for, its number, and how all of it goes.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cni::{Attachment, Failure};
 use plan::{BookError, Kernel, Undone, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::Home;
-use crate::addresses;
+use crate::addresses::Leases;
 use crate::failures::{busy, invalid_call, of_book, of_file, refused, with_consequence};
 use crate::numbers::Numbers;
 
@@ -23,6 +23,17 @@ pub(crate) struct Record {
     pub(crate) ifname: String,
     /// Of which links and Ethernet addresses are made.
     pub(crate) number: u16,
+    /// The directory of addresses, so that DEL finds them whatever the configuration says by then. `None`: the node's own;
+    /// records of earlier versions have nothing else.
+    #[serde(default)]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+impl Record {
+    /// Where its addresses are.
+    pub(crate) fn leases(&self, home: &Home) -> Leases {
+        Leases::at(self.data_dir.as_deref().unwrap_or(home.leases()), &self.network)
+    }
 }
 
 /// The name of a unit. Letters, digits and `_` of an interface's name stand for themselves and all else as `-` with its
@@ -50,7 +61,7 @@ fn read(directory: &Path) -> Option<Record> {
 /// It stands already, another process works on it, or its files cannot be written.
 pub(crate) fn begin(
     home: &Home,
-    network: &str,
+    leases: &Leases,
     attachment: &Attachment,
     kernel: &mut Kernel,
 ) -> Result<(Unit, Record), Failure> {
@@ -59,7 +70,7 @@ pub(crate) fn begin(
     loop {
         match book.begin_as(&id) {
             Ok(unit) => {
-                return match record(home, network, attachment, &unit) {
+                return match record(home, leases, attachment, &unit) {
                     Ok(record) => Ok((unit, record)),
                     Err(failure) => Err(with_consequence(failure, remove(home, unit, kernel))),
                 };
@@ -85,14 +96,15 @@ pub(crate) fn begin(
 }
 
 /// Gives a unit its number, and writes down whose it is.
-fn record(home: &Home, network: &str, attachment: &Attachment, unit: &Unit) -> Result<Record, Failure> {
+fn record(home: &Home, leases: &Leases, attachment: &Attachment, unit: &Unit) -> Result<Record, Failure> {
     let attempted = || format!("note whose {} is", unit.dir().display());
     let number = Numbers::at(home.attachment_numbers()).take(unit.id());
     let record = Record {
-        network: network.to_owned(),
+        network: leases.network().to_owned(),
         container_id: attachment.container_id.clone(),
         ifname: attachment.ifname.clone(),
         number: number.map_err(|error| of_file(&attempted(), &error))?,
+        data_dir: Some(leases.data_dir().to_owned()),
     };
     let fresh = unit.dir().join("attachment.new");
     let text = serde_json::to_vec(&record).expect("its keys are texts");
@@ -107,10 +119,10 @@ fn record(home: &Home, network: &str, attachment: &Attachment, unit: &Unit) -> R
 /// Something could not be undone; the unit stays, as that of a dead process, and so do its addresses.
 pub(crate) fn remove(home: &Home, unit: Unit, kernel: &mut Kernel) -> Result<(), Failure> {
     undo(&unit, kernel)?;
-    if let Some(Record { network, container_id, ifname, number }) = read(unit.dir()) {
-        addresses::release(home, &network, &container_id, &ifname)?;
+    if let Some(record) = read(unit.dir()) {
+        record.leases(home).release(&record.container_id, &record.ifname)?;
         // Before the unit goes: a number whose holder has no unit is nobody's.
-        let given_back = Numbers::at(home.attachment_numbers()).give_back(number, unit.id());
+        let given_back = Numbers::at(home.attachment_numbers()).give_back(record.number, unit.id());
         given_back.map_err(|error| of_file("give back a number", &error))?;
     }
     unit.end().map_err(|error| of_book(&error))

@@ -4,6 +4,7 @@
 mod attachments;
 mod choice;
 mod delegates;
+mod dropin;
 mod install;
 #[path = "../../../report/tests/it/made.rs"]
 mod made;

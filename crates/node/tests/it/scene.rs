@@ -71,10 +71,15 @@ impl Scene {
     }
 
     pub(crate) fn call_with(&self, variables: &[(&str, &str)], conf: &Value) -> Reply {
+        self.call_as("hostgap", variables, conf)
+    }
+
+    /// Calls the program by another name.
+    pub(crate) fn call_as(&self, name: &str, variables: &[(&str, &str)], conf: &Value) -> Reply {
         let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
         let variable = |name: &str| variables.get(name).map(|value| (*value).to_owned());
         let input = conf.to_string();
-        self.world.open("node").run(|| call(&self.home(), "hostgap", variable, &input)).unwrap()
+        self.world.open("node").run(|| call(&self.home(), name, variable, &input)).unwrap()
     }
 
     /// ADD, which must work; its result.

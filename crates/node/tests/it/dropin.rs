@@ -1,0 +1,145 @@
+//! The program under the names of the CNI project's plugins, with their configurations.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use node::plugin::Reply;
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, address, check_failure, with};
+
+/// The CNI project's plugin for addresses.
+const HOST_LOCAL: &str = "/usr/lib/cni/host-local";
+
+/// A plugin's configuration with addresses of host-local.
+fn conf(ipam: &Value) -> Value {
+    let mut whole = json!({ "type": "host-local", "subnet": "10.1.2.0/24" });
+    whole.as_object_mut().unwrap().extend(ipam.as_object().unwrap().clone());
+    json!({ "cniVersion": "1.0.0", "name": "pods", "type": "ptp", "ipam": whole })
+}
+
+/// Calls the program by a name, for `eth0` of a container.
+fn call(scene: &Scene, name: &str, command: &str, container: &str, conf: &Value) -> Reply {
+    let netns = scene.netns(container);
+    let variables = [
+        ("CNI_COMMAND", command),
+        ("CNI_CONTAINERID", container),
+        ("CNI_NETNS", &*netns),
+        ("CNI_IFNAME", "eth0"),
+    ];
+    scene.call_as(name, &variables, conf)
+}
+
+#[track_caller]
+fn works(reply: Reply) -> Value {
+    assert!(reply.is_success, "{:?}", reply.printed);
+    reply.printed.unwrap_or_default()
+}
+
+/// Who has which address in a directory of host-local's format.
+fn leases(data_dir: &Path) -> BTreeMap<String, String> {
+    let Ok(entries) = fs::read_dir(data_dir.join("pods")) else { return BTreeMap::new() };
+    let files = entries.map(|entry| entry.unwrap().path());
+    let leases = files.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("10."));
+    leases
+        .map(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (name, fs::read_to_string(path).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn addresses_are_kept_where_the_configuration_says() {
+    let Some(scene) = Scene::new() else { return };
+    let elsewhere = tempfile::tempdir().unwrap();
+    let conf = conf(&json!({ "dataDir": elsewhere.path() }));
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    let result = works(call(&scene, "ptp", "ADD", "a", &conf));
+    assert_eq!(address(&result, 0), "10.1.2.2");
+    let of_a = ("10.1.2.2".to_owned(), "a\r\neth0".to_owned());
+    assert_eq!(leases(elsewhere.path()), BTreeMap::from([of_a.clone()]));
+    assert_eq!(scene.reserved("pods"), 0, "the usual place has none");
+    // Called for its addresses alone, it has the same store.
+    let other = works(call(&scene, "host-local", "ADD", "b", &conf));
+    assert_eq!(other["ips"][0]["address"], "10.1.2.3/24");
+    works(call(&scene, "host-local", "CHECK", "b", &conf));
+    let valid = json!([{ "containerID": "a", "ifname": "eth0" }]);
+    let gc = with(with(conf.clone(), "cniVersion", json!("1.1.0")), "cni.dev/valid-attachments", valid);
+    works(call(&scene, "host-local", "GC", "", &gc));
+    assert_eq!(leases(elsewhere.path()), BTreeMap::from([of_a]));
+    let checked = with(conf.clone(), "prevResult", result);
+    works(call(&scene, "ptp", "CHECK", "a", &checked));
+    fs::rename(elsewhere.path().join("pods/10.1.2.2"), elsewhere.path().join("away")).unwrap();
+    check_failure(&call(&scene, "ptp", "CHECK", "a", &checked), 101, "10.1.2.2/32 is no longer reserved");
+    fs::rename(elsewhere.path().join("away"), elsewhere.path().join("pods/10.1.2.2")).unwrap();
+    // Between ADD and DEL somebody has changed the configuration.
+    works(call(&scene, "ptp", "DEL", "a", &self::conf(&json!({}))));
+    assert_eq!(leases(elsewhere.path()), BTreeMap::new());
+    // As with host-local, an empty one is the usual place.
+    works(call(&scene, "ptp", "ADD", "a", &self::conf(&json!({ "dataDir": "" }))));
+    assert_eq!(scene.reserved("pods"), 1);
+    works(call(&scene, "ptp", "DEL", "a", &conf));
+}
+
+#[test]
+fn a_directory_of_addresses_that_is_none_is_refused() {
+    let Some(scene) = Scene::new() else { return };
+    let _ = scene.container("a");
+    let before = scene.dump();
+    for (name, verb) in [("ptp", "ADD"), ("ptp", "DEL"), ("host-local", "ADD")] {
+        let relative = call(&scene, name, verb, "a", &conf(&json!({ "dataDir": "var/pods" })));
+        check_failure(&relative, 7, "`ipam.dataDir` is \"var/pods\"; an absolute path is expected");
+    }
+    check_failure(
+        &call(&scene, "ptp", "ADD", "a", &conf(&json!({ "dataDir": 7 }))),
+        7,
+        "`ipam.dataDir` is 7",
+    );
+    before.assert_same(&scene.dump(), "after refusals");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let full = call(&scene, "ptp", "ADD", "a", &conf(&json!({ "dataDir": file.path() })));
+    check_failure(&full, 5, file.path().to_str().unwrap());
+}
+
+/// The CNI project's own host-local, for a container of the same directory.
+fn theirs(command: &str, container: &str, conf: &Value) -> Value {
+    let mut program = Command::new(HOST_LOCAL);
+    program.env("CNI_COMMAND", command).env("CNI_CONTAINERID", container).env("CNI_IFNAME", "eth0");
+    program.env("CNI_NETNS", "/proc/self/ns/net").env("CNI_PATH", "/usr/lib/cni");
+    let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(conf.to_string().as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command}: {printed}");
+    serde_json::from_str(&printed).unwrap_or_default()
+}
+
+/// A node that changes from the CNI project's host-local to ours and back gives no address twice, and each releases what
+/// the other reserved.
+#[test]
+fn a_node_changes_over_and_back_without_losing_an_address() {
+    if !Path::new(HOST_LOCAL).exists() {
+        testkit::skip(&format!("{HOST_LOCAL} is missing; it is in the package containernetworking-plugins"));
+        return;
+    }
+    let Some(scene) = Scene::new() else { return };
+    let data_dir = tempfile::tempdir().unwrap();
+    let conf = conf(&json!({ "dataDir": data_dir.path() }));
+    let _ = scene.container("ours");
+    assert_eq!(theirs("ADD", "theirs", &conf)["ips"][0]["address"], "10.1.2.2/24");
+    assert_eq!(address(&works(call(&scene, "ptp", "ADD", "ours", &conf)), 0), "10.1.2.3");
+    assert_eq!(theirs("ADD", "later", &conf)["ips"][0]["address"], "10.1.2.4/24");
+    works(call(&scene, "ptp", "DEL", "theirs", &conf));
+    theirs("DEL", "ours", &conf);
+    let left = BTreeMap::from([("10.1.2.4".to_owned(), "later\r\neth0".to_owned())]);
+    assert_eq!(leases(data_dir.path()), left);
+    works(call(&scene, "ptp", "DEL", "ours", &conf));
+}
