@@ -34,6 +34,10 @@ pub(crate) fn add(
     wanted: &Wanted,
     attachment: &Attachment,
 ) -> Result<Attached, Failure> {
+    let dns = match &wanted.dns {
+        Some(dns) => Some(dns.clone()),
+        None => conf.name_resolution()?,
+    };
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
     let (place, netns) = open(attachment)?;
     let (unit, record) = begin(home, leases, attachment, &mut kernel)?;
@@ -41,10 +45,7 @@ pub(crate) fn add(
         .and_then(|(plan, reserved)| describe(&plan, &reserved, attachment, &netns));
     let (failure, taken_back) = match joined {
         Ok(attached) => match unit.leave_standing(leases.network()) {
-            Ok(()) => {
-                let dns = wanted.dns.as_ref().or(conf.dns.as_ref()).cloned();
-                return Ok(Attached { dns, ..attached });
-            }
+            Ok(()) => return Ok(Attached { dns, ..attached }),
             Err(error) => (of_book(&error), remove_dead(home, &record, &mut kernel)),
         },
         Err(failure) => (failure, remove(home, unit, &mut kernel)),

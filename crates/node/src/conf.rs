@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use cni::{Failure, Request};
 use datapath::{ATTACHES, DataPath, Prefixes};
@@ -13,9 +14,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::delegate::{self, Given};
-use crate::dropin;
 use crate::failures::{invalid_conf, unsupported};
 use crate::parameters::Parameters;
+use crate::{dropin, resolv};
 
 /// What a network's configuration says.
 #[derive(Debug, Clone)]
@@ -42,6 +43,8 @@ pub(crate) struct Conf {
     pub(crate) addresses: AddressSource,
     /// How pods resolve names; it is handed to the runtime as it is.
     pub(crate) dns: Option<Value>,
+    /// The file that says so where nothing else does.
+    resolv_conf: Option<PathBuf>,
     /// The pods' kernel parameters.
     pub(crate) parameters: Parameters,
 }
@@ -69,7 +72,7 @@ const KEYS: [&str; 11] = [
     "sysctl",
     "wire",
 ];
-const IPAM_KEYS: [&str; 3] = ["dataDir", "ranges", "type"];
+const IPAM_KEYS: [&str; 4] = ["dataDir", "ranges", "resolvConf", "type"];
 
 #[derive(Deserialize)]
 struct Written {
@@ -95,6 +98,8 @@ struct WrittenIpam {
     _kind: String,
     #[serde(default = "no_ranges")]
     ranges: Value,
+    #[serde(rename = "resolvConf")]
+    resolv_conf: Option<PathBuf>,
 }
 
 fn no_ranges() -> Value {
@@ -123,6 +128,9 @@ impl Conf {
         let written: Written =
             serde_json::from_value(own.into()).map_err(|error| invalid_conf(error.to_string()))?;
         let path = path(&written)?;
+        // Another plugin's key of that name is not ours to follow. With host-local an empty one is none.
+        let resolv_conf =
+            written.ipam.resolv_conf.filter(|path| !is_delegated && !path.as_os_str().is_empty());
         let (addresses, pods) = if is_delegated {
             (AddressSource::Delegate(Vec::new()), Prefixes::default())
         } else {
@@ -144,7 +152,9 @@ impl Conf {
             prefixes,
             pods,
             addresses,
-            dns: written.dns,
+            // With the CNI project's plugins an empty object says nothing.
+            dns: written.dns.filter(|dns| *dns != Value::Object(Map::new())),
+            resolv_conf,
             parameters: Parameters::read(&written.sysctl)?,
         })
     }
@@ -170,6 +180,17 @@ impl Conf {
             addresses: AddressSource::Delegate(given.addresses),
             ..self
         })
+    }
+
+    /// How pods resolve names: as the configuration says, or the file that it names.
+    ///
+    /// # Errors
+    /// The file cannot be read, or makes no sense.
+    pub(crate) fn name_resolution(&self) -> Result<Option<Value>, Failure> {
+        match (&self.dns, &self.resolv_conf) {
+            (Some(dns), _) => Ok(Some(dns.clone())),
+            (None, file) => file.as_deref().map(resolv::read).transpose(),
+        }
     }
 
     /// Whether a configuration leaves its ranges to the runtime, which gives them at ADD alone.

@@ -154,11 +154,12 @@ impl Configured {
     }
 
     /// Whether an `ADD` could make the network, in the calling thread's namespace: the link to other nodes is there, a plan
-    /// can be made, and no attachment rests on the network as another configuration has it. Nothing is written.
+    /// can be made, the file of name servers can be read, and no attachment rests on the network as another configuration has it. Nothing is written.
     ///
     /// # Errors
     /// Why it could not.
     pub fn check(&self, home: &Home) -> Result<(), Failure> {
+        self.conf.name_resolution()?;
         let node = network::could_be_made(home, &self.name, &self.conf)?;
         network::refuse_change(home, &self.name, &self.conf, &node)
     }

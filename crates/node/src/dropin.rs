@@ -196,9 +196,6 @@ pub(crate) fn addresses(ipam: Value) -> Result<Addresses, Failure> {
     }
     let theirs: HostLocal = serde_json::from_value(ipam)
         .map_err(|error| invalid_conf(format!("read `ipam`, the configuration of {HOST_LOCAL}: {error}")))?;
-    if let Some(file) = theirs.resolv_conf {
-        return Err(unsupported(format!("`ipam.resolvConf` is {file:?}; it cannot be chosen here")));
-    }
     let other = theirs.routes.iter().find(|route| route.dst.prefix_len() > 0 || route.gw.is_some());
     if let Some(Route { dst, .. }) = other {
         let why = format!("`ipam.routes` has {dst}; only default routes without `gw` can be had here");
@@ -211,7 +208,9 @@ pub(crate) fn addresses(ipam: Value) -> Result<Addresses, Failure> {
         });
         ranges.insert(0, vec![range]);
     }
-    let mut ipam = json!({ "type": OWN_IPAM, "ranges": ranges, "dataDir": theirs.data_dir });
+    let mut ipam = json!({
+        "type": OWN_IPAM, "ranges": ranges, "dataDir": theirs.data_dir, "resolvConf": theirs.resolv_conf,
+    });
     ipam.as_object_mut().expect("it is made as an object").retain(|_, value| !value.is_null());
     Ok(Addresses { ipam, default_route: !theirs.routes.is_empty() })
 }

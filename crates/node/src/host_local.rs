@@ -7,17 +7,23 @@ use serde_json::{Value, json};
 use crate::addresses::Leases;
 use crate::conf::{range_sets, sets};
 use crate::failures::{changed, invalid_conf};
-use crate::{dropin, wanted};
+use crate::{dropin, resolv, wanted};
 
-/// Reserves an address of each range set, and says so with the routes of the configuration.
+/// Reserves an address of each range set, and says so with the routes of the configuration and what its file says of
+/// name servers.
 pub(crate) fn add(leases: &Leases, request: &Request, attachment: &Attachment) -> Result<Value, Failure> {
     let Attachment { container_id, ifname, .. } = attachment;
+    let file = request.ipam().and_then(|ipam| ipam.get("resolvConf")).and_then(Value::as_str);
+    // Before an address is reserved, which a failure would not release.
+    let dns = file
+        .filter(|file| !file.is_empty())
+        .map_or_else(|| Ok(json!({})), |file| resolv::read(file.as_ref()))?;
     let asked = wanted::asked_addresses(request, attachment)?;
     let reserved = leases.reserve((container_id, ifname), &ranges(request)?, &asked)?;
     let version = request.version()?;
     let ips: Vec<Value> = reserved.iter().map(|ip| address(ip, version)).collect();
     let routes = request.ipam().and_then(|ipam| ipam.get("routes")).cloned().unwrap_or_else(|| json!([]));
-    Ok(json!({ "cniVersion": version.as_str(), "ips": ips, "routes": routes, "dns": {} }))
+    Ok(json!({ "cniVersion": version.as_str(), "ips": ips, "routes": routes, "dns": dns }))
 }
 
 /// Whether addresses are reserved for a container's interface.

@@ -22,6 +22,7 @@ mod host_local;
 mod network;
 mod numbers;
 mod parameters;
+mod resolv;
 mod standing;
 mod underlay;
 mod unit;

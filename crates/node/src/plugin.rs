@@ -171,6 +171,7 @@ fn status(home: &Home, request: &Request, name: &str, path: &[PathBuf]) -> Resul
     let network = request.name()?;
     let conf = Conf::read(request, name)?;
     let unmade = |failure: Failure| unavailable(failure.to_string());
+    conf.name_resolution().map_err(unmade)?;
     match (&conf.addresses, Delegate::find(request, name, path).map_err(unmade)?) {
         (AddressSource::Store(ranges), _) => {
             network::could_be_made(home, network, &conf).map_err(unmade)?;

@@ -109,6 +109,58 @@ fn a_directory_of_addresses_that_is_none_is_refused() {
     check_failure(&full, 5, file.path().to_str().unwrap());
 }
 
+#[test]
+fn a_file_says_how_containers_resolve_names() {
+    let Some(scene) = Scene::new() else { return };
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = "# theirs\nnameserver 192.0.2.53\nnameserver 2001:db8::53\ndomain b.example\nsearch x.example\noptions ndots:2\n";
+    fs::write(file.path(), text).unwrap();
+    let conf = conf(&json!({ "resolvConf": file.path() }));
+    let said = json!({
+        "nameservers": ["192.0.2.53", "2001:db8::53"], "domain": "b.example", "search": ["x.example"],
+        "options": ["ndots:2"],
+    });
+    assert_eq!(works(call(&scene, "ptp", "ADD", "a", &conf))["dns"], said);
+    assert_eq!(works(call(&scene, "host-local", "ADD", "b", &conf))["dns"], said);
+    works(call(&scene, "host-local", "DEL", "b", &conf));
+    let own = json!({ "nameservers": ["10.96.0.10"] });
+    assert_eq!(works(call(&scene, "ptp", "ADD", "b", &with(conf.clone(), "dns", own.clone())))["dns"], own);
+    for name in ["a", "b"] {
+        works(call(&scene, "ptp", "DEL", name, &conf));
+    }
+}
+
+#[test]
+fn a_file_of_servers_that_cannot_be_followed_is_named_and_nothing_is_made() {
+    let Some(scene) = Scene::new() else { return };
+    let _ = scene.container("a");
+    let before = scene.dump();
+    let missing = conf(&json!({ "resolvConf": "/nonexistent/resolv.conf" }));
+    let wrong = tempfile::NamedTempFile::new().unwrap();
+    fs::write(wrong.path(), "search a\nnameserver dns.example\n").unwrap();
+    let wrong = conf(&json!({ "resolvConf": wrong.path() }));
+    let endless = conf(&json!({ "resolvConf": "/dev/zero" }));
+    for name in ["ptp", "host-local"] {
+        let gone = call(&scene, name, "ADD", "a", &missing);
+        check_failure(&gone, 5, "follow `ipam.resolvConf`: /nonexistent/resolv.conf: No such file");
+        assert!(gone.printed.unwrap()["details"].as_str().unwrap().contains("resolv.conf(5)"));
+        check_failure(
+            &call(&scene, name, "ADD", "a", &wrong),
+            7,
+            "line 2 has the nameserver \"dns.example\"",
+        );
+        check_failure(&call(&scene, name, "ADD", "a", &endless), 5, "it has more than 65536 bytes");
+        check_failure(&call(&scene, name, "ADD", "a", &conf(&json!({ "resolvConf": 7 }))), 7, "`ipam`");
+    }
+    let status = with(missing, "cniVersion", json!("1.1.0"));
+    check_failure(&call(&scene, "ptp", "STATUS", "", &status), 50, "follow `ipam.resolvConf`");
+    before.assert_same(&scene.dump(), "after refusals");
+    assert_eq!(scene.reserved("pods"), 0);
+}
+
 /// The CNI project's own host-local, for a container of the same directory.
 fn theirs(command: &str, container: &str, conf: &Value) -> Value {
     let mut program = Command::new(HOST_LOCAL);
