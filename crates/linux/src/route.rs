@@ -26,6 +26,10 @@ pub struct Route {
     /// The path MTU in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// Order among routes to the same destination, lowest first; `None` is the kernel's default, 0 for IPv4 and 1024 for
+    /// IPv6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<u32>,
     /// The tunnel into which packets are put; `dev` is then a device such as [`LinkKind::VxlanExternal`].
     ///
     /// [`LinkKind::VxlanExternal`]: crate::LinkKind::VxlanExternal
@@ -47,7 +51,7 @@ pub struct Encap {
 impl Route {
     /// A route to a destination on the link itself.
     pub fn on_link(dst: IpNet, dev: IfName) -> Route {
-        Route { dst, via: None, dev, onlink: false, src: None, mtu: None, encap: None }
+        Route { dst, via: None, dev, onlink: false, src: None, mtu: None, metric: None, encap: None }
     }
 
     /// The destination by way of a next hop.

@@ -128,8 +128,8 @@ fn standing(plan: &Plan) -> Vec<Placed> {
 enum Subject {
     /// A link that is made.
     Link(Place, linux::IfName),
-    /// A route that is made.
-    Route(Place, IpNet, linux::IfName),
+    /// A route that is made, with its metric.
+    Route(Place, IpNet, linux::IfName, Option<u32>),
     /// By [`crate::steps::Effect::identity`].
     Other(Place, String),
 }
@@ -139,7 +139,9 @@ impl Subject {
         let place = placed.place.clone();
         match &placed.step {
             Step::AddLink(link) | Step::AddLinkOn { link, .. } => Subject::Link(place, link.name.clone()),
-            Step::AddRoute(route) => Subject::Route(place, route.dst.trunc(), route.dev.clone()),
+            Step::AddRoute(route) => {
+                Subject::Route(place, route.dst.trunc(), route.dev.clone(), route.metric)
+            }
             step => Subject::Other(place, step.effect().identity()),
         }
     }
@@ -150,7 +152,7 @@ impl Subject {
         match &placed.step {
             Step::Set(Set::LinkMtu(set)) => Some(Subject::Link(place, set.link.clone())),
             Step::Set(Set::RouteMetric(set)) if set.metric == RouteMetric::Mtu => {
-                Some(Subject::Route(place, set.dst.trunc(), set.link.clone()))
+                Some(Subject::Route(place, set.dst.trunc(), set.link.clone(), None))
             }
             _ => None,
         }

@@ -55,7 +55,7 @@ pub struct NextHop {
 }
 
 impl Netlink {
-    /// Makes a route in the main table. `EEXIST` if there is one to that destination, `ENODEV` without the link.
+    /// Makes a route in the main table. `EEXIST` if there is one of that metric to that destination, `ENODEV` without the link.
     pub fn route_add(&self, route: &Route) -> Result<()> {
         let mut message = message(route, self.index_of(&route.dev)?);
         message.header.protocol = RouteProtocol::Boot;
@@ -66,7 +66,8 @@ impl Netlink {
         self.change(Message::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL, attempted)
     }
 
-    /// Deletes a route of the main table. `ESRCH` if there is none.
+    /// Deletes a route of the main table. `ESRCH` if there is none. To the kernel one without a metric stands for the first
+    /// that is the same but for its metric.
     pub fn route_del(&self, route: &Route) -> Result<()> {
         let message = message(route, self.index_of(&route.dev)?);
         self.change(Message::DelRoute(message), 0, format!("delete route {}", describe(route)))
@@ -94,7 +95,7 @@ impl Netlink {
         index.map_or(Ok(None), |index| self.link_at(index))
     }
 
-    /// True if the main table has the route: same destination, next hop, link, tunnel, source and path MTU.
+    /// True if the main table has the route: same destination, next hop, link, metric, tunnel, source and path MTU.
     pub fn has_route(&self, route: &Route) -> Result<bool> {
         let Some(link) = self.link(&route.dev)? else { return Ok(false) };
         Ok(self.rival(route)?.is_some_and(|info| info.is(route, link.index)))
@@ -186,7 +187,7 @@ impl RouteInfo {
         self.metric.unwrap_or(0)
     }
 
-    /// True if it is the route, by the link of that index, in the main table: same destination, next hop, tunnel,
+    /// True if it is the route, by the link of that index, in the main table: same destination, next hop, metric, tunnel,
     /// source and path MTU.
     pub fn is(&self, route: &Route, link: u32) -> bool {
         let encap = route.encap.map(EncapInfo::Tunnel);
@@ -197,12 +198,18 @@ impl RouteInfo {
             && self.next_hops == [wanted]
             && (route.src.is_none() || self.src == route.src)
             && self.mtu == route.mtu
+            && self.order() == order(route)
     }
 }
 
-/// The metric that a route of ours gets: none in IPv4, the kernel's default in IPv6.
+/// The metric that a route of ours gets: its own, else none in IPv4 and the kernel's default in IPv6, where 0 stands for
+/// that too (`IP6_RT_PRIO_USER`).
 fn order(route: &Route) -> u32 {
-    if route.dst.addr().is_ipv4() { 0 } else { 1024 }
+    match (route.dst, route.metric) {
+        (IpNet::V4(_), metric) => metric.unwrap_or(0),
+        (IpNet::V6(_), None | Some(0)) => 1024,
+        (IpNet::V6(_), Some(metric)) => metric,
+    }
 }
 
 /// What adding and deleting have in common.
@@ -220,6 +227,7 @@ fn message(route: &Route, index: u32) -> RouteMessage {
     attributes.push(RouteAttribute::Destination(route.dst.network().into()));
     attributes.push(RouteAttribute::Oif(index));
     attributes.extend(route.via.map(|via| gateway(route.dst, via)));
+    attributes.extend(route.metric.map(RouteAttribute::Priority));
     attributes.extend(route.src.map(|src| RouteAttribute::PrefSource(src.into())));
     attributes.extend(route.encap.iter().flat_map(encap::attributes));
     message
@@ -235,8 +243,9 @@ fn gateway(dst: IpNet, via: IpAddr) -> RouteAttribute {
 
 fn describe(route: &Route) -> String {
     let encap = route.encap.map(|encap| format!(" in tunnel {} to {}", encap.id, encap.remote));
-    let via = route.via.map(|via| format!(" via {via}"));
-    format!("{}{}{} dev {}", route.dst, encap.unwrap_or_default(), via.unwrap_or_default(), route.dev)
+    let via = route.via.map(|via| format!(" via {via}")).unwrap_or_default();
+    let metric = route.metric.map(|metric| format!(" metric {metric}")).unwrap_or_default();
+    format!("{}{}{via} dev {}{metric}", route.dst, encap.unwrap_or_default(), route.dev)
 }
 
 /// `None` for an entry that is not an IP route, and for the kernel's own notes (exceptions, path MTUs).

@@ -200,6 +200,10 @@ fn routes_are_added_found_and_deleted() {
     let ip = |text: &str| text.parse().unwrap();
     let onlink = |dst: &str, via: &str| Route { onlink: true, ..Route::via(net(dst), ip(via), dev.clone()) };
     let routes = [
+        // Before those without a metric.
+        Route { metric: Some(7), ..Route::via(net("10.2.0.0/16"), ip("192.0.2.2"), dev.clone()) },
+        Route { metric: Some(7), ..Route::via(net("fd02::/64"), ip("2001:db8::2"), dev.clone()) },
+        Route { metric: Some(2000), ..Route::on_link(net("fd01::/64"), dev.clone()) },
         Route::on_link(net("10.1.0.0/16"), dev.clone()),
         Route::via(net("10.2.0.0/16"), ip("192.0.2.2"), dev.clone()),
         Route { mtu: Some(1400), ..Route::via(net("10.3.0.0/16"), ip("192.0.2.2"), dev.clone()) },

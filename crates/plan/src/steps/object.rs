@@ -224,7 +224,7 @@ impl Object for &Route {
     }
 
     fn command(&self, place: &Place) -> String {
-        let Route { dst, via, dev, onlink, src, mtu, encap } = self;
+        let Route { dst, via, dev, onlink, src, mtu, metric, encap } = self;
         let mut text = format!("route add {dst}");
         if let Some(Encap { id, remote }) = encap {
             let (tunnel, checksum) = if remote.is_ipv4() { ("ip", "") } else { ("ip6", " csum") };
@@ -238,13 +238,15 @@ impl Object for &Route {
         if *onlink {
             text += " onlink";
         }
+        text += &metric.map(|metric| format!(" metric {metric}")).unwrap_or_default();
         text += &src.map(|src| format!(" src {src}")).unwrap_or_default();
         text += &mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
         Tool("ip", place).run(&text)
     }
 
     fn removal(&self, place: &Place) -> String {
-        Tool("ip", place).run(&format!("route del {}", self.dst))
+        let metric = self.metric.map(|metric| format!(" metric {metric}")).unwrap_or_default();
+        Tool("ip", place).run(&format!("route del {}{metric}", self.dst))
     }
 }
 
