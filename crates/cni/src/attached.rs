@@ -51,6 +51,10 @@ pub struct AttachedRoute {
     pub dst: IpNet,
     /// The next hop; `None`: the destination is on the link.
     pub gw: Option<IpAddr>,
+    /// The path MTU in bytes, which is said since 1.1.0.
+    pub mtu: Option<u32>,
+    /// Its order among routes to the same destination, lowest first, which is said since 1.1.0.
+    pub priority: Option<u32>,
 }
 
 impl Attached {
@@ -62,7 +66,7 @@ impl Attached {
         let before = list(&mut object, "interfaces").len();
         list(&mut object, "interfaces").extend(self.interfaces.iter().map(|one| interface(one, version)));
         list(&mut object, "ips").extend(self.ips.iter().map(|one| address(one, before, version)));
-        list(&mut object, "routes").extend(self.routes.iter().map(route));
+        list(&mut object, "routes").extend(self.routes.iter().map(|one| route(one, version)));
         if let Some(dns) = &self.dns {
             object.insert("dns".to_owned(), dns.clone());
         }
@@ -102,10 +106,15 @@ fn address(of: &AttachedAddress, before: usize, version: Version) -> Value {
     object
 }
 
-fn route(of: &AttachedRoute) -> Value {
+fn route(of: &AttachedRoute, version: Version) -> Value {
     let mut object = json!({ "dst": of.dst.to_string() });
     if let Some(gw) = of.gw {
         object["gw"] = gw.to_string().into();
+    }
+    for (key, value) in [("mtu", of.mtu), ("priority", of.priority)] {
+        if let Some(value) = value.filter(|_| version >= Version::V1_1_0) {
+            object[key] = value.into();
+        }
     }
     object
 }
@@ -128,7 +137,12 @@ mod tests {
                 gateway: Some("fe80::1".parse().unwrap()),
                 interface: 1,
             }],
-            routes: vec![AttachedRoute { dst: "::/0".parse().unwrap(), gw: None }],
+            routes: vec![AttachedRoute {
+                dst: "::/0".parse().unwrap(),
+                gw: None,
+                mtu: Some(1400),
+                priority: None,
+            }],
             dns: None,
         }
     }
@@ -148,7 +162,11 @@ mod tests {
         let new = result(Version::V1_1_0);
         assert_eq!(new["ips"][0], json!({"address": "fd00::2/64", "gateway": "fe80::1", "interface": 1}));
         assert_eq!(new["interfaces"][0], json!({"name": "hgp1", "mac": "02:00:00:00:00:01", "mtu": 1500}));
-        assert_eq!((&new["cniVersion"], &new["routes"]), (&json!("1.1.0"), &json!([{"dst": "::/0"}])));
+        assert_eq!(
+            (&new["cniVersion"], &new["routes"]),
+            (&json!("1.1.0"), &json!([{"dst": "::/0", "mtu": 1400}]))
+        );
+        assert_eq!(old["routes"], json!([{"dst": "::/0"}]));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use linux::{FdbEntry, IfName, Link, LinkKind, Mac, Neighbour, Route, nft, sysctl};
 use plan::{Place, Plan, SetLinkUp, SetSysctl, Step};
 
-use crate::{Addresses, Family, Pod, Prefixes, links, rules};
+use crate::{Addresses, Family, Pod, PodRoute, Prefixes, links, rules};
 
 /// Steps at one place, for packets of some families. What is said of other families is left out: the kernel may not
 /// have them.
@@ -113,6 +113,26 @@ impl<'a> Draft<'a> {
     pub(crate) fn routes_via_onlink(&mut self, link: &IfName, destinations: &Prefixes, hops: &Addresses) {
         for (dst, via) in with_hops(destinations, hops) {
             self.step(Step::AddRoute(Route { onlink: true, ..Route::via(dst, via, link.clone()) }));
+        }
+    }
+
+    /// A pod's own routes: by the neighbour that they name, else by the hop of their family, else on the link. Where the hop
+    /// is not `onlink`, an address of the link says that it is a neighbour.
+    pub(crate) fn own_routes(&mut self, pod: &Pod, hops: &Addresses, onlink: bool) {
+        for PodRoute { dst, via, mtu, metric } in pod.routes.iter().copied() {
+            let family = Family::of(dst.addr());
+            if !self.families.contains(&family) || pod.addresses.of(family).is_none() {
+                continue;
+            }
+            let hop = hops.of(family);
+            let route = Route {
+                via: via.or(hop),
+                onlink: onlink && via.is_none() && hop.is_some(),
+                mtu,
+                metric,
+                ..Route::on_link(dst.trunc(), pod.ifname.clone())
+            };
+            self.step(Step::AddRoute(route));
         }
     }
 

@@ -17,7 +17,7 @@ mod transport;
 
 pub use addresses::{Addresses, Family, Prefixes};
 pub use path::{ALL, ATTACHES, Between, CNI, DataPath, Enters, Reach, find};
-pub use spec::{Network, NodeSpec, Peer, Pod, Protocol, PublishedPort, Router, SpecError};
+pub use spec::{Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort, Router, SpecError};
 pub use trace::{End, PacketCounter, PacketDirection, SocketRole, Talk, Trace, With};
 
 use linux::features::Feature;
@@ -62,6 +62,11 @@ pub trait Attach: Sync {
     /// ([`Pod::gateways`]).
     fn leads_out(&self) -> bool {
         true
+    }
+    /// Whether other machines than the node are neighbours on a pod's link, so that a route of the pod can go by one
+    /// ([`PodRoute::via`]).
+    fn has_neighbours(&self) -> bool {
+        !self.leads_out()
     }
     /// Why a pod that has this part cannot talk with another node's own address, or would do so by a way that is not this
     /// attach's; `None`: it can.

@@ -82,8 +82,38 @@ pub struct Pod {
     /// By which neighbours on the wire they go where the interface does not lead out by itself
     /// ([`crate::Attach::leads_out`]). A family without one has no default route there; other attaches ignore them.
     pub gateways: Addresses,
+    /// What else it reaches by this interface. One to the destination of a route that it would have anyway takes its place.
+    pub routes: Vec<PodRoute>,
     /// Ports of the node that lead to ports of the pod.
     pub published: Vec<PublishedPort>,
+}
+
+/// A route that a pod has beside those of its network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodRoute {
+    /// Where it leads.
+    pub dst: IpNet,
+    /// The neighbour by which it leads there, for attaches whose pods have some ([`crate::Attach::has_neighbours`]); `None`:
+    /// the way of the interface's other routes.
+    pub via: Option<IpAddr>,
+    /// The path MTU in bytes; `None`: the interface's.
+    pub mtu: Option<u32>,
+    /// Order among routes to the same destination, lowest first; `None`: the kernel's default.
+    pub metric: Option<u32>,
+}
+
+impl Pod {
+    /// Whether a route of its own takes the place of the usual one to a destination.
+    pub(crate) fn replaces_route(&self, usual: IpNet) -> bool {
+        self.routes.iter().any(|own| own.metric.is_none() && own.dst.trunc() == usual)
+    }
+
+    /// Whether a route of its own leads everywhere in a family by the interface's usual way.
+    fn leads_everywhere(&self, family: Family) -> bool {
+        let is_default =
+            |own: &PodRoute| own.dst.prefix_len() == 0 && own.via.is_none() && own.metric.is_none();
+        self.routes.iter().any(|own| is_default(own) && Family::of(own.dst.addr()) == family)
+    }
 }
 
 /// A port of the node that leads to one of a pod.
@@ -161,10 +191,16 @@ impl NodeSpec {
         pod.addresses.iter().filter_map(within).collect()
     }
 
-    /// The destinations that a pod reaches by its interface in this network.
+    /// The destinations that a pod reaches by its interface in this network, without those of its own routes.
     pub(crate) fn destinations(&self, pod: &Pod) -> Prefixes {
         let families = pod.addresses.families();
-        if pod.default_route { Prefixes::everywhere(families) } else { self.network.prefixes.only(families) }
+        let usual = if pod.default_route {
+            Prefixes::everywhere(families)
+        } else {
+            self.network.prefixes.only(families)
+        };
+        let is_said = |net: IpNet| pod.replaces_route(net) || pod.leads_everywhere(Family::of(net.addr()));
+        usual.iter().filter(|net| !is_said(*net)).collect()
     }
 
     /// The prefixes of another node's pods with which its own pods can talk: those of their families.

@@ -86,6 +86,7 @@ fn join(
         addresses: reserved.iter().map(|one| one.address.addr()).collect(),
         mac: wanted.mac,
         default_route: conf.default_route,
+        routes: conf.routes.clone(),
         gateways: reserved.iter().map(|one| one.gateway).collect(),
         published: wanted.ports.clone(),
     };

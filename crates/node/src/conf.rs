@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use cni::{Failure, Request};
-use datapath::{ATTACHES, DataPath, Prefixes};
+use datapath::{ATTACHES, DataPath, PodRoute, Prefixes};
 use ipam::{Range, RangeSets, Reserved};
 use ipnet::IpNet;
 use linux::IfName;
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use crate::delegate::{self, Given};
 use crate::failures::{invalid_conf, unsupported};
 use crate::parameters::Parameters;
-use crate::{dropin, resolv};
+use crate::{dropin, resolv, routes};
 
 /// What a network's configuration says.
 #[derive(Debug, Clone)]
@@ -35,6 +35,8 @@ pub(crate) struct Conf {
     pub(crate) masquerade: bool,
     /// Whether the pods' default routes go by this network.
     pub(crate) default_route: bool,
+    /// What else the pods reach by this network.
+    pub(crate) routes: Vec<PodRoute>,
     /// The prefixes of all nodes' pods.
     pub(crate) prefixes: Prefixes,
     /// The prefixes of this node's pods.
@@ -72,7 +74,10 @@ const KEYS: [&str; 11] = [
     "sysctl",
     "wire",
 ];
-const IPAM_KEYS: [&str; 4] = ["dataDir", "ranges", "resolvConf", "type"];
+const IPAM_KEYS: [&str; 5] = ["dataDir", "ranges", "resolvConf", "routes", "type"];
+
+/// What errors call the routes of a configuration.
+const ROUTES: &str = "`ipam.routes`";
 
 #[derive(Deserialize)]
 struct Written {
@@ -98,6 +103,8 @@ struct WrittenIpam {
     _kind: String,
     #[serde(default = "no_ranges")]
     ranges: Value,
+    #[serde(default)]
+    routes: Value,
     #[serde(rename = "resolvConf")]
     resolv_conf: Option<PathBuf>,
 }
@@ -139,6 +146,8 @@ impl Conf {
             let subnets = sets.iter().flatten().map(|range| range.subnet);
             (AddressSource::Store(range_sets(&sets)?), prefixes_of(subnets))
         };
+        // Another plugin says in its result which of its own there are.
+        let routes = if is_delegated { Vec::new() } else { routes::read(&written.ipam.routes, ROUTES)? };
         let prefixes =
             if written.prefixes.is_empty() { pods.clone() } else { written.prefixes.into_iter().collect() };
         Ok(Conf {
@@ -149,6 +158,7 @@ impl Conf {
             mtu: written.mtu,
             masquerade: written.masquerade,
             default_route: written.default_route.unwrap_or(path.attach.leads_out()),
+            routes: routes::of_attach(path, routes, &pods, ROUTES)?,
             prefixes,
             pods,
             addresses,
@@ -162,7 +172,7 @@ impl Conf {
     /// The same with what another plugin gave for a container.
     ///
     /// # Errors
-    /// Code 2: it gave another gateway than the network's pods have.
+    /// Code 2: it gave another gateway than the network's pods have, or a route by a neighbour that they do not.
     pub(crate) fn with_given(self, given: Given) -> Result<Conf, Failure> {
         for Reserved { address, gateway, .. } in &given.addresses {
             require_gateway(self.path, address.trunc(), *gateway)?;
@@ -172,10 +182,11 @@ impl Conf {
             }
         }
         let pods = prefixes_of(given.addresses.iter().map(|one| one.address.trunc()));
+        let routes = routes::of_attach(self.path, given.routes, &pods, "its result")?;
         Ok(Conf {
+            routes,
             prefixes: if self.prefixes.iter().next().is_none() { pods.clone() } else { self.prefixes },
             pods,
-            default_route: self.default_route || given.default_route,
             dns: self.dns.or(given.dns),
             addresses: AddressSource::Delegate(given.addresses),
             ..self

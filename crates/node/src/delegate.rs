@@ -9,13 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use cni::{AddResult, Attachment, Call, Command, ErrorCode, Failure, Request};
+use datapath::PodRoute;
 use ipam::Reserved;
 use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::conf::OWN_IPAM;
-use crate::dropin;
 use crate::failures::{invalid_call, invalid_conf, unsupported, with_consequence};
+use crate::{dropin, routes};
 
 /// How long it may take. A DHCP server may be slow to answer, and a runtime waits for minutes.
 const LIMIT: Duration = Duration::from_secs(100);
@@ -36,8 +37,8 @@ pub(crate) struct Delegate<'a> {
 pub(crate) struct Given {
     /// One address of each family at most.
     pub(crate) addresses: Vec<Reserved>,
-    /// Whether the container's default routes go by this network.
-    pub(crate) default_route: bool,
+    /// What else the container reaches by this network.
+    pub(crate) routes: Vec<PodRoute>,
     /// How the container resolves names, if it says so.
     pub(crate) dns: Option<Value>,
 }
@@ -163,17 +164,8 @@ impl<'a> Delegate<'a> {
             );
             return Err(unsupported(why));
         }
-        for route in list("routes") {
-            let dst: Option<IpNet> =
-                route.get("dst").and_then(Value::as_str).and_then(|dst| dst.parse().ok());
-            let dst = dst.ok_or_else(|| said(format!("its result has the route {route}")))?;
-            if dst.prefix_len() > 0 {
-                let why =
-                    format!("{}: it gave a route to {dst}; only default routes can be had here", self.kind);
-                return Err(unsupported(why));
-            }
-            given.default_route = true;
-        }
+        let listed = object.get("routes").unwrap_or(&Value::Null);
+        given.routes = routes::read(listed, &format!("the result of {}", self.kind))?;
         Ok(given)
     }
 }

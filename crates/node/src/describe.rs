@@ -1,9 +1,11 @@
 //! What a plan made of a container, as the kernel has it now.
 
+use std::net::IpAddr;
+
 use cni::{Attached, AttachedAddress, AttachedRoute, Attachment, Failure, Interface};
 use ipam::Reserved;
 use linux::netlink::Netlink;
-use linux::{IfName, LinkKind, Netns};
+use linux::{IfName, LinkKind, Netns, Route};
 use plan::{Place, Plan, Step};
 
 use crate::failures::{changed, invalid_call, refused};
@@ -31,6 +33,7 @@ pub(crate) fn describe(
     let inside = IfName::new(&attachment.ifname).map_err(|error| invalid_call(error.to_string()))?;
     attached.interfaces.push(interface(Netlink::open_in(netns), &inside, attachment.netns.clone())?);
     let index = attached.interfaces.len() - 1;
+    let mut hops: Vec<IpAddr> = Vec::new();
     for placed in plan.steps.iter().filter(|placed| placed.place != Place::Host) {
         match &placed.step {
             Step::AddAddress { address, .. }
@@ -40,14 +43,18 @@ pub(crate) fn describe(
                 attached.ips.push(ip);
             }
             Step::AddRoute(route) => {
-                attached.routes.push(AttachedRoute { dst: route.dst, gw: route.via });
+                // A route of the configuration may go by another neighbour than the gateway.
+                let is_gateway =
+                    |via: &IpAddr| route.onlink || reserved.iter().any(|one| one.gateway == *via);
+                hops.extend(route.via.filter(is_gateway));
+                let Route { dst, via: gw, mtu, metric: priority, .. } = route.clone();
+                attached.routes.push(AttachedRoute { dst, gw, mtu, priority });
             }
             _ => {}
         }
     }
     for ip in &mut attached.ips {
-        let mut hops = attached.routes.iter().filter_map(|route| route.gw);
-        ip.gateway = hops.find(|hop| hop.is_ipv4() == ip.address.addr().is_ipv4());
+        ip.gateway = hops.iter().copied().find(|hop| hop.is_ipv4() == ip.address.addr().is_ipv4());
     }
     Ok(attached)
 }

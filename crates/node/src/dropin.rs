@@ -88,26 +88,9 @@ struct HostLocal {
     gateway: Option<IpAddr>,
     #[serde(default)]
     ranges: Vec<Vec<Value>>,
-    #[serde(default)]
-    routes: Vec<Route>,
+    routes: Option<Value>,
     data_dir: Option<Value>,
     resolv_conf: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Route {
-    dst: IpNet,
-    gw: Option<IpAddr>,
-}
-
-/// What a configuration of host-local says, in our own form.
-#[derive(Debug)]
-pub(crate) struct Addresses {
-    /// The value of `ipam`.
-    pub(crate) ipam: Value,
-    /// Whether the containers' default routes go by the network.
-    pub(crate) default_route: bool,
 }
 
 fn cni0() -> String {
@@ -135,10 +118,9 @@ fn read<T: DeserializeOwned>(name: &str, theirs: Map<String, Value>) -> Result<T
 }
 
 fn ptp(theirs: Ptp) -> Result<Value, Failure> {
-    let Addresses { ipam, default_route } = addresses(theirs.ipam)?;
     Ok(json!({
-        "attach": "ptp", "masquerade": theirs.ip_masq, "mtu": given(theirs.mtu), "ipam": ipam,
-        "default_route": default_route, "dns": theirs.dns,
+        "attach": "ptp", "masquerade": theirs.ip_masq, "mtu": given(theirs.mtu), "ipam": addresses(theirs.ipam)?,
+        "default_route": false, "dns": theirs.dns,
     }))
 }
 
@@ -156,10 +138,9 @@ fn bridge(theirs: &Bridge) -> Result<Value, Failure> {
     if let Some((_, what, why)) = refused.iter().find(|(is_so, ..)| *is_so) {
         return Err(unsupported(format!("`{what}; {why} here")));
     }
-    let Addresses { ipam, default_route } = addresses(theirs.ipam.clone())?;
     Ok(json!({
         "attach": "bridge", "bridge": theirs.bridge, "masquerade": theirs.ip_masq, "mtu": given(theirs.mtu),
-        "ipam": ipam, "default_route": theirs.is_default_gateway || default_route, "dns": theirs.dns,
+        "ipam": addresses(theirs.ipam.clone())?, "default_route": theirs.is_default_gateway, "dns": theirs.dns,
     }))
 }
 
@@ -175,12 +156,11 @@ fn on_wire(name: &str, theirs: OnWire) -> Result<Value, Failure> {
     if theirs.link_in_container {
         return Err(unsupported("`linkInContainer` is true; the wire is the node's here".to_owned()));
     }
-    let Addresses { ipam, default_route } = addresses(theirs.ipam)?;
     // Without a route to say so, containers of L3 modes would not leave their network with the other plugin either.
     let wire = theirs.master.filter(|master| !master.is_empty());
     Ok(json!({
-        "attach": attach, "wire": wire, "mtu": given(theirs.mtu), "ipam": ipam, "default_route": default_route,
-        "dns": theirs.dns,
+        "attach": attach, "wire": wire, "mtu": given(theirs.mtu), "ipam": addresses(theirs.ipam)?,
+        "default_route": false, "dns": theirs.dns,
     }))
 }
 
@@ -189,18 +169,13 @@ fn given(mtu: u32) -> Option<u32> {
     (mtu > 0).then_some(mtu)
 }
 
-/// Reads `ipam`. What is not host-local's stays as it is.
-pub(crate) fn addresses(ipam: Value) -> Result<Addresses, Failure> {
+/// The value of `ipam` in our own form. What is not host-local's stays as it is.
+pub(crate) fn addresses(ipam: Value) -> Result<Value, Failure> {
     if ipam.get("type").and_then(Value::as_str) != Some(HOST_LOCAL) {
-        return Ok(Addresses { ipam, default_route: false });
+        return Ok(ipam);
     }
     let theirs: HostLocal = serde_json::from_value(ipam)
         .map_err(|error| invalid_conf(format!("read `ipam`, the configuration of {HOST_LOCAL}: {error}")))?;
-    let other = theirs.routes.iter().find(|route| route.dst.prefix_len() > 0 || route.gw.is_some());
-    if let Some(Route { dst, .. }) = other {
-        let why = format!("`ipam.routes` has {dst}; only default routes without `gw` can be had here");
-        return Err(unsupported(why));
-    }
     let mut ranges = theirs.ranges;
     if let Some(subnet) = theirs.subnet {
         let range = json!({
@@ -210,9 +185,10 @@ pub(crate) fn addresses(ipam: Value) -> Result<Addresses, Failure> {
     }
     let mut ipam = json!({
         "type": OWN_IPAM, "ranges": ranges, "dataDir": theirs.data_dir, "resolvConf": theirs.resolv_conf,
+        "routes": theirs.routes,
     });
     ipam.as_object_mut().expect("it is made as an object").retain(|_, value| !value.is_null());
-    Ok(Addresses { ipam, default_route: !theirs.routes.is_empty() })
+    Ok(ipam)
 }
 
 #[cfg(test)]
@@ -239,10 +215,12 @@ mod tests {
         let ranges = json!([[
             { "subnet": "10.1.2.0/24", "rangeStart": "10.1.2.10", "rangeEnd": null, "gateway": null },
         ]]);
-        let own = json!({ "type": "hostgap", "ranges": ranges, "dataDir": "/var/lib/pods" });
+        let own = json!({
+            "type": "hostgap", "ranges": ranges, "dataDir": "/var/lib/pods", "routes": [{ "dst": "0.0.0.0/0" }],
+        });
         assert_eq!(
             form("ptp", &json!({ "ipMasq": true, "mtu": 1400, "ipam": ipam })).unwrap(),
-            json!({ "attach": "ptp", "masquerade": true, "mtu": 1400, "default_route": true, "ipam": own })
+            json!({ "attach": "ptp", "masquerade": true, "mtu": 1400, "default_route": false, "ipam": own })
         );
         let quiet = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.1.2.0/24" }]] });
         assert_eq!(
@@ -264,8 +242,5 @@ mod tests {
         refused("bridge", &json!({ "isGatway": true, "ipam": ipam }), 7, "unknown field `isGatway`");
         refused("macvlan", &json!({ "mode": "vepa", "ipam": ipam }), 2, "`mode` is \"vepa\"");
         refused("ptp", &json!({ "mtu": -1, "ipam": ipam }), 7, "configuration of ptp");
-        let routes =
-            json!({ "type": "host-local", "subnet": "10.1.2.0/24", "routes": [{ "dst": "10.0.0.0/8" }] });
-        refused("ptp", &json!({ "ipam": routes }), 2, "`ipam.routes` has 10.0.0.0/8");
     }
 }

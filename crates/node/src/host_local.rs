@@ -50,7 +50,7 @@ pub(crate) fn status(leases: &Leases, request: &Request) -> Result<(), Failure> 
 
 fn ranges(request: &Request) -> Result<RangeSets, Failure> {
     let ipam = request.ipam().cloned().ok_or_else(|| invalid_conf("`ipam` is missing"))?;
-    range_sets(&sets(request, dropin::addresses(ipam)?.ipam["ranges"].take())?)
+    range_sets(&sets(request, dropin::addresses(ipam)?["ranges"].take())?)
 }
 
 /// Before 1.0.0 the family stands beside an address.

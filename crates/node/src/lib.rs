@@ -23,6 +23,7 @@ mod network;
 mod numbers;
 mod parameters;
 mod resolv;
+mod routes;
 mod standing;
 mod underlay;
 mod unit;

@@ -1,5 +1,6 @@
 //! A bridge in the node with a veth pair to each pod, and flannel's rules: the classic CNI bridge.
 
+use ipnet::IpNet;
 use linux::LinkKind;
 use linux::features::Feature;
 use plan::{Plan, SetHairpin, SetLinkMaster};
@@ -8,7 +9,7 @@ use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::trace::{PacketDirection, Traces};
-use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace, With, rules};
+use crate::{Attach, NodeSpec, Pod, Prefixes, SpecError, Talk, Trace, With, rules};
 
 pub(crate) const BRIDGE: Bridge = Bridge;
 
@@ -29,6 +30,10 @@ impl Attach for Bridge {
     }
 
     fn masquerades(&self) -> bool {
+        true
+    }
+
+    fn has_neighbours(&self) -> bool {
         true
     }
 
@@ -98,7 +103,12 @@ pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Pl
     let mut inside = Draft::at(&pod.place, node.families());
     inside.up(&pod.ifname);
     inside.addresses(&pod.ifname, node.addresses_within(&node.pods, pod));
-    inside.routes_via(&pod.ifname, &node.destinations(pod), &node.gateways_of(pod));
+    let gateways = node.gateways_of(pod);
+    // An address brings the route to its own prefix along: there the neighbours are.
+    let own = |net: &IpNet| node.pods.iter().any(|own| own == *net);
+    let others: Prefixes = node.destinations(pod).iter().filter(|net| !own(net)).collect();
+    inside.routes_via(&pod.ifname, &others, &gateways);
+    inside.own_routes(pod, &gateways, false);
 
     let mut plan = outside.into_plan();
     plan.extend(inside.into_plan());

@@ -7,7 +7,7 @@ use plan::Plan;
 use super::macvlan;
 use crate::draft::Draft;
 use crate::trace::{PacketDirection, Traces};
-use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace};
+use crate::{Addresses, Attach, NodeSpec, Pod, SpecError, Talk, Trace};
 
 pub(crate) const IPVLAN_L2: Ipvlan = Ipvlan { name: "ipvlan-l2", mode: IpvlanMode::L2 };
 pub(crate) const IPVLAN_L3: Ipvlan = Ipvlan { name: "ipvlan-l3", mode: IpvlanMode::L3 };
@@ -80,6 +80,7 @@ impl Ipvlan {
             IpvlanMode::L3 | IpvlanMode::L3s => {
                 inside.addresses(&pod.ifname, pod.addresses.alone());
                 inside.routes_on(&pod.ifname, node.destinations(pod).iter());
+                inside.own_routes(pod, &Addresses::default(), false);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! An Ethernet address of its own on the node's wire for each pod.
 
+use ipnet::IpNet;
 use linux::features::Feature;
 use linux::{LinkKind, MacvlanMode};
 use plan::Plan;
@@ -62,10 +63,14 @@ pub(super) fn neighbourhood(inside: &mut Draft<'_>, node: &NodeSpec, pod: &Pod) 
     let own: Prefixes = addresses.iter().copied().collect();
     inside.addresses(&pod.ifname, addresses);
     // An address brings the route to its own prefix along.
-    inside.routes_on(&pod.ifname, others.iter().filter(|net| !own.iter().any(|own| own == *net)));
+    let is_made = |net: IpNet| own.iter().any(|own| own == net) || pod.replaces_route(net);
+    inside.routes_on(&pod.ifname, others.iter().filter(|net| !is_made(*net)));
     if pod.default_route {
-        inside.routes_via(&pod.ifname, &Prefixes::everywhere(pod.addresses.families()), &pod.gateways);
+        let everywhere = Prefixes::everywhere(pod.addresses.families());
+        let usual = everywhere.iter().filter(|net| !pod.replaces_route(*net)).collect();
+        inside.routes_via(&pod.ifname, &usual, &pod.gateways);
     }
+    inside.own_routes(pod, &pod.gateways, false);
 }
 
 /// A pod on the wire and another node as neighbours, though their subnets differ: each finds the other's on its link.

@@ -111,6 +111,7 @@ pub(super) fn inside(node: &NodeSpec, pod: &Pod, gateway: Mac) -> Plan {
     inside.neighbours(&pod.ifname, gateways.iter(), gateway);
     // No route leads to the gateway itself: a pod's next interface has the same one.
     inside.routes_via_onlink(&pod.ifname, &node.destinations(pod), &gateways);
+    inside.own_routes(pod, &gateways, true);
     inside.into_plan()
 }
 

@@ -149,6 +149,7 @@ fn pod(shape: &Shape, id: u16) -> Pod {
         mac: None,
         default_route: true,
         gateways: Addresses::default(),
+        routes: Vec::new(),
         published: match shape.path.reach {
             Reach::PublishedPort => {
                 // One protocol is enough, because each element starts nft once.

@@ -96,6 +96,7 @@ impl Shape {
             mac: None,
             default_route: true,
             gateways: Addresses::default(),
+            routes: Vec::new(),
             published: match self.path.reach {
                 Reach::PublishedPort if id == 1 => published(8080),
                 Reach::PublishedPort | Reach::Node | Reach::Pod => Vec::new(),

@@ -83,6 +83,7 @@ pub(super) fn pod(shape: &Shape, node: &NodeSpec, part: SocketRole) -> Pod {
         mac: None,
         default_route: true,
         gateways: Addresses::default(),
+        routes: Vec::new(),
         published: if part == SocketRole::Server && shape.path.reach == Reach::PublishedPort {
             vec![published(shape.protocol)]
         } else {

@@ -11,7 +11,7 @@ use testkit::skip;
 use crate::scene::{Scene, address, conf, with};
 
 /// Whether this kernel has what an attach needs.
-fn can_run(attach: &str) -> bool {
+pub(crate) fn can_run(attach: &str) -> bool {
     let path = ATTACHES.iter().find(|path| path.name == attach).unwrap();
     let unmet = path.unmet(&linux::features::probe().unwrap());
     unmet.first().is_none_or(|unmet| {

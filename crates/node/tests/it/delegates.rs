@@ -86,12 +86,14 @@ fn what_another_plugin_gives_is_used_and_released_by_it() {
     let plugins = Plugins::giving(&json!({
         "cniVersion": "1.1.0", "dns": { "nameservers": ["192.0.2.53"] },
         "ips": [{ "address": "10.244.1.9/24", "gateway": "10.244.1.1" }, { "address": "fd00:244:0:1::9/64" }],
-        "routes": [{ "dst": "0.0.0.0/0" }],
+        "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "198.51.100.0/24", "gw": "10.244.1.1", "mtu": 1300 }],
     }));
     let _ = scene.container("a");
     let conf = conf("ptp");
     let result = works(call(&scene, "ADD", "a", &conf, plugins.path()));
     assert_eq!(result["ips"][0]["address"], "10.244.1.9/32");
+    let routes = result["routes"].as_array().unwrap();
+    assert!(routes.iter().any(|one| one["dst"] == "198.51.100.0/24" && one["mtu"] == 1300), "{routes:?}");
     assert_eq!(result["dns"]["nameservers"][0], "192.0.2.53");
     assert_eq!(plugins.input()["ipam"]["server"], "192.0.2.53");
     // The node itself answers on its address of the wire.
@@ -135,8 +137,20 @@ fn what_cannot_be_used_is_given_back() {
     add_fails(&scene, &gives(json!([])), "ptp", 2, "0 IPv4 and 0 IPv6");
     let odd = gives(json!([{ "address": "10.244.1.9" }]));
     add_fails(&scene, &odd, "ptp", 6, "given: its result has the address");
-    let route = json!({ "ips": [{ "address": "10.244.1.9/24" }], "routes": [{ "dst": "10.0.0.0/8" }] });
-    add_fails(&scene, &Plugins::giving(&route), "ptp", 2, "a route to 10.0.0.0/8");
+    let route = json!({
+        "ips": [{ "address": "10.244.1.9/24" }], "routes": [{ "dst": "10.0.0.0/8", "gw": "10.244.1.7" }],
+    });
+    add_fails(&scene, &Plugins::giving(&route), "ptp", 2, "its result has 10.0.0.0/8 by 10.244.1.7");
+    let table = json!({
+        "ips": [{ "address": "10.244.1.9/24" }], "routes": [{ "dst": "10.0.0.0/8", "table": 7 }],
+    });
+    add_fails(
+        &scene,
+        &Plugins::giving(&table),
+        "ptp",
+        2,
+        "the result of given has 10.0.0.0/8 with `table` 7",
+    );
     let garbage = Plugins::doing("echo garbage");
     add_fails(&scene, &garbage, "ptp", 6, "given: ");
 }

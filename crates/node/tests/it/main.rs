@@ -8,6 +8,7 @@ mod dropin;
 mod install;
 #[path = "../../../report/tests/it/made.rs"]
 mod made;
+mod routes;
 mod scene;
 mod verbs;
 mod wanted;

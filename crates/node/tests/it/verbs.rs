@@ -121,7 +121,11 @@ fn wrong_configurations_are_named_and_leave_nothing() {
     let cases = [
         (with(good.clone(), "attach", json!("brigde")), 7, "did you mean \"bridge\"?"),
         (with(good.clone(), "atach", json!("ptp")), 2, "did you mean `attach`?"),
-        (with(good.clone(), "ipam", json!({ "type": "hostgap", "routes": [] })), 2, "`ipam.routes` is []"),
+        (
+            with(good.clone(), "ipam", json!({ "type": "hostgap", "range": [] })),
+            2,
+            "did you mean `ipam.ranges`?",
+        ),
         (
             with(
                 good.clone(),
