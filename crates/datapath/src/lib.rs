@@ -68,6 +68,10 @@ pub trait Attach: Sync {
     fn has_neighbours(&self) -> bool {
         !self.leads_out()
     }
+    /// Whether a pod can send by its interface from the addresses of that interface alone.
+    fn binds_pods(&self) -> bool {
+        false
+    }
     /// Why a pod that has this part cannot talk with another node's own address, or would do so by a way that is not this
     /// attach's; `None`: it can.
     fn refuses_nodes(&self, _part: SocketRole) -> Option<&'static str> {

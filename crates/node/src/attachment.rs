@@ -14,14 +14,18 @@ use crate::Home;
 use crate::addresses::Leases;
 use crate::conf::{AddressSource, Conf};
 use crate::describe::describe;
-use crate::failures::{busy, changed, invalid_call, invalid_conf, of_book, refused, with_consequence};
+use crate::failures::{
+    busy, changed, invalid_call, invalid_conf, of_book, refused, unsupported, with_consequence,
+};
 use crate::network;
 use crate::numbers::Numbers;
-use crate::unit::{Record, begin, id_of, recorded, remove};
+use crate::unit::{Record, begin, id_of, others, recorded, remove};
 use crate::wanted::Wanted;
 
 /// The name of a unit's journal.
 const JOURNAL: &str = "pod";
+/// Behind it are the routes of further interfaces. It is the kernel's default for IPv6, and behind that for IPv4.
+const METRIC: u32 = 1024;
 
 /// Joins a container to a network.
 ///
@@ -70,6 +74,7 @@ fn join(
     kernel: &mut Kernel,
 ) -> Result<(Plan, Vec<Reserved>), Failure> {
     let Record { network, container_id, ifname, number, .. } = record;
+    refuse_second(home, conf, record, unit.id())?;
     let named = IfName::new(ifname).map_err(|error| invalid_call(format!("CNI_IFNAME: {error}")))?;
     let node = network::spec(home, network, conf, network::take_number(home, network)?)?;
     network::stand(home, network, conf, &node, unit.id(), kernel)?;
@@ -94,9 +99,38 @@ fn join(
     for step in conf.parameters.steps(&pod.ifname) {
         plan.push(&pod.place, step);
     }
+    // Where an interface sends from its own addresses alone, a route behind another's would be of no use.
+    if record.rank > 0 && !conf.path.attach.binds_pods() {
+        give_way(&mut plan, place, record.rank);
+    }
     let mut journal = unit.journal(JOURNAL).map_err(|error| refused(&error))?;
     apply(&plan, &mut journal, kernel).map_err(|error| refused(&error))?;
     Ok((plan, reserved))
+}
+
+/// Refuses a second interface in one network where it would not be reached.
+fn refuse_second(home: &Home, conf: &Conf, record: &Record, own: &str) -> Result<(), Failure> {
+    let Record { network, container_id, ifname, .. } = record;
+    let others = others(home, own, container_id);
+    let first = others.iter().find(|other| other.network == *network && conf.path.attach.binds_pods());
+    first.map_or(Ok(()), |first| {
+        let name = conf.path.name;
+        Err(unsupported(format!(
+            "container {container_id} is attached to {network} by {} already; with {name} {ifname} would not be reached, \
+             since its answers would leave by {}, which sends from its own addresses alone",
+            first.ifname, first.ifname
+        )))
+    })
+}
+
+/// Puts the routes of a container's further interface behind those of its first ones to the same destinations, which would
+/// be refused otherwise. They count where the others are gone.
+fn give_way(plan: &mut Plan, container: &Place, rank: u32) {
+    for placed in plan.steps.iter_mut().filter(|placed| placed.place == *container) {
+        if let Step::AddRoute(route) = &mut placed.step {
+            route.metric = Some(route.metric.unwrap_or(METRIC).saturating_add(rank));
+        }
+    }
 }
 
 /// Takes an attachment back. It is no failure if there is none, or none any more.

@@ -23,6 +23,10 @@ pub(crate) struct Record {
     pub(crate) ifname: String,
     /// Of which links and Ethernet addresses are made.
     pub(crate) number: u16,
+    /// The place among the container's interfaces, over all networks: the lowest that none of them had. Their routes stand
+    /// behind those of lower ones.
+    #[serde(default)]
+    pub(crate) rank: u32,
     /// The directory of addresses, so that DEL finds them whatever the configuration says by then. `None`: the node's own;
     /// records of earlier versions have nothing else.
     #[serde(default)]
@@ -104,6 +108,7 @@ fn record(home: &Home, leases: &Leases, attachment: &Attachment, unit: &Unit) ->
         container_id: attachment.container_id.clone(),
         ifname: attachment.ifname.clone(),
         number: number.map_err(|error| of_file(&attempted(), &error))?,
+        rank: free_rank(&others(home, unit.id(), &attachment.container_id)),
         data_dir: Some(leases.data_dir().to_owned()),
     };
     let fresh = unit.dir().join("attachment.new");
@@ -111,6 +116,20 @@ fn record(home: &Home, leases: &Leases, attachment: &Attachment, unit: &Unit) ->
     let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, unit.dir().join(RECORD)));
     written.map_err(|error| of_file(&attempted(), &error))?;
     Ok(record)
+}
+
+/// The other attachments of a container. A runtime does one thing at a time with it, as the specification has it. Only the
+/// container's own records are read: a node has hundreds of others.
+pub(crate) fn others(home: &Home, own: &str, container_id: &str) -> Vec<Record> {
+    let entries = fs::read_dir(home.attachments().path()).into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let of_container = id_of(container_id, "");
+    ids.filter(|id| id != own && id.starts_with(&of_container)).filter_map(|id| recorded(home, &id)).collect()
+}
+
+fn free_rank(others: &[Record]) -> u32 {
+    let is_free = |rank: &u32| others.iter().all(|other| other.rank != *rank);
+    (0..).find(is_free).expect("a container has few interfaces")
 }
 
 /// Takes a unit back, with its addresses and its number.
@@ -143,6 +162,22 @@ pub(crate) fn undo(unit: &Unit, kernel: &mut Kernel) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rank_is_the_lowest_that_is_free() {
+        let of = |ranks: &[u32]| {
+            let record = |rank: &u32| Record {
+                network: "pods".to_owned(),
+                container_id: "a".to_owned(),
+                ifname: format!("net{rank}"),
+                number: 1,
+                rank: *rank,
+                data_dir: None,
+            };
+            free_rank(&ranks.iter().map(record).collect::<Vec<_>>())
+        };
+        assert_eq!([of(&[]), of(&[0, 1]), of(&[2, 0]), of(&[1])], [0, 2, 1, 0]);
+    }
 
     #[test]
     fn no_two_attachments_have_one_name() {

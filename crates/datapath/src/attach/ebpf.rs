@@ -60,6 +60,10 @@ impl Attach for Ebpf {
         true
     }
 
+    fn binds_pods(&self) -> bool {
+        true
+    }
+
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
         let mut draft = Draft::at(&node.place, node.families());
         draft.forwarding();

@@ -8,7 +8,7 @@ use datapath::ATTACHES;
 use serde_json::{Value, json};
 use testkit::skip;
 
-use crate::scene::{Scene, address, conf, with};
+use crate::scene::{Scene, address, check_failure, conf, with};
 
 /// Whether this kernel has what an attach needs.
 pub(crate) fn can_run(attach: &str) -> bool {
@@ -129,6 +129,89 @@ fn pods_of_several_networks_stand_side_by_side() {
     assert!(scene.call_with(&del, &other).is_success);
     assert_eq!((scene.reserved("pods"), scene.reserved("other")), (4, 1));
     scene.assert_reaches("a", "10.244.1.1");
+}
+
+/// Both interfaces of a container in one network, as two annotations of one network ask for, are reached, CHECKed, and go
+/// one without the other, the first one too.
+#[track_caller]
+fn check_two(attach: &str) {
+    let Some(scene) = Scene::new() else { return };
+    if !can_run(attach) {
+        return;
+    }
+    let conf = conf(attach);
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    let neighbour = scene.add("b", &conf);
+    let call = |verb: &str, ifname: &str, conf: &Value| {
+        let netns = scene.netns("a");
+        let variables =
+            [("CNI_COMMAND", verb), ("CNI_CONTAINERID", "a"), ("CNI_NETNS", &*netns), ("CNI_IFNAME", ifname)];
+        let reply = scene.call_with(&variables, conf);
+        assert!(reply.is_success, "{verb} {ifname}: {:?}", reply.printed);
+        reply.printed.unwrap_or_default()
+    };
+    let [first, second, third] = ["eth0", "net1", "net2"].map(|ifname| call("ADD", ifname, &conf));
+    for result in [&first, &second, &third] {
+        scene.assert_reaches("b", &address(result, 0));
+        scene.assert_reaches("b", &address(result, 1));
+    }
+    for (ifname, result) in [("eth0", &first), ("net1", &second), ("net2", &third)] {
+        call("CHECK", ifname, &with(conf.clone(), "prevResult", result.clone()));
+    }
+    call("DEL", "net1", &conf);
+    let again = call("ADD", "net1", &conf);
+    call("DEL", "eth0", &conf);
+    call("CHECK", "net1", &with(conf.clone(), "prevResult", again.clone()));
+    // By a route that is left.
+    scene.assert_reaches("a", &address(&neighbour, 1));
+    scene.assert_reaches("b", &address(&again, 0));
+    scene.assert_reaches("b", &address(&third, 1));
+    for ifname in ["net1", "net2"] {
+        call("DEL", ifname, &conf);
+    }
+    assert_eq!(scene.reserved("pods"), 2);
+}
+
+#[test]
+fn two_interfaces_on_a_bridge() {
+    check_two("bridge");
+}
+
+#[test]
+fn two_routed_interfaces() {
+    check_two("ptp");
+}
+
+#[test]
+fn two_neighbours_on_the_wire() {
+    check_two("macvlan");
+}
+
+/// Programs drop what an interface sends from an address of another one.
+#[test]
+fn a_second_interface_that_would_not_be_reached_is_refused() {
+    let Some(scene) = Scene::new() else { return };
+    if !can_run("ebpf") {
+        return;
+    }
+    let _ = scene.container("a");
+    let conf = conf("ebpf");
+    scene.add("a", &conf);
+    let before = scene.dump();
+    let netns = scene.netns("a");
+    let second = |verb: &str| {
+        let variables =
+            [("CNI_COMMAND", verb), ("CNI_CONTAINERID", "a"), ("CNI_NETNS", &*netns), ("CNI_IFNAME", "net1")];
+        scene.call_with(&variables, &conf)
+    };
+    let says = "container a is attached to pods by eth0 already; with ebpf net1 would not be reached";
+    check_failure(&second("ADD"), 2, says);
+    before.assert_same(&scene.dump(), "after a refusal");
+    assert!(second("DEL").is_success);
+    assert_eq!(scene.reserved("pods"), 2);
+    scene.assert_reaches("a", "192.0.2.1");
 }
 
 #[test]
