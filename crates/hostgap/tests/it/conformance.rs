@@ -65,7 +65,7 @@ fn macvlan_conforms() {
 
 #[test]
 fn netkit_conforms() {
-    conforms("netkit", &[REFUSED]);
+    conforms("netkit", &["add-two-interfaces"]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn ipvlan_l2_conforms() {
 
 #[test]
 fn ipvlan_l3_conforms() {
-    conforms("ipvlan-l3", &[REFUSED]);
+    conforms("ipvlan-l3", &[]);
 }
 
 /// A script called `hostgap` that stands between a case and the program.
