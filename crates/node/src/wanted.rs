@@ -26,7 +26,7 @@ pub(crate) struct Wanted {
 
 /// Capabilities of the conventions that are other plugins' work, with what to do instead.
 const OF_OTHERS: [(&str, &str); 3] = [
-    ("bandwidth", "the plugin `bandwidth` behind it in the list limits it"),
+    ("bandwidth", "behind `bridge` and `ptp` the plugin `bandwidth` limits it"),
     ("deviceID", "an attach takes no device of its own"),
     ("infinibandGUID", "an attach has no InfiniBand device"),
 ];

@@ -26,6 +26,7 @@ pub struct Dump {
 /// assigns in sequence.
 const VOLATILE: &[&str] = &[
     "age",
+    "bytes",
     "carrier",
     "expires",
     "forward_delay_timer",
@@ -39,6 +40,7 @@ const VOLATILE: &[&str] = &[
     "message_age_timer",
     "metainfo",
     "operstate",
+    "packets",
     "preferred_life_time",
     "tcn_timer",
     "tentative",

@@ -270,7 +270,7 @@ fn the_manual_has_a_configuration_for_each_attach() {
     let configured: Vec<Configured> = blocks.flat_map(|block| Configured::read(block).unwrap()).collect();
     let attaches: Vec<&str> = configured.iter().map(|conf| conf.path().name).collect();
     let all: Vec<&str> = datapath::ATTACHES.iter().map(|path| path.name).collect();
-    assert_eq!(attaches, all);
+    assert!(attaches.starts_with(&all), "{attaches:?}");
     let Some(scene) = Scene::new() else { return };
     for conf in configured {
         let checked = scene.world.open("node").run(|| conf.check(&scene.home())).unwrap();

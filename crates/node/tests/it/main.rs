@@ -2,6 +2,8 @@
 //! the choice that a race makes.
 
 mod attachments;
+mod chain;
+mod chains;
 mod choice;
 mod delegates;
 mod dropin;

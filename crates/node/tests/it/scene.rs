@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use linux::Netns;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use testkit::{Dump, World, dump, require_root, shell};
 
 /// For a packet there and one back, on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The node is `node`, the machine at the other end of its wire `far`. Containers are namespaces of other names.
 pub(crate) struct Scene {
@@ -125,10 +125,31 @@ impl Scene {
     #[track_caller]
     pub(crate) fn assert_reaches(&self, container: &str, address: &str) {
         let to = SocketAddr::new(address.parse().unwrap(), 9);
-        let connect = || TcpStream::connect_timeout(&to, PATIENCE).unwrap_err();
-        let error = self.world.open(container).run(connect).unwrap();
+        let error = self.world.open(container).run(|| connect(to)).unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{container} to {address}: {error}");
     }
+
+    /// A byte there and one back, between a server at port 80 of a container and a client in a namespace.
+    #[track_caller]
+    pub(crate) fn exchange(&self, server: &str, client: &str, to: SocketAddr) {
+        let any: SocketAddr = if to.is_ipv4() { "0.0.0.0:80" } else { "[::]:80" }.parse().unwrap();
+        let listener = self.world.open(server).run(|| TcpListener::bind(any)).unwrap().unwrap();
+        let near = self.world.open(client).run(|| connect(to)).unwrap();
+        let mut near = near.unwrap_or_else(|error| panic!("{client} to {to}: {error}"));
+        let (mut far, _) = listener.accept().unwrap();
+        let mut byte = [0];
+        near.set_read_timeout(Some(PATIENCE)).unwrap();
+        far.set_read_timeout(Some(PATIENCE)).unwrap();
+        near.write_all(&[7]).unwrap();
+        far.read_exact(&mut byte).unwrap();
+        far.write_all(&byte).unwrap();
+        near.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [7]);
+    }
+}
+
+pub(crate) fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
+    TcpStream::connect_timeout(&to, PATIENCE)
 }
 
 /// Programs of networks are pinned for the whole machine, and the next test may begin on the same one.

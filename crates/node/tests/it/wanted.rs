@@ -2,13 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::ErrorKind;
 
 use serde_json::{Value, json};
 use testkit::shell;
 
-use crate::scene::{PATIENCE, Scene, address, conf, with};
+use crate::scene::{Scene, address, conf, connect, with};
 
 /// A configuration with what the runtime offers for capabilities.
 fn asking(attach: &str, runtime: Value) -> Value {
@@ -54,7 +53,7 @@ fn publishes(attach: &str) {
     let result = scene.add("a", &conf);
     for client in ["far", "node", "first", "a"] {
         for to in ["192.0.2.1:8080", "[2001:db8::1]:8080", "192.0.2.1:8081"] {
-            exchange(&scene, "a", client, to.parse().unwrap());
+            scene.exchange("a", client, to.parse().unwrap());
         }
     }
     let refused = scene.world.open("far").run(|| connect("[2001:db8::1]:8081".parse().unwrap())).unwrap();
@@ -62,33 +61,11 @@ fn publishes(attach: &str) {
     scene.succeed("CHECK", "a", &with(conf.clone(), "prevResult", result));
     // Another container cannot have the port, and nothing of it stays.
     scene.fail("ADD", "b", &conf, 100, "is there already");
-    exchange(&scene, "a", "far", "192.0.2.1:8080".parse().unwrap());
+    scene.exchange("a", "far", "192.0.2.1:8080".parse().unwrap());
     scene.succeed("DEL", "a", &conf);
     before.assert_same(&scene.dump(), "after DEL");
     scene.add("b", &conf);
-    exchange(&scene, "b", "far", "192.0.2.1:8080".parse().unwrap());
-}
-
-fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
-    TcpStream::connect_timeout(&to, PATIENCE)
-}
-
-/// A byte there and one back, between a server at port 80 of a container and a client in a namespace.
-#[track_caller]
-fn exchange(scene: &Scene, server: &str, client: &str, to: SocketAddr) {
-    let any: SocketAddr = if to.is_ipv4() { "0.0.0.0:80" } else { "[::]:80" }.parse().unwrap();
-    let listener = scene.world.open(server).run(|| TcpListener::bind(any)).unwrap().unwrap();
-    let near = scene.world.open(client).run(|| connect(to)).unwrap();
-    let mut near = near.unwrap_or_else(|error| panic!("{client} to {to}: {error}"));
-    let (mut far, _) = listener.accept().unwrap();
-    let mut byte = [0];
-    near.set_read_timeout(Some(PATIENCE)).unwrap();
-    far.set_read_timeout(Some(PATIENCE)).unwrap();
-    near.write_all(&[7]).unwrap();
-    far.read_exact(&mut byte).unwrap();
-    far.write_all(&byte).unwrap();
-    near.read_exact(&mut byte).unwrap();
-    assert_eq!(byte, [7]);
+    scene.exchange("b", "far", "192.0.2.1:8080".parse().unwrap());
 }
 
 #[test]
