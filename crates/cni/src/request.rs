@@ -79,9 +79,11 @@ impl Request {
         Some(AddResult::from(previous.clone()))
     }
 
-    /// What the runtime offers for a capability of the plugin.
-    pub fn runtime(&self, capability: &str) -> Option<&Value> {
-        self.0.get("runtimeConfig")?.get(capability).filter(|value| !value.is_null())
+    /// What the runtime offers for a capability of the plugin, with keys as the conventions have them (`hostPort`).
+    /// containerd writes them with a capital letter (`HostPort`), since plugins in Go read either.
+    pub fn runtime(&self, capability: &str) -> Option<Value> {
+        let offered = self.0.get("runtimeConfig")?.get(capability);
+        offered.filter(|value| !value.is_null()).map(uncapitalised)
     }
 
     /// What concerns addresses (section 4).
@@ -163,6 +165,21 @@ impl Request {
     }
 }
 
+/// The value, in whose objects no key begins with a capital letter.
+fn uncapitalised(value: &Value) -> Value {
+    let key = |key: &str| {
+        let (first, rest) = key.split_at(key.chars().next().map_or(0, char::len_utf8));
+        first.to_lowercase() + rest
+    };
+    match value {
+        Value::Object(object) => {
+            object.iter().map(|(name, value)| (key(name), uncapitalised(value))).collect()
+        }
+        Value::Array(list) => list.iter().map(uncapitalised).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
 /// As JSON, in one line.
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -213,10 +230,20 @@ mod tests {
         let request = Request::read(text).unwrap();
         assert_eq!((request.name().unwrap(), request.version().unwrap()), ("pods", Version::V1_1_0));
         assert_eq!(request.own().keys().collect::<Vec<_>>(), ["attach", "ipam"]);
-        assert_eq!(request.runtime("mac"), Some(&json!("02:00:00:00:00:01")));
+        assert_eq!(request.runtime("mac"), Some(json!("02:00:00:00:00:01")));
         assert_eq!((request.runtime("ips"), request.runtime("dns")), (None, None));
         assert_eq!(request.valid_attachments().unwrap().unwrap(), [("c1".to_owned(), "eth0".to_owned())]);
         assert!(request.previous().is_some());
+    }
+
+    /// As containerd 1.6 and 2.4 write it (the types of go-cni have no names for JSON).
+    #[test]
+    fn keys_that_begin_with_a_capital_letter_are_read() {
+        let text = r#"{"cniVersion":"1.0.0","name":"pods","runtimeConfig":{"portMappings":[
+            {"HostPort":8080,"ContainerPort":80,"Protocol":"tcp","HostIP":"A"}]}}"#;
+        let ports = Request::read(text).unwrap().runtime("portMappings").unwrap();
+        let expected = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "A"}]);
+        assert_eq!(ports, expected);
     }
 
     #[test]

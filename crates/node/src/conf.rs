@@ -217,7 +217,7 @@ impl Conf {
 /// Ranges as they are written, or those that the runtime gives instead (`ipRanges`).
 pub(crate) fn sets(request: &Request, written: Value) -> Result<Vec<Vec<Range>>, Failure> {
     let (name, value) = match request.runtime("ipRanges") {
-        Some(given) => ("`runtimeConfig.ipRanges`", given.clone()),
+        Some(given) => ("`runtimeConfig.ipRanges`", given),
         None => ("`ipam.ranges`", written),
     };
     serde_json::from_value(value).map_err(|error| invalid_conf(format!("{name}: {error}")))

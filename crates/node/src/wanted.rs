@@ -6,7 +6,7 @@ use cni::{Attachment, Failure, Request};
 use datapath::{Protocol, PublishedPort};
 use linux::Mac;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::conf::Conf;
 use crate::failures::{invalid_conf, unsupported};
@@ -59,8 +59,8 @@ impl Wanted {
         let wanted = Wanted {
             ips: asked_addresses(request, attachment)?,
             mac: named.map(|(name, value)| mac(&name, &value)).transpose()?,
-            ports: request.runtime("portMappings").map_or(Ok(Vec::new()), ports)?,
-            dns: request.runtime("dns").cloned(),
+            ports: request.runtime("portMappings").map_or(Ok(Vec::new()), |value| ports(&value))?,
+            dns: request.runtime("dns").map_or(Ok(None), dns)?,
         };
         wanted.check(conf)?;
         Ok(wanted)
@@ -99,9 +99,24 @@ fn asked(request: &Request, attachment: &Attachment, key: &str, variable: &str) 
         let (_, text) = attachment.args.iter().find(|(name, _)| name == variable)?;
         Some((format!("`{variable}` of CNI_ARGS"), Value::from(text.as_str())))
     };
-    let capability = request.runtime(key).map(|value| (format!("`runtimeConfig.{key}`"), value.clone()));
+    let capability = request.runtime(key).map(|value| (format!("`runtimeConfig.{key}`"), value));
     let argument = || request.argument(key).map(|value| (format!("`args.cni.{key}`"), value.clone()));
     capability.or_else(argument).or_else(in_environment)
+}
+
+/// How names are resolved, as a result has it. The conventions have other names for two of its keys, and a runtime in Go
+/// writes `null` for a list that it does not have. `None`: nothing is said.
+fn dns(value: Value) -> Result<Option<Value>, Failure> {
+    let Value::Object(object) = value else {
+        return Err(invalid_conf(format!("`runtimeConfig.dns` is {value}; an object is expected")));
+    };
+    let said = object.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| match &*key {
+        "servers" => ("nameservers".to_owned(), value),
+        "searches" => ("search".to_owned(), value),
+        _ => (key, value),
+    });
+    let said: Map<String, Value> = said.collect();
+    Ok((!said.is_empty()).then(|| said.into()))
 }
 
 /// A list of texts, or one text with commas. A prefix length is allowed and not used: it is that of the range.
@@ -201,18 +216,31 @@ mod tests {
         );
         let capability = json!({
             "args": argument["args"],
-            "runtimeConfig": { "ips": ["10.244.1.7", "fd00::7/64"], "dns": { "nameservers": ["10.96.0.10"] } },
+            "runtimeConfig": { "ips": ["10.244.1.7", "fd00::7/64"] },
         });
         let wanted = read("ptp", &capability, &environment).unwrap();
         assert_eq!(wanted.ips, ["10.244.1.7", "fd00::7"].map(|text| text.parse::<IpAddr>().unwrap()));
-        assert_eq!(wanted.dns.unwrap()["nameservers"][0], "10.96.0.10");
+    }
+
+    #[test]
+    fn name_servers_are_handed_on_as_a_result_has_them() {
+        let dns = |dns: Value| read("ptp", &json!({ "runtimeConfig": { "dns": dns } }), &[]).unwrap().dns;
+        let conventions =
+            json!({ "servers": ["10.96.0.10"], "searches": ["a.test"], "options": ["ndots:5"] });
+        let expected = json!({ "nameservers": ["10.96.0.10"], "search": ["a.test"], "options": ["ndots:5"] });
+        assert_eq!(dns(conventions), Some(expected));
+        let containerds = json!({ "Servers": ["10.96.0.10"], "Searches": null, "Options": null });
+        assert_eq!(dns(containerds), Some(json!({ "nameservers": ["10.96.0.10"] })));
+        assert_eq!(dns(json!({ "Servers": null, "Searches": null, "Options": null })), None);
+        refused("ptp", &json!({ "dns": ["10.96.0.10"] }), 7, "`runtimeConfig.dns`");
     }
 
     #[test]
     fn ports_are_those_of_the_conventions() {
         let mappings = json!([
             { "hostPort": 8080, "containerPort": 80 },
-            { "hostPort": 53, "containerPort": 1053, "protocol": "UDP", "hostIP": "192.0.2.1" },
+            // As containerd writes it.
+            { "HostPort": 53, "ContainerPort": 1053, "Protocol": "UDP", "HostIP": "192.0.2.1" },
         ]);
         let wanted = read("bridge", &json!({ "runtimeConfig": { "portMappings": mappings } }), &[]).unwrap();
         let at = Some("192.0.2.1".parse().unwrap());

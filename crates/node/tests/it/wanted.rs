@@ -22,7 +22,7 @@ fn addresses_that_are_asked_for_are_given() {
     }
     let wanted = json!({
         "ips": ["10.244.1.77/24", "fd00:244:0:1::77"], "mac": "02:00:00:00:00:77",
-        "dns": { "nameservers": ["10.96.0.10"] },
+        "dns": { "servers": ["10.96.0.10"] },
     });
     let result = scene.add("a", &asking("bridge", wanted.clone()));
     assert_eq!([0, 1].map(|index| address(&result, index)), ["10.244.1.77", "fd00:244:0:1::77"]);
