@@ -101,7 +101,23 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "hint: move that file away, or install with --file 00-NAME.conflist, under a name that comes first",
         );
     }
+    tell_of_loopback(&args.dirs.bin_dir);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Without that plugin no pod starts under containerd, whose message does not say that it is none of ours.
+fn tell_of_loopback(bin: &Path) {
+    const LOOPBACK: &str = "loopback";
+    if bin.join(LOOPBACK).exists() {
+        return;
+    }
+    let bin = bin.display();
+    speak::aside(format_args!(
+        "note: {bin} has no plugin {LOOPBACK}, which containerd calls for each pod of Kubernetes"
+    ));
+    speak::aside(format_args!(
+        "hint: link it there if you need it: Debian's package containernetworking-plugins has /usr/lib/cni/{LOOPBACK}"
+    ));
 }
 
 /// What was asked for, with what a race says where it was asked.

@@ -255,6 +255,11 @@ fn what_is_in_the_way_is_named_with_what_to_do() {
     check(&dry, 0, "10-pods.conflist comes before 20-pods.conflist by its name");
     assert!(stdout(&dry).contains("20-pods.conflist: would be written\n"), "{}", stdout(&dry));
     assert_eq!(node.files(&node.conf()), ["10-pods.conflist"]);
+    assert!(stderr(&dry).contains("bin has no plugin loopback, which containerd calls"), "{}", stderr(&dry));
+    fs::create_dir(node.bin()).unwrap();
+    fs::write(node.bin().join("loopback"), "").unwrap();
+    let dry = with(&["--file", "20-pods.conflist", "--dry-run"]);
+    assert!(!stderr(&dry).contains("loopback"), "{}", stderr(&dry));
     let json = crate::turn::json(&with(&["--file", "20-pods.conflist", "--json"]));
     assert_eq!(
         (&json["schema"], &json["is_first"], &json["attach"]),
