@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use cni::{Attached, Attachment, ErrorCode, Failure};
+use cni::{AddResult, Attached, Attachment, ErrorCode, Failure};
 use datapath::Pod;
 use ipam::{Holder, Reserved};
 use linux::{IfName, Netns, NetnsPath};
 use plan::{
     BookError, FoundUnit, Journal, Kernel, Made, Place, Plan, Step, Unit, UnitState, apply, outstanding,
 };
+use serde_json::Value;
 
 use crate::Home;
 use crate::addresses::Leases;
@@ -156,8 +157,9 @@ pub(crate) fn del(home: &Home, leases: &Leases, container_id: &str, ifname: &str
     leases.release(container_id, ifname)
 }
 
-/// Compares an attachment and its network with what ADD left, and its addresses with those that are reserved in the
-/// plugin's own store, unless they are another plugin's (`leases` is `None`).
+/// Compares an attachment and its network with what ADD left and plugins behind ours have made of it, by the result of
+/// them all, and its addresses with those that are reserved in the plugin's own store, unless they are another plugin's
+/// (`leases` is `None`).
 ///
 /// # Errors
 /// There is none, or the first thing that is otherwise.
@@ -165,6 +167,7 @@ pub(crate) fn check(
     home: &Home,
     network: &str,
     attachment: &Attachment,
+    result: &AddResult,
     leases: Option<&Leases>,
 ) -> Result<(), Failure> {
     let Attachment { container_id, ifname, .. } = attachment;
@@ -183,6 +186,7 @@ pub(crate) fn check(
     for path in [network::journal(home, network), own] {
         let journal = Journal::open(&path).map_err(|error| refused(&error))?;
         made.steps = outstanding(&journal).into_iter().rev().cloned().collect();
+        allow_for_others(&mut made, attachment, result);
         let (_, drifts) = Made::of(&made, &mut kernel).map_err(|error| refused(&error))?;
         if let Some(drift) = drifts.first() {
             return Err(changed(format!("{what}: {drift}")));
@@ -197,6 +201,23 @@ pub(crate) fn check(
         _ => None,
     });
     lost.map_or(Ok(()), |address| Err(changed(format!("{what}: {address} is no longer reserved for it"))))
+}
+
+/// A plugin behind ours may have given the container's interface another Ethernet address, which its result has, and
+/// another MTU, which it need not say (both are what `tuning` does).
+fn allow_for_others(made: &mut Plan, attachment: &Attachment, result: &AddResult) {
+    let text = |of: &Value, key: &str| of.get(key).and_then(Value::as_str).map(str::to_owned);
+    let interfaces = result.as_json().get("interfaces").and_then(Value::as_array);
+    let of_container = interfaces.into_iter().flatten().find(|one| {
+        text(one, "name").as_ref() == Some(&attachment.ifname) && text(one, "sandbox") == attachment.netns
+    });
+    let mac = of_container.and_then(|one| text(one, "mac")?.parse().ok());
+    for placed in made.steps.iter_mut().filter(|placed| placed.place != Place::Host) {
+        if let Step::AddLink(link) | Step::AddLinkOn { link, .. } = &mut placed.step {
+            link.mtu = None;
+            link.mac = mac.or(link.mac);
+        }
+    }
 }
 
 /// Takes back all attachments to a network but those that are valid. Returns what could not be done.

@@ -132,13 +132,13 @@ fn del(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> R
 }
 
 fn check(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> Result<(), Failure> {
-    if request.previous().is_none() {
-        return Err(invalid_conf("`prevResult` is missing; CHECK compares with the result of ADD"));
-    }
+    let result = request
+        .previous()
+        .ok_or_else(|| invalid_conf("`prevResult` is missing; CHECK compares with the result of ADD"))?;
     let delegate = Delegate::find(request, name, &attachment.path)?;
     let leases = Leases::of(home, request, name)?;
     let own = Some(&leases).filter(|_| delegate.is_none());
-    attachment::check(home, leases.network(), attachment, own)?;
+    attachment::check(home, leases.network(), attachment, &result, own)?;
     delegate.map_or(Ok(()), |delegate| delegate.check(attachment))
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use testkit::{Dump, World, dump, require_root, shell};
 
 /// For a packet there and one back, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The node is `node`, the machine at the other end of its wire `far`. Containers are namespaces of other names.
 pub(crate) struct Scene {
