@@ -262,9 +262,11 @@ impl Sample {
         let route = |dst, via, dev| Route::via(net(dst), via, ifname(dev));
         plan.push(&home, Step::AddRoute(route("10.244.2.0/24", gateway, "hgv0")));
         let onlink = Route { onlink: true, mtu: Some(1300), ..route("10.244.3.0/24", gateway, "own0") };
-        // The same destination once more, which counts where the other is gone.
-        plan.push(&home, Step::AddRoute(Route { metric: Some(50), ..onlink.clone() }));
-        plan.push(&home, Step::AddRoute(onlink));
+        plan.push(&home, Step::AddRoute(onlink.clone()));
+        // One destination twice: the second counts where the first is gone.
+        let twice = Route { dst: net("10.244.6.0/24"), ..onlink };
+        plan.push(&home, Step::AddRoute(Route { metric: Some(50), ..twice.clone() }));
+        plan.push(&home, Step::AddRoute(twice));
         plan.push(&home, Step::AddRoute(route("fd00:2::/64", gateway6, "hgv0")));
         let source =
             Route { src: Some(ip("10.244.1.2")), ..Route::on_link(net("10.9.0.0/16"), ifname("hgv1")) };
