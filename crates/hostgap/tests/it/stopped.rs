@@ -5,7 +5,14 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::load::{end, serve};
-use crate::turn::{HOSTGAP, check, json, kill, stdout, text, turn, until};
+use crate::turn::{HOSTGAP, Turn, check, json, kill, stdout, text, turn, until};
+
+/// Waits until the server of this address has answered a client that is still connected.
+fn until_answered(turn: &Turn, url: &str) {
+    let port = url.trim_end_matches('/').rsplit_once(':').unwrap().1;
+    let of_server = ["-Htin", "sport", "=", &format!(":{port}")];
+    until("something is answered", || text(turn.command("ss").args(of_server)).contains("bytes_acked:"));
+}
 
 #[test]
 fn an_interrupt_shows_what_was_measured() {
@@ -16,9 +23,7 @@ fn an_interrupt_shows_what_was_measured() {
         .args(["load", &url, "--rate", "200", "--duration", "10m", "--warmup", "0s", "--json"])
         .spawn()
         .unwrap();
-    let port = url.trim_end_matches('/').rsplit_once(':').unwrap().1;
-    let of_server = ["-Htin", "sport", "=", &format!(":{port}")];
-    until("something is answered", || text(turn.command("ss").args(of_server)).contains("bytes_acked:"));
+    until_answered(&turn, &url);
     kill(load.id(), Signal::INT);
     let output = load.wait_with_output().unwrap();
     check(&output, 130, "");
@@ -34,7 +39,7 @@ fn a_generator_that_was_stopped_reads_what_has_come() {
     for patience in ["--timeout", "--request-timeout"] {
         let args = ["--rate", "200", "--duration", "1s", "--warmup", "0s", patience, "1s", "--json"];
         let load = turn.command(HOSTGAP).args(["load", &url]).args(args).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(500));
+        until_answered(&turn, &url);
         kill(load.id(), Signal::STOP);
         std::thread::sleep(Duration::from_secs(3));
         kill(load.id(), Signal::CONT);
