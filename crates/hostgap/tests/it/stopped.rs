@@ -10,7 +10,7 @@ use crate::turn::{HOSTGAP, Turn, check, json, kill, stdout, text, turn, until};
 /// Waits until the server of this address has answered a client that is still connected.
 fn until_answered(turn: &Turn, url: &str) {
     let port = url.trim_end_matches('/').rsplit_once(':').unwrap().1;
-    let of_server = ["-Htin", "sport", "=", &format!(":{port}")];
+    let of_server = ["-Htin", "state", "established", "sport", "=", &format!(":{port}")];
     until("something is answered", || text(turn.command("ss").args(of_server)).contains("bytes_acked:"));
 }
 

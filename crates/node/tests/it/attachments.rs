@@ -8,7 +8,7 @@ use datapath::ATTACHES;
 use serde_json::{Value, json};
 use testkit::skip;
 
-use crate::scene::{Scene, address, check_failure, conf, with};
+use crate::scene::{Scene, address, check_failure, conf, of_each_attach, with};
 
 /// Whether this kernel has what an attach needs.
 pub(crate) fn can_run(attach: &str) -> bool {
@@ -58,45 +58,7 @@ fn check(attach: &str) {
     untouched.assert_same(&scene.dump(), "without the network");
 }
 
-#[test]
-fn bridge() {
-    check("bridge");
-}
-
-#[test]
-fn ptp() {
-    check("ptp");
-}
-
-#[test]
-fn ebpf() {
-    check("ebpf");
-}
-
-#[test]
-fn netkit() {
-    check("netkit");
-}
-
-#[test]
-fn macvlan() {
-    check("macvlan");
-}
-
-#[test]
-fn ipvlan_l2() {
-    check("ipvlan-l2");
-}
-
-#[test]
-fn ipvlan_l3() {
-    check("ipvlan-l3");
-}
-
-#[test]
-fn ipvlan_l3s() {
-    check("ipvlan-l3s");
-}
+of_each_attach!(check);
 
 #[test]
 fn pods_of_several_networks_stand_side_by_side() {

@@ -9,7 +9,7 @@ use std::path::Path;
 use node::plugin::Reply;
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, check_failure};
+use crate::scene::{Scene, check_failure, works};
 
 /// A directory with a plugin `given`, which logs each call and, at ADD, prints `result`.
 struct Plugins {
@@ -64,12 +64,6 @@ fn call(scene: &Scene, command: &str, container: &str, conf: &Value, path: &str)
         ("CNI_PATH", path),
     ];
     scene.call_with(&variables, conf)
-}
-
-#[track_caller]
-fn works(reply: Reply) -> Value {
-    assert!(reply.is_success, "{:?}", reply.printed);
-    reply.printed.unwrap_or_default()
 }
 
 /// A configuration that leaves addresses to `given`; a key of its own is not ours to judge.

@@ -8,10 +8,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use node::plugin::Reply;
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, address, check_failure, with};
+use crate::scene::{Scene, address, check_failure, with, works};
 
 /// The CNI project's plugin for addresses.
 const HOST_LOCAL: &str = "/usr/lib/cni/host-local";
@@ -21,24 +20,6 @@ fn conf(ipam: &Value) -> Value {
     let mut whole = json!({ "type": "host-local", "subnet": "10.1.2.0/24" });
     whole.as_object_mut().unwrap().extend(ipam.as_object().unwrap().clone());
     json!({ "cniVersion": "1.0.0", "name": "pods", "type": "ptp", "ipam": whole })
-}
-
-/// Calls the program by a name, for `eth0` of a container.
-fn call(scene: &Scene, name: &str, command: &str, container: &str, conf: &Value) -> Reply {
-    let netns = scene.netns(container);
-    let variables = [
-        ("CNI_COMMAND", command),
-        ("CNI_CONTAINERID", container),
-        ("CNI_NETNS", &*netns),
-        ("CNI_IFNAME", "eth0"),
-    ];
-    scene.call_as(name, &variables, conf)
-}
-
-#[track_caller]
-fn works(reply: Reply) -> Value {
-    assert!(reply.is_success, "{:?}", reply.printed);
-    reply.printed.unwrap_or_default()
 }
 
 /// Who has which address in a directory of host-local's format.
@@ -62,31 +43,31 @@ fn addresses_are_kept_where_the_configuration_says() {
     for name in ["a", "b"] {
         let _ = scene.container(name);
     }
-    let result = works(call(&scene, "ptp", "ADD", "a", &conf));
+    let result = works(scene.call_named("ptp", "ADD", "a", &conf));
     assert_eq!(address(&result, 0), "10.1.2.2");
     let of_a = ("10.1.2.2".to_owned(), "a\r\neth0".to_owned());
     assert_eq!(leases(elsewhere.path()), BTreeMap::from([of_a.clone()]));
     assert_eq!(scene.reserved("pods"), 0, "the usual place has none");
     // Called for its addresses alone, it has the same store.
-    let other = works(call(&scene, "host-local", "ADD", "b", &conf));
+    let other = works(scene.call_named("host-local", "ADD", "b", &conf));
     assert_eq!(other["ips"][0]["address"], "10.1.2.3/24");
-    works(call(&scene, "host-local", "CHECK", "b", &conf));
+    works(scene.call_named("host-local", "CHECK", "b", &conf));
     let valid = json!([{ "containerID": "a", "ifname": "eth0" }]);
     let gc = with(with(conf.clone(), "cniVersion", json!("1.1.0")), "cni.dev/valid-attachments", valid);
-    works(call(&scene, "host-local", "GC", "", &gc));
+    works(scene.call_named("host-local", "GC", "", &gc));
     assert_eq!(leases(elsewhere.path()), BTreeMap::from([of_a]));
     let checked = with(conf.clone(), "prevResult", result);
-    works(call(&scene, "ptp", "CHECK", "a", &checked));
+    works(scene.call_named("ptp", "CHECK", "a", &checked));
     fs::rename(elsewhere.path().join("pods/10.1.2.2"), elsewhere.path().join("away")).unwrap();
-    check_failure(&call(&scene, "ptp", "CHECK", "a", &checked), 101, "10.1.2.2/32 is no longer reserved");
+    check_failure(&scene.call_named("ptp", "CHECK", "a", &checked), 101, "10.1.2.2/32 is no longer reserved");
     fs::rename(elsewhere.path().join("away"), elsewhere.path().join("pods/10.1.2.2")).unwrap();
     // Between ADD and DEL somebody has changed the configuration.
-    works(call(&scene, "ptp", "DEL", "a", &self::conf(&json!({}))));
+    works(scene.call_named("ptp", "DEL", "a", &self::conf(&json!({}))));
     assert_eq!(leases(elsewhere.path()), BTreeMap::new());
     // As with host-local, an empty one is the usual place.
-    works(call(&scene, "ptp", "ADD", "a", &self::conf(&json!({ "dataDir": "" }))));
+    works(scene.call_named("ptp", "ADD", "a", &self::conf(&json!({ "dataDir": "" }))));
     assert_eq!(scene.reserved("pods"), 1);
-    works(call(&scene, "ptp", "DEL", "a", &conf));
+    works(scene.call_named("ptp", "DEL", "a", &conf));
 }
 
 #[test]
@@ -95,17 +76,17 @@ fn a_directory_of_addresses_that_is_none_is_refused() {
     let _ = scene.container("a");
     let before = scene.dump();
     for (name, verb) in [("ptp", "ADD"), ("ptp", "DEL"), ("host-local", "ADD")] {
-        let relative = call(&scene, name, verb, "a", &conf(&json!({ "dataDir": "var/pods" })));
+        let relative = scene.call_named(name, verb, "a", &conf(&json!({ "dataDir": "var/pods" })));
         check_failure(&relative, 7, "`ipam.dataDir` is \"var/pods\"; an absolute path is expected");
     }
     check_failure(
-        &call(&scene, "ptp", "ADD", "a", &conf(&json!({ "dataDir": 7 }))),
+        &scene.call_named("ptp", "ADD", "a", &conf(&json!({ "dataDir": 7 }))),
         7,
         "`ipam.dataDir` is 7",
     );
     before.assert_same(&scene.dump(), "after refusals");
     let file = tempfile::NamedTempFile::new().unwrap();
-    let full = call(&scene, "ptp", "ADD", "a", &conf(&json!({ "dataDir": file.path() })));
+    let full = scene.call_named("ptp", "ADD", "a", &conf(&json!({ "dataDir": file.path() })));
     check_failure(&full, 5, file.path().to_str().unwrap());
 }
 
@@ -123,13 +104,16 @@ fn a_file_says_how_containers_resolve_names() {
         "nameservers": ["192.0.2.53", "2001:db8::53"], "domain": "b.example", "search": ["x.example"],
         "options": ["ndots:2"],
     });
-    assert_eq!(works(call(&scene, "ptp", "ADD", "a", &conf))["dns"], said);
-    assert_eq!(works(call(&scene, "host-local", "ADD", "b", &conf))["dns"], said);
-    works(call(&scene, "host-local", "DEL", "b", &conf));
+    assert_eq!(works(scene.call_named("ptp", "ADD", "a", &conf))["dns"], said);
+    assert_eq!(works(scene.call_named("host-local", "ADD", "b", &conf))["dns"], said);
+    works(scene.call_named("host-local", "DEL", "b", &conf));
     let own = json!({ "nameservers": ["10.96.0.10"] });
-    assert_eq!(works(call(&scene, "ptp", "ADD", "b", &with(conf.clone(), "dns", own.clone())))["dns"], own);
+    assert_eq!(
+        works(scene.call_named("ptp", "ADD", "b", &with(conf.clone(), "dns", own.clone())))["dns"],
+        own
+    );
     for name in ["a", "b"] {
-        works(call(&scene, "ptp", "DEL", name, &conf));
+        works(scene.call_named("ptp", "DEL", name, &conf));
     }
 }
 
@@ -144,19 +128,19 @@ fn a_file_of_servers_that_cannot_be_followed_is_named_and_nothing_is_made() {
     let wrong = conf(&json!({ "resolvConf": wrong.path() }));
     let endless = conf(&json!({ "resolvConf": "/dev/zero" }));
     for name in ["ptp", "host-local"] {
-        let gone = call(&scene, name, "ADD", "a", &missing);
+        let gone = scene.call_named(name, "ADD", "a", &missing);
         check_failure(&gone, 5, "follow `ipam.resolvConf`: /nonexistent/resolv.conf: No such file");
         assert!(gone.printed.unwrap()["details"].as_str().unwrap().contains("resolv.conf(5)"));
         check_failure(
-            &call(&scene, name, "ADD", "a", &wrong),
+            &scene.call_named(name, "ADD", "a", &wrong),
             7,
             "line 2 has the nameserver \"dns.example\"",
         );
-        check_failure(&call(&scene, name, "ADD", "a", &endless), 5, "it has more than 65536 bytes");
-        check_failure(&call(&scene, name, "ADD", "a", &conf(&json!({ "resolvConf": 7 }))), 7, "`ipam`");
+        check_failure(&scene.call_named(name, "ADD", "a", &endless), 5, "it has more than 65536 bytes");
+        check_failure(&scene.call_named(name, "ADD", "a", &conf(&json!({ "resolvConf": 7 }))), 7, "`ipam`");
     }
     let status = with(missing, "cniVersion", json!("1.1.0"));
-    check_failure(&call(&scene, "ptp", "STATUS", "", &status), 50, "follow `ipam.resolvConf`");
+    check_failure(&scene.call_named("ptp", "STATUS", "", &status), 50, "follow `ipam.resolvConf`");
     before.assert_same(&scene.dump(), "after refusals");
     assert_eq!(scene.reserved("pods"), 0);
 }
@@ -187,11 +171,11 @@ fn a_node_changes_over_and_back_without_losing_an_address() {
     let conf = conf(&json!({ "dataDir": data_dir.path() }));
     let _ = scene.container("ours");
     assert_eq!(theirs("ADD", "theirs", &conf)["ips"][0]["address"], "10.1.2.2/24");
-    assert_eq!(address(&works(call(&scene, "ptp", "ADD", "ours", &conf)), 0), "10.1.2.3");
+    assert_eq!(address(&works(scene.call_named("ptp", "ADD", "ours", &conf)), 0), "10.1.2.3");
     assert_eq!(theirs("ADD", "later", &conf)["ips"][0]["address"], "10.1.2.4/24");
-    works(call(&scene, "ptp", "DEL", "theirs", &conf));
+    works(scene.call_named("ptp", "DEL", "theirs", &conf));
     theirs("DEL", "ours", &conf);
     let left = BTreeMap::from([("10.1.2.4".to_owned(), "later\r\neth0".to_owned())]);
     assert_eq!(leases(data_dir.path()), left);
-    works(call(&scene, "ptp", "DEL", "ours", &conf));
+    works(scene.call_named("ptp", "DEL", "ours", &conf));
 }

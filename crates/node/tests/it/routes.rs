@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::shell;
 
 use crate::attachments::can_run;
-use crate::scene::{Scene, address, check_failure, conf, with};
+use crate::scene::{Scene, address, check_failure, conf, of_each_attach, with};
 
 /// A configuration in both families with routes, and without a default route of its own.
 fn routed(attach: &str, routes: Value) -> Value {
@@ -67,45 +67,7 @@ fn check(name: &str) {
     }
 }
 
-#[test]
-fn bridge() {
-    check("bridge");
-}
-
-#[test]
-fn ptp() {
-    check("ptp");
-}
-
-#[test]
-fn ebpf() {
-    check("ebpf");
-}
-
-#[test]
-fn netkit() {
-    check("netkit");
-}
-
-#[test]
-fn macvlan() {
-    check("macvlan");
-}
-
-#[test]
-fn ipvlan_l2() {
-    check("ipvlan-l2");
-}
-
-#[test]
-fn ipvlan_l3() {
-    check("ipvlan-l3");
-}
-
-#[test]
-fn ipvlan_l3s() {
-    check("ipvlan-l3s");
-}
+of_each_attach!(check);
 
 #[test]
 fn a_container_reaches_what_its_routes_lead_to() {

@@ -56,18 +56,21 @@ impl Scene {
         format!("/run/netns/{}", self.world.name(name))
     }
 
-    /// Calls the plugin in the node's namespace.
+    /// Calls the plugin in the node's namespace, for `eth0` of a container.
     pub(crate) fn call(&self, command: &str, container: &str, conf: &Value) -> Reply {
+        self.call_named("hostgap", command, container, conf)
+    }
+
+    /// The same by another name of the program.
+    pub(crate) fn call_named(&self, name: &str, command: &str, container: &str, conf: &Value) -> Reply {
         let netns = self.netns(container);
-        self.call_with(
-            &[
-                ("CNI_COMMAND", command),
-                ("CNI_CONTAINERID", container),
-                ("CNI_NETNS", &netns),
-                ("CNI_IFNAME", "eth0"),
-            ],
-            conf,
-        )
+        let variables = [
+            ("CNI_COMMAND", command),
+            ("CNI_CONTAINERID", container),
+            ("CNI_NETNS", &*netns),
+            ("CNI_IFNAME", "eth0"),
+        ];
+        self.call_as(name, &variables, conf)
     }
 
     pub(crate) fn call_with(&self, variables: &[(&str, &str)], conf: &Value) -> Reply {
@@ -85,9 +88,7 @@ impl Scene {
     /// ADD, which must work; its result.
     #[track_caller]
     pub(crate) fn add(&self, container: &str, conf: &Value) -> Value {
-        let reply = self.call("ADD", container, conf);
-        assert!(reply.is_success, "{:?}", reply.printed);
-        reply.printed.unwrap()
+        works(self.call("ADD", container, conf))
     }
 
     /// A verb without a result, which must work.
@@ -171,6 +172,13 @@ impl Drop for Scene {
     }
 }
 
+/// What a call printed, which must have worked.
+#[track_caller]
+pub(crate) fn works(reply: Reply) -> Value {
+    assert!(reply.is_success, "{:?}", reply.printed);
+    reply.printed.unwrap_or_default()
+}
+
 #[track_caller]
 pub(crate) fn check_failure(reply: &Reply, code: u32, says: &str) {
     assert!(!reply.is_success, "{reply:?}");
@@ -200,3 +208,49 @@ pub(crate) fn address(result: &Value, index: usize) -> String {
     let address = result["ips"][index]["address"].as_str().unwrap();
     address.split_once('/').unwrap().0.to_owned()
 }
+
+/// A test of each attach, named after it, that calls a function with the attach's name.
+macro_rules! of_each_attach {
+    ($check:ident) => {
+        #[test]
+        fn bridge() {
+            $check("bridge");
+        }
+
+        #[test]
+        fn ptp() {
+            $check("ptp");
+        }
+
+        #[test]
+        fn ebpf() {
+            $check("ebpf");
+        }
+
+        #[test]
+        fn netkit() {
+            $check("netkit");
+        }
+
+        #[test]
+        fn macvlan() {
+            $check("macvlan");
+        }
+
+        #[test]
+        fn ipvlan_l2() {
+            $check("ipvlan-l2");
+        }
+
+        #[test]
+        fn ipvlan_l3() {
+            $check("ipvlan-l3");
+        }
+
+        #[test]
+        fn ipvlan_l3s() {
+            $check("ipvlan-l3s");
+        }
+    };
+}
+pub(crate) use of_each_attach;
