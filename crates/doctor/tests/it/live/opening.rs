@@ -7,9 +7,7 @@ use doctor::{Diagnosis, ExaminedNetns};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use testkit::require_root;
 
-use super::{
-    Line, SERVER, check_first, check_known, check_quiet, connect, counter, listen, set, sleep, wait_until,
-};
+use super::{Line, SERVER, check_first, check_known, connect, counter, listen, set, sleep, wait_until};
 
 /// Starts to connect, and does not wait for the connection.
 fn begin(address: SocketAddrV4) -> OwnedFd {
@@ -36,7 +34,7 @@ fn a_line_with_traffic_is_quiet() {
         sleep(300);
     };
     for side in ["client", "server"] {
-        check_quiet(&line.watch(side, talk));
+        line.falls_quiet(side, talk);
     }
 }
 

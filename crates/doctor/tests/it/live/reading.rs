@@ -35,8 +35,7 @@ fn a_slow_reader_is_seen_where_it_reads() {
         };
         connections(&line.server).into_iter().any(full)
     });
-    let diagnosis = line.watch("server", || sleep(1000));
-    check_first(&diagnosis, "HG092");
+    line.finds_first("HG092", "server", || sleep(1000));
     drop(busy);
 }
 
@@ -48,8 +47,7 @@ fn a_slow_reader_is_a_full_window_where_it_is_sent() {
     let line = Line::new();
     let busy = slow(&line, |_| (), 32_768, 30);
     sleep(500);
-    let diagnosis = line.watch("client", || sleep(1000));
-    check_first(&diagnosis, "HG080");
+    line.finds_first("HG080", "client", || sleep(1000));
     drop(busy);
 }
 
@@ -66,11 +64,10 @@ fn a_limit_from_an_old_guide_is_felt() {
         connections(&line.server).iter().filter_map(|socket| socket.tcp).map(|tcp| tcp.bytes_received).sum()
     };
     // A connection that carries less does not need a larger buffer.
-    let diagnosis = line.watch("server", || {
+    line.finds_first("HG110", "server", || {
         let before = received();
         wait_until(|| received() >= before + (2 << 20));
     });
-    check_first(&diagnosis, "HG110");
     drop(busy);
 }
 

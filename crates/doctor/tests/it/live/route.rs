@@ -105,8 +105,7 @@ fn a_throttled_group_is_named() {
         return skip("no hierarchy of control groups has the cpu controller");
     };
     let line = Line::new();
-    let diagnosis = line.watch("client", || sleep(1500));
-    check_first(&diagnosis, "HG130");
+    line.finds_first("HG130", "client", || sleep(1500));
     drop(group);
 }
 

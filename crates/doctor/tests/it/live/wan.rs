@@ -8,7 +8,7 @@ use linux::qdisc::{Netem, Probability};
 use rustix::net::sockopt;
 use testkit::{require_root, skip};
 
-use super::{Busy, Line, check_first, check_quiet, connect, listen, sleep};
+use super::{Busy, Line, connect, listen, sleep};
 
 pub(super) fn can_run() -> bool {
     if !require_root() {
@@ -47,9 +47,7 @@ fn a_lossy_long_path_is_limited_by_loss() {
     let busy = stream(&line, |_| ());
     // Wait until the first losses have ended slow start.
     sleep(5000);
-    // While the machine stalls, packets wait, and the path looks like one with a long queue.
-    let diagnosis = line.watch_for("HG082", "client", || sleep(10_000));
-    check_first(&diagnosis, "HG082");
+    let diagnosis = line.finds_first("HG082", "client", || sleep(10_000));
     let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG082").unwrap();
     assert!(finding.remedy().contains("larger buffers cannot help"), "{}", finding.remedy());
     drop(busy);
@@ -70,8 +68,7 @@ fn a_small_window_on_a_long_path_is_named() {
     let reading = Busy::reading(accepted, 65_536, 0);
     let sending = Busy::sending(client);
     sleep(2000);
-    let diagnosis = line.watch("client", || sleep(5000));
-    check_first(&diagnosis, "HG080");
+    line.finds_first("HG080", "client", || sleep(5000));
     drop((sending, reading));
 }
 
@@ -85,8 +82,7 @@ fn a_small_send_buffer_on_a_long_path_is_named() {
     let busy = stream(&line, |stream| sockopt::set_socket_send_buffer_size(stream, 16_384).unwrap());
     sleep(2000);
     // At the moment of a snapshot the program may be about to fill the buffer again.
-    let diagnosis = line.watch_for("HG081", "client", || sleep(3000));
-    check_first(&diagnosis, "HG081");
+    line.finds_first("HG081", "client", || sleep(3000));
     drop(busy);
 }
 
@@ -104,8 +100,7 @@ fn a_long_queue_on_the_path_is_named() {
     line.shape("s", &Qdisc::Netem(narrow));
     let busy = stream(&line, |_| ());
     sleep(3000);
-    let diagnosis = line.watch("client", || sleep(4000));
-    check_first(&diagnosis, "HG085");
+    line.finds_first("HG085", "client", || sleep(4000));
     drop(busy);
 }
 
@@ -117,12 +112,11 @@ fn a_long_path_without_trouble_is_quiet() {
     let line = Line::new();
     wire(&line, 20, &Netem::default());
     let (listener, address) = listen(&line);
-    let diagnosis = line.watch("client", || {
+    line.falls_quiet("client", || {
         for _ in 0..20 {
             let stream = connect(&line, address);
             drop((listener.accept().unwrap(), stream));
         }
         sleep(300);
     });
-    check_quiet(&diagnosis);
 }
