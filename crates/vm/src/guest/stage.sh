@@ -34,10 +34,12 @@ for port in /sys/class/virtio-ports/*; do
 	read -r name <"$port/name" && ln -s "../${port##*/}" "/dev/virtio-ports/$name"
 done
 
-"$folder/command" </dev/null >/dev/virtio-ports/stdout 2>/dev/virtio-ports/stderr
+# Opened before the command runs: it may start a udev, which replaces the names of ports.
+exec 3>/dev/virtio-ports/files 4>/dev/virtio-ports/status
+"$folder/command" </dev/null >/dev/virtio-ports/stdout 2>/dev/virtio-ports/stderr 3>&- 4>&-
 status=$?
-tar -C /out -cf /dev/virtio-ports/files .
+tar -C /out -cf - . >&3
 # Last, because a status vouches for everything before it.
-echo "$status" >/dev/virtio-ports/status
+echo "$status" >&4
 echo o >/proc/sysrq-trigger
 sleep 60
