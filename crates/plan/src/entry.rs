@@ -85,6 +85,8 @@ pub struct Intent {
 pub enum Before {
     /// What an `Add…` step makes is not there.
     Absent,
+    /// What an `Ensure…` step would make is there, and is not its own.
+    Present,
     /// A link that is about to be moved.
     Placed {
         /// Its index where it is.

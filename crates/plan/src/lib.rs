@@ -52,4 +52,4 @@ pub use transaction::{
     Account, EndedTransaction, LockedStore, OpenTransaction, Phase, Store, TakenBack, TransactionError,
     WatchEnd, Watcher, Why,
 };
-pub use undo::{outstanding, undo, undo_in_boot};
+pub use undo::{in_use, outstanding, undo, undo_in_boot};

@@ -40,7 +40,7 @@ pub enum Place {
 
 /// One change of the kernel's state.
 ///
-/// `Add…` steps refuse to touch what is already there; `Set…` steps keep the old value for undo.
+/// `Add…` steps refuse to touch what is already there, `Ensure…` steps use it; `Set…` steps keep the old value for undo.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
@@ -56,6 +56,10 @@ pub enum Step {
         /// Where its parent is.
         parent_in: Place,
     },
+    /// Make a link, down, unless one of its name and kind is there: that is used as it is, and undo leaves it. One of
+    /// another kind is refused. A link that the step made is not taken from ports that another program has added to it: as
+    /// long as there is one, nothing of the journal is undone.
+    EnsureLink(Link),
     /// Move a link to another namespace; it loses its addresses. It changes its name in the same request; in the
     /// namespace where it is that is all that happens.
     MoveLink {
@@ -69,6 +73,14 @@ pub enum Step {
     /// Give a link an address. IPv6 addresses are usable at once: no duplicate address detection.
     AddAddress {
         /// The link that gets the address.
+        link: IfName,
+        /// The address with its prefix length.
+        address: IpNet,
+    },
+    /// The same, unless the link has the address already; undo leaves it then. Refused where the link has another address
+    /// whose subnet overlaps.
+    EnsureAddress {
+        /// The link that is to have the address.
         link: IfName,
         /// The address with its prefix length.
         address: IpNet,

@@ -37,6 +37,24 @@ pub fn outstanding(journal: &Journal) -> Vec<&Placed> {
     journal.open_intents().rev().map(|intent| &intent.placed).collect()
 }
 
+/// What of other programs rests on what a journal's steps made, as a phrase. As long as anything does, [`undo`] takes
+/// nothing back.
+///
+/// # Errors
+/// The kernel does not answer, or who shares a step cannot be read.
+pub fn in_use(journal: &Journal, kernel: &mut Kernel) -> Result<Option<String>, StepError> {
+    in_use_by_others(&pasts(journal), kernel)
+}
+
+fn in_use_by_others(pasts: &[Past], kernel: &mut Kernel) -> Result<Option<String>, StepError> {
+    for past in pasts {
+        if let Some(why) = past.intent.placed.step.effect().in_use(kernel, past)? {
+            return Ok(Some(why));
+        }
+    }
+    Ok(None)
+}
+
 fn run(journal: &mut Journal, kernel: &mut Kernel, boot_id: &Path, first: u64) -> Vec<(Placed, Undone)> {
     // Names may lead elsewhere than when the steps were done.
     kernel.forget_all();
@@ -55,7 +73,12 @@ fn run(journal: &mut Journal, kernel: &mut Kernel, boot_id: &Path, first: u64) -
         Ok(boot_id) if boot_id != run.journal.boot_id() => {
             run.settle(&pasts, &Undone::Rebooted);
         }
-        Ok(_) => run.backwards(pasts),
+        Ok(_) => match in_use_by_others(&pasts, run.kernel) {
+            // Half of what was made together would be of no use to them either.
+            Ok(Some(why)) => run.fail_all(pasts, &format!("{why}; nothing is undone before they are gone")),
+            // Where it could not be told, undo of the step fails for the same reason and says so.
+            Ok(None) | Err(_) => run.backwards(pasts),
+        },
     }
     run.results.into_values().rev().collect()
 }

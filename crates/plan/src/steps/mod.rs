@@ -1,5 +1,6 @@
 //! What each step does to the kernel: one trait, one file a family.
 
+mod ensure;
 mod link;
 mod netns;
 mod object;
@@ -47,6 +48,11 @@ pub(crate) trait Effect {
 
     /// Brings back the state before the step, if what is there now is what the step left.
     fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError>;
+
+    /// What of other programs rests on what the step made, as a phrase: undo would take it from them.
+    fn in_use(&self, _kernel: &mut Kernel, _past: &Past) -> Result<Option<String>, StepError> {
+        Ok(None)
+    }
 
     /// Whether it is so now. `listing` is what its namespace holds.
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError>;
@@ -104,8 +110,10 @@ impl Step {
             Step::AddNetns => Box::new(netns::AddNetns),
             Step::AddLink(link) => Box::new(link::AddLink(link)),
             Step::AddLinkOn { link, parent_in } => Box::new(link::AddLinkOn { link, parent_in }),
+            Step::EnsureLink(link) => Box::new(ensure::EnsureLink(link)),
             Step::MoveLink { link, to, name } => Box::new(link::MoveLink { link, to, name }),
             Step::AddAddress { link, address } => Box::new(Adds(object::LinkAddress { link, address })),
+            Step::EnsureAddress { link, address } => Box::new(ensure::EnsureAddress { link, address }),
             Step::AddRoute(route) => Box::new(Adds(route)),
             Step::AddNeighbour(neighbour) => Box::new(Adds(neighbour)),
             Step::AddFdb(entry) => Box::new(Adds(entry)),

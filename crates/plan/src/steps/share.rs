@@ -101,6 +101,25 @@ impl Effect for SharedStep<'_> {
         Ok(outcome)
     }
 
+    /// What is left to other units stays for who uses it, too.
+    fn in_use(&self, kernel: &mut Kernel, past: &Past) -> Result<Option<String>, StepError> {
+        let SharedStep(step) = self;
+        // Nothing else has users, and the claims of each step would be read.
+        if !matches!(step, Step::EnsureLink(_)) {
+            return Ok(None);
+        }
+        let (Before::Shared { claims, owner }, Some(cookie)) =
+            (&past.intent.before, past.intent.netns_cookie)
+        else {
+            return Err(mistaken(&past.intent.before));
+        };
+        let claim = Claims::lock(claims, cookie)?.on(step).filter(|claim| claim.owners == [owner.clone()]);
+        match claim.map(|claim| claimed(&past.intent, claim)) {
+            Some((step, Some(past))) => step.effect().in_use(kernel, &past),
+            Some((_, None)) | None => Ok(None),
+        }
+    }
+
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         self.0.effect().look(kernel, place, listing)
     }
@@ -189,11 +208,10 @@ impl SharedStep<'_> {
         claim: Claim,
         moved: &MovedBack,
     ) -> Result<UndoOutcome, StepError> {
-        let Claim { step, before, after, .. } = claim;
-        let Some(before) = before else { return Ok(Undone::AlreadySo.into()) };
-        let placed = Placed { place: intent.placed.place.clone(), step: step.clone() };
-        let intent = Intent { placed, before, ..intent.clone() };
-        step.effect().undo(kernel, &Past { intent, after }, moved)
+        match claimed(intent, claim) {
+            (step, Some(past)) => step.effect().undo(kernel, &past, moved),
+            (_, None) => Ok(Undone::AlreadySo.into()),
+        }
     }
 
     /// Does the step unless it is done. A unit may have died before it did it, and another one after it took it back.
@@ -231,6 +249,14 @@ impl SharedStep<'_> {
             }
         }
     }
+}
+
+/// A claimed step, and its past as if the unit of `intent` had done it; `None`: it was so already, and nothing was done.
+fn claimed(intent: &Intent, claim: Claim) -> (Step, Option<Past>) {
+    let Claim { step, before, after, .. } = claim;
+    let placed = Placed { place: intent.placed.place.clone(), step: step.clone() };
+    let past = before.map(|before| Past { intent: Intent { placed, before, ..intent.clone() }, after });
+    (step, past)
 }
 
 /// The units of a claim, as people call them: `lab/3f2a`, out of `/run/hostgap/lab/3f2a/ptp.journal`.

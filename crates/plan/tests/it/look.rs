@@ -85,6 +85,8 @@ fn what_a_plan_has_made_is_so_until_it_is_undone() {
         matches!(
             step,
             Step::AddAddress { .. }
+                | Step::EnsureLink(_)
+                | Step::EnsureAddress { .. }
                 | Step::AddRoute(_)
                 | Step::AddNeighbour(_)
                 | Step::AddFdb(_)

@@ -2,6 +2,7 @@
 
 mod book;
 mod card;
+mod ensure;
 mod extended;
 mod faults;
 mod format2;

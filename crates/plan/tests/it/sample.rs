@@ -56,6 +56,11 @@ pub(crate) fn bridge(name: &str) -> Step {
     })
 }
 
+pub(crate) fn ensured_bridge(name: &str) -> Step {
+    let mac = Some(Mac::from_id(1, 2));
+    Step::EnsureLink(Link { name: ifname(name), kind: LinkKind::Bridge, mtu: Some(1400), mac })
+}
+
 pub(crate) fn veth(name: &str, peer: &str, netns: Option<&NetnsName>) -> Step {
     let peer = VethPeer {
         name: ifname(peer),
@@ -89,6 +94,10 @@ fn up(link: &str) -> Step {
 
 pub(crate) fn address(link: &str, address: &str) -> Step {
     Step::AddAddress { link: ifname(link), address: net(address) }
+}
+
+pub(crate) fn ensured_address(link: &str, address: &str) -> Step {
+    Step::EnsureAddress { link: ifname(link), address: net(address) }
 }
 
 pub(crate) fn table(name: &str) -> Table {
@@ -140,7 +149,7 @@ impl Sample {
     }
 
     /// Every kind of step. Some occur several times, because they differ by family, by place or by the
-    /// previous state. Shared steps and steps that splice sockets have tests of their own.
+    /// previous state. Shared steps, what is found there already, and steps that splice sockets have tests of their own.
     pub(crate) fn plan(&self) -> Plan {
         let mut plan = Plan::new();
         self.links(&mut plan);
@@ -278,6 +287,9 @@ impl Sample {
         let proxy = Neighbour { ip: ip("10.244.9.9"), mac: None, ..known };
         plan.push(&home, Step::AddNeighbour(proxy.clone()));
         plan.push(&home, Step::AddNeighbour(Neighbour { ip: ip("fd00:9::9"), ..proxy }));
+        plan.push(&home, ensured_bridge("hgbe0"));
+        plan.push(&home, ensured_address("hgbe0", "10.244.7.1/24"));
+        plan.push(&home, ensured_address("hgbe0", "fd00:7::1/64"));
     }
 
     fn tunnel_and_settings(&self, plan: &mut Plan) {

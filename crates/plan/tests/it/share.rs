@@ -173,6 +173,44 @@ fn a_bridge_goes_with_the_last_that_uses_it() {
     scene.assert_unclaimed();
 }
 
+/// The last that uses a bridge leaves it to ports that another program gave it, and takes it back when they are gone.
+#[test]
+fn a_shared_bridge_is_not_taken_from_ports_of_another_program() {
+    let Some(scene) = Scene::new() else { return };
+    let link =
+        |name: &str| Link { name: IfName::new(name).unwrap(), kind: LinkKind::Bridge, mtu: None, mac: None };
+    let in_home = |command: &str| {
+        let _ = testkit::shell(&format!("ip netns exec {} ip link {command}", scene.name));
+    };
+    let (first, second) = (scene.unit("first"), scene.unit("second"));
+    scene.apply(&first, Step::EnsureLink(link("br0"))).unwrap();
+    scene.apply(&second, Step::EnsureLink(link("br0"))).unwrap();
+    in_home("add other0 master br0 type veth peer name other1");
+    scene.take_back(first, &left_to("cni/second"));
+    let why =
+        "link br0 has ports of another program: other0; nothing is undone before they are gone".to_owned();
+    let refused = second.take_back(&mut scene.kernel()).unwrap();
+    let refused = refused[0].steps.as_ref().unwrap();
+    assert_eq!(refused.iter().map(|(_, undone)| undone).collect::<Vec<_>>(), [&Undone::Failed { why }]);
+    in_home("del other0");
+    scene.take_back(second, &Undone::Restored);
+    // One that was there is left to all who use it.
+    in_home("add br1 type bridge");
+    in_home("add other0 master br1 type veth peer name other1");
+    let before = dump(&scene.world.open("home"));
+    let third = scene.unit("third");
+    scene.apply(&third, Step::EnsureLink(link("br1"))).unwrap();
+    // Another unit that wants another bridge of this name is told who has it.
+    let fourth = scene.unit("fourth");
+    let other = Link { mtu: Some(1400), ..link("br1") };
+    let error = scene.apply(&fourth, Step::EnsureLink(other)).unwrap_err().to_string();
+    assert!(error.contains("link br1 is shared by cni/third"), "{error}");
+    fourth.discard().unwrap();
+    scene.take_back(third, &Undone::AlreadySo);
+    before.assert_same(&dump(&scene.world.open("home")), "after all");
+    scene.assert_unclaimed();
+}
+
 /// Whenever a unit dies, the next one finds the step done or does it, and the last one restores the value
 /// that the first one found.
 #[test]
