@@ -42,6 +42,8 @@ pub struct LinkInfo {
     pub parent_netns: Option<i32>,
     /// Hairpin mode, where it is a port of a bridge.
     pub hairpin: Option<bool>,
+    /// Whether it exchanges no frames with other isolated ports, where it is a port of a bridge.
+    pub isolated: Option<bool>,
     /// The number of receive queues.
     pub rx_queues: u32,
     /// The number of send queues.
@@ -150,11 +152,20 @@ impl Netlink {
 
     /// Lets a bridge port send frames back where they came from, or not.
     pub fn link_set_hairpin(&self, index: u32, on: bool) -> Result<()> {
-        let port = InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(on)]);
-        let kind = InfoPortKind::Bridge;
+        let attempted = format!("turn hairpin mode of link {index} {}", if on { "on" } else { "off" });
+        self.change_port(index, InfoBridgePort::HairpinMode(on), attempted)
+    }
+
+    /// Lets a bridge port exchange no frames with other isolated ports, or do.
+    pub fn link_set_isolated(&self, index: u32, on: bool) -> Result<()> {
+        let attempted = format!("turn isolation of link {index} {}", if on { "on" } else { "off" });
+        self.change_port(index, InfoBridgePort::Isolated(on), attempted)
+    }
+
+    fn change_port(&self, index: u32, what: InfoBridgePort, attempted: String) -> Result<()> {
+        let (kind, port) = (InfoPortKind::Bridge, InfoPortData::BridgePort(vec![what]));
         let mut message = indexed(index);
         message.attributes.push(LinkAttribute::LinkInfo(vec![Info::PortKind(kind), Info::PortData(port)]));
-        let attempted = format!("turn hairpin mode of link {index} {}", if on { "on" } else { "off" });
         // Port data is read from RTM_NEWLINK alone; RTM_SETLINK ignores it.
         self.change(Message::NewLink(message), 0, attempted)
     }

@@ -69,6 +69,7 @@ pub(super) fn read(message: &LinkMessage) -> Result<LinkInfo, String> {
         parent: None,
         parent_netns: None,
         hairpin: None,
+        isolated: None,
         rx_queues: 1,
         tx_queues: 1,
         gso_max_segs: GSO_MAX_SEGS,
@@ -108,10 +109,13 @@ fn read_infos(infos: &[Info], link: &mut LinkInfo) {
         match info {
             Info::Kind(kind) => link.kind = Some(kind.to_string()),
             Info::PortData(InfoPortData::BridgePort(port)) => {
-                link.hairpin = port.iter().find_map(|attribute| match attribute {
-                    InfoBridgePort::HairpinMode(on) => Some(*on),
-                    _ => None,
-                });
+                for attribute in port {
+                    match attribute {
+                        InfoBridgePort::HairpinMode(on) => link.hairpin = Some(*on),
+                        InfoBridgePort::Isolated(on) => link.isolated = Some(*on),
+                        _ => {}
+                    }
+                }
             }
             _ => {}
         }

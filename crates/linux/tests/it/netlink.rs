@@ -316,7 +316,7 @@ fn forwarding_entries_are_added_listed_and_deleted() {
 }
 
 #[test]
-fn a_bridge_carries_frames_and_its_ports_have_hairpin() {
+fn a_bridge_carries_frames_and_its_ports_have_hairpin_and_isolation() {
     let (node, a, b) = (Place::new("br"), Place::new("br-a"), Place::new("br-b"));
     let bridge = node.add("hgbr0", LinkKind::Bridge);
     node.up("hgbr0", &[]);
@@ -338,6 +338,12 @@ fn a_bridge_carries_frames_and_its_ports_have_hairpin() {
     assert!(node.judge("bridge", &["-d", "link", "show", "dev", "hgp0"]).contains("hairpin on"));
     node.netlink.link_set_hairpin(port, false).unwrap();
     assert_eq!(node.netlink.link_at(port).unwrap().unwrap().hairpin, Some(false));
+    for on in [true, false] {
+        node.netlink.link_set_isolated(port, on).unwrap();
+        assert_eq!(node.netlink.link_at(port).unwrap().unwrap().isolated, Some(on));
+        let judged = node.judge("bridge", &["-d", "link", "show", "dev", "hgp0"]);
+        assert!(judged.contains(if on { "isolated on" } else { "isolated off" }), "{judged}");
+    }
     node.netlink.link_set_master(port, None).unwrap();
     assert_eq!(node.netlink.link(&ifname("hgp0")).unwrap().unwrap().master, None);
 }

@@ -28,7 +28,7 @@ pub use debug::SetDebug;
 pub use hash::SetRssHash;
 pub use indirection::SetIndirection;
 pub use interrupt::SetIrqCpus;
-pub use link::{SetGsoMaxSegs, SetHairpin, SetLinkMaster, SetLinkUp};
+pub use link::{SetGsoMaxSegs, SetHairpin, SetLinkMaster, SetLinkUp, SetPortIsolation};
 pub use module::SetModule;
 pub use mtu::SetLinkMtu;
 pub use nic::SetNic;
@@ -116,6 +116,7 @@ registers! {
     LinkMtu: SetLinkMtu of link = "set_link_mtu",
     LinkMaster: SetLinkMaster of link = "set_link_master",
     Hairpin: SetHairpin of link = "set_hairpin",
+    PortIsolation: SetPortIsolation of link = "set_port_isolation",
     Sysctl: SetSysctl = "set_sysctl",
     QueueCpus: SetQueueCpus of link = "set_queue_cpus",
     QueueFlows: SetQueueFlows of link = "set_queue_flows",

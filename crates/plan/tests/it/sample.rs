@@ -15,8 +15,8 @@ use linux::{
 };
 use plan::forwarding::{Endpoint, ProgramAttachment, Programs, Tunnel};
 use plan::{
-    Place, Plan, Queue, SetGsoMaxSegs, SetHairpin, SetLinkMaster, SetLinkMtu, SetLinkUp, SetQueueCpus,
-    SetQueueFlows, SetRootQdisc, SetRouteMetric, SetSysctl, Step,
+    Place, Plan, Queue, SetGsoMaxSegs, SetHairpin, SetLinkMaster, SetLinkMtu, SetLinkUp, SetPortIsolation,
+    SetQueueCpus, SetQueueFlows, SetRootQdisc, SetRouteMetric, SetSysctl, Step,
 };
 use testkit::{World, shell};
 
@@ -244,6 +244,7 @@ impl Sample {
         plan.push(&home, veth("hgp0", "hgp1", None));
         plan.push(&home, SetLinkMaster { link: ifname("hgp0"), master: ifname("hgbr0") });
         plan.push(&home, SetHairpin { link: ifname("hgp0") });
+        plan.push(&home, SetPortIsolation { link: ifname("hgp0") });
         plan.push(&home, SetLinkMaster { link: ifname("free0"), master: ifname("ownbr") });
         plan.push(&home, SetLinkMtu { link: ifname("own0"), mtu: 1400 });
         plan.push(&home, Step::AddLink(macvlan("hgmv0", "own0", 1)));

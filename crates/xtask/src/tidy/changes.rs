@@ -26,6 +26,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     (".link_set_mtu(", PLAN),
     (".link_set_master(", NIC),
     (".link_set_hairpin(", PLAN),
+    (".link_set_isolated(", PLAN),
     (".link_set_gso_max_segs(", PLAN),
     (".address_add(", PROVING),
     (".address_del(", DAMAGE),
