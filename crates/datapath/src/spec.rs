@@ -28,6 +28,8 @@ pub struct Network {
     pub masquerade: bool,
     /// The name of its bridge on a node, for attaches that have one; `None`: one that is made of its id.
     pub bridge: Option<IfName>,
+    /// Whether its pods on a node do not reach each other by the bridge, for attaches that have one.
+    pub isolates_pods: bool,
 }
 
 /// A node: the namespace that plays the host, its place on the underlay and its part of a network.

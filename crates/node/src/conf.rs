@@ -25,6 +25,8 @@ pub(crate) struct Conf {
     pub(crate) path: &'static DataPath,
     /// The name of the bridge, for the attach that has one; `None`: one that is made of the network's number.
     pub(crate) bridge: Option<IfName>,
+    /// Whether pods of the node do not reach each other by the bridge.
+    pub(crate) port_isolation: bool,
     /// The link to other nodes; `None`: that of the default route.
     pub(crate) wire: Option<IfName>,
     /// The node's number in the network; `None`: the end of its address.
@@ -61,7 +63,7 @@ pub(crate) enum AddressSource {
 }
 
 /// The keys of the configuration, and those of its `ipam`.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "attach",
     "bridge",
     "default_route",
@@ -70,6 +72,7 @@ const KEYS: [&str; 11] = [
     "masquerade",
     "mtu",
     "node",
+    "port_isolation",
     "prefixes",
     "sysctl",
     "wire",
@@ -83,6 +86,8 @@ const ROUTES: &str = "`ipam.routes`";
 struct Written {
     attach: String,
     bridge: Option<IfName>,
+    #[serde(default)]
+    port_isolation: bool,
     wire: Option<IfName>,
     node: Option<u16>,
     mtu: Option<u32>,
@@ -153,6 +158,7 @@ impl Conf {
         Ok(Conf {
             path,
             bridge: written.bridge,
+            port_isolation: written.port_isolation,
             wire: written.wire,
             node: written.node,
             mtu: written.mtu,
@@ -257,6 +263,11 @@ fn path(written: &Written) -> Result<&'static DataPath, Failure> {
     if written.masquerade && !path.attach.masquerades() {
         return Err(unsupported(format!(
             "`masquerade` is true, and what pods of {name} send keeps its address"
+        )));
+    }
+    if written.port_isolation && name != "bridge" {
+        return Err(unsupported(format!(
+            "`port_isolation` is true, and pods of {name} have no ports of a bridge"
         )));
     }
     Ok(path)

@@ -57,6 +57,19 @@ struct Bridge {
     promisc_mode: bool,
     #[serde(default)]
     vlan: u16,
+    #[serde(default)]
+    vlan_trunk: Vec<Value>,
+    /// What it says of VLANs matters where there are some.
+    #[serde(rename = "preserveDefaultVlan")]
+    _preserve_default_vlan: Option<bool>,
+    #[serde(default, rename = "macspoofchk")]
+    mac_spoof_check: bool,
+    #[serde(default, rename = "enabledad")]
+    enable_dad: bool,
+    #[serde(default)]
+    disable_container_interface: bool,
+    #[serde(default)]
+    port_isolation: bool,
     ipam: Value,
     dns: Option<Value>,
 }
@@ -72,6 +85,11 @@ struct OnWire {
     mtu: u32,
     #[serde(default)]
     link_in_container: bool,
+    /// Of macvlan alone, as the next.
+    #[serde(default)]
+    mac: String,
+    #[serde(default, rename = "bcqueuelen")]
+    broadcast_queue_length: u32,
     ipam: Value,
     dns: Option<Value>,
 }
@@ -112,7 +130,9 @@ pub(crate) fn own_form(name: &str, theirs: Map<String, Value>) -> Result<Map<Str
     Ok(own)
 }
 
-fn read<T: DeserializeOwned>(name: &str, theirs: Map<String, Value>) -> Result<T, Failure> {
+fn read<T: DeserializeOwned>(name: &str, mut theirs: Map<String, Value>) -> Result<T, Failure> {
+    // Programs in Go write it for what they do not have.
+    theirs.retain(|_, value| !value.is_null());
     serde_json::from_value(theirs.into())
         .map_err(|error| invalid_conf(format!("read the configuration of {name}: {error}")))
 }
@@ -134,6 +154,18 @@ fn bridge(theirs: &Bridge) -> Result<Value, Failure> {
         ),
         (theirs.promisc_mode, "promiscMode` is true", "the bridge sees what is for it"),
         (theirs.vlan != 0, "vlan` is set", "the bridge has no VLANs"),
+        (!theirs.vlan_trunk.is_empty(), "vlanTrunk` is set", "the bridge has no VLANs"),
+        (
+            theirs.mac_spoof_check,
+            "macspoofchk` is true",
+            "what a container sends is not compared with its address",
+        ),
+        (theirs.enable_dad, "enabledad` is true", "addresses are usable at once"),
+        (
+            theirs.disable_container_interface,
+            "disableContainerInterface` is true",
+            "a container's interface is up",
+        ),
     ];
     if let Some((_, what, why)) = refused.iter().find(|(is_so, ..)| *is_so) {
         return Err(unsupported(format!("`{what}; {why} here")));
@@ -141,6 +173,7 @@ fn bridge(theirs: &Bridge) -> Result<Value, Failure> {
     Ok(json!({
         "attach": "bridge", "bridge": theirs.bridge, "masquerade": theirs.ip_masq, "mtu": given(theirs.mtu),
         "ipam": addresses(theirs.ipam.clone())?, "default_route": theirs.is_default_gateway, "dns": theirs.dns,
+        "port_isolation": theirs.port_isolation.then_some(true),
     }))
 }
 
@@ -155,6 +188,21 @@ fn on_wire(name: &str, theirs: OnWire) -> Result<Value, Failure> {
     };
     if theirs.link_in_container {
         return Err(unsupported("`linkInContainer` is true; the wire is the node's here".to_owned()));
+    }
+    let refused = [
+        (
+            !theirs.mac.is_empty(),
+            "mac",
+            "all containers of a network would have it; ask for it for each container",
+        ),
+        (
+            theirs.broadcast_queue_length > 0,
+            "bcqueuelen",
+            "the wire's queue of broadcasts is as long as the kernel makes it here",
+        ),
+    ];
+    if let Some((_, key, why)) = refused.iter().find(|(is_set, ..)| *is_set) {
+        return Err(unsupported(format!("`{key}` is set; {why}")));
     }
     // Without a route to say so, containers of L3 modes would not leave their network with the other plugin either.
     let wire = theirs.master.filter(|master| !master.is_empty());
@@ -242,5 +290,33 @@ mod tests {
         refused("bridge", &json!({ "isGatway": true, "ipam": ipam }), 7, "unknown field `isGatway`");
         refused("macvlan", &json!({ "mode": "vepa", "ipam": ipam }), 2, "`mode` is \"vepa\"");
         refused("ptp", &json!({ "mtu": -1, "ipam": ipam }), 7, "configuration of ptp");
+    }
+
+    #[test]
+    fn what_asks_for_nothing_is_no_unknown_key() {
+        let ipam = json!({ "type": "host-local", "subnet": "10.1.2.0/24" });
+        let quiet = json!({
+            "isGateway": true, "vlanTrunk": [], "preserveDefaultVlan": true, "macspoofchk": false, "enabledad": false,
+            "disableContainerInterface": false, "portIsolation": false, "dns": null, "ipam": ipam,
+        });
+        assert_eq!(
+            form("bridge", &quiet).unwrap(),
+            form("bridge", &json!({ "isGateway": true, "ipam": ipam })).unwrap()
+        );
+        let with = |key: &str, value: Value| {
+            let mut conf = json!({ "isGateway": true, "ipam": ipam });
+            conf[key] = value;
+            conf
+        };
+        assert_eq!(form("bridge", &with("portIsolation", json!(true))).unwrap()["port_isolation"], true);
+        refused("bridge", &with("vlanTrunk", json!([{ "id": 7 }])), 2, "`vlanTrunk` is set");
+        for key in ["macspoofchk", "enabledad", "disableContainerInterface"] {
+            refused("bridge", &with(key, json!(true)), 2, &format!("`{key}` is true"));
+        }
+        let on_wire = json!({ "mac": "", "bcqueuelen": 0, "linkInContainer": false, "ipam": ipam });
+        assert_eq!(form("macvlan", &on_wire).unwrap(), form("macvlan", &json!({ "ipam": ipam })).unwrap());
+        refused("macvlan", &json!({ "bcqueuelen": 100, "ipam": ipam }), 2, "`bcqueuelen` is set");
+        refused("macvlan", &json!({ "mac": "02:00:00:00:00:01", "ipam": ipam }), 2, "`mac` is set");
+        refused("ipvlan", &json!({ "linkInContainer": true, "ipam": ipam }), 2, "`linkInContainer` is true");
     }
 }

@@ -108,6 +108,7 @@ pub(crate) fn spec(home: &Home, name: &str, conf: &Conf, network: u16) -> Result
             mtu: conf.mtu,
             masquerade: conf.masquerade,
             bridge: conf.bridge.clone(),
+            isolates_pods: conf.port_isolation,
         },
         router: None,
     })

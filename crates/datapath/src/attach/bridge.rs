@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use linux::LinkKind;
 use linux::features::Feature;
-use plan::{Plan, SetHairpin, SetLinkMaster};
+use plan::{Plan, SetHairpin, SetLinkMaster, SetPortIsolation};
 
 use super::veth::{self, Pair};
 use crate::draft::Draft;
@@ -97,6 +97,9 @@ pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Pl
     outside.step(SetLinkMaster { link: link.clone(), master: links::bridge(&node.network) });
     if hairpin == Hairpin::On {
         outside.step(SetHairpin { link: link.clone() });
+    }
+    if node.network.isolates_pods {
+        outside.step(SetPortIsolation { link: link.clone() });
     }
     outside.up(&link);
 

@@ -27,6 +27,7 @@ pub(crate) fn second(nodes: &[NodeSpec; 2]) -> [NodeSpec; 2] {
         mtu: Some(1300),
         masquerade: false,
         bridge: None,
+        isolates_pods: false,
     };
     let of = |node: &NodeSpec| {
         let id = node.id;

@@ -45,6 +45,7 @@ impl Shape {
             mtu: None,
             masquerade,
             bridge: None,
+            isolates_pods: false,
         }
     }
 

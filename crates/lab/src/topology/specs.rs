@@ -61,6 +61,7 @@ fn network(shape: &Shape) -> Network {
         mtu: None,
         masquerade: shape.path.attach.usually_masquerades(),
         bridge: None,
+        isolates_pods: false,
     }
 }
 
