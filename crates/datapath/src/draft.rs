@@ -61,6 +61,14 @@ impl<'a> Draft<'a> {
         self.step(SetLinkUp { link: link.clone() });
     }
 
+    /// The same for a link that other networks may want as well.
+    pub(crate) fn shared_up(&mut self, link: &IfName) {
+        if self.families.contains(&Family::V6) {
+            self.shared(&accept_dad(link.as_str()), "0");
+        }
+        self.share(SetLinkUp { link: link.clone() }.into());
+    }
+
     /// The same for links that another program makes here: they begin with the value of `default`, which is the whole
     /// place's.
     pub(crate) fn later_links_without_detection(&mut self) {

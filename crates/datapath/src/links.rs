@@ -74,6 +74,19 @@ pub(crate) fn node_end_mac(node: &NodeSpec, pod: &Pod) -> Mac {
     node.mac(MacOf::NodeEnd as u8, pod.id)
 }
 
+/// The Ethernet address of the node's end where it is a port of a bridge.
+///
+/// A bridge that got no address of its own has the lowest of its ports'. Where the bridge may be another program's, a pod
+/// that comes or goes must not change it under the neighbours' entries, so ours is higher than that of any card. (libvirt's
+/// taps begin with `fe` for the same reason.)
+pub(crate) fn port_mac(node: &NodeSpec, pod: &Pod) -> Mac {
+    let mut mac = node_end_mac(node, pod);
+    if node.network.bridge.is_some() {
+        mac.0[0] = 0xfe;
+    }
+    mac
+}
+
 /// The Ethernet address of a peer's tunnel end: what the peer says, or what [`node_mac`] gives on the peer itself.
 pub(crate) fn tunnel_end_mac(peer: &Peer) -> Mac {
     let derived = || Mac::from_id(MacOf::TunnelEnd as u8, u32::from(peer.id) << 16);

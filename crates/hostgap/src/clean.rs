@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use ::lab::{Cleaned, Home, LabError};
 use anyhow::anyhow;
+use node::UnusedNetworks;
 use plan::Kernel;
 use serde_json::json;
 
+use crate::cni::tell_networks;
 use crate::{exit, speak};
 
 /// Remove what races left behind that died without cleaning up (after SIGKILL, for example).
@@ -32,24 +34,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let removed = Kernel::new()?.remove_stale_claims();
     let stale = removed.as_deref().unwrap_or_default();
     let unused = node::Home::of_this_machine().remove_unused_networks();
-    let networks = unused.as_deref().unwrap_or_default();
+    let networks = unused.clone().unwrap_or_default();
     let strangers = home.strangers()?;
     for stranger in &strangers {
         speak::aside(format_args!("hostgap: left alone {}: not made by a race", stranger.display()));
     }
     if args.json {
         let found = json!({
-            "schema": 1, "cleaned": cleaned, "networks": networks, "stale_claims": stale,
-            "left_alone": strangers
+            "schema": 1, "cleaned": cleaned, "networks": networks.removed, "networks_left": networks.left,
+            "stale_claims": stale, "left_alone": strangers
         });
         speak::result(found)?;
-    } else if cleaned.is_empty() && networks.is_empty() && stale.is_empty() {
+    } else if cleaned.is_empty() && networks == UnusedNetworks::default() && stale.is_empty() {
         speak::result("nothing to clean")?;
     } else {
         cleaned.iter().try_for_each(tell)?;
-        for network in networks {
-            speak::result(format_args!("network {network}: removed, no container is attached to it"))?;
-        }
+        tell_networks(&networks)?;
         for claims in stale {
             speak::result(format_args!("{}: removed, its namespace is gone", claims.display()))?;
         }

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use node::install::RuntimeDirs;
 use node::{Home, plugin};
+pub(crate) use uninstall::tell_networks;
 
 use crate::{exit, speak};
 

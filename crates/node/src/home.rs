@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use cni::Failure;
 use plan::Book;
 
+use crate::network::{self, UnusedNetworks};
+
 /// The directories of a node.
 #[derive(Debug, Clone)]
 pub struct Home {
@@ -25,11 +27,12 @@ impl Home {
     }
 
     /// Takes back what containers shared in networks that none is attached to any more, and says which networks those were.
+    /// One that links of other programs rest on stays.
     ///
     /// # Errors
     /// The first that cannot be taken back.
-    pub fn remove_unused_networks(&self) -> Result<Vec<String>, Failure> {
-        crate::network::remove_unused(self)
+    pub fn remove_unused_networks(&self) -> Result<UnusedNetworks, Failure> {
+        network::remove_unused(self)
     }
 
     /// What stands once for each network.

@@ -24,6 +24,7 @@ mod numbers;
 mod parameters;
 mod resolv;
 mod routes;
+mod shape;
 mod standing;
 mod underlay;
 mod unit;
@@ -31,4 +32,5 @@ mod wanted;
 
 pub use conflist::{Configured, Network, PLUGIN};
 pub use home::Home;
+pub use network::{LeftNetwork, UnusedNetworks};
 pub use standing::StandingAttachment;

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cni::{ErrorCode, Failure};
-use datapath::{Family, Network, NodeSpec, Prefixes};
-use linux::IfName;
-use plan::{BookError, Kernel, Place, Unit, UnitState, apply};
-use serde::{Deserialize, Serialize};
+use datapath::{Family, Network, NodeSpec};
+use plan::{BookError, Journal, Kernel, Place, Unit, UnitState, apply, in_use};
+use serde::Serialize;
 
 use crate::Home;
 use crate::conf::Conf;
 use crate::failures::{invalid_conf, of_book, of_file, refused, with_consequence};
 use crate::numbers::Numbers;
+use crate::shape::{Shape, leaves_alone};
 use crate::underlay::{Underlay, number};
 use crate::unit::{recorded, undo};
 
@@ -26,49 +26,28 @@ const SUFFIX: &str = ".net";
 /// The name of a unit's journal.
 const JOURNAL: &str = "network";
 
+/// Networks that no container of ours is attached to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnusedNetworks {
+    /// Those that were taken back.
+    pub removed: Vec<String>,
+    /// Those that stay, since other programs use what they made.
+    pub left: Vec<LeftNetwork>,
+}
+
+/// A network that was not taken back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LeftNetwork {
+    /// The network.
+    pub network: String,
+    /// What of other programs rests on it: "link cni0 has ports of another program: veth1".
+    pub why: String,
+}
+
 /// The number of a network, of which names are made. It keeps it as long as the machine runs.
 pub(crate) fn take_number(home: &Home, name: &str) -> Result<u16, Failure> {
     let taken = Numbers::at(home.network_numbers()).take(name);
     taken.map_err(|error| of_file(&format!("give network {name} a number"), &error))
-}
-
-/// What must be the same for all pods of a network. The unit of one that stands has it as its note.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Shape {
-    attach: String,
-    bridge: Option<IfName>,
-    node: u16,
-    wire: IfName,
-    mtu: Option<u32>,
-    masquerade: bool,
-    prefixes: Vec<String>,
-    pods: Vec<String>,
-}
-
-impl Shape {
-    fn of(conf: &Conf, node: &NodeSpec) -> Shape {
-        let list = |prefixes: &Prefixes| prefixes.iter().map(|net| net.to_string()).collect();
-        Shape {
-            attach: conf.path.name.to_owned(),
-            bridge: conf.bridge.clone(),
-            node: node.id,
-            wire: node.wire.clone(),
-            mtu: conf.mtu,
-            masquerade: conf.masquerade,
-            prefixes: list(&node.network.prefixes),
-            pods: list(&node.pods),
-        }
-    }
-
-    fn to_text(&self) -> String {
-        serde_json::to_string(self).expect("its keys are texts")
-    }
-
-    /// That of a network that stands.
-    fn noted(home: &Home, name: &str) -> Option<Shape> {
-        let found = home.networks().find(&id_of(name)).ok()??;
-        serde_json::from_str(&found.note?).ok()
-    }
 }
 
 /// The node as drivers see it, in a network of this number. Where the configuration leaves the wire and the node's number
@@ -77,7 +56,7 @@ impl Shape {
 /// # Errors
 /// The link to other nodes is not found, or no number of the node follows from its address.
 pub(crate) fn spec(home: &Home, name: &str, conf: &Conf, network: u16) -> Result<NodeSpec, Failure> {
-    let noted = Shape::noted(home, name);
+    let noted = noted(home, name);
     let needs_wire = conf.path.attach.needs_wire();
     let wire = conf.wire.as_ref().or(noted.as_ref().map(|noted| &noted.wire));
     let underlay = match Underlay::find(wire, needs_wire) {
@@ -114,6 +93,12 @@ pub(crate) fn spec(home: &Home, name: &str, conf: &Conf, network: u16) -> Result
     })
 }
 
+/// What is noted of a network that stands.
+fn noted(home: &Home, name: &str) -> Option<Shape> {
+    let found = home.networks().find(&id_of(name)).ok()??;
+    Shape::read(&found.note?)
+}
+
 /// The node of a network that could be made: a plan can be, whatever the network's number is.
 ///
 /// # Errors
@@ -129,10 +114,14 @@ pub(crate) fn refuse_change(home: &Home, name: &str, conf: &Conf, node: &NodeSpe
     let found = home.networks().find(&id_of(name)).map_err(|error| of_book(&error))?;
     let stands = found.as_ref().and_then(|found| found.note.as_deref());
     let described = Shape::of(conf, node).to_text();
-    match stands {
-        Some(stands) if stands != described => refuse_if_used(home, name, "", Some(stands), &described),
-        Some(_) | None => Ok(()),
+    let Some(note) = stands.filter(|note| *note != described) else { return Ok(()) };
+    // The plan is to be that of the network itself, which has its number as long as it stands.
+    let node = spec(home, name, conf, take_number(home, name)?)?;
+    if leaves_alone(note, conf, &node, &journal(home, name))? {
+        return Ok(());
     }
+    let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
+    refuse_if_used(home, name, "", Some(note), &described, &mut kernel)
 }
 
 /// Makes what a network's pods share, unless it stands. One that stands with another configuration is made anew if it has
@@ -155,10 +144,15 @@ pub(crate) fn stand(
         let found = book.find(&id).map_err(|error| of_book(&error))?;
         let taken = match found.as_ref().map(|found| (found.state, found.note.as_deref())) {
             Some((UnitState::Standing, Some(note))) if note == described => return Ok(()),
+            Some((UnitState::Standing, Some(note)))
+                if leaves_alone(note, conf, node, &journal(home, name)).unwrap_or(false) =>
+            {
+                return Ok(());
+            }
             Some((UnitState::Standing, note)) => match book.take_over(&id) {
                 // An ADD has a unit before it looks whether its network stands. While this one is held, none is missed.
                 Ok(unit) => {
-                    refuse_if_used(home, name, own, note, &described)?;
+                    refuse_if_used(home, name, own, note, &described, kernel)?;
                     Ok(Some(unit))
                 }
                 Err(error) => Err(error),
@@ -220,24 +214,26 @@ fn id_of(name: &str) -> String {
     format!("{name}{SUFFIX}")
 }
 
-/// Refuses another configuration where attachments rest on the one that stands.
+/// Refuses another configuration where attachments rest on the one that stands, or links of other programs.
 fn refuse_if_used(
     home: &Home,
     name: &str,
     own: &str,
     stands: Option<&str>,
     described: &str,
+    kernel: &mut Kernel,
 ) -> Result<(), Failure> {
-    let used = attachments(home, name, own)?;
-    if used == 0 {
-        return Ok(());
-    }
+    let rests = match attachments(home, name, own)? {
+        0 => in_use_by_others(home, name, kernel)?,
+        used => Some(format!("{used} attachments rest on it")),
+    };
+    let Some(rests) = rests else { return Ok(()) };
     let stands = stands.unwrap_or("nothing known");
     Err(Failure {
         details: Some(format!("it stands as {stands}; the configuration says {described}")),
         ..invalid_conf(format!(
-            "network {name} stands on this node with another configuration, and {used} attachments rest on it; take \
-             them back first, or use another name"
+            "network {name} stands on this node with another configuration, and {rests}; take them back first, or use \
+             another name"
         ))
     })
 }
@@ -249,14 +245,21 @@ fn attachments(home: &Home, name: &str, own: &str) -> Result<usize, Failure> {
     Ok(units.iter().filter(|unit| unit.id != own && is_of(&unit.id)).count())
 }
 
-/// Takes back the networks that no attachment rests on, and says which.
+/// What of other programs rests on what a network shares, as a phrase. A journal that cannot be read says so when it is
+/// undone.
+fn in_use_by_others(home: &Home, name: &str, kernel: &mut Kernel) -> Result<Option<String>, Failure> {
+    let Ok(journal) = Journal::open(&journal(home, name)) else { return Ok(None) };
+    in_use(&journal, kernel).map_err(|error| refused(&error))
+}
+
+/// Takes back the networks that neither an attachment nor another program rests on.
 ///
 /// # Errors
 /// The first that cannot be taken back.
-pub(crate) fn remove_unused(home: &Home) -> Result<Vec<String>, Failure> {
+pub(crate) fn remove_unused(home: &Home) -> Result<UnusedNetworks, Failure> {
     let book = home.networks();
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
-    let mut removed = Vec::new();
+    let mut unused = UnusedNetworks::default();
     for found in book.units().map_err(|error| of_book(&error))? {
         let Some(name) = found.id.strip_suffix(SUFFIX) else { continue };
         let unit = match book.take_over(&found.id) {
@@ -265,10 +268,16 @@ pub(crate) fn remove_unused(home: &Home) -> Result<Vec<String>, Failure> {
             Err(error) => return Err(of_book(&error)),
         };
         // As in `stand`: while this one is held, no ADD is missed.
-        if attachments(home, name, "")? == 0 {
-            take_back(unit, &mut kernel)?;
-            removed.push(name.to_owned());
+        if attachments(home, name, "")? > 0 {
+            continue;
+        }
+        match in_use_by_others(home, name, &mut kernel)? {
+            Some(why) => unused.left.push(LeftNetwork { network: name.to_owned(), why }),
+            None => {
+                take_back(unit, &mut kernel)?;
+                unused.removed.push(name.to_owned());
+            }
         }
     }
-    Ok(removed)
+    Ok(unused)
 }

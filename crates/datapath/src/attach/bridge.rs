@@ -1,9 +1,9 @@
 //! A bridge in the node with a veth pair to each pod, and flannel's rules: the classic CNI bridge.
 
 use ipnet::IpNet;
-use linux::LinkKind;
 use linux::features::Feature;
-use plan::{Plan, SetHairpin, SetLinkMaster, SetPortIsolation};
+use linux::{Link, LinkKind};
+use plan::{Plan, SetHairpin, SetLinkMaster, SetPortIsolation, Step};
 
 use super::veth::{self, Pair};
 use crate::draft::Draft;
@@ -79,20 +79,33 @@ pub(super) enum Hairpin {
 
 /// The bridge with the pods' gateway addresses, and forwarding.
 ///
+/// A bridge of the user's name may be there, with other containers on it, and is used as it is. Several networks may name
+/// it, so all that is done to it is shared. One of our own name is nobody else's.
+///
 /// The bridge has an Ethernet address of its own. One that follows its ports (the kernel's default) would change
 /// under the pods' neighbour entries when the port with the lowest address leaves.
 pub(super) fn gateway(draft: &mut Draft<'_>, node: &NodeSpec, mtu: u32) {
     let bridge = links::bridge(&node.network);
-    draft.link(&bridge, LinkKind::Bridge, mtu, Some(links::node_mac(node, MacOf::Bridge)));
-    draft.up(&bridge);
-    draft.addresses(&bridge, node.gateways());
+    let mac = Some(links::node_mac(node, MacOf::Bridge));
+    let link = Link { name: bridge.clone(), kind: LinkKind::Bridge, mtu: Some(mtu), mac };
+    if node.network.bridge.is_some() {
+        draft.share(Step::EnsureLink(link));
+        draft.shared_up(&bridge);
+        for address in node.gateways() {
+            draft.share(Step::EnsureAddress { link: bridge.clone(), address });
+        }
+    } else {
+        draft.step(Step::AddLink(link));
+        draft.up(&bridge);
+        draft.addresses(&bridge, node.gateways());
+    }
     draft.forwarding();
 }
 
 /// A pod's port of the bridge, and the pod's side.
 pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Plan {
     let mut outside = Draft::at(&node.place, node.families());
-    let mac = links::node_end_mac(node, pod);
+    let mac = links::port_mac(node, pod);
     let link = veth::pair(&mut outside, node, pod, mtu, Pair::Veth, mac);
     outside.step(SetLinkMaster { link: link.clone(), master: links::bridge(&node.network) });
     if hairpin == Hairpin::On {

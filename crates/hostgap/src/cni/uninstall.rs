@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use lab::LabError;
 use node::install::{LeftProgram, Uninstalled, uninstall};
-use node::{Home, StandingAttachment};
+use node::{Home, LeftNetwork, StandingAttachment, UnusedNetworks};
 use plan::UnitState;
 use serde_json::{Value, json};
 
@@ -65,14 +65,23 @@ fn tell(removed: &Uninstalled) -> Result<(), speak::Unspoken> {
             speak::result(format_args!("{program}: left, it is another program"))?;
         }
     }
-    for network in &removed.networks {
-        speak::result(format_args!("network {network}: removed, no container is attached to it"))?;
-    }
+    tell_networks(&removed.networks)?;
     for attachment in &removed.attachments {
         speak::result(format_args!("attached: {}", line(attachment)))?;
     }
     if removed.left == Some(LeftProgram::Attached) {
         speak::aside("hint: when these containers are gone, run `hostgap cni uninstall` again");
+    }
+    Ok(())
+}
+
+/// What became of networks that no container is attached to.
+pub(crate) fn tell_networks(unused: &UnusedNetworks) -> Result<(), speak::Unspoken> {
+    for network in &unused.removed {
+        speak::result(format_args!("network {network}: removed, no container is attached to it"))?;
+    }
+    for LeftNetwork { network, why } in &unused.left {
+        speak::result(format_args!("network {network}: left, {why}"))?;
     }
     Ok(())
 }
@@ -108,6 +117,7 @@ fn json(removed: &Uninstalled) -> Value {
         "conflists": removed.conflists,
         "program": { "path": removed.program, "left": left, "needed_by": needed_by },
         "attachments": removed.attachments,
-        "networks": removed.networks,
+        "networks": removed.networks.removed,
+        "networks_left": removed.networks.left,
     })
 }

@@ -10,7 +10,7 @@ use super::RuntimeDirs;
 use super::error::InstallError;
 use super::files::{configurations_of_ours, is_this_program, read, remove};
 use crate::conflist::PLUGIN;
-use crate::{Home, StandingAttachment};
+use crate::{Home, StandingAttachment, UnusedNetworks};
 
 /// What was removed, and what was left.
 #[derive(Debug, Clone)]
@@ -25,8 +25,9 @@ pub struct Uninstalled {
     pub left: Option<LeftProgram>,
     /// What stands on the node: containers that are attached, or whose attachment a process died at.
     pub attachments: Vec<StandingAttachment>,
-    /// Networks that were taken back, because the program is gone and no container was attached to them.
-    pub networks: Vec<String>,
+    /// Networks that no container was attached to, once the program is gone: they were taken back, but for those that other
+    /// programs use.
+    pub networks: UnusedNetworks,
 }
 
 /// Why the program was left.
@@ -87,7 +88,7 @@ pub fn uninstall(
             doing: "take back a network without containers",
             failure,
         })?,
-        Some(_) => Vec::new(),
+        Some(_) => UnusedNetworks::default(),
     };
     Ok(Uninstalled { conflists, program, program_was_there, left, attachments, networks })
 }

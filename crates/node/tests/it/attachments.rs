@@ -53,8 +53,7 @@ fn check(attach: &str) {
     before.assert_same(&scene.dump(), "after DEL");
     assert_eq!(scene.reserved("pods"), 0);
     let _ = testkit::shell(&format!("! ip -n {} link show eth0", scene.world.name("a")));
-    let removed = scene.world.open("node").run(|| scene.home().remove_unused_networks()).unwrap();
-    assert_eq!(removed.unwrap(), ["pods"]);
+    assert_eq!(scene.remove_unused().removed, ["pods"]);
     untouched.assert_same(&scene.dump(), "without the network");
 }
 

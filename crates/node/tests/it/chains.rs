@@ -71,8 +71,7 @@ fn goes(chain: &Chain<'_>, scene: &Scene, before: &Dump, result: &AddResult) {
 /// keeps there for its next container.
 #[track_caller]
 fn leaves_only(table: &str, untouched: &Dump, scene: &Scene) {
-    let removed = scene.world.open("node").run(|| scene.home().remove_unused_networks()).unwrap();
-    assert_eq!(removed.unwrap(), ["pods"]);
+    assert_eq!(scene.remove_unused().removed, ["pods"]);
     for line in untouched.diff(&scene.dump()) {
         assert!(line.starts_with("+ nft ") && line.contains(&format!("\"{table}\"")), "{line}");
     }

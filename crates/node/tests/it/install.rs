@@ -233,7 +233,7 @@ fn the_program_stays_for_a_container_that_is_attached() {
     host.scene.assert_reaches("a", "2001:db8::1");
     host.scene.succeed("DEL", "a", &conf);
     let removed = host.uninstall(None);
-    assert_eq!((removed.left, removed.networks), (None, vec!["pods".to_owned()]));
+    assert_eq!((removed.left, removed.networks.removed), (None, vec!["pods".to_owned()]));
     assert_eq!(host.files(), Vec::<PathBuf>::new());
     let again = host.uninstall(None);
     assert_eq!((again.left, again.program_was_there, again.conflists.len()), (None, false, 0));

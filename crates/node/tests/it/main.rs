@@ -2,6 +2,7 @@
 //! the choice that a race makes.
 
 mod attachments;
+mod bridges;
 mod chain;
 mod chains;
 mod choice;

@@ -8,8 +8,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use linux::Netns;
-use node::Home;
 use node::plugin::{Reply, call};
+use node::{Home, UnusedNetworks};
 use serde_json::{Value, json};
 use testkit::{Dump, World, dump, require_root, shell};
 
@@ -105,6 +105,12 @@ impl Scene {
     #[track_caller]
     pub(crate) fn fail(&self, command: &str, container: &str, conf: &Value, code: u32, says: &str) {
         check_failure(&self.call(command, container, conf), code, says);
+    }
+
+    /// Takes back what networks without containers share.
+    #[track_caller]
+    pub(crate) fn remove_unused(&self) -> UnusedNetworks {
+        self.world.open("node").run(|| self.home().remove_unused_networks()).unwrap().unwrap()
     }
 
     pub(crate) fn dump(&self) -> Dump {

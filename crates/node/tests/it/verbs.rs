@@ -170,10 +170,44 @@ fn wrong_configurations_are_named_and_leave_nothing() {
     scene.fail(
         "ADD",
         "b",
-        &with(good.clone(), "mtu", json!(1400)),
+        &with(good.clone(), "masquerade", json!(true)),
         7,
-        "stands on this node with another configuration",
+        "stands on this node with another configuration, and 1 attachments rest on it",
     );
+}
+
+/// What containers do not share may change while others stand.
+#[test]
+fn a_change_for_new_containers_alone_is_followed() {
+    let Some(scene) = Scene::new() else { return };
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    let before = conf("ptp");
+    let a = address(&scene.add("a", &before), 0);
+    let mut after = with(before.clone(), "mtu", json!(1400));
+    after["dns"] = json!({ "nameservers": ["192.0.2.53"] });
+    after["sysctl"] = json!({ "net.core.somaxconn": "511" });
+    after["ipam"]["routes"] = json!([{ "dst": "203.0.113.0/24" }]);
+    after["ipam"]["ranges"][0][0]["rangeStart"] = json!("10.244.1.99");
+    let result = scene.add("b", &after);
+    let b = address(&result, 0);
+    assert_eq!((&*b, &result["dns"]), ("10.244.1.99", &after["dns"]));
+    scene.exchange("a", "b", (a.parse::<std::net::IpAddr>().unwrap(), 80).into());
+    let mtu = |name: &str| {
+        let netlink = linux::Netlink::open_in(&scene.world.open(name)).unwrap();
+        netlink.link(&"eth0".parse().unwrap()).unwrap().unwrap().mtu
+    };
+    assert_eq!((mtu("a"), mtu("b")), (1500, 1400));
+    scene.succeed("CHECK", "b", &with(after.clone(), "prevResult", result));
+    for name in ["a", "b"] {
+        scene.succeed("DEL", name, &after);
+    }
+    // A bridge of our own has the containers' MTU.
+    let shared = with(conf("bridge"), "name", json!("other"));
+    scene.add("a", &shared);
+    let why = "stands on this node with another configuration, and 1 attachments rest on it";
+    scene.fail("ADD", "b", &with(shared, "mtu", json!(1400)), 7, why);
 }
 
 /// The part of a configuration that has these ranges.

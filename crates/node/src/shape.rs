@@ -1,0 +1,76 @@
+//! What a network is like, as the note of its unit has it, and whether another configuration changes what stands.
+
+use std::path::Path;
+
+use cni::Failure;
+use datapath::{NodeSpec, Prefixes};
+use linux::IfName;
+use plan::{Journal, Placed, Plan, outstanding};
+use serde::{Deserialize, Serialize};
+
+use crate::conf::Conf;
+use crate::failures::{invalid_conf, refused};
+
+/// What a network's configuration says of more than one container. The unit of one that stands has it as its note.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Shape {
+    attach: String,
+    bridge: Option<IfName>,
+    pub(crate) node: u16,
+    pub(crate) wire: IfName,
+    mtu: Option<u32>,
+    masquerade: bool,
+    prefixes: Vec<String>,
+    pods: Vec<String>,
+}
+
+impl Shape {
+    pub(crate) fn of(conf: &Conf, node: &NodeSpec) -> Shape {
+        let list = |prefixes: &Prefixes| prefixes.iter().map(|net| net.to_string()).collect();
+        Shape {
+            attach: conf.path.name.to_owned(),
+            bridge: conf.bridge.clone(),
+            node: node.id,
+            wire: node.wire.clone(),
+            mtu: conf.mtu,
+            masquerade: conf.masquerade,
+            prefixes: list(&node.network.prefixes),
+            pods: list(&node.pods),
+        }
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("its keys are texts")
+    }
+
+    /// That of a unit's note; `None` if it is no such note.
+    pub(crate) fn read(note: &str) -> Option<Shape> {
+        serde_json::from_str(note).ok()
+    }
+
+    /// Whether containers that want this can join those that stand as `noted`: the same attach in the same place, with an
+    /// MTU of their own at most.
+    fn may_join(&self, noted: &Shape) -> bool {
+        *self == Shape { mtu: self.mtu, ..noted.clone() }
+    }
+}
+
+/// Whether what a network's containers share stays the same with another configuration: the plan for it is the one that
+/// was made. Each container's own part may differ.
+///
+/// # Errors
+/// The network's journal cannot be read, or no plan can be made.
+pub(crate) fn leaves_alone(
+    note: &str,
+    conf: &Conf,
+    node: &NodeSpec,
+    journal: &Path,
+) -> Result<bool, Failure> {
+    if !Shape::read(note).is_some_and(|noted| Shape::of(conf, node).may_join(&noted)) {
+        return Ok(false);
+    }
+    let Plan { steps } = conf.path.node_plan(node).map_err(|error| invalid_conf(error.to_string()))?;
+    let journal = Journal::open(journal).map_err(|error| refused(&error))?;
+    let made: Vec<&Placed> = outstanding(&journal).into_iter().rev().collect();
+    Ok(made == steps.iter().collect::<Vec<_>>())
+}
