@@ -83,6 +83,7 @@ fn parse(text: &str) -> Result<Dns, String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -115,5 +116,46 @@ mod tests {
             "line 2 has the nameserver \"dns.example\", which is no IP address"
         );
         assert!(why("nameserver").starts_with("line 1 has the nameserver \"\""));
+    }
+
+    /// Words that mean something, in lines that may have anything else between them.
+    fn files() -> impl Strategy<Value = String> {
+        let words = prop_oneof![
+            Just("nameserver".to_owned()),
+            Just("domain".to_owned()),
+            Just("search".to_owned()),
+            Just("options".to_owned()),
+            Just("192.0.2.53".to_owned()),
+            Just("fe80::1%eth0".to_owned()),
+            "\\PC{0,8}",
+        ];
+        let separators =
+            prop_oneof![Just(" "), Just("\t"), Just("\n"), Just("\r\n"), Just("\u{a0}"), Just("\0")];
+        let pieces = prop::collection::vec((words, separators), 0..40);
+        pieces.prop_map(|pieces| pieces.into_iter().map(|(word, between)| word + between).collect())
+    }
+
+    proptest! {
+        /// Whatever a file holds, a container gets servers that are addresses and single words, or the line is named.
+        #[test]
+        fn any_file_gives_words_or_names_a_line(text in files()) {
+            match parse(&text) {
+                Ok(Dns { nameservers, domain, search, options }) => {
+                    for server in &nameservers {
+                        prop_assert!(server.split('%').next().unwrap().parse::<IpAddr>().is_ok(), "{server:?}");
+                    }
+                    let words = nameservers.iter().chain(&domain).chain(&search).chain(&options);
+                    for word in words {
+                        prop_assert!(!word.is_empty() && !word.contains(char::is_whitespace), "{word:?}");
+                        prop_assert!(text.contains(word.as_str()));
+                    }
+                }
+                Err(why) => {
+                    let number = why.strip_prefix("line ").unwrap().split(' ').next().unwrap();
+                    let line = text.lines().nth(number.parse::<usize>().unwrap() - 1).unwrap();
+                    prop_assert!(line.trim_start().starts_with("nameserver"), "{line:?}");
+                }
+            }
+        }
     }
 }
