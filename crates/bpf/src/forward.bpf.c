@@ -21,6 +21,9 @@
 #include <bpf/bpf_helpers.h>
 
 #include "forward.h"
+#include "pod/counters.bpf.h"
+#include "pod/frame.bpf.h"
+#include "pod/source.bpf.h"
 #include "forward/maps.bpf.h"
 #include "forward/packet.bpf.h"
 #include "forward/pod.bpf.h"
@@ -168,9 +171,8 @@ static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 			return pass(PASS_TOO_BIG);
 		return send(skb, route, false, 0);
 	}
-	if (is_link_local(from) || (is_unspecified(from) && is_multicast(to))) {
-		/* Neighbour discovery, and what else IPv6 says between two neighbours. It cannot leave the link, on
-		 * which the node is the only other; but it reaches all of the node's ports. */
+	if (is_between_neighbours(from, to)) {
+		/* It cannot leave the link, on which the node is the only other; but it reaches all of the node's ports. */
 		if (!has_own_mac(skb, eth))
 			return drop(DROP_SPOOFED_MAC);
 		why = PASS_LINK_SCOPE;
@@ -197,17 +199,13 @@ static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 static __always_inline int from_any_pod(struct __sk_buff *skb, enum link link)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth));
+	enum counter why;
 
 	if (!eth)
 		return drop(DROP_SHORT);
-	/* The kernel takes out the tag of VLAN 0, which is none (IEEE 802.1Q, table 9-2), and forwards what is behind it. A
-	 * tag stands beside the frame or in it: a netkit pair takes none out. */
-	if (skb->vlan_present)
-		return drop(DROP_VLAN);
-	/* On a netkit pair skb->protocol is what the sender of a packet socket claims, and the kernel goes by it. It could
-	 * make the kernel read a VLAN's tag, and another source, in the middle of a header that was found sound here. */
-	if (eth->h_proto != skb->protocol)
-		return drop(DROP_PROTOCOL);
+	why = fault_of_kind(skb, eth);
+	if (why != NO_FAULT)
+		return drop(why);
 	switch (eth->h_proto) {
 	case bpf_htons(ETH_P_IP):
 		return from_pod4(skb, link);
@@ -215,11 +213,8 @@ static __always_inline int from_any_pod(struct __sk_buff *skb, enum link link)
 		return from_pod6(skb, link);
 	case bpf_htons(ETH_P_ARP):
 		return from_pod_arp(skb);
-	case bpf_htons(ETH_P_8021Q):
-	case bpf_htons(ETH_P_8021AD):
-		return drop(DROP_VLAN);
 	}
-	return drop(has_own_mac(skb, eth) ? DROP_PROTOCOL : DROP_SPOOFED_MAC);
+	return drop(fault_of_other(skb, eth));
 }
 
 /* To a pod of this node, from another pod. Other senders to a pod may be masqueraded or translated on the way

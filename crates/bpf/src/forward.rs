@@ -78,7 +78,7 @@ pub struct TunnelEnd {
     pub port: u16,
 }
 
-/// One of the programs. Each is for one kind of link; see `forward.bpf.c`.
+/// A program at links. Each is for one kind of link; see `forward.bpf.c` and `guard.bpf.c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Program {
@@ -90,11 +90,16 @@ pub enum Program {
     FromWire,
     /// At the tunnel's device.
     FromTunnel,
+    /// At the node's end of a pod's veth pair, where the kernel forwards.
+    Guard,
 }
 
 impl Program {
     /// Every program, as they are listed for people.
     pub const ALL: &[Program] =
+        &[Program::FromPod, Program::FromNetkit, Program::FromWire, Program::FromTunnel, Program::Guard];
+    /// Those that forward, which are loaded together.
+    pub const FORWARD: &[Program] =
         &[Program::FromPod, Program::FromNetkit, Program::FromWire, Program::FromTunnel];
 
     /// What the pins of bpf links begin with.
@@ -107,6 +112,7 @@ impl Program {
             Program::FromNetkit => "from_netkit",
             Program::FromWire => "from_wire",
             Program::FromTunnel => "from_tunnel",
+            Program::Guard => "guard",
         }
     }
 
@@ -114,7 +120,9 @@ impl Program {
     pub fn hook(self) -> crate::Hook {
         match self {
             Program::FromNetkit => crate::Hook::NetkitPeer,
-            Program::FromPod | Program::FromWire | Program::FromTunnel => crate::Hook::Ingress,
+            Program::FromPod | Program::FromWire | Program::FromTunnel | Program::Guard => {
+                crate::Hook::Ingress
+            }
         }
     }
 
@@ -164,7 +172,7 @@ fn load_and_pin(folder: &Path, config: &NodeConfig) -> libbpf_rs::Result<Vec<Ver
     for mut pinned in skeleton.object_mut().progs_mut() {
         let name = pinned.name().to_string_lossy().into_owned();
         pinned.pin(folder.join(&name))?;
-        let program = Program::ALL.iter().find(|program| program.name() == name);
+        let program = Program::FORWARD.iter().find(|program| program.name() == name);
         let instructions = ffi::program_info(&pinned).map_or(0, |info| info.verified_insns);
         verified.push(Verified { program: *program.expect("the list has every function"), instructions });
     }

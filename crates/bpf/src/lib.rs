@@ -5,10 +5,13 @@
 //! node's programs away ([`pins`]). Functions here act in the calling thread's network namespace.
 
 mod attach;
+mod entry;
 mod ffi;
 pub mod forward;
 mod generation;
+pub mod guard;
 pub mod late;
+mod layout;
 pub mod pins;
 mod replace;
 pub mod splice;

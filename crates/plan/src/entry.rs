@@ -120,6 +120,13 @@ pub enum Before {
         /// The index of the link, by which undo finds it under any name.
         index: u32,
     },
+    /// The same of an interface of a container.
+    Unguarded {
+        /// The index of the node's end of its link.
+        index: u32,
+        /// The cookie of the container's namespace, which may be gone before the entries.
+        container: u64,
+    },
 }
 
 /// A step of a unit that wants something shared.

@@ -8,6 +8,8 @@ use ipnet::IpNet;
 use linux::{Cgroup, IfName, Mac};
 use serde::{Deserialize, Serialize};
 
+use crate::Place;
+
 /// The forwarding programs of a node, pinned in its folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Programs {
@@ -80,6 +82,28 @@ pub struct Member {
     /// The node: the name of its folder.
     pub node: String,
     /// The addresses that are the pod's own.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The check of what the pods of a node send, where the kernel forwards.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guard {
+    /// The node: the name of its folder.
+    pub node: String,
+}
+
+/// An interface of a pod that may send from the addresses of its pod alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guarded {
+    /// The node: the name of its folder.
+    pub node: String,
+    /// The node's end of the interface's link.
+    pub link: IfName,
+    /// The pod's namespace. Its interfaces may send from each other's addresses.
+    pub pod: Place,
+    /// The interface's Ethernet address.
+    pub mac: Mac,
+    /// The addresses of the interface.
     pub addresses: Vec<IpAddr>,
 }
 

@@ -7,7 +7,7 @@ use linux::{FdbEntry, IfName, Link, Neighbour, NetnsName, NetnsPath, NetnsRef, R
 use serde::{Deserialize, Serialize};
 
 use crate::Set;
-use crate::forwarding::{Endpoint, Member, ProgramAttachment, Programs, Splice, Tunnel};
+use crate::forwarding::{Endpoint, Guard, Guarded, Member, ProgramAttachment, Programs, Splice, Tunnel};
 
 /// An ordered list of steps. Making one changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -115,6 +115,10 @@ pub enum Step {
     AttachSplice(Splice),
     /// Let the sockets of a pod be spliced. The step's place is the pod's namespace.
     AddMember(Member),
+    /// Load the program that checks what the pods of a node send, and pin it in a bpffs of its own.
+    LoadGuard(Guard),
+    /// Tell it which addresses an interface of a pod has.
+    AddGuarded(Guarded),
     /// Write a register; each setting has a word of its own in files.
     #[serde(untagged)]
     Set(Set),

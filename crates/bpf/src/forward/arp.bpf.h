@@ -1,22 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* What a pod says by ARP. */
+/* ARP between a pod and its gateway. */
 #ifndef HOSTGAP_ARP_BPF_H
 #define HOSTGAP_ARP_BPF_H
-
-/* An ARP packet for IPv4 over Ethernet (RFC 826). */
-struct arp {
-	__be16 hardware, protocol;
-	__u8 hardware_bytes, protocol_bytes;
-	__be16 operation;
-	__u8 sender_mac[ETH_ALEN];
-	__be32 sender;
-	__u8 target_mac[ETH_ALEN];
-	__be32 target;
-} __attribute__((packed));
-
-#define ARP_ETHERNET 1
-#define ARP_REQUEST 1
-#define ARP_REPLY 2
 
 static __always_inline void set_gateway_mac(__u8 *mac)
 {
@@ -52,25 +37,19 @@ static __always_inline int answer_for_gateway(struct __sk_buff *skb, const struc
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* A pod may ask for others and answer for itself; who asks before it uses an address says 0 (RFC 5227). */
+/* What a pod says by ARP. */
 static __always_inline int from_pod_arp(struct __sk_buff *skb)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct arp));
-	const struct endpoint *own;
+	enum counter why;
 	struct arp *arp;
-	__be32 sender;
 
 	if (!eth)
 		return drop(DROP_SHORT);
 	arp = (void *)(eth + 1);
-	if (!has_own_mac(skb, eth) || !same_mac(arp->sender_mac, eth->h_source))
-		return drop(DROP_SPOOFED_MAC);
-	sender = arp->sender;
-	if (sender) {
-		own = pod_at4(sender);
-		if (!own || own->ifindex != skb->ifindex)
-			return drop(DROP_SPOOFED_ADDRESS);
-	}
+	why = fault_of_arp(skb, eth, arp);
+	if (why != NO_FAULT)
+		return drop(why);
 	if (arp->operation == bpf_htons(ARP_REQUEST) && arp->target == config.gateway4)
 		return answer_for_gateway(skb, arp);
 	return pass(PASS_ARP);

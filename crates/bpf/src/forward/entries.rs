@@ -1,16 +1,16 @@
 //! What a node's maps hold of its pods and of other nodes.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use ipnet::IpNet;
-use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle};
+use libbpf_rs::{MapCore as _, MapFlags};
 use linux::{Mac, Result};
 
 use super::skeleton::types::size;
 use super::words;
-use crate::{ffi, pins};
+use crate::entry::{self, Entry};
+use crate::pins;
 
 /// Places in each of the arrays in which the programs look for a pod first.
 const SLOTS: u32 = size::SLOTS.0;
@@ -39,28 +39,13 @@ pub struct Tunnel {
     pub remote: IpAddr,
 }
 
-/// One key and its value in one map.
-struct Entry {
-    map: &'static str,
-    key: Vec<u8>,
-    value: Vec<u8>,
-}
-
 /// Lets a pod send and receive.
 ///
 /// # Errors
 /// One of the addresses, or the link, is a pod's already; a map is full; nothing is loaded in the folder. What was
 /// written until then is taken back.
 pub fn add_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<()> {
-    let entries = endpoint.entries();
-    for (at, entry) in entries.iter().enumerate() {
-        if let Err(error) = entry.add(folder) {
-            for written in &entries[..at] {
-                written.remove(folder)?;
-            }
-            return Err(error);
-        }
-    }
+    entry::add_all(folder, &endpoint.entries())?;
     for slot in endpoint.slots() {
         slot.take(folder)?;
     }
@@ -69,11 +54,7 @@ pub fn add_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<()> {
 
 /// Whether any part of a pod's entries is there: `Some(true)`, all of it.
 pub fn has_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<Option<bool>> {
-    let mut found = Vec::new();
-    for entry in endpoint.entries() {
-        found.push(entry.find(folder)?);
-    }
-    Ok(found.iter().any(Option::is_some).then(|| found.iter().all(|same| *same == Some(true))))
+    entry::find_all(folder, &endpoint.entries())
 }
 
 /// Takes away those of a pod's entries that are as [`add_endpoint`] writes them.
@@ -81,12 +62,7 @@ pub fn remove_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<()> {
     for slot in endpoint.slots() {
         slot.free(folder)?;
     }
-    for entry in endpoint.entries().iter().rev() {
-        if entry.find(folder)? == Some(true) {
-            entry.remove(folder)?;
-        }
-    }
-    Ok(())
+    entry::remove_all(folder, &endpoint.entries())
 }
 
 /// Lets packets to a prefix go through a tunnel, and packets come from its other end.
@@ -189,46 +165,6 @@ impl Entry {
             _ => Ok(()),
         })
     }
-
-    fn add(&self, folder: &Path) -> Result<()> {
-        self.with(folder, "add an entry to", |map| {
-            let added = map.update(&self.key, &self.value, MapFlags::NO_EXIST);
-            added.map_err(|error| match error.kind() {
-                // The kernel's word for it is "argument list too long".
-                ErrorKind::TooBig => io::Error::other(full(map)).into(),
-                _ => error,
-            })
-        })
-    }
-
-    fn remove(&self, folder: &Path) -> Result<()> {
-        self.with(folder, "remove an entry of", |map| map.delete(&self.key))
-    }
-
-    /// `Some(true)` if it is there, `Some(false)` if another is in its place.
-    fn find(&self, folder: &Path) -> Result<Option<bool>> {
-        self.with(folder, "read an entry of", |map| {
-            Ok(map.lookup(&self.key, MapFlags::ANY)?.map(|value| value == self.value))
-        })
-    }
-
-    fn with<T>(
-        &self,
-        folder: &Path,
-        attempted: &str,
-        work: impl FnOnce(&MapHandle) -> libbpf_rs::Result<T>,
-    ) -> Result<T> {
-        ffi::listen();
-        let path = folder.join(self.map);
-        MapHandle::from_pinned_path(&path)
-            .and_then(|map| work(&map))
-            .map_err(|error| ffi::failed(format!("{attempted} {}", path.display()), &error))
-    }
-}
-
-fn full(map: &MapHandle) -> String {
-    let max = map.max_entries();
-    format!("it is full with {max} entries; remove pods or nodes that are no more, or use a second node")
 }
 
 /// As `struct endpoint` lies in memory.

@@ -1,22 +1,7 @@
 //! The structures of `forward.h` that are written here as bytes lie in memory as the programs were compiled with.
 
-use std::mem::offset_of;
-
 use super::skeleton::types::{endpoint, home, prefix, slot4, slot6, tunnel};
-
-/// A structure's fields in their order, each with its length in bytes: there is nothing between them and nothing behind.
-macro_rules! lies_as {
-    ($structure:ident: $($field:ident $bytes:literal),+) => {
-        const _: () = {
-            let mut at = 0;
-            $(
-                assert!(offset_of!($structure, $field) == at, stringify!($field));
-                at += $bytes;
-            )+
-            assert!(size_of::<$structure>() == at, stringify!($structure));
-        };
-    };
-}
+use crate::layout::lies_as;
 
 lies_as!(endpoint: ifindex 4, mac 6, unused 2);
 lies_as!(slot4: pod 12, address 4);

@@ -125,32 +125,4 @@ struct {
 	__type(value, struct recent6);
 } recent6 SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, COUNTERS);
-	__type(key, __u32);
-	__type(value, __u64);
-} counters SEC(".maps");
-
-static __always_inline void count(__u32 what)
-{
-	__u64 *counter = bpf_map_lookup_elem(&counters, &what);
-
-	if (counter)
-		*counter += 1;
-}
-
-static __always_inline int drop(enum counter why)
-{
-	count(why);
-	return TC_ACT_SHOT;
-}
-
-/* Lets others' programs, and then the kernel, have the packet. */
-static __always_inline int pass(enum counter why)
-{
-	count(why);
-	return TC_ACT_UNSPEC;
-}
-
 #endif

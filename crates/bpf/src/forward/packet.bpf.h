@@ -3,30 +3,10 @@
 #ifndef HOSTGAP_PACKET_BPF_H
 #define HOSTGAP_PACKET_BPF_H
 
-#define AF_INET 2
-#define AF_INET6 10
-
 /* Where a TCP header has its own length. */
 #define TCP_WORDS 12
 /* Of one byte with the version, in the upper half, and the length in units of 4 bytes: IPv4 without options. */
 #define IPV4_PLAIN 0x45
-
-/* The first bytes of a frame, or NULL if there are fewer. A driver may leave headers outside of what can be read
- * directly; they are then brought in, and whatever was read before must be read again. */
-static __always_inline void *head(struct __sk_buff *skb, __u32 bytes)
-{
-	void *data = (void *)(long)skb->data;
-
-	/* The verifier knows of one value that it was checked; a compiler that finds it twice mixes the two up. */
-	barrier_var(data);
-	if (data + bytes <= (void *)(long)skb->data_end)
-		return data;
-	if (skb->len < bytes || bpf_skb_pull_data(skb, bytes))
-		return NULL;
-	data = (void *)(long)skb->data;
-	barrier_var(data);
-	return data + bytes <= (void *)(long)skb->data_end ? data : NULL;
-}
 
 /* The protocol of a frame that arrived by the wire or the tunnel. A link takes a VLAN's tag out of the data and keeps it
  * beside; the frame is for that VLAN's links all the same, and it is sent on with its tag. */
@@ -51,22 +31,6 @@ static __always_inline bool is_too_big(struct __sk_buff *skb, __u32 frame_max, _
 	if (protocol != IPPROTO_TCP || bpf_skb_load_bytes(skb, at + TCP_WORDS, &tcp_words, sizeof(tcp_words)))
 		return true;
 	return at + (tcp_words >> 4) * 4 + skb->gso_size > frame_max;
-}
-
-static __always_inline bool same_mac(const __u8 *one, const __u8 *two)
-{
-	return *(__u32 *)one == *(__u32 *)two && *(__u16 *)(one + 4) == *(__u16 *)(two + 4);
-}
-
-/* `count` is a constant. */
-static __always_inline bool same_words(const __u32 *one, const __u32 *two, int count)
-{
-	__u32 differences = 0;
-
-#pragma unroll
-	for (int word = 0; word < count; word++)
-		differences |= one[word] ^ two[word];
-	return !differences;
 }
 
 /* The checksum of an IPv4 header without options (RFC 1071); over a header that has its own, zero. */
@@ -107,23 +71,6 @@ static __always_inline bool is_regular6(const struct __sk_buff *skb, const struc
 {
 	return is_to_gateway(eth) && *(__u8 *)ip >> 4 == 6 && ip->hop_limit > 1 && ip->nexthdr != IPPROTO_HOPOPTS &&
 	       bpf_ntohs(ip->payload_len) == skb->len - ETH_HLEN - sizeof(*ip);
-}
-
-static __always_inline bool is_link_local(const struct in6_addr *address)
-{
-	return (address->s6_addr32[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
-}
-
-static __always_inline bool is_multicast(const struct in6_addr *address)
-{
-	return address->s6_addr[0] == 0xff;
-}
-
-static __always_inline bool is_unspecified(const struct in6_addr *address)
-{
-	const __be32 *words = address->s6_addr32;
-
-	return !(words[0] | words[1] | words[2] | words[3]);
 }
 
 #endif

@@ -35,13 +35,19 @@ static __always_inline const struct endpoint *pod_at6(const struct in6_addr *add
 	return pod ? pod : bpf_map_lookup_elem(&endpoints6, address);
 }
 
-/* Whether a pod sends with its own Ethernet address, where it uses none of its IP addresses. */
 static __always_inline bool has_own_mac(struct __sk_buff *skb, const struct ethhdr *eth)
 {
 	__u32 ifindex = skb->ifindex;
 	struct endpoint *own = bpf_map_lookup_elem(&links, &ifindex);
 
 	return own && same_mac(own->mac, eth->h_source);
+}
+
+static __always_inline bool has_address4(struct __sk_buff *skb, __be32 address)
+{
+	const struct endpoint *own = pod_at4(address);
+
+	return own && own->ifindex == skb->ifindex;
 }
 
 /* Whether a packet comes from the pod whose address it has; counts it otherwise. */

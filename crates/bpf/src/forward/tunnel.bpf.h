@@ -37,9 +37,6 @@ struct wrapped_head {
 	struct wrapping behind;
 };
 
-/* Extension headers of one IPv6 packet that are looked at. */
-#define EXTENSIONS_MAX 8
-
 /* Whether a datagram goes to the tunnel's port. Left to the kernel it could reach a node's own tunnel device, which would
  * take what a pod wrote for another node's packet: nodes alone send there. `at` is where UDP begins. */
 static __always_inline bool is_to_tunnel(struct __sk_buff *skb, __u32 at, __u8 protocol)
@@ -59,29 +56,20 @@ static __always_inline bool is_to_tunnel4(struct __sk_buff *skb, const struct ip
 	return is_to_tunnel(skb, ETH_HLEN + ip->ihl * 4, ip->protocol);
 }
 
-/* The same of an IPv6 packet, behind its extension headers (RFC 8200, section 4). With more of them than anybody needs
- * it counts as one. */
+/* The same of an IPv6 packet, behind its extension headers. With more of them than anybody needs it counts as one. */
 static __always_inline bool is_to_tunnel6(struct __sk_buff *skb, __u8 next)
 {
-	__u32 at = ETH_HLEN + sizeof(struct ipv6hdr);
-	__u8 extension[4]; /* next header, length in units of 8 bytes less one; of a fragment the offset */
+	__u32 at;
 
 	if (!config.tunnel_port)
 		return false;
-	for (int seen = 0; seen < EXTENSIONS_MAX; seen++) {
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
-		    next != IPPROTO_FRAGMENT)
-			return is_to_tunnel(skb, at, next);
-		if (bpf_skb_load_bytes(skb, at, extension, sizeof(extension)))
-			return false;
-		if (next == IPPROTO_FRAGMENT) {
-			if (extension[2] || extension[3] & 0xf8)
-				return false;
-			at += 8;
-		} else {
-			at += (extension[1] + 1) * 8;
-		}
-		next = extension[0];
+	switch (find_upper(skb, &next, &at)) {
+	case UPPER_FOUND:
+		return is_to_tunnel(skb, at, next);
+	case UPPER_NONE:
+		return false;
+	case UPPER_FAR:
+		break;
 	}
 	return true;
 }

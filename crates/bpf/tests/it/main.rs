@@ -6,6 +6,7 @@
 
 mod arp;
 mod frame;
+mod guard;
 mod late;
 mod limits;
 mod links;

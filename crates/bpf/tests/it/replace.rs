@@ -28,7 +28,7 @@ fn maps(node: &Node) -> BTreeMap<String, u32> {
         let path = entry.expect("root can do it").path();
         let name = path.file_name().expect("root can do it").to_str().expect("root can do it").to_owned();
         // Every pin can be opened this way, and programs have ids too.
-        let is_program = Program::ALL.iter().any(|program| name.contains(program.name()));
+        let is_program = Program::FORWARD.iter().any(|program| name.contains(program.name()));
         if let Some(map) =
             MapHandle::from_pinned_path(&path).ok().filter(|_| !is_program && !name.contains("link_"))
         {
@@ -369,9 +369,9 @@ fn what_was_begun_is_completed() {
     let State { names, .. } = state(&node);
     // As after a kill before the first pin was replaced: two links have the programs of the folder's next
     // generation, and the pins are those of the previous one.
-    let old: Vec<_> = Program::ALL.iter().map(|program| node.program(*program)).collect();
+    let old: Vec<_> = Program::FORWARD.iter().map(|program| node.program(*program)).collect();
     replace_in(&node, &node.config).unwrap();
-    for (program, old) in Program::ALL.iter().zip(&old) {
+    for (program, old) in Program::FORWARD.iter().zip(&old) {
         let pin = program.pin(&node.folder);
         fs::rename(&pin, node.folder.join(format!("new_{}", program.name()))).unwrap();
         let name = std::ffi::CString::new(pin.to_str().unwrap()).unwrap();

@@ -1,6 +1,7 @@
 //! What each step does to the kernel: one trait, one file a family.
 
 mod ensure;
+mod guard;
 mod link;
 mod netns;
 mod object;
@@ -127,6 +128,8 @@ impl Step {
             Step::LoadSplice(splice) => Box::new(splice::LoadSplice(splice)),
             Step::AttachSplice(splice) => Box::new(splice::AttachSplice(splice)),
             Step::AddMember(member) => Box::new(splice::AddMember(member)),
+            Step::LoadGuard(guard) => Box::new(guard::LoadGuard(guard)),
+            Step::AddGuarded(guarded) => Box::new(guard::AddGuarded(guarded)),
             Step::Set(setting) => setting.effect(),
             Step::Share(step) => Box::new(share::SharedStep(step)),
         }

@@ -24,13 +24,7 @@ pub(super) struct LoadPrograms<'s>(pub(super) &'s Programs);
 
 impl Effect for LoadPrograms<'_> {
     fn before(&self, _: &mut Kernel, _: &Place) -> Result<Before, StepError> {
-        let folder = self.0.folder();
-        if pins::exists(&folder) {
-            let what = folder.display().to_string();
-            let remedy = format!("if these programs are not needed: hostgap bpf unload {}", self.0.node);
-            return Err(StepError::Exists { what, remedy });
-        }
-        Ok(Before::Absent)
+        refuse_loaded(&self.0.node)
     }
 
     fn act(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<(), StepError> {
@@ -40,20 +34,13 @@ impl Effect for LoadPrograms<'_> {
         Ok(())
     }
 
-    /// One unmount takes programs, maps and bpf links. What stands there is ours: the step refuses a folder that
-    /// exists.
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
-        let folder = self.0.folder();
-        if !pins::exists(&folder) {
-            return Ok(absent(past.after.as_ref()).into());
-        }
-        pins::remove(&folder)?;
-        Ok(Undone::Restored.into())
+        unpin(&self.0.node, past)
     }
 
     fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
         let folder = self.0.folder();
-        let pins = forward::Program::ALL.iter().map(|program| program.pin(&folder));
+        let pins = forward::Program::FORWARD.iter().map(|program| program.pin(&folder));
         let (there, missing): (Vec<_>, Vec<_>) = pins.partition(|pin| pin.exists());
         Ok(match (there.as_slice(), missing.as_slice()) {
             (_, []) => StepState::So,
@@ -87,6 +74,28 @@ impl Effect for LoadPrograms<'_> {
         }
         vec![ours(place, "load", node, &text)]
     }
+}
+
+/// Refuses a node that has a folder of pins.
+pub(super) fn refuse_loaded(node: &str) -> Result<Before, StepError> {
+    let folder = pins::folder(node);
+    if pins::exists(&folder) {
+        let what = folder.display().to_string();
+        let remedy = format!("if these programs are not needed: hostgap bpf unload {node}");
+        return Err(StepError::Exists { what, remedy });
+    }
+    Ok(Before::Absent)
+}
+
+/// Takes away all that is pinned for a node. One unmount takes programs, maps and bpf links. What stands there is ours: the
+/// step refused a folder that existed.
+pub(super) fn unpin(node: &str, past: &Past) -> Result<UndoOutcome, StepError> {
+    let folder = pins::folder(node);
+    if !pins::exists(&folder) {
+        return Ok(absent(past.after.as_ref()).into());
+    }
+    pins::remove(&folder)?;
+    Ok(Undone::Restored.into())
 }
 
 /// Replaces the programs of a node by those of this version, with this configuration, while packets flow: each packet
@@ -171,7 +180,8 @@ impl Effect for AttachProgram<'_> {
         }
     }
 
-    /// Where the kernel has no list of programs at a link, another program is a filter.
+    /// Where the kernel has no list of programs at a link, another program is a filter. One that forwards must be alone; a
+    /// guard lets a packet go on to others' programs, as it would to the kernel.
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let opened = kernel.at(place)?;
         let Some(index) = listing.link(opened, &self.0.link)?.map(|link| link.index) else {
@@ -184,7 +194,8 @@ impl Effect for AttachProgram<'_> {
         };
         let filters = opened.netlink.filters(index)?;
         let others = beside + filters.into_iter().filter(|filter| !bpf::is_our_place(*filter)).count();
-        Ok(StepState::of(others == 0, || format!("one of {} programs and filters of that link", others + 1)))
+        let may_stand = others == 0 || self.0.program == forward::Program::Guard;
+        Ok(StepState::of(may_stand, || format!("one of {} programs and filters of that link", others + 1)))
     }
 
     fn admits_before(&self, before: &Before) -> bool {
@@ -351,5 +362,5 @@ fn unlisted(before: &Before) -> Result<u32, StepError> {
 
 /// Whether a node's maps can be asked: they are pinned beside its programs.
 fn is_loaded(folder: &Path) -> bool {
-    forward::Program::ALL.iter().any(|program| program.pin(folder).exists())
+    forward::Program::FORWARD.iter().any(|program| program.pin(folder).exists())
 }

@@ -6,6 +6,7 @@ mod ensure;
 mod extended;
 mod faults;
 mod format2;
+mod guard;
 mod identity;
 mod killed;
 mod look;

@@ -149,7 +149,8 @@ impl Sample {
     }
 
     /// Every kind of step. Some occur several times, because they differ by family, by place or by the
-    /// previous state. Shared steps, what is found there already, and steps that splice sockets have tests of their own.
+    /// previous state. Shared steps, what is found there already, steps that splice sockets and those of a guard have
+    /// tests of their own.
     pub(crate) fn plan(&self) -> Plan {
         let mut plan = Plan::new();
         self.links(&mut plan);
