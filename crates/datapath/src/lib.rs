@@ -72,6 +72,10 @@ pub trait Attach: Sync {
     fn binds_pods(&self) -> bool {
         false
     }
+    /// Whether a pod's packets are checked for addresses that are not its own.
+    fn anti_spoofing(&self) -> AntiSpoofing {
+        AntiSpoofing::Never
+    }
     /// Why a pod that has this part cannot talk with another node's own address, or would do so by a way that is not this
     /// attach's; `None`: it can.
     fn refuses_nodes(&self, _part: SocketRole) -> Option<&'static str> {
@@ -82,6 +86,17 @@ pub trait Attach: Sync {
     fn toward_node(&self, _pod: &Pod, _bare: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
         Ok(Plan::new())
     }
+}
+
+/// Whether the node checks that a pod's packets have the pod's own addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AntiSpoofing {
+    /// It does: the programs that forward check first.
+    Always,
+    /// If the network says so ([`Network::anti_spoofing`]).
+    Optional,
+    /// It does not.
+    Never,
 }
 
 /// How one node's packets reach another node's pods. As with [`Attach`], specifications come checked.

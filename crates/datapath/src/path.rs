@@ -15,7 +15,8 @@ use crate::trace::{PacketDirection, Traces};
 use crate::transport::vxlan::VXLAN;
 use crate::transport::{DIRECT, ONLINK, VPC, VXLAN_METADATA};
 use crate::{
-    Attach, End, Family, NodeSpec, Peer, Pod, Protocol, SocketRole, SpecError, Talk, Trace, Transport, With,
+    AntiSpoofing, Attach, End, Family, NodeSpec, Peer, Pod, Protocol, SocketRole, SpecError, Talk, Trace,
+    Transport, With,
 };
 
 /// A way from one pod to another, made of an attach and a transport.
@@ -205,7 +206,23 @@ impl DataPath {
 
     fn check_node(&self, node: &NodeSpec) -> Result<(), SpecError> {
         node.check()?;
+        self.check_anti_spoofing(node)?;
         if self.attach.leads_out() { node.check_pods_apart() } else { Ok(()) }
+    }
+
+    /// Refuses a check of what pods send where nothing on the node could make it.
+    fn check_anti_spoofing(&self, node: &NodeSpec) -> Result<(), SpecError> {
+        if node.network.anti_spoofing && self.attach.anti_spoofing() == AntiSpoofing::Never {
+            return Err(SpecError {
+                what: format!("network {}", node.network.id),
+                why: format!(
+                    "the addresses of what its pods send are to be checked, and the attach {} of {} has no place for that",
+                    self.attach.name(),
+                    self.name
+                ),
+            });
+        }
+        Ok(())
     }
 
     /// Refuses ports that its attach could not publish.

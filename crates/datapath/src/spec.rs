@@ -26,6 +26,9 @@ pub struct Network {
     pub mtu: Option<u32>,
     /// Whether what pods send out of the network gets the node's address.
     pub masquerade: bool,
+    /// Whether a pod's packets are dropped where they have other addresses than its own, for attaches that leave it to the
+    /// network ([`crate::AntiSpoofing::Optional`]).
+    pub anti_spoofing: bool,
     /// The name of its bridge on a node, for attaches that have one; `None`: one that is made of its id.
     pub bridge: Option<IfName>,
     /// Whether its pods on a node do not reach each other by the bridge, for attaches that have one.

@@ -9,13 +9,14 @@ use anyhow::Context;
 use ipnet::IpNet;
 use lab::LabError;
 use linux::{IfName, Mac, Netns, NetnsRef};
-use plan::forwarding::{Endpoint, Member, ProgramAttachment, Programs, Splice, Tunnel};
+use plan::forwarding::{Endpoint, Guard, Guarded, Member, ProgramAttachment, Programs, Splice, Tunnel};
 use plan::{ApplyError, Kernel, Place, Placed, Step, StepError};
 
 use crate::exit::BadInput;
 use crate::speak;
 
-/// Show what the forwarding programs of the ebpf and netkit data paths drop, and load and attach them by hand.
+/// Show what the programs of the ebpf and netkit data paths and those that check what pods send drop, and load and attach
+/// them by hand.
 ///
 /// Each node has its programs and maps pinned in a bpffs below /run/hostgap-bpf. The data paths load, attach and
 /// remove them by themselves. To build such a node by hand, use load, attach, endpoint and tunnel as
@@ -50,7 +51,7 @@ enum Command {
     Attach {
         #[command(flatten)]
         at: At,
-        /// from_pod, from_netkit, from_wire or from_tunnel.
+        /// from_pod, from_netkit, from_wire, from_tunnel or guard.
         #[arg(value_parser = program)]
         program: ::bpf::forward::Program,
         /// The link.
@@ -96,6 +97,29 @@ enum Command {
         #[command(flatten)]
         at: At,
         /// The pod's addresses.
+        #[arg(required = true)]
+        addresses: Vec<IpAddr>,
+    },
+    /// Load the program that checks what pods send, for a node on which the kernel forwards.
+    Guard {
+        /// The name under which it is pinned.
+        node: String,
+    },
+    /// Register an interface of a pod with the guard of its node. At its link, frames with other addresses than the
+    /// pod's are dropped.
+    Guarded {
+        #[command(flatten)]
+        at: At,
+        /// The node's end of the interface's link.
+        #[arg(value_parser = ifname)]
+        link: IfName,
+        /// The network namespace of the pod: its name, or the path of one without a name. Its interfaces may send from
+        /// each other's addresses.
+        #[arg(value_name = "NAME|PATH", value_parser = netns)]
+        pod: NetnsRef,
+        /// The interface's Ethernet address.
+        mac: Mac,
+        /// The interface's addresses.
         #[arg(required = true)]
         addresses: Vec<IpAddr>,
     },
@@ -172,6 +196,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Command::Member { at, addresses } => {
             by_hand_of(at, |node| Step::AddMember(Member { node, addresses }))?;
+        }
+        Command::Guard { node } => by_hand(None, Step::LoadGuard(Guard { node }))?,
+        Command::Guarded { at, link, pod, mac, addresses } => {
+            let pod = place_of(Some(pod))?;
+            by_hand_of(at, |node| Step::AddGuarded(Guarded { node, link, pod, mac, addresses }))?;
         }
         Command::Unload { node } => {
             ::bpf::pins::remove(&known(&node)?).context("unload")?;
@@ -267,11 +296,14 @@ fn known(node: &str) -> anyhow::Result<PathBuf> {
     Err(BadInput(format!("node {node:?} has no hostgap programs; nodes with programs: {known}")).into())
 }
 
-/// The counters of a node's forwarding programs, and of its splicing programs, if it has them.
+/// The counters of a node's forwarding programs or of its guard, and of its splicing programs, if it has them.
 type Counted = (Vec<(::bpf::forward::Counter, u64)>, Option<Vec<(::bpf::splice::SpliceCounter, u64)>>);
 
 fn counted(node: &str) -> linux::Result<Counted> {
     let folder = ::bpf::pins::folder(node);
+    if ::bpf::guard::is_loaded(&folder) {
+        return Ok((::bpf::guard::counters(&folder)?, None));
+    }
     let counters = ::bpf::forward::counters(&folder)?;
     let spliced = ::bpf::splice::is_loaded(&folder).then(|| ::bpf::splice::counters(&folder));
     Ok((counters, spliced.transpose()?))
@@ -315,8 +347,13 @@ fn counters(node: Option<String>, json: bool) -> anyhow::Result<()> {
     for (node, counters, spliced) in all {
         speak::result(format_args!("{node}"))?;
         for (drops, title) in [(true, "dropped"), (false, "left to the kernel")] {
+            let those: Vec<_> = counters.iter().filter(|(counter, _)| counter.is_drop() == drops).collect();
+            // A guard leaves everything else to the kernel, and does not count it.
+            if those.is_empty() {
+                continue;
+            }
             speak::result(format_args!("  {title}"))?;
-            for (counter, packets) in counters.iter().filter(|(counter, _)| counter.is_drop() == drops) {
+            for (counter, packets) in those {
                 speak::result(format_args!("    {packets:>12}  {counter}"))?;
             }
         }

@@ -197,7 +197,8 @@ const EXAMPLES: &[(&str, &str)] = &[
         "bpf attach",
         "Examples:
   hostgap bpf attach --netns node-1 node-1 from_wire eth0
-  hostgap bpf attach --netns node-1 node-1 from_pod hgp1",
+  hostgap bpf attach --netns node-1 node-1 from_pod hgp1
+  hostgap bpf attach --netns node-1 node-1 guard hgp1",
     ),
     (
         "bpf endpoint",
@@ -220,6 +221,16 @@ const EXAMPLES: &[(&str, &str)] = &[
         "bpf member",
         "Examples:
   hostgap bpf member --netns pod-1 node-1 10.244.1.2 fd00:244:0:1::2",
+    ),
+    (
+        "bpf guard",
+        "Examples:
+  hostgap bpf guard node-1",
+    ),
+    (
+        "bpf guarded",
+        "Examples:
+  hostgap bpf guarded --netns node-1 node-1 hgp1 pod-1 02:04:00:01:00:01 10.244.1.2 fd00:244:0:1::2",
     ),
     (
         "bpf unload",

@@ -253,7 +253,7 @@ fn install(error: &InstallError) -> u8 {
         | InstallError::OtherNetwork { .. }
         | InstallError::Configured { .. }
         | InstallError::ForeignProgram(_) => BAD_INPUT,
-        InstallError::Unmet { .. } => UNABLE,
+        InstallError::Unmet { .. } | InstallError::NoAntiSpoofing { .. } => UNABLE,
         InstallError::Node { .. } | InstallError::File { .. } => FAILURE,
     }
 }

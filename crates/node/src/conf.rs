@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use cni::{Failure, Request};
-use datapath::{ATTACHES, DataPath, PodRoute, Prefixes};
+use datapath::{ATTACHES, AntiSpoofing, DataPath, PodRoute, Prefixes};
 use ipam::{Range, RangeSets, Reserved};
 use ipnet::IpNet;
 use linux::IfName;
@@ -35,6 +35,8 @@ pub(crate) struct Conf {
     pub(crate) mtu: Option<u32>,
     /// Whether what pods send out of the network gets the node's address.
     pub(crate) masquerade: bool,
+    /// Whether a pod's packets with other addresses than its own are dropped, where the attach leaves that open.
+    pub(crate) anti_spoofing: bool,
     /// Whether the pods' default routes go by this network.
     pub(crate) default_route: bool,
     /// What else the pods reach by this network.
@@ -63,7 +65,8 @@ pub(crate) enum AddressSource {
 }
 
 /// The keys of the configuration, and those of its `ipam`.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
+    "anti_spoofing",
     "attach",
     "bridge",
     "default_route",
@@ -93,6 +96,7 @@ struct Written {
     mtu: Option<u32>,
     #[serde(default)]
     masquerade: bool,
+    anti_spoofing: Option<bool>,
     default_route: Option<bool>,
     #[serde(default)]
     prefixes: Vec<IpNet>,
@@ -140,6 +144,7 @@ impl Conf {
         let written: Written =
             serde_json::from_value(own.into()).map_err(|error| invalid_conf(error.to_string()))?;
         let path = path(&written)?;
+        let anti_spoofing = anti_spoofing(&written, path)?;
         // Another plugin's key of that name is not ours to follow. With host-local an empty one is none.
         let resolv_conf =
             written.ipam.resolv_conf.filter(|path| !is_delegated && !path.as_os_str().is_empty());
@@ -163,6 +168,7 @@ impl Conf {
             node: written.node,
             mtu: written.mtu,
             masquerade: written.masquerade,
+            anti_spoofing,
             default_route: written.default_route.unwrap_or(path.attach.leads_out()),
             routes: routes::of_attach(path, routes, &pods, ROUTES)?,
             prefixes,
@@ -271,6 +277,23 @@ fn path(written: &Written) -> Result<&'static DataPath, Failure> {
         )));
     }
     Ok(path)
+}
+
+/// Whether a network's packets are checked by a program of its own. By default they are where they can be.
+fn anti_spoofing(written: &Written, path: &DataPath) -> Result<bool, Failure> {
+    let name = path.name;
+    match (path.attach.anti_spoofing(), written.anti_spoofing) {
+        (AntiSpoofing::Optional, asked) => Ok(asked.unwrap_or(true)),
+        (AntiSpoofing::Always, Some(false)) => Err(unsupported(format!(
+            "`anti_spoofing` is false, and the programs of {name} always check whose address a packet has: by it they know \
+             the pod"
+        ))),
+        (AntiSpoofing::Never, Some(true)) => Err(unsupported(format!(
+            "`anti_spoofing` is true, and what pods of {name} send goes to the wire and to each other past every place where \
+             the node could check it"
+        ))),
+        (AntiSpoofing::Always, Some(true) | None) | (AntiSpoofing::Never, Some(false) | None) => Ok(false),
+    }
 }
 
 /// Refuses what would be reserved and then not be used: an interface has one address of each family.

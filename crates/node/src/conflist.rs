@@ -4,7 +4,7 @@ use cni::{Conflist, Failure, Request, Version};
 use datapath::{ATTACHES, DataPath};
 use ipnet::IpNet;
 use linux::IfName;
-use linux::features::{Facts, Unmet};
+use linux::features::{Facts, Feature, Unmet};
 use serde::Serialize;
 
 use crate::Home;
@@ -32,6 +32,8 @@ pub struct Network {
     pub mtu: Option<u32>,
     /// Whether what containers send out of the network gets the node's address.
     pub masquerade: bool,
+    /// Whether what a container sends with other addresses than its own is dropped; `None`: where that can be.
+    pub anti_spoofing: Option<bool>,
 }
 
 /// The keys in the order in which they are written.
@@ -57,6 +59,8 @@ struct WrittenPlugin<'a> {
     mtu: Option<u32>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     masquerade: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anti_spoofing: Option<bool>,
     #[serde(skip_serializing_if = "<[IpNet]>::is_empty")]
     prefixes: &'a [IpNet],
     ipam: WrittenIpam,
@@ -100,6 +104,7 @@ impl Network {
             wire: self.wire.as_ref().map(IfName::as_str),
             mtu: self.mtu,
             masquerade: self.masquerade,
+            anti_spoofing: self.anti_spoofing,
             prefixes: &self.prefixes,
             ipam: WrittenIpam { kind: OWN_IPAM, ranges },
         };
@@ -148,9 +153,14 @@ impl Configured {
         self.conf.path
     }
 
-    /// What this machine lacks for it.
+    /// What this machine lacks for its attach.
     pub fn unmet(&self, facts: &Facts) -> Vec<Unmet> {
         self.conf.path.unmet(facts)
+    }
+
+    /// What it lacks for the check of what containers send, where the network wants one.
+    pub fn unmet_of_anti_spoofing(&self, facts: &Facts) -> Vec<Unmet> {
+        if self.conf.anti_spoofing { facts.unmet(&[Feature::BpfTc]) } else { Vec::new() }
     }
 
     /// Whether an `ADD` could make the network, in the calling thread's namespace: the link to other nodes is there, a plan
@@ -180,6 +190,7 @@ mod tests {
             wire: None,
             mtu: None,
             masquerade: false,
+            anti_spoofing: None,
         }
     }
 
@@ -195,10 +206,12 @@ mod tests {
             wire: Some(IfName::new("eth1").unwrap()),
             mtu: Some(1400),
             masquerade: true,
+            anti_spoofing: Some(false),
             ..network("bridge", &["10.1.0.0/24"])
         };
         let read = Configured::read(&whole.conflist()).unwrap().remove(0).conf;
         assert_eq!((read.wire, read.mtu, read.masquerade), (whole.wire.clone(), Some(1400), true));
+        assert!(!read.anti_spoofing);
         let prefixes: Vec<String> = read.prefixes.iter().map(|net| net.to_string()).collect();
         assert_eq!(prefixes, ["10.1.0.0/16"]);
     }

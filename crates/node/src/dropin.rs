@@ -140,7 +140,7 @@ fn read<T: DeserializeOwned>(name: &str, mut theirs: Map<String, Value>) -> Resu
 fn ptp(theirs: Ptp) -> Result<Value, Failure> {
     Ok(json!({
         "attach": "ptp", "masquerade": theirs.ip_masq, "mtu": given(theirs.mtu), "ipam": addresses(theirs.ipam)?,
-        "default_route": false, "dns": theirs.dns,
+        "default_route": false, "dns": theirs.dns, "anti_spoofing": false,
     }))
 }
 
@@ -155,11 +155,6 @@ fn bridge(theirs: &Bridge) -> Result<Value, Failure> {
         (theirs.promisc_mode, "promiscMode` is true", "the bridge sees what is for it"),
         (theirs.vlan != 0, "vlan` is set", "the bridge has no VLANs"),
         (!theirs.vlan_trunk.is_empty(), "vlanTrunk` is set", "the bridge has no VLANs"),
-        (
-            theirs.mac_spoof_check,
-            "macspoofchk` is true",
-            "what a container sends is not compared with its address",
-        ),
         (theirs.enable_dad, "enabledad` is true", "addresses are usable at once"),
         (
             theirs.disable_container_interface,
@@ -174,6 +169,7 @@ fn bridge(theirs: &Bridge) -> Result<Value, Failure> {
         "attach": "bridge", "bridge": theirs.bridge, "masquerade": theirs.ip_masq, "mtu": given(theirs.mtu),
         "ipam": addresses(theirs.ipam.clone())?, "default_route": theirs.is_default_gateway, "dns": theirs.dns,
         "port_isolation": theirs.port_isolation.then_some(true),
+        "anti_spoofing": theirs.mac_spoof_check,
     }))
 }
 
@@ -268,16 +264,22 @@ mod tests {
         });
         assert_eq!(
             form("ptp", &json!({ "ipMasq": true, "mtu": 1400, "ipam": ipam })).unwrap(),
-            json!({ "attach": "ptp", "masquerade": true, "mtu": 1400, "default_route": false, "ipam": own })
+            json!({
+                "attach": "ptp", "masquerade": true, "mtu": 1400, "default_route": false, "anti_spoofing": false,
+                "ipam": own,
+            })
         );
         let quiet = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.1.2.0/24" }]] });
         assert_eq!(
             form("bridge", &json!({ "isGateway": true, "ipam": quiet.clone() })).unwrap(),
             json!({
                 "attach": "bridge", "bridge": "cni0", "masquerade": false, "default_route": false,
+                "anti_spoofing": false,
                 "ipam": { "type": "hostgap", "ranges": [[{ "subnet": "10.1.2.0/24" }]] },
             })
         );
+        let checked = json!({ "isGateway": true, "macspoofchk": true, "ipam": quiet.clone() });
+        assert_eq!(form("bridge", &checked).unwrap()["anti_spoofing"], true);
         let on_wire = form("ipvlan", &json!({ "master": "eth1", "mode": "l3s", "ipam": quiet })).unwrap();
         assert_eq!((&on_wire["attach"], &on_wire["wire"]), (&json!("ipvlan-l3s"), &json!("eth1")));
     }
@@ -310,7 +312,7 @@ mod tests {
         };
         assert_eq!(form("bridge", &with("portIsolation", json!(true))).unwrap()["port_isolation"], true);
         refused("bridge", &with("vlanTrunk", json!([{ "id": 7 }])), 2, "`vlanTrunk` is set");
-        for key in ["macspoofchk", "enabledad", "disableContainerInterface"] {
+        for key in ["enabledad", "disableContainerInterface"] {
             refused("bridge", &with(key, json!(true)), 2, &format!("`{key}` is true"));
         }
         let on_wire = json!({ "mac": "", "bcqueuelen": 0, "linkInContainer": false, "ipam": ipam });

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cni::{ErrorCode, Failure};
 use datapath::{Family, Network, NodeSpec};
-use plan::{BookError, Journal, Kernel, Place, Unit, UnitState, apply, in_use};
+use plan::{ApplyError, BookError, Journal, Kernel, Place, Plan, Step, Unit, UnitState, apply, in_use};
 use serde::Serialize;
 
 use crate::Home;
@@ -86,6 +86,7 @@ pub(crate) fn spec(home: &Home, name: &str, conf: &Conf, network: u16) -> Result
             port: PORT,
             mtu: conf.mtu,
             masquerade: conf.masquerade,
+            anti_spoofing: conf.anti_spoofing,
             bridge: conf.bridge.clone(),
             isolates_pods: conf.port_isolation,
         },
@@ -191,11 +192,24 @@ fn make(
     let plan = conf.path.node_plan(node).map_err(|error| invalid_conf(error.to_string()));
     let made = plan.and_then(|plan| {
         let mut journal = unit.journal(JOURNAL).map_err(|error| refused(&error))?;
-        apply(&plan, &mut journal, kernel).map_err(|error| refused(&error))
+        apply(&plan, &mut journal, kernel).map_err(|error| with_remedy(&plan, &error))
     });
     match made {
         Ok(_) => unit.leave_standing(described).map_err(|error| of_book(&error)),
         Err(failure) => Err(with_consequence(failure, take_back(unit, kernel))),
+    }
+}
+
+/// A step's failure, and what does without the step.
+fn with_remedy(plan: &Plan, error: &ApplyError) -> Failure {
+    let failure = refused(error);
+    let loads_guard = plan.steps.iter().find(|placed| matches!(placed.step, Step::LoadGuard(_)));
+    match (loads_guard, error) {
+        (Some(placed), ApplyError::Step { command, .. }) if placed.commands().join("\n") == *command => {
+            let remedy = "with `\"anti_spoofing\": false` the network needs no program, and its containers can pose as others";
+            Failure { details: Some(remedy.to_owned()), ..failure }
+        }
+        _ => failure,
     }
 }
 

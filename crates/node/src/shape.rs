@@ -20,6 +20,9 @@ pub(crate) struct Shape {
     pub(crate) wire: IfName,
     mtu: Option<u32>,
     masquerade: bool,
+    /// Not in the notes of networks that stand without it, among them all of earlier versions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    anti_spoofing: bool,
     prefixes: Vec<String>,
     pods: Vec<String>,
 }
@@ -34,6 +37,7 @@ impl Shape {
             wire: node.wire.clone(),
             mtu: conf.mtu,
             masquerade: conf.masquerade,
+            anti_spoofing: conf.anti_spoofing,
             prefixes: list(&node.network.prefixes),
             pods: list(&node.pods),
         }

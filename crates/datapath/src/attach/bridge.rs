@@ -9,7 +9,7 @@ use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::trace::{PacketDirection, Traces};
-use crate::{Attach, NodeSpec, Pod, Prefixes, SpecError, Talk, Trace, With, rules};
+use crate::{AntiSpoofing, Attach, NodeSpec, Pod, Prefixes, SpecError, Talk, Trace, With, rules};
 
 pub(crate) const BRIDGE: Bridge = Bridge;
 
@@ -37,9 +37,14 @@ impl Attach for Bridge {
         true
     }
 
+    fn anti_spoofing(&self) -> AntiSpoofing {
+        AntiSpoofing::Optional
+    }
+
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
         let mut draft = Draft::at(&node.place, node.families());
         gateway(&mut draft, node, mtu);
+        draft.guard(node);
         draft.tables(rules::flannel::tables(node));
         Ok(draft.into_plan())
     }
@@ -114,6 +119,7 @@ pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Pl
     if node.network.isolates_pods {
         outside.step(SetPortIsolation { link: link.clone() });
     }
+    outside.guarded(node, pod, &link);
     outside.up(&link);
 
     let mut inside = Draft::at(&pod.place, node.families());

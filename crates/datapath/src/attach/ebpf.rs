@@ -12,7 +12,10 @@ use crate::draft::Draft;
 use crate::links;
 use crate::rules::border;
 use crate::trace::{PacketCounter, PacketDirection, Traces};
-use crate::{Addresses, Attach, Network, NodeSpec, Pod, Protocol, SocketRole, SpecError, Talk, Trace, With};
+use crate::{
+    Addresses, AntiSpoofing, Attach, Network, NodeSpec, Pod, Protocol, SocketRole, SpecError, Talk, Trace,
+    With,
+};
 
 /// Veth pairs, to nodes on the same wire.
 pub(crate) const EBPF: Ebpf = Ebpf { name: "ebpf", pair: Pair::Veth, beside: Beside::Nothing };
@@ -62,6 +65,10 @@ impl Attach for Ebpf {
 
     fn binds_pods(&self) -> bool {
         true
+    }
+
+    fn anti_spoofing(&self) -> AntiSpoofing {
+        AntiSpoofing::Always
     }
 
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {

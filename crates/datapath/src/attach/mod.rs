@@ -4,6 +4,7 @@ mod bridge;
 mod docker;
 mod ebpf;
 mod elsewhere;
+mod guard;
 mod host;
 mod ipvlan;
 mod macvlan;

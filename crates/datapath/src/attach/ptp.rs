@@ -11,7 +11,7 @@ use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links;
 use crate::trace::{PacketDirection, Traces};
-use crate::{Addresses, Attach, NodeSpec, Pod, SpecError, Talk, Trace, rules};
+use crate::{Addresses, AntiSpoofing, Attach, NodeSpec, Pod, SpecError, Talk, Trace, rules};
 
 pub(crate) const PTP: Ptp = Ptp;
 
@@ -42,6 +42,7 @@ impl Attach for Ptp {
     fn node(&self, node: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
         let mut draft = Draft::at(&node.place, node.families());
         draft.forwarding();
+        draft.guard(node);
         draft.tables(rules::border::tables(node));
         Ok(draft.into_plan())
     }
@@ -54,6 +55,10 @@ impl Attach for Ptp {
         true
     }
 
+    fn anti_spoofing(&self) -> AntiSpoofing {
+        AntiSpoofing::Optional
+    }
+
     /// Calico's pods keep their addresses towards the outside unless a pool says `natOutgoing`.
     fn usually_masquerades(&self) -> bool {
         false
@@ -61,7 +66,8 @@ impl Attach for Ptp {
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let gateway = links::node_end_mac(node, pod);
-        let (outside, link) = link(node, pod, mtu, Pair::Veth, gateway);
+        let (mut outside, link) = link(node, pod, mtu, Pair::Veth, gateway);
+        outside.guarded(node, pod, &link);
         let mut plan = outside.into_plan();
         plan.extend(inside(node, pod, gateway));
         plan.extend(routes(node, pod, &link));

@@ -43,6 +43,14 @@ impl Pair {
         pair
     }
 
+    /// The same with a network that checks what pods send.
+    pub(crate) fn guarded(mut self) -> Pair {
+        for node in &mut self.nodes {
+            node.network.anti_spoofing = true;
+        }
+        self
+    }
+
     /// Opens the namespace of a place or a pod.
     pub(crate) fn netns(&self, name: &NetnsName) -> Netns {
         Netns::open(name).unwrap_or_else(|error| panic!("{error}"))

@@ -1,7 +1,7 @@
 //! One test for each data path and subject, so that a skip names the path it skips.
 
 use datapath::{ALL, DataPath, find};
-use linux::features;
+use linux::features::{self, Feature};
 
 /// Defines a test function for each data path. It calls `$check` if this machine can run the path.
 macro_rules! for_each_path {
@@ -30,12 +30,21 @@ pub(crate) use for_each_path;
 
 /// The named data path. `None`, with the skip recorded, if this machine cannot run it.
 pub(crate) fn runnable(name: &str) -> Option<&'static DataPath> {
+    runnable_with(name, &[])
+}
+
+/// The same if pods of its network are to be checked.
+pub(crate) fn runnable_guarded(name: &str) -> Option<&'static DataPath> {
+    runnable_with(name, &[Feature::BpfTc])
+}
+
+fn runnable_with(name: &str, more: &[Feature]) -> Option<&'static DataPath> {
     let path = find(name).expect("a known path");
     if !testkit::require_root() {
         return None;
     }
     let facts = features::probe().unwrap_or_else(|error| panic!("{error}"));
-    let unmet = path.unmet(&facts);
+    let unmet = facts.unmet(&[&path.needs(), more].concat());
     if unmet.is_empty() {
         return Some(path);
     }

@@ -44,6 +44,7 @@ impl Shape {
             port: 8472,
             mtu: None,
             masquerade,
+            anti_spoofing: false,
             bridge: None,
             isolates_pods: false,
         }

@@ -8,7 +8,7 @@ use linux::Netns;
 use plan::{Fault, Undone};
 
 use crate::pair::Pair;
-use crate::paths::for_each_path;
+use crate::paths::{for_each_path, runnable_guarded};
 use crate::probe;
 use crate::specs::POD_PORT;
 
@@ -43,6 +43,20 @@ fn ptp_vxlan_over_ipv6() {
     }
 }
 
+#[test]
+fn bridge_guarded() {
+    if let Some(path) = runnable_guarded("bridge+direct") {
+        passes_on(path, Pair::new(path, Family::V4).guarded(), &Family::BOTH);
+    }
+}
+
+#[test]
+fn ptp_guarded() {
+    if let Some(path) = runnable_guarded("ptp+direct") {
+        passes_on(path, Pair::new(path, Family::V4).guarded(), &Family::BOTH);
+    }
+}
+
 fn over_ipv4(path: &'static DataPath) {
     passes(path, Family::V4, &Family::BOTH);
 }
@@ -57,9 +71,12 @@ fn ipv6_alone(path: &'static DataPath) {
     passes(path, Family::V6, &[Family::V6]);
 }
 
-/// Applies the path, sends packets of all kinds, undoes it, and checks that everything is as before.
 fn passes(path: &'static DataPath, outer: Family, families: &'static [Family]) {
-    let mut pair = Pair::of(path, outer, families);
+    passes_on(path, Pair::of(path, outer, families), families);
+}
+
+/// Applies the path, sends packets of all kinds, undoes it, and checks that everything is as before.
+fn passes_on(path: &'static DataPath, mut pair: Pair, families: &'static [Family]) {
     let names = pair.everywhere();
     let before = pair.dump(&names);
     let (plan, mut journal) = (pair.path_plan(), pair.journal());

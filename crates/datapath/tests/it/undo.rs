@@ -4,7 +4,7 @@ use datapath::{DataPath, Family};
 use plan::{ApplyError, Fault};
 
 use crate::pair::Pair;
-use crate::paths::for_each_path;
+use crate::paths::{for_each_path, runnable_guarded};
 
 for_each_path!(comes_back_after_any_error);
 
@@ -16,12 +16,29 @@ fn cni() {
     }
 }
 
+#[test]
+fn bridge_guarded() {
+    if let Some(path) = runnable_guarded("bridge+direct") {
+        comes_back(Pair::new(path, Family::V4).guarded());
+    }
+}
+
+#[test]
+fn ptp_guarded() {
+    if let Some(path) = runnable_guarded("ptp+direct") {
+        comes_back(Pair::new(path, Family::V4).guarded());
+    }
+}
+
+fn comes_back_after_any_error(path: &'static DataPath) {
+    comes_back(Pair::new(path, Family::V4));
+}
+
 /// The namespaces are compared once, after the last step, because a dump is slow on an emulated kernel. A
 /// leftover of an earlier step cannot hide until then. An `Add…` step refuses what already exists, so the
 /// next apply would stop before its fault. The change of a `Set…` step would become the old value of all
 /// later ones.
-fn comes_back_after_any_error(path: &'static DataPath) {
-    let mut pair = Pair::new(path, Family::V4);
+fn comes_back(mut pair: Pair) {
     let (names, plan) = (pair.one_node(), pair.one_node_plan());
     let before = pair.dump(&names);
     for (step, placed) in plan.steps.iter().enumerate() {

@@ -54,6 +54,9 @@ pub(super) struct Args {
     /// Give what containers send out of the network the node's address (bridge, ptp, ebpf, netkit).
     #[arg(long)]
     masquerade: bool,
+    /// Let containers send from other addresses than their own (bridge, ptp).
+    #[arg(long)]
+    no_anti_spoofing: bool,
     /// The name of the configuration's file [default: 10-NAME.conflist].
     #[arg(long, value_name = "NAME.conflist")]
     file: Option<String>,
@@ -134,6 +137,7 @@ fn network(args: &Args, chosen: Option<&Chosen>) -> Network {
         wire: args.wire.clone(),
         mtu: args.mtu.or_else(|| chosen.and_then(|chosen| chosen.choice.mtu)),
         masquerade: args.masquerade,
+        anti_spoofing: args.no_anti_spoofing.then_some(false),
     }
 }
 

@@ -222,7 +222,8 @@ fn call(turn: &Turn, verb: &str, node: &str, pod: &str) -> std::process::Child {
     child
 }
 
-/// Wherever an ADD dies, the next one works, and DEL leaves nothing. The turn has a `/var/lib` of its own for leases.
+/// Wherever an ADD dies, the next one works, and DEL leaves nothing. The turn has a `/var/lib` of its own for leases, and a
+/// bpffs: one that is mounted under `ip netns exec` goes with the call.
 #[test]
 fn an_add_that_is_killed_is_taken_back_by_the_next() {
     let turn = turn();
@@ -230,7 +231,7 @@ fn an_add_that_is_killed_is_taken_back_by_the_next() {
     let made = format!(
         "ip netns add {node}; ip netns add {pod}; ip -n {node} link add wire0 type veth peer name wire1
          ip -n {node} addr add 192.0.2.1/24 dev wire0; ip -n {node} link set wire0 up
-         mount -t tmpfs none /var/lib"
+         mount -t tmpfs none /var/lib; mkdir /run/hostgap-bpf; mount -t bpf none /run/hostgap-bpf"
     );
     text(turn.command("sh").args(["-ec", &made]));
     let succeed = |verb: &str| {

@@ -30,11 +30,12 @@ impl Node {
     fn new() -> Node {
         let turn = turn();
         let pods = std::env::var(MORE).map_or(PODS, |text| text.parse().unwrap());
-        // The turn has a `/var/lib` of its own for leases.
+        // The turn has a `/var/lib` of its own for leases, and a bpffs: one that is mounted under `ip netns exec` goes with
+        // the call.
         let script = format!(
             "ip netns add node; ip -n node link add wire0 type veth peer name wire1
              ip -n node addr add 192.0.2.1/24 dev wire0; ip -n node link set wire0 up
-             mount -t tmpfs none /var/lib
+             mount -t tmpfs none /var/lib; mkdir /run/hostgap-bpf; mount -t bpf none /run/hostgap-bpf
              for pod in $(seq 0 {}); do ip netns add p$pod; done",
             pods - 1
         );
@@ -98,7 +99,7 @@ impl Node {
     fn state(&self) -> String {
         let script = "ip -n node -o -d link | sed 's/ promiscuity.*//'; ip -n node -o addr; ip -n node route show table all
              ip netns exec node nft list ruleset; ip netns exec node cat /proc/sys/net/ipv4/ip_forward
-             find /var/lib/cni/networks -name '10.*'; ls /run/hostgap/cni-attachments | grep -v lock$; true";
+             find /var/lib/cni/networks -name '10.*'; ls /run/hostgap/cni-attachments | grep -v lock$; ls /run/hostgap-bpf; true";
         text(self.turn.command("sh").args(["-c", script]))
     }
 }

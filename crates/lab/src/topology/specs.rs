@@ -60,6 +60,8 @@ fn network(shape: &Shape) -> Network {
         port: 8472,
         mtu: None,
         masquerade: shape.path.attach.usually_masquerades(),
+        // The set-ups that the paths stand for have no such check, and it would cost the path its instructions.
+        anti_spoofing: false,
         bridge: None,
         isolates_pods: false,
     }

@@ -19,6 +19,12 @@ pub enum InstallError {
         /// What is missing, joined by semicolons.
         reasons: String,
     },
+    /// The kernel lacks what the check of containers' addresses needs.
+    #[error("check here that containers send from their own addresses: {reasons}")]
+    NoAntiSpoofing {
+        /// What is missing, joined by semicolons.
+        reasons: String,
+    },
     /// The name of the file is none that a runtime reads.
     #[error(
         "use {0:?} as a file of the configuration: a name without a path that ends in .conflist is expected"
@@ -73,6 +79,9 @@ impl InstallError {
             InstallError::Unmet { .. } => {
                 Some("`hostgap paths` lists what this machine lacks for each; choose another with --attach")
             }
+            InstallError::NoAntiSpoofing { .. } => Some(
+                "with --no-anti-spoofing the network has no such check, and a container can pose as another",
+            ),
             InstallError::ForeignConflist(_) => {
                 Some("choose another name with --file, or move that file away")
             }

@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use datapath::DataPath;
-use linux::features::Facts;
+use linux::features::{Facts, Unmet};
 use plan::lock;
 use serde::Serialize;
 
@@ -86,11 +86,14 @@ impl Installation<'_> {
         let text = self.network.conflist();
         let configured = Configured::read(&text).map_err(InstallError::Conf)?.remove(0);
         let path = self.conflist_path()?;
+        let reasons = |unmet: &[Unmet]| unmet.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let unmet = configured.unmet(self.facts);
         if !unmet.is_empty() {
-            let reasons: Vec<String> = unmet.iter().map(ToString::to_string).collect();
-            let attach = configured.path().name;
-            return Err(InstallError::Unmet { attach, reasons: reasons.join("; ") });
+            return Err(InstallError::Unmet { attach: configured.path().name, reasons: reasons(&unmet) });
+        }
+        let unmet = configured.unmet_of_anti_spoofing(self.facts);
+        if !unmet.is_empty() {
+            return Err(InstallError::NoAntiSpoofing { reasons: reasons(&unmet) });
         }
         configured.check(self.home).map_err(InstallError::Conf)?;
         let before: Vec<PathBuf> = configurations(&self.dirs.conf)?;

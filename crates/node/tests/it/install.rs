@@ -107,6 +107,7 @@ fn network(attach: &str) -> Network {
         wire: None,
         mtu: None,
         masquerade: false,
+        anti_spoofing: None,
     }
 }
 
@@ -200,6 +201,20 @@ fn what_the_node_cannot_have_is_refused() {
     assert!(unmet.to_string().starts_with("run attach netkit here: "), "{unmet}");
     assert!(unmet.to_string().contains("unknown device type") && unmet.remedy().is_some());
     assert_eq!(host.files(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_kernel_without_programs_has_a_network_without_the_check() {
+    let Some(host) = Host::new() else { return };
+    let missing = [(Feature::BpfTc, "invalid argument".to_owned())].into();
+    let facts = Facts { kernel: "4.19".to_owned(), missing };
+    let unmet = host.act(Act::Install, &network("ptp"), None, &facts).unwrap_err();
+    assert!(unmet.to_string().starts_with("check here that containers send"), "{unmet}");
+    assert!(unmet.to_string().contains("invalid argument"), "{unmet}");
+    assert!(unmet.remedy().unwrap().contains("--no-anti-spoofing"));
+    let unchecked = Network { anti_spoofing: Some(false), ..network("ptp") };
+    let installed = host.act(Act::Install, &unchecked, None, &facts).unwrap();
+    assert!(installed.text.contains("\"anti_spoofing\": false"), "{}", installed.text);
 }
 
 #[test]

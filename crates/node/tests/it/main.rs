@@ -8,6 +8,7 @@ mod chains;
 mod choice;
 mod delegates;
 mod dropin;
+mod guarded;
 mod install;
 #[path = "../../../report/tests/it/made.rs"]
 mod made;

@@ -145,6 +145,8 @@ fn wrong_configurations_are_named_and_leave_nothing() {
             "set 1 would be a second",
         ),
         (with(conf("macvlan"), "masquerade", json!(true)), 2, "`masquerade` is true"),
+        (with(conf("ebpf"), "anti_spoofing", json!(false)), 2, "`anti_spoofing` is false"),
+        (with(conf("macvlan"), "anti_spoofing", json!(true)), 2, "`anti_spoofing` is true"),
         (with(good.clone(), "wire", json!("nolink")), 7, "there is no link nolink"),
         (with(good.clone(), "mtu", json!(9000)), 7, "9000"),
         (with(good.clone(), "cniVersion", json!("0.2.0")), 1, "0.3.0"),

@@ -65,7 +65,15 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) fn new(path: &'static DataPath) -> Ground {
-        let mut pair = Pair::new(path, Family::V4);
+        Ground::of(path, Pair::new(path, Family::V4))
+    }
+
+    /// The same with a network that checks what pods send.
+    pub(crate) fn guarded(path: &'static DataPath) -> Ground {
+        Ground::of(path, Pair::new(path, Family::V4).guarded())
+    }
+
+    fn of(path: &'static DataPath, mut pair: Pair) -> Ground {
         let (plan, mut journal) = (pair.path_plan(), pair.journal());
         pair.apply(&plan, &mut journal, Fault::None).unwrap_or_else(|error| panic!("{error}"));
         let inside = place(&pair, &pair.pods[1].place);
