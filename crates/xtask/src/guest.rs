@@ -61,6 +61,7 @@ pub(crate) static ALL: [Guest; 5] = [
             // Thousands of random packets behave alike on every kernel, unless they go through our own
             // programs.
             ("datapath", "attack::ebpf", Always),
+            ("datapath", "attack::guarded", Always),
             ("datapath", "splice::", Always),
             // One family alone is a part of both. IPv4 alone has a kernel of its own below.
             ("datapath", "traffic::ipv4_alone", Never),
