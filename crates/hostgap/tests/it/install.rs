@@ -24,8 +24,11 @@ struct Node {
 impl Node {
     fn new() -> Node {
         let turn = turn();
-        // The plugin keeps addresses there, and the machine may have some of its own.
-        text(turn.command("mount").args(["-t", "tmpfs", "none", "/var/lib"]));
+        // The plugin keeps addresses there, and the machine may have some of its own. A bpffs that is mounted under
+        // `ip netns exec` would go with the call.
+        let mounts =
+            "mount -t tmpfs none /var/lib; mkdir -p /run/hostgap-bpf; mount -t bpf none /run/hostgap-bpf";
+        text(turn.command("sh").args(["-ec", mounts]));
         let script = "ip netns add node && ip -n node link add wire0 type veth peer name wire1 &&
              ip -n node addr add 192.0.2.1/24 dev wire0 && ip -n node link set wire0 up &&
              ip -n node link set wire1 up && ip -n node route add default via 192.0.2.2";

@@ -73,10 +73,7 @@ fn check(attach: &str) {
     for name in ["a", "b"] {
         scene.succeed("DEL", name, &default);
     }
-    assert_eq!(
-        scene.world.open("node").run(|| scene.home().remove_unused_networks()).unwrap().unwrap(),
-        ["pods"]
-    );
+    assert_eq!(scene.remove_unused().removed, ["pods"]);
     let pinned = fs::read_dir(PINS).map_or(0, Iterator::count);
     assert_eq!(pinned, 0, "{attach}: pins are left");
 }
@@ -110,8 +107,7 @@ fn a_program_that_cannot_be_loaded_has_a_remedy() {
     scene.add("a", &conf("bridge"));
     let taken = fs::read_dir(PINS).unwrap().next().unwrap().unwrap().path();
     scene.succeed("DEL", "a", &conf("bridge"));
-    let removed = scene.world.open("node").run(|| scene.home().remove_unused_networks()).unwrap();
-    assert_eq!(removed.unwrap(), ["pods"]);
+    assert_eq!(scene.remove_unused().removed, ["pods"]);
     fs::create_dir_all(&taken).unwrap();
     let reply = scene.call("ADD", "a", &conf("bridge"));
     check_failure(&reply, 100, "hostgap bpf guard host-");
