@@ -7,9 +7,11 @@
  * - One queue. A socket in a map has a queue of its own beside TCP's, and is read from it first. A reader that is told
  *   of new bytes by edges (EPOLLET) and takes a short read for the end would miss what lies in the other. So TCP's
  *   bytes are put into the same queue on arrival (from_wire), and there is only one.
- * - Order. Bytes left to TCP take their time. Until they have arrived, no later ones go past them: the sender compares
- *   its sequence number with the one that the receiver has got. The other way round needs nothing: a byte that goes
- *   past TCP is in the queue before the sender's call returns.
+ * - Order. Bytes left to TCP take their time. Until they are in the queue, no later ones go past them: the sender compares
+ *   its sequence number with the one up to which the receiver has everything there. Only the receiver's process knows
+ *   that one, when it sends something itself: it holds the socket's lock then, so no packet is between TCP and the queue.
+ *   A program that sees a packet arrive (from_wire) runs before the packet is put into the queue, and the sender could be
+ *   faster. The other way round needs nothing: a byte that goes past TCP is in the queue before the sender's call returns.
  * - A limit. Nothing makes the sender of a short cut wait for the receiver, up to all memory of TCP. So it may be ahead
  *   by AHEAD_MAX bytes; what is more goes by TCP, whose window counts what lies in the queue.
  *
@@ -43,12 +45,25 @@ struct list_head {
 	struct list_head *next;
 } __attribute__((preserve_access_index));
 
+struct sk_buff_head {
+	__u32 qlen;
+} __attribute__((preserve_access_index));
+
+struct mutex {
+	struct {
+		long counter;
+	} owner;
+} __attribute__((preserve_access_index));
+
 struct sk_psock {
 	struct list_head ingress_msg;
+	struct sk_buff_head ingress_skb;
+	struct mutex work_mutex;
 } __attribute__((preserve_access_index));
 
 struct sock {
 	void *sk_user_data;
+	struct sk_buff_head sk_receive_queue;
 } __attribute__((preserve_access_index));
 
 struct tcp_sock {
@@ -154,10 +169,37 @@ static __always_inline struct half *half_of(struct connection *connection, __u32
 	return side ? &connection->halves[1] : &connection->halves[0];
 }
 
+/* The address of the queue and of what belongs to it; 0: the socket is in no map. */
+static __always_inline __u64 psock_of(struct tcp_sock *tcp)
+{
+	return (__u64)((struct sock *)tcp)->sk_user_data & USER_DATA_MASK;
+}
+
+/* Whether all that TCP has received is in the queue. Who asks holds the socket's lock, so no packet is between the two but
+ * those that the kernel has put off (sk_psock_backlog): on a list, or taken off it by a worker that holds a lock meanwhile.
+ * So the list comes first. Of a kernel with other locks (PREEMPT_RT) it is not known. */
+static __always_inline bool is_settled(struct tcp_sock *tcp)
+{
+	__u64 psock = psock_of(tcp), list, lock;
+	__u32 put_off = 0;
+	long owner = 0;
+
+	if (!psock || ((struct sock *)tcp)->sk_receive_queue.qlen)
+		return false;
+	if (!bpf_core_field_exists(struct sk_psock, work_mutex) || !bpf_core_field_exists(struct mutex, owner))
+		return false;
+	list = psock + bpf_core_field_offset(struct sk_psock, ingress_skb) +
+	       bpf_core_field_offset(struct sk_buff_head, qlen);
+	if (bpf_probe_read_kernel(&put_off, sizeof(put_off), (void *)list) || put_off)
+		return false;
+	lock = psock + bpf_core_field_offset(struct sk_psock, work_mutex) + bpf_core_field_offset(struct mutex, owner);
+	return !bpf_probe_read_kernel(&owner, sizeof(owner), (void *)lock) && !owner;
+}
+
 /* Whether the socket's process has read all that is in its queue. */
 static __always_inline bool is_read(struct tcp_sock *tcp)
 {
-	__u64 data = (__u64)((struct sock *)tcp)->sk_user_data & USER_DATA_MASK;
+	__u64 data = psock_of(tcp);
 	__u64 queue = data + bpf_core_field_offset(struct sk_psock, ingress_msg);
 	__u64 first = 0;
 
@@ -270,6 +312,8 @@ int splice_message(struct sk_msg_md *msg)
 	theirs = half_of(connection, !side(&end));
 	if (is_read(tcp))
 		theirs->read = theirs->spliced;
+	if (is_settled(tcp))
+		theirs->arrived = tcp->rcv_nxt;
 	verdict = way(half, theirs, tcp, msg->size);
 	if (verdict == SPLICE_MESSAGES) {
 		if (bpf_msg_redirect_hash(msg, &splice_sockets, &far, BPF_F_INGRESS) == SK_PASS)
@@ -297,7 +341,6 @@ int splice_from_wire(struct __sk_buff *skb)
 		incoming = half_of(connection, !side(&end));
 		if (is_read(tcp))
 			incoming->read = incoming->spliced;
-		incoming->arrived = tcp->rcv_nxt;
 	}
 	return SK_PASS;
 }
