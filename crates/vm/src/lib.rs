@@ -11,6 +11,7 @@
 //! This crate does not manage machines. A [`Vm`] lives for one command.
 
 mod apt;
+mod boot;
 mod bzimage;
 mod cache;
 mod error;

@@ -6,18 +6,19 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use crate::boot::has_begun;
 use crate::deb::Suite;
 use crate::nic::Switch;
 use crate::process::Process;
 use crate::qemu::{Boot, names};
-use crate::run::{Run, Watch, collect, console, has_output};
+use crate::run::{Run, Watch, collect, console};
 use crate::workdir::Workdir;
 use crate::{Accelerator, Cache, Error, Flavour, Kernel, Limits, Output, Qemu, Result, guest};
 
 /// How long the file server may take to listen.
 const SERVER_START_MAX: Duration = Duration::from_secs(10);
-/// How often a guest is booted whose emulator dies, or loses a timer, before the command has written anything.
-const BOOTS_MAX: u32 = 2;
+/// How often a guest is booted whose emulator dies, or loses a timer, before the command has begun.
+const BOOTS_MAX: u32 = 3;
 /// The time limit for a boot under KVM. A kernel that hangs there never recovers.
 const KVM_TRIAL: Duration = Duration::from_secs(20);
 
@@ -106,8 +107,8 @@ impl Vm {
     /// Like [`Vm::run`], and passes the command's output to `watch` while it runs.
     ///
     /// QEMU itself was seen to die of an assertion while it emulated a boot (in `iotlb_to_section`), and to lose a timer
-    /// without which the kernel waits for ever. If the command has not written anything then, it is booted once more, since
-    /// a guest keeps nothing.
+    /// without which the kernel waits for ever. If the command has not begun by then, the guest is booted again, three times
+    /// at most.
     ///
     /// # Errors
     /// Those of [`Vm::run`], and [`Error::Stopped`] if the watch asks to stop.
@@ -120,7 +121,7 @@ impl Vm {
             guest::write(&workdir, &self.kernel, command)?;
             let emulator = self.boot(folder, limits, deadline, watch)?;
             boots += 1;
-            if boots == BOOTS_MAX || emulator.signal().is_none() || has_output(folder) {
+            if boots == BOOTS_MAX || emulator.signal().is_none() || has_begun(folder) {
                 return collect(folder, limits);
             }
         }

@@ -53,6 +53,11 @@ impl Process {
         }
     }
 
+    /// Its number. It is a stranger's once [`Process::wait`] has returned a status.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits up to `patience` for the end; `None` if it still runs. With it ends what it had started.
     pub(crate) fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
         if self.ended.is_none() {

@@ -8,6 +8,7 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use crate::apt::run;
+use crate::boot::{BEGUN, BootWatch, has_begun};
 use crate::limits::Limits;
 use crate::process::Process;
 use crate::qemu::names;
@@ -61,6 +62,7 @@ pub(crate) struct Run<'a> {
     /// Bytes of stdout and stderr that were handed on.
     seen: [u64; 2],
     heard: Instant,
+    boot: BootWatch,
     stdout: Vec<u8>,
 }
 
@@ -73,7 +75,8 @@ impl<'a> Run<'a> {
         server: Process,
     ) -> Self {
         let heard = Instant::now();
-        Self { folder, limits, deadline, guest, server, seen: [0; 2], heard, stdout: Vec::new() }
+        let boot = BootWatch::new();
+        Self { folder, limits, deadline, guest, server, seen: [0; 2], heard, boot, stdout: Vec::new() }
     }
 
     /// Returns when QEMU has ended, which is also how a guest powers off; any other end is an error.
@@ -84,7 +87,7 @@ impl<'a> Run<'a> {
             if let Some(status) = ended {
                 return Ok(status);
             }
-            if !has_output(self.folder) && has_lost_a_timer(self.folder) {
+            if !has_begun(self.folder) && self.boot.hangs(self.folder, [&self.guest, &self.server]) {
                 let died = || Error::Died { console: console(self.folder), stdout: Vec::new() };
                 return self.guest.kill().ok_or_else(died);
             }
@@ -138,19 +141,6 @@ fn size(folder: &Path, name: &str) -> u64 {
     fs::metadata(folder.join(name)).map_or(0, |metadata| metadata.len())
 }
 
-/// Whether anything of the command came out of the guest.
-pub(crate) fn has_output(folder: &Path) -> bool {
-    names::PORTS.iter().any(|port| size(folder, port) > 0)
-}
-
-/// Whether the kernel waits for a timer that the emulator has lost. QEMU 10.0 was seen to do that in a boot on a busy
-/// machine: a CPU sleeps, its local APIC never wakes it up again, and the kernel says so after 21 s and then for ever.
-fn has_lost_a_timer(folder: &Path) -> bool {
-    const WORDS: &[u8] = b"rcu_preempt kthread timer wakeup didn't happen";
-    let console = fs::read(folder.join(names::CONSOLE)).unwrap_or_default();
-    console.windows(WORDS.len()).any(|words| words == WORDS)
-}
-
 /// Hands on what a file has from an offset to its end; how much that was. No file is an empty one.
 fn more(path: &Path, from: u64, take: &mut dyn FnMut(&[u8])) -> Result<u64> {
     use std::os::unix::fs::FileExt;
@@ -171,7 +161,8 @@ fn more(path: &Path, from: u64, take: &mut dyn FnMut(&[u8])) -> Result<u64> {
 pub(crate) fn collect(folder: &Path, limits: &Limits) -> Result<Output> {
     let stdout = read(&folder.join(names::STDOUT))?;
     let status = read(&folder.join(names::STATUS))?;
-    let Ok(status) = String::from_utf8_lossy(&status).trim().parse() else {
+    let status = String::from_utf8_lossy(&status);
+    let Ok(status) = status.trim_start_matches(BEGUN).trim().parse() else {
         return Err(Error::Died { console: console(folder), stdout });
     };
     let stderr = read(&folder.join(names::STDERR))?;

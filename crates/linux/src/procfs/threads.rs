@@ -20,11 +20,7 @@ impl Procfs {
     /// What the calling thread got since its start.
     pub fn own_thread(&self) -> Result<ThreadTimes> {
         let file = "thread-self/schedstat";
-        let schedstat = self.required(file)?;
-        let mut numbers = schedstat.split_ascii_whitespace().map_while(|word| word.parse().ok());
-        let (Some(ran_ns), Some(waited_ns)) = (numbers.next(), numbers.next()) else {
-            return Err(self.misread(file, schedstat.trim_end()));
-        };
+        let (ran_ns, waited_ns) = self.schedstat(file, &self.required(file)?)?;
         let file = "thread-self/status";
         let status = self.required(file)?;
         let field = |name: &str| {
@@ -34,6 +30,24 @@ impl Procfs {
         let voluntary_switches = field("voluntary_ctxt_switches")?;
         let involuntary_switches = field("nonvoluntary_ctxt_switches")?;
         Ok(ThreadTimes { ran_ns, waited_ns, voluntary_switches, involuntary_switches })
+    }
+
+    /// For how many nanoseconds the threads of a process ran or were runnable since their starts; 0 if there is no such
+    /// process. Threads that have ended do not count.
+    pub fn cpu_demand_ns(&self, process: u32) -> Result<u64> {
+        let threads = self.files.list(&format!("proc/{process}/task"))?;
+        let demands = threads.iter().map(|thread| {
+            let file = format!("{process}/task/{thread}/schedstat");
+            let Some(text) = self.read(&file)? else { return Ok(0) };
+            self.schedstat(&file, &text).map(|(ran_ns, waited_ns)| ran_ns + waited_ns)
+        });
+        demands.sum()
+    }
+
+    /// Nanoseconds on a CPU, and runnable without one.
+    fn schedstat(&self, file: &str, text: &str) -> Result<(u64, u64)> {
+        let mut numbers = text.split_ascii_whitespace().map_while(|word| word.parse().ok());
+        numbers.next().zip(numbers.next()).ok_or_else(|| self.misread(file, text.trim_end()))
     }
 }
 
@@ -65,6 +79,16 @@ mod tests {
         assert_eq!(procfs.own_thread().unwrap(), times);
         let (_directory, procfs) = proc_with(&[("thread-self/schedstat", "100\n")]);
         assert!(procfs.own_thread().is_err());
+    }
+
+    #[test]
+    fn the_threads_of_a_process_add_up() {
+        let files = [("7/task/7/schedstat", "100 20 3\n"), ("7/task/8/schedstat", "1000 200 3\n")];
+        let (_directory, procfs) = proc_with(&files);
+        assert_eq!(procfs.cpu_demand_ns(7).unwrap(), 1_320);
+        assert_eq!(procfs.cpu_demand_ns(8).unwrap(), 0);
+        let (_directory, procfs) = proc_with(&[("7/task/7/schedstat", "100\n")]);
+        assert!(procfs.cpu_demand_ns(7).is_err());
     }
 
     #[test]

@@ -36,6 +36,7 @@ done
 
 # Opened before the command runs: it may start a udev, which replaces the names of ports.
 exec 3>/dev/virtio-ports/files 4>/dev/virtio-ports/status
+echo begun >&4
 "$folder/command" </dev/null >/dev/virtio-ports/stdout 2>/dev/virtio-ports/stderr 3>&- 4>&-
 status=$?
 tar -C /out -cf - . >&3

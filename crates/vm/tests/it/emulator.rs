@@ -28,7 +28,7 @@ fn an_emulator_that_dies_while_it_boots_is_started_once_more() {
 #[test]
 fn an_emulator_that_always_dies_is_an_error() {
     with_vm(|vm| {
-        let error = while_emulators_die(2, || vm.run(&shell("echo done"), &limits())).unwrap_err();
+        let error = while_emulators_die(3, || vm.run(&shell("echo done"), &limits())).unwrap_err();
         assert!(matches!(error, Error::Died { .. }), "{error}");
     });
 }
@@ -47,6 +47,15 @@ fn an_emulator_that_loses_a_timer_while_it_boots_is_started_once_more() {
         };
         let run = || vm.run(&shell("echo done"), &limits());
         let output = while_emulators(1, loses_timer, run).unwrap();
+        assert_eq!(text(&output.stdout), "done\n");
+    });
+}
+
+#[test]
+fn a_boot_that_comes_to_a_halt_is_started_once_more() {
+    with_vm(|vm| {
+        let halts = |pid: Pid, _: &Path| kill_process(pid, Signal::STOP).unwrap();
+        let output = while_emulators(1, halts, || vm.run(&shell("echo done"), &limits())).unwrap();
         assert_eq!(text(&output.stdout), "done\n");
     });
 }

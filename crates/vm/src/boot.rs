@@ -1,0 +1,63 @@
+//! A boot under way: whether the guest's command has begun, and whether it ever will.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use linux::procfs::Procfs;
+
+use crate::process::Process;
+use crate::qemu::names;
+
+/// What the guest writes to the port of its status before the command.
+pub(crate) const BEGUN: &str = "begun";
+
+/// How long a boot may want next to no CPU time. Nothing that a boot waits for takes so long.
+const IDLE_MAX: Duration = Duration::from_secs(15);
+/// Which share of the time that is. A guest that hangs was seen to take 4 % of a CPU, for its timer interrupts; one that
+/// boots wants a whole CPU, also on a busy machine, where it waits for it.
+const IDLE_SHARE: f64 = 0.2;
+
+/// Whether the guest has come as far as its command.
+pub(crate) fn has_begun(folder: &Path) -> bool {
+    fs::metadata(folder.join(names::STATUS)).is_ok_and(|status| status.len() > 0)
+}
+
+/// Watches a boot for the loss of a timer. QEMU 10.0 was seen to lose one on a busy machine: a CPU sleeps, and its local
+/// APIC never wakes it up again. If that CPU keeps the kernel's time, the guest falls silent and idle; else the kernel
+/// notices after 21 s, and says so for ever.
+pub(crate) struct BootWatch {
+    since: Instant,
+    demand_ns: u64,
+}
+
+impl BootWatch {
+    pub(crate) fn new() -> Self {
+        Self { since: Instant::now(), demand_ns: 0 }
+    }
+
+    /// Whether the boot has come to a halt. It is asked again and again.
+    pub(crate) fn hangs(&mut self, folder: &Path, processes: [&Process; 2]) -> bool {
+        says_so(folder) || self.is_idle(processes)
+    }
+
+    fn is_idle(&mut self, processes: [&Process; 2]) -> bool {
+        let elapsed = self.since.elapsed();
+        if elapsed < IDLE_MAX {
+            return false;
+        }
+        let procfs = Procfs::kernel();
+        // What cannot be read is not taken for idle.
+        let demands = processes.iter().map(|process| procfs.cpu_demand_ns(process.id()));
+        let Ok(demand_ns) = demands.sum::<linux::Result<u64>>() else { return false };
+        let wanted = Duration::from_nanos(demand_ns.saturating_sub(self.demand_ns));
+        *self = Self { since: Instant::now(), demand_ns };
+        wanted < elapsed.mul_f64(IDLE_SHARE)
+    }
+}
+
+fn says_so(folder: &Path) -> bool {
+    const WORDS: &[u8] = b"rcu_preempt kthread timer wakeup didn't happen";
+    let console = fs::read(folder.join(names::CONSOLE)).unwrap_or_default();
+    console.windows(WORDS.len()).any(|words| words == WORDS)
+}
