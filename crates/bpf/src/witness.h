@@ -20,7 +20,7 @@ struct stall {
 /* What is known of a CPU. */
 struct sighting {
 	__u64 ticks;      /* ticks since the start */
-	__u64 seen_ns;    /* the last one; 0: none yet */
+	__u64 seen_ns;    /* the last one, or the start */
 	__u64 lost;       /* stalls that found no room in the ring */
 	__u64 watched;    /* 0: another CPU than those to watch */
 	__u64 clock_ns;   /* the run queue's clock at the last look at the hypervisor's; 0: there was none */

@@ -92,7 +92,8 @@ pub struct Stall {
     /// Which CPU.
     pub cpu: u16,
     /// The last instant before it at which the CPU is known to have run, in nanoseconds: a tick, the setting of the timer
-    /// that was late, or a look at the hypervisor's clock; or when a thread was woken that had to wait.
+    /// that was late, or a look at the hypervisor's clock; or when a thread was woken that had to wait. Never before the
+    /// watch began.
     pub from_ns: u64,
     /// The first such instant after it, in nanoseconds; or when that thread ran.
     pub to_ns: u64,
@@ -131,7 +132,8 @@ impl Stall {
 pub struct StallReport {
     /// In the order of their ends on each CPU.
     pub stalls: Vec<Stall>,
-    /// Up to this instant of `CLOCK_MONOTONIC` nothing is unknown of any CPU: the earliest of their last ticks.
+    /// Up to this instant of `CLOCK_MONOTONIC` nothing is unknown of any CPU: the earliest of their last ticks, or the
+    /// start.
     pub until_ns: u64,
     /// Ticks on all CPUs.
     pub ticks: u64,
@@ -218,6 +220,8 @@ impl Witness {
         self.drain(&mut Vec::new())?;
         let mut fresh = [0; SIGHTING_BYTES];
         fresh[offset_of!(sighting, watched)] = 1;
+        fresh[offset_of!(sighting, seen_ns)..][..size_of::<u64>()]
+            .copy_from_slice(&clock::now_ns().to_ne_bytes());
         for cpu in self.cpus.iter() {
             self.sightings
                 .update(&u32::from(cpu).to_ne_bytes(), &fresh, MapFlags::ANY)

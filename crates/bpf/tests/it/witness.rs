@@ -44,8 +44,8 @@ fn every_cpu_is_seen_until_it_stops() {
     }
     witness.look(&mut seen).unwrap();
     assert_eq!((seen.ticks, seen.until_ns), (0, 0), "it watches before its start");
-    let begun_ns = clock::now_ns();
     witness.start().unwrap();
+    let begun_ns = clock::now_ns();
     // `until_ns` is the earliest of all CPUs' last ticks, so it is set only once every CPU has ticked.
     look_until(&witness, &mut seen, |seen| seen.until_ns > begun_ns + 20 * PERIOD_NS);
     // An emulated machine sleeps through many ticks.
@@ -61,8 +61,9 @@ fn every_cpu_is_seen_until_it_stops() {
     // The earlier results are cleared, and the time in between is no stall.
     let again_ns = clock::now_ns();
     witness.start().unwrap();
+    let started_ns = clock::now_ns();
     let mut fresh = StallReport::default();
-    look_until(&witness, &mut fresh, |seen| seen.until_ns > again_ns);
+    look_until(&witness, &mut fresh, |seen| seen.until_ns > started_ns);
     assert!(fresh.stalls.iter().all(|stall| stall.from_ns >= again_ns), "{:?}", fresh.stalls);
     witness.stop().unwrap();
 }

@@ -33,8 +33,8 @@ impl Ground {
             builds: 2,
             slice_ms: 50,
             candidates: paths.iter().map(named).collect(),
-            // A rate that even an emulated machine sustains beside others.
-            rates: vec![RequestedRate::PerSecond(200.0)],
+            // However slow the machine is, it sustains this beside others.
+            rates: vec![RequestedRate::OfCapacity(0.1)],
             workload: Workload {
                 server: ServerKind::Nginx,
                 connections: 4,

@@ -228,7 +228,7 @@ fn what_overtakes_is_counted() {
     let counted = |reorder: Option<&str>| {
         let mut ground = Ground::new(&["macvlan"]);
         (ground.experiment.rounds, ground.experiment.builds) = (1, 1);
-        ground.experiment.rates = vec![RequestedRate::PerSecond(50.0)];
+        ground.experiment.rates = vec![RequestedRate::OfCapacity(0.5)];
         ground.experiment.workload.body_bytes = vec![65_536];
         let steering = ground.experiment.underlay.steering;
         let reorder = reorder.map(|share| share.parse().unwrap());
