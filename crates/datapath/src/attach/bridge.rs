@@ -2,8 +2,9 @@
 
 use ipnet::IpNet;
 use linux::features::Feature;
+use linux::netlink::PortFlag;
 use linux::{Link, LinkKind};
-use plan::{Plan, SetHairpin, SetLinkMaster, SetPortIsolation, Step};
+use plan::{Plan, SetLinkMaster, SetPortFlag, Step};
 
 use super::veth::{self, Pair};
 use crate::draft::Draft;
@@ -114,10 +115,10 @@ pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Pl
     let link = veth::pair(&mut outside, node, pod, mtu, Pair::Veth, mac);
     outside.step(SetLinkMaster { link: link.clone(), master: links::bridge(&node.network) });
     if hairpin == Hairpin::On {
-        outside.step(SetHairpin { link: link.clone() });
+        outside.step(SetPortFlag { link: link.clone(), flag: PortFlag::Hairpin });
     }
     if node.network.isolates_pods {
-        outside.step(SetPortIsolation { link: link.clone() });
+        outside.step(SetPortFlag { link: link.clone(), flag: PortFlag::Isolated });
     }
     outside.guarded(node, pod, &link);
     outside.up(&link);

@@ -7,7 +7,7 @@ use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::link::{
     InfoBridgePort, InfoPortData, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo as Info, LinkMessage,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Netlink;
 use super::link_message::{self, Resolved, indexed, without_statistics};
@@ -52,6 +52,36 @@ pub struct LinkInfo {
     pub gso_max_segs: u32,
     /// The number of the XDP program that sees its packets first.
     pub xdp: Option<u32>,
+}
+
+impl LinkInfo {
+    /// Whether a flag is on, where it is a port of a bridge.
+    pub fn port_flag(&self, flag: PortFlag) -> Option<bool> {
+        match flag {
+            PortFlag::Hairpin => self.hairpin,
+            PortFlag::Isolated => self.isolated,
+        }
+    }
+}
+
+/// A flag that each port of a bridge has (`IFLA_BRPORT_MODE`, `IFLA_BRPORT_ISOLATED`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PortFlag {
+    /// It sends a frame back where it came from: to a pod that calls its own published port.
+    Hairpin,
+    /// It exchanges no frames with other ports that are isolated as well; with the bridge itself it does.
+    Isolated,
+}
+
+impl PortFlag {
+    /// As `bridge link set` calls it.
+    pub fn word(self) -> &'static str {
+        match self {
+            PortFlag::Hairpin => "hairpin",
+            PortFlag::Isolated => "isolated",
+        }
+    }
 }
 
 impl Netlink {
@@ -150,20 +180,15 @@ impl Netlink {
         self.change(Message::SetLink(message), 0, attempted)
     }
 
-    /// Lets a bridge port send frames back where they came from, or not.
-    pub fn link_set_hairpin(&self, index: u32, on: bool) -> Result<()> {
-        let attempted = format!("turn hairpin mode of link {index} {}", if on { "on" } else { "off" });
-        self.change_port(index, InfoBridgePort::HairpinMode(on), attempted)
-    }
-
-    /// Lets a bridge port exchange no frames with other isolated ports, or do.
-    pub fn link_set_isolated(&self, index: u32, on: bool) -> Result<()> {
-        let attempted = format!("turn isolation of link {index} {}", if on { "on" } else { "off" });
-        self.change_port(index, InfoBridgePort::Isolated(on), attempted)
-    }
-
-    fn change_port(&self, index: u32, what: InfoBridgePort, attempted: String) -> Result<()> {
-        let (kind, port) = (InfoPortKind::Bridge, InfoPortData::BridgePort(vec![what]));
+    /// Switches a flag of a bridge port on or off.
+    pub fn link_set_port_flag(&self, index: u32, flag: PortFlag, on: bool) -> Result<()> {
+        let state = if on { "on" } else { "off" };
+        let attempted = format!("turn flag {} of bridge port {index} {state}", flag.word());
+        let data = match flag {
+            PortFlag::Hairpin => InfoBridgePort::HairpinMode(on),
+            PortFlag::Isolated => InfoBridgePort::Isolated(on),
+        };
+        let (kind, port) = (InfoPortKind::Bridge, InfoPortData::BridgePort(vec![data]));
         let mut message = indexed(index);
         message.attributes.push(LinkAttribute::LinkInfo(vec![Info::PortKind(kind), Info::PortData(port)]));
         // Port data is read from RTM_NEWLINK alone; RTM_SETLINK ignores it.

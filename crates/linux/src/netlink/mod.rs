@@ -26,7 +26,7 @@ pub use address::AddressInfo;
 pub use encap::EncapInfo;
 pub use fdb::FdbInfo;
 pub(crate) use generic::{Attributes, Generic, Request};
-pub use link::LinkInfo;
+pub use link::{LinkInfo, PortFlag};
 pub use neighbour::NeighbourInfo;
 pub use nftables::Nftables;
 pub use path_mtu::{PathMtu, RouteMtu};

@@ -1,4 +1,4 @@
-//! What the list of links shows of a link: up or down, its bridge, hairpin mode, isolation, segmentation.
+//! What the list of links shows of a link: up or down, its bridge, segmentation.
 
 use linux::IfName;
 use serde::{Deserialize, Serialize};
@@ -117,94 +117,6 @@ impl Register for SetLinkMaster {
 
     fn changed(&self, found: &str) -> String {
         format!("link {} is no longer a port of {} but of {found}", self.link, self.master)
-    }
-}
-
-/// Let a bridge port send a frame back where it came from (a pod that calls its own published port).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SetHairpin {
-    /// The link, which is a port of a bridge.
-    pub link: IfName,
-}
-
-impl Register for SetHairpin {
-    type Value = bool;
-    type Along = ();
-
-    fn read(&self, at: &At<'_>) -> Result<Option<bool>, StepError> {
-        Ok(at.link().hairpin)
-    }
-
-    fn write(&self, at: &At<'_>, on: &bool) -> Result<(), StepError> {
-        Ok(at.opened.netlink.link_set_hairpin(at.link().index, *on)?)
-    }
-
-    fn wanted(&self, _: &bool) -> bool {
-        true
-    }
-
-    fn subject(&self) -> String {
-        format!("hairpin mode of link {}", self.link)
-    }
-
-    fn words(&self, on: &bool) -> String {
-        if *on { "on" } else { "off" }.to_owned()
-    }
-
-    fn command(&self, place: &Place) -> String {
-        Tool("bridge", place).run(&format!("link set dev {} hairpin on", word(&self.link)))
-    }
-
-    fn is_listed(&self) -> bool {
-        true
-    }
-
-    fn missing(&self) -> StepError {
-        StepError::Refused { why: format!("link {} is not a port of a bridge", self.link) }
-    }
-}
-
-/// Let a bridge port exchange no frames with other ports that are isolated as well; with the bridge itself it does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SetPortIsolation {
-    /// The link, which is a port of a bridge.
-    pub link: IfName,
-}
-
-impl Register for SetPortIsolation {
-    type Value = bool;
-    type Along = ();
-
-    fn read(&self, at: &At<'_>) -> Result<Option<bool>, StepError> {
-        Ok(at.link().isolated)
-    }
-
-    fn write(&self, at: &At<'_>, on: &bool) -> Result<(), StepError> {
-        Ok(at.opened.netlink.link_set_isolated(at.link().index, *on)?)
-    }
-
-    fn wanted(&self, _: &bool) -> bool {
-        true
-    }
-
-    fn subject(&self) -> String {
-        format!("isolation of link {}", self.link)
-    }
-
-    fn words(&self, on: &bool) -> String {
-        if *on { "on" } else { "off" }.to_owned()
-    }
-
-    fn command(&self, place: &Place) -> String {
-        Tool("bridge", place).run(&format!("link set dev {} isolated on", word(&self.link)))
-    }
-
-    fn is_listed(&self) -> bool {
-        true
-    }
-
-    fn missing(&self) -> StepError {
-        StepError::Refused { why: format!("link {} is not a port of a bridge", self.link) }
     }
 }
 

@@ -10,6 +10,7 @@ mod link;
 mod module;
 mod mtu;
 mod nic;
+mod port;
 mod qdisc;
 mod queue;
 mod queues;
@@ -28,10 +29,11 @@ pub use debug::SetDebug;
 pub use hash::SetRssHash;
 pub use indirection::SetIndirection;
 pub use interrupt::SetIrqCpus;
-pub use link::{SetGsoMaxSegs, SetHairpin, SetLinkMaster, SetLinkUp, SetPortIsolation};
+pub use link::{SetGsoMaxSegs, SetLinkMaster, SetLinkUp};
 pub use module::SetModule;
 pub use mtu::SetLinkMtu;
 pub use nic::SetNic;
+pub use port::SetPortFlag;
 pub use qdisc::SetRootQdisc;
 pub use queue::{SetQueueCpus, SetQueueFlows};
 pub use queues::QueueState;
@@ -61,13 +63,13 @@ pub(crate) trait JournaledRegister: Register {
 /// Makes the enum of all settings and that of what their registers held, with the names that journals and plans in
 /// files have for them.
 macro_rules! registers {
-    ($($name:ident: $register:ident $(of $link:ident)? = $word:literal,)*) => {
+    ($($name:ident: $register:ident $(of $link:ident)? = $word:literal $(formerly $old:literal)?,)*) => {
         /// A setting: a register of the kernel, and what it is to hold.
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         pub enum Set {
             $(
                 #[doc = concat!("As [`", stringify!($register), "`] says.")]
-                #[serde(rename = $word)]
+                #[serde(rename = $word $(, alias = $old)?)]
                 $name($register),
             )*
         }
@@ -75,7 +77,7 @@ macro_rules! registers {
         /// What the register of one of the settings held.
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         pub(crate) enum AnyHeld {
-            $(#[serde(rename = $word)] $name(Held<$register>),)*
+            $(#[serde(rename = $word $(, alias = $old)?)] $name(Held<$register>),)*
         }
 
         impl Set {
@@ -115,8 +117,7 @@ registers! {
     LinkUp: SetLinkUp of link = "set_link_up",
     LinkMtu: SetLinkMtu of link = "set_link_mtu",
     LinkMaster: SetLinkMaster of link = "set_link_master",
-    Hairpin: SetHairpin of link = "set_hairpin",
-    PortIsolation: SetPortIsolation of link = "set_port_isolation",
+    PortFlag: SetPortFlag of link = "set_port_flag" formerly "set_hairpin",
     Sysctl: SetSysctl = "set_sysctl",
     QueueCpus: SetQueueCpus of link = "set_queue_cpus",
     QueueFlows: SetQueueFlows of link = "set_queue_flows",

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bpf::forward::{Program, TunnelEnd};
 use ipnet::IpNet;
-use linux::netlink::{MetricValue, RouteMetric};
+use linux::netlink::{MetricValue, PortFlag, RouteMetric};
 use linux::nft::{
     Base, Chain, ChainKind, Datum, Element, Family, Hook, Map, Match, PacketField, Rule, Statement, Table,
 };
@@ -15,8 +15,8 @@ use linux::{
 };
 use plan::forwarding::{Endpoint, ProgramAttachment, Programs, Tunnel};
 use plan::{
-    Place, Plan, Queue, SetGsoMaxSegs, SetHairpin, SetLinkMaster, SetLinkMtu, SetLinkUp, SetPortIsolation,
-    SetQueueCpus, SetQueueFlows, SetRootQdisc, SetRouteMetric, SetSysctl, Step,
+    Place, Plan, Queue, SetGsoMaxSegs, SetLinkMaster, SetLinkMtu, SetLinkUp, SetPortFlag, SetQueueCpus,
+    SetQueueFlows, SetRootQdisc, SetRouteMetric, SetSysctl, Step,
 };
 use testkit::{World, shell};
 
@@ -244,8 +244,8 @@ impl Sample {
         plan.push(&home, bridge("hgbr0"));
         plan.push(&home, veth("hgp0", "hgp1", None));
         plan.push(&home, SetLinkMaster { link: ifname("hgp0"), master: ifname("hgbr0") });
-        plan.push(&home, SetHairpin { link: ifname("hgp0") });
-        plan.push(&home, SetPortIsolation { link: ifname("hgp0") });
+        plan.push(&home, SetPortFlag { link: ifname("hgp0"), flag: PortFlag::Hairpin });
+        plan.push(&home, SetPortFlag { link: ifname("hgp0"), flag: PortFlag::Isolated });
         plan.push(&home, SetLinkMaster { link: ifname("free0"), master: ifname("ownbr") });
         plan.push(&home, SetLinkMtu { link: ifname("own0"), mtu: 1400 });
         plan.push(&home, Step::AddLink(macvlan("hgmv0", "own0", 1)));

@@ -1,8 +1,9 @@
 //! Plans as commands: their text, and that the commands work.
 
+use linux::netlink::PortFlag;
 use linux::qdisc::{Netem, Tbf};
 use linux::{NetnsName, Qdisc};
-use plan::{Journal, Kernel, Place, Plan, Queue, SetHairpin, SetQueueCpus, SetRootQdisc, Step, apply};
+use plan::{Journal, Kernel, Place, Plan, Queue, SetPortFlag, SetQueueCpus, SetRootQdisc, Step, apply};
 use testkit::{World, dump, require_root, shell};
 
 use crate::sample::{Sample, address, ifname, sysctl_step, table};
@@ -19,7 +20,7 @@ fn on_the_host_nothing_enters_a_namespace() {
     let host = Place::Host;
     plan.push(&host, address("eth0", "10.0.0.1/24"));
     plan.push(&host, Step::MoveLink { link: ifname("a$b"), to: Place::Host, name: ifname("eth1") });
-    plan.push(&host, SetHairpin { link: ifname("p0") });
+    plan.push(&host, SetPortFlag { link: ifname("p0"), flag: PortFlag::Hairpin });
     plan.push(&host, sysctl_step("net/ipv4/ip_forward", "1"));
     plan.push(&host, Step::AddNftTable(table("hostgap")));
     let cpus = "0-3,32".parse().unwrap();
