@@ -38,7 +38,7 @@ impl BootWatch {
 
     /// Whether the boot has come to a halt. It is asked again and again.
     pub(crate) fn hangs(&mut self, folder: &Path, processes: [&Process; 2]) -> bool {
-        says_so(folder) || self.is_idle(processes)
+        says_timer_is_lost(folder) || self.is_idle(processes)
     }
 
     fn is_idle(&mut self, processes: [&Process; 2]) -> bool {
@@ -56,7 +56,8 @@ impl BootWatch {
     }
 }
 
-fn says_so(folder: &Path) -> bool {
+/// Whether the kernel says that the emulator has lost a timer.
+pub(crate) fn says_timer_is_lost(folder: &Path) -> bool {
     const WORDS: &[u8] = b"rcu_preempt kthread timer wakeup didn't happen";
     let console = fs::read(folder.join(names::CONSOLE)).unwrap_or_default();
     console.windows(WORDS.len()).any(|words| words == WORDS)

@@ -96,7 +96,17 @@ pub enum Error {
     /// There is no network namespace for the guest's network card.
     #[error(transparent)]
     Nic(linux::Error),
-    /// The guest ended without saying how the command ended: a panic, or QEMU or virtiofsd died.
+    /// The emulator failed, which is no fault of the guest: another run may well come to its end.
+    #[error("run the command in a guest: the emulator {how}; end of the guest's console:\n{console}")]
+    Emulator {
+        /// What it did, to follow its name.
+        how: String,
+        /// The end of the guest's console and of QEMU's own messages.
+        console: String,
+        /// What the command had written to stdout until then.
+        stdout: Vec<u8>,
+    },
+    /// The guest ended without saying how the command ended: a panic, or virtiofsd died.
     #[error(
         "run the command in a guest: the guest died before its command ended; end of its console:\n{console}"
     )]

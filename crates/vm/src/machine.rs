@@ -1,9 +1,8 @@
 //! One command on another kernel: start the file server and QEMU, wait, collect.
 
 use std::fs::File;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::boot::has_begun;
@@ -98,17 +97,17 @@ impl Vm {
     /// this process is not handed on. stdin is empty.
     ///
     /// # Errors
-    /// [`Error::Died`] if the kernel panicked, [`Error::TimedOut`] and [`Error::TooMuchOutput`] at a limit; all three
-    /// carry what was written until then. Other errors if the guest could not be started.
+    /// [`Error::Died`] if the kernel panicked, [`Error::TimedOut`] and [`Error::TooMuchOutput`] at a limit,
+    /// [`Error::Emulator`] if QEMU failed; all of them carry what was written until then. Other errors if the guest could
+    /// not be started.
     pub fn run(&self, command: &Command, limits: &Limits) -> Result<Output> {
         self.run_watched(command, limits, &mut |_: &[u8]| {})
     }
 
     /// Like [`Vm::run`], and passes the command's output to `watch` while it runs.
     ///
-    /// QEMU itself was seen to die of an assertion while it emulated a boot (in `iotlb_to_section`), and to lose a timer
-    /// without which the kernel waits for ever. If the command has not begun by then, the guest is booted again, three times
-    /// at most.
+    /// QEMU itself was seen to die of an assertion (in `iotlb_to_section`), and to lose a timer without which the kernel
+    /// waits for ever. If the command has not begun by then, the guest is booted again, three times at most.
     ///
     /// # Errors
     /// Those of [`Vm::run`], and [`Error::Stopped`] if the watch asks to stop.
@@ -119,22 +118,17 @@ impl Vm {
             let workdir = Workdir::create(&self.cache, &std::env::temp_dir())?;
             let folder = workdir.path();
             guest::write(&workdir, &self.kernel, command)?;
-            let emulator = self.boot(folder, limits, deadline, watch)?;
+            let ended = self.boot(folder, limits, deadline, watch);
             boots += 1;
-            if boots == BOOTS_MAX || emulator.signal().is_none() || has_begun(folder) {
-                return collect(folder, limits);
+            let has_failed = matches!(ended, Err(Error::Emulator { .. }));
+            if boots == BOOTS_MAX || !has_failed || has_begun(folder) {
+                return ended.and_then(|()| collect(folder, limits));
             }
         }
     }
 
     /// Boots once, and waits for QEMU's end.
-    fn boot(
-        &self,
-        folder: &Path,
-        limits: &Limits,
-        deadline: Instant,
-        watch: &mut dyn Watch,
-    ) -> Result<ExitStatus> {
+    fn boot(&self, folder: &Path, limits: &Limits, deadline: Instant, watch: &mut dyn Watch) -> Result<()> {
         let log = folder.join(names::LOG);
         let log = File::options().create(true).append(true).open(&log).map_err(Error::file("open", &log))?;
         let mut server = Process::start(&self.qemu.file_server(folder), "qemu-system-common", &log)?;

@@ -70,19 +70,13 @@ impl Process {
         }
         self.ended
     }
-
-    /// Ends it and what it had started; `None` if its status cannot be had.
-    pub(crate) fn kill(&mut self) -> Option<ExitStatus> {
-        if self.ended.is_none() {
-            self.ended = end(self.group, &mut self.child);
-        }
-        self.ended
-    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.kill();
+        if self.ended.is_none() {
+            end(self.group, &mut self.child);
+        }
     }
 }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::apt::run;
-use crate::boot::{BEGUN, BootWatch, has_begun};
+use crate::boot::{BEGUN, BootWatch, has_begun, says_timer_is_lost};
 use crate::limits::Limits;
 use crate::process::Process;
 use crate::qemu::names;
@@ -16,6 +17,8 @@ use crate::{Error, Result};
 
 /// How long to sleep between two checks of the guest's output.
 const TICK: Duration = Duration::from_millis(100);
+/// What an emulator did that has lost a timer, to follow its name.
+const LOST_TIMER: &str = "lost a timer, without which the guest waits for ever";
 /// How much of the console an error shows.
 const CONSOLE_LINES: usize = 80;
 
@@ -79,19 +82,24 @@ impl<'a> Run<'a> {
         Self { folder, limits, deadline, guest, server, seen: [0; 2], heard, boot, stdout: Vec::new() }
     }
 
-    /// Returns when QEMU has ended, which is also how a guest powers off; any other end is an error.
-    pub(crate) fn finish(mut self, watch: &mut dyn Watch) -> Result<ExitStatus> {
+    /// Returns when the guest has powered off; any other end is an error.
+    pub(crate) fn finish(mut self, watch: &mut dyn Watch) -> Result<()> {
         loop {
             let ended = self.guest.wait(TICK);
             self.read_on(watch)?;
             if let Some(status) = ended {
-                return Ok(status);
+                return match status.signal() {
+                    Some(signal) => Err(self.emulator_failed(format!("died by signal {signal}"))),
+                    None => Ok(()),
+                };
             }
             if !has_begun(self.folder) && self.boot.hangs(self.folder, [&self.guest, &self.server]) {
-                let died = || Error::Died { console: console(self.folder), stdout: Vec::new() };
-                return self.guest.kill().ok_or_else(died);
+                return Err(self.emulator_failed(LOST_TIMER.to_owned()));
             }
             if self.heard.elapsed() > self.limits.silence {
+                if says_timer_is_lost(self.folder) {
+                    return Err(self.emulator_failed(LOST_TIMER.to_owned()));
+                }
                 let (limit, console) = (self.limits.silence, console(self.folder));
                 return Err(Error::Silent { limit, console, stdout: self.stdout });
             }
@@ -115,6 +123,10 @@ impl<'a> Run<'a> {
                 return Err(Error::Died { console: console(self.folder), stdout: self.stdout });
             }
         }
+    }
+
+    fn emulator_failed(self, how: String) -> Error {
+        Error::Emulator { how, console: console(self.folder), stdout: self.stdout }
     }
 
     fn read_on(&mut self, watch: &mut dyn Watch) -> Result<()> {

@@ -1,7 +1,8 @@
 //! The guest lanes: tests that need another kernel, on Debian kernels that have all the modules.
 //!
 //! A lane boots once for all its tests. A mark on stdout announces each test and another closes it, so that a
-//! guest that dies or runs out of time still leaves the results of the tests before.
+//! guest that dies or runs out of time still leaves the results of the tests before. If the emulator itself
+//! fails, another guest goes on with the test that it interrupted.
 
 mod script;
 
@@ -144,6 +145,8 @@ pub(crate) static ALL: [Guest; 5] = [
 /// For all tests of a guest on the slowest machine. A single test has a limit of its own, in the script.
 const TIME_MAX: Duration = Duration::from_secs(4800);
 const MEMORY_MIB: u32 = 3072;
+/// How often a lane goes on after a failure of the emulator, which is none of the program.
+const EMULATOR_FAILURES_MAX: u32 = 2;
 /// For tests of what only a card has: queues, rings, interrupts. Each model has something that the others
 /// lack.
 const NICS: [Nic; 3] = [Nic::Virtio { queues: 4 }, Nic::Igb, Nic::Vmxnet3];
@@ -193,21 +196,44 @@ pub(crate) fn run(
     };
     println!("{:<7} Linux {}, {} tests", guest.lane, vm.kernel().release, tests.len());
     let mut log = GuestOutput::new(tests, lane);
-    let limits = Limits { time: TIME_MAX, memory_mib: MEMORY_MIB, nics: NICS.to_vec(), ..Limits::default() };
-    let mut command = command(tests);
-    if after_native {
-        command.env(MISSED, missed()?);
-    }
-    let outcome = vm.run_watched(&command, &limits, &mut |bytes: &[u8]| log.feed(bytes));
+    let outcome = run_all(guest, &vm, &mut log, after_native)?;
     let unfinished = log.unfinished();
     Ok(match outcome {
         Ok(output) if output.status == 0 => unfinished.map(Trouble::Died),
         Ok(output) => Some(Trouble::Died(format!("its script ended with {}", output.status))),
-        Err(error @ (Error::Died { .. } | Error::TimedOut { .. } | Error::TooMuchOutput { .. })) => {
-            Some(Trouble::Died(format!("{error}\n{}", unfinished.unwrap_or_default())))
-        }
+        Err(
+            error @ (Error::Died { .. }
+            | Error::Emulator { .. }
+            | Error::TimedOut { .. }
+            | Error::TooMuchOutput { .. }),
+        ) => Some(Trouble::Died(format!("{error}\n{}", unfinished.unwrap_or_default()))),
         Err(error) => return Err(anyhow!(error).context("could not run the guest")),
     })
+}
+
+/// Runs the tests that have no result yet, and boots again for the rest if the emulator fails.
+fn run_all(
+    guest: &Guest,
+    vm: &Vm,
+    log: &mut GuestOutput<'_>,
+    after_native: bool,
+) -> Result<vm::Result<vm::Output>> {
+    let limits = Limits { time: TIME_MAX, memory_mib: MEMORY_MIB, nics: NICS.to_vec(), ..Limits::default() };
+    let mut failures = 0;
+    loop {
+        let mut command = command(log.rest());
+        if after_native {
+            command.env(MISSED, missed()?);
+        }
+        match vm.run_watched(&command, &limits, &mut |bytes: &[u8]| log.feed(bytes)) {
+            Err(error @ Error::Emulator { .. }) if failures < EMULATOR_FAILURES_MAX => {
+                failures += 1;
+                println!("{:<7} boots again: {error}\n{}", guest.lane, log.unfinished().unwrap_or_default());
+                log.resume();
+            }
+            outcome => return Ok(outcome),
+        }
+    }
 }
 
 /// The data paths that this machine's own kernel cannot run, separated by commas.

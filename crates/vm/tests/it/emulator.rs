@@ -29,7 +29,7 @@ fn an_emulator_that_dies_while_it_boots_is_started_once_more() {
 fn an_emulator_that_always_dies_is_an_error() {
     with_vm(|vm| {
         let error = while_emulators_die(3, || vm.run(&shell("echo done"), &limits())).unwrap_err();
-        assert!(matches!(error, Error::Died { .. }), "{error}");
+        assert!(matches!(error, Error::Emulator { .. }), "{error}");
     });
 }
 
@@ -48,6 +48,17 @@ fn an_emulator_that_loses_a_timer_while_it_boots_is_started_once_more() {
         let run = || vm.run(&shell("echo done"), &limits());
         let output = while_emulators(1, loses_timer, run).unwrap();
         assert_eq!(text(&output.stdout), "done\n");
+    });
+}
+
+/// What the command did before that is not done again.
+#[test]
+fn an_emulator_that_dies_under_the_command_is_an_error() {
+    with_vm(|vm| {
+        let mut abort = |_: &[u8]| kill_process(emulator().unwrap().0, Signal::ABORT).unwrap();
+        let error = vm.run_watched(&shell("echo begun; sleep 600"), &limits(), &mut abort).unwrap_err();
+        let Error::Emulator { how, stdout, .. } = error else { panic!("{error}") };
+        assert_eq!((how.as_str(), text(&stdout).as_str()), ("died by signal 6", "begun\n"));
     });
 }
 

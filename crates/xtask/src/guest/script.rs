@@ -74,6 +74,17 @@ impl<'a> GuestOutput<'a> {
         Self { tests: tests.iter(), lane, line: Vec::new(), output, skips, since: Instant::now() }
     }
 
+    /// The tests without a result.
+    pub(super) fn rest(&self) -> &'a [Test<'a>] {
+        self.tests.as_slice()
+    }
+
+    /// Forgets what the interrupted test wrote: another guest runs it anew.
+    pub(super) fn resume(&mut self) {
+        self.line.clear();
+        self.output.clear();
+    }
+
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if byte == b'\n' {
@@ -190,5 +201,14 @@ mod tests {
         log.feed(format!("{MARK} begin\nrunning 1 test\ntest b ...\n").as_bytes());
         let message = log.unfinished().unwrap();
         assert_eq!(message, "not finished: lab it b and 1 after it; last line: test b ...");
+
+        log.feed(b"torn");
+        log.resume();
+        assert_eq!(log.rest().iter().map(|test| test.name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+        for _ in 0..2 {
+            log.feed(format!("{MARK} begin\n\ntest result: ok. 1 passed\n{MARK} end 0\n").as_bytes());
+        }
+        assert_eq!(log.unfinished(), None);
+        assert_eq!(ledger.lock().unwrap().counts(), Counts { passed: 3, failed: 0, skipped: 0 });
     }
 }
