@@ -9,10 +9,12 @@ pub use configured::{Assignment, Configured};
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use rustix::fs::{Dir, FileType, Mode, OFlags, openat};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Attempt;
@@ -62,11 +64,8 @@ impl SysctlTree {
 
     /// The value without the final newline; `None` if the parameter does not exist.
     pub fn read(&self, key: &Key) -> Result<Option<String>> {
-        // A namespace has a thousand parameters, and the size of each file reads as 0: it is not asked for.
-        let mut text = String::with_capacity(VALUE_LEN);
-        let file = File::open(self.root.join(key.as_str()));
-        match file.and_then(|file| file.take(u64::MAX).read_to_string(&mut text)) {
-            Ok(_) => Ok(Some(text.trim_end_matches('\n').to_owned())),
+        match File::open(self.root.join(key.as_str())).and_then(value) {
+            Ok(value) => Ok(Some(value)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).attempt(|| format!("read sysctl {key}")),
         }
@@ -89,23 +88,46 @@ impl SysctlTree {
     pub fn list(&self, prefix: &str) -> Result<BTreeMap<Key, String>> {
         let first = Key::new(prefix).map_err(|error| Error::invalid("list sysctls", error.to_string()))?;
         let mut found = BTreeMap::new();
-        let is_directory = self.root.join(first.as_str()).is_dir();
-        let mut pending = vec![(first, is_directory)];
-        while let Some((key, is_directory)) = pending.pop() {
-            if is_directory {
-                let entries = fs::read_dir(self.root.join(key.as_str()));
-                for entry in entries.attempt(|| format!("list sysctl {key}"))?.flatten() {
-                    let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                    let name = entry.file_name().into_string().ok();
-                    let key = name.and_then(|name| Key::new(format!("{key}/{name}")).ok());
-                    pending.extend(key.map(|key| (key, is_directory)));
-                }
-            } else if let Ok(Some(value)) = self.read(&key) {
-                found.insert(key, value);
-            }
+        let path = self.root.join(first.as_str());
+        if path.is_dir() {
+            let directory = File::open(path).attempt(|| format!("list sysctl {first}"))?;
+            add_all(&mut found, &directory.into(), &first).attempt(|| format!("list sysctl {first}"))?;
+        } else if let Ok(Some(value)) = self.read(&first) {
+            found.insert(first, value);
         }
         Ok(found)
     }
+}
+
+/// Adds what is below a directory. A namespace has a thousand parameters, and to walk the path of each from the root
+/// would take twice as long as to read it.
+fn add_all(found: &mut BTreeMap<Key, String>, directory: &OwnedFd, at: &Key) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        let Ok(key) = Key::new(format!("{at}/{name}")) else { continue };
+        let opened = openat(directory, name, flags, Mode::empty());
+        if entry.file_type() == FileType::Directory {
+            add_all(found, &opened?, &key)?;
+        } else if let Ok(value) = opened.map_err(io::Error::from).and_then(|file| value(file.into())) {
+            found.insert(key, value);
+        }
+    }
+    Ok(())
+}
+
+/// What a parameter holds, without the final newline. The size of its file reads as 0, so it is not asked for.
+fn value(mut file: File) -> io::Result<String> {
+    let mut bytes = vec![0; VALUE_LEN];
+    let length = file.read(&mut bytes)?;
+    bytes.truncate(length);
+    // The kernel fills the buffer if there is more.
+    if length == VALUE_LEN {
+        file.read_to_end(&mut bytes)?;
+    }
+    let text = String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok(text.trim_end_matches('\n').to_owned())
 }
 
 impl Key {
@@ -148,6 +170,8 @@ impl From<Key> for String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn key(text: &str) -> Key {
@@ -177,6 +201,17 @@ mod tests {
         assert_eq!(all[&key("net/ipv4/ip_forward")], "1");
         assert_eq!(tree.list("net/ipv4/ip_forward").unwrap().len(), 1);
         assert!(tree.list("vm").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_long_value_is_read_to_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = SysctlTree::at(directory.path());
+        for length in [VALUE_LEN - 1, VALUE_LEN, 3 * VALUE_LEN] {
+            let value = "x".repeat(length);
+            fs::write(directory.path().join("ports"), format!("{value}\n")).unwrap();
+            assert_eq!(tree.read(&key("ports")).unwrap(), Some(value));
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(crate) fn ping(from: &Netns, to: IpAddr, packet: u32) -> io::Result<()> {
     let socket = inside(from, || echo_socket(to))?;
     let header = if to.is_ipv4() { 20 } else { 40 };
     let bytes = usize::try_from(packet).expect("an MTU fits") - header - ECHO_HEADER;
-    let request = echo_request(to, id, &pattern(bytes));
+    let request = echo_request(to, id, pattern(bytes));
     socket.send_to(&request, SocketAddr::new(to, 0))?;
     let mut buffer = vec![0; 1 << 16];
     loop {
@@ -58,7 +59,7 @@ pub(crate) fn tcp(server: &Netns, port: u16, client: &Netns, to: SocketAddr) -> 
             far.write_all(&received)?;
             io::Result::Ok(received)
         });
-        near.write_all(&sent)?;
+        near.write_all(sent)?;
         let mut answer = vec![0; TRANSFER_BYTES];
         near.read_exact(&mut answer)?;
         let received = echo.join().expect("the echo does not panic")?;
@@ -82,12 +83,12 @@ pub(crate) fn udp(server: &Netns, port: u16, client: &Netns, to: SocketAddr, mtu
     let mut buffer = vec![0; 1 << 16];
     for length in (1..longest).step_by(97).chain([longest]) {
         let datagram = pattern(length);
-        near.send_to(&datagram, to)?;
+        near.send_to(datagram, to)?;
         let (received, source) = far.recv_from(&mut buffer)?;
-        let intact = buffer[..received] == datagram;
+        let intact = buffer[..received] == *datagram;
         far.send_to(&buffer[..received], source)?;
         let (received, _) = near.recv_from(&mut buffer)?;
-        if !intact || buffer[..received] != datagram {
+        if !intact || buffer[..received] != *datagram {
             return Err(io::Error::other(format!("a datagram of {length} bytes arrived with others")));
         }
     }
@@ -134,8 +135,11 @@ fn any(like: SocketAddr, port: u16) -> SocketAddr {
 }
 
 /// Bytes in which a shift, a cut or a swap shows.
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+fn pattern(length: usize) -> &'static [u8] {
+    // Made once: without optimization, and in an emulated machine, it takes longer than to send it.
+    static BYTES: LazyLock<Vec<u8>> =
+        LazyLock::new(|| (0..TRANSFER_BYTES).map(|at| (at * 31 + at / 251) as u8).collect());
+    &BYTES[..length]
 }
 
 /// A raw ICMP socket that refuses to send what would be fragmented. It is a [`UdpSocket`] for its methods,
