@@ -52,7 +52,7 @@ pub enum Feature {
     /// eBPF programs for tc and netkit with `bpf_redirect_peer` (Linux 5.10), and a filesystem that keeps them.
     BpfTc,
     /// eBPF programs at the sockets of a control group that use kernel types (BTF) and can read the network namespace
-    /// (Linux 5.15), and maps of sockets.
+    /// (Linux 5.15), and maps of sockets, on a kernel with which splicing is trusted (Linux 6.12).
     BpfSockets,
 }
 

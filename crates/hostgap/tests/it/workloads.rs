@@ -24,6 +24,11 @@ fn rates(result: &Value, load: usize) -> Vec<&Value> {
     rates.filter(|rate| rate["trials"].as_u64().unwrap() > 0).collect()
 }
 
+/// Whether anything was answered. On a busy machine all of it may come when the time of the measurement is over.
+fn has_answers(rate: &Value) -> bool {
+    rate["service_ns"]["count"].as_u64().unwrap() > 0
+}
+
 #[test]
 fn requests_and_answers_of_bytes_cross_every_kind_of_path() {
     let turn = turn();
@@ -40,7 +45,7 @@ fn requests_and_answers_of_bytes_cross_every_kind_of_path() {
                     (&0.into(), &0.into()),
                     "{rate}"
                 );
-                assert!(rate["achieved_rps"].as_f64().unwrap() > 0.0, "{rate}");
+                assert!(has_answers(rate), "{rate}");
                 assert!(rate.get("carried").is_none());
             }
         }
@@ -60,7 +65,7 @@ fn calls_cross_every_kind_of_path() {
     for load in 0..4 {
         for rate in rates(&result, load) {
             assert_eq!((&rate["connection_errors"], &rate["unexpected"]), (&0.into(), &0.into()), "{rate}");
-            assert!(rate["achieved_rps"].as_f64().unwrap() > 0.0, "{rate}");
+            assert!(has_answers(rate), "{rate}");
         }
     }
     check(&turn.run_race(&["--workload", "grpc", "--tls"]), 2, "only HTTP (http, connect, download) has it");
@@ -149,7 +154,7 @@ fn connections_are_made_anew_and_sessions_resumed_or_not() {
     // On connections that stay open, only the records mention TLS.
     let result = raced(&turn, &["--paths", "docker", "--tls", "--rate", "500", "--server", "hostgap"]);
     for rate in rates(&result, 1) {
-        assert!(rate.get("handshakes").is_none() && rate["achieved_rps"].as_f64().unwrap() > 0.0);
+        assert!(rate.get("handshakes").is_none() && has_answers(rate));
     }
     turn.assert_nothing_left();
 }

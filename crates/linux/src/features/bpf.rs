@@ -90,10 +90,27 @@ pub(super) fn try_programs() -> Result<(), String> {
     Ok(())
 }
 
+/// The first kernel with which splicing is trusted. Under load, when a stream has left the short cut and come back to it,
+/// 6.1 delivered bytes that were not those sent.
+const SOCKETS_SINCE: (u32, u32) = (6, 12);
+
+/// Whether a release, as `uname -r` prints it, is older than a version. One that is not understood is not.
+fn is_before(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
+    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < version)
+}
+
 /// Tries what splicing two sockets needs: a hierarchy of control groups, the kernel's own types, programs at a group's
 /// sockets and at messages that can both read the network namespace, and maps of sockets. Returns the reason if one of
 /// them is missing.
 pub(super) fn try_sockets() -> Result<(), String> {
+    let release = super::release();
+    if is_before(&release, SOCKETS_SINCE) {
+        let (major, minor) = SOCKETS_SINCE;
+        return Err(format!(
+            "Linux {release}: before {major}.{minor} a stream that is spliced under load was seen to arrive with wrong bytes"
+        ));
+    }
     crate::cgroup::hierarchy().map_err(|error| error.reason())?;
     if !std::path::Path::new(TYPES).exists() {
         return Err(format!("there is no {TYPES}: the kernel was built without CONFIG_DEBUG_INFO_BTF"));
@@ -196,6 +213,16 @@ fn exit() -> Instruction {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn releases_are_compared_by_numbers() {
+        for old in ["6.1.0-56-cloud-amd64", "5.15.0", "6.11.9", "6.1"] {
+            assert!(is_before(old, (6, 12)), "{old}");
+        }
+        for new in ["6.12.95+deb12-amd64", "6.18.0", "7.0.1-rc2", "6.12-custom", "custom"] {
+            assert!(!is_before(new, (6, 12)), "{new}");
+        }
+    }
 
     #[test]
     fn the_verifiers_reason_is_found() {
