@@ -120,9 +120,13 @@ impl Vm {
             guest::write(&workdir, &self.kernel, command)?;
             let ended = self.boot(folder, limits, deadline, watch);
             boots += 1;
-            let has_failed = matches!(ended, Err(Error::Emulator { .. }));
-            if boots == BOOTS_MAX || !has_failed || has_begun(folder) {
-                return ended.and_then(|()| collect(folder, limits));
+            match ended {
+                // The status is the guest's last word: with it, the emulator died when all was done.
+                Err(error @ Error::Emulator { .. }) if has_begun(folder) => {
+                    return collect(folder, limits).map_err(|_| error);
+                }
+                Err(Error::Emulator { .. }) if boots < BOOTS_MAX => {}
+                ended => return ended.and_then(|()| collect(folder, limits)),
             }
         }
     }

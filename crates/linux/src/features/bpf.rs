@@ -108,7 +108,7 @@ pub(super) fn try_sockets() -> Result<(), String> {
     if is_before(&release, SOCKETS_SINCE) {
         let (major, minor) = SOCKETS_SINCE;
         return Err(format!(
-            "Linux {release}: before {major}.{minor} a stream that is spliced under load was seen to arrive with wrong bytes"
+            "Linux {release} is older than {major}.{minor}: with 6.1 a spliced stream was seen to arrive with wrong bytes under load"
         ));
     }
     crate::cgroup::hierarchy().map_err(|error| error.reason())?;

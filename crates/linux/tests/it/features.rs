@@ -103,7 +103,9 @@ fn programs_are_probed_as_the_kernel_was_built() {
     let typed = std::path::Path::new("/sys/kernel/btf/vmlinux").exists();
     let told = has("bpf_get_netns_cookie_sock_ops") && has("bpf_get_netns_cookie_sk_msg");
     let why = missing.remove(&Feature::BpfSockets);
-    // 6.1 is the one kernel of the tests with which splicing is not trusted.
-    let trusted = !linux::features::release().starts_with("6.1.");
+    // Splicing is trusted from Linux 6.12 on.
+    let release = linux::features::release();
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap());
+    let trusted = (numbers.next().unwrap(), numbers.next().unwrap()) >= (6, 12);
     assert_eq!(why.is_none(), trusted && grouped && typed && told && has("sock_hash_alloc"), "{why:?}");
 }
