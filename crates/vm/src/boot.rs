@@ -14,7 +14,7 @@ pub(crate) const BEGUN: &str = "begun";
 
 /// How long a boot may want next to no CPU time. Nothing that a boot waits for takes so long.
 const IDLE_MAX: Duration = Duration::from_secs(15);
-/// Which share of the time that is. A guest that hangs was seen to take 4 % of a CPU, for its timer interrupts; one that
+/// Less than this share of one CPU is next to none. A guest that hangs was seen to take 4 % of a CPU, for its timer interrupts; one that
 /// boots wants a whole CPU, also on a busy machine, where it waits for it.
 const IDLE_SHARE: f64 = 0.2;
 
@@ -47,9 +47,9 @@ impl BootWatch {
             return false;
         }
         let procfs = Procfs::kernel();
-        // What cannot be read is not taken for idle.
+        // What cannot be read, or is not counted by this kernel, is not taken for idle.
         let demands = processes.iter().map(|process| procfs.cpu_demand_ns(process.id()));
-        let Ok(demand_ns) = demands.sum::<linux::Result<u64>>() else { return false };
+        let Ok(demand_ns @ 1..) = demands.sum::<linux::Result<u64>>() else { return false };
         let wanted = Duration::from_nanos(demand_ns.saturating_sub(self.demand_ns));
         *self = Self { since: Instant::now(), demand_ns };
         wanted < elapsed.mul_f64(IDLE_SHARE)

@@ -145,7 +145,7 @@ pub(crate) static ALL: [Guest; 5] = [
 /// For all tests of a guest on the slowest machine. A single test has a limit of its own, in the script.
 const TIME_MAX: Duration = Duration::from_secs(4800);
 const MEMORY_MIB: u32 = 3072;
-/// How often a lane goes on after a failure of the emulator, which is none of the program.
+/// How often a lane goes on after a failure of the emulator, which says nothing about the program.
 const EMULATOR_FAILURES_MAX: u32 = 2;
 /// For tests of what only a card has: queues, rings, interrupts. Each model has something that the others
 /// lack.

@@ -46,7 +46,7 @@ fn every_cpu_is_seen_until_it_stops() {
     assert_eq!((seen.ticks, seen.until_ns), (0, 0), "it watches before its start");
     witness.start().unwrap();
     let begun_ns = clock::now_ns();
-    // `until_ns` is the earliest of all CPUs' last ticks, so it is set only once every CPU has ticked.
+    // `until_ns` is the earliest of all CPUs' last ticks, so it passes this instant only once every CPU has ticked.
     look_until(&witness, &mut seen, |seen| seen.until_ns > begun_ns + 20 * PERIOD_NS);
     // An emulated machine sleeps through many ticks.
     assert!(seen.ticks > 0 && seen.until_ns <= clock::now_ns());

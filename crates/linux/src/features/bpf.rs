@@ -90,8 +90,8 @@ pub(super) fn try_programs() -> Result<(), String> {
     Ok(())
 }
 
-/// The first kernel with which splicing is trusted. Under load, when a stream has left the short cut and come back to it,
-/// 6.1 delivered bytes that were not those sent.
+/// The first kernel with which splicing is trusted. With 6.1 streams under load were seen to deliver bytes that were not
+/// those sent, for a reason that is not known.
 const SOCKETS_SINCE: (u32, u32) = (6, 12);
 
 /// Whether a release, as `uname -r` prints it, is older than a version. One that is not understood is not.

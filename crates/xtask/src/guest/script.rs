@@ -202,8 +202,10 @@ mod tests {
         let message = log.unfinished().unwrap();
         assert_eq!(message, "not finished: lab it b and 1 after it; last line: test b ...");
 
-        log.feed(b"torn");
+        // What the interrupted test wrote counts neither as its result nor as a part of the next line.
+        log.feed(b"\ntest result: ok. 1 passed\ntorn");
         log.resume();
+        assert_eq!(log.unfinished().unwrap(), "not finished: lab it b and 1 after it; last line: ");
         assert_eq!(log.rest().iter().map(|test| test.name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
         for _ in 0..2 {
             log.feed(format!("{MARK} begin\n\ntest result: ok. 1 passed\n{MARK} end 0\n").as_bytes());
