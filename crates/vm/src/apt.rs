@@ -1,7 +1,7 @@
 //! A private apt: the host's mirrors and keys, but its own lists, cache and sources inside our cache.
 //!
-//! It asks apt which packages would be needed here (a simulated installation), and to download them. It installs no
-//! package and does not touch the host's own apt.
+//! It asks apt which packages would be needed here (a simulated installation), and to download them. For another release
+//! than the host's, apt is told that nothing is installed. It installs no package and does not touch the host's own apt.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::request::{Request, Suite};
+use crate::request::{Release, Request, Suite};
 use crate::{Cache, Error, Result, sources};
 
 /// After this, lists are fetched again: packages of a point release leave the archive when the next one comes.
@@ -19,7 +19,11 @@ const LISTS_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 pub(crate) struct Apt {
     folder: PathBuf,
     codename: String,
+    release: Release,
 }
+
+/// A file in the folder of an apt that is told that nothing is installed.
+const NOTHING_INSTALLED: &str = "status";
 
 /// One package in one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,15 +37,22 @@ impl Apt {
     /// Opens the private apt in `cache`; its lists are fetched if there are none or old ones.
     ///
     /// The caller holds the cache's lock.
-    pub(crate) fn open(cache: &Cache) -> Result<Self> {
-        let codename = codename(Path::new("/etc/os-release"))?;
-        let folder = cache.folder("apt")?;
-        for name in ["sources", "lists/partial", "archives/partial"] {
-            cache.folder(&format!("apt/{name}"))?;
+    pub(crate) fn open(cache: &Cache, release: Release) -> Result<Self> {
+        let (own, next) = codenames(Path::new("/etc/os-release"))?;
+        let etc_apt = Path::new("/etc/apt");
+        let (name, codename, text) = match release {
+            Release::Own => ("apt", own, sources::with_backports(etc_apt, own)?),
+            Release::Next => ("apt-next", next, sources::of_another(etc_apt, own, next)?),
+        };
+        let folder = cache.folder(name)?;
+        for part in ["sources", "lists/partial", "archives/partial"] {
+            cache.folder(&format!("{name}/{part}"))?;
         }
-        let text = sources::with_backports(Path::new("/etc/apt"), &codename)?;
+        if let Release::Next = release {
+            cache.write(&folder.join(NOTHING_INSTALLED), b"")?;
+        }
         let path = folder.join("sources/hostgap.sources");
-        let apt = Self { folder, codename };
+        let apt = Self { folder, codename: codename.to_owned(), release };
         if fs::read_to_string(&path).ok().as_deref() != Some(&text) {
             cache.write(&path, text.as_bytes())?;
             apt.update()?;
@@ -65,7 +76,7 @@ impl Apt {
         fs::write(&stamp, "").map_err(Error::file("write", &stamp))
     }
 
-    /// The packages to unpack for `request`: those named, and what they need that this machine has not.
+    /// The packages to unpack for `request`: those named, and what they need that is not installed.
     pub(crate) fn resolve(&self, request: &Request) -> Result<Vec<Package>> {
         let mut command = self.command();
         command.args(["install", "--simulate", "--reinstall", "--no-install-recommends"]);
@@ -79,22 +90,13 @@ impl Apt {
         Ok(packages)
     }
 
-    /// Downloads one package into the folder `into`, and returns its path.
-    pub(crate) fn download(&self, package: &Package, into: &Path) -> Result<PathBuf> {
+    /// Downloads packages into the folder `into`, each as [`Package::file_name`].
+    pub(crate) fn download(&self, packages: &[&Package], into: &Path) -> Result<()> {
+        let names: Vec<String> = packages.iter().map(|package| package.qualified_name()).collect();
         let mut command = self.command();
-        let name = format!("{}:{}={}", package.name, package.arch, package.version);
-        // Packages of architecture `all` are not found under that qualifier.
-        let name = name.replace(":all=", "=");
-        command.args(["download", &name]).current_dir(into);
-        run(&format!("download {name}"), "apt", &mut command)?;
-        let entries = fs::read_dir(into).map_err(Error::file("list", into))?;
-        let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-        paths.find(|path| path.extension().is_some_and(|extension| extension == "deb")).ok_or_else(|| {
-            Error::Absent {
-                what: "a .deb file".into(),
-                packages: format!("{name}, downloaded into {}", into.display()),
-            }
-        })
+        command.arg("download").args(&names).current_dir(into);
+        run(&format!("download {}", names.join(" ")), "apt", &mut command)?;
+        Ok(())
     }
 
     fn stamp(&self) -> PathBuf {
@@ -124,6 +126,9 @@ impl Apt {
         }
         command.args(["-o", "Dir::Etc::sourcelist=/dev/null", "-o", "Acquire::Languages=none"]);
         command.args(["-o", "Acquire::Retries=3"]);
+        if let Release::Next = self.release {
+            command.arg("-o").arg(set("Dir::State::status", &self.folder.join(NOTHING_INSTALLED)));
+        }
         command
     }
 }
@@ -142,8 +147,8 @@ pub(crate) fn run(attempt: &str, package: &'static str, command: &mut Command) -
     Err(Error::Failed { attempt: attempt.into(), program, status: output.status.to_string(), stderr })
 }
 
-/// The release's name, if it is one whose packages are known here.
-fn codename(os_release: &Path) -> Result<String> {
+/// The names of the machine's release and of the next one, if its packages are known here.
+fn codenames(os_release: &Path) -> Result<(&'static str, &'static str)> {
     let text = fs::read_to_string(os_release).unwrap_or_default();
     let field = |name: &str| {
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
@@ -152,7 +157,7 @@ fn codename(os_release: &Path) -> Result<String> {
     let id = field("ID").unwrap_or_else(|| "an unknown system".into());
     let release = field("VERSION_CODENAME").unwrap_or_default();
     if id == "debian" && release == "bookworm" && cfg!(target_arch = "x86_64") {
-        return Ok(release);
+        return Ok(("bookworm", "trixie"));
     }
     let found = format!("{id} {release} on {}", std::env::consts::ARCH);
     Err(Error::Unsupported { found, needed: "Debian 12 (bookworm) and its backports on x86_64" })
@@ -173,6 +178,18 @@ impl Package {
     /// A folder name; escaped as apt escapes file names, since a colon would split a search path.
     pub(crate) fn folder_name(&self) -> String {
         format!("{}_{}_{}", self.name, self.version.replace(':', "%3a"), self.arch)
+    }
+
+    /// The name that apt gives to the downloaded package.
+    pub(crate) fn file_name(&self) -> String {
+        format!("{}.deb", self.folder_name())
+    }
+
+    /// How apt is asked for exactly this package.
+    fn qualified_name(&self) -> String {
+        // Packages of architecture `all` are not found under that qualifier.
+        let arch = if self.arch == "all" { String::new() } else { format!(":{}", self.arch) };
+        format!("{}{arch}={}", self.name, self.version)
     }
 }
 
@@ -206,6 +223,9 @@ mod tests {
     fn epoch_does_not_split_a_search_path() {
         let package = Package { name: "qemu".into(), version: "1:10.0.2+ds-2".into(), arch: "amd64".into() };
         assert_eq!(package.folder_name(), "qemu_1%3a10.0.2+ds-2_amd64");
+        assert_eq!(package.qualified_name(), "qemu:amd64=1:10.0.2+ds-2");
+        let data = Package { arch: "all".into(), ..package };
+        assert_eq!(data.qualified_name(), "qemu=1:10.0.2+ds-2");
     }
 
     #[test]
@@ -213,9 +233,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("os-release");
         fs::write(&path, "ID=ubuntu\nVERSION_CODENAME=noble\n").unwrap();
-        let message = codename(&path).unwrap_err().to_string();
+        let message = codenames(&path).unwrap_err().to_string();
         assert!(message.contains("ubuntu noble") && message.contains("bookworm"), "{message}");
         fs::write(&path, "ID=debian\nVERSION_CODENAME=\"bookworm\"\n").unwrap();
-        assert_eq!(codename(&path).unwrap(), "bookworm");
+        assert_eq!(codenames(&path).unwrap(), ("bookworm", "trixie"));
     }
 }

@@ -9,23 +9,20 @@ use linux::procfs::Procfs;
 use crate::process::Process;
 use crate::qemu::names;
 
-/// What the guest writes to the port of its status before the command.
-pub(crate) const BEGUN: &str = "begun";
-
 /// How long a boot may want next to no CPU time. Nothing that a boot waits for takes so long.
 const IDLE_MAX: Duration = Duration::from_secs(15);
 /// Less than this share of one CPU is next to none. A guest that hangs was seen to take 4 % of a CPU, for its timer interrupts; one that
 /// boots wants a whole CPU, also on a busy machine, where it waits for it.
 const IDLE_SHARE: f64 = 0.2;
 
-/// Whether the guest has come as far as its command.
+/// Whether the guest has come as far as its command: then it writes a word to the port of its status.
 pub(crate) fn has_begun(folder: &Path) -> bool {
     fs::metadata(folder.join(names::STATUS)).is_ok_and(|status| status.len() > 0)
 }
 
-/// Watches a boot for the loss of a timer. QEMU 10.0 was seen to lose one on a busy machine: a CPU sleeps, and its local
-/// APIC never wakes it up again. If that CPU keeps the kernel's time, the guest falls silent and idle; else the kernel
-/// notices after 21 s, and says so for ever.
+/// Watches a boot for a guest that is silent and idle. QEMU 10.0 was seen to lose a timer on a busy machine: a CPU
+/// sleeps, and its local APIC never wakes it up again. If that CPU keeps the kernel's time, nothing happens any more.
+/// Else the kernel notices after 21 s ([`says_timer_is_lost`]).
 pub(crate) struct BootWatch {
     since: Instant,
     demand_ns: u64,
@@ -37,11 +34,7 @@ impl BootWatch {
     }
 
     /// Whether the boot has come to a halt. It is asked again and again.
-    pub(crate) fn hangs(&mut self, folder: &Path, processes: [&Process; 2]) -> bool {
-        says_timer_is_lost(folder) || self.is_idle(processes)
-    }
-
-    fn is_idle(&mut self, processes: [&Process; 2]) -> bool {
+    pub(crate) fn is_idle(&mut self, processes: [&Process; 2]) -> bool {
         let elapsed = self.since.elapsed();
         if elapsed < IDLE_MAX {
             return false;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::apt::{Apt, Package, run};
-pub use crate::request::{Request, Suite};
+pub use crate::request::{Release, Request, Suite};
 use crate::{Cache, Error, Result};
 
 /// Packages that have been unpacked.
@@ -27,7 +27,30 @@ pub struct PackagedProgram {
     pub path: PathBuf,
     /// The value for `LD_LIBRARY_PATH`.
     pub libraries: OsString,
+    /// What starts it, if its C library is among the packages: the host's loader starts programs with the host's alone.
+    loader: Option<PathBuf>,
 }
+
+impl PackagedProgram {
+    /// The program, to be given arguments.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        let Some(loader) = &self.loader else {
+            let mut command = Command::new(&self.path);
+            if !self.libraries.is_empty() {
+                command.env("LD_LIBRARY_PATH", &self.libraries);
+            }
+            return command;
+        };
+        let mut command = Command::new(loader);
+        // Not in the environment, where the host's programs would find them too.
+        command.arg("--library-path").arg(&self.libraries).arg(&self.path);
+        command
+    }
+}
+
+/// Where the package of the C library has the program that starts programs.
+const LOADERS: [&str; 2] = ["usr/lib64/ld-linux-x86-64.so.2", "lib64/ld-linux-x86-64.so.2"];
 
 /// Fetches and unpacks the packages of `request`, or finds them in the cache.
 ///
@@ -43,7 +66,7 @@ pub fn fetch(cache: &Cache, request: &Request) -> Result<Unpacked> {
         return Ok(unpacked);
     }
     cache.has_room()?;
-    let apt = Apt::open(cache)?;
+    let apt = Apt::open(cache, request.release)?;
     let packages = unpack_all(cache, &apt, request, &deb).or_else(|error| match error {
         // A version that left the archive since the lists were fetched.
         Error::Failed { .. } => {
@@ -70,37 +93,40 @@ fn remembered(memo: &Path, key: &str, deb: &Path) -> Option<Unpacked> {
 
 fn unpack_all(cache: &Cache, apt: &Apt, request: &Request, deb: &Path) -> Result<Vec<Package>> {
     let packages = apt.resolve(request)?;
-    for package in &packages {
-        let place = deb.join(package.folder_name());
-        if !place.is_dir() {
-            unpack(cache, apt, package, &place)?;
-        }
+    let place = |package: &Package| deb.join(package.folder_name());
+    let absent: Vec<&Package> = packages.iter().filter(|package| !place(package).is_dir()).collect();
+    if absent.is_empty() {
+        return Ok(packages);
+    }
+    let staging = cache.stage()?;
+    apt.download(&absent, staging.path())?;
+    for package in absent {
+        let file = staging.path().join(package.file_name());
+        let mut command = Command::new("dpkg-deb");
+        command.arg("--extract").arg(&file).arg(staging.path().join("tree"));
+        run(&format!("unpack {}", file.display()), "dpkg", &mut command)?;
+        staging.publish("tree", &place(package))?;
     }
     Ok(packages)
-}
-
-fn unpack(cache: &Cache, apt: &Apt, package: &Package, place: &Path) -> Result<()> {
-    let staging = cache.stage()?;
-    let file = apt.download(package, staging.path())?;
-    let mut command = Command::new("dpkg-deb");
-    command.arg("--extract").arg(&file).arg(staging.path().join("tree"));
-    run(&format!("unpack {}", file.display()), "dpkg", &mut command)?;
-    staging.publish("tree", place)
 }
 
 impl Request<'_> {
     /// Whether a package belongs to the answer.
     pub(crate) fn wants(&self, name: &str) -> bool {
-        // A C library beside the host's loader does not start; within one release the host's own serves.
-        let refused = matches!(name, "libc6" | "libc-bin");
+        // Within one release the host's own C library serves, and its loader starts no other.
+        let refused = self.release == Release::Own && matches!(name, "libc6" | "libc-bin");
         !refused && (self.keep.is_empty() || self.keep.iter().any(|prefix| name.starts_with(prefix)))
     }
 
     /// What the answer depends on: the question, and the state of the host's packages.
     fn key(&self) -> String {
         let status = fs::metadata("/var/lib/dpkg/status");
-        let state = status.map_or(0, |metadata| metadata.mtime());
-        format!("{} {:?} {} {state}", self.packages.join(","), self.suite, self.keep.join(","))
+        let state = match self.release {
+            Release::Own => status.map_or(0, |metadata| metadata.mtime()),
+            Release::Next => 0,
+        };
+        let (packages, keep) = (self.packages.join(","), self.keep.join(","));
+        format!("{packages} {:?} {:?} {keep} {state}", self.suite, self.release)
     }
 }
 
@@ -123,7 +149,8 @@ impl Unpacked {
     pub fn program(&self, paths: &[&str]) -> Result<PackagedProgram> {
         let found = paths.iter().find_map(|path| self.find(path).next());
         let path = found.ok_or_else(|| self.absent(paths[0]))?;
-        Ok(PackagedProgram { path, libraries: self.libraries() })
+        let loader = LOADERS.iter().find_map(|path| self.find(path).next());
+        Ok(PackagedProgram { path, libraries: self.libraries(), loader })
     }
 
     /// The error for a file that is missing from these packages.
@@ -152,6 +179,8 @@ impl Unpacked {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
@@ -165,8 +194,28 @@ mod tests {
         let program = unpacked.program(&["bin/x", "usr/bin/x"]).unwrap();
         assert_eq!(program.path, one.join("usr/bin/x"));
         assert_eq!(program.libraries, two.join("lib/x86_64-linux-gnu"));
+        assert_eq!(program.command().get_program(), program.path);
         let message = unpacked.program(&["usr/bin/y"]).unwrap_err().to_string();
         assert!(message.contains("usr/bin/y") && message.contains("one_1 two_2"), "{message}");
+    }
+
+    #[test]
+    fn program_is_started_by_the_loader_of_its_own_c_library() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, libc) = (folder.path().join("one_1"), folder.path().join("libc6_2"));
+        fs::create_dir_all(&one).unwrap();
+        fs::write(one.join("x"), "").unwrap();
+        fs::create_dir_all(libc.join("usr/lib64")).unwrap();
+        fs::create_dir_all(libc.join("usr/lib/x86_64-linux-gnu")).unwrap();
+        fs::write(libc.join("usr/lib64/ld-linux-x86-64.so.2"), "").unwrap();
+        let unpacked = Unpacked { folders: vec![one.clone(), libc.clone()] };
+        let command = unpacked.program(&["x"]).unwrap().command();
+        assert_eq!(command.get_program(), libc.join("usr/lib64/ld-linux-x86-64.so.2"));
+        let libraries = libc.join("usr/lib/x86_64-linux-gnu");
+        let expected = [OsStr::new("--library-path"), libraries.as_os_str(), one.join("x").as_os_str()]
+            .map(OsStr::to_owned);
+        assert!(command.get_args().eq(&expected));
+        assert_eq!(command.get_envs().count(), 0);
     }
 
     #[test]
@@ -183,9 +232,12 @@ mod tests {
 
     #[test]
     fn libc_of_another_build_is_never_mixed_in() {
-        let all = Request { name: "x", packages: &["x"], suite: Suite::Stable, keep: &[] };
+        let (suite, release) = (Suite::Stable, Release::Own);
+        let all = Request { name: "x", packages: &["x"], suite, release, keep: &[] };
         assert!(all.wants("libaio1") && !all.wants("libc6"));
-        let kernel = Request { keep: &["linux-image-"], ..all };
+        let kernel = Request { keep: &["linux-image-"], ..all.clone() };
         assert!(kernel.wants("linux-image-6.12.95+deb12-amd64") && !kernel.wants("udev"));
+        let next = Request { release: Release::Next, ..all };
+        assert!(next.wants("libaio1t64") && next.wants("libc6"));
     }
 }

@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::deb::{self, Request, Suite};
+use crate::deb::{self, Release, Request, Suite};
 use crate::{Cache, Error, Result};
 
 /// What must be there before the guest has a root, and for the ports over which it answers.
@@ -43,6 +43,7 @@ impl Early {
             name: "busybox",
             packages: &["busybox-static"],
             suite: Suite::Stable,
+            release: Release::Own,
             keep: &["busybox-static"],
         };
         let busybox = deb::fetch(cache, &request)?.program(&["bin/busybox", "usr/bin/busybox"])?.path;

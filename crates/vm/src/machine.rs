@@ -5,18 +5,17 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::boot::has_begun;
 use crate::deb::Suite;
 use crate::nic::Switch;
 use crate::process::Process;
 use crate::qemu::{Boot, names};
-use crate::run::{Run, Watch, collect, console};
+use crate::run::{Run, Watch, collect, console, is_unheard};
 use crate::workdir::Workdir;
 use crate::{Accelerator, Cache, Error, Flavour, Kernel, Limits, Output, Qemu, Result, guest};
 
 /// How long the file server may take to listen.
 const SERVER_START_MAX: Duration = Duration::from_secs(10);
-/// How often a guest is booted whose emulator dies, or loses a timer, before the command has begun.
+/// How often a guest is booted whose emulator fails, for one command.
 const BOOTS_MAX: u32 = 3;
 /// The time limit for a boot under KVM. A kernel that hangs there never recovers.
 const KVM_TRIAL: Duration = Duration::from_secs(20);
@@ -96,22 +95,34 @@ impl Vm {
     /// Of `command` the program, its arguments, its folder and the variables set on it are used; the environment of
     /// this process is not handed on. stdin is empty.
     ///
+    /// QEMU itself was seen to die of an assertion (in `iotlb_to_section`), and to lose a timer without which the kernel
+    /// waits for ever. Then the command begins again in another guest; there are three guests at most.
+    ///
     /// # Errors
     /// [`Error::Died`] if the kernel panicked, [`Error::TimedOut`] and [`Error::TooMuchOutput`] at a limit,
     /// [`Error::Emulator`] if QEMU failed; all of them carry what was written until then. Other errors if the guest could
     /// not be started.
     pub fn run(&self, command: &Command, limits: &Limits) -> Result<Output> {
-        self.run_watched(command, limits, &mut |_: &[u8]| {})
+        self.run_in_guests(command, limits, &mut |_: &[u8]| {}, &|_| true)
     }
 
-    /// Like [`Vm::run`], and passes the command's output to `watch` while it runs.
-    ///
-    /// QEMU itself was seen to die of an assertion (in `iotlb_to_section`), and to lose a timer without which the kernel
-    /// waits for ever. If the command has not begun by then, the guest is booted again, three times at most.
+    /// Like [`Vm::run`], and passes the command's output to `watch` while it runs. A command that has written something
+    /// does not begin again.
     ///
     /// # Errors
     /// Those of [`Vm::run`], and [`Error::Stopped`] if the watch asks to stop.
     pub fn run_watched(&self, command: &Command, limits: &Limits, watch: &mut dyn Watch) -> Result<Output> {
+        self.run_in_guests(command, limits, watch, &is_unheard)
+    }
+
+    /// Runs `command` in one guest, and in another if the emulator fails and `may_repeat` agrees, given the run's folder.
+    fn run_in_guests(
+        &self,
+        command: &Command,
+        limits: &Limits,
+        watch: &mut dyn Watch,
+        may_repeat: &dyn Fn(&Path) -> bool,
+    ) -> Result<Output> {
         let deadline = Instant::now() + limits.time;
         let mut boots = 0;
         loop {
@@ -120,13 +131,13 @@ impl Vm {
             guest::write(&workdir, &self.kernel, command)?;
             let ended = self.boot(folder, limits, deadline, watch);
             boots += 1;
-            match ended {
-                // The status is the guest's last word: with it, the emulator died when all was done.
-                Err(error @ Error::Emulator { .. }) if has_begun(folder) => {
-                    return collect(folder, limits).map_err(|_| error);
-                }
-                Err(Error::Emulator { .. }) if boots < BOOTS_MAX => {}
-                ended => return ended.and_then(|()| collect(folder, limits)),
+            let Err(error @ Error::Emulator { .. }) = ended else {
+                return ended.and_then(|()| collect(folder, limits));
+            };
+            // The status is the guest's last word: with it, the emulator failed when all was done.
+            match collect(folder, limits) {
+                Err(_) if boots < BOOTS_MAX && may_repeat(folder) => {}
+                result => return result.map_err(|_| error),
             }
         }
     }

@@ -1,14 +1,16 @@
 //! QEMU and virtiofsd: where they come from, and how a guest is spelled on their command lines.
 //!
-//! QEMU is 10 from backports. Version 7.2, Debian 12's own, corrupts the flags around `cmpxchg16b` in software
-//! emulation and so crashes kernels from 6.12 on in their allocator. virtiofsd is Debian 12's own: QEMU 10 no longer
-//! brings it along.
+//! QEMU is 11, from the backports of the release after the machine's. Version 7.2, Debian 12's own, corrupts the flags
+//! around `cmpxchg16b` in software emulation and so crashes kernels from 6.12 on in their allocator. 10.0, of Debian 12's
+//! backports, looks up a device by its number in a list that another CPU may have just replaced (`iotlb_to_section` in
+//! system/physmem.c), as the guest does when it lays out its PCI devices: one boot in a hundred died of an assertion
+//! there, or lost a write to its timer. virtiofsd is Debian 12's own: QEMU no longer brings it along.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use crate::deb::{self, PackagedProgram, Request, Suite, Unpacked};
+use crate::deb::{self, PackagedProgram, Release, Request, Suite, Unpacked};
 use crate::limits::{Accelerator, Limits, Timing};
 use crate::{Cache, Kernel, Result, nic};
 
@@ -42,6 +44,8 @@ pub(crate) mod names {
     pub(crate) const PORTS: [&str; 4] = [STDOUT, STDERR, STATUS, FILES];
 }
 
+/// The packages that QEMU needs; the others serve their installation. Names of libraries begin with "lib", but for zlib's.
+const QEMU_PACKAGES: [&str; 5] = ["qemu-", "lib", "zlib", "seabios", "ipxe-"];
 /// The folders of QEMU's firmware in its packages.
 const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 const MODULES: &str = "usr/lib/x86_64-linux-gnu/qemu";
@@ -52,11 +56,21 @@ impl Qemu {
     /// # Errors
     /// Passes on those of [`deb::fetch`].
     pub fn fetch(cache: &Cache) -> Result<Self> {
-        let request =
-            Request { name: "qemu", packages: &["qemu-system-x86"], suite: Suite::Backports, keep: &[] };
+        let request = Request {
+            name: "qemu",
+            packages: &["qemu-system-x86"],
+            suite: Suite::Backports,
+            release: Release::Next,
+            keep: &QEMU_PACKAGES,
+        };
         let packages = deb::fetch(cache, &request)?;
-        let request =
-            Request { name: "virtiofsd", packages: &["qemu-system-common"], suite: Suite::Stable, keep: &[] };
+        let request = Request {
+            name: "virtiofsd",
+            packages: &["qemu-system-common"],
+            suite: Suite::Stable,
+            release: Release::Own,
+            keep: &[],
+        };
         let virtiofsd = deb::fetch(cache, &request)?.program(&["usr/lib/qemu/virtiofsd"])?;
         let emulator = packages.program(&["usr/bin/qemu-system-x86_64"])?;
         Ok(Self { emulator, packages, virtiofsd })
@@ -64,7 +78,7 @@ impl Qemu {
 
     /// The file server that shares the host's `/` with the guest.
     pub(crate) fn file_server(&self, folder: &Path) -> Command {
-        let mut command = start(&self.virtiofsd);
+        let mut command = self.virtiofsd.command();
         command.arg(joined("--socket-path=", &folder.join(names::SOCKET)));
         // Full caching is safe: the guest uses the host's files as they are at the start. The sandbox protects only
         // the server itself; the server still holds the whole root open, which is why the guest mounts it read-only.
@@ -87,7 +101,7 @@ impl Qemu {
         accelerator: Accelerator,
         folder: &Path,
     ) -> Command {
-        let mut command = start(&self.emulator);
+        let mut command = self.emulator.command();
         if let Some(modules) = self.packages.find(MODULES).next() {
             command.env("QEMU_MODULE_DIR", modules);
         }
@@ -113,15 +127,6 @@ impl Qemu {
         }
         command
     }
-}
-
-/// What a program needs to start beside its own libraries.
-fn start(program: &PackagedProgram) -> Command {
-    let mut command = Command::new(&program.path);
-    if !program.libraries.is_empty() {
-        command.env("LD_LIBRARY_PATH", &program.libraries);
-    }
-    command
 }
 
 /// All that QEMU emulates, but for fast `rep movsb` and `rep stosb`. The emulator takes a turn for each byte of such an

@@ -9,6 +9,15 @@ pub enum Suite {
     Backports,
 }
 
+/// Which of Debian's releases a package comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// This machine's. What is installed here is used as it is, and not fetched.
+    Own,
+    /// The one after it. Everything is fetched, down to the C library, and runs beside this machine's own.
+    Next,
+}
+
 /// The packages to fetch, and the parts of them to keep.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -18,6 +27,7 @@ pub struct Request<'a> {
     pub packages: &'a [&'a str],
     /// Where they come from, each in its newest version.
     pub suite: Suite,
-    /// Prefixes of the names of packages to keep; if empty, every package that this machine lacks to run them.
+    pub release: Release,
+    /// Prefixes of the names of packages to keep; if empty, every package that is needed to run them.
     pub keep: &'a [&'a str],
 }

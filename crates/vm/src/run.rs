@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::apt::run;
-use crate::boot::{BEGUN, BootWatch, has_begun, says_timer_is_lost};
+use crate::boot::{BootWatch, has_begun, says_timer_is_lost};
 use crate::limits::Limits;
 use crate::process::Process;
 use crate::qemu::names;
@@ -93,13 +93,13 @@ impl<'a> Run<'a> {
                     None => Ok(()),
                 };
             }
-            if !has_begun(self.folder) && self.boot.hangs(self.folder, [&self.guest, &self.server]) {
+            // A boot may go on for a while without that timer, so that its loss shows only under the command.
+            if says_timer_is_lost(self.folder)
+                || !has_begun(self.folder) && self.boot.is_idle([&self.guest, &self.server])
+            {
                 return Err(self.emulator_failed(LOST_TIMER.to_owned()));
             }
             if self.heard.elapsed() > self.limits.silence {
-                if says_timer_is_lost(self.folder) {
-                    return Err(self.emulator_failed(LOST_TIMER.to_owned()));
-                }
                 let (limit, console) = (self.limits.silence, console(self.folder));
                 return Err(Error::Silent { limit, console, stdout: self.stdout });
             }
@@ -118,9 +118,15 @@ impl<'a> Run<'a> {
                 let console = console(self.folder);
                 return Err(Error::TimedOut { limit: self.limits.time, console, stdout: self.stdout });
             }
-            // Without its root the guest would hang until the time is up.
-            if self.server.wait(Duration::ZERO).is_some() && self.guest.wait(TICK * 10).is_none() {
-                return Err(Error::Died { console: console(self.folder), stdout: self.stdout });
+            if self.server.wait(Duration::ZERO).is_some() {
+                // It ends with the guest, which may take a while to follow on a busy machine.
+                if status(self.folder)?.is_some() {
+                    return self.read_on(watch);
+                }
+                // Without its root the guest would hang until the time is up.
+                if self.guest.wait(TICK * 10).is_none() {
+                    return Err(Error::Died { console: console(self.folder), stdout: self.stdout });
+                }
             }
         }
     }
@@ -169,17 +175,28 @@ fn more(path: &Path, from: u64, take: &mut dyn FnMut(&[u8])) -> Result<u64> {
     }
 }
 
+/// Whether the command has written nothing yet.
+pub(crate) fn is_unheard(folder: &Path) -> bool {
+    size(folder, names::STDOUT) + size(folder, names::STDERR) == 0
+}
+
 /// What the command of a run left behind; an error if its status did not come.
 pub(crate) fn collect(folder: &Path, limits: &Limits) -> Result<Output> {
     let stdout = read(&folder.join(names::STDOUT))?;
-    let status = read(&folder.join(names::STATUS))?;
-    let status = String::from_utf8_lossy(&status);
-    let Ok(status) = status.trim_start_matches(BEGUN).trim().parse() else {
+    let Some(status) = status(folder)? else {
         return Err(Error::Died { console: console(folder), stdout });
     };
     let stderr = read(&folder.join(names::STDERR))?;
     let files = unpack(folder, limits)?;
     Ok(Output { status, stdout, stderr, files })
+}
+
+/// The command's exit status, if it has come. It vouches for all else that the guest has written.
+fn status(folder: &Path) -> Result<Option<u8>> {
+    let written = read(&folder.join(names::STATUS))?;
+    let written = String::from_utf8_lossy(&written);
+    let last = written.strip_suffix('\n').and_then(|lines| lines.lines().next_back());
+    Ok(last.and_then(|line| line.parse().ok()))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

@@ -20,15 +20,30 @@ pub(crate) struct Source {
 
 /// The stanzas for a private apt of the release `codename`, read under `etc_apt` (usually `/etc/apt`).
 pub(crate) fn with_backports(etc_apt: &Path, codename: &str) -> Result<String> {
+    let mut found = of_release(etc_apt, codename)?;
+    let backports = format!("{codename}-backports");
+    if !found.iter().any(|source| source.suites.contains(&backports)) {
+        let base = base(&found, codename).clone();
+        found.push(Source { suites: vec![backports], ..base });
+    }
+    Ok(found.iter().map(Source::stanza).collect::<Vec<_>>().join("\n"))
+}
+
+/// The stanza of the release `other`, with its backports, from the mirror of `codename`.
+pub(crate) fn of_another(etc_apt: &Path, codename: &str, other: &str) -> Result<String> {
+    let base = base(&of_release(etc_apt, codename)?, codename).clone();
+    Ok(Source { suites: vec![other.to_owned(), format!("{other}-backports")], ..base }.stanza())
+}
+
+/// The sources of one release that has `main`; Debian's own mirror if there is none.
+fn of_release(etc_apt: &Path, codename: &str) -> Result<Vec<Source>> {
     let wanted = suites(codename);
     let mut found = read(etc_apt)?;
     for source in &mut found {
         source.suites.retain(|suite| wanted.contains(suite));
     }
     found.retain(|source| !source.suites.is_empty() && source.components.iter().any(|name| name == "main"));
-
-    let carries = |source: &Source| source.suites.iter().any(|suite| suite == codename);
-    if !found.iter().any(carries) {
+    if !found.iter().any(|source| source.carries(codename)) {
         found.push(Source {
             uris: "http://deb.debian.org/debian".into(),
             suites: vec![codename.into()],
@@ -36,12 +51,11 @@ pub(crate) fn with_backports(etc_apt: &Path, codename: &str) -> Result<String> {
             signed_by: Some("/usr/share/keyrings/debian-archive-keyring.gpg".into()),
         });
     }
-    let base = found.iter().find(|source| carries(source)).cloned().expect("pushed above if absent");
-    let backports = format!("{codename}-backports");
-    if !found.iter().any(|source| source.suites.contains(&backports)) {
-        found.push(Source { suites: vec![backports], ..base });
-    }
-    Ok(found.iter().map(Source::stanza).collect::<Vec<_>>().join("\n"))
+    Ok(found)
+}
+
+fn base<'a>(found: &'a [Source], codename: &str) -> &'a Source {
+    found.iter().find(|source| source.carries(codename)).expect("one of a release's sources carries it")
 }
 
 fn suites(codename: &str) -> Vec<String> {
@@ -138,6 +152,10 @@ fn fields<'a>(lines: &[&'a str]) -> Vec<(&'a str, String)> {
 }
 
 impl Source {
+    fn carries(&self, suite: &str) -> bool {
+        self.suites.iter().any(|name| name == suite)
+    }
+
     fn stanza(&self) -> String {
         let (uris, suites, components) = (&self.uris, self.suites.join(" "), self.components.join(" "));
         let signed = self.signed_by.iter().map(|key| format!("Signed-By: {key}\n")).collect::<String>();
@@ -172,6 +190,18 @@ mod tests {
             "Types: deb\nURIs: http://mirror/debian\nSuites: bookworm\nComponents: main contrib\nSigned-By: /k.gpg\n\
              \nTypes: deb\nURIs: http://mirror/debian\nSuites: bookworm-backports\nComponents: main contrib\n\
              Signed-By: /k.gpg\n",
+        );
+    }
+
+    #[test]
+    fn another_release_comes_from_the_same_mirror() {
+        let folder = tempfile::tempdir().unwrap();
+        let lines = "deb http://security/ bookworm-security main\ndeb [signed-by=/k.gpg] http://mirror/debian bookworm main\n";
+        fs::write(folder.path().join("sources.list"), lines).unwrap();
+        assert_eq!(
+            of_another(folder.path(), "bookworm", "trixie").unwrap(),
+            "Types: deb\nURIs: http://mirror/debian\nSuites: trixie trixie-backports\nComponents: main\n\
+             Signed-By: /k.gpg\n"
         );
     }
 

@@ -83,26 +83,27 @@ fn what_is_planted_is_found_and_what_breaks_is_named() {
     assert!(holds(0) && !holds(2), "{answer:#}");
     assert!(answer["ratio"]["low"].as_f64().unwrap() > 1.0, "{answer:#}");
     assert_eq!(answer["tune"]["client"]["tcp_rmem"], "4096 131072 6291456");
-    let stages: Vec<&str> =
-        result["stages"].as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
-    assert_eq!(stages[..3], ["calibration", "race", "confirmation"]);
+    let stages = result["stages"].as_array().unwrap();
+    let mut names: Vec<&str> = stages.iter().map(|stage| stage["name"].as_str().unwrap()).collect();
+    // A noisy machine is calibrated twice.
+    names.dedup();
+    assert_eq!(names[..3], ["calibration", "race", "confirmation"]);
     // The reported gain comes from the stage on which no choice depended: the confirmation, or the one that
     // checked the rest.
-    let last =
-        result["stages"].as_array().unwrap().iter().rfind(|stage| stage["name"] != "ablation").unwrap();
+    let last = stages.iter().rfind(|stage| stage["name"] != "ablation").unwrap();
     let told = last["arms"].as_array().unwrap().iter().find(|arm| arm["arm"] == answer["arm"]).unwrap();
     assert!(
         (told["ratio"]["value"].as_f64().unwrap() - answer["ratio"]["value"].as_f64().unwrap()).abs() < 1e-9
     );
     let broken = |arm: &&serde_json::Value| arm["arm"].as_array().unwrap().contains(&2.into());
-    let mut arms = result["stages"][1]["arms"].as_array().unwrap().iter().filter(broken);
+    let raced = stages.iter().find(|stage| stage["name"] == "race").unwrap();
+    let mut arms = raced["arms"].as_array().unwrap().iter().filter(broken);
     assert!(
         arms.all(|arm| arm["broken"].as_str().is_some_and(|why| why.contains("could not load"))),
         "{result:#}"
     );
     // Every visit is in the record.
-    let blocks: u64 =
-        result["stages"].as_array().unwrap().iter().map(|stage| stage["blocks"].as_u64().unwrap()).sum();
+    let blocks: u64 = stages.iter().map(|stage| stage["blocks"].as_u64().unwrap()).sum();
     assert_eq!(result["blocks"].as_array().unwrap().len() as u64, blocks);
 }
 

@@ -377,7 +377,6 @@ fn a_race_knows_that_packets_go_past_the_pods_link() {
     let (finished, race) = ground.run(&mut |_| {});
     assert_eq!(finished.unwrap(), Finished::Whole);
     let void = changed(&race);
-    assert_eq!(void.len(), 3, "it is repeated as often as any void trial: {void:?}");
     for (name, what) in &void {
         assert_eq!(name, "cni:aside");
         assert!(
@@ -385,7 +384,12 @@ fn a_race_knows_that_packets_go_past_the_pods_link() {
             "{what}"
         );
     }
-    assert_eq!(race.broke(3), Some((0, format!("the path changed: {}", void[2].1).as_str())));
+    // A machine that stood still for most of a trial sent too few packets to prove it; then it is seen in a later round.
+    let (round, why) = race.broke(3).expect("it is seen in one of the rounds");
+    let of_it = race.rounds[round as usize].trials.iter().filter(|trial| trial.entrant == 3);
+    let void_of_it = of_it.map(|trial| trial.void.is_some()).collect::<Vec<_>>();
+    assert_eq!(void_of_it, [true; 3], "it is repeated as often as any void trial");
+    assert_eq!(why, format!("the path changed: {}", void.last().unwrap().1));
 }
 
 fn plugins(file: &Path) -> Candidate {

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use vm::Error;
+use vm::{Error, Vm};
 
 use crate::boot::{limits, shell, text, with_vm};
 
@@ -40,25 +40,60 @@ const LOST_TIMER: &str =
 #[test]
 fn an_emulator_that_loses_a_timer_while_it_boots_is_started_once_more() {
     with_vm(|vm| {
-        let loses_timer = |pid: Pid, console: &Path| {
-            kill_process(pid, Signal::STOP).unwrap();
-            let mut console = File::options().append(true).open(console).unwrap();
-            console.write_all(LOST_TIMER.as_bytes()).unwrap();
-        };
         let run = || vm.run(&shell("echo done"), &limits());
-        let output = while_emulators(1, loses_timer, run).unwrap();
+        let output = while_emulators(1, lose_timer, run).unwrap();
         assert_eq!(text(&output.stdout), "done\n");
     });
 }
 
-/// What the command did before that is not done again.
+/// What follows from the loss: a guest that does nothing more, but for what its kernel says.
+fn lose_timer(pid: Pid, console: &Path) {
+    kill_process(pid, Signal::STOP).unwrap();
+    let mut console = File::options().append(true).open(console).unwrap();
+    console.write_all(LOST_TIMER.as_bytes()).unwrap();
+}
+
+/// The watch has heard from the command, so it is not begun again.
 #[test]
-fn an_emulator_that_dies_under_the_command_is_an_error() {
+fn an_emulator_that_fails_under_a_watched_command_is_an_error() {
     with_vm(|vm| {
-        let mut abort = |_: &[u8]| kill_process(emulator().unwrap().0, Signal::ABORT).unwrap();
-        let error = vm.run_watched(&shell("echo begun; sleep 600"), &limits(), &mut abort).unwrap_err();
-        let Error::Emulator { how, stdout, .. } = error else { panic!("{error}") };
-        assert_eq!((how.as_str(), text(&stdout).as_str()), ("died by signal 6", "begun\n"));
+        let dies = |pid: Pid, _: &Path| kill_process(pid, Signal::ABORT).unwrap();
+        fails_under_a_watched_command(vm, "died by signal 6", dies);
+        fails_under_a_watched_command(vm, "lost a timer, without which the guest waits for ever", lose_timer);
+    });
+}
+
+fn fails_under_a_watched_command(vm: &Vm, how: &str, befall: impl Fn(Pid, &Path)) {
+    let mut befall_it = |_: &[u8]| {
+        let (pid, console) = emulator().unwrap();
+        befall(pid, &console);
+    };
+    let error = vm.run_watched(&shell("echo begun; sleep 600"), &limits(), &mut befall_it).unwrap_err();
+    let Error::Emulator { how: found, stdout, .. } = error else { panic!("{error}") };
+    assert_eq!((found.as_str(), text(&stdout).as_str()), (how, "begun\n"));
+}
+
+/// Nobody has heard from the first one, and it left nothing behind.
+#[test]
+fn a_command_that_nobody_watches_begins_again() {
+    with_vm(|vm| {
+        let folder = tempfile::tempdir().unwrap();
+        let failed = folder.path().join("failed");
+        let command = shell(&format!(
+            "if test -e {}; then echo again; else echo begun; sleep 600; fi",
+            failed.display()
+        ));
+        let loses_timer_at_last = |pid: Pid, console: &Path| {
+            let stdout = console.with_file_name("stdout");
+            while fs::read(&stdout).is_ok_and(|heard| heard.is_empty()) || !stdout.exists() {
+                assert!(console.exists(), "the guest ended without a word");
+                thread::sleep(Duration::from_millis(5));
+            }
+            File::create(&failed).unwrap();
+            lose_timer(pid, console);
+        };
+        let output = while_emulators(1, loses_timer_at_last, || vm.run(&command, &limits())).unwrap();
+        assert_eq!((output.status, text(&output.stdout).as_str()), (0, "again\n"));
     });
 }
 
@@ -114,7 +149,8 @@ fn emulator() -> Option<(Pid, PathBuf)> {
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let arguments = String::from_utf8_lossy(&arguments).into_owned();
         let mut arguments = arguments.split('\0');
-        arguments.next().filter(|program| program.ends_with("/qemu-system-x86_64"))?;
+        // QEMU's own loader starts it; before that, setpriv has its arguments.
+        arguments.next().filter(|program| program.ends_with("/ld-linux-x86-64.so.2"))?;
         let console = arguments.find(|argument| argument.starts_with(&beginning))?;
         Some((Pid::from_raw(pid)?, PathBuf::from(console.strip_prefix("file:")?)))
     };
