@@ -8,6 +8,7 @@ mod addresses;
 mod attach;
 mod check;
 mod draft;
+mod limit;
 mod links;
 mod path;
 mod rules;
@@ -16,6 +17,7 @@ mod trace;
 mod transport;
 
 pub use addresses::{Addresses, Family, Prefixes};
+pub use limit::{Limits, RateLimit};
 pub use path::{ALL, ATTACHES, Between, CNI, DataPath, Enters, Reach, find};
 pub use spec::{Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort, Router, SpecError};
 pub use trace::{End, PacketCounter, PacketDirection, SocketRole, Talk, Trace, With};
@@ -40,6 +42,11 @@ pub trait Attach: Sync {
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace>;
     /// Whether it can lead ports of the node to a pod's ([`Pod::published`]).
     fn publishes_ports(&self) -> bool {
+        false
+    }
+    /// Whether all that a pod receives passes the queue of a link in the node, so that it can be limited
+    /// ([`Limits::receive`]).
+    fn limits_what_pods_receive(&self) -> bool {
         false
     }
     /// Whether its links hang on the node's wire. Others work on a node without one.

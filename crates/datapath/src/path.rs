@@ -16,7 +16,7 @@ use crate::transport::vxlan::VXLAN;
 use crate::transport::{DIRECT, ONLINK, VPC, VXLAN_METADATA};
 use crate::{
     AntiSpoofing, Attach, End, Family, NodeSpec, Peer, Pod, Protocol, SocketRole, SpecError, Talk, Trace,
-    Transport, With,
+    Transport, With, limit,
 };
 
 /// A way from one pod to another, made of an attach and a transport.
@@ -201,7 +201,10 @@ impl DataPath {
         }
         self.check_published(node, pod)?;
         self.check_mac(node, pod)?;
-        self.attach.pod(node, pod, self.pod_mtu(node)?)
+        let mtu = self.pod_mtu(node)?;
+        let mut plan = self.attach.pod(node, pod, mtu)?;
+        plan.extend(limit::plan(self.attach, node, pod, mtu)?);
+        Ok(plan)
     }
 
     fn check_node(&self, node: &NodeSpec) -> Result<(), SpecError> {

@@ -8,7 +8,7 @@ use linux::{IfName, Mac};
 use plan::Place;
 
 use crate::addresses::gateway_in;
-use crate::{Addresses, Family, Prefixes};
+use crate::{Addresses, Family, Limits, Prefixes};
 
 /// A network of pods over all nodes. Several can stand on a node at the same time; what stands for one there is named
 /// by its id.
@@ -91,6 +91,8 @@ pub struct Pod {
     pub routes: Vec<PodRoute>,
     /// Ports of the node that lead to ports of the pod.
     pub published: Vec<PublishedPort>,
+    /// What it may send and receive by this interface.
+    pub limits: Limits,
 }
 
 /// A route that a pod has beside those of its network.

@@ -95,6 +95,7 @@ fn join(
         routes: conf.routes.clone(),
         gateways: reserved.iter().map(|one| one.gateway).collect(),
         published: wanted.ports.clone(),
+        limits: wanted.limits,
     };
     let mut plan = conf.path.pod_plan(&node, &pod).map_err(|error| invalid_conf(error.to_string()))?;
     for step in conf.parameters.steps(&pod.ifname) {

@@ -51,8 +51,7 @@ struct WrittenPlugin<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     attach: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    capabilities: Option<WrittenCapabilities>,
+    capabilities: WrittenCapabilities,
     #[serde(skip_serializing_if = "Option::is_none")]
     wire: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,7 +69,11 @@ struct WrittenPlugin<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WrittenCapabilities {
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     port_mappings: bool,
+    /// Also where the attach limits what a container sends alone: a container that asks for the other is to fail rather than
+    /// to be without limit.
+    bandwidth: bool,
 }
 
 #[derive(Serialize)]
@@ -100,7 +103,7 @@ impl Network {
         let plugin = WrittenPlugin {
             kind: PLUGIN,
             attach: &self.attach,
-            capabilities: publishes_ports.then_some(WrittenCapabilities { port_mappings: true }),
+            capabilities: WrittenCapabilities { port_mappings: publishes_ports, bandwidth: true },
             wire: self.wire.as_ref().map(IfName::as_str),
             mtu: self.mtu,
             masquerade: self.masquerade,
@@ -248,8 +251,10 @@ mod tests {
     fn a_runtime_may_publish_ports_where_the_attach_can() {
         for path in ATTACHES {
             let list: Value = serde_json::from_str(&network(path.name, &["10.1.0.0/24"]).conflist()).unwrap();
-            let is_offered = list["plugins"][0]["capabilities"] == json!({ "portMappings": true });
+            let capabilities = &list["plugins"][0]["capabilities"];
+            let is_offered = capabilities["portMappings"] == true;
             assert_eq!(is_offered, path.attach.publishes_ports(), "{}", path.name);
+            assert_eq!(capabilities["bandwidth"], true);
         }
     }
 

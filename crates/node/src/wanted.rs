@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use cni::{Attachment, Failure, Request};
-use datapath::{Protocol, PublishedPort};
+use datapath::{Limits, Protocol, PublishedPort, RateLimit};
 use linux::Mac;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -22,11 +22,12 @@ pub(crate) struct Wanted {
     pub(crate) ports: Vec<PublishedPort>,
     /// How it resolves names, instead of what the configuration says.
     pub(crate) dns: Option<Value>,
+    /// What it may send and receive.
+    pub(crate) limits: Limits,
 }
 
 /// Capabilities of the conventions that are other plugins' work, with what to do instead.
-const OF_OTHERS: [(&str, &str); 3] = [
-    ("bandwidth", "behind `bridge` and `ptp` the plugin `bandwidth` limits it"),
+const OF_OTHERS: [(&str, &str); 2] = [
     ("deviceID", "an attach takes no device of its own"),
     ("infinibandGUID", "an attach has no InfiniBand device"),
 ];
@@ -41,6 +42,17 @@ struct PortMapping {
     protocol: String,
     #[serde(default, rename = "hostIP")]
     host_ip: String,
+}
+
+/// The value of `bandwidth`: rates in bits a second and bursts in bits, 0 where nothing is limited. Ingress is what the
+/// container receives.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Bandwidth {
+    ingress_rate: u64,
+    ingress_burst: u64,
+    egress_rate: u64,
+    egress_burst: u64,
 }
 
 impl Wanted {
@@ -61,6 +73,7 @@ impl Wanted {
             mac: named.map(|(name, value)| mac(&name, &value)).transpose()?,
             ports: request.runtime("portMappings").map_or(Ok(Vec::new()), |value| ports(&value))?,
             dns: request.runtime("dns").map_or(Ok(None), dns)?,
+            limits: request.runtime("bandwidth").map_or(Ok(Limits::default()), |value| limits(&value))?,
         };
         wanted.check(conf)?;
         Ok(wanted)
@@ -73,6 +86,12 @@ impl Wanted {
                 "`runtimeConfig.portMappings` publishes port {}, and pods of {name} are reached past the rules that \
                  would translate it; those of bridge and ptp are not",
                 port.node
+            )));
+        }
+        if self.limits.receive.is_some() && !conf.path.attach.limits_what_pods_receive() {
+            return Err(unsupported(format!(
+                "`runtimeConfig.bandwidth` has an `ingressRate`, and what pods of {name} receive waits in no queue of the \
+                 node's; it does with bridge and ptp, and `egressRate` works with all"
             )));
         }
         if let Some(mac) = self.mac.filter(|_| !conf.path.attach.has_own_mac()) {
@@ -138,6 +157,35 @@ fn mac(name: &str, value: &Value) -> Result<Mac, Failure> {
     single.ok_or_else(|| {
         invalid_conf(format!("{name} is {value}; the Ethernet address of one interface is expected"))
     })
+}
+
+fn limits(value: &Value) -> Result<Limits, Failure> {
+    let asked: Bandwidth = serde_json::from_value(value.clone())
+        .map_err(|error| invalid_conf(format!("`runtimeConfig.bandwidth` is {value}: {error}")))?;
+    let Bandwidth { ingress_rate, ingress_burst, egress_rate, egress_burst } = asked;
+    Ok(Limits {
+        send: limit("egress", egress_rate, egress_burst)?,
+        receive: limit("ingress", ingress_rate, ingress_burst)?,
+    })
+}
+
+fn limit(direction: &str, rate: u64, burst: u64) -> Result<Option<RateLimit>, Failure> {
+    let wrong = |why: String| invalid_conf(format!("`runtimeConfig.bandwidth` has {why}"));
+    match (rate / 8, u32::try_from(burst / 8)) {
+        (0, Ok(0)) => Ok(None),
+        (0, _) => Err(wrong(format!(
+            "an `{direction}Burst` of {burst} bits and an `{direction}Rate` of {rate} bits a second; \
+             a rate of 8 is the lowest"
+        ))),
+        (_, Ok(0)) => Err(wrong(format!(
+            "an `{direction}Rate` and an `{direction}Burst` of {burst} bits; a burst is at least as long as a packet"
+        ))),
+        (_, Err(_)) => Err(wrong(format!(
+            "an `{direction}Burst` of {burst} bits; {} is the most",
+            (u64::from(u32::MAX) + 1) * 8 - 1
+        ))),
+        (rate_bytes_per_s, Ok(burst_bytes)) => Ok(Some(RateLimit { rate_bytes_per_s, burst_bytes })),
+    }
 }
 
 fn ports(value: &Value) -> Result<Vec<PublishedPort>, Failure> {
@@ -252,6 +300,46 @@ mod tests {
     }
 
     #[test]
+    fn rates_are_given_in_bits() {
+        let limits = |bandwidth: Value| {
+            read("bridge", &json!({ "runtimeConfig": { "bandwidth": bandwidth } }), &[]).unwrap().limits
+        };
+        let limit = |rate_bytes_per_s, burst_bytes| Some(RateLimit { rate_bytes_per_s, burst_bytes });
+        let both =
+            json!({ "ingressRate": 80_000, "ingressBurst": 160_000, "egressRate": 8, "egressBurst": 24_000 });
+        assert_eq!(limits(both), Limits { receive: limit(10_000, 20_000), send: limit(1, 3000) });
+        // As containerd asks for one direction: with a burst that never ends a slow start early.
+        let egress =
+            json!({ "IngressRate": 0, "IngressBurst": 0, "EgressRate": 1_000_000, "EgressBurst": u32::MAX });
+        assert_eq!(limits(egress), Limits { send: limit(125_000, u32::MAX / 8), receive: None });
+        assert_eq!(limits(json!({})), Limits::default());
+    }
+
+    #[test]
+    fn rates_that_make_no_sense_are_refused() {
+        let asked = |bandwidth: Value| json!({ "bandwidth": bandwidth });
+        refused(
+            "ptp",
+            &asked(json!({ "ingressRate": 8000 })),
+            7,
+            "an `ingressRate` and an `ingressBurst` of 0 bits",
+        );
+        refused("ptp", &asked(json!({ "egressBurst": 8000 })), 7, "an `egressRate` of 0 bits a second");
+        let long = json!({ "egressRate": 8000, "egressBurst": 1_u64 << 35 });
+        refused("ptp", &asked(long), 7, "of 34359738368 bits; 34359738367 is the most");
+        refused(
+            "ptp",
+            &asked(json!({ "egressRate": -1 })),
+            7,
+            "`runtimeConfig.bandwidth` is {\"egressRate\":-1}",
+        );
+        let ingress = asked(json!({ "ingressRate": 8_000_000, "ingressBurst": 80_000 }));
+        for attach in ["ebpf", "netkit", "macvlan", "ipvlan-l2", "ipvlan-l3", "ipvlan-l3s"] {
+            refused(attach, &ingress, 2, &format!("what pods of {attach} receive"));
+        }
+    }
+
+    #[test]
     fn what_cannot_be_is_refused_with_its_name() {
         let port = json!({ "portMappings": [{ "hostPort": 8080, "containerPort": 80 }] });
         refused("macvlan", &port, 2, "publishes port 8080, and pods of macvlan");
@@ -274,7 +362,6 @@ mod tests {
         refused("ptp", &json!({ "ips": ["10.244.1"] }), 7, "`runtimeConfig.ips` is [\"10.244.1\"]");
         refused("ptp", &json!({ "mac": "01:00:00:00:00:00" }), 7, "Ethernet address of one interface");
         refused("ipvlan-l3", &json!({ "mac": "02:00:00:00:00:01" }), 2, "that of the node's wire");
-        refused("ptp", &json!({ "bandwidth": { "ingressRate": 1 } }), 2, "`runtimeConfig.bandwidth`");
         assert_eq!(
             read("ptp", &json!({ "runtimeConfig": { "aliases": ["a"] } }), &[]).unwrap(),
             Wanted::default()

@@ -26,6 +26,10 @@ impl Attach for Bridge {
         &[Feature::Veth, Feature::Bridge, Feature::Nftables]
     }
 
+    fn limits_what_pods_receive(&self) -> bool {
+        true
+    }
+
     fn needs_wire(&self) -> bool {
         false
     }

@@ -26,6 +26,10 @@ impl Attach for Docker {
         true
     }
 
+    fn limits_what_pods_receive(&self) -> bool {
+        true
+    }
+
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
         let mut draft = Draft::at(&node.place, node.families());
         bridge::gateway(&mut draft, node, mtu);

@@ -47,6 +47,10 @@ impl Attach for Ptp {
         Ok(draft.into_plan())
     }
 
+    fn limits_what_pods_receive(&self) -> bool {
+        true
+    }
+
     fn needs_wire(&self) -> bool {
         false
     }

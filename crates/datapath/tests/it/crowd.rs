@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use datapath::{Addresses, DataPath, Family, NodeSpec, Pod, Protocol, Reach};
+use datapath::{Addresses, DataPath, Family, Limits, NodeSpec, Pod, Protocol, Reach};
 use linux::IfName;
 use plan::{Book, BookError, Fault, Kernel, Place, Plan, Step, Undone};
 
@@ -157,5 +157,6 @@ fn pod(shape: &Shape, id: u16) -> Pod {
             }
             Reach::Node | Reach::Pod => Vec::new(),
         },
+        limits: Limits::default(),
     }
 }

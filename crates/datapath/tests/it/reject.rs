@@ -2,7 +2,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use datapath::{Family, NodeSpec, Pod, Prefixes, Protocol, PublishedPort, SpecError, find};
+use datapath::{
+    Family, Limits, NodeSpec, Pod, Prefixes, Protocol, PublishedPort, RateLimit, SpecError, find,
+};
 use ipnet::IpNet;
 use linux::{IfName, Mac};
 use plan::{Place, Plan};
@@ -146,6 +148,29 @@ fn a_published_port_must_be_possible() {
         let words =
             format!("publishes port 8080, and the attach {} of {} publishes", path.attach.name(), path.name);
         refused(path.name, vec![port(8080, Protocol::Tcp)], &words);
+    }
+}
+
+#[test]
+fn a_limit_must_be_possible() {
+    let limit = |rate_bytes_per_s, burst_bytes| Some(RateLimit { rate_bytes_per_s, burst_bytes });
+    let plan = |path: &datapath::DataPath, limits| {
+        let shape = shape(path.name);
+        let node = shape.node(1);
+        path.pod_plan(&node, &Pod { limits, ..shape.pod(&node, 1) })
+    };
+    let ptp = find("ptp+direct").unwrap();
+    let fits = Limits { send: limit(1, 1514), receive: limit(1, 1514) };
+    assert!(plan(ptp, fits).is_ok());
+    check(plan(ptp, Limits { send: limit(0, 1514), ..fits }), "with 0 bytes a second");
+    check(plan(ptp, Limits { receive: limit(1, 1513), ..fits }), "1513 at once its packets of 1514 bytes");
+    for path in datapath::ALL {
+        let plan = plan(path, Limits { send: None, ..fits });
+        if path.attach.limits_what_pods_receive() {
+            assert!(plan.is_ok(), "{}: {plan:?}", path.name);
+        } else {
+            check(plan, "passes no queue of the node's");
+        }
     }
 }
 

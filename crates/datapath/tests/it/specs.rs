@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use datapath::{
-    Addresses, Between, DataPath, Family, Network, NodeSpec, Peer, Pod, Prefixes, Protocol, PublishedPort,
-    Reach, Router,
+    Addresses, Between, DataPath, Family, Limits, Network, NodeSpec, Peer, Pod, Prefixes, Protocol,
+    PublishedPort, Reach, Router,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::{IfName, NetnsName};
@@ -103,6 +103,7 @@ impl Shape {
                 Reach::PublishedPort if id == 1 => published(8080),
                 Reach::PublishedPort | Reach::Node | Reach::Pod => Vec::new(),
             },
+            limits: Limits::default(),
         }
     }
 }

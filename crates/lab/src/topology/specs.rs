@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use datapath::{
-    Addresses, Between, Network, NodeSpec, Peer, Pod, Prefixes, Protocol, PublishedPort, Reach, Router,
-    SocketRole,
+    Addresses, Between, Limits, Network, NodeSpec, Peer, Pod, Prefixes, Protocol, PublishedPort, Reach,
+    Router, SocketRole,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use plan::Place;
@@ -92,6 +92,7 @@ pub(super) fn pod(shape: &Shape, node: &NodeSpec, part: SocketRole) -> Pod {
         } else {
             Vec::new()
         },
+        limits: Limits::default(),
     }
 }
 

@@ -10,6 +10,7 @@ mod delegates;
 mod dropin;
 mod guarded;
 mod install;
+mod limits;
 #[path = "../../../report/tests/it/made.rs"]
 mod made;
 mod routes;

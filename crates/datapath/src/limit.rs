@@ -1,0 +1,76 @@
+//! What a pod may send and receive at most: a token bucket at each end of its link.
+
+use linux::qdisc::Tbf;
+use linux::{IfName, Qdisc};
+use plan::{Plan, SetRootQdisc};
+
+use crate::{Attach, NodeSpec, Pod, SpecError, links};
+
+/// Bytes of an Ethernet header, which count.
+const HEADER_BYTES: u32 = 14;
+/// For how many milliseconds packets may wait, so that TCP can fill the rate over a path of that round trip and no packet
+/// waits much longer. It is what the CNI project's plugin `bandwidth` waits beside its burst.
+const QUEUE_MS: u64 = 25;
+/// How many packets may wait at least, so that a slow rate leaves room for the ten that TCP begins with (RFC 6928).
+const QUEUE_PACKETS_MIN: u64 = 10;
+
+/// What a pod may send and receive; `None`: as much as goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Limits {
+    pub send: Option<RateLimit>,
+    pub receive: Option<RateLimit>,
+}
+
+/// A rate that is exceeded for a moment at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Bytes a second, more than 0; packets are counted with their Ethernet header.
+    pub rate_bytes_per_s: u64,
+    /// Bytes that pass at once after a pause: at least a packet with its header.
+    pub burst_bytes: u32,
+}
+
+/// The buckets of a pod. What it sends waits in the pod, where the sending socket feels it. What it receives waits in the
+/// node, before its link.
+///
+/// # Errors
+/// A packet would never pass, or what the pod receives goes by no link of the node's.
+pub(crate) fn plan(
+    attach: &dyn Attach,
+    node: &NodeSpec,
+    pod: &Pod,
+    mtu_bytes: u32,
+) -> Result<Plan, SpecError> {
+    let mut plan = Plan::new();
+    let refused = |why: String| SpecError { what: format!("pod {} of node {}", pod.id, node.id), why };
+    if let Some(limit) = pod.limits.send {
+        plan.push(&pod.place, limit.at(&pod.ifname, mtu_bytes).map_err(refused)?);
+    }
+    if let Some(limit) = pod.limits.receive {
+        if !attach.limits_what_pods_receive() {
+            let why = "what it receives is to be limited, and passes no queue of the node's with the attach";
+            return Err(refused(format!("{why} {}", attach.name())));
+        }
+        plan.push(&node.place, limit.at(&links::node_end(pod), mtu_bytes).map_err(refused)?);
+    }
+    Ok(plan)
+}
+
+impl RateLimit {
+    fn at(self, link: &IfName, mtu_bytes: u32) -> Result<SetRootQdisc, String> {
+        let RateLimit { rate_bytes_per_s, burst_bytes } = self;
+        let frame_bytes = mtu_bytes + HEADER_BYTES;
+        if rate_bytes_per_s == 0 || burst_bytes < frame_bytes {
+            return Err(format!(
+                "with {rate_bytes_per_s} bytes a second and {burst_bytes} at once its packets of {frame_bytes} bytes \
+                 would never pass"
+            ));
+        }
+        let waiting_bytes = rate_bytes_per_s.saturating_mul(QUEUE_MS) / 1000;
+        let packets = (waiting_bytes / u64::from(frame_bytes)).max(QUEUE_PACKETS_MIN);
+        let inner = Qdisc::Pfifo { limit: u32::try_from(packets).unwrap_or(u32::MAX) };
+        let tbf = Tbf { rate_bytes_per_s, burst_bytes, inner };
+        Ok(SetRootQdisc { link: link.clone(), qdisc: Qdisc::Tbf(Box::new(tbf)) })
+    }
+}
