@@ -16,7 +16,7 @@ use crate::scene::{PATIENCE, Scene, address, conf, connect, of_each_attach, with
 /// Bits a second, and bits that pass at once.
 const RATE: u64 = 40_000_000;
 const BURST: u64 = 160_000;
-/// What is sent: by that rate more than it takes a byte to cross.
+/// What is sent: many times the burst, so that the rate decides how long it takes.
 const BYTES: usize = 500_000;
 
 fn limited(attach: &str, directions: &[&str]) -> Value {
