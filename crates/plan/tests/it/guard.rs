@@ -5,114 +5,75 @@
 use bpf::forward::Program;
 use bpf::guard::{self, Guarded as Entry};
 use bpf::pins;
-use linux::features::{Feature, probe};
-use linux::{Mac, Netlink, Netns};
+use linux::features::Feature;
+use linux::{Mac, Netlink};
 use plan::forwarding::{Guard, Guarded, ProgramAttachment};
-use plan::{
-    ApplyError, Fault, Journal, Kernel, Place, Plan, Step, StepError, StepState, Undone, apply, look, undo,
-};
-use testkit::{World, require_root, shell};
+use plan::{Fault, Kernel, Place, Plan, Step, StepState, Undone, look};
+use testkit::shell;
 
+use crate::node_with_pod::{NodeWithPod, outcomes};
 use crate::sample::{ifname, ip};
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
 /// A node with a link to a pod.
-struct Node {
-    world: World,
-    directory: tempfile::TempDir,
-}
+struct Node(NodeWithPod);
 
 impl Node {
-    /// `None`, with the skip recorded, if programs cannot run here.
     fn new() -> Option<Node> {
-        if !require_root() {
-            return None;
-        }
-        if let Some(unmet) = probe().unwrap().unmet(&[Feature::Veth, Feature::BpfTc]).first() {
-            testkit::skip(&unmet.to_string());
-            return None;
-        }
-        let world = World::new();
-        let (node, pod) = (world.name("node"), world.name("pod"));
-        shell(&format!(
-            "ip netns add {node}; ip netns add {pod}
-             ip -n {node} link add hgp1 type veth peer name eth0 netns {pod}"
-        ));
-        Some(Node { world, directory: tempfile::tempdir().unwrap() })
+        let node = NodeWithPod::new(&[Feature::Veth, Feature::BpfTc])?;
+        let (own, pod) = (node.name(), node.world.name("pod"));
+        shell(&format!("ip -n {own} link add hgp1 type veth peer name eth0 netns {pod}"));
+        Some(Node(node))
     }
 
     fn name(&self) -> String {
-        self.world.name("node").to_string()
+        self.0.name().to_string()
     }
 
     fn plan(&self) -> Plan {
-        let (place, node, link) = (Place::Netns(self.world.name("node")), self.name(), ifname("hgp1"));
+        let (place, node, link) = (Place::Netns(self.0.world.name("node")), self.name(), ifname("hgp1"));
         let mut plan = Plan::new();
         plan.push(&place, Step::LoadGuard(Guard { node: node.clone() }));
         let program = Program::Guard;
         let attachment = ProgramAttachment { node: node.clone(), program, link: link.clone() };
         plan.push(&place, Step::AttachProgram(attachment));
-        let pod = Place::Netns(self.world.name("pod"));
+        let pod = Place::Netns(self.0.world.name("pod"));
         let addresses = vec![ip("10.244.1.2"), ip("fd00:244::2")];
         plan.push(&place, Step::AddGuarded(Guarded { node, link, pod, mac: MAC, addresses }));
         plan
     }
 
-    fn apply(&self, fault: Fault) -> (Result<(), ApplyError>, Journal) {
-        let path = self.directory.path().join("journal");
-        let _ = std::fs::remove_file(&path);
-        let mut journal = Journal::create(&path).unwrap();
-        let mut kernel = Kernel::new().unwrap();
-        kernel.inject(fault);
-        (apply(&self.plan(), &mut journal, &mut kernel).map(drop), journal)
-    }
-
-    fn place(&self) -> Netns {
-        self.world.open("node")
-    }
-
     /// The entry as the plan writes it, of a container with another cookie if `more` is not 0.
     fn entry(&self, more: u64) -> Entry {
-        let link = Netlink::open_in(&self.place()).unwrap().index_of(&ifname("hgp1")).unwrap();
-        let container = self.world.open("pod").cookie().unwrap() + more;
+        let link = Netlink::open_in(&self.0.place()).unwrap().index_of(&ifname("hgp1")).unwrap();
+        let container = self.0.world.open("pod").cookie().unwrap() + more;
         Entry { link, container, mac: MAC, addresses: vec![ip("10.244.1.2"), ip("fd00:244::2")] }
     }
 
     #[track_caller]
     fn assert_nothing(&self, before: &testkit::Dump, when: &str) {
         assert!(!pins::exists(&pins::folder(&self.name())), "{when}: there are pins");
-        before.assert_same(&testkit::dump(&self.place()), when);
+        before.assert_same(&testkit::dump(&self.0.place()), when);
     }
-}
-
-fn outcomes(journal: &mut Journal) -> Vec<Undone> {
-    undo(journal, &mut Kernel::new().unwrap()).into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 #[test]
 fn it_comes_back_from_death_after_any_line() {
     let Some(node) = Node::new() else { return };
-    let before = testkit::dump(&node.place());
-    for line in 2..=7 {
-        let (result, mut journal) = node.apply(Fault::DeadAfterLine(line));
-        assert!(matches!(result, Err(ApplyError::Injected { .. })), "{line}: {result:?}");
-        for outcome in outcomes(&mut journal) {
-            assert!(matches!(outcome, Undone::Restored | Undone::AlreadySo), "{line}: {outcome:?}");
-        }
-        node.assert_nothing(&before, &format!("dead after line {line}"));
-    }
+    let before = testkit::dump(&node.0.place());
+    node.0.assert_undone_after_any_death(&node.plan(), |when| node.assert_nothing(&before, when));
 }
 
 #[test]
 fn a_pod_may_go_before_its_entry() {
     let Some(node) = Node::new() else { return };
-    let (result, mut journal) = node.apply(Fault::None);
+    let (result, mut journal) = node.0.apply(&node.plan(), Fault::None);
     result.unwrap();
     let (folder, entry) = (pins::folder(&node.name()), node.entry(0));
     assert_eq!(guard::has(&folder, &entry).unwrap(), Some(true));
     assert_eq!(guard::has(&folder, &node.entry(1)).unwrap(), Some(false), "another namespace's");
-    shell(&format!("ip netns del {}", node.world.name("pod")));
+    node.0.remove_pod();
     assert_eq!(outcomes(&mut journal), vec![Undone::Restored; 3]);
     assert!(!pins::exists(&folder));
 }
@@ -120,20 +81,14 @@ fn a_pod_may_go_before_its_entry() {
 #[test]
 fn what_is_there_is_refused() {
     let Some(node) = Node::new() else { return };
-    let (result, mut first) = node.apply(Fault::None);
-    result.unwrap();
-    for step in node.plan().steps {
-        let error = plan::by_hand(&step, &mut Kernel::new().unwrap()).unwrap_err();
-        assert!(matches!(error, ApplyError::Step { why: StepError::Exists { .. }, .. }), "{error}");
-    }
-    assert_eq!(outcomes(&mut first), vec![Undone::Restored; 3]);
+    node.0.assert_made_once(&node.plan());
 }
 
 /// Others' programs may stand beside it: it takes no packet from them. What is gone is noticed.
 #[test]
 fn it_is_looked_at() {
     let Some(node) = Node::new() else { return };
-    let (result, mut journal) = node.apply(Fault::None);
+    let (result, mut journal) = node.0.apply(&node.plan(), Fault::None);
     result.unwrap();
     let mut kernel = Kernel::new().unwrap();
     let plan = node.plan();
@@ -141,12 +96,13 @@ fn it_is_looked_at() {
     assert_eq!(states(), [StepState::So, StepState::So, StepState::So]);
     // Another program, which happens to be a guard of its own. A kernel without tcx has one place for such a filter.
     let index = node.entry(0).link;
-    if !node.place().run(|| bpf::programs_at(index)).unwrap().unwrap().is_empty() {
-        let other = pins::folder(node.world.name("other").as_str());
+    if !node.0.place().run(|| bpf::programs_at(index)).unwrap().unwrap().is_empty() {
+        let other = pins::folder(node.0.world.name("other").as_str());
         pins::make(&other).unwrap();
         guard::load(&other).unwrap();
         let (program, pin) = (Program::Guard.pin(&other), other.join("link"));
-        let _ = node.place().run(|| bpf::attach(&program, bpf::Hook::Ingress, index, &pin)).unwrap().unwrap();
+        let _ =
+            node.0.place().run(|| bpf::attach(&program, bpf::Hook::Ingress, index, &pin)).unwrap().unwrap();
         assert_eq!(states(), [StepState::So, StepState::So, StepState::So]);
     }
     guard::remove(&pins::folder(&node.name()), &node.entry(0)).unwrap();

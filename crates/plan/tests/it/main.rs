@@ -11,6 +11,7 @@ mod identity;
 mod killed;
 mod look;
 mod netkit;
+mod node_with_pod;
 mod outcomes;
 mod path;
 mod programs;
