@@ -19,6 +19,7 @@ use crate::failures::{
     busy, changed, invalid_call, invalid_conf, of_book, refused, unsupported, with_consequence,
 };
 use crate::network;
+use crate::network_unit::NetworkUnit;
 use crate::numbers::Numbers;
 use crate::unit::{Record, begin, id_of, others, recorded, remove};
 use crate::wanted::Wanted;
@@ -45,7 +46,8 @@ pub(crate) fn add(
     };
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
     let (place, netns) = open(attachment)?;
-    let (unit, record) = begin(home, leases, attachment, &mut kernel)?;
+    let network = NetworkUnit::of(leases.network(), conf);
+    let (unit, record) = begin(home, leases, &network, attachment, &mut kernel)?;
     let joined = join(home, conf, wanted, &record, &place, &unit, &mut kernel)
         .and_then(|(plan, reserved)| describe(&plan, &reserved, attachment, &netns));
     let (failure, taken_back) = match joined {
@@ -74,7 +76,8 @@ fn join(
     unit: &Unit,
     kernel: &mut Kernel,
 ) -> Result<(Plan, Vec<Reserved>), Failure> {
-    let Record { network, container_id, ifname, number, .. } = record;
+    let Record { container_id, ifname, number, .. } = record;
+    let network = &record.network_unit();
     refuse_second(home, conf, record, unit.id())?;
     let named = IfName::new(ifname).map_err(|error| invalid_call(format!("CNI_IFNAME: {error}")))?;
     let node = network::spec(home, network, conf, network::take_number(home, network)?)?;
@@ -112,9 +115,10 @@ fn join(
 
 /// Refuses a second interface in one network where it would not be reached.
 fn refuse_second(home: &Home, conf: &Conf, record: &Record, own: &str) -> Result<(), Failure> {
-    let Record { network, container_id, ifname, .. } = record;
+    let Record { container_id, ifname, .. } = record;
+    let network = record.network_unit();
     let others = others(home, own, container_id);
-    let first = others.iter().find(|other| other.network == *network && conf.path.attach.binds_pods());
+    let first = others.iter().find(|other| other.network_unit() == network && conf.path.attach.binds_pods());
     first.map_or(Ok(()), |first| {
         let name = conf.path.name;
         Err(unsupported(format!(
@@ -175,16 +179,16 @@ pub(crate) fn check(
     let what = format!("interface {ifname} of container {container_id}");
     let id = id_of(container_id, ifname);
     let found = home.attachments().find(&id).map_err(|error| of_book(&error))?;
-    let is_ours = recorded(home, &id).is_some_and(|record| record.network == network);
-    if !(is_ours && found.is_some_and(|found| found.state == UnitState::Standing)) {
+    let record = recorded(home, &id).filter(|record| record.network == network);
+    let (Some(record), Some(UnitState::Standing)) = (record, found.map(|found| found.state)) else {
         let why = format!("{what} was not added to {network} here");
         return Err(Failure::new(ErrorCode::UNKNOWN_CONTAINER, why));
-    }
+    };
     open(attachment)?;
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
     let own = home.attachments().path().join(&id).join(format!("{JOURNAL}.journal"));
     let mut made = Plan::new();
-    for path in [network::journal(home, network), own] {
+    for path in [network::journal(home, &record.network_unit()), own] {
         let journal = Journal::open(&path).map_err(|error| refused(&error))?;
         made.steps = outstanding(&journal).into_iter().rev().cloned().collect();
         allow_for_others(&mut made, attachment, result);

@@ -25,6 +25,8 @@ pub(crate) struct Conf {
     pub(crate) path: &'static DataPath,
     /// The name of the bridge, for the attach that has one; `None`: one that is made of the network's number.
     pub(crate) bridge: Option<IfName>,
+    /// Whether a network of this name may have several bridges: the CNI project's plugin knows no networks.
+    pub(crate) has_a_unit_per_bridge: bool,
     /// Whether pods of the node do not reach each other by the bridge.
     pub(crate) port_isolation: bool,
     /// The link to other nodes; `None`: that of the default route.
@@ -163,6 +165,7 @@ impl Conf {
         Ok(Conf {
             path,
             bridge: written.bridge,
+            has_a_unit_per_bridge: name == dropin::BRIDGE,
             port_isolation: written.port_isolation,
             wire: written.wire,
             node: written.node,

@@ -11,6 +11,7 @@ use crate::Home;
 use crate::conf::{Conf, OWN_IPAM};
 use crate::failures::invalid_conf;
 use crate::network;
+use crate::network_unit::NetworkUnit;
 
 /// The name of the plugin: its `type` in a configuration, and the name of its executable.
 pub const PLUGIN: &str = "hostgap";
@@ -173,8 +174,9 @@ impl Configured {
     /// Why it could not.
     pub fn check(&self, home: &Home) -> Result<(), Failure> {
         self.conf.name_resolution()?;
-        let node = network::could_be_made(home, &self.name, &self.conf)?;
-        network::refuse_change(home, &self.name, &self.conf, &node)
+        let network = NetworkUnit::of(&self.name, &self.conf);
+        let node = network::could_be_made(home, &network, &self.conf)?;
+        network::refuse_change(home, &network, &self.conf, &node)
     }
 }
 

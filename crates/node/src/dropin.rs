@@ -13,7 +13,9 @@ use crate::conf::OWN_IPAM;
 use crate::failures::{invalid_conf, unsupported};
 
 /// The names that take another plugin's configuration.
-pub(crate) const NAMES: [&str; 4] = ["bridge", "ptp", "macvlan", "ipvlan"];
+pub(crate) const NAMES: [&str; 4] = [BRIDGE, "ptp", "macvlan", "ipvlan"];
+/// The one whose configuration names a bridge.
+pub(crate) const BRIDGE: &str = "bridge";
 /// The name of the plugin for addresses whose files ours are.
 pub(crate) const HOST_LOCAL: &str = "host-local";
 
@@ -122,7 +124,7 @@ fn cni0() -> String {
 pub(crate) fn own_form(name: &str, theirs: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
     let own = match name {
         "ptp" => ptp(read(name, theirs)?),
-        "bridge" => bridge(&read(name, theirs)?),
+        BRIDGE => bridge(&read(name, theirs)?),
         _ => on_wire(name, read(name, theirs)?),
     };
     let Value::Object(mut own) = own? else { unreachable!("each is made as an object") };

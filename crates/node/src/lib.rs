@@ -20,6 +20,7 @@ mod failures;
 mod home;
 mod host_local;
 mod network;
+mod network_unit;
 mod numbers;
 mod parameters;
 mod resolv;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::Home;
 use crate::conf::Conf;
 use crate::failures::{invalid_conf, of_book, of_file, refused, with_consequence};
+use crate::network_unit::NetworkUnit;
 use crate::numbers::Numbers;
 use crate::shape::{Shape, leaves_alone};
 use crate::underlay::{Underlay, number};
@@ -21,8 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 /// The port of VXLAN where flannel has it. No attach alone has a tunnel.
 const PORT: u16 = 8472;
-/// How the names of units end. Files that end in `.lock` are the book's.
-const SUFFIX: &str = ".net";
 /// The name of a unit's journal.
 const JOURNAL: &str = "network";
 
@@ -45,9 +44,9 @@ pub struct LeftNetwork {
 }
 
 /// The number of a network, of which names are made. It keeps it as long as the machine runs.
-pub(crate) fn take_number(home: &Home, name: &str) -> Result<u16, Failure> {
-    let taken = Numbers::at(home.network_numbers()).take(name);
-    taken.map_err(|error| of_file(&format!("give network {name} a number"), &error))
+pub(crate) fn take_number(home: &Home, network: &NetworkUnit) -> Result<u16, Failure> {
+    let taken = Numbers::at(home.network_numbers()).take(&network.to_string());
+    taken.map_err(|error| of_file(&format!("give network {network} a number"), &error))
 }
 
 /// The node as drivers see it, in a network of this number. Where the configuration leaves the wire and the node's number
@@ -55,8 +54,8 @@ pub(crate) fn take_number(home: &Home, name: &str) -> Result<u16, Failure> {
 ///
 /// # Errors
 /// The link to other nodes is not found, or no number of the node follows from its address.
-pub(crate) fn spec(home: &Home, name: &str, conf: &Conf, network: u16) -> Result<NodeSpec, Failure> {
-    let noted = noted(home, name);
+pub(crate) fn spec(home: &Home, network: &NetworkUnit, conf: &Conf, id: u16) -> Result<NodeSpec, Failure> {
+    let noted = noted(home, network);
     let needs_wire = conf.path.attach.needs_wire();
     let wire = conf.wire.as_ref().or(noted.as_ref().map(|noted| &noted.wire));
     let underlay = match Underlay::find(wire, needs_wire) {
@@ -80,9 +79,9 @@ pub(crate) fn spec(home: &Home, name: &str, conf: &Conf, network: u16) -> Result
         outer,
         pods: conf.pods.clone(),
         network: Network {
-            id: network,
+            id,
             prefixes: conf.prefixes.clone(),
-            vni: u32::from(network),
+            vni: u32::from(id),
             port: PORT,
             mtu: conf.mtu,
             masquerade: conf.masquerade,
@@ -95,8 +94,8 @@ pub(crate) fn spec(home: &Home, name: &str, conf: &Conf, network: u16) -> Result
 }
 
 /// What is noted of a network that stands.
-fn noted(home: &Home, name: &str) -> Option<Shape> {
-    let found = home.networks().find(&id_of(name)).ok()??;
+fn noted(home: &Home, network: &NetworkUnit) -> Option<Shape> {
+    let found = home.networks().find(&network.id()).ok()??;
     Shape::read(&found.note?)
 }
 
@@ -104,25 +103,30 @@ fn noted(home: &Home, name: &str) -> Option<Shape> {
 ///
 /// # Errors
 /// Why none can be.
-pub(crate) fn could_be_made(home: &Home, name: &str, conf: &Conf) -> Result<NodeSpec, Failure> {
-    let node = spec(home, name, conf, 1)?;
+pub(crate) fn could_be_made(home: &Home, network: &NetworkUnit, conf: &Conf) -> Result<NodeSpec, Failure> {
+    let node = spec(home, network, conf, 1)?;
     conf.path.node_plan(&node).map_err(|error| invalid_conf(error.to_string()))?;
     Ok(node)
 }
 
 /// Refuses a configuration with which `ADD` would fail, since attachments rest on the network as another one has it.
-pub(crate) fn refuse_change(home: &Home, name: &str, conf: &Conf, node: &NodeSpec) -> Result<(), Failure> {
-    let found = home.networks().find(&id_of(name)).map_err(|error| of_book(&error))?;
+pub(crate) fn refuse_change(
+    home: &Home,
+    network: &NetworkUnit,
+    conf: &Conf,
+    node: &NodeSpec,
+) -> Result<(), Failure> {
+    let found = home.networks().find(&network.id()).map_err(|error| of_book(&error))?;
     let stands = found.as_ref().and_then(|found| found.note.as_deref());
     let described = Shape::of(conf, node).to_text();
     let Some(note) = stands.filter(|note| *note != described) else { return Ok(()) };
     // The plan is to be that of the network itself, which has its number as long as it stands.
-    let node = spec(home, name, conf, take_number(home, name)?)?;
-    if leaves_alone(note, conf, &node, &journal(home, name))? {
+    let node = spec(home, network, conf, take_number(home, network)?)?;
+    if leaves_alone(note, conf, &node, &journal(home, network))? {
         return Ok(());
     }
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
-    refuse_if_used(home, name, "", Some(note), &described, &mut kernel)
+    refuse_if_used(home, network, "", Some(note), &described, &mut kernel)
 }
 
 /// Makes what a network's pods share, unless it stands. One that stands with another configuration is made anew if it has
@@ -133,33 +137,33 @@ pub(crate) fn refuse_change(home: &Home, name: &str, conf: &Conf, node: &NodeSpe
 /// with it.
 pub(crate) fn stand(
     home: &Home,
-    name: &str,
+    network: &NetworkUnit,
     conf: &Conf,
     node: &NodeSpec,
     own: &str,
     kernel: &mut Kernel,
 ) -> Result<(), Failure> {
-    let (book, id, described) = (home.networks(), id_of(name), Shape::of(conf, node).to_text());
+    let (book, id, described) = (home.networks(), network.id(), Shape::of(conf, node).to_text());
     let begun = Instant::now();
     loop {
         let found = book.find(&id).map_err(|error| of_book(&error))?;
         let taken = match found.as_ref().map(|found| (found.state, found.note.as_deref())) {
             Some((UnitState::Standing, Some(note))) if note == described => return Ok(()),
             Some((UnitState::Standing, Some(note)))
-                if leaves_alone(note, conf, node, &journal(home, name)).unwrap_or(false) =>
+                if leaves_alone(note, conf, node, &journal(home, network)).unwrap_or(false) =>
             {
                 return Ok(());
             }
             Some((UnitState::Standing, note)) => match book.take_over(&id) {
                 // An ADD has a unit before it looks whether its network stands. While this one is held, none is missed.
                 Ok(unit) => {
-                    refuse_if_used(home, name, own, note, &described, kernel)?;
+                    refuse_if_used(home, network, own, note, &described, kernel)?;
                     Ok(Some(unit))
                 }
                 Err(error) => Err(error),
             },
             Some((UnitState::Alive, _)) if begun.elapsed() > PATIENCE => {
-                let why = format!("network {name} is still being made by another process");
+                let why = format!("network {network} is still being made by another process");
                 return Err(Failure::new(ErrorCode::TRY_AGAIN_LATER, why));
             }
             Some((UnitState::Alive, _)) => {
@@ -219,26 +223,21 @@ fn take_back(unit: Unit, kernel: &mut Kernel) -> Result<(), Failure> {
 }
 
 /// The journal of what a network's pods share.
-pub(crate) fn journal(home: &Home, name: &str) -> PathBuf {
-    home.networks().path().join(id_of(name)).join(format!("{JOURNAL}.journal"))
-}
-
-/// The name of its unit.
-fn id_of(name: &str) -> String {
-    format!("{name}{SUFFIX}")
+pub(crate) fn journal(home: &Home, network: &NetworkUnit) -> PathBuf {
+    home.networks().path().join(network.id()).join(format!("{JOURNAL}.journal"))
 }
 
 /// Refuses another configuration where attachments rest on the one that stands, or links of other programs.
 fn refuse_if_used(
     home: &Home,
-    name: &str,
+    network: &NetworkUnit,
     own: &str,
     stands: Option<&str>,
     described: &str,
     kernel: &mut Kernel,
 ) -> Result<(), Failure> {
-    let rests = match attachments(home, name, own)? {
-        0 => in_use_by_others(home, name, kernel)?,
+    let rests = match attachments(home, network, own)? {
+        0 => in_use_by_others(home, network, kernel)?,
         used => Some(format!("{used} attachments rest on it")),
     };
     let Some(rests) = rests else { return Ok(()) };
@@ -246,23 +245,27 @@ fn refuse_if_used(
     Err(Failure {
         details: Some(format!("it stands as {stands}; the configuration says {described}")),
         ..invalid_conf(format!(
-            "network {name} stands on this node with another configuration, and {rests}; take them back first, or use \
+            "network {network} stands on this node with another configuration, and {rests}; take them back first, or use \
              another name"
         ))
     })
 }
 
 /// How many attachments a network has beside one's own.
-fn attachments(home: &Home, name: &str, own: &str) -> Result<usize, Failure> {
+fn attachments(home: &Home, network: &NetworkUnit, own: &str) -> Result<usize, Failure> {
     let units = home.attachments().units().map_err(|error| of_book(&error))?;
-    let is_of = |id: &str| recorded(home, id).is_some_and(|record| record.network == name);
+    let is_of = |id: &str| recorded(home, id).is_some_and(|record| record.network_unit() == *network);
     Ok(units.iter().filter(|unit| unit.id != own && is_of(&unit.id)).count())
 }
 
 /// What of other programs rests on what a network shares, as a phrase. A journal that cannot be read says so when it is
 /// undone.
-fn in_use_by_others(home: &Home, name: &str, kernel: &mut Kernel) -> Result<Option<String>, Failure> {
-    let Ok(journal) = Journal::open(&journal(home, name)) else { return Ok(None) };
+fn in_use_by_others(
+    home: &Home,
+    network: &NetworkUnit,
+    kernel: &mut Kernel,
+) -> Result<Option<String>, Failure> {
+    let Ok(journal) = Journal::open(&journal(home, network)) else { return Ok(None) };
     in_use(&journal, kernel).map_err(|error| refused(&error))
 }
 
@@ -275,21 +278,21 @@ pub(crate) fn remove_unused(home: &Home) -> Result<UnusedNetworks, Failure> {
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
     let mut unused = UnusedNetworks::default();
     for found in book.units().map_err(|error| of_book(&error))? {
-        let Some(name) = found.id.strip_suffix(SUFFIX) else { continue };
+        let Some(network) = NetworkUnit::from_id(&found.id) else { continue };
         let unit = match book.take_over(&found.id) {
             Ok(unit) => unit,
             Err(BookError::Held { .. } | BookError::Unknown { .. }) => continue,
             Err(error) => return Err(of_book(&error)),
         };
         // As in `stand`: while this one is held, no ADD is missed.
-        if attachments(home, name, "")? > 0 {
+        if attachments(home, &network, "")? > 0 {
             continue;
         }
-        match in_use_by_others(home, name, &mut kernel)? {
-            Some(why) => unused.left.push(LeftNetwork { network: name.to_owned(), why }),
+        match in_use_by_others(home, &network, &mut kernel)? {
+            Some(why) => unused.left.push(LeftNetwork { network: network.to_string(), why }),
             None => {
                 take_back(unit, &mut kernel)?;
-                unused.removed.push(name.to_owned());
+                unused.removed.push(network.to_string());
             }
         }
     }

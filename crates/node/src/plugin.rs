@@ -11,6 +11,7 @@ use crate::conf::{AddressSource, Conf};
 use crate::delegate::{self, Delegate};
 use crate::dropin::HOST_LOCAL;
 use crate::failures::{invalid_conf, refused, with_consequence};
+use crate::network_unit::NetworkUnit;
 use crate::wanted::Wanted;
 use crate::{attachment, host_local, network};
 
@@ -168,8 +169,8 @@ fn status(home: &Home, request: &Request, name: &str, path: &[PathBuf]) -> Resul
     if delegate::kind(request, name).is_none() && Conf::awaits_ranges(request) {
         return Ok(());
     }
-    let network = request.name()?;
     let conf = Conf::read(request, name)?;
+    let network = &NetworkUnit::of(request.name()?, &conf);
     let unmade = |failure: Failure| unavailable(failure.to_string());
     conf.name_resolution().map_err(unmade)?;
     match (&conf.addresses, Delegate::find(request, name, path).map_err(unmade)?) {

@@ -4,12 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cni::{Attachment, Failure};
+use linux::IfName;
 use plan::{BookError, Kernel, Undone, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::Home;
 use crate::addresses::Leases;
 use crate::failures::{busy, invalid_call, of_book, of_file, refused, with_consequence};
+use crate::network_unit::NetworkUnit;
 use crate::numbers::Numbers;
 
 /// The file of a unit that says whose it is. It is written before anything else is done.
@@ -31,9 +33,17 @@ pub(crate) struct Record {
     /// records of earlier versions have nothing else.
     #[serde(default)]
     pub(crate) data_dir: Option<PathBuf>,
+    /// The bridge, where the network may have several.
+    #[serde(default)]
+    pub(crate) bridge: Option<IfName>,
 }
 
 impl Record {
+    /// The unit that the attachment rests on.
+    pub(crate) fn network_unit(&self) -> NetworkUnit {
+        NetworkUnit::new(&self.network, self.bridge.clone())
+    }
+
     /// Where its addresses are.
     pub(crate) fn leases(&self, home: &Home) -> Leases {
         Leases::at(self.data_dir.as_deref().unwrap_or(home.leases()), &self.network)
@@ -43,11 +53,28 @@ impl Record {
 /// The name of a unit. Letters, digits and `_` of an interface's name stand for themselves and all else as `-` with its
 /// code, so that no two attachments have one name.
 pub(crate) fn id_of(container_id: &str, ifname: &str) -> String {
+    format!("{container_id}.i-{}", encode(ifname))
+}
+
+/// The name of an interface as part of an id.
+pub(crate) fn encode(ifname: &str) -> String {
     let encoded = ifname.bytes().map(|byte| match byte {
         byte if byte.is_ascii_alphanumeric() || byte == b'_' => char::from(byte).to_string(),
         other => format!("-{other:02x}"),
     });
-    format!("{container_id}.i-{}", encoded.collect::<String>())
+    encoded.collect()
+}
+
+/// The name that was encoded so; `None` if none was.
+pub(crate) fn decode(encoded: &str) -> Option<String> {
+    let (first, rest) = encoded.split_once('-').map_or((encoded, None), |(first, rest)| (first, Some(rest)));
+    let mut name = first.as_bytes().to_vec();
+    for part in rest.into_iter().flat_map(|rest| rest.split('-')) {
+        let (code, plain) = part.split_at_checked(2)?;
+        name.push(u8::from_str_radix(code, 16).ok()?);
+        name.extend_from_slice(plain.as_bytes());
+    }
+    String::from_utf8(name).ok()
 }
 
 /// Whose a unit is; `None` if there is none, or if its process died before it said so.
@@ -66,6 +93,7 @@ fn read(directory: &Path) -> Option<Record> {
 pub(crate) fn begin(
     home: &Home,
     leases: &Leases,
+    network: &NetworkUnit,
     attachment: &Attachment,
     kernel: &mut Kernel,
 ) -> Result<(Unit, Record), Failure> {
@@ -74,7 +102,7 @@ pub(crate) fn begin(
     loop {
         match book.begin_as(&id) {
             Ok(unit) => {
-                return match record(home, leases, attachment, &unit) {
+                return match record(home, leases, network, attachment, &unit) {
                     Ok(record) => Ok((unit, record)),
                     Err(failure) => Err(with_consequence(failure, remove(home, unit, kernel))),
                 };
@@ -100,7 +128,13 @@ pub(crate) fn begin(
 }
 
 /// Gives a unit its number, and writes down whose it is.
-fn record(home: &Home, leases: &Leases, attachment: &Attachment, unit: &Unit) -> Result<Record, Failure> {
+fn record(
+    home: &Home,
+    leases: &Leases,
+    network: &NetworkUnit,
+    attachment: &Attachment,
+    unit: &Unit,
+) -> Result<Record, Failure> {
     let attempted = || format!("note whose {} is", unit.dir().display());
     let number = Numbers::at(home.attachment_numbers()).take(unit.id());
     let record = Record {
@@ -110,6 +144,7 @@ fn record(home: &Home, leases: &Leases, attachment: &Attachment, unit: &Unit) ->
         number: number.map_err(|error| of_file(&attempted(), &error))?,
         rank: free_rank(&others(home, unit.id(), &attachment.container_id)),
         data_dir: Some(leases.data_dir().to_owned()),
+        bridge: network.bridge().cloned(),
     };
     let fresh = unit.dir().join("attachment.new");
     let text = serde_json::to_vec(&record).expect("its keys are texts");
@@ -173,6 +208,7 @@ mod tests {
                 number: 1,
                 rank: *rank,
                 data_dir: None,
+                bridge: None,
             };
             free_rank(&ranks.iter().map(record).collect::<Vec<_>>())
         };
@@ -184,6 +220,7 @@ mod tests {
         assert_eq!((id_of("c1", "eth0"), id_of("a", "b.c")), ("c1.i-eth0".into(), "a.i-b-2ec".into()));
         assert_ne!(id_of("a", "b.c"), id_of("a.b", "c"));
         assert_ne!(id_of("a", "b-2ec"), id_of("a", "b.c"));
+        assert_eq!(decode(&encode("a-.b_ä")).as_deref(), Some("a-.b_ä"));
         // The book takes files that end so for its locks.
         assert!(!id_of("c1", "lock").ends_with(".lock"));
     }
