@@ -12,7 +12,7 @@ CNI = /usr/lib/cni/bridge=containernetworking-plugins
 FUZZ_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help race build test vm-test fuzz lint docs bench ci install clean
+.PHONY: help race build test vm-test fuzz suites lint docs bench ci install clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -45,6 +45,12 @@ fuzz: ## fuzz each parser of foreign bytes for FUZZ_SECONDS (600)
 	@scripts/need-rust
 	@scripts/need c++=g++
 	@$(CARGO) xtask fuzz $(FUZZ_SECONDS)
+
+suites: ## run the CNI project's own test suites with this program under its plugins' names (needs Go and root)
+	@scripts/need-root 'make suites'
+	@scripts/need-rust
+	@scripts/need go=golang ip=iproute2 iptables=iptables
+	@$(CARGO) xtask suites
 
 lint: ## format, tidy, clippy, documentation, dependencies
 	@scripts/need-rust

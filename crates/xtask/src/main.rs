@@ -1,4 +1,4 @@
-//! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | lint | tidy | golden | ci`.
+//! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | suites | lint | tidy | golden | ci`.
 //!
 //! All CI jobs are here, so that they can be run before CI does.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to tell people")]
@@ -12,6 +12,7 @@ mod libtest;
 mod lint;
 mod native;
 mod suite;
+mod suites;
 mod test;
 mod tidy;
 
@@ -30,6 +31,7 @@ usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
   native-test  the tests on this kernel alone
   vm-test      the tests on Debian kernels alone
   fuzz         the parsers of foreign bytes, for SECONDS each (600)
+  suites       the CNI project's own test suites, with this program under the names of its plugins (needs Go)
   lint         format, tidy, clippy, documentation, dependencies
   tidy         the rules of style that can be checked
   golden       accept what the tests found as the new golden files
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
             test::run(test::Lanes::Guest, &Selection::parse(packages)).and_then(test::TestSummary::close)
         }
         "fuzz" => fuzz::run(packages),
+        "suites" => suites::run(),
         "lint" => lint::run(),
         "tidy" => tidy::run(),
         "golden" => golden::run(packages),
