@@ -84,11 +84,13 @@ pub(crate) fn run(lanes: Lanes, selection: &Selection) -> Result<TestSummary> {
     Ok(summary(&ledger.into_inner().unwrap_or_else(PoisonError::into_inner), &report))
 }
 
-/// Tests whose skips a guest waits for come first, then those of the longest suite, and unit tests last.
-fn order(test: &Test<'_>) -> (bool, bool, bool) {
+/// Tests whose skips a guest waits for come first, then those that mostly wait for the kernel and leave processors to
+/// others, then those of the longest suite, and unit tests last.
+fn order(test: &Test<'_>) -> (bool, bool, bool, bool) {
     let awaited = guest::ALL.iter().any(|guest| guest.when(test) == When::Skipped);
     let integration = test.suite.kind == suite::TestKind::Integration;
-    (!awaited, test.suite.package != "hostgap", !integration)
+    let package = &test.suite.package;
+    (!awaited, package != "plan", package != "hostgap", !integration)
 }
 
 /// Runs all lanes at the same time: a race waits for its rounds, and a guest keeps its processor busy.
