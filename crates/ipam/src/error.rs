@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use crate::{Holder, Key};
+use crate::{Holder, Key, KeyError};
 
 /// Why addresses could not be reserved, released or listed.
 #[derive(Debug, thiserror::Error)]
@@ -42,14 +42,9 @@ pub enum IpamError {
         /// The name as it was given.
         network: String,
     },
-    /// The name of a container or an interface that the CNI specification does not allow.
-    #[error("use {text:?} as the name of a {what}: the CNI specification does not allow it")]
-    BadKey {
-        /// "container" or "interface".
-        what: &'static str,
-        /// The name as it was given.
-        text: String,
-    },
+    /// The name of a container or an interface.
+    #[error(transparent)]
+    BadKey(#[from] KeyError),
     /// The key has addresses, and an ADD without a DEL before it is an error.
     #[error("reserve an address for {key}: it has {} already", list(addresses))]
     HasAlready {
@@ -133,7 +128,7 @@ impl IpamError {
             IpamError::File { why, .. } | IpamError::Reserve { why, .. } => of_system(why),
             IpamError::Unreleased { failures, .. } => failures.first().and_then(IpamError::remedy),
             IpamError::BadNetwork { .. }
-            | IpamError::BadKey { .. }
+            | IpamError::BadKey(_)
             | IpamError::NotInRange { .. }
             | IpamError::Gateway { .. }
             | IpamError::SecondOfSet { .. } => None,

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::IpamError;
-
 /// Between the container and the interface in the file of an address.
 const LINE_BREAK: &str = "\r\n";
 /// The most bytes of an interface's name in the kernel.
@@ -26,19 +24,29 @@ pub struct Holder {
     pub ifname: Option<String>,
 }
 
+/// The name of a container or an interface that the CNI specification does not allow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("use {text:?} as the name of a {what}: the CNI specification does not allow it")]
+pub struct KeyError {
+    /// "container" or "interface".
+    pub what: &'static str,
+    /// The name as it was given.
+    pub text: String,
+}
+
 impl Key {
     /// The key of a container's interface.
     ///
     /// # Errors
-    /// [`IpamError::BadKey`] if the text is none that the CNI specification allows: a container begins with a letter or
-    /// digit, and goes on with those, `_`, `.` and `-`; an interface has 1 to 15 bytes without white space, `/` and `:`,
-    /// and is neither `.` nor `..`. Anything else could not be told apart in the file.
-    pub fn new(container: &str, ifname: &str) -> Result<Key, IpamError> {
+    /// The text is none that the CNI specification allows: a container begins with a letter or digit, and goes on with
+    /// those, `_`, `.` and `-`; an interface has 1 to 15 bytes without white space, `/` and `:`, and is neither `.` nor
+    /// `..`. Anything else could not be told apart in the file.
+    pub fn new(container: &str, ifname: &str) -> Result<Key, KeyError> {
         if !is_name(container) {
-            return Err(IpamError::BadKey { what: "container", text: container.to_owned() });
+            return Err(KeyError { what: "container", text: container.to_owned() });
         }
         if !is_ifname(ifname) {
-            return Err(IpamError::BadKey { what: "interface", text: ifname.to_owned() });
+            return Err(KeyError { what: "interface", text: ifname.to_owned() });
         }
         Ok(Key { container: container.to_owned(), ifname: ifname.to_owned() })
     }

@@ -32,6 +32,7 @@ mod store;
 
 pub use boot::{Boot, Moment};
 pub use error::IpamError;
-pub use key::{Holder, Key};
+pub use key::{Holder, Key, KeyError};
 pub use range::{Range, RangeError, RangeSets};
-pub use store::{DATA_DIR, QUARANTINE, Reserved, Store};
+pub use reserving::Reserved;
+pub use store::{DATA_DIR, QUARANTINE, Store};

@@ -6,7 +6,18 @@ use ipnet::IpNet;
 
 use crate::choice::Occupied;
 use crate::directory::{Directory, Listing};
-use crate::{Holder, IpamError, Key, RangeSets, Reserved};
+use crate::{Holder, IpamError, Key, RangeSets};
+
+/// An address that a pod has now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserved {
+    /// The address, with the length of its subnet.
+    pub address: IpNet,
+    /// The gateway of its range.
+    pub gateway: IpAddr,
+    /// The index of the range set that it is from, from 0.
+    pub set: usize,
+}
 
 /// What is reserved for a key so far.
 #[derive(Debug)]

@@ -4,14 +4,12 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipnet::IpNet;
-
 use crate::boot::{Boot, Moment};
 use crate::choice::{self, Occupied};
 use crate::directory::{Directory, Listing};
 use crate::key::is_name;
 use crate::released::Released;
-use crate::reserving::{Reserving, by_set};
+use crate::reserving::{Reserved, Reserving, by_set};
 use crate::{Holder, IpamError, Key, RangeSets};
 
 /// Where `host-local` keeps the addresses of all networks if it is not told otherwise.
@@ -28,17 +26,6 @@ pub struct Store {
     path: PathBuf,
     quarantine: Duration,
     boot: Boot,
-}
-
-/// An address that a pod has now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reserved {
-    /// The address, with the length of its subnet.
-    pub address: IpNet,
-    /// The gateway of its range.
-    pub gateway: IpAddr,
-    /// The index of the range set that it is from, from 0.
-    pub set: usize,
 }
 
 impl Store {
