@@ -17,9 +17,10 @@ mod trace;
 mod transport;
 
 pub use addresses::{Addresses, Family, Prefixes};
-pub use limit::{Limits, RateLimit};
 pub use path::{ALL, ATTACHES, Between, CNI, DataPath, Enters, Reach, find};
-pub use spec::{Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort, Router, SpecError};
+pub use spec::{
+    Limits, Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort, RateLimit, Router, SpecError,
+};
 pub use trace::{End, PacketCounter, PacketDirection, SocketRole, Talk, Trace, With};
 
 use linux::features::Feature;

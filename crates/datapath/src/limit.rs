@@ -4,7 +4,7 @@ use linux::qdisc::Tbf;
 use linux::{IfName, Qdisc};
 use plan::{Plan, SetRootQdisc};
 
-use crate::{Attach, NodeSpec, Pod, SpecError, links};
+use crate::{Attach, NodeSpec, Pod, RateLimit, SpecError, links};
 
 /// Bytes of an Ethernet header, which count.
 const HEADER_BYTES: u32 = 14;
@@ -13,23 +13,6 @@ const HEADER_BYTES: u32 = 14;
 const QUEUE_MS: u64 = 25;
 /// How many packets may wait at least, so that a slow rate leaves room for the ten that TCP begins with (RFC 6928).
 const QUEUE_PACKETS_MIN: u64 = 10;
-
-/// What a pod may send and receive; `None`: as much as goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct Limits {
-    pub send: Option<RateLimit>,
-    pub receive: Option<RateLimit>,
-}
-
-/// A rate that is exceeded for a moment at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RateLimit {
-    /// Bytes a second, more than 0; packets are counted with their Ethernet header.
-    pub rate_bytes_per_s: u64,
-    /// Bytes that pass at once after a pause: at least a packet with its header.
-    pub burst_bytes: u32,
-}
 
 /// The buckets of a pod. What it sends waits in the pod, where the sending socket feels it. What it receives waits in the
 /// node, before its link.

@@ -8,7 +8,7 @@ use linux::{IfName, Mac};
 use plan::Place;
 
 use crate::addresses::gateway_in;
-use crate::{Addresses, Family, Limits, Prefixes};
+use crate::{Addresses, Family, Prefixes};
 
 /// A network of pods over all nodes. Several can stand on a node at the same time; what stands for one there is named
 /// by its id.
@@ -121,6 +121,23 @@ impl Pod {
             |own: &PodRoute| own.dst.prefix_len() == 0 && own.via.is_none() && own.metric.is_none();
         self.routes.iter().any(|own| is_default(own) && Family::of(own.dst.addr()) == family)
     }
+}
+
+/// What a pod may send and receive; `None`: as much as goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Limits {
+    pub send: Option<RateLimit>,
+    pub receive: Option<RateLimit>,
+}
+
+/// A rate that is exceeded for a moment at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Bytes a second, more than 0; packets are counted with their Ethernet header.
+    pub rate_bytes_per_s: u64,
+    /// Bytes that pass at once after a pause: at least a packet with its header.
+    pub burst_bytes: u32,
 }
 
 /// A port of the node that leads to one of a pod.
