@@ -15,11 +15,9 @@ use linux::sysctl::Configured;
 use plan::OpenTransaction;
 use tune::{Lives, Setting, WantedSetting};
 
+use crate::managers::KEPT_SYSCTL;
 use crate::{Description, HostError, NotKept, Proposal, WantedText};
 
-/// The file of kernel parameters. The last name over all directories wins, so an administrator's 99-… takes precedence.
-pub(crate) const SYSCTL_FILE: &str = "90-hostgap.conf";
-const SYSCTL: &str = "etc/sysctl.d/90-hostgap.conf";
 const MODULES: &str = "etc/modules-load.d/hostgap.conf";
 const PROFILE: &str = "etc/hostgap/tune.toml";
 const UNITS: &str = "etc/systemd/system";
@@ -115,7 +113,7 @@ impl KeptFiles {
             kept.parameters.iter().map(|(key, value)| format!("{} = {value}\n", dotted(key))).collect();
         let modules: String = kept.modules.iter().map(|name| format!("{name}\n")).collect();
         let mut written = Vec::new();
-        for (path, lines) in [(SYSCTL, parameters), (MODULES, modules)] {
+        for (path, lines) in [(KEPT_SYSCTL, parameters), (MODULES, modules)] {
             if !lines.is_empty() {
                 written.push(self.file(path, &format!("{HEAD}{lines}"))?);
             }
@@ -166,7 +164,7 @@ impl KeptFiles {
         let configured = Configured::read(&Files::at(&self.root))?;
         for (key, _) in &kept.parameters {
             let winner = configured.of(key).pop().map(|line| line.file.trim_start_matches('/'));
-            if let Some(file) = winner.filter(|file| *file != SYSCTL) {
+            if let Some(file) = winner.filter(|file| *file != KEPT_SYSCTL) {
                 let (file, key) = (self.root.join(file), dotted(key));
                 faults.push(format!("{} also sets {key}, is read later, and wins", file.display()));
             }
@@ -185,7 +183,7 @@ impl KeptFiles {
     /// [`HostError::File`]: one cannot be removed.
     pub fn forget(&self) -> Result<usize, HostError> {
         let mut ours: Vec<PathBuf> =
-            [SYSCTL, MODULES, PROFILE].iter().map(|path| self.root.join(path)).collect();
+            [KEPT_SYSCTL, MODULES, PROFILE].iter().map(|path| self.root.join(path)).collect();
         let units = self.root.join(UNITS);
         ours.push(units.join(UNIT));
         let folders = fs::read_dir(units).into_iter().flatten().flatten();

@@ -9,6 +9,7 @@
 //! exists is tried in a namespace without a name.
 
 mod arrival;
+mod change;
 mod description;
 mod error;
 mod findings;
@@ -22,7 +23,9 @@ mod request;
 mod stored_plan;
 mod tracking;
 mod wanted_text;
+mod wishes;
 
+pub use change::Change;
 pub use description::{Description, NotKept};
 pub use error::HostError;
 pub use findings::Findings;
@@ -30,7 +33,8 @@ pub use host::{Device, Host};
 pub use journal_status::{JournalStatus, StepStatus};
 pub use keep::{KeptFiles, KeptTuning};
 pub use managers::Conflict;
-pub use proposal::{Change, Proposal};
-pub use request::{Request, Wish, Wishes};
+pub use proposal::Proposal;
+pub use request::Request;
 pub use stored_plan::StoredPlan;
 pub use wanted_text::WantedText;
+pub use wishes::{Wish, Wishes};

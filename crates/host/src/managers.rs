@@ -10,7 +10,10 @@ use serde::Serialize;
 use tune::Lives;
 
 use crate::Change;
-use crate::keep::SYSCTL_FILE;
+
+/// The file of kernel parameters that [`crate::KeptFiles`] writes. The last name over all directories wins, so an
+/// administrator's 99-… takes precedence.
+pub(crate) const KEPT_SYSCTL: &str = "etc/sysctl.d/90-hostgap.conf";
 
 /// A program or file that sets the same knobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -92,10 +95,11 @@ fn files(root: &Path, changes: &[Change]) -> Vec<Conflict> {
     // An unreadable file is no reason to refuse a plan.
     let configured = Configured::read(&Files::at(root)).unwrap_or_default();
     let mut by_file: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let is_other = |file: &&str| Path::new(file).file_name() != Path::new(KEPT_SYSCTL).file_name();
     for change in changes {
         let (Lives::Sysctl(key) | Lives::Machine(key)) = change.wanted.setting.lives else { continue };
         let files: BTreeSet<&str> = configured.of(key).into_iter().map(|line| line.file.as_str()).collect();
-        for file in files.into_iter().filter(|file| !file.ends_with(SYSCTL_FILE)) {
+        for file in files.into_iter().filter(is_other) {
             by_file.entry(file).or_default().push(change.wanted.setting.knob.id.to_owned());
         }
     }

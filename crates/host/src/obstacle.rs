@@ -6,23 +6,27 @@ use linux::{CpuSet, IfName, Netlink, Netns, sysctl};
 use plan::{ApplyError, Kernel, Place, StepError};
 use tune::{Cpus, Lives, QueueFile, Setting, Since, Site, Value};
 
-use crate::{Change, Host, Proposal, tracking};
+use crate::{Change, Host, tracking};
 
 const NO_LINK: &str = "there is no default route to find the link by: name the link with --dev";
 
-impl Proposal {
-    /// Why a setting makes no sense here, even if the kernel accepts it.
-    pub(crate) fn obstacle(&self, setting: &Setting) -> Result<Option<String>, linux::Error> {
+impl Host {
+    /// Why a setting makes no sense here after `changes`, even if the kernel accepts it.
+    pub(crate) fn obstacle(
+        &self,
+        setting: &Setting,
+        changes: &[Change],
+    ) -> Result<Option<String>, linux::Error> {
         let here = Since::of_release(&linux::features::release());
         if let Some(until) = setting.knob.until.filter(|until| here.is_some_and(|here| here >= *until)) {
             return Ok(Some(format!("it has no effect on kernels from {until}")));
         }
-        if let Some(why) = beyond(setting, &self.host)? {
+        if let Some(why) = beyond(setting, self)? {
             return Ok(Some(why));
         }
         Ok(match setting.lives {
             Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_) | Lives::CpuLatency
-                if self.host.netns.is_some() =>
+                if self.netns.is_some() =>
             {
                 Some("the whole machine shares it: set it without --netns".to_owned())
             }
@@ -35,10 +39,10 @@ impl Proposal {
             | Lives::Module(_)
             | Lives::CpuLatency
             | Lives::Nowhere { .. } => None,
-            Lives::Notrack => tracking::who_asks(&self.host.open()?)?,
+            Lives::Notrack => tracking::who_asks(&self.open()?)?,
             Lives::RootQdisc => self.lacks_qdisc(setting)?,
-            Lives::Queue(QueueFile::RpsFlows) => self.lacks_flows(setting)?,
-            _ if self.host.device.is_none() => Some(NO_LINK.to_owned()),
+            Lives::Queue(QueueFile::RpsFlows) => self.lacks_flows(setting, changes)?,
+            _ if self.device.is_none() => Some(NO_LINK.to_owned()),
             // The kernel looks the algorithm up when the route is made, which would be in the middle of `apply`.
             Lives::Route(RouteMetric::CongestionControl) => lacks_algorithm(&setting.value.to_string())?,
             _ => None,
@@ -51,8 +55,7 @@ impl Proposal {
         if let Some(why) = lacks_algorithm(name)? {
             return Ok(Some(why));
         }
-        let is_allowed =
-            self.host.netns.is_none() || is_listed(name, "net/ipv4/tcp_allowed_congestion_control")?;
+        let is_allowed = self.netns.is_none() || is_listed(name, "net/ipv4/tcp_allowed_congestion_control")?;
         Ok((!is_allowed).then(|| {
             format!("the machine does not allow {name} in namespaces; the knob congctl sets it on a route")
         }))
@@ -60,24 +63,24 @@ impl Proposal {
 
     /// Whether the link has a discipline for each of its send queues, as the kernel makes for cards with several.
     pub(crate) fn has_queues_of_their_own(&self) -> Result<bool, linux::Error> {
-        let qdiscs = Netlink::open_in(&self.host.open()?)?.qdisc_counters()?;
-        let index = self.host.device.as_ref().map(|device| device.index);
+        let qdiscs = Netlink::open_in(&self.open()?)?.qdisc_counters()?;
+        let index = self.device.as_ref().map(|device| device.index);
         Ok(qdiscs.iter().any(|qdisc| Some(qdisc.index) == index && qdisc.kind == "mq"))
     }
 
     /// A queue's part of RFS has no effect without the machine's flow table.
-    fn lacks_flows(&self, setting: &Setting) -> Result<Option<String>, linux::Error> {
-        if self.host.device.is_none() {
+    fn lacks_flows(&self, setting: &Setting, changes: &[Change]) -> Result<Option<String>, linux::Error> {
+        if self.device.is_none() {
             return Ok(Some(NO_LINK.to_owned()));
         }
         let makes_table = |change: &Change| change.wanted.setting.knob.id == "rps_sock_flow_entries";
-        if setting.value == Value::Number(0) || self.changes.iter().any(makes_table) {
+        if setting.value == Value::Number(0) || changes.iter().any(makes_table) {
             return Ok(None);
         }
         // It is visible only in the machine's first namespace.
         let key = sysctl::Key::new("net/core/rps_sock_flow_entries").expect("a constant key is a path");
         let is_off = sysctl::read(&key)?.is_some_and(|entries| entries.trim() == "0");
-        let how = if self.host.netns.is_some() { ", without --netns" } else { "" };
+        let how = if self.netns.is_some() { ", without --netns" } else { "" };
         Ok(is_off.then(|| {
             format!("it has no effect without the machine's flow table: set rps_sock_flow_entries first{how}")
         }))
@@ -85,11 +88,11 @@ impl Proposal {
 
     /// Whether the kernel has a queueing discipline. The test makes one, on the loopback of a temporary namespace.
     fn lacks_qdisc(&self, setting: &Setting) -> Result<Option<String>, linux::Error> {
-        if self.host.device.is_none() {
+        if self.device.is_none() {
             return Ok(Some(NO_LINK.to_owned()));
         }
         let lo = IfName::new("lo").expect("a constant name is valid");
-        let site = Site { node: Place::Host, wire: lo, ..self.host.site.clone() };
+        let site = Site { node: Place::Host, wire: lo, ..self.site.clone() };
         let tried = Netns::anonymous()?.run(|| {
             let mut kernel = Kernel::new()?;
             let steps = setting.plan(&site).steps;
@@ -103,9 +106,9 @@ impl Proposal {
 
     /// Why a setting became no step.
     pub(crate) fn nowhere(&self, setting: &Setting, route: Option<IpNet>) -> String {
-        let link = &self.host.site.wire;
+        let link = &self.site.wire;
         match (setting.lives, route) {
-            (Lives::Route(_), Some(route)) if self.host.announced.contains(&route) => {
+            (Lives::Route(_), Some(route)) if self.announced.contains(&route) => {
                 format!(
                     "a router announced the route to {route}: its settings are lost with the next announcement"
                 )
@@ -113,7 +116,7 @@ impl Proposal {
             (Lives::Route(_), Some(route)) => {
                 format!("no route to {route} leads over {link}; `ip route add {route} …` makes one")
             }
-            (Lives::Route(RouteMetric::RtoMin), None) if !self.host.site.routes.is_empty() => {
+            (Lives::Route(RouteMetric::RtoMin), None) if !self.site.routes.is_empty() => {
                 format!(
                     "only the default route leads over {link}, which is not suitable for this: name a destination with --route"
                 )

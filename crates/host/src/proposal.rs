@@ -9,7 +9,7 @@ use plan::{Kernel, Placed, Plan, Preview, Set, Step, StepError};
 use tune::{Lives, Setting, Site, WantedSetting};
 
 use crate::obstacle::too_young;
-use crate::{Conflict, Host, HostError, Request, Wish, managers};
+use crate::{Change, Conflict, Host, HostError, Request, Wish, managers};
 
 /// What would change, and what would not.
 #[expect(missing_docs, reason = "the names say it")]
@@ -26,16 +26,6 @@ pub struct Proposal {
     pub skipped: Vec<(Setting, String)>,
     /// What else sets the same.
     pub conflicts: Vec<Conflict>,
-}
-
-/// A setting to be made.
-pub struct Change {
-    /// The request from which the change comes.
-    pub wanted: WantedSetting,
-    /// Each step with its old and new value, except those that would change nothing.
-    pub steps: Vec<(Placed, Preview)>,
-    /// For a limit that a process holds, which has no steps: the old and the new value.
-    pub held: Option<(String, String)>,
 }
 
 /// The outcome for a requested setting.
@@ -137,7 +127,7 @@ impl Proposal {
         Wish { wanted, is_named }: &Wish,
         kernel: &mut Kernel,
     ) -> Result<SettingOutcome, linux::Error> {
-        if let Some(why) = self.obstacle(&wanted.setting)? {
+        if let Some(why) = self.host.obstacle(&wanted.setting, &self.changes)? {
             return Ok(SettingOutcome::Impossible(why));
         }
         if let Some(limit_us) = wanted.setting.cpu_latency_us() {
@@ -159,13 +149,13 @@ impl Proposal {
             Err(why) => return Ok(SettingOutcome::Impossible(why)),
         };
         if steps.is_empty() {
-            return Ok(SettingOutcome::Impossible(self.nowhere(&setting, wanted.route)));
+            return Ok(SettingOutcome::Impossible(self.host.nowhere(&setting, wanted.route)));
         }
         steps.retain(|(_, preview)| !preview.is_so);
         if steps.is_empty() {
             return Ok(SettingOutcome::Already);
         }
-        if setting.lives == Lives::RootQdisc && !is_named && self.has_queues_of_their_own()? {
+        if setting.lives == Lives::RootQdisc && !is_named && self.host.has_queues_of_their_own()? {
             let why = format!(
                 "each of the {} send queues of {} has a discipline of its own (mq), and a single one would have a single lock: \
                  default_qdisc is what they get when the link is made",

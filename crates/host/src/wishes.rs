@@ -1,0 +1,154 @@
+//! What is to be set: the settings of a request's sources, each knob once.
+
+use linux::sysctl;
+use tune::{PROFILES, Scope, Setting, WantedSetting};
+
+use crate::findings::{Document, Finding};
+use crate::{Findings, HostError, Request};
+
+/// A requested setting.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Wish {
+    pub wanted: WantedSetting,
+    /// Named by the user: if it cannot be made, that is an error, not a reason to leave it out.
+    pub is_named: bool,
+}
+
+/// All requested settings, each knob once.
+#[derive(Debug, Default)]
+pub struct Wishes {
+    /// In the order in which they are to be made.
+    pub wishes: Vec<Wish>,
+    /// The link, where the request or its findings name one.
+    pub device: Option<String>,
+    /// Proposals of findings that are left out, and why.
+    pub left_out: Vec<(Setting, String)>,
+}
+
+impl Request {
+    /// The settings of all sources, in the order in which they are to be made.
+    ///
+    /// # Errors
+    /// [`HostError::Asked`]: nothing is requested, or the findings are about another host or propose what cannot be
+    /// set. [`HostError::Linux`]: this host's identity cannot be read.
+    pub fn wishes(&self) -> Result<Wishes, HostError> {
+        let mut all = match &self.findings {
+            Some(findings) => of_findings(findings, self)?,
+            None => Wishes { device: self.device.clone(), ..Wishes::default() },
+        };
+        let found = std::mem::take(&mut all.wishes);
+        let wish = |wanted: &WantedSetting, is_named| {
+            let route = wanted.route.or(self.route);
+            Wish { wanted: WantedSetting { route, ..wanted.clone() }, is_named }
+        };
+        let of_profile = self.profile.iter().flat_map(|profile| &profile.wanted);
+        let of_profile = of_profile.map(|wanted| wish(wanted, false));
+        let named = self.set.iter().map(|wanted| wish(wanted, true));
+        for wish in of_profile.chain(found).chain(named) {
+            // A later setting of a knob replaces an earlier one.
+            all.wishes.retain(|other| other.wanted.setting.knob != wish.wanted.setting.knob);
+            all.wishes.push(wish);
+        }
+        if all.wishes.is_empty() && self.profile.is_none() && self.findings.is_none() {
+            let names: Vec<&str> = PROFILES.iter().map(|(name, _)| *name).collect();
+            let text =
+                format!("nothing to do: name a profile ({}), or use --set KNOB=VALUE", names.join(", "));
+            return Err(HostError::Asked(text));
+        }
+        all.wishes.sort_by_key(|wish| wish.wanted.setting.rank());
+        Ok(all)
+    }
+}
+
+/// What a request's findings propose, the first for each knob, since findings are sorted by impact; and the
+/// proposals that are left out, with the reasons.
+fn of_findings(findings: &Findings, request: &Request) -> Result<Wishes, HostError> {
+    let document = &findings.document;
+    if let Some(why) = elsewhere(document, request)? {
+        return Err(findings.bad(&why));
+    }
+    let mut wishes = Wishes { device: device(document, request), ..Wishes::default() };
+    for finding in &document.findings {
+        for proposed in &finding.proposals {
+            let setting = Setting::asked(&proposed.knob, &proposed.value)
+                .map_err(|error| findings.bad(&format_args!("{}: {error}", finding.code)))?;
+            let is_known = |wish: &Wish| wish.wanted.setting.knob == setting.knob;
+            match against(finding, &setting, document, &wishes, request) {
+                Some(why) => wishes.left_out.push((setting, format!("{}: {why}", finding.code))),
+                None if wishes.wishes.iter().any(is_known) => {}
+                None => {
+                    let why = format!("{} {}", finding.code, finding.title).trim().to_owned();
+                    let route = proposed.route.or(request.route);
+                    let wanted = WantedSetting { setting, at_least: false, route, why };
+                    wishes.wishes.push(Wish { wanted, is_named: false });
+                }
+            }
+        }
+    }
+    Ok(wishes)
+}
+
+/// Why the findings are not about the host or namespace to be tuned.
+fn elsewhere(document: &Document, request: &Request) -> Result<Option<String>, linux::Error> {
+    let key = sysctl::Key::new("kernel/random/boot_id").expect("a constant key is a path");
+    let here = sysctl::read(&key)?;
+    if let (Some(then), Some(here)) = (&document.boot_id, here)
+        && then != here.trim()
+    {
+        let text = "they were made on another machine, or before the last restart of this one: make them again with \
+                    `hostgap doctor --json`";
+        return Ok(Some(text.to_owned()));
+    }
+    Ok(match (&document.netns, &request.netns) {
+        (Some(theirs), ours) if Some(theirs) != ours.as_ref() => {
+            Some(format!("they are about namespace {theirs}: add --netns {theirs}"))
+        }
+        (None, Some(ours)) if document.boot_id.is_some() => {
+            Some(format!("they are not about namespace {ours}: use `hostgap doctor --netns {ours} --json`"))
+        }
+        _ => None,
+    })
+}
+
+/// The link to be tuned: the one that was named, otherwise that of the first finding about a link.
+fn device(document: &Document, request: &Request) -> Option<String> {
+    let weightiest = || {
+        let mut findings = document.findings.iter().filter(|finding| is_taken(finding, request));
+        findings.find_map(|finding| finding.device.clone().filter(|_| !finding.proposals.is_empty()))
+    };
+    request.device.clone().or_else(weightiest)
+}
+
+fn is_taken(finding: &Finding, request: &Request) -> bool {
+    finding.severity == "warning" || request.all_findings
+}
+
+/// Why a proposal is left out.
+fn against(
+    finding: &Finding,
+    setting: &Setting,
+    document: &Document,
+    wishes: &Wishes,
+    request: &Request,
+) -> Option<String> {
+    if !is_taken(finding, request) {
+        return Some("its finding is no warning; --all-findings includes it".to_owned());
+    }
+    let is_cause = |other: &&Finding| {
+        finding.because_of.contains(&other.code) && is_taken(other, request) && !other.proposals.is_empty()
+    };
+    if let Some(cause) = document.findings.iter().find(is_cause) {
+        return Some(format!(
+            "probably caused by {}: fix that first, then run `hostgap doctor` again",
+            cause.code
+        ));
+    }
+    let of_link = matches!(setting.knob.scope(), Some(Scope::Link | Scope::Queue));
+    match (&finding.device, &wishes.device) {
+        (Some(theirs), Some(ours)) if of_link && theirs != ours => {
+            Some(format!("it is about link {theirs}: use --dev {theirs}"))
+        }
+        _ => None,
+    }
+}
