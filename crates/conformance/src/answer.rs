@@ -1,6 +1,7 @@
 //! A plugin's answer, and what it must be.
 
 use cni::Failure;
+use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::outcome::{Exchange, Judged, Stop};
@@ -11,6 +12,36 @@ pub(crate) struct Answer {
     /// Its number in the transcript.
     pub(crate) number: usize,
     pub(crate) exchange: Exchange,
+}
+
+/// What ADD printed.
+pub(crate) struct Added {
+    pub(crate) result: Value,
+    pub(crate) answer: Answer,
+}
+
+impl Added {
+    pub(crate) fn of(answer: Answer) -> Judged<Added> {
+        Ok(Added { result: answer.result()?, answer })
+    }
+
+    /// The entries of a list in the result; none if there is no such list.
+    pub(crate) fn list(&self, key: &str) -> Vec<Value> {
+        self.result.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
+    }
+
+    /// The container's addresses.
+    pub(crate) fn addresses(&self) -> Judged<Vec<IpNet>> {
+        let texts =
+            self.list("ips").into_iter().map(|ip| ip["address"].as_str().unwrap_or_default().to_owned());
+        let parsed = texts.map(|text| {
+            let wrong = || {
+                self.answer.fault(format!("`ips` has the address {text:?}, which is not in CIDR notation"))
+            };
+            text.parse().map_err(|_| wrong())
+        });
+        parsed.collect()
+    }
 }
 
 /// An error object.

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cni::{Command, Conflist, Plugin, Request, Version};
+use linux::Netns;
 use linux::process::{Child, Spawn};
-use linux::{Netns, NetnsName};
 use serde_json::{Map, Value};
 
-use crate::answer::Answer;
+use crate::answer::{Added, Answer};
+use crate::node;
 use crate::outcome::{Ended, Exchange, Judged, Stop};
-use crate::scene::{Added, Container, IFNAME, Scene};
+use crate::scene::{Container, IFNAME, Scene};
+use crate::state::State;
 use crate::transcript::{Called, Manner};
 
 /// How long a plugin may take. Those of the CNI project wait up to ten seconds for IPv6 addresses.
@@ -177,7 +179,7 @@ impl<'s> Ask<'s> {
         let spawn = Spawn {
             env,
             clean_env: true,
-            netns: Some(Netns::open(&NetnsName::new("node")?)?),
+            netns: Some(Netns::open(&node::name()?)?),
             input: Some(input),
             output: Some(output.clone()),
             log: Some(log.clone()),
@@ -211,6 +213,48 @@ impl<'s> Ask<'s> {
             Called { program: self.program.clone(), exchange: exchange.clone(), manner: self.manner };
         let number = self.scene.transcript().call(called);
         Ok(Answer { number, exchange })
+    }
+}
+
+impl Scene<'_> {
+    /// A call of the plugin, as a runtime makes it for a container in its network.
+    pub(crate) fn ask(&self, command: Command, container: &Container) -> Ask<'_> {
+        Ask::of_container(self, &command.to_string(), container)
+    }
+
+    /// ADD, behind the plugins that are called before.
+    pub(crate) fn ask_add(&self, container: &Container) -> Judged<Ask<'_>> {
+        let mut ask = self.ask(Command::Add, container);
+        for (program, plugin) in &self.subject.before {
+            let before = ask.for_predecessor(program, plugin);
+            let result = before.send()?.result().map_err(|stop| match stop {
+                Stop::Failed { why, .. } => {
+                    Stop::undecided(&format!("{} is called before: {why}", plugin.kind))
+                }
+                other => other,
+            })?;
+            ask = ask.key("prevResult", result);
+        }
+        Ok(ask)
+    }
+
+    /// ADD, which must work.
+    pub(crate) fn added(&self, container: &Container) -> Judged<Added> {
+        Added::of(self.ask_add(container)?.send()?)
+    }
+
+    /// DEL with the result of ADD, which must work.
+    pub(crate) fn deleted(&self, container: &Container, added: &Added) -> Judged {
+        self.ask(Command::Del, container).previous(added).send()?.succeeded()
+    }
+
+    /// What stands in the node's namespace when a first container has come and gone. What containers share, a bridge or
+    /// rules, is made by the first and may stay.
+    pub(crate) fn settled_node(&self) -> Judged<State> {
+        let first = self.container("first")?;
+        let added = self.added(&first)?;
+        self.deleted(&first, &added)?;
+        self.node()
     }
 }
 

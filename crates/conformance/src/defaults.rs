@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::ConformanceError;
-use crate::scene::LINK;
+use crate::node::LINK;
 
 /// What a default configuration leaves open.
 #[derive(Debug, Clone)]

@@ -18,6 +18,7 @@ mod cases;
 mod damage;
 mod defaults;
 mod error;
+mod node;
 mod outcome;
 mod run;
 mod scene;

@@ -6,24 +6,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cni::{Command, Version};
+use cni::Version;
 use ipnet::IpNet;
 use linux::netlink::{LinkInfo, RouteInfo};
 use linux::view::{Own, View};
-use linux::{IfName, Link, LinkKind, Netlink, Netns, NetnsName, Route, VethPeer, sysctl};
-use plan::{Journal, Kernel, Place, Plan, SetLinkUp, SetSysctl, Step, apply};
-use serde_json::Value;
+use linux::{IfName, Netlink, Netns, NetnsName};
+use plan::{Journal, Kernel, Place, Plan, Step, apply};
 
 use crate::Subject;
-use crate::answer::Answer;
-use crate::ask::Ask;
+use crate::node;
 use crate::outcome::{Judged, Stop};
 use crate::state::State;
 use crate::transcript::Transcript;
 
-/// The node's link to the outside, and its other end. Containers' interfaces are called as runtimes call them.
-pub(crate) const LINK: &str = "eth0";
-const FAR_LINK: &str = "eth0";
 /// What a runtime calls the first interface of a container.
 pub(crate) const IFNAME: &str = "eth0";
 /// For the kernel to end a namespace, on a busy machine. Only a plugin that leaves something waits so long.
@@ -31,9 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
 /// The files of a scene, in the `/run` that it has to itself.
 const DIRECTORY: &str = "/run/hostgap-conformance";
-/// Addresses of the node and of the machine outside, from networks for documentation.
-const UNDERLAY: [(&str, &str); 2] = [("192.0.2.1/24", "192.0.2.2/24"), ("2001:db8::1/64", "2001:db8::2/64")];
-
 /// The namespaces of one case, and what was done in them.
 pub(crate) struct Scene<'s> {
     pub(crate) subject: &'s Subject,
@@ -64,7 +56,7 @@ impl<'s> Scene<'s> {
             .map_err(|error| Stop::undecided(&format!("create {DIRECTORY}: {error}")))?;
         let transcript = Mutex::new(Transcript::default());
         let scene = Scene { subject, version, supported, transcript, files: AtomicU32::new(0) };
-        scene.make(&node_plan()?)?;
+        scene.make(&node::plan()?)?;
         Ok(scene)
     }
 
@@ -87,40 +79,9 @@ impl<'s> Scene<'s> {
         Ok(())
     }
 
-    /// A call of the plugin, as a runtime makes it for a container in its network.
-    pub(crate) fn ask(&self, command: Command, container: &Container) -> Ask<'_> {
-        Ask::of_container(self, &command.to_string(), container)
-    }
-
-    /// ADD, behind the plugins that are called before.
-    pub(crate) fn ask_add(&self, container: &Container) -> Judged<Ask<'_>> {
-        let mut ask = self.ask(Command::Add, container);
-        for (program, plugin) in &self.subject.before {
-            let before = ask.for_predecessor(program, plugin);
-            let result = before.send()?.result().map_err(|stop| match stop {
-                Stop::Failed { why, .. } => {
-                    Stop::undecided(&format!("{} is called before: {why}", plugin.kind))
-                }
-                other => other,
-            })?;
-            ask = ask.key("prevResult", result);
-        }
-        Ok(ask)
-    }
-
-    /// ADD, which must work.
-    pub(crate) fn added(&self, container: &Container) -> Judged<Added> {
-        Added::of(self.ask_add(container)?.send()?)
-    }
-
-    /// DEL with the result of ADD, which must work.
-    pub(crate) fn deleted(&self, container: &Container, added: &Added) -> Judged {
-        self.ask(Command::Del, container).previous(added).send()?.succeeded()
-    }
-
     /// What stands in the node's namespace.
     pub(crate) fn node(&self) -> Judged<State> {
-        State::of(&Netns::open(&node_name()?)?)
+        State::of(&Netns::open(&node::name()?)?)
     }
 
     /// Fails if the node is not as before, when the kernel has ended a namespace that lost its name: that takes it a moment,
@@ -135,17 +96,8 @@ impl<'s> Scene<'s> {
 
     /// The names of the node's links.
     pub(crate) fn node_links(&self) -> Judged<BTreeSet<String>> {
-        let links = Netlink::open_in(&Netns::open(&node_name()?)?)?.links()?;
+        let links = Netlink::open_in(&Netns::open(&node::name()?)?)?.links()?;
         Ok(links.into_iter().map(|link| link.name.to_string()).collect())
-    }
-
-    /// What stands in the node's namespace when a first container has come and gone. What containers share, a bridge or
-    /// rules, is made by the first and may stay.
-    pub(crate) fn settled_node(&self) -> Judged<State> {
-        let first = self.container("first")?;
-        let added = self.added(&first)?;
-        self.deleted(&first, &added)?;
-        self.node()
     }
 
     /// Whether the plugin says that it speaks a version.
@@ -202,71 +154,4 @@ impl Container {
         let routes = Netlink::open_in(&self.netns()?)?.routes()?;
         Ok(routes.into_iter().filter(|route| route.table == RouteInfo::MAIN).collect())
     }
-}
-
-/// What ADD printed.
-pub(crate) struct Added {
-    pub(crate) result: Value,
-    pub(crate) answer: Answer,
-}
-
-impl Added {
-    pub(crate) fn of(answer: Answer) -> Judged<Added> {
-        Ok(Added { result: answer.result()?, answer })
-    }
-
-    /// The entries of a list in the result; none if there is no such list.
-    pub(crate) fn list(&self, key: &str) -> Vec<Value> {
-        self.result.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
-    }
-
-    /// The container's addresses.
-    pub(crate) fn addresses(&self) -> Judged<Vec<IpNet>> {
-        let texts =
-            self.list("ips").into_iter().map(|ip| ip["address"].as_str().unwrap_or_default().to_owned());
-        let parsed = texts.map(|text| {
-            let wrong = || {
-                self.answer.fault(format!("`ips` has the address {text:?}, which is not in CIDR notation"))
-            };
-            text.parse().map_err(|_| wrong())
-        });
-        parsed.collect()
-    }
-}
-
-fn node_name() -> Judged<NetnsName> {
-    Ok(NetnsName::new("node")?)
-}
-
-/// The node, a machine at the other end of its link, addresses of both families, and default routes.
-fn node_plan() -> Judged<Plan> {
-    let (node, far) = (Place::Netns(node_name()?), Place::Netns(NetnsName::new("far")?));
-    let (link, far_link) = (IfName::new(LINK)?, IfName::new(FAR_LINK)?);
-    let mut plan = Plan::new();
-    plan.push(&node, Step::AddNetns);
-    plan.push(&far, Step::AddNetns);
-    let peer = VethPeer { name: far_link.clone(), netns: far.netns(), mtu: None, mac: None };
-    plan.push(
-        &node,
-        Step::AddLink(Link { name: link.clone(), kind: LinkKind::Veth { peer }, mtu: None, mac: None }),
-    );
-    let families = if linux::features::has_ipv6() { 2 } else { 1 };
-    for (place, link) in [(&node, &link), (&far, &far_link)] {
-        if families == 2 {
-            // Without this a link-local address is tentative for a second or two.
-            let key = sysctl::Key::new(format!("net/ipv6/conf/{link}/accept_dad"))?;
-            plan.push(place, SetSysctl { key, value: "0".to_owned() });
-        }
-        plan.push(place, SetLinkUp { link: link.clone() });
-    }
-    for (near, other) in &UNDERLAY[..families] {
-        let [near, other] =
-            [near, other].map(|text| text.parse::<IpNet>().expect("constant addresses are sound"));
-        plan.push(&node, Step::AddAddress { link: link.clone(), address: near });
-        plan.push(&far, Step::AddAddress { link: far_link.clone(), address: other });
-        let everything = if near.addr().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
-        let everything = everything.parse().expect("constant prefixes are sound");
-        plan.push(&node, Step::AddRoute(Route::via(everything, other.addr(), link.clone())));
-    }
-    Ok(plan)
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use cni::{Command, Version};
 use serde_json::json;
 
+use crate::answer::Added;
 use crate::case::{Case, Demand, Kind};
 use crate::outcome::{Judged, Stop};
-use crate::scene::{Added, IFNAME, Scene};
+use crate::scene::{IFNAME, Scene};
 
 const ADD: &str = "section 2, ADD";
 /// A subnet with one address beside the gateway's.

@@ -2,9 +2,10 @@
 
 use cni::{Command, Version};
 
+use crate::answer::Added;
 use crate::case::{Case, Demand, Kind};
 use crate::outcome::{Judged, Stop};
-use crate::scene::{Added, Container, IFNAME, Scene};
+use crate::scene::{Container, IFNAME, Scene};
 
 const CHECK: &str = "section 2, CHECK";
 /// What CHECK is to notice.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use cni::{Command, Version};
 
+use crate::answer::Added;
 use crate::case::{Case, Demand, Kind};
 use crate::outcome::{Judged, Stop};
-use crate::scene::{Added, Container, IFNAME, Scene};
+use crate::scene::{Container, IFNAME, Scene};
 
 const LIFECYCLE: &str = "section 3, Lifecycle & Ordering";
 

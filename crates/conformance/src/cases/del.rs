@@ -3,9 +3,10 @@
 use cni::{Command, Version};
 
 use super::add::{NO_RANGES, ONE_ADDRESS};
+use crate::answer::Added;
 use crate::case::{Case, Demand, Kind};
 use crate::outcome::{Judged, Stop};
-use crate::scene::{Added, Container, IFNAME, Scene};
+use crate::scene::{Container, IFNAME, Scene};
 
 const DEL: &str = "section 2, DEL";
 const BEST_EFFORT: &str = "`DEL` command invocations are always considered best-effort - plugins should always complete a `DEL` action without error to the fullest extent possible, even if some resources or state are missing.";

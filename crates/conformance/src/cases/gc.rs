@@ -4,10 +4,11 @@ use cni::{Command, Version};
 use serde_json::{Value, json};
 
 use super::add::{NO_RANGES, ONE_ADDRESS};
+use crate::answer::Added;
 use crate::ask::Ask;
 use crate::case::{Case, Demand, Kind};
 use crate::outcome::{Judged, Stop};
-use crate::scene::{Added, Container, IFNAME, Scene};
+use crate::scene::{Container, IFNAME, Scene};
 
 const GC: &str = "section 2, GC";
 const REMOVE: &str = "A plugin SHOULD remove as many stale resources as possible. For example, a plugin should remove any IPAM reservations associated with attachments not in the provided list.";

@@ -4,9 +4,10 @@ use cni::Version;
 use ipnet::IpNet;
 use serde_json::Value;
 
+use crate::answer::Added;
 use crate::case::{Case, Demand, Kind};
 use crate::outcome::{Judged, Stop};
-use crate::scene::{Added, IFNAME, Scene};
+use crate::scene::{IFNAME, Scene};
 
 const SUCCESS: &str = "section 5, ADD Success";
 
