@@ -124,9 +124,6 @@ fn no_ranges() -> Value {
     Value::Array(Vec::new())
 }
 
-/// The `type` of the addresses that the plugin itself keeps.
-pub(crate) const OWN_IPAM: &str = "hostgap";
-
 impl Conf {
     /// Reads a plugin's input. `name` is that by which the program was called: those of other plugins take their
     /// configurations.

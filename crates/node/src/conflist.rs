@@ -8,7 +8,8 @@ use linux::features::{Facts, Feature, Unmet};
 use serde::Serialize;
 
 use crate::Home;
-use crate::conf::{Conf, OWN_IPAM};
+use crate::conf::Conf;
+use crate::dropin::OWN_IPAM;
 use crate::failures::invalid_conf;
 use crate::network;
 use crate::network_unit::NetworkUnit;

@@ -14,7 +14,7 @@ use ipam::Reserved;
 use ipnet::IpNet;
 use serde_json::Value;
 
-use crate::conf::OWN_IPAM;
+use crate::dropin::OWN_IPAM;
 use crate::failures::{invalid_call, invalid_conf, unsupported, with_consequence};
 use crate::{dropin, routes};
 

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::conf::OWN_IPAM;
 use crate::failures::{invalid_conf, unsupported};
 
 /// The names that take another plugin's configuration.
@@ -18,6 +17,8 @@ pub(crate) const NAMES: [&str; 4] = [BRIDGE, "ptp", "macvlan", "ipvlan"];
 pub(crate) const BRIDGE: &str = "bridge";
 /// The name of the plugin for addresses whose files ours are.
 pub(crate) const HOST_LOCAL: &str = "host-local";
+/// The `type` of the addresses that the plugin itself keeps.
+pub(crate) const OWN_IPAM: &str = "hostgap";
 
 /// <https://www.cni.dev/plugins/current/main/ptp/>
 #[derive(Debug, Deserialize)]

@@ -2,10 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cni::Failure;
 use plan::Book;
-
-use crate::network::{self, UnusedNetworks};
 
 /// The directories of a node.
 #[derive(Debug, Clone)]
@@ -24,15 +21,6 @@ impl Home {
     /// Other directories, for tests.
     pub fn at(run: impl Into<PathBuf>, leases: impl Into<PathBuf>) -> Home {
         Home { run: run.into(), leases: leases.into() }
-    }
-
-    /// Takes back what containers shared in networks that none is attached to any more, and says which networks those were.
-    /// One that links of other programs rest on stays.
-    ///
-    /// # Errors
-    /// The first that cannot be taken back.
-    pub fn remove_unused_networks(&self) -> Result<UnusedNetworks, Failure> {
-        network::remove_unused(self)
     }
 
     /// What stands once for each network.

@@ -269,32 +269,35 @@ fn in_use_by_others(
     in_use(&journal, kernel).map_err(|error| refused(&error))
 }
 
-/// Takes back the networks that neither an attachment nor another program rests on.
-///
-/// # Errors
-/// The first that cannot be taken back.
-pub(crate) fn remove_unused(home: &Home) -> Result<UnusedNetworks, Failure> {
-    let book = home.networks();
-    let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
-    let mut unused = UnusedNetworks::default();
-    for found in book.units().map_err(|error| of_book(&error))? {
-        let Some(network) = NetworkUnit::from_id(&found.id) else { continue };
-        let unit = match book.take_over(&found.id) {
-            Ok(unit) => unit,
-            Err(BookError::Held { .. } | BookError::Unknown { .. }) => continue,
-            Err(error) => return Err(of_book(&error)),
-        };
-        // As in `stand`: while this one is held, no ADD is missed.
-        if attachments(home, &network, "")? > 0 {
-            continue;
-        }
-        match in_use_by_others(home, &network, &mut kernel)? {
-            Some(why) => unused.left.push(LeftNetwork { network: network.to_string(), why }),
-            None => {
-                take_back(unit, &mut kernel)?;
-                unused.removed.push(network.to_string());
+impl Home {
+    /// Takes back what containers shared in networks that none is attached to any more, and says which networks those were.
+    /// One that links of other programs rest on stays.
+    ///
+    /// # Errors
+    /// The first that cannot be taken back.
+    pub fn remove_unused_networks(&self) -> Result<UnusedNetworks, Failure> {
+        let book = self.networks();
+        let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
+        let mut unused = UnusedNetworks::default();
+        for found in book.units().map_err(|error| of_book(&error))? {
+            let Some(network) = NetworkUnit::from_id(&found.id) else { continue };
+            let unit = match book.take_over(&found.id) {
+                Ok(unit) => unit,
+                Err(BookError::Held { .. } | BookError::Unknown { .. }) => continue,
+                Err(error) => return Err(of_book(&error)),
+            };
+            // As in `stand`: while this one is held, no ADD is missed.
+            if attachments(self, &network, "")? > 0 {
+                continue;
+            }
+            match in_use_by_others(self, &network, &mut kernel)? {
+                Some(why) => unused.left.push(LeftNetwork { network: network.to_string(), why }),
+                None => {
+                    take_back(unit, &mut kernel)?;
+                    unused.removed.push(network.to_string());
+                }
             }
         }
+        Ok(unused)
     }
-    Ok(unused)
 }
