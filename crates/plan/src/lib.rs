@@ -22,6 +22,7 @@ mod listing;
 pub mod lock;
 mod look;
 mod made;
+mod place;
 mod preview;
 mod rss;
 mod sealed;
@@ -42,11 +43,12 @@ pub use kernel::Kernel;
 pub use linux::sysfs::Queue;
 pub use look::{Drift, StepState, look};
 pub use made::Made;
+pub use place::Place;
 pub use preview::{Preview, is_about_code, last_of_each, preview};
 pub use rss::RssHash;
 pub use set::*;
 pub use show::quoted;
-pub use step::{Place, Placed, Plan, Step};
+pub use step::{Placed, Plan, Step};
 pub use steps::replace_programs;
 pub use transaction::{
     Account, EndedTransaction, LockedStore, OpenTransaction, Phase, Store, TakenBack, TransactionError,

@@ -1,13 +1,11 @@
 //! What can be done to a machine: a closed list of steps, each of which knows its place.
 
-use std::fmt;
-
 use ipnet::IpNet;
-use linux::{FdbEntry, IfName, Link, Neighbour, NetnsName, NetnsPath, NetnsRef, Route, nft};
+use linux::{FdbEntry, IfName, Link, Neighbour, Route, nft};
 use serde::{Deserialize, Serialize};
 
-use crate::Set;
 use crate::forwarding::{Endpoint, Guard, Guarded, Member, ProgramAttachment, Programs, Splice, Tunnel};
+use crate::{Place, Set};
 
 /// An ordered list of steps. Making one changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -23,19 +21,6 @@ pub struct Placed {
     pub place: Place,
     /// What is done there.
     pub step: Step,
-}
-
-/// A network namespace, as a plan refers to it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// The namespace in which hostgap itself was started.
-    Host,
-    /// A named namespace under `/run/netns`.
-    Netns(NetnsName),
-    /// The namespace of a path, which another program has made: that of a process, or of a container runtime. The path
-    /// may lead elsewhere later; undo goes by the namespace's cookie.
-    Path(NetnsPath),
 }
 
 /// One change of the kernel's state.
@@ -143,43 +128,5 @@ impl Plan {
     /// True if there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
-    }
-}
-
-impl Place {
-    /// The name of a named namespace.
-    pub fn name(&self) -> Option<&NetnsName> {
-        match self {
-            Place::Netns(name) => Some(name),
-            Place::Host | Place::Path(_) => None,
-        }
-    }
-
-    /// How its namespace is found; `None` for the host's.
-    pub fn netns(&self) -> Option<NetnsRef> {
-        match self {
-            Place::Host => None,
-            Place::Netns(name) => Some(name.clone().into()),
-            Place::Path(path) => Some(path.clone().into()),
-        }
-    }
-}
-
-impl From<NetnsRef> for Place {
-    fn from(netns: NetnsRef) -> Place {
-        match netns {
-            NetnsRef::Name(name) => Place::Netns(name),
-            NetnsRef::Path(path) => Place::Path(path),
-        }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Host => f.write_str("the host's namespace"),
-            Place::Netns(name) => write!(f, "namespace {name}"),
-            Place::Path(path) => write!(f, "namespace {path}"),
-        }
     }
 }

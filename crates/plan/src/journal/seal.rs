@@ -3,8 +3,6 @@
 use crc32fast::Hasher;
 use serde::{Deserialize, Serialize};
 
-use super::Sound;
-
 /// The beginning of a journal, so that a journal that has lost some of it, or another one, can be recognized. What is
 /// written behind it later changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -29,10 +27,10 @@ impl Seal {
         }
     }
 
-    /// Says why a journal, which is read from these bytes, does not begin as this one.
-    pub(crate) fn check(&self, found: &Sound, bytes: &[u8]) -> Result<(), String> {
-        if found.seal.steps < self.steps {
-            return Err(format!("it has {} of the {} steps that were done", found.seal.steps, self.steps));
+    /// Says why a journal, which is read from these bytes and has that seal itself, does not begin as this one.
+    pub(crate) fn check(&self, found: &Seal, bytes: &[u8]) -> Result<(), String> {
+        if found.steps < self.steps {
+            return Err(format!("it has {} of the {} steps that were done", found.steps, self.steps));
         }
         let beginning = usize::try_from(self.bytes).ok().and_then(|length| bytes.get(..length));
         match beginning {

@@ -206,7 +206,7 @@ fn a_seal_knows_its_journal() {
     let check = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
         let (sound, bytes) = Sound::read(&path).unwrap().unwrap();
-        seal.check(&sound, &bytes)
+        seal.check(&sound.seal, &bytes)
     };
     assert_eq!((seal.steps, seal.bytes), (1, whole.len() as u64));
     check(&whole).unwrap();

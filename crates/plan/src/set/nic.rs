@@ -4,8 +4,8 @@ use linux::IfName;
 use linux::ethtool::NicParameter;
 use serde::{Deserialize, Serialize};
 
-use super::queues::QueueState;
-use super::register::{At, Register, Times};
+use super::queues::{self, QueueState};
+use super::register::{Along, At, Register, Times, Undoing};
 use crate::Place;
 use crate::error::StepError;
 use crate::lifetime::Lifetime;
@@ -108,5 +108,34 @@ impl Register for SetNic {
             _ => format!("{link} does not have {parameter}"),
         };
         StepError::Refused { why }
+    }
+}
+
+impl Along<SetNic> for Option<QueueState> {
+    fn read(register: &SetNic, at: &At<'_>) -> Result<Option<QueueState>, StepError> {
+        match register.parameter {
+            // Rings are replaced together with their queues, and some drivers do the same as for a new number of
+            // queues.
+            NicParameter::Channels | NicParameter::RingRx | NicParameter::RingTx => {
+                queues::read(at).map(Some)
+            }
+            NicParameter::CoalesceRxUsecs
+            | NicParameter::CoalesceTxUsecs
+            | NicParameter::CoalesceAdaptiveRx
+            | NicParameter::Feature(_) => Ok(None),
+        }
+    }
+
+    /// All of it is kept: what a driver left alone shows what another program has set since.
+    fn changed_since(self, _: &Option<QueueState>) -> Option<QueueState> {
+        self
+    }
+
+    fn put_back(
+        undoing: &Undoing<'_, SetNic>,
+        along: &Times<'_, Option<QueueState>>,
+    ) -> Result<bool, StepError> {
+        let (Some(were), Some(found)) = (along.was, along.found) else { return Ok(false) };
+        queues::OfEach { were, left: along.left.and_then(Option::as_ref), found }.put_back(undoing.at)
     }
 }

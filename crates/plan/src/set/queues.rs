@@ -4,12 +4,10 @@
 //! interrupts again (`netif_set_real_num_rx_queues`, `netif_reset_xps_queues` and the drivers' `set_channels`).
 
 use linux::CpuSet;
-use linux::ethtool::NicParameter;
 use linux::interrupts::Interrupts;
 use serde::{Deserialize, Serialize};
 
-use super::nic::SetNic;
-use super::register::{Along, At, Times, Undoing};
+use super::register::At;
 use super::{indirection, interrupt};
 use crate::Queue;
 use crate::error::StepError;
@@ -27,34 +25,8 @@ pub struct QueueState {
     pub interrupts: Vec<(u32, String, CpuSet)>,
 }
 
-impl Along<SetNic> for Option<QueueState> {
-    fn read(register: &SetNic, at: &At<'_>) -> Result<Option<QueueState>, StepError> {
-        match register.parameter {
-            // Rings are replaced together with their queues, and some drivers do the same as for a new number of
-            // queues.
-            NicParameter::Channels | NicParameter::RingRx | NicParameter::RingTx => read(at).map(Some),
-            NicParameter::CoalesceRxUsecs
-            | NicParameter::CoalesceTxUsecs
-            | NicParameter::CoalesceAdaptiveRx
-            | NicParameter::Feature(_) => Ok(None),
-        }
-    }
-
-    /// All of it is kept: what a driver left alone shows what another program has set since.
-    fn changed_since(self, _: &Option<QueueState>) -> Option<QueueState> {
-        self
-    }
-
-    fn put_back(
-        undoing: &Undoing<'_, SetNic>,
-        along: &Times<'_, Option<QueueState>>,
-    ) -> Result<bool, StepError> {
-        let (Some(were), Some(found)) = (along.was, along.found) else { return Ok(false) };
-        OfEach { were, left: along.left.and_then(Option::as_ref), found }.put_back(undoing.at)
-    }
-}
-
-fn read(at: &At<'_>) -> Result<QueueState, StepError> {
+/// What is set for them now.
+pub(super) fn read(at: &At<'_>) -> Result<QueueState, StepError> {
     let (sysfs, link) = (at.opened.sysfs()?, at.name());
     let table = at.opened.ethtool()?.read_indirection(link)?;
     let mut state = QueueState { table, ..QueueState::default() };
@@ -80,19 +52,19 @@ fn read(at: &At<'_>) -> Result<QueueState, StepError> {
 }
 
 /// What is set for each queue, at three times.
-struct OfEach<'a> {
+pub(super) struct OfEach<'a> {
     /// As they were before the step.
-    were: &'a QueueState,
+    pub(super) were: &'a QueueState,
     /// As the step left it; `None`: nothing was read back.
-    left: Option<&'a QueueState>,
+    pub(super) left: Option<&'a QueueState>,
     /// As undo finds them.
-    found: &'a QueueState,
+    pub(super) found: &'a QueueState,
 }
 
 impl OfEach<'_> {
     /// Puts it back when the number of queues is back. What held something else than the step had left was changed by
     /// another program, and gets that again. True if anything had to be written.
-    fn put_back(&self, at: &At<'_>) -> Result<bool, StepError> {
+    pub(super) fn put_back(&self, at: &At<'_>) -> Result<bool, StepError> {
         let (now, link) = (read(at)?, at.name());
         let mut written = false;
         if let (Some(were), Some(is)) = (&self.were.table, &now.table) {

@@ -87,7 +87,7 @@ impl Files<'_> {
             let why = "it is older than the last restart, and standing.json is newer";
             return Err(self.contradiction(why));
         }
-        standing.seal.check(&journal, &bytes).map_err(|why| self.contradiction(&why))?;
+        standing.seal.check(&journal.seal, &bytes).map_err(|why| self.contradiction(&why))?;
         Ok(Account::Stands { open: open_intents(&journal.entries).cloned().collect(), doubt: None })
     }
 
