@@ -14,106 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::{End, Header, Line, RaceRecord, SCHEMA, SearchRecord};
-
-/// Why a record could not be written or read.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// The file cannot be read.
-    #[error("read record {}: {why}", path.display())]
-    Unread {
-        /// The path that could not be read.
-        path: PathBuf,
-        /// The operating system's error.
-        why: io::Error,
-    },
-    /// The file cannot be written.
-    #[error("{doing} {}: {why}", path.display())]
-    Io {
-        /// What was attempted: "create record", "append to record".
-        doing: &'static str,
-        /// The path that could not be written.
-        path: PathBuf,
-        /// The operating system's error.
-        why: io::Error,
-    },
-    /// A line has no readable JSON form, for example because a rate is not a number.
-    #[error("write a line of record {}: {why}", path.display())]
-    Unwritable {
-        /// The path of the record.
-        path: PathBuf,
-        /// The serialisation error.
-        why: serde_json::Error,
-    },
-    /// No line is whole.
-    #[error("find a race in {}: {why}", path.display())]
-    Empty {
-        /// The path that was given.
-        path: PathBuf,
-        /// The actual content, in words.
-        why: &'static str,
-    },
-    /// A line other than the last is damaged, so the lines after it may not belong to this race.
-    #[error("read record {}: line {line} is damaged: {why}", path.display())]
-    Damaged {
-        /// The path of the record.
-        path: PathBuf,
-        /// The number of the line, from 1.
-        line: usize,
-        /// The kind of damage, in words.
-        why: &'static str,
-    },
-    /// The file has a newer format.
-    #[error(
-        "read {}: hostgap {hostgap} wrote it in schema {found}, and this hostgap reads schema {SCHEMA}",
-        path.display()
-    )]
-    Newer {
-        /// The path of the record.
-        path: PathBuf,
-        /// The schema version in the file.
-        found: u32,
-        /// The version of hostgap that wrote it.
-        hostgap: String,
-    },
-    /// A line is intact, but this version does not know its form; often a later version added a field.
-    #[error("read record {}: line {line}, written by hostgap {hostgap}: {why}", path.display())]
-    Unknown {
-        /// The path of the record.
-        path: PathBuf,
-        /// The number of the line, from 1.
-        line: usize,
-        /// The version of hostgap that wrote it.
-        hostgap: String,
-        /// The parser's error.
-        why: serde_json::Error,
-    },
-    /// It is neither a race's file nor a whole one of a search.
-    #[error("find a search in {}: {why}", path.display())]
-    NoSearch {
-        /// The path of the record.
-        path: PathBuf,
-        /// The inconsistency, in words.
-        why: String,
-    },
-    /// The lines do not belong together.
-    #[error("read record {}: line {line} does not fit: {why}", path.display())]
-    Inconsistent {
-        /// The path of the record.
-        path: PathBuf,
-        /// The number of the line, from 1.
-        line: usize,
-        /// The inconsistency, in words.
-        why: String,
-    },
-}
-
-impl RecordError {
-    /// What to try.
-    pub fn remedy(&self) -> Option<&'static str> {
-        matches!(self, RecordError::Newer { .. }).then_some("use a newer hostgap")
-    }
-}
+use crate::{End, Header, Line, RaceRecord, RecordError, SCHEMA, SearchRecord};
 
 const PREFIX: &[u8] = b"{\"crc32\":\"";
 const MIDDLE: &[u8] = b"\",\"line\":";
@@ -313,7 +214,7 @@ impl RaceRecord {
                 self.rounds.push(round);
             }
             Line::Look(look) => {
-                look.fits(self)?;
+                self.expects(&look)?;
                 self.looks.push(look);
             }
             Line::Profile(profile) => {

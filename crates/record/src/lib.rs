@@ -18,6 +18,7 @@ mod published;
 mod quick;
 mod race;
 mod rate;
+mod record_error;
 mod search;
 mod spelling;
 mod statistic;
@@ -31,7 +32,7 @@ mod workload;
 
 pub use experiment::{AuthorsRun, Candidate, Experiment, Placement, Steering, Underlay};
 pub use experiment_error::ExperimentError;
-pub use file::{Record, RecordError, Writer};
+pub use file::{Record, Writer};
 pub use histogram::Histogram;
 pub use late::{Cause, Late, Retransmitted};
 pub use look::{Leaving, Left, Look};
@@ -42,6 +43,7 @@ pub use race::{
     Broken, Capacity, End, Entrant, Header, Line, Load, Machine, RaceRecord, Round, Witness, WitnessCost,
 };
 pub use rate::{RateParseError, RequestedRate};
+pub use record_error::RecordError;
 pub use search::{
     SearchAnswer, SearchArm, SearchBlock, SearchOption, SearchRatio, SearchRecord, SearchStage,
     SearchVerdict, SearchVisit,

@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::RaceRecord;
-
 /// A look at all comparisons after a build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,41 +40,4 @@ pub enum Leaving {
     NotAsked,
     /// Undecided: the time was up, or the others were done. Only in the last look.
     Ended,
-}
-
-impl Look {
-    /// Whether it can be the next look of a record; otherwise why not.
-    pub(crate) fn fits(&self, race: &RaceRecord) -> Result<(), String> {
-        let number = self.number;
-        if race.header.experiment.until.is_none() {
-            return Err(format!("look {number} is in a race that was not to end for what it sees"));
-        }
-        let (last, rounds) = race.looks.last().map_or((0, 0), |last| (last.number, last.rounds));
-        if number <= last || self.rounds < rounds {
-            return Err(format!("look {number} is not later than the one before it"));
-        }
-        let ran = race.rounds.last().map_or(0, |round| round.round + 1);
-        if self.rounds < ran {
-            return Err(format!("look {number} saw {} rounds of the {ran} before it", self.rounds));
-        }
-        for left in &self.left {
-            if left.entrant >= race.header.entrants.len() || left.load >= race.loads.len() {
-                return Err(format!("at look {number} an unknown entrant or load left"));
-            }
-            if race.left(left.entrant, left.load).is_some() {
-                return Err(format!("at look {number} a candidate left a load for a second time"));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl RaceRecord {
-    /// At which look a candidate left a load, and why; `None` if it did not.
-    pub fn left(&self, entrant: usize, load: usize) -> Option<(&Look, Leaving)> {
-        self.looks.iter().find_map(|look| {
-            let left = look.left.iter().find(|left| (left.entrant, left.load) == (entrant, load))?;
-            Some((look, left.why))
-        })
-    }
 }

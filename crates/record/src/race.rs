@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Experiment, Late, Look, Profile, Setting, TrialRecord};
+use crate::{Experiment, Late, Leaving, Look, Profile, Setting, TrialRecord};
 
 /// One line of a record file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -95,6 +95,39 @@ impl RaceRecord {
             let broken = round.broken.iter().find(|broken| broken.entrant == entrant)?;
             Some((round.round, broken.why.as_str()))
         })
+    }
+
+    /// At which look a candidate left a load, and why; `None` if it did not.
+    pub fn left(&self, entrant: usize, load: usize) -> Option<(&Look, Leaving)> {
+        self.looks.iter().find_map(|look| {
+            let left = look.left.iter().find(|left| (left.entrant, left.load) == (entrant, load))?;
+            Some((look, left.why))
+        })
+    }
+
+    /// Whether a look can be the next one; otherwise why not.
+    pub(crate) fn expects(&self, look: &Look) -> Result<(), String> {
+        let number = look.number;
+        if self.header.experiment.until.is_none() {
+            return Err(format!("look {number} is in a race that was not to end for what it sees"));
+        }
+        let (last, rounds) = self.looks.last().map_or((0, 0), |last| (last.number, last.rounds));
+        if number <= last || look.rounds < rounds {
+            return Err(format!("look {number} is not later than the one before it"));
+        }
+        let ran = self.rounds.last().map_or(0, |round| round.round + 1);
+        if look.rounds < ran {
+            return Err(format!("look {number} saw {} rounds of the {ran} before it", look.rounds));
+        }
+        for left in &look.left {
+            if left.entrant >= self.header.entrants.len() || left.load >= self.loads.len() {
+                return Err(format!("at look {number} an unknown entrant or load left"));
+            }
+            if self.left(left.entrant, left.load).is_some() {
+                return Err(format!("at look {number} a candidate left a load for a second time"));
+            }
+        }
+        Ok(())
     }
 }
 
