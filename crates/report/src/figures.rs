@@ -1,5 +1,7 @@
 //! Figures as people read them: three digits, a unit, and no more than is known.
 
+use std::fmt;
+
 use record::Measure;
 
 use crate::quantities::{Load, Ratio};
@@ -92,6 +94,13 @@ pub(crate) fn load(load: &Load) -> String {
         (Some(per_s), Some(share)) => format!("{body} B at {} ({}/s)", percent(share), rate(per_s)),
         (Some(per_s), None) => format!("{body} B at {}/s", rate(per_s)),
         (None, _) => format!("{body} B, {}", unpaced(load.measure)),
+    }
+}
+
+/// As a table has it: "100 B at 30 % (20.0k/s)".
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&load(self))
     }
 }
 

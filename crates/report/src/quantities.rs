@@ -1,12 +1,8 @@
 //! The quantities of which a race's summary is made: loads, percentiles, ratios, transferred data.
 
-use std::fmt;
-
 use record::Measure;
 use serde::Serialize;
 use stats::Interval;
-
-use crate::figures;
 
 /// A load: a size and a rate, or a closed loop.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -20,13 +16,6 @@ pub struct Load {
     /// The measured quantity; in the JSON it follows from the experiment's workload.
     #[serde(skip)]
     pub measure: Measure,
-}
-
-/// As a table has it: "100 B at 30 % (20.0k/s)".
-impl fmt::Display for Load {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&figures::load(self))
-    }
 }
 
 /// The data volume of downloads and streams; `None` if unknown or not applicable.

@@ -8,6 +8,7 @@ mod late;
 mod measured;
 mod profile;
 mod published;
+mod quantiles;
 mod rates;
 mod reason;
 mod sentence;

@@ -3,6 +3,7 @@
 use record::{CpuTime, Measure, RaceRecord, Statistic};
 use stats::Percentile;
 
+use super::quantiles::quantiles;
 use super::{by_cpu, carried, describe, ratio, ratios, reason, stalls, tail};
 use crate::quantities::{CurvePoint, Quantiles};
 use crate::summary::{Need, Precision, RateSummary};
@@ -90,38 +91,6 @@ fn response(cell: &Cell<'_>) -> Quantiles {
     let given_up = cell.trials.iter().map(|trial| trial.missed_age_max_ns).max().filter(|_| cell.beyond > 0);
     let quantiles = quantiles(&cell.response, cell.beyond);
     Quantiles { max: quantiles.max.max(given_up), ..quantiles }
-}
-
-/// The percentiles of a histogram above which `beyond` more samples lie.
-pub(super) fn quantiles(histogram: &hdrhistogram::Histogram<u64>, beyond: u64) -> Quantiles {
-    let count = histogram.len() + beyond;
-    let at = |percentile: Percentile| {
-        let rank = percentile.rank(count);
-        let told = percentile.is_valid(count) && rank <= histogram.len();
-        told.then(|| at_rank(histogram, rank))
-    };
-    Quantiles {
-        p50: at(Percentile::P50),
-        p90: at(Percentile::P90),
-        p99: at(Percentile::P99),
-        p99_9: at(Percentile::P99_9),
-        p99_99: at(Percentile::P99_99),
-        p99_999: at(Percentile::P99_999),
-        max: (!histogram.is_empty()).then(|| histogram.max()),
-        count,
-    }
-}
-
-/// The value of a rank, from 1, as the highest that its bin stands for.
-fn at_rank(histogram: &hdrhistogram::Histogram<u64>, rank: u64) -> u64 {
-    let mut below = 0;
-    for bin in histogram.iter_recorded() {
-        below += bin.count_at_value();
-        if below >= rank {
-            return bin.value_iterated_to();
-        }
-    }
-    histogram.max()
 }
 
 /// Points of the curve, eight a decade of what lies beyond, as long as ten samples do.

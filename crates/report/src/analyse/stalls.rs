@@ -4,7 +4,7 @@ use record::RaceRecord;
 use stats::{Interval, Percentile};
 use verdict::{Cell, Cells};
 
-use super::rates::quantiles;
+use super::quantiles::quantiles;
 use crate::figures;
 use crate::quantities::Ratio;
 use crate::stalls::Stalls;

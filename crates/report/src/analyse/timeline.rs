@@ -3,7 +3,7 @@
 use record::{Histogram, Measure, RaceRecord, TrialRecord};
 use stats::Percentile;
 
-use super::rates::quantiles;
+use super::quantiles::quantiles;
 use crate::quantities::Quantiles;
 use crate::timeline::{Quantity, Timeline, TimelineRow};
 
