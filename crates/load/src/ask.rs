@@ -4,9 +4,9 @@ use std::io::Write;
 
 use bytes::Bytes;
 
-use crate::LoadError;
 use crate::grpc::{self, GRPC_BODY_BYTES_MAX};
-use crate::target::{Address, Ask, Expect, HttpVersion, Request, Sizes, Target};
+use crate::target::{Ask, Expect, HttpVersion, Request, Sizes, Target};
+use crate::{Address, LoadError};
 
 /// The greatest length of a request in bytes, so that one write of a whole pipeline fits in memory.
 const REQUEST_BYTES_MAX: usize = 1 << 20;

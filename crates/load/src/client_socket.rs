@@ -11,12 +11,12 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt};
 
-use crate::ConnectionError;
 use crate::grpc::calls::Calls;
 use crate::poller::{Poller, Tag};
 use crate::socket::{receive, send};
-use crate::target::{Address, Ask, Target};
+use crate::target::{Ask, Target};
 use crate::tls::Session;
+use crate::{Address, ConnectionError};
 
 /// A socket that is connected or connecting.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use crate::Address;
 use crate::schedule::RateError;
-use crate::target::Address;
 
 /// Why a generator or responder could not do its work.
 #[derive(Debug, thiserror::Error)]

@@ -12,6 +12,7 @@
 //! [`checks`] judge a run: whether it met its request, and whether its figures are valid. The run itself only counts
 //! and measures. [`search`] finds the highest rate at which an objective ([`slo`]) holds.
 
+mod address;
 mod ask;
 mod client;
 mod client_socket;
@@ -51,6 +52,7 @@ pub mod target;
 pub mod windows;
 pub mod witness;
 
+pub use address::Address;
 pub use client::Client;
 pub use connection_error::{ConnectionError, ConnectionErrors};
 pub use error::LoadError;
@@ -66,7 +68,7 @@ pub use pool::Pool;
 pub use run::{Run, Sink, run, run_live, run_logged};
 pub use schedule::Schedule;
 pub use series::{Sample, Series};
-pub use target::{Address, Ask, Expect, HttpVersion, Protocol, Request, Sizes, Target};
+pub use target::{Ask, Expect, HttpVersion, Protocol, Request, Sizes, Target};
 pub use thread::ThreadCost;
 pub use tls::{Sessions, Tls, Trust};
 pub use verdict::{CheckedRun, RunVerdict, stolen};

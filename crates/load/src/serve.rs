@@ -31,6 +31,7 @@ mod in_time;
 mod injector;
 mod line;
 mod listen;
+mod listener;
 mod peer;
 mod request;
 mod responder;
@@ -54,7 +55,7 @@ pub use work::CPU_TIME;
 
 use crate::thread::ThreadPlacement;
 use injector::Injector;
-use listen::{Listener, SocketFile};
+use listener::{Listener, SocketFile};
 use responder::Responder;
 
 /// The greatest payload of a UDP datagram over IPv4: 65 535 bytes less the headers of IP and UDP.
@@ -161,7 +162,7 @@ impl Server {
         }
         for cpus in cpus {
             let first = threads.first().map(|thread| thread.listeners.as_slice());
-            let listeners = listen::listeners(&mut config.listen, first, &mut server_files)?;
+            let listeners = listener::listeners(&mut config.listen, first, &mut server_files)?;
             threads.push(ThreadSetup { cpus, listeners });
         }
         Ok(Server { config, threads, _files: server_files })

@@ -1,21 +1,8 @@
 //! The server, the requests to it, and the expected answers.
 
-use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
-use crate::{Tls, plain};
-
-/// Where a server is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    /// The address and port of a TCP socket.
-    Tcp(SocketAddr),
-    /// A stream socket in the file system.
-    Unix(PathBuf),
-    /// The address and port of a UDP socket.
-    Udp(SocketAddr),
-}
+use crate::{Address, Tls};
 
 /// One server, and the requests to it.
 #[derive(Debug, Clone)]
@@ -162,16 +149,6 @@ impl Target {
             (Ask::Grpc { .. }, _) => Protocol::Grpc,
             (Ask::Raw(_), Address::Udp(_)) => Protocol::Datagrams,
             (Ask::Raw(_), Address::Tcp(_) | Address::Unix(_)) => Protocol::Stream,
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Address::Tcp(address) => write!(f, "{address}"),
-            Address::Unix(path) => f.write_str(&plain(&path.display().to_string())),
-            Address::Udp(address) => write!(f, "UDP {address}"),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::calls::Calls;
 use super::ending::Ending;
 use super::error::system;
 use super::injector::Injector;
-use super::listen::{Listener, Speaks};
+use super::listener::{Listener, Speaks};
 use super::peer::{Flushed, Peer, PeerProtocol, Waits};
 use super::request::Last;
 use super::session::{Opened, Session};
