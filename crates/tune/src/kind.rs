@@ -6,8 +6,6 @@ use linux::CpuSet;
 use plan::RssHash;
 use record::Asked;
 
-use crate::RssPart;
-
 /// The values that a knob takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -92,6 +90,15 @@ pub enum Cpus {
     /// Several lists, two at least: the queues are shared out over them in blocks, so that of eight queues and two lists
     /// the first four have the first.
     Groups(Vec<CpuSet>),
+}
+
+/// What a card hashes received flows by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum RssPart {
+    /// Fields of their packets, for each flow type its own.
+    Fields,
+    Key,
 }
 
 /// Bytes of the longest name of an algorithm (`TCP_CA_NAME_MAX` in net/tcp.h, with the NUL at its end).

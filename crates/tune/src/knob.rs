@@ -8,7 +8,7 @@ use linux::module::ModuleParameter;
 use linux::netlink::RouteMetric;
 use linux::sysfs::LinkAttribute;
 
-use crate::{ByDefault, ValueKind};
+use crate::{ByDefault, RssPart, Since, ValueKind};
 
 /// Knobs that belong together, under a heading.
 #[derive(Debug)]
@@ -103,15 +103,6 @@ pub enum QueueFile {
     XpsCpus,
 }
 
-/// What a card hashes received flows by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum RssPart {
-    /// Fields of their packets, for each flow type its own.
-    Fields,
-    Key,
-}
-
 /// For whom one value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -139,10 +130,6 @@ pub enum Races {
     /// In none: the whole machine has one value, which `hostgap tune` alone can take back.
     Never,
 }
-
-/// A kernel version, major and minor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Since(pub u32, pub u32);
 
 /// Who feels a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,15 +226,6 @@ impl fmt::Display for Races {
     }
 }
 
-impl Since {
-    /// The version at the beginning of a release, `6.12.74+deb13-amd64`.
-    pub fn of_release(release: &str) -> Option<Since> {
-        let mut numbers =
-            release.split(|sign: char| !sign.is_ascii_digit()).map(|number| number.parse().ok());
-        Some(Since(numbers.next()??, numbers.next()??))
-    }
-}
-
 impl fmt::Display for Lives {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -291,12 +269,6 @@ impl fmt::Display for Scope {
     }
 }
 
-impl fmt::Display for Since {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
-    }
-}
-
 impl fmt::Display for Reaches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -324,18 +296,5 @@ impl fmt::Display for Risk {
             Risk::Medium => "medium",
             Risk::High => "high",
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn releases_are_compared_by_number() {
-        assert_eq!(Since::of_release("6.12.74+deb13-amd64"), Some(Since(6, 12)));
-        assert_eq!(Since::of_release("5.15-rc1"), Some(Since(5, 15)));
-        assert_eq!(Since::of_release("next"), None);
-        assert!(Since(6, 6) < Since(6, 12) && Since(5, 15) < Since(6, 1));
     }
 }

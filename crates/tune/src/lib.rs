@@ -14,13 +14,15 @@ mod order;
 mod profile;
 mod qdisc;
 mod setting;
+mod since;
 mod site;
 mod table;
 
 pub use default::{ByDefault, Values};
-pub use kind::{Cpus, Value, ValueKind};
-pub use knob::{Disrupts, Knob, KnobGroup, Lives, QueueFile, Races, Reaches, Risk, RssPart, Scope, Since};
+pub use kind::{Cpus, RssPart, Value, ValueKind};
+pub use knob::{Disrupts, Knob, KnobGroup, Lives, QueueFile, Races, Reaches, Risk, Scope};
 pub use profile::{LeftOut, PROFILES, Profile, ProfileError, WantedSetting, nearest_profile};
 pub use setting::{Setting, Settings, TuneError};
+pub use since::Since;
 pub use site::{Nic, Site};
 pub use table::{TABLE, all, find};
