@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::feature::{ACTIVE, names};
 use super::parameter::{
     CHANNELS, CHANNELS_COMBINED, CHANNELS_COMBINED_MAX, CHANNELS_RX, CHANNELS_RX_MAX, COALESCE,
-    COALESCE_ADAPTIVE_RX, COALESCE_RX_FRAMES, COALESCE_RX_USECS, COALESCE_TX_USECS, MessagePair, RING_RX,
-    RING_RX_MAX, RING_TX, RING_TX_MAX, RINGS,
+    COALESCE_ADAPTIVE_RX, COALESCE_RX_FRAMES, COALESCE_RX_USECS, COALESCE_TX_USECS, FEATURES, MessagePair,
+    RING_RX, RING_RX_MAX, RING_TX, RING_TX_MAX, RINGS,
 };
-use super::{Ethtool, NicFeature, about};
+use super::{Ethtool, about};
 use crate::IfName;
 use crate::netlink::Attributes;
 
@@ -110,7 +110,7 @@ impl Ethtool {
 
     /// The offloads that the card supports, and whether each is on; empty if the driver does not answer.
     pub fn offloads(&self, link: &IfName) -> BTreeMap<String, bool> {
-        self.look(link, &NicFeature::MESSAGES, offloads).unwrap_or_default()
+        self.look(link, &FEATURES, offloads).unwrap_or_default()
     }
 
     fn look<T>(

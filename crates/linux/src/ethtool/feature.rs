@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::NicValue;
-use super::parameter::MessagePair;
 use crate::netlink::{Attributes, Request};
 
 /// An offload that can be switched.
@@ -37,8 +36,6 @@ const BIT_NAME: u16 = 2;
 const BIT_VALUE: u16 = 3;
 
 impl NicFeature {
-    pub(super) const MESSAGES: MessagePair = MessagePair { get: 11, set: 12 };
-
     /// The kernel's name for it, which `ethtool -k` prints under its own.
     ///
     /// Source: `netdev_features_strings` in net/ethtool/common.c.

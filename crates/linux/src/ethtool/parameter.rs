@@ -35,6 +35,8 @@ pub(super) struct MessagePair {
     pub(super) set: u8,
 }
 
+pub(super) const FEATURES: MessagePair = MessagePair { get: 11, set: 12 };
+
 pub(super) const RINGS: MessagePair = MessagePair { get: 15, set: 16 };
 pub(super) const RING_RX_MAX: u16 = 2;
 pub(super) const RING_TX_MAX: u16 = 5;
@@ -63,7 +65,7 @@ impl NicParameter {
             NicParameter::CoalesceRxUsecs
             | NicParameter::CoalesceTxUsecs
             | NicParameter::CoalesceAdaptiveRx => COALESCE,
-            NicParameter::Feature(_) => NicFeature::MESSAGES,
+            NicParameter::Feature(_) => FEATURES,
         }
     }
 
