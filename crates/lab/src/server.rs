@@ -1,6 +1,7 @@
 //! The server in the server's pod: real nginx, or our own responder where it is not installed.
 
 mod nginx;
+mod secret;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use record::{ServerKind, Workload, WorkloadKind};
 
 use crate::LabError;
 use crate::topology::SERVER_PORT;
-use crate::workload::Secret;
+pub(crate) use secret::Secret;
 
 /// Who will answer.
 #[derive(Debug, Clone, PartialEq, Eq)]

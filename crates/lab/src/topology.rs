@@ -8,16 +8,15 @@ mod wires;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use datapath::{DataPath, End, Family, NodeSpec, Pod, Protocol, Reach, SocketRole, Trace};
+use datapath::{End, Family, NodeSpec, Pod, SocketRole, Trace};
 use linux::{IfName, NetnsName};
 use plan::forwarding::Splice;
 use plan::{Place, Plan, Step};
-use record::{Placement, Side};
 
 use self::specs::{node, pod};
 use self::wires::wan;
 use crate::cni::{Attachment, CniNetwork};
-use crate::{LabError, NodeCpus, Sides, Wires, side_settings};
+use crate::{LabError, Shape, Sides, side_settings};
 
 /// The port on which the server answers in its pod.
 pub const SERVER_PORT: u16 = 80;
@@ -26,44 +25,13 @@ pub const PUBLISHED_PORT: u16 = 8080;
 const CLIENT_NODE: u16 = 1;
 const SERVER_NODE: u16 = 2;
 
-/// What a topology is made from.
-#[derive(Debug, Clone)]
-pub struct Shape {
-    /// The beginning of all its namespaces' names.
-    pub prefix: String,
-    /// The data path under the pods; [`datapath::CNI`] where plugins join them.
-    pub path: &'static DataPath,
-    /// The plugins that do, if any.
-    pub cni: Option<Arc<CniNetwork>>,
-    /// Bytes of a packet on the wire without the Ethernet header.
-    pub mtu_bytes: u32,
-    /// The nodes' CPUs.
-    pub cpus: NodeCpus,
-    /// The family in which clients call and in which transports wrap.
-    pub family: Family,
-    /// The families of nodes and pods.
-    pub families: &'static [Family],
-    /// The receiving node's CPUs work on received packets, and not the sender's.
-    pub steered: bool,
-    /// Whether the server's pod is on the second node or beside the client's.
-    pub placement: Placement,
-    /// Which side has a pod, where the data path has pods. The other's process is in its node's own namespace.
-    pub in_container: Side,
-    /// What the wire does to packets beside carrying them.
-    pub wires: Wires,
-    /// What is set otherwise than the kernel has it.
-    pub settings: tune::Settings,
-    /// What clients call by, where a port of it is published.
-    pub protocol: Protocol,
-}
-
 /// Where everything of a topology is, and the plan that builds it.
 #[derive(Debug, Clone)]
 pub struct Topology {
     /// What it was made from.
     pub shape: Shape,
-    /// The nodes at the two ends of the wire. On [`Placement::SameNode`] the client's is the server's too, and the other
-    /// has no pod ([`Shape::homes`]).
+    /// The nodes at the two ends of the wire. On [`record::Placement::SameNode`] the client's is the server's too, and
+    /// the other has no pod ([`Shape::homes`]).
     pub nodes: Sides<NodeSpec>,
     /// The namespace of the client's process: its pod's, or its node's where pods share it or it has none.
     pub client: NetnsName,
@@ -151,30 +119,6 @@ impl Topology {
         names.sort();
         names.dedup();
         names
-    }
-}
-
-impl Shape {
-    /// The node of the client's process and of the server's.
-    pub fn homes<'a>(&self, nodes: &'a Sides<NodeSpec>) -> Sides<&'a NodeSpec> {
-        let server = match self.placement {
-            Placement::TwoNodes => &nodes.server,
-            Placement::SameNode => &nodes.client,
-        };
-        Sides { client: &nodes.client, server }
-    }
-
-    /// Whether a side is in a pod of its own.
-    pub(crate) fn has_pod(&self, part: SocketRole) -> bool {
-        self.path.reach != Reach::Node && self.is_in_container(part)
-    }
-
-    /// Whether a side is in a container, which on some data paths shares its node's network.
-    fn is_in_container(&self, part: SocketRole) -> bool {
-        match part {
-            SocketRole::Client => self.in_container.has_client(),
-            SocketRole::Server => self.in_container.has_server(),
-        }
     }
 }
 

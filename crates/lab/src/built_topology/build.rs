@@ -10,8 +10,8 @@ use plan::{Journal, Kernel};
 use super::undo::journal_of;
 use super::{BuiltTopology, Staffing};
 use crate::cni::Attachment;
-use crate::server::ServerSetup;
-use crate::workload::{self, Secret};
+use crate::server::{Secret, ServerSetup};
+use crate::workload;
 use crate::{LabError, Shape, Topology};
 
 impl BuiltTopology {

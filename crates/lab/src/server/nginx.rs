@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use datapath::Family;
 use record::WorkloadKind;
 
+use super::Secret;
 use super::ServerSetup;
 use crate::LabError;
 use crate::topology::SERVER_PORT;
-use crate::workload::Secret;
 
 /// Writes the configuration and what it names; the arguments that say where it is.
 ///

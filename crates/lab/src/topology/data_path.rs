@@ -4,9 +4,8 @@ use datapath::{NodeSpec, Pod, SocketRole, SpecError};
 use plan::Plan;
 use record::{Placement, Side};
 
-use super::Shape;
 use super::specs::peer;
-use crate::Sides;
+use crate::{Shape, Sides};
 
 /// What the data path does for these pods.
 pub(super) fn plan(shape: &Shape, nodes: &Sides<NodeSpec>, pods: &Sides<Pod>) -> Result<Plan, SpecError> {

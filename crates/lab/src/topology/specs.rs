@@ -9,7 +9,8 @@ use datapath::{
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use plan::Place;
 
-use super::{CLIENT_NODE, PUBLISHED_PORT, SERVER_PORT, Shape, ifname, name};
+use super::{CLIENT_NODE, PUBLISHED_PORT, SERVER_PORT, ifname, name};
+use crate::Shape;
 
 /// 192.168.100.n/24 on one wire; with a router between the nodes each has a subnet of its own, as in a cloud.
 fn underlay(shape: &Shape, node: u16, routed: bool) -> (Addresses, Addresses) {

@@ -7,8 +7,8 @@ use plan::{
     Place, Plan, Queue, SetGsoMaxSegs, SetLinkMaster, SetLinkUp, SetQueueCpus, SetRootQdisc, SetSysctl, Step,
 };
 
-use super::{Shape, ifname, name};
-use crate::Sides;
+use super::{ifname, name};
+use crate::{Shape, Sides};
 
 /// The namespace of the bridge in the middle of a wire that is longer or worse than one of this machine.
 pub(super) fn wan(shape: &Shape) -> Place {

@@ -1,0 +1,64 @@
+//! What a topology is made from.
+
+use std::sync::Arc;
+
+use datapath::{DataPath, Family, NodeSpec, Protocol, Reach, SocketRole};
+use record::{Placement, Side};
+
+use crate::cni::CniNetwork;
+use crate::{NodeCpus, Sides, Wires};
+
+/// What a topology is made from.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// The beginning of all its namespaces' names.
+    pub prefix: String,
+    /// The data path under the pods; [`datapath::CNI`] where plugins join them.
+    pub path: &'static DataPath,
+    /// The plugins that do, if any.
+    pub cni: Option<Arc<CniNetwork>>,
+    /// Bytes of a packet on the wire without the Ethernet header.
+    pub mtu_bytes: u32,
+    /// The nodes' CPUs.
+    pub cpus: NodeCpus,
+    /// The family in which clients call and in which transports wrap.
+    pub family: Family,
+    /// The families of nodes and pods.
+    pub families: &'static [Family],
+    /// The receiving node's CPUs work on received packets, and not the sender's.
+    pub steered: bool,
+    /// Whether the server's pod is on the second node or beside the client's.
+    pub placement: Placement,
+    /// Which side has a pod, where the data path has pods. The other's process is in its node's own namespace.
+    pub in_container: Side,
+    /// What the wire does to packets beside carrying them.
+    pub wires: Wires,
+    /// What is set otherwise than the kernel has it.
+    pub settings: tune::Settings,
+    /// What clients call by, where a port of it is published.
+    pub protocol: Protocol,
+}
+
+impl Shape {
+    /// The node of the client's process and of the server's.
+    pub fn homes<'a>(&self, nodes: &'a Sides<NodeSpec>) -> Sides<&'a NodeSpec> {
+        let server = match self.placement {
+            Placement::TwoNodes => &nodes.server,
+            Placement::SameNode => &nodes.client,
+        };
+        Sides { client: &nodes.client, server }
+    }
+
+    /// Whether a side is in a pod of its own.
+    pub(crate) fn has_pod(&self, part: SocketRole) -> bool {
+        self.path.reach != Reach::Node && self.is_in_container(part)
+    }
+
+    /// Whether a side is in a container, which on some data paths shares its node's network.
+    pub(crate) fn is_in_container(&self, part: SocketRole) -> bool {
+        match part {
+            SocketRole::Client => self.in_container.has_client(),
+            SocketRole::Server => self.in_container.has_server(),
+        }
+    }
+}
