@@ -266,7 +266,7 @@ fn find<T: Trials>(
         space.all_arms()
     } else {
         let mut random = Random::from_seed(rules.seed);
-        screen(space, calibration, SHARES.of_screening(space) * visits, &mut random, trials)?
+        screen(space, calibration.scatter_ln, SHARES.of_screening(space) * visits, &mut random, trials)?
     };
     // Visits may take longer than before, so every stage gets its share of the remaining ones.
     let for_race = SHARES.of_race(space) * trials.visits_left();

@@ -1,5 +1,6 @@
 //! The incumbent compared with itself, and what follows for the search.
 
+use super::confirmation::{HOLD_OUT_MIN, HOLD_OUT_VISITS};
 use super::effect::resolving;
 use super::space::ARMS_MAX;
 use super::tally::Tally;
@@ -12,12 +13,6 @@ const BLOCKS: u32 = 8;
 /// The scatter of a visit, as a logarithm, above which there is no search: finding a gain of a tenth would take some
 /// hundred blocks, and noise of that size has a cause that should be found first.
 const SCATTER_MAX: f64 = 0.15;
-
-/// The fewest blocks of a hold-out: with fewer the t distribution asks for half as much again.
-pub(super) const HOLD_OUT_MIN: f64 = 8.0;
-
-/// Visits of a block of the hold-out: the incumbent twice, and the arm.
-pub(super) const HOLD_OUT_VISITS: f64 = 3.0;
 
 /// The scatter and drift of the incumbent compared with itself.
 #[derive(Debug, Clone, Copy, PartialEq)]

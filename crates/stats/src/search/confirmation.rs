@@ -1,8 +1,13 @@
 //! The hold-out: is the winner better on blocks that played no part in choosing it?
 
-use super::calibration::{HOLD_OUT_MIN, HOLD_OUT_VISITS};
 use super::tally::Tally;
 use super::{Arm, Effect, Nothing, Rules, StageName, Trials};
+
+/// The fewest blocks of a hold-out: with fewer the t distribution asks for half as much again.
+pub(super) const HOLD_OUT_MIN: f64 = 8.0;
+
+/// Visits of a block of the hold-out: the incumbent twice, and the arm.
+pub(super) const HOLD_OUT_VISITS: f64 = 3.0;
 
 /// The verdict of the hold-out.
 pub(super) enum Confirmed {

@@ -3,7 +3,7 @@
 use super::design::{SET_MAX, Visit, factorial, main_effects};
 use super::space::ARMS_MAX;
 use super::tally::Tally;
-use super::{Arm, Calibration, Effect, Response, Scored, Space, Stage, StageName, Trials};
+use super::{Arm, Effect, Response, Scored, Space, Stage, StageName, Trials};
 use crate::Random;
 
 /// The most arms that go into the race.
@@ -33,10 +33,10 @@ fn alone(options: usize) -> f64 {
     (options + options.div_ceil(ARMS_MAX)) as f64
 }
 
-/// Screens the options within `visits` visits, and selects the arms for the race.
+/// Screens the options within `visits` visits, and selects the arms for the race. `scatter_ln` is that of the calibration.
 pub(super) fn screen<T: Trials>(
     space: &Space,
-    calibration: &Calibration,
+    scatter_ln: f64,
     visits: f64,
     random: &mut Random,
     trials: &mut T,
@@ -50,7 +50,7 @@ pub(super) fn screen<T: Trials>(
         some.iter().for_each(|at| tally.gains(*at).iter().for_each(|gain| seen.add(Arm::of([*at]), *gain)));
         seen.blocks += 1;
     }
-    let harmful = |at: usize| tally.gains(at).iter().any(|gain| *gain < -HARMFUL * calibration.scatter_ln);
+    let harmful = |at: usize| tally.gains(at).iter().any(|gain| *gain < -HARMFUL * scatter_ln);
     let alive: Vec<usize> =
         options.iter().copied().filter(|at| tally.broken[*at].is_none() && !harmful(*at)).collect();
     let mut left = visits - alone(space.options());
