@@ -16,6 +16,7 @@ mod conflist;
 mod delegate;
 mod describe;
 mod dropin;
+mod encoded_ifname;
 mod failures;
 mod home;
 mod host_local;

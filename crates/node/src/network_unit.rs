@@ -5,7 +5,7 @@ use std::fmt;
 use linux::IfName;
 
 use crate::conf::Conf;
-use crate::unit::{decode, encode};
+use crate::encoded_ifname::{decode, encode};
 
 /// How the ids of networks end.
 const ENDING: &str = "net";

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Home;
 use crate::addresses::Leases;
+use crate::encoded_ifname::encode;
 use crate::failures::{busy, invalid_call, of_book, of_file, refused, with_consequence};
 use crate::network_unit::NetworkUnit;
 use crate::numbers::Numbers;
@@ -50,31 +51,9 @@ impl Record {
     }
 }
 
-/// The name of a unit. Letters, digits and `_` of an interface's name stand for themselves and all else as `-` with its
-/// code, so that no two attachments have one name.
+/// The name of a unit. No two attachments have one name.
 pub(crate) fn id_of(container_id: &str, ifname: &str) -> String {
     format!("{container_id}.i-{}", encode(ifname))
-}
-
-/// The name of an interface as part of an id.
-pub(crate) fn encode(ifname: &str) -> String {
-    let encoded = ifname.bytes().map(|byte| match byte {
-        byte if byte.is_ascii_alphanumeric() || byte == b'_' => char::from(byte).to_string(),
-        other => format!("-{other:02x}"),
-    });
-    encoded.collect()
-}
-
-/// The name that was encoded so; `None` if none was.
-pub(crate) fn decode(encoded: &str) -> Option<String> {
-    let (first, rest) = encoded.split_once('-').map_or((encoded, None), |(first, rest)| (first, Some(rest)));
-    let mut name = first.as_bytes().to_vec();
-    for part in rest.into_iter().flat_map(|rest| rest.split('-')) {
-        let (code, plain) = part.split_at_checked(2)?;
-        name.push(u8::from_str_radix(code, 16).ok()?);
-        name.extend_from_slice(plain.as_bytes());
-    }
-    String::from_utf8(name).ok()
 }
 
 /// Whose a unit is; `None` if there is none, or if its process died before it said so.
@@ -220,7 +199,6 @@ mod tests {
         assert_eq!((id_of("c1", "eth0"), id_of("a", "b.c")), ("c1.i-eth0".into(), "a.i-b-2ec".into()));
         assert_ne!(id_of("a", "b.c"), id_of("a.b", "c"));
         assert_ne!(id_of("a", "b-2ec"), id_of("a", "b.c"));
-        assert_eq!(decode(&encode("a-.b_ä")).as_deref(), Some("a-.b_ä"));
         // The book takes files that end so for its locks.
         assert!(!id_of("c1", "lock").ends_with(".lock"));
     }
