@@ -39,6 +39,8 @@ pub(crate) fn rate(per_s: f64) -> String {
 
 /// An interval that spans more than this factor carries no information.
 const SPAN_MAX: f64 = 100.0;
+/// From this ratio on a change is in times instead of per cent.
+const TIMES_MIN: f64 = 10.0;
 
 /// A ratio with its interval: "1.03 ±0.02", or "1.45 −0.10 +0.14" where the sides differ; "unresolved" where two builds are
 /// all there is, and differ.
@@ -64,17 +66,26 @@ pub(crate) fn ratio(ratio: &Ratio) -> String {
 
 /// A ratio as a change: "+45 %", "−3.2 %"; times instead of per cent from a factor of ten on.
 pub(crate) fn change(ratio: f64) -> String {
-    if ratio >= 10.0 {
-        return format!("×{}", three_digits(ratio));
+    if ratio >= TIMES_MIN {
+        return times(ratio);
     }
     let sign = if ratio < 1.0 { '−' } else { '+' };
     format!("{sign}{}", percent((ratio - 1.0).abs()))
 }
 
-/// A ratio as a change with its interval: "+3.1 % (+1.0 … +5.2)".
+/// A ratio as a change with its interval: "+3.1 % (+1.0 … +5.2)", "×7.00 (×4.00 … ×12.0)".
 pub(crate) fn change_within(ratio: &Ratio) -> String {
+    let Ratio { value, low, high } = *ratio;
+    // In two units the ends could not be compared.
+    if high >= TIMES_MIN {
+        return format!("{} ({} … {})", times(value), times(low), times(high));
+    }
     let end = |end: f64| change(end).trim_end_matches(" %").to_owned();
-    format!("{} ({} … {})", change(ratio.value), end(ratio.low), end(ratio.high))
+    format!("{} ({} … {})", change(value), end(low), end(high))
+}
+
+fn times(ratio: f64) -> String {
+    format!("×{}", three_digits(ratio))
 }
 
 /// A share: "12 %", "3.2 %", "0.14 %".
@@ -178,6 +189,7 @@ mod tests {
         check(&change(1.0), "+0 %");
         check(&change(25.0), "×25.0");
         check(&change_within(&Ratio { value: 1.031, low: 1.01, high: 1.052 }), "+3.1 % (+1 … +5.2)");
+        check(&change_within(&Ratio { value: 7.0, low: 4.0, high: 12.0 }), "×7.00 (×4.00 … ×12.0)");
         check(&percent(0.0014), "0.14 %");
         check(&percent(0.3), "30 %");
     }
