@@ -223,6 +223,31 @@ fn the_program_goes_when_no_container_needs_it() {
 }
 
 #[test]
+fn a_bridge_that_another_program_uses_is_left_and_named() {
+    let node = Node::new();
+    check(&node.install(&PODS), 0, "");
+    text(node.turn.command("ip").args(["netns", "add", "a"]));
+    let conf = json!({
+        "cniVersion": "1.1.0", "name": "pods", "type": "hostgap", "attach": "bridge", "bridge": "cni0",
+        "anti_spoofing": false, "ipam": { "type": "hostgap", "ranges": [[{ "subnet": "10.244.1.0/24" }]] },
+    });
+    check(&node.call_with("ADD", "a", &conf), 0, "");
+    let join = "-n node link add other0 master cni0 type veth peer name other1";
+    text(node.turn.command("ip").args(join.split_whitespace()));
+    check(&node.call_with("DEL", "a", &conf), 0, "");
+    let why = "link cni0 has ports of another program: other0";
+    let left = format!("network pods: left, {why}\n");
+    let uninstalled = stdout(&node.uninstall());
+    assert!(uninstalled.contains("bin/hostgap: removed\n") && uninstalled.ends_with(&left), "{uninstalled}");
+    let clean = |args: &[&str]| node.command(Path::new(HOSTGAP)).arg("clean").args(args).output().unwrap();
+    assert_eq!(stdout(&clean(&[])), left);
+    let json = crate::turn::json(&clean(&["--json"]));
+    assert_eq!(json["networks_left"], json!([{ "network": "pods", "why": why }]));
+    text(node.turn.command("ip").args(["-n", "node", "link", "del", "other0"]));
+    assert_eq!(stdout(&clean(&[])), "network pods: removed, no container is attached to it\n");
+}
+
+#[test]
 fn what_is_in_the_way_is_named_with_what_to_do() {
     let node = Node::new();
     let with = |args: &[&str]| node.install(&[&PODS[..], args].concat());
