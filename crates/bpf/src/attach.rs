@@ -208,20 +208,40 @@ pub(crate) fn replace_filter<'p>(
     Ok(false)
 }
 
+/// A bpf link that has no pin any more. It ends when this is dropped or its process ends, and until then packets meet
+/// its program.
+#[derive(Debug)]
+pub struct Unpinned(OwnedFd);
+
+impl Drop for Unpinned {
+    fn drop(&mut self) {
+        // Where this fails, the link ends with the descriptor.
+        let _ = ffi::end_link(&self.0);
+    }
+}
+
 /// Takes a program off a link. `with_qdisc`: the clsact qdisc was made for it and holds nothing else, and they go in
 /// one stroke.
-pub fn detach(how: Attached, ifindex: u32, pin: &Path, with_qdisc: bool) -> Result<()> {
+///
+/// A bpf link ends when what is returned is dropped. That waits until no CPU runs the program any more (a grace period
+/// of RCU, 8 to 12 ms with `CONFIG_HZ=250`), unless the network link has been deleted before: it takes the program with
+/// it.
+///
+/// # Errors
+/// There is no such pin, filter or qdisc, or the kernel refuses.
+pub fn detach(how: Attached, ifindex: u32, pin: &Path, with_qdisc: bool) -> Result<Option<Unpinned>> {
     match how {
-        Attached::Link => ffi::end_link(pin),
-        Attached::Filter if with_qdisc => remove_qdisc(ifindex),
+        Attached::Link => return Ok(Some(Unpinned(ffi::unpin(pin)?))),
+        Attached::Filter if with_qdisc => remove_qdisc(ifindex)?,
         Attached::Filter => {
             ffi::listen();
             let (hook, filter) = (clsact(ifindex.cast_signed()), filter());
             // SAFETY: both structures contain their length and outlive the call.
             let result = unsafe { libbpf_sys::bpf_tc_detach(&raw const hook, &raw const filter) };
-            ffi::check(result, || format!("remove the filter of link {ifindex}")).map(drop)
+            ffi::check(result, || format!("remove the filter of link {ifindex}"))?;
         }
     }
+    Ok(None)
 }
 
 /// Whether a filter stands where [`attach_filter`] puts ours.

@@ -83,17 +83,22 @@ pub(crate) fn pin(fd: &OwnedFd, path: &Path) -> Result<()> {
     check(result, || format!("pin {}", path.display())).map(drop)
 }
 
-/// Ends a pinned bpf link and removes its pin. With its last name it would end too, but some time after
-/// (`bpf_link_free` leaves it to RCU and a worker), and when the program sees its last packet would be unknown.
-pub(crate) fn end_link(pin: &Path) -> Result<()> {
+/// Takes away the pin of a bpf link, which stays as long as the descriptor that this opens.
+pub(crate) fn unpin(pin: &Path) -> Result<OwnedFd> {
     let link = open(pin)?;
+    std::fs::remove_file(pin).map_err(|error| Error::new(format!("remove {}", pin.display()), error))?;
+    Ok(link)
+}
+
+/// Ends a bpf link, whoever else holds it.
+pub(crate) fn end_link(link: &OwnedFd) -> Result<()> {
     // SAFETY: the descriptor is open.
     let result = unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
-    // OPNOTSUPP and INVAL: this kernel cannot do it at once (5.9).
+    // OPNOTSUPP and INVAL: this kernel cannot do it (5.9); the link ends with its last holder.
     if ![Errno::OPNOTSUPP, Errno::INVAL].map(|errno| -errno.raw_os_error()).contains(&result) {
-        check(result, || format!("detach {}", pin.display()))?;
+        check(result, || "end a bpf link".to_owned())?;
     }
-    std::fs::remove_file(pin).map_err(|error| Error::new(format!("remove {}", pin.display()), error))
+    Ok(())
 }
 
 /// What the kernel reports about a program.

@@ -218,7 +218,7 @@ pub fn is_met(folder: &Path, cgroup: &Path) -> Result<bool> {
 /// # Errors
 /// It is not attached.
 pub fn detach(folder: &Path) -> Result<()> {
-    ffi::end_link(&folder.join(LINK))
+    ffi::end_link(&ffi::unpin(&folder.join(LINK))?)
 }
 
 /// Lets the sockets of a pod join: those with one of its addresses in the network namespace of this cookie.

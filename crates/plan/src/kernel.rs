@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 
+use bpf::Unpinned;
 use linux::ethtool::Ethtool;
 use linux::netlink::{Netlink, Nftables};
 use linux::sysfs::NetSysfs;
@@ -23,6 +24,9 @@ pub struct Kernel {
     pub(crate) claims: PathBuf,
     /// The step that is being applied.
     pub(crate) owner: Option<Owner>,
+    /// Programs that undo has taken off links. They end with the run of undo: most of their links go in it, and then
+    /// nothing waits for the programs.
+    pub(crate) unpinned: Vec<Unpinned>,
 }
 
 /// A place with its open descriptors.
@@ -45,6 +49,7 @@ impl Kernel {
             fault: Fault::None,
             claims: PathBuf::from(claims::DIRECTORY),
             owner: None,
+            unpinned: Vec::new(),
         })
     }
 

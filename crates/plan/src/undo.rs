@@ -80,6 +80,7 @@ fn run(journal: &mut Journal, kernel: &mut Kernel, boot_id: &Path, first: u64) -
             Ok(None) | Err(_) => run.backwards(pasts),
         },
     }
+    run.kernel.unpinned.clear();
     run.results.into_values().rev().collect()
 }
 

@@ -164,7 +164,8 @@ impl Effect for AttachProgram<'_> {
                 let with_qdisc = how == Attached::Filter
                     && !clsact
                     && opened.netlink.filters(*index)?.into_iter().all(bpf::is_our_place);
-                opened.netns.run(|| bpf::detach(how, *index, &pin, with_qdisc))??;
+                let unpinned = opened.netns.run(|| bpf::detach(how, *index, &pin, with_qdisc))??;
+                kernel.unpinned.extend(unpinned);
                 Ok(Undone::Restored.into())
             }
             _ => {
