@@ -3,6 +3,7 @@
 //! count as a changed path. Their events are tested in `bpf`, which reports them.
 
 use std::collections::BTreeMap;
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -12,6 +13,9 @@ use lab::{Event, Home, NodeCpus, PluginDirs, Race, RaceOptions};
 use linux::CpuSet;
 use linux::cpu::{self, Scheduling};
 use record::{Candidate, Cause, Experiment, Late, RequestedRate, ServerKind};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use testkit::{World, dear_rules};
 
 /// Races the host against itself at a rate that any machine sustains. `plant` is called once, before the
 /// first slice with late answers under observation. Its result lives until the race is over.
@@ -66,63 +70,125 @@ fn by_cause(late: &[Late]) -> BTreeMap<Cause, u64> {
     sums
 }
 
-/// A thread with a higher priority than all others that takes a CPU away for part of the time, until it is
-/// dropped.
-struct Hog {
+/// A thread with a higher priority than all others that repeats a disturbance, until it is dropped.
+struct Plant {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-const BUSY: Duration = Duration::from_millis(4);
-const IDLE: Duration = Duration::from_millis(36);
+const DISTURBED: Duration = Duration::from_millis(4);
+const UNDISTURBED: Duration = Duration::from_millis(36);
 
-impl Hog {
-    fn on(cpus: &CpuSet) -> Hog {
+impl Plant {
+    fn on(cpus: &CpuSet, mut disturb: impl FnMut() + Send + 'static) -> Plant {
         let stop = Arc::new(AtomicBool::new(false));
         let (asked, cpus) = (Arc::clone(&stop), cpus.clone());
         let thread = std::thread::spawn(move || {
             cpu::pin_current_thread(&cpus).unwrap();
             cpu::set_current_thread_scheduling(Scheduling::Fifo(60)).unwrap();
             while !asked.load(Ordering::Relaxed) {
-                let until = Instant::now() + BUSY;
-                while Instant::now() < until {}
-                std::thread::sleep(IDLE);
+                disturb();
+                std::thread::sleep(UNDISTURBED);
             }
         });
-        Hog { stop, thread: Some(thread) }
+        Plant { stop, thread: Some(thread) }
+    }
+
+    /// It takes a CPU from all others.
+    fn hog(cpus: &CpuSet) -> Plant {
+        Plant::on(cpus, || {
+            let until = Instant::now() + DISTURBED;
+            while Instant::now() < until {}
+        })
+    }
+
+    /// It stops the servers.
+    fn stop_of_servers(cpus: &CpuSet) -> Plant {
+        let servers = descendants();
+        assert!(!servers.is_empty(), "the race's servers are descendants of this process");
+        let signal = move |signal| {
+            for server in &servers {
+                // It may have ended with the race.
+                let _ = pidfd_send_signal(server, signal);
+            }
+        };
+        Plant::on(cpus, move || {
+            signal(Signal::STOP);
+            std::thread::sleep(DISTURBED);
+            signal(Signal::CONT);
+        })
+    }
+
+    /// It has packets received that take long.
+    fn softirqs(cpus: &CpuSet, world: &World) -> Plant {
+        let netns = world.add("dear");
+        testkit::run(&netns, "ip", &["link", "set", "lo", "up"]);
+        // At some ten nanoseconds a rule.
+        dear_rules(&netns, 10_000);
+        let socket = netns.run(|| UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
+        let own = socket.local_addr().unwrap();
+        // What is sent over loopback is received by a softirq of the same CPU, before the call returns.
+        Plant::on(cpus, move || {
+            let until = Instant::now() + DISTURBED;
+            while Instant::now() < until {
+                socket.send_to(b"x", own).unwrap();
+                socket.recv(&mut [0; 8]).unwrap();
+            }
+        })
     }
 }
 
-impl Drop for Hog {
+impl Drop for Plant {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap();
     }
 }
 
-/// Both plants are in one test, because two such threads at once would each be found in the other's race. Whoever else
-/// takes a CPU meanwhile does so in both races: so they are compared with each other.
+/// The processes that this one has started, and theirs.
+fn descendants() -> Vec<OwnedFd> {
+    let parent = |pid: i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // After the name, which may hold anything: state and parent.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<i32>().ok()
+    };
+    let own = std::process::id() as i32;
+    let is_ours = |pid: &i32| std::iter::successors(parent(*pid), |pid| parent(*pid)).any(|pid| pid == own);
+    let processes = std::fs::read_dir("/proc").unwrap();
+    let pids = processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let opened = |pid| pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+    pids.filter(is_ours).map(opened).collect()
+}
+
+/// All plants are in one test, because two at once would each be found in the other's race. Whoever else disturbs a CPU
+/// meanwhile does so in all races: so they are compared with each other.
 #[test]
-fn who_was_without_a_cpu_is_named() {
+fn each_planted_cause_is_named() {
     let nodes = NodeCpus::split(&cpu::allowed().unwrap());
     if nodes.client == nodes.server {
         testkit::skip("with one CPU a thread takes it from both nodes");
         return;
     }
-    let server = by_cause(&raced(|| Hog::on(&nodes.server)));
-    let client = by_cause(&raced(|| Hog::on(&nodes.client)));
-    let count = |found: &BTreeMap<Cause, u64>, cause| found.get(&cause).copied().unwrap_or(0);
-    let share = |found: &BTreeMap<Cause, u64>, cause| {
-        let starved = count(found, Cause::ServerWaited) + count(found, Cause::Generator);
-        count(found, cause) as f64 / starved.max(1) as f64
-    };
-    for (cause, planted, other) in
-        [(Cause::ServerWaited, &server, &client), (Cause::Generator, &client, &server)]
-    {
-        let what = format!("{cause:?}: {planted:?}, and with the other node's CPU taken {other:?}");
-        assert!(count(planted, cause) >= 5, "{what}");
-        assert!(share(planted, cause) > share(other, cause), "{what}");
-        // A server without its CPU, or whose client has none, is not called slow.
-        assert!(count(planted, cause) > count(planted, Cause::Server), "{what}");
+    let world = World::new();
+    let races = [
+        (Cause::ServerWaited, by_cause(&raced(|| Plant::hog(&nodes.server)))),
+        (Cause::Generator, by_cause(&raced(|| Plant::hog(&nodes.client)))),
+        (Cause::Softirq, by_cause(&raced(|| Plant::softirqs(&nodes.server, &world)))),
+        (Cause::Queue, by_cause(&raced(|| Plant::stop_of_servers(&nodes.server)))),
+    ];
+    for (cause, planted) in &races {
+        let count = |cause: &Cause| planted.get(cause).copied().unwrap_or(0);
+        assert!(count(cause) >= 5, "{cause:?}: {races:?}");
+        // A server without its CPU, whose packets lie in a softirq, or whose client has none is not called slow.
+        assert!(count(cause) > count(&Cause::Server), "{cause:?}: {races:?}");
+        for (other, found) in races.iter().filter(|(other, _)| other != cause) {
+            assert!(share(planted, *cause) > share(found, *cause), "{cause:?} where {other:?}: {races:?}");
+        }
     }
+}
+
+/// The part of late answers that has this cause.
+fn share(found: &BTreeMap<Cause, u64>, cause: Cause) -> f64 {
+    let all: u64 = found.values().sum();
+    found.get(&cause).copied().unwrap_or(0) as f64 / all.max(1) as f64
 }
