@@ -79,6 +79,38 @@ pub(crate) fn killed(turn: &Turn, after: Duration) {
     turn.assert_nothing_left();
 }
 
+/// After its only round it watches for the causes of late answers, for at least 16 s.
+const WATCHED: &[&str] = &["--paths", "docker", "--rounds", "1", "--rate", "1k", "--why-late"];
+
+#[test]
+fn late_answers_can_be_given_up() {
+    let turn = turn();
+    let race = turn.start_race(WATCHED);
+    turn.until_a_round_is_done();
+    kill(race.id(), Signal::INT);
+    check(&race.wait_with_output().unwrap(), 130, "the one finished round is kept");
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn after_sigkill_among_late_answers_clean_removes_everything() {
+    // A visit is 0.4 s with programs in the kernel and 0.4 s without them.
+    for after_ms in [0, 200, 600, 1000] {
+        let turn = turn();
+        let mut race = turn.start_race(WATCHED);
+        turn.until_a_round_is_done();
+        std::thread::sleep(Duration::from_millis(after_ms));
+        race.kill().unwrap();
+        race.wait().unwrap();
+        let output = turn.hostgap(&["clean"]);
+        assert!(output.status.success(), "after {after_ms} ms: {}", stderr(&output));
+        let record = std::fs::read_to_string(turn.record()).unwrap();
+        assert!(!record.contains("{\"late\":{"), "killed before they were written down: {record}");
+        check(&turn.hostgap(&["report", turn.record().to_str().unwrap()]), 0, "");
+        turn.assert_nothing_left();
+    }
+}
+
 #[test]
 fn after_sigkill_no_server_lives_on_and_the_next_start_cleans() {
     let turn = turn();

@@ -10,6 +10,7 @@ mod bpf;
 mod cni;
 mod commands;
 mod conformance;
+mod containerd;
 mod doctor;
 mod ending;
 mod full;
