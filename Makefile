@@ -47,7 +47,7 @@ fuzz: ## fuzz each parser of foreign bytes for FUZZ_SECONDS (600)
 	@scripts/need c++=g++
 	@$(CARGO) xtask fuzz $(FUZZ_SECONDS)
 
-suites: ## run the CNI project's own test suites with this program under its plugins' names (needs Go and root)
+suites: ## run the CNI project's test suites with this program, and ours under a newer containerd (needs Go, root)
 	@scripts/need-root 'make suites'
 	@scripts/need-rust
 	@scripts/need go=golang ip=iproute2 iptables=iptables

@@ -31,7 +31,8 @@ usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
   native-test  the tests on this kernel alone
   vm-test      the tests on Debian kernels alone
   fuzz         the parsers of foreign bytes, for SECONDS each (600)
-  suites       the CNI project's own test suites, with this program under the names of its plugins (needs Go)
+  suites       the CNI project's own test suites, with this program under the names of its plugins, and the tests of
+               containers under a newer containerd (needs Go)
   lint         format, tidy, clippy, documentation, dependencies
   tidy         the rules of style that can be checked
   golden       accept what the tests found as the new golden files

@@ -1,7 +1,8 @@
-//! `cargo xtask suites`: the CNI project's own test suites, with this program under the names of its plugins.
+//! `cargo xtask suites`: the CNI project's own test suites, with this program under the names of its plugins, and our tests
+//! of containers under a containerd that is newer than Debian's.
 //!
-//! They are Go modules of fixed versions (`suites/go.mod`, `suites/go.sum`), which `go` keeps outside the checkout. They
-//! are no part of `cargo xtask test`, which needs no Go.
+//! Both are Go modules of fixed versions (`go.mod` and `go.sum` in `suites` and `suites/containerd`), which `go` keeps
+//! outside the checkout. They are no part of `cargo xtask test`, which needs no Go.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -46,20 +47,39 @@ pub(crate) fn run() -> Result<()> {
         let passed = feed(&folder, package, focus)?;
         println!("suites  {package}: {passed} passed ({:.0} s)", start.elapsed().as_secs_f64());
     }
-    Ok(())
+    under_containerd()
 }
 
-/// Returns the folder with the built suites and the plugins in `bin`.
-fn build() -> Result<PathBuf> {
-    let folder = target()?.join("suites");
+/// Runs our tests of containers under the containerd of the lock file. What it needs besides, runc above all, is Debian's.
+fn under_containerd() -> Result<()> {
+    let bin = tools("suites/containerd")?.join("bin");
+    let debian = output(&mut Command::new(root().join("scripts/fetch-containerd")))?;
+    let own = std::env::current_exe().context("could not find this program")?;
+    check(
+        Command::new(own)
+            .args(["native-test", "hostgap", "--", "containerd::"])
+            .env("HOSTGAP_CONTAINERD", format!("{}:{}", bin.display(), debian.trim())),
+    )
+}
+
+/// Builds the tools of a module of ours, and returns the folder with them in `bin`.
+fn tools(module: &str) -> Result<PathBuf> {
+    let folder = target()?.join(module);
     let bin = folder.join("bin");
     fs::create_dir_all(&bin).with_context(|| format!("could not make {}", bin.display()))?;
     for name in ["go.mod", "go.sum"] {
-        let source = root().join("crates/xtask/suites").join(name);
+        let source = root().join("crates/xtask").join(module).join(name);
         fs::copy(&source, folder.join(name))
             .with_context(|| format!("could not copy {}", source.display()))?;
     }
     check(go(&folder).args(["build", "-o", "bin/", "tool"]))?;
+    Ok(folder)
+}
+
+/// Returns the folder with the built suites and the plugins in `bin`.
+fn build() -> Result<PathBuf> {
+    let folder = tools("suites")?;
+    let bin = folder.join("bin");
     for (package, _) in SUITES {
         let whole = format!("{PLUGINS}/{package}");
         check(go(&folder).args(["test", "-vet=off", "-c", "-o", &binary(package), &whole]))?;
