@@ -16,13 +16,15 @@ pub enum Statistic {
     P99_9,
     P99_99,
     P99_999,
+    /// p99 of a typical slice: the mean of the middle half of the slices' p99.
+    TypicalP99,
     /// Answers per second, or the volume carried.
     Throughput,
 }
 
 /// A text that names no statistic.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a statistic: p50, p90, p99, p99.9, p99.99, p99.999 or throughput is expected{}", did_you_mean(.nearest.as_ref()))]
+#[error("`{text}` is not a statistic: p50, p90, p99, p99.9, p99.99, p99.999, typical-p99 or throughput is expected{}", did_you_mean(.nearest.as_ref()))]
 pub struct StatisticError {
     /// The rejected text.
     pub text: String,
@@ -32,13 +34,14 @@ pub struct StatisticError {
 
 impl Statistic {
     /// In the order of their discriminants, by which they are found.
-    pub const ALL: [Statistic; 7] = [
+    pub const ALL: [Statistic; 8] = [
         Statistic::P50,
         Statistic::P90,
         Statistic::P99,
         Statistic::P99_9,
         Statistic::P99_99,
         Statistic::P99_999,
+        Statistic::TypicalP99,
         Statistic::Throughput,
     ];
 
@@ -51,6 +54,7 @@ impl Statistic {
             Statistic::P99_9 => "p99.9",
             Statistic::P99_99 => "p99.99",
             Statistic::P99_999 => "p99.999",
+            Statistic::TypicalP99 => "typical-p99",
             Statistic::Throughput => "throughput",
         }
     }
@@ -59,6 +63,7 @@ impl Statistic {
     pub fn label(self, measure: Measure) -> &'static str {
         match self {
             Statistic::Throughput => measure.unit(),
+            Statistic::TypicalP99 => "typical p99",
             Statistic::P50
             | Statistic::P90
             | Statistic::P99
@@ -84,7 +89,8 @@ impl FromStr for Statistic {
         if units.contains(&text) {
             return Ok(Statistic::Throughput);
         }
-        Statistic::ALL.into_iter().find(|one| one.name() == text).ok_or_else(|| StatisticError {
+        let named = |one: &Statistic| [one.name(), one.label(Measure::Latency)].contains(&text);
+        Statistic::ALL.into_iter().find(named).ok_or_else(|| StatisticError {
             text: text.to_owned(),
             nearest: nearest(text, &Statistic::ALL.map(Statistic::name)).map(|name| (*name).to_owned()),
         })

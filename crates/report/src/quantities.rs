@@ -73,6 +73,8 @@ pub struct Ratios {
     pub p99_99: Option<Ratio>,
     /// Ratio of the 99.999th percentiles.
     pub p99_999: Option<Ratio>,
+    /// Ratio of the 99th percentiles of typical slices.
+    pub typical_p99: Option<Ratio>,
 }
 
 /// A ratio with its 95 % interval.

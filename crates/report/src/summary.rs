@@ -181,6 +181,9 @@ pub struct RateSummary {
     pub verdict_reason: String,
     /// received − intended, in nanoseconds.
     pub response_ns: Quantiles,
+    /// p99 of the response time in a typical slice, in nanoseconds: the mean of the middle half of the slices' p99. `None`
+    /// without a rate, or with fewer than eight slices of at least 1,000 requests.
+    pub typical_p99_ns: Option<f64>,
     /// received − sent, in nanoseconds.
     pub service_ns: Quantiles,
     /// sent − intended: the wait for the generator, or for a free connection.
@@ -288,6 +291,8 @@ pub struct Noise {
     pub p50_floor: Option<f64>,
     /// What a p99 must differ by.
     pub p99_floor: Option<f64>,
+    /// What the p99 of a typical slice must differ by.
+    pub typical_p99_floor: Option<f64>,
     /// What the requests per second must differ by, without a rate.
     pub rps_floor: Option<f64>,
     /// What the statistic that the race was to know must differ by, where that is none of these.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hdrhistogram::Histogram as Hdr;
 use record::{Counters, CpuTime, Histogram, Leaving, Measure, RaceRecord, TrialRecord, Until};
-use stats::{Columns, Interval, Level, Random, Resamples, Sparse, Spread};
+use stats::{Columns, Interval, Level, MiddleHalf, Percentile, Random, Resamples, Sparse, Spread};
 
 /// The unit of resampling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,9 @@ pub struct Cell<'a> {
     pub beyond: u64,
     /// Response times that count, one column a unit, with what lies beyond.
     pub columns: Columns,
-    /// Where a witness watched, the same with the machine's stalls; else `None`.
+    /// p99 of the response times of each slice that has enough of them, by unit; of none in a closed loop.
+    pub slice_p99: MiddleHalf,
+    /// Where a witness watched, all response times with the machine's stalls; else `None`.
     pub whole: Option<Whole>,
     /// Expected answers, or what else the race is read by, and measured nanoseconds of each unit.
     pub answered: Vec<(u64, u64)>,
@@ -214,6 +216,7 @@ impl<'a> Cell<'a> {
         Cell {
             columns,
             beyond,
+            slice_p99: slice_p99(&counted, closed),
             whole: whole(&counted, units, closed),
             unit_of: counted.iter().map(|(unit, _)| *unit).collect(),
             trials: counted.into_iter().map(|(_, trial)| trial).collect(),
@@ -300,6 +303,16 @@ fn merged(
         .map(|(bins, (_, beyond))| Sparse { bins: bins.bins(), beyond: *beyond })
         .collect();
     (response, by_unit.iter().map(|(_, beyond)| beyond).sum(), Columns::new(&sparse))
+}
+
+/// p99 of each slice at a rate. A slice of which the machine's stalls left too few requests has none.
+fn slice_p99(trials: &[Tried<'_>], closed: bool) -> MiddleHalf {
+    let p99 = |(unit, trial): &Tried<'_>| {
+        let (times, beyond) = trial.counted();
+        let slice = Columns::new(&[Sparse { bins: times.bins(), beyond }]);
+        Percentile::P99.is_valid(slice.count(&[1])).then(|| (slice.percentile(Percentile::P99, &[1]), *unit))
+    };
+    MiddleHalf::of(trials.iter().filter(|_| !closed).filter_map(p99))
 }
 
 /// With the machine's stalls; `None` where nothing watched.

@@ -32,9 +32,9 @@ pub struct Comparisons {
     parts: Vec<Participation>,
     /// By candidate, load and units: those of each candidate over its own, of reference and control over all that a
     /// candidate has.
-    samples: BTreeMap<(usize, usize, usize), [Samples; 7]>,
+    samples: BTreeMap<(usize, usize, usize), [Samples; Statistic::ALL.len()]>,
     /// Ratios to the reference, by candidate, load and statistic.
-    spreads: Vec<[Option<Spread>; 7]>,
+    spreads: Vec<[Option<Spread>; Statistic::ALL.len()]>,
     judged: Vec<Judgement>,
 }
 
@@ -119,12 +119,16 @@ impl Comparisons {
     }
 
     /// What verdicts at a load are taken from, the first that decides: what the race was to know, if a statistic was
-    /// named; then p99, because tails are what users wait for, then p50, which resolves smaller differences. Where as
-    /// many requests go as can, latency is the length of the queue that the client keeps, and throughput is the question.
+    /// named; then p99, because tails are what users wait for; then p99 of a typical slice and p50, which resolve smaller
+    /// differences. Where as many requests go as can, latency is the length of the queue that the client keeps, and
+    /// throughput is the question.
     pub fn deciding(&self, load: usize) -> Vec<Statistic> {
         let closed = self.closed[load];
-        let usual: &[Statistic] =
-            if closed { &[Statistic::Throughput] } else { &[Statistic::P99, Statistic::P50] };
+        let usual: &[Statistic] = if closed {
+            &[Statistic::Throughput]
+        } else {
+            &[Statistic::P99, Statistic::TypicalP99, Statistic::P50]
+        };
         let named = self.until.and_then(|until| until.statistic_at(closed));
         let others = usual.iter().copied().filter(|of| Some(*of) != named);
         named.into_iter().chain(others).collect()
@@ -211,7 +215,7 @@ fn samples(
     cells: &Cells<'_>,
     seed: u64,
     wanted: &[Statistic],
-) -> BTreeMap<(usize, usize, usize), [Samples; 7]> {
+) -> BTreeMap<(usize, usize, usize), [Samples; Statistic::ALL.len()]> {
     let mut resamples: BTreeMap<usize, Resamples> = BTreeMap::new();
     let mut samples = BTreeMap::new();
     for (entrant, load) in cells.pairs() {

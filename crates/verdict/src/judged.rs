@@ -68,7 +68,8 @@ fn verdict_above(of: Statistic) -> (Verdict, Verdict) {
         | Statistic::P99
         | Statistic::P99_9
         | Statistic::P99_99
-        | Statistic::P99_999 => (Verdict::Worse, Verdict::Better),
+        | Statistic::P99_999
+        | Statistic::TypicalP99 => (Verdict::Worse, Verdict::Better),
     }
 }
 

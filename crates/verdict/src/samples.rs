@@ -5,6 +5,9 @@ use stats::{Percentile, Resamples, Spread};
 
 use crate::Cell;
 
+/// The fewest slices of which one is called typical: two are then left out at either end.
+const SLICES_MIN: u64 = 8;
+
 /// Without a value where there are too few samples.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples {
@@ -15,12 +18,16 @@ pub(crate) struct Samples {
 impl Samples {
     pub(crate) fn of(cell: &Cell<'_>, statistic: Statistic, resamples: &Resamples) -> Samples {
         let all = resamples.all();
-        let at = |weights: &[u64]| match percentile(statistic) {
-            Some(percentile) => cell.columns.percentile(percentile, weights).map(|ns| ns as f64),
-            None => throughput(cell, weights),
+        let at = |weights: &[u64]| match (percentile(statistic), statistic) {
+            (Some(percentile), _) => cell.columns.percentile(percentile, weights).map(|ns| ns as f64),
+            (None, Statistic::TypicalP99) => cell.slice_p99.mean(weights),
+            (None, _) => throughput(cell, weights),
         };
-        let enough =
-            percentile(statistic).is_none_or(|percentile| percentile.is_valid(cell.columns.count(&all)));
+        let enough = match (percentile(statistic), statistic) {
+            (Some(percentile), _) => percentile.is_valid(cell.columns.count(&all)),
+            (None, Statistic::TypicalP99) => cell.slice_p99.count(&all) >= SLICES_MIN,
+            (None, _) => true,
+        };
         match at(&all).filter(|_| enough) {
             Some(value) => Samples { value: Some(value), resampled: resamples.iter().map(at).collect() },
             None => Samples::default(),
@@ -48,7 +55,7 @@ fn percentile(statistic: Statistic) -> Option<Percentile> {
         Statistic::P99_9 => Some(Percentile::P99_9),
         Statistic::P99_99 => Some(Percentile::P99_99),
         Statistic::P99_999 => Some(Percentile::P99_999),
-        Statistic::Throughput => None,
+        Statistic::TypicalP99 | Statistic::Throughput => None,
     }
 }
 

@@ -142,6 +142,7 @@ fn noise(race: &RaceRecord, comparisons: &Comparisons) -> Vec<Noise> {
         ratio: ratios(comparisons, 1, index),
         p50_floor: comparisons.floor(index, Statistic::P50).map(f64::exp_m1),
         p99_floor: comparisons.floor(index, Statistic::P99).map(f64::exp_m1),
+        typical_p99_floor: comparisons.floor(index, Statistic::TypicalP99).map(f64::exp_m1),
         rps_floor: comparisons
             .floor(index, Statistic::Throughput)
             .filter(|_| comparisons.is_closed(index))
@@ -167,6 +168,7 @@ fn ratios(comparisons: &Comparisons, entrant: usize, load: usize) -> Ratios {
         p99_9: ratio(Statistic::P99_9),
         p99_99: ratio(Statistic::P99_99),
         p99_999: ratio(Statistic::P99_999),
+        typical_p99: ratio(Statistic::TypicalP99),
     }
 }
 

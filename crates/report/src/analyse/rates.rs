@@ -57,6 +57,7 @@ fn rate(
         response_ns: response(cell),
         service_ns: quantiles(&cell.service, cell.beyond),
         lag_ns: quantiles(&cell.lag, 0),
+        typical_p99_ns: comparisons.own(entrant, load, Statistic::TypicalP99).map(|(ns, _)| ns),
         ratio: ratios(comparisons, entrant, load),
         rps_ratio: if closed { ratio(comparisons, entrant, load, Statistic::Throughput) } else { None },
         carried: carried::carried(cell),
@@ -153,7 +154,10 @@ fn precision(race: &RaceRecord, comparisons: &Comparisons, entrant: usize, load:
         })
     };
     let closed = comparisons.is_closed(load);
-    let wanted: &[Statistic] =
-        if closed { &[Statistic::Throughput] } else { &[Statistic::P50, Statistic::P99] };
+    let wanted: &[Statistic] = if closed {
+        &[Statistic::Throughput]
+    } else {
+        &[Statistic::P50, Statistic::TypicalP99, Statistic::P99]
+    };
     wanted.iter().copied().filter_map(entry).collect()
 }

@@ -67,15 +67,17 @@ fn half_width(ratio: &Interval) -> f64 {
     ratio.half_width_ln().exp_m1()
 }
 
-/// "p50 +3 % (+1 … +5)", and p99 where that decided too.
+/// "p50 +3 % (+1 … +5)", and p99 or that of a typical slice where it says the same.
 fn detail(comparisons: &Comparisons, contender: &Ranked, load: usize, of: Statistic) -> String {
     let mut parts =
         vec![format!("{} {}", comparisons.label(of), figures::change_within(&contender.ratio.into()))];
-    if of == Statistic::P50
-        && comparisons.judged(contender.entrant, load).by(Statistic::P99) == Some(contender.verdict)
-        && let Some(p99) = ratio(comparisons, contender.entrant, load, Statistic::P99)
+    let judged = comparisons.judged(contender.entrant, load);
+    let says_the_same = |tail: &Statistic| judged.by(*tail) == Some(contender.verdict);
+    let tail = [Statistic::P99, Statistic::TypicalP99].into_iter().find(says_the_same);
+    if let Some(tail) = tail.filter(|_| of == Statistic::P50)
+        && let Some(ratio) = ratio(comparisons, contender.entrant, load, tail)
     {
-        parts.push(format!("p99 {}", figures::change_within(&p99)));
+        parts.push(format!("{} {}", comparisons.label(tail), figures::change_within(&ratio)));
     }
     parts.join(", ")
 }

@@ -99,7 +99,7 @@ fn seconds_a_build(race: &RaceRecord) -> Option<f64> {
 /// The noise floor of the statistic that was named, unless it is one that is always shown.
 pub(super) fn named_floor(race: &RaceRecord, comparisons: &Comparisons, load: usize) -> Option<NamedFloor> {
     let of = race.header.experiment.until?.statistic_at(comparisons.is_closed(load))?;
-    let always = [Statistic::P50, Statistic::P99, Statistic::Throughput];
+    let always = [Statistic::P50, Statistic::P99, Statistic::TypicalP99, Statistic::Throughput];
     let floor = comparisons.floor(load, of).filter(|_| !always.contains(&of))?;
     Some(NamedFloor { statistic: comparisons.label(of), floor: floor.exp_m1() })
 }

@@ -290,10 +290,12 @@ fn noise((requested_rps, _, _): (Option<f64>, Option<f64>, [f64; 5])) -> Noise {
         ratio: Ratios {
             p50: Some(interval(1.004, 0.02)),
             p99: Some(interval(0.98, 0.1)),
+            typical_p99: requested_rps.map(|_| interval(0.99, 0.04)),
             ..Ratios::default()
         },
         p50_floor: Some(floors.0),
         p99_floor: Some(floors.1),
+        typical_p99_floor: requested_rps.map(|_| 0.04),
         rps_floor: requested_rps.is_none().then_some(0.032),
         named_floor: None,
         verdict: Some(Verdict::Indistinguishable),
@@ -383,6 +385,7 @@ fn rate(role: Role, load: &(Option<f64>, Option<f64>, [f64; 5]), factors: [f64; 
             false => "all others are divided by it".to_owned(),
         },
         response_ns: quantiles(1.0),
+        typical_p99_ns: requested_rps.map(|_| shown[2] as f64 * 0.9),
         service_ns: quantiles(0.83),
         lag_ns: quantiles(0.09),
         ratio: match compared {
@@ -390,6 +393,7 @@ fn rate(role: Role, load: &(Option<f64>, Option<f64>, [f64; 5]), factors: [f64; 
                 p50: Some(interval(p50, 0.024)),
                 p90: Some(interval(p50, 0.03)),
                 p99: Some(interval(tail, 0.14)),
+                typical_p99: requested_rps.map(|_| interval(tail, 0.05)),
                 ..Ratios::default()
             },
             false => Ratios::default(),
@@ -416,7 +420,11 @@ fn rate(role: Role, load: &(Option<f64>, Option<f64>, [f64; 5]), factors: [f64; 
         tail: (of_capacity == Some(0.5))
             .then(|| "2 requests near 204 ms: Linux's minimum RTO, a lost packet".to_owned()),
         needs: vec![need("p99.999", 1_000_000, 72)],
-        precision: vec![precision("p50", 0.024, 30), precision("p99", 0.14, 650)],
+        precision: vec![
+            precision("p50", 0.024, 30),
+            precision("typical p99", 0.05, 90),
+            precision("p99", 0.14, 650),
+        ],
         ..empty(requested_rps, of_capacity)
     }
 }
@@ -430,6 +438,7 @@ fn empty(requested_rps: Option<f64>, of_capacity: Option<f64>) -> RateSummary {
         verdict: None,
         verdict_reason: "no trial that counts".to_owned(),
         response_ns: Quantiles::default(),
+        typical_p99_ns: None,
         service_ns: Quantiles::default(),
         lag_ns: Quantiles::default(),
         ratio: Ratios::default(),

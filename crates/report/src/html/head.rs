@@ -101,6 +101,11 @@ fn noise_facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
     vec![
         ("noise floor p50", floors(summary, |noise| noise.p50_floor), "range over all loads".to_owned()),
         (
+            "noise floor typical p99",
+            floors(summary, |noise| noise.typical_p99_floor),
+            "p99 of a typical slice".to_owned(),
+        ),
+        (
             "noise floor p99",
             floors(summary, |noise| noise.p99_floor),
             "smaller differences do not count".to_owned(),

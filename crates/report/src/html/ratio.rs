@@ -1,4 +1,4 @@
-//! The candidates' slowdown: p50 and p99 ÷ the reference's with their intervals, the noise of the reference against
+//! The candidates' slowdown: p50, p99 and that of a typical slice ÷ the reference's with their intervals, the noise of the reference against
 //! itself behind them, the verdict beside them. The table contains these figures too.
 
 use record::Measure;
@@ -34,6 +34,13 @@ const P99: Statistic = Statistic {
     ratio: |rate| rate.ratio.p99.as_ref(),
     floor: |noise| noise.p99_floor,
 };
+/// p99 of a typical slice.
+const TYPICAL_P99: Statistic = Statistic {
+    name: "typical p99",
+    own: |rate| text::micros_or_none(rate.typical_p99_ns.map(|ns| ns.round() as u64)),
+    ratio: |rate| rate.ratio.typical_p99.as_ref(),
+    floor: |noise| noise.typical_p99_floor,
+};
 /// Where as many requests go as can, this decides.
 const THROUGHPUT: Statistic = Statistic {
     name: "answers/s",
@@ -59,11 +66,17 @@ fn statistics(summary: &Summary, load: usize) -> &'static [Statistic] {
         Measure::Bandwidth => return &[BANDWIDTH],
         Measure::Packets => return &[PACKETS],
     }
-    let has_throughput =
-        |candidate: &Candidate| candidate.rates.get(load).is_some_and(|rate| rate.rps_ratio.is_some());
-    match summary.candidates.iter().any(has_throughput) {
-        true => &[THROUGHPUT, P50, P99],
-        false => &[P50, P99],
+    let any_has = |ratio: fn(&RateSummary) -> Option<&Ratio>| {
+        summary
+            .candidates
+            .iter()
+            .filter_map(|candidate| candidate.rates.get(load))
+            .any(|rate| ratio(rate).is_some())
+    };
+    match (any_has(THROUGHPUT.ratio), any_has(TYPICAL_P99.ratio)) {
+        (true, _) => &[THROUGHPUT, P50, P99],
+        (false, true) => &[P50, TYPICAL_P99, P99],
+        (false, false) => &[P50, P99],
     }
 }
 
@@ -92,8 +105,8 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             }
             m.text(&format!(
                 "Response time (received − intended) ÷ that of {reference}; right of 1 is slower. In a closed loop \
-                answers per second come first, and there right of 1 is faster. Marks are ratios of the merged \
-                histograms, whiskers their 95 % intervals. The shaded band is the noise floor: the difference of \
+                answers per second come first, and there right of 1 is faster. p50 and p99 are of the merged histograms, \
+                typical p99 is the mean of the middle half of the slices' p99. Whiskers are 95 % intervals. The shaded band is the noise floor: the difference of \
                 {reference} from itself. Shape, colour and word give the verdict for the whole load; the table says \
                 which statistic decided it."
             ));
@@ -278,7 +291,7 @@ fn table(m: &mut Markup, summary: &Summary, load: usize) {
     let reference = marks::reference(summary);
     let mut head = vec!["data path".to_owned()];
     for statistic in statistics(summary, load) {
-        let is_time = [P50.name, P99.name].contains(&statistic.name);
+        let is_time = [P50.name, TYPICAL_P99.name, P99.name].contains(&statistic.name);
         let unit = if is_time { " µs" } else { "" };
         head.extend([format!("{}{unit}", statistic.name), format!("÷ {reference} (95 %)")]);
     }

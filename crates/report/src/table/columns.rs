@@ -27,6 +27,7 @@ pub(super) enum Column {
     P99_999,
     Max,
     P50Ratio,
+    TypicalP99Ratio,
     P99Ratio,
     /// Of what the race is read by.
     Cpu(Measure),
@@ -67,6 +68,7 @@ impl Column {
                 Column::P99_999,
                 Column::Max,
                 Column::P50Ratio,
+                Column::TypicalP99Ratio,
                 Column::P99Ratio,
                 Column::Cpu(Measure::Latency),
                 Column::Verdict,
@@ -100,26 +102,29 @@ impl Column {
             Column::P99_999 => "p99.999",
             Column::Max => "max",
             Column::P50Ratio => "p50 × host",
+            Column::TypicalP99Ratio => "typical p99 × host",
             Column::P99Ratio => "p99 × host",
             Column::Verdict => "verdict",
         };
         fixed.to_owned()
     }
 
-    /// The greater, the earlier the column goes when the line is too long; 0: it stays.
-    pub(super) fn dispensable(self) -> usize {
+    /// The greater, the earlier the column goes when the line with these is too long; 0: it stays.
+    pub(super) fn dispensable(self, beside: &[Column]) -> usize {
         match self {
             Column::Name | Column::P50 | Column::P99 => 0,
-            Column::P50Ratio | Column::P99Ratio | Column::ThroughputRatio(_) | Column::Verdict => 0,
+            Column::P50Ratio | Column::TypicalP99Ratio | Column::ThroughputRatio(_) | Column::Verdict => 0,
             Column::Received | Column::Loss | Column::Object => 0,
-            Column::Mbit | Column::Sent => 1,
-            Column::Achieved => 1,
-            Column::P99_9 => 2,
-            Column::Cpu(_) => 3,
-            Column::P90 => 4,
-            Column::P99_99 => 5,
-            Column::P99_999 => 6,
-            Column::Max => 7,
+            // One of the two ratios of the tail stays.
+            Column::P99Ratio => usize::from(beside.contains(&Column::TypicalP99Ratio)),
+            Column::Mbit | Column::Sent => 2,
+            Column::Achieved => 2,
+            Column::P99_9 => 3,
+            Column::Cpu(_) => 4,
+            Column::P90 => 5,
+            Column::P99_99 => 6,
+            Column::P99_999 => 7,
+            Column::Max => 8,
         }
     }
 
@@ -132,6 +137,7 @@ impl Column {
                 self.carried(rate).is_some()
             }
             Column::P50Ratio => rate.ratio.p50.is_some(),
+            Column::TypicalP99Ratio => rate.ratio.typical_p99.is_some(),
             Column::P99Ratio => rate.ratio.p99.is_some(),
             Column::Cpu(_) => rate.cpu_us_per_request.is_some(),
             Column::P50
@@ -154,6 +160,7 @@ impl Column {
                 self.carried(rate).unwrap_or_else(missing)
             }
             Column::P50Ratio => rate.ratio.p50.as_ref().map_or_else(missing, figures::ratio),
+            Column::TypicalP99Ratio => rate.ratio.typical_p99.as_ref().map_or_else(missing, figures::ratio),
             Column::P99Ratio => rate.ratio.p99.as_ref().map_or_else(missing, figures::ratio),
             Column::Cpu(_) => rate.cpu_us_per_request.map_or_else(missing, |us| format!("{us:.1}")),
             Column::Verdict => rate.verdict.map_or("unknown", word).to_owned(),
@@ -185,6 +192,7 @@ impl Column {
             | Column::Loss
             | Column::ThroughputRatio(_)
             | Column::P50Ratio
+            | Column::TypicalP99Ratio
             | Column::P99Ratio
             | Column::Cpu(_)
             | Column::Verdict => None,

@@ -133,7 +133,7 @@ fn block(summary: &Summary, index: usize, load: &Load, style: Style) -> String {
         ink: ink(candidate, rate),
     });
     let rows: Vec<Row> = std::iter::once(header).chain(rows).collect();
-    let dispensable: Vec<usize> = useful.iter().map(|column| column.dispensable()).collect();
+    let dispensable: Vec<usize> = useful.iter().map(|column| column.dispensable(&useful)).collect();
     let mut text = format!("{}\n", grid::ink(&figures::load(load), Ink::Bold, style.colour));
     text.push_str(&grid::draw(&rows, &dispensable, style));
     if let Some(noise) = summary.noise.get(index) {
@@ -158,7 +158,9 @@ fn ink(candidate: &Candidate, rate: &RateSummary) -> Ink {
 /// What a difference must be more than.
 fn noise_line(noise: &Noise, measure: Measure) -> String {
     let floors = match (measure, noise.requested_rps) {
-        (Measure::Latency, Some(_)) => vec![("p50", noise.p50_floor), ("p99", noise.p99_floor)],
+        (Measure::Latency, Some(_)) => {
+            vec![("p50", noise.p50_floor), ("typical p99", noise.typical_p99_floor), ("p99", noise.p99_floor)]
+        }
         (Measure::Latency | Measure::Bandwidth | Measure::Packets, _) => {
             vec![(measure.unit(), noise.rps_floor)]
         }

@@ -1,5 +1,6 @@
-use record::{RaceRecord, Void};
+use record::{Histogram, RaceRecord, Void};
 use report::{Summary, Verdict, analyse};
+use stats::Random;
 use verdict::{Cells, Comparisons, ResamplingUnits};
 
 use crate::made::{Plan, Truth, eventful};
@@ -61,6 +62,43 @@ fn a_difference_smaller_than_the_control_is_noise() {
     assert_eq!(off.noise[0].verdict, Some(Verdict::Worse));
     assert!(off.noise[0].p50_floor.unwrap() > 0.07);
     assert!(off.notes.iter().any(|note| note.contains("differs from itself")), "{:?}", off.notes);
+}
+
+/// One slice in twelve, whoever's it is, has answers that take twenty times as long.
+fn with_slow_slices(mut race: RaceRecord) -> RaceRecord {
+    let mut random = Random::from_seed(7);
+    for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials) {
+        if random.unit() >= 1.0 / 12.0 {
+            continue;
+        }
+        let response = &trial.latencies.response;
+        let (mut slow, mut below) = (Histogram::empty_hdr(), 0);
+        for (ns, count) in response.bins() {
+            below += count;
+            let is_tail = below * 100 > response.count() * 96;
+            slow.record_n(if is_tail { ns * 20 } else { *ns }, *count).unwrap();
+        }
+        trial.latencies.response = Histogram::from(&slow);
+    }
+    race
+}
+
+#[test]
+fn what_every_slice_has_is_found_beside_a_few_slow_ones() {
+    let plan = Plan { samples: 1_500, ..Plan::of(11, vec![Truth::of("x", 1.15)]) };
+    let summary = analyse(&with_slow_slices(plan.race()));
+    let [x, control] = [2, 1].map(|candidate: usize| &summary.candidates[candidate].rates[0]);
+    let (typical, all) = (x.ratio.typical_p99.unwrap(), x.ratio.p99.unwrap());
+    assert!(typical.low > 1.0 && (typical.low..typical.high).contains(&1.15), "{typical:?}");
+    assert!((all.high / all.low).ln() > 3.0 * (typical.high / typical.low).ln(), "{all:?} {typical:?}");
+    let floors = &summary.noise[0];
+    assert!(floors.typical_p99_floor < floors.p99_floor.map(|floor| floor / 3.0), "{floors:?}");
+    assert_eq!(control.verdict, Some(Verdict::Indistinguishable), "{}", control.verdict_reason);
+    // Slices with fewer than a thousand requests have no p99, and none is typical.
+    let few = analyse(&Plan::of(11, vec![Truth::of("x", 1.15)]).race());
+    assert!(few.candidates[2].rates[0].typical_p99_ns.is_none());
+    assert!(few.candidates[2].rates[0].ratio.typical_p99.is_none());
+    assert!(few.candidates[2].rates[0].ratio.p99.is_some());
 }
 
 #[test]

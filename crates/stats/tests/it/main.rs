@@ -8,3 +8,4 @@ mod looks;
 mod machine;
 #[cfg(test)]
 mod search;
+mod typical;
