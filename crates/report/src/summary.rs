@@ -239,7 +239,7 @@ pub struct RateSummary {
     pub tail: Option<String>,
     /// Percentiles that are not shown, with what they would need.
     pub needs: Vec<Need>,
-    /// How much longer the race would have to be for p50 and p99 to be known to ±3 %.
+    /// How much longer the race would have to be for p50, typical p99 and p99 to be known to ±3 %.
     pub precision: Vec<Precision>,
 }
 

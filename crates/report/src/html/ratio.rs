@@ -127,7 +127,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
 /// What the section is about.
 fn subject(measure: Measure) -> &'static str {
     match measure {
-        Measure::Latency => "p50 and p99",
+        Measure::Latency => "p50, typical p99 and p99",
         Measure::Bandwidth => "Mbit/s",
         Measure::Packets => "Packets per second",
     }
