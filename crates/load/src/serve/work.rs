@@ -69,19 +69,24 @@ fn turn(steps: u64) {
 mod tests {
     use super::*;
 
-    /// By the clock of the CPU, which does not go on while other programs run.
+    /// By the clock of the CPU, which does not go on while other programs run. What they leave in its caches makes some
+    /// requests dearer.
     #[test]
     fn a_request_costs_what_it_is_to_cost() {
-        for (cost_us, times) in [(20, 2_000_u64), (200, 500), (5_000, 40)] {
+        for (cost_us, times) in [(20, 2_001), (200, 501), (5_000, 41)] {
             let mut work = CpuWork::new(Duration::from_micros(cost_us)).unwrap();
             work.one();
-            let before_ns = clock::thread_cpu_ns();
-            for _ in 0..times {
+            let mut costs_ns: Vec<u64> = std::iter::repeat_with(|| {
+                let before_ns = clock::thread_cpu_ns();
                 work.one();
-            }
-            let each_us = (clock::thread_cpu_ns() - before_ns) as f64 / times as f64 / 1e3;
-            let over_us = each_us - cost_us as f64;
-            assert!((0.0..5.0 + 0.02 * cost_us as f64).contains(&over_us), "{each_us} µs for {cost_us}");
+                clock::thread_cpu_ns() - before_ns
+            })
+            .take(times)
+            .collect();
+            costs_ns.sort_unstable();
+            let median_us = costs_ns[times / 2] as f64 / 1e3;
+            let over_us = median_us - cost_us as f64;
+            assert!((0.0..5.0 + 0.02 * cost_us as f64).contains(&over_us), "{median_us} µs for {cost_us}");
         }
     }
 
