@@ -268,7 +268,7 @@ pub struct Need {
 /// How long a race would know a ratio to ±3 %.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Precision {
-    /// "p50" or "p99", or "req/s" without a rate; of downloads and streams "Mbit/s" or "packets/s".
+    /// "p50", "typical p99" or "p99", or "req/s" without a rate; of downloads and streams "Mbit/s" or "packets/s".
     pub percentile: &'static str,
     /// Half the interval's width now, as a share: 0.05 is ±5 %.
     pub half_width: f64,

@@ -9,7 +9,7 @@ use super::text;
 use crate::{Precision, Summary};
 
 /// What [`Precision`] is given of, as it is named there.
-const PRECISE: [&str; 3] = ["p50", "p99", "req/s"];
+const PRECISE: [&str; 4] = ["p50", "typical p99", "p99", "req/s"];
 
 /// Writes the section on the machine.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {

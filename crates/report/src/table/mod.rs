@@ -300,7 +300,7 @@ fn precision(racing: &[(&Candidate, &RateSummary)]) -> String {
         })
     };
     let told: Vec<String> =
-        ["p50", "p99", "req/s", "Mbit/s", "packets/s"].into_iter().filter_map(told).collect();
+        ["p50", "typical p99", "p99", "req/s", "Mbit/s", "packets/s"].into_iter().filter_map(told).collect();
     if told.is_empty() {
         String::new()
     } else {
