@@ -388,16 +388,7 @@ fn rate(role: Role, load: &(Option<f64>, Option<f64>, [f64; 5]), factors: [f64; 
         typical_p99_ns: requested_rps.map(|_| shown[2] as f64 * 0.9),
         service_ns: quantiles(0.83),
         lag_ns: quantiles(0.09),
-        ratio: match compared {
-            true => Ratios {
-                p50: Some(interval(p50, 0.024)),
-                p90: Some(interval(p50, 0.03)),
-                p99: Some(interval(tail, 0.14)),
-                typical_p99: requested_rps.map(|_| interval(tail, 0.05)),
-                ..Ratios::default()
-            },
-            false => Ratios::default(),
-        },
+        ratio: if compared { ratios(p50, tail, requested_rps.is_some()) } else { Ratios::default() },
         carried: None,
         handshakes: None,
         by_cpu: vec![],
@@ -426,6 +417,16 @@ fn rate(role: Role, load: &(Option<f64>, Option<f64>, [f64; 5]), factors: [f64; 
             precision("p99", 0.14, 650),
         ],
         ..empty(requested_rps, of_capacity)
+    }
+}
+
+fn ratios(p50: f64, tail: f64, is_rate: bool) -> Ratios {
+    Ratios {
+        p50: Some(interval(p50, 0.024)),
+        p90: Some(interval(p50, 0.03)),
+        p99: Some(interval(tail, 0.14)),
+        typical_p99: is_rate.then(|| interval(tail, 0.05)),
+        ..Ratios::default()
     }
 }
 

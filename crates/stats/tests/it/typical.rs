@@ -33,15 +33,18 @@ fn race(factor: f64, random: &mut Random) -> [Vec<(Option<u64>, usize)>; 2] {
 
 fn mean(slices: &[(Option<u64>, usize)], weights: &[u64]) -> Option<f64> {
     let sum = |of: fn(u64) -> f64| -> f64 {
-        slices.iter().map(|(value, build)| of(value.unwrap()) * weights[*build] as f64).sum()
+        slices
+            .iter()
+            .map(|(value, build)| of(value.expect("every slice has one")) * weights[*build] as f64)
+            .sum()
     };
     Some(sum(|value| value as f64) / sum(|_| 1.0))
 }
 
 fn interval(ratio: impl Fn(&[u64]) -> Option<f64>, random: &mut Random, alpha: f64) -> Interval {
     let resamples = Resamples::draw(BUILDS, 400, random);
-    let value = ratio(&resamples.all()).unwrap();
-    Spread::new(value, resamples.iter().map(ratio), BUILDS).unwrap().interval(alpha)
+    let value = ratio(&resamples.all()).expect("there are slices");
+    Spread::new(value, resamples.iter().map(ratio), BUILDS).expect("there are several builds").interval(alpha)
 }
 
 #[test]
