@@ -67,8 +67,8 @@ fn method(summary: &Summary) -> Vec<String> {
         ),
         format!(
             "A candidate is better or worse if its interval, widened for the number of tests, excludes 1 and the difference \
-            exceeds that of {reference} from itself. p99 is tested first, then that of a typical slice, then p50; in a closed loop, answers per second. \
-            Otherwise it is indistinguishable."
+            exceeds that of {reference} from itself. p99 is tested first, then that of a typical slice, then p50; in a \
+            closed loop, answers per second. Otherwise it is indistinguishable."
         ),
         "A trial is void if the generator was late, its CPU had no headroom, the machine stood still for half of it, its path was no \
         longer the one that was built, or the machine changed. Void trials are counted and shown, and are in no figure."

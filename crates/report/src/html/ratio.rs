@@ -1,5 +1,5 @@
-//! The candidates' slowdown: p50, p99 and that of a typical slice ÷ the reference's with their intervals, the noise of the reference against
-//! itself behind them, the verdict beside them. The table contains these figures too.
+//! The candidates' slowdown: p50, p99 and that of a typical slice ÷ the reference's with their intervals, the noise of
+//! the reference against itself behind them, the verdict beside them. The table contains these figures too.
 
 use record::Measure;
 
@@ -105,10 +105,10 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             }
             m.text(&format!(
                 "Response time (received − intended) ÷ that of {reference}; right of 1 is slower. In a closed loop \
-                answers per second come first, and there right of 1 is faster. p50 and p99 are of the merged histograms, \
-                typical p99 is the mean of the middle half of the slices' p99. Whiskers are 95 % intervals. The shaded band is the noise floor: the difference of \
-                {reference} from itself. Shape, colour and word give the verdict for the whole load; the table says \
-                which statistic decided it."
+                answers per second come first, and there right of 1 is faster. p50 and p99 are of the merged \
+                histograms; typical p99 is the mean of the middle half of the slices' p99. Whiskers are 95 % \
+                intervals. The shaded band is the noise floor: the difference of {reference} from itself. Shape, \
+                colour and word give the verdict for the whole load; the table says which statistic decided it."
             ));
         });
         for (load, spec) in summary.loads.iter().enumerate() {
@@ -214,7 +214,7 @@ impl<'a> Plot<'a> {
         let noise = floor.map(|floor| format!(", noise ±{}", text::percent(floor)));
         let title =
             format!("{} ÷ {}{}", statistic.name, marks::reference(self.summary), noise.unwrap_or_default());
-        let most = ((panel.right - panel.left) / 7.5) as usize;
+        let most = ((panel.right - panel.left) / 7.2) as usize;
         panel.draw_title(svg, &marks::fitting(&title, most));
         for tick in scale.ratio_ticks(46.0) {
             let class = if (tick - 1.0).abs() < 1e-9 { "one" } else { "grid" };
