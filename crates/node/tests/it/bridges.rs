@@ -153,6 +153,35 @@ fn two_bridges_may_have_one_network_s_name() {
     scene.assert_left_as(&before, &["pods on br.1"]);
 }
 
+/// Earlier versions had one unit for a network under this name too, as our own name still has. Its containers rest on it
+/// until they go, beside those of the bridge's own unit.
+#[test]
+fn a_network_of_an_earlier_version_goes_on_until_its_containers_are_gone() {
+    let Some(scene) = Scene::new() else { return };
+    let before = scene.dump();
+    let data_dir = tempfile::tempdir().unwrap();
+    let now = theirs_too(data_dir.path());
+    let ranges = json!([[{ "subnet": "10.1.2.0/24" }]]);
+    let earlier = json!({
+        "cniVersion": "1.0.0", "name": "pods", "type": "hostgap", "attach": "bridge", "bridge": "cni0",
+        "anti_spoofing": false,
+        "ipam": { "type": "hostgap", "ranges": ranges, "dataDir": data_dir.path() },
+    });
+    for name in ["old", "new"] {
+        let _ = scene.container(name);
+    }
+    let old = address(&scene.add("old", &earlier), 0);
+    let new = address(&works(scene.call_named("bridge", "ADD", "new", &now)), 0);
+    scene.assert_neighbours(("old", &old), ("new", &new), "10.1.2.1");
+    works(scene.call_named("bridge", "DEL", "old", &now));
+    assert_eq!(scene.remove_unused().removed, ["pods"]);
+    for to in ["10.1.2.1", "192.0.2.1"] {
+        scene.assert_reaches("new", to);
+    }
+    works(scene.call_named("bridge", "DEL", "new", &now));
+    scene.assert_left_as(&before, &["pods on cni0"]);
+}
+
 /// A bridge of the machine's own, with a card and an address of another subnet. It has no Ethernet address of its own, so a
 /// port with a lower one than the card's would change it.
 #[test]
