@@ -213,6 +213,11 @@ pub(crate) fn replace_filter<'p>(
 #[derive(Debug)]
 pub struct Unpinned(OwnedFd);
 
+/// Takes away the pin of a bpf link.
+pub(crate) fn unpin(pin: &Path) -> Result<Unpinned> {
+    ffi::unpin(pin).map(Unpinned)
+}
+
 impl Drop for Unpinned {
     fn drop(&mut self) {
         // Where this fails, the link ends with the descriptor.
@@ -231,7 +236,7 @@ impl Drop for Unpinned {
 /// There is no such pin, filter or qdisc, or the kernel refuses.
 pub fn detach(how: Attached, ifindex: u32, pin: &Path, with_qdisc: bool) -> Result<Option<Unpinned>> {
     match how {
-        Attached::Link => return Ok(Some(Unpinned(ffi::unpin(pin)?))),
+        Attached::Link => return unpin(pin).map(Some),
         Attached::Filter if with_qdisc => remove_qdisc(ifindex)?,
         Attached::Filter => {
             ffi::listen();

@@ -21,6 +21,7 @@ pub(crate) use replace::Successor;
 pub use replace::{FORMAT, Replaced};
 use skeleton::types::splice_counter as list;
 
+use crate::attach::unpin;
 use crate::generation::{self, NEW};
 use crate::{Hook, ffi};
 
@@ -218,7 +219,7 @@ pub fn is_met(folder: &Path, cgroup: &Path) -> Result<bool> {
 /// # Errors
 /// It is not attached.
 pub fn detach(folder: &Path) -> Result<()> {
-    ffi::end_link(&ffi::unpin(&folder.join(LINK))?)
+    unpin(&folder.join(LINK)).map(drop)
 }
 
 /// Lets the sockets of a pod join: those with one of its addresses in the network namespace of this cookie.

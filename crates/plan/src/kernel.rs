@@ -24,8 +24,8 @@ pub struct Kernel {
     pub(crate) claims: PathBuf,
     /// The step that is being applied.
     pub(crate) owner: Option<Owner>,
-    /// Programs that undo has taken off links. They end with the run of undo: most of their links go in it, and then
-    /// nothing waits for the programs.
+    /// Bpf links that undo has unpinned. They end after its last step: by then most of their network links are deleted,
+    /// and to end them waits for nothing.
     pub(crate) unpinned: Vec<Unpinned>,
 }
 

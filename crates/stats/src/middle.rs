@@ -24,8 +24,8 @@ impl MiddleHalf {
         self.sorted.iter().map(|(_, group)| weights[*group]).sum()
     }
 
-    /// The mean of the values between the lower and the upper quarter, rounded to whole values; `None` if there is none,
-    /// or if one of those is above all values.
+    /// The mean of the values between the lower and the upper quarter, of which each is rounded down to whole values;
+    /// `None` if there is none, or if one of those is above all values.
     ///
     /// # Panics
     /// A group has no weight.

@@ -1,7 +1,7 @@
 //! `cargo xtask suites`: the CNI project's own test suites, with this program under the names of its plugins, and our tests
 //! of containers under a containerd that is newer than Debian's.
 //!
-//! Both are Go modules of fixed versions (`go.mod` and `go.sum` in `suites` and `suites/containerd`), which `go` keeps
+//! The suites and containerd are Go modules of fixed versions (`go.mod` and `go.sum` in `suites` and `suites/containerd`), which `go` keeps
 //! outside the checkout. They are no part of `cargo xtask test`, which needs no Go.
 
 use std::fs;
@@ -53,6 +53,12 @@ pub(crate) fn run() -> Result<()> {
 /// Runs our tests of containers under the containerd of the lock file. What it needs besides, runc above all, is Debian's.
 fn under_containerd() -> Result<()> {
     let bin = tools("suites/containerd")?.join("bin");
+    // What is missing here would silently be Debian's.
+    for program in ["containerd", "containerd-shim-runc-v2", "ctr"] {
+        if !bin.join(program).exists() {
+            bail!("{program} was not built in {}", bin.display());
+        }
+    }
     let debian = output(&mut Command::new(root().join("scripts/fetch-containerd")))?;
     let own = std::env::current_exe().context("could not find this program")?;
     check(

@@ -26,7 +26,8 @@ struct Container {
 
 const SOCKET: &str = "/run/containerd.sock";
 
-/// Directories that stand in for those of the machine, a wire, and the daemon.
+/// Directories that stand in for those of the machine, a wire, and the daemon. When the test is over, or dead, all
+/// processes end and their control groups go.
 const SCRIPT: &str = "
     mount -t tmpfs none /var/lib
     mount -t tmpfs none /opt
@@ -44,7 +45,17 @@ const SCRIPT: &str = "
     ip route add default via 192.0.2.2
     containerd --config $1/containerd.toml >$1/containerd.log 2>&1 &
     echo ready
-    cat";
+    cat
+    kill -KILL -1
+    for group in $(find /sys/fs/cgroup -depth -type d -path \"*/$2*\"); do
+        for try in $(seq 100); do rmdir $group && break; sleep 0.05; done
+    done";
+
+/// Containers of this process are in control groups below one of its own. The machine has them, and no namespace takes
+/// them away.
+fn group() -> String {
+    format!("hgt-containerd-{}", std::process::id())
+}
 
 impl Node {
     /// `None`, and a skip that is counted, if nobody said where containerd is.
@@ -67,6 +78,7 @@ impl Node {
             .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"])
             .args(["sh", "-ec", SCRIPT, "sh"])
             .arg(turn.out())
+            .arg(group())
             .env("PATH", &path)
             .stdin(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -112,11 +124,15 @@ impl Node {
         command
     }
 
-    /// A container with a network, by the configuration that is installed. It is in no control group, so that none
-    /// stays.
+    /// A container with a network, by the configuration that is installed.
     fn container(&self, id: &str, script: &str) -> Command {
-        let mut command = self.ctr(&["run", "--rm", "--cni", "--cgroup", "", "--rootfs"]);
-        command.arg(self.root()).arg(id).args(["/bin/busybox", "sh", "-c", script]);
+        let mut command = self.ctr(&["run", "--rm", "--cni", "--cgroup"]);
+        command.arg(format!("/{}/{id}", group())).arg("--rootfs").arg(self.root()).arg(id).args([
+            "/bin/busybox",
+            "sh",
+            "-c",
+            script,
+        ]);
         command
     }
 
@@ -142,6 +158,8 @@ impl Drop for Node {
     fn drop(&mut self) {
         drop(self.lifeline.take());
         let _ = self.keeper.wait();
+        let left = text(Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-name", &group()]));
+        assert!(std::thread::panicking() || left.is_empty(), "{left}");
     }
 }
 
@@ -170,7 +188,9 @@ fn containers_serve_and_ask_and_leave_nothing() {
         let address = server.line();
         let address = address.split_whitespace().nth(3).unwrap().split('/').next().unwrap();
         // Until it listens, it refuses.
-        let ask = format!("until printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc {address} 80; do sleep 0.1; done");
+        let ask = format!(
+            "for try in $(seq 600); do printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} 80 && exit; sleep 0.1; done; exit 1"
+        );
         let output = node.container("client", &ask).output().unwrap();
         assert!(
             stdout(&output).contains("served from a container"),

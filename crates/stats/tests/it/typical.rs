@@ -64,7 +64,8 @@ fn the_middle_half_holds_the_truth_and_knows_it_better() {
         mean_width += interval(plain, &mut random, 0.05).half_width_ln() / f64::from(RACES);
     }
     let share = f64::from(held) / f64::from(RACES);
-    eprintln!("{:.1} % held, ±{:.1} %, the mean ±{:.1} %", share * 100.0, width * 100.0, mean_width * 100.0);
+    let [percent, mean_percent] = [width, mean_width].map(|ln| ln.exp_m1() * 100.0);
+    eprintln!("{:.1} % held, ±{percent:.1} %, the mean ±{mean_percent:.1} %", share * 100.0);
     assert!((0.94..1.0).contains(&share), "the interval contains the truth in {share} of all races");
     assert!(width < mean_width / 2.0, "±{width} against ±{mean_width}");
 }
