@@ -60,7 +60,14 @@ pub(crate) struct Ground {
     neighbour_mac: Mac,
     sights: Vec<(Sight, PacketSocket)>,
     pub(crate) pair: Pair,
-    _journal: Journal,
+    journal: Journal,
+}
+
+impl Drop for Ground {
+    /// The control groups of `ebpf+sockmap` do not end with the namespaces.
+    fn drop(&mut self) {
+        self.pair.undo(&mut self.journal);
+    }
 }
 
 impl Ground {
@@ -99,7 +106,7 @@ impl Ground {
             neighbour_mac: mac_of(&other, &other_link).expect("an Ethernet link"),
             sights: sights(&pair, &tunnel),
             pair,
-            _journal: journal,
+            journal,
         }
     }
 
