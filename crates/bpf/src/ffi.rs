@@ -90,7 +90,8 @@ pub(crate) fn unpin(pin: &Path) -> Result<OwnedFd> {
     Ok(link)
 }
 
-/// Ends a bpf link, whoever else holds it.
+/// Ends a bpf link, whoever else holds it. With its last holder it would end too, but on some kernels some time after
+/// (`bpf_link_put` leaves it to a worker), and when the program sees its last packet would be unknown.
 pub(crate) fn end_link(link: &OwnedFd) -> Result<()> {
     // SAFETY: the descriptor is open.
     let result = unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };

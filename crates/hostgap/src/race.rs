@@ -159,8 +159,8 @@ pub(crate) struct Args {
 
 const UNTIL: &str = "End when every candidate is decided: when half of its interval against the host is within this, \
 or a difference was found. 3% or ±3% means p99 at rates and req/s in the closed loop; a name in front chooses another \
-statistic: p50:2%, p99.9:10%, typical-p99:5% (of a typical slice), req/s:1%. That statistic then also decides first, and loads that do not have it are only \
-visited until the first look.
+statistic: p50:2%, p99.9:10%, typical-p99:5% (of a typical slice), req/s:1%. That statistic then also decides first, \
+and loads that do not have it are only visited until the first look.
 
 The race is looked at after 4, 5, 6, 7, 8, 10, 12, 15, … builds. Who is decided leaves, and the rounds go to the \
 others; the host and its control stay. Intervals are wider for being looked at often, so that they still hold the truth \

@@ -18,15 +18,14 @@ pub(crate) struct Samples {
 impl Samples {
     pub(crate) fn of(cell: &Cell<'_>, statistic: Statistic, resamples: &Resamples) -> Samples {
         let all = resamples.all();
-        let at = |weights: &[u64]| match (percentile(statistic), statistic) {
-            (Some(percentile), _) => cell.columns.percentile(percentile, weights).map(|ns| ns as f64),
-            (None, Statistic::TypicalP99) => cell.slice_p99.mean(weights),
-            (None, _) => throughput(cell, weights),
+        let at = |weights: &[u64]| match percentile(statistic) {
+            Some(percentile) => cell.columns.percentile(percentile, weights).map(|ns| ns as f64),
+            None if statistic == Statistic::TypicalP99 => cell.slice_p99.mean(weights),
+            None => throughput(cell, weights),
         };
-        let enough = match (percentile(statistic), statistic) {
-            (Some(percentile), _) => percentile.is_valid(cell.columns.count(&all)),
-            (None, Statistic::TypicalP99) => cell.slice_p99.count(&all) >= SLICES_MIN,
-            (None, _) => true,
+        let enough = match percentile(statistic) {
+            Some(percentile) => percentile.is_valid(cell.columns.count(&all)),
+            None => statistic != Statistic::TypicalP99 || cell.slice_p99.count(&all) >= SLICES_MIN,
         };
         match at(&all).filter(|_| enough) {
             Some(value) => Samples { value: Some(value), resampled: resamples.iter().map(at).collect() },

@@ -1,8 +1,9 @@
 //! `cargo xtask suites`: the CNI project's own test suites, with this program under the names of its plugins, and our tests
 //! of containers under a containerd that is newer than Debian's.
 //!
-//! The suites and containerd are Go modules of fixed versions (`go.mod` and `go.sum` in `suites` and `suites/containerd`), which `go` keeps
-//! outside the checkout. They are no part of `cargo xtask test`, which needs no Go.
+//! The suites and containerd are Go modules of fixed versions (`go.mod` and `go.sum` in `suites` and
+//! `suites/containerd`), which `go` keeps outside the checkout. They are no part of `cargo xtask test`, which needs no
+//! Go.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -189,7 +189,8 @@ fn containers_serve_and_ask_and_leave_nothing() {
         let address = address.split_whitespace().nth(3).unwrap().split('/').next().unwrap();
         // Until it listens, it refuses.
         let ask = format!(
-            "for try in $(seq 600); do printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} 80 && exit; sleep 0.1; done; exit 1"
+            "for try in $(seq 600); do \
+             printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} 80 && exit; sleep 0.1; done; exit 1"
         );
         let output = node.container("client", &ask).output().unwrap();
         assert!(
