@@ -8,4 +8,5 @@ mod looks;
 mod machine;
 #[cfg(test)]
 mod search;
+#[cfg(test)]
 mod typical;
