@@ -41,8 +41,10 @@ impl Effect for AddNetns {
         if !netns::exists(name) {
             return Ok(absent(past.after.as_ref()).into());
         }
+        // A creation or a deletion that was cut short leaves a name that leads to no namespace.
+        let found = kernel.find(place)?.map(|opened| opened.cookie);
         match &past.after {
-            Some(After::Netns { cookie }) if kernel.at(place)?.cookie != *cookie => {
+            Some(After::Netns { cookie }) if found.is_some_and(|found| found != *cookie) => {
                 let found = format!("another namespace with the name {name}");
                 return Ok(Undone::ChangedByOther { found }.into());
             }
@@ -58,10 +60,8 @@ impl Effect for AddNetns {
     /// The name must lead to the namespace that is held open: others would be led elsewhere.
     fn look(&self, kernel: &mut Kernel, place: &Place, _: &Listing) -> Result<StepState, StepError> {
         let name = named(place)?;
-        if !netns::exists(name) {
-            return Ok(StepState::Absent);
-        }
-        let same = Netns::open(name)?.inode()? == kernel.at(place)?.netns.inode()?;
+        let Some(opened) = kernel.find(place)? else { return Ok(StepState::Absent) };
+        let same = Netns::open(name)?.inode()? == opened.netns.inode()?;
         Ok(StepState::of(same, || "another one of that name".to_owned()))
     }
 

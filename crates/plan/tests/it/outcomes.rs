@@ -167,6 +167,21 @@ fn a_namespace_of_the_same_name_is_not_ours() {
 }
 
 #[test]
+fn a_deletion_that_was_cut_short_is_done_to_its_end() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let made = scene.sample.made();
+    scene.apply_steps(&[(made.clone(), Step::AddNetns), (made, bridge("hgbr0"))]).unwrap();
+    // The name is there, and leads to no namespace any more.
+    let name = &scene.sample.made;
+    shell(&format!("umount --lazy /run/netns/{name}"));
+    assert_eq!(scene.outcomes(), [Undone::Gone, Undone::Restored]);
+    assert!(!linux::netns::exists(name));
+}
+
+#[test]
 fn after_a_restart_of_the_machine_nothing_is_touched() {
     if !require_root() {
         return;
