@@ -33,8 +33,11 @@ test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 	@scripts/need-rust
 	@scripts/need nft=nftables ip=iproute2 wrk=wrk curl=curl c++=g++ ab=apache2-utils \
 		iperf3=iperf3 sockperf=sockperf openssl=openssl $(CNI)
-	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_CONTAINERD=$$(scripts/fetch-containerd) && \
-		export HOSTGAP_NGINX HOSTGAP_CONTAINERD && exec $(CARGO) xtask test
+	@# Without Go the tests of the cluster are skipped, and the summary says so.
+	@if kubernetes=$$(scripts/build-kubernetes); then HOSTGAP_KUBERNETES=$$kubernetes; export HOSTGAP_KUBERNETES; fi; \
+		HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_CONTAINERD=$$(scripts/fetch-containerd) && \
+		HOSTGAP_ETCD=$$(scripts/fetch-etcd) && \
+		export HOSTGAP_NGINX HOSTGAP_CONTAINERD HOSTGAP_ETCD && exec $(CARGO) xtask test
 
 vm-test: ## run the tests of namespaces on Debian kernels in QEMU alone (needs root)
 	@scripts/need-root 'make vm-test'

@@ -1,8 +1,9 @@
-//! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | suites | lint | tidy | golden | ci`.
+//! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | suites | cluster | lint | tidy | golden | ci`.
 //!
 //! All CI jobs are here, so that they can be run before CI does.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to tell people")]
 
+mod cluster;
 mod fuzz;
 mod golden;
 mod guest;
@@ -26,6 +27,7 @@ use crate::test::Selection;
 const USAGE: &str = "\
 usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
        cargo xtask fuzz [SECONDS]
+       cargo xtask cluster up | down | kubectl | on
 
   test         all tests: on this kernel, on Debian kernels in QEMU, and the fuzzers for a moment
   native-test  the tests on this kernel alone
@@ -33,6 +35,7 @@ usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
   fuzz         the parsers of foreign bytes, for SECONDS each (600)
   suites       the CNI project's own test suites, with this program under the names of its plugins, and the tests of
                containers under a newer containerd (needs Go)
+  cluster      a Kubernetes of two nodes, in namespaces
   lint         format, tidy, clippy, documentation, dependencies
   tidy         the rules of style that can be checked
   golden       accept what the tests found as the new golden files
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         }
         "fuzz" => fuzz::run(packages),
         "suites" => suites::run(),
+        "cluster" => cluster::run(packages),
         "lint" => lint::run(),
         "tidy" => tidy::run(),
         "golden" => golden::run(packages),

@@ -151,7 +151,8 @@ fn go(folder: &Path) -> Command {
     go
 }
 
-fn output(command: &mut Command) -> Result<String> {
+/// What a command prints; it is an error if it fails.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("could not start {command:?}"))?;
     if !output.status.success() {
         bail!("{command:?} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
@@ -160,7 +161,7 @@ fn output(command: &mut Command) -> Result<String> {
 }
 
 /// Where cargo puts what it builds.
-fn target() -> Result<PathBuf> {
+pub(crate) fn target() -> Result<PathBuf> {
     let metadata = output(cargo().args(["metadata", "--format-version", "1", "--no-deps"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo wrote no JSON")?;
     Ok(metadata["target_directory"].as_str().context("cargo has no target directory")?.into())

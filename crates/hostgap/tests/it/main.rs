@@ -7,6 +7,7 @@ mod ab;
 mod bad_input;
 mod blame;
 mod bpf;
+mod cluster;
 mod cni;
 mod commands;
 mod conformance;

@@ -1,0 +1,39 @@
+//! Where the programs of a cluster are.
+
+use std::env;
+
+use anyhow::{Context, Result};
+
+/// The programs that a cluster is made of, as a `PATH`.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    path: String,
+}
+
+/// Variables that hold parts of `PATH`, and what prints each part.
+const VARIABLES: [(&str, &str); 3] = [
+    ("HOSTGAP_KUBERNETES", "scripts/build-kubernetes"),
+    ("HOSTGAP_ETCD", "scripts/fetch-etcd"),
+    ("HOSTGAP_CONTAINERD", "scripts/fetch-containerd"),
+];
+
+impl Programs {
+    /// Those that the environment names, before all others of this machine. `absent` is called with the script that
+    /// prints a part that the environment does not name.
+    ///
+    /// # Errors
+    /// A part is absent, or there is no `PATH`.
+    pub fn from_env(absent: impl Fn(&'static str) -> Result<String>) -> Result<Self> {
+        let part = |(variable, script): (&str, &'static str)| {
+            env::var(variable).ok().filter(|part| !part.is_empty()).map_or_else(|| absent(script), Ok)
+        };
+        let mut parts = VARIABLES.into_iter().map(part).collect::<Result<Vec<_>>>()?;
+        parts.push(env::var("PATH").context("there is no PATH")?);
+        Ok(Self { path: parts.join(":") })
+    }
+
+    /// The `PATH`.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}

@@ -1,0 +1,71 @@
+//! `cargo xtask cluster`: the Kubernetes of the tests, by hand.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use cluster::{Cluster, NODES, Programs};
+
+use crate::native::is_root;
+use crate::suites::{output, target};
+use crate::{cargo, check, root};
+
+const USAGE: &str = "\
+usage: cargo xtask cluster up [ATTACH]     start it, with hostgap's network of an attach (ptp)
+       cargo xtask cluster kubectl ARG...  speak to its API server
+       cargo xtask cluster on NODE COMMAND...
+                                           run a command on node-1 or node-2, in the node's namespaces
+       cargo xtask cluster down            end it";
+
+/// Does what the arguments say.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if !is_root()? {
+        bail!("a cluster is made of namespaces: run this as root");
+    }
+    let folder = target()?.join("cluster");
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["up"] => up(&folder, "ptp"),
+        ["up", attach] => up(&folder, attach),
+        ["down"] => {
+            Cluster::open(programs()?, &folder)?.end()?;
+            std::fs::remove_dir_all(&folder).with_context(|| format!("could not remove {}", folder.display()))
+        }
+        ["kubectl", rest @ ..] => becomes(Cluster::open(programs()?, &folder)?.kubectl().args(rest)),
+        ["on", name, program, rest @ ..] => {
+            let node = NODES.into_iter().find(|node| node.name == *name);
+            let node = node.with_context(|| format!("there is no node {name:?}\n\n{USAGE}"))?;
+            becomes(Cluster::open(programs()?, &folder)?.on(node, program).args(rest))
+        }
+        _ => bail!("{USAGE}"),
+    }
+}
+
+fn up(folder: &Path, attach: &str) -> Result<()> {
+    let programs = programs()?;
+    if Cluster::open(programs.clone(), folder).is_ok() {
+        bail!("a cluster runs in {}: cargo xtask cluster down ends it", folder.display());
+    }
+    check(cargo().args(["build", "--package", "hostgap"]))?;
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).with_context(|| format!("could not remove {}", folder.display()))?;
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("could not make {}", folder.display()))?;
+    let cluster = Cluster::start_to_stay(programs, folder, &format!("hgt-cluster-{}", std::process::id()))?;
+    println!("the control plane runs; logs are in {}", folder.display());
+    cluster.connect(&target()?.join("debug/hostgap"), attach)?;
+    println!("both nodes are ready\n\n{USAGE}");
+    Ok(())
+}
+
+/// The programs that the environment names, and else those of the scripts that fetch or build them.
+fn programs() -> Result<Programs> {
+    Programs::from_env(|script| Ok(output(&mut Command::new(root().join(script)))?.trim().to_owned()))
+}
+
+/// Replaces this process. It returns only if that fails.
+fn becomes(command: &mut Command) -> Result<()> {
+    command.stdin(std::process::Stdio::inherit());
+    Err(command.exec()).with_context(|| format!("could not start {command:?}"))
+}
