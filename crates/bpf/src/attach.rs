@@ -99,6 +99,8 @@ const HOOKS: [(&str, libbpf_sys::bpf_attach_type); 4] = [
     ("netkit primary", libbpf_sys::BPF_NETKIT_PRIMARY),
     ("netkit peer", libbpf_sys::BPF_NETKIT_PEER),
 ];
+/// What a kernel without `clsact` or without filters that are programs says.
+const NO_FILTERS: rustix::io::Errno = rustix::io::Errno::NOENT;
 /// What a kernel without tcx says to a bpf link at tc.
 const NO_TCX: rustix::io::Errno = rustix::io::Errno::INVAL;
 
@@ -136,6 +138,22 @@ pub fn attach_filter(program: &Path, ifindex: u32) -> Result<()> {
     let _alone = program.parent().map(pins::alone).transpose()?;
     ffi::listen();
     add_filter(&ffi::open(program)?, ifindex.cast_signed())
+}
+
+/// Attaches a pinned program to a link's ingress so that packets meet it at once: in a filter, where the kernel has
+/// them, though it may have tcx. A program comes to tcx only after a grace period of RCU (`tcx_entry_sync`, 8 to 12 ms
+/// with `CONFIG_HZ=250`), and until then the kernel's lock on all links (RTNL) is held. The filter takes the link's one
+/// ingress qdisc.
+///
+/// # Errors
+/// As for [`attach`].
+pub fn attach_at_once(program: &Path, ifindex: u32, pin: &Path) -> Result<Attached> {
+    match attach_filter(program, ifindex) {
+        Err(error) if error.errno() == Some(NO_FILTERS.raw_os_error()) => {
+            attach(program, Hook::Ingress, ifindex, pin)
+        }
+        result => result.map(|()| Attached::Filter),
+    }
 }
 
 /// How a pinned program hangs on a link of the calling thread's namespace, if it does.
@@ -303,10 +321,16 @@ fn add_filter(program: &OwnedFd, ifindex: i32) -> Result<()> {
     let mut hook = clsact(ifindex);
     // SAFETY: the structure contains its length and outlives the call.
     let made = unsafe { libbpf_sys::bpf_tc_hook_create(&raw mut hook) };
-    if made != -rustix::io::Errno::EXIST.raw_os_error() {
+    let is_there = made == -rustix::io::Errno::EXIST.raw_os_error();
+    if !is_there {
         ffi::check(made, || format!("make a clsact qdisc on link {ifindex}"))?;
     }
-    put_filter(program, ifindex, 0)
+    put_filter(program, ifindex, 0).inspect_err(|_| {
+        if !is_there {
+            // The error that matters is the first one; an empty qdisc is all that can be left.
+            let _ = remove_qdisc(ifindex.cast_unsigned());
+        }
+    })
 }
 
 fn put_filter(program: &OwnedFd, ifindex: i32, flags: u32) -> Result<()> {

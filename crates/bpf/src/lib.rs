@@ -17,6 +17,8 @@ mod replace;
 pub mod splice;
 pub mod witness;
 
-pub use attach::{Attached, Hook, HookTarget, Unpinned, attach, attach_filter, attached, detach, met};
+pub use attach::{
+    Attached, Hook, HookTarget, Unpinned, attach, attach_at_once, attach_filter, attached, detach, met,
+};
 pub use attach::{is_our_place, program_ids_at, programs_at, remove_qdisc};
 pub use replace::{Replaced, replace};

@@ -19,7 +19,8 @@ mod transport;
 pub use addresses::{Addresses, Family, Prefixes};
 pub use path::{ALL, ATTACHES, Between, CNI, DataPath, Enters, Reach, find};
 pub use spec::{
-    Limits, Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort, RateLimit, Router, SpecError,
+    GuardHook, Limits, Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort, RateLimit, Router,
+    SpecError,
 };
 pub use trace::{End, PacketCounter, PacketDirection, SocketRole, Talk, Trace, With};
 

@@ -215,7 +215,7 @@ impl DataPath {
 
     /// Refuses a check of what pods send where nothing on the node could make it.
     fn check_anti_spoofing(&self, node: &NodeSpec) -> Result<(), SpecError> {
-        if node.network.anti_spoofing && self.attach.anti_spoofing() == AntiSpoofing::Never {
+        if node.network.anti_spoofing.is_some() && self.attach.anti_spoofing() == AntiSpoofing::Never {
             return Err(SpecError {
                 what: format!("network {}", node.network.id),
                 why: format!(

@@ -26,13 +26,23 @@ pub struct Network {
     pub mtu: Option<u32>,
     /// Whether what pods send out of the network gets the node's address.
     pub masquerade: bool,
-    /// Whether a pod's packets are dropped where they have other addresses than its own, for attaches that leave it to the
-    /// network ([`crate::AntiSpoofing::Optional`]).
-    pub anti_spoofing: bool,
+    /// Present: a pod's packets are dropped where they have other addresses than its own, for attaches that leave it to
+    /// the network ([`crate::AntiSpoofing::Optional`]).
+    pub anti_spoofing: Option<GuardHook>,
     /// The name of its bridge on a node, for attaches that have one; `None`: one that is made of its id.
     pub bridge: Option<IfName>,
     /// Whether its pods on a node do not reach each other by the bridge, for attaches that have one.
     pub isolates_pods: bool,
+}
+
+/// Where packets of a pod meet the check of their addresses, on a kernel that has both. It is the ingress of the node's
+/// end of the pod's link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuardHook {
+    /// A filter of a `clsact` qdisc: there within a fraction of a millisecond. The link has one such qdisc.
+    Filter,
+    /// tcx, which leaves the ingress qdisc to other programs. The program is there after a grace period of RCU.
+    Tcx,
 }
 
 /// A node: the namespace that plays the host, its place on the underlay and its part of a network.

@@ -57,6 +57,10 @@ enum Command {
         /// The link.
         #[arg(value_parser = ifname)]
         link: IfName,
+        /// Packets that arrive meet it within a fraction of a millisecond: in a filter, also where the
+        /// kernel has tcx. The link has one ingress qdisc for such filters.
+        #[arg(long)]
+        at_once: bool,
     },
     /// Register a pod with the programs of its node. It may then send from these addresses only.
     Endpoint {
@@ -181,8 +185,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Counters { node, json } => counters(node, json)?,
         Command::Load(args) => load(args)?,
         Command::Replace(args) => replace(args)?,
-        Command::Attach { at, program, link } => {
-            by_hand_of(at, |node| Step::AttachProgram(ProgramAttachment { node, program, link }))?;
+        Command::Attach { at, program, link, at_once } => {
+            by_hand_of(at, |node| Step::AttachProgram(ProgramAttachment { node, program, link, at_once }))?;
         }
         Command::Endpoint { at, link, mac, addresses } => {
             by_hand_of(at, |node| Step::AddEndpoint(Endpoint { node, link, mac, addresses }))?;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use cni::{Failure, Request};
-use datapath::{ATTACHES, AntiSpoofing, DataPath, PodRoute, Prefixes};
+use datapath::{ATTACHES, AntiSpoofing, DataPath, GuardHook, PodRoute, Prefixes};
 use ipam::{Range, RangeSets, Reserved};
 use ipnet::IpNet;
 use linux::IfName;
@@ -38,7 +38,7 @@ pub(crate) struct Conf {
     /// Whether what pods send out of the network gets the node's address.
     pub(crate) masquerade: bool,
     /// Whether a pod's packets with other addresses than its own are dropped, where the attach leaves that open.
-    pub(crate) anti_spoofing: bool,
+    pub(crate) anti_spoofing: Option<GuardHook>,
     /// Whether the pods' default routes go by this network.
     pub(crate) default_route: bool,
     /// What else the pods reach by this network.
@@ -98,7 +98,7 @@ struct Written {
     mtu: Option<u32>,
     #[serde(default)]
     masquerade: bool,
-    anti_spoofing: Option<bool>,
+    anti_spoofing: Option<AskedCheck>,
     default_route: Option<bool>,
     #[serde(default)]
     prefixes: Vec<IpNet>,
@@ -106,6 +106,20 @@ struct Written {
     dns: Option<Value>,
     #[serde(default)]
     sysctl: BTreeMap<String, Value>,
+}
+
+/// The values of `anti_spoofing`.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "`anti_spoofing` is true, false or \"tcx\"")]
+enum AskedCheck {
+    Whether(bool),
+    At(AskedHook),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum AskedHook {
+    Tcx,
 }
 
 #[derive(Deserialize)]
@@ -279,20 +293,24 @@ fn path(written: &Written) -> Result<&'static DataPath, Failure> {
     Ok(path)
 }
 
-/// Whether a network's packets are checked by a program of its own. By default they are where they can be.
-fn anti_spoofing(written: &Written, path: &DataPath) -> Result<bool, Failure> {
+/// Where a network's packets are checked by a program of its own. By default they are where they can be.
+fn anti_spoofing(written: &Written, path: &DataPath) -> Result<Option<GuardHook>, Failure> {
+    use AskedCheck::{At, Whether};
     let name = path.name;
     match (path.attach.anti_spoofing(), written.anti_spoofing) {
-        (AntiSpoofing::Optional, asked) => Ok(asked.unwrap_or(true)),
-        (AntiSpoofing::Always, Some(false)) => Err(unsupported(format!(
+        (AntiSpoofing::Optional, Some(Whether(true)) | None) => Ok(Some(GuardHook::Filter)),
+        (AntiSpoofing::Optional, Some(At(AskedHook::Tcx))) => Ok(Some(GuardHook::Tcx)),
+        (AntiSpoofing::Always, Some(Whether(false))) => Err(unsupported(format!(
             "`anti_spoofing` is false, and the programs of {name} always check whose address a packet has: by it they know \
              the pod"
         ))),
-        (AntiSpoofing::Never, Some(true)) => Err(unsupported(format!(
+        (AntiSpoofing::Never, Some(Whether(true) | At(_))) => Err(unsupported(format!(
             "`anti_spoofing` is true, and what pods of {name} send goes to the wire and to each other past every place where \
              the node could check it"
         ))),
-        (AntiSpoofing::Always, Some(true) | None) | (AntiSpoofing::Never, Some(false) | None) => Ok(false),
+        (AntiSpoofing::Optional | AntiSpoofing::Never, Some(Whether(false)))
+        | (AntiSpoofing::Always, Some(Whether(true) | At(_)))
+        | (AntiSpoofing::Always | AntiSpoofing::Never, None) => Ok(None),
     }
 }
 

@@ -165,7 +165,7 @@ impl Configured {
 
     /// What it lacks for the check of what containers send, where the network wants one.
     pub fn unmet_of_anti_spoofing(&self, facts: &Facts) -> Vec<Unmet> {
-        if self.conf.anti_spoofing { facts.unmet(&[Feature::BpfTc]) } else { Vec::new() }
+        if self.conf.anti_spoofing.is_some() { facts.unmet(&[Feature::BpfTc]) } else { Vec::new() }
     }
 
     /// Whether an `ADD` could make the network, in the calling thread's namespace: the link to other nodes is there, a plan
@@ -217,7 +217,7 @@ mod tests {
         };
         let read = Configured::read(&whole.conflist()).unwrap().remove(0).conf;
         assert_eq!((read.wire, read.mtu, read.masquerade), (whole.wire.clone(), Some(1400), true));
-        assert!(!read.anti_spoofing);
+        assert!(read.anti_spoofing.is_none());
         let prefixes: Vec<String> = read.prefixes.iter().map(|net| net.to_string()).collect();
         assert_eq!(prefixes, ["10.1.0.0/16"]);
     }

@@ -20,7 +20,8 @@ pub(crate) struct Shape {
     pub(crate) wire: IfName,
     mtu: Option<u32>,
     masquerade: bool,
-    /// Not in the notes of networks that stand without it, among them all of earlier versions.
+    /// Not in the notes of networks that stand without it, among them all of earlier versions. At which hook is each
+    /// container's own matter.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     anti_spoofing: bool,
     prefixes: Vec<String>,
@@ -37,7 +38,7 @@ impl Shape {
             wire: node.wire.clone(),
             mtu: conf.mtu,
             masquerade: conf.masquerade,
-            anti_spoofing: conf.anti_spoofing,
+            anti_spoofing: conf.anti_spoofing.is_some(),
             prefixes: list(&node.network.prefixes),
             pods: list(&node.pods),
         }

@@ -41,6 +41,9 @@ pub struct ProgramAttachment {
     pub program: Program,
     /// The link at which it sees packets.
     pub link: IfName,
+    /// Packets meet it at once ([`bpf::attach_at_once`]), and the link's one ingress qdisc is taken for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_once: bool,
 }
 
 /// A pod of a node, for its programs.

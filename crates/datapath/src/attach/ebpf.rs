@@ -169,7 +169,11 @@ impl Attach for Ebpf {
 impl Draft<'_> {
     /// Attaches a program of the node.
     pub(crate) fn program(&mut self, node: &NodeSpec, program: Program, link: &linux::IfName) {
-        let attachment = ProgramAttachment { node: node.programs(), program, link: link.clone() };
-        self.step(Step::AttachProgram(attachment));
+        self.step(Step::AttachProgram(ProgramAttachment {
+            node: node.programs(),
+            program,
+            link: link.clone(),
+            at_once: false,
+        }));
     }
 }

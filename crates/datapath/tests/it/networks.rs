@@ -26,7 +26,7 @@ pub(crate) fn second(nodes: &[NodeSpec; 2]) -> [NodeSpec; 2] {
         port: 8473,
         mtu: Some(1300),
         masquerade: false,
-        anti_spoofing: false,
+        anti_spoofing: None,
         bridge: None,
         isolates_pods: false,
     };

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use datapath::{Addresses, Between, DataPath, Family, NodeSpec, Peer, Pod, Prefixes, Reach};
+use datapath::{Addresses, Between, DataPath, Family, GuardHook, NodeSpec, Peer, Pod, Prefixes, Reach};
 use ipnet::IpNet;
 use linux::{IfName, Link, LinkKind, Netns, NetnsName, Route, VethPeer, sysctl};
 use plan::{ApplyError, Fault, Journal, Kernel, Place, Placed, Plan, SetLinkUp, SetSysctl, Step, Undone};
@@ -46,7 +46,7 @@ impl Pair {
     /// The same with a network that checks what pods send.
     pub(crate) fn guarded(mut self) -> Pair {
         for node in &mut self.nodes {
-            node.network.anti_spoofing = true;
+            node.network.anti_spoofing = Some(GuardHook::Filter);
         }
         self
     }

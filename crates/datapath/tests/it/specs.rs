@@ -44,7 +44,7 @@ impl Shape {
             port: 8472,
             mtu: None,
             masquerade,
-            anti_spoofing: false,
+            anti_spoofing: None,
             bridge: None,
             isolates_pods: false,
         }

@@ -62,7 +62,7 @@ fn network(shape: &Shape) -> Network {
         mtu: None,
         masquerade: shape.path.attach.usually_masquerades(),
         // The set-ups that the paths stand for have no such check, and it would cost the path its instructions.
-        anti_spoofing: false,
+        anti_spoofing: None,
         bridge: None,
         isolates_pods: false,
     }

@@ -19,6 +19,11 @@ fn own(attach: &str) -> Value {
     with(conf(attach), "masquerade", json!(true))
 }
 
+/// The other plugin needs the ingress qdisc of the link.
+fn beside_bandwidth(attach: &str) -> Value {
+    with(own(attach), "anti_spoofing", json!("tcx"))
+}
+
 fn portmap() -> Value {
     json!({ "type": "portmap", "snat": true, "capabilities": { "portMappings": true } })
 }
@@ -169,7 +174,7 @@ fn bandwidth_limits(attach: &str) {
     for name in ["first", "a"] {
         let _ = scene.container(name);
     }
-    let chain = Chain::new(&scene, &[own(attach), bandwidth()], &json!({}));
+    let chain = Chain::new(&scene, &[beside_bandwidth(attach), bandwidth()], &json!({}));
     let before = used(&chain, &scene);
     let result = chain.add("a");
     let interfaces = result.as_json()["interfaces"].as_array().unwrap().clone();
@@ -232,7 +237,7 @@ fn ours_stands_anywhere_in_a_list() {
     let untouched = scene.dump();
     let loopback = json!({ "type": "loopback" });
     let firewall = json!({ "type": "firewall" });
-    let plugins = [loopback, own("bridge"), tuning(), firewall, bandwidth()];
+    let plugins = [loopback, beside_bandwidth("bridge"), tuning(), firewall, bandwidth()];
     let chain = Chain::new(&scene, &plugins, &json!({}));
     let before = used(&chain, &scene);
     let result = chain.add("a");

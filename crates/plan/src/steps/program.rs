@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bpf::forward::{self, NodeConfig, TunnelEnd};
-use bpf::{Attached, pins};
+use bpf::{Attached, Hook, pins};
 
 use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
 use crate::entry::{Before, Undone};
@@ -132,7 +132,7 @@ pub(super) struct AttachProgram<'s>(pub(super) &'s ProgramAttachment);
 
 impl Effect for AttachProgram<'_> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
-        let ProgramAttachment { node, program, link } = self.0;
+        let ProgramAttachment { node, program, link, .. } = self.0;
         let index = existing(kernel, place, link)?.index;
         let opened = kernel.at(place)?;
         if self.attached(opened, index)?.is_some() {
@@ -147,7 +147,11 @@ impl Effect for AttachProgram<'_> {
         let Before::Unattached { index, .. } = before else { return Err(mistaken(before)) };
         let (program, pin) = (self.0.program_pin(), self.0.link_pin());
         let hook = self.0.program.hook();
-        kernel.at(place)?.netns.run(|| bpf::attach(&program, hook, *index, &pin))??;
+        let attach = || match hook {
+            Hook::Ingress if self.0.at_once => bpf::attach_at_once(&program, *index, &pin),
+            _ => bpf::attach(&program, hook, *index, &pin),
+        };
+        kernel.at(place)?.netns.run(attach)??;
         Ok(())
     }
 
@@ -216,8 +220,9 @@ impl Effect for AttachProgram<'_> {
     }
 
     fn commands(&self, place: &Place) -> Vec<String> {
-        let ProgramAttachment { node, program, link } = self.0;
-        vec![ours(place, "attach", node, &format!("{} {}", program.name(), word(link)))]
+        let ProgramAttachment { node, program, link, at_once } = self.0;
+        let at_once = if *at_once { " --at-once" } else { "" };
+        vec![ours(place, "attach", node, &format!("{} {}{at_once}", program.name(), word(link)))]
     }
 }
 

@@ -31,12 +31,12 @@ impl Node {
         self.0.name().to_string()
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self, at_once: bool) -> Plan {
         let (place, node, link) = (Place::Netns(self.0.world.name("node")), self.name(), ifname("hgp1"));
         let mut plan = Plan::new();
         plan.push(&place, Step::LoadGuard(Guard { node: node.clone() }));
         let program = Program::Guard;
-        let attachment = ProgramAttachment { node: node.clone(), program, link: link.clone() };
+        let attachment = ProgramAttachment { node: node.clone(), program, link: link.clone(), at_once };
         plan.push(&place, Step::AttachProgram(attachment));
         let pod = Place::Netns(self.0.world.name("pod"));
         let addresses = vec![ip("10.244.1.2"), ip("fd00:244::2")];
@@ -62,13 +62,16 @@ impl Node {
 fn it_comes_back_from_death_after_any_line() {
     let Some(node) = Node::new() else { return };
     let before = testkit::dump(&node.0.place());
-    node.0.assert_undone_after_any_death(&node.plan(), |when| node.assert_nothing(&before, when));
+    for at_once in [true, false] {
+        let plan = node.plan(at_once);
+        node.0.assert_undone_after_any_death(&plan, |when| node.assert_nothing(&before, when));
+    }
 }
 
 #[test]
 fn a_pod_may_go_before_its_entry() {
     let Some(node) = Node::new() else { return };
-    let (result, mut journal) = node.0.apply(&node.plan(), Fault::None);
+    let (result, mut journal) = node.0.apply(&node.plan(true), Fault::None);
     result.unwrap();
     let (folder, entry) = (pins::folder(&node.name()), node.entry(0));
     assert_eq!(guard::has(&folder, &entry).unwrap(), Some(true));
@@ -81,17 +84,23 @@ fn a_pod_may_go_before_its_entry() {
 #[test]
 fn what_is_there_is_refused() {
     let Some(node) = Node::new() else { return };
-    node.0.assert_made_once(&node.plan());
+    node.0.assert_made_once(&node.plan(true));
 }
 
 /// Others' programs may stand beside it: it takes no packet from them. What is gone is noticed.
 #[test]
 fn it_is_looked_at() {
     let Some(node) = Node::new() else { return };
-    let (result, mut journal) = node.0.apply(&node.plan(), Fault::None);
+    for at_once in [true, false] {
+        looked_at(&node, &node.plan(at_once));
+    }
+}
+
+#[track_caller]
+fn looked_at(node: &Node, plan: &Plan) {
+    let (result, mut journal) = node.0.apply(plan, Fault::None);
     result.unwrap();
     let mut kernel = Kernel::new().unwrap();
-    let plan = node.plan();
     let mut states = || plan.steps.iter().map(|step| look(step, &mut kernel).unwrap()).collect::<Vec<_>>();
     assert_eq!(states(), [StepState::So, StepState::So, StepState::So]);
     // Another program, which happens to be a guard of its own. A kernel without tcx has one place for such a filter.

@@ -205,7 +205,12 @@ impl Sample {
     }
 
     pub(crate) fn attach(&self, program: Program, link: &str) -> Step {
-        Step::AttachProgram(ProgramAttachment { node: self.node(), program, link: ifname(link) })
+        Step::AttachProgram(ProgramAttachment {
+            node: self.node(),
+            program,
+            link: ifname(link),
+            at_once: false,
+        })
     }
 
     pub(crate) fn endpoint(&self, link: &str, addresses: &[&str]) -> Step {
