@@ -86,7 +86,9 @@ pub(crate) fn alone(folder: &Path) -> Result<fs::File> {
 /// The nodes that have a folder, in alphabetical order.
 pub fn nodes() -> Vec<String> {
     let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    // Where a bpffs is mounted for all nodes, the kernel's own files are beside their folders.
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
 }

@@ -36,6 +36,25 @@ fn a_node_that_goes_away_meanwhile_is_left_out() {
     turn.assert_nothing_left();
 }
 
+/// A bpffs for all nodes is what a runtime may have mounted there. The kernel keeps files of its own in it.
+#[test]
+fn the_kernel_s_own_files_are_no_nodes() {
+    let turn = turn();
+    let facts = linux::features::probe().unwrap();
+    if let Some(unmet) = facts.unmet(&[linux::features::Feature::BpfTc]).first() {
+        return testkit::skip(&unmet.to_string());
+    }
+    let mount = "mkdir /run/hostgap-bpf && mount -t bpf none /run/hostgap-bpf && ls /run/hostgap-bpf";
+    let listed = turn.command("sh").args(["-c", mount]).output().unwrap();
+    assert!(stdout(&listed).contains(".debug"), "{listed:?}");
+    check(&turn.hostgap(&["bpf", "guard", "hgt-node"]), 0, "");
+    let told = json(&turn.hostgap(&["bpf", "counters", "--json"]));
+    let nodes = told["nodes"].as_array().unwrap();
+    assert_eq!((nodes.len(), nodes[0]["node"].as_str()), (1, Some("hgt-node")), "{told}");
+    check(&turn.hostgap(&["bpf", "unload", "hgt-node"]), 0, "");
+    assert!(turn.command("umount").arg("/run/hostgap-bpf").status().unwrap().success());
+}
+
 /// The replacement is killed at any point, and then run once more.
 #[test]
 fn a_replacement_that_was_killed_is_completed_by_the_next() {
