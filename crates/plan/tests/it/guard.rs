@@ -77,7 +77,10 @@ fn a_pod_may_go_before_its_entry() {
     assert_eq!(guard::has(&folder, &entry).unwrap(), Some(true));
     assert_eq!(guard::has(&folder, &node.entry(1)).unwrap(), Some(false), "another namespace's");
     node.0.remove_pod();
-    assert_eq!(outcomes(&mut journal), vec![Undone::Restored; 3]);
+    let outcomes = outcomes(&mut journal);
+    assert_eq!([&outcomes[0], &outcomes[2]], [&Undone::Restored; 2]);
+    // The kernel takes the link, and the filter with it, some time after the name of the namespace.
+    assert!([Undone::Restored, Undone::Gone].contains(&outcomes[1]), "{outcomes:?}");
     assert!(!pins::exists(&folder));
 }
 
