@@ -165,6 +165,15 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Lets the node's own calls of 127.0.0.1 out by links toward pods that have published ports. The table that guards it
+    /// comes first. `is_shared`: other networks may want it of the link as well.
+    pub(crate) fn publish_on_loopback(&mut self, link: &IfName, is_shared: bool) {
+        let Some(table) = rules::ports::loopback(self.families) else { return };
+        self.share(Step::AddNftTable(table));
+        let step = parameter(&format!("net/ipv4/conf/{link}/route_localnet"), "1");
+        if is_shared { self.share(step) } else { self.step(step) }
+    }
+
     pub(crate) fn tables(&mut self, tables: impl IntoIterator<Item = nft::Table>) {
         for table in tables {
             self.step(Step::AddNftTable(table));

@@ -41,6 +41,8 @@ pub(crate) fn neighbours_table(network: &Network) -> String {
 
 /// The nftables table of a node's published ports, in which ever of its networks the pods are.
 pub(crate) const PORTS_TABLE: &str = "hg-ports";
+/// The table for published ports of the node's loopback.
+pub(crate) const LOOPBACK_TABLE: &str = "hg-loopback";
 
 /// The node's end of a pod's veth pair.
 pub(crate) fn node_end(pod: &Pod) -> IfName {

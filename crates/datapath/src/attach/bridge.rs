@@ -9,6 +9,7 @@ use plan::{Plan, SetLinkMaster, SetPortFlag, Step};
 use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
+use crate::rules::ports::Loopback;
 use crate::trace::{PacketDirection, Traces};
 use crate::{AntiSpoofing, Attach, NodeSpec, Pod, Prefixes, SpecError, Talk, Trace, With, rules};
 
@@ -65,8 +66,10 @@ impl Attach for Bridge {
         let mut ports = Draft::at(&node.place, families);
         ports.publish(
             pod,
-            [rules::ports::tables(families), rules::ports::neighbours(node, families)].concat(),
+            [rules::ports::tables(families, Loopback::Published), rules::ports::neighbours(node, families)]
+                .concat(),
         );
+        ports.publish_on_loopback(&links::bridge(&node.network), true);
         plan.extend(ports.into_plan());
         Ok(plan)
     }

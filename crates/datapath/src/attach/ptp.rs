@@ -10,6 +10,7 @@ use plan::Plan;
 use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links;
+use crate::rules::ports::Loopback;
 use crate::trace::{PacketDirection, Traces};
 use crate::{Addresses, AntiSpoofing, Attach, NodeSpec, Pod, SpecError, Talk, Trace, rules};
 
@@ -78,7 +79,8 @@ impl Attach for Ptp {
         if !pod.published.is_empty() {
             let families = pod.addresses.families();
             let mut ports = Draft::at(&node.place, families);
-            ports.publish(pod, rules::ports::tables(families));
+            ports.publish(pod, rules::ports::tables(families, Loopback::Published));
+            ports.publish_on_loopback(&link, false);
             plan.extend(ports.into_plan());
         }
         Ok(plan)

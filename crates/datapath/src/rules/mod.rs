@@ -12,6 +12,8 @@ use linux::nft::{Base, Chain, ChainKind, Family as TableFamily, Hook, Match, Rul
 
 use crate::Family;
 
+/// The priority of what comes before connection tracking.
+const RAW: i32 = -300;
 /// The priority of `filter` chains.
 const FILTER: i32 = 0;
 /// The priority of destination translation.

@@ -6,9 +6,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net};
+use linux::IfName;
 use linux::nft::{ChainKind, Datum, Element, Hook, Map, Match, PacketField, Statement, Table};
 
-use super::{DSTNAT, SRCNAT, base, chain, enters_by, jump, leaves_by, not_to, rule, table_family};
+use super::{
+    DSTNAT, RAW, SRCNAT, base, chain, enters_by, enters_by_other_than, from, jump, leaves_by, not_to, rule,
+    table_family, to,
+};
 use crate::{Family, NodeSpec, Pod, Protocol, PublishedPort, links};
 
 /// What leads from a port on any address of the node to a pod's.
@@ -17,15 +21,25 @@ const PORTS: &str = "ports";
 const PORTS_AT: &str = "ports-at";
 /// What a pod sends to itself by way of a port of the node.
 const OWN: &str = "own";
+const LOOPBACK: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
 /// Asked by what a packet says of its destination, without and with the address, and by that with both addresses.
 const BY_PORT: [PacketField; 2] = [PacketField::Protocol, PacketField::Dport];
 const BY_PLACE: [PacketField; 3] = [PacketField::Daddr, PacketField::Protocol, PacketField::Dport];
 const BY_ENDS: [PacketField; 4] =
     [PacketField::Saddr, PacketField::Daddr, PacketField::Protocol, PacketField::Dport];
 
+/// Whether published ports are on the node's 127.0.0.1, too. Never on `::1`: no packet leaves a node from there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loopback {
+    /// They are, and [`loopback`] makes it work.
+    Published,
+    /// They are not, as with Docker, which has a proxy there.
+    Left,
+}
+
 /// The tables, IPv4 first: the same for each network of a node. Published ports are elements of their maps.
-pub(crate) fn tables(families: &[Family]) -> Vec<Table> {
-    families.iter().map(|family| table(*family)).collect()
+pub(crate) fn tables(families: &[Family], loopback: Loopback) -> Vec<Table> {
+    families.iter().map(|family| table(*family, loopback)).collect()
 }
 
 /// The elements of a pod's published ports, for each port IPv4 first.
@@ -66,7 +80,7 @@ fn published(pod: &Pod, port: PublishedPort) -> Vec<Element> {
     pod.addresses.iter().filter(is_meant).flat_map(of).collect()
 }
 
-fn table(family: Family) -> Table {
+fn table(family: Family, loopback: Loopback) -> Table {
     let to_local = |conditions: Vec<Match>| {
         let conditions = [conditions, vec![Match::DaddrIsLocal]].concat();
         vec![rule(conditions, jump("published"))]
@@ -80,7 +94,7 @@ fn table(family: Family) -> Table {
     let chains = vec![
         chain("published", translations.map(|translate| rule([], translate)).into()),
         base("prerouting", ChainKind::Nat, Hook::Prerouting, DSTNAT, to_local(vec![])),
-        base("output", ChainKind::Nat, Hook::Output, DSTNAT, to_local(vec![not_to(loopback(family))])),
+        base("output", ChainKind::Nat, Hook::Output, DSTNAT, to_local(own_calls(family, loopback))),
         base("postrouting", ChainKind::Nat, Hook::Postrouting, SRCNAT, masquerade),
     ];
     let map = |name: &str, key: &[PacketField], value: &[PacketField]| Map {
@@ -95,6 +109,34 @@ fn table(family: Family) -> Table {
         maps: vec![map(PORTS, &BY_PORT, &target), map(PORTS_AT, &BY_PLACE, &target), map(OWN, &BY_ENDS, &[])],
         chains,
     }
+}
+
+/// What a call of the node itself must be to be translated.
+fn own_calls(family: Family, loopback: Loopback) -> Vec<Match> {
+    match (family, loopback) {
+        (Family::V4, Loopback::Published) => Vec::new(),
+        (Family::V4, Loopback::Left) => vec![not_to(LOOPBACK.into())],
+        (Family::V6, _) => vec![not_to(IpAddr::V6(Ipv6Addr::LOCALHOST).into())],
+    }
+}
+
+/// The table for calls of 127.0.0.1 on the node, if pods have IPv4. With `route_localnet` at the link toward the pod the
+/// kernel routes packets from there; they get the link's address, to which the pod can answer. That setting also lets
+/// in what others send to 127.0.0.1, and nobody but the node itself may.
+pub(crate) fn loopback(families: &[Family]) -> Option<Table> {
+    let own: IpNet = LOOPBACK.into();
+    let lo = IfName::new("lo").expect("a constant that is a name");
+    let foreign = rule([enters_by_other_than(&lo), to(own)], Statement::Drop);
+    let translated = rule([from(own), Match::DestinationTranslated], Statement::Masquerade { random: false });
+    families.contains(&Family::V4).then(|| Table {
+        family: table_family(Family::V4),
+        name: links::LOOPBACK_TABLE.to_owned(),
+        maps: Vec::new(),
+        chains: vec![
+            base("prerouting", ChainKind::Filter, Hook::Prerouting, RAW, vec![foreign]),
+            base("postrouting", ChainKind::Nat, Hook::Postrouting, SRCNAT, vec![translated]),
+        ],
+    })
 }
 
 /// The tables for pods of one bridge that call each other by ports of the node, IPv4 first. The called pod would answer
@@ -116,11 +158,4 @@ pub(crate) fn neighbours(node: &NodeSpec, families: &[Family]) -> Vec<Table> {
         )],
     };
     families.iter().map(table).collect()
-}
-
-fn loopback(family: Family) -> IpNet {
-    match family {
-        Family::V4 => Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8).into(),
-        Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST).into(),
-    }
 }

@@ -3,11 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
 use std::io::ErrorKind;
+use std::net::UdpSocket;
 
 use serde_json::{Value, json};
 use testkit::shell;
 
-use crate::scene::{Scene, address, conf, connect, with};
+use crate::scene::{PATIENCE, Scene, address, conf, connect, with};
 
 /// A configuration with what the runtime offers for capabilities.
 fn asking(attach: &str, runtime: Value) -> Value {
@@ -48,6 +49,7 @@ fn publishes(attach: &str) {
     let ports = json!({ "portMappings": [
         { "hostPort": 8080, "containerPort": 80, "protocol": "tcp" },
         { "hostPort": 8081, "containerPort": 80, "protocol": "tcp", "hostIP": "192.0.2.1" },
+        { "hostPort": 8082, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1" },
     ] });
     let conf = asking(attach, ports);
     let result = scene.add("a", &conf);
@@ -56,9 +58,13 @@ fn publishes(attach: &str) {
             scene.exchange("a", client, to.parse().unwrap());
         }
     }
+    for to in ["127.0.0.1:8080", "127.0.0.1:8082"] {
+        scene.exchange("a", "node", to.parse().unwrap());
+    }
     let refused = scene.world.open("far").run(|| connect("[2001:db8::1]:8081".parse().unwrap())).unwrap();
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
-    scene.succeed("CHECK", "a", &with(conf.clone(), "prevResult", result));
+    scene.succeed("CHECK", "a", &with(conf.clone(), "prevResult", result.clone()));
+    assert_loopback_is_closed(&scene, "a", &result);
     // Another container cannot have the port, and nothing of it stays.
     scene.fail("ADD", "b", &conf, 100, "is there already");
     scene.exchange("a", "far", "192.0.2.1:8080".parse().unwrap());
@@ -66,6 +72,29 @@ fn publishes(attach: &str) {
     before.assert_same(&scene.dump(), "after DEL");
     scene.add("b", &conf);
     scene.exchange("b", "far", "192.0.2.1:8080".parse().unwrap());
+}
+
+/// What a container sends to 127.0.0.1 by its gateway does not reach the node's own servers there.
+#[track_caller]
+fn assert_loopback_is_closed(scene: &Scene, container: &str, result: &Value) {
+    let gateway = result["ips"][0]["gateway"].as_str().unwrap();
+    let name = scene.world.name(container);
+    shell(&format!(
+        "ip -n {name} route del table local local 127.0.0.1 dev lo
+         ip -n {name} route del table local local 127.0.0.0/8 dev lo
+         ip netns exec {name} sh -c 'echo 1 >/proc/sys/net/ipv4/conf/all/route_localnet'
+         ip -n {name} route add 127.0.0.0/8 via {gateway} dev eth0 onlink"
+    ));
+    let bind = |at: &str| scene.world.open("node").run(|| UdpSocket::bind(at)).unwrap().unwrap();
+    let (own, open) = (bind("127.0.0.1:7001"), bind("192.0.2.1:7001"));
+    let sender = scene.world.open(container).run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+    sender.send_to(b"foreign", "127.0.0.1:7001").unwrap();
+    // It takes the same way behind it, so when it is there, the other would be.
+    sender.send_to(b"open", "192.0.2.1:7001").unwrap();
+    open.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(open.recv(&mut [0; 16]).unwrap(), 4);
+    own.set_nonblocking(true).unwrap();
+    assert_eq!(own.recv(&mut [0; 16]).unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
 #[test]
