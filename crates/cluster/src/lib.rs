@@ -4,6 +4,7 @@
 //! All of it is in one PID namespace, and the nodes are namespaces joined by a bridge. What could outlive the processes
 //! are their control groups, which their first process removes at the end.
 
+mod e2e;
 mod files;
 mod image;
 mod network;
@@ -17,6 +18,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+pub use e2e::passed;
 pub use image::IMAGE;
 pub use programs::Programs;
 
@@ -204,7 +206,7 @@ impl Cluster {
 /// The command that keeps the cluster's namespaces; its child is their first process.
 fn keeper(programs: &Programs, folder: &Path, group: &str) -> Result<Command> {
     files::write(folder, group, programs)?;
-    image::write(folder, programs)?;
+    image::write(&image::BUSYBOX, folder, programs)?;
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh"])

@@ -27,7 +27,7 @@ impl Cluster {
         Ok(prefixes)
     }
 
-    /// Installs the plugin on all nodes, with routes between them, and waits until Kubernetes calls them ready.
+    /// Installs the plugin on all nodes, with routes between them and from the control plane, and waits until Kubernetes calls them ready.
     ///
     /// # Errors
     /// The installation fails, or a node is not ready within two minutes.
@@ -38,9 +38,11 @@ impl Cluster {
             install.args(["cni", "install", "--name", "pods", "--attach", attach]);
             for prefix in self.pod_prefixes(node)? {
                 install.args(["--subnet", &prefix]);
+                let via = if prefix.contains(':') { node.ipv6 } else { node.ipv4 };
+                let route = ["route", "replace", &prefix, "via", via];
+                run(self.inside("ip").args(route))?;
                 for peer in NODES.iter().filter(|peer| peer.name != node.name) {
-                    let via = if prefix.contains(':') { node.ipv6 } else { node.ipv4 };
-                    run(self.on(*peer, "ip").args(["route", "replace", &prefix, "via", via]))?;
+                    run(self.on(*peer, "ip").args(route))?;
                 }
             }
             run(&mut install)?;

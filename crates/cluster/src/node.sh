@@ -57,7 +57,7 @@ until ctr version >/dev/null 2>&1; do
 	kill -0 $!
 	sleep 0.1
 done
-ctr --namespace k8s.io images import image.tar
+ctr --namespace k8s.io images import busybox.tar
 kube-proxy --kubeconfig=kube-proxy.kubeconfig --hostname-override="$node" --proxy-mode=nftables \
 	--cluster-cidr=10.244.0.0/16,fd00:244::/48 --conntrack-max-per-core=0 \
 	--conntrack-tcp-timeout-established=0 --conntrack-tcp-timeout-close-wait=0 >"$node.kube-proxy.log" 2>&1 &

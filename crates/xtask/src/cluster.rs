@@ -16,6 +16,8 @@ usage: cargo xtask cluster up [ATTACH]     start it, with hostgap's network of a
        cargo xtask cluster kubectl ARG...  speak to its API server
        cargo xtask cluster on NODE COMMAND...
                                            run a command on node-1 or node-2, in the node's namespaces
+       cargo xtask cluster e2e ARG...      run Kubernetes' own tests, for example those with
+                                           --ginkgo.focus='sig-network.*Conformance'
        cargo xtask cluster down            end it";
 
 /// Does what the arguments say.
@@ -31,6 +33,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         ["down"] => {
             Cluster::open(programs()?, &folder)?.end()?;
             std::fs::remove_dir_all(&folder).with_context(|| format!("could not remove {}", folder.display()))
+        }
+        ["e2e", rest @ ..] => {
+            let passed = Cluster::open(programs()?, &folder)?.e2e(rest)?;
+            println!("{passed} passed");
+            Ok(())
         }
         ["kubectl", rest @ ..] => becomes(Cluster::open(programs()?, &folder)?.kubectl().args(rest)),
         ["on", name, program, rest @ ..] => {

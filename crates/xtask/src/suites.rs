@@ -121,7 +121,7 @@ fn feed(folder: &Path, package: &str, focus: &str) -> Result<usize> {
     command.current_dir(folder).env("GOFLAGS", GOFLAGS).stdin(Stdio::null());
     let output = command.output().with_context(|| format!("could not start {command:?}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    match passed(&text).filter(|_| output.status.success()) {
+    match cluster::passed(&text).filter(|_| output.status.success()) {
         Some(count) => Ok(count),
         None => bail!(
             "{text}{}\nthe suite {package} did not pass: {}",
@@ -129,13 +129,6 @@ fn feed(folder: &Path, package: &str, focus: &str) -> Result<usize> {
             output.status
         ),
     }
-}
-
-/// How many tests passed, by the last line of Ginkgo: `SUCCESS! -- 3 Passed | 0 Failed | …`. A suite that ran none did not
-/// pass.
-fn passed(text: &str) -> Option<usize> {
-    let counts = text.lines().find_map(|line| line.strip_prefix("SUCCESS! -- "))?;
-    counts.split_once(" Passed")?.0.parse().ok().filter(|count| *count > 0)
 }
 
 fn binary(package: &str) -> String {
@@ -165,17 +158,4 @@ pub(crate) fn target() -> Result<PathBuf> {
     let metadata = output(cargo().args(["metadata", "--format-version", "1", "--no-deps"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo wrote no JSON")?;
     Ok(metadata["target_directory"].as_str().context("cargo has no target directory")?.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_suite_without_tests_did_not_pass() {
-        let ended = |line: &str| passed(&format!("Ran 3 of 5 Specs in 45 seconds\n{line}\nPASS\n"));
-        assert_eq!(ended("SUCCESS! -- 3 Passed | 0 Failed | 0 Pending | 2 Skipped"), Some(3));
-        assert_eq!(ended("SUCCESS! -- 0 Passed | 0 Failed | 0 Pending | 5 Skipped"), None);
-        assert_eq!(ended("FAIL! -- 2 Passed | 1 Failed | 0 Pending | 2 Skipped"), None);
-    }
 }

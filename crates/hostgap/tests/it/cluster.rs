@@ -179,3 +179,17 @@ fn kubectl_shows_what_the_plugin_says() {
         .unwrap();
     assert!(ready.status.success(), "{}", stderr(&ready));
 }
+
+/// Kubernetes' own conformance tests of pods and ports, which know nothing of this plugin. Others of networks need a DNS
+/// server in the cluster.
+#[test]
+fn kubernetes_own_tests_pass() {
+    let Some(pods) = Pods::new() else { return };
+    pods.cluster.connect(Path::new(HOSTGAP), "ptp").unwrap();
+    let communication = "Pods should function for (intra-pod|node-pod) communication: (http|udp) ";
+    let ports = "same hostPort but different hostIP and protocol";
+    let focus = format!(
+        "--ginkgo.focus=sig-network.*({communication}|{ports}|Proxy version v1 A set of valid).*Conformance"
+    );
+    assert_eq!(pods.cluster.e2e(&[focus]).unwrap(), 7);
+}
