@@ -165,13 +165,21 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Lets the node's own calls of 127.0.0.1 out by links toward pods that have published ports. The table that guards it
-    /// comes first. `is_shared`: other networks may want it of the link as well.
-    pub(crate) fn publish_on_loopback(&mut self, link: &IfName, is_shared: bool) {
-        let Some(table) = rules::ports::loopback(self.families) else { return };
-        self.share(Step::AddNftTable(table));
+    /// Leads ports of the node's 127.0.0.1 to a pod's, out by the link toward the pod. The table that keeps others away from
+    /// there comes before the parameter.
+    pub(crate) fn publish_on_loopback(&mut self, pod: &Pod, link: &IfName, of: OfLink) {
+        if !rules::ports::has_loopback(pod) {
+            return;
+        }
+        self.share(Step::AddNftTable(rules::ports::loopback()));
         let step = parameter(&format!("net/ipv4/conf/{link}/route_localnet"), "1");
-        if is_shared { self.share(step) } else { self.step(step) }
+        match of {
+            OfLink::Own => self.step(step),
+            OfLink::Shared => self.share(step),
+        }
+        for element in rules::ports::loopback_elements(pod) {
+            self.step(Step::AddNftElement(element));
+        }
     }
 
     pub(crate) fn tables(&mut self, tables: impl IntoIterator<Item = nft::Table>) {
@@ -179,6 +187,15 @@ impl<'a> Draft<'a> {
             self.step(Step::AddNftTable(table));
         }
     }
+}
+
+/// Whether other pods or networks want the same of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OfLink {
+    /// It is one pod's.
+    Own,
+    /// It is a bridge.
+    Shared,
 }
 
 fn accept_dad(link: &str) -> String {

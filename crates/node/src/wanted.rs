@@ -1,6 +1,6 @@
 //! What a runtime or a user asks for one container, beside what the network's configuration says.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use cni::{Attachment, Failure, Request};
 use datapath::{Limits, Protocol, PublishedPort, RateLimit};
@@ -211,6 +211,10 @@ fn port(mapping: &PortMapping) -> Result<PublishedPort, Failure> {
             invalid_conf(format!("{within} has the `hostIP` {text:?}; an IP address is expected"))
         })?),
     };
+    if address == Some(IpAddr::V6(Ipv6Addr::LOCALHOST)) {
+        let why = format!("{within} has the `hostIP` ::1, from which no packet leaves a node");
+        return Err(unsupported(why));
+    }
     if *host_port == 0 || *container_port == 0 {
         let why = format!("{within} has the port {host_port} for {container_port}; 1 to 65535 are ports");
         return Err(invalid_conf(why));

@@ -7,9 +7,8 @@ use linux::{Link, LinkKind};
 use plan::{Plan, SetLinkMaster, SetPortFlag, Step};
 
 use super::veth::{self, Pair};
-use crate::draft::Draft;
+use crate::draft::{Draft, OfLink};
 use crate::links::{self, MacOf};
-use crate::rules::ports::Loopback;
 use crate::trace::{PacketDirection, Traces};
 use crate::{AntiSpoofing, Attach, NodeSpec, Pod, Prefixes, SpecError, Talk, Trace, With, rules};
 
@@ -66,10 +65,9 @@ impl Attach for Bridge {
         let mut ports = Draft::at(&node.place, families);
         ports.publish(
             pod,
-            [rules::ports::tables(families, Loopback::Published), rules::ports::neighbours(node, families)]
-                .concat(),
+            [rules::ports::tables(families), rules::ports::neighbours(node, families)].concat(),
         );
-        ports.publish_on_loopback(&links::bridge(&node.network), true);
+        ports.publish_on_loopback(pod, &links::bridge(&node.network), OfLink::Shared);
         plan.extend(ports.into_plan());
         Ok(plan)
     }

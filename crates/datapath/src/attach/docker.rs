@@ -5,7 +5,6 @@ use plan::{Plan, Step};
 
 use super::bridge::{self, Hairpin};
 use crate::draft::Draft;
-use crate::rules::ports::Loopback;
 use crate::{Attach, Family, NodeSpec, Pod, SpecError, Talk, Trace, rules};
 
 pub(crate) const DOCKER: Docker = Docker;
@@ -43,7 +42,7 @@ impl Attach for Docker {
             }
         }
         draft.tables(rules::docker::tables(node));
-        for table in rules::ports::tables(node.families(), Loopback::Left) {
+        for table in rules::ports::tables(node.families()) {
             draft.share(Step::AddNftTable(table));
         }
         Ok(draft.into_plan())

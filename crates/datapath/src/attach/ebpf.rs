@@ -102,6 +102,7 @@ impl Attach for Ebpf {
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let (mut outside, link) = ptp::link(node, pod, mtu, self.pair, links::gateway_mac());
+        outside.up(&link);
         // The kernel answers neighbour solicitations for an address that a link has; for IPv4 the program does.
         outside.addresses(&link, Addresses { v4: None, ..GATEWAY }.only(node.families()).alone());
         // Before the pod can send: it is bound to its addresses from its first packet.

@@ -8,9 +8,8 @@ use linux::{IfName, Mac};
 use plan::Plan;
 
 use super::veth::{self, Pair};
-use crate::draft::Draft;
+use crate::draft::{Draft, OfLink};
 use crate::links;
-use crate::rules::ports::Loopback;
 use crate::trace::{PacketDirection, Traces};
 use crate::{Addresses, AntiSpoofing, Attach, NodeSpec, Pod, SpecError, Talk, Trace, rules};
 
@@ -73,14 +72,15 @@ impl Attach for Ptp {
         let gateway = links::node_end_mac(node, pod);
         let (mut outside, link) = link(node, pod, mtu, Pair::Veth, gateway);
         outside.guarded(node, pod, &link);
+        outside.up(&link);
         let mut plan = outside.into_plan();
         plan.extend(inside(node, pod, gateway));
         plan.extend(routes(node, pod, &link));
         if !pod.published.is_empty() {
             let families = pod.addresses.families();
             let mut ports = Draft::at(&node.place, families);
-            ports.publish(pod, rules::ports::tables(families, Loopback::Published));
-            ports.publish_on_loopback(&link, false);
+            ports.publish(pod, rules::ports::tables(families));
+            ports.publish_on_loopback(pod, &link, OfLink::Own);
             plan.extend(ports.into_plan());
         }
         Ok(plan)
@@ -100,7 +100,7 @@ impl Attach for Ptp {
     }
 }
 
-/// The link between node and pod, up on the node's side, where the draft goes on.
+/// The link between node and pod, still down, and the draft that goes on on the node's side.
 pub(super) fn link<'a>(
     node: &'a NodeSpec,
     pod: &Pod,
@@ -110,7 +110,6 @@ pub(super) fn link<'a>(
 ) -> (Draft<'a>, IfName) {
     let mut outside = Draft::at(&node.place, node.families());
     let link = veth::pair(&mut outside, node, pod, mtu, pair, gateway);
-    outside.up(&link);
     (outside, link)
 }
 

@@ -21,25 +21,19 @@ const PORTS: &str = "ports";
 const PORTS_AT: &str = "ports-at";
 /// What a pod sends to itself by way of a port of the node.
 const OWN: &str = "own";
+/// The addresses that mean the node itself, on the node.
 const LOOPBACK: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
+/// What a map leads to.
+const TARGET: [PacketField; 2] = [PacketField::Daddr, PacketField::Dport];
 /// Asked by what a packet says of its destination, without and with the address, and by that with both addresses.
 const BY_PORT: [PacketField; 2] = [PacketField::Protocol, PacketField::Dport];
 const BY_PLACE: [PacketField; 3] = [PacketField::Daddr, PacketField::Protocol, PacketField::Dport];
 const BY_ENDS: [PacketField; 4] =
     [PacketField::Saddr, PacketField::Daddr, PacketField::Protocol, PacketField::Dport];
 
-/// Whether published ports are on the node's 127.0.0.1, too. Never on `::1`: no packet leaves a node from there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Loopback {
-    /// They are, and [`loopback`] makes it work.
-    Published,
-    /// They are not, as with Docker, which has a proxy there.
-    Left,
-}
-
 /// The tables, IPv4 first: the same for each network of a node. Published ports are elements of their maps.
-pub(crate) fn tables(families: &[Family], loopback: Loopback) -> Vec<Table> {
-    families.iter().map(|family| table(*family, loopback)).collect()
+pub(crate) fn tables(families: &[Family]) -> Vec<Table> {
+    families.iter().map(|family| table(*family)).collect()
 }
 
 /// The elements of a pod's published ports, for each port IPv4 first.
@@ -55,10 +49,7 @@ pub(crate) fn elements(pod: &Pod) -> Vec<Element> {
 }
 
 fn published(pod: &Pod, port: PublishedPort) -> Vec<Element> {
-    let protocol = match port.protocol {
-        Protocol::Tcp => Datum::Tcp,
-        Protocol::Udp => Datum::Udp,
-    };
+    let protocol = protocol(port.protocol);
     let (node_port, pod_port) = (Datum::Port(port.node), Datum::Port(port.pod));
     let of = |address| {
         let (family, address) = (table_family(Family::of(address)), Datum::Address(address));
@@ -80,7 +71,7 @@ fn published(pod: &Pod, port: PublishedPort) -> Vec<Element> {
     pod.addresses.iter().filter(is_meant).flat_map(of).collect()
 }
 
-fn table(family: Family, loopback: Loopback) -> Table {
+fn table(family: Family) -> Table {
     let to_local = |conditions: Vec<Match>| {
         let conditions = [conditions, vec![Match::DaddrIsLocal]].concat();
         vec![rule(conditions, jump("published"))]
@@ -94,49 +85,65 @@ fn table(family: Family, loopback: Loopback) -> Table {
     let chains = vec![
         chain("published", translations.map(|translate| rule([], translate)).into()),
         base("prerouting", ChainKind::Nat, Hook::Prerouting, DSTNAT, to_local(vec![])),
-        base("output", ChainKind::Nat, Hook::Output, DSTNAT, to_local(own_calls(family, loopback))),
+        base("output", ChainKind::Nat, Hook::Output, DSTNAT, to_local(vec![not_to(own_addresses(family))])),
         base("postrouting", ChainKind::Nat, Hook::Postrouting, SRCNAT, masquerade),
     ];
-    let map = |name: &str, key: &[PacketField], value: &[PacketField]| Map {
-        name: name.to_owned(),
-        key: key.to_vec(),
-        value: value.to_vec(),
-    };
-    let target = [PacketField::Daddr, PacketField::Dport];
     Table {
         family: table_family(family),
         name: links::PORTS_TABLE.to_owned(),
-        maps: vec![map(PORTS, &BY_PORT, &target), map(PORTS_AT, &BY_PLACE, &target), map(OWN, &BY_ENDS, &[])],
+        maps: vec![map(PORTS, &BY_PORT, &TARGET), map(PORTS_AT, &BY_PLACE, &TARGET), map(OWN, &BY_ENDS, &[])],
         chains,
     }
 }
 
-/// What a call of the node itself must be to be translated.
-fn own_calls(family: Family, loopback: Loopback) -> Vec<Match> {
-    match (family, loopback) {
-        (Family::V4, Loopback::Published) => Vec::new(),
-        (Family::V4, Loopback::Left) => vec![not_to(LOOPBACK.into())],
-        (Family::V6, _) => vec![not_to(IpAddr::V6(Ipv6Addr::LOCALHOST).into())],
+/// Whether a port is on the node's 127.0.0.1 too, and where: on the address that it names, or on that one if it names none.
+/// Never on `::1`: no packet leaves a node from there.
+fn on_loopback(port: PublishedPort) -> Option<IpAddr> {
+    match port.address.filter(|at| *at != IpAddr::V4(Ipv4Addr::UNSPECIFIED)) {
+        None => Some(Ipv4Addr::LOCALHOST.into()),
+        Some(at) => Some(at).filter(|at| at.is_ipv4() && at.is_loopback()),
     }
 }
 
-/// The table for calls of 127.0.0.1 on the node, if pods have IPv4. With `route_localnet` at the link toward the pod the
-/// kernel routes packets from there; they get the link's address, to which the pod can answer. That setting also lets
-/// in what others send to 127.0.0.1, and nobody but the node itself may.
-pub(crate) fn loopback(families: &[Family]) -> Option<Table> {
-    let own: IpNet = LOOPBACK.into();
+/// Whether a pod has ports on the node's 127.0.0.1.
+pub(crate) fn has_loopback(pod: &Pod) -> bool {
+    pod.addresses.of(Family::V4).is_some() && pod.published.iter().any(|port| on_loopback(*port).is_some())
+}
+
+/// The elements of those ports.
+pub(crate) fn loopback_elements(pod: &Pod) -> Vec<Element> {
+    let Some(address) = pod.addresses.of(Family::V4) else { return Vec::new() };
+    let element = |port: &PublishedPort| {
+        on_loopback(*port).map(|at| Element {
+            family: table_family(Family::V4),
+            table: links::LOOPBACK_TABLE.to_owned(),
+            map: PORTS_AT.to_owned(),
+            key: vec![Datum::Address(at), protocol(port.protocol), Datum::Port(port.node)],
+            value: vec![Datum::Address(address), Datum::Port(port.pod)],
+        })
+    };
+    pod.published.iter().filter_map(element).collect()
+}
+
+/// The table for the node's own calls of its 127.0.0.1. With `route_localnet` at the link toward the pod the kernel routes
+/// packets from there, and they get an address of the node to which the pod can answer. That setting also admits what
+/// others send to and from 127.0.0.0/8, which nobody but the node itself may.
+pub(crate) fn loopback() -> Table {
+    let own = LOOPBACK.into();
     let lo = IfName::new("lo").expect("a constant that is a name");
-    let foreign = rule([enters_by_other_than(&lo), to(own)], Statement::Drop);
+    let foreign = [to(own), from(own)].map(|end| rule([enters_by_other_than(&lo), end], Statement::Drop));
+    let translate = Statement::DnatBy { parts: BY_PLACE.to_vec(), map: PORTS_AT.to_owned() };
     let translated = rule([from(own), Match::DestinationTranslated], Statement::Masquerade { random: false });
-    families.contains(&Family::V4).then(|| Table {
+    Table {
         family: table_family(Family::V4),
         name: links::LOOPBACK_TABLE.to_owned(),
-        maps: Vec::new(),
+        maps: vec![map(PORTS_AT, &BY_PLACE, &TARGET)],
         chains: vec![
-            base("prerouting", ChainKind::Filter, Hook::Prerouting, RAW, vec![foreign]),
+            base("prerouting", ChainKind::Filter, Hook::Prerouting, RAW, foreign.into()),
+            base("output", ChainKind::Nat, Hook::Output, DSTNAT, vec![rule([to(own)], translate)]),
             base("postrouting", ChainKind::Nat, Hook::Postrouting, SRCNAT, vec![translated]),
         ],
-    })
+    }
 }
 
 /// The tables for pods of one bridge that call each other by ports of the node, IPv4 first. The called pod would answer
@@ -158,4 +165,22 @@ pub(crate) fn neighbours(node: &NodeSpec, families: &[Family]) -> Vec<Table> {
         )],
     };
     families.iter().map(table).collect()
+}
+
+fn own_addresses(family: Family) -> IpNet {
+    match family {
+        Family::V4 => LOOPBACK.into(),
+        Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST).into(),
+    }
+}
+
+fn protocol(protocol: Protocol) -> Datum {
+    match protocol {
+        Protocol::Tcp => Datum::Tcp,
+        Protocol::Udp => Datum::Udp,
+    }
+}
+
+fn map(name: &str, key: &[PacketField], value: &[PacketField]) -> Map {
+    Map { name: name.to_owned(), key: key.to_vec(), value: value.to_vec() }
 }

@@ -4,7 +4,9 @@
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
+use std::thread;
 
+use linux::cpu;
 use serde_json::{Value, json};
 use testkit::shell;
 
@@ -44,14 +46,16 @@ fn publishes(attach: &str) {
     for name in ["first", "a", "b"] {
         let _ = scene.container(name);
     }
-    scene.add("first", &conf(attach));
+    // So that the tables alone keep a container from the node's loopback.
+    let unchecked = with(conf(attach), "anti_spoofing", json!(false));
+    scene.add("first", &unchecked);
     let before = scene.dump();
     let ports = json!({ "portMappings": [
         { "hostPort": 8080, "containerPort": 80, "protocol": "tcp" },
         { "hostPort": 8081, "containerPort": 80, "protocol": "tcp", "hostIP": "192.0.2.1" },
         { "hostPort": 8082, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1" },
     ] });
-    let conf = asking(attach, ports);
+    let conf = with(unchecked.clone(), "runtimeConfig", ports);
     let result = scene.add("a", &conf);
     for client in ["far", "node", "first", "a"] {
         for to in ["192.0.2.1:8080", "[2001:db8::1]:8080", "192.0.2.1:8081"] {
@@ -72,9 +76,16 @@ fn publishes(attach: &str) {
     before.assert_same(&scene.dump(), "after DEL");
     scene.add("b", &conf);
     scene.exchange("b", "far", "192.0.2.1:8080".parse().unwrap());
+    // Of two containers with ports one goes.
+    let ports = json!({ "portMappings": [{ "hostPort": 8090, "containerPort": 80, "protocol": "tcp" }] });
+    let other = with(unchecked, "runtimeConfig", ports);
+    let _ = scene.container("c");
+    scene.add("c", &other);
+    scene.succeed("DEL", "c", &other);
+    scene.exchange("b", "node", "127.0.0.1:8080".parse().unwrap());
 }
 
-/// What a container sends to 127.0.0.1 by its gateway does not reach the node's own servers there.
+/// What a container sends by its gateway to the node's 127.0.0.1, or as if it came from there, does not arrive.
 #[track_caller]
 fn assert_loopback_is_closed(scene: &Scene, container: &str, result: &Value) {
     let gateway = result["ips"][0]["gateway"].as_str().unwrap();
@@ -83,18 +94,26 @@ fn assert_loopback_is_closed(scene: &Scene, container: &str, result: &Value) {
         "ip -n {name} route del table local local 127.0.0.1 dev lo
          ip -n {name} route del table local local 127.0.0.0/8 dev lo
          ip netns exec {name} sh -c 'echo 1 >/proc/sys/net/ipv4/conf/all/route_localnet'
+         ip -n {name} addr add 127.0.0.2/32 dev eth0
          ip -n {name} route add 127.0.0.0/8 via {gateway} dev eth0 onlink"
     ));
     let bind = |at: &str| scene.world.open("node").run(|| UdpSocket::bind(at)).unwrap().unwrap();
     let (own, open) = (bind("127.0.0.1:7001"), bind("192.0.2.1:7001"));
-    let sender = scene.world.open(container).run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
-    sender.send_to(b"foreign", "127.0.0.1:7001").unwrap();
-    // It takes the same way behind it, so when it is there, the other would be.
-    sender.send_to(b"open", "192.0.2.1:7001").unwrap();
+    // On one CPU, so that they arrive in this order.
+    let send = || {
+        cpu::pin_current_thread(&cpu::allowed().unwrap().iter().take(1).collect()).unwrap();
+        let [any, posing] = ["0.0.0.0:0", "127.0.0.2:0"].map(|from| UdpSocket::bind(from).unwrap());
+        any.send_to(b"to loopback", "127.0.0.1:7001").unwrap();
+        posing.send_to(b"from loopback", "192.0.2.1:7001").unwrap();
+        any.send_to(b"open", "192.0.2.1:7001").unwrap();
+    };
+    scene.world.open(container).run(|| thread::scope(|scope| scope.spawn(send).join().unwrap())).unwrap();
     open.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_eq!(open.recv(&mut [0; 16]).unwrap(), 4);
+    let mut bytes = [0; 16];
+    let length = open.recv(&mut bytes).unwrap();
+    assert_eq!(&bytes[..length], b"open");
     own.set_nonblocking(true).unwrap();
-    assert_eq!(own.recv(&mut [0; 16]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(own.recv(&mut bytes).unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
 #[test]
