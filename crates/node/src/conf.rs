@@ -1,6 +1,7 @@
 //! The plugin's own part of a network configuration.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -293,6 +294,15 @@ fn path(written: &Written) -> Result<&'static DataPath, Failure> {
     Ok(path)
 }
 
+impl fmt::Display for AskedCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AskedCheck::Whether(whether) => write!(f, "{whether}"),
+            AskedCheck::At(AskedHook::Tcx) => f.write_str("\"tcx\""),
+        }
+    }
+}
+
 /// Where a network's packets are checked by a program of its own. By default they are where they can be.
 fn anti_spoofing(written: &Written, path: &DataPath) -> Result<Option<GuardHook>, Failure> {
     use AskedCheck::{At, Whether};
@@ -304,8 +314,8 @@ fn anti_spoofing(written: &Written, path: &DataPath) -> Result<Option<GuardHook>
             "`anti_spoofing` is false, and the programs of {name} always check whose address a packet has: by it they know \
              the pod"
         ))),
-        (AntiSpoofing::Never, Some(Whether(true) | At(_))) => Err(unsupported(format!(
-            "`anti_spoofing` is true, and what pods of {name} send goes to the wire and to each other past every place where \
+        (AntiSpoofing::Never, Some(asked @ (Whether(true) | At(_)))) => Err(unsupported(format!(
+            "`anti_spoofing` is {asked}, and what pods of {name} send goes to the wire and to each other past every place where \
              the node could check it"
         ))),
         (AntiSpoofing::Optional | AntiSpoofing::Never, Some(Whether(false)))

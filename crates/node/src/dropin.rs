@@ -172,7 +172,8 @@ fn bridge(theirs: &Bridge) -> Result<Value, Failure> {
         "attach": "bridge", "bridge": theirs.bridge, "masquerade": theirs.ip_masq, "mtu": given(theirs.mtu),
         "ipam": addresses(theirs.ipam.clone())?, "default_route": theirs.is_default_gateway, "dns": theirs.dns,
         "port_isolation": theirs.port_isolation.then_some(true),
-        "anti_spoofing": theirs.mac_spoof_check,
+        // As with that plugin, the ingress qdisc stays free for `bandwidth`.
+        "anti_spoofing": if theirs.mac_spoof_check { json!("tcx") } else { json!(false) },
     }))
 }
 
@@ -282,7 +283,7 @@ mod tests {
             })
         );
         let checked = json!({ "isGateway": true, "macspoofchk": true, "ipam": quiet.clone() });
-        assert_eq!(form("bridge", &checked).unwrap()["anti_spoofing"], true);
+        assert_eq!(form("bridge", &checked).unwrap()["anti_spoofing"], "tcx");
         let on_wire = form("ipvlan", &json!({ "master": "eth1", "mode": "l3s", "ipam": quiet })).unwrap();
         assert_eq!((&on_wire["attach"], &on_wire["wire"]), (&json!("ipvlan-l3s"), &json!("eth1")));
     }

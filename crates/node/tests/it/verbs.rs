@@ -147,6 +147,7 @@ fn wrong_configurations_are_named_and_leave_nothing() {
         (with(conf("macvlan"), "masquerade", json!(true)), 2, "`masquerade` is true"),
         (with(conf("ebpf"), "anti_spoofing", json!(false)), 2, "`anti_spoofing` is false"),
         (with(conf("ptp"), "anti_spoofing", json!("always")), 7, "`anti_spoofing` is true, false or \"tcx\""),
+        (with(conf("macvlan"), "anti_spoofing", json!("tcx")), 2, "`anti_spoofing` is \"tcx\""),
         (with(conf("macvlan"), "anti_spoofing", json!(true)), 2, "`anti_spoofing` is true"),
         (with(good.clone(), "wire", json!("nolink")), 7, "there is no link nolink"),
         (with(good.clone(), "mtu", json!(9000)), 7, "9000"),
