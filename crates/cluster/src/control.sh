@@ -1,11 +1,24 @@
 # The first process of the cluster's PID namespace, in mount and network namespaces of its own: the switch between the
-# nodes, the control plane, and the nodes. When its input ends, or has a line, all processes of the cluster end.
+# nodes, the control plane, and the nodes. When its input ends, or has a line, all processes of the cluster end, and
+# their control groups go.
 # arguments: the folder of the cluster, the name of its control groups, and for each node its name, its IPv4 and its IPv6
 # address
 set -eu
 cd "$1"
 group=$2
 shift 2
+
+# However it ends.
+clean_up() {
+	kill -KILL -1 || true
+	for directory in $(find /sys/fs/cgroup -depth -type d \( -path "*/$group" -o -path "*/$group/*" \)); do
+		for _ in $(seq 100); do
+			rmdir "$directory" && break
+			sleep 0.05
+		done
+	done
+}
+trap clean_up EXIT
 
 mount -t tmpfs none /run
 mount -t tmpfs none /var/lib
@@ -43,11 +56,3 @@ while [ $# -gt 0 ]; do
 done
 echo started
 read -r _ || true
-
-kill -KILL -1 || true
-for directory in $(find /sys/fs/cgroup -depth -type d -path "*/$group*"); do
-	for _ in $(seq 100); do
-		rmdir "$directory" && break
-		sleep 0.05
-	done
-done

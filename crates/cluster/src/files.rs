@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use crate::{IMAGE, NODES, Programs, run};
 
+/// The file with the `PATH` on which a cluster's programs are.
+pub(crate) const PATH: &str = "path";
 /// Users of the API server beside the nodes, and a group in which they are.
 const USERS: [(&str, &str, &str); 4] = [
     ("admin", "admin", "system:masters"),
@@ -24,6 +26,7 @@ pub(crate) fn write(folder: &Path, group: &str, programs: &Programs) -> Result<(
     put(folder, "control.sh", include_str!("control.sh"))?;
     put(folder, "node.sh", include_str!("node.sh"))?;
     put(folder, "containerd.toml", &containerd())?;
+    put(folder, PATH, programs.path())?;
     let mut key = Command::new("openssl");
     key.args(["genrsa", "-out"]).arg(folder.join("accounts.key")).arg("2048");
     run(key.env("PATH", programs.path()))?;
@@ -74,7 +77,7 @@ fn kubeconfig(folder: &Path, token: &str) -> Value {
 fn kubelet(group: &str, node: &str) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-        // Only the control plane's namespace reaches it.
+        // Only the cluster reaches it.
         "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
         "authorization": { "mode": "AlwaysAllow" },
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",

@@ -52,7 +52,8 @@ pub(crate) const AGNHOST: Image = Image {
         cp \"$(command -v agnhost)\" root/agnhost",
 };
 
-/// What the scripts call: `all_of_busybox` puts it and links of all its names into the image, `put` a program with its libraries.
+/// What the scripts call: `all_of_busybox` puts it into the image with links of all its names, `put` a program with its
+/// libraries.
 const FUNCTIONS: &str = "
     all_of_busybox() {
         cp \"$(command -v busybox)\" root/bin/busybox
@@ -88,10 +89,19 @@ pub(crate) fn write(image: &Image, folder: &Path, programs: &Programs) -> Result
     fs::remove_dir_all(&work).context("could not remove what the image was made of")
 }
 
+/// As images name it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
 impl Image {
     fn config(&self, layer_sha256: &str) -> Value {
         json!({
-            "architecture": "amd64", "os": "linux",
+            "architecture": architecture(), "os": "linux",
             "config": { "Entrypoint": self.entrypoint, "Cmd": self.command, "Env": ["PATH=/bin"] },
             "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{layer_sha256}")] },
         })

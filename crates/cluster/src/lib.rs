@@ -131,7 +131,7 @@ impl Cluster {
     ///
     /// # Errors
     /// None runs there.
-    pub fn open(programs: Programs, folder: &Path) -> Result<Self> {
+    pub fn open(folder: &Path) -> Result<Self> {
         let none = || format!("no cluster runs in {}", folder.display());
         let keeper = fs::read_to_string(folder.join(KEEPER)).with_context(none)?;
         let keeper = keeper.parse().with_context(none)?;
@@ -140,6 +140,7 @@ impl Cluster {
         if !String::from_utf8_lossy(&line).contains(&folder.display().to_string()) {
             bail!(none());
         }
+        let programs = Programs::of(fs::read_to_string(folder.join(files::PATH)).with_context(none)?);
         Ok(Self { folder: folder.to_owned(), programs, keeper })
     }
 

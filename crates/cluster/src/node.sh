@@ -41,16 +41,26 @@ for want in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/pani
 	mount --bind "$file" "/proc/sys/$name"
 done
 
-# Pods are in control groups below one of the node's own. A cpuset begins without CPUs.
-for hierarchy in /sys/fs/cgroup/*/; do
-	[ -e "$hierarchy/cgroup.procs" ] || continue
-	mkdir -p "$hierarchy$group/$node"
-	for below in "$group" "$group/$node"; do
-		for file in cpuset.cpus cpuset.mems; do
-			[ ! -e "$hierarchy$file" ] || cat "$hierarchy$file" >"$hierarchy$below/$file"
+# Pods are in control groups below one of the node's own.
+groups=/sys/fs/cgroup
+if [ -e $groups/cgroup.controllers ]; then
+	mkdir -p "$groups/$group/$node"
+	for above in $groups "$groups/$group"; do
+		sed 's/[^ ]*/+&/g' "$above/cgroup.controllers" >"$above/cgroup.subtree_control"
+	done
+else
+	for hierarchy in $groups/*/; do
+		# One of version 2 beside them has no such file.
+		[ -e "$hierarchy/tasks" ] || continue
+		mkdir -p "$hierarchy$group/$node"
+		# A cpuset of version 1 begins without CPUs.
+		for below in "$group" "$group/$node"; do
+			for file in cpuset.cpus cpuset.mems; do
+				[ ! -e "$hierarchy$file" ] || cat "$hierarchy$file" >"$hierarchy$below/$file"
+			done
 		done
 	done
-done
+fi
 
 containerd --config "$PWD/containerd.toml" >"$node.containerd.log" 2>&1 &
 until ctr version >/dev/null 2>&1; do

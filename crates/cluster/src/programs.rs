@@ -32,6 +32,11 @@ impl Programs {
         Ok(Self { path: parts.join(":") })
     }
 
+    /// Those of a `PATH`.
+    pub(crate) fn of(path: String) -> Self {
+        Self { path }
+    }
+
     /// The `PATH`.
     pub fn path(&self) -> &str {
         &self.path

@@ -2,17 +2,17 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use cluster::{Cluster, NODES, Programs};
 
 use crate::native::is_root;
-use crate::suites::{output, target};
+use crate::suites::target;
 use crate::{cargo, check, root};
 
 const USAGE: &str = "\
-usage: cargo xtask cluster up [ATTACH]     start it, with hostgap's network of an attach (ptp)
+usage: cargo xtask cluster up [ATTACH]     start it, with the plugin's attach ATTACH (default ptp)
        cargo xtask cluster kubectl ARG...  speak to its API server
        cargo xtask cluster on NODE COMMAND...
                                            run a command on node-1 or node-2, in the node's namespaces
@@ -31,36 +31,36 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         ["up"] => up(&folder, "ptp"),
         ["up", attach] => up(&folder, attach),
         ["down"] => {
-            Cluster::open(programs()?, &folder)?.end()?;
+            Cluster::open(&folder)?.end()?;
             std::fs::remove_dir_all(&folder).with_context(|| format!("could not remove {}", folder.display()))
         }
         ["e2e", rest @ ..] => {
-            let passed = Cluster::open(programs()?, &folder)?.e2e(rest)?;
+            let passed = Cluster::open(&folder)?.e2e(rest)?;
             println!("{passed} passed");
             Ok(())
         }
-        ["kubectl", rest @ ..] => becomes(Cluster::open(programs()?, &folder)?.kubectl().args(rest)),
+        ["kubectl", rest @ ..] => becomes(Cluster::open(&folder)?.kubectl().args(rest)),
         ["on", name, program, rest @ ..] => {
             let node = NODES.into_iter().find(|node| node.name == *name);
             let node = node.with_context(|| format!("there is no node {name:?}\n\n{USAGE}"))?;
-            becomes(Cluster::open(programs()?, &folder)?.on(node, program).args(rest))
+            becomes(Cluster::open(&folder)?.on(node, program).args(rest))
         }
         _ => bail!("{USAGE}"),
     }
 }
 
 fn up(folder: &Path, attach: &str) -> Result<()> {
-    let programs = programs()?;
-    if Cluster::open(programs.clone(), folder).is_ok() {
+    if Cluster::open(folder).is_ok() {
         bail!("a cluster runs in {}: cargo xtask cluster down ends it", folder.display());
     }
+    let programs = programs()?;
     check(cargo().args(["build", "--package", "hostgap"]))?;
     if folder.exists() {
         std::fs::remove_dir_all(folder).with_context(|| format!("could not remove {}", folder.display()))?;
     }
     std::fs::create_dir_all(folder).with_context(|| format!("could not make {}", folder.display()))?;
     let cluster = Cluster::start_to_stay(programs, folder, &format!("hgt-cluster-{}", std::process::id()))?;
-    println!("the control plane runs; logs are in {}", folder.display());
+    println!("the control plane runs; logs are in {}; cargo xtask cluster down ends it", folder.display());
     cluster.connect(&target()?.join("debug/hostgap"), attach)?;
     println!("both nodes are ready\n\n{USAGE}");
     Ok(())
@@ -68,11 +68,19 @@ fn up(folder: &Path, attach: &str) -> Result<()> {
 
 /// The programs that the environment names, and else those of the scripts that fetch or build them.
 fn programs() -> Result<Programs> {
-    Programs::from_env(|script| Ok(output(&mut Command::new(root().join(script)))?.trim().to_owned()))
+    Programs::from_env(|script| {
+        let mut command = Command::new(root().join(script));
+        let output =
+            command.stderr(Stdio::inherit()).output().with_context(|| format!("could not start {script}"))?;
+        if !output.status.success() {
+            bail!("{script} ended with {}", output.status);
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    })
 }
 
 /// Replaces this process. It returns only if that fails.
 fn becomes(command: &mut Command) -> Result<()> {
-    command.stdin(std::process::Stdio::inherit());
+    command.stdin(Stdio::inherit());
     Err(command.exec()).with_context(|| format!("could not start {command:?}"))
 }

@@ -27,7 +27,7 @@ use crate::test::Selection;
 const USAGE: &str = "\
 usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
        cargo xtask fuzz [SECONDS]
-       cargo xtask cluster up | down | kubectl | on
+       cargo xtask cluster up | kubectl | on | e2e | down
 
   test         all tests: on this kernel, on Debian kernels in QEMU, and the fuzzers for a moment
   native-test  the tests on this kernel alone

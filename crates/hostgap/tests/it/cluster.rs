@@ -4,14 +4,17 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster::{IMAGE, NODES, Node, OwnedCluster, Programs};
 use serde_json::{Value, json};
 
-use crate::turn::{HOSTGAP, Turn, stderr, stdout, text, turn, until};
+use crate::turn::{HOSTGAP, Turn, stderr, stdout, text, turn, until_within};
 
-/// A cluster whose nodes have networks of an attach.
+/// For what a daemon does by itself some time later.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A cluster whose nodes have the plugin.
 struct Pods {
     cluster: OwnedCluster,
     _turn: Turn,
@@ -49,7 +52,7 @@ impl Pods {
 
     /// What a network may leave on a node: links, addresses, routes, rules, and files of addresses that are in use.
     fn state(&self, node: Node) -> String {
-        let script = "ip -br link; ip -br addr; ip route; ip -6 route; nft list tables;
+        let script = "ip -br link; ip -br addr; ip route; ip -6 route; nft list tables | grep ' hg-' || true;
             find /var/lib -type f -path '*/cni/*' -regex '.*/[0-9a-f.:]+'";
         text(self.cluster.on(node, "sh").args(["-ec", script]))
     }
@@ -64,7 +67,7 @@ impl Pods {
     /// Waits until a pod reads a text from a web server. A Service is there when the node's kube-proxy knows it.
     #[track_caller]
     fn await_answer(&self, client: &str, address: &str, port: u16, text: &str) {
-        until(&format!("{client} reads {text:?} from {address} port {port}"), || {
+        until_within(PATIENCE, &format!("{client} reads {text:?} from {address} port {port}"), || {
             self.ask(client, address, port).is_some_and(|answer| answer.contains(text))
         });
     }
@@ -109,19 +112,14 @@ fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
         for node in NODES {
             pods.apply(&client(&format!("client-{}", node.name), node));
         }
-        pods.kubectl(&["rollout", "status", "daemonset/web", "--timeout=120s"]);
-        pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=120s", "pod", "--all"]);
+        pods.kubectl(&["rollout", "status", "daemonset/web", "--timeout=15m"]);
+        pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=15m", "pod", "--all"]);
         every_pair(&pods, attach);
 
         pods.kubectl(&["delete", "--cascade=foreground", "daemonset/web", "service/web"]);
         pods.kubectl(&["delete", "pod", "--all"]);
         for (node, before) in NODES.into_iter().zip(before) {
             text(pods.cluster.on(node, HOSTGAP).args(["cni", "uninstall"]));
-            // kube-proxy takes its rules back a moment later.
-            let begun = Instant::now();
-            while pods.state(node) != before && begun.elapsed() < Duration::from_secs(60) {
-                std::thread::sleep(Duration::from_millis(50));
-            }
             assert_eq!(pods.state(node), before, "{attach}");
         }
     }
@@ -158,23 +156,27 @@ fn every_pair(pods: &Pods, attach: &str) {
 #[test]
 fn kubectl_shows_what_the_plugin_says() {
     let Some(pods) = Pods::new() else { return };
-    pods.cluster.connect(Path::new(HOSTGAP), "ptp").unwrap();
-    let list = "/etc/cni/net.d/10-pods.conflist";
-    let wrong = format!("sed -i 's/\"attach\": \"ptp\"/\"attach\": \"pttp\"/' {list} && grep pttp {list}");
-    text(pods.cluster.on(NODES[0], "sh").args(["-ec", &wrong]));
+    // Wrong before containerd sees it: a node is ready when containerd has read a configuration.
+    pods.cluster.install(Path::new(HOSTGAP), "ptp", "/run/net.d").unwrap();
+    let wrong = "sed -i 's/\"attach\": \"ptp\"/\"attach\": \"pttp\"/' /run/net.d/10-pods.conflist &&
+        grep pttp /run/net.d/10-pods.conflist && cp /run/net.d/10-pods.conflist /etc/cni/net.d";
+    for node in NODES {
+        text(pods.cluster.on(node, "sh").args(["-ec", wrong]));
+    }
+    pods.cluster.wait_for_nodes().unwrap();
     pods.apply(&client("client", NODES[0]));
     let mut said = String::new();
-    until("an event says why the pod does not start", || {
+    until_within(PATIENCE, "an event says why the pod does not start", || {
         said = pods.kubectl(&["get", "events", "--output=jsonpath={.items[*].message}"]);
         said.contains("plugin type=\"hostgap\" failed (add)")
     });
     assert!(said.contains("did you mean \"ptp\""), "{said}");
     // The kubelet tries again by itself.
-    text(pods.cluster.on(NODES[0], "sed").args(["-i", "s/pttp/ptp/", list]));
+    text(pods.cluster.on(NODES[0], "sed").args(["-i", "s/pttp/ptp/", "/etc/cni/net.d/10-pods.conflist"]));
     let ready = pods
         .cluster
         .kubectl()
-        .args(["wait", "--for=condition=Ready", "--timeout=300s", "pod/client"])
+        .args(["wait", "--for=condition=Ready", "--timeout=15m", "pod/client"])
         .output()
         .unwrap();
     assert!(ready.status.success(), "{}", stderr(&ready));

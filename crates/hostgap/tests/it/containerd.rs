@@ -47,7 +47,7 @@ const SCRIPT: &str = "
     echo ready
     cat
     kill -KILL -1
-    for group in $(find /sys/fs/cgroup -depth -type d -path \"*/$2*\"); do
+    for group in $(find /sys/fs/cgroup -depth -type d \\( -path \"*/$2\" -o -path \"*/$2/*\" \\)); do
         for try in $(seq 100); do rmdir $group && break; sleep 0.05; done
     done";
 

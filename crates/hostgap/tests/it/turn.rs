@@ -202,7 +202,7 @@ pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
 }
 
 #[track_caller]
-fn until_within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until_within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + patience;
     while !holds() {
         assert!(Instant::now() < deadline, "waited for {patience:?} until {what}");
