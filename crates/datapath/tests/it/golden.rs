@@ -1,10 +1,10 @@
 //! Each data path as the commands that one would type. A change to a driver shows as a diff of these files.
 
-use datapath::{ALL, DataPath, Family, SocketRole};
+use datapath::{ALL, DataPath, Family, Pod, SocketRole};
 use plan::Plan;
 
 use crate::accepted;
-use crate::specs::{Shape, peer};
+use crate::specs::{Shape, peer, published};
 
 #[test]
 fn plans_are_as_reviewed() {
@@ -50,7 +50,15 @@ fn rendered(path: &'static DataPath) -> String {
     let (node, other) = (shape.node(2), shape.node(1));
     let mut text = String::new();
     section(&mut text, "node 2", &path.node_plan(&node).expect("a sound node"));
-    section(&mut text, "pod 1 of node 2", &path.pod_plan(&node, &shape.pod(&node, 1)).expect("a sound pod"));
+    let pod = shape.pod(&node, 1);
+    let plain = path.pod_plan(&node, &pod).expect("a sound pod");
+    section(&mut text, "pod 1 of node 2", &plain);
+    // The same for each transport.
+    if path.attach.publishes_ports() && path.transport.name() == "direct" {
+        let mut plan = path.pod_plan(&node, &Pod { published: published(8080), ..pod }).expect("a sound pod");
+        plan.steps.retain(|placed| !plain.steps.contains(placed));
+        section(&mut text, "what published ports of pod 1 add", &plan);
+    }
     section(&mut text, "peer 1 of node 2", &path.peer_plan(&node, &peer(&other)).expect("a sound peer"));
     if [SocketRole::Client, SocketRole::Server].iter().any(|part| path.alone(*part).is_ok()) {
         let bare = path.bare_plan(&other, &peer(&node), &shape.pod(&node, 1)).expect("a sound node");
