@@ -168,7 +168,8 @@ impl<'a> Draft<'a> {
     /// Leads ports of the node's 127.0.0.1 to a pod's, out by the link toward the pod. The table that keeps others away from
     /// there comes before the parameter.
     pub(crate) fn publish_on_loopback(&mut self, pod: &Pod, link: &IfName, of: OfLink) {
-        if !rules::ports::has_loopback(pod) {
+        let elements = rules::ports::loopback_elements(pod);
+        if elements.is_empty() {
             return;
         }
         self.share(Step::AddNftTable(rules::ports::loopback()));
@@ -177,7 +178,7 @@ impl<'a> Draft<'a> {
             OfLink::Own => self.step(step),
             OfLink::Shared => self.share(step),
         }
-        for element in rules::ports::loopback_elements(pod) {
+        for element in elements {
             self.step(Step::AddNftElement(element));
         }
     }

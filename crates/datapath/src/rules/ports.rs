@@ -38,14 +38,18 @@ pub(crate) fn tables(families: &[Family]) -> Vec<Table> {
 
 /// The elements of a pod's published ports, for each port IPv4 first.
 pub(crate) fn elements(pod: &Pod) -> Vec<Element> {
-    let mut elements = Vec::new();
-    for element in pod.published.iter().flat_map(|port| published(pod, *port)) {
-        // Two ports of the node may lead to one of the pod, which calls itself by either.
-        if !elements.contains(&element) {
-            elements.push(element);
+    // Two ports of the node may lead to one of the pod, which calls itself by either.
+    each_once(pod.published.iter().flat_map(|port| published(pod, *port)))
+}
+
+fn each_once(all: impl IntoIterator<Item = Element>) -> Vec<Element> {
+    let mut once = Vec::new();
+    for element in all {
+        if !once.contains(&element) {
+            once.push(element);
         }
     }
-    elements
+    once
 }
 
 fn published(pod: &Pod, port: PublishedPort) -> Vec<Element> {
@@ -105,12 +109,7 @@ fn on_loopback(port: PublishedPort) -> Option<IpAddr> {
     }
 }
 
-/// Whether a pod has ports on the node's 127.0.0.1.
-pub(crate) fn has_loopback(pod: &Pod) -> bool {
-    pod.addresses.of(Family::V4).is_some() && pod.published.iter().any(|port| on_loopback(*port).is_some())
-}
-
-/// The elements of those ports.
+/// The elements of a pod's ports on the node's 127.0.0.1.
 pub(crate) fn loopback_elements(pod: &Pod) -> Vec<Element> {
     let Some(address) = pod.addresses.of(Family::V4) else { return Vec::new() };
     let element = |port: &PublishedPort| {
@@ -122,7 +121,8 @@ pub(crate) fn loopback_elements(pod: &Pod) -> Vec<Element> {
             value: vec![Datum::Address(address), Datum::Port(port.pod)],
         })
     };
-    pod.published.iter().filter_map(element).collect()
+    // A port that is published everywhere may be published there once more.
+    each_once(pod.published.iter().filter_map(element))
 }
 
 /// The table for the node's own calls of its 127.0.0.1. With `route_localnet` at the link toward the pod the kernel routes

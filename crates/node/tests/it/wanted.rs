@@ -54,6 +54,7 @@ fn publishes(attach: &str) {
         { "hostPort": 8080, "containerPort": 80, "protocol": "tcp" },
         { "hostPort": 8081, "containerPort": 80, "protocol": "tcp", "hostIP": "192.0.2.1" },
         { "hostPort": 8082, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1" },
+        { "hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1" },
     ] });
     let conf = with(unchecked.clone(), "runtimeConfig", ports);
     let result = scene.add("a", &conf);

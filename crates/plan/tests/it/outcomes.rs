@@ -149,14 +149,20 @@ fn what_another_put_back_is_so_already() {
     Scene::check(|_| Step::from(SetLinkUp { link: ifname("own0") }), "true", is_so);
 }
 
+/// A plan has made a namespace, and a bridge in it.
+fn with_a_namespace() -> Scene {
+    let scene = Scene::new();
+    let made = scene.sample.made();
+    scene.apply_steps(&[(made.clone(), Step::AddNetns), (made, bridge("hgbr0"))]).unwrap();
+    scene
+}
+
 #[test]
 fn a_namespace_of_the_same_name_is_not_ours() {
     if !require_root() {
         return;
     }
-    let scene = Scene::new();
-    let made = scene.sample.made();
-    scene.apply_steps(&[(made.clone(), Step::AddNetns), (made, bridge("hgbr0"))]).unwrap();
+    let scene = with_a_namespace();
     let name = &scene.sample.made;
     shell(&format!("ip netns del {name}\nip netns add {name}\nip -n {name} link add hgbr0 type bridge"));
     let found = scene.outcomes();
@@ -171,9 +177,7 @@ fn a_deletion_that_was_cut_short_is_done_to_its_end() {
     if !require_root() {
         return;
     }
-    let scene = Scene::new();
-    let made = scene.sample.made();
-    scene.apply_steps(&[(made.clone(), Step::AddNetns), (made, bridge("hgbr0"))]).unwrap();
+    let scene = with_a_namespace();
     // The name is there, and leads to no namespace any more.
     let name = &scene.sample.made;
     shell(&format!("umount --lazy /run/netns/{name}"));
