@@ -153,7 +153,9 @@ fn what_another_put_back_is_so_already() {
 fn with_a_namespace() -> Scene {
     let scene = Scene::new();
     let made = scene.sample.made();
-    scene.apply_steps(&[(made.clone(), Step::AddNetns), (made, bridge("hgbr0"))]).unwrap();
+    scene
+        .apply_steps(&[(made.clone(), Step::AddNetns), (made, bridge("hgbr0"))])
+        .expect("nothing of it is there yet");
     scene
 }
 
