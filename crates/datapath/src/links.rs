@@ -1,8 +1,10 @@
 //! The names and Ethernet addresses of what drivers make, derived from ids: a plan made again names the same things.
 
+use std::net::IpAddr;
+
 use linux::{IfName, Mac};
 
-use crate::{Network, NodeSpec, Peer, Pod};
+use crate::{Addresses, Network, NodeSpec, Peer, Pod, Prefixes};
 
 /// What an Ethernet address belongs to: the `space` of [`Mac::from_id`], so that no two makers share one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +95,18 @@ pub(crate) fn port_mac(node: &NodeSpec, pod: &Pod) -> Mac {
 pub(crate) fn tunnel_end_mac(peer: &Peer) -> Mac {
     let derived = || Mac::from_id(MacOf::TunnelEnd as u8, u32::from(peer.id) << 16);
     peer.tunnel_mac.unwrap_or_else(derived)
+}
+
+/// The next hops by which a peer's pods are reached in a tunnel: names for the peer's end of it, which no packet carries.
+/// In IPv4 it is the first address of the pods' prefix, as flannel has it. The kernel refuses such a hop in IPv6 while
+/// the prefix has a route by another link (`ip6_route_check_nh_onlink`), and then the route could not be replaced: there
+/// it is the link-local address of the peer's end.
+pub(crate) fn tunnel_hops(peer: &Peer, reachable: &Prefixes) -> Addresses {
+    let hop = |network: IpAddr| match network {
+        IpAddr::V4(_) => network,
+        IpAddr::V6(_) => tunnel_end_mac(peer).link_local().into(),
+    };
+    reachable.networks().iter().map(hop).collect()
 }
 
 fn valid(name: String) -> IfName {

@@ -1,6 +1,7 @@
 //! Names and addresses with their kernel limits: what cannot be a name does not become a value.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -167,6 +168,15 @@ impl Mac {
         let [a, b, c, d] = id.to_be_bytes();
         Mac([0x02, space, a, b, c, d])
     }
+
+    /// The IPv6 address that an interface with this address has on its link (modified EUI-64, RFC 4291 appendix A).
+    pub fn link_local(self) -> Ipv6Addr {
+        let [a, b, c, d, e, f] = self.0;
+        let mut octets = [0; 16];
+        octets[..2].copy_from_slice(&[0xfe, 0x80]);
+        octets[8..].copy_from_slice(&[a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
+        octets.into()
+    }
 }
 
 impl fmt::Display for Mac {
@@ -266,6 +276,12 @@ mod tests {
         check_ifname("a/b", false);
         check_ifname("a b", false);
         check_ifname("a:b", false);
+    }
+
+    #[test]
+    fn a_link_local_address_is_made_of_the_ethernet_address() {
+        let mac: Mac = "34:56:78:9a:bc:de".parse().unwrap();
+        assert_eq!(mac.link_local().to_string(), "fe80::3656:78ff:fe9a:bcde");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::entry::{Entry, Intent, Owner, Undone};
+use crate::entry::{Before, Entry, Intent, Owner, Undone};
 use crate::error::{ApplyError, StepError};
 use crate::{Fault, Journal, Kernel, Placed, Plan, Step};
 
@@ -21,15 +21,9 @@ pub struct Applied {
 /// [`ApplyError::Step`] if a step cannot be done, [`ApplyError::Journal`] if it could not be written down first.
 pub fn apply(plan: &Plan, journal: &mut Journal, kernel: &mut Kernel) -> Result<Applied, ApplyError> {
     let first = journal.next_seq();
-    // An absolute path names the journal whatever the working directory is at undo.
-    let path = std::path::absolute(journal.path()).unwrap_or_else(|_| journal.path().to_owned());
     let mut steps = plan.steps.iter().enumerate();
-    let done = steps.try_for_each(|(number, placed)| {
-        kernel.owner = Some(Owner { journal: path.clone(), seq: journal.next_seq() });
-        apply_step(number, placed, journal, kernel)
-    });
-    kernel.owner = None;
-    done.map(|()| Applied { seqs: first..journal.next_seq() })
+    steps.try_for_each(|(number, placed)| apply_step(number, placed, None, journal, kernel))?;
+    Ok(Applied { seqs: first..journal.next_seq() })
 }
 
 /// Does one step as a person with a tool would: nothing is written down, and nothing undoes it.
@@ -42,15 +36,33 @@ pub fn by_hand(placed: &Placed, kernel: &mut Kernel) -> Result<(), ApplyError> {
     done.map_err(|why| in_step(placed, why))
 }
 
-fn apply_step(
+/// Does one step, the one of that number among those of its plan. `before` is what undo is to bring back; `None`: what is
+/// there now.
+pub(crate) fn apply_step(
     number: usize,
     placed: &Placed,
+    before: Option<Before>,
+    journal: &mut Journal,
+    kernel: &mut Kernel,
+) -> Result<(), ApplyError> {
+    // An absolute path names the journal whatever the working directory is at undo.
+    let path = std::path::absolute(journal.path()).unwrap_or_else(|_| journal.path().to_owned());
+    kernel.owner = Some(Owner { journal: path, seq: journal.next_seq() });
+    let done = apply_owned(number, placed, before, journal, kernel);
+    kernel.owner = None;
+    done
+}
+
+fn apply_owned(
+    number: usize,
+    placed: &Placed,
+    before: Option<Before>,
     journal: &mut Journal,
     kernel: &mut Kernel,
 ) -> Result<(), ApplyError> {
     let in_step = |why| in_step(placed, why);
     let (effect, place) = (placed.step.effect(), &placed.place);
-    let before = effect.before(kernel, place).map_err(in_step)?;
+    let before = before.map_or_else(|| effect.before(kernel, place), Ok).map_err(in_step)?;
     let netns_cookie = match placed.step {
         Step::AddNetns => None,
         _ => Some(kernel.at(&placed.place).map_err(|error| in_step(error.into()))?.cookie),
@@ -77,7 +89,7 @@ fn apply_step(
     verified.map_err(in_step)
 }
 
-fn write(journal: &mut Journal, fault: Fault, entry: Entry) -> Result<(), ApplyError> {
+pub(crate) fn write(journal: &mut Journal, fault: Fault, entry: Entry) -> Result<(), ApplyError> {
     journal.append(entry)?;
     let lines = journal.entries().len();
     if fault.is_dead_at(lines) {
@@ -86,6 +98,6 @@ fn write(journal: &mut Journal, fault: Fault, entry: Entry) -> Result<(), ApplyE
     Ok(())
 }
 
-fn in_step(placed: &Placed, why: StepError) -> ApplyError {
+pub(crate) fn in_step(placed: &Placed, why: StepError) -> ApplyError {
     ApplyError::Step { command: placed.commands().join("\n"), place: Box::new(placed.place.clone()), why }
 }

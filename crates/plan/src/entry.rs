@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use linux::sysctl;
+use linux::netlink::DisplacedRoute;
+use linux::{FdbEntry, Neighbour, sysctl};
 use serde::{Deserialize, Serialize};
 
 use crate::Placed;
@@ -87,6 +88,8 @@ pub enum Before {
     Absent,
     /// What an `Ensure…` step would make is there, and is not its own.
     Present,
+    /// What a `Replace…` step takes the place of.
+    Displaced(Displaced),
     /// A link that is about to be moved.
     Placed {
         /// Its index where it is.
@@ -127,6 +130,18 @@ pub enum Before {
         /// The cookie of the container's namespace, which may be gone before the entries.
         container: u64,
     },
+}
+
+/// What was in a place that a `Replace…` step takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Displaced {
+    /// A route, with all of its properties.
+    Route(DisplacedRoute),
+    /// A permanent neighbour entry.
+    Neighbour(Neighbour),
+    /// A forwarding entry.
+    Fdb(FdbEntry),
 }
 
 /// A step of a unit that wants something shared.

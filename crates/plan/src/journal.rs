@@ -55,9 +55,24 @@ impl Journal {
     /// As [`Journal::create`], with another file to read the boot id from.
     pub fn create_with_boot_id(path: &Path, boot_id: &Path) -> Result<Journal, JournalError> {
         let header = Header { version: VERSION, boot_id: boot::boot_id(boot_id)?, pid: std::process::id() };
+        Journal::write_new(path, header, Vec::new(), RenameFlags::NOREPLACE)
+    }
+
+    /// Puts another file in the journal's place, with the same header and these lines.
+    pub(crate) fn replaced_by(self, entries: Vec<Entry>) -> Result<Journal, JournalError> {
+        let header = Header { version: VERSION, ..self.header.clone() };
+        Journal::write_new(&self.path, header, entries, RenameFlags::empty())
+    }
+
+    fn write_new(
+        path: &Path,
+        header: Header,
+        entries: Vec<Entry>,
+        flags: RenameFlags,
+    ) -> Result<Journal, JournalError> {
         let failed = |why| JournalError::File { attempted: "create", path: path.to_owned(), why };
         let mut fresh = path.as_os_str().to_owned();
-        fresh.push(format!(".new-{}", header.pid));
+        fresh.push(format!(".new-{}", std::process::id()));
         let fresh = PathBuf::from(fresh);
         // A leftover of a dead process with our number; nothing was ever done under it.
         let _ = std::fs::remove_file(&fresh);
@@ -73,9 +88,9 @@ impl Journal {
         };
         let named = lock(&journal.file).map_err(failed).and_then(|()| {
             journal.append(Entry::Header(header))?;
+            journal.append_all(entries)?;
             let cwd = rustix::fs::CWD;
-            rustix::fs::renameat_with(cwd, &fresh, cwd, path, RenameFlags::NOREPLACE)
-                .map_err(|errno| failed(errno.into()))?;
+            rustix::fs::renameat_with(cwd, &fresh, cwd, path, flags).map_err(|errno| failed(errno.into()))?;
             sync_directory(path).map_err(failed)
         });
         if let Err(error) = named {

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use linux::netlink::{MetricValue, RouteMetric};
-use linux::sysctl;
 
 use crate::error::StepError;
 use crate::listing::Listing;
@@ -40,7 +39,7 @@ impl Made {
         }
         let mut changes = Vec::new();
         for (place, steps) in &mut made.steps {
-            let listing = listing(kernel, place, steps)?;
+            let listing = listing(kernel, place, steps.iter())?;
             let mut so = Vec::with_capacity(steps.len());
             for placed in std::mem::take(steps) {
                 let look = placed.step.effect().look(kernel, place, &listing)?;
@@ -63,7 +62,7 @@ impl Made {
     /// The kernel does not answer.
     pub fn changed(&self, kernel: &mut Kernel) -> Result<Option<Drift>, StepError> {
         for (place, steps) in &self.steps {
-            let listing = listing(kernel, place, steps)?;
+            let listing = listing(kernel, place, steps.iter())?;
             let held = self.held.get(place);
             let holds = held.map(|_| Inventory::of(kernel.at(place)?, &listing)).transpose()?;
             let is_same = held.is_some() && held == holds.as_ref();
@@ -83,15 +82,16 @@ impl Made {
 }
 
 /// The lists of a namespace, with the kernel parameters that its steps set.
-fn listing(kernel: &mut Kernel, place: &Place, steps: &[Placed]) -> Result<Listing, StepError> {
-    let key = |placed: &'_ Placed| -> Option<sysctl::Key> {
-        match &placed.step {
-            Step::Set(Set::Sysctl(set)) => Some(set.key.clone()),
-            _ => None,
-        }
+pub(crate) fn listing<'p>(
+    kernel: &mut Kernel,
+    place: &Place,
+    steps: impl Iterator<Item = &'p Placed>,
+) -> Result<Listing, StepError> {
+    let key = |placed: &'p Placed| match &placed.step {
+        Step::Set(Set::Sysctl(set)) => Some(&set.key),
+        _ => None,
     };
-    let keys: Vec<sysctl::Key> = steps.iter().filter_map(key).collect();
-    Ok(Listing::of(kernel.at(place)?, keys.iter())?)
+    Ok(Listing::of(kernel.at(place)?, steps.filter_map(key))?)
 }
 
 /// The steps that are so when a plan is done: of two about the same thing the later one, and a link that was moved
@@ -139,7 +139,7 @@ impl Subject {
         let place = placed.place.clone();
         match &placed.step {
             Step::AddLink(link) | Step::AddLinkOn { link, .. } => Subject::Link(place, link.name.clone()),
-            Step::AddRoute(route) => {
+            Step::AddRoute(route) | Step::ReplaceRoute(route) => {
                 Subject::Route(place, route.dst.trunc(), route.dev.clone(), route.metric)
             }
             step => Subject::Other(place, step.effect().identity()),
@@ -166,7 +166,7 @@ fn refine(earlier: &mut Step, later: &Step) {
             made.mtu = Some(set.mtu);
         }
         (
-            Step::AddRoute(route),
+            Step::AddRoute(route) | Step::ReplaceRoute(route),
             Step::Set(Set::RouteMetric(SetRouteMetric { value: MetricValue::Number(mtu), .. })),
         ) => route.mtu = Some(*mtu),
         _ => {}
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn the_later_of_two_values_stands() {
         let set = |value: &str| {
-            let key = sysctl::Key::new("net/ipv4/tcp_rmem").unwrap();
+            let key = linux::sysctl::Key::new("net/ipv4/tcp_rmem").unwrap();
             SetSysctl { key, value: value.to_owned() }.into()
         };
         check(&[("a", set("1")), ("b", set("1")), ("a", set("2"))], &[("b", set("1")), ("a", set("2"))]);

@@ -1,7 +1,7 @@
 //! What can be done to a machine: a closed list of steps, each of which knows its place.
 
 use ipnet::IpNet;
-use linux::{FdbEntry, IfName, Link, Neighbour, Route, nft};
+use linux::{FdbEntry, IfName, Link, Mac, Neighbour, Route, nft};
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::{Endpoint, Guard, Guarded, Member, ProgramAttachment, Programs, Splice, Tunnel};
@@ -25,7 +25,8 @@ pub struct Placed {
 
 /// One change of the kernel's state.
 ///
-/// `Add…` steps refuse to touch what is already there, `Ensure…` steps use it; `Set…` steps keep the old value for undo.
+/// `Add…` steps refuse to touch what is already there, `Ensure…` steps use it, `Replace…` steps take its place; `Set…`
+/// steps keep the old value for undo.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
@@ -72,10 +73,17 @@ pub enum Step {
     },
     /// Make a route in the main table.
     AddRoute(Route),
+    /// Make a route in the main table. One that is there to the same destination with the same metric gives way in the same
+    /// moment, and undo puts it back. The kernel's own routes and those that expire are refused.
+    ReplaceRoute(Route),
     /// Make a permanent or a proxy neighbour entry.
     AddNeighbour(Neighbour),
+    /// Make a permanent neighbour entry. Another permanent one for the address gives way, and undo puts it back.
+    ReplaceNeighbour(Neighbour),
     /// Make a forwarding entry of a tunnel device.
     AddFdb(FdbEntry),
+    /// The same. Another one for the Ethernet address gives way, and undo puts it back. Not for the all-zero address.
+    ReplaceFdb(FdbEntry),
     /// Make an nftables table with all its chains and rules.
     AddNftTable(nft::Table),
     /// Add an element to a map or a set of an nftables table.
@@ -109,6 +117,19 @@ pub enum Step {
     Set(Set),
 }
 
+impl Step {
+    /// The step that takes the place of what is there, where there is such a step; else the step itself.
+    #[must_use]
+    pub fn replacing(self) -> Step {
+        match self {
+            Step::AddRoute(route) => Step::ReplaceRoute(route),
+            Step::AddNeighbour(neighbour) if neighbour.mac.is_some() => Step::ReplaceNeighbour(neighbour),
+            Step::AddFdb(entry) if entry.mac != Mac([0; 6]) => Step::ReplaceFdb(entry),
+            other => other,
+        }
+    }
+}
+
 impl Plan {
     /// A plan without steps.
     pub fn new() -> Plan {
@@ -123,6 +144,14 @@ impl Plan {
     /// Adds another plan's steps at the end.
     pub fn extend(&mut self, other: Plan) {
         self.steps.extend(other.steps);
+    }
+
+    /// The plan in which routes, neighbours and forwarding entries take the place of what is there; see
+    /// [`Step::replacing`].
+    #[must_use]
+    pub fn replacing(self) -> Plan {
+        let replacing = |placed: Placed| Placed { step: placed.step.replacing(), ..placed };
+        Plan { steps: self.steps.into_iter().map(replacing).collect() }
     }
 
     /// True if there is nothing to do.

@@ -24,12 +24,21 @@ pub fn undo(journal: &mut Journal, kernel: &mut Kernel) -> Vec<(Placed, Undone)>
 
 /// As [`undo`], with another file to read the boot id from.
 pub fn undo_in_boot(journal: &mut Journal, kernel: &mut Kernel, boot_id: &Path) -> Vec<(Placed, Undone)> {
-    run(journal, kernel, boot_id, 0)
+    run(journal, kernel, boot_id, |_| true)
 }
 
 /// As [`undo`], for the step of this number and those after it alone.
 pub(crate) fn undo_since(journal: &mut Journal, first: u64, kernel: &mut Kernel) -> Vec<(Placed, Undone)> {
-    run(journal, kernel, Path::new(boot::BOOT_ID), first)
+    run(journal, kernel, Path::new(boot::BOOT_ID), |seq| seq >= first)
+}
+
+/// As [`undo`], for the steps of these numbers alone.
+pub(crate) fn undo_these(
+    journal: &mut Journal,
+    seqs: &BTreeSet<u64>,
+    kernel: &mut Kernel,
+) -> Vec<(Placed, Undone)> {
+    run(journal, kernel, Path::new(boot::BOOT_ID), |seq| seqs.contains(&seq))
 }
 
 /// The steps that [`undo`] would take back, last first. Nothing is done, and the kernel is not asked.
@@ -55,11 +64,16 @@ fn in_use_by_others(pasts: &[Past], kernel: &mut Kernel) -> Result<Option<String
     Ok(None)
 }
 
-fn run(journal: &mut Journal, kernel: &mut Kernel, boot_id: &Path, first: u64) -> Vec<(Placed, Undone)> {
+fn run(
+    journal: &mut Journal,
+    kernel: &mut Kernel,
+    boot_id: &Path,
+    is_meant: impl Fn(u64) -> bool,
+) -> Vec<(Placed, Undone)> {
     // Names may lead elsewhere than when the steps were done.
     kernel.forget_all();
     let mut pasts = pasts(journal);
-    pasts.retain(|past| past.intent.seq >= first);
+    pasts.retain(|past| is_meant(past.intent.seq));
     let mut run = Run {
         moved: moved_back(journal),
         doomed: doomed(&pasts, kernel),

@@ -55,7 +55,7 @@ impl Transport for Metadata {
         node.check_underlay_apart()?;
         let device = links::vxlan(&node.network);
         let reachable = node.reachable(peer);
-        let (hops, remote) = (reachable.networks(), node.outer_address_of(peer)?);
+        let (hops, remote) = (links::tunnel_hops(peer, &reachable), node.outer_address_of(peer)?);
         let mut draft = Draft::at(&node.place, node.families());
         draft.neighbours(&device, hops.iter(), links::tunnel_end_mac(peer));
         for (prefix, via) in with_hops(&reachable, &hops) {

@@ -61,7 +61,7 @@ impl Transport for Vxlan {
         node.check_underlay_apart()?;
         let device = links::vxlan(&node.network);
         let reachable = node.reachable(peer);
-        let (hops, mac) = (reachable.networks(), links::tunnel_end_mac(peer));
+        let (hops, mac) = (links::tunnel_hops(peer, &reachable), links::tunnel_end_mac(peer));
         let mut draft = Draft::at(&node.place, node.families());
         draft.neighbours(&device, hops.iter(), mac);
         draft.fdb(&device, mac, node.outer_address_of(peer)?);

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -44,6 +44,14 @@ impl Netlink {
             return Err(self.error(attempted, std::io::Error::from_raw_os_error(libc::EEXIST)));
         }
         self.change(Message::NewNeighbour(message), NLM_F_CREATE | NLM_F_APPEND, attempted)
+    }
+
+    /// Makes a permanent entry of a tunnel device, in the place of the one that the address has. Not for the all-zero
+    /// address, which may have several.
+    pub fn fdb_replace(&self, entry: &FdbEntry) -> Result<()> {
+        let index = self.index_of(&entry.dev)?;
+        let attempted = format!("replace {}", describe(entry));
+        self.change(Message::NewNeighbour(message(entry, index)), NLM_F_CREATE | NLM_F_REPLACE, attempted)
     }
 
     /// Deletes an entry of a tunnel device. `ENOENT` if there is none for that address with that remote.

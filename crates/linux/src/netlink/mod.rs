@@ -5,6 +5,7 @@
 //! `EADDRNOTAVAIL`, as the kernel reports it). Dumps are complete or an error.
 
 mod address;
+mod displaced_route;
 mod encap;
 mod fdb;
 mod generic;
@@ -24,6 +25,7 @@ mod socket;
 mod standing;
 
 pub use address::AddressInfo;
+pub use displaced_route::DisplacedRoute;
 pub use encap::EncapInfo;
 pub use fdb::FdbInfo;
 pub(crate) use generic::{Attributes, Generic, Request};

@@ -49,6 +49,13 @@ impl Netlink {
         }
     }
 
+    /// Makes a permanent entry, in the place of one that is there.
+    pub fn neighbour_replace(&self, neighbour: &Neighbour) -> Result<()> {
+        let index = self.index_of(&neighbour.dev)?;
+        let attempted = format!("replace {}", describe(neighbour));
+        self.change(Message::NewNeighbour(message(neighbour, index)), NLM_F_CREATE | NLM_F_REPLACE, attempted)
+    }
+
     /// Deletes an entry. `ENOENT` if there is none.
     pub fn neighbour_del(&self, neighbour: &Neighbour) -> Result<()> {
         let index = self.index_of(&neighbour.dev)?;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteNextHopFlags,
     RouteProtocol, RouteScope, RouteType, RouteVia,
@@ -57,13 +57,24 @@ pub struct NextHop {
 impl Netlink {
     /// Makes a route in the main table. `EEXIST` if there is one of that metric to that destination, `ENODEV` without the link.
     pub fn route_add(&self, route: &Route) -> Result<()> {
+        let attempted = format!("add route {}", describe(route));
+        self.change(self.new_route(route)?, NLM_F_CREATE | NLM_F_EXCL, attempted)
+    }
+
+    /// Makes a route in the main table, in the place of its [rival](Netlink::rival) if there is one: no packet finds
+    /// neither. `ENODEV` without the link.
+    pub fn route_replace(&self, route: &Route) -> Result<()> {
+        let attempted = format!("replace route {}", describe(route));
+        self.change(self.new_route(route)?, NLM_F_CREATE | NLM_F_REPLACE, attempted)
+    }
+
+    fn new_route(&self, route: &Route) -> Result<Message> {
         let mut message = message(route, self.index_of(&route.dev)?);
         message.header.protocol = RouteProtocol::Boot;
         if let Some(mtu) = route.mtu {
             message.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
         }
-        let attempted = format!("add route {}", describe(route));
-        self.change(Message::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL, attempted)
+        Ok(Message::NewRoute(message))
     }
 
     /// Deletes a route of the main table. `ESRCH` if there is none. To the kernel one without a metric stands for the first
@@ -105,10 +116,15 @@ impl Netlink {
     /// whatever its next hops. All routes are listed only where the kernel's choice of a route does not answer the
     /// question.
     pub fn rival(&self, route: &Route) -> Result<Option<RouteInfo>> {
+        Ok(self.rival_message(route)?.map(|(info, _)| info))
+    }
+
+    /// The same, with all that the kernel says of it.
+    pub(super) fn rival_message(&self, route: &Route) -> Result<Option<(RouteInfo, RouteMessage)>> {
         let dst = route.dst.trunc();
         let is_absent = match self.choice(dst)? {
-            Choice::Route(chosen) => match read(&Message::NewRoute(chosen)) {
-                Some(chosen) if chosen.is_rival(route) => return Ok(Some(chosen)),
+            Choice::Route(message) => match read_message(&message) {
+                Some(chosen) if chosen.is_rival(route) => return Ok(Some((chosen, message))),
                 // The kernel chooses the longest prefix, and of one prefix the lowest metric.
                 Some(chosen) if chosen.table == RouteInfo::MAIN => {
                     let length = chosen.dst.prefix_len();
@@ -122,7 +138,12 @@ impl Netlink {
         if is_absent && self.has_own_rules(dst.addr().is_ipv6())? && self.has_carrier(route)? {
             return Ok(None);
         }
-        Ok(self.routes()?.into_iter().find(|info| info.is_rival(route)))
+        let answers = self.dump(&Message::GetRoute(RouteMessage::default()), "list routes")?;
+        let rival = |answer| {
+            let Message::NewRoute(message) = answer else { return None };
+            read_message(&message).filter(|info| info.is_rival(route)).map(|info| (info, message))
+        };
+        Ok(answers.into_iter().find_map(rival))
     }
 
     /// The route that the kernel chooses for the first address of a prefix, as its tables have it.
@@ -250,7 +271,10 @@ fn describe(route: &Route) -> String {
 
 /// `None` for an entry that is not an IP route, and for the kernel's own notes (exceptions, path MTUs).
 pub(super) fn read(answer: &Message) -> Option<RouteInfo> {
-    let Message::NewRoute(message) = answer else { return None };
+    if let Message::NewRoute(message) = answer { read_message(message) } else { None }
+}
+
+fn read_message(message: &RouteMessage) -> Option<RouteInfo> {
     let header = &message.header;
     if header.flags.contains(RouteFlags::Cloned) {
         return None;

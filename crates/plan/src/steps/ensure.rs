@@ -99,6 +99,10 @@ impl Effect for EnsureLink<'_> {
         format!("{:?}, or one that is there", self.0)
     }
 
+    fn slot(&self) -> String {
+        self.subject()
+    }
+
     fn subject(&self) -> String {
         AddLink(self.0).subject()
     }

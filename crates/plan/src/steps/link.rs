@@ -106,6 +106,10 @@ impl Effect for AddLink<'_> {
         format!("{:?}", self.0)
     }
 
+    fn slot(&self) -> String {
+        self.subject()
+    }
+
     fn subject(&self) -> String {
         format!("link {}", self.0.name)
     }
@@ -171,6 +175,10 @@ impl Effect for AddLinkOn<'_> {
 
     fn identity(&self) -> String {
         format!("{:?} on a link in {}", self.link, self.parent_in)
+    }
+
+    fn slot(&self) -> String {
+        self.subject()
     }
 
     fn subject(&self) -> String {

@@ -6,6 +6,7 @@ mod link;
 mod netns;
 mod object;
 mod program;
+mod replace;
 mod rules;
 mod share;
 mod splice;
@@ -25,6 +26,7 @@ use crate::preview::Preview;
 use crate::{Kernel, Place, Step};
 use object::Adds;
 pub use program::replace_programs;
+use replace::Replaces;
 
 /// What a step does, and all that is to be known of it.
 ///
@@ -87,6 +89,16 @@ pub(crate) trait Effect {
     /// What it is about, as a text that no step about something else has.
     fn identity(&self) -> String;
 
+    /// The place in the kernel that it takes, of which there is one: two steps with different identities may want it.
+    fn slot(&self) -> String {
+        self.identity()
+    }
+
+    /// Whether it can take its place from an earlier step of the same unit at once, and leave to undo what that one found.
+    fn takes_over(&self) -> bool {
+        false
+    }
+
     /// What it is about, as a phrase.
     fn subject(&self) -> String;
 
@@ -116,8 +128,11 @@ impl Step {
             Step::AddAddress { link, address } => Box::new(Adds(object::LinkAddress { link, address })),
             Step::EnsureAddress { link, address } => Box::new(ensure::EnsureAddress { link, address }),
             Step::AddRoute(route) => Box::new(Adds(route)),
+            Step::ReplaceRoute(route) => Box::new(Replaces(route)),
             Step::AddNeighbour(neighbour) => Box::new(Adds(neighbour)),
+            Step::ReplaceNeighbour(neighbour) => Box::new(Replaces(neighbour)),
             Step::AddFdb(entry) => Box::new(Adds(entry)),
+            Step::ReplaceFdb(entry) => Box::new(Replaces(entry)),
             Step::AddNftTable(table) => Box::new(Adds(table)),
             Step::AddNftElement(element) => Box::new(Adds(element)),
             Step::LoadPrograms(programs) => Box::new(program::LoadPrograms(programs)),

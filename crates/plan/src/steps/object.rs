@@ -224,30 +224,35 @@ impl Object for &Route {
     }
 
     fn command(&self, place: &Place) -> String {
-        let Route { dst, via, dev, onlink, src, mtu, metric, encap } = self;
-        let mut text = format!("route add {dst}");
-        if let Some(Encap { id, remote }) = encap {
-            let (tunnel, checksum) = if remote.is_ipv4() { ("ip", "") } else { ("ip6", " csum") };
-            text += &format!(" encap {tunnel} id {id} dst {remote}{checksum}");
-        }
-        if let Some(via) = via {
-            let other_family = via.is_ipv6() && dst.addr().is_ipv4();
-            text += &format!(" via {}{via}", if other_family { "inet6 " } else { "" });
-        }
-        text += &format!(" dev {}", word(dev));
-        if *onlink {
-            text += " onlink";
-        }
-        text += &metric.map(|metric| format!(" metric {metric}")).unwrap_or_default();
-        text += &src.map(|src| format!(" src {src}")).unwrap_or_default();
-        text += &mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
-        Tool("ip", place).run(&text)
+        route_command(self, "add", place)
     }
 
     fn removal(&self, place: &Place) -> String {
         let metric = self.metric.map(|metric| format!(" metric {metric}")).unwrap_or_default();
         Tool("ip", place).run(&format!("route del {}{metric}", self.dst))
     }
+}
+
+/// What a person would type to add or replace a route.
+pub(super) fn route_command(route: &Route, verb: &str, place: &Place) -> String {
+    let Route { dst, via, dev, onlink, src, mtu, metric, encap } = route;
+    let mut text = format!("route {verb} {dst}");
+    if let Some(Encap { id, remote }) = encap {
+        let (tunnel, checksum) = if remote.is_ipv4() { ("ip", "") } else { ("ip6", " csum") };
+        text += &format!(" encap {tunnel} id {id} dst {remote}{checksum}");
+    }
+    if let Some(via) = via {
+        let other_family = via.is_ipv6() && dst.addr().is_ipv4();
+        text += &format!(" via {}{via}", if other_family { "inet6 " } else { "" });
+    }
+    text += &format!(" dev {}", word(dev));
+    if *onlink {
+        text += " onlink";
+    }
+    text += &metric.map(|metric| format!(" metric {metric}")).unwrap_or_default();
+    text += &src.map(|src| format!(" src {src}")).unwrap_or_default();
+    text += &mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
+    Tool("ip", place).run(&text)
 }
 
 fn another(route: &RouteInfo) -> String {
@@ -297,11 +302,7 @@ impl Object for &Neighbour {
     }
 
     fn command(&self, place: &Place) -> String {
-        let (ip, dev) = (self.ip, word(&self.dev));
-        Tool("ip", place).run(&match self.mac {
-            Some(mac) => format!("neighbour add {ip} lladdr {mac} dev {dev} nud permanent"),
-            None => format!("neighbour add proxy {ip} dev {dev}"),
-        })
+        neighbour_command(self, "add", place)
     }
 
     fn removal(&self, place: &Place) -> String {
@@ -341,11 +342,25 @@ impl Object for &FdbEntry {
 
     /// `append` and not `add`: the all-zero address may have one entry for each remote.
     fn command(&self, place: &Place) -> String {
-        let FdbEntry { dev, mac, dst } = self;
-        Tool("bridge", place).run(&format!("fdb append {mac} dev {} dst {dst} self permanent", word(dev)))
+        fdb_command(self, "append", place)
     }
 
     fn removal(&self, place: &Place) -> String {
         Tool("bridge", place).run(&format!("fdb del {} dev {}", self.mac, self.dev))
     }
+}
+
+/// What a person would type to add or replace a neighbour.
+pub(super) fn neighbour_command(neighbour: &Neighbour, verb: &str, place: &Place) -> String {
+    let (ip, dev) = (neighbour.ip, word(&neighbour.dev));
+    Tool("ip", place).run(&match neighbour.mac {
+        Some(mac) => format!("neighbour {verb} {ip} lladdr {mac} dev {dev} nud permanent"),
+        None => format!("neighbour {verb} proxy {ip} dev {dev}"),
+    })
+}
+
+/// What a person would type to append or replace a forwarding entry.
+pub(super) fn fdb_command(entry: &FdbEntry, verb: &str, place: &Place) -> String {
+    let FdbEntry { dev, mac, dst } = entry;
+    Tool("bridge", place).run(&format!("fdb {verb} {mac} dev {} dst {dst} self permanent", word(dev)))
 }

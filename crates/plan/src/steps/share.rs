@@ -145,6 +145,10 @@ impl Effect for SharedStep<'_> {
         self.0.effect().identity()
     }
 
+    fn slot(&self) -> String {
+        self.0.effect().slot()
+    }
+
     fn subject(&self) -> String {
         self.0.effect().subject()
     }

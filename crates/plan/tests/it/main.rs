@@ -17,6 +17,7 @@ mod path;
 mod programs;
 mod qdisc;
 mod read_only;
+mod reconcile;
 mod sample;
 mod scene;
 mod share;

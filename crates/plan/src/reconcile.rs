@@ -1,0 +1,200 @@
+//! What a journal has made, brought to what a plan says: at first, after the plan has changed, and after another program
+//! has changed the kernel.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::apply::{apply_step, in_step, write};
+use crate::entry::{Before, Entry, Intent, Undone};
+use crate::error::{ApplyError, StepError};
+use crate::listing::Listing;
+use crate::look::{Drift, StepState};
+use crate::made::listing;
+use crate::undo::undo_these;
+use crate::{Journal, Kernel, Place, Placed, Plan};
+
+/// What namespaces hold at one moment, so that many plans can be compared with it.
+#[derive(Debug, Default)]
+pub struct Survey(BTreeMap<Place, Listing>);
+
+/// What [`reconcile`] has done.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reconciled {
+    /// Steps that the journal did not have.
+    pub made: Vec<Placed>,
+    /// What was no longer as the journal's steps had made it, and is so again.
+    pub repaired: Vec<Drift>,
+    /// Steps that the plan no longer has, and how they were taken back.
+    pub removed: Vec<(Placed, Undone)>,
+}
+
+impl Survey {
+    /// Lists the namespaces in which the plans have steps.
+    ///
+    /// # Errors
+    /// A namespace is not there, or the kernel does not answer.
+    pub fn of<'p>(
+        plans: impl IntoIterator<Item = &'p Plan>,
+        kernel: &mut Kernel,
+    ) -> Result<Survey, StepError> {
+        let mut steps: BTreeMap<&Place, Vec<&Placed>> = BTreeMap::new();
+        for placed in plans.into_iter().flat_map(|plan| &plan.steps) {
+            steps.entry(&placed.place).or_default().push(placed);
+        }
+        let listed = |(place, steps): (&Place, Vec<&'p Placed>)| {
+            Ok((place.clone(), listing(kernel, place, steps.into_iter())?))
+        };
+        Ok(Survey(steps.into_iter().map(listed).collect::<Result<_, StepError>>()?))
+    }
+
+    /// The steps of a plan that are not so. A namespace that was not listed is asked for each of them.
+    ///
+    /// # Errors
+    /// A namespace is not there, or the kernel does not answer.
+    pub fn drifts(&self, plan: &Plan, kernel: &mut Kernel) -> Result<Vec<Drift>, StepError> {
+        let mut drifts = Vec::new();
+        for placed in &plan.steps {
+            drifts.extend(Drift::of(placed, self.look(placed, kernel)?));
+        }
+        Ok(drifts)
+    }
+
+    fn look(&self, placed: &Placed, kernel: &mut Kernel) -> Result<StepState, StepError> {
+        let unlisted = Listing::default();
+        let listing = self.0.get(&placed.place).unwrap_or(&unlisted);
+        placed.step.effect().look(kernel, &placed.place, listing)
+    }
+}
+
+impl Reconciled {
+    /// Whether there was nothing to do.
+    pub fn is_nothing(&self) -> bool {
+        self.made.is_empty() && self.repaired.is_empty() && self.removed.is_empty()
+    }
+}
+
+/// Makes what a plan says, of which the journal may have made all, some or none already, and takes back what else the
+/// journal has made. `survey` is how the kernel was found.
+///
+/// A `Replace…` step takes its place from an earlier one without a moment in which nothing is there. The journal then
+/// brings back what that one had found: what another program did meanwhile is not remembered. What of the plan is not in
+/// the journal and yet so is another program's: only a `Replace…` step takes it over.
+///
+/// # Errors
+/// The first step that cannot be done, or taken back where another one needs its place. What was done until then is in
+/// the journal, and a later call goes on from there. A step that the plan no longer has and that cannot be taken back is
+/// no error: it is among [`Reconciled::removed`], and the next call tries again.
+pub fn reconcile(
+    plan: &Plan,
+    journal: &mut Journal,
+    kernel: &mut Kernel,
+    survey: &Survey,
+) -> Result<Reconciled, ApplyError> {
+    let mut open = Open::of(journal);
+    let mut done = Reconciled::default();
+    // As soon as something is taken back first, what was listed may have gone with it.
+    let afresh = Survey::default();
+    let mut survey = survey;
+    for (number, placed) in plan.steps.iter().enumerate() {
+        let state = survey.look(placed, kernel).map_err(|why| in_step(placed, why))?;
+        let earlier = open.take(placed);
+        let had = earlier.iter().any(|intent| intent.placed == *placed);
+        if had && state == StepState::So {
+            continue;
+        }
+        if placed.step.effect().takes_over() {
+            let before = earlier.first().map(|intent| intent.before.clone());
+            apply_step(number, placed, before, journal, kernel)?;
+            for Intent { seq, .. } in earlier {
+                write(journal, kernel.fault, Entry::Undone { seq, outcome: Undone::Gone, index: None })?;
+            }
+        } else {
+            if !earlier.is_empty() {
+                make_room(placed, &earlier, journal, kernel)?;
+                survey = &afresh;
+            }
+            apply_step(number, placed, None, journal, kernel)?;
+        }
+        if had {
+            done.repaired.extend(Drift::of(placed, state));
+        } else {
+            done.made.push(placed.clone());
+        }
+    }
+    let seqs: BTreeSet<u64> = open.rest().collect();
+    if !seqs.is_empty() {
+        done.removed = undo_these(journal, &seqs, kernel);
+    }
+    Ok(done)
+}
+
+/// Takes back the earlier steps that had a step's place.
+fn make_room(
+    placed: &Placed,
+    earlier: &[Intent],
+    journal: &mut Journal,
+    kernel: &mut Kernel,
+) -> Result<(), ApplyError> {
+    let seqs = earlier.iter().map(|intent| intent.seq).collect();
+    for (_, undone) in undo_these(journal, &seqs, kernel) {
+        if let Undone::Failed { why } = undone {
+            return Err(in_step(placed, StepError::Refused { why }));
+        }
+    }
+    Ok(())
+}
+
+/// The steps of a journal that are not undone, by the place that each takes.
+struct Open(BTreeMap<(Place, String), Vec<Intent>>);
+
+impl Open {
+    fn of(journal: &Journal) -> Open {
+        let mut open: BTreeMap<_, Vec<Intent>> = BTreeMap::new();
+        for intent in journal.open_intents() {
+            open.entry(slot(&intent.placed)).or_default().push(intent.clone());
+        }
+        Open(open)
+    }
+
+    /// Those that have the place of a step. The first one is that which found what was there before all of them.
+    fn take(&mut self, placed: &Placed) -> Vec<Intent> {
+        self.0.remove(&slot(placed)).unwrap_or_default()
+    }
+
+    /// The numbers of those that no step has asked for.
+    fn rest(self) -> impl Iterator<Item = u64> {
+        self.0.into_values().flatten().map(|intent| intent.seq)
+    }
+}
+
+fn slot(placed: &Placed) -> (Place, String) {
+    (placed.place.clone(), placed.step.effect().slot())
+}
+
+impl Journal {
+    /// Forgets the steps that are undone, if they are most of the file: a journal that is reconciled for months does not
+    /// grow. One of steps that are shared stays as it is, since who shares them knows them by their numbers.
+    ///
+    /// # Errors
+    /// The file cannot be replaced; it is then as before.
+    pub fn forget_undone(self) -> Result<Journal, crate::JournalError> {
+        /// Lines beyond which a journal is long.
+        const LONG: usize = 100;
+        let open: Vec<&Intent> = self.open_intents().collect();
+        let is_shared = |intent: &&Intent| matches!(intent.before, Before::Shared { .. });
+        if self.entries().len() < LONG.max(6 * open.len()) || open.iter().any(is_shared) {
+            return Ok(self);
+        }
+        let done = |seq| {
+            self.entries().iter().find_map(move |entry| match entry {
+                Entry::Done { seq: of, after } if *of == seq => Some(after.clone()),
+                _ => None,
+            })
+        };
+        let mut entries = Vec::new();
+        for (seq, intent) in (0..).zip(&open) {
+            entries.push(Entry::Intent(Intent { seq, ..(*intent).clone() }));
+            entries.extend(done(intent.seq).map(|after| Entry::Done { seq, after }));
+        }
+        self.replaced_by(entries)
+    }
+}
