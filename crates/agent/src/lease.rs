@@ -1,0 +1,52 @@
+//! Which node has which prefixes of pods, and how it is reached: what a lease source knows, in flannel's words.
+
+use std::collections::BTreeMap;
+
+use datapath::{Addresses, Prefixes};
+use linux::Mac;
+use serde_json::Value;
+
+/// What a node has said of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The prefixes of its pods, one of each family at most.
+    pub pods: Prefixes,
+    /// What it says of the way to it.
+    pub node: Announcement,
+}
+
+/// The way to a node, as it announces it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    /// Its addresses on the underlay (`PublicIP`, `PublicIPv6`).
+    pub public: Addresses,
+    /// flannel's name of its transport (`BackendType`): `host-gw`, `vxlan`.
+    pub backend: String,
+    /// What the transport needs beside the address (`BackendData`), for pods' IPv4.
+    pub data: Option<TunnelData>,
+    /// The same for pods' IPv6 (`BackendV6Data`): flannel has a tunnel device of each family.
+    pub data_v6: Option<TunnelData>,
+}
+
+/// What the transport `vxlan` says of a node's end of the tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TunnelData {
+    /// The identifier of the tunnel; flannel before 0.12 has none.
+    pub vni: Option<u32>,
+    /// The Ethernet address of the node's end.
+    pub mac: Mac,
+}
+
+/// All that a source knows at one moment. It is whole: what is not in it is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// The network, as its configuration says (`net-conf.json`).
+    pub network: Option<Value>,
+    /// The prefixes of this node's own pods, as soon as it has them.
+    pub own: Prefixes,
+    /// The other nodes by the names that the source has for them (`10.5.52.0-24` in etcd, the node's name in Kubernetes).
+    /// An entry that makes no sense is the reason why.
+    pub others: BTreeMap<String, Result<Lease, String>>,
+    /// Why the source cannot be asked at the moment; what it said last is above.
+    pub unreachable: Option<String>,
+}
