@@ -13,6 +13,7 @@
 //! `/run` is memory: after a restart of the machine nothing is left of it, neither here nor in the kernel.
 
 mod error;
+mod keeper;
 mod unit;
 
 use std::convert::Infallible;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use error::BookError;
+pub use keeper::{Keeper, Kept};
 pub use unit::{TakenBackJournal, Unit};
 
 use crate::lock;

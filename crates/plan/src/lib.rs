@@ -35,7 +35,7 @@ mod transaction;
 mod undo;
 
 pub use apply::{Applied, apply, by_hand};
-pub use book::{Book, BookError, FoundUnit, TakenBackJournal, Unit, UnitState};
+pub use book::{Book, BookError, FoundUnit, Keeper, Kept, TakenBackJournal, Unit, UnitState};
 pub use entry::{After, Before, Displaced, Entry, Header, Intent, Owner, Undone};
 pub use error::{ApplyError, JournalError, StepError};
 pub use fault::Fault;

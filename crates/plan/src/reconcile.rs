@@ -89,6 +89,22 @@ pub fn reconcile(
     kernel: &mut Kernel,
     survey: &Survey,
 ) -> Result<Reconciled, ApplyError> {
+    let (mut done, left_over) = make(plan, journal, kernel, survey)?;
+    done.removed = take_back_these(&left_over, journal, kernel);
+    Ok(done)
+}
+
+/// The numbers of steps that a plan no longer has.
+pub(crate) type LeftOver = BTreeSet<u64>;
+
+/// The first half of [`reconcile`]: what the plan says is made. The rest of the journal is returned, to be taken back when
+/// nothing rests on it any more.
+pub(crate) fn make(
+    plan: &Plan,
+    journal: &mut Journal,
+    kernel: &mut Kernel,
+    survey: &Survey,
+) -> Result<(Reconciled, LeftOver), ApplyError> {
     let mut open = Open::of(journal);
     let mut done = Reconciled::default();
     // As soon as something is taken back first, what was listed may have gone with it.
@@ -120,11 +136,16 @@ pub fn reconcile(
             done.made.push(placed.clone());
         }
     }
-    let seqs: BTreeSet<u64> = open.rest().collect();
-    if !seqs.is_empty() {
-        done.removed = undo_these(journal, &seqs, kernel);
-    }
-    Ok(done)
+    Ok((done, open.rest().collect()))
+}
+
+/// The second half.
+pub(crate) fn take_back_these(
+    left_over: &LeftOver,
+    journal: &mut Journal,
+    kernel: &mut Kernel,
+) -> Vec<(Placed, Undone)> {
+    if left_over.is_empty() { Vec::new() } else { undo_these(journal, left_over, kernel) }
 }
 
 /// Takes back the earlier steps that had a step's place.

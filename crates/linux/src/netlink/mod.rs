@@ -23,6 +23,7 @@ mod route_metric;
 mod rule;
 mod socket;
 mod standing;
+mod watch;
 
 pub use address::AddressInfo;
 pub use displaced_route::DisplacedRoute;
@@ -38,6 +39,7 @@ pub use qdisc_stats::QdiscCounters;
 pub use route::{NextHop, RouteInfo};
 pub use route_metric::{MetricState, MetricValue, RouteMetric};
 pub use rule::RuleInfo;
+pub use watch::{Change, Watch};
 
 use std::net::IpAddr;
 use std::sync::Mutex;

@@ -199,7 +199,7 @@ impl Socket {
 }
 
 /// The next message of a datagram as header and bytes, cut off the front.
-fn split<'a>(rest: &mut &'a [u8]) -> io::Result<Option<(NetlinkHeader, &'a [u8])>> {
+pub(super) fn split<'a>(rest: &mut &'a [u8]) -> io::Result<Option<(NetlinkHeader, &'a [u8])>> {
     if rest.len() < HEADER_BYTES {
         return Ok(None);
     }

@@ -95,13 +95,22 @@ impl Unit {
         &self.dir
     }
 
-    /// Makes a journal of the unit, `<name>.journal` in its directory. What a unit does in several journals must not
-    /// depend on each other: they are taken back in any order.
+    /// Makes a journal of the unit, `<name>.journal` in its directory. Of several journals the last by name is taken back
+    /// first.
     ///
     /// # Errors
     /// There is one of that name, or it cannot be written.
     pub fn journal(&self, name: &str) -> Result<Journal, JournalError> {
         Journal::create(&self.dir.join(format!("{name}.{JOURNAL}")))
+    }
+
+    /// The journal of that name, as it is, or a new one.
+    ///
+    /// # Errors
+    /// It cannot be used, or cannot be made.
+    pub fn journal_or_new(&self, name: &str) -> Result<Journal, JournalError> {
+        let path = self.dir.join(format!("{name}.{JOURNAL}"));
+        if path.exists() { Journal::open(&path) } else { Journal::create(&path) }
     }
 
     /// The unit's journals, whether they can be read or not.
@@ -115,14 +124,14 @@ impl Unit {
         Ok(paths)
     }
 
-    /// Takes back the steps of all the unit's journals. What another program has changed meanwhile is left alone. A
+    /// Takes back the steps of all the unit's journals, the last by name first. What another program has changed meanwhile is left alone. A
     /// journal of which a step failed stays, and so does one that cannot be read.
     ///
     /// # Errors
     /// The directory cannot be listed, or a journal that is done with cannot be removed.
     pub fn take_back(&self, kernel: &mut Kernel) -> Result<Vec<TakenBackJournal>, BookError> {
         let mut outcomes = Vec::new();
-        for path in self.journals()? {
+        for path in self.journals()?.into_iter().rev() {
             let opened = Journal::open(&path);
             let steps = opened.map(|mut journal| (undo(&mut journal, kernel), journal.is_undone_since(0)));
             if let Ok((_, true)) = &steps {

@@ -2,9 +2,10 @@
 //! and put back.
 
 use linux::{FdbEntry, Neighbour, Route};
+use rustix::io::Errno;
 
 use super::object::{Adds, Object, fdb_command, neighbour_command, route_command};
-use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, existing, mistaken};
 use crate::entry::{After, Before, Displaced, Undone};
 use crate::error::StepError;
 use crate::kernel::OpenNetns;
@@ -56,16 +57,23 @@ impl<O: Replaceable + Copy> Effect for Replaces<O> {
             other => return Err(mistaken(other)),
         };
         let place = &past.intent.placed.place;
-        let undone = match self.look(kernel, place, &Listing::default())? {
-            StepState::So => {
+        match self.look(kernel, place, &Listing::default())? {
+            // The place is free where the step's link went, and what it had taken the place of did not.
+            StepState::So | StepState::Absent => {
                 let put_back = O::put_back(kernel.at(place)?, displaced);
-                put_back.ok_or_else(|| mistaken(displaced))??;
-                Undone::Restored
+                match put_back.ok_or_else(|| mistaken(displaced))? {
+                    // Its link went as well.
+                    Err(error) if error.errno() == Some(Errno::NODEV.raw_os_error()) => {
+                        Ok(Undone::Gone.into())
+                    }
+                    put_back => Ok(put_back.map(|()| Undone::Restored)?.into()),
+                }
             }
-            StepState::Otherwise { found } => Undone::ChangedByOther { found },
-            StepState::Absent => absent(past.after.as_ref()),
-        };
-        Ok(undone.into())
+            StepState::Otherwise { .. } if self.before(kernel, place)? == past.intent.before => {
+                Ok(Undone::AlreadySo.into())
+            }
+            StepState::Otherwise { found } => Ok(Undone::ChangedByOther { found }.into()),
+        }
     }
 
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {

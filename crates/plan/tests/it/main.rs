@@ -8,6 +8,7 @@ mod faults;
 mod format2;
 mod guard;
 mod identity;
+mod keeper;
 mod killed;
 mod look;
 mod netkit;

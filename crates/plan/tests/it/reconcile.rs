@@ -13,7 +13,7 @@ use crate::sample::{ifname, ip, net, sysctl_step};
 use crate::scene::Scene;
 
 /// What another node's pods take: IPv4 and IPv6 by a tunnel.
-fn peer(remote: &str, mac: u32) -> Vec<Step> {
+pub(crate) fn peer(remote: &str, mac: u32) -> Vec<Step> {
     let (dev, mac) = (ifname("hgvx.1"), Mac::from_id(4, mac));
     let known = |address| Neighbour { dev: dev.clone(), ip: ip(address), mac: Some(mac) };
     let route = |dst, via| Route { onlink: true, ..Route::via(net(dst), ip(via), dev.clone()) };
@@ -26,7 +26,7 @@ fn peer(remote: &str, mac: u32) -> Vec<Step> {
     ]
 }
 
-fn tunnel(vni: u32) -> Vec<Step> {
+pub(crate) fn tunnel(vni: u32) -> Vec<Step> {
     let kind = LinkKind::Vxlan(Vxlan {
         vni,
         parent: ifname("own0"),
@@ -44,16 +44,16 @@ fn tunnel(vni: u32) -> Vec<Step> {
 }
 
 /// What another program has of the same places.
-const FOREIGN: &str = "
+pub(crate) const FOREIGN: &str = "
 ip -n HOME route add 10.244.2.0/24 proto 77 metric 0 nexthop via 192.0.2.2 weight 3 nexthop via 192.0.2.9
 ip -n HOME -6 route add fd00:2::/64 via 2001:db8::2 proto 78 initcwnd 12 mtu 1280";
 
 impl Scene {
-    fn at(&self, command: &str) -> String {
+    pub(crate) fn at(&self, command: &str) -> String {
         shell(&command.replace("HOME", self.sample.home.as_str()))
     }
 
-    fn plan_of(&self, steps: impl IntoIterator<Item = Step>) -> Plan {
+    pub(crate) fn plan_of(&self, steps: impl IntoIterator<Item = Step>) -> Plan {
         let mut plan = Plan::new();
         for step in steps {
             plan.push(&self.sample.home(), step);

@@ -1,0 +1,181 @@
+//! A unit that is kept as plans say, for as long as a machine runs: by one process after another, none of which need be
+//! alive for what they made to stay.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::{Book, BookError, TakenBackJournal, Unit, UnitState};
+use crate::reconcile::{LeftOver, make, take_back_these};
+use crate::{ApplyError, Journal, JournalError, Kernel, Plan, Reconciled, StepError, Survey, outstanding};
+
+/// A unit whose parts each have a journal and a plan. It stands whatever becomes of the process.
+///
+/// Parts are made in the order of their names, and what they no longer need is taken back in the opposite one when all
+/// are made: a later part may rest on an earlier one (a route on a tunnel).
+#[derive(Debug)]
+pub struct Keeper {
+    unit: Unit,
+    /// What each part's journal has made, so far as that is known without reading it.
+    parts: BTreeMap<String, Plan>,
+}
+
+/// What [`Keeper::keep`] has done.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// The parts of which something was made, repaired or taken back.
+    pub changed: BTreeMap<String, Reconciled>,
+    /// The parts that are not as their plans say, and why.
+    pub failed: BTreeMap<String, ApplyError>,
+}
+
+impl Keeper {
+    /// Takes the unit over from the process that kept it before, or begins it. `note` says what it is, for those that list
+    /// units.
+    ///
+    /// # Errors
+    /// Another process keeps it, or the book cannot be used.
+    pub fn open(book: &Book, id: &str, note: &str) -> Result<Keeper, BookError> {
+        loop {
+            match book.begin_as(id) {
+                Ok(unit) => unit.leave_standing(note)?,
+                Err(BookError::Exists { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            let unit = match book.find(id)?.map(|found| found.state) {
+                Some(UnitState::Dead) => {
+                    // Its process died while it was begun; with a note it stands whatever becomes of this one.
+                    book.take_over(id)?.leave_standing(note)?;
+                    continue;
+                }
+                Some(UnitState::Standing | UnitState::Alive) => book.take_over(id)?,
+                None => continue,
+            };
+            return Keeper::of(unit);
+        }
+    }
+
+    fn of(unit: Unit) -> Result<Keeper, BookError> {
+        let mut parts = BTreeMap::new();
+        for path in unit.journals()? {
+            let journal = Journal::open(&path)?;
+            parts.insert(name_of(&path), plan_of(&journal));
+        }
+        Ok(Keeper { unit, parts })
+    }
+
+    /// The parts that stand, as far as this process knows.
+    pub fn parts(&self) -> &BTreeMap<String, Plan> {
+        &self.parts
+    }
+
+    /// Brings the unit to these parts: a part that is not among them is taken back. A name is that of a file, so it has no
+    /// `/` in it and no dot at its beginning.
+    ///
+    /// What fails is left as far as it came, and the next call goes on; the other parts are kept all the same.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked, or the unit's directory cannot be read.
+    pub fn keep(&mut self, wanted: &BTreeMap<String, Plan>, kernel: &mut Kernel) -> Result<Kept, StepError> {
+        let mut survey = Survey::of(wanted.values(), kernel)?;
+        let mut kept = Kept::default();
+        let mut left_over: Vec<(&str, LeftOver)> = Vec::new();
+        for (name, plan) in wanted {
+            if self.parts.get(name) == Some(plan) && survey.drifts(plan, kernel)?.is_empty() {
+                continue;
+            }
+            match self.make(name, plan, kernel, &survey) {
+                Ok((done, rest)) => {
+                    if !done.is_nothing() {
+                        // What later parts rest on is another now.
+                        if kept.changed.is_empty() {
+                            survey = Survey::of(wanted.values(), kernel)?;
+                        }
+                        kept.changed.insert(name.clone(), done);
+                    }
+                    if !rest.is_empty() {
+                        left_over.push((name, rest));
+                    }
+                }
+                Err(error) => {
+                    kept.failed.insert(name.clone(), error);
+                }
+            }
+        }
+        let gone = self.parts.keys().filter(|name| !wanted.contains_key(*name));
+        let mut superfluous: BTreeMap<String, Option<LeftOver>> =
+            gone.map(|name| (name.clone(), None)).collect();
+        superfluous.extend(left_over.into_iter().map(|(name, rest)| (name.to_owned(), Some(rest))));
+        for (name, rest) in superfluous.into_iter().rev() {
+            let taken_back = match rest {
+                Some(rest) => self.take_back_rest(&name, &rest, kernel, &mut kept),
+                None => self.remove(&name, kernel, &mut kept),
+            };
+            if let Err(error) = taken_back {
+                kept.failed.insert(name, error.into());
+            }
+        }
+        Ok(kept)
+    }
+
+    fn make(
+        &mut self,
+        name: &str,
+        plan: &Plan,
+        kernel: &mut Kernel,
+        survey: &Survey,
+    ) -> Result<(Reconciled, LeftOver), ApplyError> {
+        let mut journal = self.unit.journal_or_new(name)?;
+        // Until all of it is made, what it has is to be read from its journal again.
+        self.parts.insert(name.to_owned(), Plan::new());
+        let made = make(plan, &mut journal, kernel, survey)?;
+        journal.forget_undone()?;
+        self.parts.insert(name.to_owned(), plan.clone());
+        Ok(made)
+    }
+
+    fn take_back_rest(
+        &mut self,
+        name: &str,
+        rest: &LeftOver,
+        kernel: &mut Kernel,
+        kept: &mut Kept,
+    ) -> Result<(), JournalError> {
+        let mut journal = self.unit.journal_or_new(name)?;
+        let removed = take_back_these(rest, &mut journal, kernel);
+        kept.changed.entry(name.to_owned()).or_default().removed = removed;
+        journal.forget_undone().map(drop)
+    }
+
+    /// Takes a whole part back.
+    fn remove(&mut self, name: &str, kernel: &mut Kernel, kept: &mut Kept) -> Result<(), JournalError> {
+        let mut journal = self.unit.journal_or_new(name)?;
+        let removed = crate::undo(&mut journal, kernel);
+        if journal.is_undone() {
+            journal.remove()?;
+            self.parts.remove(name);
+        }
+        kept.changed.entry(name.to_owned()).or_default().removed = removed;
+        Ok(())
+    }
+
+    /// Takes back all that the unit has made, and ends it.
+    ///
+    /// # Errors
+    /// The unit's directory cannot be read.
+    pub fn take_back(self, kernel: &mut Kernel) -> Result<Vec<TakenBackJournal>, BookError> {
+        let outcomes = self.unit.take_back(kernel)?;
+        match self.unit.end() {
+            Ok(()) | Err(BookError::NotUndone { .. }) => Ok(outcomes),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn name_of(journal: &Path) -> String {
+    journal.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// What a journal's steps have made and nothing has taken back.
+fn plan_of(journal: &Journal) -> Plan {
+    Plan { steps: outstanding(journal).into_iter().rev().cloned().collect() }
+}

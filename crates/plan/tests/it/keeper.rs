@@ -1,0 +1,147 @@
+//! A unit that is kept by one process after another: its parts come, change and go, and what strangers break is mended.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
+
+use std::collections::BTreeMap;
+
+use linux::Route;
+use linux::netlink::{Change, Watch};
+use plan::{Book, BookError, Keeper, Kept, Kernel, Plan, Step, UnitState};
+use testkit::require_root;
+
+use crate::reconcile::{FOREIGN, peer, tunnel};
+use crate::sample::{ifname, ip, net};
+use crate::scene::Scene;
+
+const UNIT: &str = "pods";
+
+/// A scene with a book.
+struct Stage {
+    scene: Scene,
+    book: Book,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let scene = Scene::with(FOREIGN);
+        let book = Book::at(scene.directory.path().join("book"));
+        Stage { scene, book }
+    }
+
+    fn open(&self) -> Keeper {
+        Keeper::open(&self.book, UNIT, "pods over nodes").unwrap()
+    }
+
+    fn plan_of(&self, steps: impl IntoIterator<Item = Step>) -> Plan {
+        self.scene.plan_of(steps)
+    }
+
+    /// A tunnel and a peer in it.
+    fn tunnelled(&self) -> BTreeMap<String, Plan> {
+        let parts = [("node", tunnel(1)), ("peer-b", peer("192.0.2.2", 2))];
+        parts.map(|(name, steps)| (name.to_owned(), self.plan_of(steps))).into()
+    }
+
+    /// The same peer without a tunnel.
+    fn direct(&self) -> BTreeMap<String, Plan> {
+        let route = |dst, via| Step::ReplaceRoute(Route::via(net(dst), ip(via), ifname("own0")));
+        let routes = [route("10.244.2.0/24", "192.0.2.2"), route("fd00:2::/64", "2001:db8::2")];
+        let parts = [("node", Plan::new()), ("peer-b", self.plan_of(routes))];
+        parts.map(|(name, plan)| (name.to_owned(), plan)).into()
+    }
+}
+
+#[track_caller]
+fn keep(keeper: &mut Keeper, wanted: &BTreeMap<String, Plan>) -> Kept {
+    let mut kernel = Kernel::new().unwrap();
+    let kept = keeper.keep(wanted, &mut kernel).unwrap();
+    assert!(kept.failed.is_empty(), "{:?}", kept.failed);
+    let again = keeper.keep(wanted, &mut kernel).unwrap();
+    assert!(again.changed.is_empty() && again.failed.is_empty(), "{again:?}");
+    kept
+}
+
+#[test]
+fn a_unit_outlives_its_processes() {
+    if !require_root() {
+        return;
+    }
+    let stage = Stage::new();
+    let mut keeper = stage.open();
+    assert_eq!(keep(&mut keeper, &stage.tunnelled()).changed.len(), 2);
+    assert!(matches!(Keeper::open(&stage.book, UNIT, ""), Err(BookError::Held { .. })));
+    drop(keeper);
+    let found = stage.book.find(UNIT).unwrap().unwrap();
+    assert_eq!((found.state, found.note.as_deref()), (UnitState::Standing, Some("pods over nodes")));
+    // While none keeps it, a node joins and a stranger deletes a route.
+    stage.scene.at("ip -n HOME route del 10.244.2.0/24");
+    let mut keeper = stage.open();
+    let kept = keep(&mut keeper, &stage.tunnelled());
+    assert_eq!(kept.changed.keys().collect::<Vec<_>>(), ["peer-b"]);
+    assert_eq!(kept.changed["peer-b"].repaired.len(), 1);
+    let outcomes = keeper.take_back(&mut Kernel::new().unwrap()).unwrap();
+    assert!(outcomes.iter().all(|journal| !journal.is_kept()), "{outcomes:?}");
+    assert_eq!(stage.book.find(UNIT).unwrap(), None);
+    stage.scene.assert_as_before("after it is taken back");
+}
+
+#[test]
+fn a_link_that_is_made_again_gets_all_that_it_had() {
+    if !require_root() {
+        return;
+    }
+    let stage = Stage::new();
+    let mut keeper = stage.open();
+    keep(&mut keeper, &stage.tunnelled());
+    stage.scene.at("ip -n HOME link del hgvx.1");
+    let kept = keep(&mut keeper, &stage.tunnelled());
+    let repaired = |part: &str| kept.changed[part].repaired.len();
+    assert_eq!((repaired("node"), repaired("peer-b")), (tunnel(1).len(), peer("192.0.2.2", 2).len()));
+    keep(&mut keeper, &BTreeMap::new());
+    stage.scene.assert_as_before("after all parts are gone");
+}
+
+#[test]
+fn a_part_that_cannot_be_made_keeps_no_other_from_it() {
+    if !require_root() {
+        return;
+    }
+    let stage = Stage::new();
+    let mut keeper = stage.open();
+    let mut wanted = stage.tunnelled();
+    let nowhere = Step::ReplaceRoute(Route::via(net("10.244.3.0/24"), ip("203.0.113.1"), ifname("own0")));
+    wanted.insert("peer-a".to_owned(), stage.plan_of([nowhere]));
+    let mut kernel = Kernel::new().unwrap();
+    let kept = keeper.keep(&wanted, &mut kernel).unwrap();
+    assert_eq!(kept.changed.keys().collect::<Vec<_>>(), ["node", "peer-b"]);
+    let why = kept.failed["peer-a"].to_string();
+    assert!(why.contains("route replace 10.244.3.0/24 via 203.0.113.1"), "{why}");
+    // As soon as it can be made it is.
+    stage.scene.at("ip -n HOME address add 203.0.113.9/24 dev own0");
+    keep(&mut keeper, &wanted);
+    stage.scene.at("ip -n HOME address del 203.0.113.9/24 dev own0");
+    keeper.take_back(&mut kernel).unwrap();
+    stage.scene.assert_as_before("after it is taken back");
+}
+
+#[test]
+fn from_a_tunnel_to_none_and_back_no_route_is_ever_missing() {
+    if !require_root() {
+        return;
+    }
+    let stage = Stage::new();
+    let mut keeper = stage.open();
+    keep(&mut keeper, &stage.tunnelled());
+    let mut watch = Watch::open_in(&stage.scene.world.open("home")).unwrap();
+    keep(&mut keeper, &stage.direct());
+    keep(&mut keeper, &stage.tunnelled());
+    let changes = watch.changes().unwrap();
+    for dst in ["10.244.2.0/24", "fd00:2::/64"].map(net) {
+        let is_of = |change: &&Change| matches!(change, Change::Route { dst: of, .. } if *of == dst);
+        let seen: Vec<_> = changes.iter().filter(is_of).collect();
+        let is_gone = |change: &&Change| matches!(change, Change::Route { is_gone: true, .. });
+        assert!(seen.len() == 2 && !seen.iter().any(is_gone), "{seen:?}");
+    }
+    keeper.take_back(&mut Kernel::new().unwrap()).unwrap();
+    stage.scene.assert_as_before("after it is taken back");
+}
