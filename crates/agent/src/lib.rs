@@ -1,6 +1,20 @@
 //! One network over many nodes: where leases come from, and the loop that keeps the node as they say.
 //!
-//! A [`source::LeaseSource`] yields whole [`lease::Snapshot`]s.
+//! A [`source::LeaseSource`] yields whole [`lease::Snapshot`]s. [`desired::desired`] turns one into plans, and [`run`] brings
+//! the node to them whenever the source, the kernel or a timer says that something may have changed. Nothing here needs
+//! to run for packets to flow.
 
+pub mod desired;
+pub mod files;
 pub mod lease;
+pub mod network;
 pub mod source;
+pub mod status;
+
+mod error;
+mod keep;
+mod run;
+
+pub use error::AgentError;
+pub use keep::{Settings, preview};
+pub use run::run;

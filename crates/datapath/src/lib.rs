@@ -17,7 +17,7 @@ mod trace;
 mod transport;
 
 pub use addresses::{Addresses, Family, Prefixes};
-pub use path::{ALL, ATTACHES, Between, CNI, DataPath, Enters, Reach, find};
+pub use path::{ALL, ATTACHES, BACKENDS, Between, CNI, DataPath, Enters, Reach, find};
 pub use spec::{
     GuardHook, Limits, Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort, RateLimit, Router,
     SpecError,

@@ -91,7 +91,12 @@ pub(crate) fn port_mac(node: &NodeSpec, pod: &Pod) -> Mac {
     mac
 }
 
-/// The Ethernet address of a peer's tunnel end: what the peer says, or what [`node_mac`] gives on the peer itself.
+/// The Ethernet address of a node's own tunnel end.
+pub(crate) fn own_tunnel_end_mac(node: &NodeSpec) -> Mac {
+    node.tunnel_mac.unwrap_or_else(|| node_mac(node, MacOf::TunnelEnd))
+}
+
+/// The Ethernet address of a peer's tunnel end: what the peer says, or what [`own_tunnel_end_mac`] gives on the peer itself.
 pub(crate) fn tunnel_end_mac(peer: &Peer) -> Mac {
     let derived = || Mac::from_id(MacOf::TunnelEnd as u8, u32::from(peer.id) << 16);
     peer.tunnel_mac.unwrap_or_else(derived)

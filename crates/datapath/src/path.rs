@@ -116,6 +116,12 @@ pub const ALL: &[DataPath] = &[
 /// joins nothing, and a pod's address is what the plugins say.
 pub const CNI: DataPath = routed("cni", "CNI plugins on routes between nodes", &ELSEWHERE, &DIRECT);
 
+/// Each transport that an agent keeps on its node, alone: CNI plugins join the pods.
+pub const BACKENDS: &[DataPath] = &[
+    routed("direct", "flannel host-gw", &ELSEWHERE, &DIRECT),
+    routed("vxlan", "flannel vxlan", &ELSEWHERE, &VXLAN),
+];
+
 /// Each attach alone, for nodes on which another program makes the routes to other nodes' pods, or none does.
 pub const ATTACHES: &[DataPath] = &[
     routed("bridge", "bridge with flannel's rules", &BRIDGE, &ONLINK),

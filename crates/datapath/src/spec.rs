@@ -64,6 +64,8 @@ pub struct NodeSpec {
     /// The prefixes from which its pods get addresses. The first host address of each is the node's own in it (gateway).
     pub pods: Prefixes,
     pub network: Network,
+    /// The Ethernet address of its tunnel's end; `None`: one that is derived from its id.
+    pub tunnel_mac: Option<Mac>,
     /// The cloud's router, where the underlay has one.
     pub router: Option<Router>,
 }

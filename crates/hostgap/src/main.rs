@@ -2,6 +2,7 @@
 //!
 //! One file a subcommand; this one only reads the command line and turns errors into messages and exit codes.
 
+mod agent;
 mod bpf;
 mod clean;
 mod cni;
@@ -52,6 +53,7 @@ enum Command {
     Serve(serve::Args),
     Lab(lab::Args),
     Cni(cni::Args),
+    Agent(agent::Args),
     Clean(clean::Args),
     Bpf(bpf::Args),
     #[command(hide = true)]
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Cni(args) => cni::run(&args),
+        Command::Agent(args) => agent::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::Bpf(args) => bpf::run(args),
         Command::Man(args) => manual::man(&args),

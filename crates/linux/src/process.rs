@@ -197,6 +197,11 @@ impl Drop for Child {
     }
 }
 
+/// The name of the host (`uname -n`).
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Fails if this process lacks a privilege for work on the network, and names it: `CAP_NET_ADMIN` for links, routes
 /// and rules, `CAP_SYS_ADMIN` for namespaces.
 pub fn require_network_admin() -> Result<()> {

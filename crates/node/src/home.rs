@@ -1,8 +1,11 @@
 //! Where a node keeps what it must not lose.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use plan::Book;
+
+use crate::numbers::Numbers;
 
 /// The directories of a node.
 #[derive(Debug, Clone)]
@@ -31,6 +34,20 @@ impl Home {
     /// What stands for each attachment of a container.
     pub(crate) fn attachments(&self) -> Book {
         Book::at(self.run.join("cni-attachments"))
+    }
+
+    /// What stands once for each network over many nodes.
+    pub fn node_networks(&self) -> Book {
+        Book::at(self.run.join("agent"))
+    }
+
+    /// The numbers of which a network over many nodes makes the names of its links on this node, the same as long as the
+    /// machine runs. `what` distinguishes links of one network.
+    ///
+    /// # Errors
+    /// The directory of numbers cannot be written.
+    pub fn number_of_link(&self, network: &str, what: &str) -> io::Result<u16> {
+        Numbers::at(self.network_numbers()).take(&format!("{network}.agent-{what}"))
     }
 
     /// Numbers of networks, of which names are made.

@@ -36,3 +36,4 @@ pub use conflist::{Configured, Network, PLUGIN};
 pub use home::Home;
 pub use network::{LeftNetwork, UnusedNetworks};
 pub use standing::StandingAttachment;
+pub use underlay::Underlay;

@@ -89,6 +89,7 @@ pub(crate) fn spec(home: &Home, network: &NetworkUnit, conf: &Conf, id: u16) -> 
             bridge: conf.bridge.clone(),
             isolates_pods: conf.port_isolation,
         },
+        tunnel_mac: None,
         router: None,
     })
 }

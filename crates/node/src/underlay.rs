@@ -3,15 +3,21 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use datapath::Addresses;
+use ipnet::IpNet;
 use linux::IfName;
 use linux::netlink::Netlink;
 
 /// The link to other nodes, and what the node is on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Underlay {
-    pub(crate) wire: IfName,
-    pub(crate) mtu: u32,
-    pub(crate) addresses: Addresses,
+pub struct Underlay {
+    /// The link.
+    pub wire: IfName,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// The node's addresses there, the first of each family.
+    pub addresses: Addresses,
+    /// All of them with the lengths of their prefixes: whoever is in one is a neighbour.
+    pub subnets: Vec<IpNet>,
 }
 
 /// `RT_SCOPE_UNIVERSE`.
@@ -27,7 +33,7 @@ impl Underlay {
     ///
     /// # Errors
     /// In words: there is no such link or route, or the link has no address.
-    pub(crate) fn find(named: Option<&IfName>, is_needed: bool) -> Result<Underlay, String> {
+    pub fn find(named: Option<&IfName>, is_needed: bool) -> Result<Underlay, String> {
         let netlink = Netlink::open().map_err(|error| error.to_string())?;
         let link = match named {
             Some(name) if name.as_str() == LOOPBACK && !is_needed => return Ok(Underlay::alone()),
@@ -43,11 +49,12 @@ impl Underlay {
         };
         let addresses = netlink.addresses_of(link.index).map_err(|error| error.to_string())?;
         let usable = addresses.iter().filter(|info| info.scope == UNIVERSE && !info.tentative);
-        let addresses: Addresses = usable.map(|info| info.address.addr()).collect();
+        let subnets: Vec<IpNet> = usable.map(|info| info.address).collect();
+        let addresses: Addresses = subnets.iter().map(IpNet::addr).collect();
         if addresses.families().is_empty() {
             return Err(format!("link {} has no address", link.name));
         }
-        Ok(Underlay { wire: link.name, mtu: link.mtu, addresses })
+        Ok(Underlay { wire: link.name, mtu: link.mtu, addresses, subnets })
     }
 
     /// That of a node without other nodes.
@@ -56,6 +63,7 @@ impl Underlay {
             wire: IfName::new(LOOPBACK).expect("lo is a valid name"),
             mtu: MTU_ALONE,
             addresses: [IpAddr::from(Ipv4Addr::LOCALHOST)].into_iter().collect(),
+            subnets: Vec::new(),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Lease sources: who says which node has which prefixes of pods. One file each.
 
+pub mod file;
+
 use tokio::sync::watch;
 
 use crate::lease::{Announcement, Snapshot};
@@ -7,6 +9,7 @@ use crate::lease::{Announcement, Snapshot};
 /// A lease source. It runs as a task of its own until its receivers are gone, and tries again whatever fails: a node
 /// whose source is away keeps what it has.
 pub trait LeaseSource {
-    /// Starts it. What the node announces may change while it runs (another address), and is then written again.
-    fn start(self, own: watch::Receiver<Announcement>) -> watch::Receiver<Snapshot>;
+    /// Starts it. What the node announces may change while it runs (another address), and is then written again; `None`:
+    /// it announces nothing yet, since it has not read the network's configuration.
+    fn start(self, own: watch::Receiver<Option<Announcement>>) -> watch::Receiver<Snapshot>;
 }

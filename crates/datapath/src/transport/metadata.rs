@@ -9,7 +9,7 @@ use plan::{Plan, Step};
 
 use super::vxlan;
 use crate::draft::{Draft, with_hops};
-use crate::links::{self, MacOf};
+use crate::links;
 use crate::rules::tunnel;
 use crate::trace::Traces;
 use crate::{Family, NodeSpec, Peer, SpecError, Talk, Trace, Transport};
@@ -44,7 +44,7 @@ impl Transport for Metadata {
         // The device opens its port in both families.
         draft.tables(Family::BOTH.map(|outer| tunnel::table(node, outer)));
         let kind = LinkKind::VxlanExternal { port: node.network.port };
-        draft.link(&device, kind, mtu, Some(links::node_mac(node, MacOf::TunnelEnd)));
+        draft.link(&device, kind, mtu, Some(links::own_tunnel_end_mac(node)));
         draft.program(node, Program::FromTunnel, &device);
         draft.up(&device);
         draft.addresses(&device, node.pods.networks().alone());

@@ -6,7 +6,7 @@ use linux::{LinkKind, Vxlan as VxlanLink};
 use plan::Plan;
 
 use crate::draft::Draft;
-use crate::links::{self, MacOf};
+use crate::links;
 use crate::trace::Traces;
 use crate::{Family, NodeSpec, Peer, SocketRole, SpecError, Talk, Trace, Transport};
 
@@ -50,7 +50,7 @@ impl Transport for Vxlan {
         });
         let mtu = node.wire_mtu - self.overhead_bytes(node.outer);
         let mut draft = Draft::at(&node.place, node.families());
-        draft.link(&device, kind, mtu, Some(links::node_mac(node, MacOf::TunnelEnd)));
+        draft.link(&device, kind, mtu, Some(links::own_tunnel_end_mac(node)));
         draft.up(&device);
         draft.addresses(&device, node.pods.networks().alone());
         Ok(draft.into_plan())

@@ -80,6 +80,7 @@ impl Shape {
                 Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x244, 0, id.into(), 0, 0, 0, 0), 64),
             ),
             network: self.network(),
+            tunnel_mac: None,
             router: routed.then(|| Router {
                 place: Place::Netns(self.netns("r")),
                 wire: ifname(&format!("eth{id}")),

@@ -40,6 +40,7 @@ pub(super) fn node(shape: &Shape, id: u16) -> NodeSpec {
             Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x244, 0, id, 0, 0, 0, 0), 64),
         ),
         network: network(shape),
+        tunnel_mac: None,
         router: routed.then(|| Router {
             place: Place::Netns(name(shape, "router")),
             wire: ifname(&format!("eth{id}")),

@@ -1,0 +1,329 @@
+//! What a node is to have: a pure function of the node, the network's configuration and the leases.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use datapath::{Addresses, BACKENDS, DataPath, Family, Network, NodeSpec, Peer, Prefixes};
+use ipnet::IpNet;
+use linux::{IfName, Mac};
+use plan::{Place, Plan};
+
+use crate::lease::{Announcement, Lease, Snapshot, TunnelData};
+use crate::network::NetworkConfig;
+
+/// The part of the node itself: what all peers' parts rest on. Its name comes before theirs.
+pub const NODE_PART: &str = "node";
+/// How the names of peers' parts begin.
+const PEER_PART: &str = "peer-";
+/// The space of Ethernet addresses that are made of IPv4 addresses: the agents' ends of tunnels.
+const MAC_SPACE: u8 = 0x68;
+/// flannel's names of the transports.
+const HOST_GW: &str = "host-gw";
+const VXLAN: &str = "vxlan";
+
+/// The node as the agent finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// The link to other nodes.
+    pub wire: IfName,
+    /// Its MTU in bytes.
+    pub wire_mtu: u32,
+    /// The node's addresses there.
+    pub underlay: Addresses,
+    /// The prefixes of that link: whoever is in one is a neighbour.
+    pub subnets: Vec<IpNet>,
+    /// The numbers of which the names of its tunnel devices are made, one for each family of pods: IPv4, IPv6.
+    pub numbers: [u16; 2],
+}
+
+/// What the node is to have.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Desired {
+    /// Plans by the names of their parts; see [`plan::Keeper`].
+    pub parts: BTreeMap<String, Plan>,
+    /// The other nodes by the source's names for them.
+    pub peers: BTreeMap<String, DesiredPeer>,
+    /// The pods' MTU in bytes: what every way leaves.
+    pub mtu: u32,
+}
+
+/// Another node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DesiredPeer {
+    /// It is reached.
+    Reached {
+        /// Its lease.
+        lease: Lease,
+        /// By which transport ([`datapath::BACKENDS`]), for each family of pods.
+        by: BTreeMap<Family, &'static str>,
+    },
+    /// It is not, and why. What stands for it from before stays: its pods may be well.
+    Refused(String),
+}
+
+/// Why nothing can be said of what the node is to have. It keeps what it has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Undecided {
+    /// The source has not said enough yet.
+    #[error("the lease source has not said yet which {0}")]
+    Unsaid(&'static str),
+    /// The network's configuration cannot be followed.
+    #[error("{0}")]
+    Network(String),
+    /// The node cannot be in this network.
+    #[error("{0}")]
+    Node(String),
+}
+
+/// The part of a peer. Names of sources have signs that names of files had better not have.
+pub fn part_of(peer: &str) -> String {
+    let mut part = PEER_PART.to_owned();
+    for byte in peer.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' => part.push(char::from(byte)),
+            _ => part += &format!("%{byte:02x}"),
+        }
+    }
+    part
+}
+
+/// The Ethernet address of a node's end of tunnels. It follows from the node's address, so that it is the same after a
+/// restart, and another on every node.
+pub fn tunnel_mac(underlay: &Addresses) -> Mac {
+    let id = match underlay.iter().next() {
+        Some(IpAddr::V4(v4)) => v4.to_bits(),
+        // The end of the interface identifier: the first three of its last seven octets are a vendor's, or random.
+        Some(IpAddr::V6(v6)) => u32::try_from(v6.to_bits() & u128::from(u32::MAX)).unwrap_or_default(),
+        None => 0,
+    };
+    Mac::from_id(MAC_SPACE, id)
+}
+
+/// What the node says of itself to the others.
+pub fn announcement(node: &Node, network: &NetworkConfig) -> Announcement {
+    let data = TunnelData { vni: Some(network.backend.vni), mac: tunnel_mac(&node.underlay) };
+    let of = |family| {
+        let has = network.networks.iter().any(|one| Family::of(one.prefix.addr()) == family);
+        (has && network.backend.kind == VXLAN).then_some(data)
+    };
+    Announcement {
+        public: node.underlay,
+        backend: network.backend.kind.clone(),
+        data: of(Family::V4),
+        data_v6: of(Family::V6),
+    }
+}
+
+/// What the node is to have. `standing` is what it has, by parts.
+///
+/// # Errors
+/// The source has not said enough, or what it says cannot be.
+pub fn desired(
+    node: &Node,
+    network: &NetworkConfig,
+    snapshot: &Snapshot,
+    standing: &BTreeMap<String, Plan>,
+) -> Result<Desired, Undecided> {
+    let nets = Nets::of(node, network, &snapshot.own)?;
+    let mut desired = Desired { mtu: nets.mtu()?, ..Desired::default() };
+    desired.parts.insert(NODE_PART.to_owned(), nets.node_plan()?);
+    let clashing = clashes(&snapshot.others);
+    for (name, lease) in &snapshot.others {
+        let planned = match (lease, clashing.get(name)) {
+            (Err(why), _) | (Ok(_), Some(why)) => Err(why.clone()),
+            (Ok(lease), None) => nets.peer_plan(lease).map(|(plan, by)| (plan, lease.clone(), by)),
+        };
+        let part = part_of(name);
+        let peer = match planned {
+            Ok((plan, lease, by)) => {
+                desired.parts.insert(part, plan);
+                DesiredPeer::Reached { lease, by }
+            }
+            Err(why) => {
+                desired.parts.extend(standing.get(&part).map(|plan| (part, plan.clone())));
+                DesiredPeer::Refused(why)
+            }
+        };
+        desired.peers.insert(name.clone(), peer);
+    }
+    Ok(desired)
+}
+
+/// The node in the network, for each family of its pods: flannel has tunnels of the pods' own family.
+struct Nets<'a> {
+    node: &'a Node,
+    network: &'a NetworkConfig,
+    specs: Vec<(Family, NodeSpec)>,
+}
+
+impl Nets<'_> {
+    fn of<'a>(node: &'a Node, network: &'a NetworkConfig, own: &Prefixes) -> Result<Nets<'a>, Undecided> {
+        let backend = &network.backend;
+        if ![HOST_GW, VXLAN].contains(&backend.kind.as_str()) {
+            let why = format!(
+                "`Backend.Type` is {}, and this agent has {HOST_GW} and {VXLAN}; the network's configuration says which",
+                backend.kind
+            );
+            return Err(Undecided::Network(why));
+        }
+        if own.families().is_empty() {
+            return Err(Undecided::Unsaid("prefixes of pods are this node's"));
+        }
+        let spec = |family: Family| {
+            let [v4, v6] = node.numbers;
+            let prefixes = network.networks.iter().map(|one| one.prefix);
+            let net = Network {
+                id: if family == Family::V4 { v4 } else { v6 },
+                prefixes: prefixes.filter(|prefix| Family::of(prefix.addr()) == family).collect(),
+                vni: backend.vni,
+                port: backend.port,
+                mtu: None,
+                masquerade: false,
+                anti_spoofing: None,
+                bridge: None,
+                isolates_pods: false,
+            };
+            NodeSpec {
+                // It is in no name and no packet: tunnels have Ethernet addresses of their own here.
+                id: 1,
+                place: Place::Host,
+                wire: node.wire.clone(),
+                wire_mtu: backend.mtu_bytes.unwrap_or(node.wire_mtu),
+                underlay: node.underlay,
+                outer: family,
+                pods: own.only(&[family]),
+                network: net,
+                tunnel_mac: Some(tunnel_mac(&node.underlay)),
+                router: None,
+            }
+        };
+        let specs = own.families().iter().map(|family| (*family, spec(*family))).collect();
+        Ok(Nets { node, network, specs })
+    }
+
+    /// The transport of the network, which carries what has no shorter way.
+    fn path(&self) -> &'static DataPath {
+        backend(if self.network.backend.kind == VXLAN { VXLAN } else { "direct" })
+    }
+
+    fn mtu(&self) -> Result<u32, Undecided> {
+        let mtus = self.specs.iter().map(|(_, spec)| self.path().pod_mtu(spec));
+        let mtus = mtus.collect::<Result<Vec<u32>, _>>().map_err(|error| Undecided::Node(error.why))?;
+        Ok(mtus.into_iter().min().unwrap_or(self.node.wire_mtu))
+    }
+
+    fn node_plan(&self) -> Result<Plan, Undecided> {
+        let mut plan = Plan::new();
+        for (_, spec) in &self.specs {
+            plan.extend(self.path().node_plan(spec).map_err(|error| Undecided::Node(error.why))?);
+        }
+        Ok(plan)
+    }
+
+    /// The way to a peer's pods, in which routes take the place of others: the prefixes are the peer's, and nobody
+    /// else's.
+    fn peer_plan(&self, lease: &Lease) -> Result<(Plan, BTreeMap<Family, &'static str>), String> {
+        let announced = &lease.node;
+        if announced.backend != self.network.backend.kind {
+            return Err(format!(
+                "it has the backend {}, and the network {}",
+                announced.backend, self.network.backend.kind
+            ));
+        }
+        let (mut plan, mut by) = (Plan::new(), BTreeMap::new());
+        for (family, spec) in &self.specs {
+            let pods = lease.pods.only(&[*family]);
+            if pods.families().is_empty() {
+                continue;
+            }
+            let path = self.path_to(*family, &announced.public)?;
+            let data = if *family == Family::V4 { announced.data } else { announced.data_v6 };
+            if path.name == VXLAN {
+                self.check_tunnel(data)?;
+            }
+            let peer =
+                Peer { id: 2, underlay: announced.public, pods, tunnel_mac: data.map(|data| data.mac) };
+            plan.extend(path.peer_plan(spec, &peer).map_err(|error| error.why)?);
+            by.insert(*family, path.name);
+        }
+        if by.is_empty() {
+            return Err(format!("it has the prefixes {}, of no family that this node has", lease.pods));
+        }
+        Ok((plan.replacing(), by))
+    }
+
+    /// The network's transport, or none at all where that will do.
+    fn path_to(&self, family: Family, public: &Addresses) -> Result<&'static DataPath, String> {
+        let Some(address) = public.of(family) else {
+            return Err(format!(
+                "it has no {0} address, by which its {0} pods would be reached",
+                family.name()
+            ));
+        };
+        let is_neighbour = self.node.subnets.iter().any(|subnet| subnet.contains(&address));
+        match self.network.backend.kind.as_str() {
+            VXLAN if self.network.backend.direct_routing && is_neighbour => Ok(backend("direct")),
+            VXLAN => Ok(backend(VXLAN)),
+            _ if is_neighbour => Ok(backend("direct")),
+            _ => Err(format!(
+                "{address} is not on the link {}, and {HOST_GW} leads to neighbours alone; vxlan leads farther",
+                self.node.wire
+            )),
+        }
+    }
+
+    fn check_tunnel(&self, data: Option<TunnelData>) -> Result<(), String> {
+        let vni = self.network.backend.vni;
+        match data {
+            None => Err("it does not say which Ethernet address its tunnel has (VtepMAC)".to_owned()),
+            Some(TunnelData { vni: Some(theirs), .. }) if theirs != vni => {
+                Err(format!("its tunnel has the VNI {theirs}, and the network's is {vni}"))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+fn backend(name: &str) -> &'static DataPath {
+    BACKENDS.iter().find(|path| path.name == name).expect("the names here are those of the list")
+}
+
+/// The nodes that cannot be told apart from another one: their prefixes overlap, or two tunnels have one Ethernet address.
+/// Neither is followed, since nothing says which is right.
+fn clashes(others: &BTreeMap<String, Result<Lease, String>>) -> BTreeMap<String, String> {
+    let leases = || others.iter().filter_map(|(name, lease)| Some((name, lease.as_ref().ok()?)));
+    let mut clashing = BTreeMap::new();
+    let mut clash = |(one, of_one): (&String, String), (two, of_two): (&String, String)| {
+        clashing.entry(one.clone()).or_insert_with(|| format!("its {of_one} is also {two}'s: {of_two}"));
+        clashing.entry(two.clone()).or_insert_with(|| format!("its {of_two} is also {one}'s: {of_one}"));
+    };
+    let mut prefixes: Vec<(IpNet, &String)> =
+        leases().flat_map(|(name, lease)| lease.pods.iter().map(move |net| (net, name))).collect();
+    // Of two prefixes that overlap one holds the other, and comes before it and after none that holds neither.
+    prefixes.sort_by_key(|(net, name)| (net.network(), net.prefix_len(), *name));
+    let mut around: Option<(IpNet, &String)> = None;
+    for (net, name) in prefixes {
+        match around {
+            Some((outer, other)) if outer.contains(&net) => {
+                if other != name {
+                    clash((other, outer.to_string()), (name, net.to_string()));
+                }
+            }
+            _ => around = Some((net, name)),
+        }
+    }
+    let mut ends: BTreeMap<Mac, (&String, &Addresses)> = BTreeMap::new();
+    for (name, Lease { node, .. }) in leases() {
+        let macs: BTreeSet<Mac> =
+            [node.data, node.data_v6].into_iter().flatten().map(|data| data.mac).collect();
+        for mac in macs {
+            match ends.get(&mac) {
+                // A node that has taken another prefix: its old lease stands until it ends.
+                Some((_, public)) if *public == &node.public => {}
+                Some((other, _)) => clash((other, mac.to_string()), (name, mac.to_string())),
+                None => drop(ends.insert(mac, (name, &node.public))),
+            }
+        }
+    }
+    clashing
+}

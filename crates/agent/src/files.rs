@@ -1,0 +1,95 @@
+//! What the agent leaves for other programs to read, each file replaced in one stroke.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use datapath::{Family, Prefixes};
+use ipnet::IpNet;
+
+use crate::network::NetworkConfig;
+
+/// Replaces a file, unless it is so already. Whoever reads it finds the old text or the new one. True if it was written.
+///
+/// # Errors
+/// A directory cannot be made, or the file cannot be written; it is then as before.
+pub fn replace(path: &Path, text: &str) -> io::Result<bool> {
+    if fs::read(path).is_ok_and(|there| there == text.as_bytes()) {
+        return Ok(false);
+    }
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(".new");
+    let written = File::create(&fresh).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    let replaced = written.and_then(|()| fs::rename(&fresh, path));
+    if replaced.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    replaced.map(|()| true)
+}
+
+/// flannel's environment file: the network, this node's prefixes, and what plugins are to know of them. flannel's CNI
+/// plugin reads it, and so does an agent that begins, to ask for the same prefixes again.
+pub fn subnet_env(network: &NetworkConfig, own: &Prefixes, mtu: u32, masquerades: bool) -> String {
+    let mut text = String::new();
+    for (family, prefix) in [(Family::V4, ""), (Family::V6, "IPV6_")] {
+        let net = network.networks.iter().find(|one| Family::of(one.prefix.addr()) == family);
+        let (Some(net), Some(subnet)) = (net, own.of(family).next()) else { continue };
+        let gateway = match subnet {
+            IpNet::V4(v4) => Ipv4Addr::from_bits(v4.network().to_bits() + 1).into(),
+            IpNet::V6(v6) => IpAddr::from(Ipv6Addr::from_bits(v6.network().to_bits() + 1)),
+        };
+        text += &format!("FLANNEL_{prefix}NETWORK={}\n", net.prefix);
+        text += &format!("FLANNEL_{prefix}SUBNET={gateway}/{}\n", subnet.prefix_len());
+    }
+    text + &format!("FLANNEL_MTU={mtu}\nFLANNEL_IPMASQ={masquerades}\n")
+}
+
+/// The prefixes of an environment file of an earlier run; none where there is no such file or it says none.
+pub fn previous_prefixes(path: &Path) -> Prefixes {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let subnet = |line: &str| {
+        let (key, value) = line.split_once('=')?;
+        let is_subnet = ["FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET"].contains(&key.trim());
+        let net: IpNet = value.trim().parse().ok().filter(|_| is_subnet)?;
+        Some(net.trunc())
+    };
+    text.lines().filter_map(subnet).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_environment_file_is_flannel_s_and_read_again() {
+        let network = json!({
+            "Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:244::/56",
+            "Backend": { "Type": "vxlan" },
+        });
+        let network = NetworkConfig::parse(&network).unwrap();
+        let own: Prefixes = ["10.244.3.0/24", "fd00:244:0:3::/64"]
+            .map(|net| net.parse::<IpNet>().unwrap())
+            .into_iter()
+            .collect();
+        let text = subnet_env(&network, &own, 1430, true);
+        let expected = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.3.1/24\n\
+                        FLANNEL_IPV6_NETWORK=fd00:244::/56\nFLANNEL_IPV6_SUBNET=fd00:244:0:3::1/64\n\
+                        FLANNEL_MTU=1430\nFLANNEL_IPMASQ=true\n";
+        assert_eq!(text, expected);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run/subnet.env");
+        assert_eq!(previous_prefixes(&path), Prefixes::default());
+        assert_eq!([replace(&path, &text).unwrap(), replace(&path, &text).unwrap()], [true, false]);
+        assert_eq!(previous_prefixes(&path), own);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+}

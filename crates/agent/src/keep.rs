@@ -1,0 +1,289 @@
+//! One look at the node, and what it takes to bring it to what it should be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ipnet::IpNet;
+use linux::netlink::{Change, Netlink, RouteInfo};
+use linux::{IfName, features};
+use node::install::{Installation, RuntimeDirs};
+use node::{Home, Underlay};
+use plan::{Keeper, Kept, Kernel, Step};
+use tracing::{info, warn};
+
+use crate::desired::{Desired, DesiredPeer, NODE_PART, Node, Undecided, announcement, desired};
+use crate::lease::{Announcement, Snapshot};
+use crate::network::NetworkConfig;
+use crate::status::{SCHEMA, Status};
+use crate::{AgentError, files};
+
+/// What an agent is told by its user.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The network's name, which container runtimes see.
+    pub network: String,
+    /// The link to other nodes; `None`: that of the default route.
+    pub wire: Option<IfName>,
+    /// How pods reach the node, one of [`datapath::ATTACHES`] by name.
+    pub attach: String,
+    /// Whether what pods send out of the network gets the node's address.
+    pub masquerade: bool,
+    /// Where container runtimes look for a configuration; `None`: none is written.
+    pub runtime: Option<RuntimeDirs>,
+    /// flannel's environment file: `/run/flannel/subnet.env`.
+    pub subnet_env: PathBuf,
+    /// The directory of the file with the agent's state: `/run/hostgap/agent-status`.
+    pub status: PathBuf,
+}
+
+/// The node in the hands of an agent.
+pub(crate) struct Hands {
+    settings: Settings,
+    home: Home,
+    keeper: Keeper,
+    kernel: Kernel,
+    netlink: Netlink,
+    /// What was said last of each thing that fails, so that it is said once.
+    said: BTreeMap<String, String>,
+    pub(crate) status: Status,
+    interest: Interest,
+    /// The configuration that is installed for container runtimes.
+    installed: Option<node::Network>,
+}
+
+/// Whose changes matter.
+#[derive(Debug, Default)]
+struct Interest {
+    /// The index of the link to other nodes. Its neighbours come and go by themselves.
+    wire: Option<u32>,
+    /// Those of tunnels.
+    tunnels: BTreeSet<u32>,
+    routes: BTreeSet<IpNet>,
+}
+
+/// What one look has come to.
+pub(crate) struct Look {
+    /// What the node is to say of itself; `None`: it is not known yet.
+    pub(crate) announcement: Option<Announcement>,
+    /// All is as it should be, and whoever waits for the network can use it.
+    pub(crate) is_ready: bool,
+    /// Something had been changed by another program.
+    pub(crate) has_repaired: bool,
+}
+
+impl Hands {
+    /// Takes the network over on this node.
+    ///
+    /// # Errors
+    /// Another process keeps it, or the kernel or the directory cannot be used.
+    pub(crate) fn open(settings: Settings, home: Home) -> Result<Hands, AgentError> {
+        let network = settings.network.clone();
+        let keeper = Keeper::open(&home.node_networks(), &network, "a network over many nodes")?;
+        let status = Status { schema: SCHEMA, network, pid: std::process::id(), ..Status::default() };
+        Ok(Hands {
+            settings,
+            home,
+            keeper,
+            kernel: Kernel::new()?,
+            netlink: Netlink::open()?,
+            said: BTreeMap::new(),
+            status,
+            interest: Interest::default(),
+            installed: None,
+        })
+    }
+
+    /// Whether a change of the kernel's may be one of what the agent keeps.
+    pub(crate) fn concerns(&self, change: &Change) -> bool {
+        match change {
+            Change::Anything => true,
+            Change::Link { index } | Change::Address { index } => {
+                self.interest.wire == Some(*index) || self.interest.tunnels.contains(index)
+            }
+            Change::Neighbour { index } => self.interest.tunnels.contains(index),
+            Change::Route { table, dst, .. } => {
+                *table == RouteInfo::MAIN && (dst.prefix_len() == 0 || self.interest.routes.contains(dst))
+            }
+        }
+    }
+
+    /// Looks at the node, brings it to what the source says, and writes down how it is.
+    pub(crate) fn keep(&mut self, snapshot: &Snapshot) -> Look {
+        let outcome = self.try_keep(snapshot);
+        self.status.source_unreachable = snapshot.unreachable.clone();
+        let look = match outcome {
+            Ok(look) => {
+                self.status.undecided = None;
+                self.say_if_new("network", None);
+                look
+            }
+            Err((announcement, why)) => {
+                self.status.undecided = Some(why.clone());
+                self.say_if_new("network", Some(&why));
+                Look { announcement, is_ready: false, has_repaired: false }
+            }
+        };
+        let path = Status::path(&self.settings.status, &self.settings.network);
+        let written = files::replace(&path, &self.status.to_text());
+        let failed = written.err().map(|error| format!("write {}: {error}", path.display()));
+        self.say_if_new("status", failed.as_deref());
+        look
+    }
+
+    fn try_keep(&mut self, snapshot: &Snapshot) -> Result<Look, (Option<Announcement>, String)> {
+        let network = network_of(snapshot).map_err(|why| (None, why.to_string()))?;
+        let node = node(&self.settings, &self.home).map_err(|why| (None, why))?;
+        self.status.wire = Some(node.wire.to_string());
+        self.status.backend = Some(network.backend.kind.clone());
+        self.status.pods = snapshot.own.iter().map(|net| net.to_string()).collect();
+        let announcement = announcement(&node, &network);
+        let failed = |why: String| (Some(announcement.clone()), why);
+        let wanted =
+            desired(&node, &network, snapshot, self.keeper.parts()).map_err(|why| failed(why.to_string()))?;
+        self.status.mtu = Some(wanted.mtu);
+        let kept =
+            self.keeper.keep(&wanted.parts, &mut self.kernel).map_err(|error| failed(error.to_string()))?;
+        let has_repaired = self.note(&wanted, &kept);
+        self.interest = self.interest_in(&node, &wanted).map_err(|error| failed(error.to_string()))?;
+        if let Some(error) = kept.failed.get(NODE_PART) {
+            return Err(failed(error.to_string()));
+        }
+        self.write_files(&network, snapshot, &wanted).map_err(failed)?;
+        Ok(Look { announcement: Some(announcement), is_ready: true, has_repaired })
+    }
+
+    /// Writes down what was done, and says it. True if something was repaired.
+    fn note(&mut self, wanted: &Desired, kept: &Kept) -> bool {
+        let now_s = now_s();
+        let mut has_repaired = false;
+        for (part, done) in &kept.changed {
+            for drift in &done.repaired {
+                has_repaired = true;
+                warn!(part, "repaired: {}", drift.what);
+                self.status.add_repair(drift.what.clone(), now_s);
+            }
+            let (made, removed) = (done.made.len(), done.removed.len());
+            if made + removed > 0 {
+                info!(part, made, removed, "changed");
+            }
+        }
+        let failed: BTreeMap<String, String> =
+            kept.failed.iter().map(|(part, error)| (part.clone(), error.to_string())).collect();
+        self.status.set_peers(wanted, &failed, now_s);
+        let peers = self.status.peers.clone();
+        for (name, peer) in &peers {
+            self.say_if_new(&format!("node {name}"), peer.why_not.as_deref());
+        }
+        self.said.retain(|what, _| what.strip_prefix("node ").is_none_or(|name| peers.contains_key(name)));
+        has_repaired
+    }
+
+    /// Says why something is not as it should be, once, and once that it is again.
+    fn say_if_new(&mut self, what: &str, why: Option<&str>) {
+        match (self.said.get(what), why) {
+            (Some(said), Some(why)) if said == why => {}
+            (_, Some(why)) => {
+                warn!("{what}: {why}");
+                self.said.insert(what.to_owned(), why.to_owned());
+            }
+            (Some(_), None) => {
+                info!("{what}: it is as it should be again");
+                self.said.remove(what);
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// The links and routes of the plans, and the wire.
+    fn interest_in(&self, node: &Node, wanted: &Desired) -> Result<Interest, linux::Error> {
+        let index = |name: &IfName| Ok(self.netlink.link(name)?.map(|link| link.index));
+        let mut interest = Interest { wire: index(&node.wire)?, ..Interest::default() };
+        for placed in wanted.parts.values().flat_map(|plan| &plan.steps) {
+            match &placed.step {
+                Step::AddLink(link) => interest.tunnels.extend(index(&link.name)?),
+                Step::ReplaceRoute(route) => drop(interest.routes.insert(route.dst.trunc())),
+                _ => {}
+            }
+        }
+        Ok(interest)
+    }
+
+    fn write_files(
+        &mut self,
+        network: &NetworkConfig,
+        snapshot: &Snapshot,
+        wanted: &Desired,
+    ) -> Result<(), String> {
+        let text = files::subnet_env(network, &snapshot.own, wanted.mtu, self.settings.masquerade);
+        let path = &self.settings.subnet_env;
+        files::replace(path, &text).map_err(|error| format!("write {}: {error}", path.display()))?;
+        let Some(dirs) = &self.settings.runtime else { return Ok(()) };
+        let conf = node::Network {
+            name: self.settings.network.clone(),
+            attach: self.settings.attach.clone(),
+            subnets: snapshot.own.iter().collect(),
+            prefixes: network.networks.iter().map(|one| one.prefix).collect(),
+            wire: self.settings.wire.clone(),
+            mtu: Some(wanted.mtu),
+            masquerade: self.settings.masquerade,
+            anti_spoofing: None,
+        };
+        if self.installed.as_ref() == Some(&conf) {
+            return Ok(());
+        }
+        let facts = features::probe().map_err(|error| error.to_string())?;
+        let program = PathBuf::from("/proc/self/exe");
+        let installation = Installation {
+            home: &self.home,
+            facts: &facts,
+            dirs,
+            network: &conf,
+            file: None,
+            program: &program,
+        };
+        let installed = installation.install().map_err(|error| error.to_string())?;
+        info!(file = %installed.conflist.0.display(), mtu = wanted.mtu, "container runtimes have the network");
+        self.installed = Some(conf);
+        Ok(())
+    }
+}
+
+/// What an agent would make of a snapshot on a node where nothing stands, as commands that a person would type.
+///
+/// # Errors
+/// In words: what the source says cannot be, or the node cannot be looked at.
+pub fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<Vec<String>, String> {
+    let network = network_of(snapshot).map_err(|why| why.to_string())?;
+    let node = node(settings, home)?;
+    let wanted = desired(&node, &network, snapshot, &BTreeMap::new()).map_err(|why| why.to_string())?;
+    let mut commands = Vec::new();
+    for (name, peer) in &wanted.peers {
+        if let DesiredPeer::Refused(why) = peer {
+            commands.push(format!("# node {name} would not be reached: {why}"));
+        }
+    }
+    commands.extend(wanted.parts.values().flat_map(plan::Plan::commands));
+    Ok(commands)
+}
+
+/// The node as it is now.
+fn node(settings: &Settings, home: &Home) -> Result<Node, String> {
+    let Underlay { wire, mtu, addresses, subnets } = Underlay::find(settings.wire.as_ref(), true)
+        .map_err(|why| format!("find the link to other nodes: {why}; `--wire` names it"))?;
+    let number = |what| {
+        let number = home.number_of_link(&settings.network, what);
+        number.map_err(|error| format!("give a tunnel its number: {error}"))
+    };
+    let numbers = [number("v4")?, number("v6")?];
+    Ok(Node { wire, wire_mtu: mtu, underlay: addresses, subnets, numbers })
+}
+
+fn network_of(snapshot: &Snapshot) -> Result<NetworkConfig, Undecided> {
+    let written = snapshot.network.as_ref().ok_or(Undecided::Unsaid("network it is"))?;
+    NetworkConfig::parse(written).map_err(|error| Undecided::Network(error.to_string()))
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

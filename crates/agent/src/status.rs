@@ -1,0 +1,131 @@
+//! What the agent knows, for people and programs. It lies in a file, so that it can be read while no agent runs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use datapath::Family;
+use serde::{Deserialize, Serialize};
+
+use crate::desired::{Desired, DesiredPeer};
+
+/// The version of the form below.
+pub const SCHEMA: u32 = 1;
+/// How many of the last repairs are kept.
+const REPAIRS: usize = 50;
+
+/// The state of a network on this node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The network's name.
+    pub network: String,
+    /// The process that wrote this.
+    pub pid: u32,
+    /// The way between nodes, in flannel's words: `vxlan`.
+    pub backend: Option<String>,
+    /// The prefixes of this node's pods.
+    pub pods: Vec<String>,
+    /// The link to other nodes.
+    pub wire: Option<String>,
+    /// The pods' MTU in bytes.
+    pub mtu: Option<u32>,
+    /// Why the node cannot be brought to what it should be, as a whole.
+    pub undecided: Option<String>,
+    /// Why the lease source cannot be asked at the moment.
+    pub source_unreachable: Option<String>,
+    /// The other nodes by the source's names for them.
+    pub peers: BTreeMap<String, PeerStatus>,
+    /// The last things that were no longer as the agent had made them, the newest last.
+    pub repairs: Vec<Repair>,
+    /// How many there were since the process began.
+    pub repairs_total: u64,
+}
+
+/// Another node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// The prefixes of its pods; none where its lease makes no sense.
+    pub pods: Vec<String>,
+    /// Its addresses on the underlay.
+    pub public: Vec<String>,
+    /// The way to its pods, for each family: `direct` or `vxlan`.
+    pub by: BTreeMap<String, String>,
+    /// Why it is not reached; `None`: it is.
+    pub why_not: Option<String>,
+    /// When that changed last, in seconds since 1970.
+    pub since_s: u64,
+}
+
+/// Something that another program had changed, and that is as before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repair {
+    /// When it was repaired, in seconds since 1970.
+    pub at_s: u64,
+    /// What had changed, in words.
+    pub what: String,
+}
+
+impl Status {
+    /// The file of a network.
+    pub fn path(run: &Path, network: &str) -> PathBuf {
+        run.join(format!("{network}.json"))
+    }
+
+    /// Reads the file of a network.
+    ///
+    /// # Errors
+    /// In words: it is not there, or is none of this program.
+    pub fn read(path: &Path) -> Result<Status, String> {
+        let text =
+            std::fs::read_to_string(path).map_err(|error| format!("read {}: {error}", path.display()))?;
+        serde_json::from_str(&text).map_err(|error| format!("read {}: {error}", path.display()))
+    }
+
+    /// As it stands in the file.
+    pub fn to_text(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("its keys are texts");
+        text.push('\n');
+        text
+    }
+
+    /// Notes the other nodes. `failed` is why the ways to some could not be made.
+    pub(crate) fn set_peers(&mut self, desired: &Desired, failed: &BTreeMap<String, String>, now_s: u64) {
+        let peer = |(name, peer): (&String, &DesiredPeer)| {
+            let mut status = match peer {
+                DesiredPeer::Reached { lease, by } => PeerStatus {
+                    pods: lease.pods.iter().map(|net| net.to_string()).collect(),
+                    public: lease.node.public.iter().map(|address| address.to_string()).collect(),
+                    by: by.iter().map(|(family, by)| (word(*family), (*by).to_owned())).collect(),
+                    why_not: failed.get(&crate::desired::part_of(name)).cloned(),
+                    since_s: now_s,
+                },
+                DesiredPeer::Refused(why) => PeerStatus {
+                    pods: Vec::new(),
+                    public: Vec::new(),
+                    by: BTreeMap::new(),
+                    why_not: Some(why.clone()),
+                    since_s: now_s,
+                },
+            };
+            if let Some(before) = self.peers.get(name) {
+                let is_same = *before == PeerStatus { since_s: before.since_s, ..status.clone() };
+                status.since_s = if is_same { before.since_s } else { now_s };
+            }
+            (name.clone(), status)
+        };
+        self.peers = desired.peers.iter().map(peer).collect();
+    }
+
+    /// Notes something that was repaired.
+    pub(crate) fn add_repair(&mut self, what: String, at_s: u64) {
+        self.repairs_total += 1;
+        self.repairs.push(Repair { at_s, what });
+        let surplus = self.repairs.len().saturating_sub(REPAIRS);
+        self.repairs.drain(..surplus);
+    }
+}
+
+fn word(family: Family) -> String {
+    family.name().to_lowercase()
+}

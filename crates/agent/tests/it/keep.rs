@@ -1,0 +1,226 @@
+//! What an agent makes of its node: ways to the others in either backend, mended when strangers break them, there while no
+//! agent runs, and gone without a trace when they are taken back.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
+
+use std::net::{TcpListener, TcpStream};
+
+use agent::status::Status;
+use plan::{Keeper, Kernel};
+use testkit::{dump, require_root};
+
+use crate::nodes::{Agent, Nodes, PATIENCE};
+
+const VXLAN: &str = "{ Type = \"vxlan\" }";
+const DIRECT_ROUTING: &str = "{ Type = \"vxlan\", DirectRouting = true }";
+const HOST_GW: &str = "{ Type = \"host-gw\" }";
+const A: (&str, &str, &str) = ("a", "192.0.2.1 2001:db8::1", "10.244.1.0/24 fd00:244:0:1::/64");
+const B: (&str, &str, &str) = ("b", "192.0.2.2 2001:db8::2", "10.244.2.0/24 fd00:244:0:2::/64");
+
+fn is_reached(peer: &'static str, by: &'static str) -> impl Fn(&Status) -> bool {
+    move |status| {
+        let peer = status.peers.get(peer);
+        peer.is_some_and(|peer| peer.why_not.is_none() && peer.by.values().all(|way| way == by))
+    }
+}
+
+/// Connects from a to an address of b's pods, in both families.
+#[track_caller]
+fn connect(nodes: &Nodes) {
+    for address in ["10.244.2.9:0", "[fd00:244:0:2::9]:0"] {
+        let listen = || TcpListener::bind(address).unwrap();
+        let listener = nodes.world.open("b").run(listen).unwrap();
+        let to = listener.local_addr().unwrap();
+        let connect = || TcpStream::connect_timeout(&to, PATIENCE);
+        nodes.world.open("a").run(connect).unwrap().unwrap_or_else(|error| panic!("{to}: {error}"));
+        listener.accept().unwrap();
+    }
+}
+
+/// Gives both nodes an address of their pods.
+fn with_pods(nodes: &Nodes) {
+    nodes.at("ip -n A address add 10.244.1.9/32 dev lo; ip -n B address add 10.244.2.9/32 dev lo
+         ip -n A address add fd00:244:0:1::9/128 dev lo; ip -n B address add fd00:244:0:2::9/128 dev lo");
+}
+
+fn started(nodes: &Nodes, backend: &str) -> (Agent, Agent) {
+    nodes.write_leases(backend, &[A, B]);
+    (nodes.start("a"), nodes.start("b"))
+}
+
+/// Takes back what agents made, and checks that the nodes are as they were.
+fn take_back(nodes: &Nodes, before: &[testkit::Dump; 2]) {
+    for (node, before) in ["a", "b"].iter().zip(before) {
+        let netns = nodes.world.open(node);
+        let home = nodes.home(node);
+        let take_back = || {
+            let keeper = Keeper::open(&home.node_networks(), "pods", "").unwrap();
+            let outcomes = keeper.take_back(&mut Kernel::new().unwrap()).unwrap();
+            assert!(outcomes.iter().all(|journal| !journal.is_kept()), "{outcomes:?}");
+        };
+        netns.run(take_back).unwrap();
+        before.assert_same(&dump(&netns), "after it is taken back");
+    }
+}
+
+#[test]
+fn pods_of_two_nodes_reach_each_other_by_any_backend() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new();
+    with_pods(&nodes);
+    let before = ["a", "b"].map(|node| dump(&nodes.world.open(node)));
+    let (a, b) = started(&nodes, VXLAN);
+    for (backend, by, mtu) in [
+        (VXLAN, "vxlan", 1430),
+        (DIRECT_ROUTING, "direct", 1430),
+        (HOST_GW, "direct", 1500),
+        (VXLAN, "vxlan", 1430),
+    ] {
+        nodes.write_leases(backend, &[A, B]);
+        let kind = if by == "direct" && mtu == 1500 { "host-gw" } else { "vxlan" };
+        let is_so = |peer| {
+            move |status: &Status| {
+                is_reached(peer, by)(status)
+                    && status.backend.as_deref() == Some(kind)
+                    && status.mtu == Some(mtu)
+            }
+        };
+        a.until(backend, is_so("b"));
+        b.until(backend, is_so("a"));
+        connect(&nodes);
+    }
+    let environment = std::fs::read_to_string(nodes.settings("a").subnet_env).unwrap();
+    assert!(
+        environment.contains("FLANNEL_SUBNET=10.244.1.1/24\n") && environment.contains("FLANNEL_MTU=1430\n")
+    );
+    drop((a, b));
+    connect(&nodes);
+    take_back(&nodes, &before);
+}
+
+#[test]
+fn what_strangers_break_is_mended_and_told() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new();
+    with_pods(&nodes);
+    let (a, _b) = started(&nodes, VXLAN);
+    a.until("b is reached", is_reached("b", "vxlan"));
+    let tunnel =
+        nodes.at("ip -n A -o link show type vxlan | sed -n 's/^[0-9]*: \\(hgvx[0-9]*\\).*/\\1/p' | head -1 ");
+    let tunnel = tunnel.trim();
+    let mut repairs = 0;
+    for harm in [
+        "ip -n A route del 10.244.2.0/24",
+        "ip -n A route replace 10.244.2.0/24 via 192.0.2.9",
+        "ip -n A -6 route del fd00:244:0:2::/64",
+        "ip -n A neighbour flush dev TUNNEL nud permanent",
+        "bridge -n A fdb del 02:68:c0:00:02:02 dev TUNNEL",
+        "bridge -n A fdb replace 02:68:c0:00:02:02 dev TUNNEL dst 192.0.2.77",
+        "ip -n A link set TUNNEL down",
+        "ip -n A link del TUNNEL",
+    ] {
+        nodes.at(&harm.replace("TUNNEL", tunnel));
+        let is_repaired = |status: &Status| status.repairs_total > repairs;
+        repairs =
+            a.until(harm, |status| is_repaired(status) && is_reached("b", "vxlan")(status)).repairs_total;
+        connect(&nodes);
+    }
+    // Without a tunnel the routes are on the wire and go with it.
+    nodes.write_leases(HOST_GW, &[A, B]);
+    let repairs = a.until("b is a neighbour", is_reached("b", "direct")).repairs_total;
+    nodes.at("ip -n A link set wire down; ip -n A link set wire up
+              ip -n A address add 2001:db8::1/64 dev wire nodad");
+    let is_repaired = |status: &Status| status.repairs_total >= repairs + 2;
+    a.until("repaired", |status| is_repaired(status) && is_reached("b", "direct")(status));
+    connect(&nodes);
+}
+
+#[test]
+fn an_agent_that_comes_back_finds_all_as_it_left_it() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new();
+    with_pods(&nodes);
+    let (mut a, b) = started(&nodes, VXLAN);
+    a.until("b is reached", is_reached("b", "vxlan"));
+    b.until("a is reached", is_reached("a", "vxlan"));
+    a.stop().unwrap();
+    let mut watch = linux::netlink::Watch::open_in(&nodes.world.open("a")).unwrap();
+    connect(&nodes);
+    let mut again = nodes.start("a");
+    again.until("b is reached", is_reached("b", "vxlan"));
+    again.stop().unwrap();
+    let is_route = |change: &linux::netlink::Change| matches!(change, linux::netlink::Change::Route { .. });
+    let changes = watch.changes().unwrap();
+    assert!(!changes.iter().any(is_route), "{changes:?}");
+    // Meanwhile b left.
+    nodes.write_leases(VXLAN, &[A]);
+    let again = nodes.start("a");
+    again.until("b is gone", |status| status.peers.is_empty());
+    let routes = nodes.at("ip -n A route; ip -n A -6 route; ip -n A neighbour show nud permanent ");
+    assert!(!routes.contains("10.244.2.0") && !routes.contains("fd00:244:0:2::"), "{routes}");
+}
+
+#[test]
+fn leases_that_cannot_be_are_refused_by_name_and_the_others_stand() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new();
+    with_pods(&nodes);
+    let (a, b) = started(&nodes, VXLAN);
+    a.until("b is reached", is_reached("b", "vxlan"));
+    b.until("a is reached", is_reached("a", "vxlan"));
+    let why = |status: &Status, peer: &str| status.peers.get(peer).and_then(|peer| peer.why_not.clone());
+    // Another node comes with b's prefix, one with a's own, one without an address.
+    let rogues = [
+        ("c", "192.0.2.3", "10.244.2.0/25"),
+        ("d", "192.0.2.4", "10.244.1.0/24"),
+        ("e", "192.0.2.1", "10.244.5.0/24"),
+        ("f", "192.0.2.6", "10.99.0.0/24"),
+    ];
+    nodes.write_leases(VXLAN, &[&[A, B][..], &rogues].concat());
+    let status = a.until("four more", |status| status.peers.len() == 5);
+    for (peer, says) in [
+        ("b", "its 10.244.2.0/24 is also c's: 10.244.2.0/25"),
+        ("c", "is also b's"),
+        ("d", "overlaps the node's"),
+        ("e", "is the node's own"),
+        ("f", "10.99.0.0/24"),
+    ] {
+        assert!(why(&status, peer).is_some_and(|why| why.contains(says)), "{peer}: {:?}", why(&status, peer));
+    }
+    // What stood before stands, and nothing leads to the rogues.
+    connect(&nodes);
+    let routes = nodes.at("ip -n A route ");
+    assert!(routes.contains("10.244.2.0/24") && !routes.contains("10.244.2.0/25"), "{routes}");
+    nodes.write_leases(VXLAN, &[A, B]);
+    a.until("b alone", |status| status.peers.len() == 1 && is_reached("b", "vxlan")(status));
+    nodes.write_leases("{ Type = \"udp\" }", &[A, B]);
+    let status = a.until("refused", |status| status.undecided.is_some());
+    assert!(status.undecided.unwrap().contains("`Backend.Type` is udp"));
+    connect(&nodes);
+    std::fs::write(nodes.directory.path().join("nodes.toml"), "network = 7").unwrap();
+    a.until("unreachable", |status| status.source_unreachable.is_some());
+    connect(&nodes);
+}
+
+#[test]
+fn two_agents_do_not_keep_one_network() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new();
+    let (_a, _b) = started(&nodes, HOST_GW);
+    let (settings, home) = (nodes.settings("a"), nodes.home("a"));
+    let source = agent::source::file::FileSource { path: "nothing".into(), node: "a".to_owned() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let second = agent::run(settings, home, source, || (), std::future::pending());
+    let refused = runtime.block_on(second).unwrap_err().to_string();
+    assert!(refused.contains("it belongs to process"), "{refused}");
+}

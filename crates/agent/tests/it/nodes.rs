@@ -1,0 +1,158 @@
+//! Nodes on one wire, each with an agent in a thread of its own.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
+
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use agent::Settings;
+use agent::source::file::FileSource;
+use agent::status::Status;
+use linux::NetnsName;
+use node::Home;
+use tempfile::TempDir;
+use testkit::{World, shell};
+use tokio::sync::oneshot;
+
+/// Longer than anything takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Two nodes: `a` with 192.0.2.1 and `b` with 192.0.2.2, on one Ethernet.
+pub(crate) struct Nodes {
+    pub(crate) world: World,
+    pub(crate) directory: TempDir,
+}
+
+/// A running agent.
+pub(crate) struct Agent {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<Result<(), String>>>,
+    pub(crate) status: PathBuf,
+}
+
+impl Nodes {
+    pub(crate) fn new() -> Nodes {
+        let world = World::new();
+        for short in ["a", "b"] {
+            world.add(short);
+        }
+        let (a, b) = (world.name("a"), world.name("b"));
+        shell(&format!(
+            "ip -n {a} link add wire type veth peer name wire netns {b}
+             ip -n {a} address add 192.0.2.1/24 dev wire; ip -n {b} address add 192.0.2.2/24 dev wire
+             ip -n {a} address add 2001:db8::1/64 dev wire nodad; ip -n {b} address add 2001:db8::2/64 dev wire nodad
+             ip -n {a} link set lo up; ip -n {b} link set lo up
+             ip -n {a} link set wire up; ip -n {b} link set wire up"
+        ));
+        Nodes { world, directory: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn name(&self, node: &str) -> NetnsName {
+        self.world.name(node)
+    }
+
+    /// Runs a command in which `A` and `B` stand for the namespaces.
+    pub(crate) fn at(&self, command: &str) -> String {
+        let names = [(" A ", self.name("a")), (" B ", self.name("b"))];
+        let named = names
+            .iter()
+            .fold(command.to_owned(), |text, (sign, name)| text.replace(sign, &format!(" {name} ")));
+        shell(&named)
+    }
+
+    /// Writes the file of leases, by rename.
+    pub(crate) fn write_leases(&self, backend: &str, nodes: &[(&str, &str, &str)]) {
+        let mut text = format!(
+            "[network]\nNetwork = \"10.244.0.0/16\"\nEnableIPv6 = true\nIPv6Network = \"fd00:244::/56\"\n\
+             Backend = {backend}\n"
+        );
+        for (name, public, pods) in nodes {
+            let list =
+                |text: &str| text.split(' ').map(|one| format!("{one:?}")).collect::<Vec<_>>().join(", ");
+            text +=
+                &format!("[[node]]\nname = {name:?}\npublic = [{}]\npods = [{}]\n", list(public), list(pods));
+        }
+        let path = self.leases();
+        std::fs::write(path.with_extension("new"), text).unwrap();
+        std::fs::rename(path.with_extension("new"), path).unwrap();
+    }
+
+    fn leases(&self) -> PathBuf {
+        self.directory.path().join("nodes.toml")
+    }
+
+    /// What a node's own directories are.
+    pub(crate) fn home(&self, node: &str) -> Home {
+        let of_node = self.directory.path().join(node);
+        Home::at(of_node.join("run"), of_node.join("leases"))
+    }
+
+    pub(crate) fn settings(&self, node: &str) -> Settings {
+        let of_node = self.directory.path().join(node);
+        Settings {
+            network: "pods".to_owned(),
+            wire: Some(linux::IfName::new("wire").unwrap()),
+            attach: "ptp".to_owned(),
+            masquerade: false,
+            runtime: None,
+            subnet_env: of_node.join("subnet.env"),
+            status: of_node.join("status"),
+        }
+    }
+
+    /// Starts a node's agent, and waits until the node is in the network.
+    pub(crate) fn start(&self, node: &str) -> Agent {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (ready, is_ready) = mpsc::channel();
+        let (settings, home) = (self.settings(node), self.home(node));
+        let status = Status::path(&settings.status, &settings.network);
+        let source = FileSource { path: self.leases(), node: node.to_owned() };
+        let netns = self.world.open(node);
+        let work = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let ready = move || ready.send(()).unwrap();
+            let stopped = async { drop(stopped.await) };
+            runtime
+                .block_on(agent::run(settings, home, source, ready, stopped))
+                .map_err(|error| error.to_string())
+        };
+        let thread = std::thread::spawn(move || netns.run(work).unwrap());
+        let mut agent = Agent { stop: Some(stop), thread: Some(thread), status };
+        if is_ready.recv_timeout(PATIENCE).is_err() {
+            panic!("{node} is not ready: {:?} {:?}", agent.stop(), Status::read(&agent.status));
+        }
+        agent
+    }
+}
+
+impl Agent {
+    /// Its state, as soon as it is as expected.
+    #[track_caller]
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn(&Status) -> bool) -> Status {
+        let begun = Instant::now();
+        loop {
+            let status = Status::read(&self.status);
+            match &status {
+                Ok(status) if is_so(status) => return status.clone(),
+                _ if begun.elapsed() > PATIENCE => panic!("not {what}: {status:#?}"),
+                _ => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    /// Ends it as SIGTERM does.
+    pub(crate) fn stop(&mut self) -> Result<(), String> {
+        drop(self.stop.take());
+        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop().unwrap();
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `hostgap agent`: one network of pods over many nodes.
+
+mod down;
+mod run;
+mod status;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// Keep one network of pods over many nodes, by the data path that won the race.
+///
+/// The agent runs on each node. It reads from a lease source which node has which prefixes of pods, makes the ways to
+/// them (routes, or a VXLAN tunnel, compatible with flannel's host-gw and vxlan), and installs the CNI plugin with the
+/// node's own prefixes. What another program deletes or changes is back within a second. Packets do not need it: it can
+/// be stopped, killed and upgraded while pods talk.
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(Box<run::Args>),
+    Status(status::Args),
+    Down(down::Args),
+}
+
+/// Which network on this node.
+#[derive(Debug, clap::Args)]
+struct NetworkArgs {
+    /// The name of the network.
+    #[arg(long, default_value = "pods")]
+    network: String,
+    /// The directory of the files that say how networks are.
+    #[arg(long, value_name = "DIR", default_value = "/run/hostgap/agent-status")]
+    status_dir: PathBuf,
+    /// flannel's environment file.
+    #[arg(long, value_name = "FILE", default_value = "/run/flannel/subnet.env")]
+    subnet_file: PathBuf,
+}
+
+/// `hostgap agent`.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::Run(args) => run::run(args),
+        Command::Status(args) => status::run(args),
+        Command::Down(args) => down::run(args),
+    }
+}

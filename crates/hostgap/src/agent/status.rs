@@ -1,0 +1,108 @@
+//! `hostgap agent status`: how a network is on this node.
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ::agent::status::{PeerStatus, Status};
+use anyhow::anyhow;
+use node::Home;
+use plan::UnitState;
+use serde_json::json;
+
+use super::NetworkArgs;
+use crate::{exit, speak};
+
+/// How many of the last repairs are shown.
+const REPAIRS: usize = 5;
+
+/// Show how a network is on this node: the other nodes, the way to each, and what was repaired.
+///
+/// It reads what the agent wrote last, so it also works while no agent runs. The exit code is 0 if all nodes are reached,
+/// and 1 if some are not.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    network: NetworkArgs,
+    /// Print the state as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `hostgap agent status`.
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let network = &args.network.network;
+    let path = Status::path(&args.network.status_dir, network);
+    let status = Status::read(&path).map_err(|why| anyhow!("{why}; `hostgap agent run` writes it"))?;
+    let unit = Home::of_this_machine().node_networks().find(network)?;
+    let is_running = unit.is_some_and(|unit| unit.state == UnitState::Alive);
+    let all_reached = status.peers.values().all(|peer| peer.why_not.is_none()) && status.undecided.is_none();
+    if args.json {
+        let mut all = serde_json::to_value(&status)?;
+        all["running"] = json!(is_running);
+        speak::result(all)?;
+    } else {
+        tell(&status, is_running)?;
+    }
+    Ok(if all_reached { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILURE) })
+}
+
+fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
+    let words = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
+    let agent = if is_running {
+        format!("process {}", status.pid)
+    } else {
+        "not running; what it made stays".to_owned()
+    };
+    speak::result(format_args!("network  {}", status.network))?;
+    speak::result(format_args!("agent    {agent}"))?;
+    speak::result(format_args!("backend  {}", words(&status.backend)))?;
+    speak::result(format_args!("wire     {}", words(&status.wire)))?;
+    speak::result(format_args!("pods     {}", status.pods.join(", ")))?;
+    let mtu = status.mtu.map_or_else(|| "-".to_owned(), |mtu| format!("{mtu} bytes"));
+    speak::result(format_args!("MTU      {mtu}"))?;
+    for (what, why) in [("node", &status.undecided), ("source", &status.source_unreachable)] {
+        if let Some(why) = why {
+            speak::result(format_args!("{what:8} {why}"))?;
+        }
+    }
+    let rows: Vec<[String; 5]> = status.peers.iter().map(|(name, peer)| row(name, peer)).collect();
+    if !rows.is_empty() {
+        speak::result("")?;
+        table(&rows)?;
+    }
+    if status.repairs_total > 0 {
+        speak::result(format_args!("\nrepaired {} times, last:", status.repairs_total))?;
+        for repair in status.repairs.iter().rev().take(REPAIRS) {
+            speak::result(format_args!("  {} ago  {}", ago(repair.at_s), repair.what))?;
+        }
+    }
+    Ok(())
+}
+
+fn row(name: &str, peer: &PeerStatus) -> [String; 5] {
+    let mut ways: Vec<&str> = peer.by.values().map(String::as_str).collect();
+    ways.dedup();
+    let way = match &peer.why_not {
+        None => ways.join(", "),
+        Some(why) => format!("not reached: {why}"),
+    };
+    [name.to_owned(), peer.pods.join(", "), peer.public.join(", "), ago(peer.since_s), way]
+}
+
+fn table(rows: &[[String; 5]]) -> Result<(), speak::Unspoken> {
+    let head = ["NODE", "PODS", "ADDRESS", "SINCE", "WAY"].map(str::to_owned);
+    let all: Vec<&[String; 5]> = std::iter::once(&head).chain(rows).collect();
+    let width = |column: usize| all.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..4).map(width).collect();
+    for row in all {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        speak::result(format_args!("{}  {}", cells.join("  "), row[4]))?;
+    }
+    Ok(())
+}
+
+fn ago(at_s: u64) -> String {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    humantime::format_duration(Duration::from_secs(now_s.saturating_sub(at_s))).to_string()
+}
