@@ -1,6 +1,7 @@
 //! Why an agent does not begin, or ends by itself.
 
 use std::io;
+use std::net::SocketAddr;
 
 use plan::BookError;
 
@@ -16,6 +17,14 @@ pub enum AgentError {
     /// The kernel's notices cannot be waited for.
     #[error("wait for the kernel's notices: {0}")]
     Watch(io::Error),
+    /// Nobody can ask the agent how it is.
+    #[error("listen on {address}: {why}")]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// The system's reason.
+        why: io::Error,
+    },
     /// The task of the source is gone.
     #[error("the task that asks the lease source has ended; that is a fault of this program")]
     SourceEnded,

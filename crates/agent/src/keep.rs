@@ -1,6 +1,7 @@
 //! One look at the node, and what it takes to bring it to what it should be.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -35,6 +36,8 @@ pub struct Settings {
     pub subnet_env: PathBuf,
     /// The directory of the file with the agent's state: `/run/hostgap/agent-status`.
     pub status: PathBuf,
+    /// Where health and metrics are served over HTTP; `None`: nowhere.
+    pub listen: Option<SocketAddr>,
 }
 
 /// The node in the hands of an agent.

@@ -12,6 +12,7 @@ pub mod source;
 pub mod status;
 
 mod error;
+mod health;
 mod keep;
 mod run;
 

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tracing::info;
 
 use crate::AgentError;
+use crate::health::Health;
 use crate::keep::{Hands, Settings};
 use crate::lease::{Announcement, Snapshot};
 use crate::source::LeaseSource;
@@ -40,19 +41,30 @@ pub async fn run(
     ready: impl FnOnce(),
     stop: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
-    let network = settings.network.clone();
+    let (network, listen) = (settings.network.clone(), settings.listen);
     let mut hands = Hands::open(settings, home)?;
     // Opened before the first look, so that nothing changes between the two unseen.
     let mut kernel = notices(Watch::open()?)?;
     let (announce, announced) = watch::channel(None::<Announcement>);
     let mut leases = source.start(announced);
+    let health = Health::new();
+    if let Some(address) = listen {
+        health.serve(address).await.map_err(|why| AgentError::Listen { address, why })?;
+    }
     let mut repairs = VecDeque::new();
     let mut ready = Some(ready);
     info!(network, "keeping the network on this node");
     let mut stop = std::pin::pin!(stop);
+    // Before the source has said anything there is nothing to bring the node to.
+    tokio::select! {
+        () = &mut stop => return Ok(()),
+        said = leases.changed() => said.map_err(|_| AgentError::SourceEnded)?,
+    }
     loop {
         let snapshot: Snapshot = leases.borrow_and_update().clone();
+        let begun = Instant::now();
         let look = hands.keep(&snapshot);
+        health.note(&hands.status, look.is_ready, begun.elapsed());
         if let Some(announcement) = look.announcement {
             announce.send_if_modified(|known| {
                 let is_new = known.as_ref() != Some(&announcement);

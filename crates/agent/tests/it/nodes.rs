@@ -99,6 +99,7 @@ impl Nodes {
             runtime: None,
             subnet_env: of_node.join("subnet.env"),
             status: of_node.join("status"),
+            listen: None,
         }
     }
 

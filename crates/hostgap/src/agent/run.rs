@@ -1,5 +1,6 @@
 //! `hostgap agent run`: the agent itself.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -60,6 +61,9 @@ pub(super) struct Args {
     /// Where the container runtime looks for configurations.
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     conf_dir: PathBuf,
+    /// Serve /healthz, /readyz, /metrics and /status over HTTP at this address.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
     /// Print what would be made on this node as commands, and make nothing.
     #[arg(long)]
     dry_run: bool,
@@ -142,6 +146,7 @@ fn settings(args: &Args) -> Settings {
         runtime: (!args.no_install).then(dirs),
         subnet_env: args.network.subnet_file.clone(),
         status: args.network.status_dir.clone(),
+        listen: args.listen,
     }
 }
 

@@ -1,0 +1,154 @@
+//! How an agent is, for whoever watches it: health checks and Prometheus's metrics, over HTTP.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use tokio::net::TcpListener;
+
+use crate::status::Status;
+
+/// An agent that has not looked at its node for so long is stuck.
+const STUCK: Duration = Duration::from_secs(60);
+/// The limits of a histogram in seconds: a look at few peers takes a millisecond, and a thousand are made in one second.
+const SECONDS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0];
+
+/// What is known of an agent's health. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Health(Arc<Known>);
+
+#[derive(Debug)]
+struct Known {
+    begun: Instant,
+    /// When the last look ended, in milliseconds since the beginning.
+    looked_ms: AtomicU64,
+    is_ready: AtomicBool,
+    status: Mutex<String>,
+    metrics: Metrics,
+}
+
+#[derive(Debug)]
+struct Metrics {
+    registry: Registry,
+    peers: Family<[(&'static str, &'static str); 1], Gauge>,
+    repairs: Counter,
+    look: Histogram,
+    ready: Gauge,
+    source_reachable: Gauge,
+}
+
+impl Metrics {
+    fn new() -> Metrics {
+        let mut registry = Registry::with_prefix("hostgap_agent");
+        let metrics = Metrics {
+            registry: Registry::default(),
+            peers: Family::default(),
+            repairs: Counter::default(),
+            look: Histogram::new(SECONDS),
+            ready: Gauge::default(),
+            source_reachable: Gauge::default(),
+        };
+        registry.register("peers", "Other nodes, by whether their pods are reached", metrics.peers.clone());
+        let help = "Things that another program had changed and that were brought back";
+        registry.register("repairs", help, metrics.repairs.clone());
+        let help = "Time of a look at the node, with what it took to bring it to the leases";
+        registry.register_with_unit("look", help, Unit::Seconds, metrics.look.clone());
+        registry.register("ready", "1 if the node is in the network", metrics.ready.clone());
+        let help = "1 if the lease source answers";
+        registry.register("source_reachable", help, metrics.source_reachable.clone());
+        Metrics { registry, ..metrics }
+    }
+}
+
+impl Health {
+    pub(crate) fn new() -> Health {
+        Health(Arc::new(Known {
+            begun: Instant::now(),
+            looked_ms: AtomicU64::new(0),
+            is_ready: AtomicBool::new(false),
+            status: Mutex::new(String::new()),
+            metrics: Metrics::new(),
+        }))
+    }
+
+    /// Notes a look that took so long.
+    pub(crate) fn note(&self, status: &Status, is_ready: bool, took: Duration) {
+        let Health(known) = self;
+        let now_ms = u64::try_from(known.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        known.looked_ms.store(now_ms, Ordering::Relaxed);
+        // Once in the network a node stays ready: its pods are well while the source is away.
+        known.is_ready.fetch_or(is_ready, Ordering::Relaxed);
+        *known.status.lock().expect("nobody panics with it") = status.to_text();
+        let metrics = &known.metrics;
+        let reached = status.peers.values().filter(|peer| peer.why_not.is_none()).count();
+        for (state, count) in [("reached", reached), ("refused", status.peers.len() - reached)] {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            metrics.peers.get_or_create(&[("state", state)]).set(count);
+        }
+        metrics.repairs.inc_by(status.repairs_total.saturating_sub(metrics.repairs.get()));
+        metrics.look.observe(took.as_secs_f64());
+        metrics.ready.set(i64::from(is_ready));
+        metrics.source_reachable.set(i64::from(status.source_unreachable.is_none()));
+    }
+
+    /// Answers on an address, for as long as the task lives.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub(crate) async fn serve(&self, address: SocketAddr) -> std::io::Result<()> {
+        let listener = TcpListener::bind(address).await?;
+        let router = Router::new()
+            .route("/healthz", get(healthz))
+            .route("/readyz", get(readyz))
+            .route("/metrics", get(metrics))
+            .route("/status", get(status))
+            .with_state(self.clone());
+        tokio::spawn(async { axum::serve(listener, router).await });
+        Ok(())
+    }
+}
+
+/// Whether the loop runs.
+async fn healthz(State(Health(known)): State<Health>) -> impl IntoResponse {
+    let looked = Duration::from_millis(known.looked_ms.load(Ordering::Relaxed));
+    let since = known.begun.elapsed().saturating_sub(looked);
+    match since < STUCK {
+        true => (StatusCode::OK, "ok\n".to_owned()),
+        false => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("the last look at the node ended {} s ago\n", since.as_secs()),
+        ),
+    }
+}
+
+/// Whether pods can use the network.
+async fn readyz(State(Health(known)): State<Health>) -> impl IntoResponse {
+    match known.is_ready.load(Ordering::Relaxed) {
+        true => (StatusCode::OK, "ok\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "the node is not in the network yet; /status says why\n"),
+    }
+}
+
+async fn metrics(State(Health(known)): State<Health>) -> impl IntoResponse {
+    let mut text = String::new();
+    encode(&mut text, &known.metrics.registry).expect("a text can be written to");
+    ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+}
+
+async fn status(State(Health(known)): State<Health>) -> impl IntoResponse {
+    let text = known.status.lock().expect("nobody panics with it").clone();
+    ([(CONTENT_TYPE, "application/json")], text)
+}
