@@ -1,5 +1,7 @@
 //! Lease sources: who says which node has which prefixes of pods. One file each.
 
+pub mod etcd;
+
 use tokio::sync::watch;
 
 use crate::lease::{Announcement, Snapshot};
