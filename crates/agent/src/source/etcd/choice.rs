@@ -34,6 +34,8 @@ pub(super) enum Choice {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Held,
+    /// Its key has a value that makes no sense.
+    Spoilt,
     /// Its key is gone: it expired, or somebody deleted it.
     Gone,
     /// Another node has it; this is what says so.
@@ -50,17 +52,18 @@ impl Own {
     /// is other than was written: an agent and its successor may run at the same time, and must not write in turns.
     pub(super) fn fate(&self, view: &View, node: &Announcement) -> Fate {
         let Some(entry) = view.get(&self.name) else { return Fate::Gone };
-        let is_ours = match &entry.said {
-            _ if self.lease != 0 && self.lease == entry.lease => true,
-            // What makes no sense is no other node's.
-            Err(_) => true,
-            Ok(lease) => [node, &self.said].iter().any(|own| shared(own.public, lease.node.public)),
+        let is_ours = |other: &Announcement| {
+            (self.lease != 0 && self.lease == entry.lease)
+                || [node, &self.said].iter().any(|own| shared(own.public, other.public))
         };
-        if !is_ours {
+        if let Ok(lease) = &entry.said
+            && !is_ours(&lease.node)
+        {
             return Fate::Lost(format!("another node has written to {}", self.name));
         }
         match view.elder(&self.name) {
             Some(elder) => Fate::Lost(format!("{} overlaps {elder}, which was there first", self.name)),
+            None if entry.said.is_err() => Fate::Spoilt,
             None => Fate::Held,
         }
     }
@@ -93,7 +96,7 @@ pub(super) fn choose(
         return Ok(Choice::Keep { name: name.to_owned() });
     }
     // A reservation stays: it is the administrator's.
-    let instead_of = first.filter(|(_, entry)| entry.lease != 0);
+    let instead_of = first.filter(|(_, entry)| !entry.is_reservation());
     let taken = view.taken(instead_of.map(|(name, _)| name));
     let wishes = instead_of.iter().flat_map(|(_, entry)| entry.pods.iter()).chain(previous.iter());
     let wishes: Vec<IpNet> = wishes.filter(|wish| !taken.iter().any(|net| overlap(*net, *wish))).collect();

@@ -1,4 +1,7 @@
-//! The task: connects, reads, takes prefixes for the node, watches, and begins again after whatever fails.
+//! The task: connects, reads, watches, tells, and begins again after whatever fails. `hold` looks after the node's own
+//! lease meanwhile.
+
+mod hold;
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
@@ -9,13 +12,11 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::choice::{Choice, Fate, Own, choose};
+use super::choice::Own;
 use super::client::{Client, Moment, Told, Watch};
-use super::view::{Entry, View};
+use super::view::View;
 use super::{EtcdSource, Failure, wire};
-use crate::flannel;
-use crate::lease::{Announcement, Lease, Snapshot};
-use crate::network::{NetworkConfig, Subnets};
+use crate::lease::{Announcement, Snapshot};
 
 /// How long changes are gathered before they are told. When a thousand nodes start at once, each change alone would be
 /// a snapshot of a thousand.
@@ -23,10 +24,6 @@ const GATHER: Duration = Duration::from_millis(20);
 /// How long to wait before the next try, at first and at most.
 const WAIT_MIN: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// After how many lost races in a row everything is read again. flannel gives up after as many.
-const RACES_MAX: u32 = 10;
-/// The target of a comparison: the revision of the last change.
-const LAST_CHANGE: i32 = 2;
 
 /// Runs until nobody is interested in snapshots any more. The node's lease stays in the store: the node may come back.
 pub(super) async fn run(
@@ -148,8 +145,11 @@ impl Task<'_> {
                 success.push(range(self.below.clone(), end_of(&self.below)));
             }
             let read = client.commit(wire::Transaction { compare: Vec::new(), success }).await?;
-            if self.is_other_store(read.at, endpoint)? && self.next_revision.take().is_some() {
-                continue;
+            if self.is_other_store(read.at, endpoint)? {
+                self.seen = None;
+                if self.next_revision.take().is_some() {
+                    continue;
+                }
             }
             let mut found = read.found.into_iter();
             let config = found.next().into_iter().flatten().next();
@@ -244,141 +244,9 @@ impl Task<'_> {
         looked
     }
 
-    async fn look_after_own(&mut self, client: &Client) -> Result<(), Failure> {
-        let node = self.announced.borrow_and_update().clone();
-        if let Some(own) = self.own.clone() {
-            match own.fate(&self.view, &node) {
-                Fate::Held if own.said == node && self.renew_at.is_none_or(|at| at > Instant::now()) => {
-                    return Ok(());
-                }
-                Fate::Held => return self.write(client, own.name, own.pods, node, None).await,
-                Fate::Gone => {
-                    tracing::warn!("lease {} of this node is gone from etcd; taking it again", own.name)
-                }
-                Fate::Lost(why) => {
-                    tracing::warn!("{why}; this node takes another prefix");
-                    self.held = Prefixes::default();
-                }
-            }
-            (self.own, self.renew_at) = (None, None);
-        }
-        let Some(subnets) = self.subnets() else { return Ok(()) };
-        match choose(&self.view, &subnets, &node, &self.previous, draw) {
-            Ok(Choice::Keep { name }) => {
-                let pods = self.view.get(&name).map(|entry| entry.pods.clone()).unwrap_or_default();
-                self.write(client, name, pods, node, None).await
-            }
-            Ok(Choice::Take { pods, instead_of }) => {
-                self.write(client, flannel::subnet_key(&pods), pods, node, instead_of).await
-            }
-            Err(none_free) => {
-                self.be_hindered(none_free.to_string());
-                Ok(())
-            }
-        }
-    }
-
-    /// How nodes divide the network; none if the configuration does not say it.
-    fn subnets(&mut self) -> Option<Vec<Subnets>> {
-        let parsed = NetworkConfig::parse(self.network.as_ref()?).and_then(|config| config.subnets());
-        parsed.map_err(|error| self.be_hindered(format!("{}: {error}", self.config_key))).ok()
-    }
-
-    /// Writes the node's entry, unless somebody has changed it since we heard of it last, and deletes another one for it.
-    async fn write(
-        &mut self,
-        client: &Client,
-        name: String,
-        pods: Prefixes,
-        node: Announcement,
-        instead_of: Option<String>,
-    ) -> Result<(), Failure> {
-        let known = self.view.get(&name).map(|entry| (entry.created, entry.changed, entry.lease));
-        let granted = match known {
-            Some((_, _, 0)) => None,
-            _ => Some(client.grant(self.source.ttl).await?),
-        };
-        let lease = granted.as_ref().map_or(0, |granted| granted.id);
-        let transaction = self.transaction(&name, &node, lease, instead_of.as_deref());
-        // If its outcome stays unknown, the entry is found later by the node's address, or the lease expires unused.
-        let done = client.commit(transaction).await?;
-        if !done.succeeded {
-            if granted.is_some() {
-                // It expires anyway.
-                let _ = client.revoke(lease).await;
-            }
-            return self.lose_race();
-        }
-        let changed = done.at.revision;
-        self.seen = self.seen.map(|seen| Moment { revision: seen.revision.max(changed), ..seen });
-        if let Some(old) = instead_of {
-            self.view.remove(&old);
-        }
-        let created = known.map_or(changed, |(created, _, _)| created);
-        let said = Ok(Lease { pods: pods.clone(), node: node.clone() });
-        self.view.insert(name.clone(), Entry { created, changed, lease, pods: pods.clone(), said });
-        if self.own.is_none() {
-            tracing::info!("this node has the lease {name} in etcd");
-        }
-        self.renew_at = granted.map(|granted| Instant::now() + self.renew_after(granted.ttl_s));
-        (self.held, self.previous, self.races, self.obstacle) = (pods.clone(), pods.clone(), 0, None);
-        self.own = Some(Own { name, pods, lease, said: node });
-        Ok(())
-    }
-
-    fn transaction(
-        &self,
-        name: &str,
-        node: &Announcement,
-        lease: i64,
-        instead_of: Option<&str>,
-    ) -> wire::Transaction {
-        let key = |name: &str| [&self.below, name.as_bytes()].concat();
-        let unchanged = |name: &str| wire::Compare {
-            target: LAST_CHANGE,
-            key: key(name),
-            mod_revision: Some(self.view.get(name).map_or(0, |entry| entry.changed)),
-        };
-        let value = flannel::announcement_value(node).to_string().into_bytes();
-        let put = wire::PutRequest { key: key(name), value, lease };
-        let put = wire::Operation { put: Some(put), ..wire::Operation::default() };
-        let delete = |old| wire::Operation {
-            delete: Some(wire::DeleteRequest { key: key(old) }),
-            ..wire::Operation::default()
-        };
-        wire::Transaction {
-            compare: instead_of.into_iter().chain([name]).map(unchanged).collect(),
-            success: instead_of.map(delete).into_iter().chain([put]).collect(),
-        }
-    }
-
-    /// What was changed under our hands will be told by the watch.
-    fn lose_race(&mut self) -> Result<(), Failure> {
-        self.races += 1;
-        if self.races >= RACES_MAX {
-            (self.races, self.next_revision) = (0, None);
-            return Err(Failure::Races(RACES_MAX));
-        }
-        self.look_within(WAIT_MIN);
-        self.renew_at = self.renew_at.map(|at| at.max(Instant::now() + WAIT_MIN));
-        Ok(())
-    }
-
     fn look_within(&mut self, wait: Duration) {
         let at = Instant::now() + wait;
         self.look_at = Some(self.look_at.map_or(at, |earlier| earlier.min(at)));
-    }
-
-    fn renew_after(&self, ttl_s: i64) -> Duration {
-        let ttl = Duration::from_secs(u64::try_from(ttl_s).unwrap_or(0));
-        ttl - self.source.renew_margin.min(ttl / 2)
-    }
-
-    fn be_hindered(&mut self, obstacle: String) {
-        if self.obstacle.as_ref() != Some(&obstacle) {
-            tracing::warn!("this node cannot take a prefix: {obstacle}");
-            self.obstacle = Some(obstacle);
-        }
     }
 
     /// The store can be used.

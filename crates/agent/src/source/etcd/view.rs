@@ -29,6 +29,13 @@ pub(super) struct Entry {
     pub(super) said: Result<Lease, String>,
 }
 
+impl Entry {
+    /// Whether it stays without its node. An entry without sense is none: no node can tell whose it would be.
+    pub(super) fn is_reservation(&self) -> bool {
+        self.lease == 0 && self.said.is_ok()
+    }
+}
+
 impl View {
     /// A view of a whole list. `below` is what the keys have before their names.
     pub(super) fn of(kvs: &[KeyValue], below: &[u8]) -> View {
