@@ -130,8 +130,6 @@ fn text<T>(
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
-
     use proptest::prelude::*;
 
     use super::*;

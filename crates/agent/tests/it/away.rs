@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use agent::source::etcd::EtcdSource;
+use rustix::process::Signal;
 
 use crate::scene::{ENDPOINT, Etcd, Node, config, name, node, value, with_bare_etcd, with_etcd};
 
@@ -73,6 +74,23 @@ fn a_node_starts_before_etcd_and_before_the_network() {
         etcd.put("config", &config().to_string());
         one.own().await;
         one.until(|seen| seen.unreachable.is_none()).await;
+    });
+}
+
+/// Its connections stand, and nothing comes over them.
+#[test]
+fn an_etcd_that_hangs_is_noticed() {
+    with_etcd(&config(), async |etcd| {
+        let mut one = Node::start(node(1));
+        let pods = one.own().await;
+        one.until(|seen| seen.unreachable.is_none()).await;
+        etcd.signal(Signal::STOP);
+        one.until(|seen| seen.unreachable.is_some()).await;
+        etcd.signal(Signal::CONT);
+        one.until(|seen| seen.unreachable.is_none()).await;
+        etcd.put("subnets/10.5.200.0-24", &value(8));
+        assert_eq!(one.other("10.5.200.0-24").await.unwrap().node, node(8));
+        assert_eq!(one.own().await, pods);
     });
 }
 

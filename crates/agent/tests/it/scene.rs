@@ -102,6 +102,12 @@ impl Etcd {
         }
     }
 
+    /// Lets it do nothing, as on a disk that hangs, or go on.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(self.process.as_ref().unwrap());
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
     /// From the next start on, with these arguments.
     pub(crate) fn set_arguments(&mut self, arguments: &[&str]) {
         self.arguments = arguments.iter().map(ToString::to_string).collect();

@@ -25,7 +25,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection may be silent until it is asked for a sign of life, and how long that may take. A watch is
 /// silent for as long as nothing changes. etcd cuts connections that ask more often than every five seconds.
 const SILENCE: Duration = Duration::from_secs(10);
-const SIGN_PATIENCE: Duration = Duration::from_secs(10);
+const SIGN_PATIENCE: Duration = Duration::from_secs(5);
 /// The longest message. A list of 10,000 nodes has about 4 MB.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 

@@ -50,7 +50,7 @@ pub(super) async fn run(
         renew_at: None,
         stands_since: None,
         trouble: None,
-        obstacle: None,
+        warned: None,
     };
     tokio::select! {
         () = snapshots.closed() => {}
@@ -84,8 +84,8 @@ struct Task<'a> {
     stands_since: Option<Instant>,
     /// Why the store cannot be used.
     trouble: Option<String>,
-    /// Why the node has no prefixes though the store can be used, as it was logged.
-    obstacle: Option<String>,
+    /// What was logged last of the node's own lease, which is looked at much more often than it changes.
+    warned: Option<String>,
 }
 
 impl Task<'_> {
@@ -113,7 +113,11 @@ impl Task<'_> {
         let client = Client::connect(&endpoint, &self.source.tls, self.source.login.as_ref()).await?;
         loop {
             let since = self.read(&client, &endpoint).await?;
-            self.look(&client).await?;
+            if let Err(failure) = self.look(&client).await {
+                // Where reading is allowed and writing is not, no watch will tell what changes.
+                self.next_revision = None;
+                return Err(failure);
+            }
             let leases = self.next_revision.unwrap_or(since);
             let config = self.config_key.clone().into_bytes();
             let watches = vec![
@@ -124,9 +128,9 @@ impl Task<'_> {
                     start_revision: leases,
                 },
             ];
-            let mut standing = watches.len();
-            let mut watch = client.watch(watches).await?;
-            self.follow(&client, &mut watch, &mut standing).await?;
+            let count = watches.len();
+            let watch = client.watch(watches).await?;
+            self.follow(&client, watch, count).await?;
             tracing::debug!("etcd has compacted changes away that were not told; reading all leases again");
             self.next_revision = None;
         }
@@ -153,9 +157,13 @@ impl Task<'_> {
             }
             let mut found = read.found.into_iter();
             let config = found.next().into_iter().flatten().next();
-            let config = config.ok_or_else(|| Failure::NoConfig(self.config_key.clone()))?;
+            match config {
+                Some(config) => self.network = Some(network(&config.value)),
+                // One that somebody deleted is not missed. But a store that never had one is not the one that is meant.
+                None if self.seen.is_some() && self.network.is_some() => {}
+                None => return Err(Failure::NoConfig(self.config_key.clone())),
+            }
             self.seen = Some(read.at);
-            self.network = Some(network(&config.value));
             if let Some(leases) = found.next() {
                 self.view = View::of(&leases, &self.below);
                 self.next_revision = Some(read.at.revision + 1);
@@ -184,13 +192,8 @@ impl Task<'_> {
         }
     }
 
-    /// Follows what changes; ends when changes are lost. `standing` is the number of watches that do not stand yet.
-    async fn follow(
-        &mut self,
-        client: &Client,
-        watch: &mut Watch,
-        standing: &mut usize,
-    ) -> Result<(), Failure> {
+    /// Follows what changes; ends when changes are lost. `absent` is the number of watches that do not stand yet.
+    async fn follow(&mut self, client: &Client, mut watch: Watch, mut absent: usize) -> Result<(), Failure> {
         loop {
             let (look_at, renew_at) = (self.look_at, self.renew_at);
             tokio::select! {
@@ -203,8 +206,8 @@ impl Task<'_> {
                     Told::Compacted => return Ok(()),
                     Told::Changed(events) => self.apply(&events),
                     Told::Created => {
-                        *standing = standing.saturating_sub(1);
-                        if *standing == 0 {
+                        absent = absent.saturating_sub(1);
+                        if absent == 0 {
                             self.stand();
                         }
                     }
@@ -315,6 +318,6 @@ async fn until(at: Option<Instant>) {
 /// Waits for another announcement; for ever if there will be none.
 async fn changed(announced: &mut watch::Receiver<Announcement>) {
     if announced.changed().await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
-
 use datapath::{Addresses, Prefixes};
 use ipnet::IpNet;
 use serde_json::json;

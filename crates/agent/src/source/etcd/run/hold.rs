@@ -26,11 +26,12 @@ impl Task<'_> {
         if let Some(own) = self.own.clone() {
             match own.fate(&self.view, &node) {
                 Fate::Held if own.said == node && self.renew_at.is_none_or(|at| at > Instant::now()) => {
+                    self.warn_of_twin(&own);
                     return Ok(());
                 }
                 Fate::Held | Fate::Spoilt => return self.write(client, own.name, own.pods, node, None).await,
                 Fate::Gone => {
-                    tracing::warn!("lease {} of this node is gone from etcd; taking it again", own.name)
+                    tracing::warn!("lease {} of this node is gone from etcd; taking it again", own.name);
                 }
                 Fate::Lost(why) => {
                     tracing::warn!("{why}; this node takes another prefix");
@@ -49,7 +50,7 @@ impl Task<'_> {
                 self.write(client, flannel::subnet_key(&pods), pods, node, instead_of).await
             }
             Err(none_free) => {
-                self.be_hindered(none_free.to_string());
+                self.warn_once(none_free.to_string());
                 Ok(())
             }
         }
@@ -58,7 +59,10 @@ impl Task<'_> {
     /// How nodes divide the network; none if the configuration does not say it.
     fn subnets(&mut self) -> Option<Vec<Subnets>> {
         let parsed = NetworkConfig::parse(self.network.as_ref()?).and_then(|config| config.subnets());
-        parsed.map_err(|error| self.be_hindered(format!("{}: {error}", self.config_key))).ok()
+        let hindered = |error| {
+            self.warn_once(format!("this node can take no prefix: {} says that {error}", self.config_key));
+        };
+        parsed.map_err(hindered).ok()
     }
 
     /// Writes the node's entry, unless somebody has changed it since we heard of it last, and deletes another one for it.
@@ -99,7 +103,7 @@ impl Task<'_> {
             tracing::info!("this node has the lease {name} in etcd");
         }
         self.renew_at = granted.map(|granted| Instant::now() + self.renew_after(granted.ttl_s));
-        (self.held, self.previous, self.races, self.obstacle) = (pods.clone(), pods.clone(), 0, None);
+        (self.held, self.previous, self.races, self.warned) = (pods.clone(), pods.clone(), 0, None);
         self.own = Some(Own { name, pods, lease, said: node });
         Ok(())
     }
@@ -147,10 +151,19 @@ impl Task<'_> {
         ttl - self.source.renew_margin.min(ttl / 2)
     }
 
-    fn be_hindered(&mut self, obstacle: String) {
-        if self.obstacle.as_ref() != Some(&obstacle) {
-            tracing::warn!("this node cannot take a prefix: {obstacle}");
-            self.obstacle = Some(obstacle);
+    /// Its successor, while the agent is replaced, or another node with the same address. It is not written over: the two
+    /// would write in turns.
+    fn warn_of_twin(&mut self, own: &Own) {
+        let said = self.view.get(&own.name).map(|entry| &entry.said);
+        if said.is_some_and(|said| said.as_ref().is_ok_and(|lease| lease.node != own.said)) {
+            self.warn_once(format!("another agent says something else of this node in {}", own.name));
+        }
+    }
+
+    fn warn_once(&mut self, warning: String) {
+        if self.warned.as_ref() != Some(&warning) {
+            tracing::warn!("{warning}");
+            self.warned = Some(warning);
         }
     }
 }
