@@ -67,7 +67,8 @@ fn a_node_starts_before_etcd_and_before_the_network() {
         etcd.delete("config");
         etcd.kill();
         let mut one = Node::start(node(1));
-        one.until(|seen| seen.unreachable.as_ref().is_some_and(|why| why.contains("onnect"))).await;
+        one.until(|seen| seen.unreachable.as_ref().is_some_and(|why| why.contains("cannot be reached")))
+            .await;
         etcd.start();
         let absent = "no configuration of a network at /coreos.com/network/config";
         one.until(|seen| seen.unreachable.as_ref().is_some_and(|why| why.contains(absent))).await;

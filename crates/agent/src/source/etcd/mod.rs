@@ -104,9 +104,9 @@ impl fmt::Debug for Login {
 enum Failure {
     #[error("no endpoint of etcd is given")]
     NoEndpoint,
-    #[error("could not read {}: {source}", path.display())]
+    #[error("{} cannot be read: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("could not connect to etcd at {endpoint}: {why}")]
+    #[error("etcd at {endpoint} cannot be reached: {why}")]
     Connect { endpoint: String, why: String },
     #[error("etcd at {endpoint} refused {what}: {why}")]
     Refused { endpoint: String, what: &'static str, why: String },
