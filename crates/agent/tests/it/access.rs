@@ -10,30 +10,39 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::scene::{ENDPOINT, Node, ROOT, config, name, node, with_bare_etcd, with_etcd};
+use crate::scene::{ENDPOINT, Etcd, Node, ROOT, config, name, node, value, with_bare_etcd, with_etcd};
 
 const ENCRYPTED: &str = "https://127.0.0.1:2378";
+
+/// Makes a user `node` with the password `secret` who may do something with the network's keys, and asks for logins
+/// from now on.
+fn protect(etcd: &Etcd, may: &str) {
+    let role = json!({ "name": "nodes", "perm": {
+        "permType": may,
+        "key": BASE64_STANDARD.encode(format!("{ROOT}/")),
+        "range_end": BASE64_STANDARD.encode(format!("{ROOT}0")),
+    }});
+    etcd.ask("/v3/auth/user/add", &json!({ "name": "root", "password": "r" }));
+    etcd.ask("/v3/auth/role/add", &json!({ "name": "root" }));
+    etcd.ask("/v3/auth/user/grant", &json!({ "user": "root", "role": "root" }));
+    etcd.ask("/v3/auth/user/add", &json!({ "name": "node", "password": "secret" }));
+    etcd.ask("/v3/auth/role/add", &json!({ "name": "nodes" }));
+    etcd.ask("/v3/auth/role/grant", &role);
+    etcd.ask("/v3/auth/user/grant", &json!({ "user": "node", "role": "nodes" }));
+    etcd.ask("/v3/auth/enable", &json!({}));
+}
+
+fn with(password: &str) -> EtcdSource {
+    EtcdSource {
+        login: Some(Login { user: "node".to_owned(), password: password.to_owned() }),
+        ..EtcdSource::at(vec![ENDPOINT.to_owned()])
+    }
+}
 
 #[test]
 fn a_login_is_proved_and_its_lack_is_said() {
     with_etcd(&config(), async |etcd| {
-        let role = json!({ "name": "nodes", "perm": {
-            "permType": "READWRITE",
-            "key": BASE64_STANDARD.encode(format!("{ROOT}/")),
-            "range_end": BASE64_STANDARD.encode(format!("{ROOT}0")),
-        }});
-        etcd.ask("/v3/auth/user/add", &json!({ "name": "root", "password": "r" }));
-        etcd.ask("/v3/auth/role/add", &json!({ "name": "root" }));
-        etcd.ask("/v3/auth/user/grant", &json!({ "user": "root", "role": "root" }));
-        etcd.ask("/v3/auth/user/add", &json!({ "name": "node", "password": "secret" }));
-        etcd.ask("/v3/auth/role/add", &json!({ "name": "nodes" }));
-        etcd.ask("/v3/auth/role/grant", &role);
-        etcd.ask("/v3/auth/user/grant", &json!({ "user": "node", "role": "nodes" }));
-        etcd.ask("/v3/auth/enable", &json!({}));
-        let with = |password: &str| EtcdSource {
-            login: Some(Login { user: "node".to_owned(), password: password.to_owned() }),
-            ..EtcdSource::at(vec![ENDPOINT.to_owned()])
-        };
+        protect(etcd, "READWRITE");
         let mut right = Node::start_as(with("secret"), node(1));
         let pods = right.own().await;
         right.until(|seen| seen.unreachable.is_none()).await;
@@ -48,6 +57,25 @@ fn a_login_is_proved_and_its_lack_is_said() {
         let mut other = Node::start_as(with("secret"), node(4));
         other.other(&name(&pods)).await.unwrap();
         assert!(!format!("{:?}", with("secret")).contains("secret"));
+    });
+}
+
+/// It has no prefix, and sees the others all the same.
+#[test]
+fn a_node_that_may_not_write_sees_the_others() {
+    with_etcd(&config(), async |etcd| {
+        etcd.put("subnets/10.5.200.0-24", &value(8));
+        protect(etcd, "READ");
+        let mut reader = Node::start_as(with("secret"), node(2));
+        reader.other("10.5.200.0-24").await.unwrap();
+        reader
+            .until(|seen| seen.unreachable.as_ref().is_some_and(|why| why.contains("permission denied")))
+            .await;
+        let root = Login { user: "root".to_owned(), password: "r".to_owned() };
+        let mut other = Node::start_as(EtcdSource { login: Some(root), ..with("") }, node(3));
+        let third = other.own().await;
+        reader.until(|seen| seen.others.contains_key(&name(&third))).await;
+        assert!(reader.seen.borrow().own.iter().next().is_none());
     });
 }
 

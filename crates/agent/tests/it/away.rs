@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use agent::source::etcd::EtcdSource;
 use rustix::process::Signal;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::scene::{ENDPOINT, Etcd, Node, config, name, node, value, with_bare_etcd, with_etcd};
+use crate::scene::{ENDPOINT, Etcd, Node, config, name, node, patiently, value, with_bare_etcd, with_etcd};
 
 /// Kills it and waits until a node has noticed.
 async fn lose(etcd: &mut Etcd, node: &mut Node) {
@@ -34,6 +38,61 @@ fn while_etcd_is_away_all_stays() {
         etcd.put("subnets/10.5.200.0-24", &value(8));
         assert_eq!(one.other("10.5.200.0-24").await.unwrap().node, node(8));
         assert_eq!(one.own().await, pods);
+    });
+}
+
+/// What was logged, from `DEBUG` on.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Level>>>);
+
+impl Log {
+    fn count(&self, level: Level) -> usize {
+        self.0.lock().unwrap().iter().filter(|logged| **logged == level).count()
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("agent")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        self.0.lock().unwrap().push(*event.metadata().level());
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn the_log_says_once_that_etcd_is_away_and_once_that_it_is_back() {
+    let log = Log::default();
+    let _logging = tracing::subscriber::set_default(log.clone());
+    with_etcd(&config(), async |etcd| {
+        let mut one = Node::start(node(1));
+        one.own().await;
+        one.until(|seen| seen.unreachable.is_none()).await;
+        let before = (log.count(Level::WARN), log.count(Level::INFO), log.count(Level::DEBUG));
+        lose(etcd, &mut one).await;
+        // As many tries that failed as are told to who looks for them.
+        patiently(async {
+            while log.count(Level::DEBUG) < before.2 + 3 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        etcd.start();
+        one.until(|seen| seen.unreachable.is_none()).await;
+        assert_eq!((log.count(Level::WARN), log.count(Level::INFO)), (before.0 + 1, before.1 + 1));
     });
 }
 

@@ -1,7 +1,6 @@
 //! A connection to one endpoint of an etcd: what leases need of its API.
 
 use std::error::Error;
-use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
@@ -239,10 +238,4 @@ fn causes(error: &dyn Error) -> String {
     }
     texts.dedup();
     texts.join(": ")
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("endpoint", &self.endpoint).finish_non_exhaustive()
-    }
 }
