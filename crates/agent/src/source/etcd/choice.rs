@@ -117,7 +117,7 @@ fn is_of(entry: &Entry, node: &Announcement) -> bool {
 }
 
 /// Whether prefixes are what the network's division gives a node: one of each family, and no other.
-pub(super) fn fits(pods: &Prefixes, subnets: &[Subnets]) -> bool {
+fn fits(pods: &Prefixes, subnets: &[Subnets]) -> bool {
     let is_one = |subnets: &Subnets| {
         let mut of_family = pods.of(subnets.family());
         of_family.next().is_some_and(|net| subnets.has(net)) && of_family.next().is_none()
