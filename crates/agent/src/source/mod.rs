@@ -1,6 +1,6 @@
 //! Lease sources: who says which node has which prefixes of pods. One file each.
 
-pub mod file;
+pub mod etcd;
 
 use tokio::sync::watch;
 

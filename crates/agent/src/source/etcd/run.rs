@@ -1,0 +1,323 @@
+//! The task: connects, reads, watches, tells, and begins again after whatever fails. `hold` looks after the node's own
+//! lease meanwhile.
+
+mod hold;
+
+use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use datapath::Prefixes;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::choice::Own;
+use super::client::{Client, Moment, Told, Watch};
+use super::view::View;
+use super::{EtcdSource, Failure, wire};
+use crate::lease::{Announcement, Snapshot};
+
+/// How long changes are gathered before they are told. When a thousand nodes start at once, each change alone would be
+/// a snapshot of a thousand.
+const GATHER: Duration = Duration::from_millis(20);
+/// How long to wait before the next try, at first and at most.
+const WAIT_MIN: Duration = Duration::from_millis(100);
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Runs until nobody is interested in snapshots any more. The node's lease stays in the store: the node may come back.
+pub(super) async fn run(
+    source: EtcdSource,
+    announced: watch::Receiver<Announcement>,
+    snapshots: watch::Sender<Snapshot>,
+) {
+    let root = source.prefix.trim_end_matches('/');
+    let mut task = Task {
+        config_key: format!("{root}/config"),
+        below: format!("{root}/subnets/").into_bytes(),
+        previous: source.previous.clone(),
+        source,
+        announced,
+        snapshots: &snapshots,
+        network: None,
+        view: View::default(),
+        next_revision: None,
+        seen: None,
+        own: None,
+        held: Prefixes::default(),
+        races: 0,
+        look_at: None,
+        renew_at: None,
+        stands_since: None,
+        trouble: None,
+        warned: None,
+    };
+    tokio::select! {
+        () = snapshots.closed() => {}
+        never = task.keep_trying() => match never {},
+    }
+}
+
+struct Task<'a> {
+    source: EtcdSource,
+    announced: watch::Receiver<Announcement>,
+    snapshots: &'a watch::Sender<Snapshot>,
+    config_key: String,
+    /// What the keys of leases begin with.
+    below: Vec<u8>,
+    /// The configuration as it was last there.
+    network: Option<Value>,
+    view: View,
+    /// The first revision of which the view may lack changes of leases; none if they have to be read as a whole.
+    next_revision: Option<i64>,
+    /// The latest moment of the store of which we know.
+    seen: Option<Moment>,
+    own: Option<Own>,
+    /// The prefixes of the node's pods, also while the key that says so is gone.
+    held: Prefixes,
+    /// Those to be taken if they are free.
+    previous: Prefixes,
+    races: u32,
+    /// When to look after the node's own lease and to tell what has changed.
+    look_at: Option<Instant>,
+    renew_at: Option<Instant>,
+    stands_since: Option<Instant>,
+    /// Why the store cannot be used.
+    trouble: Option<String>,
+    /// What was logged last of the node's own lease, which is looked at much more often than it changes.
+    warned: Option<String>,
+}
+
+impl Task<'_> {
+    async fn keep_trying(&mut self) -> Infallible {
+        let mut wait = WAIT_MIN;
+        // Each node begins with another member.
+        let mut turn = draw(self.source.endpoints.len().max(1));
+        loop {
+            let endpoint = self.source.endpoints.get(turn % self.source.endpoints.len().max(1)).cloned();
+            let Err(failure) = self.session(endpoint).await;
+            self.tell_failure(&failure);
+            if self.stands_since.take().is_some_and(|since| since.elapsed() >= WAIT_MAX) {
+                wait = WAIT_MIN;
+            }
+            // All nodes lose an etcd at the same time, and should not come back at the same time.
+            sleep(wait / 2 + wait.mul_f64(draw(1000) as f64 / 2000.0)).await;
+            wait = (wait * 2).min(WAIT_MAX);
+            turn = turn.wrapping_add(1);
+        }
+    }
+
+    /// One connection, until it fails.
+    async fn session(&mut self, endpoint: Option<String>) -> Result<Infallible, Failure> {
+        let endpoint = endpoint.ok_or(Failure::NoEndpoint)?;
+        let client = Client::connect(&endpoint, &self.source.tls, self.source.login.as_ref()).await?;
+        loop {
+            let since = self.read(&client, &endpoint).await?;
+            if let Err(failure) = self.look(&client).await {
+                // Where reading is allowed and writing is not, no watch will tell what changes.
+                self.next_revision = None;
+                return Err(failure);
+            }
+            let leases = self.next_revision.unwrap_or(since);
+            let config = self.config_key.clone().into_bytes();
+            let watches = vec![
+                wire::WatchCreate { key: config, range_end: Vec::new(), start_revision: since },
+                wire::WatchCreate {
+                    key: self.below.clone(),
+                    range_end: end_of(&self.below),
+                    start_revision: leases,
+                },
+            ];
+            let count = watches.len();
+            let watch = client.watch(watches).await?;
+            self.follow(&client, watch, count).await?;
+            tracing::debug!("etcd has compacted changes away that were not told; reading all leases again");
+            self.next_revision = None;
+        }
+    }
+
+    /// Reads the configuration, and the leases if what has changed of them cannot be asked for. Returns the revision from
+    /// which on the configuration is to be watched.
+    async fn read(&mut self, client: &Client, endpoint: &str) -> Result<i64, Failure> {
+        loop {
+            let range = |key: Vec<u8>, range_end| wire::Operation {
+                range: Some(wire::RangeRequest { key, range_end }),
+                ..wire::Operation::default()
+            };
+            let mut success = vec![range(self.config_key.clone().into_bytes(), Vec::new())];
+            if self.next_revision.is_none() {
+                success.push(range(self.below.clone(), end_of(&self.below)));
+            }
+            let read = client.commit(wire::Transaction { compare: Vec::new(), success }).await?;
+            if self.is_other_store(read.at, endpoint)? {
+                self.seen = None;
+                if self.next_revision.take().is_some() {
+                    continue;
+                }
+            }
+            let mut found = read.found.into_iter();
+            let config = found.next().into_iter().flatten().next();
+            match config {
+                Some(config) => self.network = Some(network(&config.value)),
+                // One that somebody deleted is not missed. But a store that never had one is not the one that is meant.
+                None if self.seen.is_some() && self.network.is_some() => {}
+                None => return Err(Failure::NoConfig(self.config_key.clone())),
+            }
+            self.seen = Some(read.at);
+            if let Some(leases) = found.next() {
+                self.view = View::of(&leases, &self.below);
+                self.next_revision = Some(read.at.revision + 1);
+            }
+            return Ok(read.at.revision + 1);
+        }
+    }
+
+    /// Whether what is asked now is another store than before. That is one restored from a backup, whose revisions begin
+    /// anew.
+    ///
+    /// # Errors
+    /// It is the same, and behind what it was.
+    fn is_other_store(&self, at: Moment, endpoint: &str) -> Result<bool, Failure> {
+        match self.seen {
+            Some(seen) if seen.cluster_id != at.cluster_id => {
+                tracing::warn!(
+                    "etcd at {endpoint} is another cluster than before; reading all leases from it"
+                );
+                Ok(true)
+            }
+            Some(seen) if seen.revision > at.revision => {
+                Err(Failure::Stale { endpoint: endpoint.to_owned(), found: at.revision, seen: seen.revision })
+            }
+            Some(_) | None => Ok(false),
+        }
+    }
+
+    /// Follows what changes; ends when changes are lost. `absent` is the number of watches that do not stand yet.
+    async fn follow(&mut self, client: &Client, mut watch: Watch, mut absent: usize) -> Result<(), Failure> {
+        loop {
+            let (look_at, renew_at) = (self.look_at, self.renew_at);
+            tokio::select! {
+                // In this order: a store in which something changes all the time must not delay the rest.
+                biased;
+                () = until(look_at) => self.look(client).await?,
+                () = until(renew_at) => self.look(client).await?,
+                () = changed(&mut self.announced) => self.look(client).await?,
+                told = watch.next() => match told? {
+                    Told::Compacted => return Ok(()),
+                    Told::Changed(events) => self.apply(&events),
+                    Told::Created => {
+                        absent = absent.saturating_sub(1);
+                        if absent == 0 {
+                            self.stand();
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    fn apply(&mut self, events: &[wire::Event]) {
+        for event in events {
+            let Some(kv) = &event.kv else { continue };
+            if let Some(seen) = &mut self.seen {
+                seen.revision = seen.revision.max(kv.mod_revision);
+            }
+            if kv.key == self.config_key.as_bytes() {
+                match event.kind {
+                    0 => self.network = Some(network(&kv.value)),
+                    _ => tracing::warn!(
+                        "{} was deleted from etcd; the network stays as it was",
+                        self.config_key
+                    ),
+                }
+            } else {
+                self.view.apply(event, &self.below);
+                self.next_revision = self.next_revision.max(Some(kv.mod_revision + 1));
+            }
+        }
+        self.look_within(GATHER);
+    }
+
+    /// Looks after the node's own lease, and tells what is known.
+    async fn look(&mut self, client: &Client) -> Result<(), Failure> {
+        self.look_at = None;
+        let looked = self.look_after_own(client).await;
+        // Also if that failed: what the others have said is known.
+        self.tell();
+        looked
+    }
+
+    fn look_within(&mut self, wait: Duration) {
+        let at = Instant::now() + wait;
+        self.look_at = Some(self.look_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// The store can be used.
+    fn stand(&mut self) {
+        self.stands_since = Some(Instant::now());
+        if self.trouble.take().is_some() {
+            tracing::info!("etcd can be used again");
+        }
+        self.tell();
+    }
+
+    fn tell_failure(&mut self, failure: &Failure) {
+        let trouble = failure.to_string();
+        match self.trouble {
+            None => tracing::warn!("{trouble}; what etcd said last stays"),
+            Some(_) => tracing::debug!("{trouble}"),
+        }
+        self.trouble = Some(trouble.clone());
+        self.snapshots.send_if_modified(|told| told.unreachable.replace(trouble) != self.trouble);
+    }
+
+    fn tell(&self) {
+        let own = self.own.as_ref().map(|own| own.name.as_str());
+        let snapshot = Snapshot {
+            network: self.network.clone(),
+            own: self.held.clone(),
+            others: self.view.others(own, self.announced.borrow().public),
+            unreachable: self.trouble.clone(),
+        };
+        self.snapshots.send_if_modified(|told| {
+            let is_other = *told != snapshot;
+            *told = snapshot;
+            is_other
+        });
+    }
+}
+
+/// The configuration as JSON. A text that is none is told as it is, and whoever needs the network says what is wrong.
+fn network(value: &[u8]) -> Value {
+    serde_json::from_slice(value).unwrap_or_else(|_| String::from_utf8_lossy(value).into())
+}
+
+/// The end of the range of all keys that begin so.
+fn end_of(begin: &[u8]) -> Vec<u8> {
+    let mut end = begin.to_vec();
+    if let Some(last) = end.last_mut() {
+        // It is a slash.
+        *last += 1;
+    }
+    end
+}
+
+/// A number below `below`, another one on each node: the standard library seeds its maps with randomness.
+fn draw(below: usize) -> usize {
+    let number = RandomState::new().hash_one(below);
+    usize::try_from(number % (below as u64)).unwrap_or(0)
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for another announcement; for ever if there will be none.
+async fn changed(announced: &mut watch::Receiver<Announcement>) {
+    if announced.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,169 @@
+//! The node's own lease: takes it, keeps it, writes it again when it is gone or says what no longer holds.
+
+use std::time::Duration;
+
+use datapath::Prefixes;
+use tokio::time::Instant;
+
+use super::super::choice::{Choice, Fate, Own, choose};
+use super::super::client::{Client, Moment};
+use super::super::view::Entry;
+use super::super::{Failure, wire};
+use super::{Task, WAIT_MIN, draw};
+use crate::flannel;
+use crate::lease::{Announcement, Lease};
+use crate::network::{NetworkConfig, Subnets};
+
+/// After how many lost races in a row everything is read again. flannel gives up after as many.
+const RACES_MAX: u32 = 10;
+/// The target of a comparison: the revision of the last change.
+const LAST_CHANGE: i32 = 2;
+
+impl Task<'_> {
+    /// Sees to it that the node has a lease and that it says what the node announces.
+    pub(super) async fn look_after_own(&mut self, client: &Client) -> Result<(), Failure> {
+        let node = self.announced.borrow_and_update().clone();
+        if let Some(own) = self.own.clone() {
+            match own.fate(&self.view, &node) {
+                Fate::Held if own.said == node && self.renew_at.is_none_or(|at| at > Instant::now()) => {
+                    self.warn_of_twin(&own);
+                    return Ok(());
+                }
+                Fate::Held | Fate::Spoilt => return self.write(client, own.name, own.pods, node, None).await,
+                Fate::Gone => {
+                    tracing::warn!("lease {} of this node is gone from etcd; taking it again", own.name);
+                }
+                Fate::Lost(why) => {
+                    tracing::warn!("{why}; this node takes another prefix");
+                    self.held = Prefixes::default();
+                }
+            }
+            (self.own, self.renew_at) = (None, None);
+        }
+        let Some(subnets) = self.subnets() else { return Ok(()) };
+        match choose(&self.view, &subnets, &node, &self.previous, draw) {
+            Ok(Choice::Keep { name }) => {
+                let pods = self.view.get(&name).map(|entry| entry.pods.clone()).unwrap_or_default();
+                self.write(client, name, pods, node, None).await
+            }
+            Ok(Choice::Take { pods, instead_of }) => {
+                self.write(client, flannel::subnet_key(&pods), pods, node, instead_of).await
+            }
+            Err(none_free) => {
+                self.warn_once(none_free.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    /// How nodes divide the network; none if the configuration does not say it.
+    fn subnets(&mut self) -> Option<Vec<Subnets>> {
+        let parsed = NetworkConfig::parse(self.network.as_ref()?).and_then(|config| config.subnets());
+        let hindered = |error| {
+            self.warn_once(format!("this node can take no prefix: {} says that {error}", self.config_key));
+        };
+        parsed.map_err(hindered).ok()
+    }
+
+    /// Writes the node's entry, unless somebody has changed it since we heard of it last, and deletes another one for it.
+    async fn write(
+        &mut self,
+        client: &Client,
+        name: String,
+        pods: Prefixes,
+        node: Announcement,
+        instead_of: Option<String>,
+    ) -> Result<(), Failure> {
+        let known = self.view.get(&name);
+        let created = known.map(|entry| entry.created);
+        let granted = match known.is_some_and(Entry::is_reservation) {
+            true => None,
+            false => Some(client.grant(self.source.ttl).await?),
+        };
+        let lease = granted.as_ref().map_or(0, |granted| granted.id);
+        let transaction = self.transaction(&name, &node, lease, instead_of.as_deref());
+        // If its outcome stays unknown, the entry is found later by the node's address, or the lease expires unused.
+        let done = client.commit(transaction).await?;
+        if !done.succeeded {
+            if granted.is_some() {
+                // It expires anyway.
+                let _ = client.revoke(lease).await;
+            }
+            return self.lose_race();
+        }
+        let changed = done.at.revision;
+        self.seen = self.seen.map(|seen| Moment { revision: seen.revision.max(changed), ..seen });
+        if let Some(old) = instead_of {
+            self.view.remove(&old);
+        }
+        let created = created.unwrap_or(changed);
+        let said = Ok(Lease { pods: pods.clone(), node: node.clone() });
+        self.view.insert(name.clone(), Entry { created, changed, lease, pods: pods.clone(), said });
+        if self.own.is_none() {
+            tracing::info!("this node has the lease {name} in etcd");
+        }
+        self.renew_at = granted.map(|granted| Instant::now() + self.renew_after(granted.ttl_s));
+        (self.held, self.previous, self.races, self.warned) = (pods.clone(), pods.clone(), 0, None);
+        self.own = Some(Own { name, pods, lease, said: node });
+        Ok(())
+    }
+
+    fn transaction(
+        &self,
+        name: &str,
+        node: &Announcement,
+        lease: i64,
+        instead_of: Option<&str>,
+    ) -> wire::Transaction {
+        let key = |name: &str| [&self.below, name.as_bytes()].concat();
+        let unchanged = |name: &str| wire::Compare {
+            target: LAST_CHANGE,
+            key: key(name),
+            mod_revision: Some(self.view.get(name).map_or(0, |entry| entry.changed)),
+        };
+        let value = flannel::announcement_value(node).to_string().into_bytes();
+        let put = wire::PutRequest { key: key(name), value, lease };
+        let put = wire::Operation { put: Some(put), ..wire::Operation::default() };
+        let delete = |old| wire::Operation {
+            delete: Some(wire::DeleteRequest { key: key(old) }),
+            ..wire::Operation::default()
+        };
+        wire::Transaction {
+            compare: instead_of.into_iter().chain([name]).map(unchanged).collect(),
+            success: instead_of.map(delete).into_iter().chain([put]).collect(),
+        }
+    }
+
+    /// What was changed under our hands will be told by the watch.
+    fn lose_race(&mut self) -> Result<(), Failure> {
+        self.races += 1;
+        if self.races >= RACES_MAX {
+            (self.races, self.next_revision) = (0, None);
+            return Err(Failure::Races(RACES_MAX));
+        }
+        self.look_within(WAIT_MIN);
+        self.renew_at = self.renew_at.map(|at| at.max(Instant::now() + WAIT_MIN));
+        Ok(())
+    }
+
+    fn renew_after(&self, ttl_s: i64) -> Duration {
+        let ttl = Duration::from_secs(u64::try_from(ttl_s).unwrap_or(0));
+        ttl - self.source.renew_margin.min(ttl / 2)
+    }
+
+    /// Its successor, while the agent is replaced, or another node with the same address. It is not written over: the two
+    /// would write in turns.
+    fn warn_of_twin(&mut self, own: &Own) {
+        let said = self.view.get(&own.name).map(|entry| &entry.said);
+        if said.is_some_and(|said| said.as_ref().is_ok_and(|lease| lease.node != own.said)) {
+            self.warn_once(format!("another agent says something else of this node in {}", own.name));
+        }
+    }
+
+    fn warn_once(&mut self, warning: String) {
+        if self.warned.as_ref() != Some(&warning) {
+            tracing::warn!("{warning}");
+            self.warned = Some(warning);
+        }
+    }
+}
