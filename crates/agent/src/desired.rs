@@ -67,6 +67,9 @@ pub enum Undecided {
     /// The source has not said enough yet.
     #[error("the lease source has not said yet which {0}")]
     Unsaid(&'static str),
+    /// The source has no prefixes for this node.
+    #[error("this node has no prefix for pods: {0}")]
+    Missing(String),
     /// The network's configuration cannot be followed.
     #[error("{0}")]
     Network(String),
@@ -124,6 +127,9 @@ pub fn desired(
     snapshot: &Snapshot,
     standing: &BTreeMap<String, Plan>,
 ) -> Result<Desired, Undecided> {
+    if let (true, Some(why)) = (snapshot.own.families().is_empty(), &snapshot.own_missing) {
+        return Err(Undecided::Missing(why.clone()));
+    }
     let nets = Nets::of(node, network, &snapshot.own)?;
     let mut desired = Desired { mtu: nets.mtu()?, ..Desired::default() };
     desired.parts.insert(NODE_PART.to_owned(), nets.node_plan()?);

@@ -51,6 +51,8 @@ pub(crate) struct Hands {
     said: BTreeMap<String, String>,
     pub(crate) status: Status,
     interest: Interest,
+    /// The network's configuration as it last made sense.
+    network: Option<NetworkConfig>,
     /// The configuration that is installed for container runtimes.
     installed: Option<node::Network>,
 }
@@ -93,6 +95,7 @@ impl Hands {
             said: BTreeMap::new(),
             status,
             interest: Interest::default(),
+            network: None,
             installed: None,
         })
     }
@@ -135,7 +138,7 @@ impl Hands {
     }
 
     fn try_keep(&mut self, snapshot: &Snapshot) -> Result<Look, (Option<Announcement>, String)> {
-        let network = network_of(snapshot).map_err(|why| (None, why.to_string()))?;
+        let network = self.network_of(snapshot).map_err(|why| (None, why.to_string()))?;
         let node = node(&self.settings, &self.home).map_err(|why| (None, why))?;
         self.status.wire = Some(node.wire.to_string());
         self.status.backend = Some(network.backend.kind.clone());
@@ -154,6 +157,23 @@ impl Hands {
         }
         self.write_files(&network, snapshot, &wanted).map_err(failed)?;
         Ok(Look { announcement: Some(announcement), is_ready: true, has_repaired })
+    }
+
+    /// The network's configuration. Where it makes no sense any more, what it said before holds.
+    fn network_of(&mut self, snapshot: &Snapshot) -> Result<NetworkConfig, Undecided> {
+        match (network_of(snapshot), &self.network) {
+            (Ok(network), _) => {
+                self.say_if_new("configuration", None);
+                self.network = Some(network.clone());
+                Ok(network)
+            }
+            (Err(Undecided::Network(why)), Some(last)) => {
+                let last = last.clone();
+                self.say_if_new("configuration", Some(&format!("{why}; what it said before holds")));
+                Ok(last)
+            }
+            (Err(why), _) => Err(why),
+        }
     }
 
     /// Writes down what was done, and says it. True if something was repaired.

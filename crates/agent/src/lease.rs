@@ -44,6 +44,8 @@ pub struct Snapshot {
     pub network: Option<Value>,
     /// The prefixes of this node's own pods, as soon as it has them.
     pub own: Prefixes,
+    /// Why it has none, where the source knows.
+    pub own_missing: Option<String>,
     /// The other nodes by the names that the source has for them (`10.5.52.0-24` in etcd, the node's name in Kubernetes).
     /// An entry that makes no sense is the reason why.
     pub others: BTreeMap<String, Result<Lease, String>>,

@@ -1,14 +1,18 @@
 //! One network over many nodes: where leases come from, and the loop that keeps the node as they say.
 //!
-//! A [`source::LeaseSource`] yields whole [`lease::Snapshot`]s. Its network is read by [`network::NetworkConfig`].
+//! A [`source::LeaseSource`] yields whole [`lease::Snapshot`]s, whose network is read by [`network::NetworkConfig`].
+//! [`desired::desired`] turns one into plans, and [`run`] brings the node to them whenever the source, the kernel or a
+//! timer says that something may have changed. Nothing here needs to run for packets to flow.
 
-mod flannel;
+pub mod desired;
+pub mod files;
 pub mod lease;
 pub mod network;
 pub mod source;
 pub mod status;
 
 mod error;
+mod flannel;
 mod health;
 mod keep;
 mod run;

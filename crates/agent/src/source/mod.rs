@@ -1,6 +1,7 @@
 //! Lease sources: who says which node has which prefixes of pods. One file each.
 
 pub mod etcd;
+pub mod file;
 
 use tokio::sync::watch;
 

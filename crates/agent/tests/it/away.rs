@@ -31,7 +31,7 @@ fn while_etcd_is_away_all_stays() {
         assert_eq!((&meanwhile.own, &meanwhile.others), (&before.own, &before.others));
         assert_eq!(meanwhile.network, before.network);
         // It says something else of itself in the meantime.
-        one.announce.send_replace(node(77));
+        one.announce.send_replace(Some(node(77)));
         etcd.start();
         one.until(|seen| seen.unreachable.is_none()).await;
         two.until(|seen| seen.others[&name(&pods)].as_ref().unwrap().node == node(77)).await;

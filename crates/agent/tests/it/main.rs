@@ -1,9 +1,11 @@
-//! Lease sources against the real stores, each in a network namespace of its own.
+//! Agents on real kernels, where nodes are namespaces on one wire, and lease sources against the real stores.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
 mod access;
 mod away;
 mod joining;
+mod keep;
+mod nodes;
 mod scene;
 mod seen;

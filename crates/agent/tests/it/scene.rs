@@ -36,7 +36,7 @@ pub(crate) struct Etcd {
 
 /// A node as its agent would run it.
 pub(crate) struct Node {
-    pub(crate) announce: watch::Sender<Announcement>,
+    pub(crate) announce: watch::Sender<Option<Announcement>>,
     pub(crate) seen: watch::Receiver<Snapshot>,
 }
 
@@ -168,7 +168,7 @@ impl Node {
     }
 
     pub(crate) fn start_as(source: EtcdSource, node: Announcement) -> Node {
-        let (announce, own) = watch::channel(node);
+        let (announce, own) = watch::channel(Some(node));
         Node { announce, seen: source.start(own) }
     }
 

@@ -24,7 +24,7 @@ fn a_node_with_another_address_keeps_its_prefix() {
         let (mut one, mut two) = (Node::start(node(1)), Node::start(node(2)));
         let pods = one.own().await;
         two.other(&name(&pods)).await.unwrap();
-        one.announce.send_replace(node(77));
+        one.announce.send_replace(Some(node(77)));
         two.until(|seen| seen.others[&name(&pods)].as_ref().unwrap().node == node(77)).await;
         assert_eq!((one.own().await, two.seen.borrow().others.len()), (pods, 1));
     });

@@ -85,7 +85,7 @@ impl EtcdSource {
 }
 
 impl LeaseSource for EtcdSource {
-    fn start(self, own: watch::Receiver<Announcement>) -> watch::Receiver<Snapshot> {
+    fn start(self, own: watch::Receiver<Option<Announcement>>) -> watch::Receiver<Snapshot> {
         let (snapshots, seen) = watch::channel(Snapshot::default());
         tokio::spawn(run::run(self, own, snapshots));
         seen

@@ -28,7 +28,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Runs until nobody is interested in snapshots any more. The node's lease stays in the store: the node may come back.
 pub(super) async fn run(
     source: EtcdSource,
-    announced: watch::Receiver<Announcement>,
+    announced: watch::Receiver<Option<Announcement>>,
     snapshots: watch::Sender<Snapshot>,
 ) {
     let root = source.prefix.trim_end_matches('/');
@@ -60,7 +60,7 @@ pub(super) async fn run(
 
 struct Task<'a> {
     source: EtcdSource,
-    announced: watch::Receiver<Announcement>,
+    announced: watch::Receiver<Option<Announcement>>,
     snapshots: &'a watch::Sender<Snapshot>,
     config_key: String,
     /// What the keys of leases begin with.
@@ -273,10 +273,12 @@ impl Task<'_> {
 
     fn tell(&self) {
         let own = self.own.as_ref().map(|own| own.name.as_str());
+        let public = self.announced.borrow().as_ref().map(|node| node.public).unwrap_or_default();
         let snapshot = Snapshot {
             network: self.network.clone(),
             own: self.held.clone(),
-            others: self.view.others(own, self.announced.borrow().public),
+            own_missing: self.warned.clone().filter(|_| self.held.families().is_empty()),
+            others: self.view.others(own, public),
             unreachable: self.trouble.clone(),
         };
         self.snapshots.send_if_modified(|told| {
@@ -316,7 +318,7 @@ async fn until(at: Option<Instant>) {
 }
 
 /// Waits for another announcement; for ever if there will be none.
-async fn changed(announced: &mut watch::Receiver<Announcement>) {
+async fn changed(announced: &mut watch::Receiver<Option<Announcement>>) {
     if announced.changed().await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -22,7 +22,7 @@ const LAST_CHANGE: i32 = 2;
 impl Task<'_> {
     /// Sees to it that the node has a lease and that it says what the node announces.
     pub(super) async fn look_after_own(&mut self, client: &Client) -> Result<(), Failure> {
-        let node = self.announced.borrow_and_update().clone();
+        let Some(node) = self.announced.borrow_and_update().clone() else { return Ok(()) };
         if let Some(own) = self.own.clone() {
             match own.fate(&self.view, &node) {
                 Fate::Held if own.said == node && self.renew_at.is_none_or(|at| at > Instant::now()) => {
