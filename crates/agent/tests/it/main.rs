@@ -9,3 +9,4 @@ mod keep;
 mod nodes;
 mod scene;
 mod seen;
+mod shared;

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use agent::Settings;
+use agent::source::LeaseSource;
 use agent::source::file::FileSource;
 use agent::status::Status;
 use linux::NetnsName;
@@ -103,21 +104,24 @@ impl Nodes {
         }
     }
 
-    /// Starts a node's agent, and waits until the node is in the network.
+    /// Starts a node's agent on the file of leases, and waits until the node is in the network.
     pub(crate) fn start(&self, node: &str) -> Agent {
+        self.start_with(node, FileSource { path: self.leases(), node: node.to_owned() })
+    }
+
+    /// The same with another source.
+    pub(crate) fn start_with(&self, node: &str, source: impl LeaseSource + Send + 'static) -> Agent {
         let (stop, stopped) = oneshot::channel::<()>();
         let (ready, is_ready) = mpsc::channel();
         let (settings, home) = (self.settings(node), self.home(node));
         let status = Status::path(&settings.status, &settings.network);
-        let source = FileSource { path: self.leases(), node: node.to_owned() };
         let netns = self.world.open(node);
         let work = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let ready = move || ready.send(()).unwrap();
             let stopped = async { drop(stopped.await) };
-            runtime
-                .block_on(agent::run(settings, home, source, ready, stopped))
-                .map_err(|error| error.to_string())
+            let run = agent::run(settings, home, source, ready, stopped);
+            runtime.block_on(run).map_err(|error| error.to_string())
         };
         let thread = std::thread::spawn(move || netns.run(work).unwrap());
         let mut agent = Agent { stop: Some(stop), thread: Some(thread), status };

@@ -31,7 +31,7 @@ pub(crate) struct Etcd {
     arguments: Vec<String>,
     process: Option<Child>,
     // The last to go: it ends what is left in the namespace.
-    _world: World,
+    pub(crate) world: World,
 }
 
 /// A node as its agent would run it.
@@ -64,7 +64,7 @@ pub(crate) fn with_bare_etcd(arguments: &[String], test: impl AsyncFnOnce(&mut E
         dir: TempDir::new().unwrap(),
         arguments: arguments.to_vec(),
         process: None,
-        _world: world,
+        world,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     netns

@@ -6,14 +6,19 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use ::agent::Settings;
+use ::agent::files::previous_prefixes;
+use ::agent::lease::{Announcement, Snapshot};
+use ::agent::source::LeaseSource;
+use ::agent::source::etcd::{self, EtcdSource, Login, Tls};
 use ::agent::source::file::FileSource;
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use datapath::ATTACHES;
 use lab::LabError;
 use linux::IfName;
 use node::Home;
 use node::install::RuntimeDirs;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use super::NetworkArgs;
 use crate::speak;
@@ -23,7 +28,8 @@ use crate::speak;
 /// What it has made stays when it ends, however it ends; the next agent takes it over. `hostgap agent down` takes it
 /// back.
 ///
-/// The lease source is a file that all nodes have a copy of (file:/etc/hostgap/nodes.toml):
+/// The lease source is etcd, in flannel's form (etcd:http://192.0.2.9:2379), so that nodes of flannel and nodes of this
+/// agent share a network; or a file that all nodes have a copy of (file:/etc/hostgap/nodes.toml):
 ///
 ///   [network]                  # the keys of flannel's net-conf.json
 ///   Network = "10.244.0.0/16"
@@ -37,12 +43,14 @@ use crate::speak;
 pub(super) struct Args {
     #[command(flatten)]
     network: NetworkArgs,
-    /// Where leases come from: file:PATH.
+    /// Where leases come from: file:PATH, or etcd:URL with further URLs after commas.
     #[arg(long, value_name = "SOURCE")]
     source: Source,
-    /// The name of this node in the source [default: the name of the host].
+    /// The name of this node in a file [default: the name of the host].
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    #[command(flatten)]
+    etcd: EtcdArgs,
     /// The link to other nodes [default: that of the default route].
     #[arg(long, value_name = "LINK")]
     wire: Option<IfName>,
@@ -72,10 +80,47 @@ pub(super) struct Args {
     log_json: bool,
 }
 
+/// How etcd is reached.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "etcd")]
+struct EtcdArgs {
+    /// What the keys of the network begin with.
+    #[arg(long, value_name = "KEY", default_value = etcd::PREFIX)]
+    etcd_prefix: String,
+    /// The authorities that sign etcd's certificate, in PEM [default: those of this machine].
+    #[arg(long, value_name = "FILE")]
+    etcd_ca: Option<PathBuf>,
+    /// This node's certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "etcd_key")]
+    etcd_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "etcd_cert")]
+    etcd_key: Option<PathBuf>,
+    /// The user of etcd; the password is in HOSTGAP_ETCD_PASSWORD.
+    #[arg(long, value_name = "NAME")]
+    etcd_user: Option<String>,
+}
+
 /// A lease source, as the command line says it.
 #[derive(Debug, Clone)]
 enum Source {
     File(PathBuf),
+    Etcd(Vec<String>),
+}
+
+/// The same with all that belongs to it.
+enum AnySource {
+    File(FileSource),
+    Etcd(EtcdSource),
+}
+
+impl LeaseSource for AnySource {
+    fn start(self, own: watch::Receiver<Option<Announcement>>) -> watch::Receiver<Snapshot> {
+        match self {
+            AnySource::File(file) => file.start(own),
+            AnySource::Etcd(etcd) => etcd.start(own),
+        }
+    }
 }
 
 impl FromStr for Source {
@@ -84,7 +129,10 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Source, String> {
         match text.split_once(':') {
             Some(("file", path)) if !path.is_empty() => Ok(Source::File(path.into())),
-            _ => Err("file:PATH is expected".to_owned()),
+            Some(("etcd", urls)) if !urls.is_empty() => {
+                Ok(Source::Etcd(urls.split(',').map(str::to_owned).collect()))
+            }
+            _ => Err("file:PATH or etcd:URL is expected".to_owned()),
         }
     }
 }
@@ -106,7 +154,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = settings(args);
     let home = Home::of_this_machine();
     if args.dry_run {
-        let snapshot = source.read().map_err(|why| anyhow!(why))?;
+        let AnySource::File(file) = &source else {
+            bail!(
+                "--dry-run needs a lease source that is a file: from etcd this node would have to take a lease first"
+            );
+        };
+        let snapshot = file.read().map_err(|why| anyhow!(why))?;
         for command in ::agent::preview(&settings, &home, &snapshot).map_err(|why| anyhow!(why))? {
             speak::result(command)?;
         }
@@ -130,10 +183,24 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn source(args: &Args) -> FileSource {
-    let node = args.node.clone().unwrap_or_else(linux::process::host_name);
-    let Source::File(path) = &args.source;
-    FileSource { path: path.clone(), node }
+fn source(args: &Args) -> AnySource {
+    match &args.source {
+        Source::File(path) => {
+            let node = args.node.clone().unwrap_or_else(linux::process::host_name);
+            AnySource::File(FileSource { path: path.clone(), node })
+        }
+        Source::Etcd(endpoints) => {
+            let EtcdArgs { etcd_prefix, etcd_ca, etcd_cert, etcd_key, etcd_user } = &args.etcd;
+            let password = std::env::var("HOSTGAP_ETCD_PASSWORD").unwrap_or_default();
+            AnySource::Etcd(EtcdSource {
+                prefix: etcd_prefix.clone(),
+                tls: Tls { ca: etcd_ca.clone(), identity: etcd_cert.clone().zip(etcd_key.clone()) },
+                login: etcd_user.clone().map(|user| Login { user, password }),
+                previous: previous_prefixes(&args.network.subnet_file),
+                ..EtcdSource::at(endpoints.clone())
+            })
+        }
+    }
 }
 
 fn settings(args: &Args) -> Settings {
