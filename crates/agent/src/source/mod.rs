@@ -1,4 +1,6 @@
-//! Lease sources: who says which node has which prefixes of pods. One file each.
+//! Lease sources: who says which node has which prefixes of pods. One module each.
+
+pub mod kubernetes;
 
 use tokio::sync::watch;
 
