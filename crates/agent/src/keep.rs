@@ -10,7 +10,7 @@ use linux::netlink::{Change, Netlink, RouteInfo};
 use linux::{IfName, features};
 use node::install::{Installation, RuntimeDirs};
 use node::{Home, Underlay};
-use plan::{Keeper, Kept, Kernel, Step};
+use plan::{Keeper, Kept, Kernel, Plan, Step};
 use tracing::{info, warn};
 
 use crate::desired::{Desired, DesiredPeer, NODE_PART, Node, Undecided, announcement, desired};
@@ -51,6 +51,8 @@ pub(crate) struct Hands {
     said: BTreeMap<String, String>,
     pub(crate) status: Status,
     interest: Interest,
+    /// The link to other nodes, as it was found last.
+    wire: Option<IfName>,
     /// The network's configuration as it last made sense.
     network: Option<NetworkConfig>,
     /// The configuration that is installed for container runtimes.
@@ -65,6 +67,12 @@ struct Interest {
     /// Those of tunnels.
     tunnels: BTreeSet<u32>,
     routes: BTreeSet<IpNet>,
+}
+
+/// What the node is to have, and the configuration from which that follows.
+struct Decided {
+    network: NetworkConfig,
+    wanted: Desired,
 }
 
 /// What one look has come to.
@@ -95,6 +103,7 @@ impl Hands {
             said: BTreeMap::new(),
             status,
             interest: Interest::default(),
+            wire: None,
             network: None,
             installed: None,
         })
@@ -114,49 +123,54 @@ impl Hands {
         }
     }
 
-    /// Looks at the node, brings it to what the source says, and writes down how it is.
+    /// Looks at the node, brings it to what the source says, and writes down how it is. As long as it is not clear what the
+    /// node is to have, what it has is repaired.
     pub(crate) fn keep(&mut self, snapshot: &Snapshot) -> Look {
-        let outcome = self.try_keep(snapshot);
+        let (announcement, decided) = self.decide(snapshot);
+        let parts = decided
+            .as_ref()
+            .map_or_else(|_| self.keeper.parts().clone(), |decided| decided.wanted.parts.clone());
+        let kept = self.keeper.keep(&parts, &mut self.kernel).map_err(|error| error.to_string());
+        let has_repaired = kept.as_ref().is_ok_and(|kept| self.note_changes(kept));
+        let outcome = decided.and_then(|decided| self.finish(snapshot, &decided, &kept?));
+        let watched = self.watch_over(&parts).map_err(|error| error.to_string());
+        let outcome = outcome.and(watched);
         self.status.source_unreachable = snapshot.unreachable.clone();
-        let look = match outcome {
-            Ok(look) => {
-                self.status.undecided = None;
-                self.say_if_new("network", None);
-                look
-            }
-            Err((announcement, why)) => {
-                self.status.undecided = Some(why.clone());
-                self.say_if_new("network", Some(&why));
-                Look { announcement, is_ready: false, has_repaired: false }
-            }
-        };
+        self.status.undecided = outcome.as_ref().err().cloned();
+        self.say_if_new("network", outcome.as_ref().err().map(String::as_str));
         let path = Status::path(&self.settings.status, &self.settings.network);
         let written = files::replace(&path, &self.status.to_text());
         let failed = written.err().map(|error| format!("write {}: {error}", path.display()));
         self.say_if_new("status", failed.as_deref());
-        look
+        Look { announcement, is_ready: outcome.is_ok(), has_repaired }
     }
 
-    fn try_keep(&mut self, snapshot: &Snapshot) -> Result<Look, (Option<Announcement>, String)> {
-        let network = self.network_of(snapshot).map_err(|why| (None, why.to_string()))?;
-        let node = node(&self.settings, &self.home).map_err(|why| (None, why))?;
+    /// What the node is to say of itself, as soon as that is known, and what it is to have.
+    fn decide(&mut self, snapshot: &Snapshot) -> (Option<Announcement>, Result<Decided, String>) {
+        let found = self.network_of(snapshot).map_err(|why| why.to_string());
+        let found = found.and_then(|network| Ok((network, node(&self.settings, &self.home)?)));
+        let (network, node) = match found {
+            Ok(found) => found,
+            Err(why) => return (None, Err(why)),
+        };
         self.status.wire = Some(node.wire.to_string());
         self.status.backend = Some(network.backend.kind.clone());
         self.status.pods = snapshot.own.iter().map(|net| net.to_string()).collect();
         let announcement = announcement(&node, &network);
-        let failed = |why: String| (Some(announcement.clone()), why);
-        let wanted =
-            desired(&node, &network, snapshot, self.keeper.parts()).map_err(|why| failed(why.to_string()))?;
-        self.status.mtu = Some(wanted.mtu);
-        let kept =
-            self.keeper.keep(&wanted.parts, &mut self.kernel).map_err(|error| failed(error.to_string()))?;
-        let has_repaired = self.note(&wanted, &kept);
-        self.interest = self.interest_in(&node, &wanted).map_err(|error| failed(error.to_string()))?;
-        if let Some(error) = kept.failed.get(NODE_PART) {
-            return Err(failed(error.to_string()));
+        let wanted = desired(&node, &network, snapshot, self.keeper.parts());
+        let decided = wanted.map(|wanted| Decided { network, wanted }).map_err(|why| why.to_string());
+        self.wire = Some(node.wire);
+        (Some(announcement), decided)
+    }
+
+    /// Writes down how the other nodes are, and the files that other programs wait for.
+    fn finish(&mut self, snapshot: &Snapshot, decided: &Decided, kept: &Kept) -> Result<(), String> {
+        self.status.mtu = Some(decided.wanted.mtu);
+        self.note_peers(&decided.wanted, kept);
+        match kept.failed.get(NODE_PART) {
+            Some(error) => Err(error.to_string()),
+            None => self.write_files(snapshot, decided),
         }
-        self.write_files(&network, snapshot, &wanted).map_err(failed)?;
-        Ok(Look { announcement: Some(announcement), is_ready: true, has_repaired })
     }
 
     /// The network's configuration. Where it makes no sense any more, what it said before holds.
@@ -177,29 +191,31 @@ impl Hands {
     }
 
     /// Writes down what was done, and says it. True if something was repaired.
-    fn note(&mut self, wanted: &Desired, kept: &Kept) -> bool {
-        let now_s = now_s();
+    fn note_changes(&mut self, kept: &Kept) -> bool {
         let mut has_repaired = false;
         for (part, done) in &kept.changed {
             for drift in &done.repaired {
                 has_repaired = true;
                 warn!(part, "repaired: {}", drift.what);
-                self.status.add_repair(drift.what.clone(), now_s);
+                self.status.add_repair(drift.what.clone(), now_s());
             }
             let (made, removed) = (done.made.len(), done.removed.len());
             if made + removed > 0 {
                 info!(part, made, removed, "changed");
             }
         }
+        has_repaired
+    }
+
+    fn note_peers(&mut self, wanted: &Desired, kept: &Kept) {
         let failed: BTreeMap<String, String> =
             kept.failed.iter().map(|(part, error)| (part.clone(), error.to_string())).collect();
-        self.status.set_peers(wanted, &failed, now_s);
+        self.status.set_peers(wanted, &failed, now_s());
         let peers = self.status.peers.clone();
         for (name, peer) in &peers {
             self.say_if_new(&format!("node {name}"), peer.why_not.as_deref());
         }
         self.said.retain(|what, _| what.strip_prefix("node ").is_none_or(|name| peers.contains_key(name)));
-        has_repaired
     }
 
     /// Says why something is not as it should be, once, and once that it is again.
@@ -218,26 +234,24 @@ impl Hands {
         }
     }
 
-    /// The links and routes of the plans, and the wire.
-    fn interest_in(&self, node: &Node, wanted: &Desired) -> Result<Interest, linux::Error> {
+    /// Changes of the links and routes of these parts matter from now on, and those of the wire.
+    fn watch_over(&mut self, parts: &BTreeMap<String, Plan>) -> Result<(), linux::Error> {
         let index = |name: &IfName| Ok(self.netlink.link(name)?.map(|link| link.index));
-        let mut interest = Interest { wire: index(&node.wire)?, ..Interest::default() };
-        for placed in wanted.parts.values().flat_map(|plan| &plan.steps) {
+        let wire = self.wire.as_ref().map_or(Ok(None), index)?;
+        let mut interest = Interest { wire, ..Interest::default() };
+        for placed in parts.values().flat_map(|plan| &plan.steps) {
             match &placed.step {
                 Step::AddLink(link) => interest.tunnels.extend(index(&link.name)?),
                 Step::ReplaceRoute(route) => drop(interest.routes.insert(route.dst.trunc())),
                 _ => {}
             }
         }
-        Ok(interest)
+        self.interest = interest;
+        Ok(())
     }
 
-    fn write_files(
-        &mut self,
-        network: &NetworkConfig,
-        snapshot: &Snapshot,
-        wanted: &Desired,
-    ) -> Result<(), String> {
+    fn write_files(&mut self, snapshot: &Snapshot, decided: &Decided) -> Result<(), String> {
+        let Decided { network, wanted } = decided;
         let text = files::subnet_env(network, &snapshot.own, wanted.mtu, self.settings.masquerade);
         let path = &self.settings.subnet_env;
         files::replace(path, &text).map_err(|error| format!("write {}: {error}", path.display()))?;
@@ -286,7 +300,7 @@ pub fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<
             commands.push(format!("# node {name} would not be reached: {why}"));
         }
     }
-    commands.extend(wanted.parts.values().flat_map(plan::Plan::commands));
+    commands.extend(wanted.parts.values().flat_map(Plan::commands));
     Ok(commands)
 }
 

@@ -7,6 +7,7 @@ set -eu
 cd "$1"
 group=$2
 shift 2
+. ./api.sh
 
 # However it ends.
 clean_up() {
@@ -28,17 +29,8 @@ ip link set switch up
 ip addr add 192.0.2.1/24 dev switch
 ip addr add 2001:db8::1/64 dev switch nodad
 
-etcd --data-dir /var/lib/etcd --unsafe-no-fsync >etcd.log 2>&1 &
-kube-apiserver --etcd-servers=http://127.0.0.1:2379 --secure-port=6443 --cert-dir=pki \
-	--advertise-address=192.0.2.1 --token-auth-file=tokens.csv --authorization-mode=Node,RBAC \
-	--service-account-issuer=https://kubernetes.default.svc --service-account-key-file=accounts.key \
-	--service-account-signing-key-file=accounts.key --service-cluster-ip-range=10.96.0.0/16,fd00:96::/112 \
-	--allow-privileged=true --kubelet-preferred-address-types=InternalIP >kube-apiserver.log 2>&1 &
-apiserver=$!
-until kubectl --kubeconfig admin.kubeconfig get --raw /readyz >kubectl.log 2>&1; do
-	kill -0 $apiserver
-	sleep 0.1
-done
+start_etcd
+start_api_server 6443
 kube-controller-manager --kubeconfig=kube-controller-manager.kubeconfig \
 	--authentication-kubeconfig=kube-controller-manager.kubeconfig \
 	--authorization-kubeconfig=kube-controller-manager.kubeconfig --authentication-skip-lookup --leader-elect=false \

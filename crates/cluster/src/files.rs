@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -13,9 +13,11 @@ use crate::{IMAGE, NODES, Programs, run};
 
 /// The file with the `PATH` on which a cluster's programs are.
 pub(crate) const PATH: &str = "path";
+/// The user who may do everything.
+const ADMIN: (&str, &str, &str) = ("admin", "admin", "system:masters");
 /// Users of the API server beside the nodes, and a group in which they are.
 const USERS: [(&str, &str, &str); 4] = [
-    ("admin", "admin", "system:masters"),
+    ADMIN,
     ("kube-controller-manager", "system:kube-controller-manager", ""),
     ("kube-scheduler", "system:kube-scheduler", ""),
     ("kube-proxy", "system:kube-proxy", ""),
@@ -27,22 +29,45 @@ pub(crate) fn write(folder: &Path, group: &str, programs: &Programs) -> Result<(
     put(folder, "node.sh", include_str!("node.sh"))?;
     put(folder, "containerd.toml", &containerd())?;
     put(folder, PATH, programs.path())?;
-    let mut key = Command::new("openssl");
-    key.args(["genrsa", "-out"]).arg(folder.join("accounts.key")).arg("2048");
-    run(key.env("PATH", programs.path()))?;
-    let mut tokens = String::new();
     let nodes = NODES.map(|node| (node.name, format!("system:node:{}", node.name), "system:nodes"));
     let nodes = nodes.iter().map(|(file, user, group)| (*file, user.as_str(), *group));
-    for (file, user, of) in USERS.into_iter().chain(nodes) {
-        let token = token()?;
-        tokens += &format!("{token},{user},{user},{of}\n");
-        put(folder, &format!("{file}.kubeconfig"), &kubeconfig(folder, &token).to_string())?;
-    }
-    put(folder, "tokens.csv", &tokens)?;
+    write_for_api(folder, programs, USERS.into_iter().chain(nodes))?;
     for node in NODES {
         put(folder, &format!("{}.kubelet.yaml", node.name), &kubelet(group, node.name).to_string())?;
     }
     Ok(())
+}
+
+/// Writes into an empty folder what a control plane without nodes reads.
+pub(crate) fn write_for_control_plane(folder: &Path, programs: &Programs) -> Result<()> {
+    put(folder, "control-plane.sh", include_str!("control-plane.sh"))?;
+    write_for_api(folder, programs, [ADMIN])
+}
+
+/// Writes a kubeconfig for whoever has a token, and returns its path.
+pub(crate) fn write_kubeconfig(folder: &Path, name: &str, token: &str) -> Result<PathBuf> {
+    let file = format!("{name}.kubeconfig");
+    put(folder, &file, &kubeconfig(folder, token).to_string())?;
+    Ok(folder.join(file))
+}
+
+/// What etcd and the API server read: a key, and tokens of users, each a file, a name and a group.
+fn write_for_api<'a>(
+    folder: &Path,
+    programs: &Programs,
+    users: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>,
+) -> Result<()> {
+    put(folder, "api.sh", include_str!("api.sh"))?;
+    let mut key = Command::new("openssl");
+    key.args(["genrsa", "-out"]).arg(folder.join("accounts.key")).arg("2048");
+    run(key.env("PATH", programs.path()))?;
+    let mut tokens = String::new();
+    for (file, user, of) in users {
+        let token = token()?;
+        tokens += &format!("{token},{user},{user},{of}\n");
+        write_kubeconfig(folder, file, &token)?;
+    }
+    put(folder, "tokens.csv", &tokens)
 }
 
 /// Tokens are among them: they are for this user alone.

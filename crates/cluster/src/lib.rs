@@ -4,6 +4,7 @@
 //! All of it is in one PID namespace, and the nodes are namespaces joined by a bridge. What could outlive the processes
 //! are their control groups, which their first process removes at the end.
 
+mod control_plane;
 mod e2e;
 mod files;
 mod image;
@@ -18,6 +19,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+pub use control_plane::ControlPlane;
 pub use e2e::passed;
 pub use image::IMAGE;
 pub use programs::Programs;
@@ -174,33 +176,11 @@ impl Cluster {
 
     /// The ends of the logs of all daemons.
     pub fn last_words(&self) -> String {
-        let mut logs: Vec<PathBuf> = fs::read_dir(&self.folder)
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
-            .collect();
-        logs.sort();
-        let end = |path: &PathBuf| {
-            let text = fs::read_to_string(path).unwrap_or_default();
-            let lines: Vec<&str> = text.lines().collect();
-            format!("{}:\n{}\n", path.display(), lines[lines.len().saturating_sub(10)..].join("\n"))
-        };
-        logs.iter().map(end).collect()
+        last_words(&self.folder)
     }
 
     fn inside(&self, program: &str) -> Command {
-        let namespace = |name: &str| format!("/proc/{}/ns/{name}", self.keeper);
-        let mut command = Command::new("nsenter");
-        command
-            .arg(format!("--pid={}", namespace("pid_for_children")))
-            .arg(format!("--mount={}", namespace("mnt")))
-            .arg(format!("--net={}", namespace("net")))
-            .arg("--")
-            .arg(program)
-            .env("PATH", self.programs.path())
-            .stdin(Stdio::null());
-        command
+        inside(self.keeper, &self.programs, program)
     }
 }
 
@@ -226,4 +206,36 @@ fn run(command: &mut Command) -> Result<String> {
         bail!("{command:?} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A program in the namespaces that a keeper's child is the first process of.
+fn inside(keeper: u32, programs: &Programs, program: &str) -> Command {
+    let namespace = |name: &str| format!("/proc/{}/ns/{name}", keeper);
+    let mut command = Command::new("nsenter");
+    command
+        .arg(format!("--pid={}", namespace("pid_for_children")))
+        .arg(format!("--mount={}", namespace("mnt")))
+        .arg(format!("--net={}", namespace("net")))
+        .arg("--")
+        .arg(program)
+        .env("PATH", programs.path())
+        .stdin(Stdio::null());
+    command
+}
+
+/// The ends of all logs in a folder.
+fn last_words(folder: &Path) -> String {
+    let mut logs: Vec<PathBuf> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+        .collect();
+    logs.sort();
+    let end = |path: &PathBuf| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        format!("{}:\n{}\n", path.display(), lines[lines.len().saturating_sub(10)..].join("\n"))
+    };
+    logs.iter().map(end).collect()
 }

@@ -24,10 +24,25 @@ impl Programs {
     /// # Errors
     /// A part is absent, or there is no `PATH`.
     pub fn from_env(absent: impl Fn(&'static str) -> Result<String>) -> Result<Self> {
-        let part = |(variable, script): (&str, &'static str)| {
+        Self::some_from_env(&VARIABLES, absent)
+    }
+
+    /// The same for a control plane without nodes, which needs no containerd.
+    ///
+    /// # Errors
+    /// As of [`Programs::from_env`].
+    pub fn of_control_plane(absent: impl Fn(&'static str) -> Result<String>) -> Result<Self> {
+        Self::some_from_env(&VARIABLES[..2], absent)
+    }
+
+    fn some_from_env(
+        variables: &[(&str, &'static str)],
+        absent: impl Fn(&'static str) -> Result<String>,
+    ) -> Result<Self> {
+        let part = |(variable, script): &(&str, &'static str)| {
             env::var(variable).ok().filter(|part| !part.is_empty()).map_or_else(|| absent(script), Ok)
         };
-        let mut parts = VARIABLES.into_iter().map(part).collect::<Result<Vec<_>>>()?;
+        let mut parts = variables.iter().map(part).collect::<Result<Vec<_>>>()?;
         parts.push(env::var("PATH").context("there is no PATH")?);
         Ok(Self { path: parts.join(":") })
     }

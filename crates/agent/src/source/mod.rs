@@ -1,7 +1,8 @@
-//! Lease sources: who says which node has which prefixes of pods. One file each.
+//! Lease sources: who says which node has which prefixes of pods. One module each.
 
 pub mod etcd;
 pub mod file;
+pub mod kubernetes;
 
 use tokio::sync::watch;
 

@@ -1,8 +1,6 @@
 //! What an agent makes of its node: ways to the others in either backend, mended when strangers break them, there while no
 //! agent runs, and gone without a trace when they are taken back.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
-
 use std::net::{TcpListener, TcpStream};
 
 use agent::status::Status;

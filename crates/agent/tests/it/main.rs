@@ -4,9 +4,13 @@
 
 mod access;
 mod away;
+mod control;
 mod joining;
 mod keep;
+mod kubernetes;
+mod log;
 mod nodes;
+mod pod;
 mod scene;
 mod seen;
 mod shared;

@@ -1,7 +1,5 @@
 //! Nodes on one wire, each with an agent in a thread of its own.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
-
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread::JoinHandle;

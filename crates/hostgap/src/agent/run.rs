@@ -11,6 +11,7 @@ use ::agent::lease::{Announcement, Snapshot};
 use ::agent::source::LeaseSource;
 use ::agent::source::etcd::{self, EtcdSource, Login, Tls};
 use ::agent::source::file::FileSource;
+use ::agent::source::kubernetes::{self, KubernetesSource};
 use anyhow::{Context, anyhow, bail};
 use datapath::ATTACHES;
 use lab::LabError;
@@ -19,6 +20,12 @@ use node::Home;
 use node::install::RuntimeDirs;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use super::NetworkArgs;
 use crate::speak;
@@ -28,8 +35,9 @@ use crate::speak;
 /// What it has made stays when it ends, however it ends; the next agent takes it over. `hostgap agent down` takes it
 /// back.
 ///
-/// The lease source is etcd, in flannel's form (etcd:http://192.0.2.9:2379), so that nodes of flannel and nodes of this
-/// agent share a network; or a file that all nodes have a copy of (file:/etc/hostgap/nodes.toml):
+/// The lease source is Kubernetes (the podCIDRs of its nodes), or etcd (etcd:http://192.0.2.9:2379), both in flannel's
+/// form, so that nodes of flannel and nodes of this agent share a network; or a file that all nodes have a copy of
+/// (file:/etc/hostgap/nodes.toml):
 ///
 ///   [network]                  # the keys of flannel's net-conf.json
 ///   Network = "10.244.0.0/16"
@@ -43,12 +51,14 @@ use crate::speak;
 pub(super) struct Args {
     #[command(flatten)]
     network: NetworkArgs,
-    /// Where leases come from: file:PATH, or etcd:URL with further URLs after commas.
+    /// Where leases come from: kubernetes, etcd:URL with further URLs after commas, or file:PATH.
     #[arg(long, value_name = "SOURCE")]
     source: Source,
-    /// The name of this node in a file [default: the name of the host].
-    #[arg(long, value_name = "NAME")]
+    /// The name of this node in Kubernetes or in a file [default: the name of the host].
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node: Option<String>,
+    #[command(flatten)]
+    kubernetes: KubernetesArgs,
     #[command(flatten)]
     etcd: EtcdArgs,
     /// The link to other nodes [default: that of the default route].
@@ -80,6 +90,24 @@ pub(super) struct Args {
     log_json: bool,
 }
 
+/// How Kubernetes is reached.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Kubernetes")]
+struct KubernetesArgs {
+    /// How to reach the API server [default: as a pod does].
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The network's configuration (flannel's net-conf.json).
+    #[arg(long, value_name = "FILE", default_value = "/etc/kube-flannel/net-conf.json")]
+    net_config: PathBuf,
+    /// What the names of nodes' annotations begin with.
+    #[arg(long, value_name = "PREFIX", default_value = kubernetes::PREFIX)]
+    annotation_prefix: String,
+    /// Tell Kubernetes that the node's network is there (the condition NetworkUnavailable).
+    #[arg(long)]
+    set_condition: bool,
+}
+
 /// How etcd is reached.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "etcd")]
@@ -104,21 +132,24 @@ struct EtcdArgs {
 /// A lease source, as the command line says it.
 #[derive(Debug, Clone)]
 enum Source {
-    File(PathBuf),
+    Kubernetes,
     Etcd(Vec<String>),
+    File(PathBuf),
 }
 
 /// The same with all that belongs to it.
 enum AnySource {
-    File(FileSource),
+    Kubernetes(KubernetesSource),
     Etcd(EtcdSource),
+    File(FileSource),
 }
 
 impl LeaseSource for AnySource {
     fn start(self, own: watch::Receiver<Option<Announcement>>) -> watch::Receiver<Snapshot> {
         match self {
-            AnySource::File(file) => file.start(own),
+            AnySource::Kubernetes(kubernetes) => kubernetes.start(own),
             AnySource::Etcd(etcd) => etcd.start(own),
+            AnySource::File(file) => file.start(own),
         }
     }
 }
@@ -127,12 +158,15 @@ impl FromStr for Source {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Source, String> {
+        if text == "kubernetes" {
+            return Ok(Source::Kubernetes);
+        }
         match text.split_once(':') {
             Some(("file", path)) if !path.is_empty() => Ok(Source::File(path.into())),
             Some(("etcd", urls)) if !urls.is_empty() => {
                 Ok(Source::Etcd(urls.split(',').map(str::to_owned).collect()))
             }
-            _ => Err("file:PATH or etcd:URL is expected".to_owned()),
+            _ => Err("kubernetes, etcd:URL or file:PATH is expected".to_owned()),
         }
     }
 }
@@ -156,7 +190,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.dry_run {
         let AnySource::File(file) = &source else {
             bail!(
-                "--dry-run needs a lease source that is a file: from etcd this node would have to take a lease first"
+                "--dry-run needs a lease source that is a file: elsewhere this node would announce itself first"
             );
         };
         let snapshot = file.read().map_err(|why| anyhow!(why))?;
@@ -184,11 +218,16 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn source(args: &Args) -> AnySource {
+    let node = || args.node.clone().unwrap_or_else(linux::process::host_name);
     match &args.source {
-        Source::File(path) => {
-            let node = args.node.clone().unwrap_or_else(linux::process::host_name);
-            AnySource::File(FileSource { path: path.clone(), node })
-        }
+        Source::File(path) => AnySource::File(FileSource { path: path.clone(), node: node() }),
+        Source::Kubernetes => AnySource::Kubernetes(KubernetesSource {
+            node: node(),
+            kubeconfig: args.kubernetes.kubeconfig.clone(),
+            network: args.kubernetes.net_config.clone(),
+            annotation_prefix: args.kubernetes.annotation_prefix.clone(),
+            set_condition: args.kubernetes.set_condition,
+        }),
         Source::Etcd(endpoints) => {
             let EtcdArgs { etcd_prefix, etcd_ca, etcd_cert, etcd_key, etcd_user } = &args.etcd;
             let password = std::env::var("HOSTGAP_ETCD_PASSWORD").unwrap_or_default();
@@ -217,8 +256,14 @@ fn settings(args: &Args) -> Settings {
     }
 }
 
-/// The log goes to stderr.
+/// The log goes to stderr. The client of Kubernetes would log each failed request; the source says once what that means.
 fn log(as_json: bool) {
-    let lines = tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false);
-    if as_json { lines.json().init() } else { lines.compact().init() }
+    let targets = Targets::new().with_default(Level::INFO).with_target("kube_client", LevelFilter::OFF);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let registry = tracing_subscriber::registry();
+    if as_json {
+        registry.with(lines.json().with_filter(targets)).init();
+    } else {
+        registry.with(lines.compact().with_filter(targets)).init();
+    }
 }

@@ -15,7 +15,7 @@ use crate::{ApplyError, Journal, JournalError, Kernel, Plan, Reconciled, StepErr
 #[derive(Debug)]
 pub struct Keeper {
     unit: Unit,
-    /// What each part's journal has made, so far as that is known without reading it.
+    /// What each part's journal has made.
     parts: BTreeMap<String, Plan>,
 }
 
@@ -63,7 +63,7 @@ impl Keeper {
         Ok(Keeper { unit, parts })
     }
 
-    /// The parts that stand, as far as this process knows.
+    /// The parts as they were made last. Brought to these, a unit is repaired and nothing else.
     pub fn parts(&self) -> &BTreeMap<String, Plan> {
         &self.parts
     }
@@ -125,12 +125,11 @@ impl Keeper {
         survey: &Survey,
     ) -> Result<(Reconciled, LeftOver), ApplyError> {
         let mut journal = self.unit.journal_or_new(name)?;
-        // Until all of it is made, what it has is to be read from its journal again.
-        self.parts.insert(name.to_owned(), Plan::new());
-        let made = make(plan, &mut journal, kernel, survey)?;
+        let made = make(plan, &mut journal, kernel, survey);
+        let has = if made.is_ok() { plan.clone() } else { plan_of(&journal) };
+        self.parts.insert(name.to_owned(), has);
         journal.forget_undone()?;
-        self.parts.insert(name.to_owned(), plan.clone());
-        Ok(made)
+        made
     }
 
     fn take_back_rest(

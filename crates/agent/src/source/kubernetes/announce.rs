@@ -1,0 +1,71 @@
+//! The task that writes what this node announces.
+
+use std::future::pending;
+use std::path::PathBuf;
+
+use tokio::select;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::annotations::Changes;
+use super::api::{Api, Failure};
+use super::backoff::Backoff;
+use super::follow::Event;
+
+/// What is to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) changes: Changes,
+    /// Whether Kubernetes is to be told that the node's network is there.
+    pub(super) is_available: bool,
+}
+
+/// Writes each value once. A value stays until the watch has shown that it was written, and no second call is made
+/// meanwhile.
+#[derive(Debug)]
+pub(super) struct Announcer {
+    pub(super) kubeconfig: Option<PathBuf>,
+    pub(super) node: String,
+    pub(super) wanted: watch::Receiver<Option<Wanted>>,
+    pub(super) events: mpsc::Sender<Event>,
+}
+
+impl Announcer {
+    /// Goes on until nobody wants anything any more.
+    pub(super) async fn run(mut self) {
+        let mut backoff = Backoff::default();
+        loop {
+            let wanted = self.wanted.borrow_and_update().clone();
+            let mut wait = None;
+            if let Some(wanted) = wanted {
+                let written = self.write(&wanted).await;
+                if written.is_err() {
+                    wait = Some(backoff.next());
+                }
+                // If nobody listens, nobody wants anything either.
+                let _ = self.events.send(Event::Announced(written)).await;
+            }
+            let again = async {
+                match wait {
+                    Some(wait) => sleep(wait).await,
+                    None => pending().await,
+                }
+            };
+            select! {
+                changed = self.wanted.changed() => if changed.is_err() { return },
+                () = again => {}
+            }
+        }
+    }
+
+    async fn write(&self, wanted: &Wanted) -> Result<(), String> {
+        let written = match Api::connect(self.kubeconfig.as_deref()).await {
+            Ok(api) => api.patch(&self.node, &wanted.changes, wanted.is_available).await,
+            Err(failure) => Err(failure),
+        };
+        written.map_err(|failure| match failure {
+            Failure::Expired => "the API server has forgotten the node".to_owned(),
+            Failure::Unreachable(why) => why,
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! The calls of the API server that are made: a list of nodes in pages, a watch, and a patch of this node.
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::Stream;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::Request;
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::annotations::Changes;
+use super::node::{NETWORK_UNAVAILABLE, Node, Page};
+
+const NODES: &str = "/api/v1/nodes";
+/// Who has written a field, as the API server notes it.
+const FIELD_MANAGER: &str = "hostgap";
+/// Nodes of a page. A node has about 10 kB, most of them its list of images: so a page is 1 MB.
+const PAGE: u32 = 100;
+/// For the beginning of a connection.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// For an answer. An API server that starts again or has too much to do is slow for a while.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Why a call has no result.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The version from which to go on is forgotten (410): the list is to be made again.
+    Expired,
+    /// The API server does not answer, or refuses.
+    Unreachable(String),
+}
+
+/// A connection to the API server.
+pub(super) struct Api {
+    client: Client,
+    /// Its address, for texts.
+    server: String,
+}
+
+impl Api {
+    /// Connects as a kubeconfig says, or as every pod can. Files are read each time: tokens and certificates change.
+    ///
+    /// # Errors
+    /// A file is missing or makes no sense.
+    pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Api, Failure> {
+        let config = match kubeconfig {
+            None => Config::incluster().map_err(|error| Failure::Unreachable(chain(&error))),
+            Some(path) => of_file(path).await,
+        };
+        let mut config = config?;
+        config.connect_timeout = Some(CONNECT_TIME_MAX);
+        // The callers try again, and want to know meanwhile.
+        config.default_retry = false;
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let client = Client::try_from(config).map_err(|error| Failure::Unreachable(chain(&error)))?;
+        Ok(Api { client, server })
+    }
+
+    /// A page of the list of all nodes: the first one, or that at a token.
+    ///
+    /// The list is consistent, not what a cache of the API server has: after a restart of this program, or at another API
+    /// server, it never goes back in time.
+    pub(super) async fn list(&self, token: &str) -> Result<Page, Failure> {
+        let mut params = ListParams::default().limit(PAGE);
+        if !token.is_empty() {
+            params = params.continue_token(token);
+        }
+        let request = Request::new(NODES).list(&params).expect("the path and the parameters are sound");
+        self.in_time(self.client.request(request)).await
+    }
+
+    /// Opens a watch of all nodes that goes on after a version.
+    pub(super) async fn watch(
+        &self,
+        version: &str,
+    ) -> Result<impl Stream<Item = kube::Result<WatchEvent<Node>>> + use<>, Failure> {
+        let request = Request::new(NODES).watch(&WatchParams::default(), version);
+        let request = request.expect("the path and the parameters are sound");
+        self.in_time(self.client.request_events(request)).await
+    }
+
+    /// Changes annotations of a node, and tells Kubernetes that its network is there if `is_available`.
+    pub(super) async fn patch(
+        &self,
+        node: &str,
+        changes: &Changes,
+        is_available: bool,
+    ) -> Result<(), Failure> {
+        let mut patch = json!({ "metadata": { "annotations": changes } });
+        if is_available {
+            let now = Time(Timestamp::now());
+            // A strategic merge leaves conditions of other types as they are.
+            patch["status"] = json!({ "conditions": [{
+                "type": NETWORK_UNAVAILABLE, "status": "False", "reason": "HostgapIsUp",
+                "message": "hostgap runs on this node",
+                "lastTransitionTime": &now, "lastHeartbeatTime": &now,
+            }] });
+        }
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        // Annotations of a node can be changed with its status, for which the right to change nodes is not needed.
+        let request =
+            Request::new(NODES).patch_subresource("status", node, &params, &Patch::Strategic(patch));
+        let request = request.map_err(|error| Failure::Unreachable(chain(&error)))?;
+        self.in_time(self.client.request::<Value>(request)).await.map(drop)
+    }
+
+    /// What an error of a call means.
+    pub(super) fn failure(&self, error: kube::Error) -> Failure {
+        let why = match error {
+            kube::Error::Api(status) if status.code == 410 => return Failure::Expired,
+            kube::Error::Api(status) => {
+                format!("{} answers {}: {}", self.server, status.code, status.message)
+            }
+            // What kube says itself of these two is only that it asked.
+            kube::Error::Service(error) => format!("{}: {}", self.server, chain(&*error)),
+            kube::Error::HyperError(error) => format!("{}: {}", self.server, chain(&error)),
+            error => format!("{}: {}", self.server, chain(&error)),
+        };
+        Failure::Unreachable(why)
+    }
+
+    async fn in_time<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+        match timeout(ANSWER_TIME_MAX, call).await {
+            Ok(answer) => answer.map_err(|error| self.failure(error)),
+            Err(_) => {
+                let seconds = ANSWER_TIME_MAX.as_secs();
+                Err(Failure::Unreachable(format!("{} has not answered within {seconds} s", self.server)))
+            }
+        }
+    }
+}
+
+async fn of_file(path: &Path) -> Result<Config, Failure> {
+    let unusable = |error: kube::config::KubeconfigError| Failure::Unreachable(chain(&error));
+    let file = Kubeconfig::read_from(path).map_err(unusable)?;
+    let names_proxy = |named: &kube::config::NamedCluster| {
+        named.cluster.as_ref().is_some_and(|cluster| cluster.proxy_url.is_some())
+    };
+    let names_proxy = file.clusters.iter().any(names_proxy);
+    let mut config =
+        Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(unusable)?;
+    if !names_proxy {
+        // One of the environment (HTTPS_PROXY) is for ways out of the cluster.
+        config.proxy_url = None;
+    }
+    Ok(config)
+}
+
+/// An error with its causes, each said once: many of them have their cause in their own text, too.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,189 @@
+//! What is known of the cluster at one moment.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::follow::Event;
+use super::node::{Kept, OwnNode};
+use crate::lease::{Lease, Snapshot};
+
+/// All that a snapshot is made of.
+#[derive(Debug)]
+pub(super) struct Known {
+    /// This node's name.
+    name: String,
+    /// The configuration of the network that was read last, and why a newer one could not be read.
+    pub(super) network: (Option<Value>, Option<String>),
+    /// This node; none if the API server has none of its name.
+    pub(super) own: Option<OwnNode>,
+    others: BTreeMap<String, Result<Lease, String>>,
+    /// Whether the nodes have been listed once.
+    is_listed: bool,
+    /// Why they cannot be watched.
+    pub(super) unreachable: Option<String>,
+    /// Why what this node announces cannot be written.
+    pub(super) unannounced: Option<String>,
+}
+
+/// What an event was about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Nothing that is kept.
+    Nothing,
+    /// Something of a snapshot.
+    Snapshot,
+    /// This node.
+    Own,
+    /// Everything: what was written before may or may not be in it.
+    All,
+}
+
+impl Known {
+    /// Nothing yet.
+    pub(super) fn new(name: &str) -> Known {
+        Known {
+            name: name.to_owned(),
+            network: (None, None),
+            own: None,
+            others: BTreeMap::new(),
+            is_listed: false,
+            unreachable: None,
+            unannounced: None,
+        }
+    }
+
+    /// Takes in what is new.
+    pub(super) fn take(&mut self, event: Event) -> Change {
+        match event {
+            Event::All(nodes) => {
+                (self.own, self.is_listed) = (None, true);
+                self.others.clear();
+                for (name, kept) in nodes {
+                    self.keep(name, kept);
+                }
+                Change::All
+            }
+            Event::Node(name, kept) => self.keep(name, kept),
+            Event::Gone(name) if name == self.name => own_if(replaced(&mut self.own, None)),
+            Event::Gone(name) => self.forget(&name),
+            Event::Watched => replaced(&mut self.unreachable, None),
+            Event::Unreachable(why) => replaced(&mut self.unreachable, Some(why)),
+            Event::Announced(written) => replaced(&mut self.unannounced, written.err()),
+        }
+    }
+
+    /// The snapshot of all this. Before the first list it is not whole, and says so.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let own = self.own.as_ref().and_then(|own| own.pods.clone().ok());
+        let unlisted = (!self.is_listed).then_some("they were not listed yet");
+        let nodes = self.unreachable.as_deref().or(unlisted);
+        let nodes = nodes.map(|why| format!("the nodes are not watched: {why}"));
+        let announcement = self.unannounced.as_ref().map(|why| format!("this node is not announced: {why}"));
+        let network = self.network.1.as_ref().map(|why| format!("the network's configuration: {why}"));
+        let troubles: Vec<String> = [nodes, announcement, network].into_iter().flatten().collect();
+        Snapshot {
+            network: self.network.0.clone(),
+            own: own.unwrap_or_default(),
+            own_missing: self.unassigned(),
+            others: self.others.clone(),
+            unreachable: (!troubles.is_empty()).then(|| troubles.join("; ")),
+        }
+    }
+
+    /// Why this node's pods have no prefixes; nothing if they have, or if the node was not asked for yet.
+    pub(super) fn unassigned(&self) -> Option<String> {
+        match &self.own {
+            None if !self.is_listed => None,
+            None => Some(format!("there is no node {}", self.name)),
+            Some(OwnNode { pods: Ok(pods), .. }) if pods.families().is_empty() => {
+                Some(format!("node {} has no podCIDR", self.name))
+            }
+            Some(OwnNode { pods: Ok(_), .. }) => None,
+            Some(OwnNode { pods: Err(why), .. }) => Some(format!("node {}: {why}", self.name)),
+        }
+    }
+
+    fn keep(&mut self, name: String, kept: Kept) -> Change {
+        match kept {
+            Kept::Own(own) => own_if(replaced(&mut self.own, Some(own))),
+            Kept::Peer(lease) if self.others.get(&name) == Some(&lease) => Change::Nothing,
+            Kept::Peer(lease) => {
+                self.others.insert(name, lease);
+                Change::Snapshot
+            }
+            Kept::Silent => self.forget(&name),
+        }
+    }
+
+    fn forget(&mut self, name: &str) -> Change {
+        self.others.remove(name).map_or(Change::Nothing, |_| Change::Snapshot)
+    }
+}
+
+/// Puts a value in the place of another.
+fn replaced<T: PartialEq>(place: &mut T, value: T) -> Change {
+    let change = if *place == value { Change::Nothing } else { Change::Snapshot };
+    *place = value;
+    change
+}
+
+/// A change of a snapshot that is about this node.
+fn own_if(change: Change) -> Change {
+    if change == Change::Nothing { Change::Nothing } else { Change::Own }
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath::Prefixes;
+
+    use super::*;
+    use crate::source::kubernetes::annotations::Found;
+
+    fn own(cidr: &str) -> Kept {
+        let pods: Prefixes = [cidr.parse::<ipnet::IpNet>().unwrap()].into_iter().collect();
+        Kept::Own(OwnNode { pods: Ok(pods), annotations: Found::new(), is_available: false })
+    }
+
+    fn garbage(why: &str) -> Kept {
+        Kept::Peer(Err(why.to_owned()))
+    }
+
+    #[test]
+    fn a_list_is_whole() {
+        let mut known = Known::new("own");
+        let node = |name: &str, kept| (name.to_owned(), kept);
+        known.take(Event::All(vec![node("own", own("10.0.1.0/24")), node("a", garbage("x"))]));
+        assert_eq!(known.snapshot().own.to_string(), "10.0.1.0/24");
+        known.take(Event::All(vec![node("b", garbage("x"))]));
+        let snapshot = known.snapshot();
+        assert_eq!(snapshot.own, Prefixes::default());
+        assert_eq!(snapshot.others.into_keys().collect::<Vec<_>>(), ["b"]);
+    }
+
+    #[test]
+    fn what_changes_nothing_is_known() {
+        let mut known = Known::new("own");
+        let node = |kept| Event::Node("a".to_owned(), kept);
+        let changes =
+            [garbage("x"), garbage("x"), Kept::Silent, Kept::Silent].map(|kept| known.take(node(kept)));
+        assert_eq!(changes, [Change::Snapshot, Change::Nothing, Change::Snapshot, Change::Nothing]);
+        let node = || Event::Node("own".to_owned(), own("10.0.1.0/24"));
+        assert_eq!([known.take(node()), known.take(node())], [Change::Own, Change::Nothing]);
+        let gone = || Event::Gone("own".to_owned());
+        assert_eq!([known.take(gone()), known.take(gone())], [Change::Own, Change::Nothing]);
+    }
+
+    #[test]
+    fn it_is_not_whole_before_the_first_list() {
+        let mut known = Known::new("own");
+        assert!(known.snapshot().unreachable.is_some());
+        assert_eq!(known.unassigned(), None);
+        known.take(Event::All(Vec::new()));
+        known.take(Event::Watched);
+        assert_eq!(known.snapshot().unreachable, None);
+        assert_eq!(known.unassigned(), Some("there is no node own".to_owned()));
+        known.take(Event::Unreachable("refused".to_owned()));
+        assert!(known.snapshot().unreachable.unwrap().contains("refused"));
+    }
+}

@@ -1,0 +1,277 @@
+//! Kubernetes as a lease source: the nodes' prefixes are in `Node.spec.podCIDRs`, and how a node is reached is in its
+//! annotations, those of flannel, so that the nodes of one cluster can be flannel's and ours.
+//!
+//! Three tasks share the work. One lists the nodes and watches them, one writes this node's annotations, and the third
+//! keeps what is known and says it.
+
+mod annotations;
+mod announce;
+mod api;
+mod backoff;
+mod follow;
+mod known;
+mod node;
+mod said;
+mod tunnel;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::select;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+pub use annotations::PREFIX;
+
+use self::annotations::Names;
+use self::announce::{Announcer, Wanted};
+use self::follow::Follower;
+use self::known::{Change, Known};
+use self::said::{Said, Subject};
+use super::LeaseSource;
+use crate::lease::{Announcement, Snapshot};
+
+/// From the first change to the snapshot that has it, so that many changes at once are one.
+const BURST: Duration = Duration::from_millis(20);
+/// How often the file of the network is read if nothing else happens.
+const READING: Duration = Duration::from_secs(30);
+/// Events that may wait; then the watch waits.
+const EVENTS_MAX: usize = 128;
+
+/// The leases of a cluster's nodes, as its API server has them.
+///
+/// It needs the rights of `deploy/rbac.yaml`: to list and watch nodes, and to patch the status of nodes.
+#[derive(Debug, Clone)]
+pub struct KubernetesSource {
+    /// This node's name in the cluster.
+    pub node: String,
+    /// How to reach the API server, and as whom; `None`: as a pod does, with what the kubelet gives it.
+    pub kubeconfig: Option<PathBuf>,
+    /// The file with the configuration of the network (`net-conf.json`).
+    pub network: PathBuf,
+    /// What the names of the annotations begin with, usually [`PREFIX`].
+    pub annotation_prefix: String,
+    /// Whether to tell Kubernetes that the node's network is there (`NetworkUnavailable` is false) when the node is
+    /// announced. Clouds without routes for pods keep pods away from nodes until somebody does.
+    pub set_condition: bool,
+}
+
+impl LeaseSource for KubernetesSource {
+    /// Starts it.
+    ///
+    /// Until the nodes were listed for the first time, `unreachable` says so. The node announces itself as soon as it has
+    /// prefixes and an address. Overwrites by an administrator (`public-ip-overwrite`) win.
+    ///
+    /// # Panics
+    /// Outside of tokio's runtime.
+    fn start(self, own: watch::Receiver<Option<Announcement>>) -> watch::Receiver<Snapshot> {
+        let known = Known::new(&self.node);
+        let (snapshots, receiver) = watch::channel(known.snapshot());
+        let names = Names::new(&self.annotation_prefix);
+        let keeper = Keeper {
+            wanted: watch::channel(None).0,
+            source: self,
+            names,
+            own,
+            known,
+            snapshots,
+            said: Said::default(),
+        };
+        tokio::spawn(keeper.run());
+        receiver
+    }
+}
+
+/// The task that keeps what is known, and says it.
+struct Keeper {
+    source: KubernetesSource,
+    names: Names,
+    own: watch::Receiver<Option<Announcement>>,
+    known: Known,
+    /// What is to be written on this node, for the task that writes.
+    wanted: watch::Sender<Option<Wanted>>,
+    snapshots: watch::Sender<Snapshot>,
+    said: Said,
+}
+
+impl Keeper {
+    async fn run(mut self) {
+        let (sender, mut events) = mpsc::channel(EVENTS_MAX);
+        // The other two tasks end with this one.
+        let mut tasks = JoinSet::new();
+        let (kubeconfig, node) = (self.source.kubeconfig.clone(), self.source.node.clone());
+        let announcer =
+            Announcer { kubeconfig, node, wanted: self.wanted.subscribe(), events: sender.clone() };
+        tasks.spawn(announcer.run());
+        let (kubeconfig, node) = (self.source.kubeconfig.clone(), self.source.node.clone());
+        tasks.spawn(Follower { kubeconfig, node, names: self.names.clone(), events: sender }.run());
+
+        let mut due = Instant::now();
+        let mut may_change = true;
+        loop {
+            let change = select! {
+                () = self.snapshots.closed() => return,
+                Some(event) = events.recv() => self.known.take(event),
+                // They end only if they panic. Then nothing new would come, and the receivers see that the sender is gone.
+                _ = tasks.join_next() => return,
+                changed = self.own.changed(), if may_change => {
+                    // Without a sender what it said last is announced for good.
+                    may_change = changed.is_ok();
+                    Change::Own
+                }
+                () = sleep_until(due) => {
+                    self.read_network().await;
+                    self.publish();
+                    due = Instant::now() + READING;
+                    Change::Nothing
+                }
+            };
+            if matches!(change, Change::Own | Change::All) {
+                self.announce(change);
+            }
+            if change != Change::Nothing {
+                due = due.min(Instant::now() + BURST);
+            }
+        }
+    }
+
+    /// Says what is to be written on this node. The same is said again only after a list: what was written before it was
+    /// made may not have been kept.
+    fn announce(&mut self, change: Change) {
+        let wanted = self.wanted();
+        self.wanted.send_if_modified(|said| {
+            let is_new = change == Change::All || *said != wanted;
+            *said = wanted;
+            is_new
+        });
+    }
+
+    /// What is to be written; nothing if all of it is there, or if the node cannot be reached yet.
+    fn wanted(&mut self) -> Option<Wanted> {
+        let announcement = self.own.borrow_and_update().clone()?;
+        let own = self.known.own.as_ref()?;
+        let has_pods = own.pods.as_ref().is_ok_and(|pods| !pods.families().is_empty());
+        if !has_pods || announcement.public.families().is_empty() {
+            return None;
+        }
+        let (changes, wrong) = annotations::changes(&self.names, &announcement, &own.annotations);
+        self.said.about(Subject::Overwrite, wrong.as_deref());
+        let is_available = self.source.set_condition && !own.is_available;
+        (!changes.is_empty() || is_available).then_some(Wanted { changes, is_available })
+    }
+
+    /// Reads the file of the network. It is small, and its text tells better than its time whether it has changed.
+    async fn read_network(&mut self) {
+        match network(&self.source.network).await {
+            Ok(network) => self.known.network = (Some(network), None),
+            Err(why) => self.known.network.1 = Some(why),
+        }
+    }
+
+    fn publish(&mut self) {
+        if self.wanted.borrow().is_none() {
+            // It failed, and is no longer wanted.
+            self.known.unannounced = None;
+        }
+        let Known { unreachable, unannounced, network, .. } = &self.known;
+        self.said.about(Subject::Nodes, unreachable.as_deref());
+        self.said.about(Subject::Announcement, unannounced.as_deref());
+        self.said.about(Subject::Network, network.1.as_deref());
+        self.said.about(Subject::Prefixes, self.known.unassigned().as_deref());
+        let snapshot = self.known.snapshot();
+        self.snapshots.send_if_modified(|said| {
+            let is_new = *said != snapshot;
+            *said = snapshot;
+            is_new
+        });
+    }
+}
+
+/// The configuration of the network in a file.
+async fn network(path: &Path) -> Result<Value, String> {
+    let text = tokio::fs::read(path).await.map_err(|error| format!("{}: {error}", path.display()))?;
+    serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath::{Addresses, Prefixes};
+    use ipnet::IpNet;
+
+    use super::annotations::Found;
+    use super::follow::Event;
+    use super::node::{Kept, OwnNode};
+    use super::*;
+
+    fn keeper() -> Keeper {
+        let own = Announcement {
+            public: Addresses { v4: Some([192, 0, 2, 1].into()), v6: None },
+            backend: "host-gw".to_owned(),
+            data: None,
+            data_v6: None,
+        };
+        Keeper {
+            source: KubernetesSource {
+                node: "own".to_owned(),
+                kubeconfig: None,
+                network: PathBuf::new(),
+                annotation_prefix: PREFIX.to_owned(),
+                set_condition: false,
+            },
+            names: Names::new(PREFIX),
+            own: watch::channel(Some(own)).1,
+            known: Known::new("own"),
+            wanted: watch::channel(None).0,
+            snapshots: watch::channel(Snapshot::default()).0,
+            said: Said::default(),
+        }
+    }
+
+    /// The node was seen with annotations.
+    fn see(keeper: &mut Keeper, annotations: &[(&str, &str)], in_a_list: bool) {
+        let name = |(name, text): &(&str, &str)| (format!("{PREFIX}/{name}"), (*text).to_owned());
+        let annotations: Found = annotations.iter().map(name).collect();
+        let pods: Prefixes = ["10.1.0.0/24".parse::<IpNet>().unwrap()].into_iter().collect();
+        let kept = Kept::Own(OwnNode { pods: Ok(pods), annotations, is_available: false });
+        let event = match in_a_list {
+            true => Event::All(vec![("own".to_owned(), kept)]),
+            false => Event::Node("own".to_owned(), kept),
+        };
+        let change = keeper.known.take(event);
+        keeper.announce(change);
+    }
+
+    #[test]
+    fn what_is_being_written_is_not_written_again() {
+        let mut keeper = keeper();
+        let mut wanted = keeper.wanted.subscribe();
+        let mut is_new = || {
+            let is_new = wanted.has_changed().unwrap();
+            wanted.mark_unchanged();
+            is_new
+        };
+        let there = [
+            ("kube-subnet-manager", "true"),
+            ("backend-type", "host-gw"),
+            ("backend-data", "null"),
+            ("public-ip", "192.0.2.1"),
+        ];
+        see(&mut keeper, &[], false);
+        assert!(is_new());
+        // Another change of the node comes before that one does.
+        see(&mut keeper, &[("another", "1")], false);
+        assert!(!is_new());
+        // A list may be older than the change or not have it at all.
+        see(&mut keeper, &[("another", "1")], true);
+        assert!(is_new());
+        see(&mut keeper, &there, false);
+        assert_eq!(*keeper.wanted.borrow(), None);
+        assert!(is_new());
+        // Somebody removes one.
+        see(&mut keeper, &there[1..], false);
+        assert!(is_new());
+        assert_eq!(keeper.wanted.borrow().as_ref().unwrap().changes.len(), 1);
+    }
+}

@@ -1,0 +1,238 @@
+//! A node as the API server has it, and the little of it that is kept.
+
+use std::collections::BTreeMap;
+
+use datapath::{Addresses, Family, Prefixes};
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use super::annotations::{Found, Names, OfFamily};
+use super::tunnel;
+use crate::lease::{Announcement, Lease, TunnelData};
+
+/// The transport whose announcement has data of a tunnel.
+const VXLAN: &str = "vxlan";
+/// The condition of a node that keeps pods away from it, until its network says that it is there.
+pub(super) const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
+
+/// The fields that are read of a node. All others, which are most of its size, are skipped while it is parsed.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Node {
+    pub(super) metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Metadata {
+    pub(super) name: String,
+    pub(super) resource_version: String,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct Spec {
+    #[serde(default, rename = "podCIDR")]
+    pod_cidr: String,
+    #[serde(default, rename = "podCIDRs")]
+    pod_cidrs: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    name: String,
+    status: String,
+}
+
+/// A page of a list of nodes.
+#[derive(Debug, Deserialize)]
+pub(super) struct Page {
+    pub(super) metadata: PageMetadata,
+    pub(super) items: Vec<Node>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PageMetadata {
+    pub(super) resource_version: String,
+    /// Where the next page begins; empty on the last one.
+    #[serde(default, rename = "continue")]
+    pub(super) next: String,
+}
+
+/// What is kept of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Of this node.
+    Own(OwnNode),
+    /// Of another one that has announced itself, or the reason why it makes no sense.
+    Peer(Result<Lease, String>),
+    /// Another one that has not: it is no part of the network yet.
+    Silent,
+}
+
+/// What is kept of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OwnNode {
+    /// Its pods' prefixes, or the reason why they make no sense. It has none at first.
+    pub(super) pods: Result<Prefixes, String>,
+    /// The annotations with our prefix.
+    pub(super) annotations: Found,
+    /// Whether Kubernetes has been told that its network is there.
+    pub(super) is_available: bool,
+}
+
+impl Kept {
+    /// What is kept of a node, where `own` is this one's name.
+    pub(super) fn of(node: Node, own: &str, names: &Names) -> Kept {
+        let Node { metadata: Metadata { name, mut annotations, .. }, spec, status } = node;
+        if name == own {
+            annotations.retain(|name, _| names.has(name));
+            let says_so =
+                |condition: &Condition| condition.name == NETWORK_UNAVAILABLE && condition.status == "False";
+            let is_available = status.conditions.iter().any(says_so);
+            return Kept::Own(OwnNode { pods: pods(&spec), annotations, is_available });
+        }
+        match annotations.get(&names.managed).is_some_and(|text| text == "true") {
+            true => Kept::Peer(lease(&spec, &annotations, names)),
+            false => Kept::Silent,
+        }
+    }
+}
+
+/// The prefixes of a node's pods: one of each family at most. `podCIDRs` has `podCIDR` as its first.
+fn pods(spec: &Spec) -> Result<Prefixes, String> {
+    let one = [&spec.pod_cidr];
+    let texts: Vec<&String> = match spec.pod_cidrs.is_empty() {
+        true => one.into_iter().filter(|text| !text.is_empty()).collect(),
+        false => spec.pod_cidrs.iter().collect(),
+    };
+    let parse = |text: &&String| text.parse::<IpNet>().map_err(|error| format!("podCIDR {text:?}: {error}"));
+    let prefixes: Prefixes = texts.iter().map(parse).collect::<Result<_, _>>()?;
+    for family in Family::BOTH {
+        let several: Prefixes = prefixes.only(&[family]);
+        if several.iter().count() > 1 {
+            return Err(format!("it has several podCIDRs of {}: {several}", family.name()));
+        }
+    }
+    Ok(prefixes)
+}
+
+/// What another node says of itself.
+fn lease(spec: &Spec, found: &Found, names: &Names) -> Result<Lease, String> {
+    let pods = pods(spec)?;
+    if pods.families().is_empty() {
+        return Err("it has announced itself, and has no podCIDR".to_owned());
+    }
+    let backend =
+        text(found, &names.backend_type).ok_or_else(|| format!("{} is missing", names.backend_type))?;
+    let public = Addresses { v4: address(found, &names.v4)?, v6: address(found, &names.v6)? };
+    if public.families().is_empty() {
+        return Err(format!("{} and {} are missing", names.v4.public, names.v6.public));
+    }
+    // Other transports have data of other forms (WireGuard a key), which is theirs to judge.
+    let (data, data_v6) = match backend == VXLAN {
+        true => (tunnel_data(found, &names.v4)?, tunnel_data(found, &names.v6)?),
+        false => (None, None),
+    };
+    if backend == VXLAN && data.is_none() && data_v6.is_none() {
+        return Err(format!("{} and {} are missing", names.v4.data, names.v6.data));
+    }
+    Ok(Lease { pods, node: Announcement { public, backend: backend.to_owned(), data, data_v6 } })
+}
+
+fn text<'a>(found: &'a Found, name: &str) -> Option<&'a str> {
+    found.get(name).map(String::as_str).filter(|text| !text.is_empty())
+}
+
+fn address<A: std::str::FromStr>(found: &Found, names: &OfFamily) -> Result<Option<A>, String> {
+    let Some(text) = text(found, &names.public) else { return Ok(None) };
+    let wrong = |_| format!("{} is no address of its family: {text:?}", names.public);
+    text.parse().map(Some).map_err(wrong)
+}
+
+fn tunnel_data(found: &Found, names: &OfFamily) -> Result<Option<TunnelData>, String> {
+    let Some(text) = text(found, &names.data) else { return Ok(None) };
+    tunnel::parse(text).map_err(|error| format!("{} makes no sense: {error}", names.data))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::source::kubernetes::annotations::PREFIX;
+
+    fn kept(name: &str, pod_cidrs: &[&str], annotations: &[(&str, &str)]) -> Kept {
+        let annotations: serde_json::Map<String, Value> =
+            annotations.iter().map(|(name, text)| (format!("{PREFIX}/{name}"), json!(text))).collect();
+        let node = json!({
+            "metadata": { "name": name, "resourceVersion": "7", "annotations": annotations, "uid": "x" },
+            "spec": { "podCIDR": pod_cidrs.first().unwrap_or(&""), "podCIDRs": pod_cidrs },
+            "status": { "conditions": [{ "type": "NetworkUnavailable", "status": "False" }], "images": [] },
+        });
+        Kept::of(serde_json::from_value(node).unwrap(), "own", &Names::new(PREFIX))
+    }
+
+    const SOUND: [(&str, &str); 4] = [
+        ("kube-subnet-manager", "true"),
+        ("backend-type", "vxlan"),
+        ("backend-data", r#"{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}"#),
+        ("public-ip", "192.0.2.1"),
+    ];
+
+    /// The reason why a sound node makes no sense once one annotation is another.
+    fn reason(name: &'static str, text: &'static str) -> String {
+        let annotations = [&SOUND[..], &[(name, text)]].concat();
+        match kept("other", &["10.1.2.0/24"], &annotations) {
+            Kept::Peer(Err(reason)) => reason,
+            other => panic!("{name} {text:?} was taken: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_node_that_has_announced_itself_is_a_peer() {
+        let Kept::Peer(Ok(lease)) = kept("other", &["10.1.2.0/24", "fd00:1::/64"], &SOUND) else { panic!() };
+        assert_eq!(lease.pods.to_string(), "10.1.2.0/24, fd00:1::/64");
+        assert_eq!((lease.node.backend.as_str(), lease.node.public.iter().count()), ("vxlan", 1));
+        assert_eq!(lease.node.data.unwrap().mac.0[5], 1);
+        assert_eq!(kept("other", &["10.1.2.0/24"], &SOUND[1..]), Kept::Silent);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        assert!(reason("public-ip", "fd00::1").contains("public-ip is no address of its family"));
+        assert!(reason("public-ip", "").contains("public-ip and "));
+        assert!(reason("backend-type", "").contains("backend-type is missing"));
+        assert!(reason("backend-data", "garbage").contains("backend-data makes no sense"));
+        assert!(reason("backend-data", "null").contains("backend-data and "));
+        for cidrs in [&[][..], &["10.1.2.0/24", "10.1.3.0/24"], &["garbage"]] {
+            assert!(matches!(kept("other", cidrs, &SOUND), Kept::Peer(Err(_))));
+        }
+    }
+
+    #[test]
+    fn another_transports_data_is_not_judged() {
+        let annotations =
+            [&SOUND[..], &[("backend-type", "wireguard"), ("backend-data", r#"{"PublicKey":"x"}"#)]];
+        let Kept::Peer(Ok(lease)) = kept("other", &["10.1.2.0/24"], &annotations.concat()) else { panic!() };
+        assert_eq!((lease.node.backend.as_str(), lease.node.data), ("wireguard", None));
+    }
+
+    #[test]
+    fn of_this_node_the_annotations_are_kept() {
+        let Kept::Own(own) = kept("own", &[], &SOUND) else { panic!() };
+        assert_eq!((own.pods, own.annotations.len(), own.is_available), (Ok(Prefixes::default()), 4, true));
+    }
+}
