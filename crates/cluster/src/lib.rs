@@ -4,6 +4,7 @@
 //! All of it is in one PID namespace, and the nodes are namespaces joined by a bridge. What could outlive the processes
 //! are their control groups, which their first process removes at the end.
 
+mod agents;
 mod control_plane;
 mod e2e;
 mod files;

@@ -143,6 +143,32 @@ const EXAMPLES: &[(&str, &str)] = &[
   hostgap cni conformance --list",
     ),
     (
+        "agent",
+        "Examples:
+  hostgap agent run --source file:/etc/hostgap/nodes.toml --dry-run
+  hostgap agent status",
+    ),
+    (
+        "agent run",
+        "Examples:
+  hostgap agent run --source kubernetes --kubeconfig /etc/hostgap/kubeconfig --net-config /etc/hostgap/net-conf.json
+  hostgap agent run --source etcd:https://192.0.2.9:2379,https://192.0.2.10:2379 --etcd-ca ca.pem --wire eth1
+  hostgap agent run --source file:/etc/hostgap/nodes.toml --node a --attach ebpf --listen 127.0.0.1:9475
+  hostgap agent run --source file:/etc/hostgap/nodes.toml --dry-run       the commands, and nothing is made",
+    ),
+    (
+        "agent status",
+        "Examples:
+  hostgap agent status
+  hostgap agent status --json | jq -r '.peers | to_entries[] | [.key, .value.why_not // \"reached\"] | @tsv'",
+    ),
+    (
+        "agent down",
+        "Examples:
+  hostgap agent down
+  hostgap agent down --network pods",
+    ),
+    (
         "clean",
         "Examples:
   hostgap clean

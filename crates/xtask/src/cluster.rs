@@ -12,7 +12,9 @@ use crate::suites::target;
 use crate::{cargo, check, root};
 
 const USAGE: &str = "\
-usage: cargo xtask cluster up [ATTACH]     start it, with the plugin's attach ATTACH (default ptp)
+usage: cargo xtask cluster up [ATTACH [BACKEND]]
+                                           start it, with the plugin's attach ATTACH (default ptp) and
+                                           agents of the backend BACKEND, host-gw or vxlan (default vxlan)
        cargo xtask cluster kubectl ARG...  speak to its API server
        cargo xtask cluster on NODE COMMAND...
                                            run a command on node-1 or node-2, in the node's namespaces
@@ -28,8 +30,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let folder = target()?.join("cluster");
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["up"] => up(&folder, "ptp"),
-        ["up", attach] => up(&folder, attach),
+        ["up"] => up(&folder, "ptp", "vxlan"),
+        ["up", attach] => up(&folder, attach, "vxlan"),
+        ["up", attach, backend] => up(&folder, attach, backend),
         ["down"] => {
             Cluster::open(&folder)?.end()?;
             std::fs::remove_dir_all(&folder).with_context(|| format!("could not remove {}", folder.display()))
@@ -49,7 +52,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
 }
 
-fn up(folder: &Path, attach: &str) -> Result<()> {
+fn up(folder: &Path, attach: &str, backend: &str) -> Result<()> {
     if Cluster::open(folder).is_ok() {
         bail!("a cluster runs in {}: cargo xtask cluster down ends it", folder.display());
     }
@@ -61,7 +64,7 @@ fn up(folder: &Path, attach: &str) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("could not make {}", folder.display()))?;
     let cluster = Cluster::start_to_stay(programs, folder, &format!("hgt-cluster-{}", std::process::id()))?;
     println!("the control plane runs; logs are in {}; cargo xtask cluster down ends it", folder.display());
-    cluster.connect(&target()?.join("debug/hostgap"), attach)?;
+    cluster.connect_by_agents(&target()?.join("debug/hostgap"), attach, backend)?;
     println!("both nodes are ready\n\n{USAGE}");
     Ok(())
 }

@@ -182,16 +182,34 @@ fn kubectl_shows_what_the_plugin_says() {
     assert!(ready.status.success(), "{}", stderr(&ready));
 }
 
-/// Kubernetes' own conformance tests of pods and ports, which know nothing of this plugin. Others of networks need a DNS
-/// server in the cluster.
+/// Kubernetes' own conformance tests of pods and ports, which know nothing of this plugin and its agents. Others of networks
+/// need a DNS server in the cluster. Afterwards the agents are killed, and come back, while a pod talks to another node's.
 #[test]
-fn kubernetes_own_tests_pass() {
+fn kubernetes_own_tests_pass_on_agents() {
     let Some(pods) = Pods::new() else { return };
-    pods.cluster.connect(Path::new(HOSTGAP), "ptp").unwrap();
+    pods.cluster.connect_by_agents(Path::new(HOSTGAP), "ptp", "vxlan").unwrap();
     let communication = "Pods should function for (intra-pod|node-pod) communication: (http|udp) ";
     let ports = "same hostPort but different hostIP and protocol";
     let focus = format!(
         "--ginkgo.focus=sig-network.*({communication}|{ports}|Proxy version v1 A set of valid).*Conformance"
     );
     assert_eq!(pods.cluster.e2e(&[focus]).unwrap(), 7);
+    pods.apply(&web());
+    pods.apply(&client("client-node-1", NODES[0]));
+    pods.apply(&client("client-node-2", NODES[1]));
+    pods.kubectl(&["rollout", "status", "daemonset/web", "--timeout=15m"]);
+    pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=15m", "pod", "--all"]);
+    for node in NODES {
+        pods.cluster.kill_agent(node).unwrap();
+    }
+    every_pair(&pods, "without agents");
+    for node in NODES {
+        pods.cluster.start_agent(node, Path::new(HOSTGAP), "ptp").unwrap();
+        let status = ["agent", "status", "--json"];
+        until_within(PATIENCE, "its agent reaches the other node", || {
+            let status = pods.cluster.on(node, HOSTGAP).args(status).output().unwrap();
+            status.status.success() && stdout(&status).contains("\"running\":true")
+        });
+    }
+    every_pair(&pods, "with agents again");
 }

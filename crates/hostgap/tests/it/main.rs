@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod ab;
+mod agent;
 mod bad_input;
 mod blame;
 mod bpf;

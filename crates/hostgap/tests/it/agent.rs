@@ -1,0 +1,243 @@
+//! The agent as a process on two nodes: requests go on while it is killed, started again and taken away, and nothing of it
+//! is left at the end. Its words: state, log, dry run, errors.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::{World, dump, require_root, shell};
+
+const HOSTGAP: &str = env!("CARGO_BIN_EXE_hostgap");
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Two nodes on one wire, each with a `/run/hostgap` of its own and an address of its pods.
+struct Nodes {
+    world: World,
+    directory: TempDir,
+}
+
+impl Nodes {
+    fn new(backend: &str) -> Nodes {
+        let nodes = Nodes { world: World::new(), directory: tempfile::tempdir().unwrap() };
+        let leases =
+            format!("[network]\nNetwork = \"10.244.0.0/16\"\nBackend = {{ Type = \"{backend}\" }}\n");
+        let node = |(number, name)| {
+            format!(
+                "[[node]]\nname = \"{name}\"\npublic = [\"192.0.2.{number}\"]\npods = [\"10.244.{number}.0/24\"]\n"
+            )
+        };
+        let [a, b] = [(1, "a"), (2, "b")].map(node);
+        std::fs::write(nodes.path("nodes.toml"), leases + &a + &b).unwrap();
+        for short in ["a", "b"] {
+            nodes.world.add(short);
+            for own in ["run", "bpf"] {
+                std::fs::create_dir_all(nodes.path(short).join(own)).unwrap();
+            }
+        }
+        let (a, b) = (nodes.world.name("a"), nodes.world.name("b"));
+        shell(&format!(
+            "ip -n {a} link add wire type veth peer name wire netns {b}
+             ip -n {a} address add 192.0.2.1/24 dev wire; ip -n {b} address add 192.0.2.2/24 dev wire
+             ip -n {a} link set lo up; ip -n {b} link set lo up
+             ip -n {a} link set wire up; ip -n {b} link set wire up
+             ip -n {a} address add 10.244.1.9/32 dev lo; ip -n {b} address add 10.244.2.9/32 dev lo"
+        ));
+        nodes
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The program on a node.
+    fn hostgap(&self, node: &str, args: &[&str]) -> Command {
+        let of_node = self.path(node);
+        let [run, bpf] = ["run", "bpf"].map(|own| of_node.join(own).display().to_string());
+        let script = format!(
+            "mkdir -p /run/hostgap /run/hostgap-bpf
+             mount --bind {run} /run/hostgap && mount --bind {bpf} /run/hostgap-bpf && exec \"$@\""
+        );
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", self.world.name(node).as_str(), "sh", "-c", &script, "sh", HOSTGAP]);
+        command.args(args);
+        command
+    }
+
+    /// A command of the agent, with the files of the node.
+    fn agent(&self, node: &str, verb: &str) -> Command {
+        let files = |name: &str| self.path(node).join(name).display().to_string();
+        let mut command = self.hostgap(node, &["agent", verb]);
+        command.args(["--status-dir", &files("status"), "--subnet-file", &files("subnet.env")]);
+        if verb == "run" {
+            let source = format!("file:{}", self.path("nodes.toml").display());
+            command.args(["--node", node, "--wire", "wire", "--source", &source]);
+            command.args(["--bin-dir", &files("bin"), "--conf-dir", &files("net.d")]);
+        }
+        command
+    }
+
+    fn start(&self, node: &str) -> Running {
+        let log = self.path(node).join("log");
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        let child = self.agent(node, "run").stdout(Stdio::null()).stderr(file).spawn().unwrap();
+        Running { child, log }
+    }
+
+    fn output(mut command: Command) -> Output {
+        command.output().unwrap()
+    }
+
+    fn status(&self, node: &str) -> Value {
+        serde_json::from_slice(&Nodes::output(json(self.agent(node, "status"))).stdout).unwrap_or_default()
+    }
+
+    /// Waits until a node's agent reaches the other one.
+    #[track_caller]
+    fn until_reached(&self, node: &str, other: &str, running: &Running) {
+        let begun = Instant::now();
+        loop {
+            let status = self.status(node);
+            let is_own = status["pid"] == running.pid() && status["running"] == true;
+            if is_own && status["peers"][other]["why_not"].is_null() && status["peers"][other].is_object() {
+                return;
+            }
+            let log = std::fs::read_to_string(&running.log).unwrap_or_default();
+            assert!(begun.elapsed() < PATIENCE, "{node} does not reach {other}: {status:#} {log}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn json(mut command: Command) -> Command {
+    command.arg("--json");
+    command
+}
+
+/// A process that is killed at the end.
+struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    /// `ip` and `sh` become the program.
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn is_file(path: &Path) -> bool {
+    path.is_file()
+}
+
+#[test]
+fn no_request_is_lost_while_agents_are_killed() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new("vxlan");
+    let before = ["a", "b"].map(|node| dump(&nodes.world.open(node)));
+    let (mut a, mut b) = (nodes.start("a"), nodes.start("b"));
+    nodes.until_reached("a", "b", &a);
+    nodes.until_reached("b", "a", &b);
+    let serve = nodes.hostgap("b", &["serve", "--listen", "10.244.2.9:8080", "--cpus", "0"]).spawn();
+    let _server = Running { child: serve.unwrap(), log: PathBuf::new() };
+    let url = "http://10.244.2.9:8080/";
+    let load = ["load", url, "--rate", "500", "--duration", "6s", "--connections", "8", "--json"];
+    let mut load = nodes.hostgap("a", &load).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut deaths = 0;
+    while load.try_wait().unwrap().is_none() {
+        for (node, other, agent) in [("a", "b", &mut a), ("b", "a", &mut b)] {
+            agent.kill();
+            deaths += 1;
+            *agent = nodes.start(node);
+            nodes.until_reached(node, other, agent);
+        }
+    }
+    let result: Value = serde_json::from_slice(&load.wait_with_output().unwrap().stdout).unwrap();
+    for lost in ["/connection_errors", "/missed", "/unexpected/status", "/unexpected/length", "/reconnects"] {
+        assert_eq!(result.pointer(lost), Some(&0.into()), "{lost} of {result:#}");
+    }
+    assert!(result["answered"].as_u64().unwrap() >= 2_900 && deaths >= 2, "{deaths}: {result:#}");
+    // Nobody has repaired anything, since nothing was ever broken.
+    assert_eq!(nodes.status("a")["repairs_total"], 0, "{:#}", nodes.status("a"));
+    a.kill();
+    b.kill();
+    let shown = text(&Nodes::output(nodes.agent("a", "status")).stdout);
+    assert!(shown.contains("not running; what it made stays") && shown.contains("vxlan"), "{shown}");
+    for (node, before) in ["a", "b"].iter().zip(&before) {
+        let down = Nodes::output(nodes.agent(node, "down"));
+        assert!(down.status.success() && text(&down.stdout).starts_with("pods: undid "), "{down:?}");
+        before.assert_same(&dump(&nodes.world.open(node)), "after it is taken back");
+        assert!(!is_file(&nodes.path(node).join("subnet.env")));
+    }
+}
+
+#[test]
+fn the_plugin_is_installed_with_what_the_node_has() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new("host-gw");
+    let (a, b) = (nodes.start("a"), nodes.start("b"));
+    nodes.until_reached("a", "b", &a);
+    nodes.until_reached("b", "a", &b);
+    let file = nodes.path("a").join("net.d/10-pods.conflist");
+    let begun = Instant::now();
+    while !is_file(&file) {
+        assert!(begun.elapsed() < PATIENCE, "{}", std::fs::read_to_string(&a.log).unwrap());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let list: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let plugin = &list["plugins"][0];
+    assert_eq!((&plugin["attach"], &plugin["mtu"]), (&"ptp".into(), &1500.into()));
+    assert_eq!(plugin["ipam"]["ranges"][0][0]["subnet"], "10.244.1.0/24");
+    assert!(is_file(&nodes.path("a").join("bin/hostgap")));
+    // A second agent does not take the network from the first.
+    let second = Nodes::output(nodes.agent("a", "run"));
+    assert!(!second.status.success());
+    assert!(text(&second.stderr).contains("it belongs to process"), "{}", text(&second.stderr));
+    let down = Nodes::output(nodes.agent("a", "down"));
+    assert!(text(&down.stderr).contains("it belongs to process"), "{}", text(&down.stderr));
+}
+
+#[test]
+fn a_dry_run_shows_commands_and_makes_nothing() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new("vxlan");
+    let before = dump(&nodes.world.open("a"));
+    let mut dry = nodes.agent("a", "run");
+    let shown = text(&dry.arg("--dry-run").output().unwrap().stdout);
+    for line in [
+        "type vxlan id 1 dev wire local 192.0.2.1 dstport 8472",
+        "ip route replace 10.244.2.0/24 via 10.244.2.0",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    before.assert_same(&dump(&nodes.world.open("a")), "after a dry run");
+    let down = Nodes::output(nodes.agent("a", "down"));
+    assert!(text(&down.stderr).contains("no agent has made a network pods"), "{}", text(&down.stderr));
+    let status = Nodes::output(nodes.agent("a", "status"));
+    assert!(text(&status.stderr).contains("`hostgap agent run` writes it"), "{}", text(&status.stderr));
+}
