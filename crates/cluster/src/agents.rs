@@ -73,7 +73,8 @@ impl Cluster {
     /// # Errors
     /// None runs there.
     pub fn kill_agent(&self, node: Node) -> Result<()> {
-        let kill = format!("pid=$(cat {PID}); kill -KILL $pid; while [ -e /proc/$pid/exe ]; do sleep 0.01; done");
+        let kill =
+            format!("pid=$(cat {PID}); kill -KILL $pid; while [ -e /proc/$pid/exe ]; do sleep 0.01; done");
         run(self.on(node, "sh").args(["-ec", &kill])).map(drop)
     }
 }

@@ -36,18 +36,9 @@ use crate::speak;
 /// back.
 ///
 /// The lease source is Kubernetes (the podCIDRs of its nodes), or etcd (etcd:http://192.0.2.9:2379), both in flannel's
-/// form, so that nodes of flannel and nodes of this agent share a network; or a file that all nodes have a copy of
-/// (file:/etc/hostgap/nodes.toml):
-///
-///   [network]                  # the keys of flannel's net-conf.json
-///   Network = "10.244.0.0/16"
-///   Backend = { Type = "vxlan", DirectRouting = true }
-///   [[node]]
-///   name = "a"
-///   public = ["192.0.2.1"]
-///   pods = ["10.244.1.0/24"]
+/// form, so that nodes of flannel and nodes of this agent share a network; or a file in TOML that all nodes have a copy of
+/// (file:/etc/hostgap/nodes.toml). docs/agent.md shows each.
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
 pub(super) struct Args {
     #[command(flatten)]
     network: NetworkArgs,
