@@ -48,10 +48,6 @@ pub(super) struct Args {
     /// The name of this node in Kubernetes or in a file [default: the name of the host].
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node: Option<String>,
-    #[command(flatten)]
-    kubernetes: KubernetesArgs,
-    #[command(flatten)]
-    etcd: EtcdArgs,
     /// The link to other nodes [default: that of the default route].
     #[arg(long, value_name = "LINK")]
     wire: Option<IfName>,
@@ -79,6 +75,10 @@ pub(super) struct Args {
     /// Write the log as JSON, a line each.
     #[arg(long)]
     log_json: bool,
+    #[command(flatten)]
+    kubernetes: KubernetesArgs,
+    #[command(flatten)]
+    etcd: EtcdArgs,
 }
 
 /// How Kubernetes is reached.
