@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
+use linux::IfName;
+use linux::features::{self, Facts};
 use linux::netlink::{Change, Netlink, RouteInfo};
-use linux::{IfName, features};
 use node::install::{Installation, RuntimeDirs};
 use node::{Home, Underlay};
 use plan::{Keeper, Kept, Kernel, Plan, Step};
@@ -55,6 +56,8 @@ pub(crate) struct Hands {
     wire: Option<IfName>,
     /// The network's configuration as it last made sense.
     network: Option<NetworkConfig>,
+    /// What the kernel can do.
+    facts: Option<Facts>,
     /// The configuration that is installed for container runtimes.
     installed: Option<node::Network>,
 }
@@ -105,6 +108,7 @@ impl Hands {
             interest: Interest::default(),
             wire: None,
             network: None,
+            facts: None,
             installed: None,
         })
     }
@@ -269,16 +273,14 @@ impl Hands {
         if self.installed.as_ref() == Some(&conf) {
             return Ok(());
         }
-        let facts = features::probe().map_err(|error| error.to_string())?;
+        // What the kernel can do is asked once: it takes a while, and an installation that fails is tried again and again.
+        if self.facts.is_none() {
+            self.facts = Some(features::probe().map_err(|error| error.to_string())?);
+        }
+        let Some(facts) = &self.facts else { return Ok(()) };
         let program = PathBuf::from("/proc/self/exe");
-        let installation = Installation {
-            home: &self.home,
-            facts: &facts,
-            dirs,
-            network: &conf,
-            file: None,
-            program: &program,
-        };
+        let installation =
+            Installation { home: &self.home, facts, dirs, network: &conf, file: None, program: &program };
         let installed = installation.install().map_err(|error| error.to_string())?;
         info!(file = %installed.conflist.0.display(), mtu = wanted.mtu, "container runtimes have the network");
         self.installed = Some(conf);

@@ -119,7 +119,12 @@ pub(crate) fn make(
         }
         if placed.step.effect().takes_over() {
             let before = earlier.first().map(|intent| intent.before.clone());
-            apply_step(number, placed, before, journal, kernel)?;
+            let seq = journal.next_seq();
+            let applied = apply_step(number, placed, before, journal, kernel);
+            if applied.is_err() && !earlier.is_empty() {
+                forget_failed(placed, seq, journal, kernel)?;
+            }
+            applied?;
             for Intent { seq, .. } in earlier {
                 write(journal, kernel.fault, Entry::Undone { seq, outcome: Undone::Gone, index: None })?;
             }
@@ -146,6 +151,22 @@ pub(crate) fn take_back_these(
     kernel: &mut Kernel,
 ) -> Vec<(Placed, Undone)> {
     if left_over.is_empty() { Vec::new() } else { undo_these(journal, left_over, kernel) }
+}
+
+/// Closes a step that could not be done, where an earlier one still says what was there before: a journal would grow with
+/// each attempt.
+fn forget_failed(
+    placed: &Placed,
+    seq: u64,
+    journal: &mut Journal,
+    kernel: &mut Kernel,
+) -> Result<(), ApplyError> {
+    let is_noted = journal.next_seq() > seq;
+    let is_so = Survey::default().look(placed, kernel).map_or(true, |state| state == StepState::So);
+    if is_noted && !is_so {
+        write(journal, kernel.fault, Entry::Undone { seq, outcome: Undone::AlreadySo, index: None })?;
+    }
+    Ok(())
 }
 
 /// Takes back the earlier steps that had a step's place.
@@ -187,7 +208,8 @@ impl Open {
     }
 }
 
-fn slot(placed: &Placed) -> (Place, String) {
+/// The place in the kernel that a step takes.
+pub(crate) fn slot(placed: &Placed) -> (Place, String) {
     (placed.place.clone(), placed.step.effect().slot())
 }
 

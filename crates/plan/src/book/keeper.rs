@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{Book, BookError, TakenBackJournal, Unit, UnitState};
-use crate::reconcile::{LeftOver, make, take_back_these};
+use crate::reconcile::{LeftOver, make, slot, take_back_these};
 use crate::{ApplyError, Journal, JournalError, Kernel, Plan, Reconciled, StepError, Survey, outstanding};
 
 /// A unit whose parts each have a journal and a plan. It stands whatever becomes of the process.
@@ -76,9 +76,15 @@ impl Keeper {
     /// # Errors
     /// The kernel cannot be asked, or the unit's directory cannot be read.
     pub fn keep(&mut self, wanted: &BTreeMap<String, Plan>, kernel: &mut Kernel) -> Result<Kept, StepError> {
-        let mut survey = Survey::of(wanted.values(), kernel)?;
         let mut kept = Kept::default();
+        for name in self.in_the_way(wanted) {
+            if let Err(error) = self.remove(&name, kernel, &mut kept) {
+                kept.failed.insert(name, error.into());
+            }
+        }
+        let mut survey = Survey::of(wanted.values(), kernel)?;
         let mut left_over: Vec<(&str, LeftOver)> = Vec::new();
+        let mut is_surveyed_again = false;
         for (name, plan) in wanted {
             if self.parts.get(name) == Some(plan) && survey.drifts(plan, kernel)?.is_empty() {
                 continue;
@@ -87,10 +93,12 @@ impl Keeper {
                 Ok((done, rest)) => {
                     if !done.is_nothing() {
                         // What later parts rest on is another now.
-                        if kept.changed.is_empty() {
+                        if !is_surveyed_again {
+                            is_surveyed_again = true;
                             survey = Survey::of(wanted.values(), kernel)?;
                         }
-                        kept.changed.insert(name.clone(), done);
+                        let before = kept.changed.remove(name).unwrap_or_default();
+                        kept.changed.insert(name.clone(), Reconciled { removed: before.removed, ..done });
                     }
                     if !rest.is_empty() {
                         left_over.push((name, rest));
@@ -117,6 +125,24 @@ impl Keeper {
         Ok(kept)
     }
 
+    /// The parts that have a place which another part is to take. That one would keep theirs as what it displaced, and put it
+    /// back some day.
+    fn in_the_way(&self, wanted: &BTreeMap<String, Plan>) -> Vec<String> {
+        let is_new = |(name, plan): &(&String, &Plan)| self.parts.get(*name) != Some(*plan);
+        let taken: BTreeMap<_, &String> = wanted
+            .iter()
+            .filter(is_new)
+            .flat_map(|(name, plan)| plan.steps.iter().map(move |placed| (slot(placed), name)))
+            .collect();
+        if taken.is_empty() {
+            return Vec::new();
+        }
+        let is_another = |name: &String, placed| taken.get(&slot(placed)).is_some_and(|taker| *taker != name);
+        let parts =
+            self.parts.iter().filter(|(name, plan)| plan.steps.iter().any(|placed| is_another(name, placed)));
+        parts.map(|(name, _)| name.clone()).collect()
+    }
+
     fn make(
         &mut self,
         name: &str,
@@ -141,7 +167,7 @@ impl Keeper {
     ) -> Result<(), JournalError> {
         let mut journal = self.unit.journal_or_new(name)?;
         let removed = take_back_these(rest, &mut journal, kernel);
-        kept.changed.entry(name.to_owned()).or_default().removed = removed;
+        kept.changed.entry(name.to_owned()).or_default().removed.extend(removed);
         journal.forget_undone().map(drop)
     }
 
@@ -153,7 +179,7 @@ impl Keeper {
             journal.remove()?;
             self.parts.remove(name);
         }
-        kept.changed.entry(name.to_owned()).or_default().removed = removed;
+        kept.changed.entry(name.to_owned()).or_default().removed.extend(removed);
         Ok(())
     }
 

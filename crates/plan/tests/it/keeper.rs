@@ -145,3 +145,51 @@ fn from_a_tunnel_to_none_and_back_no_route_is_ever_missing() {
     keeper.take_back(&mut Kernel::new().unwrap()).unwrap();
     stage.scene.assert_as_before("after it is taken back");
 }
+
+/// A part that takes another one's place does not keep that one's as what was there before.
+#[test]
+fn places_change_hands_between_parts() {
+    if !require_root() {
+        return;
+    }
+    let stage = Stage::new();
+    let mut keeper = stage.open();
+    let to = |prefix: &str, via: &str| {
+        stage.plan_of([Step::ReplaceRoute(Route::via(net(prefix), ip(via), ifname("own0")))])
+    };
+    let parts = |a: (&str, &str), b: Option<(&str, &str)>| {
+        let mut parts = BTreeMap::from([("peer-a".to_owned(), to(a.0, a.1))]);
+        parts.extend(b.map(|(prefix, via)| ("peer-b".to_owned(), to(prefix, via))));
+        parts
+    };
+    keep(&mut keeper, &parts(("10.244.2.0/24", "192.0.2.3"), Some(("10.244.3.0/24", "192.0.2.4"))));
+    // They exchange their prefixes, then one gets what the other had and that one goes.
+    keep(&mut keeper, &parts(("10.244.3.0/24", "192.0.2.3"), Some(("10.244.2.0/24", "192.0.2.4"))));
+    keep(&mut keeper, &parts(("10.244.2.0/24", "192.0.2.3"), None));
+    let routes = stage.scene.at("ip -n HOME route");
+    assert!(routes.contains("10.244.2.0/24 via 192.0.2.3") && !routes.contains("10.244.3.0/24"), "{routes}");
+    keep(&mut keeper, &BTreeMap::new());
+    stage.scene.assert_as_before("after all parts are gone");
+}
+
+#[test]
+fn what_fails_again_and_again_does_not_make_a_journal_grow() {
+    if !require_root() {
+        return;
+    }
+    let stage = Stage::new();
+    let mut keeper = stage.open();
+    let wanted = stage.direct();
+    keep(&mut keeper, &wanted);
+    stage.scene.at("ip -n HOME link set own0 down");
+    let mut kernel = Kernel::new().unwrap();
+    for _ in 0..100 {
+        assert!(keeper.keep(&wanted, &mut kernel).unwrap().failed.contains_key("peer-b"));
+    }
+    let journal = stage.book.path().join(UNIT).join("peer-b.journal");
+    let lines = std::fs::read_to_string(journal).unwrap().lines().count();
+    assert!(lines < 110, "{lines} lines");
+    stage.scene.at("ip -n HOME link set own0 up");
+    stage.scene.at("ip -n HOME address add 2001:db8::1/64 dev own0 nodad");
+    keep(&mut keeper, &wanted);
+}
