@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use datapath::{Addresses, BACKENDS, DataPath, Family, Network, NodeSpec, Peer, Prefixes};
 use ipnet::IpNet;
 use linux::{IfName, Mac};
-use plan::{Place, Plan};
+use plan::{Place, Plan, Step};
 
 use crate::lease::{Announcement, Lease, Snapshot, TunnelData};
 use crate::network::NetworkConfig;
@@ -15,6 +15,8 @@ use crate::network::NetworkConfig;
 pub const NODE_PART: &str = "node";
 /// How the names of peers' parts begin.
 const PEER_PART: &str = "peer-";
+/// The most bytes of a part's name, which is that of a file with endings.
+const PART_BYTES_MAX: usize = 200;
 /// The space of Ethernet addresses that are made of IPv4 addresses: the agents' ends of tunnels.
 const MAC_SPACE: u8 = 0x68;
 /// flannel's names of the transports.
@@ -87,6 +89,14 @@ pub fn part_of(peer: &str) -> String {
             _ => part += &format!("%{byte:02x}"),
         }
     }
+    if part.len() > PART_BYTES_MAX {
+        // What is cut off is in the hash.
+        let hash = peer.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        part.truncate(PART_BYTES_MAX - 17);
+        part += &format!("-{hash:016x}");
+    }
     part
 }
 
@@ -95,8 +105,11 @@ pub fn part_of(peer: &str) -> String {
 pub fn tunnel_mac(underlay: &Addresses) -> Mac {
     let id = match underlay.iter().next() {
         Some(IpAddr::V4(v4)) => v4.to_bits(),
-        // The end of the interface identifier: the first three of its last seven octets are a vendor's, or random.
-        Some(IpAddr::V6(v6)) => u32::try_from(v6.to_bits() & u128::from(u32::MAX)).unwrap_or_default(),
+        // FNV-1a, of all octets: nodes may differ in any of them.
+        Some(IpAddr::V6(v6)) => v6
+            .octets()
+            .iter()
+            .fold(0x811c_9dc5, |hash: u32, octet| (hash ^ u32::from(*octet)).wrapping_mul(0x0100_0193)),
         None => 0,
     };
     Mac::from_id(MAC_SPACE, id)
@@ -145,14 +158,38 @@ pub fn desired(
                 desired.parts.insert(part, plan);
                 DesiredPeer::Reached { lease, by }
             }
-            Err(why) => {
-                desired.parts.extend(standing.get(&part).map(|plan| (part, plan.clone())));
-                DesiredPeer::Refused(why)
-            }
+            Err(why) => DesiredPeer::Refused(why),
         };
         desired.peers.insert(name.clone(), peer);
     }
+    let stays = refused_that_stand(&desired, &snapshot.own, standing);
+    desired.parts.extend(stays);
     Ok(desired)
+}
+
+/// What stands of nodes that are refused, so long as its prefixes are nobody else's now.
+fn refused_that_stand(
+    desired: &Desired,
+    own: &Prefixes,
+    standing: &BTreeMap<String, Plan>,
+) -> BTreeMap<String, Plan> {
+    let mut taken: Vec<IpNet> = own.iter().collect();
+    let mut refused = Vec::new();
+    for (name, peer) in &desired.peers {
+        match peer {
+            DesiredPeer::Reached { lease, .. } => taken.extend(lease.pods.iter()),
+            DesiredPeer::Refused(_) => refused.push(part_of(name)),
+        }
+    }
+    let is_taken = |dst: IpNet| taken.iter().any(|net| net.contains(&dst) || dst.contains(net));
+    let is_free = |plan: &Plan| {
+        plan.steps.iter().all(|placed| match &placed.step {
+            Step::ReplaceRoute(route) => !is_taken(route.dst.trunc()),
+            _ => true,
+        })
+    };
+    let stands = |part: String| standing.get(&part).map(|plan| (part, plan.clone()));
+    refused.into_iter().filter_map(stands).filter(|(_, plan)| is_free(plan)).collect()
 }
 
 /// The node in the network, for each family of its pods: flannel has tunnels of the pods' own family.
@@ -194,7 +231,7 @@ impl Nets<'_> {
                 id: 1,
                 place: Place::Host,
                 wire: node.wire.clone(),
-                wire_mtu: backend.mtu_bytes.unwrap_or(node.wire_mtu),
+                wire_mtu: backend.mtu_bytes.map_or(node.wire_mtu, |mtu| mtu.min(node.wire_mtu)),
                 underlay: node.underlay,
                 outer: family,
                 pods: own.only(&[family]),
@@ -333,3 +370,6 @@ fn clashes(others: &BTreeMap<String, Result<Lease, String>>) -> BTreeMap<String,
     }
     clashing
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,6 +69,8 @@ struct Interest {
     wire: Option<u32>,
     /// Those of tunnels.
     tunnels: BTreeSet<u32>,
+    /// A link was not there when its index was asked for: any that comes may be it.
+    lacks_a_link: bool,
     routes: BTreeSet<IpNet>,
 }
 
@@ -84,8 +86,8 @@ pub(crate) struct Look {
     pub(crate) announcement: Option<Announcement>,
     /// All is as it should be, and whoever waits for the network can use it.
     pub(crate) is_ready: bool,
-    /// Something had been changed by another program.
-    pub(crate) has_repaired: bool,
+    /// Something had been changed by another program, or could not be made.
+    pub(crate) has_changed: bool,
 }
 
 impl Hands {
@@ -117,6 +119,7 @@ impl Hands {
     pub(crate) fn concerns(&self, change: &Change) -> bool {
         match change {
             Change::Anything => true,
+            Change::Link { .. } if self.interest.lacks_a_link => true,
             Change::Link { index } | Change::Address { index } => {
                 self.interest.wire == Some(*index) || self.interest.tunnels.contains(index)
             }
@@ -135,7 +138,7 @@ impl Hands {
             .as_ref()
             .map_or_else(|_| self.keeper.parts().clone(), |decided| decided.wanted.parts.clone());
         let kept = self.keeper.keep(&parts, &mut self.kernel).map_err(|error| error.to_string());
-        let has_repaired = kept.as_ref().is_ok_and(|kept| self.note_changes(kept));
+        let has_changed = kept.as_ref().map_or(true, |kept| self.note_changes(kept));
         let outcome = decided.and_then(|decided| self.finish(snapshot, &decided, &kept?));
         let watched = self.watch_over(&parts).map_err(|error| error.to_string());
         let outcome = outcome.and(watched);
@@ -146,7 +149,7 @@ impl Hands {
         let written = files::replace(&path, &self.status.to_text());
         let failed = written.err().map(|error| format!("write {}: {error}", path.display()));
         self.say_if_new("status", failed.as_deref());
-        Look { announcement, is_ready: outcome.is_ok(), has_repaired }
+        Look { announcement, is_ready: outcome.is_ok(), has_changed }
     }
 
     /// What the node is to say of itself, as soon as that is known, and what it is to have.
@@ -194,12 +197,16 @@ impl Hands {
         }
     }
 
-    /// Writes down what was done, and says it. True if something was repaired.
+    /// Writes down what was done, and says it. True if something was repaired, or could not be made.
     fn note_changes(&mut self, kept: &Kept) -> bool {
-        let mut has_repaired = false;
+        for part in self.keeper.parts().keys().cloned().collect::<Vec<_>>() {
+            let why = kept.failed.get(&part).map(ToString::to_string);
+            self.say_if_new(&format!("part {part}"), why.as_deref());
+        }
+        let mut has_changed = !kept.failed.is_empty();
         for (part, done) in &kept.changed {
             for drift in &done.repaired {
-                has_repaired = true;
+                has_changed = true;
                 warn!(part, "repaired: {}", drift.what);
                 self.status.add_repair(drift.what.clone(), now_s());
             }
@@ -208,7 +215,7 @@ impl Hands {
                 info!(part, made, removed, "changed");
             }
         }
-        has_repaired
+        has_changed
     }
 
     fn note_peers(&mut self, wanted: &Desired, kept: &Kept) {
@@ -242,10 +249,13 @@ impl Hands {
     fn watch_over(&mut self, parts: &BTreeMap<String, Plan>) -> Result<(), linux::Error> {
         let index = |name: &IfName| Ok(self.netlink.link(name)?.map(|link| link.index));
         let wire = self.wire.as_ref().map_or(Ok(None), index)?;
-        let mut interest = Interest { wire, ..Interest::default() };
+        let mut interest = Interest { wire, lacks_a_link: wire.is_none(), ..Interest::default() };
         for placed in parts.values().flat_map(|plan| &plan.steps) {
             match &placed.step {
-                Step::AddLink(link) => interest.tunnels.extend(index(&link.name)?),
+                Step::AddLink(link) => match index(&link.name)? {
+                    Some(index) => drop(interest.tunnels.insert(index)),
+                    None => interest.lacks_a_link = true,
+                },
                 Step::ReplaceRoute(route) => drop(interest.routes.insert(route.dst.trunc())),
                 _ => {}
             }

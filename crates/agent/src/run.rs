@@ -21,10 +21,10 @@ use crate::source::LeaseSource;
 const GATHERED: Duration = Duration::from_millis(20);
 /// What may go unseen is found after this.
 const PERIOD: Duration = Duration::from_secs(10);
-/// So many repairs in a row within so long a time, and another program works against this one: then it is repaired less
-/// often, so that the two do not take the whole machine.
+/// So many looks in a row within so long a time that had to repair something or could not, and another program works against
+/// this one, or the kernel does: then there is a look a second, so that they do not take the whole machine.
 const FIGHT: usize = 20;
-const FIGHT_WITHIN: Duration = Duration::from_secs(10);
+const FIGHT_WITHIN: Duration = Duration::from_secs(30);
 const FIGHT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps a network on this node, in the calling thread's network namespace, until `stop`. What it has made stays then.
@@ -55,10 +55,11 @@ pub async fn run(
     let mut ready = Some(ready);
     info!(network, "keeping the network on this node");
     let mut stop = std::pin::pin!(stop);
-    // Before the source has said anything there is nothing to bring the node to.
+    // Before the source has said anything there is nothing new to bring the node to. What stands is looked after all the same.
     tokio::select! {
         () = &mut stop => return Ok(()),
         said = leases.changed() => said.map_err(|_| AgentError::SourceEnded)?,
+        () = tokio::time::sleep(PERIOD) => {}
     }
     loop {
         let snapshot: Snapshot = leases.borrow_and_update().clone();
@@ -78,7 +79,7 @@ pub async fn run(
             info!(network, "the node is in the network");
             ready();
         }
-        let pause = if look.has_repaired { pause(&mut repairs, Instant::now()) } else { GATHERED };
+        let pause = if look.has_changed { pause(&mut repairs, Instant::now()) } else { GATHERED };
         let woken = async {
             tokio::select! {
                 changed = leases.changed() => changed.is_ok(),

@@ -118,7 +118,10 @@ pub(crate) fn make(
             continue;
         }
         if placed.step.effect().takes_over() {
-            let before = earlier.first().map(|intent| intent.before.clone());
+            // What may not be displaced is refused also where an earlier step says what was there first.
+            let now = placed.step.effect().before(kernel, &placed.place);
+            let now = now.map_err(|why| in_step(placed, why))?;
+            let before = Some(earlier.first().map_or(now, |first| first.before.clone()));
             let seq = journal.next_seq();
             let applied = apply_step(number, placed, before, journal, kernel);
             if applied.is_err() && !earlier.is_empty() {

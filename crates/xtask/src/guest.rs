@@ -92,6 +92,9 @@ pub(crate) static ALL: [Guest; 5] = [
             ("datapath", "traffic::ipv4_alone", Never),
             ("datapath", "traffic::ipv6_alone", Never),
             ("datapath", "traffic::", Always),
+            // What gives way to a route, and what is told of it, is each kernel's own.
+            ("plan", "keeper::", Always),
+            ("plan", "reconcile::", Always),
             // The table of knobs must be right about each kernel, and the drivers of cards differ in which
             // change resets which setting.
             ("tune", "defaults::", Always),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -81,10 +82,10 @@ impl LeaseSource for FileSource {
     }
 }
 
-/// By which a file that was written anew is known: its time and its size, or why it cannot be looked at.
-fn version_of(path: &Path) -> Result<(SystemTime, u64), String> {
+/// By which a file that was written anew is known: its time, its size and its inode, or why it cannot be looked at.
+fn version_of(path: &Path) -> Result<(SystemTime, u64, u64), String> {
     let found = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    Ok((found.modified().map_err(|error| error.to_string())?, found.len()))
+    Ok((found.modified().map_err(|error| error.to_string())?, found.len(), found.ino()))
 }
 
 impl FileSource {
@@ -106,6 +107,7 @@ impl FileSource {
         let mut others = BTreeMap::new();
         for node in nodes {
             let is_known = if node.name == self.node {
+                check_pods(&node)?;
                 own.replace(node.pods.into_iter().collect()).is_some()
             } else {
                 others.insert(node.name.clone(), lease(&node, &config)).is_some()
@@ -122,14 +124,18 @@ impl FileSource {
     }
 }
 
+/// Refuses addresses where prefixes are expected.
+fn check_pods(node: &WrittenNode) -> Result<(), String> {
+    let host = node.pods.iter().find(|net| net.trunc() != **net);
+    host.map_or(Ok(()), |host| Err(format!("`pods` has {host}, which is an address in {}", host.trunc())))
+}
+
 fn lease(node: &WrittenNode, network: &NetworkConfig) -> Result<Lease, String> {
     let public: Addresses = node.public.iter().copied().collect();
     if public.families().is_empty() {
         return Err("it has no address in `public`".to_owned());
     }
-    if let Some(host) = node.pods.iter().find(|net| net.trunc() != **net) {
-        return Err(format!("`pods` has {host}, which is an address in {}", host.trunc()));
-    }
+    check_pods(node)?;
     let mac = node.mac.unwrap_or_else(|| tunnel_mac(&public));
     let data = Some(TunnelData { vni: Some(network.backend.vni), mac });
     Ok(Lease {

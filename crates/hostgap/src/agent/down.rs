@@ -9,7 +9,7 @@ use ::agent::status::Status;
 use anyhow::{Context, bail};
 use lab::LabError;
 use node::Home;
-use plan::{Keeper, Kernel};
+use plan::Kernel;
 
 use super::NetworkArgs;
 use crate::{exit, speak};
@@ -30,15 +30,20 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let network = &args.network.network;
     let book = Home::of_this_machine().node_networks();
     if book.find(network)?.is_none() {
-        bail!(
-            "no agent has made a network {network} on this node; `hostgap agent status` lists those that are"
-        );
+        bail!("no agent has made a network {network} on this node; --network names another one");
     }
-    let keeper = Keeper::open(&book, network, "being taken back")?;
+    let unit = book.take_over(network)?;
     let mut failures = 0;
     let mut undone = 0;
-    for journal in keeper.take_back(&mut Kernel::new()?)? {
-        let steps = journal.steps.with_context(|| format!("read {}", journal.path.display()))?;
+    for journal in unit.take_back(&mut Kernel::new()?)? {
+        let steps = match journal.steps {
+            Ok(steps) => steps,
+            Err(error) => {
+                failures += 1;
+                speak::aside(format_args!("hostgap: left alone: {error}"));
+                continue;
+            }
+        };
         for (placed, outcome) in steps {
             if outcome.is_final() {
                 undone += 1;
@@ -49,8 +54,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    for file in [&args.network.subnet_file, &Status::path(&args.network.status_dir, network)] {
-        remove(file)?;
+    if failures == 0 {
+        unit.end()?;
+        for file in [&args.network.subnet_file, &Status::path(&args.network.status_dir, network)] {
+            remove(file)?;
+        }
     }
     speak::result(format_args!("{network}: undid {undone} steps"))?;
     Ok(if failures > 0 { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })

@@ -2,13 +2,15 @@
 
 use std::fmt::Write;
 
-use netlink_packet_core::{Emitable, NLM_F_CREATE, NLM_F_REPLACE, Parseable};
+use netlink_packet_core::{Emitable, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Parseable};
 use netlink_packet_route::RouteNetlinkMessage as Message;
-use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteProtocol};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteProtocol,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Netlink;
-use super::route::expires;
+use super::route::{expires, read};
 use crate::{Result, Route};
 
 /// A route with all of its properties: who made it, its several ways, its metrics. Links are in it by their indexes.
@@ -23,7 +25,8 @@ impl Netlink {
     /// place is free.
     ///
     /// # Errors
-    /// `EINVAL` for a route that cannot be put back as it was: the kernel's own, and one that expires.
+    /// `EINVAL` for a route that cannot be put back as it was: the kernel's own, one that expires, and one by a nexthop
+    /// object.
     pub fn displaced_route(&self, route: &Route) -> Result<Option<DisplacedRoute>> {
         let Some((info, mut found)) = self.rival_message(route)? else { return Ok(None) };
         let attempted = format!("displace the route to {}", info.dst);
@@ -35,23 +38,41 @@ impl Netlink {
                 self.invalid(attempted, "a router announced it, and it would lose its time of expiry")
             );
         }
+        if found.attributes.iter().any(|attribute| matches!(attribute, RouteAttribute::NhId(_))) {
+            return Err(
+                self.invalid(attempted, "it goes by a nexthop object, which may change while it is away")
+            );
+        }
         // What the kernel reports for a route and does not accept.
         found.header.flags &= RouteFlags::Onlink;
         found.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::CacheInfo(_)));
+        for attribute in &mut found.attributes {
+            if let RouteAttribute::MultiPath(hops) = attribute {
+                hops.iter_mut().for_each(|hop| hop.flags &= RouteNextHopFlags::Onlink);
+            }
+        }
         let mut message = vec![0; found.buffer_len()];
         found.emit(&mut message);
         Ok(Some(DisplacedRoute { message }))
     }
 
-    /// Puts a route back into its place, whichever is there now. `ENODEV` if its link is gone.
-    pub fn route_put_back(&self, route: &DisplacedRoute) -> Result<()> {
+    /// Puts a route back into its place. `EEXIST` if another one is there and is not to be replaced, `ENODEV` if its link is
+    /// gone.
+    pub fn route_put_back(&self, route: &DisplacedRoute, replaces: bool) -> Result<()> {
         let attempted = "put a route back";
         let message = route.read().map_err(|why| self.invalid(attempted, why))?;
-        self.change(Message::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE, attempted)
+        let flags = if replaces { NLM_F_REPLACE } else { NLM_F_EXCL };
+        self.change(Message::NewRoute(message), NLM_F_CREATE | flags, attempted)
     }
 }
 
 impl DisplacedRoute {
+    /// The indexes of the links on which it was.
+    pub fn links(&self) -> Vec<u32> {
+        let info = self.read().ok().and_then(|message| read(&Message::NewRoute(message)));
+        info.into_iter().flat_map(|info| info.next_hops).filter_map(|hop| hop.index).collect()
+    }
+
     fn read(&self) -> std::result::Result<RouteMessage, String> {
         RouteMessage::parse(self.message.as_slice()).map_err(|error| error.to_string())
     }

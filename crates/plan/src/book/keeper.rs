@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{Book, BookError, TakenBackJournal, Unit, UnitState};
+use crate::apply::in_step;
 use crate::reconcile::{LeftOver, make, slot, take_back_these};
-use crate::{ApplyError, Journal, JournalError, Kernel, Plan, Reconciled, StepError, Survey, outstanding};
+use crate::{
+    ApplyError, Journal, JournalError, Kernel, Placed, Plan, Reconciled, StepError, Survey, Undone,
+    outstanding,
+};
 
 /// A unit whose parts each have a journal and a plan. It stands whatever becomes of the process.
 ///
@@ -35,12 +39,16 @@ impl Keeper {
     /// # Errors
     /// Another process keeps it, or the book cannot be used.
     pub fn open(book: &Book, id: &str, note: &str) -> Result<Keeper, BookError> {
+        let mut was_nothing = false;
         loop {
-            match book.begin_as(id) {
-                Ok(unit) => unit.leave_standing(note)?,
-                Err(BookError::Exists { .. }) => {}
+            let exists = match book.begin_as(id) {
+                Ok(unit) => {
+                    unit.leave_standing(note)?;
+                    None
+                }
+                Err(error @ BookError::Exists { .. }) => Some(error),
                 Err(error) => return Err(error),
-            }
+            };
             let unit = match book.find(id)?.map(|found| found.state) {
                 Some(UnitState::Dead) => {
                     // Its process died while it was begun; with a note it stands whatever becomes of this one.
@@ -48,7 +56,14 @@ impl Keeper {
                     continue;
                 }
                 Some(UnitState::Standing | UnitState::Alive) => book.take_over(id)?,
-                None => continue,
+                // It went just now, or something else has its name.
+                None => match exists.filter(|_| was_nothing) {
+                    Some(error) => return Err(error),
+                    None => {
+                        was_nothing = true;
+                        continue;
+                    }
+                },
             };
             return Keeper::of(unit);
         }
@@ -105,6 +120,8 @@ impl Keeper {
                     }
                 }
                 Err(error) => {
+                    // It may have made some of it.
+                    survey = Survey::of(wanted.values(), kernel)?;
                     kept.failed.insert(name.clone(), error);
                 }
             }
@@ -154,7 +171,8 @@ impl Keeper {
         let made = make(plan, &mut journal, kernel, survey);
         let has = if made.is_ok() { plan.clone() } else { plan_of(&journal) };
         self.parts.insert(name.to_owned(), has);
-        journal.forget_undone()?;
+        // One that cannot be made shorter is long, and no less true.
+        let _ = journal.forget_undone();
         made
     }
 
@@ -167,14 +185,20 @@ impl Keeper {
     ) -> Result<(), JournalError> {
         let mut journal = self.unit.journal_or_new(name)?;
         let removed = take_back_these(rest, &mut journal, kernel);
+        if note_failures(name, &removed, kept) {
+            // Other than planned, so that it is tried again.
+            self.parts.insert(name.to_owned(), plan_of(&journal));
+        }
         kept.changed.entry(name.to_owned()).or_default().removed.extend(removed);
-        journal.forget_undone().map(drop)
+        let _ = journal.forget_undone();
+        Ok(())
     }
 
     /// Takes a whole part back.
     fn remove(&mut self, name: &str, kernel: &mut Kernel, kept: &mut Kept) -> Result<(), JournalError> {
         let mut journal = self.unit.journal_or_new(name)?;
         let removed = crate::undo(&mut journal, kernel);
+        note_failures(name, &removed, kept);
         if journal.is_undone() {
             journal.remove()?;
             self.parts.remove(name);
@@ -194,6 +218,17 @@ impl Keeper {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Notes the first step that could not be taken back. True if there is one.
+fn note_failures(name: &str, removed: &[(Placed, Undone)], kept: &mut Kept) -> bool {
+    let failed = removed.iter().find_map(|(placed, undone)| match undone {
+        Undone::Failed { why } => Some(in_step(placed, StepError::Refused { why: why.clone() })),
+        _ => None,
+    });
+    let has_failed = failed.is_some();
+    kept.failed.extend(failed.map(|error| (name.to_owned(), error)));
+    has_failed
 }
 
 fn name_of(journal: &Path) -> String {

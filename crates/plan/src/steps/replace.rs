@@ -26,7 +26,16 @@ pub(super) trait Replaceable: Object {
     fn replace(&self, opened: &OpenNetns) -> Result<(), StepError>;
 
     /// Puts back what was there. `None` if that is of another kind.
-    fn put_back(opened: &OpenNetns, displaced: &Displaced) -> Option<Result<(), linux::Error>>;
+    fn put_back(opened: &OpenNetns, displaced: &Displaced, now: Now) -> Option<Result<(), linux::Error>>;
+}
+
+/// What is in a place when what was there before is to be put back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Now {
+    /// What the step made.
+    Ours,
+    /// Nothing that the step knows of.
+    Free,
 }
 
 /// The step that makes an object in the place of another.
@@ -57,22 +66,28 @@ impl<O: Replaceable + Copy> Effect for Replaces<O> {
             other => return Err(mistaken(other)),
         };
         let place = &past.intent.placed.place;
-        match self.look(kernel, place, &Listing::default())? {
+        let now = match self.look(kernel, place, &Listing::default())? {
+            StepState::So => Now::Ours,
             // The place is free where the step's link went, and what it had taken the place of did not.
-            StepState::So | StepState::Absent => {
-                let put_back = O::put_back(kernel.at(place)?, displaced);
-                match put_back.ok_or_else(|| mistaken(displaced))? {
-                    // Its link went as well.
-                    Err(error) if error.errno() == Some(Errno::NODEV.raw_os_error()) => {
-                        Ok(Undone::Gone.into())
-                    }
-                    put_back => Ok(put_back.map(|()| Undone::Restored)?.into()),
-                }
+            StepState::Absent => Now::Free,
+            StepState::Otherwise { .. }
+                if self.before(kernel, place).is_ok_and(|now| now == past.intent.before) =>
+            {
+                return Ok(Undone::AlreadySo.into());
             }
-            StepState::Otherwise { .. } if self.before(kernel, place)? == past.intent.before => {
-                Ok(Undone::AlreadySo.into())
+            StepState::Otherwise { found } => return Ok(Undone::ChangedByOther { found }.into()),
+        };
+        let opened = kernel.at(place)?;
+        if !displaced.has_its_links(opened)? {
+            // It could not be there any more in any case.
+            return self.adds().undo(kernel, past, moved);
+        }
+        let put_back = O::put_back(opened, displaced, now).ok_or_else(|| mistaken(displaced))?;
+        match put_back {
+            Err(error) if now == Now::Free && error.is(Errno::EXIST.raw_os_error()) => {
+                Ok(Undone::ChangedByOther { found: format!("another: {error}") }.into())
             }
-            StepState::Otherwise { found } => Ok(Undone::ChangedByOther { found }.into()),
+            put_back => Ok(put_back.map(|()| Undone::Restored)?.into()),
         }
     }
 
@@ -140,9 +155,9 @@ impl Replaceable for &Route {
         Ok(opened.netlink.route_replace(self)?)
     }
 
-    fn put_back(opened: &OpenNetns, displaced: &Displaced) -> Option<Result<(), linux::Error>> {
+    fn put_back(opened: &OpenNetns, displaced: &Displaced, now: Now) -> Option<Result<(), linux::Error>> {
         let Displaced::Route(route) = displaced else { return None };
-        Some(opened.netlink.route_put_back(route))
+        Some(opened.netlink.route_put_back(route, now == Now::Ours))
     }
 }
 
@@ -160,9 +175,13 @@ impl Replaceable for &Neighbour {
         Ok(opened.netlink.neighbour_replace(self)?)
     }
 
-    fn put_back(opened: &OpenNetns, displaced: &Displaced) -> Option<Result<(), linux::Error>> {
+    fn put_back(opened: &OpenNetns, displaced: &Displaced, now: Now) -> Option<Result<(), linux::Error>> {
         let Displaced::Neighbour(neighbour) = displaced else { return None };
-        Some(opened.netlink.neighbour_replace(neighbour))
+        let netlink = &opened.netlink;
+        Some(match now {
+            Now::Ours => netlink.neighbour_replace(neighbour),
+            Now::Free => netlink.neighbour_add(neighbour),
+        })
     }
 }
 
@@ -181,8 +200,31 @@ impl Replaceable for &FdbEntry {
         Ok(opened.netlink.fdb_replace(self)?)
     }
 
-    fn put_back(opened: &OpenNetns, displaced: &Displaced) -> Option<Result<(), linux::Error>> {
+    fn put_back(opened: &OpenNetns, displaced: &Displaced, now: Now) -> Option<Result<(), linux::Error>> {
         let Displaced::Fdb(entry) = displaced else { return None };
-        Some(opened.netlink.fdb_replace(entry))
+        let netlink = &opened.netlink;
+        Some(match now {
+            Now::Ours => netlink.fdb_replace(entry),
+            Now::Free => netlink.fdb_add(entry),
+        })
+    }
+}
+
+impl Displaced {
+    /// Whether the links on which it was are there.
+    fn has_its_links(&self, opened: &OpenNetns) -> Result<bool, linux::Error> {
+        let netlink = &opened.netlink;
+        match self {
+            Displaced::Route(route) => {
+                for index in route.links() {
+                    if netlink.link_at(index)?.is_none() {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Displaced::Neighbour(neighbour) => Ok(netlink.link(&neighbour.dev)?.is_some()),
+            Displaced::Fdb(entry) => Ok(netlink.link(&entry.dev)?.is_some()),
+        }
     }
 }

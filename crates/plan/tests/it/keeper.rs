@@ -193,3 +193,37 @@ fn what_fails_again_and_again_does_not_make_a_journal_grow() {
     stage.scene.at("ip -n HOME address add 2001:db8::1/64 dev own0 nodad");
     keep(&mut keeper, &wanted);
 }
+
+/// Another program's tunnel had the route before. It goes while ours is in its place.
+#[test]
+fn what_was_displaced_from_a_link_that_is_gone_is_not_put_back() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let home = "ip -n HOME link add flannel.9 type vxlan id 9 dstport 8472 dev own0; ip -n HOME link set flannel.9 up";
+    let book = Book::at(scene.directory.path().join("book"));
+    scene.at(home);
+    scene.at("ip -n HOME route add 10.244.2.0/24 via 10.244.2.0 dev flannel.9 onlink");
+    let mut keeper = Keeper::open(&book, UNIT, "").unwrap();
+    let route = Step::ReplaceRoute(Route::via(net("10.244.2.0/24"), ip("192.0.2.2"), ifname("own0")));
+    keep(&mut keeper, &BTreeMap::from([("peer-a".to_owned(), scene.plan_of([route]))]));
+    scene.at("ip -n HOME link del flannel.9");
+    keep(&mut keeper, &BTreeMap::new());
+    scene.assert_as_before("after the part is gone");
+}
+
+/// The place is another program's by the time at which it would be put back.
+#[test]
+fn what_has_come_into_a_free_place_stays() {
+    if !require_root() {
+        return;
+    }
+    let stage = Stage::new();
+    let mut keeper = stage.open();
+    keep(&mut keeper, &stage.tunnelled());
+    stage.scene.at("ip -n HOME link del hgvx.1; ip -n HOME route add 10.244.2.0/24 via 192.0.2.7");
+    keep(&mut keeper, &BTreeMap::new());
+    let routes = stage.scene.at("ip -n HOME route");
+    assert!(routes.contains("10.244.2.0/24 via 192.0.2.7"), "{routes}");
+}

@@ -389,6 +389,8 @@ ip -n {home} link add port0 address 02:aa:00:00:00:05 type veth peer name port0p
 ip -n {home} link add ownbr address 02:aa:00:00:00:06 type bridge
 ip -n {home} link set port0 master ownbr up
 ip -n {home} link set ownbr up
+# Its other end is down. Linux 6.1 notices that some time later.
+until bridge -n {home} link show dev port0 | grep -q 'state disabled'; do sleep 0.01; done
 ip -n {home} link set own0 up
 tc -n {home} qdisc add dev port0 root handle 7: pfifo limit 33
 ip -n {away} link set own1 up
