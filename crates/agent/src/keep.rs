@@ -41,8 +41,8 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
 }
 
-/// The node in the hands of an agent.
-pub(crate) struct Hands {
+/// The node, as an agent keeps it.
+pub(crate) struct KeptNode {
     settings: Settings,
     home: Home,
     keeper: Keeper,
@@ -90,16 +90,16 @@ pub(crate) struct Look {
     pub(crate) has_changed: bool,
 }
 
-impl Hands {
+impl KeptNode {
     /// Takes the network over on this node.
     ///
     /// # Errors
     /// Another process keeps it, or the kernel or the directory cannot be used.
-    pub(crate) fn open(settings: Settings, home: Home) -> Result<Hands, AgentError> {
+    pub(crate) fn open(settings: Settings, home: Home) -> Result<KeptNode, AgentError> {
         let network = settings.network.clone();
         let keeper = Keeper::open(&home.node_networks(), &network, "a network over many nodes")?;
         let status = Status { schema: SCHEMA, network, pid: std::process::id(), ..Status::default() };
-        Ok(Hands {
+        Ok(KeptNode {
             settings,
             home,
             keeper,
@@ -139,6 +139,9 @@ impl Hands {
             .map_or_else(|_| self.keeper.parts().clone(), |decided| decided.wanted.parts.clone());
         let kept = self.keeper.keep(&parts, &mut self.kernel).map_err(|error| error.to_string());
         let has_changed = kept.as_ref().map_or(true, |kept| self.note_changes(kept));
+        if let (Err(_), Ok(kept)) = (&decided, &kept) {
+            self.say_failures(kept);
+        }
         let outcome = decided.and_then(|decided| self.finish(snapshot, &decided, &kept?));
         let watched = self.watch_over(&parts).map_err(|error| error.to_string());
         let outcome = outcome.and(watched);
@@ -199,10 +202,6 @@ impl Hands {
 
     /// Writes down what was done, and says it. True if something was repaired, or could not be made.
     fn note_changes(&mut self, kept: &Kept) -> bool {
-        for part in self.keeper.parts().keys().cloned().collect::<Vec<_>>() {
-            let why = kept.failed.get(&part).map(ToString::to_string);
-            self.say_if_new(&format!("part {part}"), why.as_deref());
-        }
         let mut has_changed = !kept.failed.is_empty();
         for (part, done) in &kept.changed {
             for drift in &done.repaired {
@@ -218,6 +217,15 @@ impl Hands {
         has_changed
     }
 
+    /// Says what cannot be repaired. Once it is clear what the node is to have, that is said of each node instead.
+    fn say_failures(&mut self, kept: &Kept) {
+        let parts: Vec<String> = self.keeper.parts().keys().cloned().collect();
+        for part in parts {
+            let why = kept.failed.get(&part).map(ToString::to_string);
+            self.say_if_new(&format!("part {part}"), why.as_deref());
+        }
+    }
+
     fn note_peers(&mut self, wanted: &Desired, kept: &Kept) {
         let failed: BTreeMap<String, String> =
             kept.failed.iter().map(|(part, error)| (part.clone(), error.to_string())).collect();
@@ -226,7 +234,10 @@ impl Hands {
         for (name, peer) in &peers {
             self.say_if_new(&format!("node {name}"), peer.why_not.as_deref());
         }
-        self.said.retain(|what, _| what.strip_prefix("node ").is_none_or(|name| peers.contains_key(name)));
+        self.said.retain(|what, _| {
+            !what.starts_with("part ")
+                && what.strip_prefix("node ").is_none_or(|name| peers.contains_key(name))
+        });
     }
 
     /// Says why something is not as it should be, once, and once that it is again.

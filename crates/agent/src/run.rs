@@ -13,7 +13,7 @@ use tracing::info;
 
 use crate::AgentError;
 use crate::health::Health;
-use crate::keep::{Hands, Settings};
+use crate::keep::{KeptNode, Settings};
 use crate::lease::{Announcement, Snapshot};
 use crate::source::LeaseSource;
 
@@ -42,7 +42,7 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
     let (network, listen) = (settings.network.clone(), settings.listen);
-    let mut hands = Hands::open(settings, home)?;
+    let mut node = KeptNode::open(settings, home)?;
     // Opened before the first look, so that nothing changes between the two unseen.
     let mut kernel = notices(Watch::open()?)?;
     let (announce, announced) = watch::channel(None::<Announcement>);
@@ -64,8 +64,8 @@ pub async fn run(
     loop {
         let snapshot: Snapshot = leases.borrow_and_update().clone();
         let begun = Instant::now();
-        let look = hands.keep(&snapshot);
-        health.note(&hands.status, look.is_ready, begun.elapsed());
+        let look = node.keep(&snapshot);
+        health.note(&node.status, look.is_ready, begun.elapsed());
         if let Some(announcement) = look.announcement {
             announce.send_if_modified(|known| {
                 let is_new = known.as_ref() != Some(&announcement);
@@ -83,7 +83,7 @@ pub async fn run(
         let woken = async {
             tokio::select! {
                 changed = leases.changed() => changed.is_ok(),
-                changed = concerned(&mut kernel, &hands) => changed,
+                changed = concerned(&mut kernel, &node) => changed,
                 () = tokio::time::sleep(PERIOD) => true,
             }
         };
@@ -111,13 +111,13 @@ fn notices(watch: Watch) -> Result<AsyncFd<Watch>, AgentError> {
 }
 
 /// Waits until the kernel tells of something that the agent keeps.
-async fn concerned(kernel: &mut AsyncFd<Watch>, hands: &Hands) -> bool {
+async fn concerned(kernel: &mut AsyncFd<Watch>, node: &KeptNode) -> bool {
     loop {
         let Ok(mut guard) = kernel.readable_mut().await else { return true };
         let changes = guard.get_inner_mut().changes();
         guard.clear_ready();
         // Where it cannot be read, what has changed is looked at.
-        if changes.map_or(true, |changes| changes.iter().any(|change| hands.concerns(change))) {
+        if changes.map_or(true, |changes| changes.iter().any(|change| node.concerns(change))) {
             return true;
         }
     }

@@ -45,7 +45,7 @@ pub struct Status {
 /// Another node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerStatus {
-    /// The prefixes of its pods; none where its lease makes no sense.
+    /// The prefixes of its pods; none where it is refused.
     pub pods: Vec<String>,
     /// Its addresses on the underlay.
     pub public: Vec<String>,

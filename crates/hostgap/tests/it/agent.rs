@@ -1,6 +1,7 @@
 //! The agent as a process on two nodes: requests go on while it is killed, started again and taken away, and nothing of it
 //! is left at the end. Its words: state, log, dry run, errors.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -159,11 +160,15 @@ fn no_request_is_lost_while_agents_are_killed() {
     let (mut a, mut b) = (nodes.start("a"), nodes.start("b"));
     nodes.until_reached("a", "b", &a);
     nodes.until_reached("b", "a", &b);
-    let serve = nodes.hostgap("b", &["serve", "--listen", "10.244.2.9:8080", "--cpus", "0"]).spawn();
-    let _server = Running { child: serve.unwrap(), log: PathBuf::new() };
+    let mut serve = nodes.hostgap("b", &["serve", "--listen", "10.244.2.9:8080"]);
+    let mut server = Running { child: serve.stderr(Stdio::piped()).spawn().unwrap(), log: PathBuf::new() };
+    let mut said = BufReader::new(server.child.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on "), "{line}");
     let url = "http://10.244.2.9:8080/";
     let load = ["load", url, "--rate", "500", "--duration", "6s", "--connections", "8", "--json"];
-    let mut load = nodes.hostgap("a", &load).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut load = nodes.hostgap("a", &load).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut deaths = 0;
     while load.try_wait().unwrap().is_none() {
         for (node, other, agent) in [("a", "b", &mut a), ("b", "a", &mut b)] {
@@ -173,7 +178,8 @@ fn no_request_is_lost_while_agents_are_killed() {
             nodes.until_reached(node, other, agent);
         }
     }
-    let result: Value = serde_json::from_slice(&load.wait_with_output().unwrap().stdout).unwrap();
+    let output = load.wait_with_output().unwrap();
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     for lost in ["/connection_errors", "/missed", "/unexpected/status", "/unexpected/length", "/reconnects"] {
         assert_eq!(result.pointer(lost), Some(&0.into()), "{lost} of {result:#}");
     }

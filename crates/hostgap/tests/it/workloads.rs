@@ -206,10 +206,20 @@ impl<'a> Up<'a> {
     /// A program in the client's pod (`client_netns`) or the server's (`server_netns`), on that node's CPUs.
     /// It has the same scheduling class as ours, so that a busy machine does not slow down only one of them.
     fn inside(&self, pod: &str, program: &[&str]) -> Command {
+        self.inside_as(pod, program, linux::cpu::can_realtime())
+    }
+
+    /// The same for programs that never wait: threads of streams have no real-time priority, since the kernel would stop
+    /// them.
+    fn inside_without_priority(&self, pod: &str, program: &[&str]) -> Command {
+        self.inside_as(pod, program, false)
+    }
+
+    fn inside_as(&self, pod: &str, program: &[&str], realtime: bool) -> Command {
         let mut command = self.turn.command("ip");
         let cpus = self.told[pod.replace("netns", "cpus").as_str()].as_str().unwrap();
         command.args(["netns", "exec", self.told[pod].as_str().unwrap(), "taskset", "-c", cpus]);
-        if linux::cpu::can_realtime() {
+        if realtime {
             command.args(["chrt", "--fifo", "10"]);
         }
         command.args(program);
@@ -325,16 +335,18 @@ fn port() -> String {
 const ALONE: [&str; 3] = ["\"error\":", "No messages were received", "Connection refused"];
 
 /// Runs a client until its server is ready.
-fn once_ready(up: &Up<'_>, program: &[&str]) -> String {
+fn once_ready(mut client: Command) -> String {
     for _ in 0..50 {
-        let output = up.inside("client_netns", program).output().unwrap();
+        let output = client.output().unwrap();
         let told = stdout(&output);
         if output.status.success() && !ALONE.iter().any(|alone| told.contains(alone)) {
             return told;
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    up.client(program)
+    let output = client.output().unwrap();
+    assert!(output.status.success(), "{client:?}: {}{}", stdout(&output), stderr(&output));
+    stdout(&output)
 }
 
 #[test]
@@ -348,9 +360,10 @@ fn iperf3_judges_streams() {
         let up = Up::of(&turn, &["--workload", "connect"]);
         let (host, port) = (up.host(), port());
         let serve = ["iperf3", "-s", "-p", &port, "-A", &server_cpu];
-        let _server = Judge(up.inside("server_netns", &serve).spawn().unwrap());
+        let _server = Judge(up.inside_without_priority("server_netns", &serve).spawn().unwrap());
         let ask = [&["iperf3", "-c", &host, "-p", &port, "-t", "1", "-J", "-A", &client_cpu], args].concat();
-        let result: Value = serde_json::from_str(&once_ready(&up, &ask)).unwrap();
+        let result: Value =
+            serde_json::from_str(&once_ready(up.inside_without_priority("client_netns", &ask))).unwrap();
         let sum = &result["end"][kind];
         assert!(sum["bytes"].as_f64().unwrap() > 0.0, "{result}");
         sum.clone()
@@ -379,7 +392,7 @@ fn sockperf_judges_round_trips() {
             let serve = [&["sockperf", "server", "-i", &host, "-p", &port], protocol].concat();
             let _server = Judge(up.inside("server_netns", &serve).spawn().unwrap());
             let ask = ["sockperf", "ping-pong", "-i", &host, "-p", &port, "-m", "100", "-t", "1"];
-            let text = once_ready(&up, &[&ask[..], protocol].concat());
+            let text = once_ready(up.inside("client_netns", &[&ask[..], protocol].concat()));
             drop(up);
             let race = ["--workload", kind, "--connections", "1", "--rate", "500"];
             // With one request at a time, the rate is the inverse of the round trip. sockperf reports half a
