@@ -90,12 +90,9 @@ pub fn part_of(peer: &str) -> String {
         }
     }
     if part.len() > PART_BYTES_MAX {
-        // What is cut off is in the hash.
-        let hash = peer.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        part.truncate(PART_BYTES_MAX - 17);
-        part += &format!("-{hash:016x}");
+        // What is cut off is in the sum.
+        part.truncate(PART_BYTES_MAX - 9);
+        part += &format!("-{:08x}", crc32fast::hash(peer.as_bytes()));
     }
     part
 }
@@ -105,11 +102,8 @@ pub fn part_of(peer: &str) -> String {
 pub fn tunnel_mac(underlay: &Addresses) -> Mac {
     let id = match underlay.iter().next() {
         Some(IpAddr::V4(v4)) => v4.to_bits(),
-        // FNV-1a, of all octets: nodes may differ in any of them.
-        Some(IpAddr::V6(v6)) => v6
-            .octets()
-            .iter()
-            .fold(0x811c_9dc5, |hash: u32, octet| (hash ^ u32::from(*octet)).wrapping_mul(0x0100_0193)),
+        // Of all octets: nodes may differ in any of them.
+        Some(IpAddr::V6(v6)) => crc32fast::hash(&v6.octets()),
         None => 0,
     };
     Mac::from_id(MAC_SPACE, id)

@@ -1,7 +1,7 @@
 //! What the agent leaves for other programs to read, each file replaced in one stroke.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
@@ -10,7 +10,10 @@ use ipnet::IpNet;
 
 use crate::network::NetworkConfig;
 
-/// Replaces a file, unless it is so already. Whoever reads it finds the old text or the new one. True if it was written.
+/// Who may read the files: everybody, as flannel's.
+const MODE: u32 = 0o644;
+
+/// Replaces a file in one stroke, unless it is so already. True if it was written.
 ///
 /// # Errors
 /// A directory cannot be made, or the file cannot be written; it is then as before.
@@ -21,17 +24,8 @@ pub fn replace(path: &Path, text: &str) -> io::Result<bool> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(".new");
-    let written = File::create(&fresh).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    let replaced = written.and_then(|()| fs::rename(&fresh, path));
-    if replaced.is_err() {
-        let _ = fs::remove_file(&fresh);
-    }
-    replaced.map(|()| true)
+    node::install::replace(path, text.as_bytes(), MODE)?;
+    Ok(true)
 }
 
 /// flannel's environment file: the network, this node's prefixes, and what plugins are to know of them. flannel's CNI

@@ -89,7 +89,8 @@ pub fn reconcile(
     kernel: &mut Kernel,
     survey: &Survey,
 ) -> Result<Reconciled, ApplyError> {
-    let (mut done, left_over) = make(plan, journal, kernel, survey)?;
+    let mut done = Reconciled::default();
+    let left_over = make(plan, journal, kernel, survey, &mut done)?;
     done.removed = take_back_these(&left_over, journal, kernel);
     Ok(done)
 }
@@ -98,15 +99,15 @@ pub fn reconcile(
 pub(crate) type LeftOver = BTreeSet<u64>;
 
 /// The first half of [`reconcile`]: what the plan says is made. The rest of the journal is returned, to be taken back when
-/// nothing rests on it any more.
+/// nothing rests on it any more. What was done is noted in `done`, also before a step that fails.
 pub(crate) fn make(
     plan: &Plan,
     journal: &mut Journal,
     kernel: &mut Kernel,
     survey: &Survey,
-) -> Result<(Reconciled, LeftOver), ApplyError> {
+    done: &mut Reconciled,
+) -> Result<LeftOver, ApplyError> {
     let mut open = Open::of(journal);
-    let mut done = Reconciled::default();
     // As soon as something is taken back first, what was listed may have gone with it.
     let afresh = Survey::default();
     let mut survey = survey;
@@ -144,7 +145,7 @@ pub(crate) fn make(
             done.made.push(placed.clone());
         }
     }
-    Ok((done, open.rest().collect()))
+    Ok(open.rest().collect())
 }
 
 /// The second half.

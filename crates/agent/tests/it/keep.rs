@@ -53,8 +53,8 @@ fn take_back(nodes: &Nodes, before: &[testkit::Dump; 2]) {
         let netns = nodes.world.open(node);
         let home = nodes.home(node);
         let take_back = || {
-            let keeper = Keeper::open(&home.node_networks(), "pods", "").unwrap();
-            let outcomes = keeper.take_back(&mut Kernel::new().unwrap()).unwrap();
+            let outcomes =
+                Keeper::take_back(&home.node_networks(), "pods", &mut Kernel::new().unwrap()).unwrap();
             assert!(outcomes.iter().all(|journal| !journal.is_kept()), "{outcomes:?}");
         };
         netns.run(take_back).unwrap();

@@ -9,7 +9,7 @@ use ::agent::status::Status;
 use anyhow::{Context, bail};
 use lab::LabError;
 use node::Home;
-use plan::Kernel;
+use plan::{Keeper, Kernel};
 
 use super::NetworkArgs;
 use crate::{exit, speak};
@@ -32,10 +32,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if book.find(network)?.is_none() {
         bail!("no agent has made a network {network} on this node; --network names another one");
     }
-    let unit = book.take_over(network)?;
     let mut failures = 0;
     let mut undone = 0;
-    for journal in unit.take_back(&mut Kernel::new()?)? {
+    for journal in Keeper::take_back(&book, network, &mut Kernel::new()?)? {
         let steps = match journal.steps {
             Ok(steps) => steps,
             Err(error) => {
@@ -55,7 +54,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     if failures == 0 {
-        unit.end()?;
         for file in [&args.network.subnet_file, &Status::path(&args.network.status_dir, network)] {
             remove(file)?;
         }

@@ -19,10 +19,10 @@ const MARK: &[u8] = b"\0hostgap, the plugin of the Container Network Interface\0
 const ELF: &[u8] = b"\x7fELF";
 
 /// Replaces a file in one stroke: whoever opens it has the old or the new one, whole. A program that runs keeps its own,
-/// and none is open for writing when a runtime starts it (ETXTBSY). The caller has the lock on the directory.
+/// and none is open for writing when a runtime starts it (ETXTBSY). One process at a time replaces a file.
 ///
 /// What a killed process leaves is `.NAME.new`, which no runtime reads; the next call replaces it.
-pub(super) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let (directory, name) = (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default());
     let fresh = directory.join(format!(".{}.new", name.to_string_lossy()));
     let written = remove(&fresh).and_then(|()| {

@@ -15,11 +15,12 @@ use plan::lock;
 use serde::Serialize;
 
 pub use error::InstallError;
+pub use files::replace;
 pub use remove::{LeftProgram, Uninstalled, uninstall};
 
 use crate::Home;
 use crate::conflist::{Configured, Network, PLUGIN};
-use files::{configurations, configurations_of_ours, is_this_program, network_of_ours, read, replace};
+use files::{configurations, configurations_of_ours, is_this_program, network_of_ours, read};
 
 const PROGRAM_MODE: u32 = 0o755;
 const CONFLIST_MODE: u32 = 0o644;

@@ -104,26 +104,20 @@ impl Keeper {
             if self.parts.get(name) == Some(plan) && survey.drifts(plan, kernel)?.is_empty() {
                 continue;
             }
-            match self.make(name, plan, kernel, &survey) {
-                Ok((done, rest)) => {
-                    if !done.is_nothing() {
-                        // What later parts rest on is another now.
-                        if !is_surveyed_again {
-                            is_surveyed_again = true;
-                            survey = Survey::of(wanted.values(), kernel)?;
-                        }
-                        let before = kept.changed.remove(name).unwrap_or_default();
-                        kept.changed.insert(name.clone(), Reconciled { removed: before.removed, ..done });
-                    }
-                    if !rest.is_empty() {
-                        left_over.push((name, rest));
-                    }
-                }
-                Err(error) => {
-                    // It may have made some of it.
-                    survey = Survey::of(wanted.values(), kernel)?;
-                    kept.failed.insert(name.clone(), error);
-                }
+            let mut done = kept.changed.remove(name).unwrap_or_default();
+            let made = self.make(name, plan, kernel, &survey, &mut done);
+            // What later parts rest on may be another now. Peers rest on the first part that changes and on no other.
+            if made.is_err() || !(done.is_nothing() || is_surveyed_again) {
+                is_surveyed_again = true;
+                survey = Survey::of(wanted.values(), kernel)?;
+            }
+            if !done.is_nothing() {
+                kept.changed.insert(name.clone(), done);
+            }
+            match made {
+                Ok(rest) if rest.is_empty() => {}
+                Ok(rest) => left_over.push((name, rest)),
+                Err(error) => drop(kept.failed.insert(name.clone(), error)),
             }
         }
         let gone = self.parts.keys().filter(|name| !wanted.contains_key(*name));
@@ -166,9 +160,10 @@ impl Keeper {
         plan: &Plan,
         kernel: &mut Kernel,
         survey: &Survey,
-    ) -> Result<(Reconciled, LeftOver), ApplyError> {
+        done: &mut Reconciled,
+    ) -> Result<LeftOver, ApplyError> {
         let mut journal = self.unit.journal_or_new(name)?;
-        let made = make(plan, &mut journal, kernel, survey);
+        let made = make(plan, &mut journal, kernel, survey, done);
         let has = if made.is_ok() { plan.clone() } else { plan_of(&journal) };
         self.parts.insert(name.to_owned(), has);
         // One that cannot be made shorter is long, and no less true.
@@ -207,16 +202,18 @@ impl Keeper {
         Ok(())
     }
 
-    /// Takes back all that the unit has made, and ends it.
+    /// Takes back all that a unit has made that no process keeps, and ends it if nothing is left. A journal that cannot be
+    /// read does not keep the others.
     ///
     /// # Errors
-    /// The unit's directory cannot be read.
-    pub fn take_back(self, kernel: &mut Kernel) -> Result<Vec<TakenBackJournal>, BookError> {
-        let outcomes = self.unit.take_back(kernel)?;
-        match self.unit.end() {
-            Ok(()) | Err(BookError::NotUndone { .. }) => Ok(outcomes),
-            Err(error) => Err(error),
+    /// There is no such unit, a process keeps it, or its directory cannot be read.
+    pub fn take_back(book: &Book, id: &str, kernel: &mut Kernel) -> Result<Vec<TakenBackJournal>, BookError> {
+        let unit = book.take_over(id)?;
+        let outcomes = unit.take_back(kernel)?;
+        if unit.journals()?.is_empty() {
+            unit.end()?;
         }
+        Ok(outcomes)
     }
 }
 

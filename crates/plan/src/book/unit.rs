@@ -124,8 +124,8 @@ impl Unit {
         Ok(paths)
     }
 
-    /// Takes back the steps of all the unit's journals, the last by name first. What another program has changed meanwhile is left alone. A
-    /// journal of which a step failed stays, and so does one that cannot be read.
+    /// Takes back the steps of all the unit's journals, the last by name first. What another program has changed meanwhile
+    /// is left alone. A journal of which a step failed stays, and so does one that cannot be read.
     ///
     /// # Errors
     /// The directory cannot be listed, or a journal that is done with cannot be removed.

@@ -79,7 +79,8 @@ fn a_unit_outlives_its_processes() {
     let kept = keep(&mut keeper, &stage.tunnelled());
     assert_eq!(kept.changed.keys().collect::<Vec<_>>(), ["peer-b"]);
     assert_eq!(kept.changed["peer-b"].repaired.len(), 1);
-    let outcomes = keeper.take_back(&mut Kernel::new().unwrap()).unwrap();
+    drop(keeper);
+    let outcomes = Keeper::take_back(&stage.book, UNIT, &mut Kernel::new().unwrap()).unwrap();
     assert!(outcomes.iter().all(|journal| !journal.is_kept()), "{outcomes:?}");
     assert_eq!(stage.book.find(UNIT).unwrap(), None);
     stage.scene.assert_as_before("after it is taken back");
@@ -120,7 +121,8 @@ fn a_part_that_cannot_be_made_keeps_no_other_from_it() {
     stage.scene.at("ip -n HOME address add 203.0.113.9/24 dev own0");
     keep(&mut keeper, &wanted);
     stage.scene.at("ip -n HOME address del 203.0.113.9/24 dev own0");
-    keeper.take_back(&mut kernel).unwrap();
+    drop(keeper);
+    Keeper::take_back(&stage.book, UNIT, &mut kernel).unwrap();
     stage.scene.assert_as_before("after it is taken back");
 }
 
@@ -142,7 +144,8 @@ fn from_a_tunnel_to_none_and_back_no_route_is_ever_missing() {
         let is_gone = |change: &&Change| matches!(change, Change::Route { is_gone: true, .. });
         assert!(seen.len() == 2 && !seen.iter().any(is_gone), "{seen:?}");
     }
-    keeper.take_back(&mut Kernel::new().unwrap()).unwrap();
+    drop(keeper);
+    Keeper::take_back(&stage.book, UNIT, &mut Kernel::new().unwrap()).unwrap();
     stage.scene.assert_as_before("after it is taken back");
 }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::super::backoff::Backoff;
 use super::choice::Own;
 use super::client::{Client, Moment, Told, Watch};
 use super::view::View;
@@ -21,9 +22,8 @@ use crate::lease::{Announcement, Snapshot};
 /// How long changes are gathered before they are told. When a thousand nodes start at once, each change alone would be
 /// a snapshot of a thousand.
 const GATHER: Duration = Duration::from_millis(20);
-/// How long to wait before the next try, at first and at most.
-const WAIT_MIN: Duration = Duration::from_millis(100);
-const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long after a lost race the lease is looked at again.
+const AFTER_RACE: Duration = Duration::from_millis(100);
 
 /// Runs until nobody is interested in snapshots any more. The node's lease stays in the store: the node may come back.
 pub(super) async fn run(
@@ -48,7 +48,6 @@ pub(super) async fn run(
         races: 0,
         look_at: None,
         renew_at: None,
-        stands_since: None,
         trouble: None,
         warned: None,
     };
@@ -81,7 +80,6 @@ struct Task<'a> {
     /// When to look after the node's own lease and to tell what has changed.
     look_at: Option<Instant>,
     renew_at: Option<Instant>,
-    stands_since: Option<Instant>,
     /// Why the store cannot be used.
     trouble: Option<String>,
     /// What was logged last of the node's own lease, which is looked at much more often than it changes.
@@ -90,19 +88,14 @@ struct Task<'a> {
 
 impl Task<'_> {
     async fn keep_trying(&mut self) -> Infallible {
-        let mut wait = WAIT_MIN;
+        let mut backoff = Backoff::default();
         // Each node begins with another member.
         let mut turn = draw(self.source.endpoints.len().max(1));
         loop {
             let endpoint = self.source.endpoints.get(turn % self.source.endpoints.len().max(1)).cloned();
             let Err(failure) = self.session(endpoint).await;
             self.tell_failure(&failure);
-            if self.stands_since.take().is_some_and(|since| since.elapsed() >= WAIT_MAX) {
-                wait = WAIT_MIN;
-            }
-            // All nodes lose an etcd at the same time, and should not come back at the same time.
-            sleep(wait / 2 + wait.mul_f64(draw(1000) as f64 / 2000.0)).await;
-            wait = (wait * 2).min(WAIT_MAX);
+            sleep(backoff.next()).await;
             turn = turn.wrapping_add(1);
         }
     }
@@ -254,7 +247,6 @@ impl Task<'_> {
 
     /// The store can be used.
     fn stand(&mut self) {
-        self.stands_since = Some(Instant::now());
         if self.trouble.take().is_some() {
             tracing::info!("etcd can be used again");
         }

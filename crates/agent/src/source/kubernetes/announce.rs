@@ -7,9 +7,9 @@ use tokio::select;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
+use super::super::backoff::Backoff;
 use super::annotations::Changes;
 use super::api::{Api, Failure};
-use super::backoff::Backoff;
 use super::follow::Event;
 
 /// What is to be written.

@@ -9,9 +9,9 @@ use kube::api::WatchEvent;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use super::super::backoff::Backoff;
 use super::annotations::Names;
 use super::api::{Api, Failure};
-use super::backoff::Backoff;
 use super::node::{Kept, Node};
 
 /// After so long without a word a watch is opened anew, on another connection: the other end of this one may be gone

@@ -7,7 +7,6 @@
 mod annotations;
 mod announce;
 mod api;
-mod backoff;
 mod follow;
 mod known;
 mod node;

@@ -9,7 +9,7 @@ use super::super::choice::{Choice, Fate, Own, choose};
 use super::super::client::{Client, Moment};
 use super::super::view::Entry;
 use super::super::{Failure, wire};
-use super::{Task, WAIT_MIN, draw};
+use super::{AFTER_RACE, Task, draw};
 use crate::flannel;
 use crate::lease::{Announcement, Lease};
 use crate::network::{NetworkConfig, Subnets};
@@ -141,8 +141,8 @@ impl Task<'_> {
             (self.races, self.next_revision) = (0, None);
             return Err(Failure::Races(RACES_MAX));
         }
-        self.look_within(WAIT_MIN);
-        self.renew_at = self.renew_at.map(|at| at.max(Instant::now() + WAIT_MIN));
+        self.look_within(AFTER_RACE);
+        self.renew_at = self.renew_at.map(|at| at.max(Instant::now() + AFTER_RACE));
         Ok(())
     }
 

@@ -18,8 +18,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// The next wait: a random one between half of the step and all of it, so that a thousand nodes whose API server comes
-    /// back do not all ask it at once.
+    /// The next wait: a random one between half of the step and all of it, so that a thousand nodes whose store comes back do
+    /// not all ask it at once.
     pub(super) fn next(&mut self) -> Duration {
         let now = Instant::now();
         let step = match self.last {
