@@ -219,6 +219,7 @@ impl Nets<'_> {
                 anti_spoofing: None,
                 bridge: None,
                 isolates_pods: false,
+                host_link: false,
             };
             NodeSpec {
                 // It is in no name and no packet: tunnels have Ethernet addresses of their own here.

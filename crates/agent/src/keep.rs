@@ -290,6 +290,7 @@ impl KeptNode {
             mtu: Some(wanted.mtu),
             masquerade: self.settings.masquerade,
             anti_spoofing: None,
+            host_link: false,
         };
         if self.installed.as_ref() == Some(&conf) {
             return Ok(());

@@ -55,6 +55,10 @@ pub trait Attach: Sync {
     fn needs_wire(&self) -> bool {
         true
     }
+    /// Whether the node can have a link of its own beside its pods' ([`Network::host_link`]).
+    fn takes_host_link(&self) -> bool {
+        false
+    }
     /// Whether a pod's interface has an Ethernet address of its own ([`Pod::mac`]).
     fn has_own_mac(&self) -> bool {
         true

@@ -19,6 +19,8 @@ pub(crate) enum MacOf {
     Pod = 4,
     /// The node's end of any pod's link, where programs forward.
     Gateway = 5,
+    /// The node's own link beside its pods' on the wire.
+    HostLink = 6,
 }
 
 /// The bridge of a network on a node.
@@ -29,6 +31,11 @@ pub(crate) fn bridge(network: &Network) -> IfName {
 /// The vxlan device of a network on a node.
 pub(crate) fn vxlan(network: &Network) -> IfName {
     valid(format!("hgvx{}", network.id))
+}
+
+/// The node's own link beside its pods' on the wire.
+pub(crate) fn host_link(network: &Network) -> IfName {
+    valid(format!("hghl{}", network.id))
 }
 
 /// An nftables table of a network on a node.
@@ -66,6 +73,11 @@ pub(crate) fn gateway_mac() -> Mac {
 /// The Ethernet address of something a node has once in each network.
 pub(crate) fn node_mac(node: &NodeSpec, of: MacOf) -> Mac {
     node.mac(of as u8, 0)
+}
+
+/// The Ethernet address of the node's own link beside its pods'. A wire has no two links with one address.
+pub(crate) fn host_link_mac(node: &NodeSpec) -> Mac {
+    node.mac(MacOf::HostLink as u8, node.network.id)
 }
 
 /// The Ethernet address of a pod's interface.

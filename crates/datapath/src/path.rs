@@ -216,6 +216,7 @@ impl DataPath {
     fn check_node(&self, node: &NodeSpec) -> Result<(), SpecError> {
         node.check()?;
         self.check_anti_spoofing(node)?;
+        self.check_host_link(node)?;
         if self.attach.leads_out() { node.check_pods_apart() } else { Ok(()) }
     }
 
@@ -226,6 +227,21 @@ impl DataPath {
                 what: format!("network {}", node.network.id),
                 why: format!(
                     "the addresses of what its pods send are to be checked, and the attach {} of {} has no place for that",
+                    self.attach.name(),
+                    self.name
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// Refuses a link of the node's own where it would be of no use.
+    fn check_host_link(&self, node: &NodeSpec) -> Result<(), SpecError> {
+        if node.network.host_link && !self.attach.takes_host_link() {
+            return Err(SpecError {
+                what: format!("network {}", node.network.id),
+                why: format!(
+                    "its nodes are to have a link beside their pods', which the attach {} of {} has no use for",
                     self.attach.name(),
                     self.name
                 ),

@@ -33,6 +33,9 @@ pub struct Network {
     pub bridge: Option<IfName>,
     /// Whether its pods on a node do not reach each other by the bridge, for attaches that have one.
     pub isolates_pods: bool,
+    /// Whether a node has a link of its own on its wire beside its pods', so that it and they reach each other, for attaches
+    /// whose links hang there ([`crate::Attach::takes_host_link`]). With others they do anyway.
+    pub host_link: bool,
 }
 
 /// Where packets of a pod meet the check of their addresses, on a kernel that has both. It is the ingress of the node's

@@ -30,6 +30,8 @@ pub(crate) struct Conf {
     pub(crate) has_a_unit_per_bridge: bool,
     /// Whether pods of the node do not reach each other by the bridge.
     pub(crate) port_isolation: bool,
+    /// Whether the node has a link of its own beside the pods', so that it and they reach each other.
+    pub(crate) host_link: bool,
     /// The link to other nodes; `None`: that of the default route.
     pub(crate) wire: Option<IfName>,
     /// The node's number in the network; `None`: the end of its address.
@@ -68,12 +70,13 @@ pub(crate) enum AddressSource {
 }
 
 /// The keys of the configuration, and those of its `ipam`.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "anti_spoofing",
     "attach",
     "bridge",
     "default_route",
     "dns",
+    "host_link",
     "ipam",
     "masquerade",
     "mtu",
@@ -94,6 +97,8 @@ struct Written {
     bridge: Option<IfName>,
     #[serde(default)]
     port_isolation: bool,
+    #[serde(default)]
+    host_link: bool,
     wire: Option<IfName>,
     node: Option<u16>,
     mtu: Option<u32>,
@@ -179,12 +184,13 @@ impl Conf {
             bridge: written.bridge,
             has_a_unit_per_bridge: name == dropin::BRIDGE,
             port_isolation: written.port_isolation,
+            host_link: written.host_link,
             wire: written.wire,
             node: written.node,
             mtu: written.mtu,
             masquerade: written.masquerade,
             anti_spoofing,
-            default_route: written.default_route.unwrap_or(path.attach.leads_out()),
+            default_route: written.default_route.unwrap_or(path.attach.leads_out() || written.host_link),
             routes: routes::of_attach(path, routes, &pods, ROUTES)?,
             prefixes,
             pods,
@@ -281,7 +287,12 @@ fn path(written: &Written) -> Result<&'static DataPath, Failure> {
         invalid_conf(format!("`attach` is {:?}; one of {names} is expected{near}", written.attach))
     })?;
     let name = path.name;
-    if written.masquerade && !path.attach.masquerades() {
+    if written.host_link && !path.attach.takes_host_link() {
+        return Err(unsupported(format!(
+            "`host_link` is true, which is for macvlan, ipvlan-l3 and ipvlan-l3s; pods of {name} have no use for it"
+        )));
+    }
+    if written.masquerade && !(path.attach.masquerades() || written.host_link) {
         return Err(unsupported(format!(
             "`masquerade` is true, and what pods of {name} send keeps its address"
         )));

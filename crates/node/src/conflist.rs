@@ -36,6 +36,9 @@ pub struct Network {
     pub masquerade: bool,
     /// Whether what a container sends with other addresses than its own is dropped; `None`: where that can be.
     pub anti_spoofing: Option<bool>,
+    /// Whether the node has a link of its own beside the containers', for the attaches that take one: without it the node and
+    /// its containers do not reach each other.
+    pub host_link: bool,
 }
 
 /// The keys in the order in which they are written.
@@ -62,6 +65,8 @@ struct WrittenPlugin<'a> {
     masquerade: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     anti_spoofing: Option<bool>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    host_link: bool,
     #[serde(skip_serializing_if = "<[IpNet]>::is_empty")]
     prefixes: &'a [IpNet],
     ipam: WrittenIpam,
@@ -110,6 +115,7 @@ impl Network {
             mtu: self.mtu,
             masquerade: self.masquerade,
             anti_spoofing: self.anti_spoofing,
+            host_link: self.host_link,
             prefixes: &self.prefixes,
             ipam: WrittenIpam { kind: OWN_IPAM, ranges },
         };
@@ -197,6 +203,7 @@ mod tests {
             mtu: None,
             masquerade: false,
             anti_spoofing: None,
+            host_link: false,
         }
     }
 

@@ -88,6 +88,7 @@ pub(crate) fn spec(home: &Home, network: &NetworkUnit, conf: &Conf, id: u16) -> 
             anti_spoofing: conf.anti_spoofing,
             bridge: conf.bridge.clone(),
             isolates_pods: conf.port_isolation,
+            host_link: conf.host_link,
         },
         tunnel_mac: None,
         router: None,

@@ -24,6 +24,9 @@ pub(crate) struct Shape {
     /// container's own matter.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     anti_spoofing: bool,
+    /// As `anti_spoofing`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    host_link: bool,
     prefixes: Vec<String>,
     pods: Vec<String>,
 }
@@ -39,6 +42,7 @@ impl Shape {
             mtu: conf.mtu,
             masquerade: conf.masquerade,
             anti_spoofing: conf.anti_spoofing.is_some(),
+            host_link: conf.host_link,
             prefixes: list(&node.network.prefixes),
             pods: list(&node.pods),
         }

@@ -4,7 +4,7 @@ use linux::features::Feature;
 use linux::{IpvlanMode, LinkKind};
 use plan::Plan;
 
-use super::macvlan;
+use super::{host_link, macvlan};
 use crate::draft::Draft;
 use crate::trace::{PacketDirection, Traces};
 use crate::{Addresses, Attach, NodeSpec, Pod, SpecError, Talk, Trace};
@@ -39,20 +39,26 @@ impl Attach for Ipvlan {
         !matches!(self.mode, IpvlanMode::L2)
     }
 
-    /// Nothing, not even forwarding: the driver hands a packet for a pod over before the node's stack would forward
-    /// it, and sends a pod's packet by the node's routes as if the node had made it.
-    fn node(&self, _node: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
-        Ok(Plan::new())
+    /// In L2 the pods have the wire's Ethernet address too, so that the node would have to be found by another.
+    fn takes_host_link(&self) -> bool {
+        self.leads_out()
+    }
+
+    /// Nothing but the node's own link, not even forwarding: the driver hands a packet for a pod over before the node's stack
+    /// would forward it, and sends a pod's packet by the node's routes as if the node had made it.
+    fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
+        Ok(host_link::node(node, self.kind(node), mtu, None))
     }
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
-        let kind = LinkKind::Ipvlan { parent: node.wire.clone(), mode: self.mode };
         let mut inside = Draft::at(&pod.place, node.families());
         // The Ethernet address is the wire's; the kernel refuses another.
-        inside.interface_on(&node.place, pod, kind, mtu, None);
+        inside.interface_on(&node.place, pod, self.kind(node), mtu, None);
         inside.up(&pod.ifname);
         self.addresses_and_routes(&mut inside, node, pod);
-        Ok(inside.into_plan())
+        let mut plan = inside.into_plan();
+        plan.extend(host_link::routes(node, pod, None));
+        Ok(plan)
     }
 
     /// The node forwards nothing: the driver hands packets over before the node would.
@@ -72,11 +78,15 @@ impl Attach for Ipvlan {
 }
 
 impl Ipvlan {
+    fn kind(&self, node: &NodeSpec) -> LinkKind {
+        LinkKind::Ipvlan { parent: node.wire.clone(), mode: self.mode }
+    }
+
     /// L2: a neighbour on the network's one Ethernet. L3 and L3s: a single address; the node's table decides about
     /// everything, and no neighbour is ever asked for.
     fn addresses_and_routes(&self, inside: &mut Draft<'_>, node: &NodeSpec, pod: &Pod) {
         match self.mode {
-            IpvlanMode::L2 => macvlan::neighbourhood(inside, node, pod),
+            IpvlanMode::L2 => macvlan::neighbourhood(inside, node, pod, &pod.gateways, false),
             IpvlanMode::L3 | IpvlanMode::L3s => {
                 inside.addresses(&pod.ifname, pod.addresses.alone());
                 inside.routes_on(&pod.ifname, node.destinations(pod).iter());

@@ -5,10 +5,12 @@ use linux::features::Feature;
 use linux::{LinkKind, MacvlanMode};
 use plan::Plan;
 
+use super::host_link;
+use super::ptp::GATEWAY;
 use crate::draft::Draft;
 use crate::links;
 use crate::trace::{PacketDirection, Traces};
-use crate::{Attach, NodeSpec, Pod, Prefixes, SpecError, Talk, Trace};
+use crate::{Addresses, Attach, NodeSpec, Pod, Prefixes, SpecError, Talk, Trace};
 
 pub(crate) const MACVLAN: Macvlan = Macvlan;
 
@@ -29,17 +31,28 @@ impl Attach for Macvlan {
         false
     }
 
-    fn node(&self, _node: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
-        Ok(Plan::new())
+    fn takes_host_link(&self) -> bool {
+        true
+    }
+
+    fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
+        Ok(host_link::node(node, kind(node), mtu, Some(links::host_link_mac(node))))
     }
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
-        let kind = LinkKind::Macvlan { parent: node.wire.clone(), mode: MacvlanMode::Bridge };
+        let mac = links::pod_mac(node, pod);
         let mut inside = Draft::at(&pod.place, node.families());
-        inside.interface_on(&node.place, pod, kind, mtu, Some(links::pod_mac(node, pod)));
+        inside.interface_on(&node.place, pod, kind(node), mtu, Some(mac));
         inside.up(&pod.ifname);
-        neighbourhood(&mut inside, node, pod);
-        Ok(inside.into_plan())
+        if node.network.host_link {
+            host_link::way_to_node(&mut inside, node, pod, links::host_link_mac(node));
+            neighbourhood(&mut inside, node, pod, &GATEWAY.only(pod.addresses.families()), true);
+        } else {
+            neighbourhood(&mut inside, node, pod, &pod.gateways, false);
+        }
+        let mut plan = inside.into_plan();
+        plan.extend(host_link::routes(node, pod, Some(mac)));
+        Ok(plan)
     }
 
     /// The node forwards nothing: the driver hands packets over before the node would.
@@ -55,9 +68,19 @@ impl Attach for Macvlan {
     }
 }
 
+fn kind(node: &NodeSpec) -> LinkKind {
+    LinkKind::Macvlan { parent: node.wire.clone(), mode: MacvlanMode::Bridge }
+}
+
 /// A pod's addresses, and the network's prefixes on its link: those of all pods on the one Ethernet. All else is behind
-/// the gateways there, if there are any.
-pub(super) fn neighbourhood(inside: &mut Draft<'_>, node: &NodeSpec, pod: &Pod) {
+/// the gateways there, if there are any; those that are `onlink` have no route.
+pub(super) fn neighbourhood(
+    inside: &mut Draft<'_>,
+    node: &NodeSpec,
+    pod: &Pod,
+    gateways: &Addresses,
+    onlink: bool,
+) {
     let addresses = node.addresses_within(&node.network.prefixes, pod);
     let others = node.network.prefixes.only(pod.addresses.families());
     let own: Prefixes = addresses.iter().copied().collect();
@@ -68,9 +91,13 @@ pub(super) fn neighbourhood(inside: &mut Draft<'_>, node: &NodeSpec, pod: &Pod) 
     if pod.default_route {
         let everywhere = Prefixes::everywhere(pod.addresses.families());
         let usual = everywhere.iter().filter(|net| !pod.replaces_route(*net)).collect();
-        inside.routes_via(&pod.ifname, &usual, &pod.gateways);
+        if onlink {
+            inside.routes_via_onlink(&pod.ifname, &usual, gateways);
+        } else {
+            inside.routes_via(&pod.ifname, &usual, gateways);
+        }
     }
-    inside.own_routes(pod, &pod.gateways, false);
+    inside.own_routes(pod, gateways, onlink);
 }
 
 /// A pod on the wire and another node as neighbours, though their subnets differ: each finds the other's on its link.

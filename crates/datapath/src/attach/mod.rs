@@ -6,6 +6,7 @@ mod ebpf;
 mod elsewhere;
 mod guard;
 mod host;
+mod host_link;
 mod ipvlan;
 mod macvlan;
 mod ptp;

@@ -29,6 +29,7 @@ pub(crate) fn second(nodes: &[NodeSpec; 2]) -> [NodeSpec; 2] {
         anti_spoofing: None,
         bridge: None,
         isolates_pods: false,
+        host_link: false,
     };
     let of = |node: &NodeSpec| {
         let id = node.id;

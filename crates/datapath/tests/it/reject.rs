@@ -54,6 +54,9 @@ fn a_node_must_be_possible() {
     check_node("macvlan", |node| node.pods = prefixes(&["10.9.0.0/24"]), "outside the");
     let within = |node: &mut NodeSpec| node.underlay.v4 = Some([10, 244, 1, 9].into());
     check_node("ptp+direct", within, "lies in its pods' prefix");
+    for name in ["bridge+direct", "ptp+direct", "ipvlan-l2"] {
+        check_node(name, |node| node.network.host_link = true, "has no use for");
+    }
     // Pods of the wire's own subnet are what macvlan is for.
     let mut node = shape("macvlan").node(1);
     within(&mut node);

@@ -47,6 +47,7 @@ impl Shape {
             anti_spoofing: None,
             bridge: None,
             isolates_pods: false,
+            host_link: false,
         }
     }
 

@@ -51,12 +51,16 @@ pub(super) struct Args {
     /// The MTU of containers in bytes [default: the wire's].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     mtu: Option<u32>,
-    /// Give what containers send out of the network the node's address (bridge, ptp, ebpf, netkit).
+    /// Give what containers send out of the network the node's address (bridge, ptp, ebpf, netkit, and with --host-link).
     #[arg(long)]
     masquerade: bool,
     /// Let containers send from other addresses than their own (bridge, ptp).
     #[arg(long)]
     no_anti_spoofing: bool,
+    /// Let the node and its containers reach each other, by a link of the node's own beside theirs (macvlan, ipvlan-l3,
+    /// ipvlan-l3s). With other attaches they do anyway.
+    #[arg(long)]
+    host_link: bool,
     /// The name of the configuration's file [default: 10-NAME.conflist].
     #[arg(long, value_name = "NAME.conflist")]
     file: Option<String>,
@@ -138,6 +142,7 @@ fn network(args: &Args, chosen: Option<&Chosen>) -> Network {
         mtu: args.mtu.or_else(|| chosen.and_then(|chosen| chosen.choice.mtu)),
         masquerade: args.masquerade,
         anti_spoofing: args.no_anti_spoofing.then_some(false),
+        host_link: args.host_link,
     }
 }
 

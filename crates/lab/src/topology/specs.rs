@@ -66,6 +66,7 @@ fn network(shape: &Shape) -> Network {
         anti_spoofing: None,
         bridge: None,
         isolates_pods: false,
+        host_link: false,
     }
 }
 

@@ -108,6 +108,7 @@ fn network(attach: &str) -> Network {
         mtu: None,
         masquerade: false,
         anti_spoofing: None,
+        host_link: false,
     }
 }
 

@@ -9,6 +9,7 @@ mod choice;
 mod delegates;
 mod dropin;
 mod guarded;
+mod host_link;
 mod install;
 mod limits;
 #[path = "../../../report/tests/it/made.rs"]
