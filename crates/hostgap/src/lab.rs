@@ -127,6 +127,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         scheduling: if realtime { Scheduling::Fifo(10) } else { Scheduling::Normal },
         connections: 16_000,
         outlives_us: true,
+        plant: None,
         workload,
     };
     // Measuring the cost of steering uses both nodes' CPUs for a second, which would disturb a race.

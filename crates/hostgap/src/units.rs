@@ -35,7 +35,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         let digits = rest.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(bad)?;
         let after =
             rest[digits..].find(|c: char| !c.is_ascii_alphabetic()).map_or(rest.len(), |at| digits + at);
-        let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+        let units = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
         seconds += figure(&rest[..after], &units).ok_or_else(bad)?;
         rest = &rest[after..];
     }

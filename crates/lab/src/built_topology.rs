@@ -15,7 +15,7 @@ use linux::netns::Netns;
 use load::{Client, LoadError, Target, Tls};
 use plan::forwarding::Splice;
 use plan::{Journal, Kernel, Made};
-use record::{Workload, WorkloadKind};
+use record::{Plant, Workload, WorkloadKind};
 
 use crate::server::{Server, ServerChoice};
 use crate::workload::{self, Inside};
@@ -32,6 +32,8 @@ pub struct Staffing {
     pub connections: u32,
     /// The server goes on when this process ends.
     pub outlives_us: bool,
+    /// Answers that the server holds back on purpose.
+    pub plant: Option<Plant>,
     /// What is done with it.
     pub workload: Workload,
 }
@@ -54,7 +56,7 @@ impl Staffing {
             | WorkloadKind::UdpStream => usual,
         };
         let connections = self.connections.max(workload.connections * workload.body_bytes.len() as u32);
-        Staffing { connections, workload, outlives_us: false, ..self.clone() }
+        Staffing { connections, workload, outlives_us: false, plant: None, ..self.clone() }
     }
 }
 

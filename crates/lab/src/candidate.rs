@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datapath::{DataPath, Enters, SocketRole};
 use linux::features::{Facts, Feature};
-use record::{Candidate, Side, Underlay, Ways};
+use record::{Candidate, Plant, Side, Underlay, Ways};
 use tune::Settings;
 
 use crate::cni::{CniNetwork, Configuration, PluginDirs};
@@ -30,6 +30,8 @@ pub struct Contender {
     pub ways: Ways,
     /// Its connections, where not the experiment's.
     pub connections: Option<u32>,
+    /// Answers that its server holds back on purpose.
+    pub plant: Option<Plant>,
     /// That it cannot run is an error.
     pub required: bool,
     /// Why it cannot run here; empty: it races.
@@ -76,8 +78,7 @@ pub fn contenders(named: &[Candidate], facts: &Facts, dirs: &PluginDirs) -> Resu
             None => free_name(&contender.name, &contenders),
         };
         let settings = settings(candidate, &name)?;
-        let Candidate { underlay: ways, connections, required, .. } = *candidate;
-        contenders.push(Contender { name, settings, ways, connections, required, ..contender });
+        contenders.push(Contender { name, settings, ..contender.with(candidate) });
     }
     Ok(contenders)
 }
@@ -100,17 +101,25 @@ impl Contender {
 
     /// A data path as an experiment asks for it.
     fn asked(path: &'static DataPath, candidate: &Candidate, facts: &Facts) -> Result<Contender, LabError> {
-        let in_container = candidate.in_container;
-        let stands_for = alone(path, in_container)?;
+        let stands_for = alone(path, candidate.in_container)?;
         let unmet = reasons(path, facts);
         if candidate.required && !unmet.is_empty() {
             return Err(LabError::CannotRun { path: path.name.to_owned(), reasons: unmet.join("; ") });
         }
-        let Candidate { underlay: ways, connections, required, .. } = *candidate;
         let name = candidate.title();
         let settings = settings(candidate, &name)?;
-        let of = Contender::of(path, unmet);
-        Ok(Contender { name, stands_for, settings, in_container, ways, connections, required, ..of })
+        let of = Contender { stands_for, ..Contender::of(path, unmet) };
+        Ok(Contender { name, settings, ..of.with(candidate) })
+    }
+
+    /// With what an experiment asks for beside the path and the settings.
+    fn with(self, candidate: &Candidate) -> Contender {
+        let Candidate { underlay: ways, in_container, connections, plant, required, .. } = *candidate;
+        let stands_for = match plant {
+            Some(plant) => format!("{}; {plant}, on purpose", self.stands_for),
+            None => self.stands_for,
+        };
+        Contender { stands_for, in_container, ways, connections, plant, required, ..self }
     }
 
     fn of(path: &'static DataPath, unmet: Vec<String>) -> Contender {
@@ -123,6 +132,7 @@ impl Contender {
             in_container: Side::Both,
             ways: Ways::default(),
             connections: None,
+            plant: None,
             required: false,
             unmet,
         }

@@ -15,7 +15,7 @@ use linux::CpuSet;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
 use plan::Unit;
-use record::{Entrant, Experiment, Header, Line, Underlay, Workload, Writer};
+use record::{Entrant, Experiment, Header, Line, ServerKind, Underlay, Workload, Writer};
 use stats::Random;
 
 use crate::built_topology::{BuiltTopology, Staffing};
@@ -110,6 +110,10 @@ impl Race {
         contenders: Vec<Contender>,
         racing: usize,
     ) -> Result<Race, LabError> {
+        if contenders.iter().any(|contender| contender.plant.is_some()) {
+            // The same program answers everywhere, or the programs would be compared too.
+            experiment.workload.server = ServerKind::Hostgap;
+        }
         let server = ServerChoice::of(&experiment.workload, settings.nginx.as_deref(), &settings.own)?;
         let method = Method {
             warmup: Duration::from_millis(experiment.warmup_ms.into()),
@@ -278,6 +282,7 @@ impl Race {
             scheduling: self.settings.scheduling,
             connections,
             outlives_us: false,
+            plant: contender.plant,
             workload: Workload { connections, ..workload.clone() },
         }
     }

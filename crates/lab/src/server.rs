@@ -12,7 +12,7 @@ use datapath::Family;
 use linux::cpu::Scheduling;
 use linux::process::{Child, Spawn};
 use linux::{Cgroup, CpuSet, NetnsName, netns::Netns};
-use record::{ServerKind, Workload, WorkloadKind};
+use record::{Plant, ServerKind, Workload, WorkloadKind};
 
 use crate::LabError;
 use crate::topology::SERVER_PORT;
@@ -65,6 +65,8 @@ pub struct ServerSetup<'a> {
     pub connections: u32,
     /// It goes on when this process ends.
     pub outlives_us: bool,
+    /// Answers that it holds back on purpose; hostgap's own responder does.
+    pub plant: Option<Plant>,
     /// What it is asked; over HTTP a body of a size is found at `/<size>`.
     pub workload: &'a Workload,
     /// With what it says who it is, in TLS.
@@ -203,6 +205,10 @@ fn own_args(setup: &ServerSetup<'_>) -> Vec<String> {
     }
     if let Some(cpu_us) = setup.workload.cpu_us {
         args.extend(["--cpu-us".to_owned(), cpu_us.to_string()]);
+    }
+    if let Some(plant) = setup.plant {
+        let delays = format!("{}:0ns,{}:{}", plant.others(), plant.share, plant.delay);
+        args.extend(["--delay".to_owned(), delays]);
     }
     args.extend(setup.families.iter().flat_map(|family| match family {
         Family::V4 => listen("0.0.0.0"),

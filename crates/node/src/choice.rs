@@ -186,6 +186,9 @@ fn shipped(race: &RaceRecord, entrant: usize) -> Result<Shipped, String> {
         if !asked.underlay.is_empty() || asked.connections.is_some() {
             return Err("it raced on a wire or with connections of its own".to_owned());
         }
+        if let Some(plant) = asked.plant {
+            return Err(format!("it raced with {plant}, on purpose"));
+        }
     }
     let is_mtu = |setting: &&Setting| setting.knob == MTU && setting.side.is_both();
     if let Some(Setting { knob, value, side }) = settings.iter().find(|setting| !is_mtu(setting)) {

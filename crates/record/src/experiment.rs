@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
 use crate::{
-    BitRate, Delay, Machines, Published, RequestedRate, Share, Side, Sweep, SweepPosition, Tuning, Until,
-    Ways, Wire, Workload,
+    BitRate, Delay, Machines, Plant, Published, RequestedRate, Share, Side, Sweep, SweepPosition, Tuning,
+    Until, Ways, Wire, Workload,
 };
 
 /// What a race is asked to do.
@@ -139,6 +139,9 @@ pub struct Candidate {
     /// Its connections, where not [`Workload::connections`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<u32>,
+    /// Answers that its server holds back on purpose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plant: Option<Plant>,
     /// Its place in the experiment's sweep; [`Experiment::swept`] writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swept: Option<SweepPosition>,

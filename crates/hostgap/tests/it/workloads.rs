@@ -182,6 +182,34 @@ fn a_request_costs_the_server_what_the_workload_says() {
     turn.assert_nothing_left();
 }
 
+/// The server of one candidate holds its answers back, and nobody else's does. Even on a machine with nginx, our own
+/// responder answers all.
+#[test]
+fn a_planted_delay_is_in_its_candidate_alone() {
+    let turn = turn();
+    let file = turn.out().join("planted.toml");
+    let planted = |name: &str, delay: &str| {
+        format!(
+            "[[candidates]]\npath = \"host\"\nname = \"{name}\"\nplant = {{ share = \"100%\", delay = \"{delay}\" }}\n"
+        )
+    };
+    let text = ["schema = 1\nname = \"planted\"\nrates = [50]\nslice_ms = 400\nbuilds = 1\n".to_owned()];
+    let text = [&text[..], &[planted("control", "0us"), planted("late", "300ms")]].concat().concat();
+    std::fs::write(&file, text).unwrap();
+    let result = raced(&turn, &[file.to_str().unwrap()]);
+    assert!(result["server"].as_str().unwrap().starts_with("hostgap serve"), "{}", result["server"]);
+    let late = &result["candidates"][3];
+    assert!(
+        late["stands_for"].as_str().unwrap().ends_with("100% of its answers 300ms late, on purpose"),
+        "{late}"
+    );
+    // The closed loop is the first load.
+    let medians: Vec<bool> =
+        rates(&result, 1).iter().map(|rate| rate["service_ns"]["p50"].as_f64().unwrap() >= 300e6).collect();
+    assert_eq!(medians, [false, false, false, true], "{result}");
+    turn.assert_nothing_left();
+}
+
 /// A topology that stands for an outside program to judge.
 struct Up<'a> {
     turn: &'a Turn,

@@ -82,6 +82,7 @@ impl BuiltTopology {
             scheduling: staffing.scheduling,
             connections: staffing.connections,
             outlives_us: staffing.outlives_us,
+            plant: staffing.plant,
             workload: &self.workload,
             secret: secret.as_ref(),
         };

@@ -25,6 +25,7 @@ pub(crate) fn staffing() -> Staffing {
         scheduling: Scheduling::Normal,
         connections: 16,
         outlives_us: false,
+        plant: None,
         workload: Workload { body_bytes: vec![100, 4096], ..Workload::default() },
     }
 }

@@ -85,8 +85,8 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
 mod tests {
     use proptest::prelude::*;
     use record::{
-        Asked, Candidate, Clock, HttpVersion, Machines, Placement, RequestedRate, ServerKind, Side, Steering,
-        Sweep, SweepValue, Tuning, Ways, Wire, Workload, WorkloadKind,
+        Asked, Candidate, Clock, Delay, HttpVersion, Machines, Placement, Plant, RequestedRate, ServerKind,
+        Share, Side, Steering, Sweep, SweepValue, Tuning, Ways, Wire, Workload, WorkloadKind,
     };
 
     use super::super::fixture;
@@ -161,14 +161,18 @@ mod tests {
         let knobs = || prop::collection::btree_map(text, value.clone(), 0..3);
         let ways = (prop::option::of(wires()), prop::option::of(wires()));
         let side = prop::sample::select(&[Side::Both, Side::Client, Side::Server][..]);
-        ("[a-z][a-z\"'# ]{0,6}[a-z\"'#]", (any::<[bool; 2]>(), side), knobs(), knobs(), ways).prop_map(
-            |(name, ([required, plugins], side), both, server, (to_server, to_client))| Candidate {
+        let plant = (0..=1_000_000_000_u64, 0..=1_000_000_000_u64)
+            .prop_map(|(billionths, ns)| Plant { share: Share { billionths }, delay: Delay { ns } });
+        let of_its_own = (ways, prop::option::of(plant));
+        ("[a-z][a-z\"'# ]{0,6}[a-z\"'#]", (any::<[bool; 2]>(), side), knobs(), knobs(), of_its_own).prop_map(
+            |(name, ([required, plugins], side), both, server, ((to_server, to_client), plant))| Candidate {
                 path: if plugins { String::new() } else { "bridge+direct".to_owned() },
                 cni: plugins.then(|| format!("{name}.conflist")),
                 name: Some(name),
                 in_container: if plugins { Side::Both } else { side },
                 tune: Tuning { both, server, ..Tuning::default() },
                 underlay: Ways { to_server, to_client },
+                plant,
                 required,
                 ..Candidate::default()
             },
