@@ -22,7 +22,7 @@ pub struct Applied {
 pub fn apply(plan: &Plan, journal: &mut Journal, kernel: &mut Kernel) -> Result<Applied, ApplyError> {
     let first = journal.next_seq();
     let mut steps = plan.steps.iter().enumerate();
-    steps.try_for_each(|(number, placed)| apply_step(number, placed, None, journal, kernel))?;
+    steps.try_for_each(|(number, placed)| apply_step(number, placed, Known::Nothing, journal, kernel))?;
     Ok(Applied { seqs: first..journal.next_seq() })
 }
 
@@ -36,19 +36,29 @@ pub fn by_hand(placed: &Placed, kernel: &mut Kernel) -> Result<(), ApplyError> {
     done.map_err(|why| in_step(placed, why))
 }
 
-/// Does one step, the one of that number among those of its plan. `before` is what undo is to bring back; `None`: what is
-/// there now.
+/// What is known of a step's place before it is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Nothing: it is looked at, and undo brings back what is there.
+    Nothing,
+    /// What undo is to bring back.
+    Before(Before),
+    /// That it was free a moment ago. The step is done only if it still is.
+    Free,
+}
+
+/// Does one step, the one of that number among those of its plan.
 pub(crate) fn apply_step(
     number: usize,
     placed: &Placed,
-    before: Option<Before>,
+    known: Known,
     journal: &mut Journal,
     kernel: &mut Kernel,
 ) -> Result<(), ApplyError> {
     // An absolute path names the journal whatever the working directory is at undo.
     let path = std::path::absolute(journal.path()).unwrap_or_else(|_| journal.path().to_owned());
     kernel.owner = Some(Owner { journal: path, seq: journal.next_seq() });
-    let done = apply_owned(number, placed, before, journal, kernel);
+    let done = apply_owned(number, placed, known, journal, kernel);
     kernel.owner = None;
     done
 }
@@ -56,13 +66,18 @@ pub(crate) fn apply_step(
 fn apply_owned(
     number: usize,
     placed: &Placed,
-    before: Option<Before>,
+    known: Known,
     journal: &mut Journal,
     kernel: &mut Kernel,
 ) -> Result<(), ApplyError> {
     let in_step = |why| in_step(placed, why);
     let (effect, place) = (placed.step.effect(), &placed.place);
-    let before = before.map_or_else(|| effect.before(kernel, place), Ok).map_err(in_step)?;
+    let is_free = known == Known::Free;
+    let before = match known {
+        Known::Nothing => effect.before(kernel, place).map_err(in_step)?,
+        Known::Before(before) => before,
+        Known::Free => Before::Absent,
+    };
     let netns_cookie = match placed.step {
         Step::AddNetns => None,
         _ => Some(kernel.at(&placed.place).map_err(|error| in_step(error.into()))?.cookie),
@@ -73,7 +88,8 @@ fn apply_owned(
     if kernel.fault.hits_before(number) {
         return Err(ApplyError::Injected { at: format!("before step {number}") });
     }
-    if let Err(why) = effect.act(kernel, place, &before) {
+    let acted = if is_free { effect.act_on_free(kernel, place) } else { effect.act(kernel, place, &before) };
+    if let Err(why) = acted {
         if why.is_exists() {
             // Another program was faster: what is there now must not be taken for ours.
             write(journal, kernel.fault, Entry::Undone { seq, outcome: Undone::AlreadySo, index: None })?;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::apply::{apply_step, in_step, write};
+use crate::apply::{Known, apply_step, in_step, write};
 use crate::entry::{Before, Entry, Intent, Undone};
 use crate::error::{ApplyError, StepError};
 use crate::listing::Listing;
@@ -56,6 +56,11 @@ impl Survey {
             drifts.extend(Drift::of(placed, self.look(placed, kernel)?));
         }
         Ok(drifts)
+    }
+
+    /// Whether what a step's namespace holds is known.
+    fn lists(&self, placed: &Placed) -> bool {
+        self.0.contains_key(&placed.place)
     }
 
     fn look(&self, placed: &Placed, kernel: &mut Kernel) -> Result<StepState, StepError> {
@@ -118,11 +123,14 @@ pub(crate) fn make(
         if had && state == StepState::So {
             continue;
         }
-        if placed.step.effect().takes_over() {
+        let is_free = earlier.is_empty() && state == StepState::Absent && survey.lists(placed);
+        if placed.step.effect().takes_over() && is_free && made_on_free(number, placed, journal, kernel)? {
+            // Nothing was displaced.
+        } else if placed.step.effect().takes_over() {
             // What may not be displaced is refused also where an earlier step says what was there first.
             let now = placed.step.effect().before(kernel, &placed.place);
             let now = now.map_err(|why| in_step(placed, why))?;
-            let before = Some(earlier.first().map_or(now, |first| first.before.clone()));
+            let before = Known::Before(earlier.first().map_or(now, |first| first.before.clone()));
             let seq = journal.next_seq();
             let applied = apply_step(number, placed, before, journal, kernel);
             if applied.is_err() && !earlier.is_empty() {
@@ -137,7 +145,7 @@ pub(crate) fn make(
                 make_room(placed, &earlier, journal, kernel)?;
                 survey = &afresh;
             }
-            apply_step(number, placed, None, journal, kernel)?;
+            apply_step(number, placed, Known::Nothing, journal, kernel)?;
         }
         if had {
             done.repaired.extend(Drift::of(placed, state));
@@ -146,6 +154,20 @@ pub(crate) fn make(
         }
     }
     Ok(open.rest().collect())
+}
+
+/// Does a step whose place was listed as free. False: another program has taken it since.
+fn made_on_free(
+    number: usize,
+    placed: &Placed,
+    journal: &mut Journal,
+    kernel: &mut Kernel,
+) -> Result<bool, ApplyError> {
+    match apply_step(number, placed, Known::Free, journal, kernel) {
+        Ok(()) => Ok(true),
+        Err(ApplyError::Step { why, .. }) if why.is_exists() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// The second half.

@@ -39,6 +39,11 @@ pub(crate) trait Effect {
     /// Changes the machine; the intent is on disk.
     fn act(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<(), StepError>;
 
+    /// As `act`, where the step's place was free a moment ago: `EEXIST` if it no longer is.
+    fn act_on_free(&self, kernel: &mut Kernel, place: &Place) -> Result<(), StepError> {
+        self.act(kernel, place, &Before::Absent)
+    }
+
     /// Reads back what is there now. Many steps have done it when `act` returns, and there is nothing else to read.
     fn after(&self, _kernel: &mut Kernel, _place: &Place, _before: &Before) -> Result<After, StepError> {
         Ok(After::AsPlanned)

@@ -55,6 +55,10 @@ impl<O: Replaceable + Copy> Effect for Replaces<O> {
         self.0.replace(kernel.at(place)?)
     }
 
+    fn act_on_free(&self, kernel: &mut Kernel, place: &Place) -> Result<(), StepError> {
+        self.adds().act(kernel, place, &Before::Absent)
+    }
+
     fn after(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<After, StepError> {
         self.adds().after(kernel, place, before)
     }
