@@ -1,6 +1,8 @@
 //! What a node is to have: a pure function of the node, the network's configuration and the leases.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod clashes;
+
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use datapath::{Addresses, BACKENDS, DataPath, Family, Network, NodeSpec, Peer, Prefixes};
@@ -20,7 +22,7 @@ const PART_BYTES_MAX: usize = 200;
 /// The space of Ethernet addresses that are made of IPv4 addresses: the agents' ends of tunnels.
 const MAC_SPACE: u8 = 0x68;
 /// flannel's names of the transports.
-const HOST_GW: &str = "host-gw";
+pub(crate) const HOST_GW: &str = "host-gw";
 const VXLAN: &str = "vxlan";
 
 /// The node as the agent finds it.
@@ -36,6 +38,8 @@ pub struct Node {
     pub subnets: Vec<IpNet>,
     /// The numbers of which the names of its tunnel devices are made, one for each family of pods: IPv4, IPv6.
     pub numbers: [u16; 2],
+    /// What the ways to other nodes' addresses carry, in bytes of an IP packet, as far as that is known.
+    pub path_mtus: BTreeMap<IpAddr, u32>,
 }
 
 /// What the node is to have.
@@ -45,8 +49,10 @@ pub struct Desired {
     pub parts: BTreeMap<String, Plan>,
     /// The other nodes by the source's names for them.
     pub peers: BTreeMap<String, DesiredPeer>,
-    /// The pods' MTU in bytes: what every way leaves.
+    /// The pods' MTU in bytes: what every way leaves that carries as much as the nodes' link.
     pub mtu: u32,
+    /// The other nodes' addresses, with the most bytes that the way to each could carry.
+    pub targets: BTreeMap<IpAddr, u32>,
 }
 
 /// Another node.
@@ -58,6 +64,8 @@ pub enum DesiredPeer {
         lease: Lease,
         /// By which transport ([`datapath::BACKENDS`]), for each family of pods.
         by: BTreeMap<Family, &'static str>,
+        /// What the way there carries, in bytes of an IP packet; `None`: the node does not say.
+        path_mtu: Option<u32>,
     },
     /// It is not, and why. What stands for it from before stays: its pods may be well.
     Refused(String),
@@ -140,7 +148,7 @@ pub fn desired(
     let nets = Nets::of(node, network, &snapshot.own)?;
     let mut desired = Desired { mtu: nets.mtu()?, ..Desired::default() };
     desired.parts.insert(NODE_PART.to_owned(), nets.node_plan()?);
-    let clashing = clashes(&snapshot.others);
+    let clashing = clashes::find(&snapshot.others);
     for (name, lease) in &snapshot.others {
         let planned = match (lease, clashing.get(name)) {
             (Err(why), _) | (Ok(_), Some(why)) => Err(why.clone()),
@@ -150,7 +158,10 @@ pub fn desired(
         let peer = match planned {
             Ok((plan, lease, by)) => {
                 desired.parts.insert(part, plan);
-                DesiredPeer::Reached { lease, by }
+                let ways = nets.ways(&lease);
+                let path_mtu = ways.iter().filter_map(|way| node.path_mtus.get(way).copied()).min();
+                desired.targets.extend(ways.into_iter().map(|way| (way, node.wire_mtu)));
+                DesiredPeer::Reached { lease, by, path_mtu }
             }
             Err(why) => DesiredPeer::Refused(why),
         };
@@ -281,13 +292,34 @@ impl Nets<'_> {
             }
             let peer =
                 Peer { id: 2, underlay: announced.public, pods, tunnel_mac: data.map(|data| data.mac) };
-            plan.extend(path.peer_plan(spec, &peer).map_err(|error| error.why)?);
+            let mut way = path.peer_plan(spec, &peer).map_err(|error| error.why)?;
+            if let Some(mtu) = self.narrower_mtu(path, spec, &announced.public) {
+                way.steps.iter_mut().for_each(|placed| bound(&mut placed.step, mtu));
+            }
+            plan.extend(way);
             by.insert(*family, path.name);
         }
         if by.is_empty() {
             return Err(format!("it has the prefixes {}, of no family that this node has", lease.pods));
         }
         Ok((plan.replacing(), by))
+    }
+
+    /// The addresses by which a node's pods are reached.
+    fn ways(&self, lease: &Lease) -> Vec<IpAddr> {
+        let families = self.specs.iter().map(|(family, _)| *family);
+        let used = families.filter(|family| !lease.pods.only(&[*family]).families().is_empty());
+        used.filter_map(|family| lease.node.public.of(family)).collect()
+    }
+
+    /// The MTU of routes to a node's pods, where the way there carries less than the pods' links.
+    fn narrower_mtu(&self, path: &DataPath, spec: &NodeSpec, public: &Addresses) -> Option<u32> {
+        let carried = *self.node.path_mtus.get(&public.of(spec.outer)?)?;
+        let left = carried.saturating_sub(path.transport.overhead_bytes(spec.outer));
+        // IPv6 has no smaller one (RFC 8200 §5). What is larger than the way comes in fragments of the tunnel then.
+        let least = if spec.outer == Family::V6 { 1280 } else { 0 };
+        let mtu = left.max(least);
+        (mtu < self.mtu().ok()?).then_some(mtu)
     }
 
     /// The network's transport, or none at all where that will do.
@@ -322,48 +354,15 @@ impl Nets<'_> {
     }
 }
 
-fn backend(name: &str) -> &'static DataPath {
-    BACKENDS.iter().find(|path| path.name == name).expect("the names here are those of the list")
+/// Gives a route the path MTU.
+fn bound(step: &mut Step, mtu: u32) {
+    if let Step::AddRoute(route) = step {
+        route.mtu = Some(mtu);
+    }
 }
 
-/// The nodes that cannot be told apart from another one: their prefixes overlap, or two tunnels have one Ethernet address.
-/// Neither is followed, since nothing says which is right.
-fn clashes(others: &BTreeMap<String, Result<Lease, String>>) -> BTreeMap<String, String> {
-    let leases = || others.iter().filter_map(|(name, lease)| Some((name, lease.as_ref().ok()?)));
-    let mut clashing = BTreeMap::new();
-    let mut clash = |(one, of_one): (&String, String), (two, of_two): (&String, String)| {
-        clashing.entry(one.clone()).or_insert_with(|| format!("its {of_one} is also {two}'s: {of_two}"));
-        clashing.entry(two.clone()).or_insert_with(|| format!("its {of_two} is also {one}'s: {of_one}"));
-    };
-    let mut prefixes: Vec<(IpNet, &String)> =
-        leases().flat_map(|(name, lease)| lease.pods.iter().map(move |net| (net, name))).collect();
-    // Of two prefixes that overlap one holds the other, and comes before it and after none that holds neither.
-    prefixes.sort_by_key(|(net, name)| (net.network(), net.prefix_len(), *name));
-    let mut around: Option<(IpNet, &String)> = None;
-    for (net, name) in prefixes {
-        match around {
-            Some((outer, other)) if outer.contains(&net) => {
-                if other != name {
-                    clash((other, outer.to_string()), (name, net.to_string()));
-                }
-            }
-            _ => around = Some((net, name)),
-        }
-    }
-    let mut ends: BTreeMap<Mac, (&String, &Addresses)> = BTreeMap::new();
-    for (name, Lease { node, .. }) in leases() {
-        let macs: BTreeSet<Mac> =
-            [node.data, node.data_v6].into_iter().flatten().map(|data| data.mac).collect();
-        for mac in macs {
-            match ends.get(&mac) {
-                // A node that has taken another prefix: its old lease stands until it ends.
-                Some((_, public)) if *public == &node.public => {}
-                Some((other, _)) => clash((other, mac.to_string()), (name, mac.to_string())),
-                None => drop(ends.insert(mac, (name, &node.public))),
-            }
-        }
-    }
-    clashing
+fn backend(name: &str) -> &'static DataPath {
+    BACKENDS.iter().find(|path| path.name == name).expect("the names here are those of the list")
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use datapath::{ATTACHES, Attach};
 use ipnet::IpNet;
 use linux::IfName;
 use linux::features::{self, Facts};
@@ -14,9 +15,10 @@ use node::{Home, Underlay};
 use plan::{Keeper, Kept, Kernel, Plan, Step};
 use tracing::{info, warn};
 
-use crate::desired::{Desired, DesiredPeer, NODE_PART, Node, Undecided, announcement, desired};
+use crate::desired::{Desired, DesiredPeer, HOST_GW, NODE_PART, Node, Undecided, announcement, desired};
 use crate::lease::{Announcement, Snapshot};
 use crate::network::NetworkConfig;
+use crate::path_mtu::{PathMtus, Targets};
 use crate::status::{SCHEMA, Status};
 use crate::{AgentError, files};
 
@@ -39,6 +41,8 @@ pub struct Settings {
     pub status: PathBuf,
     /// Where health and metrics are served over HTTP; `None`: nowhere.
     pub listen: Option<SocketAddr>,
+    /// How often it is found out how large packets the ways to other nodes carry.
+    pub path_mtu_period: Duration,
 }
 
 /// The node, as an agent keeps it.
@@ -88,6 +92,8 @@ pub(crate) struct Look {
     pub(crate) is_ready: bool,
     /// Something had been changed by another program, or could not be made.
     pub(crate) has_changed: bool,
+    /// To whom the ways are to be tried; `None`: it is not known yet.
+    pub(crate) targets: Option<Targets>,
 }
 
 impl KeptNode {
@@ -132,8 +138,10 @@ impl KeptNode {
 
     /// Looks at the node, brings it to what the source says, and writes down how it is. As long as it is not clear what the
     /// node is to have, what it has is repaired.
-    pub(crate) fn keep(&mut self, snapshot: &Snapshot) -> Look {
-        let (announcement, decided) = self.decide(snapshot);
+    /// `path_mtus` is what the ways to other nodes carry.
+    pub(crate) fn keep(&mut self, snapshot: &Snapshot, path_mtus: &PathMtus) -> Look {
+        let (announcement, decided) = self.decide(snapshot, path_mtus);
+        let targets = decided.as_ref().ok().map(|decided| decided.wanted.targets.clone());
         let parts = decided
             .as_ref()
             .map_or_else(|_| self.keeper.parts().clone(), |decided| decided.wanted.parts.clone());
@@ -152,13 +160,20 @@ impl KeptNode {
         let written = files::replace(&path, &self.status.to_text());
         let failed = written.err().map(|error| format!("write {}: {error}", path.display()));
         self.say_if_new("status", failed.as_deref());
-        Look { announcement, is_ready: outcome.is_ok(), has_changed }
+        Look { announcement, is_ready: outcome.is_ok(), has_changed, targets }
     }
 
     /// What the node is to say of itself, as soon as that is known, and what it is to have.
-    fn decide(&mut self, snapshot: &Snapshot) -> (Option<Announcement>, Result<Decided, String>) {
+    fn decide(
+        &mut self,
+        snapshot: &Snapshot,
+        path_mtus: &PathMtus,
+    ) -> (Option<Announcement>, Result<Decided, String>) {
         let found = self.network_of(snapshot).map_err(|why| why.to_string());
-        let found = found.and_then(|network| Ok((network, node(&self.settings, &self.home)?)));
+        let found = found.and_then(|network| {
+            check_backend(&self.settings.attach, &network)?;
+            Ok((network, node(&self.settings, &self.home, path_mtus)?))
+        });
         let (network, node) = match found {
             Ok(found) => found,
             Err(why) => return (None, Err(why)),
@@ -290,7 +305,7 @@ impl KeptNode {
             mtu: Some(wanted.mtu),
             masquerade: self.settings.masquerade,
             anti_spoofing: None,
-            host_link: false,
+            host_link: attach(&self.settings.attach).is_some_and(Attach::takes_host_link),
         };
         if self.installed.as_ref() == Some(&conf) {
             return Ok(());
@@ -316,7 +331,8 @@ impl KeptNode {
 /// In words: what the source says cannot be, or the node cannot be looked at.
 pub fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<Vec<String>, String> {
     let network = network_of(snapshot).map_err(|why| why.to_string())?;
-    let node = node(settings, home)?;
+    check_backend(&settings.attach, &network)?;
+    let node = node(settings, home, &PathMtus::new())?;
     let wanted = desired(&node, &network, snapshot, &BTreeMap::new()).map_err(|why| why.to_string())?;
     let mut commands = Vec::new();
     for (name, peer) in &wanted.peers {
@@ -328,8 +344,26 @@ pub fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<
     Ok(commands)
 }
 
+/// How the node's pods reach it.
+fn attach(name: &str) -> Option<&'static dyn Attach> {
+    ATTACHES.iter().find(|path| path.name == name).map(|path| path.attach)
+}
+
+/// Refuses a way between nodes that pods on the nodes' own link do not take: they look for all other pods there.
+fn check_backend(name: &str, network: &NetworkConfig) -> Result<(), String> {
+    let is_on_wire = attach(name).is_some_and(|attach| !attach.leads_out());
+    if is_on_wire && network.backend.kind != HOST_GW {
+        return Err(format!(
+            "pods of {name} find each other on the nodes' own link, and `Backend.Type` is {}; with {HOST_GW} the nodes are \
+             neighbours there, and --attach ipvlan-l3s needs no such link",
+            network.backend.kind
+        ));
+    }
+    Ok(())
+}
+
 /// The node as it is now.
-fn node(settings: &Settings, home: &Home) -> Result<Node, String> {
+fn node(settings: &Settings, home: &Home, path_mtus: &PathMtus) -> Result<Node, String> {
     let Underlay { wire, mtu, addresses, subnets } = Underlay::find(settings.wire.as_ref(), true)
         .map_err(|why| format!("find the link to other nodes: {why}; `--wire` names it"))?;
     let number = |what| {
@@ -337,7 +371,7 @@ fn node(settings: &Settings, home: &Home) -> Result<Node, String> {
         number.map_err(|error| format!("give a tunnel its number: {error}"))
     };
     let numbers = [number("v4")?, number("v6")?];
-    Ok(Node { wire, wire_mtu: mtu, underlay: addresses, subnets, numbers })
+    Ok(Node { wire, wire_mtu: mtu, underlay: addresses, subnets, numbers, path_mtus: path_mtus.clone() })
 }
 
 fn network_of(snapshot: &Snapshot) -> Result<NetworkConfig, Undecided> {

@@ -15,6 +15,7 @@ mod error;
 mod flannel;
 mod health;
 mod keep;
+mod path_mtu;
 mod run;
 
 pub use error::AgentError;

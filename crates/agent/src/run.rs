@@ -15,6 +15,7 @@ use crate::AgentError;
 use crate::health::Health;
 use crate::keep::{KeptNode, Settings};
 use crate::lease::{Announcement, Snapshot};
+use crate::path_mtu::{self, Targets};
 use crate::source::LeaseSource;
 
 /// How long a change waits for others that come with it, such as the routes of a link that went.
@@ -41,12 +42,14 @@ pub async fn run(
     ready: impl FnOnce(),
     stop: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
-    let (network, listen) = (settings.network.clone(), settings.listen);
+    let (network, listen, period) = (settings.network.clone(), settings.listen, settings.path_mtu_period);
     let mut node = KeptNode::open(settings, home)?;
     // Opened before the first look, so that nothing changes between the two unseen.
     let mut kernel = notices(Watch::open()?)?;
     let (announce, announced) = watch::channel(None::<Announcement>);
     let mut leases = source.start(announced);
+    let (ask, asked) = watch::channel(Targets::new());
+    let mut path_mtus = path_mtu::start(asked, period);
     let health = Health::new();
     if let Some(address) = listen {
         health.serve(address).await.map_err(|why| AgentError::Listen { address, why })?;
@@ -63,13 +66,21 @@ pub async fn run(
     }
     loop {
         let snapshot: Snapshot = leases.borrow_and_update().clone();
+        let carried = path_mtus.borrow_and_update().clone();
         let begun = Instant::now();
-        let look = node.keep(&snapshot);
+        let look = node.keep(&snapshot, &carried);
         health.note(&node.status, look.is_ready, begun.elapsed());
         if let Some(announcement) = look.announcement {
             announce.send_if_modified(|known| {
                 let is_new = known.as_ref() != Some(&announcement);
                 *known = Some(announcement);
+                is_new
+            });
+        }
+        if let Some(targets) = look.targets {
+            ask.send_if_modified(|known| {
+                let is_new = *known != targets;
+                *known = targets;
                 is_new
             });
         }
@@ -83,6 +94,7 @@ pub async fn run(
         let woken = async {
             tokio::select! {
                 changed = leases.changed() => changed.is_ok(),
+                changed = path_mtus.changed() => changed.is_ok(),
                 changed = concerned(&mut kernel, &node) => changed,
                 () = tokio::time::sleep(PERIOD) => true,
             }

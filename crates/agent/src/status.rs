@@ -51,6 +51,9 @@ pub struct PeerStatus {
     pub public: Vec<String>,
     /// The way to its pods, for each family: `direct` or `vxlan`.
     pub by: BTreeMap<String, String>,
+    /// What the way there carries, in bytes of an IP packet; `None`: the node does not say.
+    #[serde(default)]
+    pub path_mtu: Option<u32>,
     /// Why it is not reached; `None`: it is.
     pub why_not: Option<String>,
     /// When that changed last, in seconds since 1970.
@@ -93,10 +96,11 @@ impl Status {
     pub(crate) fn set_peers(&mut self, desired: &Desired, failed: &BTreeMap<String, String>, now_s: u64) {
         let peer = |(name, peer): (&String, &DesiredPeer)| {
             let mut status = match peer {
-                DesiredPeer::Reached { lease, by } => PeerStatus {
+                DesiredPeer::Reached { lease, by, path_mtu } => PeerStatus {
                     pods: lease.pods.iter().map(|net| net.to_string()).collect(),
                     public: lease.node.public.iter().map(|address| address.to_string()).collect(),
                     by: by.iter().map(|(family, by)| (word(*family), (*by).to_owned())).collect(),
+                    path_mtu: *path_mtu,
                     why_not: failed.get(&crate::desired::part_of(name)).cloned(),
                     since_s: now_s,
                 },
@@ -104,6 +108,7 @@ impl Status {
                     pods: Vec::new(),
                     public: Vec::new(),
                     by: BTreeMap::new(),
+                    path_mtu: None,
                     why_not: Some(why.clone()),
                     since_s: now_s,
                 },

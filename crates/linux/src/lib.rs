@@ -22,6 +22,7 @@ pub mod debugfs;
 pub mod ethtool;
 pub mod features;
 pub mod folder;
+pub mod icmp;
 pub mod interrupts;
 pub mod latency;
 pub mod module;

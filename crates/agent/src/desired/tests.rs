@@ -1,5 +1,7 @@
 //! What follows from leases, without a kernel.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -16,6 +18,7 @@ fn node() -> Node {
         underlay: [IpAddr::from([192, 0, 2, 1])].into_iter().collect(),
         subnets: vec!["192.0.2.1/24".parse().unwrap()],
         numbers: [7, 8],
+        path_mtus: BTreeMap::new(),
     }
 }
 
@@ -43,6 +46,31 @@ fn why<'d>(desired: &'d Desired, peer: &str) -> &'d str {
         DesiredPeer::Refused(why) => why,
         DesiredPeer::Reached { .. } => "",
     }
+}
+
+#[test]
+fn a_way_that_carries_less_is_on_the_routes() {
+    let (near, far) = (lease("10.244.2.0/24", [192, 0, 2, 2]), lease("10.244.3.0/24", [198, 51, 100, 3]));
+    let snapshot = snapshot(&[("near", Ok(near)), ("far", Ok(far))]);
+    let mtus = |near: u32, far: u32| {
+        let ways = [(IpAddr::from([192, 0, 2, 2]), near), (IpAddr::from([198, 51, 100, 3]), far)];
+        let node = Node { path_mtus: ways.into(), ..node() };
+        let network = network(&json!({ "Type": "vxlan", "DirectRouting": true }));
+        let desired = desired(&node, &network, &snapshot, &BTreeMap::new()).unwrap();
+        assert_eq!((desired.mtu, &desired.targets), (1450, &ways.map(|(way, _)| (way, 1500)).into()));
+        let mtu = |name: &str| {
+            let steps = &desired.parts[&part_of(name)].steps;
+            steps.iter().find_map(|placed| match &placed.step {
+                Step::ReplaceRoute(route) => Some(route.mtu),
+                _ => None,
+            })
+        };
+        (mtu("near").unwrap(), mtu("far").unwrap())
+    };
+    assert_eq!(mtus(1500, 1500), (None, None));
+    // Pods send 1450 bytes at most; by the tunnel they grow by 50.
+    assert_eq!(mtus(1450, 1499), (None, Some(1449)));
+    assert_eq!(mtus(1400, 1400), (Some(1400), Some(1350)));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What an agent makes of its node: ways to the others in either backend, mended when strangers break them, there while no
 //! agent runs, and gone without a trace when they are taken back.
 
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use agent::status::Status;
@@ -33,6 +34,25 @@ fn connect(nodes: &Nodes) {
         let connect = || TcpStream::connect_timeout(&to, PATIENCE);
         nodes.world.open("a").run(connect).unwrap().unwrap_or_else(|error| panic!("{to}: {error}"));
         listener.accept().unwrap();
+    }
+}
+
+/// Sends from a to b's pods, in both families, more than fits into one packet, and waits until all is there.
+#[track_caller]
+fn transfer(nodes: &Nodes) {
+    for address in ["10.244.2.9:0", "[fd00:244:0:2::9]:0"] {
+        let listen = || TcpListener::bind(address).unwrap();
+        let listener = nodes.world.open("b").run(listen).unwrap();
+        let to = listener.local_addr().unwrap();
+        let connect = || TcpStream::connect_timeout(&to, PATIENCE);
+        let mut near = nodes.world.open("a").run(connect).unwrap().unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let sending = std::thread::spawn(move || near.write_all(&[7; 1 << 20]));
+        far.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut all = Vec::new();
+        far.read_to_end(&mut all).unwrap_or_else(|error| panic!("{to}: {error}, {} bytes came", all.len()));
+        sending.join().unwrap().unwrap();
+        assert_eq!(all.len(), 1 << 20, "{to}");
     }
 }
 
@@ -97,6 +117,36 @@ fn pods_of_two_nodes_reach_each_other_by_any_backend() {
     drop((a, b));
     connect(&nodes);
     take_back(&nodes, &before);
+}
+
+/// Something on the way drops what is too large and says nothing.
+#[test]
+fn a_way_that_carries_less_is_found_and_followed() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new();
+    with_pods(&nodes);
+    // A packet is what it is on the wire.
+    nodes.at("ip -n A link set wire gso_max_segs 1; ip -n B link set wire gso_max_segs 1
+         ip netns exec B nft 'add table inet narrow'
+         ip netns exec B nft 'add chain inet narrow in { type filter hook prerouting priority -400; }'
+         ip netns exec B nft 'add rule inet narrow in iifname \"wire\" meta length > 1400 drop'");
+    let (a, _b) = started(&nodes, HOST_GW);
+    let carries =
+        |bytes| move |status: &Status| status.peers.get("b").is_some_and(|b| b.path_mtu == Some(bytes));
+    a.until("what the way carries is known", carries(1400));
+    transfer(&nodes);
+    for (family, route) in [("-4", "10.244.2.0/24"), ("-6", "fd00:244:0:2::/64")] {
+        let shown = nodes.at(&format!("ip -n A {family} route show {route}"));
+        assert!(shown.contains("mtu 1400"), "{shown}");
+    }
+    nodes.at("ip netns exec B nft 'delete table inet narrow'");
+    let status = a.until("the way carries all again", carries(1500));
+    assert_eq!(status.repairs_total, 0, "{status:?}");
+    let shown = nodes.at("ip -n A route show 10.244.2.0/24");
+    assert!(!shown.contains("mtu"), "{shown}");
+    transfer(&nodes);
 }
 
 #[test]

@@ -99,6 +99,7 @@ impl Nodes {
             subnet_env: of_node.join("subnet.env"),
             status: of_node.join("status"),
             listen: None,
+            path_mtu_period: Duration::from_secs(1),
         }
     }
 

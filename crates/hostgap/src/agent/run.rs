@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::Duration;
 
 use ::agent::Settings;
 use ::agent::files::previous_prefixes;
@@ -13,7 +14,7 @@ use ::agent::source::etcd::{self, EtcdSource, Login, Tls};
 use ::agent::source::file::FileSource;
 use ::agent::source::kubernetes::{self, KubernetesSource};
 use anyhow::{Context, anyhow, bail};
-use datapath::ATTACHES;
+use datapath::{ATTACHES, Attach};
 use lab::LabError;
 use linux::IfName;
 use node::Home;
@@ -28,7 +29,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::NetworkArgs;
-use crate::speak;
+use crate::{speak, units};
 
 /// Run the agent on this node until it is stopped (SIGTERM, SIGINT).
 ///
@@ -51,7 +52,7 @@ pub(super) struct Args {
     /// The link to other nodes [default: that of the default route].
     #[arg(long, value_name = "LINK")]
     wire: Option<IfName>,
-    /// How pods reach the node: bridge, ptp, ebpf or netkit.
+    /// How pods reach the node: bridge, ptp, ebpf, netkit, ipvlan-l3, ipvlan-l3s, or macvlan where nodes are neighbours.
     #[arg(long, value_name = "ATTACH", default_value = "ptp", value_parser = attach)]
     attach: String,
     /// Give what pods send out of the network the node's address.
@@ -66,6 +67,9 @@ pub(super) struct Args {
     /// Where the container runtime looks for configurations.
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     conf_dir: PathBuf,
+    /// How often to find out how large packets the ways to other nodes carry, by echo requests.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = period)]
+    path_mtu_every: Duration,
     /// Serve /healthz, /readyz, /metrics and /status over HTTP at this address.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -162,14 +166,21 @@ impl FromStr for Source {
     }
 }
 
-/// Attaches whose pods the node forwards for: the ways between nodes begin there.
+/// A time of a second at least.
+fn period(text: &str) -> Result<Duration, String> {
+    let period = units::duration(text)?;
+    if period >= Duration::from_secs(1) { Ok(period) } else { Err("1s or more is expected".to_owned()) }
+}
+
+/// Attaches with which a node and its pods reach each other.
 fn attach(text: &str) -> Result<String, String> {
-    let forwarded: Vec<&str> =
-        ATTACHES.iter().filter(|path| path.attach.leads_out()).map(|path| path.name).collect();
-    if forwarded.contains(&text) {
+    let reaches = |attach: &dyn Attach| attach.leads_out() || attach.takes_host_link();
+    let names: Vec<&str> =
+        ATTACHES.iter().filter(|path| reaches(path.attach)).map(|path| path.name).collect();
+    if names.contains(&text) {
         return Ok(text.to_owned());
     }
-    Err(format!("one of {} is expected", forwarded.join(", ")))
+    Err(format!("one of {} is expected", names.join(", ")))
 }
 
 /// `hostgap agent run`.
@@ -244,6 +255,7 @@ fn settings(args: &Args) -> Settings {
         subnet_env: args.network.subnet_file.clone(),
         status: args.network.status_dir.clone(),
         listen: args.listen,
+        path_mtu_period: args.path_mtu_every,
     }
 }
 

@@ -65,7 +65,7 @@ fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
             speak::result(format_args!("{what:8} {why}"))?;
         }
     }
-    let rows: Vec<[String; 5]> = status.peers.iter().map(|(name, peer)| row(name, peer)).collect();
+    let rows: Vec<Row> = status.peers.iter().map(|(name, peer)| row(name, peer)).collect();
     if !rows.is_empty() {
         speak::result("")?;
         table(&rows)?;
@@ -79,25 +79,29 @@ fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
     Ok(())
 }
 
-fn row(name: &str, peer: &PeerStatus) -> [String; 5] {
+/// What the columns of the table show.
+type Row = [String; 6];
+
+fn row(name: &str, peer: &PeerStatus) -> Row {
     let mut ways: Vec<&str> = peer.by.values().map(String::as_str).collect();
     ways.dedup();
     let way = match &peer.why_not {
         None => ways.join(", "),
         Some(why) => format!("not reached: {why}"),
     };
-    [name.to_owned(), peer.pods.join(", "), peer.public.join(", "), ago(peer.since_s), way]
+    let path_mtu = peer.path_mtu.map_or_else(|| "-".to_owned(), |mtu| mtu.to_string());
+    [name.to_owned(), peer.pods.join(", "), peer.public.join(", "), path_mtu, ago(peer.since_s), way]
 }
 
-fn table(rows: &[[String; 5]]) -> Result<(), speak::Unspoken> {
-    let head = ["NODE", "PODS", "ADDRESS", "SINCE", "WAY"].map(str::to_owned);
-    let all: Vec<&[String; 5]> = std::iter::once(&head).chain(rows).collect();
+fn table(rows: &[Row]) -> Result<(), speak::Unspoken> {
+    let head = ["NODE", "PODS", "ADDRESS", "PATH MTU", "SINCE", "WAY"].map(str::to_owned);
+    let all: Vec<&Row> = std::iter::once(&head).chain(rows).collect();
     let width = |column: usize| all.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..4).map(width).collect();
+    let widths: Vec<usize> = (0..5).map(width).collect();
     for row in all {
         let cells: Vec<String> =
             row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        speak::result(format_args!("{}  {}", cells.join("  "), row[4]))?;
+        speak::result(format_args!("{}  {}", cells.join("  "), row[5]))?;
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! The agent as a process on two nodes: requests go on while it is killed, started again and taken away, and nothing of it
 //! is left at the end. Its words: state, log, dry run, errors.
 
+mod pods;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -14,7 +16,7 @@ const HOSTGAP: &str = env!("CARGO_BIN_EXE_hostgap");
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Two nodes on one wire, each with a `/run/hostgap` of its own and an address of its pods.
+/// Two nodes on one wire, each with directories of its own for what the program keeps, and an address of its pods.
 struct Nodes {
     world: World,
     directory: TempDir,
@@ -34,7 +36,7 @@ impl Nodes {
         std::fs::write(nodes.path("nodes.toml"), leases + &a + &b).unwrap();
         for short in ["a", "b"] {
             nodes.world.add(short);
-            for own in ["run", "bpf"] {
+            for own in ["run", "bpf", "lib"] {
                 std::fs::create_dir_all(nodes.path(short).join(own)).unwrap();
             }
         }
@@ -56,9 +58,9 @@ impl Nodes {
     /// The program on a node.
     fn hostgap(&self, node: &str, args: &[&str]) -> Command {
         let of_node = self.path(node);
-        let [run, bpf] = ["run", "bpf"].map(|own| of_node.join(own).display().to_string());
+        let [run, bpf, lib] = ["run", "bpf", "lib"].map(|own| of_node.join(own).display().to_string());
         let script = format!(
-            "mkdir -p /run/hostgap /run/hostgap-bpf
+            "mkdir -p /run/hostgap /run/hostgap-bpf && mount --bind {lib} /var/lib
              mount --bind {run} /run/hostgap && mount --bind {bpf} /run/hostgap-bpf && exec \"$@\""
         );
         let mut command = Command::new("ip");
@@ -81,9 +83,13 @@ impl Nodes {
     }
 
     fn start(&self, node: &str) -> Running {
+        self.start_with(node, &[])
+    }
+
+    fn start_with(&self, node: &str, args: &[&str]) -> Running {
         let log = self.path(node).join("log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
-        let child = self.agent(node, "run").stdout(Stdio::null()).stderr(file).spawn().unwrap();
+        let child = self.agent(node, "run").args(args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
         Running { child, log }
     }
 

@@ -1,0 +1,119 @@
+//! Pods on the nodes' own link: what the agent installs joins them, and they, their nodes and the other nodes reach each
+//! other, also when no agent is there any more.
+
+use std::io::{ErrorKind, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::Stdio;
+use std::time::Instant;
+
+use linux::features::{self, Feature};
+use serde_json::Value;
+use testkit::{dump, require_root, skip};
+
+use super::{Nodes, PATIENCE, Running, is_file, text};
+
+impl Nodes {
+    /// What the agent of a node has installed for runtimes, as the plugin takes it.
+    fn configuration(&self, node: &str, agent: &Running) -> Value {
+        let file = self.path(node).join("net.d/10-pods.conflist");
+        let begun = Instant::now();
+        while !is_file(&file) {
+            assert!(begun.elapsed() < PATIENCE, "{}", std::fs::read_to_string(&agent.log).unwrap());
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let list: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        let mut own = list["plugins"][0].clone();
+        for key in ["cniVersion", "name"] {
+            own[key] = list[key].clone();
+        }
+        own
+    }
+
+    /// Calls the plugin for `eth0` of a pod; what it prints.
+    #[track_caller]
+    fn call(&self, verb: &str, node: &str, pod: &str, conf: &Value) -> String {
+        let mut command = self.hostgap(node, &[]);
+        command.env("CNI_COMMAND", verb).env("CNI_CONTAINERID", pod).env("CNI_IFNAME", "eth0");
+        command.env("CNI_NETNS", format!("/run/netns/{}", self.world.name(pod)));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(conf.to_string().as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{verb} {pod}: {}", text(&output.stdout));
+        text(&output.stdout)
+    }
+
+    /// Whether an address answers in a namespace: nobody listens at the port, and whoever has the address says so.
+    #[track_caller]
+    fn assert_reaches(&self, from: &str, to: IpAddr) {
+        let call = || TcpStream::connect_timeout(&SocketAddr::new(to, 9), PATIENCE);
+        let error = self.world.open(from).run(call).unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{from} to {to}: {error}");
+    }
+}
+
+/// The address that a container got.
+fn address(result: &str) -> IpAddr {
+    let result: Value = serde_json::from_str(result).unwrap();
+    let address = result["ips"][0]["address"].as_str().unwrap();
+    address.split_once('/').unwrap().0.parse().unwrap()
+}
+
+#[test]
+fn pods_on_the_nodes_own_link_reach_each_other_and_the_nodes() {
+    if !require_root() {
+        return;
+    }
+    if let Some(unmet) = features::probe().unwrap().unmet(&[Feature::Macvlan]).first() {
+        return skip(&unmet.to_string());
+    }
+    let nodes = Nodes::new("host-gw");
+    let before = ["a", "b"].map(|node| dump(&nodes.world.open(node)));
+    let mut agents = ["a", "b"].map(|node| nodes.start_with(node, &["--attach", "macvlan"]));
+    let confs = [0, 1].map(|at| nodes.configuration(["a", "b"][at], &agents[at]));
+    nodes.until_reached("a", "b", &agents[0]);
+    nodes.until_reached("b", "a", &agents[1]);
+    assert_eq!((&confs[0]["attach"], &confs[0]["host_link"]), (&"macvlan".into(), &true.into()));
+    agents.iter_mut().for_each(Running::kill);
+    let pods = [("a", "pod-a", &confs[0]), ("b", "pod-b", &confs[1])];
+    let [pod_a, pod_b] = pods.map(|(node, pod, conf)| {
+        nodes.world.add(pod);
+        address(&nodes.call("ADD", node, pod, conf))
+    });
+    let [node_a, node_b] = ["192.0.2.1", "192.0.2.2"].map(|node| node.parse::<IpAddr>().unwrap());
+    for (from, to) in [
+        ("pod-a", [pod_b, node_a, node_b]),
+        ("pod-b", [pod_a, node_b, node_a]),
+        ("a", [pod_a, pod_b, node_b]),
+        ("b", [pod_b, pod_a, node_a]),
+    ] {
+        to.into_iter().for_each(|to| nodes.assert_reaches(from, to));
+    }
+    for (node, pod, conf) in pods {
+        nodes.call("DEL", node, pod, conf);
+    }
+    for (node, before) in ["a", "b"].iter().zip(&before) {
+        for mut command in [nodes.agent(node, "down"), nodes.hostgap(node, &["clean"])] {
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+        before.assert_same(&dump(&nodes.world.open(node)), "after all is taken back");
+    }
+}
+
+/// A tunnel leads beyond the link on which such pods look for each other.
+#[test]
+fn pods_on_the_nodes_own_link_have_no_tunnel() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new("vxlan");
+    let mut agent = nodes.agent("a", "run");
+    let output = agent.args(["--attach", "macvlan", "--dry-run"]).output().unwrap();
+    assert!(!output.status.success());
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("pods of macvlan find each other on the nodes' own link")
+            && said.contains("ipvlan-l3s"),
+        "{said}"
+    );
+}
