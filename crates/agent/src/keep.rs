@@ -246,12 +246,16 @@ impl KeptNode {
             kept.failed.iter().map(|(part, error)| (part.clone(), error.to_string())).collect();
         self.status.set_peers(wanted, &failed, now_s());
         let peers = self.status.peers.clone();
+        let whole = wanted.targets.values().copied().max().unwrap_or(0);
         for (name, peer) in &peers {
             self.say_if_new(&format!("node {name}"), peer.why_not.as_deref());
+            let less = peer.path_mtu.filter(|mtu| *mtu < whole);
+            let less = less.map(|mtu| format!("packets of more than {mtu} bytes do not arrive, of {whole}"));
+            self.say_if_new(&format!("the way to node {name}"), less.as_deref());
         }
         self.said.retain(|what, _| {
-            !what.starts_with("part ")
-                && what.strip_prefix("node ").is_none_or(|name| peers.contains_key(name))
+            let of_node = what.strip_prefix("node ").or_else(|| what.strip_prefix("the way to node "));
+            !what.starts_with("part ") && of_node.is_none_or(|name| peers.contains_key(name))
         });
     }
 
