@@ -1,9 +1,10 @@
 //! Why an agent does not begin, or ends by itself.
 
 use std::io;
-use std::net::SocketAddr;
 
 use plan::BookError;
+
+use crate::Endpoint;
 
 /// Why there is no agent.
 #[derive(Debug, thiserror::Error)]
@@ -18,10 +19,10 @@ pub enum AgentError {
     #[error("wait for the kernel's notices: {0}")]
     Watch(io::Error),
     /// Nobody can ask the agent how it is.
-    #[error("listen on {address}: {why}")]
+    #[error("listen on {at}: {why}")]
     Listen {
-        /// The address that was asked for.
-        address: SocketAddr,
+        /// Where that was asked for.
+        at: Endpoint,
         /// The system's reason.
         why: io::Error,
     },

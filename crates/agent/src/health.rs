@@ -1,6 +1,11 @@
 //! How an agent is, for whoever watches it: health checks and Prometheus's metrics, over HTTP.
 
+use std::fmt;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,7 +22,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::time::sleep;
 
 use crate::status::Status;
 
@@ -25,6 +31,45 @@ use crate::status::Status;
 const STUCK: Duration = Duration::from_secs(60);
 /// The limits of a histogram in seconds: a look at few peers takes a millisecond, and a thousand are made in one second.
 const SECONDS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0];
+
+/// For a port that an agent has which ends just now.
+const PORT_PATIENCE: Duration = Duration::from_secs(1);
+const PORT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Where an agent answers over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// An address of the node: `127.0.0.1:9475`. The agent that keeps the network has it, and one that waits for it does
+    /// not answer there.
+    Address(SocketAddr),
+    /// A socket in the file system: `unix:/run/agent.sock`. The agent answers there also while it waits, so each agent
+    /// needs a path of its own, as every container has.
+    Socket(PathBuf),
+}
+
+impl FromStr for Endpoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Endpoint, String> {
+        match text.strip_prefix("unix:") {
+            Some(path) if !path.is_empty() => Ok(Endpoint::Socket(path.into())),
+            Some(_) => Err("unix:PATH is expected".to_owned()),
+            None => {
+                let address = text.parse().map_err(|_| "ADDRESS:PORT or unix:PATH is expected".to_owned());
+                address.map(Endpoint::Address)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Address(address) => address.fmt(f),
+            Endpoint::Socket(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
 
 /// What is known of an agent's health. Clones are the same.
 #[derive(Debug, Clone)]
@@ -87,8 +132,7 @@ impl Health {
     /// Notes a look that took so long.
     pub(crate) fn note(&self, status: &Status, is_ready: bool, took: Duration) {
         let Health(known) = self;
-        let now_ms = u64::try_from(known.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        known.looked_ms.store(now_ms, Ordering::Relaxed);
+        known.note_look();
         // Once in the network a node stays ready: its pods are well while the source is away.
         known.is_ready.fetch_or(is_ready, Ordering::Relaxed);
         *known.status.lock().expect("nobody panics with it") = status.to_text();
@@ -104,20 +148,64 @@ impl Health {
         metrics.source_reachable.set(i64::from(status.source_unreachable.is_none()));
     }
 
-    /// Answers on an address, for as long as the task lives.
+    /// Notes that the agent waits for another one, and whether it could take the network over. That holds until the next
+    /// note.
+    pub(crate) fn note_waiting(&self, is_ready: bool) {
+        let Health(known) = self;
+        known.note_look();
+        known.is_ready.store(is_ready, Ordering::Relaxed);
+    }
+
+    /// Answers at an endpoint, for as long as the task lives.
     ///
     /// # Errors
-    /// The address cannot be had.
-    pub(crate) async fn serve(&self, address: SocketAddr) -> std::io::Result<()> {
-        let listener = TcpListener::bind(address).await?;
+    /// It cannot be had.
+    pub(crate) async fn serve(&self, at: &Endpoint) -> io::Result<()> {
         let router = Router::new()
             .route("/healthz", get(healthz))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .route("/status", get(status))
             .with_state(self.clone());
-        tokio::spawn(async { axum::serve(listener, router).await });
+        match at {
+            Endpoint::Address(address) => {
+                let listener = port(*address).await?;
+                tokio::spawn(async { axum::serve(listener, router).await });
+            }
+            Endpoint::Socket(path) => {
+                let listener = socket(path)?;
+                tokio::spawn(async { axum::serve(listener, router).await });
+            }
+        }
         Ok(())
+    }
+}
+
+impl Known {
+    fn note_look(&self) {
+        let now_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.looked_ms.store(now_ms, Ordering::Relaxed);
+    }
+}
+
+/// The lock of a network is free a moment before the port is, when the agent ends that had both.
+async fn port(address: SocketAddr) -> io::Result<TcpListener> {
+    let begun = Instant::now();
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && begun.elapsed() < PORT_PATIENCE => {
+                sleep(PORT_PAUSE).await;
+            }
+            bound => return bound,
+        }
+    }
+}
+
+/// A process before this one has left its socket: nothing removes it.
+fn socket(path: &Path) -> io::Result<UnixListener> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => UnixListener::bind(path),
     }
 }
 
@@ -138,7 +226,7 @@ async fn healthz(State(Health(known)): State<Health>) -> impl IntoResponse {
 async fn readyz(State(Health(known)): State<Health>) -> impl IntoResponse {
     match known.is_ready.load(Ordering::Relaxed) {
         true => (StatusCode::OK, "ok\n"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "the node is not in the network yet; /status says why\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready yet; the log says why\n"),
     }
 }
 
@@ -151,4 +239,32 @@ async fn metrics(State(Health(known)): State<Health>) -> impl IntoResponse {
 async fn status(State(Health(known)): State<Health>) -> impl IntoResponse {
     let text = known.status.lock().expect("nobody panics with it").clone();
     ([(CONTENT_TYPE, "application/json")], text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_an_address_or_a_socket() {
+        for text in ["127.0.0.1:9475", "[::1]:9475", "unix:/run/agent.sock"] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
+        }
+        for wrong in ["9475", "unix:", "localhost:9475", "/run/agent.sock"] {
+            assert!(wrong.parse::<Endpoint>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_agent_that_waits_is_as_ready_as_it_was_noted_last() {
+        let health = Health::new();
+        let is_ready = || health.0.is_ready.load(Ordering::Relaxed);
+        health.note_waiting(true);
+        assert!(is_ready());
+        health.note_waiting(false);
+        assert!(!is_ready());
+        health.note(&Status::default(), true, Duration::ZERO);
+        health.note(&Status::default(), false, Duration::ZERO);
+        assert!(is_ready(), "once in the network a node stays ready");
+    }
 }

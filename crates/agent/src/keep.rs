@@ -1,11 +1,9 @@
 //! One look at the node, and what it takes to bring it to what it should be.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use datapath::{ATTACHES, Attach};
 use ipnet::IpNet;
 use linux::IfName;
 use linux::features::{self, Facts};
@@ -15,35 +13,13 @@ use node::{Home, Underlay};
 use plan::{Keeper, Kept, Kernel, Plan, Step};
 use tracing::{info, warn};
 
-use crate::desired::{Desired, DesiredPeer, HOST_GW, NODE_PART, Node, Undecided, announcement, desired};
+use crate::desired::{Desired, NODE_PART, Node, Undecided, announcement, desired};
 use crate::lease::{Announcement, Snapshot};
 use crate::network::NetworkConfig;
 use crate::path_mtu::{PathMtus, Targets};
+use crate::settings::Settings;
 use crate::status::{SCHEMA, Status};
 use crate::{AgentError, files};
-
-/// What an agent is told by its user.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The network's name, which container runtimes see.
-    pub network: String,
-    /// The link to other nodes; `None`: that of the default route.
-    pub wire: Option<IfName>,
-    /// How pods reach the node, one of [`datapath::ATTACHES`] by name.
-    pub attach: String,
-    /// Whether what pods send out of the network gets the node's address.
-    pub masquerade: bool,
-    /// Where container runtimes look for a configuration; `None`: none is written.
-    pub runtime: Option<RuntimeDirs>,
-    /// flannel's environment file: `/run/flannel/subnet.env`.
-    pub subnet_env: PathBuf,
-    /// The directory of the file with the agent's state: `/run/hostgap/agent-status`.
-    pub status: PathBuf,
-    /// Where health and metrics are served over HTTP; `None`: nowhere.
-    pub listen: Option<SocketAddr>,
-    /// How often it is found out how large packets the ways to other nodes carry.
-    pub path_mtu_period: Duration,
-}
 
 /// The node, as an agent keeps it.
 pub(crate) struct KeptNode {
@@ -171,7 +147,7 @@ impl KeptNode {
     ) -> (Option<Announcement>, Result<Decided, String>) {
         let found = self.network_of(snapshot).map_err(|why| why.to_string());
         let found = found.and_then(|network| {
-            check_backend(&self.settings.attach, &network)?;
+            self.settings.check_backend(&network)?;
             Ok((network, node(&self.settings, &self.home, path_mtus)?))
         });
         let (network, node) = match found {
@@ -300,17 +276,7 @@ impl KeptNode {
         let path = &self.settings.subnet_env;
         files::replace(path, &text).map_err(|error| format!("write {}: {error}", path.display()))?;
         let Some(dirs) = &self.settings.runtime else { return Ok(()) };
-        let conf = node::Network {
-            name: self.settings.network.clone(),
-            attach: self.settings.attach.clone(),
-            subnets: snapshot.own.iter().collect(),
-            prefixes: network.networks.iter().map(|one| one.prefix).collect(),
-            wire: self.settings.wire.clone(),
-            mtu: Some(wanted.mtu),
-            masquerade: self.settings.masquerade,
-            anti_spoofing: None,
-            host_link: attach(&self.settings.attach).is_some_and(Attach::takes_host_link),
-        };
+        let conf = self.settings.pods(&snapshot.own, network, wanted.mtu);
         if self.installed.as_ref() == Some(&conf) {
             return Ok(());
         }
@@ -319,9 +285,7 @@ impl KeptNode {
             self.facts = Some(features::probe().map_err(|error| error.to_string())?);
         }
         let Some(facts) = &self.facts else { return Ok(()) };
-        let program = PathBuf::from("/proc/self/exe");
-        let installation =
-            Installation { home: &self.home, facts, dirs, network: &conf, file: None, program: &program };
+        let installation = installation(&self.home, facts, dirs, &conf);
         let installed = installation.install().map_err(|error| error.to_string())?;
         info!(file = %installed.conflist.0.display(), mtu = wanted.mtu, "container runtimes have the network");
         self.installed = Some(conf);
@@ -329,45 +293,18 @@ impl KeptNode {
     }
 }
 
-/// What an agent would make of a snapshot on a node where nothing stands, as commands that a person would type.
-///
-/// # Errors
-/// In words: what the source says cannot be, or the node cannot be looked at.
-pub fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<Vec<String>, String> {
-    let network = network_of(snapshot).map_err(|why| why.to_string())?;
-    check_backend(&settings.attach, &network)?;
-    let node = node(settings, home, &PathMtus::new())?;
-    let wanted = desired(&node, &network, snapshot, &BTreeMap::new()).map_err(|why| why.to_string())?;
-    let mut commands = Vec::new();
-    for (name, peer) in &wanted.peers {
-        if let DesiredPeer::Refused(why) = peer {
-            commands.push(format!("# node {name} would not be reached: {why}"));
-        }
-    }
-    commands.extend(wanted.parts.values().flat_map(Plan::commands));
-    Ok(commands)
-}
-
-/// How the node's pods reach it.
-fn attach(name: &str) -> Option<&'static dyn Attach> {
-    ATTACHES.iter().find(|path| path.name == name).map(|path| path.attach)
-}
-
-/// Refuses a way between nodes that pods on the nodes' own link do not take: they look for all other pods there.
-fn check_backend(name: &str, network: &NetworkConfig) -> Result<(), String> {
-    let is_on_wire = attach(name).is_some_and(|attach| !attach.leads_out());
-    if is_on_wire && network.backend.kind != HOST_GW {
-        return Err(format!(
-            "pods of {name} find each other on the nodes' own link, and `Backend.Type` is {}; with {HOST_GW} the nodes are \
-             neighbours there, and --attach ipvlan-l3s needs no such link",
-            network.backend.kind
-        ));
-    }
-    Ok(())
+/// This program and a configuration, for container runtimes.
+pub(crate) fn installation<'a>(
+    home: &'a Home,
+    facts: &'a Facts,
+    dirs: &'a RuntimeDirs,
+    network: &'a node::Network,
+) -> Installation<'a> {
+    Installation { home, facts, dirs, network, file: None, program: Path::new("/proc/self/exe") }
 }
 
 /// The node as it is now.
-fn node(settings: &Settings, home: &Home, path_mtus: &PathMtus) -> Result<Node, String> {
+pub(crate) fn node(settings: &Settings, home: &Home, path_mtus: &PathMtus) -> Result<Node, String> {
     let Underlay { wire, mtu, addresses, subnets } = Underlay::find(settings.wire.as_ref(), true)
         .map_err(|why| format!("find the link to other nodes: {why}; `--wire` names it"))?;
     let number = |what| {
@@ -378,7 +315,7 @@ fn node(settings: &Settings, home: &Home, path_mtus: &PathMtus) -> Result<Node, 
     Ok(Node { wire, wire_mtu: mtu, underlay: addresses, subnets, numbers, path_mtus: path_mtus.clone() })
 }
 
-fn network_of(snapshot: &Snapshot) -> Result<NetworkConfig, Undecided> {
+pub(crate) fn network_of(snapshot: &Snapshot) -> Result<NetworkConfig, Undecided> {
     let written = snapshot.network.as_ref().ok_or(Undecided::Unsaid("network it is"))?;
     NetworkConfig::parse(written).map_err(|error| Undecided::Network(error.to_string()))
 }

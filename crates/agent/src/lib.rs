@@ -16,8 +16,13 @@ mod flannel;
 mod health;
 mod keep;
 mod path_mtu;
+mod rehearse;
 mod run;
+mod settings;
+mod standby;
 
 pub use error::AgentError;
-pub use keep::{Settings, preview};
+pub use health::Endpoint;
+pub use rehearse::preview;
 pub use run::run;
+pub use settings::Settings;

@@ -9,14 +9,17 @@ use node::Home;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tracing::info;
 
-use crate::AgentError;
 use crate::health::Health;
-use crate::keep::{KeptNode, Settings};
+use crate::keep::KeptNode;
 use crate::lease::{Announcement, Snapshot};
 use crate::path_mtu::{self, Targets};
+use crate::settings::Settings;
 use crate::source::LeaseSource;
+use crate::standby::take_over;
+use crate::{AgentError, Endpoint};
 
 /// How long a change waits for others that come with it, such as the routes of a link that went.
 const GATHERED: Duration = Duration::from_millis(20);
@@ -42,27 +45,54 @@ pub async fn run(
     ready: impl FnOnce(),
     stop: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
-    let (network, listen, period) = (settings.network.clone(), settings.listen, settings.path_mtu_period);
-    let mut node = KeptNode::open(settings, home)?;
+    let (network, period) = (settings.network.clone(), settings.path_mtu_period);
+    let (sockets, addresses): (Vec<Endpoint>, Vec<Endpoint>) =
+        settings.listen.iter().cloned().partition(|at| matches!(at, Endpoint::Socket(_)));
+    let health = Health::new();
+    serve(&health, sockets).await?;
+    let (announce, announced) = watch::channel(None::<Announcement>);
+    let leases = source.start(announced);
+    let mut stop = std::pin::pin!(stop);
+    let node = tokio::select! {
+        () = &mut stop => return Ok(()),
+        taken = take_over(&settings, &home, leases.clone(), &health) => taken?,
+    };
+    serve(&health, addresses).await?;
+    info!(network, "keeping the network on this node");
+    tokio::select! {
+        () = &mut stop => {}
+        ended = keep(node, leases, &announce, &health, period, ready) => return ended,
+    }
+    info!(network, "stopping; what was made stays, and packets flow");
+    Ok(())
+}
+
+async fn serve(health: &Health, endpoints: Vec<Endpoint>) -> Result<(), AgentError> {
+    for at in endpoints {
+        health.serve(&at).await.map_err(|why| AgentError::Listen { at, why })?;
+    }
+    Ok(())
+}
+
+/// Keeps the node as its leases say, until that cannot go on.
+async fn keep(
+    mut node: KeptNode,
+    mut leases: watch::Receiver<Snapshot>,
+    announce: &watch::Sender<Option<Announcement>>,
+    health: &Health,
+    path_mtu_period: Duration,
+    ready: impl FnOnce(),
+) -> Result<(), AgentError> {
     // Opened before the first look, so that nothing changes between the two unseen.
     let mut kernel = notices(Watch::open()?)?;
-    let (announce, announced) = watch::channel(None::<Announcement>);
-    let mut leases = source.start(announced);
     let (ask, asked) = watch::channel(Targets::new());
-    let mut path_mtus = path_mtu::start(asked, period);
-    let health = Health::new();
-    if let Some(address) = listen {
-        health.serve(address).await.map_err(|why| AgentError::Listen { address, why })?;
-    }
+    let mut path_mtus = path_mtu::start(asked, path_mtu_period);
     let mut repairs = VecDeque::new();
     let mut ready = Some(ready);
-    info!(network, "keeping the network on this node");
-    let mut stop = std::pin::pin!(stop);
     // Before the source has said anything there is nothing new to bring the node to. What stands is looked after all the same.
     tokio::select! {
-        () = &mut stop => return Ok(()),
         said = leases.changed() => said.map_err(|_| AgentError::SourceEnded)?,
-        () = tokio::time::sleep(PERIOD) => {}
+        () = sleep(PERIOD) => {}
     }
     loop {
         let snapshot: Snapshot = leases.borrow_and_update().clone();
@@ -87,31 +117,18 @@ pub async fn run(
         if look.is_ready
             && let Some(ready) = ready.take()
         {
-            info!(network, "the node is in the network");
+            info!(network = node.status.network, "the node is in the network");
             ready();
         }
         let pause = if look.has_changed { pause(&mut repairs, Instant::now()) } else { GATHERED };
-        let woken = async {
-            tokio::select! {
-                changed = leases.changed() => changed.is_ok(),
-                changed = path_mtus.changed() => changed.is_ok(),
-                changed = concerned(&mut kernel, &node) => changed,
-                () = tokio::time::sleep(PERIOD) => true,
-            }
-        };
         tokio::select! {
-            () = &mut stop => break,
-            goes_on = woken => if !goes_on {
-                return Err(AgentError::SourceEnded);
-            },
+            changed = leases.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
+            changed = path_mtus.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
+            () = concerned(&mut kernel, &node) => {}
+            () = sleep(PERIOD) => {}
         }
-        tokio::select! {
-            () = &mut stop => break,
-            () = tokio::time::sleep(pause) => {}
-        }
+        sleep(pause).await;
     }
-    info!(network, "stopping; what was made stays, and packets flow");
-    Ok(())
 }
 
 #[expect(
@@ -123,14 +140,14 @@ fn notices(watch: Watch) -> Result<AsyncFd<Watch>, AgentError> {
 }
 
 /// Waits until the kernel tells of something that the agent keeps.
-async fn concerned(kernel: &mut AsyncFd<Watch>, node: &KeptNode) -> bool {
+async fn concerned(kernel: &mut AsyncFd<Watch>, node: &KeptNode) {
     loop {
-        let Ok(mut guard) = kernel.readable_mut().await else { return true };
+        let Ok(mut guard) = kernel.readable_mut().await else { return };
         let changes = guard.get_inner_mut().changes();
         guard.clear_ready();
         // Where it cannot be read, what has changed is looked at.
         if changes.map_or(true, |changes| changes.iter().any(|change| node.concerns(change))) {
-            return true;
+            return;
         }
     }
 }

@@ -1,43 +1,31 @@
-//! hostgap's agent on the nodes: it reads their prefixes from Kubernetes and makes the ways between them.
+//! hostgap's agents on the nodes: the DaemonSet of `deploy`, as a user has it.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::{Cluster, NODES, Node, files, run};
+use crate::{AGENT_IMAGE, Cluster, NODES, run, write_agent_image};
 
-/// What an agent may do: the same file as for users.
-const RIGHTS: &str = include_str!("../../../deploy/rbac.yaml");
-/// Where a node's agent writes its number in the PID namespace of the cluster.
-const PID: &str = "/run/hostgap-agent.pid";
+/// The folder `deploy`, but for the network's configuration.
+const MANIFESTS: [(&str, &str); 3] = [
+    ("kustomization.yaml", include_str!("../../../deploy/kustomization.yaml")),
+    ("rbac.yaml", include_str!("../../../deploy/rbac.yaml")),
+    ("daemonset.yaml", include_str!("../../../deploy/daemonset.yaml")),
+];
 
 impl Cluster {
-    /// Gives agents their rights and their configuration, starts one on each node, and waits until Kubernetes calls all
-    /// nodes ready. `backend` is flannel's name of a transport.
+    /// Gives nodes the agent's image, applies the manifests, and waits until all agents and nodes are ready. `backend` is
+    /// flannel's name of a transport.
     ///
     /// # Errors
     /// An agent or the API server does not start; what they wrote last is part of the error.
     pub fn connect_by_agents(&self, hostgap: &Path, attach: &str, backend: &str) -> Result<()> {
-        let mut apply = self.kubectl();
-        let mut apply = apply.args(["apply", "--filename", "-"]).stdin(Stdio::piped()).spawn()?;
-        apply.stdin.take().context("its input was not piped")?.write_all(RIGHTS.as_bytes())?;
-        anyhow::ensure!(apply.wait()?.success(), "the rights of agents were not taken");
-        let mut token = self.kubectl();
-        token.args(["create", "token", "hostgap", "--namespace", "kube-system", "--duration", "24h"]);
-        files::write_kubeconfig(&self.folder, "agent", run(&mut token)?.trim())?;
-        let network = json!({
-            "Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:244::/48",
-            "Backend": { "Type": backend },
-        });
-        let file = self.folder.join("net-conf.json");
-        fs::write(&file, network.to_string())
-            .with_context(|| format!("could not write {}", file.display()))?;
+        self.import(&write_agent_image(hostgap, AGENT_IMAGE, &self.folder)?)?;
+        self.write_manifests(attach, backend)?;
+        self.apply_agents()?;
         for node in NODES {
-            self.start_agent(node, hostgap, attach)?;
             // The control plane is no node.
             for prefix in self.pod_prefixes(node)? {
                 let via = if prefix.contains(':') { node.ipv6 } else { node.ipv4 };
@@ -47,34 +35,56 @@ impl Cluster {
         self.wait_for_nodes()
     }
 
-    /// Starts a node's agent. It goes on until it is killed or the cluster ends.
+    /// Applies the manifests as [`Cluster::connect_by_agents`] has written them, and waits until the agents are ready.
     ///
     /// # Errors
-    /// It cannot be started.
-    pub fn start_agent(&self, node: Node, hostgap: &Path, attach: &str) -> Result<()> {
-        let log = self.folder.join(format!("{}.agent.log", node.name));
-        let log = File::options().create(true).append(true).open(&log).context("open an agent's log")?;
-        let folder = self.folder.display();
-        let script = format!(
-            "echo $$ >{PID}; exec {} agent run --source kubernetes --node {} --attach {attach} \
-             --kubeconfig {folder}/agent.kubeconfig --net-config {folder}/net-conf.json --set-condition",
-            hostgap.display(),
-            node.name
-        );
-        let mut agent = self.on(node, "setsid");
-        agent.args(["--fork", "sh", "-c", &script]).stdout(Stdio::null()).stderr(log);
-        let started = agent.status().with_context(|| format!("could not start {agent:?}"))?;
-        anyhow::ensure!(started.success(), "{agent:?} ended with {started}");
-        Ok(())
+    /// One does not get ready.
+    pub fn apply_agents(&self) -> Result<()> {
+        run(self.kubectl().arg("apply").arg("--kustomize").arg(self.folder.join("agents")))?;
+        self.wait_for_agents()
     }
 
-    /// Kills a node's agent, and waits until it is gone.
+    /// Waits until the agents are ready that the DaemonSet asks for now, and no other is left.
     ///
     /// # Errors
-    /// None runs there.
-    pub fn kill_agent(&self, node: Node) -> Result<()> {
-        let kill =
-            format!("pid=$(cat {PID}); kill -KILL $pid; while [ -e /proc/$pid/exe ]; do sleep 0.01; done");
-        run(self.on(node, "sh").args(["-ec", &kill])).map(drop)
+    /// One does not get ready within half an hour, which is longer than any test may take.
+    pub fn wait_for_agents(&self) -> Result<()> {
+        let mut status = self.kubectl();
+        status.args([
+            "--namespace",
+            "kube-system",
+            "rollout",
+            "status",
+            "daemonset/hostgap",
+            "--timeout=30m",
+        ]);
+        run(&mut status).map(drop).with_context(|| self.last_words())
+    }
+
+    /// Writes what a user would: another configuration of the network, and one option more.
+    fn write_manifests(&self, attach: &str, backend: &str) -> Result<()> {
+        let overlay = self.folder.join("agents");
+        let deploy = overlay.join("deploy");
+        fs::create_dir_all(&deploy).with_context(|| format!("could not make {}", deploy.display()))?;
+        let network = json!({
+            "Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:244::/48",
+            "Backend": { "Type": backend },
+        });
+        let option = json!([
+            { "op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": format!("--attach={attach}") },
+        ]);
+        let kustomization = json!({
+            "resources": ["deploy"],
+            "patches": [{ "target": { "kind": "DaemonSet" }, "patch": option.to_string() }],
+        });
+        let mut files = vec![
+            (overlay.join("kustomization.yaml"), kustomization.to_string()),
+            (deploy.join("net-conf.json"), network.to_string()),
+        ];
+        files.extend(MANIFESTS.map(|(name, text)| (deploy.join(name), text.to_owned())));
+        for (path, text) in files {
+            fs::write(&path, text).with_context(|| format!("could not write {}", path.display()))?;
+        }
+        Ok(())
     }
 }

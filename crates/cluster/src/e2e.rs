@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::{Cluster, NODES, image, run};
+use crate::{Cluster, image};
 
 impl Cluster {
     /// Runs Kubernetes' end-to-end tests, those that the arguments select (`--ginkgo.focus=PATTERN`,
@@ -12,11 +12,7 @@ impl Cluster {
     /// One fails, or none is selected; the error has what the tests say.
     pub fn e2e<A: AsRef<str>>(&self, arguments: &[A]) -> Result<usize> {
         image::write(&image::AGNHOST, &self.folder, &self.programs)?;
-        let archive = self.folder.join(image::AGNHOST.archive);
-        for node in NODES {
-            let mut import = self.on(node, "ctr");
-            run(import.args(["--namespace", "k8s.io", "images", "import"]).arg(&archive))?;
-        }
+        self.import(&self.folder.join(image::AGNHOST.archive))?;
         let mut tests = self.inside("e2e.test");
         tests.arg("--kubeconfig").arg(self.folder.join("admin.kubeconfig"));
         tests.args(["--provider=local", "--dump-logs-on-failure=false", "--ginkgo.no-color"]);

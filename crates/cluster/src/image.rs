@@ -1,36 +1,43 @@
-//! The images of the cluster's containers, in the form of `docker save`: programs of this machine. There is no registry.
+//! Images of containers, made of programs of this machine, in the form of `docker save`, which `docker load` and
+//! containerd's `ctr images import` take. There is no registry.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::{Programs, run};
+use crate::{Cluster, NODES, Programs, run};
 
 /// The name of an image with busybox. A container of it sleeps if it is not given another command, so that it can hold
 /// the namespaces of a pod, too.
 pub const IMAGE: &str = "hostgap.test/busybox:1";
 
+/// The name of the agent's image, as in `deploy/daemonset.yaml`.
+pub const AGENT_IMAGE: &str = "localhost/hostgap:latest";
+
 /// An image, and how it is made.
 #[derive(Debug)]
-pub(crate) struct Image {
+pub(crate) struct Image<'a> {
     /// Its name, as pods give it.
-    name: &'static str,
+    name: &'a str,
     /// The name of its archive.
     pub(crate) archive: &'static str,
     entrypoint: &'static [&'static str],
     command: &'static [&'static str],
+    /// A program to be in it, `$PROGRAM` of the script.
+    program: Option<&'a Path>,
     /// Fills `root`.
     script: &'static str,
 }
 
-pub(crate) const BUSYBOX: Image = Image {
+pub(crate) const BUSYBOX: Image<'static> = Image {
     name: IMAGE,
     archive: "busybox.tar",
     entrypoint: &["/bin/sleep", "2147483647"],
     command: &[],
+    program: None,
     script: "
         mkdir root/www
         all_of_busybox",
@@ -38,11 +45,12 @@ pub(crate) const BUSYBOX: Image = Image {
 
 /// The image in which Kubernetes' own tests run, by the name that those of the version in `kubernetes/go.mod` have for
 /// it. They rely on dash, curl and the netcat of OpenBSD.
-pub(crate) const AGNHOST: Image = Image {
+pub(crate) const AGNHOST: Image<'static> = Image {
     name: "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
     archive: "agnhost.tar",
     entrypoint: &["/agnhost"],
     command: &["pause"],
+    program: None,
     script: "
         all_of_busybox
         rm root/bin/sh root/bin/nc
@@ -51,6 +59,22 @@ pub(crate) const AGNHOST: Image = Image {
         put \"$(command -v nc.openbsd)\" nc
         cp \"$(command -v agnhost)\" root/agnhost",
 };
+
+/// The agent's image. An agent that installs the plugin asks the kernel for nftables by `nft`; on the node itself the plugin
+/// takes the node's own.
+fn agent<'a>(program: &'a Path, name: &'a str) -> Image<'a> {
+    Image {
+        name,
+        archive: "hostgap.tar",
+        entrypoint: &["/bin/hostgap"],
+        command: &[],
+        program: Some(program),
+        script: "
+        put \"$PROGRAM\" hostgap
+        strip root/bin/hostgap
+        put \"$(command -v nft)\" nft",
+    }
+}
 
 /// What the scripts call: `all_of_busybox` puts it into the image with links of all its names, `put` a program with its
 /// libraries.
@@ -70,14 +94,26 @@ const FUNCTIONS: &str = "
     }
     for directory in bin dev etc proc sys tmp; do mkdir -p root/$directory; done";
 
+/// Writes the archive of the agent's image into a folder, with a build of `hostgap` and the libraries that it needs, and
+/// returns its path.
+///
+/// # Errors
+/// A program that the image is made with or of is missing (`nft`, `strip`, `tar`), or the folder cannot be written.
+pub fn write_agent_image(program: &Path, name: &str, folder: &Path) -> Result<PathBuf> {
+    let image = agent(program, name);
+    write(&image, folder, &Programs::of_this_machine()?)?;
+    Ok(folder.join(image.archive))
+}
+
 /// Writes an image's archive into a folder.
-pub(crate) fn write(image: &Image, folder: &Path, programs: &Programs) -> Result<()> {
+pub(crate) fn write(image: &Image<'_>, folder: &Path, programs: &Programs) -> Result<()> {
     let work = folder.join("image");
     let pack = "tar --create --file layer.tar --directory root . && sha256sum layer.tar";
     fs::create_dir_all(&work).with_context(|| format!("could not make {}", work.display()))?;
     let mut layer = Command::new("sh");
     let script = format!("{FUNCTIONS}\n{}\n{pack}", image.script);
     layer.args(["-euc", &script]).current_dir(&work).env("PATH", programs.path());
+    layer.env("PROGRAM", image.program.unwrap_or(Path::new("")));
     let sum = run(&mut layer)?;
     let sum = sum.split_whitespace().next().context("sha256sum printed nothing")?.to_owned();
     for (name, text) in [("config.json", image.config(&sum)), ("manifest.json", image.manifest())] {
@@ -89,6 +125,17 @@ pub(crate) fn write(image: &Image, folder: &Path, programs: &Programs) -> Result
     fs::remove_dir_all(&work).context("could not remove what the image was made of")
 }
 
+impl Cluster {
+    /// Gives an image to the containerd of each node.
+    pub(crate) fn import(&self, archive: &Path) -> Result<()> {
+        for node in NODES {
+            let mut import = self.on(node, "ctr");
+            run(import.args(["--namespace", "k8s.io", "images", "import"]).arg(archive))?;
+        }
+        Ok(())
+    }
+}
+
 /// As images name it.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
@@ -98,7 +145,7 @@ fn architecture() -> &'static str {
     }
 }
 
-impl Image {
+impl Image<'_> {
     fn config(&self, layer_sha256: &str) -> Value {
         json!({
             "architecture": architecture(), "os": "linux",

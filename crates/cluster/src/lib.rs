@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail};
 
 pub use control_plane::ControlPlane;
 pub use e2e::passed;
-pub use image::IMAGE;
+pub use image::{AGENT_IMAGE, IMAGE, write_agent_image};
 pub use programs::Programs;
 
 /// A node of the cluster: a name, and an address of each family.

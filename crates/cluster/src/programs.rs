@@ -43,8 +43,13 @@ impl Programs {
             env::var(variable).ok().filter(|part| !part.is_empty()).map_or_else(|| absent(script), Ok)
         };
         let mut parts = variables.iter().map(part).collect::<Result<Vec<_>>>()?;
-        parts.push(env::var("PATH").context("there is no PATH")?);
+        parts.push(Self::of_this_machine()?.path);
         Ok(Self { path: parts.join(":") })
+    }
+
+    /// Those of this process's `PATH` alone.
+    pub(crate) fn of_this_machine() -> Result<Self> {
+        env::var("PATH").context("there is no PATH").map(Self::of)
     }
 
     /// Those of a `PATH`.

@@ -1,6 +1,7 @@
 //! `hostgap agent`: one network of pods over many nodes.
 
 mod down;
+mod probe;
 mod run;
 mod status;
 
@@ -26,6 +27,7 @@ pub(crate) struct Args {
 enum Command {
     Run(Box<run::Args>),
     Status(status::Args),
+    Probe(probe::Args),
     Down(down::Args),
 }
 
@@ -48,6 +50,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::run(args),
+        Command::Probe(args) => probe::run(args),
         Command::Down(args) => down::run(args),
     }
 }

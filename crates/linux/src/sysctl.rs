@@ -14,7 +14,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, openat};
+use rustix::fs::{Dir, FileType, Mode, OFlags, StatVfsMountFlags, openat, statvfs};
+use rustix::mount::{MountFlags, mount_remount};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Attempt;
@@ -44,6 +45,22 @@ pub fn read(key: &Key) -> Result<Option<String>> {
 /// the value.
 pub fn write(key: &Key, value: &str) -> Result<()> {
     SysctlTree::kernel().write(key, value)
+}
+
+/// Lets this process write parameters where `/proc/sys` is mounted read-only, as container runtimes have it: the mount of
+/// the process's own mount namespace is made writable. Does nothing where it is. Needs `CAP_SYS_ADMIN`.
+///
+/// # Errors
+/// The kernel or a security module (AppArmor's profile of containers) refuses.
+pub fn make_writable() -> Result<()> {
+    let attempted = || "make /proc/sys writable";
+    let found = statvfs("/proc/sys").attempt(attempted)?;
+    if !found.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return Ok(());
+    }
+    // All flags are set anew, and these are those of a mount of /proc.
+    let flags = MountFlags::BIND | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount_remount("/proc/sys", flags, c"").attempt(attempted)
 }
 
 /// Every readable parameter at or below a prefix (`net/ipv4/conf`) of the calling thread's namespace.

@@ -1,4 +1,4 @@
-//! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | suites | cluster | lint | tidy | golden | ci`.
+//! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | suites | cluster | image | lint | tidy | golden | ci`.
 //!
 //! All CI jobs are here, so that they can be run before CI does.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to tell people")]
@@ -7,6 +7,7 @@ mod cluster;
 mod fuzz;
 mod golden;
 mod guest;
+mod image;
 mod lane;
 mod ledger;
 mod libtest;
@@ -28,6 +29,7 @@ const USAGE: &str = "\
 usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
        cargo xtask fuzz [SECONDS]
        cargo xtask cluster up | kubectl | on | e2e | down
+       cargo xtask image [NAME]
 
   test         all tests: on this kernel, on Debian kernels in QEMU, and the fuzzers for a moment
   native-test  the tests on this kernel alone
@@ -36,6 +38,7 @@ usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
   suites       the CNI project's own test suites, with this program under the names of its plugins, and the tests of
                containers under a newer containerd (needs Go)
   cluster      a Kubernetes of two nodes, in namespaces
+  image        the agent's image for Kubernetes, called NAME (localhost/hostgap:latest), as an archive
   lint         format, tidy, clippy, documentation, dependencies
   tidy         the rules of style that can be checked
   golden       accept what the tests found as the new golden files
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(packages),
         "suites" => suites::run(),
         "cluster" => cluster::run(packages),
+        "image" => image::run(packages),
         "lint" => lint::run(),
         "tidy" => tidy::run(),
         "golden" => golden::run(packages),

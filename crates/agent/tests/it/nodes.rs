@@ -98,8 +98,9 @@ impl Nodes {
             runtime: None,
             subnet_env: of_node.join("subnet.env"),
             status: of_node.join("status"),
-            listen: None,
             path_mtu_period: Duration::from_secs(1),
+            listen: Vec::new(),
+            waits: false,
         }
     }
 

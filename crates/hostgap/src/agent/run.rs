@@ -1,18 +1,17 @@
 //! `hostgap agent run`: the agent itself.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ::agent::Settings;
 use ::agent::files::previous_prefixes;
 use ::agent::lease::{Announcement, Snapshot};
 use ::agent::source::LeaseSource;
 use ::agent::source::etcd::{self, EtcdSource, Login, Tls};
 use ::agent::source::file::FileSource;
 use ::agent::source::kubernetes::{self, KubernetesSource};
+use ::agent::{Endpoint, Settings};
 use anyhow::{Context, anyhow, bail};
 use datapath::{ATTACHES, Attach};
 use lab::LabError;
@@ -70,9 +69,16 @@ pub(super) struct Args {
     /// How often to find out how large packets the ways to other nodes carry, by echo requests.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = period)]
     path_mtu_every: Duration,
-    /// Serve /healthz, /readyz, /metrics and /status over HTTP at this address.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
+    /// Serve /healthz, /readyz, /metrics and /status over HTTP, at an address (127.0.0.1:9475) or a socket in the file
+    /// system (unix:/run/agent.sock, for `hostgap agent probe`); may be given more than once.
+    #[arg(long, value_name = "WHERE")]
+    listen: Vec<Endpoint>,
+    /// Wait while another agent keeps the network on this node, and take it over when that one ends.
+    ///
+    /// Until then nothing is made or announced. /readyz, at a socket alone, says whether this agent could do the work:
+    /// its program runs, the lease source answers, and the node can have what it says.
+    #[arg(long)]
+    wait: bool,
     /// Print what would be made on this node as commands, and make nothing.
     #[arg(long)]
     dry_run: bool,
@@ -89,7 +95,7 @@ pub(super) struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Kubernetes")]
 struct KubernetesArgs {
-    /// How to reach the API server [default: as a pod does].
+    /// How to reach the API server [default: as a pod does, with its service account and KUBERNETES_SERVICE_HOST].
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The network's configuration (flannel's net-conf.json).
@@ -202,6 +208,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     log(args.log_json);
+    if let Err(error) = linux::sysctl::make_writable() {
+        // Where the node has them already as they are to be, none is written.
+        tracing::warn!("could not {error}; kernel parameters that differ will fail to be set");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("start the loop of events")?.block_on(async {
         let (mut terminate, mut interrupt) =
@@ -254,8 +264,9 @@ fn settings(args: &Args) -> Settings {
         runtime: (!args.no_install).then(dirs),
         subnet_env: args.network.subnet_file.clone(),
         status: args.network.status_dir.clone(),
-        listen: args.listen,
         path_mtu_period: args.path_mtu_every,
+        listen: args.listen.clone(),
+        waits: args.wait,
     }
 }
 

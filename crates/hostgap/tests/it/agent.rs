@@ -13,6 +13,8 @@ use tempfile::TempDir;
 use testkit::{World, dump, require_root, shell};
 
 const HOSTGAP: &str = env!("CARGO_BIN_EXE_hostgap");
+/// The link between the nodes.
+const WIRE: [&str; 2] = ["--wire", "wire"];
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -76,21 +78,33 @@ impl Nodes {
         command.args(["--status-dir", &files("status"), "--subnet-file", &files("subnet.env")]);
         if verb == "run" {
             let source = format!("file:{}", self.path("nodes.toml").display());
-            command.args(["--node", node, "--wire", "wire", "--source", &source]);
+            command.args(["--node", node, "--source", &source]);
             command.args(["--bin-dir", &files("bin"), "--conf-dir", &files("net.d")]);
         }
         command
     }
 
     fn start(&self, node: &str) -> Running {
-        self.start_with(node, &[])
+        self.start_with(node, "log", &WIRE)
     }
 
-    fn start_with(&self, node: &str, args: &[&str]) -> Running {
-        let log = self.path(node).join("log");
+    fn start_with(&self, node: &str, log: &str, args: &[&str]) -> Running {
+        let log = self.path(node).join(log);
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let child = self.agent(node, "run").args(args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
         Running { child, log }
+    }
+
+    /// Starts an agent that waits for another one, and returns what asks it how it is.
+    fn start_waiting(&self, node: &str, args: &[&str]) -> (Running, impl Fn(&str) -> Output) {
+        let socket = self.path("waiting.sock").display().to_string();
+        let listen = format!("unix:{socket}");
+        let args = [&["--wait", "--listen", listen.as_str()], args].concat();
+        let waiting = self.start_with(node, "waiting", &args);
+        let probe = move |path: &str| {
+            Command::new(HOSTGAP).args(["agent", "probe", path, "--socket", &socket]).output().unwrap()
+        };
+        (waiting, probe)
     }
 
     fn output(mut command: Command) -> Output {
@@ -205,6 +219,59 @@ fn no_request_is_lost_while_agents_are_killed() {
 }
 
 #[test]
+fn an_agent_that_waits_takes_over_what_another_leaves() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new("vxlan");
+    let (mut first, b) = (nodes.start("a"), nodes.start("b"));
+    nodes.until_reached("a", "b", &first);
+    nodes.until_reached("b", "a", &b);
+    let (second, probe) = nodes.start_waiting("a", &WIRE);
+    until("it is ready to take over", &second, || probe("/readyz").status.success());
+    assert_eq!(text(&probe("/healthz").stdout), "ok\n");
+    nodes.until_reached("a", "b", &first);
+    first.kill();
+    nodes.until_reached("a", "b", &second);
+    until("the node is in the network", &second, || probe("/readyz").status.success());
+    let log = std::fs::read_to_string(&second.log).unwrap();
+    assert_eq!(log.matches("another agent keeps the network on this node").count(), 1, "{log}");
+    assert_eq!(nodes.status("a")["repairs_total"], 0, "{:#}", nodes.status("a"));
+    assert!(!probe("/metrics").status.success(), "it is not among what can be asked");
+}
+
+#[test]
+fn an_agent_that_could_not_take_over_is_not_ready() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new("vxlan");
+    let (first, b) = (nodes.start("a"), nodes.start("b"));
+    nodes.until_reached("a", "b", &first);
+    nodes.until_reached("b", "a", &b);
+    let (second, probe) = nodes.start_waiting("a", &["--wire", "none"]);
+    let says = |what: &str| std::fs::read_to_string(&second.log).unwrap().contains(what);
+    until("it says why it waits in vain", &second, || says("there is no link none"));
+    let answer = probe("/readyz");
+    assert_eq!((answer.status.code(), text(&answer.stdout).contains("not ready yet")), (Some(1), true));
+    assert!(probe("/healthz").status.success());
+    drop(second);
+    // The socket of a killed agent is there, and nobody answers.
+    let answer = probe("/readyz");
+    assert!(!answer.status.success() && text(&answer.stderr).contains("could not ask the agent at"));
+}
+
+#[track_caller]
+fn until(what: &str, running: &Running, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        let log = std::fs::read_to_string(&running.log).unwrap_or_default();
+        assert!(begun.elapsed() < PATIENCE, "not so: {what}: {log}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn the_plugin_is_installed_with_what_the_node_has() {
     if !require_root() {
         return;
@@ -225,7 +292,7 @@ fn the_plugin_is_installed_with_what_the_node_has() {
     assert_eq!(plugin["ipam"]["ranges"][0][0]["subnet"], "10.244.1.0/24");
     assert!(is_file(&nodes.path("a").join("bin/hostgap")));
     // A second agent does not take the network from the first.
-    let second = Nodes::output(nodes.agent("a", "run"));
+    let second = nodes.agent("a", "run").args(WIRE).output().unwrap();
     assert!(!second.status.success());
     assert!(text(&second.stderr).contains("it belongs to process"), "{}", text(&second.stderr));
     let down = Nodes::output(nodes.agent("a", "down"));
@@ -240,7 +307,7 @@ fn a_dry_run_shows_commands_and_makes_nothing() {
     let nodes = Nodes::new("vxlan");
     let before = dump(&nodes.world.open("a"));
     let mut dry = nodes.agent("a", "run");
-    let shown = text(&dry.arg("--dry-run").output().unwrap().stdout);
+    let shown = text(&dry.args(WIRE).arg("--dry-run").output().unwrap().stdout);
     for line in [
         "type vxlan id 1 dev wire local 192.0.2.1 dstport 8472",
         "ip route replace 10.244.2.0/24 via 10.244.2.0",

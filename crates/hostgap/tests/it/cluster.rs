@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use cluster::{IMAGE, NODES, Node, OwnedCluster, Programs};
+use cluster::{AGENT_IMAGE, IMAGE, NODES, Node, OwnedCluster, Programs};
 use serde_json::{Value, json};
 
 use crate::turn::{HOSTGAP, Turn, stderr, stdout, text, turn, until_within};
@@ -183,7 +183,7 @@ fn kubectl_shows_what_the_plugin_says() {
 }
 
 /// Kubernetes' own conformance tests of pods and ports, which know nothing of this plugin and its agents. Others of networks
-/// need a DNS server in the cluster. Afterwards the agents are killed, and come back, while a pod talks to another node's.
+/// need a DNS server in the cluster. Afterwards the agents are replaced and taken away while a pod talks to another node's.
 #[test]
 fn kubernetes_own_tests_pass_on_agents() {
     let Some(pods) = Pods::new() else { return };
@@ -199,17 +199,79 @@ fn kubernetes_own_tests_pass_on_agents() {
     pods.apply(&client("client-node-2", NODES[1]));
     pods.kubectl(&["rollout", "status", "daemonset/web", "--timeout=15m"]);
     pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=15m", "pod", "--all"]);
-    for node in NODES {
-        pods.cluster.kill_agent(node).unwrap();
-    }
-    every_pair(&pods, "without agents");
-    for node in NODES {
-        pods.cluster.start_agent(node, Path::new(HOSTGAP), "ptp").unwrap();
-        let status = ["agent", "status", "--json"];
-        until_within(PATIENCE, "its agent reaches the other node", || {
-            let status = pods.cluster.on(node, HOSTGAP).args(status).output().unwrap();
-            status.status.success() && stdout(&status).contains("\"running\":true")
+    no_request_is_lost(&pods, || {
+        roll_out(&pods);
+        assert_eq!(agents_with(&pods, "KUBERNETES_SERVICE_HOST=10.96.0.1"), NODES.len());
+        // From here on agents reach the API server without kube-proxy.
+        pods.apply(&json!({ "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": "kubernetes-services-endpoint", "namespace": "kube-system" },
+            "data": { "KUBERNETES_SERVICE_HOST": "192.0.2.1", "KUBERNETES_SERVICE_PORT": "6443" } }));
+        roll_out(&pods);
+        assert_eq!(agents_with(&pods, "KUBERNETES_SERVICE_HOST=192.0.2.1"), NODES.len());
+        let gone = ["--namespace", "kube-system", "delete", "--cascade=foreground", "daemonset/hostgap"];
+        pods.kubectl(&gone);
+        every_pair(&pods, "without agents");
+    });
+    pods.cluster.apply_agents().unwrap();
+    every_pair(&pods, "with agents again");
+}
+
+/// Kubernetes replaces each agent by one that waited for it, and none of them finds anything to repair.
+#[track_caller]
+fn roll_out(pods: &Pods) {
+    pods.kubectl(&["--namespace", "kube-system", "rollout", "restart", "daemonset/hostgap"]);
+    pods.cluster.wait_for_agents().unwrap();
+    let agents = "--selector=app.kubernetes.io/name=hostgap";
+    let logs = ["--namespace", "kube-system", "logs", agents, "--tail=-1"];
+    for line in ["waiting until it ends", "ready: this agent could take", "the node is in the network"] {
+        until_within(PATIENCE, &format!("each agent says {line:?}"), || {
+            pods.kubectl(&logs).matches(line).count() == NODES.len()
         });
     }
-    every_pair(&pods, "with agents again");
+    for node in NODES {
+        let status = text(pods.cluster.on(node, HOSTGAP).args(["agent", "status", "--json"]));
+        let status: Value = serde_json::from_str(&status).unwrap();
+        assert_eq!((&status["running"], &status["repairs_total"]), (&json!(true), &json!(0)), "{status:#}");
+    }
+}
+
+/// How many processes of agents have a variable in their environment. All nodes are in one PID namespace.
+#[track_caller]
+fn agents_with(pods: &Pods, variable: &str) -> usize {
+    let script = "for process in /proc/[0-9]*; do
+            tr '\\0' ' ' <$process/cmdline | grep -q 'hostgap agent run ' || continue
+            tr '\\0' '\\n' <$process/environ
+        done 2>/dev/null";
+    let variables = text(pods.cluster.on(NODES[0], "sh").args(["-c", script]));
+    variables.lines().filter(|line| *line == variable).count()
+}
+
+/// Sends requests at a constant rate from a pod to one on the other node while something is done. All are answered.
+#[track_caller]
+fn no_request_is_lost(pods: &Pods, done: impl FnOnce()) {
+    let start = |name: &str, node: Node, args: &[&str]| {
+        pods.apply(&json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
+            "nodeName": node.name, "restartPolicy": "Never", "automountServiceAccountToken": false,
+            "containers": [{ "name": name, "image": AGENT_IMAGE, "imagePullPolicy": "Never", "args": args }],
+        } }));
+        pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=15m", &format!("pod/{name}")]);
+    };
+    start("server", NODES[1], &["serve", "--listen", "0.0.0.0:8080"]);
+    let server = pods.kubectl(&["get", "pod", "server", "--output=jsonpath={.status.podIP}"]);
+    let url = format!("http://{server}:8080/");
+    let rate = ["--rate", "500", "--duration", "1h", "--warmup", "0s", "--connections", "8", "--json"];
+    start("load", NODES[0], &[&["load", &url], &rate[..]].concat());
+    let mut log = pods.cluster.kubectl();
+    let log = log.args(["logs", "--follow", "pod/load"]).stdout(Stdio::piped()).spawn().unwrap();
+    done();
+    // It is told to end, and says what became of all requests.
+    pods.kubectl(&["delete", "pod", "load"]);
+    let log = stdout(&log.wait_with_output().unwrap());
+    let json = &log[log.find('{').unwrap_or_else(|| panic!("no result: {log}"))..];
+    let result = serde_json::Deserializer::from_str(json).into_iter::<Value>().next();
+    let result = result.unwrap().unwrap_or_else(|error| panic!("{error}: {log}"));
+    for lost in ["/connection_errors", "/missed", "/unexpected/status", "/unexpected/length", "/reconnects"] {
+        assert_eq!(result.pointer(lost), Some(&0.into()), "{lost} of {result:#}");
+    }
+    assert!(result["answered"].as_u64().unwrap() > 0, "{result:#}");
 }

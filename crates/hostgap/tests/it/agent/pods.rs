@@ -12,6 +12,8 @@ use testkit::{dump, require_root, skip};
 
 use super::{Nodes, PATIENCE, Running, is_file, text};
 
+const MACVLAN: [&str; 4] = ["--wire", "wire", "--attach", "macvlan"];
+
 impl Nodes {
     /// What the agent of a node has installed for runtimes, as the plugin takes it.
     fn configuration(&self, node: &str, agent: &Running) -> Value {
@@ -68,7 +70,7 @@ fn pods_on_the_nodes_own_link_reach_each_other_and_the_nodes() {
     }
     let nodes = Nodes::new("host-gw");
     let before = ["a", "b"].map(|node| dump(&nodes.world.open(node)));
-    let mut agents = ["a", "b"].map(|node| nodes.start_with(node, &["--attach", "macvlan"]));
+    let mut agents = ["a", "b"].map(|node| nodes.start_with(node, "log", &MACVLAN));
     let confs = [0, 1].map(|at| nodes.configuration(["a", "b"][at], &agents[at]));
     nodes.until_reached("a", "b", &agents[0]);
     nodes.until_reached("b", "a", &agents[1]);
@@ -108,7 +110,7 @@ fn pods_on_the_nodes_own_link_have_no_tunnel() {
     }
     let nodes = Nodes::new("vxlan");
     let mut agent = nodes.agent("a", "run");
-    let output = agent.args(["--attach", "macvlan", "--dry-run"]).output().unwrap();
+    let output = agent.args(MACVLAN).arg("--dry-run").output().unwrap();
     assert!(!output.status.success());
     let said = text(&output.stderr);
     assert!(

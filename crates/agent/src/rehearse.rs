@@ -1,0 +1,51 @@
+//! What an agent would make of a node, found out without making it.
+
+use std::collections::BTreeMap;
+
+use linux::features;
+use node::Home;
+use plan::Plan;
+
+use crate::desired::{Desired, DesiredPeer, desired};
+use crate::keep::{installation, network_of, node};
+use crate::lease::Snapshot;
+use crate::network::NetworkConfig;
+use crate::path_mtu::PathMtus;
+use crate::settings::Settings;
+
+/// What an agent would make of a snapshot on a node where nothing stands, as commands that a person would type.
+///
+/// # Errors
+/// In words: what the source says cannot be, or the node cannot be looked at.
+pub fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<Vec<String>, String> {
+    let (_, wanted) = wanted(settings, home, snapshot)?;
+    let mut commands = Vec::new();
+    for (name, peer) in &wanted.peers {
+        if let DesiredPeer::Refused(why) = peer {
+            commands.push(format!("# node {name} would not be reached: {why}"));
+        }
+    }
+    commands.extend(wanted.parts.values().flat_map(Plan::commands));
+    Ok(commands)
+}
+
+/// Whether an agent could bring this node to a snapshot, as far as that is known without doing it.
+///
+/// # Errors
+/// In words, why not.
+pub(crate) fn rehearse(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<(), String> {
+    let (network, wanted) = wanted(settings, home, snapshot)?;
+    let Some(dirs) = &settings.runtime else { return Ok(()) };
+    let facts = features::probe().map_err(|error| error.to_string())?;
+    let conf = settings.pods(&snapshot.own, &network, wanted.mtu);
+    installation(home, &facts, dirs, &conf).preview().map(drop).map_err(|error| error.to_string())
+}
+
+/// What a node on which nothing stands is to have.
+fn wanted(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<(NetworkConfig, Desired), String> {
+    let network = network_of(snapshot).map_err(|why| why.to_string())?;
+    settings.check_backend(&network)?;
+    let node = node(settings, home, &PathMtus::new())?;
+    let wanted = desired(&node, &network, snapshot, &BTreeMap::new()).map_err(|why| why.to_string())?;
+    Ok((network, wanted))
+}

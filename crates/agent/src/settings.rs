@@ -1,0 +1,71 @@
+//! What an agent is told by its user.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use datapath::{ATTACHES, Attach, Prefixes};
+use linux::IfName;
+use node::install::RuntimeDirs;
+
+use crate::Endpoint;
+use crate::desired::HOST_GW;
+use crate::network::NetworkConfig;
+
+/// What an agent is told by its user.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The network's name, which container runtimes see.
+    pub network: String,
+    /// The link to other nodes; `None`: that of the default route.
+    pub wire: Option<IfName>,
+    /// How pods reach the node, one of [`datapath::ATTACHES`] by name.
+    pub attach: String,
+    /// Whether what pods send out of the network gets the node's address.
+    pub masquerade: bool,
+    /// Where container runtimes look for a configuration; `None`: none is written.
+    pub runtime: Option<RuntimeDirs>,
+    /// flannel's environment file: `/run/flannel/subnet.env`.
+    pub subnet_env: PathBuf,
+    /// The directory of the file with the agent's state: `/run/hostgap/agent-status`.
+    pub status: PathBuf,
+    /// Where health and metrics are served over HTTP.
+    pub listen: Vec<Endpoint>,
+    /// How often it is found out how large packets the ways to other nodes carry.
+    pub path_mtu_period: Duration,
+    /// Whether to wait while another process keeps the network. Otherwise that is an error.
+    pub waits: bool,
+}
+
+impl Settings {
+    /// The network as container runtimes on this node have it.
+    pub(crate) fn pods(&self, own: &Prefixes, network: &NetworkConfig, mtu: u32) -> node::Network {
+        node::Network {
+            name: self.network.clone(),
+            attach: self.attach.clone(),
+            subnets: own.iter().collect(),
+            prefixes: network.networks.iter().map(|one| one.prefix).collect(),
+            wire: self.wire.clone(),
+            mtu: Some(mtu),
+            masquerade: self.masquerade,
+            anti_spoofing: None,
+            host_link: self.attach().is_some_and(Attach::takes_host_link),
+        }
+    }
+
+    fn attach(&self) -> Option<&'static dyn Attach> {
+        ATTACHES.iter().find(|path| path.name == self.attach).map(|path| path.attach)
+    }
+
+    /// Refuses a way between nodes that pods on the nodes' own link do not take: they look for all other pods there.
+    pub(crate) fn check_backend(&self, network: &NetworkConfig) -> Result<(), String> {
+        let is_on_wire = self.attach().is_some_and(|attach| !attach.leads_out());
+        if is_on_wire && network.backend.kind != HOST_GW {
+            return Err(format!(
+                "pods of {} find each other on the nodes' own link, and `Backend.Type` is {}; with {HOST_GW} the nodes \
+                 are neighbours there, and --attach ipvlan-l3s needs no such link",
+                self.attach, network.backend.kind
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! The time before an agent keeps the network: another process may keep it. Meanwhile this one reads the leases, so that
+//! whoever replaces agents knows that the next one would do its work before the present one ends.
+
+use std::time::{Duration, Instant};
+
+use node::Home;
+use plan::BookError;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::info;
+
+use crate::AgentError;
+use crate::health::Health;
+use crate::keep::KeptNode;
+use crate::lease::Snapshot;
+use crate::rehearse::rehearse;
+use crate::settings::Settings;
+
+/// Between two attempts: so long is nobody there who repairs. The kernel wakes no one for a lock who also waits for other
+/// things.
+const PAUSE: Duration = Duration::from_millis(50);
+/// What cannot be done yet is tried again after this.
+const REHEARSAL: Duration = Duration::from_secs(1);
+
+/// Takes the network over on this node: at once, or if the settings say so when the process ends that keeps it.
+///
+/// # Errors
+/// Another process keeps it, or the kernel or a directory cannot be used.
+pub(crate) async fn take_over(
+    settings: &Settings,
+    home: &Home,
+    leases: watch::Receiver<Snapshot>,
+    health: &Health,
+) -> Result<KeptNode, AgentError> {
+    let mut standby = None;
+    loop {
+        match KeptNode::open(settings.clone(), home.clone()) {
+            Err(AgentError::Book(BookError::Held { .. })) if settings.waits => {
+                standby.get_or_insert_with(|| Standby::begin(settings, home, &leases)).look(health);
+            }
+            opened => {
+                if standby.is_some() {
+                    // What it could do is one thing, and what it will have done another.
+                    health.note_waiting(false);
+                }
+                return opened;
+            }
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// An agent that waits.
+struct Standby<'a> {
+    settings: &'a Settings,
+    home: &'a Home,
+    leases: watch::Receiver<Snapshot>,
+    /// When it was last found out whether it could bring the node to the leases, and if not, why.
+    last: Option<(Instant, Result<(), String>)>,
+}
+
+impl<'a> Standby<'a> {
+    fn begin(settings: &'a Settings, home: &'a Home, leases: &watch::Receiver<Snapshot>) -> Standby<'a> {
+        let network = &settings.network;
+        info!(network, "another agent keeps the network on this node; waiting until it ends");
+        Standby { settings, home, leases: leases.clone(), last: None }
+    }
+
+    /// Finds out whether it could take over, where that may have changed, and says so.
+    fn look(&mut self, health: &Health) {
+        let is_same = !self.leases.has_changed().unwrap_or(true);
+        let is_known = match &self.last {
+            Some((_, Ok(()))) => is_same,
+            Some((at, Err(_))) => is_same && at.elapsed() < REHEARSAL,
+            None => false,
+        };
+        if !is_known {
+            let snapshot = self.leases.borrow_and_update().clone();
+            let outcome = rehearse(self.settings, self.home, &snapshot);
+            let said = self.last.take().map(|(_, outcome)| outcome);
+            match &outcome {
+                outcome if said.as_ref() == Some(outcome) => {}
+                Ok(()) => info!("ready: this agent could take the network over"),
+                Err(why) => info!("not ready: {why}"),
+            }
+            self.last = Some((Instant::now(), outcome));
+        }
+        health.note_waiting(matches!(self.last, Some((_, Ok(())))));
+    }
+}
