@@ -24,8 +24,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let program = target.join(&triple).join("release/hostgap");
     let archive = cluster::write_agent_image(&program, name, &target)?;
     let archive = archive.display();
-    println!("{name} is in {archive}; on each node:\n  ctr --namespace k8s.io images import {archive}");
-    println!("or into a registry:\n  docker load --input {archive} && docker push {name}");
+    println!("{name} is in {archive}; ctr --namespace k8s.io images import and docker load --input take it");
     Ok(())
 }
 
