@@ -1,6 +1,7 @@
 //! The installed plugin under kubelets: pods of two nodes that reach each other, errors that `kubectl` shows, and nothing
 //! that stays. The programs are those of `HOSTGAP_KUBERNETES`, `HOSTGAP_ETCD` and `HOSTGAP_CONTAINERD`, parts of `PATH`.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
@@ -208,6 +209,7 @@ fn kubernetes_own_tests_pass_on_agents() {
             "data": { "KUBERNETES_SERVICE_HOST": "192.0.2.1", "KUBERNETES_SERVICE_PORT": "6443" } }));
         roll_out(&pods);
         assert_eq!(agents_with(&pods, "KUBERNETES_SERVICE_HOST=192.0.2.1"), NODES.len());
+        a_rollout_in_vain_stops(&pods);
         let gone = ["--namespace", "kube-system", "delete", "--cascade=foreground", "daemonset/hostgap"];
         pods.kubectl(&gone);
         every_pair(&pods, "without agents");
@@ -216,23 +218,52 @@ fn kubernetes_own_tests_pass_on_agents() {
     every_pair(&pods, "with agents again");
 }
 
+const AGENTS: &str = "--selector=app.kubernetes.io/name=hostgap";
+
+/// How often the pods of agents have written a text; 0 if one of them begins or goes just now, so that it has no log.
+fn written(pods: &Pods, what: &str) -> usize {
+    let logs = ["--namespace", "kube-system", "logs", AGENTS, "--tail=-1"];
+    let output = pods.cluster.kubectl().args(logs).output().unwrap();
+    if output.status.success() { stdout(&output).matches(what).count() } else { 0 }
+}
+
 /// Kubernetes replaces each agent by one that waited for it, and none of them finds anything to repair.
 #[track_caller]
 fn roll_out(pods: &Pods) {
     pods.kubectl(&["--namespace", "kube-system", "rollout", "restart", "daemonset/hostgap"]);
     pods.cluster.wait_for_agents().unwrap();
-    let agents = "--selector=app.kubernetes.io/name=hostgap";
-    let logs = ["--namespace", "kube-system", "logs", agents, "--tail=-1"];
     for line in ["waiting until it ends", "ready: this agent could take", "the node is in the network"] {
-        until_within(PATIENCE, &format!("each agent says {line:?}"), || {
-            pods.kubectl(&logs).matches(line).count() == NODES.len()
-        });
+        until_within(PATIENCE, &format!("each agent says {line:?}"), || written(pods, line) == NODES.len());
     }
     for node in NODES {
         let status = text(pods.cluster.on(node, HOSTGAP).args(["agent", "status", "--json"]));
         let status: Value = serde_json::from_str(&status).unwrap();
         assert_eq!((&status["running"], &status["repairs_total"]), (&json!(true), &json!(0)), "{status:#}");
     }
+}
+
+/// An agent that could not take over is not ready, so that the present ones stay.
+#[track_caller]
+fn a_rollout_in_vain_stops(pods: &Pods) {
+    let ready = || {
+        let list = pods.kubectl(&["--namespace", "kube-system", "get", "pods", AGENTS, "--output=json"]);
+        let list: Value = serde_json::from_str(&list).unwrap();
+        let is_ready = |pod: &&Value| pod["status"]["containerStatuses"][0]["ready"] == true;
+        let pods = list["items"].as_array().unwrap().iter().filter(is_ready);
+        pods.map(|pod| pod["metadata"]["name"].to_string()).collect::<BTreeSet<_>>()
+    };
+    let before = ready();
+    let wire =
+        r#"[{ "op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--wire=none" }]"#;
+    let patch = ["--namespace", "kube-system", "patch", "daemonset/hostgap", "--type=json", "--patch", wire];
+    pods.kubectl(&patch);
+    until_within(PATIENCE, "the new agent says why it could not", || {
+        written(pods, "there is no link none") > 0
+    });
+    assert_eq!((ready(), before.len()), (before.clone(), NODES.len()));
+    pods.kubectl(&["--namespace", "kube-system", "rollout", "undo", "daemonset/hostgap"]);
+    pods.cluster.wait_for_agents().unwrap();
+    assert_eq!(ready(), before);
 }
 
 /// How many processes of agents have a variable in their environment. All nodes are in one PID namespace.
