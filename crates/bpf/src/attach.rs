@@ -11,7 +11,7 @@ use linux::netlink::FilterInfo;
 use linux::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::{ffi, pins};
+use crate::{AddressCall, ffi, pins};
 
 /// What meets a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub enum Hook {
     NetkitPeer,
     /// A TCP socket of a task in a control group (of version 2), whenever its state changes.
     SockOps,
+    /// A call of a socket of a task in a control group (of version 2), with the address that it names or is to show.
+    Address(AddressCall),
 }
 
 /// Where a hook is.
@@ -85,6 +87,7 @@ impl Hook {
             Hook::Ingress => libbpf_sys::BPF_TCX_INGRESS,
             Hook::NetkitPeer => libbpf_sys::BPF_NETKIT_PEER,
             Hook::SockOps => libbpf_sys::BPF_CGROUP_SOCK_OPS,
+            Hook::Address(call) => call.kind(),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! attached to links by pinned bpf links. So packets flow with no process of ours alive, and one unmount takes a
 //! node's programs away ([`pins`]). Functions here act in the calling thread's network namespace.
 
+mod address_call;
 mod attach;
 mod entry;
 mod ffi;
@@ -14,9 +15,11 @@ pub mod late;
 mod layout;
 pub mod pins;
 mod replace;
+pub mod services;
 pub mod splice;
 pub mod witness;
 
+pub use address_call::AddressCall;
 pub use attach::{
     Attached, Hook, HookTarget, Unpinned, attach, attach_at_once, attach_filter, attached, detach, met,
 };

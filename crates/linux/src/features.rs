@@ -54,6 +54,9 @@ pub enum Feature {
     /// eBPF programs at the sockets of a control group that use kernel types (BTF) and can read the network namespace
     /// (Linux 5.15), and maps of sockets, on a kernel with which splicing is trusted (Linux 6.12).
     BpfSockets,
+    /// eBPF programs at the calls of a control group's sockets that can exchange the address, and refuse a call with an
+    /// error of their own (Linux 6.1).
+    BpfServices,
 }
 
 impl Feature {
@@ -76,6 +79,7 @@ impl Feature {
         Feature::Tbf,
         Feature::BpfTc,
         Feature::BpfSockets,
+        Feature::BpfServices,
     ];
 }
 
@@ -99,6 +103,7 @@ impl fmt::Display for Feature {
             Feature::Tbf => "tbf",
             Feature::BpfTc => "eBPF programs at tc",
             Feature::BpfSockets => "eBPF programs at sockets",
+            Feature::BpfServices => "eBPF programs at socket calls",
         })
     }
 }
@@ -156,6 +161,11 @@ pub fn tcx() -> Result<bool> {
     Ok(world.run(|| bpf::try_tcx(lo))?.is_ok())
 }
 
+/// Whether [`Feature::BpfServices`] is there, without a try of the others.
+pub fn services() -> std::result::Result<(), Unmet> {
+    bpf::try_services().map_err(|why| Unmet { feature: Feature::BpfServices, why })
+}
+
 /// Tries one feature; the reason if it does not work.
 fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), String> {
     let parent = name(PARENT);
@@ -191,6 +201,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
         }
         Feature::BpfTc => bpf::try_programs(),
         Feature::BpfSockets => bpf::try_sockets(),
+        Feature::BpfServices => bpf::try_services(),
     }
 }
 

@@ -20,6 +20,7 @@ mod reasons;
 mod remote;
 mod replace;
 mod run;
+mod services;
 mod splice;
 mod tunnel;
 mod vlan;

@@ -23,6 +23,12 @@ const BPF_PROG_TYPE_SOCK_OPS: u32 = 13;
 const BPF_PROG_TYPE_SK_MSG: u32 = 16;
 /// The attach type of the latter, which the kernel requires at load time.
 const BPF_SK_MSG_VERDICT: u32 = 7;
+/// The kind of program that a control group's sockets meet with the addresses that they call, and its attach type for
+/// connect(2), which the kernel requires at load time.
+const BPF_PROG_TYPE_CGROUP_SOCK_ADDR: u32 = 18;
+const BPF_CGROUP_INET4_CONNECT: u32 = 10;
+/// The helper `bpf_set_retval` (for this kind of programs Linux 6.1).
+const SET_RETVAL: i32 = 187;
 /// A map of sockets by a key of any length.
 const BPF_MAP_TYPE_SOCKHASH: u32 = 18;
 /// The helper `bpf_get_netns_cookie` (for both kinds of programs Linux 5.15).
@@ -124,6 +130,16 @@ pub(super) fn try_sockets() -> Result<(), String> {
     map.map(drop).map_err(|error| format!("maps of sockets: {}", words(error)))
 }
 
+/// Tries what Services by socket calls need: a hierarchy of control groups, and a program at connect(2) that can refuse a
+/// call as nobody's (`ECONNREFUSED`). Returns the reason if one of them is missing.
+pub(super) fn try_services() -> Result<(), String> {
+    crate::cgroup::hierarchy().map_err(|error| error.reason())?;
+    let refuse = [set(1, -libc::ECONNREFUSED), call(SET_RETVAL), set(0, 0), exit()];
+    load(BPF_PROG_TYPE_CGROUP_SOCK_ADDR, &refuse).map_err(|why| format!("programs at connect(2): {why}"))?;
+    mount().map_err(|error| format!("no filesystem of kind bpf: {}", words(error.into())))?;
+    Ok(())
+}
+
 /// Tries to attach a program as a link (tcx) to the device of that index in the calling thread's namespace.
 pub(super) fn try_tcx(index: u32) -> Result<(), String> {
     let program = load(BPF_PROG_TYPE_SCHED_CLS, &[set(0, 0), exit()])?;
@@ -148,7 +164,11 @@ fn load(kind: u32, instructions: &[Instruction]) -> Result<OwnedFd, String> {
         flags: 0,
         name: [0; 16],
         device: 0,
-        attach_type: if kind == BPF_PROG_TYPE_SK_MSG { BPF_SK_MSG_VERDICT } else { 0 },
+        attach_type: match kind {
+            BPF_PROG_TYPE_SK_MSG => BPF_SK_MSG_VERDICT,
+            BPF_PROG_TYPE_CGROUP_SOCK_ADDR => BPF_CGROUP_INET4_CONNECT,
+            _ => 0,
+        },
     };
     // SAFETY: `LoadProgram` is what this command reads. Its pointers lead to the instructions, whose count it holds,
     // to a string that ends with a zero, and to a log buffer whose length it holds, which only the kernel writes to

@@ -106,6 +106,12 @@ fn programs_are_probed_as_the_kernel_was_built() {
     // Splicing is trusted from Linux 6.12 on.
     let release = linux::features::release();
     let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap());
-    let trusted = (numbers.next().unwrap(), numbers.next().unwrap()) >= (6, 12);
+    let version = (numbers.next().unwrap(), numbers.next().unwrap());
+    let trusted = version >= (6, 12);
     assert_eq!(why.is_none(), trusted && grouped && typed && told && has("sock_hash_alloc"), "{why:?}");
+    let why = missing.remove(&Feature::BpfServices);
+    // A helper that there was before is for these programs from Linux 6.1 on.
+    let called = has("__cgroup_bpf_run_filter_sock_addr") && version >= (6, 1);
+    assert_eq!(why.is_none(), called && grouped, "{why:?}");
+    assert_eq!(linux::features::services().is_ok(), why.is_none());
 }
