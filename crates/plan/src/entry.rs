@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use bpf::services::Service;
 use linux::netlink::DisplacedRoute;
 use linux::{FdbEntry, Neighbour, sysctl};
 use serde::{Deserialize, Serialize};
@@ -142,6 +143,8 @@ pub enum Displaced {
     Neighbour(Neighbour),
     /// A forwarding entry.
     Fdb(FdbEntry),
+    /// A Service in the programs' maps.
+    Service(Service),
 }
 
 /// A step of a unit that wants something shared.

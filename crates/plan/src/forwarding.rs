@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use bpf::forward::{Program, TunnelEnd};
+pub use bpf::services::{Protocol, Service, ServiceAddress};
 use ipnet::IpNet;
 use linux::{Cgroup, IfName, Mac};
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,31 @@ pub struct Guarded {
     pub mac: Mac,
     /// The addresses of the interface.
     pub addresses: Vec<IpAddr>,
+}
+
+/// The programs that lead calls of Services to backends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServicePrograms {
+    /// The node: the name of their folder. It has nothing else in it.
+    pub node: String,
+}
+
+/// These programs at a control group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceAttachment {
+    /// The node: the name of their folder.
+    pub node: String,
+    /// The directory of the control group (of version 2) whose sockets they see.
+    pub cgroup: PathBuf,
+}
+
+/// A Service for these programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceEntry {
+    /// The node: the name of their folder.
+    pub node: String,
+    /// What is called, and where calls are led.
+    pub service: Service,
 }
 
 impl Splice {

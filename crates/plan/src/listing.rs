@@ -4,7 +4,9 @@ use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
+use bpf::services::{self, FoundService, ServiceAddress};
 use linux::netlink::{AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo};
 use linux::{FdbEntry, IfName, Route, sysctl};
 
@@ -24,6 +26,8 @@ pub(crate) struct Listing {
     neighbours: OnceCell<Vec<NeighbourInfo>>,
     fdb: OnceCell<Vec<FdbInfo>>,
     parameters: BTreeMap<sysctl::Key, Option<String>>,
+    /// Those of the folder that was asked for first: a node has one.
+    services: OnceCell<(PathBuf, BTreeMap<ServiceAddress, FoundService>)>,
 }
 
 impl Listing {
@@ -109,6 +113,24 @@ impl Listing {
 
     pub(crate) fn fdb(&self, opened: &OpenNetns) -> Result<&[FdbInfo]> {
         once(&self.fdb, || opened.netlink.fdb())
+    }
+
+    /// A Service in the maps of a folder; `None` also where nothing is loaded.
+    pub(crate) fn service(&self, folder: &Path, at: &ServiceAddress) -> Result<Option<FoundService>> {
+        if self.has_lists {
+            let (of, all) = match self.services.get() {
+                Some(listed) => listed,
+                None => {
+                    let is_loaded = services::is_loaded(folder);
+                    let all = if is_loaded { services::list(folder)? } else { BTreeMap::new() };
+                    self.services.get_or_init(|| (folder.to_owned(), all))
+                }
+            };
+            if of == folder {
+                return Ok(all.get(at).cloned());
+            }
+        }
+        if services::is_loaded(folder) { services::find(folder, at) } else { Ok(None) }
     }
 
     /// A kernel parameter; `None` if there is none of that name.

@@ -4,7 +4,10 @@ use ipnet::IpNet;
 use linux::{FdbEntry, IfName, Link, Mac, Neighbour, Route, nft};
 use serde::{Deserialize, Serialize};
 
-use crate::forwarding::{Endpoint, Guard, Guarded, Member, ProgramAttachment, Programs, Splice, Tunnel};
+use crate::forwarding::{
+    Endpoint, Guard, Guarded, Member, ProgramAttachment, Programs, ServiceAttachment, ServiceEntry,
+    ServicePrograms, Splice, Tunnel,
+};
 use crate::{Place, Set};
 
 /// An ordered list of steps. Making one changes nothing.
@@ -112,6 +115,13 @@ pub enum Step {
     LoadGuard(Guard),
     /// Tell it which addresses an interface of a pod has.
     AddGuarded(Guarded),
+    /// Load the programs that lead sockets' calls of Services to backends, and pin them in a bpffs of their own.
+    LoadServices(ServicePrograms),
+    /// Attach them to a control group.
+    AttachServices(ServiceAttachment),
+    /// Lead calls of a Service to its backends. Another Service at the same address and port gives way in the same moment,
+    /// and undo puts it back.
+    ReplaceService(ServiceEntry),
     /// Write a register; each setting has a word of its own in files.
     #[serde(untagged)]
     Set(Set),

@@ -8,6 +8,7 @@ mod object;
 mod program;
 mod replace;
 mod rules;
+mod service;
 mod share;
 mod splice;
 
@@ -27,6 +28,7 @@ use crate::{Kernel, Place, Step};
 use object::Adds;
 pub use program::replace_programs;
 use replace::Replaces;
+pub use service::replace_services;
 
 /// What a step does, and all that is to be known of it.
 ///
@@ -150,6 +152,9 @@ impl Step {
             Step::AddMember(member) => Box::new(splice::AddMember(member)),
             Step::LoadGuard(guard) => Box::new(guard::LoadGuard(guard)),
             Step::AddGuarded(guarded) => Box::new(guard::AddGuarded(guarded)),
+            Step::LoadServices(programs) => Box::new(service::LoadServices(programs)),
+            Step::AttachServices(attachment) => Box::new(service::AttachServices(attachment)),
+            Step::ReplaceService(entry) => Box::new(service::ReplaceService(entry)),
             Step::Set(setting) => setting.effect(),
             Step::Share(step) => Box::new(share::SharedStep(step)),
         }

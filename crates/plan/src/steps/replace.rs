@@ -229,6 +229,7 @@ impl Displaced {
             }
             Displaced::Neighbour(neighbour) => Ok(netlink.link(&neighbour.dev)?.is_some()),
             Displaced::Fdb(entry) => Ok(netlink.link(&entry.dev)?.is_some()),
+            Displaced::Service(_) => Ok(true),
         }
     }
 }

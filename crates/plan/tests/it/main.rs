@@ -21,6 +21,7 @@ mod read_only;
 mod reconcile;
 mod sample;
 mod scene;
+mod service;
 mod share;
 mod show;
 mod splice;
