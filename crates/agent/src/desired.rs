@@ -1,6 +1,7 @@
 //! What a node is to have: a pure function of the node, the network's configuration and the leases.
 
 mod clashes;
+mod services;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,6 +11,7 @@ use ipnet::IpNet;
 use linux::{IfName, Mac};
 use plan::{Place, Plan, Step};
 
+pub use self::services::{SERVICES_PART, ServicesPlace, is_of_service, service_part_of};
 use crate::lease::{Announcement, Lease, Snapshot, TunnelData};
 use crate::network::NetworkConfig;
 
@@ -40,6 +42,8 @@ pub struct Node {
     pub numbers: [u16; 2],
     /// What the ways to other nodes' addresses carry, in bytes of an IP packet, as far as that is known.
     pub path_mtus: BTreeMap<IpAddr, u32>,
+    /// Where calls of Services are led to backends; `None`: nowhere, something else translates their addresses.
+    pub services: Option<ServicesPlace>,
 }
 
 /// What the node is to have.
@@ -88,10 +92,15 @@ pub enum Undecided {
     Node(String),
 }
 
-/// The part of a peer. Names of sources have signs that names of files had better not have.
+/// The part of a peer.
 pub fn part_of(peer: &str) -> String {
-    let mut part = PEER_PART.to_owned();
-    for byte in peer.bytes() {
+    part_named(PEER_PART, peer)
+}
+
+/// The part of something of the source's. Its names have signs that names of files had better not have.
+fn part_named(prefix: &str, name: &str) -> String {
+    let mut part = prefix.to_owned();
+    for byte in name.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' => part.push(char::from(byte)),
             _ => part += &format!("%{byte:02x}"),
@@ -100,7 +109,7 @@ pub fn part_of(peer: &str) -> String {
     if part.len() > PART_BYTES_MAX {
         // What is cut off is in the sum.
         part.truncate(PART_BYTES_MAX - 9);
-        part += &format!("-{:08x}", crc32fast::hash(peer.as_bytes()));
+        part += &format!("-{:08x}", crc32fast::hash(name.as_bytes()));
     }
     part
 }
@@ -169,6 +178,9 @@ pub fn desired(
     }
     let stays = refused_that_stand(&desired, &snapshot.own, standing);
     desired.parts.extend(stays);
+    if let Some(place) = &node.services {
+        desired.parts.extend(services::parts(place, snapshot.services.as_ref(), standing));
+    }
     Ok(desired)
 }
 

@@ -89,6 +89,7 @@ struct Known {
 struct Metrics {
     registry: Registry,
     peers: Family<[(&'static str, &'static str); 1], Gauge>,
+    services: Family<[(&'static str, &'static str); 1], Gauge>,
     repairs: Counter,
     look: Histogram,
     ready: Gauge,
@@ -101,12 +102,15 @@ impl Metrics {
         let metrics = Metrics {
             registry: Registry::default(),
             peers: Family::default(),
+            services: Family::default(),
             repairs: Counter::default(),
             look: Histogram::new(SECONDS),
             ready: Gauge::default(),
             source_reachable: Gauge::default(),
         };
         registry.register("peers", "Other nodes, by whether their pods are reached", metrics.peers.clone());
+        let help = "The cluster's Services, by whether their calls are led";
+        registry.register("services", help, metrics.services.clone());
         let help = "Things that another program had changed and that were brought back";
         registry.register("repairs", help, metrics.repairs.clone());
         let help = "Time of a look at the node, with what it took to bring it to the leases";
@@ -141,6 +145,13 @@ impl Health {
         for (state, count) in [("reached", reached), ("refused", status.peers.len() - reached)] {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             metrics.peers.get_or_create(&[("state", state)]).set(count);
+        }
+        if let Some(services) = &status.services {
+            let failed = if services.why_not.is_some() { services.total } else { services.failed.len() };
+            for (state, count) in [("led", services.total.saturating_sub(failed)), ("failed", failed)] {
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                metrics.services.get_or_create(&[("state", state)]).set(count);
+            }
         }
         metrics.repairs.inc_by(status.repairs_total.saturating_sub(metrics.repairs.get()));
         metrics.look.observe(took.as_secs_f64());

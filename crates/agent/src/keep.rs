@@ -10,15 +10,19 @@ use linux::features::{self, Facts};
 use linux::netlink::{Change, Netlink, RouteInfo};
 use node::install::{Installation, RuntimeDirs};
 use node::{Home, Underlay};
+use plan::forwarding::ServicePrograms;
 use plan::{Keeper, Kept, Kernel, Plan, Step};
 use tracing::{info, warn};
 
-use crate::desired::{Desired, NODE_PART, Node, Undecided, announcement, desired};
+use crate::desired::{
+    Desired, NODE_PART, Node, SERVICES_PART, ServicesPlace, Undecided, announcement, desired, is_of_service,
+    service_part_of,
+};
 use crate::lease::{Announcement, Snapshot};
 use crate::network::NetworkConfig;
 use crate::path_mtu::{PathMtus, Targets};
 use crate::settings::Settings;
-use crate::status::{SCHEMA, Status};
+use crate::status::{SCHEMA, ServicesStatus, Status};
 use crate::{AgentError, files};
 
 /// The node, as an agent keeps it.
@@ -80,6 +84,7 @@ impl KeptNode {
     pub(crate) fn open(settings: Settings, home: Home) -> Result<KeptNode, AgentError> {
         let network = settings.network.clone();
         let keeper = Keeper::open(&home.node_networks(), &network, "a network over many nodes")?;
+        renew_programs(&settings);
         let status = Status { schema: SCHEMA, network, pid: std::process::id(), ..Status::default() };
         Ok(KeptNode {
             settings,
@@ -168,6 +173,7 @@ impl KeptNode {
     fn finish(&mut self, snapshot: &Snapshot, decided: &Decided, kept: &Kept) -> Result<(), String> {
         self.status.mtu = Some(decided.wanted.mtu);
         self.note_peers(&decided.wanted, kept);
+        self.note_services(snapshot, &decided.wanted, kept);
         match kept.failed.get(NODE_PART) {
             Some(error) => Err(error.to_string()),
             None => self.write_files(snapshot, decided),
@@ -235,6 +241,28 @@ impl KeptNode {
         });
     }
 
+    fn note_services(&mut self, snapshot: &Snapshot, wanted: &Desired, kept: &Kept) {
+        if self.settings.services.is_none() {
+            return;
+        }
+        let why_not = |part: &str| kept.failed.get(part).map(ToString::to_string);
+        let names = snapshot.services.iter().flat_map(BTreeMap::keys);
+        let of_each: BTreeMap<&str, Option<String>> =
+            names.map(|name| (name.as_str(), why_not(&service_part_of(name)))).collect();
+        self.said
+            .retain(|what, _| what.strip_prefix("service ").is_none_or(|name| of_each.contains_key(name)));
+        for (name, why) in &of_each {
+            self.say_if_new(&format!("service {name}"), why.as_deref());
+        }
+        self.say_if_new("services", why_not(SERVICES_PART).as_deref());
+        let failed = of_each.into_iter().filter_map(|(name, why)| Some((name.to_owned(), why?)));
+        self.status.services = Some(ServicesStatus {
+            total: wanted.parts.keys().filter(|part| is_of_service(part)).count(),
+            failed: failed.collect(),
+            why_not: why_not(SERVICES_PART),
+        });
+    }
+
     /// Says why something is not as it should be, once, and once that it is again.
     fn say_if_new(&mut self, what: &str, why: Option<&str>) {
         match (self.said.get(what), why) {
@@ -293,6 +321,17 @@ impl KeptNode {
     }
 }
 
+/// Gives the programs that another version has left this one's place: Services stay, and sockets notice nothing.
+fn renew_programs(settings: &Settings) {
+    let Some(ServicesPlace { node, .. }) = settings.services_place() else { return };
+    match plan::replace_services(&ServicePrograms { node }) {
+        Ok(None) => {}
+        Ok(Some(replaced)) => info!(links = replaced.links, "the programs for Services are this version's"),
+        // What cannot be taken over is made anew with the first look.
+        Err(error) => warn!("the programs for Services that are there cannot be replaced: {error}"),
+    }
+}
+
 /// This program and a configuration, for container runtimes.
 pub(crate) fn installation<'a>(
     home: &'a Home,
@@ -312,7 +351,8 @@ pub(crate) fn node(settings: &Settings, home: &Home, path_mtus: &PathMtus) -> Re
         number.map_err(|error| format!("give a tunnel its number: {error}"))
     };
     let numbers = [number("v4")?, number("v6")?];
-    Ok(Node { wire, wire_mtu: mtu, underlay: addresses, subnets, numbers, path_mtus: path_mtus.clone() })
+    let (services, path_mtus) = (settings.services_place(), path_mtus.clone());
+    Ok(Node { wire, wire_mtu: mtu, underlay: addresses, subnets, numbers, path_mtus, services })
 }
 
 pub(crate) fn network_of(snapshot: &Snapshot) -> Result<NetworkConfig, Undecided> {

@@ -1,10 +1,15 @@
 //! Which node has which prefixes of pods, and how it is reached: what a lease source knows, in flannel's words.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use datapath::{Addresses, Prefixes};
 use linux::Mac;
+use plan::forwarding::Service;
 use serde_json::Value;
+
+/// Services by the source's names for them: each at all of its addresses and ports.
+pub type Services = BTreeMap<String, Arc<Vec<Service>>>;
 
 /// What a node has said of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +54,8 @@ pub struct Snapshot {
     /// The other nodes by the names that the source has for them (`10.5.52.0-24` in etcd, the node's name in Kubernetes).
     /// An entry that makes no sense is the reason why.
     pub others: BTreeMap<String, Result<Lease, String>>,
+    /// The cluster's Services; `None`: the source does not know them, or not yet.
+    pub services: Option<Services>,
     /// Why the source cannot be asked at the moment; what it said last is above.
     pub unreachable: Option<String>,
 }

@@ -8,7 +8,7 @@ use linux::IfName;
 use node::install::RuntimeDirs;
 
 use crate::Endpoint;
-use crate::desired::HOST_GW;
+use crate::desired::{HOST_GW, ServicesPlace};
 use crate::network::NetworkConfig;
 
 /// What an agent is told by its user.
@@ -32,6 +32,8 @@ pub struct Settings {
     pub listen: Vec<Endpoint>,
     /// How often it is found out how large packets the ways to other nodes carry.
     pub path_mtu_period: Duration,
+    /// The control group whose sockets' calls of Services are led to backends; `None`: those of none.
+    pub services: Option<PathBuf>,
     /// Whether to wait while another process keeps the network. Otherwise that is an error.
     pub waits: bool,
 }
@@ -50,6 +52,12 @@ impl Settings {
             anti_spoofing: None,
             host_link: self.attach().is_some_and(Attach::takes_host_link),
         }
+    }
+
+    /// Where calls of Services are led to backends, and under which name.
+    pub(crate) fn services_place(&self) -> Option<ServicesPlace> {
+        let cgroup = self.services.clone()?;
+        Some(ServicesPlace { node: format!("{}-services", self.network), cgroup })
     }
 
     fn attach(&self) -> Option<&'static dyn Attach> {

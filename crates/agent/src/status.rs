@@ -36,6 +36,9 @@ pub struct Status {
     pub source_unreachable: Option<String>,
     /// The other nodes by the source's names for them.
     pub peers: BTreeMap<String, PeerStatus>,
+    /// The Services whose calls are led to backends; `None`: none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<ServicesStatus>,
     /// The last things that were no longer as the agent had made them, the newest last.
     pub repairs: Vec<Repair>,
     /// How many there were since the process began.
@@ -58,6 +61,17 @@ pub struct PeerStatus {
     pub why_not: Option<String>,
     /// When that changed last, in seconds since 1970.
     pub since_s: u64,
+}
+
+/// The Services of the cluster on this node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ServicesStatus {
+    /// How many there are.
+    pub total: usize,
+    /// Those whose calls are not led as they should be, by name, and why.
+    pub failed: BTreeMap<String, String>,
+    /// Why no call is led; `None`: calls are.
+    pub why_not: Option<String>,
 }
 
 /// Something that another program had changed, and that is as before.

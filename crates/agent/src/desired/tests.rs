@@ -19,6 +19,7 @@ fn node() -> Node {
         subnets: vec!["192.0.2.1/24".parse().unwrap()],
         numbers: [7, 8],
         path_mtus: BTreeMap::new(),
+        services: None,
     }
 }
 

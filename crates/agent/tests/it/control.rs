@@ -24,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The rights of the agent, as they are installed.
 const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
 
+/// Those that Services need beside.
+const RBAC_SERVICES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac-services.yaml");
+
 /// The port of an API server that the source does not know.
 pub(crate) const ELSEWHERE: u16 = ControlPlane::PORT + 1;
 
@@ -63,6 +66,10 @@ impl Scene {
 
     pub(crate) fn give_rights(&self) {
         self.kubectl(&["apply", "--filename", RBAC]);
+    }
+
+    pub(crate) fn give_rights_for_services(&self) {
+        self.kubectl(&["apply", "--filename", RBAC_SERVICES]);
     }
 
     pub(crate) fn set_network(&self, network: &Value) {
@@ -165,6 +172,7 @@ fn source(node: &str, kubeconfig: Option<PathBuf>, network: &Path) -> Kubernetes
         network: network.to_owned(),
         annotation_prefix: PREFIX.to_owned(),
         set_condition: true,
+        services: false,
     }
 }
 

@@ -13,4 +13,5 @@ mod nodes;
 mod pod;
 mod scene;
 mod seen;
+mod services;
 mod shared;

@@ -9,7 +9,7 @@ use agent::Settings;
 use agent::source::LeaseSource;
 use agent::source::file::FileSource;
 use agent::status::Status;
-use linux::NetnsName;
+use linux::{Netns, NetnsName};
 use node::Home;
 use tempfile::TempDir;
 use testkit::{World, shell};
@@ -101,6 +101,7 @@ impl Nodes {
             path_mtu_period: Duration::from_secs(1),
             listen: Vec::new(),
             waits: false,
+            services: None,
         }
     }
 
@@ -111,11 +112,21 @@ impl Nodes {
 
     /// The same with another source.
     pub(crate) fn start_with(&self, node: &str, source: impl LeaseSource + Send + 'static) -> Agent {
+        Agent::start(self.world.open(node), self.settings(node), self.home(node), source)
+    }
+}
+
+impl Agent {
+    /// Starts one in a namespace, and waits until the node is in the network.
+    pub(crate) fn start(
+        netns: Netns,
+        settings: Settings,
+        home: Home,
+        source: impl LeaseSource + Send + 'static,
+    ) -> Agent {
         let (stop, stopped) = oneshot::channel::<()>();
         let (ready, is_ready) = mpsc::channel();
-        let (settings, home) = (self.settings(node), self.home(node));
         let status = Status::path(&settings.status, &settings.network);
-        let netns = self.world.open(node);
         let work = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let ready = move || ready.send(()).unwrap();
@@ -126,13 +137,11 @@ impl Nodes {
         let thread = std::thread::spawn(move || netns.run(work).unwrap());
         let mut agent = Agent { stop: Some(stop), thread: Some(thread), status };
         if is_ready.recv_timeout(PATIENCE).is_err() {
-            panic!("{node} is not ready: {:?} {:?}", agent.stop(), Status::read(&agent.status));
+            panic!("the node is not ready: {:?} {:?}", agent.stop(), Status::read(&agent.status));
         }
         agent
     }
-}
 
-impl Agent {
     /// Its state, as soon as it is as expected.
     #[track_caller]
     pub(crate) fn until(&self, what: &str, is_so: impl Fn(&Status) -> bool) -> Status {

@@ -28,6 +28,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::NetworkArgs;
+use crate::exit::BadInput;
 use crate::{speak, units};
 
 /// Run the agent on this node until it is stopped (SIGTERM, SIGINT).
@@ -79,6 +80,13 @@ pub(super) struct Args {
     /// its program runs, the lease source answers, and the node can have what it says.
     #[arg(long)]
     wait: bool,
+    /// Lead the calls of sockets to Services' backends (of ClusterIPs), for pods whose packets miss kube-proxy's rules:
+    /// those of ebpf, netkit, macvlan and ipvlan. With --source kubernetes.
+    #[arg(long)]
+    services: bool,
+    /// The control group (of version 2) whose sockets' calls are led [default: the root of the hierarchy].
+    #[arg(long, value_name = "DIRECTORY", requires = "services")]
+    services_cgroup: Option<PathBuf>,
     /// Print what would be made on this node as commands, and make nothing.
     #[arg(long)]
     dry_run: bool,
@@ -193,7 +201,7 @@ fn attach(text: &str) -> Result<String, String> {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let source = source(args);
-    let settings = settings(args);
+    let settings = settings(args)?;
     let home = Home::of_this_machine();
     if args.dry_run {
         let AnySource::File(file) = &source else {
@@ -239,6 +247,7 @@ fn source(args: &Args) -> AnySource {
             network: args.kubernetes.net_config.clone(),
             annotation_prefix: args.kubernetes.annotation_prefix.clone(),
             set_condition: args.kubernetes.set_condition,
+            services: args.services,
         }),
         Source::Etcd(endpoints) => {
             let EtcdArgs { etcd_prefix, etcd_ca, etcd_cert, etcd_key, etcd_user } = &args.etcd;
@@ -254,9 +263,32 @@ fn source(args: &Args) -> AnySource {
     }
 }
 
-fn settings(args: &Args) -> Settings {
+/// The control group whose sockets' calls are led to Services' backends.
+fn services_cgroup(args: &Args) -> anyhow::Result<Option<PathBuf>> {
+    if !args.services {
+        return Ok(None);
+    }
+    if !matches!(args.source, Source::Kubernetes) {
+        return Err(BadInput(
+            "--services needs --source kubernetes: no other source knows Services".to_owned(),
+        )
+        .into());
+    }
+    linux::features::services().map_err(|unmet| anyhow!("--services cannot be had: {unmet}"))?;
+    match &args.services_cgroup {
+        Some(cgroup) if cgroup.join("cgroup.procs").exists() => Ok(Some(cgroup.clone())),
+        Some(cgroup) => {
+            let why =
+                format!("{} is no control group; mkdir makes one below a cgroup2 mount", cgroup.display());
+            Err(BadInput(why).into())
+        }
+        None => Ok(Some(linux::cgroup::hierarchy()?)),
+    }
+}
+
+fn settings(args: &Args) -> anyhow::Result<Settings> {
     let dirs = || RuntimeDirs { bin: args.bin_dir.clone(), conf: args.conf_dir.clone() };
-    Settings {
+    Ok(Settings {
         network: args.network.network.clone(),
         wire: args.wire.clone(),
         attach: args.attach.clone(),
@@ -267,7 +299,8 @@ fn settings(args: &Args) -> Settings {
         path_mtu_period: args.path_mtu_every,
         listen: args.listen.clone(),
         waits: args.wait,
-    }
+        services: services_cgroup(args)?,
+    })
 }
 
 /// The log goes to stderr. The client of Kubernetes would log each failed request; the source says once what that means.

@@ -17,8 +17,8 @@ const REPAIRS: usize = 5;
 
 /// Show how a network is on this node: the other nodes, the way to each, and what was repaired.
 ///
-/// It reads what the agent wrote last, so it also works while no agent runs. The exit code is 0 if all nodes are reached,
-/// and 1 if some are not.
+/// It reads what the agent wrote last, so it also works while no agent runs. The exit code is 0 if all nodes are reached
+/// (and calls of all Services led, with --services), and 1 if not.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -36,6 +36,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let unit = Home::of_this_machine().node_networks().find(network)?;
     let is_running = unit.is_some_and(|unit| unit.state == UnitState::Alive);
     let all_reached = status.peers.values().all(|peer| peer.why_not.is_none()) && status.undecided.is_none();
+    let all_led = status
+        .services
+        .as_ref()
+        .is_none_or(|services| services.failed.is_empty() && services.why_not.is_none());
     if args.json {
         let mut all = serde_json::to_value(&status)?;
         all["running"] = json!(is_running);
@@ -43,7 +47,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         tell(&status, is_running)?;
     }
-    Ok(if all_reached { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILURE) })
+    Ok(if all_reached && all_led { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILURE) })
 }
 
 fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
@@ -60,6 +64,15 @@ fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
     speak::result(format_args!("pods     {}", status.pods.join(", ")))?;
     let mtu = status.mtu.map_or_else(|| "-".to_owned(), |mtu| format!("{mtu} bytes"));
     speak::result(format_args!("MTU      {mtu}"))?;
+    if let Some(services) = &status.services {
+        let failed = services.failed.len();
+        let failed = if failed > 0 { format!(", {failed} of them not led") } else { String::new() };
+        speak::result(format_args!("services {}{failed}", services.total))?;
+        let why = services.failed.iter().map(|(name, why)| (name.as_str(), why));
+        for (name, why) in services.why_not.iter().map(|why| ("services", why)).chain(why) {
+            speak::result(format_args!("{name:8} {why}"))?;
+        }
+    }
     for (what, why) in [("node", &status.undecided), ("source", &status.source_unreachable)] {
         if let Some(why) = why {
             speak::result(format_args!("{what:8} {why}"))?;

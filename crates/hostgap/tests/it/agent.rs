@@ -314,6 +314,13 @@ fn a_dry_run_shows_commands_and_makes_nothing() {
     ] {
         assert!(shown.contains(line), "{shown}");
     }
+    let refused = nodes.agent("a", "run").arg("--services").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused.stderr).contains("--services needs --source kubernetes"),
+        "{}",
+        text(&refused.stderr)
+    );
     before.assert_same(&dump(&nodes.world.open("a")), "after a dry run");
     let down = Nodes::output(nodes.agent("a", "down"));
     assert!(text(&down.stderr).contains("no agent has made a network pods"), "{}", text(&down.stderr));

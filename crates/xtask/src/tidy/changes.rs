@@ -76,12 +76,19 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("splice::remove(", PLAN),
     ("splice::add_member(", PLAN),
     ("splice::remove_member(", PLAN),
+    ("services::load(", PLAN),
+    ("services::attach(", PLAN),
+    ("services::detach(", PLAN),
+    ("services::set(", PLAN),
+    ("services::remove(", PLAN),
+    ("services::replace(", PLAN),
     // plan without a journal.
     (
         "plan::by_hand(",
         &["crates/lab/src/proving.rs", "crates/host/src/obstacle.rs", "crates/hostgap/src/bpf.rs"],
     ),
     ("plan::replace_programs(", &["crates/hostgap/src/bpf.rs"]),
+    ("plan::replace_services(", &["crates/agent/src/keep.rs"]),
 ];
 
 /// Programs that change a machine when they run.

@@ -271,6 +271,7 @@ impl Task<'_> {
             own: self.held.clone(),
             own_missing: self.warned.clone().filter(|_| self.held.families().is_empty()),
             others: self.view.others(own, public),
+            services: None,
             unreachable: self.trouble.clone(),
         };
         self.snapshots.send_if_modified(|told| {

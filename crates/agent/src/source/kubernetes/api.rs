@@ -1,4 +1,4 @@
-//! The calls of the API server that are made: a list of nodes in pages, a watch, and a patch of this node.
+//! The calls of the API server that are made: a list of objects in pages, a watch, and a patch of this node.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,16 +10,17 @@ use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
 use kube::{Client, Config};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::annotations::Changes;
-use super::node::{NETWORK_UNAVAILABLE, Node, Page};
+use super::follow::Kind;
+use super::node::{NETWORK_UNAVAILABLE, NODES};
 
-const NODES: &str = "/api/v1/nodes";
 /// Who has written a field, as the API server notes it.
 const FIELD_MANAGER: &str = "hostgap";
-/// Nodes of a page. A node has about 10 kB, most of them its list of images: so a page is 1 MB.
+/// Objects of a page. A node has about 10 kB, most of them its list of images: so a page of them is 1 MB.
 const PAGE: u32 = 100;
 /// For the beginning of a connection.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
@@ -33,6 +34,22 @@ pub(super) enum Failure {
     Expired,
     /// The API server does not answer, or refuses.
     Unreachable(String),
+}
+
+/// A page of a list.
+#[derive(Debug, Deserialize)]
+pub(super) struct Page<R> {
+    pub(super) metadata: PageMetadata,
+    pub(super) items: Vec<R>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PageMetadata {
+    pub(super) resource_version: String,
+    /// Where the next page begins; empty on the last one.
+    #[serde(default, rename = "continue")]
+    pub(super) next: String,
 }
 
 /// A connection to the API server.
@@ -61,25 +78,27 @@ impl Api {
         Ok(Api { client, server })
     }
 
-    /// A page of the list of all nodes: the first one, or that at a token.
+    /// A page of the list of all objects of a kind: the first one, or that at a token.
     ///
     /// The list is consistent, not what a cache of the API server has: after a restart of this program, or at another API
     /// server, it never goes back in time.
-    pub(super) async fn list(&self, token: &str) -> Result<Page, Failure> {
+    pub(super) async fn list<R: Kind>(&self, token: &str) -> Result<Page<R>, Failure> {
         let mut params = ListParams::default().limit(PAGE);
+        params.label_selector = R::LABELS.map(str::to_owned);
         if !token.is_empty() {
             params = params.continue_token(token);
         }
-        let request = Request::new(NODES).list(&params).expect("the path and the parameters are sound");
+        let request = Request::new(R::PATH).list(&params).expect("the path and the parameters are sound");
         self.in_time(self.client.request(request)).await
     }
 
-    /// Opens a watch of all nodes that goes on after a version.
-    pub(super) async fn watch(
+    /// Opens a watch of all objects of a kind that goes on after a version.
+    pub(super) async fn watch<R: Kind>(
         &self,
         version: &str,
-    ) -> Result<impl Stream<Item = kube::Result<WatchEvent<Node>>> + use<>, Failure> {
-        let request = Request::new(NODES).watch(&WatchParams::default(), version);
+    ) -> Result<impl Stream<Item = kube::Result<WatchEvent<R>>> + use<R>, Failure> {
+        let params = WatchParams { label_selector: R::LABELS.map(str::to_owned), ..WatchParams::default() };
+        let request = Request::new(R::PATH).watch(&params, version);
         let request = request.expect("the path and the parameters are sound");
         self.in_time(self.client.request_events(request)).await
     }

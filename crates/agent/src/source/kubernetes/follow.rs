@@ -1,18 +1,20 @@
-//! The task that lists the nodes and watches them: it goes on where it was after whatever fails.
+//! A task that lists all objects of a kind and watches them: it goes on where it was after whatever fails.
 
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use kube::api::WatchEvent;
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::super::backoff::Backoff;
-use super::annotations::Names;
 use super::api::{Api, Failure};
-use super::node::{Kept, Node};
+use super::node;
+use super::service::{KeptService, KeptSlice};
 
 /// After so long without a word a watch is opened anew, on another connection: the other end of this one may be gone
 /// without a sign. Where nodes are few nothing may have happened for so long; then it costs one request.
@@ -23,30 +25,56 @@ const REFUSAL: Duration = Duration::from_secs(1);
 /// What is new.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// All nodes: what is not among them is gone.
-    All(Vec<(String, Kept)>),
-    /// A node that is new or has changed.
-    Node(String, Kept),
-    /// A node that was deleted.
-    Gone(String),
-    /// The nodes are watched.
-    Watched,
-    /// They are not, and why.
-    Unreachable(String),
+    /// Of nodes.
+    Nodes(News<node::Kept>),
+    /// Of Services.
+    Services(News<KeptService>),
+    /// Of EndpointSlices.
+    Slices(News<KeptSlice>),
     /// Whether what this node announces could be written, and if not, why.
     Announced(Result<(), String>),
 }
 
-/// Lists and watches.
+/// What is new of a kind of objects, by their names.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(super) enum News<K> {
+    /// All of them: what is not among them is gone.
+    All(Vec<(String, K)>),
+    /// One that is new or has changed.
+    One(String, K),
+    /// One that was deleted, or of which nothing is kept any more.
+    Gone(String),
+    /// They are watched.
+    Watched,
+    /// They are not, and why.
+    Unreachable(String),
+}
+
+/// A kind of objects, with the fields that are read of one.
+pub(super) trait Kind: Clone + Debug + DeserializeOwned + Send + 'static {
+    /// Where the API server has all of them.
+    const PATH: &'static str;
+    /// Which of them, as a selector of labels.
+    const LABELS: Option<&'static str>;
+
+    /// The name by which it is known here, with its namespace if it has one.
+    fn name(&self) -> String;
+
+    /// The version of the object.
+    fn version(&self) -> &str;
+}
+
+/// Lists and watches objects of a kind.
+pub(super) struct Follower<R, K> {
     pub(super) kubeconfig: Option<PathBuf>,
-    pub(super) node: String,
-    pub(super) names: Names,
+    /// What is kept of one.
+    pub(super) keep: Box<dyn Fn(R) -> Option<K> + Send + Sync>,
+    /// How it is said.
+    pub(super) event: fn(News<K>) -> Event,
     pub(super) events: mpsc::Sender<Event>,
 }
 
-impl Follower {
+impl<R: Kind, K> Follower<R, K> {
     /// Goes on until nobody listens.
     pub(super) async fn run(self) {
         let mut backoff = Backoff::default();
@@ -56,7 +84,7 @@ impl Follower {
             match self.attempt(&mut version).await {
                 Ok(()) => {}
                 Err(Failure::Expired) => version = None,
-                Err(Failure::Unreachable(why)) => self.say(Event::Unreachable(why)).await,
+                Err(Failure::Unreachable(why)) => self.say(News::Unreachable(why)).await,
             }
             sleep(backoff.next()).await;
         }
@@ -71,11 +99,11 @@ impl Follower {
             None => self.list(&api).await?,
         };
         let from = version.insert(from);
-        let mut watch = pin!(api.watch(from).await?);
+        let mut watch = pin!(api.watch::<R>(from).await?);
         // One that goes on where another ended may be answered with a version that is forgotten, and only then.
         let mut is_accepted = !is_resumed;
         if is_accepted {
-            self.say(Event::Watched).await;
+            self.say(News::Watched).await;
         }
         loop {
             let patience = if is_accepted { SILENCE_MAX } else { REFUSAL };
@@ -89,7 +117,7 @@ impl Follower {
                 Ok(Ok(None) | Err(_)) | Err(_) => return Ok(()),
             };
             if !is_accepted {
-                self.say(Event::Watched).await;
+                self.say(News::Watched).await;
                 is_accepted = true;
             }
             if let Some(event) = event {
@@ -99,46 +127,48 @@ impl Follower {
     }
 
     /// Says what an event of a watch is about, and goes on after its version.
-    async fn take(&self, event: WatchEvent<Node>, version: &mut String) {
+    async fn take(&self, event: WatchEvent<R>, version: &mut String) {
         *version = match event {
-            WatchEvent::Added(node) | WatchEvent::Modified(node) => {
-                let at = node.metadata.resource_version.clone();
-                let (name, kept) = self.kept(node);
-                self.say(Event::Node(name, kept)).await;
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                let (name, at) = (object.name(), object.version().to_owned());
+                self.say(match (self.keep)(object) {
+                    Some(kept) => News::One(name, kept),
+                    None => News::Gone(name),
+                })
+                .await;
                 at
             }
-            WatchEvent::Deleted(node) => {
-                self.say(Event::Gone(node.metadata.name)).await;
-                node.metadata.resource_version
+            WatchEvent::Deleted(object) => {
+                self.say(News::Gone(object.name())).await;
+                object.version().to_owned()
             }
             WatchEvent::Bookmark(bookmark) => bookmark.metadata.resource_version,
             WatchEvent::Error(_) => return,
         };
     }
 
-    /// Says all nodes, and returns the version of the list.
+    /// Says all of them, and returns the version of the list.
     async fn list(&self, api: &Api) -> Result<String, Failure> {
         let mut all = Vec::new();
         let mut token = String::new();
         loop {
-            let page = api.list(&token).await?;
-            // A page at a time: what is kept of a node is a hundredth of it.
-            let kept = page.items.into_iter().map(|node| self.kept(node));
-            all.extend(kept.filter(|(_, kept)| *kept != Kept::Silent));
+            let page = api.list::<R>(&token).await?;
+            // A page at a time: what is kept of an object is a small part of it.
+            let kept = page.items.into_iter().filter_map(|object| {
+                let name = object.name();
+                Some((name, (self.keep)(object)?))
+            });
+            all.extend(kept);
             token = page.metadata.next;
             if token.is_empty() {
-                self.say(Event::All(all)).await;
+                self.say(News::All(all)).await;
                 return Ok(page.metadata.resource_version);
             }
         }
     }
 
-    fn kept(&self, node: Node) -> (String, Kept) {
-        (node.metadata.name.clone(), Kept::of(node, &self.node, &self.names))
-    }
-
     /// That nobody listens any more is seen at the next attempt.
-    async fn say(&self, event: Event) {
-        let _ = self.events.send(event).await;
+    async fn say(&self, news: News<K>) {
+        let _ = self.events.send((self.event)(news)).await;
     }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::follow::Event;
+use super::follow::{Event, News};
 use super::node::{Kept, OwnNode};
+use super::services::KnownServices;
 use crate::lease::{Lease, Snapshot};
 
 /// All that a snapshot is made of.
@@ -24,6 +25,8 @@ pub(super) struct Known {
     pub(super) unreachable: Option<String>,
     /// Why what this node announces cannot be written.
     pub(super) unannounced: Option<String>,
+    /// The cluster's Services, if they are asked for.
+    pub(super) services: Option<KnownServices>,
 }
 
 /// What an event was about.
@@ -40,8 +43,8 @@ pub(super) enum Change {
 }
 
 impl Known {
-    /// Nothing yet.
-    pub(super) fn new(name: &str) -> Known {
+    /// Nothing yet, of nodes, and of Services if they are asked for.
+    pub(super) fn new(name: &str, with_services: bool) -> Known {
         Known {
             name: name.to_owned(),
             network: (None, None),
@@ -50,13 +53,27 @@ impl Known {
             is_listed: false,
             unreachable: None,
             unannounced: None,
+            services: with_services.then(KnownServices::default),
         }
     }
 
     /// Takes in what is new.
     pub(super) fn take(&mut self, event: Event) -> Change {
         match event {
-            Event::All(nodes) => {
+            Event::Nodes(news) => self.take_nodes(news),
+            Event::Services(news) => {
+                self.services.as_mut().map_or(Change::Nothing, |services| services.take_services(news))
+            }
+            Event::Slices(news) => {
+                self.services.as_mut().map_or(Change::Nothing, |services| services.take_slices(news))
+            }
+            Event::Announced(written) => replaced(&mut self.unannounced, written.err()),
+        }
+    }
+
+    fn take_nodes(&mut self, news: News<Kept>) -> Change {
+        match news {
+            News::All(nodes) => {
                 (self.own, self.is_listed) = (None, true);
                 self.others.clear();
                 for (name, kept) in nodes {
@@ -64,12 +81,11 @@ impl Known {
                 }
                 Change::All
             }
-            Event::Node(name, kept) => self.keep(name, kept),
-            Event::Gone(name) if name == self.name => own_if(replaced(&mut self.own, None)),
-            Event::Gone(name) => self.forget(&name),
-            Event::Watched => replaced(&mut self.unreachable, None),
-            Event::Unreachable(why) => replaced(&mut self.unreachable, Some(why)),
-            Event::Announced(written) => replaced(&mut self.unannounced, written.err()),
+            News::One(name, kept) => self.keep(name, kept),
+            News::Gone(name) if name == self.name => own_if(replaced(&mut self.own, None)),
+            News::Gone(name) => self.forget(&name),
+            News::Watched => replaced(&mut self.unreachable, None),
+            News::Unreachable(why) => replaced(&mut self.unreachable, Some(why)),
         }
     }
 
@@ -81,12 +97,15 @@ impl Known {
         let nodes = nodes.map(|why| format!("the nodes are not watched: {why}"));
         let announcement = self.unannounced.as_ref().map(|why| format!("this node is not announced: {why}"));
         let network = self.network.1.as_ref().map(|why| format!("the network's configuration: {why}"));
-        let troubles: Vec<String> = [nodes, announcement, network].into_iter().flatten().collect();
+        let services = self.services.as_ref().and_then(KnownServices::unreachable);
+        let services = services.map(|why| format!("the Services are not watched: {why}"));
+        let troubles: Vec<String> = [nodes, announcement, network, services].into_iter().flatten().collect();
         Snapshot {
             network: self.network.0.clone(),
             own: own.unwrap_or_default(),
             own_missing: self.unassigned(),
             others: self.others.clone(),
+            services: self.services.as_ref().and_then(KnownServices::led),
             unreachable: (!troubles.is_empty()).then(|| troubles.join("; ")),
         }
     }
@@ -149,13 +168,21 @@ mod tests {
         Kept::Peer(Err(why.to_owned()))
     }
 
+    fn all(nodes: Vec<(String, Kept)>) -> Event {
+        Event::Nodes(News::All(nodes))
+    }
+
+    fn one(name: &str, kept: Kept) -> Event {
+        Event::Nodes(News::One(name.to_owned(), kept))
+    }
+
     #[test]
     fn a_list_is_whole() {
-        let mut known = Known::new("own");
+        let mut known = Known::new("own", false);
         let node = |name: &str, kept| (name.to_owned(), kept);
-        known.take(Event::All(vec![node("own", own("10.0.1.0/24")), node("a", garbage("x"))]));
+        known.take(all(vec![node("own", own("10.0.1.0/24")), node("a", garbage("x"))]));
         assert_eq!(known.snapshot().own.to_string(), "10.0.1.0/24");
-        known.take(Event::All(vec![node("b", garbage("x"))]));
+        known.take(all(vec![node("b", garbage("x"))]));
         let snapshot = known.snapshot();
         assert_eq!(snapshot.own, Prefixes::default());
         assert_eq!(snapshot.others.into_keys().collect::<Vec<_>>(), ["b"]);
@@ -163,27 +190,27 @@ mod tests {
 
     #[test]
     fn what_changes_nothing_is_known() {
-        let mut known = Known::new("own");
-        let node = |kept| Event::Node("a".to_owned(), kept);
+        let mut known = Known::new("own", false);
+        let node = |kept| one("a", kept);
         let changes =
             [garbage("x"), garbage("x"), Kept::Silent, Kept::Silent].map(|kept| known.take(node(kept)));
         assert_eq!(changes, [Change::Snapshot, Change::Nothing, Change::Snapshot, Change::Nothing]);
-        let node = || Event::Node("own".to_owned(), own("10.0.1.0/24"));
+        let node = || one("own", own("10.0.1.0/24"));
         assert_eq!([known.take(node()), known.take(node())], [Change::Own, Change::Nothing]);
-        let gone = || Event::Gone("own".to_owned());
+        let gone = || Event::Nodes(News::Gone("own".to_owned()));
         assert_eq!([known.take(gone()), known.take(gone())], [Change::Own, Change::Nothing]);
     }
 
     #[test]
     fn it_is_not_whole_before_the_first_list() {
-        let mut known = Known::new("own");
+        let mut known = Known::new("own", false);
         assert!(known.snapshot().unreachable.is_some());
         assert_eq!(known.unassigned(), None);
-        known.take(Event::All(Vec::new()));
-        known.take(Event::Watched);
+        known.take(all(Vec::new()));
+        known.take(Event::Nodes(News::Watched));
         assert_eq!(known.snapshot().unreachable, None);
         assert_eq!(known.unassigned(), Some("there is no node own".to_owned()));
-        known.take(Event::Unreachable("refused".to_owned()));
+        known.take(Event::Nodes(News::Unreachable("refused".to_owned())));
         assert!(known.snapshot().unreachable.unwrap().contains("refused"));
     }
 }

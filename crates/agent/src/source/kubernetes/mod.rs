@@ -1,8 +1,8 @@
 //! Kubernetes as a lease source: the nodes' prefixes are in `Node.spec.podCIDRs`, and how a node is reached is in its
 //! annotations, those of flannel, so that the nodes of one cluster can be flannel's and ours.
 //!
-//! Three tasks share the work. One lists the nodes and watches them, one writes this node's annotations, and the third
-//! keeps what is known and says it.
+//! Several tasks share the work. One lists the nodes and watches them, two more do so with Services and their endpoints if
+//! they are asked for, one writes this node's annotations, and the last keeps what is known and says it.
 
 mod annotations;
 mod announce;
@@ -11,6 +11,8 @@ mod follow;
 mod known;
 mod node;
 mod said;
+mod service;
+mod services;
 mod tunnel;
 
 use std::path::{Path, PathBuf};
@@ -26,9 +28,12 @@ pub use annotations::PREFIX;
 
 use self::annotations::Names;
 use self::announce::{Announcer, Wanted};
-use self::follow::Follower;
+use self::follow::{Event, Follower};
 use self::known::{Change, Known};
+use self::node::{Kept, Node};
 use self::said::{Said, Subject};
+use self::service::{EndpointSlice, KeptService, KeptSlice, Service};
+use self::services::KnownServices;
 use super::LeaseSource;
 use crate::lease::{Announcement, Snapshot};
 
@@ -41,7 +46,8 @@ const EVENTS_MAX: usize = 128;
 
 /// The leases of a cluster's nodes, as its API server has them.
 ///
-/// It needs the rights of `deploy/rbac.yaml`: to list and watch nodes, and to patch the status of nodes.
+/// It needs the rights of `deploy/rbac.yaml`: to list and watch nodes, and to patch the status of nodes. With Services it
+/// needs those of `deploy/rbac-services.yaml` too: to list and watch Services and EndpointSlices.
 #[derive(Debug, Clone)]
 pub struct KubernetesSource {
     /// This node's name in the cluster.
@@ -55,6 +61,8 @@ pub struct KubernetesSource {
     /// Whether to tell Kubernetes that the node's network is there (`NetworkUnavailable` is false) when the node is
     /// announced. Clouds without routes for pods keep pods away from nodes until somebody does.
     pub set_condition: bool,
+    /// Whether to say where calls of the cluster's Services are to be led.
+    pub services: bool,
 }
 
 impl LeaseSource for KubernetesSource {
@@ -66,7 +74,7 @@ impl LeaseSource for KubernetesSource {
     /// # Panics
     /// Outside of tokio's runtime.
     fn start(self, own: watch::Receiver<Option<Announcement>>) -> watch::Receiver<Snapshot> {
-        let known = Known::new(&self.node);
+        let known = Known::new(&self.node, self.services);
         let (snapshots, receiver) = watch::channel(known.snapshot());
         let names = Names::new(&self.annotation_prefix);
         let keeper = Keeper {
@@ -98,14 +106,14 @@ struct Keeper {
 impl Keeper {
     async fn run(mut self) {
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);
-        // The other two tasks end with this one.
+        // The other tasks end with this one.
         let mut tasks = JoinSet::new();
         let (kubeconfig, node) = (self.source.kubeconfig.clone(), self.source.node.clone());
         let announcer =
             Announcer { kubeconfig, node, wanted: self.wanted.subscribe(), events: sender.clone() };
         tasks.spawn(announcer.run());
-        let (kubeconfig, node) = (self.source.kubeconfig.clone(), self.source.node.clone());
-        tasks.spawn(Follower { kubeconfig, node, names: self.names.clone(), events: sender }.run());
+        self.follow(&mut tasks, &sender);
+        drop(sender);
 
         let mut due = Instant::now();
         let mut may_change = true;
@@ -134,6 +142,38 @@ impl Keeper {
                 due = due.min(Instant::now() + BURST);
             }
         }
+    }
+
+    /// Starts the tasks that list and watch.
+    fn follow(&self, tasks: &mut JoinSet<()>, events: &mpsc::Sender<Event>) {
+        let KubernetesSource { kubeconfig, node, services, .. } = self.source.clone();
+        let (own, names) = (node.clone(), self.names.clone());
+        let nodes = Follower {
+            kubeconfig: kubeconfig.clone(),
+            keep: Box::new(move |node: Node| {
+                Some(Kept::of(node, &own, &names)).filter(|kept| *kept != Kept::Silent)
+            }),
+            event: Event::Nodes,
+            events: events.clone(),
+        };
+        tasks.spawn(nodes.run());
+        if !services {
+            return;
+        }
+        let of_services = Follower::<Service, KeptService> {
+            kubeconfig: kubeconfig.clone(),
+            keep: Box::new(KeptService::of),
+            event: Event::Services,
+            events: events.clone(),
+        };
+        tasks.spawn(of_services.run());
+        let of_slices = Follower::<EndpointSlice, KeptSlice> {
+            kubeconfig,
+            keep: Box::new(move |slice| KeptSlice::of(slice, &node)),
+            event: Event::Slices,
+            events: events.clone(),
+        };
+        tasks.spawn(of_slices.run());
     }
 
     /// Says what is to be written on this node. The same is said again only after a list: what was written before it was
@@ -179,6 +219,8 @@ impl Keeper {
         self.said.about(Subject::Announcement, unannounced.as_deref());
         self.said.about(Subject::Network, network.1.as_deref());
         self.said.about(Subject::Prefixes, self.known.unassigned().as_deref());
+        let services = self.known.services.as_ref().and_then(KnownServices::trouble);
+        self.said.about(Subject::Services, services);
         let snapshot = self.known.snapshot();
         self.snapshots.send_if_modified(|said| {
             let is_new = *said != snapshot;
@@ -200,8 +242,8 @@ mod tests {
     use ipnet::IpNet;
 
     use super::annotations::Found;
-    use super::follow::Event;
-    use super::node::{Kept, OwnNode};
+    use super::follow::News;
+    use super::node::OwnNode;
     use super::*;
 
     fn keeper() -> Keeper {
@@ -218,10 +260,11 @@ mod tests {
                 network: PathBuf::new(),
                 annotation_prefix: PREFIX.to_owned(),
                 set_condition: false,
+                services: false,
             },
             names: Names::new(PREFIX),
             own: watch::channel(Some(own)).1,
-            known: Known::new("own"),
+            known: Known::new("own", false),
             wanted: watch::channel(None).0,
             snapshots: watch::channel(Snapshot::default()).0,
             said: Said::default(),
@@ -235,8 +278,8 @@ mod tests {
         let pods: Prefixes = ["10.1.0.0/24".parse::<IpNet>().unwrap()].into_iter().collect();
         let kept = Kept::Own(OwnNode { pods: Ok(pods), annotations, is_available: false });
         let event = match in_a_list {
-            true => Event::All(vec![("own".to_owned(), kept)]),
-            false => Event::Node("own".to_owned(), kept),
+            true => Event::Nodes(News::All(vec![("own".to_owned(), kept)])),
+            false => Event::Nodes(News::One("own".to_owned(), kept)),
         };
         let change = keeper.known.take(event);
         keeper.announce(change);

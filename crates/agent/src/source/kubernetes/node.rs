@@ -7,9 +7,12 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::annotations::{Found, Names, OfFamily};
+use super::follow::Kind;
 use super::tunnel;
 use crate::lease::{Announcement, Lease, TunnelData};
 
+/// Where the API server has all nodes.
+pub(super) const NODES: &str = "/api/v1/nodes";
 /// The transport whose announcement has data of a tunnel.
 const VXLAN: &str = "vxlan";
 /// The condition of a node that keeps pods away from it, until its network says that it is there.
@@ -18,7 +21,7 @@ pub(super) const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 /// The fields that are read of a node. All others, which are most of its size, are skipped while it is parsed.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Node {
-    pub(super) metadata: Metadata,
+    metadata: Metadata,
     #[serde(default)]
     spec: Spec,
     #[serde(default)]
@@ -27,9 +30,9 @@ pub(super) struct Node {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Metadata {
-    pub(super) name: String,
-    pub(super) resource_version: String,
+struct Metadata {
+    name: String,
+    resource_version: String,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
 }
@@ -55,22 +58,6 @@ struct Condition {
     status: String,
 }
 
-/// A page of a list of nodes.
-#[derive(Debug, Deserialize)]
-pub(super) struct Page {
-    pub(super) metadata: PageMetadata,
-    pub(super) items: Vec<Node>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct PageMetadata {
-    pub(super) resource_version: String,
-    /// Where the next page begins; empty on the last one.
-    #[serde(default, rename = "continue")]
-    pub(super) next: String,
-}
-
 /// What is kept of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kept {
@@ -91,6 +78,19 @@ pub(super) struct OwnNode {
     pub(super) annotations: Found,
     /// Whether Kubernetes has been told that its network is there.
     pub(super) is_available: bool,
+}
+
+impl Kind for Node {
+    const PATH: &'static str = NODES;
+    const LABELS: Option<&'static str> = None;
+
+    fn name(&self) -> String {
+        self.metadata.name.clone()
+    }
+
+    fn version(&self) -> &str {
+        &self.metadata.resource_version
+    }
 }
 
 impl Kept {

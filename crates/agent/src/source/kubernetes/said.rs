@@ -15,6 +15,8 @@ pub(super) enum Subject {
     Network,
     /// The prefixes of this node's pods.
     Prefixes,
+    /// The lists and the watches of Services and their endpoints.
+    Services,
 }
 
 /// The subjects that have trouble now.
@@ -43,6 +45,7 @@ impl Subject {
             Subject::Overwrite => "the node's own address is announced",
             Subject::Network => "the configuration of the network cannot be read",
             Subject::Prefixes => "waiting for the prefixes of this node's pods",
+            Subject::Services => "the cluster's Services cannot be watched; what is known of them stays",
         }
     }
 
@@ -53,6 +56,7 @@ impl Subject {
             Subject::Overwrite => "the address that was asked for is announced",
             Subject::Network => "the configuration of the network is read",
             Subject::Prefixes => "this node's pods have prefixes",
+            Subject::Services => "the cluster's Services are watched again",
         }
     }
 }

@@ -1,0 +1,130 @@
+//! The parts of Services: one for the programs, and one for each Service, so that a Service that changes is the only one
+//! that is touched.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use plan::forwarding::{Service, ServiceAttachment, ServiceEntry, ServicePrograms};
+use plan::{Place, Plan, Step};
+
+use super::part_named;
+use crate::lease::Services;
+
+/// The part of the programs, on which all Services' parts rest. Its name comes before theirs, and after the node's and the
+/// peers'.
+pub const SERVICES_PART: &str = "service";
+/// How the names of Services' parts begin.
+const SERVICE_PART: &str = "service-";
+
+/// Where calls of Services are led to backends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServicesPlace {
+    /// The name under which the programs are pinned.
+    pub node: String,
+    /// The directory of the control group whose sockets they see.
+    pub cgroup: PathBuf,
+}
+
+/// The part of a Service.
+pub fn service_part_of(service: &str) -> String {
+    part_named(SERVICE_PART, service)
+}
+
+/// Whether a part is of a Service.
+pub fn is_of_service(part: &str) -> bool {
+    part.starts_with(SERVICE_PART)
+}
+
+/// The parts for what the source says of Services. As long as it says nothing, what stands of them stays.
+pub(super) fn parts(
+    place: &ServicesPlace,
+    services: Option<&Services>,
+    standing: &BTreeMap<String, Plan>,
+) -> BTreeMap<String, Plan> {
+    let mut parts: BTreeMap<String, Plan> = match services {
+        Some(services) => services
+            .iter()
+            .map(|(name, service)| (service_part_of(name), service_plan(place, service)))
+            .collect(),
+        None => {
+            let stays = standing.iter().filter(|(part, _)| is_of_service(part));
+            stays.map(|(part, plan)| (part.clone(), plan.clone())).collect()
+        }
+    };
+    parts.insert(SERVICES_PART.to_owned(), programs_plan(place));
+    parts
+}
+
+fn programs_plan(place: &ServicesPlace) -> Plan {
+    let ServicesPlace { node, cgroup } = place.clone();
+    let mut plan = Plan::new();
+    plan.push(&Place::Host, Step::LoadServices(ServicePrograms { node: node.clone() }));
+    plan.push(&Place::Host, Step::AttachServices(ServiceAttachment { node, cgroup }));
+    plan
+}
+
+fn service_plan(place: &ServicesPlace, service: &[Service]) -> Plan {
+    let mut plan = Plan::new();
+    for service in service {
+        let entry = ServiceEntry { node: place.node.clone(), service: service.clone() };
+        plan.push(&Place::Host, Step::ReplaceService(entry));
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn place() -> ServicesPlace {
+        ServicesPlace { node: "pods-services".to_owned(), cgroup: "/sys/fs/cgroup".into() }
+    }
+
+    fn service(at: &str, backends: &[&str]) -> Service {
+        let backends = backends.iter().map(|backend| backend.parse().unwrap()).collect();
+        Service { at: at.parse().unwrap(), affinity_s: 0, backends }
+    }
+
+    fn services(of: &[(&str, &[Service])]) -> Services {
+        of.iter().map(|(name, service)| ((*name).to_owned(), Arc::new(service.to_vec()))).collect()
+    }
+
+    #[test]
+    fn a_change_of_one_service_is_a_change_of_one_part() {
+        let dns = [service("10.96.0.10:53/udp", &["10.244.1.2:53"]), service("10.96.0.10:53/tcp", &[])];
+        let web = |backend| [service("10.96.7.7:80/tcp", &[backend])];
+        let of = |backend| {
+            let all = services(&[("kube-system/dns", &dns), ("default/web", &web(backend))]);
+            parts(&place(), Some(&all), &BTreeMap::new())
+        };
+        let (before, after) = (of("10.244.1.3:80"), of("10.244.1.4:80"));
+        let names: Vec<&str> = before.keys().map(String::as_str).collect();
+        assert_eq!(names, ["service", "service-default%2fweb", "service-kube-system%2fdns"]);
+        let differ: Vec<&String> = before.keys().filter(|part| before[*part] != after[*part]).collect();
+        assert_eq!(differ, ["service-default%2fweb"]);
+        assert_eq!(
+            before["service-kube-system%2fdns"].commands(),
+            [
+                "hostgap bpf service pods-services 10.96.0.10:53/udp 10.244.1.2:53",
+                "hostgap bpf service pods-services 10.96.0.10:53/tcp"
+            ]
+        );
+        assert!(before.keys().all(|part| part.as_str() > "peer-~"));
+        assert_eq!(service_part_of("default/web"), names[1]);
+        assert!(is_of_service(names[1]) && !is_of_service(names[0]));
+    }
+
+    #[test]
+    fn what_stands_stays_until_the_source_says_something() {
+        let all = services(&[("default/web", &[service("10.96.7.7:80/tcp", &["10.244.1.3:80"])])]);
+        let mut standing = parts(&place(), Some(&all), &BTreeMap::new());
+        standing.insert("peer-a".to_owned(), Plan::new());
+        let stays = parts(&place(), None, &standing);
+        standing.remove("peer-a");
+        assert_eq!(stays, standing);
+        let gone = parts(&place(), Some(&Services::new()), &standing);
+        assert_eq!(gone.into_keys().collect::<Vec<_>>(), [SERVICES_PART]);
+    }
+}
