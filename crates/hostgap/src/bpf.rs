@@ -1,7 +1,8 @@
 //! `hostgap bpf`: the counters of the forwarding programs, and their loading and attaching by hand.
 
-use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr};
+mod counters;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,7 +10,10 @@ use anyhow::Context;
 use ipnet::IpNet;
 use lab::LabError;
 use linux::{IfName, Mac, Netns, NetnsRef};
-use plan::forwarding::{Endpoint, Guard, Guarded, Member, ProgramAttachment, Programs, Splice, Tunnel};
+use plan::forwarding::{
+    Endpoint, Guard, Guarded, Member, ProgramAttachment, Programs, Service, ServiceAddress,
+    ServiceAttachment, ServiceEntry, ServicePrograms, Splice, Tunnel,
+};
 use plan::{ApplyError, Kernel, Place, Placed, Step, StepError};
 
 use crate::exit::BadInput;
@@ -29,7 +33,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Show the packets that were dropped or left to the kernel's own path since the start, by reason.
+    /// Show the packets that were dropped or left to the kernel's own path since the start, by reason, and the calls of
+    /// Services.
     Counters {
         /// The node; without one, all nodes that have programs.
         node: Option<String>,
@@ -127,6 +132,29 @@ enum Command {
         #[arg(required = true)]
         addresses: Vec<IpAddr>,
     },
+    /// Load the programs that lead the calls of sockets to Services' backends, or attach them.
+    Services {
+        /// The name under which they are pinned.
+        node: String,
+        /// Instead of loading, attach the loaded programs to this control group (of version 2). They see the calls of
+        /// sockets that were opened in it.
+        #[arg(long, value_name = "DIRECTORY")]
+        attach: Option<PathBuf>,
+    },
+    /// Lead calls of a Service's address to its backends, or to these instead of others. Without backends they are refused.
+    Service {
+        /// The name under which the programs are pinned.
+        node: String,
+        /// The Service's address, port and protocol.
+        #[arg(value_name = "ADDRESS:PORT/PROTOCOL")]
+        at: ServiceAddress,
+        /// Where calls are led.
+        #[arg(value_name = "ADDRESS:PORT")]
+        backends: Vec<SocketAddr>,
+        /// Lead a network namespace to the same backend again within so many seconds after its last call.
+        #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+        affinity: u32,
+    },
     /// Detach and remove the programs of a node. Packets then take the kernel's own path.
     Unload {
         /// The node.
@@ -182,7 +210,7 @@ struct LoadArgs {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     match args.command {
-        Command::Counters { node, json } => counters(node, json)?,
+        Command::Counters { node, json } => counters::show(node, json)?,
         Command::Load(args) => load(args)?,
         Command::Replace(args) => replace(args)?,
         Command::Attach { at, program, link, at_once } => {
@@ -205,6 +233,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Guarded { at, link, pod, mac, addresses } => {
             let pod = place_of(Some(pod))?;
             by_hand_of(at, |node| Step::AddGuarded(Guarded { node, link, pod, mac, addresses }))?;
+        }
+        Command::Services { node, attach: None } => {
+            by_hand(None, Step::LoadServices(ServicePrograms { node }))?;
+        }
+        Command::Services { node, attach: Some(cgroup) } => {
+            known(&node)?;
+            by_hand(None, Step::AttachServices(ServiceAttachment { node, cgroup }))?;
+        }
+        Command::Service { node, at, backends, affinity } => {
+            known(&node)?;
+            let service = Service { at, affinity_s: affinity, backends: backends.into_iter().collect() };
+            by_hand(None, Step::ReplaceService(ServiceEntry { node, service }))?;
         }
         Command::Unload { node } => {
             ::bpf::pins::remove(&known(&node)?).context("unload")?;
@@ -298,77 +338,6 @@ fn known(node: &str) -> anyhow::Result<PathBuf> {
     }
     let known = if nodes.is_empty() { "none".to_owned() } else { nodes.join(", ") };
     Err(BadInput(format!("node {node:?} has no hostgap programs; nodes with programs: {known}")).into())
-}
-
-/// The counters of a node's forwarding programs or of its guard, and of its splicing programs, if it has them.
-type Counted = (Vec<(::bpf::forward::Counter, u64)>, Option<Vec<(::bpf::splice::SpliceCounter, u64)>>);
-
-fn counted(node: &str) -> linux::Result<Counted> {
-    let folder = ::bpf::pins::folder(node);
-    if ::bpf::guard::is_loaded(&folder) {
-        return Ok((::bpf::guard::counters(&folder)?, None));
-    }
-    let counters = ::bpf::forward::counters(&folder)?;
-    let spliced = ::bpf::splice::is_loaded(&folder).then(|| ::bpf::splice::counters(&folder));
-    Ok((counters, spliced.transpose()?))
-}
-
-fn counters(node: Option<String>, json: bool) -> anyhow::Result<()> {
-    if let Some(node) = &node {
-        known(node)?;
-    }
-    let is_named = node.is_some();
-    let mut all = Vec::new();
-    for node in node.map_or_else(::bpf::pins::nodes, |node| vec![node]) {
-        match counted(&node) {
-            Ok((counters, spliced)) => all.push((node, counters, spliced)),
-            // It was removed since the nodes were listed, or is still being made.
-            Err(error) if error.source.kind() == ErrorKind::NotFound && !is_named => {}
-            Err(error) if error.source.kind() == ErrorKind::NotFound => {
-                return Err(BadInput(format!("node {node:?} has no counters: could not {error}")).into());
-            }
-            Err(error) => return Err(anyhow::Error::from(error).context("show the counters")),
-        }
-    }
-    if json {
-        let nodes = all.iter().map(|(node, counters, spliced)| {
-            let of = |drops| {
-                let those = counters.iter().filter(move |(counter, _)| counter.is_drop() == drops);
-                those.map(|(counter, packets)| (counter.name(), *packets)).collect()
-            };
-            let [dropped, passed]: [std::collections::BTreeMap<_, _>; 2] = [of(true), of(false)];
-            let spliced: Option<std::collections::BTreeMap<_, _>> = spliced
-                .as_ref()
-                .map(|counters| counters.iter().map(|(counter, number)| (counter.name(), *number)).collect());
-            serde_json::json!({ "node": node, "dropped": dropped, "passed": passed, "spliced": spliced })
-        });
-        speak::result(serde_json::json!({ "schema": 1, "nodes": nodes.collect::<Vec<_>>() }))?;
-        return Ok(());
-    }
-    if all.is_empty() {
-        speak::result("no node has hostgap programs")?;
-    }
-    for (node, counters, spliced) in all {
-        speak::result(format_args!("{node}"))?;
-        for (drops, title) in [(true, "dropped"), (false, "left to the kernel")] {
-            let those: Vec<_> = counters.iter().filter(|(counter, _)| counter.is_drop() == drops).collect();
-            // A guard leaves everything else to the kernel, and does not count it.
-            if those.is_empty() {
-                continue;
-            }
-            speak::result(format_args!("  {title}"))?;
-            for (counter, packets) in those {
-                speak::result(format_args!("    {packets:>12}  {counter}"))?;
-            }
-        }
-        for (at, (counter, number)) in spliced.into_iter().flatten().enumerate() {
-            if at == 0 {
-                speak::result("  spliced")?;
-            }
-            speak::result(format_args!("    {number:>12}  {counter}"))?;
-        }
-    }
-    Ok(())
 }
 
 fn ifname(text: &str) -> Result<IfName, String> {

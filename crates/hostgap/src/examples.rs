@@ -265,6 +265,18 @@ const EXAMPLES: &[(&str, &str)] = &[
   hostgap bpf guarded --netns node-1 node-1 hgp1 pod-1 02:04:00:01:00:01 10.244.1.2 fd00:244:0:1::2",
     ),
     (
+        "bpf services",
+        "Examples:
+  hostgap bpf services node-1
+  hostgap bpf services node-1 --attach /sys/fs/cgroup/hostgap/node-1",
+    ),
+    (
+        "bpf service",
+        "Examples:
+  hostgap bpf service node-1 10.96.0.10:53/udp 10.244.1.2:53 10.244.2.2:53
+  hostgap bpf service node-1 '[fd00:96::a]:80/tcp' '[fd00:244:0:1::2]:8080' --affinity 10800",
+    ),
+    (
         "bpf unload",
         "Examples:
   hostgap bpf unload node-1",

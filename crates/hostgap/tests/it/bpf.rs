@@ -55,6 +55,34 @@ fn the_kernel_s_own_files_are_no_nodes() {
     assert!(turn.command("umount").arg("/run/hostgap-bpf").status().unwrap().success());
 }
 
+#[test]
+fn services_are_set_by_hand() {
+    let turn = turn();
+    if let Err(unmet) = linux::features::services() {
+        return testkit::skip(&unmet.to_string());
+    }
+    check(&turn.hostgap(&["bpf", "service", "hgt-node", "10.96.0.1:80/tcp"]), 2, "has no hostgap programs");
+    check(&turn.hostgap(&["bpf", "services", "hgt-node"]), 0, "");
+    check(&turn.hostgap(&["bpf", "services", "hgt-node"]), 1, "hostgap bpf unload hgt-node");
+    let nowhere = ["bpf", "services", "hgt-node", "--attach", "/run/no-such-group"];
+    check(&turn.hostgap(&nowhere), 1, "open control group /run/no-such-group");
+    let service = ["bpf", "service", "hgt-node", "10.96.0.1:80/tcp", "10.244.1.1:8080", "--affinity", "7"];
+    check(&turn.hostgap(&service), 0, "");
+    check(&turn.hostgap(&service), 0, "");
+    check(&turn.hostgap(&["bpf", "service", "hgt-node", "10.96.0.1:80"]), 2, "ADDRESS:PORT/tcp");
+    check(
+        &turn.hostgap(&["bpf", "service", "hgt-node", "10.96.0.1:80/tcp", "[fd00::1]:80"]),
+        1,
+        "other family",
+    );
+    let told = json(&turn.hostgap(&["bpf", "counters", "hgt-node", "--json"]));
+    assert_eq!(told["nodes"][0]["calls"]["led"], 0, "{told}");
+    let shown = stdout(&turn.hostgap(&["bpf", "counters"]));
+    assert!(shown.contains("calls led to a backend"), "{shown}");
+    check(&turn.hostgap(&["bpf", "unload", "hgt-node"]), 0, "");
+    turn.assert_nothing_left();
+}
+
 /// The replacement is killed at any point, and then run once more.
 #[test]
 fn a_replacement_that_was_killed_is_completed_by_the_next() {
