@@ -202,6 +202,14 @@ fn another_cluster_is_believed_and_the_node_writes_itself_into_it() {
         etcd.set_arguments(&["--initial-cluster-token", "restored"]);
         etcd.start();
         etcd.put("config", &config().to_string());
+        let key = format!("subnets/{}", name(&pods));
+        let written = async {
+            while etcd.get(&key).is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        patiently(written).await;
+        // A node that came before could have taken that prefix: one in a hundred does.
         let mut two = Node::start(node(2));
         assert_eq!(two.other(&name(&pods)).await.unwrap().node, node(1));
         one.until(|seen| seen.unreachable.is_none() && !seen.others.contains_key("10.5.200.0-24")).await;
