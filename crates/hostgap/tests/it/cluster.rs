@@ -65,6 +65,13 @@ impl Pods {
         output.status.success().then(|| stdout(&output))
     }
 
+    /// Waits until each node has its web server. Until a node that is ready has lost its taint, a DaemonSet wants none there
+    /// and counts as rolled out.
+    fn await_servers(&self) {
+        let all = format!("--for=jsonpath={{.status.numberReady}}={}", NODES.len());
+        self.kubectl(&["wait", &all, "--timeout=15m", "daemonset/web"]);
+    }
+
     /// Waits until a pod reads a text from a web server. A Service is there when the node's kube-proxy knows it.
     #[track_caller]
     fn await_answer(&self, client: &str, address: &str, port: u16, text: &str) {
@@ -113,7 +120,7 @@ fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
         for node in NODES {
             pods.apply(&client(&format!("client-{}", node.name), node));
         }
-        pods.kubectl(&["rollout", "status", "daemonset/web", "--timeout=15m"]);
+        pods.await_servers();
         pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=15m", "pod", "--all"]);
         every_pair(&pods, attach);
 
@@ -198,7 +205,7 @@ fn kubernetes_own_tests_pass_on_agents() {
     pods.apply(&web());
     pods.apply(&client("client-node-1", NODES[0]));
     pods.apply(&client("client-node-2", NODES[1]));
-    pods.kubectl(&["rollout", "status", "daemonset/web", "--timeout=15m"]);
+    pods.await_servers();
     pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=15m", "pod", "--all"]);
     no_request_is_lost(&pods, || {
         roll_out(&pods);
