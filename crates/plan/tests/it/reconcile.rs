@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
+use std::path::Path;
+
 use linux::{FdbEntry, Link, LinkKind, Mac, Neighbour, Route, Vxlan};
 use plan::{
     ApplyError, Fault, Journal, Kernel, Plan, Reconciled, SetLinkUp, Step, Survey, Undone, reconcile,
@@ -48,6 +50,26 @@ pub(crate) const FOREIGN: &str = "
 ip -n HOME route add 10.244.2.0/24 proto 77 metric 0 nexthop via 192.0.2.2 weight 3 nexthop via 192.0.2.9
 ip -n HOME -6 route add fd00:2::/64 via 2001:db8::2 proto 78 initcwnd 12 mtu 1280";
 
+/// Reconciles as a process would that begins with the journal at this path.
+pub(crate) fn reconciled(path: &Path, plan: &Plan, fault: Fault) -> Result<Reconciled, ApplyError> {
+    let mut journal = match path.exists() {
+        true => Journal::open(path).unwrap(),
+        false => Journal::create(path).unwrap(),
+    };
+    let mut kernel = Kernel::new().unwrap();
+    let survey = Survey::of([plan], &mut kernel).unwrap();
+    kernel.inject(fault);
+    reconcile(plan, &mut journal, &mut kernel, &survey)
+}
+
+/// Brings it to the plan, and checks that another call finds nothing to do.
+#[track_caller]
+pub(crate) fn brought_to(path: &Path, plan: &Plan) -> Reconciled {
+    let done = reconciled(path, plan, Fault::None).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(reconciled(path, plan, Fault::None).unwrap(), Reconciled::default());
+    done
+}
+
 impl Scene {
     pub(crate) fn at(&self, command: &str) -> String {
         shell(&command.replace("HOME", self.sample.home.as_str()))
@@ -61,24 +83,13 @@ impl Scene {
         plan
     }
 
-    /// Reconciles as a process would that begins with this.
     fn reconciled(&self, plan: &Plan, fault: Fault) -> Result<Reconciled, ApplyError> {
-        let mut journal = match self.path().exists() {
-            true => Journal::open(&self.path()).unwrap(),
-            false => Journal::create(&self.path()).unwrap(),
-        };
-        let mut kernel = Kernel::new().unwrap();
-        let survey = Survey::of([plan], &mut kernel).unwrap();
-        kernel.inject(fault);
-        reconcile(plan, &mut journal, &mut kernel, &survey)
+        reconciled(&self.path(), plan, fault)
     }
 
-    /// Brings it to the plan, and checks that another call finds nothing to do.
     #[track_caller]
     fn reconcile(&self, plan: &Plan) -> Reconciled {
-        let done = self.reconciled(plan, Fault::None).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(self.reconciled(plan, Fault::None).unwrap(), Reconciled::default());
-        done
+        brought_to(&self.path(), plan)
     }
 }
 

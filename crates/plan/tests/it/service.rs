@@ -11,11 +11,11 @@ use linux::Cgroup;
 use linux::features::Feature;
 use plan::forwarding::{Service, ServiceAddress, ServiceAttachment, ServiceEntry, ServicePrograms};
 use plan::{
-    ApplyError, Fault, Journal, Kernel, Place, Plan, Reconciled, Step, StepState, Survey, Undone, look,
-    reconcile, undo,
+    ApplyError, Fault, Journal, Kernel, Place, Plan, Reconciled, Step, StepState, Undone, look, undo,
 };
 
 use crate::node_with_pod::{NodeWithPod, outcomes};
+use crate::reconcile::{brought_to, reconciled};
 
 const AT: &str = "10.96.0.10:53/udp";
 const OTHER: &str = "[fd00:96::a]:53/tcp";
@@ -81,24 +81,13 @@ impl Node {
         self.directory.path().join("reconciled")
     }
 
-    /// Reconciles as a process would that begins with this.
     fn reconciled(&self, plan: &Plan, fault: Fault) -> Result<Reconciled, ApplyError> {
-        let mut journal = match self.path().exists() {
-            true => Journal::open(&self.path()).unwrap(),
-            false => Journal::create(&self.path()).unwrap(),
-        };
-        let mut kernel = Kernel::new().unwrap();
-        let survey = Survey::of([plan], &mut kernel).unwrap();
-        kernel.inject(fault);
-        reconcile(plan, &mut journal, &mut kernel, &survey)
+        reconciled(&self.path(), plan, fault)
     }
 
-    /// Brings it to the plan, and checks that another call finds nothing to do.
     #[track_caller]
     fn reconcile(&self, plan: &Plan) -> Reconciled {
-        let done = self.reconciled(plan, Fault::None).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(self.reconciled(plan, Fault::None).unwrap(), Reconciled::default());
-        done
+        brought_to(&self.path(), plan)
     }
 
     fn undo(&self) -> Vec<Undone> {
