@@ -249,8 +249,8 @@ fn datagrams_are_not_judged_in_words_of_http() {
         (server, format!("udp://{address}"))
     };
     let rate = ["--rate", "200"];
-    // Half of the answers are lost.
-    let (server, url) = udp(&["--cut", "50%"]);
+    // A tenth of the answers is lost: hardly ever the first of each socket, and of 200 more than four.
+    let (server, url) = udp(&["--cut", "10%"]);
     let value = failed(&turn, &url, &[&rate[..], &["--request-timeout", "20ms"]].concat());
     assert_eq!(value["protocol"], "udp");
     assert!(all(&value).contains("had none within --request-timeout"), "{value}");
