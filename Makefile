@@ -77,6 +77,7 @@ ci: ## what CI runs
 
 install: build ## install program, manual pages and completions below PREFIX (/usr/local)
 	install -D -m 755 $(HOSTGAP) "$(DESTDIR)$(PREFIX)/bin/hostgap"
+	install -D -m 755 $(HOSTGAP)-cni "$(DESTDIR)$(PREFIX)/bin/hostgap-cni"
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/man/man1"
 	$(HOSTGAP) man "$(DESTDIR)$(PREFIX)/share/man/man1"
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \

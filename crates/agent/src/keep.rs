@@ -1,14 +1,13 @@
 //! One look at the node, and what it takes to bring it to what it should be.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
 use linux::IfName;
 use linux::features::{self, Facts};
 use linux::netlink::{Change, Netlink, RouteInfo};
-use node::install::{Installation, RuntimeDirs};
+use node::install::{self, Installation, RuntimeDirs};
 use node::{Home, Underlay};
 use plan::forwarding::ServicePrograms;
 use plan::{Keeper, Kept, Kernel, Plan, Step};
@@ -332,14 +331,14 @@ fn renew_programs(settings: &Settings) {
     }
 }
 
-/// This program and a configuration, for container runtimes.
+/// The plugin's program and a configuration, for container runtimes.
 pub(crate) fn installation<'a>(
     home: &'a Home,
     facts: &'a Facts,
     dirs: &'a RuntimeDirs,
     network: &'a node::Network,
 ) -> Installation<'a> {
-    Installation { home, facts, dirs, network, file: None, program: Path::new("/proc/self/exe") }
+    Installation { home, facts, dirs, network, file: None, program: install::program() }
 }
 
 /// The node as it is now.

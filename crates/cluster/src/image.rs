@@ -71,7 +71,8 @@ fn agent<'a>(program: &'a Path, name: &'a str) -> Image<'a> {
         program: Some(program),
         script: "
         put \"$PROGRAM\" hostgap
-        strip root/bin/hostgap
+        put \"$PROGRAM-cni\" hostgap-cni
+        strip root/bin/hostgap root/bin/hostgap-cni
         put \"$(command -v nft)\" nft",
     }
 }
@@ -94,8 +95,8 @@ const FUNCTIONS: &str = "
     }
     for directory in bin dev etc proc sys tmp; do mkdir -p root/$directory; done";
 
-/// Writes the archive of the agent's image into a folder, with a build of `hostgap` and the libraries that it needs, and
-/// returns its path.
+/// Writes the archive of the agent's image into a folder, with a build of `hostgap`, `hostgap-cni` beside it and the
+/// libraries that they need, and returns its path.
 ///
 /// # Errors
 /// A program that the image is made with or of is missing (`nft`, `strip`, `tar`), or the folder cannot be written.

@@ -21,7 +21,8 @@ pub const KNOWN: [&str; 5] = ["hostgap", "bridge", "ptp", "macvlan", "ipvlan"];
 /// Nobody has written one.
 pub(crate) fn configuration(name: &str, defaults: &Defaults) -> Result<Map<String, Value>, ConformanceError> {
     let conf = match name {
-        "hostgap" => own(&defaults.attach),
+        // The second is what its program is called where it is built.
+        "hostgap" | "hostgap-cni" => own(&defaults.attach),
         "bridge" => json!({ "type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": host_local() }),
         "ptp" => json!({ "type": "ptp", "ipam": host_local() }),
         "macvlan" => json!({ "type": "macvlan", "master": LINK, "mode": "bridge", "ipam": host_local() }),

@@ -67,8 +67,8 @@ fn command() -> clap::Command {
 }
 
 fn main() -> ExitCode {
-    if let Some(answered) = cni::answer_runtime() {
-        return answered.unwrap_or_else(|error| exit::tell(&error));
+    if node::process::is_called() {
+        return node::process::answer();
     }
     let cli = match command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,

@@ -101,7 +101,7 @@ fn build() -> Result<PathBuf> {
             .arg(folder.join("integration")),
     )?;
     check(cargo().args(["build", "--package", "hostgap"]))?;
-    let own = target()?.join("debug/hostgap");
+    let own = target()?.join("debug/hostgap-cni");
     fs::copy(&own, bin.join("hostgap")).with_context(|| format!("could not copy {}", own.display()))?;
     for name in STANDS_FOR {
         let link = bin.join(name);

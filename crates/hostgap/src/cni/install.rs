@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use ipnet::IpNet;
 use lab::LabError;
 use linux::IfName;
-use node::install::{Change, Installation, Installed};
+use node::install::{self, Change, Installation, Installed};
 use node::{Home, Network};
 use serde_json::{Value, json};
 
@@ -16,9 +16,10 @@ use crate::speak;
 
 /// Install hostgap as the CNI plugin of this node.
 ///
-/// It copies this program into the directory where the container runtime looks for plugins, then writes the
-/// configuration of a network that uses it. Both are replaced in one stroke, so it can be run while containers come and
-/// go, to upgrade. Containers that are attached already stay as they are, and a network that has some is not changed.
+/// It copies the plugin's program, hostgap-cni, into the directory where the container runtime looks for plugins, and
+/// calls it hostgap there. Then it writes the configuration of a network that uses it. Both are replaced in one stroke,
+/// so it can be run while containers come and go, to upgrade. Containers that are attached already stay as they are, and
+/// a network that has some is not changed.
 ///
 /// Before it writes, it reads the configuration as the plugin will, asks the kernel for what the attach needs, and makes
 /// the plan of the network. If the plugin would fail, it says why and writes nothing. Files of other programs are never
@@ -85,7 +86,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         dirs: &args.dirs.dirs(),
         network: &network,
         file: args.file.as_deref(),
-        program: Path::new("/proc/self/exe"),
+        program: install::program(),
     };
     if let Some(chosen) = chosen.as_ref().filter(|_| !args.json) {
         chosen.tell()?;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::turn::{HOSTGAP, Turn, check, check_race, json, stdout, text, turn, until};
+use crate::turn::{HOSTGAP, PLUGIN, Turn, check, check_race, json, stdout, text, turn, until};
 
 /// The scenarios' configurations whose links every kernel has that runs this whole suite. The configuration
 /// with ipvlan is tested in `lab`, whose tests also run on a kernel with ipvlan.
@@ -163,8 +163,10 @@ fn own(turn: &Turn, attach: &str) -> [String; 4] {
     );
     let file = turn.out().join(format!("{attach}.conf"));
     std::fs::write(&file, conf).unwrap();
-    let dirs = Path::new(HOSTGAP).parent().unwrap();
-    ["--cni".to_owned(), file.display().to_string(), "--cni-bin".to_owned(), dirs.display().to_string()]
+    let bin = turn.out().join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    let _ = std::os::unix::fs::symlink(PLUGIN, bin.join("hostgap"));
+    ["--cni".to_owned(), file.display().to_string(), "--cni-bin".to_owned(), bin.display().to_string()]
 }
 
 /// How many IPv4 packets the client's node has routed by itself.
@@ -214,7 +216,7 @@ fn call(turn: &Turn, verb: &str, node: &str, pod: &str) -> std::process::Child {
         "ipam":{"type":"hostgap","ranges":[[{"subnet":"10.9.0.0/28"}]]},"prevResult":{}}"#;
     let set = [&format!("CNI_COMMAND={verb}"), "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", &netns];
     let mut command = turn.command("ip");
-    command.args(["netns", "exec", node, "env"]).args(set).arg(HOSTGAP);
+    command.args(["netns", "exec", node, "env"]).args(set).arg(PLUGIN);
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     let mut child = command.spawn().unwrap();
     // It may have been killed already.

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
-use crate::turn::{HOSTGAP, Turn, check, json, stdout, turn};
+use crate::turn::{PLUGIN, Turn, check, json, stdout, turn};
 
 /// The cases of one outcome.
 fn with_outcome<'a>(result: &'a Value, outcome: &str) -> BTreeSet<&'a str> {
@@ -21,7 +21,7 @@ fn conforms(attach: &str, others: &[&'static str]) {
     if let Some(unmet) = path.unmet(&linux::features::probe().unwrap()).first() {
         return testkit::skip(&format!("{attach}: {unmet}"));
     }
-    let output = turn.hostgap(&["cni", "conformance", HOSTGAP, "--attach", attach, "--json"]);
+    let output = turn.hostgap(&["cni", "conformance", PLUGIN, "--attach", attach, "--json"]);
     let result = json(&output);
     let bad: Vec<&Value> =
         result["cases"].as_array().unwrap().iter().filter(|case| case["why"].is_string()).collect();
@@ -81,7 +81,7 @@ fn ipvlan_l3_conforms() {
 /// A script called `hostgap` that stands between a case and the program.
 fn wrapped(turn: &Turn, script: &str) -> String {
     let program = turn.out().join("hostgap");
-    std::fs::write(&program, format!("#!/bin/sh\nREAL={HOSTGAP}\n{script}\n")).unwrap();
+    std::fs::write(&program, format!("#!/bin/sh\nREAL={PLUGIN}\n{script}\n")).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     program.display().to_string()
 }
@@ -162,8 +162,8 @@ fn what_is_wrong_is_told_before_anything_runs() {
         (&["/bin/true"], "there is a default for hostgap, bridge, ptp, macvlan, ipvlan only"),
         (&["/bin/true", "--conf", conf], "could not use the configuration: it is not JSON"),
         (&["/bin/true", "--conf", "/nonexistent"], "could not read CNI configuration /nonexistent"),
-        (&[HOSTGAP, "--only", "dell"], "there is no case \"dell\""),
-        (&[HOSTGAP, "--attach", "brigde"], "there is no attach \"brigde\"; there are bridge, ptp"),
+        (&[PLUGIN, "--only", "dell"], "there is no case \"dell\""),
+        (&[PLUGIN, "--attach", "brigde"], "there is no attach \"brigde\"; there are bridge, ptp"),
     ] {
         check(&turn.hostgap(&[&["cni", "conformance"], args].concat()), 2, says);
     }

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::made::{Plan, Truth, eventful};
-use crate::turn::{HOSTGAP, Turn, check, kill, stderr, stdout, text, turn, until};
+use crate::turn::{HOSTGAP, PLUGIN, Turn, check, kill, stderr, stdout, text, turn, until};
 
 /// A node in a namespace of the turn, with a wire, and the directories of a runtime.
 struct Node {
@@ -191,6 +191,18 @@ fn an_installer_that_is_killed_between_its_files_leaves_no_configuration() {
     check(&installed, 0, "");
     assert!(stdout(&installed).contains("bin/hostgap: unchanged\n"), "{}", stdout(&installed));
     assert!(stdout(&installed).contains("10-pods.conflist: written\n"), "{}", stdout(&installed));
+}
+
+/// What runtimes start is the plugin's program, which has the commands of none but them.
+#[test]
+fn a_person_who_starts_the_plugin_is_told_whom_it_serves() {
+    let node = Node::new();
+    check(&node.install(&PODS), 0, "");
+    assert!(fs::read(node.plugin()).unwrap() == fs::read(PLUGIN).unwrap());
+    for args in [&[][..], &["--help"], &["agent", "status"]] {
+        let output = node.command(&node.plugin()).args(args).output().unwrap();
+        check(&output, 2, "hint: `hostgap cni install` puts it under a runtime");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use stats::Random;
 
-use crate::turn::{HOSTGAP, Turn, check, stdout, text, turn};
+use crate::turn::{HOSTGAP, PLUGIN, Turn, check, stdout, text, turn};
 
 /// How many containers there are; [`MORE`] in the environment says another number.
 const PODS: usize = 60;
@@ -49,7 +49,7 @@ impl Node {
         let mut command = self.turn.command("ip");
         command.args(["netns", "exec", "node", "env", "CNI_IFNAME=eth0"]);
         command.args([format!("CNI_COMMAND={verb}"), format!("CNI_CONTAINERID=p{pod}")]);
-        command.args([&format!("CNI_NETNS=/run/netns/p{pod}"), HOSTGAP]);
+        command.args([&format!("CNI_NETNS=/run/netns/p{pod}"), PLUGIN]);
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         // It may have been killed already.
         let _ = child.stdin.take().unwrap().write_all(conf.as_bytes());

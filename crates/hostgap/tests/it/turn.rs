@@ -179,6 +179,8 @@ impl Drop for Turn {
 }
 
 pub(crate) const HOSTGAP: &str = env!("CARGO_BIN_EXE_hostgap");
+/// The program that container runtimes start.
+pub(crate) const PLUGIN: &str = env!("CARGO_BIN_EXE_hostgap-cni");
 
 fn mount_namespace(pid: u32) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()

@@ -9,12 +9,11 @@ use serde_json::Value;
 
 use super::error::InstallError;
 use crate::conflist::PLUGIN;
+use crate::process::ABOUT;
 
 /// The ends of the names of files that runtimes read as configurations (libcni, `ConfFiles`).
 const READ_BY_RUNTIMES: [&str; 3] = ["conf", "conflist", "json"];
 
-/// Every build of the program has this text in its data, so that a file is known to be one, of whatever version.
-const MARK: &[u8] = b"\0hostgap, the plugin of the Container Network Interface\0";
 /// How an executable begins.
 const ELF: &[u8] = b"\x7fELF";
 
@@ -57,7 +56,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, InstallError> {
 
 /// Whether a file's content is this program, of whatever version.
 pub(super) fn is_this_program(content: &[u8]) -> bool {
-    content.starts_with(ELF) && memchr::memmem::find(content, MARK).is_some()
+    content.starts_with(ELF) && memchr::memmem::find(content, ABOUT.as_bytes()).is_some()
 }
 
 /// The files of a directory that runtimes read, in their order. No directory has none.
@@ -149,7 +148,7 @@ mod tests {
         let own = fs::read("/proc/self/exe").unwrap();
         assert!(is_this_program(&own), "a test has the code, too");
         assert!(!is_this_program(&fs::read("/bin/sh").unwrap()));
-        assert!(!is_this_program(MARK), "a text is no program");
+        assert!(!is_this_program(ABOUT.as_bytes()), "a text is no program");
     }
 
     #[test]

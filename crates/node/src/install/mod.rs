@@ -47,8 +47,16 @@ pub struct Installation<'a> {
     pub network: &'a Network,
     /// The name of the file of the configuration; `None`: `10-NAME.conflist`.
     pub file: Option<&'a str>,
-    /// The program to copy, this one: `/proc/self/exe`.
-    pub program: &'a Path,
+    /// The program to copy: [`program`].
+    pub program: PathBuf,
+}
+
+/// The program that runtimes are to start: `hostgap-cni`, which lies beside this one, or this one where that is missing,
+/// since it answers runtimes, too.
+pub fn program() -> PathBuf {
+    let this = Path::new("/proc/self/exe");
+    let beside = fs::read_link(this).map(|own| own.with_file_name("hostgap-cni"));
+    beside.ok().filter(|beside| beside.is_file()).unwrap_or_else(|| this.to_owned())
 }
 
 /// What becomes of a file.
@@ -146,7 +154,7 @@ impl Installation<'_> {
     }
 
     fn own_program(&self) -> Result<Vec<u8>, InstallError> {
-        fs::read(self.program).map_err(InstallError::file("read", self.program))
+        fs::read(&self.program).map_err(InstallError::file("read", &self.program))
     }
 
     fn conflist_path(&self) -> Result<PathBuf, InstallError> {

@@ -57,7 +57,7 @@ impl Host {
         facts: &Facts,
     ) -> Result<Installed, InstallError> {
         let (home, dirs) = (self.scene.home(), self.dirs());
-        let program = Path::new("/proc/self/exe");
+        let program = "/proc/self/exe".into();
         let installation = Installation { home: &home, facts, dirs: &dirs, network, file, program };
         let act = || match act {
             Act::Preview => installation.preview(),
