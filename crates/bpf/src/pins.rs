@@ -13,12 +13,16 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 /// Below it each node has its mount.
 pub const ROOT: &str = "/run/hostgap-bpf";
+/// What a container mounts goes with it, so the agent's container has this folder of its machine's bpffs as [`ROOT`]
+/// (`deploy/services`). The machine's own processes find the container's pins here.
+const OF_CONTAINERS: &str = "/sys/fs/bpf/hostgap";
 /// The type of a bpffs in statfs(2): `BPF_FS_MAGIC` of `linux/magic.h`.
 const BPF_FS_MAGIC: rustix::fs::FsWord = 0xcafe_4a11;
 
-/// The folder of a node.
+/// The folder of a node: below [`ROOT`], unless only an agent in a container of this machine has made one.
 pub fn folder(node: &str) -> PathBuf {
-    Path::new(ROOT).join(node)
+    let [folder, of_container] = [ROOT, OF_CONTAINERS].map(|root| Path::new(root).join(node));
+    if !folder.exists() && of_container.exists() { of_container } else { folder }
 }
 
 /// Mounts a bpffs on a new folder. Where [`ROOT`] is a bpffs already, as in a container whose pins shall outlive it, it is
@@ -63,7 +67,8 @@ pub fn remove(folder: &Path) -> Result<()> {
         Err(error) => return Err(failed("remove", folder, error)),
     }
     // Others may have theirs in it.
-    if let Some(parent) = folder.parent().filter(|parent| *parent == Path::new(ROOT)) {
+    let is_root = |parent: &&Path| [ROOT, OF_CONTAINERS].iter().any(|root| *parent == Path::new(root));
+    if let Some(parent) = folder.parent().filter(is_root) {
         let _ = fs::remove_dir(parent);
     }
     Ok(())
@@ -85,11 +90,12 @@ pub(crate) fn alone(folder: &Path) -> Result<fs::File> {
 
 /// The nodes that have a folder, in alphabetical order.
 pub fn nodes() -> Vec<String> {
-    let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
+    let entries = [ROOT, OF_CONTAINERS].into_iter().flat_map(fs::read_dir).flatten().flatten();
     // Where a bpffs is mounted for all nodes, the kernel's own files are beside their folders.
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     let mut names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
+    names.dedup();
     names
 }
 

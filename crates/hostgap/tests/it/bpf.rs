@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::turn::{HOSTGAP, check, json, stdout, turn};
+use crate::turn::{HOSTGAP, check, json, stdout, text, turn};
 
 /// How many replacements are killed, each a little later than the one before.
 const KILLS: u32 = 20;
@@ -80,6 +80,28 @@ fn services_are_set_by_hand() {
     let shown = stdout(&turn.hostgap(&["bpf", "counters"]));
     assert!(shown.contains("calls led to a backend"), "{shown}");
     check(&turn.hostgap(&["bpf", "unload", "hgt-node"]), 0, "");
+    turn.assert_nothing_left();
+}
+
+/// An agent's container has a folder of its machine's bpffs where hostgap pins (`deploy/services`). What it has pinned is found
+/// on the machine, and taken away whole.
+#[test]
+fn the_pins_of_a_container_are_found_on_its_machine() {
+    let turn = turn();
+    if let Err(unmet) = linux::features::services() {
+        return testkit::skip(&unmet.to_string());
+    }
+    let enter = "mount -t bpf none /sys/fs/bpf && mkdir /sys/fs/bpf/hostgap /run/hostgap-bpf &&
+         mount --bind /sys/fs/bpf/hostgap /run/hostgap-bpf";
+    text(turn.command("sh").args(["-c", enter]));
+    check(&turn.hostgap(&["bpf", "services", "hgt-node"]), 0, "");
+    text(turn.command("umount").arg("/run/hostgap-bpf"));
+    let told = json(&turn.hostgap(&["bpf", "counters", "--json"]));
+    let nodes = told["nodes"].as_array().unwrap();
+    assert_eq!((nodes.len(), nodes[0]["node"].as_str()), (1, Some("hgt-node")), "{told}");
+    assert_eq!(nodes[0]["calls"]["led"], 0, "{told}");
+    check(&turn.hostgap(&["bpf", "unload", "hgt-node"]), 0, "");
+    assert_eq!(text(turn.command("find").args(["/sys/fs/bpf", "-name", "h*"])), "");
     turn.assert_nothing_left();
 }
 
