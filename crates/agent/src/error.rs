@@ -26,7 +26,27 @@ pub enum AgentError {
         /// The system's reason.
         why: io::Error,
     },
+    /// The agent before led Services, this one is not to, and it does not see what leads them: a container may lack the
+    /// bpffs. Left alone, calls would be led to the endpoints of today for as long as the machine runs.
+    #[error("take back the Services that the agent before led: there are no programs {0} in a bpffs here")]
+    UnseenServices(String),
     /// The task of the source is gone.
     #[error("the task that asks the lease source has ended; that is a fault of this program")]
     SourceEnded,
+}
+
+impl AgentError {
+    /// What to try.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            AgentError::UnseenServices(_) => {
+                Some("end all agents of the node, and take back what they have made: hostgap agent down")
+            }
+            AgentError::Book(error) => error.remedy(),
+            AgentError::Kernel(_)
+            | AgentError::Watch(_)
+            | AgentError::Listen { .. }
+            | AgentError::SourceEnded => None,
+        }
+    }
 }

@@ -83,6 +83,7 @@ impl KeptNode {
     pub(crate) fn open(settings: Settings, home: Home) -> Result<KeptNode, AgentError> {
         let network = settings.network.clone();
         let keeper = Keeper::open(&home.node_networks(), &network, "a network over many nodes")?;
+        settings.check_services(keeper.parts().contains_key(SERVICES_PART))?;
         renew_programs(&settings);
         let status = Status { schema: SCHEMA, network, pid: std::process::id(), ..Status::default() };
         Ok(KeptNode {

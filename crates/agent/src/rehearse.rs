@@ -12,6 +12,7 @@ use crate::lease::Snapshot;
 use crate::network::NetworkConfig;
 use crate::path_mtu::PathMtus;
 use crate::settings::Settings;
+use crate::status::Status;
 
 /// What an agent would make of a snapshot on a node where nothing stands, as commands that a person would type.
 ///
@@ -34,6 +35,11 @@ pub fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<
 /// # Errors
 /// In words, why not.
 pub(crate) fn rehearse(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<(), String> {
+    let before = Status::read(&Status::path(&settings.status, &settings.network));
+    settings.check_services(before.is_ok_and(|status| status.services.is_some())).map_err(|error| {
+        let remedy = error.remedy().map(|remedy| format!("; {remedy}"));
+        format!("it could not {error}{}", remedy.unwrap_or_default())
+    })?;
     let (network, wanted) = wanted(settings, home, snapshot)?;
     let Some(dirs) = &settings.runtime else { return Ok(()) };
     let facts = features::probe().map_err(|error| error.to_string())?;

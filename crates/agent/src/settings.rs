@@ -6,10 +6,11 @@ use std::time::Duration;
 use datapath::{ATTACHES, Attach, Prefixes};
 use linux::IfName;
 use node::install::RuntimeDirs;
+use plan::forwarding::ServicePrograms;
 
-use crate::Endpoint;
 use crate::desired::{HOST_GW, ServicesPlace};
 use crate::network::NetworkConfig;
+use crate::{AgentError, Endpoint};
 
 /// What an agent is told by its user.
 #[derive(Debug, Clone)]
@@ -57,7 +58,24 @@ impl Settings {
     /// Where calls of Services are led to backends, and under which name.
     pub(crate) fn services_place(&self) -> Option<ServicesPlace> {
         let cgroup = self.services.clone()?;
-        Some(ServicesPlace { node: format!("{}-services", self.network), cgroup })
+        Some(ServicesPlace { node: self.service_programs().node, cgroup })
+    }
+
+    /// The programs that lead Services, whether or not they are to.
+    fn service_programs(&self) -> ServicePrograms {
+        ServicePrograms { node: format!("{}-services", self.network) }
+    }
+
+    /// Refuses to leave Services alone that the agent before led.
+    ///
+    /// # Errors
+    /// They were led, are not to be, and what leads them is not to be seen.
+    pub(crate) fn check_services(&self, were_led: bool) -> Result<(), AgentError> {
+        let programs = self.service_programs();
+        if were_led && self.services.is_none() && !plan::has_services(&programs) {
+            return Err(AgentError::UnseenServices(programs.node));
+        }
+        Ok(())
     }
 
     fn attach(&self) -> Option<&'static dyn Attach> {
@@ -75,5 +93,33 @@ impl Settings {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_that_were_led_are_not_left_where_they_cannot_be_seen() {
+        let settings = |services: Option<&str>| Settings {
+            // Nothing of this name is pinned.
+            network: "hgt-unseen".to_owned(),
+            wire: None,
+            attach: "ebpf".to_owned(),
+            masquerade: false,
+            runtime: None,
+            subnet_env: PathBuf::new(),
+            status: PathBuf::new(),
+            listen: Vec::new(),
+            path_mtu_period: Duration::from_secs(60),
+            services: services.map(PathBuf::from),
+            waits: true,
+        };
+        let refused = settings(None).check_services(true).unwrap_err();
+        assert!(refused.to_string().ends_with("there are no programs hgt-unseen-services in a bpffs here"));
+        assert!(refused.remedy().unwrap().contains("hostgap agent down"));
+        assert!(settings(None).check_services(false).is_ok());
+        assert!(settings(Some("/sys/fs/cgroup")).check_services(true).is_ok());
     }
 }

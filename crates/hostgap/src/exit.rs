@@ -97,6 +97,7 @@ fn remedy(error: &anyhow::Error) -> Option<&'static str> {
         .or_else(|| error.downcast_ref().and_then(plan::BookError::remedy))
         .or_else(|| error.downcast_ref().and_then(::record::RecordError::remedy))
         .or_else(|| error.downcast_ref().and_then(LoadError::remedy))
+        .or_else(|| error.downcast_ref().and_then(::agent::AgentError::remedy))
         .or_else(|| error.downcast_ref().and_then(::doctor::DoctorError::remedy))
         .or_else(|| error.downcast_ref().and_then(HostError::remedy))
         .or_else(|| error.downcast_ref().and_then(InstallError::remedy))

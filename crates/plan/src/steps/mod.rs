@@ -28,7 +28,7 @@ use crate::{Kernel, Place, Step};
 use object::Adds;
 pub use program::replace_programs;
 use replace::Replaces;
-pub use service::replace_services;
+pub use service::{has_services, replace_services};
 
 /// What a step does, and all that is to be known of it.
 ///

@@ -30,6 +30,12 @@ pub fn replace_services(programs: &ServicePrograms) -> Result<Option<services::R
     Ok(Some(services::replace(&folder)?))
 }
 
+/// Whether a node's programs are where this process sees them. Those of an agent in a container are in a bpffs that another
+/// container may lack.
+pub fn has_services(programs: &ServicePrograms) -> bool {
+    services::is_loaded(&programs.folder())
+}
+
 /// The programs, pinned.
 pub(super) struct LoadServices<'s>(pub(super) &'s ServicePrograms);
 
