@@ -14,7 +14,7 @@ use crate::{Cluster, NODES, Programs, run};
 /// the namespaces of a pod, too.
 pub const IMAGE: &str = "hostgap.test/busybox:1";
 
-/// The name of the agent's image, as in `deploy/daemonset.yaml`.
+/// The name of the agent's image, as in `deploy/agent/daemonset.yaml`.
 pub const AGENT_IMAGE: &str = "localhost/hostgap:latest";
 
 /// An image, and how it is made.

@@ -20,6 +20,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+pub use agents::Agents;
 pub use control_plane::ControlPlane;
 pub use e2e::passed;
 pub use image::{AGENT_IMAGE, IMAGE, write_agent_image};

@@ -23,8 +23,9 @@ mkdir /run/etc /run/work
 mount -t overlay none -o lowerdir=/etc,upperdir=/run/etc,workdir=/run/work /etc
 mkdir -p /etc/cni
 mount -t tmpfs none /etc/cni
-mkdir -p /etc/cni/net.d /opt/cni/bin /run/hostgap-bpf /run/netns /var/lib/kubelet
-mount -t bpf none /run/hostgap-bpf
+mkdir -p /etc/cni/net.d /opt/cni/bin /run/netns /run/sockets /var/lib/kubelet
+# As systemd has it on a machine that is a node.
+mount -t bpf none /sys/fs/bpf
 # containerd calls it for each pod.
 ln -s /usr/lib/cni/loopback /opt/cni/bin/
 # Volumes that the kubelet mounts must reach containerd's containers.
@@ -44,7 +45,8 @@ done
 # Pods are in control groups below one of the node's own.
 groups=/sys/fs/cgroup
 if [ -e $groups/cgroup.controllers ]; then
-	mkdir -p "$groups/$group/$node"
+	sockets=$groups/$group/$node
+	mkdir -p "$sockets"
 	for above in $groups "$groups/$group"; do
 		sed 's/[^ ]*/+&/g' "$above/cgroup.controllers" >"$above/cgroup.subtree_control"
 	done
@@ -60,7 +62,16 @@ else
 			done
 		done
 	done
+	# In a hierarchy of version 2 beside them, pods stay in the group of whoever started them.
+	sockets=$groups/unified/$group/$node
+	if [ -e $groups/unified/cgroup.procs ]; then
+		mkdir -p "$sockets"
+		echo $$ >"$sockets/cgroup.procs"
+	fi
 fi
+# By one name on all nodes: the group of version 2 in which the sockets of the node's pods are. A machine that is one node
+# has its root there.
+[ ! -e "$sockets" ] || mount --bind "$sockets" /run/sockets
 
 containerd --config "$PWD/containerd.toml" >"$node.containerd.log" 2>&1 &
 until ctr version >/dev/null 2>&1; do

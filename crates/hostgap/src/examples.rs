@@ -154,7 +154,7 @@ const EXAMPLES: &[(&str, &str)] = &[
   hostgap agent run --source kubernetes --kubeconfig /etc/hostgap/kubeconfig --net-config /etc/hostgap/net-conf.json
   hostgap agent run --source etcd:https://192.0.2.9:2379,https://192.0.2.10:2379 --etcd-ca ca.pem --wire eth1
   hostgap agent run --source file:/etc/hostgap/nodes.toml --node a --attach ebpf --listen 127.0.0.1:9475
-  hostgap agent run --source kubernetes --wait --listen unix:/run/agent.sock      in a pod, as in deploy/daemonset.yaml
+  hostgap agent run --source kubernetes --wait --listen unix:/run/agent.sock      in a pod, as in deploy/agent/daemonset.yaml
   hostgap agent run --source file:/etc/hostgap/nodes.toml --dry-run       the commands, and nothing is made",
     ),
     (

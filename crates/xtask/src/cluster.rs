@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use cluster::{Cluster, NODES, Programs};
+use cluster::{Agents, Cluster, NODES, Programs};
 
 use crate::native::is_root;
 use crate::suites::target;
@@ -14,7 +14,8 @@ use crate::{cargo, check, root};
 const USAGE: &str = "\
 usage: cargo xtask cluster up [ATTACH [BACKEND]]
                                            start it, with the plugin's attach ATTACH (default ptp) and
-                                           agents of the backend BACKEND, host-gw or vxlan (default vxlan)
+                                           agents of the backend BACKEND, host-gw or vxlan (default vxlan);
+                                           they lead Services where the attach needs it
        cargo xtask cluster kubectl ARG...  speak to its API server
        cargo xtask cluster on NODE COMMAND...
                                            run a command on node-1 or node-2, in the node's namespaces
@@ -64,7 +65,10 @@ fn up(folder: &Path, attach: &str, backend: &str) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("could not make {}", folder.display()))?;
     let cluster = Cluster::start_to_stay(programs, folder, &format!("hgt-cluster-{}", std::process::id()))?;
     println!("the control plane runs; logs are in {}; cargo xtask cluster down ends it", folder.display());
-    cluster.connect_by_agents(&target()?.join("debug/hostgap"), attach, backend)?;
+    let hostgap = target()?.join("debug/hostgap");
+    // Packets of all others miss kube-proxy's rules.
+    let services = !["bridge", "ptp"].contains(&attach);
+    cluster.connect_by_agents(Agents { hostgap: &hostgap, attach, backend, services })?;
     println!("both nodes are ready\n\n{USAGE}");
     Ok(())
 }

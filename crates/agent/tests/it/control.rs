@@ -22,10 +22,10 @@ use crate::log::Log;
 /// For what a server or the source does by itself some time later.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The rights of the agent, as they are installed.
-const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
+const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/agent/rbac.yaml");
 
 /// Those that Services need beside.
-const RBAC_SERVICES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac-services.yaml");
+const RBAC_SERVICES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/services/rbac.yaml");
 
 /// The port of an API server that the source does not know.
 pub(crate) const ELSEWHERE: u16 = ControlPlane::PORT + 1;

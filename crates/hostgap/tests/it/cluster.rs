@@ -1,13 +1,15 @@
 //! The installed plugin under kubelets: pods of two nodes that reach each other, errors that `kubectl` shows, and nothing
 //! that stays. The programs are those of `HOSTGAP_KUBERNETES`, `HOSTGAP_ETCD` and `HOSTGAP_CONTAINERD`, parts of `PATH`.
 
+mod services;
+
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use cluster::{AGENT_IMAGE, IMAGE, NODES, Node, OwnedCluster, Programs};
+use cluster::{AGENT_IMAGE, Agents, IMAGE, NODES, Node, OwnedCluster, Programs};
 use serde_json::{Value, json};
 
 use crate::turn::{HOSTGAP, Turn, stderr, stdout, text, turn, until_within};
@@ -51,10 +53,10 @@ impl Pods {
         assert!(kubectl.wait().unwrap().success());
     }
 
-    /// What a network may leave on a node: links, addresses, routes, rules, and files of addresses that are in use.
+    /// What a network may leave on a node: links, addresses, routes, rules, files of addresses that are in use, and programs.
     fn state(&self, node: Node) -> String {
         let script = "ip -br link; ip -br addr; ip route; ip -6 route; nft list tables | grep ' hg-' || true;
-            find /var/lib -type f -path '*/cni/*' -regex '.*/[0-9a-f.:]+'";
+            find /var/lib -type f -path '*/cni/*' -regex '.*/[0-9a-f.:]+'; find /sys/fs/bpf /run/hostgap-bpf || true";
         text(self.cluster.on(node, "sh").args(["-ec", script]))
     }
 
@@ -195,7 +197,8 @@ fn kubectl_shows_what_the_plugin_says() {
 #[test]
 fn kubernetes_own_tests_pass_on_agents() {
     let Some(pods) = Pods::new() else { return };
-    pods.cluster.connect_by_agents(Path::new(HOSTGAP), "ptp", "vxlan").unwrap();
+    let agents = Agents { hostgap: Path::new(HOSTGAP), attach: "ptp", backend: "vxlan", services: false };
+    pods.cluster.connect_by_agents(agents).unwrap();
     let communication = "Pods should function for (intra-pod|node-pod) communication: (http|udp) ";
     let ports = "same hostPort but different hostIP and protocol";
     let focus = format!(
@@ -207,7 +210,10 @@ fn kubernetes_own_tests_pass_on_agents() {
     pods.apply(&client("client-node-2", NODES[1]));
     pods.await_servers();
     pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=15m", "pod", "--all"]);
-    no_request_is_lost(&pods, || {
+    start(&pods, "server", NODES[1], &["serve", "--listen", "0.0.0.0:8080"]);
+    let server = pods.kubectl(&["get", "pod", "server", "--output=jsonpath={.status.podIP}"]);
+    let load = Load { node: NODES[0], url: format!("http://{server}:8080/"), options: &["--rate", "500"] };
+    no_request_is_lost(&pods, &[load], || {
         roll_out(&pods);
         assert_eq!(agents_with(&pods, "KUBERNETES_SERVICE_HOST=10.96.0.1"), NODES.len());
         // From here on agents reach the API server without kube-proxy.
@@ -242,6 +248,12 @@ fn roll_out(pods: &Pods) {
     for line in ["waiting until it ends", "ready: this agent could take", "the node is in the network"] {
         until_within(PATIENCE, &format!("each agent says {line:?}"), || written(pods, line) == NODES.len());
     }
+    nothing_is_repaired(pods);
+}
+
+/// The agents that run now have found everything as it should be.
+#[track_caller]
+fn nothing_is_repaired(pods: &Pods) {
     for node in NODES {
         let status = text(pods.cluster.on(node, HOSTGAP).args(["agent", "status", "--json"]));
         let status: Value = serde_json::from_str(&status).unwrap();
@@ -273,43 +285,68 @@ fn a_rollout_in_vain_stops(pods: &Pods) {
     assert_eq!(ready(), before);
 }
 
-/// How many processes of agents have a variable in their environment. All nodes are in one PID namespace.
+/// How many processes of agents have a variable in their environment.
 #[track_caller]
 fn agents_with(pods: &Pods, variable: &str) -> usize {
-    let script = "for process in /proc/[0-9]*; do
-            tr '\\0' ' ' <$process/cmdline | grep -q 'hostgap agent run ' || continue
-            tr '\\0' '\\n' <$process/environ
-        done 2>/dev/null";
-    let variables = text(pods.cluster.on(NODES[0], "sh").args(["-c", script]));
+    let variables = of_each_agent(pods, "tr '\\0' '\\n' <$process/environ");
     variables.lines().filter(|line| *line == variable).count()
 }
 
-/// Sends requests at a constant rate from a pod to one on the other node while something is done. All are answered.
+/// What a script prints for `$process`, the directory of each agent's process. All nodes are in one PID namespace. The
+/// pattern does not match the script's own command line.
 #[track_caller]
-fn no_request_is_lost(pods: &Pods, done: impl FnOnce()) {
-    let start = |name: &str, node: Node, args: &[&str]| {
-        pods.apply(&json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
-            "nodeName": node.name, "restartPolicy": "Never", "automountServiceAccountToken": false,
-            "containers": [{ "name": name, "image": AGENT_IMAGE, "imagePullPolicy": "Never", "args": args }],
-        } }));
-        pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=15m", &format!("pod/{name}")]);
-    };
-    start("server", NODES[1], &["serve", "--listen", "0.0.0.0:8080"]);
-    let server = pods.kubectl(&["get", "pod", "server", "--output=jsonpath={.status.podIP}"]);
-    let url = format!("http://{server}:8080/");
-    let rate = ["--rate", "500", "--duration", "1h", "--warmup", "0s", "--connections", "8", "--json"];
-    start("load", NODES[0], &[&["load", &url], &rate[..]].concat());
-    let mut log = pods.cluster.kubectl();
-    let log = log.args(["logs", "--follow", "pod/load"]).stdout(Stdio::piped()).spawn().unwrap();
-    done();
-    // It is told to end, and says what became of all requests.
-    pods.kubectl(&["delete", "pod", "load"]);
-    let log = stdout(&log.wait_with_output().unwrap());
-    let json = &log[log.find('{').unwrap_or_else(|| panic!("no result: {log}"))..];
-    let result = serde_json::Deserializer::from_str(json).into_iter::<Value>().next();
-    let result = result.unwrap().unwrap_or_else(|error| panic!("{error}: {log}"));
-    for lost in ["/connection_errors", "/missed", "/unexpected/status", "/unexpected/length", "/reconnects"] {
-        assert_eq!(result.pointer(lost), Some(&0.into()), "{lost} of {result:#}");
+fn of_each_agent(pods: &Pods, script: &str) -> String {
+    let script = format!(
+        "for process in /proc/[0-9]*; do
+            tr '\\0' ' ' <$process/cmdline | grep -q 'hostgap agent [r]un ' || continue
+            {script}
+        done 2>/dev/null"
+    );
+    text(pods.cluster.on(NODES[0], "sh").args(["-c", &script]))
+}
+
+/// Starts a pod with this program.
+#[track_caller]
+fn start(pods: &Pods, name: &str, node: Node, args: &[&str]) {
+    pods.apply(&json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
+        "nodeName": node.name, "restartPolicy": "Never", "automountServiceAccountToken": false,
+        "containers": [{ "name": name, "image": AGENT_IMAGE, "imagePullPolicy": "Never", "args": args }],
+    } }));
+    pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=15m", &format!("pod/{name}")]);
+}
+
+/// Requests at a constant rate from a pod on a node.
+struct Load<'a> {
+    node: Node,
+    url: String,
+    options: &'a [&'a str],
+}
+
+/// Sends requests while something is done. All are answered.
+#[track_caller]
+fn no_request_is_lost(pods: &Pods, loads: &[Load<'_>], done: impl FnOnce()) {
+    let endless = ["--duration", "1h", "--warmup", "0s", "--connections", "8", "--json"];
+    let mut running = Vec::new();
+    for Load { node, url, options } in loads {
+        let name = format!("load-{}", node.name);
+        start(pods, &name, *node, &[&["load", url], *options, &endless].concat());
+        let mut log = pods.cluster.kubectl();
+        log.args(["logs", "--follow", &format!("pod/{name}")]).stdout(Stdio::piped());
+        running.push((name, log.spawn().unwrap()));
     }
-    assert!(result["answered"].as_u64().unwrap() > 0, "{result:#}");
+    done();
+    for ((name, log), load) in running.into_iter().zip(loads) {
+        // It is told to end, and says what became of all requests.
+        pods.kubectl(&["delete", "pod", &name]);
+        let log = stdout(&log.wait_with_output().unwrap());
+        let json = &log[log.find('{').unwrap_or_else(|| panic!("no result: {log}"))..];
+        let result = serde_json::Deserializer::from_str(json).into_iter::<Value>().next();
+        let result = result.unwrap().unwrap_or_else(|error| panic!("{error}: {log}"));
+        let lost = ["/connection_errors", "/missed", "/unexpected/status", "/unexpected/length"];
+        let keeps = !load.options.contains(&"--no-keepalive");
+        for lost in lost.into_iter().chain(keeps.then_some("/reconnects")) {
+            assert_eq!(result.pointer(lost), Some(&0.into()), "{lost} of {name}: {result:#}");
+        }
+        assert!(result["answered"].as_u64().unwrap() > 0, "{result:#}");
+    }
 }

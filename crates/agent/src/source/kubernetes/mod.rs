@@ -46,8 +46,8 @@ const EVENTS_MAX: usize = 128;
 
 /// The leases of a cluster's nodes, as its API server has them.
 ///
-/// It needs the rights of `deploy/rbac.yaml`: to list and watch nodes, and to patch the status of nodes. With Services it
-/// needs those of `deploy/rbac-services.yaml` too: to list and watch Services and EndpointSlices.
+/// It needs the rights of `deploy/agent/rbac.yaml`: to list and watch nodes, and to patch the status of nodes. With Services
+/// it needs those of `deploy/services/rbac.yaml` too: to list and watch Services and EndpointSlices.
 #[derive(Debug, Clone)]
 pub struct KubernetesSource {
     /// This node's name in the cluster.

@@ -1,0 +1,173 @@
+//! Services of pods whose packets miss kube-proxy's rules, led by the agents of `deploy/services`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use cluster::{AGENT_IMAGE, Agents, IMAGE, NODES, Node};
+use serde_json::{Value, json};
+
+use super::{
+    AGENTS, Load, PATIENCE, Pods, client, no_request_is_lost, nothing_is_repaired, of_each_agent, roll_out,
+};
+use crate::turn::{HOSTGAP, text, until_within};
+
+/// How often a Service is called to meet all of its endpoints: with two of them, one is missed once in 2^39 times.
+const CALLS: usize = 40;
+/// What a call prints that has no answer.
+const LOST: &str = "lost";
+
+#[test]
+fn services_are_led_where_kube_proxy_is_missed() {
+    if let Err(unmet) = linux::features::services() {
+        return testkit::skip(&unmet.to_string());
+    }
+    let Some(pods) = Pods::new() else { return };
+    let before = NODES.map(|node| {
+        // A node that has registered is complete.
+        pods.cluster.pod_prefixes(node).unwrap();
+        pods.state(node)
+    });
+    let agents = Agents { hostgap: Path::new(HOSTGAP), attach: "ebpf", backend: "host-gw", services: true };
+    pods.cluster.connect_by_agents(agents).unwrap();
+    for name in ["web", "nobody"] {
+        pods.apply(&service(name));
+    }
+    for node in NODES {
+        pods.apply(&server(node));
+        pods.apply(&client(&format!("client-{}", node.name), node));
+    }
+    pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=15m", "pod", "--all"]);
+    let all = NODES.map(server_name);
+    await_endpoints(&pods, &all);
+    nobody_refuses(&pods);
+
+    // One load for each family, each from another node, with a connection for each request.
+    let loads = NODES.into_iter().zip(addresses(&pods, "web")).map(|(node, address)| Load {
+        node,
+        url: format!("http://{address}:8080/"),
+        options: &["--rate", "100", "--no-keepalive"],
+    });
+    no_request_is_lost(&pods, &loads.collect::<Vec<_>>(), || {
+        roll_out(&pods);
+        kill_agents(&pods);
+        // It answers yet, so that a call that is still led there succeeds, and says so.
+        pods.kubectl(&["label", "pod", &all[1], "app-"]);
+        await_endpoints(&pods, &all[..1]);
+        pods.kubectl(&["label", "pod", &all[1], "app=web"]);
+        await_endpoints(&pods, &all);
+    });
+
+    pods.kubectl(&["delete", "pod", "--all"]);
+    pods.kubectl(&["--namespace", "kube-system", "delete", "--cascade=foreground", "daemonset/hostgap"]);
+    for (node, before) in NODES.into_iter().zip(before) {
+        let counters = text(pods.cluster.on(node, HOSTGAP).args(["bpf", "counters", "pods-services"]));
+        assert!(counters.contains("calls led to a backend"), "{counters}");
+        text(pods.cluster.on(node, HOSTGAP).args(["agent", "down"]));
+        text(pods.cluster.on(node, HOSTGAP).args(["cni", "uninstall"]));
+        assert_eq!(pods.state(node), before);
+    }
+}
+
+/// A Service with an address of each family, with the web server that says its name at port 80, and hostgap's at 8080.
+fn service(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name }, "spec": {
+        "selector": { "app": name }, "ipFamilyPolicy": "RequireDualStack",
+        "ports": [{ "name": "name", "port": 80 }, { "name": "load", "port": 8080 }],
+    } })
+}
+
+fn server_name(node: Node) -> String {
+    format!("web-{}", node.name)
+}
+
+fn server(node: Node) -> Value {
+    let says_name = "cat /etc/hostname >/www/index.html; exec httpd -f -p 80 -h /www";
+    let serve = ["serve", "--listen", "0.0.0.0:8080", "--listen", "[::]:8080"];
+    json!({ "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": server_name(node), "labels": { "app": "web" } },
+        "spec": {
+            "nodeName": node.name, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
+            "containers": [
+                { "name": "name", "image": IMAGE, "imagePullPolicy": "Never", "command": ["sh", "-c", says_name] },
+                { "name": "load", "image": AGENT_IMAGE, "imagePullPolicy": "Never", "args": serve },
+            ],
+        } })
+}
+
+/// A Service's addresses as they are in a URL: IPv4, IPv6.
+#[track_caller]
+fn addresses(pods: &Pods, service: &str) -> Vec<String> {
+    let service = pods.kubectl(&["get", "service", service, "--output=jsonpath={.spec.clusterIPs[*]}"]);
+    let addresses: Vec<String> = service
+        .split_whitespace()
+        .map(|address| if address.contains(':') { format!("[{address}]") } else { address.to_owned() })
+        .collect();
+    assert_eq!(addresses.len(), 2, "{service}");
+    addresses
+}
+
+/// What the answers of a Service say, one call after the other.
+fn calls(pods: &Pods, client: &str, address: &str) -> BTreeSet<String> {
+    let address = address.trim_matches(['[', ']']);
+    let script = format!(
+        "for call in $(seq {CALLS}); do
+             answer=$(printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} 80) || answer={LOST}
+             echo \"$answer\" | tail -n 1
+         done"
+    );
+    let said = pods.kubectl(&["exec", client, "--", "sh", "-c", &script]);
+    assert_eq!(said.lines().count(), CALLS, "{said}");
+    said.lines().map(str::to_owned).collect()
+}
+
+/// Waits until the calls of each node's client by each of the Service's addresses meet these endpoints and no other, and sees
+/// that it stays so. Until an agent knows of the Service, calls of it are lost.
+#[track_caller]
+fn await_endpoints(pods: &Pods, servers: &[String]) {
+    let wanted: BTreeSet<String> = servers.iter().cloned().collect();
+    for node in NODES {
+        let client = format!("client-{}", node.name);
+        for address in addresses(pods, "web") {
+            until_within(PATIENCE, &format!("{client} is led to {wanted:?} by {address}"), || {
+                calls(pods, &client, &address) == wanted
+            });
+            assert_eq!(calls(pods, &client, &address), wanted, "{client} by {address}");
+        }
+    }
+}
+
+/// The agents' programs refuse the calls of a Service without endpoints, so that no call waits.
+#[track_caller]
+fn nobody_refuses(pods: &Pods) {
+    for node in NODES {
+        let refused = || {
+            let counters = ["bpf", "counters", "pods-services", "--json"];
+            let counters = text(pods.cluster.on(node, HOSTGAP).args(counters));
+            let counters: Value = serde_json::from_str(&counters).unwrap();
+            counters["nodes"][0]["calls"]["refused"].as_u64().unwrap()
+        };
+        for address in addresses(pods, "nobody") {
+            until_within(PATIENCE, &format!("{} refuses all calls of {address}", node.name), || {
+                let before = refused();
+                let calls = calls(pods, &format!("client-{}", node.name), &address);
+                assert_eq!(calls, BTreeSet::from([LOST.to_owned()]), "{address}");
+                refused() - before == CALLS as u64
+            });
+        }
+    }
+}
+
+/// All agents are killed at once. Kubernetes starts them again, and they find everything as it should be.
+#[track_caller]
+fn kill_agents(pods: &Pods) {
+    let killed = of_each_agent(pods, "kill -KILL ${process#/proc/} && echo killed");
+    assert_eq!(killed.lines().count(), NODES.len(), "{killed}");
+    until_within(PATIENCE, "all agents are started again", || {
+        let list = pods.kubectl(&["--namespace", "kube-system", "get", "pods", AGENTS, "--output=json"]);
+        let list: Value = serde_json::from_str(&list).unwrap();
+        let states =
+            list["items"].as_array().unwrap().iter().map(|pod| &pod["status"]["containerStatuses"][0]);
+        states.filter(|state| state["restartCount"] == 1 && state["ready"] == true).count() == NODES.len()
+    });
+    nothing_is_repaired(pods);
+}
