@@ -229,6 +229,18 @@ fn kubernetes_own_tests_pass_on_agents() {
     });
     pods.cluster.apply_agents().unwrap();
     every_pair(&pods, "with agents again");
+    the_nodes_are_given_back(&pods);
+}
+
+/// The agents' own pods take back what agents made, but for what pods that are attached need.
+#[track_caller]
+fn the_nodes_are_given_back(pods: &Pods) {
+    pods.cluster.remove_agents().unwrap();
+    for node in NODES {
+        let on = |script: &str| text(pods.cluster.on(node, "sh").args(["-ec", script]));
+        assert_eq!(on("ip link show type vxlan; ls /etc/cni/net.d"), "");
+        assert_eq!(on("ls /opt/cni/bin | grep hostgap; ls -A /run/hostgap/agent-status"), "hostgap\n");
+    }
 }
 
 const AGENTS: &str = "--selector=app.kubernetes.io/name=hostgap";
