@@ -22,7 +22,7 @@ pub struct Applied {
 pub fn apply(plan: &Plan, journal: &mut Journal, kernel: &mut Kernel) -> Result<Applied, ApplyError> {
     let first = journal.next_seq();
     let mut steps = plan.steps.iter().enumerate();
-    steps.try_for_each(|(number, placed)| apply_step(number, placed, Known::Nothing, journal, kernel))?;
+    steps.try_for_each(|(number, placed)| apply_step(number, placed, &Known::Nothing, journal, kernel))?;
     Ok(Applied { seqs: first..journal.next_seq() })
 }
 
@@ -45,13 +45,15 @@ pub(crate) enum Known {
     Before(Before),
     /// That it was free a moment ago. The step is done only if it still is.
     Free,
+    /// That an earlier step's work stands, which is adapted, and what undo is to bring back.
+    Standing(Before),
 }
 
 /// Does one step, the one of that number among those of its plan.
 pub(crate) fn apply_step(
     number: usize,
     placed: &Placed,
-    known: Known,
+    known: &Known,
     journal: &mut Journal,
     kernel: &mut Kernel,
 ) -> Result<(), ApplyError> {
@@ -66,16 +68,15 @@ pub(crate) fn apply_step(
 fn apply_owned(
     number: usize,
     placed: &Placed,
-    known: Known,
+    known: &Known,
     journal: &mut Journal,
     kernel: &mut Kernel,
 ) -> Result<(), ApplyError> {
     let in_step = |why| in_step(placed, why);
     let (effect, place) = (placed.step.effect(), &placed.place);
-    let is_free = known == Known::Free;
     let before = match known {
         Known::Nothing => effect.before(kernel, place).map_err(in_step)?,
-        Known::Before(before) => before,
+        Known::Before(before) | Known::Standing(before) => before.clone(),
         Known::Free => Before::Absent,
     };
     let netns_cookie = match placed.step {
@@ -88,7 +89,11 @@ fn apply_owned(
     if kernel.fault.hits_before(number) {
         return Err(ApplyError::Injected { at: format!("before step {number}") });
     }
-    let acted = if is_free { effect.act_on_free(kernel, place) } else { effect.act(kernel, place, &before) };
+    let acted = match known {
+        Known::Nothing | Known::Before(_) => effect.act(kernel, place, &before),
+        Known::Free => effect.act_on_free(kernel, place),
+        Known::Standing(_) => effect.adapt(kernel, place),
+    };
     if let Err(why) = acted {
         if why.is_exists() {
             // Another program was faster: what is there now must not be taken for ours.

@@ -123,16 +123,13 @@ pub(crate) fn make(
         if had && state == StepState::So {
             continue;
         }
+        let effect = placed.step.effect();
         let is_free = earlier.is_empty() && state == StepState::Absent && survey.lists(placed);
-        if placed.step.effect().takes_over() && is_free && made_on_free(number, placed, journal, kernel)? {
+        if effect.takes_over() && is_free && made_on_free(number, placed, journal, kernel)? {
             // Nothing was displaced.
-        } else if placed.step.effect().takes_over() {
-            // What may not be displaced is refused also where an earlier step says what was there first.
-            let now = placed.step.effect().before(kernel, &placed.place);
-            let now = now.map_err(|why| in_step(placed, why))?;
-            let before = Known::Before(earlier.first().map_or(now, |first| first.before.clone()));
+        } else if let Some(known) = in_its_place(placed, &earlier, kernel)? {
             let seq = journal.next_seq();
-            let applied = apply_step(number, placed, before, journal, kernel);
+            let applied = apply_step(number, placed, &known, journal, kernel);
             if applied.is_err() && !earlier.is_empty() {
                 forget_failed(placed, seq, journal, kernel)?;
             }
@@ -145,7 +142,7 @@ pub(crate) fn make(
                 make_room(placed, &earlier, journal, kernel)?;
                 survey = &afresh;
             }
-            apply_step(number, placed, Known::Nothing, journal, kernel)?;
+            apply_step(number, placed, &Known::Nothing, journal, kernel)?;
         }
         if had {
             done.repaired.extend(Drift::of(placed, state));
@@ -156,6 +153,25 @@ pub(crate) fn make(
     Ok(open.rest().collect())
 }
 
+/// What is known of a step that needs nothing taken back before it: it takes its place from what is there, or adapts what
+/// earlier steps have made.
+fn in_its_place(
+    placed: &Placed,
+    earlier: &[Intent],
+    kernel: &mut Kernel,
+) -> Result<Option<Known>, ApplyError> {
+    let (effect, place) = (placed.step.effect(), &placed.place);
+    let first = earlier.first().map(|first| first.before.clone());
+    if effect.takes_over() {
+        // What may not be displaced is refused also where an earlier step says what was there first.
+        let now = effect.before(kernel, place).map_err(|why| in_step(placed, why))?;
+        return Ok(Some(Known::Before(first.unwrap_or(now))));
+    }
+    let (Some(first), Some(last)) = (first, earlier.last()) else { return Ok(None) };
+    let adapts = effect.adapts(kernel, place, &last.placed.step).map_err(|why| in_step(placed, why))?;
+    Ok(adapts.then_some(Known::Standing(first)))
+}
+
 /// Does a step whose place was listed as free. False: another program has taken it since.
 fn made_on_free(
     number: usize,
@@ -163,7 +179,7 @@ fn made_on_free(
     journal: &mut Journal,
     kernel: &mut Kernel,
 ) -> Result<bool, ApplyError> {
-    match apply_step(number, placed, Known::Free, journal, kernel) {
+    match apply_step(number, placed, &Known::Free, journal, kernel) {
         Ok(()) => Ok(true),
         Err(ApplyError::Step { why, .. }) if why.is_exists() => Ok(false),
         Err(error) => Err(error),

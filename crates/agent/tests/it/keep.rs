@@ -119,6 +119,32 @@ fn pods_of_two_nodes_reach_each_other_by_any_backend() {
     take_back(&nodes, &before);
 }
 
+/// The tunnel is the same one afterwards, so what goes by it was never without a way.
+#[test]
+fn a_tunnel_follows_the_mtu_of_its_wire() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new();
+    with_pods(&nodes);
+    let (a, b) = started(&nodes, VXLAN);
+    let tunnel = || {
+        let shown = nodes.at("ip -n A -o link show type vxlan");
+        shown.split(':').next().unwrap().to_owned()
+    };
+    let made = tunnel();
+    for (wire, pods) in [(1400, 1330), (1500, 1430)] {
+        nodes.at(&format!("ip -n A link set wire mtu {wire}; ip -n B link set wire mtu {wire}"));
+        for agent in [&a, &b] {
+            agent.until("the tunnel follows", |status| status.mtu == Some(pods));
+        }
+        let shown = nodes.at("ip -n A link show type vxlan");
+        assert!(shown.contains(&format!("mtu {pods} ")), "{shown}");
+        transfer(&nodes);
+    }
+    assert_eq!(tunnel(), made);
+}
+
 /// Something on the way drops what is too large and says nothing.
 #[test]
 fn a_way_that_carries_less_is_found_and_followed() {

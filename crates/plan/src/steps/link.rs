@@ -17,7 +17,7 @@ use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
 use crate::show::{Tool, netns_operand, word};
-use crate::{Kernel, Place};
+use crate::{Kernel, Place, Step};
 
 /// A link is made.
 pub(super) struct AddLink<'s>(pub(super) &'s Link);
@@ -35,6 +35,25 @@ impl Effect for AddLink<'_> {
 
     fn act(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<(), StepError> {
         Ok(kernel.at(place)?.netlink.link_add(self.0)?)
+    }
+
+    /// An MTU is changed in place, but for a pair's, which has one at each end.
+    fn adapts(&self, kernel: &mut Kernel, place: &Place, earlier: &Step) -> Result<bool, StepError> {
+        let AddLink(wanted) = self;
+        let (Step::AddLink(made), Some(mtu), None) = (earlier, wanted.mtu, wanted.kind.peer()) else {
+            return Ok(false);
+        };
+        let differ_in_mtu = **wanted == Link { mtu: wanted.mtu, ..made.clone() };
+        let found = kernel.at(place)?.netlink.link(&wanted.name)?;
+        let stands = |found: LinkInfo| self.is_as_made(&LinkInfo { mtu, ..found });
+        Ok(differ_in_mtu && found.is_some_and(stands))
+    }
+
+    fn adapt(&self, kernel: &mut Kernel, place: &Place) -> Result<(), StepError> {
+        let AddLink(wanted) = self;
+        let found = existing(kernel, place, &wanted.name)?;
+        let mtu = wanted.mtu.unwrap_or(found.mtu);
+        Ok(kernel.at(place)?.netlink.link_set_mtu(found.index, mtu)?)
     }
 
     fn after(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<After, StepError> {

@@ -46,6 +46,17 @@ pub(crate) trait Effect {
         self.act(kernel, place, &Before::Absent)
     }
 
+    /// Whether what an earlier step of the same unit made becomes what this one makes by a change in place, which takes
+    /// nothing from what rests on it.
+    fn adapts(&self, _kernel: &mut Kernel, _place: &Place, _earlier: &Step) -> Result<bool, StepError> {
+        Ok(false)
+    }
+
+    /// As `act`, where the step adapts what stands.
+    fn adapt(&self, kernel: &mut Kernel, place: &Place) -> Result<(), StepError> {
+        self.act(kernel, place, &Before::Absent)
+    }
+
     /// Reads back what is there now. Many steps have done it when `act` returns, and there is nothing else to read.
     fn after(&self, _kernel: &mut Kernel, _place: &Place, _before: &Before) -> Result<After, StepError> {
         Ok(After::AsPlanned)

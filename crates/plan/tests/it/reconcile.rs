@@ -29,6 +29,10 @@ pub(crate) fn peer(remote: &str, mac: u32) -> Vec<Step> {
 }
 
 pub(crate) fn tunnel(vni: u32) -> Vec<Step> {
+    tunnel_of_mtu(vni, 1350)
+}
+
+fn tunnel_of_mtu(vni: u32, mtu: u32) -> Vec<Step> {
     let kind = LinkKind::Vxlan(Vxlan {
         vni,
         parent: ifname("own0"),
@@ -38,7 +42,7 @@ pub(crate) fn tunnel(vni: u32) -> Vec<Step> {
     });
     let mac = Some(Mac::from_id(4, 1));
     vec![
-        Step::AddLink(Link { name: ifname("hgvx.1"), kind, mtu: Some(1350), mac }),
+        Step::AddLink(Link { name: ifname("hgvx.1"), kind, mtu: Some(mtu), mac }),
         sysctl_step("net/ipv6/conf/hgvx.1/accept_dad", "0"),
         SetLinkUp { link: ifname("hgvx.1") }.into(),
         Step::AddAddress { link: ifname("hgvx.1"), address: net("10.244.1.0/32") },
@@ -213,6 +217,53 @@ fn a_changed_plan_takes_its_places_over_and_leaves_the_rest() {
 
 fn plan_len(vni: u32) -> usize {
     tunnel(vni).len() + peer("192.0.2.2", 2).len()
+}
+
+/// No route by a tunnel goes when its MTU changes, by the plan or by a stranger.
+#[test]
+fn a_tunnel_gets_its_mtu_in_place() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::with(FOREIGN);
+    let of_mtu = |mtu| scene.plan_of(tunnel_of_mtu(1, mtu).into_iter().chain(peer("192.0.2.2", 2)));
+    let index = || scene.at("ip -n HOME -o link show hgvx.1").split(':').next().unwrap().to_owned();
+    scene.reconcile(&of_mtu(1350));
+    let made = index();
+    let from = Journal::open(&scene.path()).unwrap().entries().len();
+    let done = scene.reconcile(&of_mtu(1300));
+    assert_eq!((done.made.len(), done.repaired.len(), done.removed.len()), (1, 0, 0), "{done:?}");
+    let to = Journal::open(&scene.path()).unwrap().entries().len();
+    scene.at("ip -n HOME link set hgvx.1 mtu 1400");
+    let done = scene.reconcile(&of_mtu(1300));
+    assert_eq!((done.made.len(), done.repaired.len(), index()), (0, 1, made), "{done:?}");
+    scene.undo();
+    scene.assert_as_before("after undo");
+    for goes_on in [true, false] {
+        for line in from + 1..to {
+            std::fs::remove_file(scene.path()).unwrap();
+            scene.reconcile(&of_mtu(1350));
+            let made = index();
+            scene.reconciled(&of_mtu(1300), Fault::DeadAfterLine(line)).unwrap_err();
+            if goes_on {
+                scene.reconcile(&of_mtu(1300));
+                assert_eq!(index(), made, "dead after line {line}");
+            }
+            scene.undo();
+            scene.assert_as_before_quick(&format!("dead after line {line}"));
+        }
+    }
+    // More than the wire carries: the kernel refuses it, again and again, and the tunnel stays as it was.
+    std::fs::remove_file(scene.path()).unwrap();
+    scene.reconcile(&of_mtu(1350));
+    let made = index();
+    for _ in 0..3 {
+        scene.reconciled(&of_mtu(9000), Fault::None).unwrap_err();
+    }
+    assert_eq!(index(), made);
+    assert_eq!(scene.reconciled(&of_mtu(1350), Fault::None).unwrap(), Reconciled::default());
+    scene.undo();
+    scene.assert_as_before("after undo");
 }
 
 #[test]
