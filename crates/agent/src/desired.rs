@@ -179,7 +179,8 @@ pub fn desired(
     let stays = refused_that_stand(&desired, &snapshot.own, standing);
     desired.parts.extend(stays);
     if let Some(place) = &node.services {
-        desired.parts.extend(services::parts(place, snapshot.services.as_ref(), standing));
+        let services = snapshot.services.as_ref();
+        desired.parts.extend(services::parts(place, &node.underlay, services, standing));
     }
     Ok(desired)
 }

@@ -8,7 +8,8 @@ use linux::Mac;
 use plan::forwarding::Service;
 use serde_json::Value;
 
-/// Services by the source's names for them: each at all of its addresses and ports.
+/// Services by the source's names for them: each at all of its addresses and ports. An address of zeros is the node's own one
+/// of that family.
 pub type Services = BTreeMap<String, Arc<Vec<Service>>>;
 
 /// What a node has said of itself.

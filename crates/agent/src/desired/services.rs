@@ -2,9 +2,11 @@
 //! that is touched.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
-use plan::forwarding::{Service, ServiceAttachment, ServiceEntry, ServicePrograms};
+use datapath::Addresses;
+use plan::forwarding::{Service, ServiceAddress, ServiceAttachment, ServiceEntry, ServicePrograms};
 use plan::{Place, Plan, Step};
 
 use super::part_named;
@@ -38,13 +40,14 @@ pub fn is_of_service(part: &str) -> bool {
 /// The parts for what the source says of Services. As long as it says nothing, what stands of them stays.
 pub(super) fn parts(
     place: &ServicesPlace,
+    own: &Addresses,
     services: Option<&Services>,
     standing: &BTreeMap<String, Plan>,
 ) -> BTreeMap<String, Plan> {
     let mut parts: BTreeMap<String, Plan> = match services {
         Some(services) => services
             .iter()
-            .map(|(name, service)| (service_part_of(name), service_plan(place, service)))
+            .map(|(name, service)| (service_part_of(name), service_plan(place, own, service)))
             .collect(),
         None => {
             let stays = standing.iter().filter(|(part, _)| is_of_service(part));
@@ -63,13 +66,24 @@ fn programs_plan(place: &ServicesPlace) -> Plan {
     plan
 }
 
-fn service_plan(place: &ServicesPlace, service: &[Service]) -> Plan {
+fn service_plan(place: &ServicesPlace, own: &Addresses, service: &[Service]) -> Plan {
     let mut plan = Plan::new();
     for service in service {
-        let entry = ServiceEntry { node: place.node.clone(), service: service.clone() };
+        let Some(address) = address_of(service, own) else { continue };
+        let at = ServiceAddress { address, ..service.at };
+        let entry = ServiceEntry { node: place.node.clone(), service: Service { at, ..service.clone() } };
         plan.push(&Place::Host, Step::ReplaceService(entry));
     }
     plan
+}
+
+/// The address that sockets call; `None`: the node has none of that family.
+fn address_of(service: &Service, own: &Addresses) -> Option<IpAddr> {
+    let address = service.at.address;
+    if !address.is_unspecified() {
+        return Some(address);
+    }
+    own.iter().find(|own| own.is_ipv4() == address.is_ipv4())
 }
 
 #[cfg(test)]
@@ -80,6 +94,10 @@ mod tests {
 
     fn place() -> ServicesPlace {
         ServicesPlace { node: "pods-services".to_owned(), cgroup: "/sys/fs/cgroup".into() }
+    }
+
+    fn own() -> Addresses {
+        [IpAddr::from([192, 0, 2, 1])].into_iter().collect()
     }
 
     fn service(at: &str, backends: &[&str]) -> Service {
@@ -97,7 +115,7 @@ mod tests {
         let web = |backend| [service("10.96.7.7:80/tcp", &[backend])];
         let of = |backend| {
             let all = services(&[("kube-system/dns", &dns), ("default/web", &web(backend))]);
-            parts(&place(), Some(&all), &BTreeMap::new())
+            parts(&place(), &own(), Some(&all), &BTreeMap::new())
         };
         let (before, after) = (of("10.244.1.3:80"), of("10.244.1.4:80"));
         let names: Vec<&str> = before.keys().map(String::as_str).collect();
@@ -117,14 +135,25 @@ mod tests {
     }
 
     #[test]
+    fn a_port_of_the_node_is_at_its_address() {
+        let web =
+            [service("0.0.0.0:30080/tcp", &["10.244.1.3:80"]), service("[::]:30080/tcp", &["[fd00::3]:80"])];
+        let parts = parts(&place(), &own(), Some(&services(&[("default/web", &web)])), &BTreeMap::new());
+        assert_eq!(
+            parts["service-default%2fweb"].commands(),
+            ["hostgap bpf service pods-services 192.0.2.1:30080/tcp 10.244.1.3:80"]
+        );
+    }
+
+    #[test]
     fn what_stands_stays_until_the_source_says_something() {
         let all = services(&[("default/web", &[service("10.96.7.7:80/tcp", &["10.244.1.3:80"])])]);
-        let mut standing = parts(&place(), Some(&all), &BTreeMap::new());
+        let mut standing = parts(&place(), &own(), Some(&all), &BTreeMap::new());
         standing.insert("peer-a".to_owned(), Plan::new());
-        let stays = parts(&place(), None, &standing);
+        let stays = parts(&place(), &own(), None, &standing);
         standing.remove("peer-a");
         assert_eq!(stays, standing);
-        let gone = parts(&place(), Some(&Services::new()), &standing);
+        let gone = parts(&place(), &own(), Some(&Services::new()), &standing);
         assert_eq!(gone.into_keys().collect::<Vec<_>>(), [SERVICES_PART]);
     }
 }

@@ -2,7 +2,7 @@
 //! where calls are led. kube-proxy's rules hold.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use plan::forwarding::{Protocol, Service as LedService, ServiceAddress};
 use serde::Deserialize;
@@ -65,6 +65,9 @@ struct ServicePort {
     #[serde(default = "tcp")]
     protocol: String,
     port: u16,
+    /// 0, and mostly not said, where it has none.
+    #[serde(default, rename = "nodePort")]
+    node_port: u16,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -124,8 +127,10 @@ pub(super) struct KeptService {
     addresses: Vec<IpAddr>,
     /// Its ports: name, protocol and number.
     ports: Vec<(String, Protocol, u16)>,
+    /// The same with the ports of nodes, for a Service that has them.
+    node_ports: Vec<(String, Protocol, u16)>,
     affinity_s: u32,
-    /// Calls are led to endpoints of the caller's own node alone (`internalTrafficPolicy`).
+    /// Calls of its own addresses are led to endpoints of the caller's own node alone (`internalTrafficPolicy`).
     is_local: bool,
 }
 
@@ -193,25 +198,36 @@ impl KeptService {
         if addresses.is_empty() {
             return None;
         }
-        let ports = spec
-            .ports
-            .into_iter()
-            .filter_map(|ServicePort { name, protocol, port }| Some((name, protocol_of(&protocol)?, port)));
+        let (mut ports, mut node_ports) = (Vec::new(), Vec::new());
+        for ServicePort { name, protocol, port, node_port } in spec.ports {
+            let Some(protocol) = protocol_of(&protocol) else { continue };
+            if node_port > 0 {
+                node_ports.push((name.clone(), protocol, node_port));
+            }
+            ports.push((name, protocol, port));
+        }
         let config = spec.session_affinity_config.and_then(|config| config.client_ip);
         let affinity_s = match spec.session_affinity.as_str() {
             "ClientIP" => config.and_then(|config| config.timeout_seconds).unwrap_or(AFFINITY_S),
             _ => 0,
         };
         let is_local = spec.internal_traffic_policy.as_deref() == Some("Local");
-        Some(KeptService { addresses, ports: ports.collect(), affinity_s, is_local })
+        Some(KeptService { addresses, ports, node_ports, affinity_s, is_local })
     }
 
-    /// Where calls of it are led, at each of its addresses and ports.
+    /// Where calls of it are led, at each of its addresses and ports, and at the ports of nodes.
     pub(super) fn led(&self, slices: &[&KeptSlice]) -> Vec<LedService> {
+        // As `lease::Services` has the node's own address.
+        let of_node = |address: &IpAddr| match address {
+            IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        };
+        let virtual_ones = self.addresses.iter().map(|address| (*address, &self.ports));
+        let of_node = self.addresses.iter().map(|address| (of_node(address), &self.node_ports));
         let mut led = Vec::new();
-        for address in &self.addresses {
-            for (name, protocol, port) in &self.ports {
-                let at = ServiceAddress { address: *address, port: *port, protocol: *protocol };
+        for (address, ports) in virtual_ones.chain(of_node) {
+            for (name, protocol, port) in ports {
+                let at = ServiceAddress { address, port: *port, protocol: *protocol };
                 let backends = self.backends(&at, name, slices);
                 led.push(LedService { at, affinity_s: self.affinity_s, backends });
             }
@@ -242,9 +258,12 @@ impl KeptService {
         if ready.is_empty() { leaving } else { ready }
     }
 
+    /// To kube-proxy, a call from the node or its pods of a port of the node comes from inside the cluster, and may go to any
+    /// endpoint whatever `externalTrafficPolicy` says.
     fn may_have(&self, endpoint: &KeptEndpoint, at: &ServiceAddress) -> bool {
         let is_of_family = endpoint.address.is_ipv4() == at.address.is_ipv4();
-        is_of_family && (endpoint.is_on_this_node || !self.is_local)
+        let is_local = self.is_local && !at.address.is_unspecified();
+        is_of_family && (endpoint.is_on_this_node || !is_local)
     }
 }
 

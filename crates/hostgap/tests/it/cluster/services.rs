@@ -40,6 +40,7 @@ fn services_are_led_where_kube_proxy_is_missed() {
     let all = NODES.map(server_name);
     await_endpoints(&pods, &all);
     nobody_refuses(&pods);
+    ports_of_nodes_are_led(&pods, &all);
 
     // One load for each family, each from another node, with a connection for each request.
     let loads = NODES.into_iter().zip(addresses(&pods, "web")).map(|(node, address)| Load {
@@ -68,10 +69,12 @@ fn services_are_led_where_kube_proxy_is_missed() {
     }
 }
 
-/// A Service with an address of each family, with the web server that says its name at port 80, and hostgap's at 8080.
+/// A Service with an address of each family, with the web server that says its name at port 80, and hostgap's at 8080. With
+/// the policy `Local` kube-proxy's rules do not get an answer back to a pod on ebpf that has called a port of its node.
 fn service(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name }, "spec": {
         "selector": { "app": name }, "ipFamilyPolicy": "RequireDualStack",
+        "type": "NodePort", "externalTrafficPolicy": "Local",
         "ports": [{ "name": "name", "port": 80 }, { "name": "load", "port": 8080 }],
     } })
 }
@@ -89,7 +92,8 @@ fn server(node: Node) -> Value {
             "nodeName": node.name, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
             "containers": [
                 { "name": "name", "image": IMAGE, "imagePullPolicy": "Never", "command": ["sh", "-c", says_name] },
-                { "name": "load", "image": AGENT_IMAGE, "imagePullPolicy": "Never", "args": serve },
+                { "name": "load", "image": AGENT_IMAGE, "imagePullPolicy": "Never", "args": serve,
+                    "startupProbe": { "tcpSocket": { "port": 8080 }, "periodSeconds": 1, "failureThreshold": 600 } },
             ],
         } })
 }
@@ -106,12 +110,12 @@ fn addresses(pods: &Pods, service: &str) -> Vec<String> {
     addresses
 }
 
-/// What the answers of a Service say, one call after the other.
-fn calls(pods: &Pods, client: &str, address: &str) -> BTreeSet<String> {
+/// What the answers say, one call after the other.
+fn calls(pods: &Pods, client: &str, address: &str, port: u16) -> BTreeSet<String> {
     let address = address.trim_matches(['[', ']']);
     let script = format!(
         "for call in $(seq {CALLS}); do
-             answer=$(printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} 80) || answer={LOST}
+             answer=$(printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {port}) || answer={LOST}
              echo \"$answer\" | tail -n 1
          done"
     );
@@ -120,20 +124,25 @@ fn calls(pods: &Pods, client: &str, address: &str) -> BTreeSet<String> {
     said.lines().map(str::to_owned).collect()
 }
 
-/// Waits until the calls of each node's client by each of the Service's addresses meet these endpoints and no other, and sees
-/// that it stays so. Until an agent knows of the Service, calls of it are lost.
+/// Waits until each node's client meets these endpoints and no other by each of the Service's addresses.
 #[track_caller]
 fn await_endpoints(pods: &Pods, servers: &[String]) {
-    let wanted: BTreeSet<String> = servers.iter().cloned().collect();
     for node in NODES {
-        let client = format!("client-{}", node.name);
         for address in addresses(pods, "web") {
-            until_within(PATIENCE, &format!("{client} is led to {wanted:?} by {address}"), || {
-                calls(pods, &client, &address) == wanted
-            });
-            assert_eq!(calls(pods, &client, &address), wanted, "{client} by {address}");
+            await_calls(pods, &format!("client-{}", node.name), &address, 80, servers);
         }
     }
+}
+
+/// Waits until a client's calls meet these endpoints and no other, and sees that it stays so. Until an agent knows of a
+/// Service, calls of it are lost.
+#[track_caller]
+fn await_calls(pods: &Pods, client: &str, address: &str, port: u16, servers: &[String]) {
+    let wanted: BTreeSet<String> = servers.iter().cloned().collect();
+    until_within(PATIENCE, &format!("{client} is led to {wanted:?} by {address} port {port}"), || {
+        calls(pods, client, address, port) == wanted
+    });
+    assert_eq!(calls(pods, client, address, port), wanted, "{client} by {address} port {port}");
 }
 
 /// The agents' programs refuse the calls of a Service without endpoints, so that no call waits.
@@ -149,10 +158,29 @@ fn nobody_refuses(pods: &Pods) {
         for address in addresses(pods, "nobody") {
             until_within(PATIENCE, &format!("{} refuses all calls of {address}", node.name), || {
                 let before = refused();
-                let calls = calls(pods, &format!("client-{}", node.name), &address);
+                let calls = calls(pods, &format!("client-{}", node.name), &address, 80);
                 assert_eq!(calls, BTreeSet::from([LOST.to_owned()]), "{address}");
                 refused() - before == CALLS as u64
             });
+        }
+    }
+}
+
+/// A pod, and one with the node's own network, are led to all endpoints by the port of their node.
+#[track_caller]
+fn ports_of_nodes_are_led(pods: &Pods, servers: &[String]) {
+    let port = pods.kubectl(&["get", "service", "web", "--output=jsonpath={.spec.ports[0].nodePort}"]);
+    let port: u16 = port.parse().unwrap();
+    for node in NODES {
+        let on_host = format!("host-{}", node.name);
+        let mut pod = client(&on_host, node);
+        pod["spec"]["hostNetwork"] = json!(true);
+        pods.apply(&pod);
+        pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=15m", &format!("pod/{on_host}")]);
+        for client in [format!("client-{}", node.name), on_host] {
+            for address in [node.ipv4, node.ipv6] {
+                await_calls(pods, &client, address, port, servers);
+            }
         }
     }
 }

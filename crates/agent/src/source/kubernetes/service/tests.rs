@@ -152,6 +152,27 @@ fn a_local_service_has_the_endpoints_of_this_node_alone() {
 }
 
 #[test]
+fn a_port_of_the_node_has_all_endpoints() {
+    let mut service = dns();
+    service["spec"]["type"] = json!("NodePort");
+    service["spec"]["internalTrafficPolicy"] = json!("Local");
+    service["spec"]["externalTrafficPolicy"] = json!("Local");
+    service["spec"]["ports"][1]["nodePort"] = json!(30053);
+    let v6 = slice("IPv6", &[endpoint("fd00:244:2::2", "other", READY)]);
+    assert_eq!(
+        led(service, vec![slice("IPv4", &[endpoint("10.244.2.2", "other", READY)]), v6]),
+        [
+            "10.96.0.10:53/udp to ",
+            "10.96.0.10:53/tcp to ",
+            "[fd00:96::a]:53/udp to ",
+            "[fd00:96::a]:53/tcp to ",
+            "0.0.0.0:30053/tcp to 10.244.2.2:5353",
+            "[::]:30053/tcp to [fd00:244:2::2]:5353",
+        ]
+    );
+}
+
+#[test]
 fn affinity_lasts_as_long_as_is_said() {
     let first = |service: Value| led(service, vec![]).remove(0);
     let mut service = dns();
