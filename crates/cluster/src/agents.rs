@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use crate::{AGENT_IMAGE, Cluster, NODES, run, write_agent_image};
 
 /// The folder `deploy`, but for the network's configuration.
-const MANIFESTS: [(&str, &str); 8] = [
+const MANIFESTS: [(&str, &str); 9] = [
+    ("kustomization.yaml", include_str!("../../../deploy/kustomization.yaml")),
     ("agent/kustomization.yaml", include_str!("../../../deploy/agent/kustomization.yaml")),
     ("agent/rbac.yaml", include_str!("../../../deploy/agent/rbac.yaml")),
     ("agent/daemonset.yaml", include_str!("../../../deploy/agent/daemonset.yaml")),
@@ -106,7 +107,7 @@ impl Cluster {
             "Backend": { "Type": agents.backend },
         });
         let kustomization = json!({
-            "resources": [if agents.services { "deploy/services" } else { "deploy/agent" }],
+            "resources": [if agents.services { "deploy/services" } else { "deploy" }],
             "patches": patches(agents),
         });
         let mut files = vec![
