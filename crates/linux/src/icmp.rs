@@ -3,9 +3,10 @@
 //! Sources: RFC 792 and RFC 4443 §4 for the form of the messages; ip(7) and ipv6(7) for `IP_PMTUDISC_PROBE`: "don't
 //! fragment" is set, and what the kernel itself believes of the path does not count.
 
-use std::io;
+mod message;
+
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
@@ -13,11 +14,12 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 
+pub use message::{Echo, EchoRefusal, IcmpMessage, IcmpReason};
+
 use crate::Result;
 use crate::error::Attempt;
+use message::{ECHO_BYTES, read, request};
 
-/// The header of an echo message in bytes.
-const ECHO_BYTES: usize = 8;
 /// The headers of IP without options in bytes.
 const V4_BYTES: usize = 20;
 const V6_BYTES: usize = 40;
@@ -31,17 +33,6 @@ const WAITING_BYTES: usize = 4 << 20;
 pub struct EchoSocket {
     socket: OwnedFd,
     is_v6: bool,
-}
-
-/// An answer to an echo request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Echo {
-    /// Who answers.
-    pub from: IpAddr,
-    /// What the request had, by which the asker knows its own.
-    pub id: u16,
-    /// What the request had.
-    pub sequence: u16,
 }
 
 impl EchoSocket {
@@ -68,6 +59,28 @@ impl EchoSocket {
         Ok(EchoSocket { socket, is_v6 })
     }
 
+    /// Sets after how many routers its packets end. With 1 the first one that is to forward a packet returns it with an error.
+    ///
+    /// # Errors
+    /// The kernel refuses, as for 0.
+    pub fn set_hop_limit(&self, hops: u8) -> Result<()> {
+        let attempted = || format!("limit a socket's packets to {hops} hops");
+        match self.is_v6 {
+            false => sockopt::set_ip_ttl(&self.socket, hops.into()).attempt(attempted),
+            true => sockopt::set_ipv6_unicast_hops(&self.socket, Some(hops)).attempt(attempted),
+        }
+    }
+
+    /// Gives its packets a source address of the node's; otherwise the kernel chooses one. What comes to another address is no
+    /// longer read.
+    ///
+    /// # Errors
+    /// The node does not have the address.
+    pub fn bind(&self, source: IpAddr) -> Result<()> {
+        rustix::net::bind(&self.socket, &SocketAddr::new(source, 0))
+            .attempt(|| format!("send echo requests from {source}"))
+    }
+
     /// Whether its packets are those of IPv6.
     pub fn is_v6(&self) -> bool {
         self.is_v6
@@ -79,11 +92,8 @@ impl EchoSocket {
     /// # Errors
     /// The address is of another family, or the kernel refuses for another reason.
     pub fn ask(&self, to: IpAddr, id: u16, sequence: u16, packet_bytes: u32) -> Result<bool> {
-        let headers = if self.is_v6 { V6_BYTES } else { V4_BYTES };
-        let bytes = (packet_bytes as usize).clamp(headers + ECHO_BYTES, PACKET_BYTES_MAX) - headers;
-        let message = request(self.is_v6, id, sequence, bytes);
-        match rustix::net::sendto(&self.socket, &message, SendFlags::empty(), &SocketAddr::new(to, 0)) {
-            Ok(_) => Ok(true),
+        match self.send(to, id, sequence, packet_bytes) {
+            Ok(()) => Ok(true),
             Err(
                 Errno::MSGSIZE
                 | Errno::NETUNREACH
@@ -97,122 +107,89 @@ impl EchoSocket {
         }
     }
 
+    /// The same for who wants to know why nothing was sent: `EMSGSIZE` where the link carries less, `ENETUNREACH` without a
+    /// route, `EPERM` where a rule of this machine drops it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn try_ask(&self, to: IpAddr, id: u16, sequence: u16, packet_bytes: u32) -> Result<()> {
+        self.send(to, id, sequence, packet_bytes).attempt(|| format!("send a packet to {to}"))
+    }
+
+    fn send(&self, to: IpAddr, id: u16, sequence: u16, packet_bytes: u32) -> Result<(), Errno> {
+        let headers = if self.is_v6 { V6_BYTES } else { V4_BYTES };
+        let bytes = (packet_bytes as usize).clamp(headers + ECHO_BYTES, PACKET_BYTES_MAX) - headers;
+        let message = request(self.is_v6, id, sequence, bytes);
+        rustix::net::sendto(&self.socket, &message, SendFlags::empty(), &SocketAddr::new(to, 0)).map(drop)
+    }
+
     /// The next answer that comes until an instant; `None`: none came.
     ///
     /// # Errors
     /// The socket cannot be read.
     pub fn next_answer(&self, until: Instant) -> Result<Option<Echo>> {
-        let attempted = || "read answers to echo requests".to_owned();
+        loop {
+            match self.next_message()? {
+                Some(IcmpMessage::Reply(echo)) => return Ok(Some(echo)),
+                // What a router says of a request is not believed here.
+                Some(IcmpMessage::Refusal(_)) => {}
+                None if !EchoSocket::await_any(&[self], until)? => return Ok(None),
+                None => {}
+            }
+        }
+    }
+
+    /// The next message that has come about an echo request, this socket's or another one's of this machine; `None`: none
+    /// waits.
+    ///
+    /// # Errors
+    /// The socket cannot be read.
+    pub fn next_message(&self) -> Result<Option<IcmpMessage>> {
         let mut packet = [0; 128];
         loop {
             match rustix::net::recvfrom(&self.socket, &mut packet, RecvFlags::empty()) {
-                // What does not fit is cut off, and answers nobody asks for are read past.
+                // What does not fit is cut off, and other messages are read past.
                 Ok((bytes, _, from)) => {
                     let from = from.and_then(|from| SocketAddr::try_from(from).ok());
-                    let read = packet.get(..bytes).unwrap_or_default();
-                    if let Some(echo) = from.and_then(|from| answer(self.is_v6, from.ip(), read)) {
-                        return Ok(Some(echo));
+                    let bytes = packet.get(..bytes).unwrap_or_default();
+                    if let Some(message) = from.and_then(|from| read(self.is_v6, from.ip(), bytes)) {
+                        return Ok(Some(message));
                     }
                 }
-                Err(Errno::AGAIN) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() || !self.wait(left).attempt(attempted)? {
-                        return Ok(None);
-                    }
-                }
-                // What a router says of an earlier request.
+                Err(Errno::AGAIN) => return Ok(None),
+                // What a router says of an earlier request, which comes as a message, too.
                 Err(
                     Errno::INTR
                     | Errno::MSGSIZE
                     | Errno::HOSTUNREACH
                     | Errno::NETUNREACH
+                    | Errno::ACCESS
+                    | Errno::PROTO
+                    | Errno::NOPROTOOPT
                     | Errno::CONNREFUSED,
                 ) => {}
-                Err(error) => return Err(error).attempt(attempted),
+                Err(error) => return Err(error).attempt(|| "read answers to echo requests"),
             }
         }
     }
 
-    /// Whether something can be read within so long.
-    fn wait(&self, left: Duration) -> io::Result<bool> {
+    /// Waits until one of several sockets has something to read, or until an instant. False: nothing came.
+    ///
+    /// # Errors
+    /// They cannot be waited for.
+    pub fn await_any(sockets: &[&EchoSocket], until: Instant) -> Result<bool> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
         // The kernel's own limit is 292 years of nanoseconds.
         let left = rustix::time::Timespec::try_from(left).unwrap_or_default();
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
+        let mut polled: Vec<PollFd<'_>> =
+            sockets.iter().map(|socket| PollFd::new(&socket.socket, PollFlags::IN)).collect();
+        match poll(&mut polled, Some(&left)) {
             Ok(ready) => Ok(ready > 0),
             Err(Errno::INTR) => Ok(true),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error).attempt(|| "wait for answers to echo requests"),
         }
-    }
-}
-
-/// An echo request of so many bytes, its header among them.
-fn request(is_v6: bool, id: u16, sequence: u16, bytes: usize) -> Vec<u8> {
-    let mut message = vec![0; bytes];
-    message[0] = if is_v6 { 128 } else { 8 };
-    message[4..6].copy_from_slice(&id.to_be_bytes());
-    message[6..8].copy_from_slice(&sequence.to_be_bytes());
-    if !is_v6 {
-        // For IPv6 the kernel does it: the addresses are part of that sum.
-        let sum = checksum(&message);
-        message[2..4].copy_from_slice(&sum.to_be_bytes());
-    }
-    message
-}
-
-/// The Internet checksum (RFC 1071) of a message whose own is 0.
-fn checksum(message: &[u8]) -> u16 {
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
-    let mut sum: u32 = message.chunks(2).map(word).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
-/// Reads a received packet: over IPv4 with its IP header, over IPv6 without. `None` if it is no answer to an echo request.
-fn answer(is_v6: bool, from: IpAddr, packet: &[u8]) -> Option<Echo> {
-    let header = if is_v6 { 0 } else { usize::from(packet.first()? & 0x0f) * 4 };
-    let message = packet.get(header..)?;
-    let reply = if is_v6 { 129 } else { 0 };
-    let word = |at: usize| Some(u16::from_be_bytes([*message.get(at)?, *message.get(at + 1)?]));
-    (message.first() == Some(&reply)).then_some(())?;
-    Some(Echo { from, id: word(4)?, sequence: word(6)? })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_sums_up_to_nothing() {
-        for bytes in [8, 9, 64, 1480] {
-            let message = request(false, 0xabcd, 7, bytes);
-            assert_eq!((message.len(), checksum(&message)), (bytes, 0));
-        }
-        // RFC 1071 §3 has this example.
-        assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
-        assert_eq!(request(true, 1, 2, 8), [128, 0, 0, 0, 0, 1, 0, 2]);
-    }
-
-    #[test]
-    fn answers_are_known_from_other_messages() {
-        let from = IpAddr::from([192, 0, 2, 1]);
-        let echo = Some(Echo { from, id: 1, sequence: 2 });
-        let reply = [0, 0, 0, 0, 0, 1, 0, 2];
-        let with_header = |words: u8, message: &[u8]| {
-            let mut packet = vec![0; usize::from(words) * 4];
-            packet[0] = 0x40 | words;
-            packet.extend(message);
-            packet
-        };
-        assert_eq!(answer(false, from, &with_header(5, &reply)), echo);
-        assert_eq!(answer(false, from, &with_header(15, &reply)), echo, "with options");
-        assert_eq!(answer(true, from, &[129, 0, 0, 0, 0, 1, 0, 2]), echo);
-        for packet in
-            [vec![], vec![0x45], with_header(5, &reply[..7]), with_header(5, &[8, 0, 0, 0, 0, 1, 0, 2])]
-        {
-            assert_eq!(answer(false, from, &packet), None, "{packet:?}");
-        }
-        assert_eq!(answer(true, from, &[128, 0, 0, 0, 0, 1, 0, 2]), None);
     }
 }

@@ -65,13 +65,36 @@ impl Netlink {
 
     /// The entry for an address at a link, or its proxy entry (Linux 5.0); `None` if there is none.
     pub fn neighbour(&self, index: u32, ip: IpAddr, proxy: bool) -> Result<Option<NeighbourInfo>> {
+        let flags = if proxy { NeighbourFlags::Proxy } else { NeighbourFlags::empty() };
+        let entry = self.neighbour_entry(index, ip, flags)?;
+        Ok(entry.and_then(|entry| read(&Message::NewNeighbour(entry))))
+    }
+
+    /// Whether the kernel asks a link in vain who has an address: the last look-up has failed, or has had no answer yet.
+    /// False where there is no entry.
+    pub fn is_unresolved(&self, index: u32, ip: IpAddr) -> Result<bool> {
+        let answer = self.neighbour_entry(index, ip, NeighbourFlags::empty())?;
+        let state = answer.map(|entry| entry.header.state);
+        Ok(matches!(state, Some(NeighbourState::Failed | NeighbourState::Incomplete)))
+    }
+
+    fn neighbour_entry(
+        &self,
+        index: u32,
+        ip: IpAddr,
+        flags: NeighbourFlags,
+    ) -> Result<Option<NeighbourMessage>> {
         let mut question = NeighbourMessage::default();
         question.header.family = family_of(ip);
         question.header.ifindex = index;
-        question.header.flags = if proxy { NeighbourFlags::Proxy } else { NeighbourFlags::empty() };
+        question.header.flags = flags;
         question.attributes.push(NeighbourAttribute::Destination(ip.into()));
+        let entry = |answer| match answer {
+            Message::NewNeighbour(entry) => Some(entry),
+            _ => None,
+        };
         match self.get(Message::GetNeighbour(question)) {
-            Ok(answers) => Ok(answers.iter().find_map(read)),
+            Ok(answers) => Ok(answers.into_iter().find_map(entry)),
             Err(error) => {
                 let error = self.error(format!("look at neighbour {ip} of link {index}"), error);
                 if error.is(libc::ENOENT) { Ok(None) } else { Err(error) }

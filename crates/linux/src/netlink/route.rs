@@ -146,6 +146,14 @@ impl Netlink {
         Ok(answers.into_iter().find_map(rival))
     }
 
+    /// The route by which the kernel would send to an address, of whichever table; `None`: there is none, or one that refuses.
+    pub fn route_to(&self, address: IpAddr) -> Result<Option<RouteInfo>> {
+        match self.choice(address.into())? {
+            Choice::Route(message) => Ok(read_message(&message)),
+            Choice::Nowhere | Choice::Unknown => Ok(None),
+        }
+    }
+
     /// The route that the kernel chooses for the first address of a prefix, as its tables have it.
     pub(super) fn choice(&self, dst: IpNet) -> Result<Choice> {
         let mut question = RouteMessage::default();
