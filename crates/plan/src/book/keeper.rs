@@ -4,8 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::unit::journal_of;
 use super::{Book, BookError, TakenBackJournal, Unit, UnitState};
 use crate::apply::in_step;
+use crate::entry::Entry;
+use crate::journal::{Sound, open_intents};
 use crate::reconcile::{LeftOver, make, slot, take_back_these};
 use crate::{
     ApplyError, Journal, JournalError, Kernel, Placed, Plan, Reconciled, StepError, Survey, Undone,
@@ -200,6 +203,20 @@ impl Keeper {
         }
         kept.changed.entry(name.to_owned()).or_default().removed.extend(removed);
         Ok(())
+    }
+
+    /// What a part of a unit has made, as its journal says at the moment: for who looks and changes nothing, so that no process
+    /// that keeps the unit is in the way. `None`: the unit has no such part.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or is damaged.
+    pub fn part(book: &Book, id: &str, name: &str) -> Result<Option<Plan>, JournalError> {
+        let path = journal_of(&book.path().join(id), name);
+        let sound = Sound::read(&path)?;
+        let plan = |entries: &[Entry]| Plan {
+            steps: open_intents(entries).map(|intent| intent.placed.clone()).collect(),
+        };
+        Ok(sound.map(|(sound, _)| plan(&sound.entries)))
     }
 
     /// Takes back all that a unit has made that no process keeps, and ends it if nothing is left. A journal that cannot be

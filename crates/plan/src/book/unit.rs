@@ -36,6 +36,11 @@ pub struct TakenBackJournal {
     pub steps: Result<Vec<(Placed, Undone)>, JournalError>,
 }
 
+/// The file of a journal in a unit's directory.
+pub(super) fn journal_of(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.{JOURNAL}"))
+}
+
 impl TakenBackJournal {
     /// Whether the journal can be read and steps of it could not be taken back: another attempt may do better.
     pub fn is_kept(&self) -> bool {
@@ -101,7 +106,7 @@ impl Unit {
     /// # Errors
     /// There is one of that name, or it cannot be written.
     pub fn journal(&self, name: &str) -> Result<Journal, JournalError> {
-        Journal::create(&self.dir.join(format!("{name}.{JOURNAL}")))
+        Journal::create(&journal_of(&self.dir, name))
     }
 
     /// The journal of that name, as it is, or a new one.
@@ -109,7 +114,7 @@ impl Unit {
     /// # Errors
     /// It cannot be used, or cannot be made.
     pub fn journal_or_new(&self, name: &str) -> Result<Journal, JournalError> {
-        let path = self.dir.join(format!("{name}.{JOURNAL}"));
+        let path = journal_of(&self.dir, name);
         if path.exists() { Journal::open(&path) } else { Journal::create(&path) }
     }
 
