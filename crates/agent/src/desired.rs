@@ -25,7 +25,7 @@ const PART_BYTES_MAX: usize = 200;
 const MAC_SPACE: u8 = 0x68;
 /// flannel's names of the transports.
 pub(crate) const HOST_GW: &str = "host-gw";
-const VXLAN: &str = "vxlan";
+pub(crate) const VXLAN: &str = "vxlan";
 
 /// The node as the agent finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]

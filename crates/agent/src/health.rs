@@ -25,6 +25,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::time::sleep;
 
+use crate::check::Checks;
 use crate::status::Status;
 
 /// An agent that has not looked at its node for so long is stuck.
@@ -83,6 +84,7 @@ struct Known {
     is_ready: AtomicBool,
     status: Mutex<String>,
     metrics: Metrics,
+    checks: Checks,
 }
 
 #[derive(Debug)]
@@ -123,8 +125,10 @@ impl Metrics {
 }
 
 impl Health {
-    pub(crate) fn new() -> Health {
+    /// Of an agent that also checks the ways to other nodes for who asks.
+    pub(crate) fn new(checks: Checks) -> Health {
         Health(Arc::new(Known {
+            checks,
             begun: Instant::now(),
             looked_ms: AtomicU64::new(0),
             is_ready: AtomicBool::new(false),
@@ -177,6 +181,7 @@ impl Health {
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .route("/status", get(status))
+            .route("/check", get(check))
             .with_state(self.clone());
         match at {
             Endpoint::Address(address) => {
@@ -252,6 +257,16 @@ async fn status(State(Health(known)): State<Health>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/json")], text)
 }
 
+/// The ways to the other nodes.
+async fn check(State(Health(known)): State<Health>) -> impl IntoResponse {
+    match known.checks.row().await {
+        Ok(row) => (StatusCode::OK, [(CONTENT_TYPE, "application/json")], row.to_string()),
+        Err(why) => {
+            (StatusCode::SERVICE_UNAVAILABLE, [(CONTENT_TYPE, "text/plain; charset=utf-8")], why + "\n")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,7 +283,9 @@ mod tests {
 
     #[test]
     fn an_agent_that_waits_is_as_ready_as_it_was_noted_last() {
-        let health = Health::new();
+        let home = node::Home::at("/nowhere", "/nowhere");
+        let network = crate::check::Network { name: "pods".to_owned(), status: "/nowhere".into(), home };
+        let health = Health::new(Checks::of(network));
         let is_ready = || health.0.is_ready.load(Ordering::Relaxed);
         health.note_waiting(true);
         assert!(is_ready());

@@ -1,7 +1,6 @@
 //! One look at the node, and what it takes to bring it to what it should be.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
 use linux::IfName;
@@ -21,7 +20,7 @@ use crate::lease::{Announcement, Snapshot};
 use crate::network::NetworkConfig;
 use crate::path_mtu::{PathMtus, Targets};
 use crate::settings::Settings;
-use crate::status::{SCHEMA, ServicesStatus, Status};
+use crate::status::{SCHEMA, ServicesStatus, Status, now_s};
 use crate::{AgentError, files};
 
 /// The node, as an agent keeps it.
@@ -358,8 +357,4 @@ pub(crate) fn node(settings: &Settings, home: &Home, path_mtus: &PathMtus) -> Re
 pub(crate) fn network_of(snapshot: &Snapshot) -> Result<NetworkConfig, Undecided> {
     let written = snapshot.network.as_ref().ok_or(Undecided::Unsaid("network it is"))?;
     NetworkConfig::parse(written).map_err(|error| Undecided::Network(error.to_string()))
-}
-
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

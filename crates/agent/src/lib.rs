@@ -4,6 +4,7 @@
 //! [`desired::desired`] turns one into plans, and [`run`] brings the node to them whenever the source, the kernel or a
 //! timer says that something may have changed. Nothing here needs to run for packets to flow.
 
+pub mod check;
 pub mod desired;
 pub mod files;
 pub mod lease;

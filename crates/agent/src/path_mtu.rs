@@ -4,6 +4,8 @@
 //! packets. Nothing that a router says is believed here, only what comes back.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -30,7 +32,7 @@ const LEAST_V6: u32 = 1280;
 /// one packet to each. The sockets are in the calling thread's network namespace.
 pub(crate) fn start(targets: watch::Receiver<Targets>, period: Duration) -> watch::Receiver<PathMtus> {
     let (found, results) = watch::channel(PathMtus::new());
-    let mut sockets = Sockets { v4: open(false), v6: open(true), asked: 0 };
+    let mut sockets = Sockets::open();
     tokio::spawn(async move {
         let mut targets = targets;
         loop {
@@ -57,6 +59,11 @@ pub(crate) fn start(targets: watch::Receiver<Targets>, period: Duration) -> watc
     results
 }
 
+/// Asks the targets once, for who waits for what their ways carry. The sockets are in the calling thread's network namespace.
+pub(crate) fn search(targets: &Targets) -> PathMtus {
+    sweep(&mut Sockets::open(), targets, &PathMtus::new(), || false)
+}
+
 /// Without it the ways of that family count as carrying what their link does.
 fn open(is_v6: bool) -> Option<EchoSocket> {
     let socket = EchoSocket::open(is_v6);
@@ -68,6 +75,14 @@ struct Sockets {
     v6: Option<EchoSocket>,
     /// How many requests there were: what tells their answers apart.
     asked: u32,
+}
+
+impl Sockets {
+    /// Each begins with another number: all hear each other's answers.
+    fn open() -> Sockets {
+        let asked = RandomState::new().build_hasher().finish() as u32;
+        Sockets { v4: open(false), v6: open(true), asked }
+    }
 }
 
 /// Asks all targets until each answer is known, or nobody wants to know any more. What was known of one that is silent now

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::info;
 
+use crate::check::{self, Checks};
 use crate::health::Health;
 use crate::keep::KeptNode;
 use crate::lease::{Announcement, Snapshot};
@@ -48,7 +49,8 @@ pub async fn run(
     let (network, period) = (settings.network.clone(), settings.path_mtu_period);
     let (sockets, addresses): (Vec<Endpoint>, Vec<Endpoint>) =
         settings.listen.iter().cloned().partition(|at| matches!(at, Endpoint::Socket(_)));
-    let health = Health::new();
+    let files = check::Network { name: network.clone(), status: settings.status.clone(), home: home.clone() };
+    let health = Health::new(Checks::of(files));
     serve(&health, sockets).await?;
     let (announce, announced) = watch::channel(None::<Announcement>);
     let leases = source.start(announced);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use datapath::Family;
 use serde::{Deserialize, Serialize};
@@ -145,6 +146,12 @@ impl Status {
     }
 }
 
-fn word(family: Family) -> String {
+/// The key of a family.
+pub(crate) fn word(family: Family) -> String {
     family.name().to_lowercase()
+}
+
+/// Seconds since 1970.
+pub(crate) fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -158,7 +158,7 @@ impl FromIterator<IpNet> for Prefixes {
 }
 
 /// The first address of a prefix behind the network's own: the node's, and its pods' gateway.
-pub(crate) fn gateway_in(net: IpNet) -> IpAddr {
+pub fn gateway_in(net: IpNet) -> IpAddr {
     match net {
         IpNet::V4(v4) => Ipv4Addr::from_bits(v4.network().to_bits() + 1).into(),
         IpNet::V6(v6) => Ipv6Addr::from_bits(v6.network().to_bits() + 1).into(),

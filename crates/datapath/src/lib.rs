@@ -16,7 +16,7 @@ mod spec;
 mod trace;
 mod transport;
 
-pub use addresses::{Addresses, Family, Prefixes};
+pub use addresses::{Addresses, Family, Prefixes, gateway_in};
 pub use path::{ALL, ATTACHES, BACKENDS, Between, CNI, DataPath, Enters, Reach, find};
 pub use spec::{
     GuardHook, Limits, Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort, RateLimit, Router,

@@ -11,13 +11,13 @@ use testkit::{dump, require_root};
 
 use crate::nodes::{Agent, Nodes, PATIENCE};
 
-const VXLAN: &str = "{ Type = \"vxlan\" }";
-const DIRECT_ROUTING: &str = "{ Type = \"vxlan\", DirectRouting = true }";
-const HOST_GW: &str = "{ Type = \"host-gw\" }";
-const A: (&str, &str, &str) = ("a", "192.0.2.1 2001:db8::1", "10.244.1.0/24 fd00:244:0:1::/64");
-const B: (&str, &str, &str) = ("b", "192.0.2.2 2001:db8::2", "10.244.2.0/24 fd00:244:0:2::/64");
+pub(crate) const VXLAN: &str = "{ Type = \"vxlan\" }";
+pub(crate) const DIRECT_ROUTING: &str = "{ Type = \"vxlan\", DirectRouting = true }";
+pub(crate) const HOST_GW: &str = "{ Type = \"host-gw\" }";
+pub(crate) const A: (&str, &str, &str) = ("a", "192.0.2.1 2001:db8::1", "10.244.1.0/24 fd00:244:0:1::/64");
+pub(crate) const B: (&str, &str, &str) = ("b", "192.0.2.2 2001:db8::2", "10.244.2.0/24 fd00:244:0:2::/64");
 
-fn is_reached(peer: &'static str, by: &'static str) -> impl Fn(&Status) -> bool {
+pub(crate) fn is_reached(peer: &'static str, by: &'static str) -> impl Fn(&Status) -> bool {
     move |status| {
         let peer = status.peers.get(peer);
         peer.is_some_and(|peer| peer.why_not.is_none() && peer.by.values().all(|way| way == by))
@@ -57,12 +57,12 @@ fn transfer(nodes: &Nodes) {
 }
 
 /// Gives both nodes an address of their pods.
-fn with_pods(nodes: &Nodes) {
+pub(crate) fn with_pods(nodes: &Nodes) {
     nodes.at("ip -n A address add 10.244.1.9/32 dev lo; ip -n B address add 10.244.2.9/32 dev lo
          ip -n A address add fd00:244:0:1::9/128 dev lo; ip -n B address add fd00:244:0:2::9/128 dev lo");
 }
 
-fn started(nodes: &Nodes, backend: &str) -> (Agent, Agent) {
+pub(crate) fn started(nodes: &Nodes, backend: &str) -> (Agent, Agent) {
     nodes.write_leases(backend, &[A, B]);
     (nodes.start("a"), nodes.start("b"))
 }

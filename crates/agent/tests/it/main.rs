@@ -4,6 +4,7 @@
 
 mod access;
 mod away;
+mod check;
 mod control;
 mod joining;
 mod keep;

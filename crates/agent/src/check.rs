@@ -1,0 +1,157 @@
+//! Whether this node reaches the others and their pods' network, asked with packets; and where it does not, why, as far as
+//! that is to be seen from here.
+//!
+//! Nothing is made on the host. What is asked of another node's pods' network always answers, whatever its attach is: the
+//! address of its tunnel device where the network has tunnels; and an echo request to its pods that ends on the node, which
+//! as a router has to say so.
+
+mod echoes;
+mod reasons;
+mod row;
+mod scene;
+mod serve;
+mod targets;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use datapath::Family;
+use node::Home;
+
+pub use self::row::{CheckedFamily, CheckedPeer, CheckedWay, Reason, ReasonKind, Row, SCHEMA};
+pub(crate) use self::serve::Checks;
+
+use self::echoes::{Asked, Outcome};
+use self::reasons::Findings;
+use self::scene::Scene;
+use self::targets::{Target, Targets};
+use crate::path_mtu;
+use crate::status::{PeerStatus, Status, now_s, word};
+
+/// A network as its agent has left it in files: the state and the journals. No agent has to run.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// The network's name.
+    pub name: String,
+    /// The directory of the file with the agent's state.
+    pub status: PathBuf,
+    /// Where the journals are.
+    pub home: Home,
+}
+
+/// Why nothing can be checked.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// No agent has written its state.
+    #[error("{0}")]
+    Status(String),
+    /// A peer that the agent does not know is asked for.
+    #[error("the agent has no lease of a node {peer}; those that it has are {known}")]
+    #[expect(missing_docs, reason = "the names say it")]
+    Unknown { peer: String, known: String },
+    /// The kernel refuses.
+    #[error(transparent)]
+    Kernel(#[from] linux::Error),
+}
+
+/// Checks the ways to the peers that are named, or to all; in the calling thread's network namespace. It takes some seconds
+/// where something does not answer.
+///
+/// # Errors
+/// The agent's state cannot be read, a name is unknown, or the kernel refuses what asking takes (`CAP_NET_RAW`).
+pub fn check(network: &Network, peers: &[String]) -> Result<Row, CheckError> {
+    let at_s = now_s();
+    let path = Status::path(&network.status, &network.name);
+    let status = Status::read(&path).map_err(CheckError::Status)?;
+    if let Some(peer) = peers.iter().find(|peer| !status.peers.contains_key(*peer)) {
+        let known: Vec<&str> = status.peers.keys().map(String::as_str).collect();
+        return Err(CheckError::Unknown { peer: peer.clone(), known: known.join(", ") });
+    }
+    let wanted = |name: &String| peers.is_empty() || peers.contains(name);
+    let chosen: BTreeMap<&String, &PeerStatus> =
+        status.peers.iter().filter(|(name, _)| wanted(name)).collect();
+    let mut scene = Scene::open(network, &status)?;
+    let targets = Targets::of(&status, &scene, &chosen)?;
+    let asked = echoes::ask(&targets.sockets, &targets.questions)?;
+    let carried = carried(&status, &targets, &asked);
+    let families: BTreeSet<Family> = targets.targets.iter().map(|target| target.family).collect();
+    let mut row = Row {
+        schema: SCHEMA,
+        network: status.network.clone(),
+        pods: status.pods.clone(),
+        at_s,
+        here: reasons::here(&families)?,
+        peers: BTreeMap::new(),
+    };
+    for (name, peer) in chosen {
+        let of_peer = targets.targets.iter().filter(|target| target.peer == *name);
+        let mut checked = CheckedPeer { pods: peer.pods.clone(), is_reached: true, ..CheckedPeer::default() };
+        for target in of_peer {
+            let family = checked_family(target, &targets, &asked);
+            if !family.is_well() {
+                let findings =
+                    Findings { peer: name, target, targets: &targets, asked: &asked, carried: &carried };
+                checked.reasons.extend(findings.reasons(&mut scene)?);
+            }
+            checked.families.insert(word(target.family), family);
+        }
+        checked.reasons.extend(reasons::of_lease(peer));
+        checked.is_reached =
+            checked.reasons.is_empty() && checked.families.values().all(CheckedFamily::is_well);
+        row.peers.insert(name.clone(), checked);
+    }
+    Ok(row)
+}
+
+/// How much the ways carry on which small packets pass and full ones do not.
+fn carried(status: &Status, targets: &Targets, asked: &[Asked]) -> path_mtu::PathMtus {
+    let is_narrow = |asked: &Asked| {
+        asked.small.is_answered() && asked.full.as_ref().is_some_and(|full| !full.is_answered())
+    };
+    let narrow = targets
+        .targets
+        .iter()
+        .filter(|target| target.asked().any(|index| asked.get(index).is_some_and(is_narrow)));
+    let mut searched = path_mtu::Targets::new();
+    for target in narrow {
+        for index in [Some(target.node), target.tunnel].into_iter().flatten() {
+            let question = &targets.questions[index];
+            searched.extend(question.full_bytes.map(|bytes| (question.to, bytes)));
+        }
+    }
+    if searched.is_empty() {
+        return path_mtu::PathMtus::new();
+    }
+    tracing::debug!(network = status.network, ways = searched.len(), "searching for what the ways carry");
+    path_mtu::search(&searched)
+}
+
+fn checked_family(target: &Target, targets: &Targets, asked: &[Asked]) -> CheckedFamily {
+    let way = |index: usize| {
+        let (question, asked) = (&targets.questions[index], &asked[index]);
+        checked_way(question.to, question.full_bytes, asked)
+    };
+    CheckedFamily {
+        by: target.by.clone(),
+        node: way(target.node),
+        tunnel: target.tunnel.map(way),
+        pods: way(target.pods),
+        as_pod: target.as_pod.map(way),
+    }
+}
+
+fn checked_way(address: IpAddr, full_bytes: Option<u32>, asked: &Asked) -> CheckedWay {
+    let rtt_us = match &asked.small {
+        Outcome::Answered { rtt } => Some(u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
+        Outcome::Refused(_) | Outcome::Unsent(_) | Outcome::Silent => None,
+    };
+    CheckedWay {
+        address,
+        is_reached: asked.small.is_answered(),
+        rtt_us,
+        full_bytes,
+        carries_full: asked.full.as_ref().map(Outcome::is_answered),
+        instead: reasons::instead(asked.full.as_ref().unwrap_or(&asked.small)),
+    }
+}

@@ -1,0 +1,263 @@
+//! Many echo requests at the same time, at a bounded rate: first a small one to each, then one that fills the way.
+
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use linux::icmp::{EchoRefusal, EchoSocket, IcmpMessage, IcmpReason};
+
+/// Between two requests: 2,000 a second at most, which are 24 Mbit/s if all of them have 1,500 bytes.
+const GAP: Duration = Duration::from_micros(500);
+/// Requests that are due are sent together if the machine was busy so long, and no more of them.
+const BURST: Duration = Duration::from_millis(10);
+/// How long the answers to the first, the second and the third request of a size may take.
+const PATIENCE: [Duration; 3] =
+    [Duration::from_millis(300), Duration::from_millis(600), Duration::from_millis(1200)];
+/// An answer that is an error message may be held back. Linux has a budget of them for each destination, which grows by one a
+/// second and holds six (`icmp_ratelimit`), or five for what it has no route for (`ip_error`). Those take two: one of which is
+/// lost where only one is left. So there is one try after more than two seconds.
+const PATIENCE_FOR_ERRORS: [Duration; 3] =
+    [Duration::from_millis(400), Duration::from_millis(2200), Duration::from_millis(1200)];
+/// Bytes of the IP packets with which `ping` asks.
+const SMALL_V4: u32 = 84;
+const SMALL_V6: u32 = 104;
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub(super) struct Question {
+    /// The number of the socket.
+    pub(super) socket: usize,
+    /// Who is to answer.
+    pub(super) to: IpAddr,
+    /// The bytes of the packet that fills the way; `None`: a small one will do.
+    pub(super) full_bytes: Option<u32>,
+    /// Whose errors are answers, too: whoever says that a packet cannot go on has got it.
+    pub(super) witnesses: Vec<IpNet>,
+}
+
+/// What came of a question.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// Of a small packet.
+    pub(super) small: Outcome,
+    /// Of a full one; `None`: small ones do not pass, or it was not asked for.
+    pub(super) full: Option<Outcome>,
+}
+
+/// What came of a request and its repetitions.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// An answer.
+    Answered {
+        /// After so long.
+        rtt: Duration,
+    },
+    /// An error message, and no answer.
+    Refused(EchoRefusal),
+    /// This machine could not send it.
+    Unsent(linux::Error),
+    /// Nothing.
+    Silent,
+}
+
+impl Outcome {
+    pub(super) fn is_answered(&self) -> bool {
+        matches!(self, Outcome::Answered { .. })
+    }
+}
+
+/// Asks all questions, and returns what came of each in their order.
+///
+/// # Errors
+/// A socket cannot be read.
+pub(super) fn ask(sockets: &[EchoSocket], questions: &[Question]) -> linux::Result<Vec<Asked>> {
+    let polled: Vec<&EchoSocket> = sockets.iter().collect();
+    let mut asking = Asking::new(questions);
+    while let Some(until) = asking.next_event() {
+        asking.send_due(sockets);
+        if EchoSocket::await_any(&polled, until)? {
+            for socket in sockets {
+                while let Some(message) = socket.next_message()? {
+                    asking.hear(message);
+                }
+            }
+        }
+        asking.give_up_on_late();
+    }
+    Ok(asking.states.into_iter().map(|state| Asked { small: state.small, full: state.full }).collect())
+}
+
+/// Where a question is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Small,
+    Full,
+    Over,
+}
+
+#[derive(Debug)]
+struct State {
+    stage: Stage,
+    /// Requests of the present size.
+    attempts: usize,
+    refusal: Option<EchoRefusal>,
+    small: Outcome,
+    full: Option<Outcome>,
+}
+
+/// A request under way.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    question: usize,
+    stage: Stage,
+    attempt: usize,
+    at: Instant,
+}
+
+struct Asking<'a> {
+    questions: &'a [Question],
+    states: Vec<State>,
+    /// The questions whose next request is to be sent.
+    due: VecDeque<usize>,
+    next_send: Instant,
+    /// Requests by their numbers.
+    sent: HashMap<u32, Sent>,
+    /// Until when their answers are waited for.
+    deadlines: BTreeSet<(Instant, u32)>,
+    /// The last number. Others ask, too, and their answers are heard here: each begins somewhere else.
+    number: u32,
+}
+
+impl Asking<'_> {
+    fn new(questions: &[Question]) -> Asking<'_> {
+        let begin =
+            || State { stage: Stage::Small, attempts: 0, refusal: None, small: Outcome::Silent, full: None };
+        Asking {
+            questions,
+            states: questions.iter().map(|_| begin()).collect(),
+            due: (0..questions.len()).collect(),
+            next_send: Instant::now(),
+            sent: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            number: RandomState::new().build_hasher().finish() as u32,
+        }
+    }
+
+    /// When there is something to do without a message; `None`: all is known.
+    fn next_event(&self) -> Option<Instant> {
+        let deadline = self.deadlines.first().map(|(at, _)| *at);
+        let send = (!self.due.is_empty()).then_some(self.next_send);
+        deadline.into_iter().chain(send).min()
+    }
+
+    fn send_due(&mut self, sockets: &[EchoSocket]) {
+        let now = Instant::now();
+        if let Some(earliest) = now.checked_sub(BURST) {
+            self.next_send = self.next_send.max(earliest);
+        }
+        while self.next_send <= now {
+            let Some(index) = self.due.pop_front() else { return };
+            self.next_send += GAP;
+            self.send(sockets, index);
+        }
+    }
+
+    fn send(&mut self, sockets: &[EchoSocket], index: usize) {
+        let (question, state) = (&self.questions[index], &mut self.states[index]);
+        self.number = self.number.wrapping_add(1);
+        let number = self.number;
+        let sent = Sent { question: index, stage: state.stage, attempt: state.attempts, at: Instant::now() };
+        let patience = patience(question)[state.attempts];
+        state.attempts += 1;
+        let (id, sequence) = ((number >> 16) as u16, number as u16);
+        match sockets[question.socket].try_ask(question.to, id, sequence, bytes(question, state.stage)) {
+            Ok(()) => {
+                self.sent.insert(number, sent);
+                self.deadlines.insert((sent.at + patience, number));
+            }
+            Err(error) => self.settle(index, Outcome::Unsent(error)),
+        }
+    }
+
+    fn hear(&mut self, message: IcmpMessage) {
+        let (id, sequence) = match message {
+            IcmpMessage::Reply(echo) => (echo.id, echo.sequence),
+            IcmpMessage::Refusal(refusal) => (refusal.id, refusal.sequence),
+        };
+        let number = u32::from(id) << 16 | u32::from(sequence);
+        let Some(sent) = self.sent.get(&number).copied() else { return };
+        let (question, state) = (&self.questions[sent.question], &mut self.states[sent.question]);
+        // The answer to an earlier request of the same size will do.
+        if sent.stage != state.stage {
+            return;
+        }
+        let is_answer = match message {
+            IcmpMessage::Reply(echo) => echo.from == question.to,
+            IcmpMessage::Refusal(refusal) => refusal.to == question.to && is_by_witness(question, &refusal),
+        };
+        match message {
+            _ if is_answer => self.settle(sent.question, Outcome::Answered { rtt: sent.at.elapsed() }),
+            IcmpMessage::Refusal(refusal) if refusal.to == question.to => state.refusal = Some(refusal),
+            IcmpMessage::Refusal(_) | IcmpMessage::Reply(_) => {}
+        }
+    }
+
+    fn give_up_on_late(&mut self) {
+        let now = Instant::now();
+        while let Some((at, number)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
+            self.deadlines.remove(&(at, number));
+            let Some(sent) = self.sent.get(&number) else { continue };
+            let (index, state) = (sent.question, &mut self.states[sent.question]);
+            if sent.stage != state.stage || sent.attempt + 1 != state.attempts {
+                continue;
+            }
+            if state.attempts < patience(&self.questions[index]).len() {
+                self.due.push_back(index);
+            } else {
+                let outcome = state.refusal.map_or(Outcome::Silent, Outcome::Refused);
+                self.settle(index, outcome);
+            }
+        }
+    }
+
+    /// What came of the present size is known.
+    fn settle(&mut self, index: usize, outcome: Outcome) {
+        let state = &mut self.states[index];
+        let is_answered = outcome.is_answered();
+        match state.stage {
+            Stage::Small => state.small = outcome,
+            Stage::Full => state.full = Some(outcome),
+            Stage::Over => return,
+        }
+        let is_wanted = self.questions[index].full_bytes.is_some();
+        let goes_on = state.stage == Stage::Small && is_answered && is_wanted;
+        state.stage = if goes_on { Stage::Full } else { Stage::Over };
+        (state.attempts, state.refusal) = (0, None);
+        self.due.retain(|due| *due != index);
+        if goes_on {
+            self.due.push_back(index);
+        }
+    }
+}
+
+fn bytes(question: &Question, stage: Stage) -> u32 {
+    let small = if question.to.is_ipv6() { SMALL_V6 } else { SMALL_V4 };
+    match (stage, question.full_bytes) {
+        (Stage::Full, Some(full)) => full,
+        (Stage::Small | Stage::Full | Stage::Over, full) => full.map_or(small, |full| full.min(small)),
+    }
+}
+
+fn patience(question: &Question) -> &'static [Duration] {
+    if question.witnesses.is_empty() { &PATIENCE } else { &PATIENCE_FOR_ERRORS }
+}
+
+/// Whether the error says that its sender has got the packet and would have sent it on.
+fn is_by_witness(question: &Question, refusal: &EchoRefusal) -> bool {
+    let has_it =
+        matches!(refusal.reason, IcmpReason::HopLimit | IcmpReason::NoRoute | IcmpReason::HostUnreachable);
+    has_it && question.witnesses.iter().any(|net| net.contains(&refusal.from))
+}

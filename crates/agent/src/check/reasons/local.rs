@@ -1,0 +1,207 @@
+//! What is not as the agent made it on this node: devices, routes, neighbours and forwarding entries.
+
+use std::net::IpAddr;
+
+use datapath::Family;
+use ipnet::IpNet;
+use linux::{IfName, Link, LinkKind, Route, Vxlan};
+use plan::{Plan, Step};
+
+use super::super::CheckError;
+use super::super::row::{Reason, ReasonKind};
+use super::super::scene::{Lost, Scene};
+use super::Findings;
+
+/// What mends it.
+const AGENT: &str = "an agent that runs makes it again within a second: `hostgap agent status` says whether one does, and \
+                     what it has repaired";
+
+impl Findings<'_> {
+    /// What is not as the agent made it. Where a device is missing, what was on it is not listed.
+    pub(super) fn local(&self, scene: &mut Scene) -> Result<Vec<Reason>, CheckError> {
+        if let Some(reason) = self.wire(scene) {
+            return Ok(vec![reason]);
+        }
+        if let Some(reason) = self.tunnel_device(scene)? {
+            return Ok(vec![reason]);
+        }
+        let mut reasons = Vec::new();
+        if let Some(node) = scene.node_part.clone() {
+            reasons.extend(self.lost(scene, &node)?);
+        }
+        match scene.part_of(self.peer)? {
+            Some(part) => {
+                reasons.extend(self.lost(scene, &part)?);
+                if reasons.is_empty() {
+                    reasons.extend(self.chosen_before(scene, &part)?);
+                }
+            }
+            None => reasons.push(self.reason(
+                ReasonKind::NotMade,
+                format!("the agent has made no way to {} on this node", self.peer),
+                AGENT,
+            )),
+        }
+        Ok(reasons)
+    }
+
+    fn wire(&self, scene: &Scene) -> Option<Reason> {
+        let name = scene.wire_name.as_ref()?;
+        let (is, remedy) = match &scene.wire {
+            None => ("is not there", "restart the agent with `--wire` if it has another name now"),
+            Some(wire) if !wire.up => ("is down", "find out who has set it down; `ip link set LINK up`"),
+            Some(wire) if !wire.carrier => {
+                ("has no carrier", "look at the cable, the switch, or the other end of the link")
+            }
+            Some(_) => return None,
+        };
+        let seen = format!("the link to other nodes, {name}, {is}");
+        Some(self.reason(ReasonKind::WireDown, seen, remedy.replace("LINK", name)))
+    }
+
+    fn tunnel_device(&self, scene: &Scene) -> Result<Option<Reason>, CheckError> {
+        let Some((device, _)) = scene.node_part.as_ref().and_then(|part| device(part, self.target.family))
+        else {
+            return Ok(None);
+        };
+        Ok(match scene.link(device)? {
+            None => Some(self.reason(
+                ReasonKind::TunnelMissing,
+                format!("the tunnel device {device} is not there"),
+                AGENT,
+            )),
+            Some(link) if !link.up => Some(self.reason(
+                ReasonKind::TunnelDown,
+                format!("the tunnel device {device} is down"),
+                AGENT,
+            )),
+            Some(_) => None,
+        })
+    }
+
+    /// The steps of this family that are no longer so.
+    fn lost(&self, scene: &mut Scene, part: &Plan) -> Result<Vec<Reason>, CheckError> {
+        let mut reasons = Vec::new();
+        for lost in scene.lost(part) {
+            if family(&lost.step).is_none_or(|family| family == self.target.family) {
+                reasons.extend(self.of_step(scene, &lost)?);
+            }
+        }
+        Ok(reasons)
+    }
+
+    fn of_step(&self, scene: &Scene, lost: &Lost) -> Result<Option<Reason>, CheckError> {
+        let instead = lost.found.as_ref().map(|found| format!("; there is {found}")).unwrap_or_default();
+        Ok(Some(match &lost.step {
+            Step::ReplaceRoute(route) => self.of_route(scene, route)?,
+            Step::ReplaceNeighbour(entry) => self.reason(
+                ReasonKind::Neighbour,
+                format!(
+                    "the tunnel device {} has no permanent neighbour {} at {}{instead}",
+                    entry.dev,
+                    entry.ip,
+                    entry.mac.map(|mac| mac.to_string()).unwrap_or_default()
+                ),
+                format!("what goes to {} does not get into the tunnel; {AGENT}", self.peer),
+            ),
+            Step::ReplaceFdb(entry) => self.reason(
+                ReasonKind::ForwardingEntry,
+                format!(
+                    "the tunnel device {} has no forwarding entry (fdb) of {} to {}{instead}",
+                    entry.dev, entry.mac, entry.dst
+                ),
+                format!("the tunnel does not know where {} is; {AGENT}", self.peer),
+            ),
+            Step::AddAddress { link, address } => self.reason(
+                ReasonKind::Changed,
+                format!("the tunnel device {link} does not have its address {address}{instead}"),
+                AGENT,
+            ),
+            Step::AddLink(Link { name, .. }) => self.reason(
+                ReasonKind::Changed,
+                format!("the tunnel device {name} is not as the agent made it{instead}"),
+                AGENT,
+            ),
+            // Parameters of the node are told of once, and the state of a device by the device.
+            _ => return Ok(None),
+        }))
+    }
+
+    fn of_route(&self, scene: &Scene, route: &Route) -> Result<Reason, CheckError> {
+        let wanted = wanted(route);
+        if let Some(foreign) = scene.netlink.rival(route)? {
+            let seen =
+                format!("another program's route has the place of {wanted}: {}", scene.words(&foreign));
+            let follows = format!(
+                "packets for {}'s pods go there; find the program that makes it, and stop that. {AGENT}",
+                self.peer
+            );
+            return Ok(self.reason(ReasonKind::RouteForeign, seen, follows));
+        }
+        let now = match scene.netlink.route_to(self.address())? {
+            Some(other) => format!("what goes to {} takes {}", self.address(), scene.words(&other)),
+            None => format!("nothing leads to {}", self.address()),
+        };
+        let seen = format!("the main table has no route {wanted}; {now}");
+        Ok(self.reason(ReasonKind::RouteMissing, seen, format!("something has deleted it; {AGENT}")))
+    }
+
+    /// A route that is longer, or of a table that a rule puts before the main one.
+    fn chosen_before(&self, scene: &Scene, part: &Plan) -> Result<Option<Reason>, CheckError> {
+        let address = self.address();
+        let route = part.steps.iter().find_map(|placed| match &placed.step {
+            Step::ReplaceRoute(route) if route.dst.contains(&address) => Some(route),
+            _ => None,
+        });
+        let Some(route) = route else { return Ok(None) };
+        let Some(chosen) = scene.netlink.route_to(address)? else { return Ok(None) };
+        let link = scene.link(&route.dev)?.map(|link| link.index);
+        if link.is_none_or(|link| chosen.is(route, link)) {
+            return Ok(None);
+        }
+        let seen = format!(
+            "the route {} stands, and the kernel chooses another one for {address}: {}",
+            wanted(route),
+            scene.words(&chosen)
+        );
+        let follows =
+            "find the program that makes that route, or the rule (`ip rule`) that leads to its table";
+        Ok(Some(self.reason(ReasonKind::RouteForeign, seen, follows)))
+    }
+
+    /// The address that stands for the peer's pods.
+    pub(super) fn address(&self) -> IpAddr {
+        self.targets.questions[self.target.pods].to
+    }
+}
+
+/// The tunnel device of a family.
+pub(super) fn device(node: &Plan, family: Family) -> Option<(&IfName, &Vxlan)> {
+    node.steps.iter().find_map(|placed| match &placed.step {
+        Step::AddLink(Link { name, kind: LinkKind::Vxlan(vxlan), .. })
+            if Family::of(vxlan.local) == family =>
+        {
+            Some((name, vxlan))
+        }
+        _ => None,
+    })
+}
+
+/// The family that a step is for, where it is for one.
+fn family(step: &Step) -> Option<Family> {
+    let address = match step {
+        Step::ReplaceRoute(route) => route.dst.addr(),
+        Step::ReplaceNeighbour(entry) => entry.ip,
+        Step::ReplaceFdb(entry) => entry.dst,
+        Step::AddAddress { address, .. } => address.addr(),
+        Step::AddLink(Link { kind: LinkKind::Vxlan(vxlan), .. }) => vxlan.local,
+        _ => return None,
+    };
+    Some(Family::of(address))
+}
+
+fn wanted(route: &Route) -> String {
+    let dst: IpNet = route.dst.trunc();
+    let via = route.via.map(|via| format!(" via {via}")).unwrap_or_default();
+    format!("{dst}{via} dev {}", route.dev)
+}
