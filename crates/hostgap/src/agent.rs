@@ -1,5 +1,6 @@
 //! `hostgap agent`: one network of pods over many nodes.
 
+mod check;
 mod down;
 mod probe;
 mod run;
@@ -27,6 +28,7 @@ pub(crate) struct Args {
 enum Command {
     Run(Box<run::Args>),
     Status(status::Args),
+    Check(check::Args),
     Probe(probe::Args),
     Down(down::Args),
 }
@@ -50,6 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::run(args),
+        Command::Check(args) => check::run(args),
         Command::Probe(args) => probe::run(args),
         Command::Down(args) => down::run(args),
     }

@@ -146,7 +146,8 @@ const EXAMPLES: &[(&str, &str)] = &[
         "agent",
         "Examples:
   hostgap agent run --source file:/etc/hostgap/nodes.toml --dry-run
-  hostgap agent status",
+  hostgap agent status
+  hostgap agent check",
     ),
     (
         "agent run",
@@ -162,6 +163,15 @@ const EXAMPLES: &[(&str, &str)] = &[
         "Examples:
   hostgap agent status
   hostgap agent status --json | jq -r '.peers | to_entries[] | [.key, .value.why_not // \"reached\"] | @tsv'",
+    ),
+    (
+        "agent check",
+        "Examples:
+  hostgap agent check
+  hostgap agent check --peer node-2
+  hostgap agent check --all                       who reaches whom; agents run with --listen 0.0.0.0:9475
+  hostgap agent check --json | jq -r '.peers | to_entries[] | .key as $node | .value.reasons[] | [$node, .kind, .seen] | @tsv'
+  kubectl --namespace kube-system exec daemonset/hostgap -- hostgap agent check",
     ),
     (
         "agent probe",
