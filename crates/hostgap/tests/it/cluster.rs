@@ -229,6 +229,7 @@ fn kubernetes_own_tests_pass_on_agents() {
     });
     pods.cluster.apply_agents().unwrap();
     every_pair(&pods, "with agents again");
+    each_agent_checks(&pods);
     the_nodes_are_given_back(&pods);
 }
 
@@ -240,6 +241,21 @@ fn the_nodes_are_given_back(pods: &Pods) {
         let on = |script: &str| text(pods.cluster.on(node, "sh").args(["-ec", script]));
         assert_eq!(on("ip link show type vxlan; ls /etc/cni/net.d"), "");
         assert_eq!(on("ls /opt/cni/bin | grep hostgap; ls -A /run/hostgap/agent-status"), "hostgap\n");
+    }
+}
+
+/// The pod of each agent finds that its node reaches the other one, in both families.
+#[track_caller]
+fn each_agent_checks(pods: &Pods) {
+    let names = "--output=jsonpath={.items[*].metadata.name}";
+    let names = pods.kubectl(&["--namespace", "kube-system", "get", "pods", AGENTS, names]);
+    assert_eq!(names.split_whitespace().count(), NODES.len(), "{names}");
+    for name in names.split_whitespace() {
+        let check = ["--namespace", "kube-system", "exec", name, "--", "hostgap", "agent", "check"];
+        let output = pods.cluster.kubectl().args(check).output().unwrap();
+        let said = stdout(&output);
+        assert!(output.status.success(), "{said} {}", stderr(&output));
+        assert!(said.contains("1 of 1 nodes are reached") && said.matches(" tunnel ").count() == 2, "{said}");
     }
 }
 
