@@ -19,8 +19,9 @@ use crate::desired::{
 use crate::lease::{Announcement, Snapshot};
 use crate::network::NetworkConfig;
 use crate::path_mtu::{PathMtus, Targets};
+use crate::said::Said;
 use crate::settings::Settings;
-use crate::status::{SCHEMA, ServicesStatus, Status, now_s};
+use crate::status::{PeerStatus, SCHEMA, ServicesStatus, Status, now_s};
 use crate::{AgentError, files};
 
 /// The node, as an agent keeps it.
@@ -30,8 +31,7 @@ pub(crate) struct KeptNode {
     keeper: Keeper,
     kernel: Kernel,
     netlink: Netlink,
-    /// What was said last of each thing that fails, so that it is said once.
-    said: BTreeMap<String, String>,
+    said: Said,
     pub(crate) status: Status,
     interest: Interest,
     /// The link to other nodes, as it was found last.
@@ -91,7 +91,7 @@ impl KeptNode {
             keeper,
             kernel: Kernel::new()?,
             netlink: Netlink::open()?,
-            said: BTreeMap::new(),
+            said: Said::default(),
             status,
             interest: Interest::default(),
             wire: None,
@@ -135,11 +135,11 @@ impl KeptNode {
         let outcome = outcome.and(watched);
         self.status.source_unreachable = snapshot.unreachable.clone();
         self.status.undecided = outcome.as_ref().err().cloned();
-        self.say_if_new("network", outcome.as_ref().err().map(String::as_str));
+        self.said.say_if_new("network", outcome.as_ref().err().map(String::as_str));
         let path = Status::path(&self.settings.status, &self.settings.network);
         let written = files::replace(&path, &self.status.to_text());
         let failed = written.err().map(|error| format!("write {}: {error}", path.display()));
-        self.say_if_new("status", failed.as_deref());
+        self.said.say_if_new("status", failed.as_deref());
         Look { announcement, is_ready: outcome.is_ok(), has_changed, targets }
     }
 
@@ -183,13 +183,13 @@ impl KeptNode {
     fn network_of(&mut self, snapshot: &Snapshot) -> Result<NetworkConfig, Undecided> {
         match (network_of(snapshot), &self.network) {
             (Ok(network), _) => {
-                self.say_if_new("configuration", None);
+                self.said.say_if_new("configuration", None);
                 self.network = Some(network.clone());
                 Ok(network)
             }
             (Err(Undecided::Network(why)), Some(last)) => {
                 let last = last.clone();
-                self.say_if_new("configuration", Some(&format!("{why}; what it said before holds")));
+                self.said.say_if_new("configuration", Some(&format!("{why}; what it said before holds")));
                 Ok(last)
             }
             (Err(why), _) => Err(why),
@@ -215,11 +215,9 @@ impl KeptNode {
 
     /// Says what cannot be repaired. Once it is clear what the node is to have, that is said of each node instead.
     fn say_failures(&mut self, kept: &Kept) {
-        let parts: Vec<String> = self.keeper.parts().keys().cloned().collect();
-        for part in parts {
-            let why = kept.failed.get(&part).map(ToString::to_string);
-            self.say_if_new(&format!("part {part}"), why.as_deref());
-        }
+        let why = |part: &String| kept.failed.get(part).map(ToString::to_string);
+        let parts = self.keeper.parts().keys().map(|part| (part.as_str(), why(part))).collect();
+        self.said.say_of_many("part", &parts);
     }
 
     fn note_peers(&mut self, wanted: &Desired, kept: &Kept) {
@@ -228,13 +226,15 @@ impl KeptNode {
         self.status.set_peers(wanted, &failed, now_s());
         let peers = self.status.peers.clone();
         let whole = wanted.targets.values().copied().max().unwrap_or(0);
-        for (name, peer) in &peers {
-            self.say_if_new(&format!("node {name}"), peer.why_not.as_deref());
+        let less = |peer: &PeerStatus| {
             let less = peer.path_mtu.filter(|mtu| *mtu < whole);
-            let less = less.map(|mtu| format!("packets of more than {mtu} bytes do not arrive, of {whole}"));
-            self.say_if_new(&format!("the way to node {name}"), less.as_deref());
-        }
-        self.said.retain(|what, _| {
+            less.map(|mtu| format!("packets of more than {mtu} bytes do not arrive, of {whole}"))
+        };
+        let why_not = peers.iter().map(|(name, peer)| (name.as_str(), peer.why_not.clone())).collect();
+        let narrow = peers.iter().map(|(name, peer)| (name.as_str(), less(peer))).collect();
+        self.said.say_of_many("node", &why_not);
+        self.said.say_of_many("the way to node", &narrow);
+        self.said.retain(|what| {
             let of_node = what.strip_prefix("node ").or_else(|| what.strip_prefix("the way to node "));
             !what.starts_with("part ") && of_node.is_none_or(|name| peers.contains_key(name))
         });
@@ -248,34 +248,15 @@ impl KeptNode {
         let names = snapshot.services.iter().flat_map(BTreeMap::keys);
         let of_each: BTreeMap<&str, Option<String>> =
             names.map(|name| (name.as_str(), why_not(&service_part_of(name)))).collect();
-        self.said
-            .retain(|what, _| what.strip_prefix("service ").is_none_or(|name| of_each.contains_key(name)));
-        for (name, why) in &of_each {
-            self.say_if_new(&format!("service {name}"), why.as_deref());
-        }
-        self.say_if_new("services", why_not(SERVICES_PART).as_deref());
+        self.said.retain(|what| what.strip_prefix("service ").is_none_or(|name| of_each.contains_key(name)));
+        self.said.say_of_many("service", &of_each);
+        self.said.say_if_new("services", why_not(SERVICES_PART).as_deref());
         let failed = of_each.into_iter().filter_map(|(name, why)| Some((name.to_owned(), why?)));
         self.status.services = Some(ServicesStatus {
             total: wanted.parts.keys().filter(|part| is_of_service(part)).count(),
             failed: failed.collect(),
             why_not: why_not(SERVICES_PART),
         });
-    }
-
-    /// Says why something is not as it should be, once, and once that it is again.
-    fn say_if_new(&mut self, what: &str, why: Option<&str>) {
-        match (self.said.get(what), why) {
-            (Some(said), Some(why)) if said == why => {}
-            (_, Some(why)) => {
-                warn!("{what}: {why}");
-                self.said.insert(what.to_owned(), why.to_owned());
-            }
-            (Some(_), None) => {
-                info!("{what}: it is as it should be again");
-                self.said.remove(what);
-            }
-            (None, None) => {}
-        }
     }
 
     /// Changes of the links and routes of these parts matter from now on, and those of the wire.

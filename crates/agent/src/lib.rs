@@ -19,6 +19,7 @@ mod keep;
 mod path_mtu;
 mod rehearse;
 mod run;
+mod said;
 mod settings;
 mod standby;
 

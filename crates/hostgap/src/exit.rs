@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use ::agent::check::CheckError;
 use ::lab::LabError;
 use ::load::LoadError;
 use host::HostError;
@@ -132,6 +133,9 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
             UNABLE,
             Some("run it as root (sudo): the kernel shows the state of a link's queues only to root"),
         );
+    }
+    if let Some(error) = error.downcast_ref::<CheckError>() {
+        return check(error);
     }
     if let Some(error) = error.downcast_ref::<TransactionError>() {
         return transaction(error);
@@ -272,6 +276,20 @@ fn look(error: &::doctor::DoctorError) -> (u8, Option<&'static str>) {
         DoctorError::Tree { .. } | DoctorError::Occupied { .. } => (BAD_INPUT, None),
         DoctorError::Unread(_) => (BAD_INPUT, Some("`hostgap collect DIR` writes such a tree")),
         DoctorError::Linux(_) | DoctorError::Unwritten(_) => (FAILURE, None),
+    }
+}
+
+/// The hint for a check that could not ask.
+fn check(error: &CheckError) -> (u8, Option<&'static str>) {
+    match error {
+        CheckError::Kernel(error) if error.source.kind() == std::io::ErrorKind::PermissionDenied => {
+            (UNABLE, Some("run it as root (sudo), or with CAP_NET_RAW: it sends echo requests"))
+        }
+        CheckError::Kernel(_) => (FAILURE, None),
+        CheckError::Status(_) => {
+            (FAILURE, Some("`hostgap agent run` writes it; --network and --status-dir say which"))
+        }
+        CheckError::Unknown { .. } => (BAD_INPUT, None),
     }
 }
 

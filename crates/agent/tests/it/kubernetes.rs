@@ -1,5 +1,7 @@
 //! Kubernetes as a lease source, against a real API server and etcd. Nodes are posted; nothing runs on them.
 
+use std::time::{Duration, Instant};
+
 use agent::lease::{Announcement, Lease, Snapshot, TunnelData};
 use agent::source::kubernetes::PREFIX;
 use cluster::ControlPlane;
@@ -225,6 +227,32 @@ fn an_api_server_that_does_not_answer_is_waited_for() {
     let first = following.until(|_| true).unreachable;
     following.until(|snapshot| snapshot.unreachable.is_some() && snapshot.unreachable != first);
     scene.plane.resume_api_server().unwrap();
+    assert_eq!(names(&following.until_whole()), ["a"]);
+}
+
+/// In which a silent partition is noticed, on a busy machine too: half of this on a quiet one.
+const NOTICED: Duration = Duration::from_secs(60);
+
+/// Connections stand, and nothing comes over them, not even a refusal.
+#[test]
+fn an_api_server_behind_a_silent_partition_is_noticed() {
+    let Some(scene) = Scene::new() else { return };
+    scene.create(PORT, &[with_pods("own", &["10.1.0.0/24"]), peer("a", "10.1.1.0/24", "192.0.2.1")]);
+    let mut following = scene.follow("own", own([192, 0, 2, 100]));
+    following.until(|snapshot| snapshot.unreachable.is_none() && names(snapshot) == ["a"]);
+    scene.until_node("own", |node| annotation(node, "kube-subnet-manager").is_some());
+    let network = scene.plane.network().display().to_string();
+    let nft = |command: &str| testkit::shell(&format!("nsenter --net={network} nft '{command}'"));
+    nft("add table inet partition");
+    let begun = Instant::now();
+    // What is dropped on the way out would be an error for who sends; on the way in nobody is told.
+    nft("add chain inet partition in { type filter hook input priority 0; }");
+    nft(&format!("add rule inet partition in tcp dport {PORT} drop"));
+    nft(&format!("add rule inet partition in tcp sport {PORT} drop"));
+    following.until(|snapshot| snapshot.unreachable.is_some());
+    let took = begun.elapsed();
+    assert!(took < NOTICED, "{took:?}");
+    nft("delete table inet partition");
     assert_eq!(names(&following.until_whole()), ["a"]);
 }
 

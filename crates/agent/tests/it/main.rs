@@ -12,6 +12,7 @@ mod kubernetes;
 mod log;
 mod nodes;
 mod pod;
+mod said;
 mod scene;
 mod seen;
 mod services;

@@ -78,7 +78,7 @@ impl Nodes {
         std::fs::rename(path.with_extension("new"), path).unwrap();
     }
 
-    fn leases(&self) -> PathBuf {
+    pub(crate) fn leases(&self) -> PathBuf {
         self.directory.path().join("nodes.toml")
     }
 

@@ -59,12 +59,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
 }
 
-/// A name that is unknown is bad input; what else fails is not.
+/// What is wrong with the input is a sentence, and no attempt that failed.
 fn explained(error: CheckError) -> anyhow::Error {
     match error {
         CheckError::Unknown { .. } => BadInput(error.to_string()).into(),
-        CheckError::Status(why) => anyhow::anyhow!("{why}; `hostgap agent run` writes it"),
-        CheckError::Kernel(_) => error.into(),
+        CheckError::Status(_) | CheckError::Kernel(_) => error.into(),
     }
 }
 

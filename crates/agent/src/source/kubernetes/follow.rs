@@ -9,16 +9,15 @@ use futures_util::TryStreamExt;
 use kube::api::WatchEvent;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::super::backoff::Backoff;
 use super::api::{Api, Failure};
 use super::node;
 use super::service::{KeptService, KeptSlice};
 
-/// After so long without a word a watch is opened anew, on another connection: the other end of this one may be gone
-/// without a sign. Where nodes are few nothing may have happened for so long; then it costs one request.
-const SILENCE_MAX: Duration = Duration::from_secs(90);
+/// A watch that ends after so long was well.
+const LASTED: Duration = Duration::from_secs(10);
 /// Within so long a watch that cannot go on where another ended is refused, after it was accepted in form.
 const REFUSAL: Duration = Duration::from_secs(1);
 
@@ -56,6 +55,9 @@ pub(super) trait Kind: Clone + Debug + DeserializeOwned + Send + 'static {
     const PATH: &'static str;
     /// Which of them, as a selector of labels.
     const LABELS: Option<&'static str>;
+    /// After so long without a word a watch is opened anew, on another connection: the other end of this one may be gone
+    /// without a sign. Where nothing has happened for so long it costs one request.
+    const SILENCE_MAX: Duration;
 
     /// The name by which it is known here, with its namespace if it has one.
     fn name(&self) -> String;
@@ -81,7 +83,10 @@ impl<R: Kind, K> Follower<R, K> {
         // The version up to which all is said; none: the list is to be made.
         let mut version = None;
         while !self.events.is_closed() {
+            let begun = Instant::now();
             match self.attempt(&mut version).await {
+                // A watch that lasted is no failure: another one follows at once, however often that happens.
+                Ok(()) if begun.elapsed() >= LASTED => backoff = Backoff::default(),
                 Ok(()) => {}
                 Err(Failure::Expired) => version = None,
                 Err(Failure::Unreachable(why)) => self.say(News::Unreachable(why)).await,
@@ -106,7 +111,7 @@ impl<R: Kind, K> Follower<R, K> {
             self.say(News::Watched).await;
         }
         loop {
-            let patience = if is_accepted { SILENCE_MAX } else { REFUSAL };
+            let patience = if is_accepted { R::SILENCE_MAX } else { REFUSAL };
             let event = match timeout(patience, watch.try_next()).await {
                 Ok(Ok(Some(WatchEvent::Error(status)))) => {
                     return Err(api.failure(kube::Error::Api(status)));

@@ -1,6 +1,7 @@
 //! A node as the API server has it, and the little of it that is kept.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use datapath::{Addresses, Family, Prefixes};
 use ipnet::IpNet;
@@ -83,6 +84,9 @@ pub(super) struct OwnNode {
 impl Kind for Node {
     const PATH: &'static str = NODES;
     const LABELS: Option<&'static str> = None;
+    /// With what a connection may take to begin, an API server behind a silent partition is noticed within half a minute. Where
+    /// nodes are many, their kubelets say something more often.
+    const SILENCE_MAX: Duration = Duration::from_secs(20);
 
     fn name(&self) -> String {
         self.metadata.name.clone()

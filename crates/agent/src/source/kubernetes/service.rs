@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use plan::forwarding::{Protocol, Service as LedService, ServiceAddress};
 use serde::Deserialize;
@@ -153,9 +154,13 @@ struct KeptEndpoint {
     is_on_this_node: bool,
 }
 
+/// Services are quiet on many clusters, and nodes are watched beside them.
+const SILENCE_MAX: Duration = Duration::from_secs(90);
+
 impl Kind for Service {
     const PATH: &'static str = "/api/v1/services";
     const LABELS: Option<&'static str> = Some(LABELS);
+    const SILENCE_MAX: Duration = SILENCE_MAX;
 
     fn name(&self) -> String {
         self.metadata.full_name()
@@ -169,6 +174,7 @@ impl Kind for Service {
 impl Kind for EndpointSlice {
     const PATH: &'static str = "/apis/discovery.k8s.io/v1/endpointslices";
     const LABELS: Option<&'static str> = Some(LABELS);
+    const SILENCE_MAX: Duration = SILENCE_MAX;
 
     fn name(&self) -> String {
         self.metadata.full_name()
