@@ -81,7 +81,7 @@ pub fn check(network: &Network, peers: &[String]) -> Result<Row, CheckError> {
         network: status.network.clone(),
         pods: status.pods.clone(),
         at_s,
-        here: reasons::here(&families)?,
+        here: reasons::here(&status, &families)?,
         peers: BTreeMap::new(),
     };
     for (name, peer) in chosen {

@@ -15,7 +15,7 @@ use super::row::{Reason, ReasonKind};
 use super::scene::Scene;
 use super::targets::{Target, Targets};
 use crate::path_mtu::PathMtus;
-use crate::status::{PeerStatus, word};
+use crate::status::{PeerStatus, Status, word};
 
 /// What is known of another node in one family whose ways are not all well.
 pub(super) struct Findings<'a> {
@@ -56,8 +56,18 @@ pub(super) fn of_lease(peer: &PeerStatus) -> Option<Reason> {
 }
 
 /// What is wrong on this node whoever the peer is.
-pub(super) fn here(families: &BTreeSet<Family>) -> Result<Vec<Reason>, CheckError> {
+pub(super) fn here(status: &Status, families: &BTreeSet<Family>) -> Result<Vec<Reason>, CheckError> {
     let mut reasons = Vec::new();
+    reasons.extend(status.undecided.as_ref().map(|why| {
+        Reason {
+            kind: ReasonKind::Undecided,
+            family: None,
+            seen: format!("the agent says of this node: {why}"),
+            follows:
+                "there may be nodes of which it does not know, and what it has made for others may be old"
+                    .to_owned(),
+        }
+    }));
     for family in families {
         let key = forwarding(*family);
         if Scene::parameter(key)?.as_deref() == Some("0") {

@@ -88,6 +88,8 @@ pub struct Reason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasonKind {
+    /// The agent does not know what the node is to have, or cannot bring it to that.
+    Undecided,
     /// The agent does not follow the peer's lease.
     LeaseRefused,
     /// The agent could not make the way there.

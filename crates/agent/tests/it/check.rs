@@ -293,6 +293,16 @@ fn a_lease_that_is_refused_is_no_way() {
     let c = &row.peers["c"];
     assert_eq!((c.is_reached, c.families.len(), c.reasons[0].kind), (false, 0, ReasonKind::LeaseRefused));
     assert!(c.reasons[0].seen.contains("203.0.113.3 is not on the link wire"), "{c:#?}");
+    // What the agent cannot follow is no reason to say that all is well.
+    nodes.write_leases("{ Type = \"udp\" }", &[A, B]);
+    a.until("undecided", |status| status.undecided.is_some());
+    let here = nodes.check("a").here;
+    assert_eq!(
+        here.iter().map(|reason| reason.kind).collect::<Vec<_>>(),
+        [ReasonKind::Undecided],
+        "{here:#?}"
+    );
+    assert!(here[0].seen.contains("`Backend.Type` is udp"), "{here:#?}");
 }
 
 /// How long a thousand nodes may take on a busy machine. One after the other, each with the time that a node gets which does

@@ -93,10 +93,12 @@ impl Findings<'_> {
             return Ok(reason);
         }
         let (node, tunnel, peer) = (self.to(self.target.node), self.to(index), self.peer);
-        let seen = format!(
-            "{node} answers, and its address in the pods' network, {tunnel}, does not; route, neighbour and forwarding \
-             entry are here"
-        );
+        let here = match self.target.by.as_str() {
+            VXLAN => "route, neighbour and forwarding entry are here",
+            _ => "the route is here",
+        };
+        let seen =
+            format!("{node} answers, and its address in the pods' network, {tunnel}, does not; {here}");
         let follows = match (self.target.by.as_str(), device) {
             (VXLAN, Some((_, vxlan))) => format!(
                 "UDP port {} is dropped on the way or on {peer} (a firewall, a security group), or {peer}'s end of the \

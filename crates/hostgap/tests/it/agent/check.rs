@@ -1,6 +1,6 @@
 //! `hostgap agent check` as a command: tables, JSON and exit codes, and the matrix of what other nodes' agents say.
 
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -112,6 +112,23 @@ fn a_check_of_what_is_unknown_is_bad_input() {
     assert_eq!(refused.status.code(), Some(2));
     let said = text(&refused.stderr);
     assert!(said.contains("has no lease of a node c; those that it has are b"), "{said}");
+    // Without the right to send echo requests it cannot run.
+    let mut command = Command::new("ip");
+    let node = nodes.world.name("a");
+    command.args([
+        "netns",
+        "exec",
+        node.as_str(),
+        "setpriv",
+        "--bounding-set=-net_raw",
+        super::HOSTGAP,
+        "agent",
+        "check",
+    ]);
+    let unable = command.arg("--status-dir").arg(nodes.path("a").join("status")).output().unwrap();
+    let said = text(&unable.stderr);
+    assert_eq!(unable.status.code(), Some(4), "{said}");
+    assert!(said.contains("could not open a socket for ICMP") && said.contains("CAP_NET_RAW"), "{said}");
     for wrong in [&["--all", "--peer", "b"][..], &["--port", "1"], &["--all", "--port", "0"]] {
         assert_eq!(nodes.check("a", wrong).status.code(), Some(2), "{wrong:?}");
     }
