@@ -13,6 +13,8 @@ use linux::icmp::{EchoRefusal, EchoSocket, IcmpMessage, IcmpReason};
 const GAP: Duration = Duration::from_micros(500);
 /// Requests that are due are sent together if the machine was busy so long, and no more of them.
 const BURST: Duration = Duration::from_millis(10);
+/// So many messages are read before the next request may be sent.
+const HEARD_AT_ONCE: usize = 256;
 /// How long the answers to the first, the second and the third request of a size may take.
 const PATIENCE: [Duration; 3] =
     [Duration::from_millis(300), Duration::from_millis(600), Duration::from_millis(1200)];
@@ -78,12 +80,9 @@ pub(super) fn ask(sockets: &[EchoSocket], questions: &[Question]) -> linux::Resu
     let mut asking = Asking::new(questions);
     while let Some(until) = asking.next_event() {
         asking.send_due(sockets);
-        if EchoSocket::await_any(&polled, until)? {
-            for socket in sockets {
-                while let Some(message) = socket.next_message()? {
-                    asking.hear(message);
-                }
-            }
+        EchoSocket::await_any(&polled, until)?;
+        for socket in sockets {
+            asking.hear_all(socket)?;
         }
         asking.give_up_on_late();
     }
@@ -180,6 +179,15 @@ impl Asking<'_> {
             }
             Err(error) => self.settle(index, Outcome::Unsent(error)),
         }
+    }
+
+    /// Hears what waits at a socket, or some of it: where more comes than can be read, requests are sent all the same.
+    fn hear_all(&mut self, socket: &EchoSocket) -> linux::Result<()> {
+        for _ in 0..HEARD_AT_ONCE {
+            let Some(message) = socket.next_message()? else { break };
+            self.hear(message);
+        }
+        Ok(())
     }
 
     fn hear(&mut self, message: IcmpMessage) {

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use ::agent::check::{CheckError, Network, Row, check};
 use ::agent::status::Status;
 use node::Home;
+use plan::UnitState;
 use serde_json::json;
 
 use self::matrix::Matrix;
@@ -72,6 +73,10 @@ fn one(args: &Args, row: &Row) -> anyhow::Result<bool> {
         speak::result(serde_json::to_value(row)?)?;
     } else {
         table::show(row)?;
+        let unit = Home::of_this_machine().node_networks().find(&row.network)?;
+        if unit.is_none_or(|unit| unit.state != UnitState::Alive) {
+            speak::result("no agent runs on this node: what it has made stays, and nobody repairs it")?;
+        }
     }
     Ok(row.is_well())
 }

@@ -135,3 +135,44 @@ fn name_of<'a>(own: &Row, others: impl Iterator<Item = &'a Row>) -> String {
 fn slowest(peer: &CheckedPeer) -> Option<u64> {
     peer.families.values().flat_map(|family| family.ways().filter_map(|way| way.rtt_us)).max()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(pods: &str, peers: &[(&str, &str, bool)]) -> Row {
+        let peer = |(name, pods, is_reached): &(&str, &str, bool)| {
+            let peer = CheckedPeer {
+                pods: vec![(*pods).to_owned()],
+                is_reached: *is_reached,
+                ..CheckedPeer::default()
+            };
+            ((*name).to_owned(), peer)
+        };
+        Row { pods: vec![pods.to_owned()], peers: peers.iter().map(peer).collect(), ..Row::default() }
+    }
+
+    fn answers(rows: &[(&str, &Row)]) -> Answers {
+        rows.iter().map(|(name, row)| ((*name).to_owned(), Ok((*row).clone()))).collect()
+    }
+
+    #[test]
+    fn this_node_is_called_as_the_others_call_it() {
+        let a = row("10.0.1.0/24", &[("b", "10.0.2.0/24", true)]);
+        let b = row("10.0.2.0/24", &[("a", "10.0.1.0/24", true)]);
+        let matrix = Matrix::of(a.clone(), answers(&[("b", &b)]));
+        assert!(matrix.is_well() && matrix.rows.keys().eq(["a", "b"]), "{matrix:#?}");
+        let alone = Matrix::of(a, Answers::from([("b".to_owned(), Err("refused".to_owned()))]));
+        assert!(!alone.is_well() && alone.rows.contains_key(HERE), "{alone:#?}");
+    }
+
+    #[test]
+    fn a_node_without_a_lease_of_another_is_not_well() {
+        let a = row("10.0.1.0/24", &[("b", "10.0.2.0/24", true), ("c", "10.0.3.0/24", true)]);
+        let b = row("10.0.2.0/24", &[("a", "10.0.1.0/24", true)]);
+        let c = row("10.0.3.0/24", &[("a", "10.0.1.0/24", true), ("b", "10.0.2.0/24", true)]);
+        let matrix = Matrix::of(a, answers(&[("b", &b), ("c", &c)]));
+        assert!(!matrix.is_well());
+        assert_eq!(matrix.count(&matrix.names()), (6, 5));
+    }
+}

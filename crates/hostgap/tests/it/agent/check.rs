@@ -76,7 +76,12 @@ fn a_check_says_what_is_reached_and_ends_with_a_code() {
     assert!(table.ends_with("\n1 of 1 nodes are reached\n"), "{table}");
     agents.iter_mut().for_each(Running::kill);
     // The same without agents; then it finds out what nobody repairs.
-    assert_eq!(nodes.check("a", &["--peer", "b"]).status.code(), Some(0));
+    let shown = nodes.check("a", &["--peer", "b"]);
+    assert_eq!(shown.status.code(), Some(0));
+    assert!(
+        text(&shown.stdout)
+            .ends_with("\nno agent runs on this node: what it has made stays, and nobody repairs it\n")
+    );
     let node = nodes.world.name("a");
     testkit::shell(&format!("ip -n {node} route del 10.244.2.0/24"));
     let shown = nodes.check("a", &[]);
