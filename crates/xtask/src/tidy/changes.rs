@@ -41,7 +41,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     (".delete_root_qdisc(", PLAN),
     ("sysctl::write(", NIC),
     // Of the process's own mount namespace, which ends with its container.
-    ("sysctl::make_writable(", &["crates/hostgap/src/agent/run.rs", "crates/hostgap/src/agent/down.rs"]),
+    ("sysctl::make_writable(", &["crates/hostgap/src/agent/run.rs"]),
     (".write_queue_cpus(", PLAN),
     (".write_queue_flows(", PLAN),
     (".write_attribute(", PLAN),
