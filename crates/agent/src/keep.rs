@@ -295,6 +295,9 @@ impl KeptNode {
         let Some(facts) = &self.facts else { return Ok(()) };
         let installation = installation(&self.home, facts, dirs, &conf);
         let installed = installation.install().map_err(|error| error.to_string())?;
+        if self.settings.installs_cli {
+            install::install_cli(dirs).map_err(|error| error.to_string())?;
+        }
         info!(file = %installed.conflist.0.display(), mtu = wanted.mtu, "container runtimes have the network");
         self.installed = Some(conf);
         Ok(())

@@ -25,6 +25,8 @@ pub struct Settings {
     pub masquerade: bool,
     /// Where container runtimes look for a configuration; `None`: none is written.
     pub runtime: Option<RuntimeDirs>,
+    /// Whether this program, too, is copied to where the plugin is.
+    pub installs_cli: bool,
     /// flannel's environment file: `/run/flannel/subnet.env`.
     pub subnet_env: PathBuf,
     /// The directory of the file with the agent's state: `/run/hostgap/agent-status`.
@@ -109,6 +111,7 @@ mod tests {
             attach: "ebpf".to_owned(),
             masquerade: false,
             runtime: None,
+            installs_cli: false,
             subnet_env: PathBuf::new(),
             status: PathBuf::new(),
             listen: Vec::new(),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{AGENT_IMAGE, Cluster, NODES, run, write_agent_image};
 
 /// The folder `deploy`, but for the network's configuration.
-const MANIFESTS: [(&str, &str); 9] = [
+const MANIFESTS: [(&str, &str); 7] = [
     ("kustomization.yaml", include_str!("../../../deploy/kustomization.yaml")),
     ("agent/kustomization.yaml", include_str!("../../../deploy/agent/kustomization.yaml")),
     ("agent/rbac.yaml", include_str!("../../../deploy/agent/rbac.yaml")),
@@ -17,8 +17,6 @@ const MANIFESTS: [(&str, &str); 9] = [
     ("services/kustomization.yaml", include_str!("../../../deploy/services/kustomization.yaml")),
     ("services/rbac.yaml", include_str!("../../../deploy/services/rbac.yaml")),
     ("services/volumes.yaml", include_str!("../../../deploy/services/volumes.yaml")),
-    ("remove/kustomization.yaml", include_str!("../../../deploy/remove/kustomization.yaml")),
-    ("remove/daemonset.yaml", include_str!("../../../deploy/remove/daemonset.yaml")),
 ];
 /// The control group of a node whose sockets' calls its agent leads: what is at `/sys/fs/cgroup` of a machine that is one
 /// node. `node.sh` mounts it.
@@ -61,19 +59,7 @@ impl Cluster {
     /// # Errors
     /// One does not get ready.
     pub fn apply_agents(&self) -> Result<()> {
-        self.apply("agents")
-    }
-
-    /// Has the agents' pods take back what they made, and waits until they have.
-    ///
-    /// # Errors
-    /// One cannot; what it wrote last is part of the error.
-    pub fn remove_agents(&self) -> Result<()> {
-        self.apply("agents/deploy/remove")
-    }
-
-    fn apply(&self, folder: &str) -> Result<()> {
-        run(self.kubectl().arg("apply").arg("--kustomize").arg(self.folder.join(folder)))?;
+        run(self.kubectl().arg("apply").arg("--kustomize").arg(self.folder.join("agents")))?;
         self.wait_for_agents()
     }
 
@@ -98,7 +84,7 @@ impl Cluster {
     fn write_manifests(&self, agents: Agents<'_>) -> Result<()> {
         let overlay = self.folder.join("agents");
         let deploy = overlay.join("deploy");
-        for folder in ["agent", "services", "remove"] {
+        for folder in ["agent", "services"] {
             let folder = deploy.join(folder);
             fs::create_dir_all(&folder).with_context(|| format!("could not make {}", folder.display()))?;
         }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use node::install::RuntimeDirs;
-pub(crate) use uninstall::{remove, tell_networks};
+pub(crate) use uninstall::tell_networks;
 
 /// Put hostgap under containers, as a plugin of the Container Network Interface, and judge plugins.
 ///
@@ -30,7 +30,7 @@ enum Command {
 
 /// The directories of a container runtime.
 #[derive(Debug, clap::Args)]
-pub(crate) struct DirArgs {
+struct DirArgs {
     /// Where the runtime looks for programs of plugins.
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     bin_dir: PathBuf,

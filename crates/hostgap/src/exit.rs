@@ -259,7 +259,7 @@ fn install(error: &InstallError) -> u8 {
         | InstallError::Configured { .. }
         | InstallError::ForeignProgram(_) => BAD_INPUT,
         InstallError::Unmet { .. } | InstallError::NoAntiSpoofing { .. } => UNABLE,
-        InstallError::Node { .. } | InstallError::File { .. } => FAILURE,
+        InstallError::NotWhole(_) | InstallError::Node { .. } | InstallError::File { .. } => FAILURE,
     }
 }
 

@@ -12,12 +12,6 @@ use signal_hook::iterator::Signals;
 /// process group, and a closing terminal may do so too.
 const SAME_WISH: Duration = Duration::from_secs(1);
 
-/// Waits for a signal.
-pub(crate) fn wait() -> anyhow::Result<()> {
-    Signals::new([SIGINT, SIGTERM, SIGHUP]).context("handle signals")?.forever().next();
-    Ok(())
-}
-
 /// The flag. A signal a second or more after the first ends the process at once; the next start removes what it leaves.
 pub(crate) fn on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));

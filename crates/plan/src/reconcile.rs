@@ -128,6 +128,10 @@ pub(crate) fn make(
         if effect.takes_over() && is_free && made_on_free(number, placed, journal, kernel)? {
             // Nothing was displaced.
         } else if let Some(known) = in_its_place(placed, &earlier, kernel)? {
+            if matches!(known, Known::Standing(_)) {
+                // With a small MTU IPv6 goes from a link, and all that was listed of it.
+                survey = &afresh;
+            }
             let seq = journal.next_seq();
             let applied = apply_step(number, placed, &known, journal, kernel);
             if applied.is_err() && !earlier.is_empty() {

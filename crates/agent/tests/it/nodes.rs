@@ -96,6 +96,7 @@ impl Nodes {
             attach: "ptp".to_owned(),
             masquerade: false,
             runtime: None,
+            installs_cli: false,
             subnet_env: of_node.join("subnet.env"),
             status: of_node.join("status"),
             path_mtu_period: Duration::from_secs(1),

@@ -80,6 +80,7 @@ impl Node {
             attach: "ptp".to_owned(),
             masquerade: false,
             runtime: None,
+            installs_cli: false,
             subnet_env: of_node.join("subnet.env"),
             status: of_node.join("status"),
             listen: Vec::new(),

@@ -9,28 +9,19 @@ use ::agent::status::Status;
 use anyhow::{Context, bail};
 use lab::LabError;
 use node::Home;
-use plan::{Book, Keeper, Kernel};
+use plan::{Keeper, Kernel};
 
 use super::NetworkArgs;
-use crate::cni::{self, DirArgs};
-use crate::{exit, speak, stop};
+use crate::{exit, speak};
 
 /// Take back what the agent made of a network on this node: tunnels, and the ways to other nodes' pods.
 ///
 /// The agent must not run. Pods stay attached to the node and reach each other there; `hostgap cni uninstall` removes
-/// the plugin, or --uninstall here. What was displaced by the agent (a route of another program) is put back.
+/// the plugin. What was displaced by the agent (a route of another program) is put back.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     network: NetworkArgs,
-    /// Remove the network's configuration from the container runtime, too, and the plugin once no container needs it.
-    #[arg(long)]
-    uninstall: bool,
-    #[command(flatten)]
-    dirs: DirArgs,
-    /// Then wait to be ended, as a container of a DaemonSet must. That nothing stands is no failure then.
-    #[arg(long)]
-    stay: bool,
 }
 
 /// `hostgap agent down`.
@@ -38,31 +29,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let network = &args.network.network;
     let book = Home::of_this_machine().node_networks();
-    // First, so that no container comes meanwhile.
-    if args.uninstall {
-        cni::remove(Some(network), &args.dirs)?;
-    }
-    if book.find(network)?.is_some() {
-        linux::sysctl::make_writable()?;
-        if take_back(args, &book)? > 0 {
-            return Ok(ExitCode::from(exit::FAILURE));
-        }
-    } else if !args.stay {
+    if book.find(network)?.is_none() {
         bail!("no agent has made a network {network} on this node; --network names another one");
     }
-    if args.stay {
-        speak::aside("done; now it waits for SIGTERM");
-        stop::wait()?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Undoes all, and says what could not be undone; how much that is.
-fn take_back(args: &Args, book: &Book) -> anyhow::Result<usize> {
-    let network = &args.network.network;
     let mut failures = 0;
     let mut undone = 0;
-    for journal in Keeper::take_back(book, network, &mut Kernel::new()?)? {
+    for journal in Keeper::take_back(&book, network, &mut Kernel::new()?)? {
         let steps = match journal.steps {
             Ok(steps) => steps,
             Err(error) => {
@@ -87,7 +59,7 @@ fn take_back(args: &Args, book: &Book) -> anyhow::Result<usize> {
         }
     }
     speak::result(format_args!("{network}: undid {undone} steps"))?;
-    Ok(failures)
+    Ok(if failures > 0 { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })
 }
 
 fn remove(file: &Path) -> anyhow::Result<()> {

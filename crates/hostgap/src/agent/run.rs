@@ -61,6 +61,10 @@ pub(super) struct Args {
     /// Write no configuration for container runtimes, and copy no program for them.
     #[arg(long)]
     no_install: bool,
+    /// Copy this program, too, to where the runtime looks for plugins, as hostgap-cli: for the commands of a node whose
+    /// agent is in a container.
+    #[arg(long, conflicts_with = "no_install")]
+    install_cli: bool,
     /// Where the container runtime looks for plugins.
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     bin_dir: PathBuf,
@@ -80,7 +84,7 @@ pub(super) struct Args {
     /// its program runs, the lease source answers, and the node can have what it says.
     #[arg(long)]
     wait: bool,
-    /// Lead the calls of sockets to Services' backends (of ClusterIPs), for pods whose packets miss kube-proxy's rules:
+    /// Lead the calls of sockets to Services' backends (ClusterIPs, and NodePorts of this node), for pods whose packets miss kube-proxy's rules:
     /// those of ebpf, netkit, macvlan and ipvlan. With --source kubernetes.
     #[arg(long)]
     services: bool,
@@ -294,6 +298,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         attach: args.attach.clone(),
         masquerade: args.masquerade,
         runtime: (!args.no_install).then(dirs),
+        installs_cli: args.install_cli,
         subnet_env: args.network.subnet_file.clone(),
         status: args.network.status_dir.clone(),
         path_mtu_period: args.path_mtu_every,

@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         return process::answer();
     }
     let about = process::ABOUT.trim_matches('\0');
-    // Where nobody reads it, nobody misses it.
+    // A closed stderr is no error.
     let _ = writeln!(
         std::io::stderr(),
         "hostgap: could not answer: CNI_COMMAND is not set, or there are arguments; this is {about}, which a container \

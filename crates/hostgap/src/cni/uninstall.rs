@@ -43,11 +43,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes one network, or all, and says what became of each file.
-pub(crate) fn remove(network: Option<&str>, dirs: &DirArgs) -> anyhow::Result<()> {
-    Ok(tell(&uninstall(&Home::of_this_machine(), &dirs.dirs(), network)?)?)
-}
-
 fn tell(removed: &Uninstalled) -> Result<(), speak::Unspoken> {
     let program = removed.program.display();
     for path in &removed.conflists {

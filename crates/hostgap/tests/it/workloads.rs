@@ -204,7 +204,7 @@ fn a_planted_delay_is_in_its_candidate_alone() {
         "{late}"
     );
     let median = |rate: &Value| rate["service_ns"]["p50"].as_f64().unwrap();
-    // The closed loop is the first load. It has thousands of answers, so no pause of the machine decides it.
+    // The closed loop is the first load. It has many answers, so no pause of the machine decides it.
     let medians: Vec<bool> = rates(&result, 0).into_iter().map(|rate| median(rate) >= 300e6).collect();
     assert_eq!(medians, [false, false, false, true], "{result}");
     let at_the_rate = &late["rates"][1];

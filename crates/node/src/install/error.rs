@@ -52,6 +52,9 @@ pub enum InstallError {
     /// Another program has the plugin's name.
     #[error("replace {}: it is another program", .0.display())]
     ForeignProgram(PathBuf),
+    /// What lies where the plugin's program should be is none, or a part of it.
+    #[error("copy {}: it is not a whole build of the plugin", .0.display())]
+    NotWhole(PathBuf),
     /// What stands on the node cannot be read or taken back.
     #[error("{doing}: {failure}")]
     Node {
@@ -94,6 +97,7 @@ impl InstallError {
             InstallError::ForeignProgram(_) => {
                 Some("move that program away, or choose another directory with --bin-dir")
             }
+            InstallError::NotWhole(_) => Some("build it again, or wait until it is written"),
             InstallError::FileName(_) => Some("for example --file 10-pods.conflist"),
             InstallError::Conf(_) | InstallError::Node { .. } | InstallError::File { .. } => None,
         }

@@ -59,6 +59,20 @@ pub fn program() -> PathBuf {
     beside.ok().filter(|beside| beside.is_file()).unwrap_or_else(|| this.to_owned())
 }
 
+/// What the program of all commands is called in a runtime's directory of plugins.
+const CLI: &str = "hostgap-cli";
+
+/// Copies this program, with all commands, to where the plugin is: a node whose agent is in a container has it nowhere else.
+/// [`uninstall`] removes it together with the plugin.
+///
+/// # Errors
+/// Another program has the name, or the file cannot be written.
+pub fn install_cli(dirs: &RuntimeDirs) -> Result<Change, InstallError> {
+    let this = Path::new("/proc/self/exe");
+    let content = fs::read(this).map_err(InstallError::file("read", this))?;
+    put_program(&dirs.bin, CLI, &content)
+}
+
 /// What becomes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -142,11 +156,8 @@ impl Installation<'_> {
     }
 
     fn write_program(&self) -> Result<(PathBuf, Change), InstallError> {
-        let _lock = locked(&self.dirs.bin)?;
-        let (path, content) = (self.program_path(), self.own_program()?);
-        let change = judge_program(&path, &content)?;
-        write(&path, change, &content, PROGRAM_MODE)?;
-        Ok((path, change))
+        let change = put_program(&self.dirs.bin, PLUGIN, &self.own_program()?)?;
+        Ok((self.program_path(), change))
     }
 
     fn program_path(&self) -> PathBuf {
@@ -154,7 +165,13 @@ impl Installation<'_> {
     }
 
     fn own_program(&self) -> Result<Vec<u8>, InstallError> {
-        fs::read(&self.program).map_err(InstallError::file("read", &self.program))
+        let content = fs::read(&self.program).map_err(InstallError::file("read", &self.program))?;
+        // It may be written just now.
+        if is_this_program(&content) {
+            Ok(content)
+        } else {
+            Err(InstallError::NotWhole(self.program.clone()))
+        }
     }
 
     fn conflist_path(&self) -> Result<PathBuf, InstallError> {
@@ -180,6 +197,14 @@ impl Installation<'_> {
             Some(_) => Ok(Change::Replaced),
         }
     }
+}
+
+fn put_program(directory: &Path, name: &str, content: &[u8]) -> Result<Change, InstallError> {
+    let _lock = locked(directory)?;
+    let path = directory.join(name);
+    let change = judge_program(&path, content)?;
+    write(&path, change, content, PROGRAM_MODE)?;
+    Ok(change)
 }
 
 fn judge_program(path: &Path, content: &[u8]) -> Result<Change, InstallError> {

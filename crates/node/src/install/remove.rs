@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use plan::lock;
 
+use super::CLI;
 use super::RuntimeDirs;
 use super::error::InstallError;
 use super::files::{configurations_of_ours, is_this_program, read, remove};
@@ -83,6 +84,9 @@ pub fn uninstall(
     } else {
         remove_program(&program)?
     };
+    if left.is_none() {
+        remove_cli(&dirs.bin.join(CLI))?;
+    }
     let networks = match left {
         None => home.remove_unused_networks().map_err(|failure| InstallError::Node {
             doing: "take back a network without containers",
@@ -91,6 +95,16 @@ pub fn uninstall(
         Some(_) => UnusedNetworks::default(),
     };
     Ok(Uninstalled { conflists, program, program_was_there, left, attachments, networks })
+}
+
+/// Removes the program that [`super::install_cli`] has copied, which may be the one that runs.
+fn remove_cli(path: &Path) -> Result<(), InstallError> {
+    match read(path)? {
+        Some(content) if is_this_program(&content) => {
+            remove(path).map_err(InstallError::file("remove", path))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn remove_program(program: &Path) -> Result<Option<LeftProgram>, InstallError> {

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use linux::features::{Facts, Feature};
 use node::install::{
-    Change, InstallError, Installation, Installed, LeftProgram, RuntimeDirs, Uninstalled, uninstall,
+    Change, InstallError, Installation, Installed, LeftProgram, RuntimeDirs, Uninstalled, install_cli,
+    uninstall,
 };
 use node::{Configured, Network};
 use serde_json::Value;
@@ -114,6 +115,46 @@ fn network(attach: &str) -> Network {
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+/// On a node whose agent is in a container it is the only program to look at the node by, and it goes with the plugin.
+#[test]
+fn the_program_of_all_commands_comes_and_goes_with_the_plugin() {
+    let Some(host) = Host::new() else { return };
+    host.install(&network("ptp")).unwrap();
+    let cli = host.dirs().bin.join("hostgap-cli");
+    fs::write(&cli, "a script of this node").unwrap();
+    let refused = install_cli(&host.dirs()).unwrap_err().to_string();
+    assert!(refused.contains("hostgap-cli: it is another program"), "{refused}");
+    assert_eq!(host.uninstall(None).left, None);
+    assert_eq!(host.files(), std::slice::from_ref(&cli));
+    fs::remove_file(&cli).unwrap();
+    host.install(&network("ptp")).unwrap();
+    assert_eq!(install_cli(&host.dirs()).unwrap(), Change::Written);
+    assert_eq!(install_cli(&host.dirs()).unwrap(), Change::Unchanged);
+    assert_eq!(mode(&cli), 0o755);
+    assert_eq!((host.uninstall(None).left, host.files()), (None, vec![]));
+}
+
+/// A copy of a program that is written just now would be none that a runtime can start.
+#[test]
+fn half_a_program_is_not_installed() {
+    let Some(host) = Host::new() else { return };
+    let (home, dirs) = (host.scene.home(), host.dirs());
+    let half = host.root.path().join("half");
+    fs::write(&half, &fs::read("/proc/self/exe").unwrap()[..4096]).unwrap();
+    let (network, facts) = (network("ptp"), Facts::default());
+    let installation = Installation {
+        home: &home,
+        facts: &facts,
+        dirs: &dirs,
+        network: &network,
+        file: None,
+        program: half,
+    };
+    let refused = host.scene.world.open("node").run(|| installation.install()).unwrap().unwrap_err();
+    assert!(matches!(refused, InstallError::NotWhole(_)), "{refused}");
+    assert_eq!(host.files(), Vec::<PathBuf>::new());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A unit that is kept as plans say, for as long as a machine runs: by one process after another, none of which need be
 //! alive for what they made to stay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::unit::journal_of;
@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::journal::{Sound, open_intents};
 use crate::reconcile::{LeftOver, make, slot, take_back_these};
 use crate::{
-    ApplyError, Journal, JournalError, Kernel, Placed, Plan, Reconciled, StepError, Survey, Undone,
+    ApplyError, Journal, JournalError, Kernel, Placed, Plan, Reconciled, Step, StepError, Survey, Undone,
     outstanding,
 };
 
@@ -249,7 +249,14 @@ fn name_of(journal: &Path) -> String {
     journal.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What a journal's steps have made and nothing has taken back.
+/// What a journal's steps have made and nothing has taken back. Where one has adapted or replaced what an earlier one made,
+/// it alone counts, though the earlier one is not closed yet; and a link comes before what rests on it, though the step that
+/// adapted it came after that.
 fn plan_of(journal: &Journal) -> Plan {
-    Plan { steps: outstanding(journal).into_iter().rev().cloned().collect() }
+    let mut taken = BTreeSet::new();
+    let latest = outstanding(journal).into_iter().filter(|placed| taken.insert(slot(placed)));
+    let mut steps: Vec<Placed> = latest.cloned().collect();
+    steps.reverse();
+    steps.sort_by_key(|placed| !matches!(placed.step, Step::AddLink(_)));
+    Plan { steps }
 }

@@ -37,16 +37,20 @@ impl Effect for AddLink<'_> {
         Ok(kernel.at(place)?.netlink.link_add(self.0)?)
     }
 
-    /// An MTU is changed in place, but for a pair's, which has one at each end.
+    /// An MTU is changed in place, but for a pair's, which has one at each end, and for a link that has no Ethernet address of
+    /// the plan's by which it is known again.
     fn adapts(&self, kernel: &mut Kernel, place: &Place, earlier: &Step) -> Result<bool, StepError> {
         let AddLink(wanted) = self;
-        let (Step::AddLink(made), Some(mtu), None) = (earlier, wanted.mtu, wanted.kind.peer()) else {
+        let (Step::AddLink(made), Some(mtu), Some(_), None) =
+            (earlier, wanted.mtu, wanted.mac, wanted.kind.peer())
+        else {
             return Ok(false);
         };
-        let differ_in_mtu = **wanted == Link { mtu: wanted.mtu, ..made.clone() };
+        if **wanted != (Link { mtu: wanted.mtu, ..made.clone() }) {
+            return Ok(false);
+        }
         let found = kernel.at(place)?.netlink.link(&wanted.name)?;
-        let stands = |found: LinkInfo| self.is_as_made(&LinkInfo { mtu, ..found });
-        Ok(differ_in_mtu && found.is_some_and(stands))
+        Ok(found.is_some_and(|found| self.is_as_made(&LinkInfo { mtu, ..found })))
     }
 
     fn adapt(&self, kernel: &mut Kernel, place: &Place) -> Result<(), StepError> {

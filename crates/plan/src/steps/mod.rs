@@ -53,8 +53,8 @@ pub(crate) trait Effect {
     }
 
     /// As `act`, where the step adapts what stands.
-    fn adapt(&self, kernel: &mut Kernel, place: &Place) -> Result<(), StepError> {
-        self.act(kernel, place, &Before::Absent)
+    fn adapt(&self, _kernel: &mut Kernel, _place: &Place) -> Result<(), StepError> {
+        Err(StepError::Refused { why: format!("{} cannot be changed in place", self.subject()) })
     }
 
     /// Reads back what is there now. Many steps have done it when `act` returns, and there is nothing else to read.

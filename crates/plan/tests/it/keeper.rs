@@ -9,7 +9,7 @@ use linux::netlink::{Change, Watch};
 use plan::{Book, BookError, Keeper, Kept, Kernel, Plan, Step, UnitState};
 use testkit::require_root;
 
-use crate::reconcile::{FOREIGN, peer, tunnel};
+use crate::reconcile::{FOREIGN, peer, tunnel, tunnel_of_mtu};
 use crate::sample::{ifname, ip, net};
 use crate::scene::Scene;
 
@@ -98,6 +98,30 @@ fn a_link_that_is_made_again_gets_all_that_it_had() {
     let kept = keep(&mut keeper, &stage.tunnelled());
     let repaired = |part: &str| kept.changed[part].repaired.len();
     assert_eq!((repaired("node"), repaired("peer-b")), (tunnel(1).len(), peer("192.0.2.2", 2).len()));
+    keep(&mut keeper, &BTreeMap::new());
+    stage.scene.assert_as_before("after all parts are gone");
+}
+
+/// A process that does not know what is wanted keeps what the journals say, in an order in which it can be made.
+#[test]
+fn what_was_adapted_is_kept_by_its_journal_alone() {
+    if !require_root() {
+        return;
+    }
+    let stage = Stage::new();
+    let mut keeper = stage.open();
+    let mut wanted = stage.tunnelled();
+    keep(&mut keeper, &wanted);
+    wanted.insert("node".to_owned(), stage.plan_of(tunnel_of_mtu(1, 1300)));
+    keep(&mut keeper, &wanted);
+    drop(keeper);
+    let mut keeper = stage.open();
+    let parts = keeper.parts().clone();
+    assert_eq!(parts["node"].steps.len(), tunnel(1).len());
+    stage.scene.at("ip -n HOME link del hgvx.1");
+    let kept = keep(&mut keeper, &parts);
+    assert_eq!(kept.changed["node"].repaired.len(), tunnel(1).len());
+    assert!(stage.scene.at("ip -n HOME link show hgvx.1").contains("mtu 1300"));
     keep(&mut keeper, &BTreeMap::new());
     stage.scene.assert_as_before("after all parts are gone");
 }

@@ -32,7 +32,7 @@ pub(crate) fn tunnel(vni: u32) -> Vec<Step> {
     tunnel_of_mtu(vni, 1350)
 }
 
-fn tunnel_of_mtu(vni: u32, mtu: u32) -> Vec<Step> {
+pub(crate) fn tunnel_of_mtu(vni: u32, mtu: u32) -> Vec<Step> {
     let kind = LinkKind::Vxlan(Vxlan {
         vni,
         parent: ifname("own0"),
@@ -251,6 +251,19 @@ fn a_tunnel_gets_its_mtu_in_place() {
             }
             scene.undo();
             scene.assert_as_before_quick(&format!("dead after line {line}"));
+        }
+    }
+    // The first step of a plan is the one that adapts.
+    for fault in [Fault::BeforeStep(0), Fault::AfterStep(0)] {
+        for (next, stays) in [(of_mtu(1300), true), (of_mtu(1320), true), (Plan::new(), false)] {
+            std::fs::remove_file(scene.path()).unwrap();
+            scene.reconcile(&of_mtu(1350));
+            let made = index();
+            scene.reconciled(&of_mtu(1300), fault).unwrap_err();
+            scene.reconcile(&next);
+            assert!(!stays || index() == made, "{fault:?}");
+            scene.undo();
+            scene.assert_as_before_quick(&format!("{fault:?}"));
         }
     }
     // More than the wire carries: the kernel refuses it, again and again, and the tunnel stays as it was.

@@ -66,7 +66,7 @@ struct ServicePort {
     #[serde(default = "tcp")]
     protocol: String,
     port: u16,
-    /// 0, and mostly not said, where it has none.
+    /// 0 or absent if it has none.
     #[serde(default, rename = "nodePort")]
     node_port: u16,
 }

