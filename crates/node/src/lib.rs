@@ -2,9 +2,8 @@
 //! outlives the process that made it, and is found again by the next.
 //!
 //! [`plugin`] is its face for container runtimes: the verbs of the Container Network Interface; [`process`] is how a runtime
-//! calls it. The links, routes and rules
-//! are made by the drivers that race, [`datapath`]. [`install`] puts the plugin where runtimes find it, and [`choice`] says
-//! which data path of a race that is.
+//! calls it. The links, routes and rules are made by the drivers that race, [`datapath`]. [`install`] puts the plugin where
+//! runtimes find it, and [`choice`] says which data path of a race that is.
 
 pub mod choice;
 pub mod install;

@@ -74,14 +74,13 @@ impl Scene {
 
     /// The steps that are not so any more.
     pub(super) fn lost(&mut self, plan: &Plan) -> Vec<Lost> {
-        let look = |placed| match plan::look(placed, &mut self.kernel) {
+        let mut look = |placed| match plan::look(placed, &mut self.kernel) {
             Ok(StepState::So) => None,
             Ok(StepState::Absent) => Some(None),
             Ok(StepState::Otherwise { found }) => Some(Some(found)),
             // A step on a link that is not there cannot be asked for.
             Err(error) => Some(Some(error.to_string())),
         };
-        let mut look = look;
         let steps = plan.steps.iter();
         steps.filter_map(|placed| Some(Lost { found: look(placed)?, step: placed.step.clone() })).collect()
     }

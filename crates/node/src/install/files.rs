@@ -59,6 +59,17 @@ pub(super) fn is_this_program(content: &[u8]) -> bool {
     content.starts_with(ELF) && memchr::memmem::find(content, ABOUT.as_bytes()).is_some()
 }
 
+/// Whether a program of this machine's has all of its bytes: linkers and `strip` write its table of sections last (elf(5):
+/// `e_shoff`, `e_shentsize`, `e_shnum` of the 64-bit form; of another form nothing is known).
+pub(super) fn is_whole(content: &[u8]) -> bool {
+    let Some(header) = content.get(..0x40) else { return false };
+    let is_64_bit = header[4] == 2;
+    let short = |at: usize| u64::from(u16::from_ne_bytes([header[at], header[at + 1]]));
+    let sections = header[0x28..0x30].try_into().map_or(u64::MAX, u64::from_ne_bytes);
+    let end = sections.saturating_add(short(0x3a) * short(0x3c));
+    !is_64_bit || end <= content.len() as u64
+}
+
 /// The files of a directory that runtimes read, in their order. No directory has none.
 pub(super) fn configurations(directory: &Path) -> Result<Vec<PathBuf>, InstallError> {
     let failed = |error| InstallError::file("list", directory)(error);

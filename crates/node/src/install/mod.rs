@@ -20,7 +20,7 @@ pub use remove::{LeftProgram, Uninstalled, uninstall};
 
 use crate::Home;
 use crate::conflist::{Configured, Network, PLUGIN};
-use files::{configurations, configurations_of_ours, is_this_program, network_of_ours, read};
+use files::{configurations, configurations_of_ours, is_this_program, is_whole, network_of_ours, read};
 
 const PROGRAM_MODE: u32 = 0o755;
 const CONFLIST_MODE: u32 = 0o644;
@@ -167,7 +167,7 @@ impl Installation<'_> {
     fn own_program(&self) -> Result<Vec<u8>, InstallError> {
         let content = fs::read(&self.program).map_err(InstallError::file("read", &self.program))?;
         // It may be written just now.
-        if is_this_program(&content) {
+        if is_this_program(&content) && is_whole(&content) {
             Ok(content)
         } else {
             Err(InstallError::NotWhole(self.program.clone()))
