@@ -1,6 +1,7 @@
 //! What a node is to have: a pure function of the node, the network's configuration and the leases.
 
 mod clashes;
+mod offload;
 mod services;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use plan::{Place, Plan, Step};
 pub use self::services::{SERVICES_PART, ServicesPlace, is_of_service, service_part_of};
 use crate::lease::{Announcement, Lease, Snapshot, TunnelData};
 use crate::network::NetworkConfig;
+use crate::offload::{Offload, OffloadFault, Tunnel};
 
 /// The part of the node itself: what all peers' parts rest on. Its name comes before theirs.
 pub const NODE_PART: &str = "node";
@@ -42,6 +44,8 @@ pub struct Node {
     pub numbers: [u16; 2],
     /// What the ways to other nodes' addresses carry, in bytes of an IP packet, as far as that is known.
     pub path_mtus: BTreeMap<IpAddr, u32>,
+    /// Whether what its tunnels leave to the card arrives, by their links, as far as that is known.
+    pub offloads: BTreeMap<IfName, Offload>,
     /// Where calls of Services are led to backends; `None`: nowhere, something else translates their addresses.
     pub services: Option<ServicesPlace>,
 }
@@ -57,6 +61,10 @@ pub struct Desired {
     pub mtu: u32,
     /// The other nodes' addresses, with the most bytes that the way to each could carry.
     pub targets: BTreeMap<IpAddr, u32>,
+    /// The tunnels of which nothing is switched off, by their links, with whom to ask through each.
+    pub tunnels: BTreeMap<IfName, Tunnel>,
+    /// What is switched off at the other tunnels.
+    pub offload_faults: BTreeMap<IfName, OffloadFault>,
 }
 
 /// Another node.
@@ -156,7 +164,8 @@ pub fn desired(
     }
     let nets = Nets::of(node, network, &snapshot.own)?;
     let mut desired = Desired { mtu: nets.mtu()?, ..Desired::default() };
-    desired.parts.insert(NODE_PART.to_owned(), nets.node_plan()?);
+    let mut node_plan = nets.node_plan()?;
+    desired.offload_faults = offload::switch_off(&mut node_plan, &node.offloads, standing.get(NODE_PART));
     let clashing = clashes::find(&snapshot.others);
     for (name, lease) in &snapshot.others {
         let planned = match (lease, clashing.get(name)) {
@@ -176,6 +185,8 @@ pub fn desired(
         };
         desired.peers.insert(name.clone(), peer);
     }
+    desired.tunnels = offload::to_try(&node_plan, &desired.offload_faults, &snapshot.own, &desired.peers);
+    desired.parts.insert(NODE_PART.to_owned(), node_plan);
     let stays = refused_that_stand(&desired, &snapshot.own, standing);
     desired.parts.extend(stays);
     if let Some(place) = &node.services {

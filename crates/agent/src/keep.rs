@@ -18,10 +18,11 @@ use crate::desired::{
 };
 use crate::lease::{Announcement, Snapshot};
 use crate::network::NetworkConfig;
+use crate::offload::{Offload, Offloads, Tunnels};
 use crate::path_mtu::{PathMtus, Targets};
 use crate::said::Said;
 use crate::settings::Settings;
-use crate::status::{PeerStatus, SCHEMA, ServicesStatus, Status, now_s};
+use crate::status::{PeerStatus, SCHEMA, ServicesStatus, Status, TunnelOffload, now_s};
 use crate::{AgentError, files};
 
 /// The node, as an agent keeps it.
@@ -56,6 +57,21 @@ struct Interest {
     routes: BTreeSet<IpNet>,
 }
 
+/// What was found out of the ways to other nodes, with packets.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Found {
+    pub(crate) path_mtus: PathMtus,
+    pub(crate) offloads: Offloads,
+}
+
+/// What is to be found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// To whom the ways are to be tried.
+    pub(crate) targets: Targets,
+    pub(crate) tunnels: Tunnels,
+}
+
 /// What the node is to have, and the configuration from which that follows.
 struct Decided {
     network: NetworkConfig,
@@ -70,8 +86,8 @@ pub(crate) struct Look {
     pub(crate) is_ready: bool,
     /// Something had been changed by another program, or could not be made.
     pub(crate) has_changed: bool,
-    /// To whom the ways are to be tried; `None`: it is not known yet.
-    pub(crate) targets: Option<Targets>,
+    /// What is to be found out; `None`: it is not known yet.
+    pub(crate) wanted: Option<Wanted>,
 }
 
 impl KeptNode {
@@ -118,10 +134,12 @@ impl KeptNode {
 
     /// Looks at the node, brings it to what the source says, and writes down how it is. As long as it is not clear what the
     /// node is to have, what it has is repaired.
-    /// `path_mtus` is what the ways to other nodes carry.
-    pub(crate) fn keep(&mut self, snapshot: &Snapshot, path_mtus: &PathMtus) -> Look {
-        let (announcement, decided) = self.decide(snapshot, path_mtus);
-        let targets = decided.as_ref().ok().map(|decided| decided.wanted.targets.clone());
+    pub(crate) fn keep(&mut self, snapshot: &Snapshot, found: &Found) -> Look {
+        let (announcement, decided) = self.decide(snapshot, found);
+        let wanted = decided.as_ref().ok().map(|Decided { wanted, .. }| Wanted {
+            targets: wanted.targets.clone(),
+            tunnels: if self.settings.tests_offload { wanted.tunnels.clone() } else { Tunnels::new() },
+        });
         let parts = decided
             .as_ref()
             .map_or_else(|_| self.keeper.parts().clone(), |decided| decided.wanted.parts.clone());
@@ -130,7 +148,7 @@ impl KeptNode {
         if let (Err(_), Ok(kept)) = (&decided, &kept) {
             self.say_failures(kept);
         }
-        let outcome = decided.and_then(|decided| self.finish(snapshot, &decided, &kept?));
+        let outcome = decided.and_then(|decided| self.finish(snapshot, &decided, found, &kept?));
         let watched = self.watch_over(&parts).map_err(|error| error.to_string());
         let outcome = outcome.and(watched);
         self.status.source_unreachable = snapshot.unreachable.clone();
@@ -140,19 +158,19 @@ impl KeptNode {
         let written = files::replace(&path, &self.status.to_text());
         let failed = written.err().map(|error| format!("write {}: {error}", path.display()));
         self.said.say_if_new("status", failed.as_deref());
-        Look { announcement, is_ready: outcome.is_ok(), has_changed, targets }
+        Look { announcement, is_ready: outcome.is_ok(), has_changed, wanted }
     }
 
     /// What the node is to say of itself, as soon as that is known, and what it is to have.
     fn decide(
         &mut self,
         snapshot: &Snapshot,
-        path_mtus: &PathMtus,
+        found_out: &Found,
     ) -> (Option<Announcement>, Result<Decided, String>) {
         let found = self.network_of(snapshot).map_err(|why| why.to_string());
         let found = found.and_then(|network| {
             self.settings.check_backend(&network)?;
-            Ok((network, node(&self.settings, &self.home, path_mtus)?))
+            Ok((network, node(&self.settings, &self.home, found_out)?))
         });
         let (network, node) = match found {
             Ok(found) => found,
@@ -169,8 +187,15 @@ impl KeptNode {
     }
 
     /// Writes down how the other nodes are, and the files that other programs wait for.
-    fn finish(&mut self, snapshot: &Snapshot, decided: &Decided, kept: &Kept) -> Result<(), String> {
+    fn finish(
+        &mut self,
+        snapshot: &Snapshot,
+        decided: &Decided,
+        found: &Found,
+        kept: &Kept,
+    ) -> Result<(), String> {
         self.status.mtu = Some(decided.wanted.mtu);
+        self.note_offload(&decided.wanted, found);
         self.note_peers(&decided.wanted, kept);
         self.note_services(snapshot, &decided.wanted, kept);
         match kept.failed.get(NODE_PART) {
@@ -238,6 +263,20 @@ impl KeptNode {
             let of_node = what.strip_prefix("node ").or_else(|| what.strip_prefix("the way to node "));
             !what.starts_with("part ") && of_node.is_none_or(|name| peers.contains_key(name))
         });
+    }
+
+    fn note_offload(&mut self, wanted: &Desired, found: &Found) {
+        let whole =
+            wanted.tunnels.keys().map(|link| (link, found.offloads.get(link) == Some(&Offload::Whole)));
+        let whole = whole.map(|(link, is_whole)| (link.to_string(), TunnelOffload { is_whole, fault: None }));
+        let faulty = wanted
+            .offload_faults
+            .iter()
+            .map(|(link, fault)| (link.to_string(), TunnelOffload { is_whole: false, fault: Some(*fault) }));
+        self.status.offload = whole.chain(faulty).collect();
+        let words = |offload: &TunnelOffload| offload.fault.map(|fault| fault.words().to_owned());
+        let why = self.status.offload.iter().map(|(link, offload)| (link.as_str(), words(offload))).collect();
+        self.said.say_of_many("the tunnel", &why);
     }
 
     fn note_services(&mut self, snapshot: &Snapshot, wanted: &Desired, kept: &Kept) {
@@ -326,7 +365,7 @@ pub(crate) fn installation<'a>(
 }
 
 /// The node as it is now.
-pub(crate) fn node(settings: &Settings, home: &Home, path_mtus: &PathMtus) -> Result<Node, String> {
+pub(crate) fn node(settings: &Settings, home: &Home, found: &Found) -> Result<Node, String> {
     let Underlay { wire, mtu, addresses, subnets } = Underlay::find(settings.wire.as_ref(), true)
         .map_err(|why| format!("find the link to other nodes: {why}; `--wire` names it"))?;
     let number = |what| {
@@ -334,8 +373,16 @@ pub(crate) fn node(settings: &Settings, home: &Home, path_mtus: &PathMtus) -> Re
         number.map_err(|error| format!("give a tunnel its number: {error}"))
     };
     let numbers = [number("v4")?, number("v6")?];
-    let (services, path_mtus) = (settings.services_place(), path_mtus.clone());
-    Ok(Node { wire, wire_mtu: mtu, underlay: addresses, subnets, numbers, path_mtus, services })
+    Ok(Node {
+        wire,
+        wire_mtu: mtu,
+        underlay: addresses,
+        subnets,
+        numbers,
+        path_mtus: found.path_mtus.clone(),
+        offloads: found.offloads.clone(),
+        services: settings.services_place(),
+    })
 }
 
 pub(crate) fn network_of(snapshot: &Snapshot) -> Result<NetworkConfig, Undecided> {

@@ -16,6 +16,7 @@ mod error;
 mod flannel;
 mod health;
 mod keep;
+mod offload;
 mod path_mtu;
 mod rehearse;
 mod run;
@@ -25,6 +26,7 @@ mod standby;
 
 pub use error::AgentError;
 pub use health::Endpoint;
+pub use offload::{Offload, OffloadFault, Tunnel};
 pub use rehearse::preview;
 pub use run::run;
 pub use settings::Settings;

@@ -7,10 +7,9 @@ use node::Home;
 use plan::Plan;
 
 use crate::desired::{Desired, DesiredPeer, desired};
-use crate::keep::{installation, network_of, node};
+use crate::keep::{Found, installation, network_of, node};
 use crate::lease::Snapshot;
 use crate::network::NetworkConfig;
-use crate::path_mtu::PathMtus;
 use crate::settings::Settings;
 use crate::status::Status;
 
@@ -51,7 +50,7 @@ pub(crate) fn rehearse(settings: &Settings, home: &Home, snapshot: &Snapshot) ->
 fn wanted(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<(NetworkConfig, Desired), String> {
     let network = network_of(snapshot).map_err(|why| why.to_string())?;
     settings.check_backend(&network)?;
-    let node = node(settings, home, &PathMtus::new())?;
+    let node = node(settings, home, &Found::default())?;
     let wanted = desired(&node, &network, snapshot, &BTreeMap::new()).map_err(|why| why.to_string())?;
     Ok((network, wanted))
 }

@@ -14,8 +14,9 @@ use tracing::info;
 
 use crate::check::{self, Checks};
 use crate::health::Health;
-use crate::keep::KeptNode;
+use crate::keep::{Found, KeptNode};
 use crate::lease::{Announcement, Snapshot};
+use crate::offload::{self, Tunnels};
 use crate::path_mtu::{self, Targets};
 use crate::settings::Settings;
 use crate::source::LeaseSource;
@@ -82,13 +83,15 @@ async fn keep(
     mut leases: watch::Receiver<Snapshot>,
     announce: &watch::Sender<Option<Announcement>>,
     health: &Health,
-    path_mtu_period: Duration,
+    period: Duration,
     ready: impl FnOnce(),
 ) -> Result<(), AgentError> {
     // Opened before the first look, so that nothing changes between the two unseen.
     let mut kernel = notices(Watch::open()?)?;
     let (ask, asked) = watch::channel(Targets::new());
-    let mut path_mtus = path_mtu::start(asked, path_mtu_period);
+    let (try_out, tried) = watch::channel(Tunnels::new());
+    let mut path_mtus = path_mtu::start(asked, period);
+    let mut offloads = offload::start(tried, period);
     let mut repairs = VecDeque::new();
     let mut ready = Some(ready);
     // Before the source has said anything there is nothing new to bring the node to. What stands is looked after all the same.
@@ -98,23 +101,19 @@ async fn keep(
     }
     loop {
         let snapshot: Snapshot = leases.borrow_and_update().clone();
-        let carried = path_mtus.borrow_and_update().clone();
+        let found = Found {
+            path_mtus: path_mtus.borrow_and_update().clone(),
+            offloads: offloads.borrow_and_update().clone(),
+        };
         let begun = Instant::now();
-        let look = node.keep(&snapshot, &carried);
+        let look = node.keep(&snapshot, &found);
         health.note(&node.status, look.is_ready, begun.elapsed());
         if let Some(announcement) = look.announcement {
-            announce.send_if_modified(|known| {
-                let is_new = known.as_ref() != Some(&announcement);
-                *known = Some(announcement);
-                is_new
-            });
+            send_if_new(announce, Some(announcement));
         }
-        if let Some(targets) = look.targets {
-            ask.send_if_modified(|known| {
-                let is_new = *known != targets;
-                *known = targets;
-                is_new
-            });
+        if let Some(wanted) = look.wanted {
+            send_if_new(&ask, wanted.targets);
+            send_if_new(&try_out, wanted.tunnels);
         }
         if look.is_ready
             && let Some(ready) = ready.take()
@@ -126,11 +125,21 @@ async fn keep(
         tokio::select! {
             changed = leases.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
             changed = path_mtus.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
+            changed = offloads.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
             () = concerned(&mut kernel, &node) => {}
             () = sleep(PERIOD) => {}
         }
         sleep(pause).await;
     }
+}
+
+/// Tells who waits for a value, if it is another one than before.
+fn send_if_new<T: PartialEq>(to: &watch::Sender<T>, value: T) {
+    to.send_if_modified(|known| {
+        let is_new = *known != value;
+        *known = value;
+        is_new
+    });
 }
 
 #[expect(

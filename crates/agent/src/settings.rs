@@ -35,6 +35,8 @@ pub struct Settings {
     pub listen: Vec<Endpoint>,
     /// How often it is found out how large packets the ways to other nodes carry.
     pub path_mtu_period: Duration,
+    /// Whether it is tried if what tunnels leave to the card comes out right.
+    pub tests_offload: bool,
     /// The control group whose sockets' calls of Services are led to backends; `None`: those of none.
     pub services: Option<PathBuf>,
     /// Whether to wait while another process keeps the network. Otherwise that is an error.
@@ -116,6 +118,7 @@ mod tests {
             status: PathBuf::new(),
             listen: Vec::new(),
             path_mtu_period: Duration::from_secs(60),
+            tests_offload: true,
             services: services.map(PathBuf::from),
             waits: true,
         };

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use datapath::Family;
 use serde::{Deserialize, Serialize};
 
+use crate::OffloadFault;
 use crate::desired::{Desired, DesiredPeer};
 
 /// The version of the form below.
@@ -35,6 +36,9 @@ pub struct Status {
     pub undecided: Option<String>,
     /// Why the lease source cannot be asked at the moment.
     pub source_unreachable: Option<String>,
+    /// What was found of tunnels, by their links.
+    #[serde(default)]
+    pub offload: BTreeMap<String, TunnelOffload>,
     /// The other nodes by the source's names for them.
     pub peers: BTreeMap<String, PeerStatus>,
     /// The Services whose calls are led to backends; `None`: none was asked for.
@@ -62,6 +66,15 @@ pub struct PeerStatus {
     pub why_not: Option<String>,
     /// When that changed last, in seconds since 1970.
     pub since_s: u64,
+}
+
+/// Whether what a tunnel leaves to the card comes out right.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunnelOffload {
+    /// It was tried, and all arrived.
+    pub is_whole: bool,
+    /// What did not arrive, and is switched off; with neither, nobody has answered yet.
+    pub fault: Option<OffloadFault>,
 }
 
 /// The Services of the cluster on this node.

@@ -40,6 +40,7 @@ pub mod sock_diag;
 pub mod stamps;
 pub mod sysctl;
 pub mod sysfs;
+pub mod tcp_probe;
 pub mod throttle;
 pub mod tree;
 pub mod view;

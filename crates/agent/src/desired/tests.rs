@@ -19,6 +19,7 @@ fn node() -> Node {
         subnets: vec!["192.0.2.1/24".parse().unwrap()],
         numbers: [7, 8],
         path_mtus: BTreeMap::new(),
+        offloads: BTreeMap::new(),
         services: None,
     }
 }
@@ -150,4 +151,61 @@ proptest! {
             prop_assert!(part.len() <= PART_BYTES_MAX && !part.contains('/') && part.as_str() > NODE_PART);
         }
     }
+}
+
+#[test]
+fn what_a_card_breaks_is_switched_off_as_long_as_the_tunnel_is_the_same() {
+    let peer = lease("10.244.2.0/24", [192, 0, 2, 2]);
+    let snapshot = snapshot(&[("b", Ok(peer))]);
+    let link = IfName::new("hgvx7").unwrap();
+    let decide = |wire: &str, offloads: &[(IfName, Offload)], standing: &BTreeMap<String, Plan>| {
+        let wire = IfName::new(wire).unwrap();
+        let node = Node { wire, offloads: offloads.iter().cloned().collect(), ..node() };
+        desired(&node, &network(&json!({ "Type": "vxlan" })), &snapshot, standing).unwrap()
+    };
+    let switched_off = |desired: &Desired| {
+        let commands = desired.parts[NODE_PART].commands();
+        commands.into_iter().filter(|command| command.contains("ethtool")).collect::<Vec<_>>()
+    };
+    let untried = decide("eth0", &[], &BTreeMap::new());
+    assert_eq!(untried.tunnels[&link].from, IpAddr::from([10, 244, 1, 0]));
+    assert_eq!(untried.tunnels[&link].to, [IpAddr::from([10, 244, 2, 0])]);
+    assert!(switched_off(&untried).is_empty());
+
+    let fault = |fault| [(link.clone(), Offload::Faulty(fault))];
+    let cut = decide("eth0", &fault(OffloadFault::Segmentation), &BTreeMap::new());
+    assert_eq!(
+        switched_off(&cut),
+        ["ethtool -K hgvx7 tx-tcp-segmentation off", "ethtool -K hgvx7 tx-tcp6-segmentation off"]
+    );
+    let faulty = decide("eth0", &fault(OffloadFault::Checksums), &BTreeMap::new());
+    assert_eq!(switched_off(&faulty), ["ethtool -K hgvx7 tx-checksum-ip-generic off"]);
+    assert!(faulty.tunnels.is_empty(), "it is not tried any more");
+
+    let later = decide("eth0", &[], &faulty.parts);
+    assert_eq!((switched_off(&later), later.offload_faults), (switched_off(&faulty), faulty.offload_faults));
+    let elsewhere = decide("eth1", &[], &faulty.parts);
+    assert!(switched_off(&elsewhere).is_empty(), "another card");
+    assert!(elsewhere.tunnels.contains_key(&link));
+}
+
+#[test]
+fn a_tunnel_of_which_nothing_is_known_has_the_fault_of_the_other() {
+    let public: Addresses =
+        [IpAddr::from([192, 0, 2, 1]), "2001:db8::1".parse().unwrap()].into_iter().collect();
+    let conf = json!({ "Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:244::/48",
+        "Backend": { "Type": "vxlan" } });
+    let snapshot = Snapshot { own: prefixes(&["10.244.1.0/24", "fd00:244:0:1::/64"]), ..Snapshot::default() };
+    let [v4, v6] = ["hgvx7", "hgvx8"].map(|name| IfName::new(name).unwrap());
+    let faults = |offloads: &[(&IfName, Offload)]| {
+        let offloads = offloads.iter().map(|(link, offload)| ((*link).clone(), *offload)).collect();
+        let node = Node { underlay: public, offloads, ..node() };
+        let desired = desired(&node, &NetworkConfig::parse(&conf).unwrap(), &snapshot, &BTreeMap::new());
+        desired.unwrap().offload_faults.into_keys().collect::<Vec<_>>()
+    };
+    let faulty = Offload::Faulty(OffloadFault::Checksums);
+    assert_eq!(faults(&[(&v4, faulty)]), [v4.clone(), v6.clone()]);
+    assert_eq!(faults(&[(&v4, faulty), (&v6, Offload::Whole)]), std::slice::from_ref(&v4));
+    assert_eq!(faults(&[(&v4, Offload::Whole), (&v6, faulty)]), [v6]);
+    assert!(faults(&[(&v4, Offload::Whole)]).is_empty());
 }

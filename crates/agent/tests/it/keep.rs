@@ -39,7 +39,7 @@ fn connect(nodes: &Nodes) {
 
 /// Sends from a to b's pods, in both families, more than fits into one packet, and waits until all is there.
 #[track_caller]
-fn transfer(nodes: &Nodes) {
+pub(crate) fn transfer(nodes: &Nodes) {
     for address in ["10.244.2.9:0", "[fd00:244:0:2::9]:0"] {
         let listen = || TcpListener::bind(address).unwrap();
         let listener = nodes.world.open("b").run(listen).unwrap();
@@ -68,7 +68,7 @@ pub(crate) fn started(nodes: &Nodes, backend: &str) -> (Agent, Agent) {
 }
 
 /// Takes back what agents made, and checks that the nodes are as they were.
-fn take_back(nodes: &Nodes, before: &[testkit::Dump; 2]) {
+pub(crate) fn take_back(nodes: &Nodes, before: &[testkit::Dump; 2]) {
     for (node, before) in ["a", "b"].iter().zip(before) {
         let netns = nodes.world.open(node);
         let home = nodes.home(node);

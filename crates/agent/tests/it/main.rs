@@ -11,6 +11,7 @@ mod keep;
 mod kubernetes;
 mod log;
 mod nodes;
+mod offload;
 mod pod;
 mod said;
 mod scene;

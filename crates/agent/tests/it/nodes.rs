@@ -33,14 +33,22 @@ pub(crate) struct Agent {
 
 impl Nodes {
     pub(crate) fn new() -> Nodes {
+        Nodes::joined_by(|world| {
+            let (a, b) = (world.name("a"), world.name("b"));
+            shell(&format!("ip -n {a} link add wire type veth peer name wire netns {b}"));
+        })
+    }
+
+    /// The same nodes with something else between them: `make` makes the link `wire` of each.
+    pub(crate) fn joined_by(make: impl FnOnce(&World)) -> Nodes {
         let world = World::new();
         for short in ["a", "b"] {
             world.add(short);
         }
+        make(&world);
         let (a, b) = (world.name("a"), world.name("b"));
         shell(&format!(
-            "ip -n {a} link add wire type veth peer name wire netns {b}
-             ip -n {a} address add 192.0.2.1/24 dev wire; ip -n {b} address add 192.0.2.2/24 dev wire
+            "ip -n {a} address add 192.0.2.1/24 dev wire; ip -n {b} address add 192.0.2.2/24 dev wire
              ip -n {a} address add 2001:db8::1/64 dev wire nodad; ip -n {b} address add 2001:db8::2/64 dev wire nodad
              ip -n {a} link set lo up; ip -n {b} link set lo up
              ip -n {a} link set wire up; ip -n {b} link set wire up"
@@ -100,6 +108,7 @@ impl Nodes {
             subnet_env: of_node.join("subnet.env"),
             status: of_node.join("status"),
             path_mtu_period: Duration::from_secs(1),
+            tests_offload: true,
             listen: Vec::new(),
             waits: false,
             services: None,

@@ -85,6 +85,7 @@ impl Node {
             status: of_node.join("status"),
             listen: Vec::new(),
             path_mtu_period: std::time::Duration::from_secs(60),
+            tests_offload: true,
             waits: false,
             services: Some(self.cgroup.path().to_owned()),
         };

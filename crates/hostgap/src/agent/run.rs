@@ -74,6 +74,10 @@ pub(super) struct Args {
     /// How often to find out how large packets the ways to other nodes carry, by echo requests.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = period)]
     path_mtu_every: Duration,
+    /// Do not find out, with TCP segments to the other nodes, whether checksums and large packets that a tunnel leaves to the
+    /// card arrive; what does not is switched off at the tunnel.
+    #[arg(long)]
+    no_offload_test: bool,
     /// Serve /healthz, /readyz, /metrics and /status over HTTP, at an address (127.0.0.1:9475) or a socket in the file
     /// system (unix:/run/agent.sock, for `hostgap agent probe`); may be given more than once.
     #[arg(long, value_name = "WHERE")]
@@ -302,6 +306,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         subnet_env: args.network.subnet_file.clone(),
         status: args.network.status_dir.clone(),
         path_mtu_period: args.path_mtu_every,
+        tests_offload: !args.no_offload_test,
         listen: args.listen.clone(),
         waits: args.wait,
         services: services_cgroup(args)?,

@@ -64,6 +64,14 @@ fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
     speak::result(format_args!("pods     {}", status.pods.join(", ")))?;
     let mtu = status.mtu.map_or_else(|| "-".to_owned(), |mtu| format!("{mtu} bytes"));
     speak::result(format_args!("MTU      {mtu}"))?;
+    for (link, offload) in &status.offload {
+        let found = match (offload.fault, offload.is_whole) {
+            (Some(fault), _) => fault.words(),
+            (None, true) => "what the card does for it arrives",
+            (None, false) => "no node has answered yet, so nothing is known of what the card does for it",
+        };
+        speak::result(format_args!("tunnel   {link}: {found}"))?;
+    }
     if let Some(services) = &status.services {
         let failed = services.failed.len();
         let failed = if failed > 0 { format!(", {failed} of them not led") } else { String::new() };

@@ -21,6 +21,8 @@ pub enum NicFeature {
     GroHw,
     /// Checksums of received packets are checked by the card.
     RxChecksum,
+    /// Checksums of packets that are sent are filled in by the link, or by the card behind it. Large packets need it.
+    TxChecksum,
 }
 
 const WANTED: u16 = 3;
@@ -47,6 +49,7 @@ impl NicFeature {
             NicFeature::TsoIpv6 => "tx-tcp6-segmentation",
             NicFeature::GroHw => "rx-gro-hw",
             NicFeature::RxChecksum => "rx-checksum",
+            NicFeature::TxChecksum => "tx-checksum-ip-generic",
         }
     }
 

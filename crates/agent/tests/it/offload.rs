@@ -1,0 +1,170 @@
+//! Tunnels over cards that promise what they do not do: the agents find it out, and the kernel does it instead.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use agent::OffloadFault;
+use agent::source::file::FileSource;
+use agent::status::{Status, TunnelOffload};
+use linux::{IfName, Netns};
+use testkit::{Offload, PacketSocket, dump, require_root, shell};
+
+use crate::keep::{A, B, VXLAN, started, take_back, transfer, with_pods};
+use crate::nodes::{Agent, Nodes};
+
+/// Where UDP begins in a frame that is a tunnel's, over IPv4 and IPv6: what begins behind that is in the tunnel.
+const OUTER_UDP: [u16; 2] = [34, 54];
+
+/// The card of both nodes: it takes what their kernels leave to a link, and does it for packets in no tunnel alone.
+struct BrokenCard {
+    ends: Arc<AtomicBool>,
+    ways: Vec<JoinHandle<()>>,
+}
+
+/// What the card does not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Breaks {
+    Checksums,
+    Segmentation,
+}
+
+/// Two nodes that a broken card joins.
+fn nodes(breaks: Breaks) -> (Nodes, BrokenCard) {
+    let mut card = None;
+    let nodes = Nodes::joined_by(|world| {
+        let inside = world.add("card");
+        let (a, b, inside_name) = (world.name("a"), world.name("b"), world.name("card"));
+        shell(&format!(
+            "ip -n {a} link add wire type veth peer name side-a netns {inside_name}
+             ip -n {b} link add wire type veth peer name side-b netns {inside_name}
+             ip -n {inside_name} link set side-a up; ip -n {inside_name} link set side-b up"
+        ));
+        card = Some(BrokenCard::insert(&inside, breaks));
+    });
+    with_pods(&nodes);
+    nodes.write_leases(VXLAN, &[A, B]);
+    (nodes, card.unwrap())
+}
+
+impl BrokenCard {
+    fn insert(inside: &Netns, breaks: Breaks) -> BrokenCard {
+        let ends = Arc::new(AtomicBool::new(false));
+        let way = |from: &str, to: &str| {
+            let name = |name| IfName::new(name).unwrap();
+            let from = PacketSocket::receiver(inside, &name(from));
+            let to = PacketSocket::sender(inside, &name(to));
+            let ends = ends.clone();
+            std::thread::spawn(move || carry(&from, &to, breaks, &ends))
+        };
+        let ways = vec![way("side-a", "side-b"), way("side-b", "side-a")];
+        BrokenCard { ends, ways }
+    }
+}
+
+impl Drop for BrokenCard {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        for way in self.ways.drain(..) {
+            way.join().unwrap();
+        }
+    }
+}
+
+/// Carries frames from one side to the other, with what the kernel left to do or, if the card breaks it, without. The nodes
+/// say nothing large to each other but through the tunnel.
+fn carry(from: &PacketSocket, to: &PacketSocket, breaks: Breaks, ends: &AtomicBool) {
+    while !ends.load(Ordering::Relaxed) {
+        let Some(frame) = from.receive(Duration::from_millis(100)) else { continue };
+        let protocol = u16::from_be_bytes([frame.bytes[12], frame.bytes[13]]);
+        let is_large = frame.offload.kind != 0;
+        let in_tunnel = is_large || !OUTER_UDP.contains(&frame.offload.checksum_start);
+        let left = match breaks {
+            Breaks::Checksums if in_tunnel => Offload::default(),
+            Breaks::Segmentation if is_large => continue,
+            Breaks::Checksums | Breaks::Segmentation => frame.offload,
+        };
+        // A frame that is too large is lost.
+        let _ = to.send(&frame.bytes, left, protocol);
+    }
+}
+
+fn has_fault(fault: OffloadFault) -> impl Fn(&Status) -> bool {
+    let found = TunnelOffload { is_whole: false, fault: Some(fault) };
+    move |status| status.offload.len() == 2 && status.offload.values().all(|offload| *offload == found)
+}
+
+fn start(nodes: &Nodes, node: &str, tests_offload: bool) -> Agent {
+    let source = FileSource { path: nodes.leases(), node: node.to_owned() };
+    let settings = agent::Settings { tests_offload, ..nodes.settings(node) };
+    Agent::start(nodes.world.open(node), settings, nodes.home(node), source)
+}
+
+#[test]
+fn checksums_that_the_card_breaks_are_filled_in_by_the_kernel() {
+    if !require_root() {
+        return;
+    }
+    let (nodes, _card) = nodes(Breaks::Checksums);
+    let before = ["a", "b"].map(|node| dump(&nodes.world.open(node)));
+    {
+        let agents = ["a", "b"].map(|node| start(&nodes, node, false));
+        // That it is broken is what everything below rests on: no connection comes about.
+        let listen = || TcpListener::bind("10.244.2.9:0").unwrap();
+        let listener = nodes.world.open("b").run(listen).unwrap();
+        let to = listener.local_addr().unwrap();
+        let connect = || TcpStream::connect_timeout(&to, Duration::from_secs(2));
+        nodes.world.open("a").run(connect).unwrap().expect_err("the card breaks checksums");
+        for agent in &agents {
+            agent.until("nothing is tried", |status| {
+                status.offload.values().all(|offload| !offload.is_whole && offload.fault.is_none())
+            });
+        }
+    }
+    {
+        let (a, b) = started(&nodes, VXLAN);
+        a.until("the fault of a", has_fault(OffloadFault::Checksums));
+        b.until("the fault of b", has_fault(OffloadFault::Checksums));
+        transfer(&nodes);
+    }
+    // Another agent goes on with it, without another packet that gets lost.
+    let a = start(&nodes, "a", false);
+    let status = a.until("the fault of before", has_fault(OffloadFault::Checksums));
+    assert_eq!(status.repairs_total, 0, "{status:?}");
+    transfer(&nodes);
+    drop(a);
+    take_back(&nodes, &before);
+}
+
+#[test]
+fn large_packets_that_the_card_loses_are_cut_by_the_kernel() {
+    if !require_root() {
+        return;
+    }
+    let (nodes, _card) = nodes(Breaks::Segmentation);
+    let before = ["a", "b"].map(|node| dump(&nodes.world.open(node)));
+    {
+        let (a, b) = started(&nodes, VXLAN);
+        a.until("the fault of a", has_fault(OffloadFault::Segmentation));
+        b.until("the fault of b", has_fault(OffloadFault::Segmentation));
+        transfer(&nodes);
+    }
+    take_back(&nodes, &before);
+}
+
+#[test]
+fn what_a_whole_card_does_is_left_to_it() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new();
+    with_pods(&nodes);
+    let (a, b) = started(&nodes, VXLAN);
+    let is_whole = |status: &Status| {
+        status.offload.len() == 2 && status.offload.values().all(|offload| offload.is_whole)
+    };
+    a.until("both tunnels of a", is_whole);
+    b.until("both tunnels of b", is_whole);
+}
