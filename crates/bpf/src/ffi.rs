@@ -20,6 +20,8 @@ thread_local! {
 }
 /// Bytes of it that are kept.
 const SAID_MAX: usize = 4096;
+/// Entries that are read with one call, unless a bucket has more.
+const BATCH: usize = 4096;
 
 /// Collects libbpf's warnings instead of having them on stderr.
 pub(crate) fn listen() {
@@ -243,4 +245,50 @@ pub(crate) fn counts(path: &Path, counters: u32) -> libbpf_rs::Result<Vec<u64>> 
         counts.push(each.map(|value| u64::from_ne_bytes(value.try_into().expect("eight bytes"))).sum());
     }
     Ok(counts)
+}
+
+/// All entries of a hash map, keys with values, many with a call.
+///
+/// The kernel ends a batch early where the next bucket has no room in it, and says by `ENOENT` that there is no more. (The
+/// iterator of libbpf-rs 0.26 takes any batch that is not full for the last one.)
+pub(crate) fn entries(map: &MapHandle) -> libbpf_rs::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let (key_bytes, value_bytes) = (map.key_size() as usize, map.value_size() as usize);
+    let (mut room, mut found) = (BATCH, Vec::new());
+    // Where the kernel goes on: the number of a bucket.
+    let mut next: Option<u32> = None;
+    loop {
+        let (mut keys, mut values) = (vec![0_u8; room * key_bytes], vec![0_u8; room * value_bytes]);
+        let (mut from, mut behind, mut count) = (next.unwrap_or(0), 0_u32, room as u32);
+        let begin = if next.is_some() { ptr::from_mut(&mut from).cast() } else { ptr::null_mut() };
+        // SAFETY: keys and values have room for `count` entries of the map's own sizes, the kernel's place in a hash map has
+        // four bytes, and all outlive the call. No options are a null pointer.
+        let result = unsafe {
+            libbpf_sys::bpf_map_lookup_batch(
+                map.as_fd().as_raw_fd(),
+                begin,
+                ptr::from_mut(&mut behind).cast(),
+                keys.as_mut_ptr().cast(),
+                values.as_mut_ptr().cast(),
+                &raw mut count,
+                ptr::null(),
+            )
+        };
+        let is_last = match result {
+            0 => false,
+            _ if result == -Errno::NOENT.raw_os_error() => true,
+            _ if result == -Errno::INTR.raw_os_error() => continue,
+            // One bucket has more than that.
+            _ if result == -Errno::NOSPC.raw_os_error() => {
+                room *= 2;
+                continue;
+            }
+            _ => return Err(io::Error::from_raw_os_error(-result).into()),
+        };
+        let pairs = keys.chunks_exact(key_bytes).zip(values.chunks_exact(value_bytes));
+        found.extend(pairs.take(count as usize).map(|(key, value)| (key.to_vec(), value.to_vec())));
+        if is_last {
+            return Ok(found);
+        }
+        next = Some(behind);
+    }
 }

@@ -20,8 +20,6 @@ use crate::ffi;
 
 const SERVICES: &str = "services";
 const SLOTS: &str = "service_slots";
-/// Entries that are read with one call.
-const BATCH: u32 = 4096;
 /// The generation of a Service's first entry.
 const FIRST: u32 = 1;
 
@@ -207,11 +205,11 @@ impl Tables {
 
     fn list(&self) -> libbpf_rs::Result<BTreeMap<ServiceAddress, FoundService>> {
         let mut entries = BTreeMap::new();
-        for (key, value) in self.services.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)? {
+        for (key, value) in ffi::entries(&self.services)? {
             entries.extend(read_address(&key).zip(Entry::read(&value)));
         }
         let mut backends: BTreeMap<ServiceAddress, BTreeSet<SocketAddr>> = BTreeMap::new();
-        for (key, value) in self.slots.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)? {
+        for (key, value) in ffi::entries(&self.slots)? {
             let Some((at, generation, number)) = read_slot(&key) else { continue };
             let is_its = |entry: &Entry| entry.generation == generation && number < entry.backends;
             if entries.get(&at).is_some_and(is_its) {

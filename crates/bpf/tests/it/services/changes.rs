@@ -151,3 +151,28 @@ fn programs_are_replaced_while_sockets_call() {
     assert!(!services::is_of_this_format(&scene.folder).unwrap());
     assert_eq!(accept(&listeners, &scene.connect(called).unwrap()), first);
 }
+
+/// The kernel gives entries in batches, and ends one early where the next bucket of the map has no room in it. With so many
+/// entries it does so several times.
+#[test]
+fn a_list_is_whole_however_the_kernel_divides_it() {
+    let Some(scene) = Scene::new() else { return };
+    let backends = |octet: u8| {
+        (0..60_000).map(move |n: u16| SocketAddr::new([10, octet, (n >> 8) as u8, n as u8].into(), 80))
+    };
+    let all = [("10.96.0.1:80/tcp", 1), ("10.96.0.2:80/tcp", 2), ("10.96.0.3:80/udp", 3)];
+    let all = all.map(|(text, octet)| Service {
+        at: text.parse().unwrap(),
+        affinity_s: 0,
+        backends: backends(octet).collect(),
+    });
+    for service in &all {
+        services::set(&scene.folder, service).unwrap();
+    }
+    let found = services::list(&scene.folder).unwrap();
+    assert_eq!(found.len(), all.len());
+    for service in all {
+        let of_it = &found[&service.at];
+        assert!(of_it.is_whole && of_it.service == service, "{} of 60000", of_it.service.backends.len());
+    }
+}
