@@ -11,8 +11,7 @@ impl Cluster {
     /// # Errors
     /// One fails, or none is selected; the error has what the tests say.
     pub fn e2e<A: AsRef<str>>(&self, arguments: &[A]) -> Result<usize> {
-        image::write(&image::AGNHOST, &self.folder, &self.programs)?;
-        self.import(&self.folder.join(image::AGNHOST.archive))?;
+        self.provide(&image::AGNHOST)?;
         let mut tests = self.inside("e2e.test");
         tests.arg("--kubeconfig").arg(self.folder.join("admin.kubeconfig"));
         tests.args(["--provider=local", "--dump-logs-on-failure=false", "--ginkgo.no-color"]);

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use crate::names::DNS;
 use crate::{IMAGE, NODES, Programs, run};
 
 /// The file with the `PATH` on which a cluster's programs are.
@@ -108,6 +109,7 @@ fn kubelet(group: &str, node: &str) -> Value {
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{group}/{node}"), "failCgroupV1": false,
         "failSwapOn": false,
+        "clusterDNS": [DNS], "clusterDomain": "cluster.local",
         // What is not allowed to it on a machine that lacks capabilities, it goes without.
         "featureGates": { "KubeletInUserNamespace": true },
         "maxOpenFiles": 20000,

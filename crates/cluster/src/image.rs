@@ -20,10 +20,10 @@ pub const AGENT_IMAGE: &str = "localhost/hostgap:latest";
 /// An image, and how it is made.
 #[derive(Debug)]
 pub(crate) struct Image<'a> {
-    /// Its name, as pods give it.
-    name: &'a str,
+    /// Its names, as pods give them.
+    names: &'a [&'a str],
     /// The name of its archive.
-    pub(crate) archive: &'static str,
+    archive: &'static str,
     entrypoint: &'static [&'static str],
     command: &'static [&'static str],
     /// A program to be in it, `$PROGRAM` of the script.
@@ -33,7 +33,7 @@ pub(crate) struct Image<'a> {
 }
 
 pub(crate) const BUSYBOX: Image<'static> = Image {
-    name: IMAGE,
+    names: &[IMAGE],
     archive: "busybox.tar",
     entrypoint: &["/bin/sleep", "2147483647"],
     command: &[],
@@ -43,10 +43,13 @@ pub(crate) const BUSYBOX: Image<'static> = Image {
         all_of_busybox",
 };
 
-/// The image in which Kubernetes' own tests run, by the name that those of the version in `kubernetes/go.mod` have for
-/// it. They rely on dash, curl and the netcat of OpenBSD.
+/// The image in which Kubernetes' own tests and cyclonus run, by the names that those of the versions in
+/// `kubernetes/go.mod` and `addons/go.mod` have for it. The tests rely on dash, curl and the netcat of OpenBSD.
 pub(crate) const AGNHOST: Image<'static> = Image {
-    name: "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
+    names: &[
+        "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
+        "registry.k8s.io/e2e-test-images/agnhost:2.43",
+    ],
     archive: "agnhost.tar",
     entrypoint: &["/agnhost"],
     command: &["pause"],
@@ -60,11 +63,21 @@ pub(crate) const AGNHOST: Image<'static> = Image {
         cp \"$(command -v agnhost)\" root/agnhost",
 };
 
+/// A CoreDNS, by the name that `names.yaml` has for it.
+pub(crate) const COREDNS: Image<'static> = Image {
+    names: &["hostgap.test/coredns:1"],
+    archive: "coredns.tar",
+    entrypoint: &["/bin/coredns"],
+    command: &[],
+    program: None,
+    script: "cp \"$(command -v coredns)\" root/bin/coredns",
+};
+
 /// The agent's image. An agent that installs the plugin asks the kernel for nftables by `nft`; on the node itself the plugin
 /// takes the node's own.
-fn agent<'a>(program: &'a Path, name: &'a str) -> Image<'a> {
+fn agent<'a>(program: &'a Path, names: &'a [&'a str]) -> Image<'a> {
     Image {
-        name,
+        names,
         archive: "hostgap.tar",
         entrypoint: &["/bin/hostgap"],
         command: &[],
@@ -101,7 +114,8 @@ const FUNCTIONS: &str = "
 /// # Errors
 /// A program that the image is made with or of is missing (`nft`, `strip`, `tar`), or the folder cannot be written.
 pub fn write_agent_image(program: &Path, name: &str, folder: &Path) -> Result<PathBuf> {
-    let image = agent(program, name);
+    let names = [name];
+    let image = agent(program, &names);
     write(&image, folder, &Programs::of_this_machine()?)?;
     Ok(folder.join(image.archive))
 }
@@ -127,6 +141,12 @@ pub(crate) fn write(image: &Image<'_>, folder: &Path, programs: &Programs) -> Re
 }
 
 impl Cluster {
+    /// Writes an image's archive, and gives it to the containerd of each node.
+    pub(crate) fn provide(&self, image: &Image<'_>) -> Result<()> {
+        write(image, &self.folder, &self.programs)?;
+        self.import(&self.folder.join(image.archive))
+    }
+
     /// Gives an image to the containerd of each node.
     pub(crate) fn import(&self, archive: &Path) -> Result<()> {
         for node in NODES {
@@ -156,6 +176,6 @@ impl Image<'_> {
     }
 
     fn manifest(&self) -> Value {
-        json!([{ "Config": "config.json", "RepoTags": [self.name], "Layers": ["layer.tar"] }])
+        json!([{ "Config": "config.json", "RepoTags": self.names, "Layers": ["layer.tar"] }])
     }
 }

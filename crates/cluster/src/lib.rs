@@ -9,7 +9,9 @@ mod control_plane;
 mod e2e;
 mod files;
 mod image;
+mod names;
 mod network;
+mod probe;
 mod programs;
 
 use std::fs;
@@ -24,6 +26,7 @@ pub use agents::Agents;
 pub use control_plane::ControlPlane;
 pub use e2e::passed;
 pub use image::{AGENT_IMAGE, IMAGE, write_agent_image};
+pub use probe::CalledBy;
 pub use programs::Programs;
 
 /// A node of the cluster: a name, and an address of each family.

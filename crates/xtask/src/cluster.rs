@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use cluster::{Agents, Cluster, NODES, Programs};
+use cluster::{Agents, CalledBy, Cluster, NODES, Programs};
 
 use crate::native::is_root;
 use crate::suites::target;
@@ -21,6 +21,7 @@ usage: cargo xtask cluster up [ATTACH [BACKEND]]
                                            run a command on node-1 or node-2, in the node's namespaces
        cargo xtask cluster e2e ARG...      run Kubernetes' own tests, for example those with
                                            --ginkgo.focus='sig-network.*Conformance'
+       cargo xtask cluster probe           let pods call each other by address, Service and name (cyclonus)
        cargo xtask cluster down            end it";
 
 /// Does what the arguments say.
@@ -41,6 +42,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         ["e2e", rest @ ..] => {
             let passed = Cluster::open(&folder)?.e2e(rest)?;
             println!("{passed} passed");
+            Ok(())
+        }
+        ["probe"] => {
+            let cluster = Cluster::open(&folder)?;
+            for by in CalledBy::ALL {
+                println!("by {by}: {} calls answered", cluster.probe(by)?);
+            }
             Ok(())
         }
         ["kubectl", rest @ ..] => becomes(Cluster::open(&folder)?.kubectl().args(rest)),
@@ -69,6 +77,7 @@ fn up(folder: &Path, attach: &str, backend: &str) -> Result<()> {
     // Packets of all others miss kube-proxy's rules.
     let services = !["bridge", "ptp"].contains(&attach);
     cluster.connect_by_agents(Agents { hostgap: &hostgap, attach, backend, services })?;
+    cluster.serve_names()?;
     println!("both nodes are ready\n\n{USAGE}");
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use cluster::{AGENT_IMAGE, Agents, IMAGE, NODES, Node, OwnedCluster, Programs};
+use cluster::{AGENT_IMAGE, Agents, CalledBy, IMAGE, NODES, Node, OwnedCluster, Programs};
 use serde_json::{Value, json};
 
 use crate::turn::{HOSTGAP, Turn, stderr, stdout, text, turn, until_within};
@@ -192,13 +192,18 @@ fn kubectl_shows_what_the_plugin_says() {
     assert!(ready.status.success(), "{}", stderr(&ready));
 }
 
-/// Kubernetes' own conformance tests of pods and ports, which know nothing of this plugin and its agents. Others of networks
-/// need a DNS server in the cluster. Afterwards the agents are replaced and taken away while a pod talks to another node's.
+/// Pods call each other by address, Service and name, and Kubernetes' own conformance tests of pods and ports pass; neither
+/// knows anything of this plugin and its agents. Afterwards the agents are replaced and taken away while a pod talks to another node's.
 #[test]
 fn kubernetes_own_tests_pass_on_agents() {
     let Some(pods) = Pods::new() else { return };
     let agents = Agents { hostgap: Path::new(HOSTGAP), attach: "ptp", backend: "vxlan", services: false };
     pods.cluster.connect_by_agents(agents).unwrap();
+    pods.cluster.serve_names().unwrap();
+    for by in CalledBy::ALL {
+        // Each of four pods calls all four, by TCP and by UDP.
+        assert_eq!(pods.cluster.probe(by).unwrap(), 32, "by {by}");
+    }
     let communication = "Pods should function for (intra-pod|node-pod) communication: (http|udp) ";
     let ports = "same hostPort but different hostIP and protocol";
     let focus = format!(
