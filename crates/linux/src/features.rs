@@ -29,6 +29,9 @@ pub enum Feature {
     /// Vxlan links in external mode, and routes that lead into tunnels. A kernel can be built without them
     /// (`CONFIG_LWTUNNEL`).
     VxlanExternal,
+    /// Links of kind wireguard.
+    #[serde(rename = "wireguard")]
+    WireGuard,
     /// Links of kind macvlan.
     Macvlan,
     /// Links of kind ipvlan, in modes l2 and l3.
@@ -67,6 +70,7 @@ impl Feature {
         Feature::Bridge,
         Feature::Vxlan,
         Feature::VxlanExternal,
+        Feature::WireGuard,
         Feature::Macvlan,
         Feature::Ipvlan,
         Feature::IpvlanL3s,
@@ -91,6 +95,7 @@ impl fmt::Display for Feature {
             Feature::Bridge => "bridge links",
             Feature::Vxlan => "vxlan links",
             Feature::VxlanExternal => "routes into vxlan tunnels",
+            Feature::WireGuard => "wireguard links",
             Feature::Macvlan => "macvlan links",
             Feature::Ipvlan => "ipvlan links",
             Feature::IpvlanL3s => "ipvlan links of mode l3s",
@@ -183,6 +188,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
             passing(LinkKind::Vxlan(Vxlan { vni: 1, parent, local, port: 8472, learning: false }))
         }
         Feature::VxlanExternal => vxlan_external(netlink),
+        Feature::WireGuard => passing(LinkKind::WireGuard),
         Feature::Macvlan => passing(LinkKind::Macvlan { parent, mode: MacvlanMode::Bridge }),
         Feature::Ipvlan => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L2 }),
         Feature::IpvlanL3s => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L3s }),

@@ -14,6 +14,7 @@ mod names;
 mod neighbour;
 mod number;
 mod route;
+mod wireguard;
 
 pub mod cgroup;
 pub mod clock;
@@ -60,3 +61,4 @@ pub use netlink::Netlink;
 pub use netns::Netns;
 pub use qdisc::Qdisc;
 pub use route::{Encap, Route};
+pub use wireguard::{PrivateKey, PublicKey, WireGuardPeer};

@@ -48,6 +48,8 @@ pub enum LinkKind {
         /// The UDP port, as [`Vxlan::port`].
         port: u16,
     },
+    /// Encrypted IP packets in UDP (WireGuard, Linux 5.6). It has no Ethernet header, and no key or peer when it is made.
+    WireGuard,
     /// Another Ethernet address on a parent link.
     Macvlan {
         /// The link whose physical network it shares.
@@ -125,6 +127,7 @@ impl LinkKind {
             LinkKind::Netkit { .. } => "netkit",
             LinkKind::Bridge => "bridge",
             LinkKind::Vxlan(_) | LinkKind::VxlanExternal { .. } => "vxlan",
+            LinkKind::WireGuard => "wireguard",
             LinkKind::Macvlan { .. } => "macvlan",
             LinkKind::Ipvlan { .. } => "ipvlan",
         }
@@ -137,6 +140,7 @@ impl LinkKind {
             LinkKind::Bridge
             | LinkKind::Vxlan(_)
             | LinkKind::VxlanExternal { .. }
+            | LinkKind::WireGuard
             | LinkKind::Macvlan { .. }
             | LinkKind::Ipvlan { .. } => None,
         }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use bpf::Unpinned;
 use linux::ethtool::Ethtool;
-use linux::netlink::{Netlink, Nftables};
+use linux::netlink::{Netlink, Nftables, WireGuard};
 use linux::sysfs::NetSysfs;
 use linux::{Netns, NetnsName, netns};
 
@@ -38,6 +38,7 @@ pub(crate) struct OpenNetns {
     sysfs: OnceCell<NetSysfs>,
     ethtool: OnceCell<Ethtool>,
     nftables: OnceCell<Nftables>,
+    wireguard: OnceCell<WireGuard>,
 }
 
 impl Kernel {
@@ -128,8 +129,9 @@ impl OpenNetns {
         };
         let netlink = Netlink::open_in(&netns)?;
         let cookie = netns.cookie()?;
-        let (sysfs, ethtool, nftables) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Ok(OpenNetns { netns, netlink, cookie, sysfs, ethtool, nftables })
+        let (sysfs, ethtool) = (OnceCell::new(), OnceCell::new());
+        let (nftables, wireguard) = (OnceCell::new(), OnceCell::new());
+        Ok(OpenNetns { netns, netlink, cookie, sysfs, ethtool, nftables, wireguard })
     }
 
     /// The namespace's own /sys; few steps need it.
@@ -161,6 +163,16 @@ impl OpenNetns {
             None => {
                 let nftables = Nftables::open_in(&self.netns)?;
                 Ok(self.nftables.get_or_init(|| nftables))
+            }
+        }
+    }
+    /// The namespace's WireGuard devices; few steps need them.
+    pub(crate) fn wireguard(&self) -> Result<&WireGuard, linux::Error> {
+        match self.wireguard.get() {
+            Some(wireguard) => Ok(wireguard),
+            None => {
+                let wireguard = WireGuard::open_in(&self.netns)?;
+                Ok(self.wireguard.get_or_init(|| wireguard))
             }
         }
     }

@@ -1,14 +1,16 @@
 //! What a namespace holds: asked for one by one for a step alone, and once as whole lists for all steps of a plan.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bpf::services::{self, FoundService, ServiceAddress};
-use linux::netlink::{AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo};
+use linux::netlink::{AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo, WireGuardDevice};
 use linux::{FdbEntry, IfName, Route, sysctl};
+use rustix::io::Errno;
 
 use crate::kernel::OpenNetns;
 
@@ -25,6 +27,7 @@ pub(crate) struct Listing {
     routes: OnceCell<Vec<RouteInfo>>,
     neighbours: OnceCell<Vec<NeighbourInfo>>,
     fdb: OnceCell<Vec<FdbInfo>>,
+    wireguard: RefCell<BTreeMap<IfName, Option<Arc<WireGuardDevice>>>>,
     parameters: BTreeMap<sysctl::Key, Option<String>>,
     /// Those of the folder that was asked for first: a node has one.
     services: OnceCell<(PathBuf, BTreeMap<ServiceAddress, FoundService>)>,
@@ -93,6 +96,25 @@ impl Listing {
             return opened.netlink.fdb_of(entry, index);
         }
         Ok(equal(self.fdb(opened)?, |info| (info.index, info.mac).cmp(&(index, entry.mac))).to_vec())
+    }
+
+    /// A WireGuard device with its peers, of which the kernel tells only all; `None` if the link is of another kind.
+    pub(crate) fn wireguard(
+        &self,
+        opened: &OpenNetns,
+        link: &IfName,
+    ) -> Result<Option<Arc<WireGuardDevice>>> {
+        if let Some(listed) = self.wireguard.borrow().get(link) {
+            return Ok(listed.clone());
+        }
+        let device = match opened.wireguard()?.device(link) {
+            Err(error) if error.is(Errno::OPNOTSUPP.raw_os_error()) => None,
+            device => Some(Arc::new(device?)),
+        };
+        if self.has_lists {
+            self.wireguard.borrow_mut().insert(link.clone(), device.clone());
+        }
+        Ok(device)
     }
 
     pub(crate) fn links(&self, opened: &OpenNetns) -> Result<&[LinkInfo]> {

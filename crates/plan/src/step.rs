@@ -1,7 +1,7 @@
 //! What can be done to a machine: a closed list of steps, each of which knows its place.
 
 use ipnet::IpNet;
-use linux::{FdbEntry, IfName, Link, Mac, Neighbour, Route, nft};
+use linux::{FdbEntry, IfName, Link, Mac, Neighbour, Route, WireGuardPeer, nft};
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::{
@@ -87,6 +87,9 @@ pub enum Step {
     AddFdb(FdbEntry),
     /// The same. Another one for the Ethernet address gives way, and undo puts it back. Not for the all-zero address.
     ReplaceFdb(FdbEntry),
+    /// Add a peer to a WireGuard device.
+    #[serde(rename = "add_wireguard_peer")]
+    AddWireGuardPeer(WireGuardPeer),
     /// Make an nftables table with all its chains and rules.
     AddNftTable(nft::Table),
     /// Add an element to a map or a set of an nftables table.

@@ -40,7 +40,7 @@ pub(crate) struct Request(Vec<u8>);
 pub(crate) struct Attributes<'a>(&'a [u8]);
 
 /// A message with its family, `genlmsghdr` and attributes. Netfilter's messages have the same form.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Packet {
     /// The type in the message's header.
     pub(super) family: u16,
@@ -66,8 +66,14 @@ impl Generic {
     pub(crate) fn call(&self, command: u8, request: &Request) -> std::io::Result<Vec<Vec<u8>>> {
         let mut socket = self.socket.lock().expect("no exchange panics");
         let answers = socket.exchange(packet(self.family, command, request), NLM_F_ACK)?;
-        let rest = |packet: Packet| packet.bytes.get(HEADER_BYTES..).unwrap_or_default().to_vec();
-        Ok(answers.into_iter().map(rest).collect())
+        Ok(answers.into_iter().map(Packet::into_attributes).collect())
+    }
+
+    /// Asks for a list, which may come in several messages; their attributes in order.
+    pub(crate) fn dump(&self, command: u8, request: &Request) -> std::io::Result<Vec<Vec<u8>>> {
+        let mut socket = self.socket.lock().expect("no exchange panics");
+        let answers = socket.dump(&packet(self.family, command, request))?;
+        Ok(answers.into_iter().map(Packet::into_attributes).collect())
     }
 }
 
@@ -132,6 +138,12 @@ impl<'a> Attributes<'a> {
     /// The attributes within the first of a number; none if there is none.
     pub(crate) fn within(self, number: u16) -> Attributes<'a> {
         Attributes(self.get(number).unwrap_or_default())
+    }
+}
+
+impl Packet {
+    fn into_attributes(self) -> Vec<u8> {
+        self.bytes.get(HEADER_BYTES..).unwrap_or_default().to_vec()
     }
 }
 

@@ -144,6 +144,7 @@ impl Netlink {
             LinkKind::Veth { .. }
             | LinkKind::Netkit { .. }
             | LinkKind::Bridge
+            | LinkKind::WireGuard
             | LinkKind::VxlanExternal { .. } => None,
             LinkKind::Vxlan(Vxlan { parent, .. })
             | LinkKind::Macvlan { parent, .. }

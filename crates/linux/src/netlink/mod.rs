@@ -24,6 +24,7 @@ mod rule;
 mod socket;
 mod standing;
 mod watch;
+mod wireguard;
 
 pub use address::AddressInfo;
 pub use displaced_route::DisplacedRoute;
@@ -40,6 +41,7 @@ pub use route::{NextHop, RouteInfo};
 pub use route_metric::{MetricState, MetricValue, RouteMetric};
 pub use rule::RuleInfo;
 pub use watch::{Change, Watch};
+pub use wireguard::{WireGuard, WireGuardDevice, WireGuardPeerInfo};
 
 use std::net::IpAddr;
 use std::sync::Mutex;

@@ -113,7 +113,11 @@ impl Socket {
         }
     }
 
-    fn dump(&mut self, message: &RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+    /// Requests a full list, and repeats it if a change interrupted it.
+    pub(super) fn dump<M>(&mut self, message: &M) -> io::Result<Vec<M>>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable + Clone,
+    {
         let deadline = Instant::now() + DUMP_PATIENCE;
         loop {
             self.send(message.clone(), NLM_F_DUMP)?;

@@ -30,6 +30,7 @@ fn links_are_probed_as_ip_finds_them() {
         (Feature::Vxlan, "vxlan", &["id", "1", "dev", "p0", "dstport", "4789"]),
         // The tests of tunnels cover the other half, a route into a tunnel.
         (Feature::VxlanExternal, "vxlan", &["external", "dstport", "4789"]),
+        (Feature::WireGuard, "wireguard", &[]),
         (Feature::Macvlan, "macvlan", &["mode", "bridge"]),
         (Feature::Ipvlan, "ipvlan", &["mode", "l2"]),
         (Feature::IpvlanL3s, "ipvlan", &["mode", "l3s"]),

@@ -13,4 +13,5 @@ mod qdisc;
 mod steering;
 mod tunnel;
 mod view;
+mod wireguard;
 mod world;

@@ -18,6 +18,7 @@ mod register;
 mod route;
 mod sets;
 mod sysctl;
+mod wireguard;
 
 use linux::IfName;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,7 @@ pub use route::SetRouteMetric;
 use sets::Sets;
 pub use sysctl::SetSysctl;
 pub(crate) use sysctl::is_about_code;
+pub use wireguard::{SetWireGuard, WireGuardEnd};
 
 /// What the register of a setting held, before a step or after it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +129,7 @@ registers! {
     Nic: SetNic of link = "set_nic",
     Indirection: SetIndirection of link = "set_indirection",
     RssHash: SetRssHash of link = "set_rss_hash",
+    WireGuard: SetWireGuard of link = "set_wireguard",
     LinkAttribute: SetLinkAttribute of link = "set_link_attribute",
     Debug: SetDebug = "set_debug",
     Module: SetModule = "set_module",

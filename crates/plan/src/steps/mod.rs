@@ -11,6 +11,7 @@ mod rules;
 mod service;
 mod share;
 mod splice;
+mod wireguard;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -151,6 +152,7 @@ impl Step {
             Step::ReplaceNeighbour(neighbour) => Box::new(Replaces(neighbour)),
             Step::AddFdb(entry) => Box::new(Adds(entry)),
             Step::ReplaceFdb(entry) => Box::new(Replaces(entry)),
+            Step::AddWireGuardPeer(peer) => Box::new(Adds(peer)),
             Step::AddNftTable(table) => Box::new(Adds(table)),
             Step::AddNftElement(element) => Box::new(Adds(element)),
             Step::LoadPrograms(programs) => Box::new(program::LoadPrograms(programs)),

@@ -12,7 +12,7 @@ use crate::listing::Listing;
 use crate::look::StepState;
 use crate::preview::Preview;
 use crate::show::{Tool, word};
-use crate::{Kernel, Place};
+use crate::{Kernel, Place, Step};
 
 /// Something that is made and removed as a whole.
 pub(super) trait Object {
@@ -31,6 +31,21 @@ pub(super) trait Object {
     /// Waits for a process that apply started, that outlived it, and that may still add it.
     fn settle(&self, _opened: &OpenNetns) -> Result<(), StepError> {
         Ok(())
+    }
+
+    /// Whether an inventory of the namespace shows it.
+    fn is_listed(&self) -> bool {
+        true
+    }
+
+    /// As [`Effect::slot`], for what has properties that it may change in its place.
+    fn slot(&self) -> String {
+        self.command(&Place::Host)
+    }
+
+    /// Whether it is made of what an earlier step made, with other properties or none, by adding it once more.
+    fn adapts(&self, _earlier: &Step) -> bool {
+        false
     }
 
     /// As a phrase, with the link where there may be others without.
@@ -112,11 +127,24 @@ impl<O: Object> Effect for Adds<O> {
     }
 
     fn is_listed(&self) -> bool {
-        true
+        self.0.is_listed()
     }
 
     fn identity(&self) -> String {
         self.0.command(&Place::Host)
+    }
+
+    fn slot(&self) -> String {
+        self.0.slot()
+    }
+
+    fn adapts(&self, _: &mut Kernel, _: &Place, earlier: &Step) -> Result<bool, StepError> {
+        Ok(self.0.adapts(earlier))
+    }
+
+    fn adapt(&self, kernel: &mut Kernel, place: &Place) -> Result<(), StepError> {
+        let index = self.index(kernel, place)?;
+        self.0.add(kernel.at(place)?, index)
     }
 
     fn subject(&self) -> String {

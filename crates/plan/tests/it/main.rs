@@ -26,3 +26,4 @@ mod share;
 mod show;
 mod splice;
 mod transactions;
+mod wireguard;

@@ -1,0 +1,308 @@
+//! WireGuard devices: the key and the port of a device, and its peers.
+//!
+//! Source: include/uapi/linux/wireguard.h. The package netlink-packet-wireguard has the same messages. It brings a
+//! second form of generic netlink beside [`Generic`], and its messages print private keys.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use ipnet::IpNet;
+use serde::Serialize;
+
+use super::{Attributes, Generic, Request};
+use crate::wireguard::KEY_BYTES;
+use crate::{Error, IfName, Netns, PrivateKey, PublicKey, Result, WireGuardPeer};
+
+/// The requests.
+const GET_DEVICE: u8 = 0;
+const SET_DEVICE: u8 = 1;
+/// Attributes of a device.
+const DEVICE_NAME: u16 = 2;
+const DEVICE_PRIVATE_KEY: u16 = 3;
+const DEVICE_PUBLIC_KEY: u16 = 4;
+const DEVICE_PORT: u16 = 6;
+const DEVICE_PEERS: u16 = 8;
+/// Attributes of a peer, and the flags that a change of it may have.
+const PEER_KEY: u16 = 1;
+const PEER_FLAGS: u16 = 3;
+const PEER_ENDPOINT: u16 = 4;
+const PEER_KEEPALIVE: u16 = 5;
+const PEER_ALLOWED: u16 = 9;
+const REMOVE: u32 = 1;
+const REPLACE_ALLOWED: u32 = 2;
+const UPDATE_ONLY: u32 = 4;
+/// Attributes of an allowed prefix.
+const ALLOWED_FAMILY: u16 = 1;
+const ALLOWED_ADDRESS: u16 = 2;
+const ALLOWED_LENGTH: u16 = 3;
+/// Lists have no attribute numbers of their own.
+const ENTRY: u16 = 0;
+
+/// The WireGuard devices of a namespace.
+#[derive(Debug)]
+pub struct WireGuard {
+    generic: Generic,
+    place: String,
+}
+
+/// A device as the kernel reports it, without its private key.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct WireGuardDevice {
+    /// The key that belongs to its private key; `None` where it has none.
+    pub public: Option<PublicKey>,
+    /// The UDP port on which it listens; 0: none was chosen yet.
+    pub port: u16,
+    /// Its peers.
+    pub peers: BTreeMap<PublicKey, WireGuardPeerInfo>,
+}
+
+/// A peer as the kernel reports it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct WireGuardPeerInfo {
+    /// Where its packets are sent: what was configured, or where it was last heard from.
+    pub endpoint: Option<SocketAddr>,
+    /// The prefixes that are its, sorted.
+    pub allowed: Vec<IpNet>,
+    /// As [`WireGuardPeer::keepalive_s`].
+    pub keepalive_s: u16,
+}
+
+impl WireGuard {
+    /// Those of a namespace. `ENOENT` if the kernel has no WireGuard.
+    pub fn open_in(netns: &Netns) -> Result<WireGuard> {
+        let generic = netns.run(|| Generic::open("wireguard"))??;
+        Ok(WireGuard { generic, place: netns.describe() })
+    }
+
+    /// A device with all its peers. `ENODEV` if there is no such link, `EOPNOTSUPP` if it is of another kind.
+    pub fn device(&self, link: &IfName) -> Result<WireGuardDevice> {
+        let attempted = || format!("read WireGuard device {link} in {}", self.place);
+        let answers = self.generic.dump(GET_DEVICE, &about(link));
+        let answers = answers.map_err(|error| Error::new(attempted(), error))?;
+        let mut device = WireGuardDevice::default();
+        for answer in &answers {
+            device
+                .take(Attributes::of(answer))
+                .ok_or_else(|| Error::invalid(attempted(), "the kernel's answer was not understood"))?;
+        }
+        for peer in device.peers.values_mut() {
+            peer.allowed.sort_unstable();
+        }
+        Ok(device)
+    }
+
+    /// Gives a device its private key and its port. `EADDRINUSE` if the device is up and the port is taken.
+    pub fn set_key(&self, link: &IfName, key: &PrivateKey, port: u16) -> Result<()> {
+        self.set_identity(link, key.bytes(), port, "give a key to")
+    }
+
+    /// Takes the private key and the port from a device.
+    pub fn clear_key(&self, link: &IfName) -> Result<()> {
+        self.set_identity(link, &[0; KEY_BYTES], 0, "take the key from")
+    }
+
+    fn set_identity(&self, link: &IfName, key: &[u8; KEY_BYTES], port: u16, verb: &str) -> Result<()> {
+        let mut request = about(link);
+        request.put(DEVICE_PRIVATE_KEY, key);
+        request.put(DEVICE_PORT, &port.to_ne_bytes());
+        self.set(&request, || format!("{verb} WireGuard device {link}"))
+    }
+
+    /// Adds a peer, or gives the one that has the key these properties. A prefix that another peer of the device has is
+    /// taken from that one.
+    pub fn set_peer(&self, peer: &WireGuardPeer) -> Result<()> {
+        let WireGuardPeer { dev, key, endpoint, allowed, keepalive_s } = peer;
+        let mut about_peer = Request::default();
+        about_peer.put(PEER_KEY, &key.0);
+        about_peer.put_u32(PEER_FLAGS, REPLACE_ALLOWED);
+        about_peer.put(PEER_ENDPOINT, &sockaddr(*endpoint));
+        about_peer.put(PEER_KEEPALIVE, &keepalive_s.to_ne_bytes());
+        let mut prefixes = Request::default();
+        for prefix in allowed {
+            prefixes.nest(ENTRY, &allowed_prefix(prefix));
+        }
+        about_peer.nest(PEER_ALLOWED, &prefixes);
+        self.set(&with_peer(dev, &about_peer), || format!("add peer {key} to WireGuard device {dev}"))
+    }
+
+    /// Removes a peer. No error if there is none of the key.
+    pub fn remove_peer(&self, dev: &IfName, key: PublicKey) -> Result<()> {
+        let mut about_peer = Request::default();
+        about_peer.put(PEER_KEY, &key.0);
+        about_peer.put_u32(PEER_FLAGS, REMOVE | UPDATE_ONLY);
+        self.set(&with_peer(dev, &about_peer), || format!("remove peer {key} from WireGuard device {dev}"))
+    }
+
+    fn set(&self, request: &Request, attempted: impl FnOnce() -> String) -> Result<()> {
+        let sent = self.generic.call(SET_DEVICE, request).map(drop);
+        sent.map_err(|error| Error::new(format!("{} in {}", attempted(), self.place), error))
+    }
+}
+
+impl WireGuardDevice {
+    /// Adds what one message says. A long list of peers, or of a peer's prefixes, goes on in the next message.
+    fn take(&mut self, attributes: Attributes<'_>) -> Option<()> {
+        if let Some(key) = attributes.get(DEVICE_PUBLIC_KEY) {
+            self.public = Some(PublicKey(key.try_into().ok()?));
+        }
+        if let Some(port) = attributes.get(DEVICE_PORT) {
+            self.port = u16::from_ne_bytes(port.try_into().ok()?);
+        }
+        for (_, peer) in attributes.within(DEVICE_PEERS).iter() {
+            let peer = Attributes::of(peer);
+            let key = PublicKey(peer.get(PEER_KEY)?.try_into().ok()?);
+            self.peers.entry(key).or_default().take(peer)?;
+        }
+        Some(())
+    }
+}
+
+impl WireGuardPeerInfo {
+    /// Whether it is as a configured one. Where it is now does not count: WireGuard follows a peer that is heard from
+    /// elsewhere.
+    pub fn is(&self, peer: &WireGuardPeer) -> bool {
+        let mut allowed: Vec<IpNet> = peer.allowed.iter().map(IpNet::trunc).collect();
+        allowed.sort_unstable();
+        self.allowed == allowed && self.keepalive_s == peer.keepalive_s
+    }
+
+    fn take(&mut self, peer: Attributes<'_>) -> Option<()> {
+        if let Some(endpoint) = peer.get(PEER_ENDPOINT) {
+            self.endpoint = Some(read_sockaddr(endpoint)?);
+        }
+        if let Some(seconds) = peer.get(PEER_KEEPALIVE) {
+            self.keepalive_s = u16::from_ne_bytes(seconds.try_into().ok()?);
+        }
+        for (_, prefix) in peer.within(PEER_ALLOWED).iter() {
+            self.allowed.push(read_allowed(Attributes::of(prefix))?);
+        }
+        Some(())
+    }
+}
+
+/// A request about a device.
+fn about(link: &IfName) -> Request {
+    let mut request = Request::default();
+    request.put(DEVICE_NAME, &[link.as_str().as_bytes(), &[0]].concat());
+    request
+}
+
+fn with_peer(dev: &IfName, about_peer: &Request) -> Request {
+    let mut peers = Request::default();
+    peers.nest(ENTRY, about_peer);
+    let mut request = about(dev);
+    request.nest(DEVICE_PEERS, &peers);
+    request
+}
+
+fn allowed_prefix(prefix: &IpNet) -> Request {
+    let (family, bytes) = match prefix.network() {
+        IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
+        IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
+    };
+    let mut request = Request::default();
+    request.put(ALLOWED_FAMILY, &(family as u16).to_ne_bytes());
+    request.put(ALLOWED_ADDRESS, &bytes);
+    request.put(ALLOWED_LENGTH, &[prefix.prefix_len()]);
+    request
+}
+
+fn read_allowed(prefix: Attributes<'_>) -> Option<IpNet> {
+    let [length] = prefix.get(ALLOWED_LENGTH)? else { return None };
+    IpNet::new(read_ip(prefix.get(ALLOWED_ADDRESS)?)?, *length).ok()
+}
+
+fn read_ip(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into()),
+        16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into()),
+        _ => None,
+    }
+}
+
+/// `struct sockaddr_in`, or `struct sockaddr_in6`.
+fn sockaddr(address: SocketAddr) -> Vec<u8> {
+    let port = address.port().to_be_bytes();
+    match address {
+        SocketAddr::V4(v4) => {
+            let family = (libc::AF_INET as u16).to_ne_bytes();
+            [&family[..], &port, &v4.ip().octets(), &[0; 8]].concat()
+        }
+        SocketAddr::V6(v6) => {
+            let family = (libc::AF_INET6 as u16).to_ne_bytes();
+            let (flow, scope) = (v6.flowinfo().to_ne_bytes(), v6.scope_id().to_ne_bytes());
+            [&family[..], &port, &flow, &v6.ip().octets(), &scope].concat()
+        }
+    }
+}
+
+fn read_sockaddr(bytes: &[u8]) -> Option<SocketAddr> {
+    let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);
+    let ip = match bytes.len() {
+        16 => read_ip(&bytes[4..8])?,
+        28 => read_ip(&bytes[8..24])?,
+        _ => return None,
+    };
+    Some((ip, port).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> PublicKey {
+        PublicKey([byte; KEY_BYTES])
+    }
+
+    /// A message about a device with one peer.
+    fn message(peer: u8, allowed: &[&str], endpoint: Option<&str>) -> Request {
+        let mut about_peer = Request::default();
+        about_peer.put(PEER_KEY, &key(peer).0);
+        if let Some(endpoint) = endpoint {
+            about_peer.put(PEER_ENDPOINT, &sockaddr(endpoint.parse().unwrap()));
+        }
+        let mut prefixes = Request::default();
+        for prefix in allowed {
+            prefixes.nest(ENTRY, &allowed_prefix(&prefix.parse().unwrap()));
+        }
+        about_peer.nest(PEER_ALLOWED, &prefixes);
+        with_peer(&IfName::new("hgwg1").unwrap(), &about_peer)
+    }
+
+    #[test]
+    fn a_peer_whose_list_goes_on_in_the_next_message_is_one() {
+        let mut device = WireGuardDevice::default();
+        let messages = [
+            message(1, &["10.1.0.0/24"], Some("[2001:db8::1]:51820")),
+            message(1, &["fd00:1::/64"], None),
+            message(2, &["10.2.0.0/24"], Some("192.0.2.2:51821")),
+        ];
+        for message in &messages {
+            device.take(Attributes::of(message.bytes())).unwrap();
+        }
+        assert_eq!(device.peers.keys().copied().collect::<Vec<_>>(), [key(1), key(2)]);
+        let peer = WireGuardPeer {
+            dev: IfName::new("hgwg1").unwrap(),
+            key: key(1),
+            endpoint: "[2001:db8::1]:51820".parse().unwrap(),
+            allowed: vec!["fd00:1::/64".parse().unwrap(), "10.1.0.7/24".parse().unwrap()],
+            keepalive_s: 0,
+        };
+        let found = device.peers.get_mut(&key(1)).unwrap();
+        found.allowed.sort_unstable();
+        assert_eq!(found.endpoint, Some(peer.endpoint));
+        assert!(found.is(&peer), "{found:?}");
+        assert!(!found.is(&WireGuardPeer { keepalive_s: 25, ..peer }));
+        assert_eq!(device.peers[&key(2)].endpoint.unwrap().to_string(), "192.0.2.2:51821");
+    }
+
+    #[test]
+    fn a_truncated_answer_is_an_error() {
+        let mut peers = Request::default();
+        peers.nest(ENTRY, &Request::default());
+        let mut request = Request::default();
+        request.nest(DEVICE_PEERS, &peers);
+        assert_eq!(WireGuardDevice::default().take(Attributes::of(request.bytes())), None);
+        assert_eq!(read_sockaddr(&[2, 0, 1]), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! The identity of a WireGuard device: its private key, and the port on which it listens.
+
+use std::path::PathBuf;
+
+use linux::{IfName, PrivateKey, PublicKey};
+use serde::{Deserialize, Serialize};
+
+use super::register::{At, Register};
+use crate::Place;
+use crate::error::StepError;
+use crate::show::{inside, quoted, word};
+
+/// Give a WireGuard device the private key that a file holds, and its port.
+///
+/// The key is read from the file when the device gets it. Plans, journals and commands have the file's name and the public
+/// key: by that one, which the kernel tells too, they know whether the device still has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetWireGuard {
+    /// The device.
+    pub link: IfName,
+    /// The file with the private key, as `wg genkey` writes one.
+    pub key_file: PathBuf,
+    /// The public key that belongs to it.
+    pub public: PublicKey,
+    /// The UDP port.
+    pub port: u16,
+}
+
+/// What a device is to others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WireGuardEnd {
+    /// Its public key; `None`: it has no private one.
+    pub public: Option<PublicKey>,
+    /// Its UDP port; 0: none yet.
+    pub port: u16,
+}
+
+impl Register for SetWireGuard {
+    type Value = WireGuardEnd;
+    type Along = ();
+
+    fn read(&self, at: &At<'_>) -> Result<Option<WireGuardEnd>, StepError> {
+        let device = at.listing.wireguard(at.opened, &at.link().name)?;
+        Ok(device.map(|device| WireGuardEnd { public: device.public, port: device.port }))
+    }
+
+    fn write(&self, at: &At<'_>, end: &WireGuardEnd) -> Result<(), StepError> {
+        let (wireguard, link) = (at.opened.wireguard()?, &at.link().name);
+        if end.public.is_none() {
+            return Ok(wireguard.clear_key(link)?);
+        }
+        let key = PrivateKey::read(&self.key_file)?;
+        if end.public != Some(key.public()) {
+            let why =
+                format!("the private key in {} is not that of {}", self.key_file.display(), self.words(end));
+            return Err(StepError::Refused { why });
+        }
+        Ok(wireguard.set_key(link, &key, end.port)?)
+    }
+
+    fn wanted(&self, _: &WireGuardEnd) -> WireGuardEnd {
+        WireGuardEnd { public: Some(self.public), port: self.port }
+    }
+
+    fn subject(&self) -> String {
+        format!("the key of link {}", self.link)
+    }
+
+    fn words(&self, end: &WireGuardEnd) -> String {
+        match end.public {
+            Some(public) => format!("public key {public} at port {}", end.port),
+            None => "none".to_owned(),
+        }
+    }
+
+    fn command(&self, place: &Place) -> String {
+        let file = quoted(&self.key_file.to_string_lossy());
+        let set = format!("wg set {} listen-port {} private-key {file}", word(&self.link), self.port);
+        inside(place, &set)
+    }
+
+    /// A key that is not in the file could not be given back.
+    fn refusal(&self, _: &At<'_>, was: &WireGuardEnd) -> Result<Option<String>, StepError> {
+        let other = was.public.filter(|public| *public != self.public);
+        Ok(other.map(|public| {
+            format!(
+                "link {} has a key already, whose public one is {public}, and it could not be given back",
+                self.link
+            )
+        }))
+    }
+
+    fn missing(&self) -> StepError {
+        StepError::Refused { why: format!("link {} is no WireGuard device", self.link) }
+    }
+}

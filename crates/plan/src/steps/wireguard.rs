@@ -1,0 +1,75 @@
+//! Peers of WireGuard devices.
+
+use ipnet::IpNet;
+use linux::netlink::WireGuardPeerInfo;
+use linux::{IfName, WireGuardPeer};
+
+use super::object::Object;
+use crate::error::StepError;
+use crate::kernel::OpenNetns;
+use crate::listing::Listing;
+use crate::look::StepState;
+use crate::show::{inside, word};
+use crate::{Place, Step};
+
+impl Object for &WireGuardPeer {
+    fn dev(&self) -> Option<&IfName> {
+        Some(&self.dev)
+    }
+
+    fn look(&self, opened: &OpenNetns, listing: &Listing, _: u32) -> Result<StepState, StepError> {
+        let device = listing.wireguard(opened, &self.dev)?;
+        let found = device.as_ref().and_then(|device| device.peers.get(&self.key));
+        Ok(found.map_or(StepState::Absent, |found| StepState::of(found.is(self), || another(self, found))))
+    }
+
+    fn add(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
+        Ok(opened.wireguard()?.set_peer(self)?)
+    }
+
+    fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
+        Ok(opened.wireguard()?.remove_peer(&self.dev, self.key)?)
+    }
+
+    fn is_listed(&self) -> bool {
+        false
+    }
+
+    /// A key is once at a device.
+    fn slot(&self) -> String {
+        self.removal(&Place::Host)
+    }
+
+    /// It keeps its session with the other end then.
+    fn adapts(&self, earlier: &Step) -> bool {
+        matches!(earlier, Step::AddWireGuardPeer(earlier) if (&earlier.dev, earlier.key) == (&self.dev, self.key))
+    }
+
+    fn subject(&self) -> String {
+        format!("peer {} of link {}", self.key, self.dev)
+    }
+
+    fn command(&self, place: &Place) -> String {
+        let WireGuardPeer { dev, key, endpoint, allowed, keepalive_s } = self;
+        let mut text =
+            format!("wg set {} peer {key} endpoint {endpoint} allowed-ips {}", word(dev), list(allowed));
+        if *keepalive_s > 0 {
+            text += &format!(" persistent-keepalive {keepalive_s}");
+        }
+        inside(place, &text)
+    }
+
+    fn removal(&self, place: &Place) -> String {
+        inside(place, &format!("wg set {} peer {} remove", word(&self.dev), self.key))
+    }
+}
+
+/// What a peer is like, where it is not as it should be.
+fn another(peer: &WireGuardPeer, found: &WireGuardPeerInfo) -> String {
+    let allowed = if found.allowed.is_empty() { "no prefix".to_owned() } else { list(&found.allowed) };
+    format!("peer {} with {allowed} and a keepalive of {} s", peer.key, found.keepalive_s)
+}
+
+fn list(prefixes: &[IpNet]) -> String {
+    prefixes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,172 @@
+//! WireGuard devices. Many kernels lack this kind of link, so it is not part of the sample.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
+
+use std::path::{Path, PathBuf};
+
+use linux::features::{Feature, probe};
+use linux::netlink::WireGuard;
+use linux::{Link, LinkKind, PrivateKey, PublicKey, WireGuardPeer};
+use plan::{Fault, Place, Plan, SetLinkUp, SetWireGuard, Step, Undone};
+use testkit::require_root;
+
+use crate::reconcile::reconciled;
+use crate::sample::{ifname, net, sysctl_step};
+use crate::scene::Scene;
+
+const THEIRS: &str = "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08=";
+
+fn identity(key_file: &Path, public: PublicKey) -> Step {
+    let link = ifname("hgwg1");
+    SetWireGuard { link, key_file: key_file.to_owned(), public, port: 51820 }.into()
+}
+
+fn peer(endpoint: &str) -> WireGuardPeer {
+    WireGuardPeer {
+        dev: ifname("hgwg1"),
+        key: THEIRS.parse().expect("a sound key"),
+        endpoint: endpoint.parse().expect("a sound address"),
+        allowed: vec![net("10.244.2.0/24"), net("fd00:2::/64")],
+        keepalive_s: 0,
+    }
+}
+
+fn plan(home: &Place, key_file: &Path, public: PublicKey) -> Plan {
+    let mut plan = Plan::new();
+    // The device sets it when it comes up.
+    plan.push(home, sysctl_step("net/ipv4/conf/all/send_redirects", "0"));
+    let link = Link { name: ifname("hgwg1"), kind: LinkKind::WireGuard, mtu: Some(1440), mac: None };
+    plan.push(home, Step::AddLink(link));
+    plan.push(home, identity(key_file, public));
+    plan.push(home, SetLinkUp { link: ifname("hgwg1") });
+    plan.push(home, Step::AddWireGuardPeer(peer("192.0.2.2:51820")));
+    plan
+}
+
+/// Whether this kernel lacks WireGuard. If so, the skip is recorded.
+fn is_missing() -> bool {
+    let why = probe().expect("a namespace can be made").missing.remove(&Feature::WireGuard);
+    if let Some(why) = &why {
+        testkit::skip(&format!("no wireguard: {why}"));
+    }
+    why.is_some()
+}
+
+/// A key in a file that goes with the test.
+fn key() -> (tempfile::TempDir, PathBuf, PrivateKey) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("key");
+    let key = PrivateKey::generate().unwrap();
+    key.keep(&file).unwrap();
+    (folder, file, key)
+}
+
+#[test]
+fn commands_name_the_file_of_the_key() {
+    let place = Place::Host;
+    let mut plan = plan(&place, Path::new("/run/own key"), THEIRS.parse().unwrap());
+    plan.push(
+        &place,
+        Step::AddWireGuardPeer(WireGuardPeer { keepalive_s: 25, ..peer("[2001:db8::2]:51820") }),
+    );
+    let allowed = "allowed-ips 10.244.2.0/24,fd00:2::/64";
+    assert_eq!(
+        plan.commands(),
+        [
+            "sysctl -w net.ipv4.conf.all.send_redirects=0".to_owned(),
+            "ip link add name hgwg1 mtu 1440 type wireguard".to_owned(),
+            "wg set hgwg1 listen-port 51820 private-key '/run/own key'".to_owned(),
+            "ip link set dev hgwg1 up".to_owned(),
+            format!("wg set hgwg1 peer {THEIRS} endpoint 192.0.2.2:51820 {allowed}"),
+            format!(
+                "wg set hgwg1 peer {THEIRS} endpoint [2001:db8::2]:51820 {allowed} persistent-keepalive 25"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn undo_takes_all_of_it_wherever_apply_stopped() {
+    if !require_root() || is_missing() {
+        return;
+    }
+    let scene = Scene::new();
+    let (_folder, file, key) = key();
+    let plan = plan(&scene.sample.home(), &file, key.public());
+    let lines = scene.apply(&plan, Fault::None).unwrap();
+    let devices = WireGuard::open_in(&scene.world.open("home")).unwrap();
+    let device = devices.device(&ifname("hgwg1")).unwrap();
+    assert_eq!((device.public, device.peers.len()), (Some(key.public()), 1));
+    let secret = std::fs::read_to_string(&file).unwrap();
+    let journal = std::fs::read_to_string(scene.path()).unwrap();
+    assert!(journal.contains(&key.public().to_string()) && !journal.contains(secret.trim()), "{journal}");
+    let (results, _) = scene.undo();
+    assert!(results.iter().all(|(_, outcome)| *outcome == Undone::Restored), "{results:?}");
+    scene.assert_as_before("after undo");
+
+    let steps = (0..plan.steps.len()).map(Fault::AfterStep);
+    for fault in steps.chain((2..=lines).map(Fault::DeadAfterLine)) {
+        assert!(scene.apply(&plan, fault).is_err(), "{fault:?}");
+        let (results, journal) = scene.undo();
+        assert!(journal.is_undone(), "{fault:?}: {results:?}");
+        scene.assert_as_before(&format!("after {fault:?}"));
+    }
+}
+
+#[test]
+fn a_key_that_could_not_be_given_back_is_refused() {
+    if !require_root() || is_missing() {
+        return;
+    }
+    let scene = Scene::new();
+    let (_folder, file, key) = key();
+    let home = scene.sample.home();
+    let mut wrong = plan(&home, &file, THEIRS.parse().unwrap());
+    wrong.steps.truncate(3);
+    let error = scene.apply(&wrong, Fault::None).unwrap_err().to_string();
+    assert!(error.contains("is not that of public key 3p7b"), "{error}");
+    scene.undo();
+
+    testkit::run(&scene.world.open("home"), "ip", &["link", "add", "hgwg1", "type", "wireguard"]);
+    let devices = WireGuard::open_in(&scene.world.open("home")).unwrap();
+    let foreign = PrivateKey::generate().unwrap();
+    devices.set_key(&ifname("hgwg1"), &foreign, 1).unwrap();
+    let mut over = Plan::new();
+    over.push(&home, identity(&file, key.public()));
+    let error = scene.apply(&over, Fault::None).unwrap_err().to_string();
+    assert!(error.contains("has a key already"), "{error}");
+    assert_eq!(devices.device(&ifname("hgwg1")).unwrap().public, Some(foreign.public()));
+}
+
+/// A node that gets another address keeps its key, and what strangers change is repaired.
+#[test]
+fn a_peer_changes_in_its_place() {
+    if !require_root() || is_missing() {
+        return;
+    }
+    let scene = Scene::new();
+    let (_folder, file, key) = key();
+    let home = scene.sample.home();
+    let first = plan(&home, &file, key.public());
+    let mut moved = first.clone();
+    moved.steps[4].step = Step::AddWireGuardPeer(peer("192.0.2.3:51820"));
+    scene.apply(&first, Fault::None).unwrap();
+    let devices = WireGuard::open_in(&scene.world.open("home")).unwrap();
+    let reconciled = |plan: &Plan| reconciled(&scene.path(), plan, Fault::None).unwrap();
+    assert_eq!(reconciled(&moved).made.len(), 1);
+    let found = devices.device(&ifname("hgwg1")).unwrap();
+    assert_eq!(found.peers[&peer("192.0.2.3:1").key].endpoint, Some("192.0.2.3:51820".parse().unwrap()));
+    assert!(reconciled(&moved).is_nothing());
+
+    let narrow = WireGuardPeer { allowed: Vec::new(), ..peer("192.0.2.9:1") };
+    devices.set_peer(&narrow).unwrap();
+    assert_eq!(reconciled(&moved).repaired.len(), 1);
+    devices.remove_peer(&ifname("hgwg1"), narrow.key).unwrap();
+    assert_eq!(reconciled(&moved).repaired.len(), 1);
+    let mut alone = moved.clone();
+    alone.steps.truncate(4);
+    assert_eq!(reconciled(&alone).removed.len(), 1);
+    assert!(devices.device(&ifname("hgwg1")).unwrap().peers.is_empty());
+    scene.undo();
+    scene.assert_as_before("after undo");
+}
