@@ -267,6 +267,7 @@ impl Nets<'_> {
                 pods: own.only(&[family]),
                 network: net,
                 tunnel_mac: Some(tunnel_mac(&node.underlay)),
+                tunnel_key: None,
                 router: None,
             }
         };
@@ -314,8 +315,13 @@ impl Nets<'_> {
             if path.name == VXLAN {
                 self.check_tunnel(data)?;
             }
-            let peer =
-                Peer { id: 2, underlay: announced.public, pods, tunnel_mac: data.map(|data| data.mac) };
+            let peer = Peer {
+                id: 2,
+                underlay: announced.public,
+                pods,
+                tunnel_mac: data.map(|data| data.mac),
+                tunnel_key: None,
+            };
             let mut way = path.peer_plan(spec, &peer).map_err(|error| error.why)?;
             if let Some(mtu) = self.narrower_mtu(path, spec, &announced.public) {
                 way.steps.iter_mut().for_each(|placed| bound(&mut placed.step, mtu));

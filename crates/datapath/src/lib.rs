@@ -20,7 +20,7 @@ pub use addresses::{Addresses, Family, Prefixes, gateway_in};
 pub use path::{ALL, ATTACHES, BACKENDS, Between, CNI, DataPath, Enters, Reach, find};
 pub use spec::{
     GuardHook, Limits, Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort, RateLimit, Router,
-    SpecError,
+    SpecError, TunnelKey,
 };
 pub use trace::{End, PacketCounter, PacketDirection, SocketRole, Talk, Trace, With};
 
@@ -120,6 +120,11 @@ pub trait Transport: Sync {
     fn needs(&self) -> &'static [Feature];
     /// Bytes that it takes from the underlay's MTU when the outer packets are of the given family.
     fn overhead_bytes(&self, outer: Family) -> u32;
+    /// The UDP port that its tunnels usually have ([`Network::port`]): Linux's and flannel's for VXLAN, unless it says
+    /// otherwise.
+    fn usual_port(&self) -> u16 {
+        8472
+    }
     /// What is done once a node (the tunnel device), often nothing.
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError>;
     /// What is done for each other node (route, neighbour, fdb entry).

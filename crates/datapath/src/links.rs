@@ -33,6 +33,11 @@ pub(crate) fn vxlan(network: &Network) -> IfName {
     valid(format!("hgvx{}", network.id))
 }
 
+/// The WireGuard device of a network on a node.
+pub(crate) fn wireguard(network: &Network) -> IfName {
+    valid(format!("hgwg{}", network.id))
+}
+
 /// The node's own link beside its pods' on the wire.
 pub(crate) fn host_link(network: &Network) -> IfName {
     valid(format!("hghl{}", network.id))

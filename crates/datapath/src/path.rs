@@ -13,7 +13,7 @@ use crate::attach::{
 use crate::check::mtu_min;
 use crate::trace::{PacketDirection, Traces};
 use crate::transport::vxlan::VXLAN;
-use crate::transport::{DIRECT, ONLINK, VPC, VXLAN_METADATA};
+use crate::transport::{DIRECT, ONLINK, VPC, VXLAN_METADATA, WIREGUARD};
 use crate::{
     AntiSpoofing, Attach, End, Family, NodeSpec, Peer, Pod, Protocol, SocketRole, SpecError, Talk, Trace,
     Transport, With, limit,
@@ -92,8 +92,10 @@ pub const ALL: &[DataPath] = &[
         ..routed("bridge+vpc", "flannel aws-vpc: the route table of a cloud", &BRIDGE, &VPC)
     },
     routed("bridge+vxlan", "flannel vxlan", &BRIDGE, &VXLAN),
+    routed("bridge+wireguard", "flannel wireguard", &BRIDGE, &WIREGUARD),
     routed("ptp+direct", "Calico without an overlay", &PTP, &DIRECT),
     routed("ptp+vxlan", "Calico with VXLAN", &PTP, &VXLAN),
+    routed("ptp+wireguard", "Calico with WireGuard", &PTP, &WIREGUARD),
     routed("ebpf+direct", "Cilium with native routing", &EBPF, &DIRECT),
     routed("ebpf+vxlan", "Cilium with VXLAN", &EBPF_TUNNEL, &VXLAN_METADATA),
     DataPath {

@@ -2,9 +2,10 @@
 //! what it made before.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use ipnet::IpNet;
-use linux::{IfName, Mac};
+use linux::{IfName, Mac, PublicKey};
 use plan::Place;
 
 use crate::addresses::gateway_in;
@@ -69,8 +70,19 @@ pub struct NodeSpec {
     pub network: Network,
     /// The Ethernet address of its tunnel's end; `None`: one that is derived from its id.
     pub tunnel_mac: Option<Mac>,
+    /// The key of its tunnels' end, for transports that encrypt.
+    pub tunnel_key: Option<TunnelKey>,
     /// The cloud's router, where the underlay has one.
     pub router: Option<Router>,
+}
+
+/// What a node's encrypted tunnels are known by. The private key is in a file of the node, and nowhere else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TunnelKey {
+    /// The file, as [`linux::PrivateKey::keep`] writes it.
+    pub file: PathBuf,
+    /// The public key that belongs to it.
+    pub public: PublicKey,
 }
 
 /// A router between the nodes, with a route table that transports may write (as a cloud's route table is).
@@ -190,6 +202,8 @@ pub struct Peer {
     pub pods: Prefixes,
     /// The Ethernet address of its tunnel's end; `None`: the one that a node of ours has by its id.
     pub tunnel_mac: Option<Mac>,
+    /// The public key of its tunnels' end, for transports that encrypt.
+    pub tunnel_key: Option<PublicKey>,
 }
 
 /// A specification that no plan can be made from.

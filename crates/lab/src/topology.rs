@@ -2,6 +2,7 @@
 //! plan.
 
 mod data_path;
+mod keys;
 mod specs;
 mod wires;
 
@@ -9,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use datapath::{End, Family, NodeSpec, Pod, SocketRole, Trace};
-use linux::{IfName, NetnsName};
+use linux::{IfName, NetnsName, PrivateKey};
 use plan::forwarding::Splice;
 use plan::{Place, Plan, Step};
 
@@ -43,6 +44,9 @@ pub struct Topology {
     pub pod_mtu_bytes: u32,
     /// All of it that is not plugins' work, in order.
     pub plan: Plan,
+    /// The private keys of the nodes' tunnels, where these encrypt. The plan has files for them, which are written when it is
+    /// built.
+    keys: Option<Sides<PrivateKey>>,
     /// What plugins do to the pods afterwards, if there are any.
     pub attachments: Option<Sides<Attachment>>,
     /// What counters have to show of the packets between client and server.
@@ -56,7 +60,12 @@ impl Topology {
         if !shape.families.contains(&shape.family) {
             return Err(LabError::NoIpv6);
         }
-        let nodes = Sides { client: node(&shape, CLIENT_NODE), server: node(&shape, SERVER_NODE) };
+        let keys = keys::keys(&shape)?;
+        let public = keys.as_ref().map(|keys| keys.as_ref().map(PrivateKey::public));
+        let nodes = Sides {
+            client: node(&shape, CLIENT_NODE, public.as_ref().map(|public| public.client)),
+            server: node(&shape, SERVER_NODE, public.as_ref().map(|public| public.server)),
+        };
         let homes = shape.homes(&nodes);
         let pods = Sides::make(|part| pod(&shape, homes.of(part), part));
         let path = shape.path;
@@ -90,7 +99,7 @@ impl Topology {
         });
         let traces = path.traces(ends.client, ends.server, shape.protocol);
         let Sides { client, server } = processes;
-        Ok(Topology { client, server, address, pod_mtu_bytes, plan, attachments, traces, nodes, shape })
+        Ok(Topology { client, server, address, pod_mtu_bytes, plan, keys, attachments, traces, nodes, shape })
     }
 
     /// The commands that a person would type to build the same, in order.

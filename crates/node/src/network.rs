@@ -91,6 +91,7 @@ pub(crate) fn spec(home: &Home, network: &NetworkUnit, conf: &Conf, id: u16) -> 
             host_link: conf.host_link,
         },
         tunnel_mac: None,
+        tunnel_key: None,
         router: None,
     })
 }

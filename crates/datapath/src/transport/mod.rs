@@ -5,8 +5,10 @@ mod metadata;
 mod onlink;
 mod vpc;
 pub(crate) mod vxlan;
+mod wireguard;
 
 pub(crate) use direct::DIRECT;
 pub(crate) use metadata::VXLAN_METADATA;
 pub(crate) use onlink::ONLINK;
 pub(crate) use vpc::VPC;
+pub(crate) use wireguard::WIREGUARD;

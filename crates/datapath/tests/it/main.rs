@@ -4,6 +4,7 @@ mod accepted;
 mod attack;
 mod crowd;
 mod document;
+mod encrypted;
 mod golden;
 mod networks;
 mod pair;

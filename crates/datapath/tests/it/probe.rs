@@ -135,7 +135,7 @@ fn any(like: SocketAddr, port: u16) -> SocketAddr {
 }
 
 /// Bytes in which a shift, a cut or a swap shows.
-fn pattern(length: usize) -> &'static [u8] {
+pub(crate) fn pattern(length: usize) -> &'static [u8] {
     // Made once: without optimization, and in an emulated machine, it takes longer than to send it.
     static BYTES: LazyLock<Vec<u8>> =
         LazyLock::new(|| (0..TRANSFER_BYTES).map(|at| (at * 31 + at / 251) as u8).collect());

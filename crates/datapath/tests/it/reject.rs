@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use datapath::{
-    Family, Limits, NodeSpec, Pod, Prefixes, Protocol, PublishedPort, RateLimit, SpecError, find,
+    Family, Limits, NodeSpec, Peer, Pod, Prefixes, Protocol, PublishedPort, RateLimit, SpecError, find,
 };
 use ipnet::IpNet;
 use linux::{IfName, Mac};
@@ -86,6 +86,18 @@ fn routed_pods_must_lie_apart_from_the_underlay() {
 #[test]
 fn a_router_must_be_there_to_write_its_table() {
     check_node("bridge+vpc", |node| node.router = None, "no router is given");
+}
+
+#[test]
+fn an_encrypted_tunnel_needs_the_keys_of_both_ends() {
+    let shape = shape("ptp+wireguard");
+    let (mut node, other) = (shape.node(1), shape.node(2));
+    let stranger = Peer { tunnel_key: None, ..peer(&other) };
+    check(shape.path.peer_plan(&node, &stranger), "peer 2 of node 1: its tunnel is encrypted, and no key");
+    let twin = Peer { tunnel_key: node.tunnel_key.as_ref().map(|key| key.public), ..peer(&other) };
+    check(shape.path.peer_plan(&node, &twin), "is the node's own");
+    node.tunnel_key = None;
+    check(shape.path.node_plan(&node), "node 1: its tunnel is encrypted, and no key");
 }
 
 #[test]
@@ -181,7 +193,7 @@ fn a_limit_must_be_possible() {
 fn a_peer_must_stand_beside_the_node() {
     let shape = shape("ptp+direct");
     let (node, other) = (shape.node(1), shape.node(2));
-    let plan = |change: &dyn Fn(&mut datapath::Peer)| {
+    let plan = |change: &dyn Fn(&mut Peer)| {
         let mut peer = peer(&other);
         change(&mut peer);
         shape.path.peer_plan(&node, &peer)

@@ -4,15 +4,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use datapath::{
     Addresses, Between, DataPath, Family, Limits, Network, NodeSpec, Peer, Pod, Prefixes, Protocol,
-    PublishedPort, Reach, Router,
+    PublishedPort, Reach, Router, TunnelKey,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use linux::features::Feature;
 use linux::{IfName, NetnsName};
 use plan::Place;
 
 pub(crate) const POD_PORT: u16 = 80;
 /// The prefix length of the underlay's subnets.
 pub(crate) const UNDERLAY_PREFIX: (u8, u8) = (24, 64);
+
+/// The private and the public key of each node: those of Alice and Bob in RFC 7748, section 6.1.
+pub(crate) const KEYS: [(&str, &str); 2] = [
+    ("dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=", "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="),
+    ("XasIfmJKikt54X+Lg4AO5m87sSkmGLb9HC+LJ/+I4Os=", "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08="),
+];
 
 #[derive(Clone)]
 pub(crate) struct Shape {
@@ -41,7 +48,7 @@ impl Shape {
             id: 1,
             prefixes: self.prefixes(v4, v6),
             vni: 1,
-            port: 8472,
+            port: self.path.transport.usual_port(),
             mtu: None,
             masquerade,
             anti_spoofing: None,
@@ -49,6 +56,11 @@ impl Shape {
             isolates_pods: false,
             host_link: false,
         }
+    }
+
+    /// Whether nodes encrypt what they send each other.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.path.needs().contains(&Feature::WireGuard)
     }
 
     fn prefixes(&self, v4: Ipv4Net, v6: Ipv6Net) -> Prefixes {
@@ -82,6 +94,10 @@ impl Shape {
             ),
             network: self.network(),
             tunnel_mac: None,
+            tunnel_key: self.has_keys().then(|| TunnelKey {
+                file: format!("/run/{}-n{id}.key", self.prefix).into(),
+                public: KEYS[usize::from(id) - 1].1.parse().expect("a sound key"),
+            }),
             router: routed.then(|| Router {
                 place: Place::Netns(self.netns("r")),
                 wire: ifname(&format!("eth{id}")),
@@ -119,7 +135,8 @@ pub(crate) fn published(node: u16) -> Vec<PublishedPort> {
 
 /// A node as its peers know it.
 pub(crate) fn peer(node: &NodeSpec) -> Peer {
-    Peer { id: node.id, underlay: node.underlay, pods: node.pods.clone(), tunnel_mac: None }
+    let tunnel_key = node.tunnel_key.as_ref().map(|key| key.public);
+    Peer { id: node.id, underlay: node.underlay, pods: node.pods.clone(), tunnel_mac: None, tunnel_key }
 }
 
 /// The address with this number in a prefix.

@@ -124,7 +124,7 @@ fn what_tells_a_path_from_others_is_counted() {
         let traces = case.traces(Protocol::Tcp);
         let special = |step: &Step| match step {
             Step::AddLink(link) => match link.kind {
-                LinkKind::Bridge | LinkKind::Vxlan(_) => Some(link.name.clone()),
+                LinkKind::Bridge | LinkKind::Vxlan(_) | LinkKind::WireGuard => Some(link.name.clone()),
                 _ => None,
             },
             _ => None,
@@ -207,7 +207,15 @@ fn what_cannot_be_alone_says_why() {
     };
     let programs = ["ebpf+direct", "ebpf+sockmap", "netkit+direct"];
     assert_eq!(refused(SocketRole::Server), [vec!["host"], programs.to_vec()].concat());
-    let tunnels = ["host", "bridge+vxlan", "ptp+vxlan", "ebpf+direct", "ebpf+vxlan"];
+    let tunnels = [
+        "host",
+        "bridge+vxlan",
+        "bridge+wireguard",
+        "ptp+vxlan",
+        "ptp+wireguard",
+        "ebpf+direct",
+        "ebpf+vxlan",
+    ];
     assert_eq!(refused(SocketRole::Client), [tunnels.as_slice(), &programs[1..]].concat());
     let error = CNI.alone(SocketRole::Client).unwrap_err().to_string();
     assert_eq!(error, "cni with the client alone in a container: CNI plugins join the pods of both sides");

@@ -44,6 +44,13 @@ fn ptp_vxlan_over_ipv6() {
 }
 
 #[test]
+fn ptp_wireguard_over_ipv6() {
+    if let Some(path) = crate::paths::runnable("ptp+wireguard") {
+        passes(path, Family::V6, &Family::BOTH);
+    }
+}
+
+#[test]
 fn bridge_guarded() {
     if let Some(path) = runnable_guarded("bridge+direct") {
         passes_on(path, Pair::new(path, Family::V4).guarded(), &Family::BOTH);
@@ -167,7 +174,9 @@ impl World<'_> {
             other => panic!("add whether nodes reach their own pods by {other}"),
         }
         match self.path.transport.name() {
-            "direct" | "vpc" | "vxlan" | "vxlan-metadata" => drop(tcp(&pod, &self.pair.node(0), address)),
+            "direct" | "vpc" | "vxlan" | "vxlan-metadata" | "wireguard" => {
+                tcp(&pod, &self.pair.node(0), address);
+            }
             "onlink" => {}
             other => panic!("add whether nodes reach other nodes' pods by {other}"),
         }

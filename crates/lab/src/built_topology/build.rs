@@ -23,8 +23,9 @@ impl BuiltTopology {
         staffing: &Staffing,
         dir: &Path,
     ) -> Result<BuiltTopology, LabError> {
-        let topology = Topology::plan(shape)?;
+        let mut topology = Topology::plan(shape)?;
         std::fs::create_dir_all(dir).map_err(LabError::file("create", dir))?;
+        topology.keep_keys(dir)?;
         let journal = Journal::create(&journal_of(dir))?;
         let mut built = BuiltTopology {
             name: name.to_owned(),

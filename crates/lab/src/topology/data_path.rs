@@ -126,4 +126,25 @@ mod tests {
         let own = refused("docker", Side::Client, Placement::SameNode);
         assert!(own.contains("the node of the pod itself"), "{own}");
     }
+
+    #[test]
+    fn each_topology_has_keys_of_its_own_and_shows_none() {
+        let make = || topology("ptp+wireguard", Side::Both, Placement::TwoNodes).unwrap();
+        let public = |topology: &Topology| {
+            topology.nodes.as_ref().map(|node| node.tunnel_key.clone().expect("it encrypts").public).both()
+        };
+        let (mut one, two) = (make(), make());
+        let different: BTreeSet<_> = [&one, &two].into_iter().flat_map(public).collect();
+        assert_eq!(different.len(), 4);
+        let dir = tempfile::tempdir().unwrap();
+        one.keep_keys(dir.path()).unwrap();
+        let commands = one.commands().join("\n");
+        for (file, public) in ["n1.key", "n2.key"].into_iter().zip(public(&one)) {
+            let file = dir.path().join(file);
+            assert_eq!(linux::PrivateKey::read(&file).unwrap().public(), public);
+            let secret = std::fs::read_to_string(&file).unwrap();
+            assert!(commands.contains(&format!("private-key {}", file.display())), "{commands}");
+            assert!(!format!("{commands}{one:?}").contains(secret.trim()), "{commands}");
+        }
+    }
 }

@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use datapath::{
     Addresses, Between, Limits, Network, NodeSpec, Peer, Pod, Prefixes, Protocol, PublishedPort, Reach,
-    Router, SocketRole,
+    Router, SocketRole, TunnelKey,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use linux::PublicKey;
 use plan::Place;
 
 use super::{CLIENT_NODE, PUBLISHED_PORT, SERVER_PORT, ifname, name};
@@ -23,7 +24,7 @@ fn underlay(shape: &Shape, node: u16, routed: bool) -> (Addresses, Addresses) {
     if routed { (at(n, 2), at(n, 1)) } else { (at(0, n), at(0, 0)) }
 }
 
-pub(super) fn node(shape: &Shape, id: u16) -> NodeSpec {
+pub(super) fn node(shape: &Shape, id: u16, key: Option<PublicKey>) -> NodeSpec {
     let routed = shape.path.between == Between::Router;
     let (own, router) = underlay(shape, id, routed);
     let n = u8::try_from(id).expect("the lab has two nodes");
@@ -41,6 +42,7 @@ pub(super) fn node(shape: &Shape, id: u16) -> NodeSpec {
         ),
         network: network(shape),
         tunnel_mac: None,
+        tunnel_key: key.map(|public| TunnelKey { file: format!("n{id}.key").into(), public }),
         router: routed.then(|| Router {
             place: Place::Netns(name(shape, "router")),
             wire: ifname(&format!("eth{id}")),
@@ -49,7 +51,7 @@ pub(super) fn node(shape: &Shape, id: u16) -> NodeSpec {
     }
 }
 
-/// The network of the pods, with flannel's identifier and its port: Linux's from before IANA gave VXLAN 4789.
+/// The network of the pods, with flannel's identifier and its port; VXLAN's is Linux's from before IANA gave 4789.
 fn network(shape: &Shape) -> Network {
     Network {
         id: 1,
@@ -59,7 +61,7 @@ fn network(shape: &Shape) -> Network {
             Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 0), 48),
         ),
         vni: 1,
-        port: 8472,
+        port: shape.path.transport.usual_port(),
         mtu: None,
         masquerade: shape.path.attach.usually_masquerades(),
         // The set-ups that the paths stand for have no such check, and it would cost the path its instructions.
@@ -108,7 +110,8 @@ fn pod_address(net: IpNet, id: u16) -> IpAddr {
 }
 
 pub(super) fn peer(node: &NodeSpec) -> Peer {
-    Peer { id: node.id, underlay: node.underlay, pods: node.pods.clone(), tunnel_mac: None }
+    let tunnel_key = node.tunnel_key.as_ref().map(|key| key.public);
+    Peer { id: node.id, underlay: node.underlay, pods: node.pods.clone(), tunnel_mac: None, tunnel_key }
 }
 
 fn published(protocol: Protocol) -> PublishedPort {
