@@ -42,7 +42,7 @@ pub struct DataPath {
 pub enum Enters {
     /// It does.
     Always,
-    /// Only by name: it is for a special case, and elsewhere the same as another.
+    /// Only by name: it is for a special case, and elsewhere the same as another or dearer for what is not asked for.
     Named,
 }
 
@@ -92,10 +92,16 @@ pub const ALL: &[DataPath] = &[
         ..routed("bridge+vpc", "flannel aws-vpc: the route table of a cloud", &BRIDGE, &VPC)
     },
     routed("bridge+vxlan", "flannel vxlan", &BRIDGE, &VXLAN),
-    routed("bridge+wireguard", "flannel wireguard", &BRIDGE, &WIREGUARD),
+    DataPath {
+        enters: Enters::Named,
+        ..routed("bridge+wireguard", "flannel wireguard", &BRIDGE, &WIREGUARD)
+    },
     routed("ptp+direct", "Calico without an overlay", &PTP, &DIRECT),
     routed("ptp+vxlan", "Calico with VXLAN", &PTP, &VXLAN),
-    routed("ptp+wireguard", "Calico with WireGuard", &PTP, &WIREGUARD),
+    DataPath {
+        enters: Enters::Named,
+        ..routed("ptp+wireguard", "Calico with WireGuard", &PTP, &WIREGUARD)
+    },
     routed("ebpf+direct", "Cilium with native routing", &EBPF, &DIRECT),
     routed("ebpf+vxlan", "Cilium with VXLAN", &EBPF_TUNNEL, &VXLAN_METADATA),
     DataPath {
