@@ -1,6 +1,7 @@
 //! What a node is to have: a pure function of the node, the network's configuration and the leases.
 
 mod clashes;
+mod cloud;
 mod offload;
 mod services;
 
@@ -12,7 +13,9 @@ use ipnet::IpNet;
 use linux::{IfName, Mac};
 use plan::{Place, Plan, Step};
 
+pub(crate) use self::cloud::wish;
 pub use self::services::{SERVICES_PART, ServicesPlace, is_of_service, service_part_of};
+use crate::cloud::View;
 use crate::lease::{Announcement, Lease, Snapshot, TunnelData};
 use crate::network::NetworkConfig;
 use crate::offload::{Offload, OffloadFault, Tunnel};
@@ -28,6 +31,7 @@ const MAC_SPACE: u8 = 0x68;
 /// flannel's names of the transports.
 pub(crate) const HOST_GW: &str = "host-gw";
 pub(crate) const VXLAN: &str = "vxlan";
+pub(crate) const AWS_VPC: &str = "aws-vpc";
 
 /// The node as the agent finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +52,8 @@ pub struct Node {
     pub offloads: BTreeMap<IfName, Offload>,
     /// Where calls of Services are led to backends; `None`: nowhere, something else translates their addresses.
     pub services: Option<ServicesPlace>,
+    /// What is known of the cloud's route tables, where the network has them.
+    pub cloud: View,
 }
 
 /// What the node is to have.
@@ -74,7 +80,7 @@ pub enum DesiredPeer {
     Reached {
         /// Its lease.
         lease: Lease,
-        /// By which transport ([`datapath::BACKENDS`]), for each family of pods.
+        /// By which transport ([`datapath::BACKENDS`], or `aws-vpc`), for each family of pods.
         by: BTreeMap<Family, &'static str>,
         /// What the way there carries, in bytes of an IP packet; `None`: the node does not say.
         path_mtu: Option<u32>,
@@ -175,7 +181,9 @@ pub fn desired(
         let part = part_of(name);
         let peer = match planned {
             Ok((plan, lease, by)) => {
-                desired.parts.insert(part, plan);
+                if !plan.steps.is_empty() {
+                    desired.parts.insert(part, plan);
+                }
                 let ways = nets.ways(&lease);
                 let path_mtu = ways.iter().filter_map(|way| node.path_mtus.get(way).copied()).min();
                 desired.targets.extend(ways.into_iter().map(|way| (way, node.wire_mtu)));
@@ -188,6 +196,7 @@ pub fn desired(
     desired.tunnels = offload::to_try(&node_plan, &desired.offload_faults, &snapshot.own, &desired.peers);
     desired.parts.insert(NODE_PART.to_owned(), node_plan);
     let stays = refused_that_stand(&desired, &snapshot.own, standing);
+    nets.keep_tunnels_of(&stays, &mut desired, standing);
     desired.parts.extend(stays);
     if let Some(place) = &node.services {
         let services = snapshot.services.as_ref();
@@ -231,9 +240,10 @@ struct Nets<'a> {
 impl Nets<'_> {
     fn of<'a>(node: &'a Node, network: &'a NetworkConfig, own: &Prefixes) -> Result<Nets<'a>, Undecided> {
         let backend = &network.backend;
-        if ![HOST_GW, VXLAN].contains(&backend.kind.as_str()) {
+        if ![HOST_GW, VXLAN, AWS_VPC].contains(&backend.kind.as_str()) {
             let why = format!(
-                "`Backend.Type` is {}, and this agent has {HOST_GW} and {VXLAN}; the network's configuration says which",
+                "`Backend.Type` is {}, and this agent has {HOST_GW}, {VXLAN} and {AWS_VPC}; the network's configuration \
+                 says which",
                 backend.kind
             );
             return Err(Undecided::Network(why));
@@ -288,6 +298,9 @@ impl Nets<'_> {
 
     fn node_plan(&self) -> Result<Plan, Undecided> {
         let mut plan = Plan::new();
+        if self.is_in_cloud() {
+            return Ok(plan);
+        }
         for (_, spec) in &self.specs {
             plan.extend(self.path().node_plan(spec).map_err(|error| Undecided::Node(error.why))?);
         }
@@ -303,6 +316,9 @@ impl Nets<'_> {
                 "it has the backend {}, and the network {}",
                 announced.backend, self.network.backend.kind
             ));
+        }
+        if self.is_in_cloud() {
+            return self.way_by_tables(lease);
         }
         let (mut plan, mut by) = (Plan::new(), BTreeMap::new());
         for (family, spec) in &self.specs {

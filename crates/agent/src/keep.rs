@@ -12,9 +12,10 @@ use plan::forwarding::ServicePrograms;
 use plan::{Keeper, Kept, Kernel, Plan, Step};
 use tracing::{info, warn};
 
+use crate::cloud::{View, Wish};
 use crate::desired::{
-    Desired, NODE_PART, Node, SERVICES_PART, ServicesPlace, Undecided, announcement, desired, is_of_service,
-    service_part_of,
+    AWS_VPC, Desired, NODE_PART, Node, SERVICES_PART, ServicesPlace, Undecided, announcement, desired,
+    is_of_service, service_part_of, wish,
 };
 use crate::lease::{Announcement, Snapshot};
 use crate::network::NetworkConfig;
@@ -22,7 +23,7 @@ use crate::offload::{Offload, Offloads, Tunnels};
 use crate::path_mtu::{PathMtus, Targets};
 use crate::said::Said;
 use crate::settings::Settings;
-use crate::status::{PeerStatus, SCHEMA, ServicesStatus, Status, TunnelOffload, now_s};
+use crate::status::{CloudStatus, PeerStatus, SCHEMA, ServicesStatus, Status, TunnelOffload, now_s};
 use crate::{AgentError, files};
 
 /// The node, as an agent keeps it.
@@ -43,6 +44,8 @@ pub(crate) struct KeptNode {
     facts: Option<Facts>,
     /// The configuration that is installed for container runtimes.
     installed: Option<node::Network>,
+    /// How many repairs in the cloud are in the status.
+    repaired_in_cloud: usize,
 }
 
 /// Whose changes matter.
@@ -57,11 +60,13 @@ struct Interest {
     routes: BTreeSet<IpNet>,
 }
 
-/// What was found out of the ways to other nodes, with packets.
+/// What was found out beside this node's kernel: of the ways to other nodes, with packets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Found {
     pub(crate) path_mtus: PathMtus,
     pub(crate) offloads: Offloads,
+    /// The cloud's route tables.
+    pub(crate) cloud: View,
 }
 
 /// What is to be found out.
@@ -88,6 +93,8 @@ pub(crate) struct Look {
     pub(crate) has_changed: bool,
     /// What is to be found out; `None`: it is not known yet.
     pub(crate) wanted: Option<Wanted>,
+    /// What the cloud is to have; `None`: it is not known yet.
+    pub(crate) wish: Option<Wish>,
 }
 
 impl KeptNode {
@@ -114,6 +121,7 @@ impl KeptNode {
             network: None,
             facts: None,
             installed: None,
+            repaired_in_cloud: 0,
         })
     }
 
@@ -135,7 +143,7 @@ impl KeptNode {
     /// Looks at the node, brings it to what the source says, and writes down how it is. As long as it is not clear what the
     /// node is to have, what it has is repaired.
     pub(crate) fn keep(&mut self, snapshot: &Snapshot, found: &Found) -> Look {
-        let (announcement, decided) = self.decide(snapshot, found);
+        let ((announcement, wish), decided) = self.decide(snapshot, found);
         let wanted = decided.as_ref().ok().map(|Decided { wanted, .. }| Wanted {
             targets: wanted.targets.clone(),
             tunnels: if self.settings.tests_offload { wanted.tunnels.clone() } else { Tunnels::new() },
@@ -148,6 +156,7 @@ impl KeptNode {
         if let (Err(_), Ok(kept)) = (&decided, &kept) {
             self.say_failures(kept);
         }
+        self.note_cloud(&found.cloud);
         let outcome = decided.and_then(|decided| self.finish(snapshot, &decided, found, &kept?));
         let watched = self.watch_over(&parts).map_err(|error| error.to_string());
         let outcome = outcome.and(watched);
@@ -158,32 +167,33 @@ impl KeptNode {
         let written = files::replace(&path, &self.status.to_text());
         let failed = written.err().map(|error| format!("write {}: {error}", path.display()));
         self.said.say_if_new("status", failed.as_deref());
-        Look { announcement, is_ready: outcome.is_ok(), has_changed, wanted }
+        Look { announcement, is_ready: outcome.is_ok(), has_changed, wanted, wish }
     }
 
-    /// What the node is to say of itself, as soon as that is known, and what it is to have.
+    /// What the node is to say of itself and what the cloud is to have, as soon as that is known, and what the node is to
+    /// have.
     fn decide(
         &mut self,
         snapshot: &Snapshot,
-        found_out: &Found,
-    ) -> (Option<Announcement>, Result<Decided, String>) {
+        known: &Found,
+    ) -> ((Option<Announcement>, Option<Wish>), Result<Decided, String>) {
         let found = self.network_of(snapshot).map_err(|why| why.to_string());
         let found = found.and_then(|network| {
             self.settings.check_backend(&network)?;
-            Ok((network, node(&self.settings, &self.home, found_out)?))
+            Ok((network, node(&self.settings, &self.home, known)?))
         });
         let (network, node) = match found {
             Ok(found) => found,
-            Err(why) => return (None, Err(why)),
+            Err(why) => return ((None, None), Err(why)),
         };
         self.status.wire = Some(node.wire.to_string());
         self.status.backend = Some(network.backend.kind.clone());
         self.status.pods = snapshot.own.iter().map(|net| net.to_string()).collect();
-        let announcement = announcement(&node, &network);
+        let said = (Some(announcement(&node, &network)), wish(&node, &network, snapshot));
         let wanted = desired(&node, &network, snapshot, self.keeper.parts());
         let decided = wanted.map(|wanted| Decided { network, wanted }).map_err(|why| why.to_string());
         self.wire = Some(node.wire);
-        (Some(announcement), decided)
+        (said, decided)
     }
 
     /// Writes down how the other nodes are, and the files that other programs wait for.
@@ -198,6 +208,9 @@ impl KeptNode {
         self.note_offload(&decided.wanted, found);
         self.note_peers(&decided.wanted, kept);
         self.note_services(snapshot, &decided.wanted, kept);
+        if decided.network.backend.kind == AWS_VPC {
+            found.cloud.check_own(snapshot.own.iter())?;
+        }
         match kept.failed.get(NODE_PART) {
             Some(error) => Err(error.to_string()),
             None => self.write_files(snapshot, decided),
@@ -298,6 +311,23 @@ impl KeptNode {
         });
     }
 
+    /// Writes down how the cloud's tables are, and says what is not as it should be there.
+    fn note_cloud(&mut self, view: &View) {
+        for what in view.repaired.iter().skip(self.repaired_in_cloud) {
+            self.status.add_repair(what.clone(), now_s());
+        }
+        self.repaired_in_cloud = view.repaired.len();
+        let is_used = self.status.backend.as_deref() == Some(AWS_VPC);
+        let routes_max = self.settings.cloud.routes_max;
+        self.status.cloud = is_used.then(|| CloudStatus::of(view, routes_max));
+        let tables = self.status.cloud.iter().flat_map(|cloud| &cloud.tables);
+        let near: BTreeMap<&str, Option<String>> =
+            tables.map(|table| (table.name.as_str(), table.warning.clone())).collect();
+        self.said.say_of_many("route table", &near);
+        let why = view.unasked.as_deref().or(view.failed.first().map(String::as_str));
+        self.said.say_if_new("cloud", why);
+    }
+
     /// Changes of the links and routes of these parts matter from now on, and those of the wire.
     fn watch_over(&mut self, parts: &BTreeMap<String, Plan>) -> Result<(), linux::Error> {
         let index = |name: &IfName| Ok(self.netlink.link(name)?.map(|link| link.index));
@@ -382,6 +412,7 @@ pub(crate) fn node(settings: &Settings, home: &Home, found: &Found) -> Result<No
         path_mtus: found.path_mtus.clone(),
         offloads: found.offloads.clone(),
         services: settings.services_place(),
+        cloud: found.cloud.clone(),
     })
 }
 

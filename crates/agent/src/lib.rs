@@ -5,6 +5,7 @@
 //! timer says that something may have changed. Nothing here needs to run for packets to flow.
 
 pub mod check;
+pub mod cloud;
 pub mod desired;
 pub mod files;
 pub mod lease;
@@ -12,6 +13,7 @@ pub mod network;
 pub mod source;
 pub mod status;
 
+mod backoff;
 mod error;
 mod flannel;
 mod health;

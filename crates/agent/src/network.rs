@@ -42,7 +42,7 @@ pub struct Network {
 /// program must not take a node out of the network. They are listed so that they can be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
-    /// Its name in lower case (`Type`): `host-gw`, `vxlan`.
+    /// Its name in lower case (`Type`): `host-gw`, `vxlan`, `aws-vpc`.
     pub kind: String,
     /// The identifier of the tunnel (`VNI`).
     pub vni: u32,
@@ -52,6 +52,8 @@ pub struct Backend {
     pub direct_routing: bool,
     /// The MTU of the nodes' link in bytes, from which that of pods follows, where it is not to be read from the link.
     pub mtu_bytes: Option<u32>,
+    /// The cloud's route tables that lead to the nodes (`RouteTableID`, one or a list); none: that of each node's subnet.
+    pub tables: Vec<String>,
     /// The keys that say nothing to us, in alphabetical order.
     pub ignored: Vec<String>,
 }
@@ -250,7 +252,7 @@ impl Backend {
             read(found, "Backend.", key, expected, number)
         };
         let port = number("Port", "a port from 0 to 65535", u32::from(u16::MAX))?;
-        let known = ["Type", "VNI", "Port", "DirectRouting", "MTU"];
+        let known = ["Type", "VNI", "Port", "DirectRouting", "MTU", "RouteTableID"];
         let is_known = |key: &String| known.iter().any(|known| known.eq_ignore_ascii_case(key));
         Ok(Backend {
             kind,
@@ -261,6 +263,8 @@ impl Backend {
                 .unwrap_or(PORT_DEFAULT),
             direct_routing: flag(found, "Backend.", "DirectRouting")?.unwrap_or(false),
             mtu_bytes: number("MTU", "a number of bytes", u32::MAX)?.filter(|mtu| *mtu > 0),
+            tables: read(found, "Backend.", "RouteTableID", "a text or a list of texts", tables)?
+                .unwrap_or_default(),
             ignored: found.keys().filter(|key| !is_known(key)).cloned().collect(),
         })
     }
@@ -355,6 +359,14 @@ fn read<'a, T>(
     let unexpected =
         || NetworkError::Unexpected { key: format!("{within}{key}"), found: found.clone(), expected };
     reader(found).ok_or_else(unexpected).map(Some)
+}
+
+/// Names of route tables: one, or a list of them.
+fn tables(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::Array(list) => list.iter().map(|one| Some(one.as_str()?.to_owned())).collect(),
+        one => Some(vec![one.as_str()?.to_owned()]),
+    }
 }
 
 fn flag(object: &Map<String, Value>, within: &str, key: &str) -> Result<Option<bool>, NetworkError> {

@@ -6,20 +6,31 @@ use linux::features;
 use node::Home;
 use plan::Plan;
 
-use crate::desired::{Desired, DesiredPeer, desired};
+use crate::cloud::{self, Preview, Wish};
+use crate::desired::{Desired, DesiredPeer, desired, wish};
 use crate::keep::{Found, installation, network_of, node};
 use crate::lease::Snapshot;
 use crate::network::NetworkConfig;
 use crate::settings::Settings;
 use crate::status::Status;
 
-/// What an agent would make of a snapshot on a node where nothing stands, as commands that a person would type.
+/// What an agent would make of a snapshot on a node where nothing stands, as commands that a person would type. Where the network has a cloud's
+/// route tables, they are asked for.
 ///
 /// # Errors
 /// In words: what the source says cannot be, or the node cannot be looked at.
-pub fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<Vec<String>, String> {
-    let (_, wanted) = wanted(settings, home, snapshot)?;
+pub async fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<Vec<String>, String> {
+    let mut found = Found::default();
     let mut commands = Vec::new();
+    let network = network_of(snapshot).map_err(|why| why.to_string())?;
+    if let Some(Wish::Routes(wanted)) = wish(&node(settings, home, &found)?, &network, snapshot) {
+        let preview = cloud::preview(&settings.cloud, &settings.network, &wanted).await;
+        let Preview { calls, view } = preview.map_err(|error| error.in_words())?;
+        commands.extend(view.failed.iter().map(|why| format!("# {why}")));
+        commands.extend(calls.iter().map(ToString::to_string));
+        found.cloud = view;
+    }
+    let (_, wanted) = wanted(settings, home, snapshot, &found)?;
     for (name, peer) in &wanted.peers {
         if let DesiredPeer::Refused(why) = peer {
             commands.push(format!("# node {name} would not be reached: {why}"));
@@ -39,7 +50,7 @@ pub(crate) fn rehearse(settings: &Settings, home: &Home, snapshot: &Snapshot) ->
         let remedy = error.remedy().map(|remedy| format!("; {remedy}"));
         format!("it could not {error}{}", remedy.unwrap_or_default())
     })?;
-    let (network, wanted) = wanted(settings, home, snapshot)?;
+    let (network, wanted) = wanted(settings, home, snapshot, &Found::default())?;
     let Some(dirs) = &settings.runtime else { return Ok(()) };
     let facts = features::probe().map_err(|error| error.to_string())?;
     let conf = settings.pods(&snapshot.own, &network, wanted.mtu);
@@ -47,10 +58,15 @@ pub(crate) fn rehearse(settings: &Settings, home: &Home, snapshot: &Snapshot) ->
 }
 
 /// What a node on which nothing stands is to have.
-fn wanted(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<(NetworkConfig, Desired), String> {
+fn wanted(
+    settings: &Settings,
+    home: &Home,
+    snapshot: &Snapshot,
+    found: &Found,
+) -> Result<(NetworkConfig, Desired), String> {
     let network = network_of(snapshot).map_err(|why| why.to_string())?;
     settings.check_backend(&network)?;
-    let node = node(settings, home, &Found::default())?;
+    let node = node(settings, home, found)?;
     let wanted = desired(&node, &network, snapshot, &BTreeMap::new()).map_err(|why| why.to_string())?;
     Ok((network, wanted))
 }

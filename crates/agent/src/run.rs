@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use tracing::info;
 
 use crate::check::{self, Checks};
+use crate::cloud::{self, Wish};
 use crate::health::Health;
 use crate::keep::{Found, KeptNode};
 use crate::lease::{Announcement, Snapshot};
@@ -47,7 +48,7 @@ pub async fn run(
     ready: impl FnOnce(),
     stop: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
-    let (network, period) = (settings.network.clone(), settings.path_mtu_period);
+    let (network, options) = (settings.network.clone(), settings.clone());
     let (sockets, addresses): (Vec<Endpoint>, Vec<Endpoint>) =
         settings.listen.iter().cloned().partition(|at| matches!(at, Endpoint::Socket(_)));
     let files = check::Network { name: network.clone(), status: settings.status.clone(), home: home.clone() };
@@ -64,7 +65,7 @@ pub async fn run(
     info!(network, "keeping the network on this node");
     tokio::select! {
         () = &mut stop => {}
-        ended = keep(node, leases, &announce, &health, period, ready) => return ended,
+        ended = keep(node, leases, &announce, &health, &options, ready) => return ended,
     }
     info!(network, "stopping; what was made stays, and packets flow");
     Ok(())
@@ -83,15 +84,17 @@ async fn keep(
     mut leases: watch::Receiver<Snapshot>,
     announce: &watch::Sender<Option<Announcement>>,
     health: &Health,
-    period: Duration,
+    settings: &Settings,
     ready: impl FnOnce(),
 ) -> Result<(), AgentError> {
     // Opened before the first look, so that nothing changes between the two unseen.
     let mut kernel = notices(Watch::open()?)?;
     let (ask, asked) = watch::channel(Targets::new());
     let (try_out, tried) = watch::channel(Tunnels::new());
-    let mut path_mtus = path_mtu::start(asked, period);
-    let mut offloads = offload::start(tried, period);
+    let mut path_mtus = path_mtu::start(asked, settings.path_mtu_period);
+    let mut offloads = offload::start(tried, settings.path_mtu_period);
+    let (wish, wished) = watch::channel(None::<Wish>);
+    let mut views = cloud::start(settings.cloud.clone(), settings.network.clone(), wished);
     let mut repairs = VecDeque::new();
     let mut ready = Some(ready);
     // Before the source has said anything there is nothing new to bring the node to. What stands is looked after all the same.
@@ -104,6 +107,7 @@ async fn keep(
         let found = Found {
             path_mtus: path_mtus.borrow_and_update().clone(),
             offloads: offloads.borrow_and_update().clone(),
+            cloud: views.borrow_and_update().clone(),
         };
         let begun = Instant::now();
         let look = node.keep(&snapshot, &found);
@@ -114,6 +118,9 @@ async fn keep(
         if let Some(wanted) = look.wanted {
             send_if_new(&ask, wanted.targets);
             send_if_new(&try_out, wanted.tunnels);
+        }
+        if look.wish.is_some() {
+            send_if_new(&wish, look.wish);
         }
         if look.is_ready
             && let Some(ready) = ready.take()
@@ -126,6 +133,7 @@ async fn keep(
             changed = leases.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
             changed = path_mtus.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
             changed = offloads.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
+            changed = views.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
             () = concerned(&mut kernel, &node) => {}
             () = sleep(PERIOD) => {}
         }

@@ -8,6 +8,7 @@ use linux::IfName;
 use node::install::RuntimeDirs;
 use plan::forwarding::ServicePrograms;
 
+use crate::cloud::CloudSettings;
 use crate::desired::{HOST_GW, ServicesPlace};
 use crate::network::NetworkConfig;
 use crate::{AgentError, Endpoint};
@@ -39,6 +40,8 @@ pub struct Settings {
     pub tests_offload: bool,
     /// The control group whose sockets' calls of Services are led to backends; `None`: those of none.
     pub services: Option<PathBuf>,
+    /// How a cloud's route tables are kept, where the network has them.
+    pub cloud: CloudSettings,
     /// Whether to wait while another process keeps the network. Otherwise that is an error.
     pub waits: bool,
 }
@@ -103,6 +106,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cloud::Login;
 
     #[test]
     fn services_that_were_led_are_not_left_where_they_cannot_be_seen() {
@@ -120,6 +124,12 @@ mod tests {
             path_mtu_period: Duration::from_secs(60),
             tests_offload: true,
             services: services.map(PathBuf::from),
+            cloud: CloudSettings {
+                record: PathBuf::new(),
+                period: Duration::from_secs(60),
+                routes_max: 500,
+                login: Login::default(),
+            },
             waits: true,
         };
         let refused = settings(None).check_services(true).unwrap_err();

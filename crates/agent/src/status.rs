@@ -8,6 +8,7 @@ use datapath::Family;
 use serde::{Deserialize, Serialize};
 
 use crate::OffloadFault;
+use crate::cloud::{Table, View};
 use crate::desired::{Desired, DesiredPeer};
 
 /// The version of the form below.
@@ -44,6 +45,9 @@ pub struct Status {
     /// The Services whose calls are led to backends; `None`: none was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<ServicesStatus>,
+    /// The cloud's route tables; `None`: the network has another backend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<CloudStatus>,
     /// The last things that were no longer as the agent had made them, the newest last.
     pub repairs: Vec<Repair>,
     /// How many there were since the process began.
@@ -86,6 +90,30 @@ pub struct ServicesStatus {
     pub failed: BTreeMap<String, String>,
     /// Why no call is led; `None`: calls are.
     pub why_not: Option<String>,
+}
+
+/// The cloud's route tables that lead to this node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CloudStatus {
+    /// The cloud's name of this node's network interface.
+    pub interface: Option<String>,
+    /// The tables.
+    pub tables: Vec<TableStatus>,
+    /// What is not as it should be there, or why the tables cannot be asked for at the moment; `None`: all is well.
+    pub why_not: Option<String>,
+}
+
+/// A route table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableStatus {
+    /// The cloud's name of it.
+    pub name: String,
+    /// How many of its routes count for the account's quota: of the family that has more.
+    pub routes: usize,
+    /// How many there may be, as the agent was told.
+    pub routes_max: usize,
+    /// What is to be said of that; `None`: there is room.
+    pub warning: Option<String>,
 }
 
 /// Something that another program had changed, and that is as before.
@@ -156,6 +184,22 @@ impl Status {
         self.repairs.push(Repair { at_s, what });
         let surplus = self.repairs.len().saturating_sub(REPAIRS);
         self.repairs.drain(..surplus);
+    }
+}
+
+impl CloudStatus {
+    pub(crate) fn of(view: &View, routes_max: usize) -> CloudStatus {
+        let table = |table: &Table| TableStatus {
+            name: table.id.clone(),
+            routes: table.counted.into_iter().max().unwrap_or(0),
+            routes_max,
+            warning: View::nearly_full(table, routes_max),
+        };
+        CloudStatus {
+            interface: view.interface.as_ref().map(|interface| interface.id.clone()),
+            tables: view.tables.iter().map(table).collect(),
+            why_not: view.unasked.clone().or_else(|| view.failed.first().cloned()),
+        }
     }
 }
 

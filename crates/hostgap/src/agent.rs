@@ -8,13 +8,15 @@ mod status;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use ::agent::cloud::{CloudSettings, Login};
 use clap::Subcommand;
 
 /// Keep one network of pods over many nodes, by the data path that won the race.
 ///
 /// The agent runs on each node. It reads from a lease source which node has which prefixes of pods, makes the ways to
-/// them (routes, or a VXLAN tunnel, compatible with flannel's host-gw and vxlan), and installs the CNI plugin with the
+/// them (routes, a VXLAN tunnel, or routes in AWS's route tables, compatible with flannel's host-gw, vxlan and aws-vpc), and installs the CNI plugin with the
 /// node's own prefixes. What another program deletes or changes is back within a second. Packets do not need it: it can
 /// be stopped, killed and upgraded while pods talk.
 #[derive(Debug, clap::Args)]
@@ -45,6 +47,32 @@ struct NetworkArgs {
     /// flannel's environment file.
     #[arg(long, value_name = "FILE", default_value = "/run/flannel/subnet.env")]
     subnet_file: PathBuf,
+}
+
+/// What is kept in a cloud, by the backend aws-vpc.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Backend aws-vpc")]
+struct CloudArgs {
+    /// The directory of the file that says what was made in the cloud; it has to outlive the machine's restart.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/hostgap/agent")]
+    cloud_record: PathBuf,
+}
+
+/// How often the tables are compared where nothing else is said, and how many routes they may have.
+const CLOUD_PERIOD: Duration = Duration::from_secs(60);
+/// AWS's quota "Routes per route table" where nobody has raised it; it was 50 before June 2025.
+const CLOUD_ROUTES_MAX: usize = 500;
+
+impl CloudArgs {
+    /// Where the calls go, and who makes them, is in the environment.
+    fn settings(&self) -> CloudSettings {
+        CloudSettings {
+            record: self.cloud_record.clone(),
+            period: CLOUD_PERIOD,
+            routes_max: CLOUD_ROUTES_MAX,
+            login: Login::from_environment(),
+        }
+    }
 }
 
 /// `hostgap agent`.

@@ -21,6 +21,7 @@ fn node() -> Node {
         path_mtus: BTreeMap::new(),
         offloads: BTreeMap::new(),
         services: None,
+        cloud: View::default(),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Lease sources: who says which node has which prefixes of pods. One module each.
 
-mod backoff;
 pub mod etcd;
 pub mod file;
 pub mod kubernetes;

@@ -5,6 +5,7 @@
 mod access;
 mod away;
 mod check;
+mod cloud;
 mod control;
 mod joining;
 mod keep;

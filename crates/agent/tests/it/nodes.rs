@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use agent::Settings;
+use agent::cloud::{CloudSettings, Login};
 use agent::source::LeaseSource;
 use agent::source::file::FileSource;
 use agent::status::Status;
@@ -41,18 +42,24 @@ impl Nodes {
 
     /// The same nodes with something else between them: `make` makes the link `wire` of each.
     pub(crate) fn joined_by(make: impl FnOnce(&World)) -> Nodes {
-        let world = World::new();
-        for short in ["a", "b"] {
-            world.add(short);
-        }
-        make(&world);
-        let (a, b) = (world.name("a"), world.name("b"));
+        let nodes = Nodes::apart();
+        make(&nodes.world);
+        let (a, b) = (nodes.name("a"), nodes.name("b"));
         shell(&format!(
             "ip -n {a} address add 192.0.2.1/24 dev wire; ip -n {b} address add 192.0.2.2/24 dev wire
              ip -n {a} address add 2001:db8::1/64 dev wire nodad; ip -n {b} address add 2001:db8::2/64 dev wire nodad
              ip -n {a} link set lo up; ip -n {b} link set lo up
              ip -n {a} link set wire up; ip -n {b} link set wire up"
         ));
+        nodes
+    }
+
+    /// The same without a wire and addresses.
+    pub(crate) fn apart() -> Nodes {
+        let world = World::new();
+        for short in ["a", "b"] {
+            world.add(short);
+        }
         Nodes { world, directory: tempfile::tempdir().unwrap() }
     }
 
@@ -112,6 +119,12 @@ impl Nodes {
             listen: Vec::new(),
             waits: false,
             services: None,
+            cloud: CloudSettings {
+                record: of_node.join("cloud"),
+                period: Duration::from_millis(400),
+                routes_max: 500,
+                login: Login::default(),
+            },
         }
     }
 
@@ -134,6 +147,20 @@ impl Agent {
         home: Home,
         source: impl LeaseSource + Send + 'static,
     ) -> Agent {
+        let (mut agent, is_ready) = Agent::begin(netns, settings, home, source);
+        if is_ready.recv_timeout(PATIENCE).is_err() {
+            panic!("the node is not ready: {:?} {:?}", agent.stop(), Status::read(&agent.status));
+        }
+        agent
+    }
+
+    /// Starts one, which says when the node is in the network.
+    pub(crate) fn begin(
+        netns: Netns,
+        settings: Settings,
+        home: Home,
+        source: impl LeaseSource + Send + 'static,
+    ) -> (Agent, mpsc::Receiver<()>) {
         let (stop, stopped) = oneshot::channel::<()>();
         let (ready, is_ready) = mpsc::channel();
         let status = Status::path(&settings.status, &settings.network);
@@ -145,11 +172,7 @@ impl Agent {
             runtime.block_on(run).map_err(|error| error.to_string())
         };
         let thread = std::thread::spawn(move || netns.run(work).unwrap());
-        let mut agent = Agent { stop: Some(stop), thread: Some(thread), status };
-        if is_ready.recv_timeout(PATIENCE).is_err() {
-            panic!("the node is not ready: {:?} {:?}", agent.stop(), Status::read(&agent.status));
-        }
-        agent
+        (Agent { stop: Some(stop), thread: Some(thread), status }, is_ready)
     }
 
     /// Its state, as soon as it is as expected.

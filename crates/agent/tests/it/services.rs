@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agent::Settings;
+use agent::cloud::{CloudSettings, Login};
 use agent::lease::{Announcement, Services, Snapshot};
 use agent::source::LeaseSource;
 use agent::source::kubernetes::{KubernetesSource, PREFIX};
@@ -88,6 +89,12 @@ impl Node {
             tests_offload: true,
             waits: false,
             services: Some(self.cgroup.path().to_owned()),
+            cloud: CloudSettings {
+                record: of_node.join("cloud"),
+                period: std::time::Duration::from_secs(60),
+                routes_max: 500,
+                login: Login::default(),
+            },
         };
         Agent::start(self.netns.try_clone().unwrap(), settings, self.home(), source)
     }

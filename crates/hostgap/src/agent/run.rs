@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ::agent::cloud::CloudSettings;
 use ::agent::files::previous_prefixes;
 use ::agent::lease::{Announcement, Snapshot};
 use ::agent::source::LeaseSource;
@@ -27,7 +28,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::NetworkArgs;
+use super::{CLOUD_ROUTES_MAX, CloudArgs, NetworkArgs};
 use crate::exit::BadInput;
 use crate::{speak, units};
 
@@ -105,6 +106,14 @@ pub(super) struct Args {
     kubernetes: KubernetesArgs,
     #[command(flatten)]
     etcd: EtcdArgs,
+    #[command(flatten)]
+    cloud: CloudArgs,
+    /// How often to compare the cloud's route tables with what they should be.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = period, help_heading = "Backend aws-vpc")]
+    cloud_every: Duration,
+    /// The most routes that a table may have (a quota of the account): near it the agent warns.
+    #[arg(long, value_name = "COUNT", default_value_t = CLOUD_ROUTES_MAX, help_heading = "Backend aws-vpc")]
+    cloud_routes_max: usize,
 }
 
 /// How Kubernetes is reached.
@@ -218,7 +227,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             );
         };
         let snapshot = file.read().map_err(|why| anyhow!(why))?;
-        for command in ::agent::preview(&settings, &home, &snapshot).map_err(|why| anyhow!(why))? {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.context("start the loop of events")?;
+        let commands = runtime.block_on(::agent::preview(&settings, &home, &snapshot));
+        for command in commands.map_err(|why| anyhow!(why))? {
             speak::result(command)?;
         }
         return Ok(ExitCode::SUCCESS);
@@ -310,6 +322,11 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         listen: args.listen.clone(),
         waits: args.wait,
         services: services_cgroup(args)?,
+        cloud: CloudSettings {
+            period: args.cloud_every,
+            routes_max: args.cloud_routes_max,
+            ..args.cloud.settings()
+        },
     })
 }
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ::agent::status::{PeerStatus, Status};
+use ::agent::status::{CloudStatus, PeerStatus, Status, TableStatus};
 use anyhow::anyhow;
 use node::Home;
 use plan::UnitState;
@@ -81,6 +81,9 @@ fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
             speak::result(format_args!("{name:8} {why}"))?;
         }
     }
+    if let Some(cloud) = &status.cloud {
+        tell_cloud(cloud)?;
+    }
     for (what, why) in [("node", &status.undecided), ("source", &status.source_unreachable)] {
         if let Some(why) = why {
             speak::result(format_args!("{what:8} {why}"))?;
@@ -96,6 +99,23 @@ fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
         for repair in status.repairs.iter().rev().take(REPAIRS) {
             speak::result(format_args!("  {} ago  {}", ago(repair.at_s), repair.what))?;
         }
+    }
+    Ok(())
+}
+
+fn tell_cloud(cloud: &CloudStatus) -> Result<(), speak::Unspoken> {
+    let interface = cloud.interface.as_deref().unwrap_or("an interface that is not known yet");
+    for table in &cloud.tables {
+        let TableStatus { name, routes, routes_max, warning } = table;
+        speak::result(format_args!(
+            "table    {name}, {routes} of {routes_max} routes, leads to {interface}"
+        ))?;
+        if let Some(warning) = warning {
+            speak::result(format_args!("table    {name}: {warning}"))?;
+        }
+    }
+    if let Some(why) = &cloud.why_not {
+        speak::result(format_args!("cloud    {why}"))?;
     }
     Ok(())
 }

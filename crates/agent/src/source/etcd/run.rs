@@ -12,11 +12,11 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::super::backoff::Backoff;
 use super::choice::Own;
 use super::client::{Client, Moment, Told, Watch};
 use super::view::View;
 use super::{EtcdSource, Failure, wire};
+use crate::backoff::Backoff;
 use crate::lease::{Announcement, Snapshot};
 
 /// How long changes are gathered before they are told. When a thousand nodes start at once, each change alone would be

@@ -7,10 +7,10 @@ use tokio::select;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::super::backoff::Backoff;
 use super::annotations::Changes;
 use super::api::{Api, Failure};
 use super::follow::Event;
+use crate::backoff::Backoff;
 
 /// What is to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]

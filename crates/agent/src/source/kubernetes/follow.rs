@@ -11,10 +11,10 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::backoff::Backoff;
 use super::api::{Api, Failure};
 use super::node;
 use super::service::{KeptService, KeptSlice};
+use crate::backoff::Backoff;
 
 /// A watch that ends after so long was well.
 const LASTED: Duration = Duration::from_secs(10);

@@ -1,0 +1,97 @@
+//! Why something in the cloud could not be done.
+
+/// Why something in the cloud could not be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CloudError {
+    /// Nobody answers, or the answer makes no sense.
+    #[error("{attempt}: {why}")]
+    Unanswered {
+        /// What was attempted, and where.
+        attempt: String,
+        /// In words.
+        why: String,
+    },
+    /// The cloud says no.
+    #[error("{attempt}: {code}: {message}")]
+    Refused {
+        /// What was attempted.
+        attempt: String,
+        /// The call's name, which a role has to allow.
+        action: &'static str,
+        /// The cloud's code of the reason: `UnauthorizedOperation`.
+        code: String,
+        /// The cloud's words.
+        message: String,
+    },
+    /// The table takes no more routes.
+    #[error("add {prefix} to route table {table}: it is full, with {routes} routes (RouteLimitExceeded)")]
+    Full {
+        /// The table.
+        table: String,
+        /// The prefix of this node's pods.
+        prefix: String,
+        /// How many routes it has that count.
+        routes: usize,
+    },
+    /// There is nobody to make a call as.
+    #[error("find credentials for calls of the cloud: {0}")]
+    Credentials(String),
+    /// The cloud does not know this machine by what the agent knows.
+    #[error("find {what}: {why}")]
+    #[expect(missing_docs, reason = "the names say it")]
+    Missing { what: String, why: String },
+    /// What is made could not be taken back some day.
+    #[error("record what is made in {path}: {why}")]
+    #[expect(missing_docs, reason = "the names say it")]
+    Record { path: String, why: String },
+}
+
+/// The codes by which AWS says that there are too many calls.
+const THROTTLED: [&str; 4] =
+    ["RequestLimitExceeded", "Throttling", "ThrottlingException", "EC2ThrottledException"];
+/// The codes by which it says that credentials have ended or are no longer good.
+const STALE: [&str; 4] = ["RequestExpired", "ExpiredToken", "AuthFailure", "InvalidClientTokenId"];
+
+impl CloudError {
+    /// Whether the cloud gave this reason.
+    pub(crate) fn is(&self, expected: &str) -> bool {
+        matches!(self, CloudError::Refused { code, .. } if code == expected)
+    }
+
+    /// Whether there were too many calls: by all of the account, so the next had better be late.
+    pub(crate) fn is_throttled(&self) -> bool {
+        matches!(self, CloudError::Refused { code, .. } if THROTTLED.contains(&code.as_str()))
+    }
+
+    /// Whether other credentials may do.
+    pub(crate) fn is_stale(&self) -> bool {
+        matches!(self, CloudError::Refused { code, .. } if STALE.contains(&code.as_str()))
+    }
+
+    /// What to try.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            CloudError::Full { .. } => Some(
+                "raise the quota \"Routes per route table\" of Amazon VPC (L-93826ACB), let fewer nodes share the table, or \
+                 use the backend vxlan, which needs no route"
+                    .to_owned(),
+            ),
+            CloudError::Refused { code, action, .. } if code == "UnauthorizedOperation" => Some(format!(
+                "let the node's role do ec2:{action}; docs/agent.md has the whole policy"
+            )),
+            CloudError::Credentials(_) => Some(
+                "give the instance a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY".to_owned(),
+            ),
+            CloudError::Refused { .. }
+            | CloudError::Unanswered { .. }
+            | CloudError::Missing { .. }
+            | CloudError::Record { .. } => None,
+        }
+    }
+
+    /// The whole of it in one line, for the log and the state.
+    pub(crate) fn in_words(&self) -> String {
+        let remedy = self.remedy().map(|remedy| format!("; {remedy}"));
+        format!("could not {self}{}", remedy.unwrap_or_default())
+    }
+}
