@@ -1,14 +1,9 @@
 //! What is to be done in the cloud: a pure function of the leases, the tables and what agents of this node have made.
 
-use std::collections::BTreeSet;
-
 use ipnet::IpNet;
 
 use super::record::Made;
-use super::{Call, Interface, Record, Route, Table, Wanted};
-
-/// Dead routes of nodes that are gone, by table and prefix.
-pub(crate) type DeadRoutes = BTreeSet<(String, IpNet)>;
+use super::{Call, Interface, Record, Table, Wanted};
 
 /// What is to be done, and what cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,8 +12,6 @@ pub(crate) struct Difference {
     pub(crate) calls: Vec<Planned>,
     /// Why a route cannot be had, in words.
     pub(crate) refused: Vec<String>,
-    /// Dead routes of nodes that are gone. Those that are so the next time, too, are deleted.
-    pub(crate) dead: DeadRoutes,
 }
 
 /// A call, and what it does to the record.
@@ -37,8 +30,6 @@ pub(crate) enum Recorded {
     Gone,
     /// The check of an interface is off, noted before the call.
     Unchecked,
-    /// Nothing: the route was another node's.
-    Nothing,
 }
 
 /// What was found and what is known of before.
@@ -52,13 +43,11 @@ pub(crate) struct Found<'a> {
     pub(crate) former: &'a [Table],
     /// What agents have made.
     pub(crate) record: &'a Record,
-    /// What was dead the last time.
-    pub(crate) dead: &'a DeadRoutes,
 }
 
 /// What brings the tables to what is wanted.
 pub(crate) fn difference(wanted: &Wanted, found: Found<'_>) -> Difference {
-    let Found { interface, tables, dead, .. } = found;
+    let Found { interface, tables, .. } = found;
     let mut all = Difference::default();
     if interface.checks_source {
         let call = Call::CheckSource { interface: interface.id.clone(), on: false };
@@ -73,16 +62,6 @@ pub(crate) fn difference(wanted: &Wanted, found: Found<'_>) -> Difference {
         }
     }
     all.calls.extend(superfluous(wanted, found));
-    for table in tables {
-        for route in table.routes.iter().filter(|route| is_of_nobody(wanted, route)) {
-            let slot = (table.id.clone(), route.prefix);
-            if dead.contains(&slot) {
-                let call = Call::Delete { table: table.id.clone(), prefix: route.prefix };
-                all.calls.push(Planned { call, record: Recorded::Nothing });
-            }
-            all.dead.insert(slot);
-        }
-    }
     all
 }
 
@@ -136,16 +115,4 @@ fn superfluous(wanted: &Wanted, found: Found<'_>) -> Vec<Planned> {
         record: Recorded::Gone,
     };
     gone.map(delete).collect()
-}
-
-/// Whether a route is one of this network, leads nowhere, and no node has its prefix. So long as a node is not known by its
-/// prefixes, any may be its.
-fn is_of_nobody(wanted: &Wanted, route: &Route) -> bool {
-    let overlaps = |net: &IpNet| net.contains(&route.prefix) || route.prefix.contains(net);
-    wanted.knows_all
-        && route.is_static
-        && route.is_dead
-        && route.is_to_interface()
-        && wanted.networks.iter().any(|net| net.contains(&route.prefix) && *net != route.prefix)
-        && !wanted.own.iter().chain(&wanted.others).any(overlaps)
 }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::difference::{DeadRoutes, Found, Planned, Recorded, difference};
+use super::difference::{Found, Planned, Recorded, difference};
 use super::record::RecordFile;
 use super::take_back::take_back_all;
 use super::{
@@ -32,7 +32,7 @@ pub(crate) fn start(
     let (seen, views) = watch::channel(View::default());
     tokio::spawn(async move {
         let cloud = aws::Ec2::new(settings.login.clone());
-        let keeper = CloudKeeper { cloud, settings, network, dead: DeadRoutes::new(), view: View::default() };
+        let keeper = CloudKeeper { cloud, settings, network, view: View::default() };
         keeper.run(wishes, &seen).await;
     });
     views
@@ -42,7 +42,6 @@ struct CloudKeeper<R> {
     cloud: R,
     settings: CloudSettings,
     network: String,
-    dead: DeadRoutes,
     view: View,
 }
 
@@ -75,9 +74,9 @@ impl Asked {
         Ok(Asked { interface, tables, former })
     }
 
-    pub(super) fn found<'a>(&'a self, record: &'a Record, dead: &'a DeadRoutes) -> Found<'a> {
+    pub(super) fn found<'a>(&'a self, record: &'a Record) -> Found<'a> {
         let Asked { interface, tables, former } = self;
-        Found { interface, tables, former, record, dead }
+        Found { interface, tables, former, record }
     }
 }
 
@@ -144,8 +143,7 @@ impl<R: RouteTables> CloudKeeper<R> {
         let mut file = RecordFile::open(&self.settings.record, &self.network)?;
         let asked = Asked::ask(&mut self.cloud, wanted, &file.record).await?;
         file.at(&self.cloud.place().await?);
-        let difference = difference(wanted, asked.found(&file.record, &self.dead));
-        self.dead = difference.dead;
+        let difference = difference(wanted, asked.found(&file.record));
         self.view.interface = Some(asked.interface);
         self.view.tables = asked.tables;
         self.view.failed = difference.refused;
@@ -176,7 +174,7 @@ impl<R: RouteTables> CloudKeeper<R> {
             (Recorded::Unchecked, Call::CheckSource { interface, .. }) if !was_made => {
                 file.change(|record| record.unchecked.push(interface.clone()))?;
             }
-            (Recorded::Unchecked | Recorded::Gone | Recorded::Nothing, _) => {}
+            (Recorded::Unchecked | Recorded::Gone, _) => {}
         }
         match self.cloud.call(call).await {
             Err(error) if matches!(call, Call::Delete { .. }) && error.is("InvalidRoute.NotFound") => {}

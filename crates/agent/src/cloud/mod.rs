@@ -65,12 +65,8 @@ pub(crate) struct Wanted {
     pub(crate) addresses: Addresses,
     /// The prefixes of its pods.
     pub(crate) own: Vec<IpNet>,
-    /// The prefixes of all pods.
-    pub(crate) networks: Vec<IpNet>,
     /// The prefixes of other nodes' pods.
     pub(crate) others: Vec<IpNet>,
-    /// Whether those are all: no other node is refused, and the source can be asked.
-    pub(crate) knows_all: bool,
 }
 
 /// A cloud's route tables.

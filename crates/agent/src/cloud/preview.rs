@@ -1,6 +1,6 @@
 //! What an agent would do in the cloud, found out by asking alone.
 
-use super::difference::{DeadRoutes, difference};
+use super::difference::difference;
 use super::keep::Asked;
 use super::record::RecordFile;
 use super::{Call, CloudError, CloudSettings, View, Wanted, aws};
@@ -20,7 +20,7 @@ pub(crate) async fn preview(
 ) -> Result<Preview, CloudError> {
     let file = RecordFile::open(&settings.record, network)?;
     let asked = Asked::ask(&mut aws::Ec2::new(settings.login.clone()), wanted, &file.record).await?;
-    let difference = difference(wanted, asked.found(&file.record, &DeadRoutes::new()));
+    let difference = difference(wanted, asked.found(&file.record));
     let calls: Vec<Call> = difference.calls.into_iter().map(|planned| planned.call).collect();
     let Asked { interface, mut tables, .. } = asked;
     for table in &mut tables {

@@ -29,9 +29,7 @@ fn wanted(node: &Node, network: &NetworkConfig, snapshot: &Snapshot) -> Option<W
         tables: network.backend.tables.clone(),
         addresses: node.underlay,
         own: snapshot.own.iter().collect(),
-        networks: network.networks.iter().map(|one| one.prefix).collect(),
         others: leases().flat_map(|lease| lease.pods.iter()).collect(),
-        knows_all: snapshot.unreachable.is_none() && snapshot.others.values().all(Result::is_ok),
     })
 }
 
