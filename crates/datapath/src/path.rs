@@ -98,10 +98,7 @@ pub const ALL: &[DataPath] = &[
     },
     routed("ptp+direct", "Calico without an overlay", &PTP, &DIRECT),
     routed("ptp+vxlan", "Calico with VXLAN", &PTP, &VXLAN),
-    DataPath {
-        enters: Enters::Named,
-        ..routed("ptp+wireguard", "Calico with WireGuard", &PTP, &WIREGUARD)
-    },
+    DataPath { enters: Enters::Named, ..routed("ptp+wireguard", "Calico with WireGuard", &PTP, &WIREGUARD) },
     routed("ebpf+direct", "Cilium with native routing", &EBPF, &DIRECT),
     routed("ebpf+vxlan", "Cilium with VXLAN", &EBPF_TUNNEL, &VXLAN_METADATA),
     DataPath {

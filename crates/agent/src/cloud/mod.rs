@@ -2,10 +2,10 @@
 //!
 //! Each agent keeps the routes to its own node and no others. On the node nothing is made: its packets take the default
 //! route, and the cloud's router knows the rest. What was made there outlives the node's restart, so it is recorded in a
-//! file that does, too ([`Record`]), before each call.
+//! file that does, too (`record.rs`), before each call.
 //!
-//! [`RouteTables`] is what a cloud has to offer; [`aws`] has it in the calls of Amazon EC2. What is to be done follows from
-//! the leases and the tables alone ([`difference`](difference::difference)). Nothing here waits for the kernel, and
+//! `RouteTables` is what a cloud has to offer; `aws` has it in the calls of Amazon EC2. What is to be done follows from
+//! the leases and the tables alone (`difference.rs`). Nothing here waits for the kernel, and
 //! the loop does not wait for the cloud.
 
 mod aws;
