@@ -20,8 +20,10 @@ use crate::backoff::{Backoff, jittered};
 /// The waits after failures.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(300);
-/// While a table lacks a route to another node, it is asked for so many times as often.
+/// While a table lacks a route to another node, it is asked for so many times as often,
 const HASTE: u32 = 4;
+/// in so many looks: after that the other node has no agent, or it has one that is refused.
+const HASTY_LOOKS: u32 = 8;
 
 /// Keeps the cloud's tables as wished, until nobody wishes any more. Nothing is asked before the first wish.
 pub(crate) fn start(
@@ -32,7 +34,7 @@ pub(crate) fn start(
     let (seen, views) = watch::channel(View::default());
     tokio::spawn(async move {
         let cloud = aws::Ec2::new(settings.login.clone());
-        let keeper = CloudKeeper { cloud, settings, network, view: View::default() };
+        let keeper = CloudKeeper { cloud, settings, network, view: View::default(), hasty_looks: 0 };
         keeper.run(wishes, &seen).await;
     });
     views
@@ -43,6 +45,8 @@ struct CloudKeeper<R> {
     settings: CloudSettings,
     network: String,
     view: View,
+    /// The last looks, in a row, that found a way to be lacking.
+    hasty_looks: u32,
 }
 
 /// What the cloud says of this node.
@@ -98,11 +102,11 @@ impl<R: RouteTables> CloudKeeper<R> {
                 is_new
             });
             let pause = match &outcome {
-                Ok(()) => {
+                Ok(()) if self.view.failed.is_empty() => {
                     backoff = Backoff::between(WAIT_MIN, WAIT_MAX);
                     self.pause(wish.as_ref())
                 }
-                Err(_) => backoff.next(),
+                Ok(()) | Err(_) => backoff.next(),
             };
             // Whoever is refused for too many calls does not make another one because the leases have changed.
             let is_throttled = outcome.is_err_and(|error| error.is_throttled());
@@ -113,15 +117,16 @@ impl<R: RouteTables> CloudKeeper<R> {
     }
 
     /// How long nothing is asked if all goes well.
-    fn pause(&self, wish: Option<&Wish>) -> Duration {
-        let lacks_a_way = |wanted: &Wanted| {
-            wanted.others.iter().any(|prefix| self.view.check_way(*prefix).is_err())
-                || !self.view.failed.is_empty()
+    fn pause(&mut self, wish: Option<&Wish>) -> Duration {
+        let lacks_a_way = match wish {
+            Some(Wish::Routes(wanted)) => {
+                wanted.others.iter().any(|prefix| self.view.check_way(*prefix).is_err())
+            }
+            Some(Wish::Nothing) | None => false,
         };
-        match wish {
-            Some(Wish::Routes(wanted)) if lacks_a_way(wanted) => jittered(self.settings.period / HASTE),
-            _ => jittered(self.settings.period),
-        }
+        self.hasty_looks = if lacks_a_way { self.hasty_looks.saturating_add(1) } else { 0 };
+        let is_hasty = (1..=HASTY_LOOKS).contains(&self.hasty_looks);
+        jittered(if is_hasty { self.settings.period / HASTE } else { self.settings.period })
     }
 
     /// Takes back what was made for another backend than the network has now.
@@ -191,6 +196,9 @@ impl<R: RouteTables> CloudKeeper<R> {
             file.change(|record| record.remove(table, *prefix))?;
         }
         let instance = self.view.interface.as_ref().map(|interface| interface.instance.clone());
+        if let (Call::CheckSource { on, .. }, Some(interface)) = (call, &mut self.view.interface) {
+            interface.checks_source = *on;
+        }
         for table in &mut self.view.tables {
             table.note(call, instance.as_deref().unwrap_or_default());
         }

@@ -59,18 +59,18 @@ impl View {
     /// # Errors
     /// In words, why not.
     pub(crate) fn check_own(&self, own: impl Iterator<Item = IpNet>) -> Result<(), String> {
-        if let Some(why) = self.failed.first() {
-            return Err(why.clone());
-        }
-        let unknown =
-            || self.unasked.clone().unwrap_or_else(|| "the cloud's route table is not known yet".to_owned());
+        let why = || self.failed.first().or(self.unasked.as_ref()).cloned();
+        let unknown = || why().unwrap_or_else(|| "the cloud's route table is not known yet".to_owned());
         let interface = self.interface.as_ref().ok_or_else(unknown)?;
         let tables = if self.tables.is_empty() { Err(unknown()) } else { Ok(&self.tables) }?;
+        let not_so = |what: String| why().unwrap_or_else(|| format!("{what}; that is about to be changed"));
+        if interface.checks_source {
+            return Err(not_so(format!("{} takes packets for no address but its own", interface.id)));
+        }
         for prefix in own {
             for table in tables {
                 if table.route(prefix).is_none_or(|route| route.target != interface.id) {
-                    let why = self.unasked.clone().unwrap_or_else(|| "it is about to be made".to_owned());
-                    return Err(format!("route table {} does not lead {prefix} here: {why}", table.id));
+                    return Err(not_so(format!("route table {} does not lead {prefix} here", table.id)));
                 }
             }
         }

@@ -11,6 +11,7 @@ use super::super::CheckError;
 use super::super::row::{Reason, ReasonKind};
 use super::super::scene::{Lost, Scene};
 use super::Findings;
+use crate::desired::AWS_VPC;
 
 /// What mends it.
 const AGENT: &str = "an agent that runs makes it again within a second: `hostgap agent status` says whether one does, and \
@@ -36,6 +37,8 @@ impl Findings<'_> {
                     reasons.extend(self.chosen_before(scene, &part)?);
                 }
             }
+            // Its way is in the cloud's table.
+            None if self.target.by == AWS_VPC => {}
             None => reasons.push(self.reason(
                 ReasonKind::NotMade,
                 format!("the agent has made no way to {} on this node", self.peer),
