@@ -117,14 +117,23 @@ pub(crate) fn start(tunnels: watch::Receiver<Tunnels>, period: Duration) -> watc
 fn examine(link: &IfName, tunnel: &Tunnel, is_unwanted: &impl Fn() -> bool) -> Option<Offload> {
     tunnel.to.iter().take(NODES).find_map(|to| {
         let probe = TcpProbe { link: link.clone(), from: tunnel.from, to: *to };
-        judge(|left| !is_unwanted() && probe.is_answered(left, PATIENCE).unwrap_or(false))
+        judge(|left| if is_unwanted() { None } else { probe.is_answered(left, PATIENCE).ok() })
     })
 }
 
-/// Judges by what is answered.
-fn judge(mut is_answered: impl FnMut(LeftToLink) -> bool) -> Option<Offload> {
-    let mut answers = |left, most: usize| (0..ATTEMPTS).filter(|_| is_answered(left)).take(most).count();
-    if answers(LeftToLink::Nothing, 1) == 0 {
+/// Judges by what is answered. Where it cannot be asked (`None`), nothing is known.
+fn judge(mut is_answered: impl FnMut(LeftToLink) -> Option<bool>) -> Option<Offload> {
+    let mut answers = |left, enough: usize| {
+        let mut count = 0;
+        for _ in 0..ATTEMPTS {
+            count += usize::from(is_answered(left)?);
+            if count == enough {
+                break;
+            }
+        }
+        Some(count)
+    };
+    if answers(LeftToLink::Nothing, 1)? == 0 {
         return None;
     }
     let tries = [
@@ -132,8 +141,8 @@ fn judge(mut is_answered: impl FnMut(LeftToLink) -> bool) -> Option<Offload> {
         (LeftToLink::Segmentation, OffloadFault::Segmentation),
     ];
     for (left, fault) in tries {
-        if answers(left, 1) == 0 {
-            let is_sure = answers(LeftToLink::Nothing, ATTEMPTS) >= ENOUGH;
+        if answers(left, 1)? == 0 {
+            let is_sure = answers(LeftToLink::Nothing, ENOUGH)? >= ENOUGH;
             return is_sure.then_some(Offload::Faulty(fault));
         }
     }
@@ -150,7 +159,7 @@ mod tests {
         judge(|left| {
             sent += 1;
             assert!(sent < 30);
-            !fails.contains(&left) && !is_lost(sent)
+            Some(!fails.contains(&left) && !is_lost(sent))
         })
     }
 
@@ -164,6 +173,11 @@ mod tests {
             Some(Offload::Faulty(OffloadFault::Checksums))
         );
         assert_eq!(judged(&[Nothing, Checksum, Segmentation], |_| false), None, "a firewall");
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_no_fault() {
+        assert_eq!(judge(|left| (left == LeftToLink::Nothing).then_some(true)), None);
     }
 
     #[test]
