@@ -279,8 +279,8 @@ impl KeptNode {
     }
 
     fn note_offload(&mut self, wanted: &Desired, found: &Found) {
-        let whole =
-            wanted.tunnels.keys().map(|link| (link, found.offloads.get(link) == Some(&Offload::Whole)));
+        let tried = wanted.tunnels.keys().filter(|_| self.settings.tests_offload);
+        let whole = tried.map(|link| (link, found.offloads.get(link) == Some(&Offload::Whole)));
         let whole = whole.map(|(link, is_whole)| (link.to_string(), TunnelOffload { is_whole, fault: None }));
         let faulty = wanted
             .offload_faults

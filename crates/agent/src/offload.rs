@@ -11,6 +11,8 @@ use linux::tcp_probe::{LeftToLink, TcpProbe};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::run::send_if_new;
+
 /// The tunnels to try, by their links.
 pub(crate) type Tunnels = BTreeMap<IfName, Tunnel>;
 /// What was found of tunnels.
@@ -99,11 +101,7 @@ pub(crate) fn start(tunnels: watch::Receiver<Tunnels>, period: Duration) -> watc
                 known
             });
             let Ok(known) = trying.await else { return };
-            found.send_if_modified(|before| {
-                let is_new = *before != known;
-                *before = known;
-                is_new
-            });
+            send_if_new(&found, known);
             tokio::select! {
                 changed = tunnels.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(period) => {}

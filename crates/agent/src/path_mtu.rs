@@ -13,6 +13,8 @@ use linux::icmp::EchoSocket;
 use tokio::sync::watch;
 use tracing::warn;
 
+use crate::run::send_if_new;
+
 /// The addresses to ask, with the most that the way there could carry: the bytes of the link on which it begins.
 pub(crate) type Targets = BTreeMap<IpAddr, u32>;
 /// What the ways carry, in bytes of an IP packet. Who does not answer is not in it.
@@ -45,11 +47,7 @@ pub(crate) fn start(targets: watch::Receiver<Targets>, period: Duration) -> watc
             });
             let Ok((back, swept)) = asking.await else { return };
             sockets = back;
-            found.send_if_modified(|known| {
-                let is_new = *known != swept;
-                *known = swept;
-                is_new
-            });
+            send_if_new(&found, swept);
             tokio::select! {
                 changed = targets.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(period) => {}

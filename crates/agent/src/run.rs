@@ -142,7 +142,7 @@ async fn keep(
 }
 
 /// Tells who waits for a value, if it is another one than before.
-fn send_if_new<T: PartialEq>(to: &watch::Sender<T>, value: T) {
+pub(crate) fn send_if_new<T: PartialEq>(to: &watch::Sender<T>, value: T) {
     to.send_if_modified(|known| {
         let is_new = *known != value;
         *known = value;

@@ -16,6 +16,7 @@ use super::{
     Call, CloudError, CloudSettings, Interface, Record, RouteTables, Table, View, Wanted, Wish, aws,
 };
 use crate::backoff::{Backoff, jittered};
+use crate::run::send_if_new;
 
 /// The waits after failures.
 const WAIT_MIN: Duration = Duration::from_secs(1);
@@ -95,12 +96,7 @@ impl<R: RouteTables> CloudKeeper<R> {
                 Some(Wish::Routes(wanted)) => self.look(wanted).await,
             };
             self.view.unasked = outcome.as_ref().err().map(CloudError::in_words);
-            let view = self.view.clone();
-            seen.send_if_modified(|known| {
-                let is_new = *known != view;
-                *known = view;
-                is_new
-            });
+            send_if_new(seen, self.view.clone());
             let pause = match &outcome {
                 Ok(()) if self.view.failed.is_empty() => {
                     backoff = Backoff::between(WAIT_MIN, WAIT_MAX);
