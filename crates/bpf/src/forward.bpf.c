@@ -278,7 +278,7 @@ int from_netkit(struct __sk_buff *skb)
 	return from_any_pod(skb, NETKIT);
 }
 
-/* At the wire, on arrival. */
+/* At the wire, or at a link beside it by which other nodes are reached, on arrival. */
 SEC("tc")
 int from_wire(struct __sk_buff *skb)
 {

@@ -13,9 +13,10 @@
  * what to do with a folder of before.
  *
  * 1: without `format` and `prefixes`; prefixes were constants of the programs.
- * 2: with both. */
+ * 2: with both.
+ * 3: with `uplinks`. */
 enum size {
-	FORMAT = 2,
+	FORMAT = 3,
 	SLOTS = 4096,          /* places for pods, of each family */
 	RECENT = 1024,         /* places for what a CPU found out lately, of each kind */
 	ENDPOINTS_MAX = 16384, /* addresses of pods of each family, and links to pods */
@@ -59,6 +60,11 @@ struct tunnel {
 	__u32 ifindex;       /* of the tunnel's device; 0: no tunnel */
 	__u32 family;        /* AF_INET or AF_INET6: that of the other end's address, */
 	__be32 remote[4];    /* of which IPv4 uses the first word */
+};
+
+/* A link beside the wire by which routes may lead to other nodes' pods. */
+struct uplink {
+	__u64 used_ns;       /* when a route by it was last found, on the monotonic clock; 0: never */
 };
 
 /* A prefix of pods. IPv4 stands as IPv4-mapped IPv6 (::ffff:0:0/96), so that one trie holds both. */

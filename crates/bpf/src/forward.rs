@@ -7,6 +7,7 @@ mod entries;
 mod layout;
 mod prefixes;
 mod replace;
+mod uplinks;
 
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -24,6 +25,7 @@ pub use entries::{remove_endpoint, remove_tunnel};
 pub use prefixes::set_prefixes;
 pub(crate) use replace::replace;
 pub use replace::{FORMAT, Replaced};
+pub use uplinks::{add_uplink, has_uplink, remove_uplink};
 
 use crate::{ffi, generation};
 
@@ -86,7 +88,7 @@ pub enum Program {
     FromPod,
     /// At the node's end of a pod's netkit pair.
     FromNetkit,
-    /// At the link to the other nodes.
+    /// At the link to the other nodes, and at those beside it ([`add_uplink`]).
     FromWire,
     /// At the tunnel's device.
     FromTunnel,

@@ -31,8 +31,8 @@ pub(crate) struct Maps {
     pub(crate) newest: u32,
     /// What can be found out again: maps that are made again if their form has changed.
     pub(crate) caches: &'static [&'static str],
-    /// What else the first format did not have.
-    pub(crate) not_in_first: &'static [&'static str],
+    /// The maps that the first format did not have, each with the first that has it; but for the one with the format.
+    pub(crate) since: &'static [(&'static str, u32)],
 }
 
 impl Maps {
@@ -85,8 +85,9 @@ impl Maps {
         let name = name_of(ours);
         let is_cache = self.caches.contains(&name.as_str());
         let Some(theirs) = pinned(folder, &name)? else {
-            let is_later = name == self.format || self.not_in_first.contains(&name.as_str());
-            return if is_cache || (is_later && from == FIRST_FORMAT) {
+            let was_before = |(later, since): &(&str, u32)| *later == name && from < *since;
+            let is_later = name == self.format || self.since.iter().any(was_before);
+            return if is_cache || is_later {
                 Ok(Fate::Make)
             } else {
                 Err(refused(folder, format!("there is no map {name}; were its programs loaded?")))

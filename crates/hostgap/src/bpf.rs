@@ -12,7 +12,7 @@ use lab::LabError;
 use linux::{IfName, Mac, Netns, NetnsRef};
 use plan::forwarding::{
     Endpoint, Guard, Guarded, Member, ProgramAttachment, Programs, Service, ServiceAddress,
-    ServiceAttachment, ServiceEntry, ServicePrograms, Splice, Tunnel,
+    ServiceAttachment, ServiceEntry, ServicePrograms, Splice, Tunnel, Uplink,
 };
 use plan::{ApplyError, Kernel, Place, Placed, Step, StepError};
 
@@ -91,6 +91,14 @@ enum Command {
         device: IfName,
         /// The address of the tunnel's other end.
         remote: IpAddr,
+    },
+    /// Let the programs send to other nodes' pods by a link beside the wire, where the kernel's routes lead there.
+    Uplink {
+        #[command(flatten)]
+        at: At,
+        /// The link: a tunnel's device.
+        #[arg(value_parser = ifname)]
+        link: IfName,
     },
     /// Load the programs that splice TCP between pods of one node (ebpf+sockmap), or attach them.
     Splice {
@@ -222,6 +230,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Tunnel { at, prefix, device, remote } => {
             by_hand_of(at, |node| Step::AddTunnel(Tunnel { node, prefix, device, remote }))?;
         }
+        Command::Uplink { at, link } => by_hand_of(at, |node| Step::AddUplink(Uplink { node, link }))?,
         Command::Splice { node, attach: None } => by_hand(None, Step::LoadSplice(Splice { node }))?,
         Command::Splice { node, attach: Some(cgroup) } => {
             ::bpf::splice::attach(&known(&node)?, &cgroup).context("attach")?;

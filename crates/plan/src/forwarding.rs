@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use bpf::forward::{Program, TunnelEnd};
+pub use bpf::forward::Program;
+use bpf::forward::TunnelEnd;
 pub use bpf::services::{Protocol, Service, ServiceAddress};
 use ipnet::IpNet;
 use linux::{Cgroup, IfName, Mac};
@@ -71,6 +72,15 @@ pub struct Tunnel {
     pub device: IfName,
     /// The tunnel's other end.
     pub remote: IpAddr,
+}
+
+/// A link beside the wire by which a node's programs may send to other nodes' pods, as the kernel's routes lead there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uplink {
+    /// The node: the name of its folder.
+    pub node: String,
+    /// The link: a tunnel's device that has its ends of itself.
+    pub link: IfName,
 }
 
 /// The short cut of TCP between two pods of a node.

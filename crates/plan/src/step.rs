@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::forwarding::{
     Endpoint, Guard, Guarded, Member, ProgramAttachment, Programs, ServiceAttachment, ServiceEntry,
-    ServicePrograms, Splice, Tunnel,
+    ServicePrograms, Splice, Tunnel, Uplink,
 };
 use crate::{Place, Set};
 
@@ -106,6 +106,8 @@ pub enum Step {
     AddEndpoint(Endpoint),
     /// Add a tunnel to another node to the maps of a node's programs.
     AddTunnel(Tunnel),
+    /// Let a node's programs send by a link beside the wire.
+    AddUplink(Uplink),
     /// Make the control group of a node, whose tasks' sockets may be spliced.
     AddCgroup(Splice),
     /// Load the programs that splice the sockets of a node's pods, and pin them beside the forwarding programs.

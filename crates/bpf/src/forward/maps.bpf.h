@@ -6,6 +6,7 @@
 #define PREFIXES_MAX 16384
 #define TUNNELS_MAX 65536
 #define ROUTES_MAX 65536
+#define UPLINKS_MAX 64
 
 const volatile struct config config = {};
 const volatile struct lists lists = {};
@@ -95,6 +96,15 @@ struct {
 	__type(key, struct in6_addr);
 	__type(value, __u32);
 } peers SEC(".maps");
+
+/* Links beside the wire by which routes may lead to other nodes' pods, by ifindex: devices that wrap what they send
+ * themselves. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, UPLINKS_MAX);
+	__type(key, __u32);
+	__type(value, struct uplink);
+} uplinks SEC(".maps");
 
 /* Routes to pods of other nodes. The longest unused give way to new ones. */
 struct {

@@ -26,7 +26,7 @@ pub(super) const MAPS: Maps = Maps {
     format: "format",
     newest: FORMAT,
     caches: &["routes4", "routes6", "recent4", "recent6", "homes4", "homes6"],
-    not_in_first: &["prefixes"],
+    since: &[("prefixes", 2), ("uplinks", 3)],
 };
 
 /// What became of a node's forwarding programs.

@@ -25,6 +25,20 @@ static __always_inline void limit_frame(struct route *route, __u32 mtu)
 		route->frame_max = mtu + ETH_HLEN - added;
 }
 
+/* Whether a link is one by which packets may leave to other nodes. Who takes that from it must know how long a route by it
+ * may still be kept. */
+static __always_inline bool is_uplink(__u32 ifindex)
+{
+	struct uplink *uplink;
+
+	if (ifindex == config.wire)
+		return true;
+	uplink = bpf_map_lookup_elem(&uplinks, &ifindex);
+	if (uplink)
+		uplink->used_ns = bpf_ktime_get_ns();
+	return uplink;
+}
+
 /* Fills in a route to the address that a look-up was prepared for; the result is that of bpf_fib_lookup(). */
 static __always_inline long find_route(struct __sk_buff *skb, struct bpf_fib_lookup *fib, const struct prefix *to,
 				       struct route *route)
@@ -42,9 +56,9 @@ static __always_inline long find_route(struct __sk_buff *skb, struct bpf_fib_loo
 	fib->tot_len = 1;
 	result = bpf_fib_lookup(skb, fib, sizeof(*fib), flags);
 	route->frame_max = config.frame_max;
-	if (result == BPF_FIB_LKUP_RET_SUCCESS && fib->ifindex == config.wire) {
+	if (result == BPF_FIB_LKUP_RET_SUCCESS && is_uplink(fib->ifindex)) {
 		limit_frame(route, fib->mtu_result);
-		route->wire = config.wire;
+		route->wire = fib->ifindex;
 		__builtin_memcpy(route->macs, fib->dmac, ETH_ALEN);
 		__builtin_memcpy(route->macs + ETH_ALEN, fib->smac, ETH_ALEN);
 	}

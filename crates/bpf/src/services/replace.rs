@@ -24,7 +24,7 @@ pub(super) const MAPS: Maps = Maps {
     format: "service_format",
     newest: FORMAT,
     caches: &["service_choices", "service_flows"],
-    not_in_first: &[],
+    since: &[],
 };
 
 /// What became of the programs of a folder.

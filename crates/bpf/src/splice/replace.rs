@@ -31,7 +31,7 @@ pub(super) const MAPS: Maps = Maps {
     format: "splice_format",
     newest: FORMAT,
     caches: &[],
-    not_in_first: &[],
+    since: &[],
 };
 
 /// What became of a node's splice.

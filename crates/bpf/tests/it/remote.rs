@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use bpf::forward::{Counter, Program};
+use bpf::forward::{Counter, Program, add_uplink, has_uplink, remove_uplink};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use linux::Mac;
 
@@ -248,4 +248,64 @@ fn a_neighbour_is_found_as_soon_as_the_kernel_knows_it() {
         check(&node, &frame, &frame);
         check(&node, &frame, &for_hop(&frame));
     }
+}
+
+/// Routes to other nodes' pods by a link that is not the wire, as a tunnel's device is.
+#[test]
+fn by_another_link_only_where_it_is_an_uplink() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    let link = node.index("tun");
+    let beside: [IpAddr; 4] =
+        ["10.244.7.1", "fd00:7::1", "10.244.7.2", "fd00:7::2"].map(|to| to.parse().unwrap());
+    for to in beside {
+        node.ip(&format!("route add {to} dev tun"));
+        node.ip(&format!("neighbour add {to} lladdr {HOP_MAC} dev tun"));
+    }
+    let routed = |to: IpAddr| {
+        let found = node.send(Program::FromPod, ONE.link, &ONE.to(to, b"x"));
+        assert_eq!((found.verdict, found.counted), (Verdict::Pass, vec![Counter::PassRouted]), "{to}");
+    };
+    let [v4, v6, other4, other6] = beside;
+    routed(v4);
+    routed(v6);
+    add_uplink(&node.folder, link).unwrap();
+    assert!(has_uplink(&node.folder, link).unwrap());
+    assert!(add_uplink(&node.folder, link).unwrap_err().to_string().contains("exists"));
+    // What is known of the first two is good for as long as these nodes keep routes.
+    let own = ethernet(HOP_MAC, "02:00:00:00:03:01".parse().unwrap(), 0, &[]);
+    for to in [other4, other6] {
+        let frame = ONE.to(to, b"x");
+        check(&node, &frame, &frame);
+        check(&node, &frame, &[&own[..12], &frame[12..]].concat());
+    }
+    remove_uplink(&node.folder, link).unwrap();
+    assert!(!has_uplink(&node.folder, link).unwrap());
+    assert!(remove_uplink(&node.folder, link).is_err());
+    for to in ["10.244.7.3", "fd00:7::3"] {
+        node.ip(&format!("route add {to} dev tun"));
+        node.ip(&format!("neighbour add {to} lladdr {HOP_MAC} dev tun"));
+        routed(to.parse().unwrap());
+    }
+}
+
+/// Nothing is lost when a link is deleted after it is no uplink any more: the routes by it are forgotten by then.
+#[test]
+fn who_takes_an_uplink_away_waits_until_its_routes_are_forgotten() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct_in_earnest();
+    let link = node.index("tun");
+    node.ip("route add 10.244.7.1 dev tun");
+    node.ip(&format!("neighbour add 10.244.7.1 lladdr {HOP_MAC} dev tun"));
+    add_uplink(&node.folder, link).unwrap();
+    let frame = ONE.to("10.244.7.1".parse::<IpAddr>().unwrap(), b"x");
+    check(&node, &frame, &frame);
+    node.ip(&format!("route replace 10.244.7.1 via {THERE}"));
+    remove_uplink(&node.folder, link).unwrap();
+    check(&node, &frame, &frame);
+    check_kept(&node, &frame, &for_hop(&frame));
 }

@@ -273,10 +273,19 @@ fn the_configuration_and_the_prefixes_are_the_new_ones() {
     assert_eq!(long.counted, [Counter::PassTooBig]);
 }
 
-/// A folder of the first format lacks these two maps and the two caches that came with them. Its programs
-/// here are those of today, so the test shows only what happens to the maps.
+/// Folders of formats before lack these maps. Their programs here are those of today, so the tests show only what happens
+/// to the maps.
 #[test]
 fn the_first_format_is_migrated() {
+    migrates(1, &["format", "homes4", "homes6", "prefixes", "uplinks"]);
+}
+
+#[test]
+fn the_second_format_is_migrated() {
+    migrates(2, &["uplinks"]);
+}
+
+fn migrates(from: u32, lacking: &[&str]) {
     if !can_run() {
         return;
     }
@@ -284,17 +293,18 @@ fn the_first_format_is_migrated() {
     attach(&node, false);
     let kept = |node: &Node| {
         let mut maps = maps(node);
-        maps.retain(|name, _| !["format", "prefixes", "homes4", "homes6"].contains(&name.as_str()));
+        maps.retain(|name, _| !lacking.contains(&name.as_str()));
         maps
     };
     let before = kept(&node);
-    for gone in ["format", "prefixes", "homes4", "homes6"] {
+    write_format(&node, from);
+    for gone in lacking {
         fs::remove_file(node.folder.join(gone)).unwrap();
     }
     let mut replaced = replace_in(&node, &node.config).unwrap();
     replaced.made.sort();
-    assert_eq!((replaced.from, replaced.links + replaced.filters), (1, 3));
-    assert_eq!(replaced.made, ["format", "homes4", "homes6", "prefixes"]);
+    assert_eq!((replaced.from, replaced.links + replaced.filters), (from, 3));
+    assert_eq!(replaced.made, lacking);
     assert_eq!(kept(&node), before);
     for to in [TWO.v4, far::DIRECT] {
         let sent = node.send(Program::FromPod, ONE.link, &ONE.to(to, b"x"));
@@ -317,6 +327,11 @@ fn a_cache_of_another_form_is_made_anew() {
     let sent = node.send(Program::FromPod, ONE.link, &ONE.to(far::DIRECT, b"x"));
     assert_eq!((sent.verdict, sent.counted), (Verdict::Redirect, vec![]));
     assert!(MapHandle::from_pinned_path(node.folder.join("routes4")).unwrap().max_entries() > 1);
+}
+
+fn write_format(node: &Node, number: u32) {
+    let format = MapHandle::from_pinned_path(node.folder.join("format")).expect("it is pinned");
+    format.update(&[0; 4], &number.to_ne_bytes(), MapFlags::ANY).expect("root can do it");
 }
 
 /// Replaces one of a node's pinned maps by a map of another shape.
@@ -345,13 +360,11 @@ fn what_cannot_be_kept_is_refused_and_nothing_is_changed() {
         assert!(error.contains("replace the programs of") && error.contains(words), "{error}");
         assert_eq!(state(&node), before, "{words}");
     };
-    let format = MapHandle::from_pinned_path(node.folder.join("format")).unwrap();
-    let write = |number: u32| format.update(&[0; 4], &number.to_ne_bytes(), MapFlags::ANY).unwrap();
     for number in [FORMAT + 1, u32::MAX, 0] {
-        write(number);
+        write_format(&node, number);
         refused(&node.config, &format!("its maps are of format {number}"));
     }
-    write(FORMAT);
+    write_format(&node, FORMAT);
     pin_instead(&node, "endpoints4", MapType::Hash, 4, 16);
     refused(&node.config, "its map endpoints4 is a Hash of 1 entries");
     fs::remove_file(node.folder.join("endpoints4")).unwrap();

@@ -11,6 +11,7 @@ mod rules;
 mod service;
 mod share;
 mod splice;
+mod way;
 mod wireguard;
 
 use std::collections::BTreeMap;
@@ -158,7 +159,8 @@ impl Step {
             Step::LoadPrograms(programs) => Box::new(program::LoadPrograms(programs)),
             Step::AttachProgram(attachment) => Box::new(program::AttachProgram(attachment)),
             Step::AddEndpoint(endpoint) => Box::new(program::AddEndpoint(endpoint)),
-            Step::AddTunnel(tunnel) => Box::new(program::AddTunnel(tunnel)),
+            Step::AddTunnel(tunnel) => Box::new(way::AddTunnel(tunnel)),
+            Step::AddUplink(uplink) => Box::new(way::AddUplink(uplink)),
             Step::AddCgroup(splice) => Box::new(splice::AddCgroup(splice)),
             Step::LoadSplice(splice) => Box::new(splice::LoadSplice(splice)),
             Step::AttachSplice(splice) => Box::new(splice::AttachSplice(splice)),

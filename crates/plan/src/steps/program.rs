@@ -1,4 +1,4 @@
-//! Our own programs: loaded and pinned, attached to links, and the entries for pods and tunnels in their maps.
+//! Our own programs: loaded and pinned, attached to links, and the entries for pods in their maps.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use bpf::{Attached, Hook, pins};
 use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
-use crate::forwarding::{Endpoint, ProgramAttachment, Programs, Tunnel};
+use crate::forwarding::{Endpoint, ProgramAttachment, Programs};
 use crate::kernel::OpenNetns;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
@@ -298,75 +298,12 @@ impl AddEndpoint<'_> {
     }
 }
 
-/// A tunnel in the maps of a node's programs.
-pub(super) struct AddTunnel<'s>(pub(super) &'s Tunnel);
-
-impl Effect for AddTunnel<'_> {
-    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
-        let index = existing(kernel, place, &self.0.device)?.index;
-        if forward::has_tunnel(&pins::folder(&self.0.node), &self.entry(index))? {
-            let what = format!("the tunnel to {}", self.0.prefix);
-            return Err(StepError::Exists { what, remedy: "undo the plan that added it".to_owned() });
-        }
-        Ok(Before::Unlisted { index })
-    }
-
-    fn act(&self, _: &mut Kernel, _: &Place, before: &Before) -> Result<(), StepError> {
-        let entry = self.entry(unlisted(before)?);
-        Ok(forward::add_tunnel(&pins::folder(&self.0.node), &entry)?)
-    }
-
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
-        let index = unlisted(&past.intent.before)?;
-        if self.found(index)? == StepState::Absent {
-            return Ok(absent(past.after.as_ref()).into());
-        }
-        forward::remove_tunnel(&pins::folder(&self.0.node), &self.entry(index))?;
-        Ok(Undone::Restored.into())
-    }
-
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
-        let device = listing.link(kernel.at(place)?, &self.0.device)?;
-        device.map_or(Ok(StepState::Absent), |device| self.found(device.index))
-    }
-
-    fn admits_before(&self, before: &Before) -> bool {
-        unlisted(before).is_ok()
-    }
-
-    fn identity(&self) -> String {
-        format!("{:?}", self.0)
-    }
-
-    fn subject(&self) -> String {
-        format!("the entry for the tunnel to {} in the maps of {}", self.0.prefix, self.0.node)
-    }
-
-    fn commands(&self, place: &Place) -> Vec<String> {
-        let Tunnel { node, prefix, device, remote } = self.0;
-        vec![ours(place, "tunnel", node, &format!("{prefix} {} {remote}", word(device)))]
-    }
-}
-
-impl AddTunnel<'_> {
-    fn entry(&self, device: u32) -> forward::Tunnel {
-        forward::Tunnel { prefix: self.0.prefix, device, remote: self.0.remote }
-    }
-
-    /// Whether the tunnel through the device with this index is there.
-    fn found(&self, device: u32) -> Result<StepState, StepError> {
-        let folder = pins::folder(&self.0.node);
-        let is_there = is_loaded(&folder) && forward::has_tunnel(&folder, &self.entry(device))?;
-        Ok(StepState::whether(is_there))
-    }
-}
-
 /// The index of the link of which an entry will speak.
-fn unlisted(before: &Before) -> Result<u32, StepError> {
+pub(super) fn unlisted(before: &Before) -> Result<u32, StepError> {
     if let Before::Unlisted { index } = before { Ok(*index) } else { Err(mistaken(before)) }
 }
 
 /// Whether a node's maps can be asked: they are pinned beside its programs.
-fn is_loaded(folder: &Path) -> bool {
+pub(super) fn is_loaded(folder: &Path) -> bool {
     forward::Program::FORWARD.iter().any(|program| program.pin(folder).exists())
 }

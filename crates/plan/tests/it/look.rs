@@ -95,6 +95,7 @@ fn what_a_plan_has_made_is_so_until_it_is_undone() {
                 | Step::AttachProgram(_)
                 | Step::AddEndpoint(_)
                 | Step::AddTunnel(_)
+                | Step::AddUplink(_)
         )
     };
     let home = stage.scene.sample.home();

@@ -13,7 +13,7 @@ use linux::{
     Encap, FdbEntry, IfName, Link, LinkKind, Mac, MacvlanMode, Neighbour, NetnsName, Qdisc, Route, VethPeer,
     Vxlan, sysctl,
 };
-use plan::forwarding::{Endpoint, ProgramAttachment, Programs, Tunnel};
+use plan::forwarding::{Endpoint, ProgramAttachment, Programs, Tunnel, Uplink};
 use plan::{
     Place, Plan, Queue, SetGsoMaxSegs, SetLinkMaster, SetLinkMtu, SetLinkUp, SetPortFlag, SetQueueCpus,
     SetQueueFlows, SetRootQdisc, SetRouteMetric, SetSysctl, Step,
@@ -179,7 +179,11 @@ impl Sample {
         plan.steps.retain(|placed| {
             !matches!(
                 placed.step,
-                Step::LoadPrograms(_) | Step::AttachProgram(_) | Step::AddEndpoint(_) | Step::AddTunnel(_)
+                Step::LoadPrograms(_)
+                    | Step::AttachProgram(_)
+                    | Step::AddEndpoint(_)
+                    | Step::AddTunnel(_)
+                    | Step::AddUplink(_)
             )
         });
         plan
@@ -239,6 +243,7 @@ impl Sample {
         plan.push(&home, self.endpoint("hgv0", &["10.244.1.2", "fd00:1::2"]));
         plan.push(&home, self.tunnel("10.244.4.0/24", "hgvx.e", "192.0.2.2"));
         plan.push(&home, self.tunnel("fd00:5::/64", "hgvx.e", "2001:db8::2"));
+        plan.push(&home, Step::AddUplink(Uplink { node: self.node(), link: ifname("hgvx.e") }));
     }
 
     fn links(&self, plan: &mut Plan) {
