@@ -3,6 +3,7 @@
 mod clashes;
 mod cloud;
 mod offload;
+mod programs;
 mod services;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use linux::{IfName, Mac};
 use plan::{Place, Plan, Step};
 
 pub(crate) use self::cloud::wish;
+pub use self::programs::PROGRAMS_PART;
 pub use self::services::{SERVICES_PART, ServicesPlace, is_of_service, service_part_of};
 use crate::cloud::View;
 use crate::lease::{Announcement, Lease, Snapshot, TunnelData};
@@ -50,6 +52,9 @@ pub struct Node {
     pub path_mtus: BTreeMap<IpAddr, u32>,
     /// Whether what its tunnels leave to the card arrives, by their links, as far as that is known.
     pub offloads: BTreeMap<IfName, Offload>,
+    /// The programs that forward packets of its pods, by the name of their folder; `None`: the kernel does it, or they are
+    /// not to be seen.
+    pub programs: Option<String>,
     /// Where calls of Services are led to backends; `None`: nowhere, something else translates their addresses.
     pub services: Option<ServicesPlace>,
     /// What is known of the cloud's route tables, where the network has them.
@@ -194,6 +199,9 @@ pub fn desired(
         desired.peers.insert(name.clone(), peer);
     }
     desired.tunnels = offload::to_try(&node_plan, &desired.offload_faults, &snapshot.own, &desired.peers);
+    if let Some(plan) = node.programs.as_deref().and_then(|programs| programs::plan(programs, &node_plan)) {
+        desired.parts.insert(PROGRAMS_PART.to_owned(), plan);
+    }
     desired.parts.insert(NODE_PART.to_owned(), node_plan);
     let stays = refused_that_stand(&desired, &snapshot.own, standing);
     nets.keep_tunnels_of(&stays, &mut desired, standing);

@@ -14,8 +14,8 @@ use tracing::{info, warn};
 
 use crate::cloud::{View, Wish};
 use crate::desired::{
-    AWS_VPC, Desired, NODE_PART, Node, SERVICES_PART, ServicesPlace, Undecided, announcement, desired,
-    is_of_service, service_part_of, wish,
+    AWS_VPC, Desired, NODE_PART, Node, PROGRAMS_PART, SERVICES_PART, ServicesPlace, Undecided, announcement,
+    desired, is_of_service, service_part_of, wish,
 };
 use crate::lease::{Announcement, Snapshot};
 use crate::network::NetworkConfig;
@@ -23,7 +23,9 @@ use crate::offload::{Offload, Offloads, Tunnels};
 use crate::path_mtu::{PathMtus, Targets};
 use crate::said::Said;
 use crate::settings::Settings;
-use crate::status::{CloudStatus, PeerStatus, SCHEMA, ServicesStatus, Status, TunnelOffload, now_s};
+use crate::status::{
+    CloudStatus, PeerStatus, ProgramsStatus, SCHEMA, ServicesStatus, Status, TunnelOffload, now_s,
+};
 use crate::{AgentError, files};
 
 /// The node, as an agent keeps it.
@@ -207,6 +209,7 @@ impl KeptNode {
         self.status.mtu = Some(decided.wanted.mtu);
         self.note_offload(&decided.wanted, found);
         self.note_peers(&decided.wanted, kept);
+        self.note_programs(&decided.wanted, kept);
         self.note_services(snapshot, &decided.wanted, kept);
         if decided.network.backend.kind == AWS_VPC {
             found.cloud.check_own(snapshot.own.iter())?;
@@ -290,6 +293,14 @@ impl KeptNode {
         let words = |offload: &TunnelOffload| offload.fault.map(|fault| fault.words().to_owned());
         let why = self.status.offload.iter().map(|(link, offload)| (link.as_str(), words(offload))).collect();
         self.said.say_of_many("the tunnel", &why);
+    }
+
+    fn note_programs(&mut self, wanted: &Desired, kept: &Kept) {
+        let why_not = kept.failed.get(PROGRAMS_PART).map(ToString::to_string);
+        let are_wanted = wanted.parts.contains_key(PROGRAMS_PART);
+        self.status.programs = are_wanted.then_some(ProgramsStatus { why_not });
+        let why = self.status.programs.as_ref().and_then(|programs| programs.why_not.clone());
+        self.said.say_if_new("programs at tunnels", why.as_deref());
     }
 
     fn note_services(&mut self, snapshot: &Snapshot, wanted: &Desired, kept: &Kept) {
@@ -403,6 +414,7 @@ pub(crate) fn node(settings: &Settings, home: &Home, found: &Found) -> Result<No
         number.map_err(|error| format!("give a tunnel its number: {error}"))
     };
     let numbers = [number("v4")?, number("v6")?];
+    let programs = home.programs_of(&settings.network);
     Ok(Node {
         wire,
         wire_mtu: mtu,
@@ -411,6 +423,7 @@ pub(crate) fn node(settings: &Settings, home: &Home, found: &Found) -> Result<No
         numbers,
         path_mtus: found.path_mtus.clone(),
         offloads: found.offloads.clone(),
+        programs: programs.map_err(|error| format!("find the programs of pods: {error}"))?,
         services: settings.services_place(),
         cloud: found.cloud.clone(),
     })

@@ -42,6 +42,9 @@ pub struct Status {
     pub offload: BTreeMap<String, TunnelOffload>,
     /// The other nodes by the source's names for them.
     pub peers: BTreeMap<String, PeerStatus>,
+    /// What was done for the programs that forward the pods' packets, where there are such and tunnels; `None`: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programs: Option<ProgramsStatus>,
     /// The Services whose calls are led to backends; `None`: none was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<ServicesStatus>,
@@ -79,6 +82,13 @@ pub struct TunnelOffload {
     pub is_whole: bool,
     /// What did not arrive, and is switched off; with neither, nobody has answered yet.
     pub fault: Option<OffloadFault>,
+}
+
+/// The programs that forward the pods' packets, at this node's tunnels.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProgramsStatus {
+    /// Why packets take the kernel's own way through the tunnels; `None`: they take that of the programs.
+    pub why_not: Option<String>,
 }
 
 /// The Services of the cluster on this node.

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use cni::{ErrorCode, Failure};
 use datapath::{Family, Network, NodeSpec};
-use plan::{ApplyError, BookError, Journal, Kernel, Place, Plan, Step, Unit, UnitState, apply, in_use};
+use plan::{
+    ApplyError, BookError, Journal, JournalError, Keeper, Kernel, Place, Plan, Step, Unit, UnitState, apply,
+    in_use,
+};
 use serde::Serialize;
 
 use crate::Home;
@@ -273,6 +276,21 @@ fn in_use_by_others(
 }
 
 impl Home {
+    /// The name of the programs that forward packets of a network's containers on this node; `None`: there are none, or
+    /// this process does not see them, as one in a container.
+    ///
+    /// # Errors
+    /// The journal of the network cannot be read.
+    pub fn programs_of(&self, network: &str) -> Result<Option<String>, JournalError> {
+        let id = NetworkUnit::new(network, None).id();
+        let plan = Keeper::part(&self.networks(), &id, JOURNAL)?.unwrap_or_default();
+        let loaded = plan.steps.into_iter().find_map(|placed| match placed.step {
+            Step::LoadPrograms(programs) => Some(programs),
+            _ => None,
+        });
+        Ok(loaded.filter(|programs| programs.folder().exists()).map(|programs| programs.node))
+    }
+
     /// Takes back what containers shared in networks that none is attached to any more, and says which networks those were.
     /// One that links of other programs rest on stays.
     ///

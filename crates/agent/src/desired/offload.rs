@@ -90,7 +90,8 @@ fn standing_fault(link: &Link, standing: &Plan) -> Option<OffloadFault> {
     all.into_iter().find(|fault| is_same && features(*fault).iter().all(|feature| is_off(*feature)))
 }
 
-fn tunnels_of(plan: &Plan) -> impl Iterator<Item = &Link> {
+/// The tunnels that a plan makes.
+pub(super) fn tunnels_of(plan: &Plan) -> impl Iterator<Item = &Link> {
     plan.steps.iter().filter_map(|placed| match &placed.step {
         Step::AddLink(link) if matches!(link.kind, LinkKind::Vxlan(_)) => Some(link),
         _ => None,

@@ -20,6 +20,7 @@ fn node() -> Node {
         numbers: [7, 8],
         path_mtus: BTreeMap::new(),
         offloads: BTreeMap::new(),
+        programs: None,
         services: None,
         cloud: View::default(),
     }
@@ -209,4 +210,27 @@ fn a_tunnel_of_which_nothing_is_known_has_the_fault_of_the_other() {
     assert_eq!(faults(&[(&v4, faulty), (&v6, Offload::Whole)]), std::slice::from_ref(&v4));
     assert_eq!(faults(&[(&v4, Offload::Whole), (&v6, faulty)]), [v6]);
     assert!(faults(&[(&v4, Offload::Whole)]).is_empty());
+}
+
+#[test]
+fn programs_that_are_there_use_the_tunnels() {
+    let snapshot = snapshot(&[("far", Ok(lease("10.244.3.0/24", [198, 51, 100, 3])))]);
+    let parts = |programs: Option<&str>, backend: &str| {
+        let node = Node { programs: programs.map(str::to_owned), ..node() };
+        let network = network(&json!({ "Type": backend }));
+        desired(&node, &network, &snapshot, &BTreeMap::new()).unwrap().parts
+    };
+    let with = parts(Some("host-3"), VXLAN);
+    let at_tunnel = |step: &Step| match step {
+        Step::AttachProgram(attachment) => (attachment.node == "host-3").then(|| attachment.link.to_string()),
+        Step::AddUplink(uplink) => (uplink.node == "host-3").then(|| uplink.link.to_string()),
+        _ => None,
+    };
+    let at: Vec<_> = with[PROGRAMS_PART].steps.iter().map(|placed| at_tunnel(&placed.step)).collect();
+    assert_eq!(at, vec![Some("hgvx7".to_owned()); 2]);
+    // They are made after the tunnels, and taken back before.
+    let names: Vec<&str> = with.keys().map(String::as_str).collect();
+    assert_eq!(names, [NODE_PART, "peer-far", PROGRAMS_PART]);
+    assert!(!parts(None, VXLAN).contains_key(PROGRAMS_PART));
+    assert!(!parts(Some("host-3"), HOST_GW).contains_key(PROGRAMS_PART));
 }

@@ -72,6 +72,13 @@ fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
         };
         speak::result(format_args!("tunnel   {link}: {found}"))?;
     }
+    if let Some(programs) = &status.programs {
+        let why = programs.why_not.as_deref();
+        speak::result(format_args!(
+            "programs {}",
+            why.unwrap_or("pods' packets take them through the tunnels")
+        ))?;
+    }
     if let Some(services) = &status.services {
         let failed = services.failed.len();
         let failed = if failed > 0 { format!(", {failed} of them not led") } else { String::new() };

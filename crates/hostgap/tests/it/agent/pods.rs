@@ -16,7 +16,7 @@ const MACVLAN: [&str; 4] = ["--wire", "wire", "--attach", "macvlan"];
 
 impl Nodes {
     /// What the agent of a node has installed for runtimes, as the plugin takes it.
-    fn configuration(&self, node: &str, agent: &Running) -> Value {
+    pub(super) fn configuration(&self, node: &str, agent: &Running) -> Value {
         let file = self.path(node).join("net.d/10-pods.conflist");
         let begun = Instant::now();
         while !is_file(&file) {
@@ -33,7 +33,7 @@ impl Nodes {
 
     /// Calls the plugin for `eth0` of a pod; what it prints.
     #[track_caller]
-    fn call(&self, verb: &str, node: &str, pod: &str, conf: &Value) -> String {
+    pub(super) fn call(&self, verb: &str, node: &str, pod: &str, conf: &Value) -> String {
         let mut command = self.hostgap(node, &[]);
         command.env("CNI_COMMAND", verb).env("CNI_CONTAINERID", pod).env("CNI_IFNAME", "eth0");
         command.env("CNI_NETNS", format!("/run/netns/{}", self.world.name(pod)));
@@ -54,7 +54,7 @@ impl Nodes {
 }
 
 /// The address that a container got.
-fn address(result: &str) -> IpAddr {
+pub(super) fn address(result: &str) -> IpAddr {
     let result: Value = serde_json::from_str(result).unwrap();
     let address = result["ips"][0]["address"].as_str().unwrap();
     address.split_once('/').unwrap().0.parse().unwrap()
