@@ -17,8 +17,10 @@ const PRECISION: f64 = 0.02;
 const STEP_PART: u32 = 5;
 const STEP_MIN: Duration = Duration::from_millis(500);
 
-/// How often the found rate is reduced by [`PRECISION`] when a full-length run does not confirm it.
+/// The most full-length runs.
 const CONFIRMATIONS: u32 = 10;
+/// The most by which one of them goes below the one before.
+const REDUCTION_MAX: f64 = 0.5;
 
 /// A search, and who makes its runs.
 pub struct RateSearch<'a> {
@@ -74,7 +76,7 @@ pub enum SearchFailure {
     Dead(Vec<CheckResult>),
     /// Not even one request a second held.
     NoRate,
-    /// Short runs found a rate, and no full-length run confirmed it or one a little below.
+    /// Short runs found a rate, and no full-length run confirmed it or one below.
     Unconfirmed,
 }
 
@@ -141,7 +143,12 @@ impl RateSearch<'_> {
         self.confirm(found, holds)
     }
 
+    /// Looks with full-length runs for the highest rate that holds, from the one that short runs have found downwards: first
+    /// in steps that double, since a server or a machine may be far slower than a moment ago, then between what held and
+    /// what did not.
     fn confirm(&mut self, found: &mut RateSearchResult, mut rate_per_s: f64) -> Result<(), LoadError> {
+        let (mut holds, mut fails) = (0.0, f64::INFINITY);
+        let mut reduction = PRECISION;
         for _ in 0..CONFIRMATIONS {
             if self.is_stopped() || rate_per_s == 0.0 {
                 return Ok(());
@@ -149,15 +156,28 @@ impl RateSearch<'_> {
             let run = at(self.run, rate_per_s, self.run.duration);
             let ran = (self.measure)(SearchStep::Confirmation, &run)?;
             if self.note(found, &ran) {
+                holds = rate_per_s;
                 found.best = Some(ran);
+            } else {
+                fails = rate_per_s;
+                if found.end_if_dead(&ran) {
+                    return Ok(());
+                }
+            }
+            // What held at first is the rate to which short runs have narrowed it down.
+            if holds > 0.0 && (fails.is_infinite() || fails - holds <= fails * PRECISION * 1.01) {
                 return Ok(());
             }
-            if found.end_if_dead(&ran) {
-                return Ok(());
+            if holds > 0.0 {
+                rate_per_s = f64::midpoint(holds, fails);
+            } else {
+                rate_per_s *= 1.0 - reduction;
+                reduction = (reduction * 2.0).min(REDUCTION_MAX);
             }
-            rate_per_s *= 1.0 - PRECISION;
         }
-        found.ended = Some(SearchFailure::Unconfirmed);
+        if found.best.is_none() {
+            found.ended = Some(SearchFailure::Unconfirmed);
+        }
         Ok(())
     }
 

@@ -61,13 +61,31 @@ fn the_highest_rate_is_found_to_the_precision_and_confirmed() {
 #[test]
 fn a_rate_that_only_short_runs_hold_is_not_found() {
     let (found, steps) = search(&AtomicBool::new(false), |step, run| {
-        Ok(ran(run, if step == SearchStep::Confirmation { 100.0 } else { 1_000.0 }))
+        Ok(ran(run, if step == SearchStep::Confirmation { 1.0 } else { 1_000.0 }))
     });
     let found = found.unwrap();
     assert!(matches!(found.ended, Some(SearchFailure::Unconfirmed)) && found.best.is_none());
     assert!(matches!(found.last_broken(), Some(SloMiss::Unsent { .. })));
     let confirmations = steps.iter().filter(|step| **step == SearchStep::Confirmation).count();
     assert_eq!(confirmations, CONFIRMATIONS as usize);
+}
+
+#[test]
+fn a_server_that_is_far_slower_after_a_while_has_the_rate_that_it_keeps() {
+    for slower in [970.0, 700.0, 400.0] {
+        let (found, steps) = search(&AtomicBool::new(false), |step, run| {
+            Ok(ran(run, if step == SearchStep::Confirmation { slower } else { 1_000.0 }))
+        });
+        let found = found.unwrap();
+        let rate_per_s = found.best.unwrap().schedule.rate_per_s().unwrap();
+        assert!(
+            rate_per_s <= slower * 1.002 && rate_per_s > slower * (1.0 - 2.0 * PRECISION),
+            "{rate_per_s}"
+        );
+        assert!(found.ended.is_none());
+        let confirmations = steps.iter().filter(|step| **step == SearchStep::Confirmation).count();
+        assert!(confirmations <= CONFIRMATIONS as usize, "{confirmations}");
+    }
 }
 
 #[test]

@@ -142,17 +142,21 @@ fn other_answers_than_expected_are_counted_apart() {
 #[test]
 fn a_late_answer_does_not_leak_into_the_next_run() {
     let (over, is_over) = mpsc::channel();
-    let is_over = Mutex::new(is_over);
+    let (read, is_read) = mpsc::channel();
+    let (is_over, read) = (Mutex::new(is_over), Mutex::new(read));
     let address = serve(move |request| {
         if request.number > 0 {
             return request.answer(OK);
         }
+        read.lock().unwrap().send(()).unwrap();
         is_over.lock().unwrap().recv().unwrap();
         request.answer(b"HTTP/1.1 503 Late\r\nContent-Length: 0\r\n\r\n")
     });
     let mut clients = [client(address, 1)];
     let outcome = run(&mut clients, &Run { drain: Duration::from_millis(50), ..at(100.0, 10) });
     assert_eq!((outcome.sent, outcome.missed.count()), (1, 1));
+    // A server that has slept until now would take a request of the next run for the first.
+    is_read.recv().unwrap();
     over.send(()).unwrap();
     let outcome = run(&mut clients, &at(100.0, 500));
     assert_eq!((outcome.answered, outcome.unexpected.count(), outcome.faults.count()), (50, 0, 0));
