@@ -6,13 +6,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use datapath::{Addresses, Family, Prefixes};
 use ipnet::{IpNet, Ipv4Net};
-use linux::Mac;
+use linux::{Mac, PublicKey};
 use serde_json::{Map, Value, json};
 
-use crate::lease::{Announcement, TunnelData};
-
-/// The backend whose data we know.
-pub(crate) const VXLAN: &str = "vxlan";
+use crate::backend::BackendKind;
+use crate::lease::{Announcement, TunnelData, VxlanEnd};
 
 /// Why a text is no lease.
 #[derive(Debug, thiserror::Error, PartialEq)]
@@ -25,8 +23,8 @@ pub(crate) enum FormError {
     NoObject(Value),
     #[error("`{key}` is {found}, and {expected} is expected")]
     Unexpected { key: &'static str, found: Value, expected: &'static str },
-    #[error("`{within}` has no `VtepMAC`")]
-    NoMac { within: &'static str },
+    #[error("`{within}` has no `{key}`")]
+    Missing { within: &'static str, key: &'static str },
 }
 
 /// The name of a lease in etcd: `10.5.52.0-24`, or with both families `10.5.52.0-24&fc00::-64`. With IPv6 alone it is
@@ -87,33 +85,44 @@ pub(crate) fn parse_announcement(value: &[u8]) -> Result<Announcement, FormError
         v6: v6.filter(|address| !address.is_unspecified()),
     };
     let backend = text(&object, "BackendType", "a text", |text| Some(text.to_owned()))?.unwrap_or_default();
-    let data = |key| match object.get(key).filter(|data| backend == VXLAN && !data.is_null()) {
-        None => Ok(None),
-        Some(data) => parse_tunnel(key, data).map(Some),
-    };
+    let data =
+        |key| object.get(key).map_or(Ok(None), |data| parse_tunnel(BackendKind::find(&backend), key, data));
     Ok(Announcement { public, data: data("BackendData")?, data_v6: data("BackendV6Data")?, backend })
 }
 
-/// What `vxlan` says of a node's end of the tunnel, as JSON.
+/// What a node says of its end of a tunnel, as JSON.
 pub(crate) fn tunnel_value(data: TunnelData) -> Value {
-    let mut object = json!({ "VtepMAC": data.mac });
-    if let Some(vni) = data.vni {
-        object["VNI"] = vni.into();
+    match data {
+        TunnelData::Vxlan(VxlanEnd { vni: None, mac }) => json!({ "VtepMAC": mac }),
+        TunnelData::Vxlan(VxlanEnd { vni: Some(vni), mac }) => json!({ "VNI": vni, "VtepMAC": mac }),
+        TunnelData::WireGuard(key) => json!({ "PublicKey": key }),
     }
-    object
 }
 
-/// Reads it; `within` is the key that has it.
-pub(crate) fn parse_tunnel(within: &'static str, value: &Value) -> Result<TunnelData, FormError> {
+/// Reads it; `within` is the key that has it. `null`, and what a backend without tunnels says, or one that is not ours, is
+/// `None`. Keys that are unknown are no error.
+pub(crate) fn parse_tunnel(
+    backend: Option<BackendKind>,
+    within: &'static str,
+    value: &Value,
+) -> Result<Option<TunnelData>, FormError> {
+    let Some(kind) = backend.filter(|kind| kind.has_tunnels() && !value.is_null()) else { return Ok(None) };
     let Value::Object(object) = value else {
         return Err(FormError::Unexpected { key: within, found: value.clone(), expected: "an object" });
     };
+    if kind == BackendKind::WireGuard {
+        let expected = "a public key of 32 bytes in 44 characters of base64";
+        let key = text(object, "PublicKey", expected, |text| text.parse::<PublicKey>().ok())?;
+        let key = key.ok_or(FormError::Missing { within, key: "PublicKey" })?;
+        return Ok(Some(TunnelData::WireGuard(key)));
+    }
     let mac = text(object, "VtepMAC", "an Ethernet address", |text| text.parse::<Mac>().ok())?;
     let vni = object.get("VNI").filter(|vni| !vni.is_null()).map(|vni| {
         let number = vni.as_u64().and_then(|number| u32::try_from(number).ok());
         number.ok_or_else(|| FormError::Unexpected { key: "VNI", found: vni.clone(), expected: "a number" })
     });
-    Ok(TunnelData { vni: vni.transpose()?, mac: mac.ok_or(FormError::NoMac { within })? })
+    let mac = mac.ok_or(FormError::Missing { within, key: "VtepMAC" })?;
+    Ok(Some(TunnelData::Vxlan(VxlanEnd { vni: vni.transpose()?, mac })))
 }
 
 /// The text of a key, read. A key that is absent or `null` is `None`.
@@ -163,14 +172,28 @@ mod tests {
         let node = parse_announcement(text.as_bytes()).unwrap();
         let mac = "4e:1c:9e:00:0a:0b".parse().unwrap();
         assert_eq!(node.public, Addresses { v4: Some("192.168.1.7".parse().unwrap()), v6: None });
-        assert_eq!((node.data, node.data_v6), (Some(TunnelData { vni: Some(1), mac }), None));
+        let data = Some(TunnelData::Vxlan(VxlanEnd { vni: Some(1), mac }));
+        assert_eq!((node.data, node.data_v6), (data, None));
         assert_eq!(announcement_value(&node), serde_json::from_str::<Value>(text).unwrap());
         let other =
-            br#"{"PublicIP":"0.0.0.0","PublicIPv6":"fd00::7","BackendType":"wireguard","BackendData":"key"}"#;
+            br#"{"PublicIP":"0.0.0.0","PublicIPv6":"fd00::7","BackendType":"ipsec","BackendData":"x"}"#;
         let other = parse_announcement(other).unwrap();
         assert_eq!(other.public, Addresses { v4: None, v6: Some("fd00::7".parse().unwrap()) });
-        assert_eq!((other.backend.as_str(), other.data), ("wireguard", None));
+        assert_eq!((other.backend.as_str(), other.data), ("ipsec", None));
         assert_eq!(parse_announcement(br#"{"PublicIP":"192.168.1.7"}"#).unwrap().backend, "");
+    }
+
+    /// As flannel writes it with both families (`wireguardLeaseAttrs` in pkg/backend/wireguard): the key is all that it
+    /// says, and the port is the network's.
+    #[test]
+    fn a_key_that_flannel_writes_is_read() {
+        let text = r#"{"PublicIP":"192.168.1.7","PublicIPv6":"fd00::7","BackendType":"wireguard",
+            "BackendData":{"PublicKey":"3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08="},
+            "BackendV6Data":{"PublicKey":"3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08="}}"#;
+        let node = parse_announcement(text.as_bytes()).unwrap();
+        let key = "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08=".parse().unwrap();
+        assert_eq!((node.data, node.data_v6), (Some(TunnelData::WireGuard(key)), node.data));
+        assert_eq!(announcement_value(&node), serde_json::from_str::<Value>(text).unwrap());
     }
 
     #[test]
@@ -191,11 +214,21 @@ mod tests {
         );
         let vni = r#"{"BackendType":"vxlan","BackendData":{"VNI":-1,"VtepMAC":"4e:1c:9e:00:0a:0b"}}"#;
         check(vni, "`VNI` is -1, and a number");
+        let key = |data: &str| format!(r#"{{"BackendType":"wireguard","BackendData":{data}}}"#);
+        check(&key("{}"), "`BackendData` has no `PublicKey`");
+        check(&key(r#"{"PublicKey":"3p7b"}"#), "`PublicKey` is \"3p7b\", and a public key of 32 bytes");
+        let zero = r#"{"PublicKey":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}"#;
+        check(&key(zero), "and a public key of 32 bytes");
     }
 
-    fn tunnel() -> impl Strategy<Value = Option<TunnelData>> {
+    fn end() -> impl Strategy<Value = TunnelData> {
         let data = (any::<Option<u32>>(), any::<[u8; 6]>());
-        prop::option::of(data.prop_map(|(vni, mac)| TunnelData { vni, mac: Mac(mac) }))
+        data.prop_map(|(vni, mac)| TunnelData::Vxlan(VxlanEnd { vni, mac: Mac(mac) }))
+    }
+
+    fn key() -> impl Strategy<Value = TunnelData> {
+        let key = any::<[u8; 32]>().prop_filter("no device has it", |key| *key != [0; 32]);
+        key.prop_map(|key| TunnelData::WireGuard(PublicKey(key)))
     }
 
     fn announcement() -> impl Strategy<Value = Announcement> {
@@ -203,16 +236,23 @@ mod tests {
             (prop::option::of(1..=u32::MAX), prop::option::of(1..=u128::MAX)).prop_map(|(v4, v6)| {
                 Addresses { v4: v4.map(Ipv4Addr::from_bits), v6: v6.map(Ipv6Addr::from_bits) }
             });
-        let vxlan = (public.clone(), tunnel(), tunnel()).prop_map(|(public, data, data_v6)| Announcement {
-            public,
-            backend: VXLAN.to_owned(),
-            data,
-            data_v6,
+        let of = |kind: BackendKind, data: BoxedStrategy<TunnelData>| {
+            let data = [(); 2].map(|()| prop::option::of(data.clone()));
+            let [data, data_v6] = data;
+            (public.clone(), data, data_v6).prop_map(move |(public, data, data_v6)| Announcement {
+                public,
+                backend: kind.name().to_owned(),
+                data,
+                data_v6,
+            })
+        };
+        let vxlan = of(BackendKind::Vxlan, end().boxed());
+        let wireguard = of(BackendKind::WireGuard, key().boxed());
+        let other = (public, ".*").prop_filter_map("a backend with tunnels", |(public, backend)| {
+            let has_tunnels = BackendKind::find(&backend).is_some_and(BackendKind::has_tunnels);
+            (!has_tunnels).then_some(Announcement { public, backend, data: None, data_v6: None })
         });
-        let other = (public, ".*").prop_filter_map("vxlan", |(public, backend)| {
-            (backend != VXLAN).then_some(Announcement { public, backend, data: None, data_v6: None })
-        });
-        prop_oneof![vxlan, other]
+        prop_oneof![vxlan, wireguard, other]
     }
 
     fn pods() -> impl Strategy<Value = Prefixes> {
@@ -243,9 +283,10 @@ mod tests {
         #[test]
         fn nothing_panics_of_what_is_almost_a_value(
             key in "PublicIP|PublicIPv6|BackendType|BackendData|BackendV6Data",
-            found in "null|7|\"vxlan\"|\"::\"|\\{\"VtepMAC\":(7|\"a:b\")\\}|\\{\"VNI\":[0-9]{0,12}\\}",
+            found in "null|7|\"vxlan\"|\"::\"|\\{\"(VtepMAC|PublicKey)\":(7|\"a:b\")\\}|\\{\"VNI\":[0-9]{0,12}\\}",
+            kind in "vxlan|wireguard",
         ) {
-            let _ = parse_announcement(format!(r#"{{"BackendType":"vxlan","{key}":{found}}}"#).as_bytes());
+            let _ = parse_announcement(format!(r#"{{"BackendType":"{kind}","{key}":{found}}}"#).as_bytes());
         }
     }
 }

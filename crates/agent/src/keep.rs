@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use datapath::TunnelKey;
 use ipnet::IpNet;
 use linux::IfName;
 use linux::features::{self, Facts};
@@ -9,14 +10,16 @@ use linux::netlink::{Change, Netlink, RouteInfo};
 use node::install::{self, Installation, RuntimeDirs};
 use node::{Home, Underlay};
 use plan::forwarding::ServicePrograms;
-use plan::{Keeper, Kept, Kernel, Plan, Step};
+use plan::{Keeper, Kept, Kernel, Plan, Set, Step};
 use tracing::{info, warn};
 
+use crate::backend::{AWS_VPC, BackendKind};
 use crate::cloud::{View, Wish};
 use crate::desired::{
-    AWS_VPC, Desired, NODE_PART, Node, PROGRAMS_PART, SERVICES_PART, ServicesPlace, Undecided, announcement,
+    Desired, NODE_PART, Node, PROGRAMS_PART, SERVICES_PART, ServicesPlace, Undecided, announcement,
     desired, is_of_service, service_part_of, wish,
 };
+use crate::keys::{self, NodeKey};
 use crate::lease::{Announcement, Snapshot};
 use crate::network::NetworkConfig;
 use crate::offload::{Offload, Offloads, Tunnels};
@@ -42,6 +45,8 @@ pub(crate) struct KeptNode {
     wire: Option<IfName>,
     /// The network's configuration as it last made sense.
     network: Option<NetworkConfig>,
+    /// The node's own key, from when the network's tunnels are encrypted.
+    key: Option<NodeKey>,
     /// What the kernel can do.
     facts: Option<Facts>,
     /// The configuration that is installed for container runtimes.
@@ -60,6 +65,8 @@ struct Interest {
     /// A link was not there when its index was asked for: any that comes may be it.
     lacks_a_link: bool,
     routes: BTreeSet<IpNet>,
+    /// The steps whose changes the kernel tells nobody of.
+    untold: Plan,
 }
 
 /// What was found out beside this node's kernel: of the ways to other nodes, with packets.
@@ -121,6 +128,7 @@ impl KeptNode {
             interest: Interest::default(),
             wire: None,
             network: None,
+            key: None,
             facts: None,
             installed: None,
             repaired_in_cloud: 0,
@@ -140,6 +148,11 @@ impl KeptNode {
                 *table == RouteInfo::MAIN && (dst.prefix_len() == 0 || self.interest.routes.contains(dst))
             }
         }
+    }
+
+    /// What may change without a word of the kernel's: peers and keys of encrypted tunnels.
+    pub(crate) fn untold(&self) -> &Plan {
+        &self.interest.untold
     }
 
     /// Looks at the node, brings it to what the source says, and writes down how it is. As long as it is not clear what the
@@ -182,7 +195,8 @@ impl KeptNode {
         let found = self.network_of(snapshot).map_err(|why| why.to_string());
         let found = found.and_then(|network| {
             self.settings.check_backend(&network)?;
-            Ok((network, node(&self.settings, &self.home, known)?))
+            let tunnel_key = self.tunnel_key(&network)?;
+            Ok((network, Node { tunnel_key, ..node(&self.settings, &self.home, known)? }))
         });
         let (network, node) = match found {
             Ok(found) => found,
@@ -190,12 +204,28 @@ impl KeptNode {
         };
         self.status.wire = Some(node.wire.to_string());
         self.status.backend = Some(network.backend.kind.clone());
+        self.status.public_key = node.tunnel_key.as_ref().map(|key| key.public.to_string());
         self.status.pods = snapshot.own.iter().map(|net| net.to_string()).collect();
         let said = (Some(announcement(&node, &network)), wish(&node, &network, snapshot));
         let wanted = desired(&node, &network, snapshot, self.keeper.parts());
         let decided = wanted.map(|wanted| Decided { network, wanted }).map_err(|why| why.to_string());
         self.wire = Some(node.wire);
         (said, decided)
+    }
+
+    /// The node's own key, where the network's tunnels are encrypted. It is made when it is needed first, and not before the
+    /// kernel is known to have a use for it.
+    fn tunnel_key(&mut self, network: &NetworkConfig) -> Result<Option<TunnelKey>, String> {
+        if !keys::are_wanted(network) {
+            return Ok(None);
+        }
+        if self.key.is_none() {
+            keys::check_kernel()?;
+            self.key = Some(NodeKey::open(&self.settings.keys, &self.settings.network)?);
+        }
+        let Some(key) = &self.key else { return Ok(None) };
+        key.keep()?;
+        Ok(Some(key.as_told()))
     }
 
     /// Writes down how the other nodes are, and the files that other programs wait for.
@@ -211,7 +241,7 @@ impl KeptNode {
         self.note_peers(&decided.wanted, kept);
         self.note_programs(&decided.wanted, kept);
         self.note_services(snapshot, &decided.wanted, kept);
-        if decided.network.backend.kind == AWS_VPC {
+        if decided.network.backend.is(BackendKind::AwsVpc) {
             found.cloud.check_own(snapshot.own.iter())?;
         }
         match kept.failed.get(NODE_PART) {
@@ -351,6 +381,9 @@ impl KeptNode {
                     None => interest.lacks_a_link = true,
                 },
                 Step::ReplaceRoute(route) => drop(interest.routes.insert(route.dst.trunc())),
+                Step::AddWireGuardPeer(_) | Step::Set(Set::WireGuard(_)) => {
+                    interest.untold.steps.push(placed.clone());
+                }
                 _ => {}
             }
         }
@@ -405,7 +438,7 @@ pub(crate) fn installation<'a>(
     Installation { home, facts, dirs, network, file: None, program: install::program() }
 }
 
-/// The node as it is now.
+/// The node as it is now, without its key.
 pub(crate) fn node(settings: &Settings, home: &Home, found: &Found) -> Result<Node, String> {
     let Underlay { wire, mtu, addresses, subnets } = Underlay::find(settings.wire.as_ref(), true)
         .map_err(|why| format!("find the link to other nodes: {why}; `--wire` names it"))?;
@@ -425,6 +458,7 @@ pub(crate) fn node(settings: &Settings, home: &Home, found: &Found) -> Result<No
         offloads: found.offloads.clone(),
         programs: programs.map_err(|error| format!("find the programs of pods: {error}"))?,
         services: settings.services_place(),
+        tunnel_key: None,
         cloud: found.cloud.clone(),
     })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datapath::{Addresses, Prefixes};
-use linux::Mac;
+use linux::{Mac, PublicKey};
 use plan::forwarding::Service;
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ pub struct Lease {
 pub struct Announcement {
     /// Its addresses on the underlay (`PublicIP`, `PublicIPv6`).
     pub public: Addresses,
-    /// flannel's name of its transport (`BackendType`): `host-gw`, `vxlan`.
+    /// flannel's name of its transport (`BackendType`): `host-gw`, `vxlan`, `wireguard`.
     pub backend: String,
     /// What the transport needs beside the address (`BackendData`), for pods' IPv4.
     pub data: Option<TunnelData>,
@@ -34,13 +34,40 @@ pub struct Announcement {
     pub data_v6: Option<TunnelData>,
 }
 
+/// What a transport with tunnels says of a node's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TunnelData {
+    /// `vxlan`.
+    Vxlan(VxlanEnd),
+    /// `wireguard`: the public key.
+    WireGuard(PublicKey),
+}
+
 /// What the transport `vxlan` says of a node's end of the tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TunnelData {
+pub struct VxlanEnd {
     /// The identifier of the tunnel; flannel before 0.12 has none.
     pub vni: Option<u32>,
     /// The Ethernet address of the node's end.
     pub mac: Mac,
+}
+
+impl TunnelData {
+    /// The Ethernet address of the end, where it has one.
+    pub(crate) fn mac(self) -> Option<Mac> {
+        match self {
+            TunnelData::Vxlan(end) => Some(end.mac),
+            TunnelData::WireGuard(_) => None,
+        }
+    }
+
+    /// The public key of the end, where it has one.
+    pub(crate) fn key(self) -> Option<PublicKey> {
+        match self {
+            TunnelData::Vxlan(_) => None,
+            TunnelData::WireGuard(key) => Some(key),
+        }
+    }
 }
 
 /// All that a source knows at one moment. It is whole: what is not in it is gone.

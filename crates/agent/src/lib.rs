@@ -8,11 +8,13 @@ pub mod check;
 pub mod cloud;
 pub mod desired;
 pub mod files;
+pub mod keys;
 pub mod lease;
 pub mod network;
 pub mod source;
 pub mod status;
 
+mod backend;
 mod backoff;
 mod error;
 mod flannel;

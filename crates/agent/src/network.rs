@@ -2,11 +2,16 @@
 //!
 //! Keys are found whatever their case, as by flannel, whose own manual writes `Backend.Type` and whose code `vni`.
 
+mod wireguard;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use datapath::Family;
 use ipnet::IpNet;
 use serde_json::{Map, Value};
+
+pub use self::wireguard::{Mode, WireGuardConfig};
+use crate::backend::BackendKind;
 
 /// What flannel runs if the configuration names no backend.
 const BACKEND_DEFAULT: &str = "udp";
@@ -42,7 +47,7 @@ pub struct Network {
 /// program must not take a node out of the network. They are listed so that they can be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
-    /// Its name in lower case (`Type`): `host-gw`, `vxlan`, `aws-vpc`.
+    /// Its name in lower case (`Type`): `host-gw`, `vxlan`, `wireguard`, `aws-vpc`.
     pub kind: String,
     /// The identifier of the tunnel (`VNI`).
     pub vni: u32,
@@ -54,6 +59,8 @@ pub struct Backend {
     pub mtu_bytes: Option<u32>,
     /// The cloud's route tables that lead to the nodes (`RouteTableID`, one or a list); none: that of each node's subnet.
     pub tables: Vec<String>,
+    /// How the tunnels of `wireguard` are.
+    pub wireguard: WireGuardConfig,
     /// The keys that say nothing to us, in alphabetical order.
     pub ignored: Vec<String>,
 }
@@ -236,6 +243,19 @@ impl Network {
 }
 
 impl Backend {
+    /// Whether it is this one.
+    pub(crate) fn is(&self, kind: BackendKind) -> bool {
+        self.kind == kind.name()
+    }
+
+    /// The UDP port of its tunnel over a family.
+    pub(crate) fn port_over(&self, kind: BackendKind, outer: Family) -> u16 {
+        match kind {
+            BackendKind::WireGuard => self.wireguard.port_over(outer),
+            BackendKind::HostGw | BackendKind::Vxlan | BackendKind::AwsVpc => self.port,
+        }
+    }
+
     fn parse(object: &Map<String, Value>) -> Result<Backend, NetworkError> {
         let empty = Map::new();
         let found = read(object, "", "Backend", "an object", Value::as_object)?;
@@ -246,6 +266,7 @@ impl Backend {
                 .ok_or(NetworkError::NoBackend)?
                 .to_ascii_lowercase(),
         };
+        let is_wireguard = kind == BackendKind::WireGuard.name();
         let found = found.unwrap_or(&empty);
         let number = |key, expected, max: u32| {
             let number = |value: &Value| u32::try_from(value.as_u64()?).ok().filter(|number| *number <= max);
@@ -253,7 +274,9 @@ impl Backend {
         };
         let port = number("Port", "a port from 0 to 65535", u32::from(u16::MAX))?;
         let known = ["Type", "VNI", "Port", "DirectRouting", "MTU", "RouteTableID"];
-        let is_known = |key: &String| known.iter().any(|known| known.eq_ignore_ascii_case(key));
+        let of_wireguard = if is_wireguard { &wireguard::KEYS[..] } else { &[] };
+        let is_known =
+            |key: &String| known.iter().chain(of_wireguard).any(|known| known.eq_ignore_ascii_case(key));
         Ok(Backend {
             kind,
             vni: number("VNI", "a number from 0 to 16777215", VNI_MAX)?.unwrap_or(1),
@@ -265,6 +288,8 @@ impl Backend {
             mtu_bytes: number("MTU", "a number of bytes", u32::MAX)?.filter(|mtu| *mtu > 0),
             tables: read(found, "Backend.", "RouteTableID", "a text or a list of texts", tables)?
                 .unwrap_or_default(),
+            // Another backend may have a key of the same name.
+            wireguard: WireGuardConfig::parse(if is_wireguard { found } else { &empty })?,
             ignored: found.keys().filter(|key| !is_known(key)).cloned().collect(),
         })
     }

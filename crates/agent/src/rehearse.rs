@@ -7,8 +7,9 @@ use node::Home;
 use plan::Plan;
 
 use crate::cloud::{self, Preview, Wish};
-use crate::desired::{Desired, DesiredPeer, desired, wish};
+use crate::desired::{Desired, DesiredPeer, Node, desired, wish};
 use crate::keep::{Found, installation, network_of, node};
+use crate::keys;
 use crate::lease::Snapshot;
 use crate::network::NetworkConfig;
 use crate::settings::Settings;
@@ -66,7 +67,8 @@ fn wanted(
 ) -> Result<(NetworkConfig, Desired), String> {
     let network = network_of(snapshot).map_err(|why| why.to_string())?;
     settings.check_backend(&network)?;
-    let node = node(settings, home, found)?;
+    let tunnel_key = keys::rehearsed(settings, &network)?;
+    let node = Node { tunnel_key, ..node(settings, home, found)? };
     let wanted = desired(&node, &network, snapshot, &BTreeMap::new()).map_err(|why| why.to_string())?;
     Ok((network, wanted))
 }

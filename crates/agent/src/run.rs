@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use linux::netlink::Watch;
 use node::Home;
+use plan::{Kernel, Plan, Survey};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
@@ -28,6 +29,8 @@ use crate::{AgentError, Endpoint};
 const GATHERED: Duration = Duration::from_millis(20);
 /// What may go unseen is found after this.
 const PERIOD: Duration = Duration::from_secs(10);
+/// So often is looked at what the kernel tells nobody of.
+const UNTOLD_PERIOD: Duration = Duration::from_secs(1);
 /// So many looks in a row within so long a time that had to repair something or could not, and another program works against
 /// this one, or the kernel does: then there is a look a second, so that they do not take the whole machine.
 const FIGHT: usize = 20;
@@ -88,7 +91,8 @@ async fn keep(
     ready: impl FnOnce(),
 ) -> Result<(), AgentError> {
     // Opened before the first look, so that nothing changes between the two unseen.
-    let mut kernel = notices(Watch::open()?)?;
+    let mut notices = notices(Watch::open()?)?;
+    let mut kernel = Kernel::new()?;
     let (ask, asked) = watch::channel(Targets::new());
     let (try_out, tried) = watch::channel(Tunnels::new());
     let mut path_mtus = path_mtu::start(asked, settings.path_mtu_period);
@@ -134,7 +138,8 @@ async fn keep(
             changed = path_mtus.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
             changed = offloads.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
             changed = views.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
-            () = concerned(&mut kernel, &node) => {}
+            () = concerned(&mut notices, &node) => {}
+            () = untold_change(node.untold(), &mut kernel) => {}
             () = sleep(PERIOD) => {}
         }
         sleep(pause).await;
@@ -159,13 +164,28 @@ fn notices(watch: Watch) -> Result<AsyncFd<Watch>, AgentError> {
 }
 
 /// Waits until the kernel tells of something that the agent keeps.
-async fn concerned(kernel: &mut AsyncFd<Watch>, node: &KeptNode) {
+async fn concerned(notices: &mut AsyncFd<Watch>, node: &KeptNode) {
     loop {
-        let Ok(mut guard) = kernel.readable_mut().await else { return };
+        let Ok(mut guard) = notices.readable_mut().await else { return };
         let changes = guard.get_inner_mut().changes();
         guard.clear_ready();
         // Where it cannot be read, what has changed is looked at.
         if changes.map_or(true, |changes| changes.iter().any(|change| node.concerns(change))) {
+            return;
+        }
+    }
+}
+
+/// Waits until a step of a plan is no longer so of whose changes the kernel tells nobody.
+async fn untold_change(plan: &Plan, kernel: &mut Kernel) {
+    if plan.is_empty() {
+        return std::future::pending().await;
+    }
+    loop {
+        sleep(UNTOLD_PERIOD).await;
+        let drifts = Survey::of([plan], kernel).and_then(|survey| survey.drifts(plan, kernel));
+        // Where it cannot be asked, the look says why.
+        if drifts.map_or(true, |drifts| !drifts.is_empty()) {
             return;
         }
     }

@@ -8,8 +8,9 @@ use linux::IfName;
 use node::install::RuntimeDirs;
 use plan::forwarding::ServicePrograms;
 
+use crate::backend::BackendKind;
 use crate::cloud::CloudSettings;
-use crate::desired::{HOST_GW, ServicesPlace};
+use crate::desired::ServicesPlace;
 use crate::network::NetworkConfig;
 use crate::{AgentError, Endpoint};
 
@@ -40,6 +41,9 @@ pub struct Settings {
     pub tests_offload: bool,
     /// The control group whose sockets' calls of Services are led to backends; `None`: those of none.
     pub services: Option<PathBuf>,
+    /// The directory of the file with this node's private key, where the network's tunnels are encrypted:
+    /// `/var/lib/hostgap/agent`.
+    pub keys: PathBuf,
     /// How a cloud's route tables are kept, where the network has them.
     pub cloud: CloudSettings,
     /// Whether to wait while another process keeps the network. Otherwise that is an error.
@@ -92,9 +96,9 @@ impl Settings {
     /// Refuses a way between nodes that pods on the nodes' own link do not take: they look for all other pods there.
     pub(crate) fn check_backend(&self, network: &NetworkConfig) -> Result<(), String> {
         let is_on_wire = self.attach().is_some_and(|attach| !attach.leads_out());
-        if is_on_wire && network.backend.kind != HOST_GW {
+        if is_on_wire && !network.backend.is(BackendKind::HostGw) {
             return Err(format!(
-                "pods of {} find each other on the nodes' own link, and `Backend.Type` is {}; with {HOST_GW} the nodes \
+                "pods of {} find each other on the nodes' own link, and `Backend.Type` is {}; with host-gw the nodes \
                  are neighbours there, and --attach ipvlan-l3s needs no such link",
                 self.attach, network.backend.kind
             ));
@@ -124,6 +128,7 @@ mod tests {
             path_mtu_period: Duration::from_secs(60),
             tests_offload: true,
             services: services.map(PathBuf::from),
+            keys: PathBuf::new(),
             cloud: CloudSettings {
                 record: PathBuf::new(),
                 period: Duration::from_secs(60),

@@ -27,6 +27,9 @@ pub struct Status {
     pub pid: u32,
     /// The way between nodes, in flannel's words: `vxlan`.
     pub backend: Option<String>,
+    /// The public key of its end of tunnels, where those are encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public_key: Option<String>,
     /// The prefixes of this node's pods.
     pub pods: Vec<String>,
     /// The link to other nodes.
@@ -64,7 +67,7 @@ pub struct PeerStatus {
     pub pods: Vec<String>,
     /// Its addresses on the underlay.
     pub public: Vec<String>,
-    /// The way to its pods, for each family: `direct` or `vxlan`.
+    /// The way to its pods, for each family: `direct`, `vxlan`, `wireguard` or `aws-vpc`.
     pub by: BTreeMap<String, String>,
     /// What the way there carries, in bytes of an IP packet; `None`: the node does not say.
     #[serde(default)]

@@ -125,6 +125,7 @@ pub const CNI: DataPath = routed("cni", "CNI plugins on routes between nodes", &
 pub const BACKENDS: &[DataPath] = &[
     routed("direct", "flannel host-gw", &ELSEWHERE, &DIRECT),
     routed("vxlan", "flannel vxlan", &ELSEWHERE, &VXLAN),
+    routed("wireguard", "flannel wireguard", &ELSEWHERE, &WIREGUARD),
 ];
 
 /// Each attach alone, for nodes on which another program makes the routes to other nodes' pods, or none does.

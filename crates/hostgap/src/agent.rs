@@ -16,8 +16,8 @@ use clap::Subcommand;
 /// Keep one network of pods over many nodes, by the data path that won the race.
 ///
 /// The agent runs on each node. It reads from a lease source which node has which prefixes of pods, makes the ways to
-/// them (routes, a VXLAN tunnel, or routes in AWS's route tables, compatible with flannel's host-gw, vxlan and aws-vpc), and installs the CNI plugin with the
-/// node's own prefixes. What another program deletes or changes is back within a second. Packets do not need it: it can
+/// them (routes, a VXLAN or WireGuard tunnel, or routes in AWS's route tables, compatible with flannel's host-gw, vxlan, wireguard and
+/// aws-vpc), and installs the CNI plugin with the node's own prefixes. What another program deletes or changes is back within a second. Packets do not need it: it can
 /// be stopped, killed and upgraded while pods talk.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -56,6 +56,15 @@ struct CloudArgs {
     /// The directory of the file that says what was made in the cloud; it has to outlive the machine's restart.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/hostgap/agent")]
     cloud_record: PathBuf,
+}
+
+/// The key of encrypted tunnels, by the backend wireguard.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Backend wireguard")]
+struct KeyArgs {
+    /// The directory of the file with this node's private key; it has to outlive the machine's restart.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/hostgap/agent")]
+    key_dir: PathBuf,
 }
 
 /// How often the tables are compared where nothing else is said, and how many routes they may have.

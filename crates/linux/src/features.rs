@@ -171,6 +171,15 @@ pub fn services() -> std::result::Result<(), Unmet> {
     bpf::try_services().map_err(|why| Unmet { feature: Feature::BpfServices, why })
 }
 
+/// Whether [`Feature::WireGuard`] is there, without a try of the others. As in real use, the kernel may load the module.
+pub fn wireguard() -> std::result::Result<(), Unmet> {
+    let world = Netns::anonymous().and_then(|world| Ok((Netlink::open_in(&world)?, world)));
+    let tried = world
+        .map_err(|error| error.to_string())
+        .and_then(|(netlink, world)| attempt(Feature::WireGuard, &world, &netlink));
+    tried.map_err(|why| Unmet { feature: Feature::WireGuard, why })
+}
+
 /// Tries one feature; the reason if it does not work.
 fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), String> {
     let parent = name(PARENT);

@@ -128,6 +128,8 @@ pub(crate) static ALL: [Guest; 5] = [
             ("doctor", "", Skipped),
             ("linux", "", Skipped),
             ("node", "", Skipped),
+            // What no card and no store is needed for is the same on every kernel that has WireGuard.
+            ("agent", "wireguard::encrypted", Skipped),
             // Faults at every step of a plan, and dozens of kills, test the same code on every kernel. They
             // take minutes natively, and would take half an hour here.
             ("plan", "faults::", Never),

@@ -41,7 +41,7 @@ pub struct CheckedPeer {
 /// The ways to another node for one family of pods.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckedFamily {
-    /// The way between nodes, `direct` or `vxlan`.
+    /// The way between nodes: `direct`, `vxlan`, `wireguard` or `aws-vpc`.
     pub by: String,
     /// To the node itself, at its address on the wire.
     pub node: CheckedWay,
@@ -108,6 +108,8 @@ pub enum ReasonKind {
     Neighbour,
     /// The tunnel's forwarding entry is not as the agent made it.
     ForwardingEntry,
+    /// The encrypted tunnel's peer is not as the agent made it.
+    TunnelPeer,
     /// Something else is not as the agent made it.
     Changed,
     /// This machine does not send the packet.
@@ -120,6 +122,8 @@ pub enum ReasonKind {
     NodeSilent,
     /// The peer's node answers, and its tunnel does not.
     TunnelSilent,
+    /// The peer's node answers, and the two ends of the encrypted tunnel do not agree on a session.
+    NoHandshake,
     /// The peer's node answers, and what it is to forward to its pods does not come back.
     PodsSilent,
     /// Small packets pass, and full ones do not.

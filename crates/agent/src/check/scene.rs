@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use datapath::Family;
 use ipnet::IpNet;
-use linux::IfName;
-use linux::netlink::{LinkInfo, Netlink, RouteInfo};
+use linux::netlink::{LinkInfo, Netlink, RouteInfo, WireGuard};
 use linux::sysctl::{self, Key};
+use linux::{IfName, Netns, WireGuardPeer};
 use plan::{Keeper, Kernel, Plan, Step, StepState};
 
 use super::{CheckError, Network};
@@ -88,6 +88,13 @@ impl Scene {
     /// A link by its name.
     pub(super) fn link(&self, name: &IfName) -> Result<Option<LinkInfo>, linux::Error> {
         self.netlink.link(name)
+    }
+
+    /// When a tunnel last agreed on a session with a peer, in seconds since 1970.
+    pub(super) fn last_handshake(&self, peer: &WireGuardPeer) -> Result<Option<u64>, linux::Error> {
+        let devices = WireGuard::open_in(&Netns::current()?)?;
+        let device = devices.device(&peer.dev)?;
+        Ok(device.peers.get(&peer.key).and_then(|found| found.handshake_s))
     }
 
     /// A route in the words of `ip route`.

@@ -9,7 +9,7 @@ use linux::icmp::EchoSocket;
 
 use super::echoes::Question;
 use super::scene::Scene;
-use crate::desired::VXLAN;
+use crate::backend::{BackendKind, is_tunnel};
 use crate::status::{PeerStatus, Status, word};
 
 /// The least MTU of IPv6 (RFC 8200 §5).
@@ -120,8 +120,9 @@ impl Draft {
         let as_chosen = Sending { is_v6: way.family == Family::V6, ends_next: false, source: None };
         let forwarded = Sending { ends_next: true, ..as_chosen };
         // What a node sends by its tunnel has the tunnel's address, which is one of the pods' network.
-        let own = scene.own_address(way.family).filter(|_| way.by != VXLAN);
-        let has_tunnels = status.backend.as_deref() == Some(VXLAN);
+        let own = scene.own_address(way.family).filter(|_| !is_tunnel(way.by));
+        let backend = status.backend.as_deref().and_then(BackendKind::find);
+        let has_tunnels = backend.is_some_and(BackendKind::has_tunnels);
         let (node_bytes, pods_bytes) = (way.node_bytes(scene), way.pods_bytes(status));
         // No pod has this address: it is the gateway's, and some attaches have none.
         let to_pods = gateway_in(way.pods_net);

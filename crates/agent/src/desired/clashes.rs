@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use datapath::Addresses;
 use ipnet::IpNet;
-use linux::Mac;
 
-use crate::lease::Lease;
+use crate::lease::{Lease, TunnelData};
 
-/// The nodes that cannot be told apart from another one: their prefixes overlap, or two tunnels have one Ethernet address.
+/// The nodes that cannot be told apart from another one: their prefixes overlap, or two tunnels have one Ethernet address or
+/// one key.
 /// Neither is followed, since nothing says which is right.
 pub(super) fn find(others: &BTreeMap<String, Result<Lease, String>>) -> BTreeMap<String, String> {
     let leases = || others.iter().filter_map(|(name, lease)| Some((name, lease.as_ref().ok()?)));
@@ -32,18 +32,25 @@ pub(super) fn find(others: &BTreeMap<String, Result<Lease, String>>) -> BTreeMap
             _ => around = Some((net, name)),
         }
     }
-    let mut ends: BTreeMap<Mac, (&String, &Addresses)> = BTreeMap::new();
+    let mut ends: BTreeMap<String, (&String, &Addresses)> = BTreeMap::new();
     for (name, Lease { node, .. }) in leases() {
-        let macs: BTreeSet<Mac> =
-            [node.data, node.data_v6].into_iter().flatten().map(|data| data.mac).collect();
-        for mac in macs {
-            match ends.get(&mac) {
+        let own: BTreeSet<String> = [node.data, node.data_v6].into_iter().flatten().map(known_by).collect();
+        for end in own {
+            match ends.get(&end) {
                 // A node that has taken another prefix: its old lease stands until it ends.
                 Some((_, public)) if *public == &node.public => {}
-                Some((other, _)) => clash((other, mac.to_string()), (name, mac.to_string())),
-                None => drop(ends.insert(mac, (name, &node.public))),
+                Some((other, _)) => clash((other, end.clone()), (name, end)),
+                None => drop(ends.insert(end, (name, &node.public))),
             }
         }
     }
     clashing
+}
+
+/// What a tunnel tells an end by.
+fn known_by(data: TunnelData) -> String {
+    match data {
+        TunnelData::Vxlan(end) => end.mac.to_string(),
+        TunnelData::WireGuard(key) => format!("public key {key}"),
+    }
 }

@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use datapath::Family;
 use plan::Plan;
 
-use super::{AWS_VPC, Desired, NODE_PART, Nets, Node};
+use super::{Desired, NODE_PART, Nets, Node};
+use crate::backend::BackendKind;
 use crate::cloud::{Wanted, Wish};
 use crate::lease::{Lease, Snapshot};
 use crate::network::NetworkConfig;
 
 /// What the cloud is to have for this node; `None`: that is not known yet.
 pub(crate) fn wish(node: &Node, network: &NetworkConfig, snapshot: &Snapshot) -> Option<Wish> {
-    if network.backend.kind != AWS_VPC {
+    if !network.backend.is(BackendKind::AwsVpc) {
         return Some(Wish::Nothing);
     }
     wanted(node, network, snapshot).map(Wish::Routes)
@@ -34,10 +35,6 @@ fn wanted(node: &Node, network: &NetworkConfig, snapshot: &Snapshot) -> Option<W
 }
 
 impl Nets<'_> {
-    pub(super) fn is_in_cloud(&self) -> bool {
-        self.network.backend.kind == AWS_VPC
-    }
-
     /// The way to a peer's pods, of which nothing is on this node.
     pub(super) fn way_by_tables(
         &self,
@@ -51,7 +48,7 @@ impl Nets<'_> {
         if pods.families().is_empty() {
             return Err(format!("it has the prefixes {}, of no family that this node has", lease.pods));
         }
-        Ok((Plan::new(), pods.families().iter().map(|family| (*family, AWS_VPC)).collect()))
+        Ok((Plan::new(), pods.families().iter().map(|family| (*family, self.kind.name())).collect()))
     }
 
     /// Routes that stand until the tables lead to their nodes may be by tunnels, which the node has no other use for.
@@ -61,7 +58,8 @@ impl Nets<'_> {
         desired: &mut Desired,
         standing: &BTreeMap<String, Plan>,
     ) {
-        if let (true, false, Some(tunnels)) = (self.is_in_cloud(), stays.is_empty(), standing.get(NODE_PART))
+        if let (true, false, Some(tunnels)) =
+            (self.kind == BackendKind::AwsVpc, stays.is_empty(), standing.get(NODE_PART))
         {
             desired.parts.insert(NODE_PART.to_owned(), tunnels.clone());
         }

@@ -8,7 +8,8 @@ use linux::{IfName, Link, LinkKind};
 
 use plan::{Place, Plan, Set, SetNic, Step};
 
-use super::{DesiredPeer, VXLAN};
+use super::DesiredPeer;
+use crate::backend::VXLAN;
 use crate::offload::{Offload, OffloadFault, Tunnel};
 
 /// Adds to the node's plan what switches off the faults: those that were found, and those for which something is switched

@@ -8,14 +8,15 @@ use std::time::{Duration, SystemTime};
 
 use datapath::Addresses;
 use ipnet::IpNet;
-use linux::Mac;
+use linux::{Mac, PublicKey};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
 use super::LeaseSource;
+use crate::backend::BackendKind;
 use crate::desired::tunnel_mac;
-use crate::lease::{Announcement, Lease, Snapshot, TunnelData};
+use crate::lease::{Announcement, Lease, Snapshot, TunnelData, VxlanEnd};
 use crate::network::NetworkConfig;
 
 /// How often the file is looked at.
@@ -33,6 +34,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// public = ["192.0.2.1"]   # its addresses on the underlay, one of each family at most
 /// pods = ["10.244.1.0/24"] # the prefixes of its pods
 /// mac = "02:68:c0:00:02:01" # of its tunnel's end; without it: the one that an agent with that address has
+/// key = "3p7b…"            # the public key of its tunnel's end, for an encrypted one: `hostgap agent status` shows it there
 /// ```
 #[derive(Debug, Clone)]
 pub struct FileSource {
@@ -57,6 +59,7 @@ struct WrittenNode {
     public: Vec<IpAddr>,
     pods: Vec<IpNet>,
     mac: Option<Mac>,
+    key: Option<PublicKey>,
 }
 
 impl LeaseSource for FileSource {
@@ -136,10 +139,31 @@ fn lease(node: &WrittenNode, network: &NetworkConfig) -> Result<Lease, String> {
         return Err("it has no address in `public`".to_owned());
     }
     check_pods(node)?;
-    let mac = node.mac.unwrap_or_else(|| tunnel_mac(&public));
-    let data = Some(TunnelData { vni: Some(network.backend.vni), mac });
+    let data = tunnel_data(node, network, &public)?;
     Ok(Lease {
         pods: node.pods.iter().copied().collect(),
         node: Announcement { public, backend: network.backend.kind.clone(), data, data_v6: data },
     })
+}
+
+/// What a node would say of its end of the tunnel.
+fn tunnel_data(
+    node: &WrittenNode,
+    network: &NetworkConfig,
+    public: &Addresses,
+) -> Result<Option<TunnelData>, String> {
+    match BackendKind::find(&network.backend.kind) {
+        Some(BackendKind::Vxlan) => {
+            let mac = node.mac.unwrap_or_else(|| tunnel_mac(public));
+            Ok(Some(TunnelData::Vxlan(VxlanEnd { vni: Some(network.backend.vni), mac })))
+        }
+        Some(BackendKind::WireGuard) => {
+            let key = node.key.map(TunnelData::WireGuard).map(Some);
+            key.ok_or_else(|| {
+                "it has no `key`, the public one of its tunnel: `hostgap agent status` shows it there"
+                    .to_owned()
+            })
+        }
+        Some(BackendKind::HostGw | BackendKind::AwsVpc) | None => Ok(None),
+    }
 }

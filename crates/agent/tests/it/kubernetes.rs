@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use agent::lease::{Announcement, Lease, Snapshot, TunnelData};
+use agent::lease::{Announcement, Lease, Snapshot, TunnelData, VxlanEnd};
 use agent::source::kubernetes::PREFIX;
 use cluster::ControlPlane;
 use datapath::Addresses;
@@ -40,8 +40,8 @@ pub(crate) fn own(address: [u8; 4]) -> Announcement {
     Announcement {
         public: Addresses::both(address.into(), "2001:db8::1".parse().unwrap()),
         backend: "vxlan".to_owned(),
-        data: Some(TunnelData { vni: Some(1), mac: Mac([2, 0, 0, 0, 0, 4]) }),
-        data_v6: Some(TunnelData { vni: Some(1), mac: Mac([2, 0, 0, 0, 0, 6]) }),
+        data: Some(TunnelData::Vxlan(VxlanEnd { vni: Some(1), mac: Mac([2, 0, 0, 0, 0, 4]) })),
+        data_v6: Some(TunnelData::Vxlan(VxlanEnd { vni: Some(1), mac: Mac([2, 0, 0, 0, 0, 6]) })),
     }
 }
 

@@ -19,3 +19,4 @@ mod scene;
 mod seen;
 mod services;
 mod shared;
+mod wireguard;

@@ -119,6 +119,7 @@ impl Nodes {
             listen: Vec::new(),
             waits: false,
             services: None,
+            keys: of_node.join("keys"),
             cloud: CloudSettings {
                 record: of_node.join("cloud"),
                 period: Duration::from_millis(400),

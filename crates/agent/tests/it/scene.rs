@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use agent::lease::{Announcement, Lease, Snapshot, TunnelData};
+use agent::lease::{Announcement, Lease, Snapshot, TunnelData, VxlanEnd};
 use agent::source::LeaseSource;
 use agent::source::etcd::EtcdSource;
 use base64::Engine as _;
@@ -195,7 +195,7 @@ pub(crate) fn node(last: u8) -> Announcement {
     Announcement {
         public: Addresses { v4: Some([192, 168, 0, last].into()), v6: None },
         backend: "vxlan".to_owned(),
-        data: Some(TunnelData { vni: Some(1), mac: Mac::from_id(9, last.into()) }),
+        data: Some(TunnelData::Vxlan(VxlanEnd { vni: Some(1), mac: Mac::from_id(9, last.into()) })),
         data_v6: None,
     }
 }

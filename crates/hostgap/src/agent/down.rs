@@ -6,17 +6,18 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ::agent::cloud::{self, CloudSettings, TakenBack};
+use ::agent::keys;
 use ::agent::status::Status;
 use anyhow::{Context, bail};
 use lab::LabError;
 use node::Home;
 use plan::{Keeper, Kernel};
 
-use super::{CloudArgs, NetworkArgs};
+use super::{CloudArgs, KeyArgs, NetworkArgs};
 use crate::{exit, speak};
 
-/// Take back what the agent made of a network on this node: tunnels, the ways to other nodes' pods, and this node's own
-/// routes in the cloud's route tables.
+/// Take back what the agent made of a network on this node: tunnels with the node's key, the ways to other nodes' pods, and
+/// this node's own routes in the cloud's route tables.
 ///
 /// The agent must not run. Pods stay attached to the node and reach each other there; `hostgap cni uninstall` removes
 /// the plugin. What was displaced by the agent (a route of another program) is put back.
@@ -24,6 +25,8 @@ use crate::{exit, speak};
 pub(super) struct Args {
     #[command(flatten)]
     network: NetworkArgs,
+    #[command(flatten)]
+    keys: KeyArgs,
     #[command(flatten)]
     cloud: CloudArgs,
 }
@@ -72,7 +75,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     if failures == 0 {
-        for file in [&args.network.subnet_file, &Status::path(&args.network.status_dir, network)] {
+        let (status, key) =
+            (Status::path(&args.network.status_dir, network), keys::file(&args.keys.key_dir, network));
+        for file in [&args.network.subnet_file, &status, &key] {
             remove(file)?;
         }
     }

@@ -28,7 +28,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::{CLOUD_ROUTES_MAX, CloudArgs, NetworkArgs};
+use super::{CLOUD_ROUTES_MAX, CloudArgs, KeyArgs, NetworkArgs};
 use crate::exit::BadInput;
 use crate::{speak, units};
 
@@ -106,6 +106,8 @@ pub(super) struct Args {
     kubernetes: KubernetesArgs,
     #[command(flatten)]
     etcd: EtcdArgs,
+    #[command(flatten)]
+    keys: KeyArgs,
     #[command(flatten)]
     cloud: CloudArgs,
     /// How often to compare the cloud's route tables with what they should be.
@@ -322,6 +324,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         listen: args.listen.clone(),
         waits: args.wait,
         services: services_cgroup(args)?,
+        keys: args.keys.key_dir.clone(),
         cloud: CloudSettings {
             period: args.cloud_every,
             routes_max: args.cloud_routes_max,

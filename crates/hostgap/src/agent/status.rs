@@ -64,6 +64,9 @@ fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
     speak::result(format_args!("pods     {}", status.pods.join(", ")))?;
     let mtu = status.mtu.map_or_else(|| "-".to_owned(), |mtu| format!("{mtu} bytes"));
     speak::result(format_args!("MTU      {mtu}"))?;
+    if let Some(key) = &status.public_key {
+        speak::result(format_args!("key      {key}"))?;
+    }
     for (link, offload) in &status.offload {
         let found = match (offload.fault, offload.is_whole) {
             (Some(fault), _) => fault.words(),

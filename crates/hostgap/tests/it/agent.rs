@@ -212,12 +212,17 @@ fn no_request_is_lost_while_agents_are_killed() {
     b.kill();
     let shown = text(&Nodes::output(nodes.agent("a", "status")).stdout);
     assert!(shown.contains("not running; what it made stays") && shown.contains("vxlan"), "{shown}");
+    // As an agent leaves it of a network that was encrypted before.
+    let key = nodes.path("a").join("lib/hostgap/agent/pods.wireguard.key");
+    std::fs::create_dir_all(key.parent().unwrap()).unwrap();
+    std::fs::write(&key, "").unwrap();
     for (node, before) in ["a", "b"].iter().zip(&before) {
         let down = Nodes::output(nodes.agent(node, "down"));
         assert!(down.status.success() && text(&down.stdout).starts_with("pods: undid "), "{down:?}");
         before.assert_same(&dump(&nodes.world.open(node)), "after it is taken back");
         assert!(!is_file(&nodes.path(node).join("subnet.env")));
     }
+    assert!(!is_file(&key));
 }
 
 /// A server that listens.
@@ -343,6 +348,13 @@ fn a_dry_run_shows_commands_and_makes_nothing() {
         "{}",
         text(&refused.stderr)
     );
+    let encrypted = std::fs::read_to_string(nodes.path("nodes.toml")).unwrap().replace("vxlan", "wireguard");
+    std::fs::write(nodes.path("nodes.toml"), encrypted).unwrap();
+    let dry = nodes.agent("a", "run").args(WIRE).arg("--dry-run").output().unwrap();
+    let key = "private-key /var/lib/hostgap/agent/pods.wireguard.key";
+    let is_refused = text(&dry.stderr).contains("modprobe wireguard");
+    assert!(is_refused != text(&dry.stdout).contains(key), "{dry:?}");
+    assert!(!nodes.path("a").join("lib/hostgap").exists());
     before.assert_same(&dump(&nodes.world.open("a")), "after a dry run");
     let down = Nodes::output(nodes.agent("a", "down"));
     assert!(text(&down.stderr).contains("no agent has made a network pods"), "{}", text(&down.stderr));

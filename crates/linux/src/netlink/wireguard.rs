@@ -27,6 +27,7 @@ const PEER_KEY: u16 = 1;
 const PEER_FLAGS: u16 = 3;
 const PEER_ENDPOINT: u16 = 4;
 const PEER_KEEPALIVE: u16 = 5;
+const PEER_HANDSHAKE: u16 = 6;
 const PEER_ALLOWED: u16 = 9;
 const REMOVE: u32 = 1;
 const REPLACE_ALLOWED: u32 = 2;
@@ -65,6 +66,9 @@ pub struct WireGuardPeerInfo {
     pub allowed: Vec<IpNet>,
     /// As [`WireGuardPeer::keepalive_s`].
     pub keepalive_s: u16,
+    /// When both ends last agreed on a session, in seconds since 1970: each then knew the other's key. `None`: never since the
+    /// peer was added.
+    pub handshake_s: Option<u64>,
 }
 
 impl WireGuard {
@@ -172,6 +176,11 @@ impl WireGuardPeerInfo {
         }
         if let Some(seconds) = peer.get(PEER_KEEPALIVE) {
             self.keepalive_s = u16::from_ne_bytes(seconds.try_into().ok()?);
+        }
+        if let Some(time) = peer.get(PEER_HANDSHAKE) {
+            // `struct __kernel_timespec`, which is zero for never.
+            let seconds = i64::from_ne_bytes(time.get(..8)?.try_into().ok()?);
+            self.handshake_s = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0);
         }
         for (_, prefix) in peer.within(PEER_ALLOWED).iter() {
             self.allowed.push(read_allowed(Attributes::of(prefix))?);

@@ -73,6 +73,7 @@ fn between(outer: [&str; 2]) {
     let found = &device.peers[&one.key.public()];
     assert!(found.is(&peer), "{found:?}");
     assert_eq!(found.endpoint, Some(peer.endpoint));
+    assert!(found.handshake_s.is_some(), "{found:?}");
 
     two.devices.remove_peer(&ifname("hgwg1"), one.key.public()).unwrap();
     two.devices.remove_peer(&ifname("hgwg1"), one.key.public()).expect("to remove nobody is no error");

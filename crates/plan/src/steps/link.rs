@@ -8,7 +8,7 @@ mod typed;
 use std::collections::BTreeMap;
 
 use linux::netlink::LinkInfo;
-use linux::{IfName, Link, NetnsRef, sysctl};
+use linux::{IfName, Link, LinkKind, NetnsRef, sysctl};
 
 use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
 use crate::entry::{After, Before, Undone};
@@ -38,15 +38,14 @@ impl Effect for AddLink<'_> {
     }
 
     /// An MTU is changed in place, but for a pair's, which has one at each end, and for a link that has no Ethernet address of
-    /// the plan's by which it is known again.
+    /// the plan's by which it is known again. A WireGuard device has none, and the step that gives it its key knows that.
     fn adapts(&self, kernel: &mut Kernel, place: &Place, earlier: &Step) -> Result<bool, StepError> {
         let AddLink(wanted) = self;
-        let (Step::AddLink(made), Some(mtu), Some(_), None) =
-            (earlier, wanted.mtu, wanted.mac, wanted.kind.peer())
-        else {
+        let (Step::AddLink(made), Some(mtu), None) = (earlier, wanted.mtu, wanted.kind.peer()) else {
             return Ok(false);
         };
-        if **wanted != (Link { mtu: wanted.mtu, ..made.clone() }) {
+        let is_known = wanted.mac.is_some() || wanted.kind == LinkKind::WireGuard;
+        if !is_known || **wanted != (Link { mtu: wanted.mtu, ..made.clone() }) {
             return Ok(false);
         }
         let found = kernel.at(place)?.netlink.link(&wanted.name)?;

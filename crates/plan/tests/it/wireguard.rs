@@ -163,7 +163,17 @@ fn a_peer_changes_in_its_place() {
     assert_eq!(reconciled(&moved).repaired.len(), 1);
     devices.remove_peer(&ifname("hgwg1"), narrow.key).unwrap();
     assert_eq!(reconciled(&moved).repaired.len(), 1);
-    let mut alone = moved.clone();
+    // The device is the same one, with its peers.
+    let mut narrower = moved.clone();
+    narrower.steps[1].step =
+        Step::AddLink(Link { name: ifname("hgwg1"), kind: LinkKind::WireGuard, mtu: Some(1360), mac: None });
+    let place = scene.world.open("home");
+    let index = || linux::netlink::Netlink::open_in(&place).unwrap().index_of(&ifname("hgwg1")).unwrap();
+    let before = index();
+    assert_eq!(reconciled(&narrower).made.len(), 1);
+    assert_eq!((index(), devices.device(&ifname("hgwg1")).unwrap().peers.len()), (before, 1));
+
+    let mut alone = narrower.clone();
     alone.steps.truncate(4);
     assert_eq!(reconciled(&alone).removed.len(), 1);
     assert!(devices.device(&ifname("hgwg1")).unwrap().peers.is_empty());

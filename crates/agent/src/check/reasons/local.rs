@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 use datapath::Family;
 use ipnet::IpNet;
-use linux::{IfName, Link, LinkKind, Route, Vxlan};
-use plan::{Plan, Step};
+use linux::{IfName, Link, LinkKind, PublicKey, Route, WireGuardPeer};
+use plan::{Plan, Set, Step};
 
 use super::super::CheckError;
 use super::super::row::{Reason, ReasonKind};
 use super::super::scene::{Lost, Scene};
 use super::Findings;
-use crate::desired::AWS_VPC;
+use crate::backend::AWS_VPC;
 
 /// What mends it.
 const AGENT: &str = "an agent that runs makes it again within a second: `hostgap agent status` says whether one does, and \
@@ -63,7 +63,8 @@ impl Findings<'_> {
     }
 
     fn tunnel_device(&self, scene: &Scene) -> Result<Option<Reason>, CheckError> {
-        let Some((device, _)) = scene.node_part.as_ref().and_then(|part| device(part, self.target.family))
+        let Some(Tunnel { device, .. }) =
+            scene.node_part.as_ref().and_then(|part| tunnel(part, self.target.family))
         else {
             return Ok(None);
         };
@@ -114,6 +115,19 @@ impl Findings<'_> {
                     entry.dev, entry.mac, entry.dst
                 ),
                 format!("the tunnel does not know where {} is; {AGENT}", self.peer),
+            ),
+            Step::AddWireGuardPeer(peer) => self.reason(
+                ReasonKind::TunnelPeer,
+                format!("the tunnel device {} has no {}{instead}", peer.dev, shown(peer)),
+                format!("it encrypts nothing for {}, and takes nothing from it; {AGENT}", self.peer),
+            ),
+            Step::Set(Set::WireGuard(key)) => self.reason(
+                ReasonKind::Changed,
+                format!(
+                    "the tunnel device {} does not have the key {} and port {}{instead}",
+                    key.link, key.public, key.port
+                ),
+                format!("no other node hears it; {AGENT}"),
             ),
             Step::AddAddress { link, address } => self.reason(
                 ReasonKind::Changed,
@@ -178,14 +192,37 @@ impl Findings<'_> {
     }
 }
 
-/// The tunnel device of a family.
-pub(super) fn device(node: &Plan, family: Family) -> Option<(&IfName, &Vxlan)> {
-    node.steps.iter().find_map(|placed| match &placed.step {
-        Step::AddLink(Link { name, kind: LinkKind::Vxlan(vxlan), .. })
-            if Family::of(vxlan.local) == family =>
-        {
-            Some((name, vxlan))
+/// This node's end of the tunnels of a family.
+pub(super) struct Tunnel<'a> {
+    pub(super) device: &'a IfName,
+    /// The UDP port at which it is heard.
+    pub(super) port: u16,
+    /// By which key others know it, where tunnels are encrypted.
+    pub(super) key: Option<PublicKey>,
+}
+
+/// The end of a family: the device that has an address of that family's pods.
+pub(super) fn tunnel(node: &Plan, family: Family) -> Option<Tunnel<'_>> {
+    let steps = || node.steps.iter().map(|placed| &placed.step);
+    let device = steps().find_map(|step| match step {
+        Step::AddAddress { link, address } if Family::of(address.addr()) == family => Some(link),
+        _ => None,
+    })?;
+    steps().find_map(|step| match step {
+        Step::AddLink(Link { name, kind: LinkKind::Vxlan(vxlan), .. }) if name == device => {
+            Some(Tunnel { device, port: vxlan.port, key: None })
         }
+        Step::Set(Set::WireGuard(set)) if set.link == *device => {
+            Some(Tunnel { device, port: set.port, key: Some(set.public) })
+        }
+        _ => None,
+    })
+}
+
+/// What a node is to an encrypted tunnel of a family.
+pub(super) fn tunnel_peer(part: &Plan, family: Family) -> Option<&WireGuardPeer> {
+    part.steps.iter().find_map(|placed| match &placed.step {
+        Step::AddWireGuardPeer(peer) if Family::of(peer.endpoint.ip()) == family => Some(peer),
         _ => None,
     })
 }
@@ -196,11 +233,17 @@ fn family(step: &Step) -> Option<Family> {
         Step::ReplaceRoute(route) => route.dst.addr(),
         Step::ReplaceNeighbour(entry) => entry.ip,
         Step::ReplaceFdb(entry) => entry.dst,
+        Step::AddWireGuardPeer(peer) => peer.endpoint.ip(),
         Step::AddAddress { address, .. } => address.addr(),
         Step::AddLink(Link { kind: LinkKind::Vxlan(vxlan), .. }) => vxlan.local,
         _ => return None,
     };
     Some(Family::of(address))
+}
+
+fn shown(peer: &WireGuardPeer) -> String {
+    let allowed: Vec<String> = peer.allowed.iter().map(ToString::to_string).collect();
+    format!("peer {} with {}", peer.key, allowed.join(", "))
 }
 
 fn wanted(route: &Route) -> String {

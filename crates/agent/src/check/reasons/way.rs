@@ -11,9 +11,13 @@ use super::super::CheckError;
 use super::super::echoes::Outcome;
 use super::super::row::{Reason, ReasonKind};
 use super::super::scene::Scene;
+use super::local::Tunnel;
 use super::{Findings, dotted, forwarding, instead, local, words};
-use crate::desired::VXLAN;
+use crate::backend::{VXLAN, WIREGUARD, is_tunnel};
+use crate::status::now_s;
 
+/// Seconds after which WireGuard takes a session for dead (`REJECT_AFTER_TIME`).
+const SESSION_S: u64 = 180;
 /// Strict reverse path filtering (`rp_filter`, Documentation/networking/ip-sysctl.rst).
 const STRICT: &str = "1";
 
@@ -87,29 +91,65 @@ impl Findings<'_> {
         if let Some(reason) = self.refused(index) {
             return Ok(reason);
         }
-        let device = scene.node_part.as_ref().and_then(|part| local::device(part, self.target.family));
-        let name = device.map(|(name, _)| name.to_string());
+        let end = scene.node_part.as_ref().and_then(|part| local::tunnel(part, self.target.family));
+        let name = end.as_ref().map(|end| end.device.to_string());
         if let Some(reason) = self.reverse_path(scene, self.expected_link(scene, name), self.to(index))? {
+            return Ok(reason);
+        }
+        if let Some(end) = &end
+            && let Some(reason) = self.no_handshake(scene, end, index)?
+        {
             return Ok(reason);
         }
         let (node, tunnel, peer) = (self.to(self.target.node), self.to(index), self.peer);
         let here = match self.target.by.as_str() {
             VXLAN => "route, neighbour and forwarding entry are here",
+            WIREGUARD => "the route is here, and both ends have agreed on a session",
             _ => "the route is here",
         };
         let seen =
             format!("{node} answers, and its address in the pods' network, {tunnel}, does not; {here}");
-        let follows = match (self.target.by.as_str(), device) {
-            (VXLAN, Some((_, vxlan))) => format!(
+        let follows = match (self.target.by.as_str(), end) {
+            (VXLAN, Some(end)) => format!(
                 "UDP port {} is dropped on the way or on {peer} (a firewall, a security group), or {peer}'s end of the \
                  tunnel is not there: look there, `hostgap agent status`",
-                vxlan.port
+                end.port
             ),
             _ => format!(
                 "{peer} has no tunnel device, or drops what comes for it: look there, `hostgap agent status`"
             ),
         };
         Ok(self.reason(ReasonKind::TunnelSilent, seen, follows))
+    }
+
+    /// The two ends of an encrypted tunnel have no session, though this one has just had something to send.
+    fn no_handshake(
+        &self,
+        scene: &Scene,
+        end: &Tunnel<'_>,
+        index: usize,
+    ) -> Result<Option<Reason>, CheckError> {
+        let (Some(own), Some(part)) = (end.key, scene.part_of(self.peer)?) else { return Ok(None) };
+        let Some(peer) = local::tunnel_peer(&part, self.target.family) else { return Ok(None) };
+        let last = scene.last_handshake(peer)?;
+        if last.is_some_and(|at_s| now_s().saturating_sub(at_s) < SESSION_S) {
+            return Ok(None);
+        }
+        let (node, tunnel, name, port) = (self.to(self.target.node), self.to(index), self.peer, end.port);
+        let ago = match last {
+            Some(at_s) => format!("the last one was {} s ago", now_s().saturating_sub(at_s)),
+            None => "there never was one".to_owned(),
+        };
+        let seen = format!(
+            "{node} answers, and its address in the pods' network, {tunnel}, does not; {} has no session with the key {} of \
+             {name}'s lease, {ago}",
+            end.device, peer.key
+        );
+        let follows = format!(
+            "{name} has another key than its lease says, or does not know this node's, {own}: `hostgap agent status` shows its \
+             own there; or UDP port {port} is dropped on the way or on {name} (a firewall, a security group)"
+        );
+        Ok(Some(self.reason(ReasonKind::NoHandshake, seen, follows)))
     }
 
     /// What the node would have to forward does not come back.
@@ -230,9 +270,9 @@ impl Findings<'_> {
     fn expected_link(&self, scene: &Scene, tunnel: Option<String>) -> Option<String> {
         let device = || {
             let part = scene.node_part.as_ref()?;
-            local::device(part, self.target.family).map(|(name, _)| name.to_string())
+            local::tunnel(part, self.target.family).map(|end| end.device.to_string())
         };
-        if self.target.by == VXLAN { tunnel.or_else(device) } else { scene.wire_name.clone() }
+        if is_tunnel(&self.target.by) { tunnel.or_else(device) } else { scene.wire_name.clone() }
     }
 
     /// Where the kernel would send by another link than that by which answers come, and drops them for it. IPv6 has no such

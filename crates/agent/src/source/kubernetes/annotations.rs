@@ -106,13 +106,13 @@ mod tests {
     use linux::Mac;
 
     use super::*;
-    use crate::lease::TunnelData;
+    use crate::lease::{TunnelData, VxlanEnd};
 
     fn own() -> Announcement {
         Announcement {
             public: Addresses { v4: Some([192, 0, 2, 1].into()), v6: None },
             backend: "vxlan".to_owned(),
-            data: Some(TunnelData { vni: Some(1), mac: Mac([2, 0, 0, 0, 0, 1]) }),
+            data: Some(TunnelData::Vxlan(VxlanEnd { vni: Some(1), mac: Mac([2, 0, 0, 0, 0, 1]) })),
             data_v6: None,
         }
     }

@@ -10,12 +10,11 @@ use serde::Deserialize;
 use super::annotations::{Found, Names, OfFamily};
 use super::follow::Kind;
 use super::tunnel;
+use crate::backend::BackendKind;
 use crate::lease::{Announcement, Lease, TunnelData};
 
 /// Where the API server has all nodes.
 pub(super) const NODES: &str = "/api/v1/nodes";
-/// The transport whose announcement has data of a tunnel.
-const VXLAN: &str = "vxlan";
 /// The condition of a node that keeps pods away from it, until its network says that it is there.
 pub(super) const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
@@ -145,12 +144,9 @@ fn lease(spec: &Spec, found: &Found, names: &Names) -> Result<Lease, String> {
     if public.families().is_empty() {
         return Err(format!("{} and {} are missing", names.v4.public, names.v6.public));
     }
-    // Other transports have data of other forms (WireGuard a key), which is theirs to judge.
-    let (data, data_v6) = match backend == VXLAN {
-        true => (tunnel_data(found, &names.v4)?, tunnel_data(found, &names.v6)?),
-        false => (None, None),
-    };
-    if backend == VXLAN && data.is_none() && data_v6.is_none() {
+    let kind = BackendKind::find(backend);
+    let (data, data_v6) = (tunnel_data(kind, found, &names.v4)?, tunnel_data(kind, found, &names.v6)?);
+    if kind.is_some_and(BackendKind::has_tunnels) && data.is_none() && data_v6.is_none() {
         return Err(format!("{} and {} are missing", names.v4.data, names.v6.data));
     }
     Ok(Lease { pods, node: Announcement { public, backend: backend.to_owned(), data, data_v6 } })
@@ -166,9 +162,15 @@ fn address<A: std::str::FromStr>(found: &Found, names: &OfFamily) -> Result<Opti
     text.parse().map(Some).map_err(wrong)
 }
 
-fn tunnel_data(found: &Found, names: &OfFamily) -> Result<Option<TunnelData>, String> {
-    let Some(text) = text(found, &names.data) else { return Ok(None) };
-    tunnel::parse(text).map_err(|error| format!("{} makes no sense: {error}", names.data))
+/// The data of other backends may have any form, which is theirs to judge.
+fn tunnel_data(
+    backend: Option<BackendKind>,
+    found: &Found,
+    names: &OfFamily,
+) -> Result<Option<TunnelData>, String> {
+    let text = text(found, &names.data).filter(|_| backend.is_some_and(BackendKind::has_tunnels));
+    let Some(text) = text else { return Ok(None) };
+    tunnel::parse(backend, text).map_err(|error| format!("{} makes no sense: {error}", names.data))
 }
 
 #[cfg(test)]
@@ -210,7 +212,7 @@ mod tests {
         let Kept::Peer(Ok(lease)) = kept("other", &["10.1.2.0/24", "fd00:1::/64"], &SOUND) else { panic!() };
         assert_eq!(lease.pods.to_string(), "10.1.2.0/24, fd00:1::/64");
         assert_eq!((lease.node.backend.as_str(), lease.node.public.iter().count()), ("vxlan", 1));
-        assert_eq!(lease.node.data.unwrap().mac.0[5], 1);
+        assert_eq!(lease.node.data.unwrap().mac().unwrap().0[5], 1);
         assert_eq!(kept("other", &["10.1.2.0/24"], &SOUND[1..]), Kept::Silent);
     }
 
@@ -228,10 +230,27 @@ mod tests {
 
     #[test]
     fn another_transports_data_is_not_judged() {
-        let annotations =
-            [&SOUND[..], &[("backend-type", "wireguard"), ("backend-data", r#"{"PublicKey":"x"}"#)]];
+        let annotations = [&SOUND[..], &[("backend-type", "ipsec"), ("backend-data", "not even JSON")]];
         let Kept::Peer(Ok(lease)) = kept("other", &["10.1.2.0/24"], &annotations.concat()) else { panic!() };
-        assert_eq!((lease.node.backend.as_str(), lease.node.data), ("wireguard", None));
+        assert_eq!((lease.node.backend.as_str(), lease.node.data), ("ipsec", None));
+    }
+
+    #[test]
+    fn a_key_is_read_as_flannel_writes_it() {
+        let with = |data, data_v6| {
+            let more = [("backend-type", "wireguard"), ("backend-data", data), ("backend-v6-data", data_v6)];
+            match kept("other", &["10.1.2.0/24", "fd00:1::/64"], &[&SOUND[..], &more].concat()) {
+                Kept::Peer(lease) => lease,
+                other => panic!("{other:?}"),
+            }
+        };
+        let key = r#"{"PublicKey":"3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08="}"#;
+        let lease = with(key, key).unwrap();
+        assert_eq!(lease.node.data.and_then(TunnelData::key).unwrap().0[0], 0xde);
+        assert_eq!(lease.node.data_v6, lease.node.data);
+        assert!(with(r#"{"PublicKey":"garbage"}"#, key).unwrap_err().contains("a public key of 32 bytes"));
+        assert!(with("{}", key).unwrap_err().contains("has no `PublicKey`"));
+        assert!(with("null", "null").unwrap_err().contains("are missing"));
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! flannel's form of what a node says of its end of a tunnel: `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`.
+//! flannel's form of what a node says of its end of a tunnel: `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`, or
+//! `{"PublicKey":"…"}`.
 
 use serde_json::Value;
 
+use crate::backend::BackendKind;
 use crate::flannel::{parse_tunnel, tunnel_value};
 use crate::lease::TunnelData;
 
@@ -14,28 +16,32 @@ pub(super) fn text(data: Option<TunnelData>) -> String {
 ///
 /// # Errors
 /// Why it makes no sense.
-pub(super) fn parse(text: &str) -> Result<Option<TunnelData>, String> {
-    match serde_json::from_str(text).map_err(|error| error.to_string())? {
-        Value::Null => Ok(None),
-        data => parse_tunnel("backend-data", &data).map(Some).map_err(|error| error.to_string()),
-    }
+pub(super) fn parse(backend: Option<BackendKind>, text: &str) -> Result<Option<TunnelData>, String> {
+    let data = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    parse_tunnel(backend, "backend-data", &data).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use linux::Mac;
+    use linux::{Mac, PublicKey};
 
     use super::*;
+    use crate::lease::VxlanEnd;
 
     #[test]
     fn the_form_is_flannels() {
-        let data = TunnelData { vni: Some(1), mac: Mac([2, 0, 0, 0, 0, 0xab]) };
-        assert_eq!(text(Some(data)), r#"{"VNI":1,"VtepMAC":"02:00:00:00:00:ab"}"#);
+        let end = VxlanEnd { vni: Some(1), mac: Mac([2, 0, 0, 0, 0, 0xab]) };
+        assert_eq!(text(Some(TunnelData::Vxlan(end))), r#"{"VNI":1,"VtepMAC":"02:00:00:00:00:ab"}"#);
         assert_eq!(text(None), "null");
-        for data in [Some(data), Some(TunnelData { vni: None, ..data }), None] {
-            assert_eq!(parse(&text(data)), Ok(data));
+        let parse_vxlan = |text: &str| parse(Some(BackendKind::Vxlan), text);
+        for data in [Some(end), Some(VxlanEnd { vni: None, ..end }), None] {
+            let data = data.map(TunnelData::Vxlan);
+            assert_eq!(parse_vxlan(&text(data)), Ok(data));
         }
-        assert!(parse(r#"{"VNI":-1,"VtepMAC":"02:00:00:00:00:ab"}"#).is_err());
-        assert!(parse(r#"{"VNI":1,"VtepMAC":"02:00"}"#).unwrap_err().contains("VtepMAC"));
+        assert!(parse_vxlan(r#"{"VNI":-1,"VtepMAC":"02:00:00:00:00:ab"}"#).is_err());
+        assert!(parse_vxlan(r#"{"VNI":1,"VtepMAC":"02:00"}"#).unwrap_err().contains("VtepMAC"));
+        let key = Some(TunnelData::WireGuard(PublicKey([7; 32])));
+        assert_eq!(text(key), r#"{"PublicKey":"BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc="}"#);
+        assert_eq!(parse(Some(BackendKind::WireGuard), &text(key)), Ok(key));
     }
 }

@@ -1,0 +1,210 @@
+//! The ways of a node to the others, by the transports of [`datapath`].
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use datapath::{Addresses, DataPath, Family, Network, NodeSpec, Peer, Prefixes};
+use plan::{Place, Plan, Step};
+
+use super::encrypted::{Holders, check_config};
+use super::{Node, Undecided, tunnel_mac};
+use crate::backend::{BackendKind, DIRECT, VXLAN, transport};
+use crate::lease::{Lease, TunnelData, VxlanEnd};
+use crate::network::NetworkConfig;
+
+/// The node in the network, for each family of its pods: flannel has tunnels of the pods' own family.
+pub(super) struct Nets<'a> {
+    pub(super) node: &'a Node,
+    pub(super) network: &'a NetworkConfig,
+    pub(super) kind: BackendKind,
+    pub(super) specs: Vec<(Family, NodeSpec)>,
+    /// Who has which keys, where tunnels are encrypted.
+    pub(super) holders: Holders,
+}
+
+impl Nets<'_> {
+    pub(super) fn of<'a>(
+        node: &'a Node,
+        network: &'a NetworkConfig,
+        own: &Prefixes,
+    ) -> Result<Nets<'a>, Undecided> {
+        let backend = &network.backend;
+        let unknown = || {
+            let all = BackendKind::names();
+            let named = &backend.kind;
+            Undecided::Network(format!(
+                "`Backend.Type` is {named}, and this agent has {all}; the network's configuration says which"
+            ))
+        };
+        let kind = BackendKind::find(&backend.kind).ok_or_else(unknown)?;
+        if own.families().is_empty() {
+            return Err(Undecided::Unsaid("prefixes of pods are this node's"));
+        }
+        if kind == BackendKind::WireGuard {
+            check_config(&backend.wireguard, own.families())?;
+        }
+        let spec = |family: Family| {
+            let [v4, v6] = node.numbers;
+            let prefixes = network.networks.iter().map(|one| one.prefix);
+            let net = Network {
+                id: if family == Family::V4 { v4 } else { v6 },
+                prefixes: prefixes.filter(|prefix| Family::of(prefix.addr()) == family).collect(),
+                vni: backend.vni,
+                port: backend.port_over(kind, family),
+                mtu: None,
+                masquerade: false,
+                anti_spoofing: None,
+                bridge: None,
+                isolates_pods: false,
+                host_link: false,
+            };
+            NodeSpec {
+                // It is in no name and no packet: tunnels have Ethernet addresses of their own here.
+                id: 1,
+                place: Place::Host,
+                wire: node.wire.clone(),
+                wire_mtu: backend.mtu_bytes.map_or(node.wire_mtu, |mtu| mtu.min(node.wire_mtu)),
+                underlay: node.underlay,
+                outer: family,
+                pods: own.only(&[family]),
+                network: net,
+                tunnel_mac: Some(tunnel_mac(&node.underlay)),
+                tunnel_key: node.tunnel_key.clone(),
+                router: None,
+            }
+        };
+        let specs = own.families().iter().map(|family| (*family, spec(*family))).collect();
+        Ok(Nets { node, network, kind, specs, holders: Holders::default() })
+    }
+
+    pub(super) fn mtu(&self) -> Result<u32, Undecided> {
+        let mtus = self.specs.iter().map(|(_, spec)| self.kind.path().pod_mtu(spec));
+        let mtus = mtus.collect::<Result<Vec<u32>, _>>().map_err(|error| Undecided::Node(error.why))?;
+        Ok(mtus.into_iter().min().unwrap_or(self.node.wire_mtu))
+    }
+
+    pub(super) fn node_plan(&self) -> Result<Plan, Undecided> {
+        let mut plan = Plan::new();
+        if self.kind == BackendKind::AwsVpc {
+            return Ok(plan);
+        }
+        for (_, spec) in &self.specs {
+            plan.extend(self.kind.path().node_plan(spec).map_err(|error| Undecided::Node(error.why))?);
+        }
+        Ok(plan)
+    }
+
+    /// The way to a peer's pods, in which routes take the place of others: the prefixes are the peer's, and nobody
+    /// else's.
+    pub(super) fn peer_plan(
+        &self,
+        name: &str,
+        lease: &Lease,
+    ) -> Result<(Plan, BTreeMap<Family, &'static str>), String> {
+        let announced = &lease.node;
+        if announced.backend != self.kind.name() {
+            return Err(format!(
+                "it has the backend {}, and the network {}",
+                announced.backend,
+                self.kind.name()
+            ));
+        }
+        if self.kind == BackendKind::AwsVpc {
+            return self.way_by_tables(lease);
+        }
+        let (mut plan, mut by) = (Plan::new(), BTreeMap::new());
+        for (family, spec) in &self.specs {
+            let pods = lease.pods.only(&[*family]);
+            if pods.families().is_empty() {
+                continue;
+            }
+            let path = self.path_to(*family, &announced.public)?;
+            let data = if *family == Family::V4 { announced.data } else { announced.data_v6 };
+            if path.name != DIRECT {
+                self.check_tunnel(data)?;
+            }
+            let peer = Peer {
+                id: 2,
+                underlay: announced.public,
+                pods,
+                tunnel_mac: data.and_then(TunnelData::mac),
+                tunnel_key: data.and_then(TunnelData::key),
+            };
+            let mut way = path.peer_plan(spec, &peer).map_err(|error| error.why)?;
+            self.hold_keys(name, *family, &mut way);
+            if let Some(mtu) = self.narrower_mtu(path, spec, &announced.public) {
+                way.steps.iter_mut().for_each(|placed| bound(&mut placed.step, mtu));
+            }
+            plan.extend(way);
+            by.insert(*family, path.name);
+        }
+        if by.is_empty() {
+            return Err(format!("it has the prefixes {}, of no family that this node has", lease.pods));
+        }
+        Ok((plan.replacing(), by))
+    }
+
+    /// The addresses by which a node's pods are reached.
+    pub(super) fn ways(&self, lease: &Lease) -> Vec<IpAddr> {
+        let families = self.specs.iter().map(|(family, _)| *family);
+        let used = families.filter(|family| !lease.pods.only(&[*family]).families().is_empty());
+        used.filter_map(|family| lease.node.public.of(family)).collect()
+    }
+
+    /// The MTU of routes to a node's pods, where the way there carries less than the pods' links.
+    fn narrower_mtu(&self, path: &DataPath, spec: &NodeSpec, public: &Addresses) -> Option<u32> {
+        let carried = *self.node.path_mtus.get(&public.of(spec.outer)?)?;
+        let left = carried.saturating_sub(path.transport.overhead_bytes(spec.outer));
+        // IPv6 has no smaller one (RFC 8200 §5). What is larger than the way comes in fragments of the tunnel then.
+        let least = if spec.outer == Family::V6 { 1280 } else { 0 };
+        let mtu = left.max(least);
+        (mtu < self.mtu().ok()?).then_some(mtu)
+    }
+
+    /// The network's transport, or none at all where that will do.
+    fn path_to(&self, family: Family, public: &Addresses) -> Result<&'static DataPath, String> {
+        let Some(address) = public.of(family) else {
+            return Err(format!(
+                "it has no {0} address, by which its {0} pods would be reached",
+                family.name()
+            ));
+        };
+        let is_neighbour = self.node.subnets.iter().any(|subnet| subnet.contains(&address));
+        match self.kind {
+            BackendKind::Vxlan if !(self.network.backend.direct_routing && is_neighbour) => {
+                Ok(transport(VXLAN))
+            }
+            BackendKind::WireGuard => Ok(self.kind.path()),
+            _ if is_neighbour => Ok(transport(DIRECT)),
+            kind => Err(format!(
+                "{address} is not on the link {}, and {} leads to neighbours alone; vxlan and wireguard lead farther",
+                self.node.wire,
+                kind.name()
+            )),
+        }
+    }
+
+    /// Refuses an end that no way leads to.
+    fn check_tunnel(&self, data: Option<TunnelData>) -> Result<(), String> {
+        let vni = self.network.backend.vni;
+        match (self.kind, data) {
+            (BackendKind::Vxlan, None) => {
+                Err("it does not say which Ethernet address its tunnel has (VtepMAC)".to_owned())
+            }
+            (BackendKind::WireGuard, None) => {
+                Err("it does not say which public key its tunnel has (PublicKey)".to_owned())
+            }
+            (_, Some(TunnelData::Vxlan(VxlanEnd { vni: Some(theirs), .. }))) if theirs != vni => {
+                Err(format!("its tunnel has the VNI {theirs}, and the network's is {vni}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Gives a route the path MTU.
+fn bound(step: &mut Step, mtu: u32) {
+    if let Step::AddRoute(route) = step {
+        route.mtu = Some(mtu);
+    }
+}

@@ -1,0 +1,204 @@
+//! The backend `wireguard`: pods talk through encrypted tunnels, which strangers cannot take away and which outlive the
+//! agents; keys are on their node alone; and a kernel without WireGuard is left as it is.
+
+use std::fs;
+use std::path::Path;
+
+use agent::check::ReasonKind;
+use agent::keys;
+use agent::source::file::FileSource;
+use agent::status::Status;
+use linux::features::{Feature, probe};
+use linux::netlink::WireGuard;
+use linux::{IfName, PrivateKey, PublicKey};
+use testkit::{dump, require_root};
+
+use crate::keep::{A, B, is_reached, take_back, transfer, with_pods};
+use crate::nodes::{Agent, Nodes};
+
+const WIREGUARD: &str = "{ Type = \"wireguard\" }";
+
+/// Why this kernel has no WireGuard.
+fn missing() -> Option<String> {
+    probe().unwrap().missing.remove(&Feature::WireGuard)
+}
+
+fn is_missing() -> bool {
+    let why = missing();
+    if let Some(why) = &why {
+        testkit::skip(&format!("no wireguard: {why}"));
+    }
+    why.is_some()
+}
+
+impl Nodes {
+    /// Writes the file of leases with these public keys.
+    fn write_keys(&self, a: PublicKey, b: PublicKey) {
+        self.write_leases(WIREGUARD, &[A, B]);
+        let text = fs::read_to_string(self.leases()).unwrap();
+        let with_key = |text: &str, name: &str, key: PublicKey| {
+            text.replace(&format!("name = {name:?}\n"), &format!("name = {name:?}\nkey = \"{key}\"\n"))
+        };
+        let text = with_key(&with_key(&text, "a", a), "b", b);
+        fs::write(self.leases().with_extension("new"), text).unwrap();
+        fs::rename(self.leases().with_extension("new"), self.leases()).unwrap();
+    }
+
+    /// Starts both agents, whose keys nobody knows yet. They say them.
+    fn start_keyless(&self) -> [(Agent, PublicKey); 2] {
+        self.write_leases(WIREGUARD, &[A, B]);
+        ["a", "b"].map(|node| {
+            let agent = self.start(node);
+            let status = agent.until("it says its key", |status| status.public_key.is_some());
+            let why = status.peers.values().next().unwrap().why_not.clone().unwrap();
+            assert!(why.contains("it has no `key`"), "{why}");
+            (agent, status.public_key.unwrap().parse().unwrap())
+        })
+    }
+
+    /// The tunnel devices of node a: their indexes and names.
+    fn tunnels(&self) -> Vec<(String, IfName)> {
+        let shown = self.at("ip -n A -o link show type wireguard");
+        let tunnel = |line: &str| {
+            let mut parts = line.split(": ");
+            (parts.next().unwrap().to_owned(), IfName::new(parts.next().unwrap()).unwrap())
+        };
+        shown.lines().map(tunnel).collect()
+    }
+}
+
+/// Waits until something was repaired, and returns what.
+#[track_caller]
+fn repaired(agent: &Agent, before: &Status, what: &str) -> Status {
+    agent.until(what, |status| {
+        let new = status.repairs_total - before.repairs_total;
+        let newest = status.repairs.iter().rev().take(usize::try_from(new).unwrap());
+        newest.into_iter().any(|repair| repair.what.contains(what)) && is_reached("b", "wireguard")(status)
+    })
+}
+
+/// Refuses a text in the files of a directory.
+fn assert_nowhere(directory: &Path, secret: &str) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            assert_nowhere(&path, secret);
+        } else if !path.ends_with("pods.wireguard.key") {
+            let text = fs::read(&path).unwrap();
+            assert!(!String::from_utf8_lossy(&text).contains(secret), "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn encrypted_tunnels_carry_pods_and_are_mended_and_taken_back() {
+    if !require_root() || is_missing() {
+        return;
+    }
+    let nodes = Nodes::new();
+    with_pods(&nodes);
+    let before = ["a", "b"].map(|node| dump(&nodes.world.open(node)));
+    let [(a, key_a), (b, key_b)] = nodes.start_keyless();
+    nodes.write_keys(key_a, key_b);
+    let status = a.until("b is reached", is_reached("b", "wireguard"));
+    b.until("a is reached", is_reached("a", "wireguard"));
+    assert_eq!(status.mtu, Some(1420));
+    transfer(&nodes);
+
+    // The kernel tells nobody of the first two.
+    let devices = WireGuard::open_in(&nodes.world.open("a")).unwrap();
+    let made = nodes.tunnels();
+    let tunnel = &made[0].1;
+    devices.remove_peer(tunnel, key_b).unwrap();
+    let status = repaired(&a, &status, &format!("peer {key_b}"));
+    devices.clear_key(tunnel).unwrap();
+    let status = repaired(&a, &status, "the key of link");
+    transfer(&nodes);
+    for (wire, pods) in [(1400, 1320), (1500, 1420)] {
+        nodes.at(&format!("ip -n A link set wire mtu {wire}; ip -n B link set wire mtu {wire}"));
+        for agent in [&a, &b] {
+            agent.until("the tunnel follows", |status| status.mtu == Some(pods));
+        }
+    }
+    assert_eq!(nodes.tunnels(), made);
+    nodes.at(&format!("ip -n A link del {tunnel}"));
+    repaired(&a, &status, tunnel.as_str());
+    transfer(&nodes);
+
+    drop((a, b));
+    transfer(&nodes);
+    for node in ["a", "b"] {
+        let row = nodes.check(node);
+        assert!(row.is_well() && row.peers.len() == 1, "{row:#?}");
+    }
+    let file = keys::file(&nodes.settings("a").keys, "pods");
+    let secret = fs::read_to_string(&file).unwrap();
+    assert_nowhere(&nodes.directory.path().join("a"), secret.trim());
+    let again = nodes.start("a");
+    let status = again.until("b is reached", is_reached("b", "wireguard"));
+    assert_eq!((status.public_key, status.repairs_total), (Some(key_a.to_string()), 0));
+    drop(again);
+
+    // A key that is lost is replaced by another one, in the devices too.
+    fs::remove_file(file).unwrap();
+    let (again, b) = (nodes.start("a"), nodes.start("b"));
+    let status = again.until("it says its key", |status| status.public_key.is_some());
+    let new: PublicKey = status.public_key.unwrap().parse().unwrap();
+    assert_ne!(new, key_a);
+    nodes.write_keys(new, key_b);
+    transfer(&nodes);
+    nodes.write_leases(WIREGUARD, &[A]);
+    again.until("b is gone", |status| status.peers.is_empty());
+    assert!(nodes.tunnels().iter().all(|(_, name)| devices.device(name).unwrap().peers.is_empty()));
+    drop((again, b));
+    take_back(&nodes, &before);
+}
+
+#[test]
+fn encrypted_tunnels_to_another_key_carry_nothing_and_a_check_says_so() {
+    if !require_root() || is_missing() {
+        return;
+    }
+    let nodes = Nodes::new();
+    let [(a, key_a), (b, key_b)] = nodes.start_keyless();
+    let wrong = PrivateKey::generate().unwrap().public();
+    nodes.write_keys(key_a, wrong);
+    a.until("b is thought to be reached", is_reached("b", "wireguard"));
+    b.until("a is reached", is_reached("a", "wireguard"));
+    let row = nodes.check("a");
+    let peer = &row.peers["b"];
+    let kinds: Vec<ReasonKind> = peer.reasons.iter().map(|reason| reason.kind).collect();
+    assert_eq!(kinds, [ReasonKind::NoHandshake; 2], "{peer:#?}");
+    let (seen, follows) = (&peer.reasons[0].seen, &peer.reasons[0].follows);
+    assert!(seen.contains(&format!("no session with the key {wrong}")), "{seen}");
+    assert!(follows.contains(&key_a.to_string()) && follows.contains("UDP port 51820"), "{follows}");
+    for family in peer.families.values() {
+        assert!(family.node.is_reached && !family.pods.is_reached, "{family:#?}");
+        assert!(!family.tunnel.as_ref().unwrap().is_reached, "{family:#?}");
+    }
+    nodes.write_keys(key_a, key_b);
+    let status =
+        a.until("b is reached", |status| is_reached("b", "wireguard")(status) && nodes.check("a").is_well());
+    assert_eq!(status.peers["b"].why_not, None);
+}
+
+/// Nothing is changed: neither the node nor its directory of keys.
+#[test]
+fn a_kernel_without_wireguard_is_named_and_left_as_it_is() {
+    if !require_root() {
+        return;
+    }
+    if missing().is_none() {
+        return testkit::skip("this kernel has wireguard");
+    }
+    let nodes = Nodes::new();
+    let before = dump(&nodes.world.open("a"));
+    nodes.write_leases(WIREGUARD, &[A, B]);
+    let source = FileSource { path: nodes.leases(), node: "a".to_owned() };
+    let (agent, _ready) = Agent::begin(nodes.world.open("a"), nodes.settings("a"), nodes.home("a"), source);
+    let status = agent.until("it is undecided", |status| status.undecided.is_some());
+    let why = status.undecided.unwrap();
+    assert!(why.contains("wireguard links not available") && why.contains("modprobe wireguard"), "{why}");
+    before.assert_same(&dump(&nodes.world.open("a")), "nothing was made");
+    assert!(!nodes.settings("a").keys.exists());
+}
