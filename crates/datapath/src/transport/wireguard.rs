@@ -67,7 +67,9 @@ impl Transport for WireGuard {
         Ok(draft.into_plan())
     }
 
-    /// The route comes last: when it attracts packets, the device knows for whom they are.
+    /// The routes come last: when they attract packets, the device knows for whom they are. It needs no next hop. But a kernel
+    /// takes the first address of an IPv6 prefix whose route has none for an anycast address (`ipv6_anycast_destination`), and
+    /// sends it no errors: the peer's own address in the tunnel is that one, so its route has a hop that no packet carries.
     fn peer(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError> {
         node.check_underlay_apart()?;
         let what = || format!("peer {} of node {}", peer.id, node.id);
@@ -86,7 +88,9 @@ impl Transport for WireGuard {
             allowed: reachable.iter().collect(),
             keepalive_s: 0,
         }));
-        draft.routes_on(&device, reachable.iter());
+        draft.routes_on(&device, reachable.only(&[Family::V4]).iter());
+        let (v6, hops) = (reachable.only(&[Family::V6]), links::tunnel_hops(peer, &reachable));
+        draft.routes_via_onlink(&device, &v6, &hops);
         Ok(draft.into_plan())
     }
 
