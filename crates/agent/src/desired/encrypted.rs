@@ -9,7 +9,7 @@ use plan::{Plan, Step};
 
 use super::{Nets, Undecided};
 use crate::backend::BackendKind;
-use crate::lease::Lease;
+use crate::lease::{Lease, TunnelData};
 use crate::network::{Mode, WireGuardConfig};
 
 /// By key: the lease whose part has the peer, and all prefixes that are the peer's. A node that has taken another prefix has
@@ -48,7 +48,7 @@ impl Nets<'_> {
             let Some(lease) = lease.as_ref().ok().filter(of_kind) else { continue };
             for (family, data) in [(Family::V4, lease.node.data), (Family::V6, lease.node.data_v6)] {
                 let pods: Prefixes = lease.pods.only(&[family]);
-                let key = data.and_then(|data| data.key()).filter(|_| !pods.families().is_empty());
+                let key = data.and_then(TunnelData::key).filter(|_| !pods.families().is_empty());
                 if let Some(key) = key {
                     let holder =
                         self.holders.entry((family, key)).or_insert_with(|| (name.clone(), Vec::new()));
