@@ -11,6 +11,7 @@ mod process;
 mod proxy;
 mod qdisc;
 mod steering;
+mod tcp_probe;
 mod tunnel;
 mod view;
 mod wireguard;
