@@ -31,16 +31,17 @@ pub(crate) struct Generic {
     family: u16,
 }
 
-/// A message's attributes, in the making.
-#[derive(Debug, Clone, Default)]
+/// A message's attributes, in the making. It cannot be printed: some are private keys.
+#[derive(Clone, Default)]
 pub(crate) struct Request(Vec<u8>);
 
 /// A message's attributes, as they came.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attributes<'a>(&'a [u8]);
 
-/// A message with its family, `genlmsghdr` and attributes. Netfilter's messages have the same form.
-#[derive(Debug, Clone)]
+/// A message with its family, `genlmsghdr` and attributes, which cannot be printed either. Netfilter's messages have the same
+/// form.
+#[derive(Clone)]
 pub(super) struct Packet {
     /// The type in the message's header.
     pub(super) family: u16,
@@ -79,6 +80,9 @@ impl Generic {
 
 impl Request {
     /// Appends an attribute, padded to four bytes.
+    ///
+    /// # Panics
+    /// If the value has more than 65,531 bytes: its length with that of the header has 16 bits.
     pub(crate) fn put(&mut self, number: u16, value: &[u8]) {
         let length = u16::try_from(4 + value.len()).expect("our attributes are short");
         self.0.extend(length.to_ne_bytes());

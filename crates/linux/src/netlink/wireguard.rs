@@ -38,6 +38,8 @@ const ALLOWED_ADDRESS: u16 = 2;
 const ALLOWED_LENGTH: u16 = 3;
 /// Lists have no attribute numbers of their own.
 const ENTRY: u16 = 0;
+/// So many prefixes fit into one message: a list has at most 65,531 bytes, of which an IPv6 prefix takes 40.
+const PREFIXES_MAX: usize = 1500;
 
 /// The WireGuard devices of a namespace.
 #[derive(Debug)]
@@ -113,20 +115,10 @@ impl WireGuard {
     }
 
     /// Adds a peer, or gives the one that has the key these properties. A prefix that another peer of the device has is
-    /// taken from that one.
+    /// taken from that one. More than 1,500 prefixes come one after the other, in several messages.
     pub fn set_peer(&self, peer: &WireGuardPeer) -> Result<()> {
-        let WireGuardPeer { dev, key, endpoint, allowed, keepalive_s } = peer;
-        let mut about_peer = Request::default();
-        about_peer.put(PEER_KEY, &key.0);
-        about_peer.put_u32(PEER_FLAGS, REPLACE_ALLOWED);
-        about_peer.put(PEER_ENDPOINT, &sockaddr(*endpoint));
-        about_peer.put(PEER_KEEPALIVE, &keepalive_s.to_ne_bytes());
-        let mut prefixes = Request::default();
-        for prefix in allowed {
-            prefixes.nest(ENTRY, &allowed_prefix(prefix));
-        }
-        about_peer.nest(PEER_ALLOWED, &prefixes);
-        self.set(&with_peer(dev, &about_peer), || format!("add peer {key} to WireGuard device {dev}"))
+        let attempted = || format!("add peer {} to WireGuard device {}", peer.key, peer.dev);
+        messages_of(peer).iter().try_for_each(|message| self.set(message, attempted))
     }
 
     /// Removes a peer. No error if there is none of the key.
@@ -204,6 +196,35 @@ fn with_peer(dev: &IfName, about_peer: &Request) -> Request {
     request
 }
 
+/// What makes a peer. A list of prefixes that does not fit into the first message goes on in others.
+fn messages_of(peer: &WireGuardPeer) -> Vec<Request> {
+    let WireGuardPeer { dev, key, endpoint, allowed, keepalive_s } = peer;
+    let mut parts = allowed.chunks(PREFIXES_MAX);
+    let mut whole = Request::default();
+    whole.put(PEER_KEY, &key.0);
+    whole.put_u32(PEER_FLAGS, REPLACE_ALLOWED);
+    whole.put(PEER_ENDPOINT, &sockaddr(*endpoint));
+    whole.put(PEER_KEEPALIVE, &keepalive_s.to_ne_bytes());
+    put_prefixes(&mut whole, parts.next().unwrap_or_default());
+    let mut messages = vec![with_peer(dev, &whole)];
+    for part in parts {
+        let mut more = Request::default();
+        more.put(PEER_KEY, &key.0);
+        more.put_u32(PEER_FLAGS, UPDATE_ONLY);
+        put_prefixes(&mut more, part);
+        messages.push(with_peer(dev, &more));
+    }
+    messages
+}
+
+fn put_prefixes(about_peer: &mut Request, allowed: &[IpNet]) {
+    let mut prefixes = Request::default();
+    for prefix in allowed {
+        prefixes.nest(ENTRY, &allowed_prefix(prefix));
+    }
+    about_peer.nest(PEER_ALLOWED, &prefixes);
+}
+
 fn allowed_prefix(prefix: &IpNet) -> Request {
     let (family, bytes) = match prefix.network() {
         IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
@@ -270,11 +291,8 @@ mod tests {
         if let Some(endpoint) = endpoint {
             about_peer.put(PEER_ENDPOINT, &sockaddr(endpoint.parse().unwrap()));
         }
-        let mut prefixes = Request::default();
-        for prefix in allowed {
-            prefixes.nest(ENTRY, &allowed_prefix(&prefix.parse().unwrap()));
-        }
-        about_peer.nest(PEER_ALLOWED, &prefixes);
+        let allowed: Vec<IpNet> = allowed.iter().map(|prefix| prefix.parse().unwrap()).collect();
+        put_prefixes(&mut about_peer, &allowed);
         with_peer(&IfName::new("hgwg1").unwrap(), &about_peer)
     }
 
@@ -303,6 +321,34 @@ mod tests {
         assert!(found.is(&peer), "{found:?}");
         assert!(!found.is(&WireGuardPeer { keepalive_s: 25, ..peer }));
         assert_eq!(device.peers[&key(2)].endpoint.unwrap().to_string(), "192.0.2.2:51821");
+    }
+
+    #[test]
+    fn a_list_of_prefixes_that_is_too_long_for_a_message_goes_in_several() {
+        let net = |at: u16| IpNet::new(IpAddr::from([0xfd00, at, 0, 0, 0, 0, 0, 0]), 64).unwrap();
+        let mut peer = WireGuardPeer {
+            dev: IfName::new("hgwg1").unwrap(),
+            key: key(1),
+            endpoint: "192.0.2.2:51820".parse().unwrap(),
+            allowed: (0..3001).map(net).collect(),
+            keepalive_s: 25,
+        };
+        let messages = messages_of(&peer);
+        let flags = |message: &Request| {
+            let peers = Attributes::of(message.bytes()).within(DEVICE_PEERS);
+            peers.within(ENTRY).number(PEER_FLAGS)
+        };
+        let of_all: Vec<_> = messages.iter().map(flags).collect();
+        assert_eq!(of_all, [Some(REPLACE_ALLOWED), Some(UPDATE_ONLY), Some(UPDATE_ONLY)]);
+        let mut device = WireGuardDevice::default();
+        for message in &messages {
+            device.take(Attributes::of(message.bytes())).unwrap();
+        }
+        let found = device.peers.get_mut(&key(1)).unwrap();
+        found.allowed.sort_unstable();
+        assert!(found.is(&peer), "{found:?}");
+        peer.allowed.clear();
+        assert_eq!(messages_of(&peer).iter().map(flags).collect::<Vec<_>>(), [Some(REPLACE_ALLOWED)]);
     }
 
     #[test]

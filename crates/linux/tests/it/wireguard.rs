@@ -121,6 +121,32 @@ fn a_long_list_of_peers_is_read_whole() {
     assert!(device.peers[&taker.key].is(&taker) && device.peers[&known[1].key].allowed.is_empty());
 }
 
+/// They do not fit into one message, in either direction.
+#[test]
+fn a_peer_may_have_thousands_of_prefixes() {
+    if is_missing() {
+        return;
+    }
+    let node = Node::new("wg-wide", ["10.1.0.9", "fd01::9"]);
+    let key = PrivateKey::generate().unwrap().public();
+    let endpoint = SocketAddr::new("192.0.2.2".parse().unwrap(), PORT);
+    let mut peer = WireGuardPeer {
+        dev: ifname("hgwg1"),
+        key,
+        endpoint,
+        allowed: (0..4000).map(|at| format!("fd00:{at:x}::/64").parse().unwrap()).collect(),
+        keepalive_s: 25,
+    };
+    // The second time all of it is there already, and half of it goes.
+    for count in [4000, 2000] {
+        peer.allowed.truncate(count);
+        node.devices.set_peer(&peer).unwrap();
+        let device = node.devices.device(&ifname("hgwg1")).unwrap();
+        let found = &device.peers[&key];
+        assert!(found.is(&peer), "{} of {count}", found.allowed.len());
+    }
+}
+
 #[test]
 fn a_link_of_another_kind_is_told_apart() {
     if is_missing() {
