@@ -102,9 +102,9 @@ impl WireGuard {
         self.set_identity(link, key.bytes(), port, "give a key to")
     }
 
-    /// Takes the private key and the port from a device.
-    pub fn clear_key(&self, link: &IfName) -> Result<()> {
-        self.set_identity(link, &[0; KEY_BYTES], 0, "take the key from")
+    /// Takes the private key from a device, and gives it the port that it had without one; 0: none.
+    pub fn clear_key(&self, link: &IfName, port: u16) -> Result<()> {
+        self.set_identity(link, &[0; KEY_BYTES], port, "take the key from")
     }
 
     fn set_identity(&self, link: &IfName, key: &[u8; KEY_BYTES], port: u16, verb: &str) -> Result<()> {

@@ -78,8 +78,9 @@ fn between(outer: [&str; 2]) {
     two.devices.remove_peer(&ifname("hgwg1"), one.key.public()).unwrap();
     two.devices.remove_peer(&ifname("hgwg1"), one.key.public()).expect("to remove nobody is no error");
     assert!(two.devices.device(&ifname("hgwg1")).unwrap().peers.is_empty());
-    two.devices.clear_key(&ifname("hgwg1")).unwrap();
-    assert_eq!(two.devices.device(&ifname("hgwg1")).unwrap().public, None);
+    two.devices.clear_key(&ifname("hgwg1"), 1234).unwrap();
+    let device = two.devices.device(&ifname("hgwg1")).unwrap();
+    assert_eq!((device.public, device.port), (None, 1234));
 }
 
 #[test]

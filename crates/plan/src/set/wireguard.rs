@@ -47,12 +47,12 @@ impl Register for SetWireGuard {
     fn write(&self, at: &At<'_>, end: &WireGuardEnd) -> Result<(), StepError> {
         let (wireguard, link) = (at.opened.wireguard()?, &at.link().name);
         if end.public.is_none() {
-            return Ok(wireguard.clear_key(link)?);
+            return Ok(wireguard.clear_key(link, end.port)?);
         }
         let key = PrivateKey::read(&self.key_file)?;
-        if end.public != Some(key.public()) {
-            let why =
-                format!("the private key in {} is not that of {}", self.key_file.display(), self.words(end));
+        if let Some(public) = end.public.filter(|public| *public != key.public()) {
+            let file = self.key_file.display();
+            let why = format!("the private key in {file} does not belong to the public key {public}");
             return Err(StepError::Refused { why });
         }
         Ok(wireguard.set_key(link, &key, end.port)?)
@@ -69,7 +69,8 @@ impl Register for SetWireGuard {
     fn words(&self, end: &WireGuardEnd) -> String {
         match end.public {
             Some(public) => format!("public key {public} at port {}", end.port),
-            None => "none".to_owned(),
+            None if end.port == 0 => "none".to_owned(),
+            None => format!("none, at port {}", end.port),
         }
     }
 

@@ -40,7 +40,7 @@ impl Object for &WireGuardPeer {
         self.removal(&Place::Host)
     }
 
-    /// It keeps its session with the other end then.
+    /// A peer that is changed in its place keeps its session with the other end.
     fn adapts(&self, earlier: &Step) -> bool {
         matches!(earlier, Step::AddWireGuardPeer(earlier) if (&earlier.dev, earlier.key) == (&self.dev, self.key))
     }

@@ -124,7 +124,7 @@ fn a_key_that_could_not_be_given_back_is_refused() {
     let mut wrong = plan(&home, &file, THEIRS.parse().unwrap());
     wrong.steps.truncate(3);
     let error = scene.apply(&wrong, Fault::None).unwrap_err().to_string();
-    assert!(error.contains("is not that of public key 3p7b"), "{error}");
+    assert!(error.contains("does not belong to the public key 3p7b"), "{error}");
     scene.undo();
 
     testkit::run(&scene.world.open("home"), "ip", &["link", "add", "hgwg1", "type", "wireguard"]);
@@ -136,6 +136,25 @@ fn a_key_that_could_not_be_given_back_is_refused() {
     let error = scene.apply(&over, Fault::None).unwrap_err().to_string();
     assert!(error.contains("has a key already"), "{error}");
     assert_eq!(devices.device(&ifname("hgwg1")).unwrap().public, Some(foreign.public()));
+}
+
+#[test]
+fn a_port_without_a_key_is_given_back() {
+    if !require_root() || is_missing() {
+        return;
+    }
+    let scene = Scene::new();
+    let (_folder, file, key) = key();
+    testkit::run(&scene.world.open("home"), "ip", &["link", "add", "hgwg1", "type", "wireguard"]);
+    let devices = WireGuard::open_in(&scene.world.open("home")).unwrap();
+    devices.clear_key(&ifname("hgwg1"), 1234).unwrap();
+    let mut plan = Plan::new();
+    plan.push(&scene.sample.home(), identity(&file, key.public()));
+    scene.apply(&plan, Fault::None).unwrap();
+    let (results, _) = scene.undo();
+    assert!(results.iter().all(|(_, outcome)| *outcome == Undone::Restored), "{results:?}");
+    let device = devices.device(&ifname("hgwg1")).unwrap();
+    assert_eq!((device.public, device.port), (None, 1234));
 }
 
 /// A node that gets another address keeps its key, and what strangers change is repaired.
