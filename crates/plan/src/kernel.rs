@@ -166,6 +166,7 @@ impl OpenNetns {
             }
         }
     }
+
     /// The namespace's WireGuard devices; few steps need them.
     pub(crate) fn wireguard(&self) -> Result<&WireGuard, linux::Error> {
         match self.wireguard.get() {
