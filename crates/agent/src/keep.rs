@@ -312,17 +312,23 @@ impl KeptNode {
     }
 
     fn note_offload(&mut self, wanted: &Desired, found: &Found) {
-        let tried = wanted.tunnels.keys().filter(|_| self.settings.tests_offload);
-        let whole = tried.map(|link| (link, found.offloads.get(link) == Some(&Offload::Whole)));
-        let whole = whole.map(|(link, is_whole)| (link.to_string(), TunnelOffload { is_whole, fault: None }));
-        let faulty = wanted
-            .offload_faults
-            .iter()
-            .map(|(link, fault)| (link.to_string(), TunnelOffload { is_whole: false, fault: Some(*fault) }));
-        self.status.offload = whole.chain(faulty).collect();
-        let words = |offload: &TunnelOffload| offload.fault.map(|fault| fault.words().to_owned());
-        let why = self.status.offload.iter().map(|(link, offload)| (link.as_str(), words(offload))).collect();
-        self.said.say_of_many("the tunnel", &why);
+        let Offloads { found, failed } = &found.offloads;
+        let tried = wanted.tunnels.keys().filter(|_| self.settings.tests_offload).map(|link| {
+            let is_whole = found.get(link) == Some(&Offload::Whole);
+            (link.to_string(), TunnelOffload { is_whole, fault: None, why_not: failed.get(link).cloned() })
+        });
+        let faulty = wanted.offload_faults.iter().map(|(link, fault)| {
+            (link.to_string(), TunnelOffload { is_whole: false, fault: Some(*fault), why_not: None })
+        });
+        self.status.offload = tried.chain(faulty).collect();
+        let all = || self.status.offload.iter();
+        let words = |offload: &TunnelOffload, is_so: bool| is_so.then(|| offload.words());
+        let faults =
+            all().map(|(link, offload)| (link.as_str(), words(offload, offload.fault.is_some()))).collect();
+        let untried =
+            all().map(|(link, offload)| (link.as_str(), words(offload, offload.why_not.is_some()))).collect();
+        self.said.say_of_many("the tunnel", &faults);
+        self.said.say_of_many("the test of tunnel", &untried);
     }
 
     fn note_programs(&mut self, wanted: &Desired, kept: &Kept) {
@@ -455,7 +461,7 @@ pub(crate) fn node(settings: &Settings, home: &Home, found: &Found) -> Result<No
         subnets,
         numbers,
         path_mtus: found.path_mtus.clone(),
-        offloads: found.offloads.clone(),
+        offloads: found.offloads.found.clone(),
         programs: programs.map_err(|error| format!("find the programs of pods: {error}"))?,
         services: settings.services_place(),
         tunnel_key: None,

@@ -83,8 +83,11 @@ pub struct PeerStatus {
 pub struct TunnelOffload {
     /// It was tried, and all arrived.
     pub is_whole: bool,
-    /// What did not arrive, and is switched off; with neither, nobody has answered yet.
+    /// What did not arrive, and is switched off.
     pub fault: Option<OffloadFault>,
+    /// Why no node could be asked; `None` with nothing of the above: nobody has answered yet.
+    #[serde(default)]
+    pub why_not: Option<String>,
 }
 
 /// The programs that forward the pods' packets, at this node's tunnels.
@@ -197,6 +200,22 @@ impl Status {
         self.repairs.push(Repair { at_s, what });
         let surplus = self.repairs.len().saturating_sub(REPAIRS);
         self.repairs.drain(..surplus);
+    }
+}
+
+impl TunnelOffload {
+    /// The same in words.
+    pub fn words(&self) -> String {
+        match (self.fault, self.is_whole, &self.why_not) {
+            (Some(fault), _, _) => fault.words().to_owned(),
+            (None, true, _) => "what the card does for it arrives".to_owned(),
+            (None, false, None) => {
+                "no node has answered yet, so nothing is known of what the card does for it".to_owned()
+            }
+            (None, false, Some(why)) => {
+                format!("no node could be asked what arrives of the card's packets: {why}")
+            }
+        }
     }
 }
 

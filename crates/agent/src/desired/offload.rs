@@ -63,7 +63,7 @@ pub(super) fn to_try(
         };
         let to = peers.values().filter_map(behind).collect();
         let from = ends(own).iter().next()?;
-        Some((link.name.clone(), Tunnel { wire: vxlan.parent.clone(), from, to }))
+        Some((link.name.clone(), Tunnel { kind: link.kind.clone(), from, to }))
     };
     let is_whole = |link: &&Link| !faults.contains_key(&link.name);
     tunnels_of(plan).filter(is_whole).filter_map(tunnel).filter(|(_, tunnel)| !tunnel.to.is_empty()).collect()

@@ -68,12 +68,7 @@ fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
         speak::result(format_args!("key      {key}"))?;
     }
     for (link, offload) in &status.offload {
-        let found = match (offload.fault, offload.is_whole) {
-            (Some(fault), _) => fault.words(),
-            (None, true) => "what the card does for it arrives",
-            (None, false) => "no node has answered yet, so nothing is known of what the card does for it",
-        };
-        speak::result(format_args!("tunnel   {link}: {found}"))?;
+        speak::result(format_args!("tunnel   {link}: {}", offload.words()))?;
     }
     if let Some(programs) = &status.programs {
         let why = programs.why_not.as_deref();
