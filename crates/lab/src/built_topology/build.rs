@@ -24,9 +24,14 @@ impl BuiltTopology {
         dir: &Path,
     ) -> Result<BuiltTopology, LabError> {
         let mut topology = Topology::plan(shape)?;
-        std::fs::create_dir_all(dir).map_err(LabError::file("create", dir))?;
-        topology.keep_keys(dir)?;
-        let journal = Journal::create(&journal_of(dir))?;
+        let kernel = Kernel::new()?;
+        std::fs::create_dir_all(dir.parent().unwrap_or(dir)).map_err(LabError::file("create", dir))?;
+        std::fs::create_dir(dir).map_err(LabError::file("create", dir))?;
+        let begun = topology.keep_keys(dir).and_then(|()| Ok(Journal::create(&journal_of(dir))?));
+        let journal = begun.inspect_err(|_| {
+            // What has no journal is not taken back, and private keys may be there. The error before matters more than this one.
+            let _ = std::fs::remove_dir_all(dir);
+        })?;
         let mut built = BuiltTopology {
             name: name.to_owned(),
             topology,
@@ -35,7 +40,7 @@ impl BuiltTopology {
             server: None,
             pools: Vec::new(),
             journal: Some(journal),
-            kernel: Kernel::new()?,
+            kernel,
             made: None,
             dir: dir.to_owned(),
         };

@@ -150,6 +150,19 @@ fn a_failed_start_of_the_server_takes_the_topology_down() {
 }
 
 #[test]
+fn keys_go_with_a_topology_that_cannot_have_a_journal() {
+    let root = tempfile::tempdir().unwrap();
+    let claim = Home::at(root.path()).claim().unwrap();
+    let path = datapath::find("ptp+wireguard").unwrap();
+    let dir = claim.dir().join("secret");
+    std::fs::write(claim.dir().join("secret.journal"), "in the way").unwrap();
+    let result = BuiltTopology::build("secret", shape(path, claim.id(), false), &staffing(), &dir);
+    let error = result.err().unwrap().to_string();
+    assert!(error.contains("secret.journal"), "{error}");
+    assert!(!dir.exists());
+}
+
+#[test]
 fn a_panic_leaves_nothing() {
     let root = tempfile::tempdir().unwrap();
     let home = Home::at(root.path());
