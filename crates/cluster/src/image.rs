@@ -26,6 +26,8 @@ pub(crate) struct Image<'a> {
     archive: &'static str,
     entrypoint: &'static [&'static str],
     command: &'static [&'static str],
+    /// What its programs find in their environment beside `PATH`.
+    environment: &'static [&'static str],
     /// A program to be in it, `$PROGRAM` of the script.
     program: Option<&'a Path>,
     /// Fills `root`.
@@ -37,6 +39,7 @@ pub(crate) const BUSYBOX: Image<'static> = Image {
     archive: "busybox.tar",
     entrypoint: &["/bin/sleep", "2147483647"],
     command: &[],
+    environment: &[],
     program: None,
     script: "
         mkdir root/www
@@ -53,6 +56,7 @@ pub(crate) const AGNHOST: Image<'static> = Image {
     archive: "agnhost.tar",
     entrypoint: &["/agnhost"],
     command: &["pause"],
+    environment: &[],
     program: None,
     script: "
         all_of_busybox
@@ -69,20 +73,23 @@ pub(crate) const COREDNS: Image<'static> = Image {
     archive: "coredns.tar",
     entrypoint: &["/bin/coredns"],
     command: &[],
+    environment: &[],
     program: None,
     script: "cp \"$(command -v coredns)\" root/bin/coredns",
 };
 
 /// The agent's image. An agent that installs the plugin asks the kernel for nftables by `nft`; on the node itself the plugin
-/// takes the node's own.
+/// takes the node's own. By the certificate authorities, those of this machine, it knows a cloud's API and an etcd.
 fn agent<'a>(program: &'a Path, names: &'a [&'a str]) -> Image<'a> {
     Image {
         names,
         archive: "hostgap.tar",
         entrypoint: &["/bin/hostgap"],
         command: &[],
+        environment: &["SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"],
         program: Some(program),
         script: "
+        put_authorities
         put \"$PROGRAM\" hostgap
         put \"$PROGRAM-cni\" hostgap-cni
         strip root/bin/hostgap root/bin/hostgap-cni
@@ -91,7 +98,7 @@ fn agent<'a>(program: &'a Path, names: &'a [&'a str]) -> Image<'a> {
 }
 
 /// What the scripts call: `all_of_busybox` puts it into the image with links of all its names, `put` a program with its
-/// libraries.
+/// libraries, `put_authorities` the file by which programs check certificates: it has another place in each distribution.
 const FUNCTIONS: &str = "
     all_of_busybox() {
         cp \"$(command -v busybox)\" root/bin/busybox
@@ -106,13 +113,26 @@ const FUNCTIONS: &str = "
             cp --dereference $library root/$library
         done
     }
+    put_authorities() {
+        for bundle in \"${SSL_CERT_FILE:-}\" /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt \
+                /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem; do
+            if [ -s \"$bundle\" ]; then
+                mkdir -p root/etc/ssl/certs
+                cp --dereference \"$bundle\" root/etc/ssl/certs/ca-certificates.crt
+                return
+            fi
+        done
+        echo 'this machine has no certificate authorities (package ca-certificates)' >&2
+        return 1
+    }
     for directory in bin dev etc proc sys tmp; do mkdir -p root/$directory; done";
 
 /// Writes the archive of the agent's image into a folder, with a build of `hostgap`, `hostgap-cni` beside it and the
 /// libraries that they need, and returns its path.
 ///
 /// # Errors
-/// A program that the image is made with or of is missing (`nft`, `strip`, `tar`), or the folder cannot be written.
+/// Something that the image is made with or of is missing (`nft`, `strip`, `tar`, certificate authorities), or the folder
+/// cannot be written.
 pub fn write_agent_image(program: &Path, name: &str, folder: &Path) -> Result<PathBuf> {
     let names = [name];
     let image = agent(program, &names);
@@ -168,9 +188,10 @@ fn architecture() -> &'static str {
 
 impl Image<'_> {
     fn config(&self, layer_sha256: &str) -> Value {
+        let environment: Vec<&str> = ["PATH=/bin"].iter().chain(self.environment).copied().collect();
         json!({
             "architecture": architecture(), "os": "linux",
-            "config": { "Entrypoint": self.entrypoint, "Cmd": self.command, "Env": ["PATH=/bin"] },
+            "config": { "Entrypoint": self.entrypoint, "Cmd": self.command, "Env": environment },
             "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{layer_sha256}")] },
         })
     }

@@ -7,6 +7,7 @@ mod away;
 mod check;
 mod cloud;
 mod control;
+mod image;
 mod joining;
 mod keep;
 mod kubernetes;
