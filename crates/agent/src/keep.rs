@@ -360,10 +360,10 @@ impl KeptNode {
 
     /// Writes down how the cloud's tables are, and says what is not as it should be there.
     fn note_cloud(&mut self, view: &View) {
-        for what in view.repaired.iter().skip(self.repaired_in_cloud) {
+        for what in view.repaired_since(self.repaired_in_cloud) {
             self.status.add_repair(what.clone(), now_s());
         }
-        self.repaired_in_cloud = view.repaired.len();
+        self.repaired_in_cloud = view.repaired_total;
         let is_used = self.status.backend.as_deref() == Some(AWS_VPC);
         let routes_max = self.settings.cloud.routes_max;
         self.status.cloud = is_used.then(|| CloudStatus::of(view, routes_max));
@@ -371,8 +371,8 @@ impl KeptNode {
         let near: BTreeMap<&str, Option<String>> =
             tables.map(|table| (table.name.as_str(), table.warning.clone())).collect();
         self.said.say_of_many("route table", &near);
-        let why = view.unasked.as_deref().or(view.failed.first().map(String::as_str));
-        self.said.say_if_new("cloud", why);
+        let why = Some(view.faults().join("; ")).filter(|why| !why.is_empty());
+        self.said.say_if_new("cloud", why.as_deref());
     }
 
     /// Changes of the links and routes of these parts matter from now on, and those of the wire.

@@ -115,8 +115,8 @@ pub struct CloudStatus {
     pub interface: Option<String>,
     /// The tables.
     pub tables: Vec<TableStatus>,
-    /// What is not as it should be there, or why the tables cannot be asked for at the moment; `None`: all is well.
-    pub why_not: Option<String>,
+    /// What is not as it should be there, and why the tables cannot be asked for at the moment.
+    pub failed: Vec<String>,
 }
 
 /// A route table.
@@ -225,12 +225,12 @@ impl CloudStatus {
             name: table.id.clone(),
             routes: table.counted.into_iter().max().unwrap_or(0),
             routes_max,
-            warning: View::nearly_full(table, routes_max),
+            warning: table.warning(routes_max),
         };
         CloudStatus {
             interface: view.interface.as_ref().map(|interface| interface.id.clone()),
             tables: view.tables.iter().map(table).collect(),
-            why_not: view.unasked.clone().or_else(|| view.failed.first().cloned()),
+            failed: view.faults(),
         }
     }
 }

@@ -9,12 +9,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::difference::{Found, Planned, Recorded, difference};
+use super::difference::{Planned, difference};
 use super::record::RecordFile;
-use super::take_back::take_back_all;
-use super::{
-    Call, CloudError, CloudSettings, Interface, Record, RouteTables, Table, View, Wanted, Wish, aws,
-};
+use super::take_back::{TakenBack, table_named, take_back_all};
+use super::words::Words;
+use super::{Call, CloudError, CloudSettings, Interface, RouteTables, Table, View, Wanted, Wish, aws};
 use crate::backoff::{Backoff, jittered};
 use crate::run::send_if_new;
 
@@ -35,7 +34,16 @@ pub(crate) fn start(
     let (seen, views) = watch::channel(View::default());
     tokio::spawn(async move {
         let cloud = aws::Ec2::new(settings.login.clone());
-        let keeper = CloudKeeper { cloud, settings, network, view: View::default(), hasty_looks: 0 };
+        let keeper = CloudKeeper {
+            cloud,
+            settings,
+            network,
+            view: View::default(),
+            words: Words::default(),
+            unsure: Vec::new(),
+            hasty_looks: 0,
+            whole_since: None,
+        };
         keeper.run(wishes, &seen).await;
     });
     views
@@ -46,8 +54,13 @@ struct CloudKeeper<R> {
     settings: CloudSettings,
     network: String,
     view: View,
+    words: Words,
+    /// Calls that are recorded, and of which no answer has said yet that they have succeeded.
+    unsure: Vec<Call>,
     /// The last looks, in a row, that found a way to be lacking.
     hasty_looks: u32,
+    /// Since when all ways are in the tables.
+    whole_since: Option<Instant>,
 }
 
 /// What the cloud says of this node.
@@ -55,52 +68,74 @@ struct CloudKeeper<R> {
 pub(super) struct Asked {
     pub(super) interface: Interface,
     pub(super) tables: Vec<Table>,
-    /// Tables in which something was made, and which are not to lead to this node any more.
+    /// Tables in which something was made, and which are not to lead to this node any more. Those that are gone are not among
+    /// them.
     former: Vec<Table>,
 }
 
 impl Asked {
+    /// Asks, where calls go now, and notes in the record which place that is.
+    ///
+    /// # Errors
+    /// An answer is missing, or what is recorded was made elsewhere.
     pub(super) async fn ask(
         cloud: &mut impl RouteTables,
         wanted: &Wanted,
-        record: &Record,
+        file: &mut RecordFile,
     ) -> Result<Asked, CloudError> {
         let interface = cloud.interface(&wanted.addresses).await?;
-        let tables = cloud.tables(&wanted.tables, &interface).await?;
+        file.at(&cloud.place().await?, &interface)?;
+        let tables = match &wanted.tables[..] {
+            [] => vec![cloud.table_of(&interface).await?],
+            names => cloud.tables(names).await?,
+        };
         let mut former: Vec<Table> = Vec::new();
-        for made in &record.routes {
-            if tables.iter().chain(&former).all(|table| table.id != made.table) {
-                match cloud.tables(std::slice::from_ref(&made.table), &interface).await {
-                    Err(error) if error.is("InvalidRouteTableID.NotFound") => {}
-                    asked => former.extend(asked?),
-                }
+        let mut names: Vec<&String> = file.record.routes.iter().map(|made| &made.table).collect();
+        names.sort();
+        names.dedup();
+        for name in names {
+            if tables.iter().all(|table| table.id != *name) {
+                former.extend(table_named(cloud, file, name).await?);
             }
         }
         Ok(Asked { interface, tables, former })
     }
 
-    pub(super) fn found<'a>(&'a self, record: &'a Record) -> Found<'a> {
-        let Asked { interface, tables, former } = self;
-        Found { interface, tables, former, record }
+    /// A table in which something is or was to be; `None`: it is gone.
+    pub(super) fn table(&self, name: &str) -> Option<&Table> {
+        self.tables.iter().chain(&self.former).find(|table| table.id == name)
     }
 }
 
 impl<R: RouteTables> CloudKeeper<R> {
     async fn run(mut self, mut wishes: watch::Receiver<Option<Wish>>, seen: &watch::Sender<View>) {
         let mut backoff = Backoff::between(WAIT_MIN, WAIT_MAX);
+        let mut was_leaving = false;
         loop {
             let wish = wishes.borrow_and_update().clone();
+            let is_leaving = wish == Some(Wish::Nothing);
+            if is_leaving && !was_leaving && self.has_record() {
+                // Other nodes go on sending by the table until they have followed the last lease.
+                was_leaving = true;
+                if wait(&mut wishes, wish, self.settings.period, false).await {
+                    continue;
+                }
+                return;
+            }
+            was_leaving = is_leaving;
             let outcome = match &wish {
                 None => Ok(()),
                 Some(Wish::Nothing) => self.leave().await,
                 Some(Wish::Routes(wanted)) => self.look(wanted).await,
             };
-            self.view.unasked = outcome.as_ref().err().map(CloudError::in_words);
+            self.view.unasked = outcome.as_ref().err().map(|error| self.words.of(error));
+            self.note_whole(wish.as_ref());
             send_if_new(seen, self.view.clone());
             let pause = match &outcome {
                 Ok(()) if self.view.failed.is_empty() => {
+                    self.words.forget();
                     backoff = Backoff::between(WAIT_MIN, WAIT_MAX);
-                    self.pause(wish.as_ref())
+                    self.pause()
                 }
                 Ok(()) | Err(_) => backoff.next(),
             };
@@ -112,97 +147,122 @@ impl<R: RouteTables> CloudKeeper<R> {
         }
     }
 
-    /// How long nothing is asked if all goes well.
-    fn pause(&mut self, wish: Option<&Wish>) -> Duration {
-        let lacks_a_way = match wish {
-            Some(Wish::Routes(wanted)) => {
-                wanted.others.iter().any(|prefix| self.view.check_way(*prefix).is_err())
-            }
-            Some(Wish::Nothing) | None => false,
+    fn has_record(&self) -> bool {
+        RecordFile::open(&self.settings.record, &self.network).is_ok_and(|file| !file.record.is_empty())
+    }
+
+    /// Notes whether all ways are in the tables, this node's and those of others, and for how long.
+    fn note_whole(&mut self, wish: Option<&Wish>) {
+        let Some(Wish::Routes(wanted)) = wish else {
+            (self.hasty_looks, self.whole_since, self.view.is_settled) = (0, None, false);
+            return;
         };
+        let lacks_a_way = wanted.others.iter().any(|prefix| self.view.check_way(*prefix).is_err());
         self.hasty_looks = if lacks_a_way { self.hasty_looks.saturating_add(1) } else { 0 };
+        let is_known = !lacks_a_way && self.view.unasked.is_none();
+        let is_whole = is_known && self.view.check_own(wanted.own.iter().copied()).is_ok();
+        self.whole_since = self.whole_since.filter(|_| is_whole).or(is_whole.then(Instant::now));
+        self.view.is_settled = self.whole_since.is_some_and(|since| since.elapsed() >= self.settings.period);
+    }
+
+    /// How long nothing is asked if all goes well.
+    fn pause(&self) -> Duration {
         let is_hasty = (1..=HASTY_LOOKS).contains(&self.hasty_looks);
         jittered(if is_hasty { self.settings.period / HASTE } else { self.settings.period })
     }
 
     /// Takes back what was made for another backend than the network has now.
     async fn leave(&mut self) -> Result<(), CloudError> {
-        self.view = View { repaired: std::mem::take(&mut self.view.repaired), ..View::default() };
+        let (repaired, repaired_total) = (std::mem::take(&mut self.view.repaired), self.view.repaired_total);
+        self.view = View { repaired, repaired_total, ..View::default() };
         let mut file = RecordFile::open(&self.settings.record, &self.network)?;
         if file.record.is_empty() {
             return Ok(());
         }
-        let taken = take_back_all(&mut self.cloud, &mut file).await;
-        for call in taken.done {
-            info!("taken back: {call}");
-        }
-        taken.failed.into_iter().next().map_or(Ok(()), Err)
+        let taken = take_back_all(&self.cloud, &mut file).await;
+        self.note_taken(taken)
     }
 
     /// Compares the tables with what is wanted, and makes them so.
     async fn look(&mut self, wanted: &Wanted) -> Result<(), CloudError> {
         let mut file = RecordFile::open(&self.settings.record, &self.network)?;
-        let asked = Asked::ask(&mut self.cloud, wanted, &file.record).await?;
-        file.at(&self.cloud.place().await?);
-        let difference = difference(wanted, asked.found(&file.record));
-        self.view.interface = Some(asked.interface);
-        self.view.tables = asked.tables;
+        let asked = Asked::ask(&mut self.cloud, wanted, &mut file).await?;
+        file.change(|_| {})?;
+        let difference = difference(wanted, &asked.interface, &asked.tables, &file.record);
+        self.view.interface = Some(asked.interface.clone());
+        self.view.tables.clone_from(&asked.tables);
         self.view.failed = difference.refused;
+        self.unsure.retain(|call| difference.calls.iter().any(|planned| planned.call == *call));
         for planned in difference.calls {
-            match self.act(&planned, &mut file).await {
-                Err(error) if error.is_throttled() || matches!(error, CloudError::Unanswered { .. }) => {
-                    return Err(error);
-                }
-                Err(error) => self.view.failed.push(error.in_words()),
-                Ok(()) => {}
+            if let Err(error) = self.act(&planned, &mut file).await {
+                self.note_failure(error)?;
             }
         }
+        let mut taken = TakenBack::default();
+        for made in &difference.superfluous {
+            taken.take_back_route(&mut self.cloud, &mut file, made, asked.table(&made.table)).await;
+        }
+        self.note_taken(taken)
+    }
+
+    /// A failure of which the next call need not know.
+    ///
+    /// # Errors
+    /// The next call had better be later.
+    fn note_failure(&mut self, error: CloudError) -> Result<(), CloudError> {
+        if error.is_throttled() || matches!(error, CloudError::Unanswered { .. }) {
+            return Err(error);
+        }
+        let words = self.words.of(&error);
+        self.view.failed.push(words);
         Ok(())
+    }
+
+    fn note_taken(&mut self, taken: TakenBack) -> Result<(), CloudError> {
+        for call in taken.done {
+            info!("taken back: {call}");
+            self.note_done(&call);
+        }
+        taken.failed.into_iter().try_for_each(|error| self.note_failure(error))
     }
 
     /// Makes a call, recorded before it is made.
     async fn act(&mut self, planned: &Planned, file: &mut RecordFile) -> Result<(), CloudError> {
-        let Planned { call, record } = planned;
-        let was_made = match (call, record) {
-            (Call::Create { table, prefix, .. } | Call::Replace { table, prefix, .. }, _) => {
-                file.record.made(table, *prefix).is_some()
-            }
-            (Call::CheckSource { interface, .. }, _) => file.record.unchecked.contains(interface),
-            (Call::Delete { .. }, _) => false,
-        };
-        match (record, call) {
-            (Recorded::Made(made), _) => file.change(|record| record.add(made.clone()))?,
-            (Recorded::Unchecked, Call::CheckSource { interface, .. }) if !was_made => {
-                file.change(|record| record.unchecked.push(interface.clone()))?;
-            }
-            (Recorded::Unchecked | Recorded::Gone, _) => {}
-        }
+        let Planned { call, before } = planned;
+        let known = file.record.clone();
+        let is_repair = known.has(call) && !self.unsure.contains(call);
+        file.change(|record| record.add(call, before.as_ref()))?;
         match self.cloud.call(call).await {
-            Err(error) if matches!(call, Call::Delete { .. }) && error.is("InvalidRoute.NotFound") => {}
-            Err(error) => {
-                if let (CloudError::Refused { .. }, false, Recorded::Made(made)) = (&error, was_made, record)
-                {
-                    file.change(|record| record.remove(&made.table, made.prefix))?;
-                }
+            Ok(()) => info!("done: {call}"),
+            Err(error) if error.is_certain() => {
+                file.change(|record| *record = known)?;
                 return Err(self.explained(call, error));
             }
-            Ok(()) => info!("done: {call}"),
+            Err(error) => {
+                if !is_repair && !self.unsure.contains(call) {
+                    self.unsure.push(call.clone());
+                }
+                return Err(error);
+            }
         }
-        if let (Recorded::Gone, Call::Delete { table, prefix }) = (record, call) {
-            file.change(|record| record.remove(table, *prefix))?;
-        }
-        let instance = self.view.interface.as_ref().map(|interface| interface.instance.clone());
-        if let (Call::CheckSource { on, .. }, Some(interface)) = (call, &mut self.view.interface) {
-            interface.checks_source = *on;
-        }
-        for table in &mut self.view.tables {
-            table.note(call, instance.as_deref().unwrap_or_default());
-        }
-        if was_made {
+        self.unsure.retain(|unsure| unsure != call);
+        self.note_done(call);
+        if is_repair {
             warn!("repaired: {}", call.repaired());
-            self.view.repaired.push(call.repaired());
+            self.view.add_repair(call.repaired());
         }
         Ok(())
+    }
+
+    /// What is known of the cloud after a call that succeeded.
+    fn note_done(&mut self, call: &Call) {
+        let Some(interface) = &mut self.view.interface else { return };
+        match call {
+            Call::CheckSource { on, .. } => interface.checks_source = *on,
+            Call::Create { .. } | Call::Replace { .. } | Call::Delete { .. } => {
+                self.view.tables.iter_mut().for_each(|table| table.note(call, &interface.instance));
+            }
+        }
     }
 
     /// A table that is full is named with how many routes it has.

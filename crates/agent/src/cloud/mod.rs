@@ -2,7 +2,8 @@
 //!
 //! Each agent keeps the routes to its own node and no others. On the node nothing is made: its packets take the default
 //! route, and the cloud's router knows the rest. What was made there outlives the node's restart, so it is recorded in a
-//! file that does, too (`record.rs`), before each call.
+//! file that does, too (`record.rs`), before each call. It is taken back where it was made, and what is not to be seen there
+//! is gone only if its network is.
 //!
 //! `RouteTables` is what a cloud has to offer; `aws` has it in the calls of Amazon EC2. What is to be done follows from
 //! the leases and the tables alone (`difference.rs`). Nothing here waits for the kernel, and
@@ -17,6 +18,7 @@ mod record;
 mod table;
 mod take_back;
 mod view;
+mod words;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -75,12 +77,18 @@ pub(crate) struct Wanted {
 pub(crate) trait RouteTables {
     /// The network interface of this machine that has one of these addresses.
     async fn interface(&mut self, addresses: &Addresses) -> Result<Interface, CloudError>;
-    /// These tables; without names that of the interface's subnet.
-    async fn tables(&mut self, names: &[String], interface: &Interface) -> Result<Vec<Table>, CloudError>;
+    /// The tables of these names. It is an error if one is not there.
+    async fn tables(&mut self, names: &[String]) -> Result<Vec<Table>, CloudError>;
+    /// The table of an interface's subnet.
+    async fn table_of(&mut self, interface: &Interface) -> Result<Table, CloudError>;
+    /// Whether a virtual network is to be seen at all: what is missing in it is gone then, and not another account's.
+    async fn sees(&mut self, vpc: &str) -> Result<bool, CloudError>;
     /// Changes something.
     async fn call(&mut self, call: &Call) -> Result<(), CloudError>;
     /// Where calls go, for the record: to take something back takes the same place.
     async fn place(&mut self) -> Result<Place, CloudError>;
+    /// The same cloud with calls that go to another place.
+    fn at(&self, place: &Place) -> Self;
 }
 
 /// Where calls go.

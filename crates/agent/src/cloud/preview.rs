@@ -18,10 +18,13 @@ pub(crate) async fn preview(
     network: &str,
     wanted: &Wanted,
 ) -> Result<Preview, CloudError> {
-    let file = RecordFile::open(&settings.record, network)?;
-    let asked = Asked::ask(&mut aws::Ec2::new(settings.login.clone()), wanted, &file.record).await?;
-    let difference = difference(wanted, asked.found(&file.record));
-    let calls: Vec<Call> = difference.calls.into_iter().map(|planned| planned.call).collect();
+    let mut file = RecordFile::open(&settings.record, network)?;
+    let cloud = &mut aws::Ec2::new(settings.login.clone());
+    let asked = Asked::ask(cloud, wanted, &mut file).await?;
+    let difference = difference(wanted, &asked.interface, &asked.tables, &file.record);
+    let mut calls: Vec<Call> = difference.calls.into_iter().map(|planned| planned.call).collect();
+    let superfluous = difference.superfluous.iter();
+    calls.extend(superfluous.filter_map(|made| made.taken_back_by(asked.table(&made.table)?)));
     let Asked { interface, mut tables, .. } = asked;
     for table in &mut tables {
         calls.iter().for_each(|call| table.note(call, &interface.instance));

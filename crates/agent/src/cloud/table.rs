@@ -4,6 +4,8 @@ use std::fmt;
 
 use ipnet::IpNet;
 
+use super::error::RAISE_QUOTA;
+
 /// A network interface of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
@@ -15,6 +17,8 @@ pub struct Interface {
     pub subnet: String,
     /// The virtual network of the subnet.
     pub vpc: String,
+    /// The account that has it, if the cloud says so.
+    pub account: Option<String>,
     /// Whether the cloud drops packets there that are not from or for the interface's own addresses.
     pub checks_source: bool,
 }
@@ -65,9 +69,26 @@ pub enum Call {
 impl Table {
     /// The route to a prefix that somebody has put there; else any.
     pub fn route(&self, prefix: IpNet) -> Option<&Route> {
-        let mut same: Vec<&Route> = self.routes.iter().filter(|route| route.prefix == prefix).collect();
-        same.sort_by_key(|route| !route.is_static);
-        same.first().copied()
+        self.static_route(prefix).or_else(|| self.routes.iter().find(|route| route.prefix == prefix))
+    }
+
+    /// The route to a prefix that somebody has put there, of which there is one at most.
+    pub(crate) fn static_route(&self, prefix: IpNet) -> Option<&Route> {
+        self.routes.iter().find(|route| route.is_static && route.prefix == prefix)
+    }
+
+    /// What is to be said of it if it is nearly full, where `routes_max` is the quota of a table.
+    pub(crate) fn warning(&self, routes_max: usize) -> Option<String> {
+        let (count, family) =
+            self.counted.iter().copied().zip(["IPv4", "IPv6"]).max_by_key(|(count, _)| *count)?;
+        // One that has more than that has another limit.
+        let is_near = count * 10 >= routes_max.saturating_mul(9) && count <= routes_max;
+        is_near.then(|| {
+            format!(
+                "it has {count} {family} routes of {routes_max}, and each node takes one; {RAISE_QUOTA}, and tell the agent \
+                 by --cloud-routes-max"
+            )
+        })
     }
 
     /// What the table is after a call that succeeded, without asking for it: right after a change the cloud may still answer

@@ -4,7 +4,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::record::{Made, RecordFile};
-use super::{Call, CloudError, CloudSettings, Interface, RouteTables, Table, aws};
+use super::{Call, CloudError, CloudSettings, RouteTables, Table, aws};
+
+/// The codes by which AWS says that what a route led to before can no longer be led to, or that there is no such route.
+const NO_WAY_BACK: [&str; 4] = [
+    "InvalidNetworkInterfaceID.NotFound",
+    "InvalidNetworkInterface.NotFound",
+    "InvalidRoute.NotFound",
+    "InvalidParameterValue",
+];
 
 /// What was taken back.
 #[derive(Debug, Default)]
@@ -24,109 +32,117 @@ pub fn has_record(directory: &Path, network: &str) -> Result<bool, CloudError> {
 }
 
 /// Takes back what agents have made in the cloud for this node's network: its routes, and the source/destination check that
-/// they turned off. A route that leads elsewhere by now is left alone.
+/// they turned off. A route that leads elsewhere by now is left alone. The calls go where the agents' went, whatever the
+/// settings say.
 ///
 /// # Errors
 /// The record cannot be read.
 pub async fn take_back(settings: &CloudSettings, network: &str) -> Result<TakenBack, CloudError> {
     let mut file = RecordFile::open(&settings.record, network)?;
-    let mut taken = TakenBack::default();
-    if !file.record.is_empty() {
-        let login = settings.login.clone().at(&file.record.region, file.record.endpoint.as_deref());
-        taken = take_back_all(&mut aws::Ec2::new(login), &mut file).await;
+    if file.record.is_empty() {
+        return Ok(TakenBack::default());
     }
-    Ok(taken)
+    Ok(take_back_all(&aws::Ec2::new(settings.login.clone()), &mut file).await)
 }
 
 /// The same by any cloud.
-pub(super) async fn take_back_all(cloud: &mut impl RouteTables, file: &mut RecordFile) -> TakenBack {
+pub(super) async fn take_back_all(cloud: &impl RouteTables, file: &mut RecordFile) -> TakenBack {
+    let cloud = &mut cloud.at(&file.record.place());
     let mut taken = TakenBack::default();
-    let names: BTreeSet<String> = file.record.routes.iter().map(|made| made.table.clone()).collect();
+    let all = file.record.routes.clone();
+    let names: BTreeSet<&String> = all.iter().map(|made| &made.table).collect();
     for name in names {
-        match tables_of(cloud, &name).await {
-            Ok(tables) => take_back_routes(cloud, file, &name, &tables, &mut taken).await,
+        match table_named(cloud, file, name).await {
+            Ok(table) => {
+                for made in all.iter().filter(|made| made.table == *name) {
+                    taken.take_back_route(cloud, file, made, table.as_ref()).await;
+                }
+            }
             Err(error) => taken.failed.push(error),
         }
     }
     for interface in file.record.unchecked.clone() {
-        let call = Call::CheckSource { interface: interface.clone(), on: true };
-        let outcome = cloud.call(&call).await;
-        let is_gone = outcome.as_ref().is_err_and(|error| error.is("InvalidNetworkInterfaceID.NotFound"));
-        if is_gone || taken.note(outcome, call) {
-            let changed = file.change(|record| record.unchecked.retain(|unchecked| *unchecked != interface));
-            taken.failed.extend(changed.err());
-        }
+        taken.take_back_check(cloud, file, interface).await;
     }
     taken
 }
 
-/// A table, or none if it is gone.
-async fn tables_of(cloud: &mut impl RouteTables, name: &str) -> Result<Vec<Table>, CloudError> {
-    // By name they are found without an interface.
-    let nobody = Interface {
-        id: String::new(),
-        instance: String::new(),
-        subnet: String::new(),
-        vpc: String::new(),
-        checks_source: false,
-    };
-    match cloud.tables(&[name.to_owned()], &nobody).await {
-        Err(error) if error.is("InvalidRouteTableID.NotFound") => Ok(Vec::new()),
-        asked => asked,
-    }
-}
-
-async fn take_back_routes(
+/// A table in which something was made; `None`: it is gone.
+pub(super) async fn table_named(
     cloud: &mut impl RouteTables,
-    file: &mut RecordFile,
+    file: &RecordFile,
     name: &str,
-    tables: &[Table],
-    taken: &mut TakenBack,
-) {
-    let all: Vec<Made> = file.record.routes.iter().filter(|made| made.table == name).cloned().collect();
-    for made in all {
-        let is_there = tables.iter().any(|table| {
-            table.id == name && table.route(made.prefix).is_some_and(|route| route.target == made.interface)
-        });
-        if !is_there || take_back_route(cloud, &made, taken).await {
-            let changed = file.change(|record| record.remove(&made.table, made.prefix));
-            taken.failed.extend(changed.err());
-        }
+) -> Result<Option<Table>, CloudError> {
+    let found = match cloud.tables(&[name.to_owned()]).await {
+        Err(error) if error.is("InvalidRouteTableID.NotFound") => Vec::new(),
+        asked => asked?,
+    };
+    let found = found.into_iter().find(|table| table.id == name);
+    if found.is_none() && !cloud.sees(&file.record.vpc).await? {
+        return Err(file.unseen(format!("route table {name}")));
     }
+    Ok(found)
 }
 
-/// A route goes, or leads again where it did. True if it is as before.
-async fn take_back_route(cloud: &mut impl RouteTables, made: &Made, taken: &mut TakenBack) -> bool {
-    let Made { table, prefix, before, .. } = made.clone();
-    if let Some(interface) = before {
-        let call = Call::Replace { table: table.clone(), prefix, interface };
-        match cloud.call(&call).await {
-            // What it led to was stopped, and has been deleted since.
-            Err(error)
-                if error.is("InvalidNetworkInterfaceID.NotFound")
-                    || error.is("InvalidNetworkInterface.NotFound") => {}
-            outcome => return taken.note(outcome, call),
-        }
+/// Makes the call that takes a route back; `None`: the route was gone. Where what it led to before is gone, it is deleted.
+async fn undo(cloud: &mut impl RouteTables, call: Call) -> Result<Option<Call>, CloudError> {
+    let mut call = call;
+    let mut outcome = cloud.call(&call).await;
+    if let (Call::Replace { table, prefix, .. }, Err(error)) = (&call, &outcome)
+        && NO_WAY_BACK.iter().any(|code| error.is(code))
+    {
+        call = Call::Delete { table: table.clone(), prefix: *prefix };
+        outcome = cloud.call(&call).await;
     }
-    let call = Call::Delete { table, prefix };
-    match cloud.call(&call).await {
-        Err(error) if error.is("InvalidRoute.NotFound") => true,
-        outcome => taken.note(outcome, call),
+    match outcome {
+        Err(error) if error.is("InvalidRoute.NotFound") => Ok(None),
+        outcome => outcome.map(|()| Some(call)),
     }
 }
 
 impl TakenBack {
-    /// True if the call succeeded.
-    fn note(&mut self, outcome: Result<(), CloudError>, call: Call) -> bool {
+    /// A route goes, or leads again where it did, and leaves the record. `table` is `None` where that is gone.
+    pub(super) async fn take_back_route(
+        &mut self,
+        cloud: &mut impl RouteTables,
+        file: &mut RecordFile,
+        made: &Made,
+        table: Option<&Table>,
+    ) {
+        let outcome = match table.and_then(|table| made.taken_back_by(table)) {
+            Some(call) => undo(cloud, call).await,
+            None => Ok(None),
+        };
         match outcome {
-            Ok(()) => {
-                self.done.push(call);
-                true
+            Ok(done) => {
+                self.done.extend(done);
+                let changed = file.change(|record| record.remove(&made.table, made.prefix));
+                self.failed.extend(changed.err());
             }
-            Err(error) => {
-                self.failed.push(error);
-                false
-            }
+            Err(error) => self.failed.push(error),
         }
+    }
+
+    /// The check of an interface is on again, unless the interface is gone.
+    async fn take_back_check(
+        &mut self,
+        cloud: &mut impl RouteTables,
+        file: &mut RecordFile,
+        interface: String,
+    ) {
+        let call = Call::CheckSource { interface: interface.clone(), on: true };
+        match cloud.call(&call).await {
+            Ok(()) => self.done.push(call),
+            Err(error) if error.is("InvalidNetworkInterfaceID.NotFound") => {
+                match cloud.sees(&file.record.vpc).await {
+                    Ok(true) => {}
+                    Ok(false) => return self.failed.push(file.unseen(format!("interface {interface}"))),
+                    Err(error) => return self.failed.push(error),
+                }
+            }
+            Err(error) => return self.failed.push(error),
+        }
+        let changed = file.change(|record| record.unchecked.retain(|unchecked| *unchecked != interface));
+        self.failed.extend(changed.err());
     }
 }

@@ -15,9 +15,18 @@ pub struct View {
     pub failed: Vec<String>,
     /// Why the tables could not be asked for the last time.
     pub unasked: Option<String>,
-    /// What was no longer as the agent had made it and is again, since the agent began.
+    /// The last things that were no longer as the agent had made them and are again, the newest last.
     pub repaired: Vec<String>,
+    /// How many there were since the agent began.
+    pub repaired_total: usize,
+    /// All ways have been in the tables for so long that the other nodes have seen them, too.
+    pub is_settled: bool,
 }
+
+/// How many of the last repairs are kept.
+const REPAIRS: usize = 50;
+/// Why nothing can be said of a way.
+const NOT_KNOWN: &str = "the cloud's route table is not known yet";
 
 impl View {
     /// Whether packets for a prefix of another node's pods get there.
@@ -26,7 +35,7 @@ impl View {
     /// In words: a table does not lead there.
     pub fn check_way(&self, prefix: IpNet) -> Result<(), String> {
         let Some(interface) = self.interface.as_ref().filter(|_| !self.tables.is_empty()) else {
-            return Err("the cloud's route table is not known yet".to_owned());
+            return Err(NOT_KNOWN.to_owned());
         };
         for table in &self.tables {
             let id = &table.id;
@@ -59,8 +68,8 @@ impl View {
     /// # Errors
     /// In words, why not.
     pub(crate) fn check_own(&self, own: impl Iterator<Item = IpNet>) -> Result<(), String> {
-        let why = || self.failed.first().or(self.unasked.as_ref()).cloned();
-        let unknown = || why().unwrap_or_else(|| "the cloud's route table is not known yet".to_owned());
+        let why = || Some(self.faults().join("; ")).filter(|why| !why.is_empty());
+        let unknown = || why().unwrap_or_else(|| NOT_KNOWN.to_owned());
         let interface = self.interface.as_ref().ok_or_else(unknown)?;
         let tables = if self.tables.is_empty() { Err(unknown()) } else { Ok(&self.tables) }?;
         let not_so = |what: String| why().unwrap_or_else(|| format!("{what}; that is about to be changed"));
@@ -77,17 +86,48 @@ impl View {
         Ok(())
     }
 
-    /// What is to be said of a table that is nearly full.
-    pub(crate) fn nearly_full(table: &Table, routes_max: usize) -> Option<String> {
-        let (count, family) =
-            table.counted.iter().copied().zip(["IPv4", "IPv6"]).max_by_key(|(count, _)| *count)?;
-        // One that has more than that has another limit.
-        let is_near = count * 10 >= routes_max * 9 && count <= routes_max;
-        is_near.then(|| {
-            format!(
-                "it has {count} {family} routes of {routes_max}; each node takes one. Raise the quota \"Routes per route \
-                 table\" of Amazon VPC (L-93826ACB), and tell the agent by --cloud-routes-max"
-            )
-        })
+    /// What is not as it should be, in words.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        self.unasked.iter().chain(&self.failed).cloned().collect()
+    }
+
+    /// Notes a repair.
+    pub(crate) fn add_repair(&mut self, what: String) {
+        self.repaired_total += 1;
+        self.repaired.push(what);
+        self.repaired.drain(..self.repaired.len().saturating_sub(REPAIRS));
+    }
+
+    /// The repairs after the first so many, as far as they are still known.
+    pub(crate) fn repaired_since(&self, seen: usize) -> &[String] {
+        let new = self.repaired_total.saturating_sub(seen).min(self.repaired.len());
+        &self.repaired[self.repaired.len() - new..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_repairs_are_kept() {
+        let mut view = View::default();
+        for number in 0..REPAIRS + 3 {
+            view.add_repair(number.to_string());
+        }
+        assert_eq!((view.repaired.len(), view.repaired_total), (REPAIRS, REPAIRS + 3));
+        assert_eq!(view.repaired_since(REPAIRS + 1), ["51", "52"]);
+        assert_eq!(view.repaired_since(0).len(), REPAIRS, "the first ones are not known any more");
+        assert!(view.repaired_since(REPAIRS + 3).is_empty());
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told() {
+        let view = View {
+            failed: vec!["no route".to_owned(), "no check".to_owned()],
+            unasked: Some("no answer".to_owned()),
+            ..View::default()
+        };
+        assert_eq!(view.check_own(std::iter::empty()).unwrap_err(), "no answer; no route; no check");
     }
 }

@@ -1,8 +1,10 @@
 //! The backend `aws-vpc`: nodes in subnets of their own, and between them a cloud whose router goes by a table that only the
 //! cloud's calls change.
 
+mod mending;
 mod protocol;
 mod server;
+mod taking_back;
 
 use std::net::UdpSocket;
 use std::sync::mpsc::Receiver;
@@ -81,8 +83,12 @@ impl Cloud {
     }
 
     fn take_back(&self, node: &str) -> TakenBack {
+        self.take_back_as(node, Cloud::login())
+    }
+
+    fn take_back_as(&self, node: &str, login: Login) -> TakenBack {
         let mut settings = self.nodes.settings(node).cloud;
-        settings.login = Cloud::login();
+        settings.login = login;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let work = || runtime.block_on(take_back(&settings, "pods")).unwrap();
         self.nodes.world.open(node).run(work).unwrap()
@@ -108,8 +114,8 @@ impl Cloud {
 
 fn cloud_says(words: &'static [&'static str]) -> impl Fn(&Status) -> bool {
     move |status| {
-        let why = status.cloud.as_ref().and_then(|cloud| cloud.why_not.as_deref());
-        why.is_some_and(|why| words.iter().all(|word| why.contains(word)))
+        let why = status.cloud.as_ref().map(|cloud| cloud.failed.join("; ")).unwrap_or_default();
+        words.iter().all(|word| why.contains(word))
     }
 }
 

@@ -113,8 +113,9 @@ pub(super) struct Args {
     /// How often to compare the cloud's route tables with what they should be.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = period, help_heading = "Backend aws-vpc")]
     cloud_every: Duration,
-    /// The most routes that a table may have (a quota of the account): near it the agent warns.
-    #[arg(long, value_name = "COUNT", default_value_t = CLOUD_ROUTES_MAX, help_heading = "Backend aws-vpc")]
+    /// The most routes that a table may have (a quota of the account), 1 to 1000000: near it the agent warns.
+    #[arg(long, value_name = "COUNT", default_value_t = CLOUD_ROUTES_MAX, value_parser = routes_max,
+          help_heading = "Backend aws-vpc")]
     cloud_routes_max: usize,
 }
 
@@ -203,6 +204,12 @@ impl FromStr for Source {
 fn period(text: &str) -> Result<Duration, String> {
     let period = units::duration(text)?;
     if period >= Duration::from_secs(1) { Ok(period) } else { Err("1s or more is expected".to_owned()) }
+}
+
+/// How many routes a table may have.
+fn routes_max(text: &str) -> Result<usize, String> {
+    let count: Option<usize> = text.parse().ok().filter(|count| (1..=1_000_000).contains(count));
+    count.ok_or_else(|| "a number from 1 to 1000000 is expected".to_owned())
 }
 
 /// Attaches with which a node and its pods reach each other.

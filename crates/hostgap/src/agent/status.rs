@@ -119,7 +119,7 @@ fn tell_cloud(cloud: &CloudStatus) -> Result<(), speak::Unspoken> {
             speak::result(format_args!("table    {name}: {warning}"))?;
         }
     }
-    if let Some(why) = &cloud.why_not {
+    for why in &cloud.failed {
         speak::result(format_args!("cloud    {why}"))?;
     }
     Ok(())

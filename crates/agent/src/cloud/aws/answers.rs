@@ -37,6 +37,7 @@ struct InterfaceItem {
     network_interface_id: String,
     subnet_id: String,
     vpc_id: String,
+    owner_id: Option<String>,
     source_dest_check: bool,
     #[serde(default)]
     private_ip_addresses_set: Items<AddressItem>,
@@ -124,10 +125,15 @@ pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     de::from_str(text).map_err(|error| format!("the answer makes no sense: {error}"))
 }
 
+/// What AWS's words have behind them if a role may not do something: text that only AWS can read, another one each time.
+const ENCODED: &str = "Encoded authorization failure message";
+
 /// The code and the words of a refusal.
 pub(super) fn refusal(body: &[u8]) -> Option<(String, String)> {
     let answer: RefusalAnswer = read(body).ok()?;
-    answer.errors.error.into_iter().next().map(|refusal| (refusal.code, refusal.message))
+    let Refusal { code, message } = answer.errors.error.into_iter().next()?;
+    let words = message.split(ENCODED).next().unwrap_or_default();
+    Some((code, words.trim().trim_end_matches('.').to_owned()))
 }
 
 impl InterfacesAnswer {
@@ -141,11 +147,12 @@ impl InterfacesAnswer {
                 instance: instance.to_owned(),
                 subnet: item.subnet_id,
                 vpc: item.vpc_id,
+                account: item.owner_id,
                 checks_source: item.source_dest_check,
             };
             (interface, addresses)
         };
-        (self.network_interface_set.item.into_iter().map(interface).collect(), page(self.next_token))
+        (self.network_interface_set.item.into_iter().map(interface).collect(), self.next_token)
     }
 }
 
@@ -160,7 +167,7 @@ impl RouteTablesAnswer {
             let routes = item.route_set.item.into_iter().filter_map(RouteItem::read).collect();
             Table { id: item.route_table_id, routes, counted }
         };
-        (self.route_table_set.item.into_iter().map(table).collect(), page(self.next_token))
+        (self.route_table_set.item.into_iter().map(table).collect(), self.next_token)
     }
 }
 
@@ -201,7 +208,63 @@ impl Done {
     }
 }
 
-/// An empty token is none.
-fn page(token: Option<String>) -> Option<String> {
-    token.filter(|token| !token.is_empty())
+/// The pages of a list, each of which has what the next one is asked by.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    next: Option<String>,
+    turned: usize,
+}
+
+/// The most pages of a list. One has a hundred entries and more.
+const PAGES_MAX: usize = 100;
+
+impl Pages {
+    /// What the next page is asked by; `None`: it is the first one.
+    pub(super) fn next(&self) -> Option<&str> {
+        self.next.as_deref()
+    }
+
+    /// Goes on by what a page has; false: it was the last one.
+    ///
+    /// # Errors
+    /// In words: the list has no end.
+    pub(super) fn turn(&mut self, next: Option<String>) -> Result<bool, String> {
+        // An empty token is none.
+        let Some(next) = next.filter(|token| !token.is_empty()) else { return Ok(false) };
+        self.turned += 1;
+        if self.turned >= PAGES_MAX || self.next.as_ref() == Some(&next) {
+            return Err(format!("after {} pages the list goes on", self.turned));
+        }
+        self.next = Some(next);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_without_what_nobody_can_read() {
+        let body = "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>You are not authorized to perform \
+                    this operation. Encoded authorization failure message: 4GIOHlTkIaWHQD0Q0m6XSnuUMCm-abcdef</Message>\
+                    </Error></Errors><RequestID>ea966190</RequestID></Response>";
+        let (code, words) = refusal(body.as_bytes()).unwrap();
+        assert_eq!(code, "UnauthorizedOperation");
+        assert_eq!(words, "You are not authorized to perform this operation");
+    }
+
+    #[test]
+    fn a_list_ends_or_is_left() {
+        let mut pages = Pages::default();
+        assert_eq!(pages.turn(Some("b".to_owned())), Ok(true));
+        assert_eq!(pages.next(), Some("b"));
+        assert_eq!(pages.turn(Some(String::new())), Ok(false), "an empty token is none");
+        assert_eq!(Pages::default().turn(None), Ok(false));
+        let mut endless = Pages::default();
+        let turns = (0..2 * PAGES_MAX).map(|number| endless.turn(Some(number.to_string())));
+        assert_eq!(turns.take_while(Result::is_ok).count(), PAGES_MAX - 1);
+        let mut same = Pages::default();
+        assert!(same.turn(Some("a".to_owned())).is_ok() && same.turn(Some("a".to_owned())).is_err());
+    }
 }

@@ -9,13 +9,14 @@ mod sign;
 
 use std::time::SystemTime;
 
+use ::http::uri::Scheme;
 use ::http::{Method, Uri, header};
 use datapath::Addresses;
 use form_urlencoded::Serializer;
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 
-use self::answers::{InterfacesAnswer, RouteTablesAnswer};
+use self::answers::{InterfacesAnswer, Pages, RouteTablesAnswer};
 use self::credentials::{Credentials, Keys};
 use self::http::Client;
 use self::metadata::Metadata;
@@ -75,14 +76,9 @@ impl Login {
         Login { keys: Some(Keys::new(id, secret)), ..self }
     }
 
-    /// The same at another place, so far as nothing else was said.
-    pub(crate) fn at(self, region: &str, endpoint: Option<&str>) -> Login {
-        let known = Some(region.to_owned()).filter(|region| !region.is_empty());
-        Login {
-            region: self.region.or(known),
-            endpoint: self.endpoint.or_else(|| endpoint.map(str::to_owned)),
-            ..self
-        }
+    /// The same at the place where something was made: there alone it can be taken back, whatever the environment says.
+    fn at(self, place: &Place) -> Login {
+        Login { region: Some(place.region.clone()), endpoint: place.endpoint.clone(), ..self }
     }
 }
 
@@ -145,10 +141,10 @@ impl Ec2 {
         let (endpoint, region) = (self.endpoint().await?, self.region().await?);
         let credentials = self.credentials().await?;
         let body = query.with(&[("Action", action), ("Version", VERSION)]).finish();
-        let host = endpoint.authority().map(ToString::to_string).unwrap_or_default();
+        let host = host(&endpoint);
         let to_sign = sign::Request { host: &host, body: &body, region: &region, service: SERVICE };
         let mut request = ::http::Request::builder().method(Method::POST).uri(&endpoint);
-        request = request.header(header::CONTENT_TYPE, sign::FORM);
+        request = request.header(header::CONTENT_TYPE, sign::FORM).header(header::HOST, &host);
         for (name, value) in sign::headers(&to_sign, &credentials.keys, SystemTime::now()) {
             request = request.header(name, value);
         }
@@ -159,7 +155,8 @@ impl Ec2 {
         }
         let error = match answers::refusal(&answer.body) {
             Some((code, message)) => {
-                CloudError::Refused { attempt: attempt.to_owned(), action, code, message }
+                let (attempt, status) = (attempt.to_owned(), answer.status.as_u16());
+                CloudError::Refused { attempt, action, status, code, message }
             }
             None => unanswered(format!("{endpoint} answers {}", answer.status)),
         };
@@ -175,18 +172,19 @@ impl RouteTables for Ec2 {
         let instance = self.instance().await?;
         let attempt = format!("list the network interfaces of {instance}");
         let filter = [("attachment.instance-id", instance.as_str())];
-        let mut next = None;
+        let mut pages = Pages::default();
         loop {
-            let query = Query::new().filters(&filter).page(next.as_deref());
+            let query = Query::new().filters(&filter).page(pages.next());
             let answer: InterfacesAnswer = self.ask(&attempt, "DescribeNetworkInterfaces", query).await?;
             let (interfaces, rest) = answer.read(&instance);
             let ours = interfaces.into_iter().find(|(_, theirs)| {
                 theirs.iter().any(|address| addresses.iter().any(|ours| ours == *address))
             });
-            match (ours, rest) {
-                (Some((interface, _)), _) => return Ok(interface),
-                (None, Some(rest)) => next = Some(rest),
-                (None, None) => break,
+            if let Some((interface, _)) = ours {
+                return Ok(interface);
+            }
+            if !turn(&mut pages, &attempt, rest)? {
+                break;
             }
         }
         let listed = addresses.iter().map(|address| address.to_string()).collect::<Vec<_>>().join(" or ");
@@ -197,27 +195,32 @@ impl RouteTables for Ec2 {
         })
     }
 
-    async fn tables(&mut self, names: &[String], interface: &Interface) -> Result<Vec<Table>, CloudError> {
-        if !names.is_empty() {
-            let attempt = format!("list the routes of route table {}", names.join(", "));
-            return self.tables_by(&attempt, |query| query.list("RouteTableId", names)).await;
-        }
-        // A subnet without a table of its own has the main one of its network.
+    async fn tables(&mut self, names: &[String]) -> Result<Vec<Table>, CloudError> {
+        let attempt = format!("list the routes of route table {}", names.join(", "));
+        self.tables_by(&attempt, |query| query.list("RouteTableId", names)).await
+    }
+
+    async fn table_of(&mut self, interface: &Interface) -> Result<Table, CloudError> {
         let attempt = format!("list the routes of the route table of {}", interface.subnet);
+        // A subnet without a table of its own has the main one of its network.
         let of_subnet = [("association.subnet-id", interface.subnet.as_str())];
-        let found = self.tables_by(&attempt, |query| query.filters(&of_subnet)).await?;
-        if !found.is_empty() {
-            return Ok(found);
-        }
         let main = [("association.main", "true"), ("vpc-id", interface.vpc.as_str())];
-        let found = self.tables_by(&attempt, |query| query.filters(&main)).await?;
-        if found.is_empty() {
-            return Err(CloudError::Missing {
-                what: format!("the route table of {}", interface.subnet),
-                why: format!("{} has no main one; `RouteTableID` names one", interface.vpc),
-            });
+        for filters in [&of_subnet[..], &main] {
+            let found = self.tables_by(&attempt, |query| query.filters(filters)).await?;
+            if let Some(table) = found.into_iter().next() {
+                return Ok(table);
+            }
         }
-        Ok(found)
+        Err(CloudError::Missing {
+            what: format!("the route table of {}", interface.subnet),
+            why: format!("{} has no main one; `RouteTableID` names one", interface.vpc),
+        })
+    }
+
+    /// Each network has a table at least, its main one.
+    async fn sees(&mut self, vpc: &str) -> Result<bool, CloudError> {
+        let attempt = format!("list the route tables of {vpc}");
+        Ok(!self.tables_by(&attempt, |query| query.filters(&[("vpc-id", vpc)])).await?.is_empty())
     }
 
     async fn call(&mut self, call: &Call) -> Result<(), CloudError> {
@@ -239,6 +242,10 @@ impl RouteTables for Ec2 {
     async fn place(&mut self) -> Result<Place, CloudError> {
         Ok(Place { region: self.region().await?, endpoint: self.login.endpoint.clone() })
     }
+
+    fn at(&self, place: &Place) -> Ec2 {
+        Ec2::new(self.login.clone().at(place))
+    }
 }
 
 impl Ec2 {
@@ -247,17 +254,31 @@ impl Ec2 {
         attempt: &str,
         select: impl Fn(Query) -> Query,
     ) -> Result<Vec<Table>, CloudError> {
-        let (mut tables, mut next) = (Vec::new(), None);
+        let (mut tables, mut pages) = (Vec::new(), Pages::default());
         loop {
-            let query = select(Query::new()).page(next.as_deref());
+            let query = select(Query::new()).page(pages.next());
             let answer: RouteTablesAnswer = self.ask(attempt, "DescribeRouteTables", query).await?;
             let (some, rest) = answer.read();
             tables.extend(some);
-            next = match rest {
-                Some(rest) => Some(rest),
-                None => return Ok(tables),
-            };
+            if !turn(&mut pages, attempt, rest)? {
+                return Ok(tables);
+            }
         }
+    }
+}
+
+/// Goes on in a list.
+fn turn(pages: &mut Pages, attempt: &str, next: Option<String>) -> Result<bool, CloudError> {
+    pages.turn(next).map_err(|why| CloudError::Unanswered { attempt: attempt.to_owned(), why })
+}
+
+/// The header `Host` for a URL: a port that the scheme has anyway is none of it.
+fn host(url: &Uri) -> String {
+    let usual = if url.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+    let name = url.host().unwrap_or_default();
+    match url.port_u16() {
+        Some(port) if port != usual => format!("{name}:{port}"),
+        _ => name.to_owned(),
     }
 }
 
@@ -303,5 +324,20 @@ impl Query {
 
     fn finish(self) -> String {
         Serializer::new(String::new()).extend_pairs(self.0).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_signed_as_it_is_sent() {
+        let of = |url: &str| host(&url.parse().unwrap());
+        assert_eq!(of("https://ec2.eu-west-1.amazonaws.com/"), "ec2.eu-west-1.amazonaws.com");
+        assert_eq!(of("https://ec2.example:443/"), "ec2.example");
+        assert_eq!(of("http://192.0.2.1:80/"), "192.0.2.1");
+        assert_eq!(of("https://ec2.example:80/"), "ec2.example:80");
+        assert_eq!(of("http://[2001:db8::1]:8773/"), "[2001:db8::1]:8773");
     }
 }

@@ -56,18 +56,16 @@ impl Request {
         form_urlencoded::parse(self.body.as_bytes()).into_owned().collect()
     }
 
-    /// Whether it is signed by these keys, over what it has in it.
-    pub(crate) fn is_signed_by(&self, keys: &Keys) -> bool {
+    /// The region for which it is signed by these keys, over what it has in it; `None`: it is not.
+    pub(crate) fn region_signed_by(&self, keys: &Keys) -> Option<&str> {
         let field = |name: &str| {
             let from = self.header("authorization").split_once(&format!("{name}="))?.1;
             from.split([',', ' ']).next()
         };
-        let (Some(credential), Some(names), Some(signature)) =
-            (field("Credential"), field("SignedHeaders"), field("Signature"))
-        else {
-            return false;
-        };
-        let Some((id, scope)) = credential.split_once('/') else { return false };
+        let (credential, names, signature) =
+            (field("Credential")?, field("SignedHeaders")?, field("Signature")?);
+        let (id, scope) = credential.split_once('/')?;
+        let (day, region) = scope.strip_suffix("/ec2/aws4_request")?.split_once('/')?;
         let needed = ["host", "x-amz-date", "x-amz-security-token"];
         let has_all = needed.iter().all(|name| names.split(';').any(|signed| signed == *name));
         let lines: String = names.split(';').map(|name| format!("{name}:{}\n", self.header(name))).collect();
@@ -78,12 +76,12 @@ impl Request {
         for part in scope.split('/').chain([text.as_str()]) {
             key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), part.as_bytes()).as_ref().to_vec();
         }
-        has_all
+        let is_signed = has_all
             && id == keys.id
-            && scope.ends_with("/eu-test-1/ec2/aws4_request")
-            && date.starts_with(scope.split('/').next().unwrap())
+            && date.starts_with(day)
             && self.header("x-amz-security-token") == keys.token
-            && hex(&key) == signature
+            && hex(&key) == signature;
+        is_signed.then_some(region)
     }
 }
 

@@ -14,7 +14,12 @@ use testkit::shell;
 use super::protocol::{Keys, Request, answer};
 
 pub(crate) const TABLE: &str = "rtb-0a";
-pub(crate) const URL: &str = "http://192.0.2.1:8773";
+/// With the port that HTTP has anyway, which no client sends.
+pub(crate) const URL: &str = "http://192.0.2.1:80";
+const AT: &str = "192.0.2.1:80";
+const REGION: &str = "eu-test-1";
+/// The table of the network that has no routes to pods, and is there where the other one is not.
+const OTHER_TABLE: &str = "rtb-0b";
 const TOKEN: &str = "token-of-the-instance";
 pub(crate) const ROLE: Keys = Keys { id: "ASIATEST", secret: "secret/of+the=role", token: "session==" };
 
@@ -37,6 +42,18 @@ pub(crate) struct State {
     pub(crate) denied: BTreeSet<&'static str>,
     /// So many of the next calls are too many.
     pub(crate) throttled: usize,
+    /// So many of the next calls that change something succeed, and the answer says that they have not.
+    pub(crate) garbled: usize,
+    /// How many calls were denied.
+    pub(crate) denials: usize,
+    /// Lists have no end.
+    pub(crate) is_endless: bool,
+    /// What the lists say is of before any route was made.
+    pub(crate) is_stale: bool,
+    /// The table is deleted.
+    pub(crate) lacks_table: bool,
+    /// The role is one of another account, to which nothing here is shown.
+    pub(crate) is_foreign: bool,
     /// When those came.
     pub(crate) refused_at: Vec<Instant>,
     /// The calls that changed something.
@@ -61,6 +78,12 @@ impl Server {
             routes_max: 50,
             denied: BTreeSet::new(),
             throttled: 0,
+            garbled: 0,
+            denials: 0,
+            is_endless: false,
+            is_stale: false,
+            lacks_table: false,
+            is_foreign: false,
             refused_at: Vec::new(),
             changes: Vec::new(),
         };
@@ -68,7 +91,7 @@ impl Server {
             state.check_source(instance);
         }
         let (state, is_over) = (Arc::new(Mutex::new(state)), Arc::new(AtomicBool::new(false)));
-        let listener = netns.run(|| TcpListener::bind("192.0.2.1:8773")).unwrap().unwrap();
+        let listener = netns.run(|| TcpListener::bind(AT)).unwrap().unwrap();
         let (shared, over) = (Arc::clone(&state), Arc::clone(&is_over));
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -93,7 +116,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
-        drop(self.netns.run(|| TcpStream::connect("192.0.2.1:8773")));
+        drop(self.netns.run(|| TcpStream::connect(AT)));
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
@@ -107,30 +130,38 @@ impl State {
         }
         let parameters = request.parameters();
         let action = parameters.get("Action").map_or("", String::as_str);
-        if !request.is_signed_by(&ROLE) {
+        let Some(region) = request.region_signed_by(&ROLE) else {
             return refusal(
                 403,
                 "AuthFailure",
                 "AWS was not able to validate the provided access credentials",
             );
-        }
+        };
         if self.throttled > 0 {
             self.throttled -= 1;
             self.refused_at.push(Instant::now());
             return refusal(503, "RequestLimitExceeded", "Request limit exceeded.");
         }
         if self.denied.contains(action) {
-            return refusal(
-                403,
-                "UnauthorizedOperation",
-                "You are not authorized to perform this operation.",
-            );
+            self.denials += 1;
+            let blob = format!("Encoded authorization failure message: {:064x}", self.denials);
+            let message = format!("You are not authorized to perform this operation. {blob}");
+            return refusal(403, "UnauthorizedOperation", &message);
         }
+        let is_here = region == REGION && !self.is_foreign;
         let outcome = match action {
             "DescribeNetworkInterfaces" => Ok(self.interfaces(&parameters["Filter.1.Value.1"])),
-            "DescribeRouteTables" => Ok(self.tables(&parameters)),
+            "DescribeRouteTables" => self.tables(&parameters, is_here),
+            "ModifyNetworkInterfaceAttribute" if !is_here => {
+                Err(("InvalidNetworkInterfaceID.NotFound", "The networkInterface ID does not exist"))
+            }
+            _ if !is_here => Err(("InvalidRouteTableID.NotFound", "The routeTable ID does not exist")),
             _ => self.change(action, &parameters).map(|()| "<return>true</return>".to_owned()),
         };
+        if self.garbled > 0 && !action.starts_with("Describe") && outcome.is_ok() {
+            self.garbled -= 1;
+            return refusal(500, "InternalError", "An internal error has occurred");
+        }
         match outcome {
             Ok(body) => {
                 let xmlns = "http://ec2.amazonaws.com/doc/2016-11-15/";
@@ -163,7 +194,7 @@ impl State {
         let Keys { id, secret, token } = ROLE;
         match request.path.trim_start_matches("/latest/meta-data/") {
             "instance-id" => (200, format!("i-{}", instance.name)),
-            "placement/region" => (200, "eu-test-1".to_owned()),
+            "placement/region" => (200, REGION.to_owned()),
             "iam/security-credentials/" => (200, "node".to_owned()),
             "iam/security-credentials/node" => (
                 200,
@@ -182,7 +213,7 @@ impl State {
             let Instance { name, address, checks_source, .. } = one;
             format!(
                 "<item><networkInterfaceId>eni-{name}</networkInterfaceId><subnetId>subnet-{name}</subnetId>\
-                 <vpcId>vpc-1</vpcId><sourceDestCheck>{checks_source}</sourceDestCheck><attachment>\
+                 <vpcId>vpc-1</vpcId><ownerId>111122223333</ownerId><sourceDestCheck>{checks_source}</sourceDestCheck><attachment>\
                  <instanceId>{instance}</instanceId></attachment><privateIpAddressesSet><item>\
                  <privateIpAddress>{address}</privateIpAddress><primary>true</primary></item>\
                  </privateIpAddressesSet><ipv6AddressesSet/></item>"
@@ -192,11 +223,26 @@ impl State {
     }
 
     /// The one table is the main one of the network: no subnet has a table of its own.
-    fn tables(&self, parameters: &BTreeMap<String, String>) -> String {
-        let is_asked = |key: &str, value: &str| parameters.get(key).is_some_and(|found| found == value);
-        if !is_asked("RouteTableId.1", TABLE) && !is_asked("Filter.1.Name", "association.main") {
-            return "<routeTableSet/>".to_owned();
-        }
+    fn tables(
+        &self,
+        parameters: &BTreeMap<String, String>,
+        is_here: bool,
+    ) -> Result<String, (&'static str, &'static str)> {
+        let parameter = |key: &str| parameters.get(key).map_or("", String::as_str);
+        let (named, filter) = (parameter("RouteTableId.1"), parameter("Filter.1.Name"));
+        let has_table = is_here && !self.lacks_table;
+        let tables = match (named, filter) {
+            (TABLE, _) if has_table => self.table(TABLE),
+            ("", "association.main") if has_table => self.table(TABLE),
+            ("", "vpc-id") if is_here && parameter("Filter.1.Value.1") == "vpc-1" => self.table(OTHER_TABLE),
+            ("", _) => String::new(),
+            _ => return Err(("InvalidRouteTableID.NotFound", "The routeTable ID does not exist")),
+        };
+        let more = if self.is_endless { "<nextToken>more</nextToken>" } else { "" };
+        Ok(format!("<routeTableSet>{tables}</routeTableSet>{more}"))
+    }
+
+    fn table(&self, name: &str) -> String {
         let route = |(prefix, to): (&String, &String)| {
             let is_alive = self.instances.iter().any(|one| one.name == to && one.is_alive);
             let state = if is_alive { "active" } else { "blackhole" };
@@ -206,12 +252,13 @@ impl State {
                  <state>{state}</state><origin>CreateRoute</origin></item>"
             )
         };
-        let routes: String = self.routes.iter().map(route).collect();
+        let has_routes = name == TABLE && !self.is_stale;
+        let routes: String = self.routes.iter().filter(|_| has_routes).map(route).collect();
         format!(
-            "<routeTableSet><item><routeTableId>{TABLE}</routeTableId><vpcId>vpc-1</vpcId><routeSet><item>\
+            "<item><routeTableId>{name}</routeTableId><vpcId>vpc-1</vpcId><ownerId>111122223333</ownerId><routeSet><item>\
              <destinationCidrBlock>192.0.2.0/24</destinationCidrBlock><gatewayId>local</gatewayId><state>active\
              </state><origin>CreateRouteTable</origin></item>{routes}</routeSet><associationSet><item><main>true</main>\
-             </item></associationSet><propagatingVgwSet/><tagSet/></item></routeTableSet>"
+             </item></associationSet><propagatingVgwSet/><tagSet/></item>"
         )
     }
 
