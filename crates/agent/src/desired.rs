@@ -215,7 +215,7 @@ pub fn desired(
     }
     desired.parts.insert(NODE_PART.to_owned(), node_plan);
     let stays = refused_that_stand(&desired, &snapshot.own, standing);
-    nets.keep_tunnels_of(&stays, &mut desired, standing);
+    nets.keep_tunnels(&stays, &mut desired, standing);
     desired.parts.extend(stays);
     if let Some(place) = &node.services {
         let services = snapshot.services.as_ref();

@@ -206,8 +206,10 @@ impl KeptNode {
         self.status.backend = Some(network.backend.kind.clone());
         self.status.public_key = node.tunnel_key.as_ref().map(|key| key.public.to_string());
         self.status.pods = snapshot.own.iter().map(|net| net.to_string()).collect();
-        let said = (Some(announcement(&node, &network)), wish(&node, &network, snapshot));
         let wanted = desired(&node, &network, snapshot, self.keeper.parts());
+        // The cloud is not to have what this node cannot.
+        let wish = wanted.as_ref().ok().and_then(|_| wish(&node, &network, snapshot));
+        let said = (Some(announcement(&node, &network)), wish);
         let decided = wanted.map(|wanted| Decided { network, wanted }).map_err(|why| why.to_string());
         self.wire = Some(node.wire);
         (said, decided)

@@ -23,7 +23,7 @@ use crate::status::Status;
 pub async fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<Vec<String>, String> {
     let mut found = Found::default();
     let mut commands = Vec::new();
-    let network = network_of(snapshot).map_err(|why| why.to_string())?;
+    let (network, _) = wanted(settings, home, snapshot, &found)?;
     if let Some(Wish::Routes(wanted)) = wish(&node(settings, home, &found)?, &network, snapshot) {
         let preview = cloud::preview(&settings.cloud, &settings.network, &wanted).await;
         let Preview { calls, view } = preview.map_err(|error| error.in_words())?;

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use datapath::Family;
+use datapath::{Family, Peer};
+use ipnet::IpNet;
 use plan::Plan;
 
 use super::{Desired, NODE_PART, Nets, Node};
@@ -12,55 +13,64 @@ use crate::cloud::{Wanted, Wish};
 use crate::lease::{Lease, Snapshot};
 use crate::network::NetworkConfig;
 
-/// What the cloud is to have for this node; `None`: that is not known yet.
+/// What the cloud is to have for this node; `None`: that is not known yet, or what it has is to stay for now.
 pub(crate) fn wish(node: &Node, network: &NetworkConfig, snapshot: &Snapshot) -> Option<Wish> {
+    let leases = || snapshot.others.values().filter_map(|lease| lease.as_ref().ok());
     if !network.backend.is(BackendKind::AwsVpc) {
-        return Some(Wish::Nothing);
+        // Nodes that have not followed the network's change yet send by the tables.
+        let is_used = leases().any(|lease| lease.node.backend == BackendKind::AwsVpc.name());
+        return (!is_used).then_some(Wish::Nothing);
     }
-    wanted(node, network, snapshot).map(Wish::Routes)
-}
-
-/// The routes to this node; `None`: its prefixes are not known yet.
-fn wanted(node: &Node, network: &NetworkConfig, snapshot: &Snapshot) -> Option<Wanted> {
     if snapshot.own.families().is_empty() {
         return None;
     }
-    let leases = || snapshot.others.values().filter_map(|lease| lease.as_ref().ok());
-    Some(Wanted {
+    Some(Wish::Routes(Wanted {
         tables: network.backend.tables.clone(),
         addresses: node.underlay,
         own: snapshot.own.iter().collect(),
         others: leases().flat_map(|lease| lease.pods.iter()).collect(),
-    })
+    }))
 }
 
 impl Nets<'_> {
-    /// The way to a peer's pods, of which nothing is on this node.
+    /// The way to a peer's pods, of which nothing is on this node. What could not be routed by nodes is not routed by a cloud,
+    /// either.
     pub(super) fn way_by_tables(
         &self,
         lease: &Lease,
     ) -> Result<(Plan, BTreeMap<Family, &'static str>), String> {
-        let families: Vec<Family> = self.specs.iter().map(|(family, _)| *family).collect();
-        let pods = lease.pods.only(&families);
-        for prefix in pods.iter() {
-            self.node.cloud.check_way(prefix)?;
+        let mut by = BTreeMap::new();
+        for (family, spec) in &self.specs {
+            let pods = lease.pods.only(&[*family]);
+            if pods.families().is_empty() {
+                continue;
+            }
+            let prefixes: Vec<IpNet> = pods.iter().collect();
+            let peer = Peer { id: 2, underlay: lease.node.public, pods, tunnel_mac: None, tunnel_key: None };
+            self.kind.path().peer_plan(spec, &peer).map_err(|error| error.why)?;
+            for prefix in prefixes {
+                self.node.cloud.check_way(prefix)?;
+            }
+            by.insert(*family, self.kind.name());
         }
-        if pods.families().is_empty() {
+        if by.is_empty() {
             return Err(format!("it has the prefixes {}, of no family that this node has", lease.pods));
         }
-        Ok((Plan::new(), pods.families().iter().map(|family| (*family, self.kind.name())).collect()))
+        Ok((Plan::new(), by))
     }
 
-    /// Routes that stand until the tables lead to their nodes may be by tunnels, which the node has no other use for.
-    pub(super) fn keep_tunnels_of(
+    /// The tunnels of the backend before stay as long as they may be used: by routes to nodes that are not in the tables yet,
+    /// and by nodes that may not have seen yet that this one is.
+    pub(super) fn keep_tunnels(
         &self,
         stays: &BTreeMap<String, Plan>,
         desired: &mut Desired,
         standing: &BTreeMap<String, Plan>,
     ) {
-        if let (true, false, Some(tunnels)) =
-            (self.kind == BackendKind::AwsVpc, stays.is_empty(), standing.get(NODE_PART))
-        {
+        if self.kind != BackendKind::AwsVpc || (stays.is_empty() && self.node.cloud.is_settled) {
+            return;
+        }
+        if let Some(tunnels) = standing.get(NODE_PART) {
             desired.parts.insert(NODE_PART.to_owned(), tunnels.clone());
         }
     }

@@ -85,11 +85,12 @@ impl Nets<'_> {
 
     pub(super) fn node_plan(&self) -> Result<Plan, Undecided> {
         let mut plan = Plan::new();
-        if self.kind == BackendKind::AwsVpc {
-            return Ok(plan);
-        }
         for (_, spec) in &self.specs {
-            plan.extend(self.kind.path().node_plan(spec).map_err(|error| Undecided::Node(error.why))?);
+            let of_family = self.kind.path().node_plan(spec).map_err(|error| Undecided::Node(error.why))?;
+            // A cloud routes for the node, but not what a node could not.
+            if self.kind != BackendKind::AwsVpc {
+                plan.extend(of_family);
+            }
         }
         Ok(plan)
     }

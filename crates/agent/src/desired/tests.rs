@@ -1,5 +1,7 @@
 //! What follows from leases, without a kernel.
 
+mod cloud;
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
