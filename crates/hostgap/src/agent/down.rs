@@ -1,5 +1,6 @@
 //! `hostgap agent down`: what agents made on this node goes.
 
+use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -11,7 +12,7 @@ use ::agent::status::Status;
 use anyhow::{Context, bail};
 use lab::LabError;
 use node::Home;
-use plan::{Keeper, Kernel};
+use plan::{Book, Keeper, Kernel};
 
 use super::{CloudArgs, KeyArgs, NetworkArgs};
 use crate::{exit, speak};
@@ -37,43 +38,20 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let network = &args.network.network;
     let book = Home::of_this_machine().node_networks();
     let settings = args.cloud.settings();
-    let is_in_cloud = cloud::has_record(&settings.record, network)?;
+    // Where that cannot be known, the node is undone all the same.
+    let recorded = cloud::has_record(&settings.record, network);
     let is_on_node = book.find(network)?.is_some();
-    if !is_on_node && !is_in_cloud {
+    if !is_on_node && recorded == Ok(false) {
         bail!("no agent has made a network {network} on this node; --network names another one");
     }
-    let mut failures = 0;
-    let mut undone = 0;
-    let journals =
-        if is_on_node { Keeper::take_back(&book, network, &mut Kernel::new()?)? } else { Vec::new() };
-    for journal in journals {
-        let steps = match journal.steps {
-            Ok(steps) => steps,
-            Err(error) => {
-                failures += 1;
-                speak::aside(format_args!("hostgap: left alone: {error}"));
-                continue;
-            }
-        };
-        for (placed, outcome) in steps {
-            if outcome.is_final() {
-                undone += 1;
-            } else {
-                failures += 1;
-                let command = placed.commands().join("; ");
-                speak::aside(format_args!("hostgap: could not undo {command}: {outcome}"));
-            }
-        }
+    let mut undone = if is_on_node { undo_node(&book, network)? } else { Undone::default() };
+    // After the node's own ways, so that the keeper's lock has shown that no agent runs.
+    match recorded {
+        Ok(false) => {}
+        Ok(true) => undone.add_cloud(leave_cloud(&settings, network)?),
+        Err(error) => undone.add_cloud(TakenBack { done: Vec::new(), failed: vec![error] }),
     }
-    if is_in_cloud {
-        let taken = leave_cloud(&settings, network)?;
-        undone += taken.done.len();
-        failures += taken.failed.len();
-        for error in taken.failed {
-            let remedy = error.remedy().map(|remedy| format!("; {remedy}"));
-            speak::aside(format_args!("hostgap: could not {error}{}", remedy.unwrap_or_default()));
-        }
-    }
+    let Undone { steps, failures } = undone;
     if failures == 0 {
         let (status, key) =
             (Status::path(&args.network.status_dir, network), keys::file(&args.keys.key_dir, network));
@@ -81,11 +59,55 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             remove(file)?;
         }
     }
-    speak::result(format_args!("{network}: undid {undone} steps"))?;
+    speak::result(format_args!("{network}: undid {steps} steps"))?;
     Ok(if failures > 0 { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })
 }
 
-/// After the node's own ways, so that the keeper's lock has shown that no agent runs.
+/// What was undone, and what could not be, which is told at once.
+#[derive(Default)]
+struct Undone {
+    steps: usize,
+    failures: usize,
+}
+
+impl Undone {
+    fn fail(&mut self, what: fmt::Arguments<'_>) {
+        self.failures += 1;
+        speak::aside(format_args!("hostgap: {what}"));
+    }
+
+    fn add_cloud(&mut self, taken: TakenBack) {
+        self.steps += taken.done.len();
+        for error in taken.failed {
+            let remedy = error.remedy().map(|remedy| format!("; {remedy}"));
+            self.fail(format_args!("could not {error}{}", remedy.unwrap_or_default()));
+        }
+    }
+}
+
+/// Takes back what stands on the node.
+fn undo_node(book: &Book, network: &str) -> anyhow::Result<Undone> {
+    let mut undone = Undone::default();
+    for journal in Keeper::take_back(book, network, &mut Kernel::new()?)? {
+        let steps = match journal.steps {
+            Ok(steps) => steps,
+            Err(error) => {
+                undone.fail(format_args!("left alone: {error}"));
+                continue;
+            }
+        };
+        for (placed, outcome) in steps {
+            if outcome.is_final() {
+                undone.steps += 1;
+            } else {
+                let command = placed.commands().join("; ");
+                undone.fail(format_args!("could not undo {command}: {outcome}"));
+            }
+        }
+    }
+    Ok(undone)
+}
+
 fn leave_cloud(settings: &CloudSettings, network: &str) -> anyhow::Result<TakenBack> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("start the loop of events")?;

@@ -327,6 +327,26 @@ fn the_plugin_is_installed_with_what_the_node_has() {
 }
 
 #[test]
+fn a_damaged_record_of_a_cloud_keeps_nothing_on_the_node() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new("host-gw");
+    let before = dump(&nodes.world.open("a"));
+    let mut a = nodes.start("a");
+    nodes.until_reached("a", "b", &a);
+    a.kill();
+    let records = nodes.path("a").join("lib/hostgap/agent");
+    std::fs::create_dir_all(&records).unwrap();
+    std::fs::write(records.join("pods.cloud.json"), "{").unwrap();
+    let down = Nodes::output(nodes.agent("a", "down"));
+    assert!(!down.status.success() && text(&down.stdout).starts_with("pods: undid "), "{down:?}");
+    let words = ["could not read the record", "/var/lib/hostgap/agent/pods.cloud.json", "by hand"];
+    assert!(words.iter().all(|word| text(&down.stderr).contains(word)), "{down:?}");
+    before.assert_same(&dump(&nodes.world.open("a")), "after it is taken back");
+}
+
+#[test]
 fn a_dry_run_shows_commands_and_makes_nothing() {
     if !require_root() {
         return;
@@ -341,6 +361,9 @@ fn a_dry_run_shows_commands_and_makes_nothing() {
     ] {
         assert!(shown.contains(line), "{shown}");
     }
+    let refused =
+        nodes.agent("a", "run").args(["--cloud-routes-max", "2000000000000000000"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
     let refused = nodes.agent("a", "run").arg("--services").output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(
