@@ -129,7 +129,7 @@ impl<R: RouteTables> CloudKeeper<R> {
                 Some(Wish::Routes(wanted)) => self.look(wanted).await,
             };
             self.view.unasked = outcome.as_ref().err().map(|error| self.words.of(error));
-            self.note_whole(wish.as_ref());
+            self.note_whole(wish.as_ref().filter(|_| outcome.is_ok()));
             send_if_new(seen, self.view.clone());
             let pause = match &outcome {
                 Ok(()) if self.view.failed.is_empty() => {
@@ -151,16 +151,14 @@ impl<R: RouteTables> CloudKeeper<R> {
         RecordFile::open(&self.settings.record, &self.network).is_ok_and(|file| !file.record.is_empty())
     }
 
-    /// Notes whether all ways are in the tables, this node's and those of others, and for how long.
+    /// Notes whether all ways are in the tables, this node's and those of others, and for how long. `None`: that is not known.
     fn note_whole(&mut self, wish: Option<&Wish>) {
-        let Some(Wish::Routes(wanted)) = wish else {
-            (self.hasty_looks, self.whole_since, self.view.is_settled) = (0, None, false);
-            return;
-        };
-        let lacks_a_way = wanted.others.iter().any(|prefix| self.view.check_way(*prefix).is_err());
-        self.hasty_looks = if lacks_a_way { self.hasty_looks.saturating_add(1) } else { 0 };
-        let is_known = !lacks_a_way && self.view.unasked.is_none();
-        let is_whole = is_known && self.view.check_own(wanted.own.iter().copied()).is_ok();
+        let mut is_whole = false;
+        if let Some(Wish::Routes(wanted)) = wish {
+            let lacks_a_way = wanted.others.iter().any(|prefix| self.view.check_way(*prefix).is_err());
+            self.hasty_looks = if lacks_a_way { self.hasty_looks.saturating_add(1) } else { 0 };
+            is_whole = !lacks_a_way && self.view.check_own(wanted.own.iter().copied()).is_ok();
+        }
         self.whole_since = self.whole_since.filter(|_| is_whole).or(is_whole.then(Instant::now));
         self.view.is_settled = self.whole_since.is_some_and(|since| since.elapsed() >= self.settings.period);
     }
@@ -173,6 +171,7 @@ impl<R: RouteTables> CloudKeeper<R> {
 
     /// Takes back what was made for another backend than the network has now.
     async fn leave(&mut self) -> Result<(), CloudError> {
+        self.hasty_looks = 0;
         let (repaired, repaired_total) = (std::mem::take(&mut self.view.repaired), self.view.repaired_total);
         self.view = View { repaired, repaired_total, ..View::default() };
         let mut file = RecordFile::open(&self.settings.record, &self.network)?;
@@ -187,6 +186,7 @@ impl<R: RouteTables> CloudKeeper<R> {
     async fn look(&mut self, wanted: &Wanted) -> Result<(), CloudError> {
         let mut file = RecordFile::open(&self.settings.record, &self.network)?;
         let asked = Asked::ask(&mut self.cloud, wanted, &mut file).await?;
+        // The file has the place to which calls go before one is made.
         file.change(|_| {})?;
         let difference = difference(wanted, &asked.interface, &asked.tables, &file.record);
         self.view.interface = Some(asked.interface.clone());
