@@ -1,5 +1,7 @@
 //! What the kernel says of a link.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{IfName, Mac};
@@ -43,6 +45,23 @@ pub struct LinkInfo {
     pub gso_max_segs: u32,
     /// The number of the XDP program that sees its packets first.
     pub xdp: Option<u32>,
+    /// How it wraps packets, where it is a vxlan tunnel.
+    pub vxlan: Option<VxlanInfo>,
+}
+
+/// A vxlan tunnel as the kernel reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct VxlanInfo {
+    /// The VXLAN network identifier, 24 bits.
+    pub vni: u32,
+    /// The index of the link that carries the outer packets; `None`: the one of each one's route.
+    pub parent: Option<u32>,
+    /// The outer source address; `None`: the kernel chooses one.
+    pub local: Option<IpAddr>,
+    /// The outer UDP destination port.
+    pub port: u16,
+    /// Whether it learns remotes from the packets that it receives.
+    pub learning: bool,
 }
 
 impl LinkInfo {

@@ -9,7 +9,7 @@ use netlink_packet_route::link::{
     MacVlanMode, NetkitMode, NetkitPolicy,
 };
 
-use super::LinkInfo;
+use super::{LinkInfo, VxlanInfo};
 use crate::{IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netns, VethPeer, Vxlan};
 
 /// What a kind's names stand for.
@@ -74,6 +74,7 @@ pub(super) fn read(message: &LinkMessage) -> Result<LinkInfo, String> {
         tx_queues: 1,
         gso_max_segs: GSO_MAX_SEGS,
         xdp: None,
+        vxlan: None,
     };
     for attribute in &message.attributes {
         match attribute {
@@ -108,6 +109,7 @@ fn read_infos(infos: &[Info], link: &mut LinkInfo) {
     for info in infos {
         match info {
             Info::Kind(kind) => link.kind = Some(kind.to_string()),
+            Info::Data(InfoData::Vxlan(attributes)) => link.vxlan = Some(read_tunnel(attributes)),
             Info::PortData(InfoPortData::BridgePort(port)) => {
                 for attribute in port {
                     match attribute {
@@ -120,6 +122,22 @@ fn read_infos(infos: &[Info], link: &mut LinkInfo) {
             _ => {}
         }
     }
+}
+
+fn read_tunnel(attributes: &[InfoVxlan]) -> VxlanInfo {
+    let mut tunnel = VxlanInfo::default();
+    for attribute in attributes {
+        match attribute {
+            InfoVxlan::Id(vni) => tunnel.vni = *vni,
+            InfoVxlan::Link(index) => tunnel.parent = Some(*index).filter(|index| *index != 0),
+            InfoVxlan::Local(local) => tunnel.local = Some((*local).into()),
+            InfoVxlan::Local6(local) => tunnel.local = Some((*local).into()),
+            InfoVxlan::Port(port) => tunnel.port = *port,
+            InfoVxlan::Learning(learning) => tunnel.learning = *learning,
+            _ => {}
+        }
+    }
+    tunnel
 }
 
 fn named(name: &IfName, mtu: Option<u32>, mac: Option<Mac>) -> LinkMessage {

@@ -31,7 +31,7 @@ pub use displaced_route::DisplacedRoute;
 pub use encap::EncapInfo;
 pub use fdb::FdbInfo;
 pub(crate) use generic::{Attributes, Generic, Request};
-pub use link_info::{LinkInfo, PortFlag};
+pub use link_info::{LinkInfo, PortFlag, VxlanInfo};
 pub use neighbour::NeighbourInfo;
 pub use nftables::Nftables;
 pub use path_mtu::{PathMtu, RouteMtu};

@@ -1,7 +1,7 @@
 //! Links over a wire between two nodes: vxlan, routes into tunnels, macvlan and ipvlan.
 
 use linux::features::{Feature, probe};
-use linux::netlink::EncapInfo;
+use linux::netlink::{EncapInfo, VxlanInfo};
 use linux::{Encap, FdbEntry, IpvlanMode, LinkKind, Mac, MacvlanMode, Neighbour, Route, Vxlan};
 
 use crate::world::{Place, ifname, link, talk};
@@ -72,6 +72,9 @@ fn vxlan_has_the_options_that_were_asked_for() {
         assert!(told.contains(&format!("vxlan id {vni} local {local} dev hgw0")), "{told}");
         assert!(told.contains("dstport 4789") && told.contains(&format!(" {expected}")), "{told}");
         assert_eq!(told.contains("nolearning"), !learning, "{told}");
+        let found = here.netlink.link(&ifname(name)).unwrap().unwrap().vxlan.unwrap();
+        let parent = here.netlink.link(&ifname("hgw0")).unwrap().map(|wire| wire.index);
+        assert_eq!(found, VxlanInfo { vni, parent, local: Some(local_ip), port: 4789, learning });
     }
 }
 
