@@ -93,23 +93,36 @@ pub(super) fn is_read_by_runtimes(path: &Path) -> bool {
 /// The name of the network that a configuration has our plugin for; `None` if it is none of ours. One that we would refuse
 /// in other respects is still ours.
 pub(super) fn network_of_ours(content: &[u8]) -> Option<String> {
+    network_of(PLUGIN, content)
+}
+
+/// The same for another plugin.
+fn network_of(plugin: &str, content: &[u8]) -> Option<String> {
     let whole: Value = serde_json::from_slice(content).ok()?;
-    let is_ours = |part: &Value| part.get("type").is_some_and(|kind| kind == PLUGIN);
+    let is_meant = |part: &Value| part.get("type").is_some_and(|kind| kind == plugin);
     let plugins = whole.get("plugins").and_then(Value::as_array);
-    let has_ours = is_ours(&whole) || plugins.is_some_and(|plugins| plugins.iter().any(is_ours));
-    has_ours.then(|| whole.get("name").and_then(Value::as_str).unwrap_or_default().to_owned())
+    let has_it = is_meant(&whole) || plugins.is_some_and(|plugins| plugins.iter().any(is_meant));
+    has_it.then(|| whole.get("name").and_then(Value::as_str).unwrap_or_default().to_owned())
 }
 
 /// The configurations of a directory that have our plugin, each with its network.
 pub(super) fn configurations_of_ours(directory: &Path) -> Result<Vec<(PathBuf, String)>, InstallError> {
-    let mut ours = Vec::new();
+    configurations_of(PLUGIN, directory)
+}
+
+/// The configurations of a directory that have a plugin, by its `type`, each with its network. No directory has none.
+///
+/// # Errors
+/// The directory or a file cannot be read.
+pub fn configurations_of(plugin: &str, directory: &Path) -> Result<Vec<(PathBuf, String)>, InstallError> {
+    let mut found = Vec::new();
     for path in configurations(directory)? {
         // It may have gone since it was listed.
-        if let Some(network) = read(&path)?.as_deref().and_then(network_of_ours) {
-            ours.push((path, network));
+        if let Some(network) = read(&path)?.and_then(|content| network_of(plugin, &content)) {
+            found.push((path, network));
         }
     }
-    Ok(ours)
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The plugin in a runtime's directories: the program where the runtime starts it, and the configuration that makes the
 //! runtime do so. `hostgap cni install` and `uninstall` are callers of it.
 
+mod aside;
 mod error;
 mod files;
 mod remove;
@@ -14,8 +15,9 @@ use linux::features::{Facts, Unmet};
 use plan::lock;
 use serde::Serialize;
 
+pub use aside::{all_aside, aside_of, put_back, set_aside};
 pub use error::InstallError;
-pub use files::replace;
+pub use files::{configurations_of, replace};
 pub use remove::{LeftProgram, Uninstalled, uninstall};
 
 use crate::Home;
