@@ -3,6 +3,7 @@
 mod clashes;
 mod cloud;
 mod encrypted;
+mod found;
 mod nets;
 mod offload;
 mod programs;
@@ -17,6 +18,7 @@ use linux::{IfName, Mac, PublicKey};
 use plan::{Plan, Step};
 
 pub(crate) use self::cloud::wish;
+pub(crate) use self::found::FLANNEL_PART;
 use self::nets::Nets;
 pub use self::programs::PROGRAMS_PART;
 pub use self::services::{SERVICES_PART, ServicesPlace, is_of_service, service_part_of};
@@ -118,6 +120,11 @@ pub fn part_of(peer: &str) -> String {
     part_named(PEER_PART, peer)
 }
 
+/// Whether a part is a peer's.
+pub(crate) fn is_of_peer(part: &str) -> bool {
+    part.starts_with(PEER_PART)
+}
+
 /// The part of something of the source's. Its names have signs that names of files had better not have.
 fn part_named(prefix: &str, name: &str) -> String {
     let mut part = prefix.to_owned();
@@ -147,20 +154,21 @@ pub fn tunnel_mac(underlay: &Addresses) -> Mac {
     Mac::from_id(MAC_SPACE, id)
 }
 
-/// What the node says of itself to the others.
-pub fn announcement(node: &Node, network: &NetworkConfig) -> Announcement {
-    let data = match BackendKind::find(&network.backend.kind) {
-        Some(BackendKind::Vxlan) => {
-            let (vni, mac) = (Some(network.backend.vni), tunnel_mac(&node.underlay));
-            Some(TunnelData::Vxlan(VxlanEnd { vni, mac }))
+/// What the node says of itself to the others. `standing` is what it has, by parts.
+pub fn announcement(node: &Node, network: &NetworkConfig, standing: &BTreeMap<String, Plan>) -> Announcement {
+    let data = |family| match BackendKind::find(&network.backend.kind)? {
+        BackendKind::Vxlan => {
+            let found = found::tunnel(standing, family, &network.backend).and_then(|link| link.mac);
+            let mac = found.unwrap_or_else(|| tunnel_mac(&node.underlay));
+            Some(TunnelData::Vxlan(VxlanEnd { vni: Some(network.backend.vni), mac }))
         }
         // Both tunnels have one key, as flannel's have.
-        Some(BackendKind::WireGuard) => node.tunnel_key.as_ref().map(|key| TunnelData::WireGuard(key.public)),
-        Some(BackendKind::HostGw | BackendKind::AwsVpc) | None => None,
+        BackendKind::WireGuard => node.tunnel_key.as_ref().map(|key| TunnelData::WireGuard(key.public)),
+        BackendKind::HostGw | BackendKind::AwsVpc => None,
     };
     let of = |family| {
         let has = network.networks.iter().any(|one| Family::of(one.prefix.addr()) == family);
-        data.filter(|_| has)
+        if has { data(family) } else { None }
     };
     Announcement {
         public: node.underlay,
@@ -183,9 +191,10 @@ pub fn desired(
     if let (true, Some(why)) = (snapshot.own.families().is_empty(), &snapshot.own_missing) {
         return Err(Undecided::Missing(why.clone()));
     }
-    let mut nets = Nets::of(node, network, &snapshot.own)?;
+    let mut nets = Nets::of(node, network, &snapshot.own, standing)?;
     let mut desired = Desired { mtu: nets.mtu()?, ..Desired::default() };
     let mut node_plan = nets.node_plan()?;
+    found::remember(&mut node_plan, standing);
     desired.offload_faults = offload::switch_off(&mut node_plan, &node.offloads, standing.get(NODE_PART));
     let clashing = clashes::find(&snapshot.others);
     nets.find_keys(snapshot.others.iter().filter(|(name, _)| !clashing.contains_key(*name)));

@@ -45,16 +45,49 @@ pub fn subnet_env(network: &NetworkConfig, own: &Prefixes, mtu: u32, masquerades
     text + &format!("FLANNEL_MTU={mtu}\nFLANNEL_IPMASQ={masquerades}\n")
 }
 
+/// What an environment file says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Environment {
+    /// The prefixes of all nodes' pods, IPv4 first.
+    pub networks: Vec<IpNet>,
+    /// The node's own address in each of its prefixes, with the prefix's length: the gateway of its pods.
+    pub gateways: Vec<IpNet>,
+    /// The pods' MTU in bytes.
+    pub mtu: Option<u32>,
+    /// Whether flannel gives what pods send out of the network the node's address.
+    pub masquerades: bool,
+}
+
+impl Environment {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The system's: there is no such file, or it cannot be read. A line that makes no sense is none.
+    pub fn read(path: &Path) -> io::Result<Environment> {
+        let mut environment = Environment::default();
+        for line in fs::read_to_string(path)?.lines() {
+            let Some((key, value)) = line.split_once('=') else { continue };
+            let (value, net) = (value.trim(), value.trim().parse::<IpNet>());
+            match key.trim() {
+                "FLANNEL_NETWORK" | "FLANNEL_IPV6_NETWORK" => environment.networks.extend(net),
+                "FLANNEL_SUBNET" | "FLANNEL_IPV6_SUBNET" => environment.gateways.extend(net),
+                "FLANNEL_MTU" => environment.mtu = value.parse().ok(),
+                "FLANNEL_IPMASQ" => environment.masquerades = value == "true",
+                _ => {}
+            }
+        }
+        Ok(environment)
+    }
+
+    /// The node's prefixes.
+    pub fn subnets(&self) -> Prefixes {
+        self.gateways.iter().map(IpNet::trunc).collect()
+    }
+}
+
 /// The prefixes of an environment file of an earlier run; none where there is no such file or it says none.
 pub fn previous_prefixes(path: &Path) -> Prefixes {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let subnet = |line: &str| {
-        let (key, value) = line.split_once('=')?;
-        let is_subnet = ["FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET"].contains(&key.trim());
-        let net: IpNet = value.trim().parse().ok().filter(|_| is_subnet)?;
-        Some(net.trunc())
-    };
-    text.lines().filter_map(subnet).collect()
+    Environment::read(path).unwrap_or_default().subnets()
 }
 
 #[cfg(test)]

@@ -16,11 +16,12 @@ use tracing::{info, warn};
 use crate::backend::{AWS_VPC, BackendKind};
 use crate::cloud::{View, Wish};
 use crate::desired::{
-    Desired, NODE_PART, Node, PROGRAMS_PART, SERVICES_PART, ServicesPlace, Undecided, announcement,
-    desired, is_of_service, service_part_of, wish,
+    Desired, FLANNEL_PART, NODE_PART, Node, PROGRAMS_PART, SERVICES_PART, ServicesPlace, Undecided,
+    announcement, desired, is_of_service, service_part_of, wish,
 };
 use crate::keys::{self, NodeKey};
 use crate::lease::{Announcement, Snapshot};
+use crate::migrate::of_flannel;
 use crate::network::NetworkConfig;
 use crate::offload::{Offload, Offloads, Tunnels};
 use crate::path_mtu::{PathMtus, Targets};
@@ -30,6 +31,9 @@ use crate::status::{
     CloudStatus, PeerStatus, ProgramsStatus, SCHEMA, ServicesStatus, Status, TunnelOffload, now_s,
 };
 use crate::{AgentError, files};
+
+/// What units of networks are noted as.
+pub(crate) const NOTE: &str = "a network over many nodes";
 
 /// The node, as an agent keeps it.
 pub(crate) struct KeptNode {
@@ -113,7 +117,7 @@ impl KeptNode {
     /// Another process keeps it, or the kernel or the directory cannot be used.
     pub(crate) fn open(settings: Settings, home: Home) -> Result<KeptNode, AgentError> {
         let network = settings.network.clone();
-        let keeper = Keeper::open(&home.node_networks(), &network, "a network over many nodes")?;
+        let keeper = Keeper::open(&home.node_networks(), &network, NOTE)?;
         settings.check_services(keeper.parts().contains_key(SERVICES_PART))?;
         renew_programs(&settings);
         let status = Status { schema: SCHEMA, network, pid: std::process::id(), ..Status::default() };
@@ -209,8 +213,12 @@ impl KeptNode {
         let wanted = desired(&node, &network, snapshot, self.keeper.parts());
         // The cloud is not to have what this node cannot.
         let wish = wanted.as_ref().ok().and_then(|_| wish(&node, &network, snapshot));
-        let said = (Some(announcement(&node, &network)), wish);
-        let decided = wanted.map(|wanted| Decided { network, wanted }).map_err(|why| why.to_string());
+        let said = (Some(announcement(&node, &network, self.keeper.parts())), wish);
+        let decided = wanted.map_err(|why| why.to_string()).and_then(|mut wanted| {
+            let of_flannel = of_flannel(self.keeper.parts(), &self.settings.attach)?;
+            wanted.parts.extend(of_flannel.map(|plan| (FLANNEL_PART.to_owned(), plan)));
+            Ok(Decided { network, wanted })
+        });
         self.wire = Some(node.wire);
         (said, decided)
     }
@@ -383,11 +391,13 @@ impl KeptNode {
         let wire = self.wire.as_ref().map_or(Ok(None), index)?;
         let mut interest = Interest { wire, lacks_a_link: wire.is_none(), ..Interest::default() };
         for placed in parts.values().flat_map(|plan| &plan.steps) {
-            match &placed.step {
-                Step::AddLink(link) => match index(&link.name)? {
+            if let Some(link) = placed.step.link() {
+                match index(&link.name)? {
                     Some(index) => drop(interest.tunnels.insert(index)),
                     None => interest.lacks_a_link = true,
-                },
+                }
+            }
+            match &placed.step {
                 Step::ReplaceRoute(route) => drop(interest.routes.insert(route.dst.trunc())),
                 Step::AddWireGuardPeer(_) | Step::Set(Set::WireGuard(_)) => {
                     interest.untold.steps.push(placed.clone());

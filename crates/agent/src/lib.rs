@@ -10,6 +10,7 @@ pub mod desired;
 pub mod files;
 pub mod keys;
 pub mod lease;
+pub mod migrate;
 pub mod network;
 pub mod source;
 pub mod status;

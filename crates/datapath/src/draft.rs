@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use linux::{FdbEntry, IfName, Link, LinkKind, Mac, Neighbour, Route, nft, sysctl};
-use plan::{Place, Plan, SetLinkUp, SetSysctl, Step};
+use plan::{Place, Plan, SetLinkMtu, SetLinkUp, SetSysctl, Step};
 
 use crate::{Addresses, Family, Pod, PodRoute, Prefixes, links, rules};
 
@@ -31,6 +31,12 @@ impl<'a> Draft<'a> {
 
     pub(crate) fn link(&mut self, name: &IfName, kind: LinkKind, mtu: u32, mac: Option<Mac>) {
         self.step(Step::AddLink(Link { name: name.clone(), kind, mtu: Some(mtu), mac }));
+    }
+
+    /// Uses a link that another program has made, whose MTU may be another. Should it be gone, it is made as it was.
+    pub(crate) fn found_link(&mut self, name: &IfName, kind: LinkKind, mtu: u32, mac: Mac) {
+        self.step(Step::EnsureLink(Link { name: name.clone(), kind, mtu: None, mac: Some(mac) }));
+        self.step(SetLinkMtu { link: name.clone(), mtu });
     }
 
     /// Makes a pod's interface in the pod, on a parent of another place.
@@ -100,6 +106,13 @@ impl<'a> Draft<'a> {
     pub(crate) fn addresses(&mut self, link: &IfName, addresses: impl IntoIterator<Item = IpNet>) {
         for address in addresses {
             self.step(Step::AddAddress { link: link.clone(), address });
+        }
+    }
+
+    /// The same for a link that may have them.
+    pub(crate) fn found_addresses(&mut self, link: &IfName, addresses: impl IntoIterator<Item = IpNet>) {
+        for address in addresses {
+            self.step(Step::EnsureAddress { link: link.clone(), address });
         }
     }
 

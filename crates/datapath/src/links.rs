@@ -30,7 +30,7 @@ pub(crate) fn bridge(network: &Network) -> IfName {
 
 /// The vxlan device of a network on a node.
 pub(crate) fn vxlan(network: &Network) -> IfName {
-    valid(format!("hgvx{}", network.id))
+    network.tunnel.clone().unwrap_or_else(|| valid(format!("hgvx{}", network.id)))
 }
 
 /// The WireGuard device of a network on a node.

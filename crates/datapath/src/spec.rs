@@ -32,6 +32,9 @@ pub struct Network {
     pub anti_spoofing: Option<GuardHook>,
     /// The name of its bridge on a node, for attaches that have one; `None`: one that is made of its id.
     pub bridge: Option<IfName>,
+    /// The name of its tunnel device on a node, where another program has made one that is to be used: what it is differs
+    /// in nothing but the name. `None`: the transport makes one whose name is made of the id.
+    pub tunnel: Option<IfName>,
     /// Whether its pods on a node do not reach each other by the bridge, for attaches that have one.
     pub isolates_pods: bool,
     /// Whether a node has a link of its own on its wire beside its pods', so that it and they reach each other, for attaches

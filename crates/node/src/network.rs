@@ -90,6 +90,7 @@ pub(crate) fn spec(home: &Home, network: &NetworkUnit, conf: &Conf, id: u16) -> 
             masquerade: conf.masquerade,
             anti_spoofing: conf.anti_spoofing,
             bridge: conf.bridge.clone(),
+            tunnel: None,
             isolates_pods: conf.port_isolation,
             host_link: conf.host_link,
         },

@@ -143,6 +143,14 @@ impl Step {
             other => other,
         }
     }
+
+    /// The link of the step's place that it makes, or finds there.
+    pub fn link(&self) -> Option<&Link> {
+        match self {
+            Step::AddLink(link) | Step::EnsureLink(link) => Some(link),
+            _ => None,
+        }
+    }
 }
 
 impl Plan {

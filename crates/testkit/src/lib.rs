@@ -11,6 +11,7 @@ mod noise;
 mod packets;
 mod port;
 mod skip;
+mod talk;
 mod world;
 
 pub use cards::{Cards, card, set_card_up};
@@ -22,4 +23,5 @@ pub use noise::noise;
 pub use packets::{Captured, Offload, PacketSocket};
 pub use port::bound;
 pub use skip::skip;
+pub use talk::Talk;
 pub use world::{World, require_root};

@@ -7,7 +7,7 @@ use datapath::{Addresses, DataPath, Family, Network, NodeSpec, Peer, Prefixes};
 use plan::{Place, Plan, Step};
 
 use super::encrypted::{Holders, check_config};
-use super::{Node, Undecided, tunnel_mac};
+use super::{Node, Undecided, found, tunnel_mac};
 use crate::backend::{BackendKind, DIRECT, VXLAN, transport};
 use crate::lease::{Lease, TunnelData, VxlanEnd};
 use crate::network::NetworkConfig;
@@ -27,6 +27,7 @@ impl Nets<'_> {
         node: &'a Node,
         network: &'a NetworkConfig,
         own: &Prefixes,
+        standing: &BTreeMap<String, Plan>,
     ) -> Result<Nets<'a>, Undecided> {
         let backend = &network.backend;
         let unknown = || {
@@ -46,6 +47,7 @@ impl Nets<'_> {
         let spec = |family: Family| {
             let [v4, v6] = node.numbers;
             let prefixes = network.networks.iter().map(|one| one.prefix);
+            let found = found::tunnel(standing, family, backend);
             let net = Network {
                 id: if family == Family::V4 { v4 } else { v6 },
                 prefixes: prefixes.filter(|prefix| Family::of(prefix.addr()) == family).collect(),
@@ -55,6 +57,7 @@ impl Nets<'_> {
                 masquerade: false,
                 anti_spoofing: None,
                 bridge: None,
+                tunnel: found.map(|link| link.name.clone()),
                 isolates_pods: false,
                 host_link: false,
             };
@@ -68,12 +71,16 @@ impl Nets<'_> {
                 outer: family,
                 pods: own.only(&[family]),
                 network: net,
-                tunnel_mac: Some(tunnel_mac(&node.underlay)),
+                tunnel_mac: found.and_then(|link| link.mac).or_else(|| Some(tunnel_mac(&node.underlay))),
                 tunnel_key: node.tunnel_key.clone(),
                 router: None,
             }
         };
-        let specs = own.families().iter().map(|family| (*family, spec(*family))).collect();
+        let specs: Vec<(Family, NodeSpec)> =
+            own.families().iter().map(|family| (*family, spec(*family))).collect();
+        for (family, _) in &specs {
+            found::check(found::tunnel(standing, *family, backend), node)?;
+        }
         Ok(Nets { node, network, kind, specs, holders: Holders::default() })
     }
 

@@ -91,10 +91,8 @@ fn standing_fault(link: &Link, standing: &Plan) -> Option<OffloadFault> {
     all.into_iter().find(|fault| is_same && features(*fault).iter().all(|feature| is_off(*feature)))
 }
 
-/// The tunnels that a plan makes.
+/// The tunnels that a plan makes, or has found.
 pub(super) fn tunnels_of(plan: &Plan) -> impl Iterator<Item = &Link> {
-    plan.steps.iter().filter_map(|placed| match &placed.step {
-        Step::AddLink(link) if matches!(link.kind, LinkKind::Vxlan(_)) => Some(link),
-        _ => None,
-    })
+    let links = plan.steps.iter().filter_map(|placed| placed.step.link());
+    links.filter(|link| matches!(link.kind, LinkKind::Vxlan(_)))
 }

@@ -4,11 +4,12 @@ mod cloud;
 
 use std::collections::BTreeSet;
 
+use plan::Place;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::backend::{VXLAN, WIREGUARD};
+use crate::backend::{AWS_VPC, VXLAN, WIREGUARD};
 
 fn prefixes(texts: &[&str]) -> Prefixes {
     texts.iter().map(|text| text.parse::<IpNet>().unwrap()).collect()
@@ -310,7 +311,7 @@ fn encrypted_tunnels_are_as_flannels() {
         assert!(peer.contains(&line), "{line}: {peer}");
     }
     assert!(desired.tunnels.is_empty(), "nothing of an encrypted packet is left to a card");
-    let said = announcement(&encrypted_node(1), &encrypted_network(&json!({})));
+    let said = announcement(&encrypted_node(1), &encrypted_network(&json!({})), &BTreeMap::new());
     assert_eq!((said.backend.as_str(), said.data), (WIREGUARD, Some(TunnelData::WireGuard(key(1)))));
     assert_eq!(said.data_v6, said.data);
 }
@@ -376,4 +377,56 @@ fn a_node_with_two_leases_is_one_peer_with_the_prefixes_of_both() {
     assert!(!second.contains("wg set") && second.contains("10.244.10.0/24 dev hgwg7"), "{second}");
     let later = encrypted(&json!({}), &both[1..], &desired.parts).unwrap();
     assert!(commands(&later, "peer-e-anew").contains("allowed-ips 10.244.10.0/24"));
+}
+
+/// The parts of a node whose tunnel is flannel's, with this identifier.
+fn found_tunnel(vni: u32) -> BTreeMap<String, Plan> {
+    let mut plan = Plan::new();
+    let kind = linux::LinkKind::Vxlan(linux::Vxlan {
+        vni,
+        parent: node().wire,
+        local: [192, 0, 2, 1].into(),
+        port: 8472,
+        learning: false,
+    });
+    let link =
+        linux::Link { name: IfName::new("flannel.1").unwrap(), kind, mtu: None, mac: Some(Mac([2; 6])) };
+    plan.push(&Place::Host, Step::EnsureLink(link));
+    BTreeMap::from([(NODE_PART.to_owned(), plan)])
+}
+
+fn links(desired: &Desired) -> Vec<&str> {
+    let steps = &desired.parts[NODE_PART].steps;
+    steps.iter().filter_map(|placed| placed.step.link()).map(|link| link.name.as_str()).collect()
+}
+
+#[test]
+fn a_tunnel_that_was_flannel_s_is_used_under_its_name_and_address() {
+    let (network, standing) = (network(&json!({ "Type": "vxlan" })), found_tunnel(1));
+    let said = announcement(&node(), &network, &standing);
+    assert_eq!(said.data, Some(TunnelData::Vxlan(VxlanEnd { vni: Some(1), mac: Mac([2; 6]) })));
+    let seen = snapshot(&[("b", Ok(lease("10.244.2.0/24", [192, 0, 2, 2])))]);
+    let wanted = desired(&node(), &network, &seen, &standing).unwrap();
+    assert_eq!(links(&wanted), ["flannel.1"]);
+    let commands = wanted.parts[&part_of("b")].commands();
+    assert!(commands.iter().all(|command| command.contains("dev flannel.1")), "{commands:?}");
+    // What stands is as it is wanted the next time.
+    let again = desired(&node(), &network, &seen, &wanted.parts).unwrap();
+    assert_eq!(again.parts, wanted.parts);
+}
+
+#[test]
+fn a_tunnel_that_was_flannel_s_is_remembered_while_it_is_of_no_use() {
+    let seen = snapshot(&[]);
+    for backend in [json!({ "Type": "vxlan", "VNI": 2 }), json!({ "Type": "host-gw" })] {
+        let network = network(&backend);
+        let wanted = desired(&node(), &network, &seen, &found_tunnel(1)).unwrap();
+        assert_eq!(links(&wanted).last(), Some(&"flannel.1"), "{backend}");
+        let said = announcement(&node(), &network, &found_tunnel(1)).data;
+        assert!(said.is_none_or(|data| data.mac() == Some(tunnel_mac(&node().underlay))), "{backend}");
+    }
+    let moved = Node { underlay: [IpAddr::from([192, 0, 2, 9])].into_iter().collect(), ..node() };
+    let network = network(&json!({ "Type": "vxlan" }));
+    let why = desired(&moved, &network, &seen, &found_tunnel(1)).unwrap_err().to_string();
+    assert!(why.contains("flannel.1") && why.contains("192.0.2.1 on eth0"), "{why}");
 }

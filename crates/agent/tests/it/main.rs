@@ -12,6 +12,7 @@ mod joining;
 mod keep;
 mod kubernetes;
 mod log;
+mod migrate;
 mod nodes;
 mod offload;
 mod pod;

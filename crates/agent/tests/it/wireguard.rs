@@ -111,7 +111,7 @@ fn encrypted_tunnels_carry_pods_and_are_mended_and_taken_back() {
     let tunnel = &made[0].1;
     devices.remove_peer(tunnel, key_b).unwrap();
     let status = repaired(&a, &status, &format!("peer {key_b}"));
-    devices.clear_key(tunnel).unwrap();
+    devices.clear_key(tunnel, 0).unwrap();
     let status = repaired(&a, &status, "the key of link");
     transfer(&nodes);
     for (wire, pods) in [(1400, 1320), (1500, 1420)] {

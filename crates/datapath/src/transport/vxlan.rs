@@ -50,9 +50,16 @@ impl Transport for Vxlan {
         });
         let mtu = node.wire_mtu - self.overhead_bytes(node.outer);
         let mut draft = Draft::at(&node.place, node.families());
-        draft.link(&device, kind, mtu, Some(links::own_tunnel_end_mac(node)));
-        draft.up(&device);
-        draft.addresses(&device, node.pods.networks().alone());
+        let (mac, addresses) = (links::own_tunnel_end_mac(node), node.pods.networks().alone());
+        if node.network.tunnel.is_some() {
+            draft.found_link(&device, kind, mtu, mac);
+            draft.up(&device);
+            draft.found_addresses(&device, addresses);
+        } else {
+            draft.link(&device, kind, mtu, Some(mac));
+            draft.up(&device);
+            draft.addresses(&device, addresses);
+        }
         Ok(draft.into_plan())
     }
 

@@ -28,6 +28,7 @@ pub(crate) fn second(nodes: &[NodeSpec; 2]) -> [NodeSpec; 2] {
         masquerade: false,
         anti_spoofing: None,
         bridge: None,
+        tunnel: None,
         isolates_pods: false,
         host_link: false,
     };

@@ -53,6 +53,7 @@ impl Shape {
             masquerade,
             anti_spoofing: None,
             bridge: None,
+            tunnel: None,
             isolates_pods: false,
             host_link: false,
         }

@@ -67,6 +67,7 @@ fn network(shape: &Shape) -> Network {
         // The set-ups that the paths stand for have no such check, and it would cost the path its instructions.
         anti_spoofing: None,
         bridge: None,
+        tunnel: None,
         isolates_pods: false,
         host_link: false,
     }

@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::journal::{Sound, open_intents};
 use crate::reconcile::{LeftOver, make, slot, take_back_these};
 use crate::{
-    ApplyError, Journal, JournalError, Kernel, Placed, Plan, Reconciled, Step, StepError, Survey, Undone,
+    ApplyError, Journal, JournalError, Kernel, Placed, Plan, Reconciled, StepError, Survey, Undone,
     outstanding,
 };
 
@@ -257,6 +257,6 @@ fn plan_of(journal: &Journal) -> Plan {
     let latest = outstanding(journal).into_iter().filter(|placed| taken.insert(slot(placed)));
     let mut steps: Vec<Placed> = latest.cloned().collect();
     steps.reverse();
-    steps.sort_by_key(|placed| !matches!(placed.step, Step::AddLink(_)));
+    steps.sort_by_key(|placed| placed.step.link().is_none());
     Plan { steps }
 }

@@ -129,7 +129,7 @@ impl Findings<'_> {
                 ),
                 format!("no other node hears it; {AGENT}"),
             ),
-            Step::AddAddress { link, address } => self.reason(
+            Step::AddAddress { link, address } | Step::EnsureAddress { link, address } => self.reason(
                 ReasonKind::Changed,
                 format!("the tunnel device {link} does not have its address {address}{instead}"),
                 AGENT,
@@ -205,11 +205,18 @@ pub(super) struct Tunnel<'a> {
 pub(super) fn tunnel(node: &Plan, family: Family) -> Option<Tunnel<'_>> {
     let steps = || node.steps.iter().map(|placed| &placed.step);
     let device = steps().find_map(|step| match step {
-        Step::AddAddress { link, address } if Family::of(address.addr()) == family => Some(link),
+        Step::AddAddress { link, address } | Step::EnsureAddress { link, address }
+            if Family::of(address.addr()) == family =>
+        {
+            Some(link)
+        }
         _ => None,
     })?;
     steps().find_map(|step| match step {
-        Step::AddLink(Link { name, kind: LinkKind::Vxlan(vxlan), .. }) if name == device => {
+        Step::AddLink(Link { name, kind: LinkKind::Vxlan(vxlan), .. })
+        | Step::EnsureLink(Link { name, kind: LinkKind::Vxlan(vxlan), .. })
+            if name == device =>
+        {
             Some(Tunnel { device, port: vxlan.port, key: None })
         }
         Step::Set(Set::WireGuard(set)) if set.link == *device => {
@@ -234,8 +241,9 @@ fn family(step: &Step) -> Option<Family> {
         Step::ReplaceNeighbour(entry) => entry.ip,
         Step::ReplaceFdb(entry) => entry.dst,
         Step::AddWireGuardPeer(peer) => peer.endpoint.ip(),
-        Step::AddAddress { address, .. } => address.addr(),
-        Step::AddLink(Link { kind: LinkKind::Vxlan(vxlan), .. }) => vxlan.local,
+        Step::AddAddress { address, .. } | Step::EnsureAddress { address, .. } => address.addr(),
+        Step::AddLink(Link { kind: LinkKind::Vxlan(vxlan), .. })
+        | Step::EnsureLink(Link { kind: LinkKind::Vxlan(vxlan), .. }) => vxlan.local,
         _ => return None,
     };
     Some(Family::of(address))

@@ -1,0 +1,124 @@
+//! Why a node cannot be taken over from flannel, or given back.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use node::install::InstallError;
+use plan::{ApplyError, BookError, JournalError, StepError};
+
+/// Why not.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    /// Two would write the same routes.
+    #[error("change the node while flanneld runs, as process {pid}")]
+    Runs {
+        /// The process.
+        pid: u32,
+    },
+    /// The environment file says nothing.
+    #[error("find flannel's network in {}: it has no FLANNEL_NETWORK or FLANNEL_SUBNET", path.display())]
+    NoPrefix {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A device of another backend, or one with options that the agent does not have.
+    #[error(
+        "take over flannel's device {link} ({kind}): of its backends, vxlan on a link of the node and host-gw can be"
+    )]
+    Backend {
+        /// The device.
+        link: String,
+        /// Its kind.
+        kind: String,
+    },
+    /// The addresses of pods are kept by the network's name.
+    #[error(
+        "take over network {network} of {} as {given}: addresses of its pods are kept under its name, and would be given \
+         twice",
+        path.display()
+    )]
+    Named {
+        /// flannel's configuration.
+        path: PathBuf,
+        /// The name there.
+        network: String,
+        /// The name that was given.
+        given: String,
+    },
+    /// Two bridges would have one prefix.
+    #[error("attach pods by a bridge beside flannel's, which has the node's prefix already")]
+    Bridge,
+    /// There is nothing to give back.
+    #[error("give network {network} back to flannel: it was not taken over on this node")]
+    NotTaken {
+        /// The network.
+        network: String,
+    },
+    /// Containers are attached by our plugin.
+    #[error(
+        "give network {network} back to flannel while {attached} interfaces of containers are attached by hostgap's plugin"
+    )]
+    Attached {
+        /// The network.
+        network: String,
+        /// How many.
+        attached: usize,
+    },
+    /// A step failed.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// The kernel cannot be looked at.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// The network's unit cannot be had.
+    #[error(transparent)]
+    Book(#[from] BookError),
+    /// A journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The kernel refuses.
+    #[error(transparent)]
+    Kernel(#[from] linux::Error),
+    /// The files of container runtimes cannot be changed.
+    #[error(transparent)]
+    Install(#[from] InstallError),
+    /// A file cannot be read or written.
+    #[error("{doing} {}: {why}", path.display())]
+    File {
+        /// What was attempted: "read".
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        why: io::Error,
+    },
+}
+
+impl MigrateError {
+    /// What to try.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            MigrateError::Runs { .. } => {
+                Some("end it first, on this node or everywhere; what it has made goes on without it")
+            }
+            MigrateError::NoPrefix { .. } | MigrateError::File { doing: "read", .. } => Some(
+                "flanneld writes it: has it run here since the machine was started? --subnet-file names another file",
+            ),
+            MigrateError::Named { .. } => {
+                Some("give that name with --network, here and to `hostgap agent run`")
+            }
+            MigrateError::Bridge => Some("choose another --attach: pods of both reach each other"),
+            MigrateError::Attached { .. } => Some("let these pods go first, as `kubectl drain` does"),
+            MigrateError::Apply(ApplyError::Journal(error)) | MigrateError::Journal(error) => error.remedy(),
+            MigrateError::Book(error) => error.remedy(),
+            MigrateError::Install(error) => error.remedy(),
+            _ => None,
+        }
+    }
+
+    /// The constructor of [`MigrateError::File`] for what failed on a path.
+    pub(super) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> MigrateError {
+        let path = path.to_owned();
+        move |why| MigrateError::File { doing, path, why }
+    }
+}

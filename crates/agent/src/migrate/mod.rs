@@ -1,0 +1,170 @@
+//! A node of flannel's becomes one of the agent's, and one of flannel's again, without a packet lost.
+//!
+//! flannel's devices, routes and rules are the kernel's and stay when `flanneld` ends. So nothing is made anew: the tunnel
+//! device is noted in the network's journal and used as it is, name and Ethernet address included, and the agent that
+//! begins then takes each of flannel's routes, neighbours and forwarding entries over in one step. The journal keeps what
+//! was there, and puts it back. What changes at once is only what containers get that come from now on.
+
+mod back;
+mod error;
+mod find;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use datapath::{ATTACHES, Attach};
+use linux::{features, sysctl};
+use node::install::{self, RuntimeDirs};
+use node::{Home, Network};
+use plan::{Keeper, Kernel, Placed, Plan, Set, Step};
+
+pub use self::back::{GivenBack, give_back};
+pub use self::error::MigrateError;
+pub use self::find::{Bridge, Flannel, find};
+use crate::desired::FLANNEL_PART;
+use crate::files;
+use crate::keep::{NOTE, installation};
+
+/// The `type` of flannel's plugin in a runtime's configuration.
+const PLUGIN: &str = "flannel";
+/// The attach that makes a bridge with the first address of the node's prefix, as flannel's has it.
+const BRIDGE: &str = "bridge";
+
+/// Where things are on this node.
+#[derive(Debug, Clone)]
+pub struct Site<'a> {
+    /// What hostgap keeps.
+    pub home: &'a Home,
+    /// Where container runtimes look; `None`: that is left alone.
+    pub runtime: Option<&'a RuntimeDirs>,
+    /// flannel's environment file.
+    pub subnet_env: &'a Path,
+}
+
+/// What was done for container runtimes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Switched {
+    /// flannel's configurations that were set aside, or put back.
+    pub of_flannel: Vec<PathBuf>,
+    /// Ours that was written, or those that were removed.
+    pub ours: Vec<PathBuf>,
+}
+
+/// Takes a node over from flannel: its tunnel devices go into the journals of the network, and containers get `pods` from
+/// now on. A call that was killed is completed by another one, or taken back by [`give_back`].
+///
+/// # Errors
+/// The node cannot be taken over as it is, or a step or a file cannot be written; what was done until then stays.
+pub fn take_over(
+    site: &Site<'_>,
+    flannel: &Flannel,
+    pods: &Network,
+    kernel: &mut Kernel,
+) -> Result<Switched, MigrateError> {
+    check(site, flannel, pods)?;
+    let mut keeper = Keeper::open(&site.home.node_networks(), &pods.name, NOTE)?;
+    let parts = with_standing(flannel.parts(), keeper.parts());
+    let kept = keeper.keep(&parts, kernel)?;
+    if let Some(error) = kept.failed.into_values().next() {
+        return Err(error.into());
+    }
+    keep_environment(site.subnet_env)?;
+    let Some(dirs) = site.runtime else { return Ok(Switched::default()) };
+    let facts = features::probe()?;
+    // Ours first: a runtime always finds one.
+    let installed = installation(site.home, &facts, dirs, pods).install()?;
+    let of_flannel = install::set_aside(PLUGIN, &dirs.conf)?;
+    Ok(Switched { of_flannel, ours: vec![installed.conflist.0] })
+}
+
+/// Parts with what else stands: an earlier call, or an agent, may have made it.
+fn with_standing(
+    mut parts: BTreeMap<String, Plan>,
+    standing: &BTreeMap<String, Plan>,
+) -> BTreeMap<String, Plan> {
+    let is_same = |one: &Placed, other: &Placed| match (one.step.link(), other.step.link()) {
+        (Some(one), Some(other)) => one.name == other.name,
+        _ => one == other,
+    };
+    for (name, plan) in standing {
+        let part = parts.entry(name.clone()).or_default();
+        let is_new = |placed: &&Placed| !part.steps.iter().any(|other| is_same(other, placed));
+        let more: Vec<Placed> = plan.steps.iter().filter(is_new).cloned().collect();
+        part.steps.extend(more);
+    }
+    parts
+}
+
+/// What is minded of flannel on a node that was taken over; `None`: it was not. What its bridge no longer has is left out.
+///
+/// # Errors
+/// In words: pods of the attach cannot be there beside flannel's bridge.
+pub(crate) fn of_flannel(standing: &BTreeMap<String, Plan>, attach: &str) -> Result<Option<Plan>, String> {
+    let Some(part) = standing.get(FLANNEL_PART) else { return Ok(None) };
+    let is_there = |placed: &&Placed| match &placed.step {
+        Step::Set(Set::Sysctl(set)) => !matches!(sysctl::read(&set.key), Ok(None)),
+        _ => true,
+    };
+    let steps: Vec<Placed> = part.steps.iter().filter(is_there).cloned().collect();
+    if attach == BRIDGE && !steps.is_empty() {
+        return Err(format!("this agent cannot {}; choose another --attach", MigrateError::Bridge));
+    }
+    Ok(Some(Plan { steps }))
+}
+
+/// Whether a node can be taken over.
+///
+/// # Errors
+/// Why not.
+pub fn check(site: &Site<'_>, flannel: &Flannel, pods: &Network) -> Result<(), MigrateError> {
+    find::refuse_running()?;
+    if pods.attach == BRIDGE && flannel.bridge.is_some() {
+        return Err(MigrateError::Bridge);
+    }
+    let Some(dirs) = site.runtime else { return Ok(()) };
+    for (path, network) in install::configurations_of(PLUGIN, &dirs.conf)? {
+        if network != pods.name {
+            return Err(MigrateError::Named { path, network, given: pods.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// The network that containers get, by another attach and with all else as flannel has it.
+pub fn pods_of(flannel: &Flannel, network: &str, attach: &str) -> Network {
+    let found = ATTACHES.iter().find(|path| path.name == attach).map(|path| path.attach);
+    Network {
+        name: network.to_owned(),
+        attach: attach.to_owned(),
+        subnets: flannel.environment.subnets().iter().collect(),
+        prefixes: flannel.environment.networks.clone(),
+        wire: None,
+        mtu: flannel.environment.mtu,
+        masquerade: flannel.environment.masquerades,
+        anti_spoofing: None,
+        host_link: found.is_some_and(Attach::takes_host_link),
+    }
+}
+
+/// Where flannel's environment file is kept: the agent writes its own.
+fn kept_environment(path: &Path) -> PathBuf {
+    install::aside_of(path)
+}
+
+fn keep_environment(path: &Path) -> Result<(), MigrateError> {
+    let kept = kept_environment(path);
+    if kept.exists() {
+        return Ok(());
+    }
+    let text = fs::read_to_string(path).map_err(MigrateError::file("read", path))?;
+    files::replace(&kept, &text).map(drop).map_err(MigrateError::file("write", &kept))
+}
+
+fn put_environment_back(path: &Path) -> Result<(), MigrateError> {
+    match fs::rename(kept_environment(path), path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(MigrateError::file("put back", path)(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,145 @@
+//! Two pods that talk without a pause: by UDP, where each lost packet is a lost request, and on one TCP connection.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use linux::Netns;
+
+/// Longer than an answer takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// More than fits into one packet.
+const BLOCK: usize = 5000;
+/// How many answers show that packets go both ways.
+const SOME: u64 = 100;
+
+/// Requests that go from one pod to another, each when the one before is answered.
+pub struct Talk {
+    stop: Arc<AtomicBool>,
+    answered: Vec<Arc<AtomicU64>>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl Talk {
+    /// Begins. `to` has the address.
+    ///
+    /// # Panics
+    /// If the pods do not reach each other.
+    pub fn begin(from: &Netns, to: &Netns, address: &str) -> Talk {
+        let address: IpAddr = address.parse().expect("the caller gives an address");
+        let mut talk = Talk { stop: Arc::default(), answered: Vec::new(), threads: Vec::new() };
+        let (near, far) = datagrams(from, to, address).expect("a test's own pods have sockets");
+        talk.threads.push(std::thread::spawn(move || answer_datagrams(&far)));
+        talk.ask(move |number| {
+            let mut answer = [0; 8];
+            near.send(&number.to_be_bytes())?;
+            near.recv(&mut answer)?;
+            same(answer, number.to_be_bytes())
+        });
+        let (mut near, far) = connection(from, to, address).expect("the pods reach each other");
+        talk.threads.push(std::thread::spawn(move || answer_blocks(far)));
+        talk.ask(move |number| {
+            let block = [number.to_be_bytes()[7]; BLOCK];
+            let mut answer = [0; BLOCK];
+            near.write_all(&block)?;
+            near.read_exact(&mut answer)?;
+            same(answer, block)
+        });
+        talk
+    }
+
+    /// Asks in a thread, until it is to stop. The last number makes who answers datagrams stop, too.
+    fn ask(&mut self, mut request: impl FnMut(u64) -> io::Result<()> + Send + 'static) {
+        let (stop, answered) = (self.stop.clone(), Arc::<AtomicU64>::default());
+        self.answered.push(answered.clone());
+        self.threads.push(std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                request(answered.load(Ordering::Relaxed))?;
+                answered.fetch_add(1, Ordering::Relaxed);
+            }
+            request(u64::MAX)
+        }));
+    }
+
+    /// Waits until more requests of each kind are answered.
+    ///
+    /// # Panics
+    /// If one was not.
+    #[track_caller]
+    pub fn goes_on(&self) {
+        let begun = Instant::now();
+        let counts = || self.answered.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<u64>>();
+        let before = counts();
+        while counts().iter().zip(&before).any(|(now, before)| *now < before + SOME) {
+            let has_ended = self.threads.iter().any(JoinHandle::is_finished);
+            assert!(!has_ended && begun.elapsed() < PATIENCE, "no answer after {before:?}, {:?}", counts());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Ends it.
+    ///
+    /// # Panics
+    /// If something that was asked was not answered.
+    pub fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            let ended = thread.join().expect("a thread that talks returns its errors");
+            assert!(ended.is_ok(), "a request was lost: {ended:?}");
+        }
+    }
+}
+
+/// A socket of each pod, the first of which sends to the second.
+fn datagrams(from: &Netns, to: &Netns, address: IpAddr) -> io::Result<(UdpSocket, UdpSocket)> {
+    let any: IpAddr =
+        if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let far = within(to, || UdpSocket::bind((address, 0)))?;
+    let near = within(from, || UdpSocket::bind((any, 0)))?;
+    near.connect(far.local_addr()?)?;
+    near.set_read_timeout(Some(PATIENCE))?;
+    far.set_read_timeout(Some(PATIENCE))?;
+    Ok((near, far))
+}
+
+/// Both ends of a connection.
+fn connection(from: &Netns, to: &Netns, address: IpAddr) -> io::Result<(TcpStream, TcpStream)> {
+    let listener = within(to, || TcpListener::bind((address, 0)))?;
+    let peer = listener.local_addr()?;
+    let near = within(from, || TcpStream::connect_timeout(&peer, PATIENCE))?;
+    near.set_read_timeout(Some(PATIENCE))?;
+    Ok((near, listener.accept()?.0))
+}
+
+fn within<T>(netns: &Netns, open: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    netns.run(open).map_err(io::Error::other)?
+}
+
+/// Until the last number comes.
+fn answer_datagrams(far: &UdpSocket) -> io::Result<()> {
+    let mut request = [0; 8];
+    while request != u64::MAX.to_be_bytes() {
+        let (_, from) = far.recv_from(&mut request)?;
+        far.send_to(&request, from)?;
+    }
+    Ok(())
+}
+
+/// Until the connection ends.
+fn answer_blocks(mut far: TcpStream) -> io::Result<()> {
+    let mut block = [0; BLOCK];
+    loop {
+        match far.read_exact(&mut block) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+            read => read?,
+        }
+        far.write_all(&block)?;
+    }
+}
+
+fn same<const N: usize>(answer: [u8; N], request: [u8; N]) -> io::Result<()> {
+    if answer == request { Ok(()) } else { Err(io::Error::other("the answer is another one's")) }
+}
