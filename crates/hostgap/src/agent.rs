@@ -2,6 +2,7 @@
 
 mod check;
 mod down;
+mod migrate;
 mod probe;
 mod run;
 mod status;
@@ -32,6 +33,7 @@ enum Command {
     Status(status::Args),
     Check(check::Args),
     Probe(probe::Args),
+    Migrate(migrate::Args),
     Down(down::Args),
 }
 
@@ -91,6 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::run(args),
         Command::Check(args) => check::run(args),
         Command::Probe(args) => probe::run(args),
+        Command::Migrate(args) => migrate::run(args),
         Command::Down(args) => down::run(args),
     }
 }

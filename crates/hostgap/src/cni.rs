@@ -30,7 +30,7 @@ enum Command {
 
 /// The directories of a container runtime.
 #[derive(Debug, clap::Args)]
-struct DirArgs {
+pub(crate) struct DirArgs {
     /// Where the runtime looks for programs of plugins.
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     bin_dir: PathBuf,
@@ -40,7 +40,7 @@ struct DirArgs {
 }
 
 impl DirArgs {
-    fn dirs(&self) -> RuntimeDirs {
+    pub(crate) fn dirs(&self) -> RuntimeDirs {
         RuntimeDirs { bin: self.bin_dir.clone(), conf: self.conf_dir.clone() }
     }
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use ::agent::check::CheckError;
+use ::agent::migrate::MigrateError;
 use ::lab::LabError;
 use ::load::LoadError;
 use host::HostError;
@@ -134,6 +135,9 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
             Some("run it as root (sudo): the kernel shows the state of a link's queues only to root"),
         );
     }
+    if let Some(error) = error.downcast_ref::<MigrateError>() {
+        return (migrate(error), error.remedy());
+    }
     if let Some(error) = error.downcast_ref::<CheckError>() {
         return check(error);
     }
@@ -260,6 +264,15 @@ fn install(error: &InstallError) -> u8 {
         | InstallError::ForeignProgram(_) => BAD_INPUT,
         InstallError::Unmet { .. } | InstallError::NoAntiSpoofing { .. } => UNABLE,
         InstallError::NotWhole(_) | InstallError::Node { .. } | InstallError::File { .. } => FAILURE,
+    }
+}
+
+/// What is in the way of a migration is on the node, but for a name and an attach.
+fn migrate(error: &MigrateError) -> u8 {
+    match error {
+        MigrateError::Named { .. } | MigrateError::Bridge => BAD_INPUT,
+        MigrateError::Install(error) => install(error),
+        _ => FAILURE,
     }
 }
 

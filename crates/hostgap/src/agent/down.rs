@@ -12,7 +12,7 @@ use ::agent::status::Status;
 use anyhow::{Context, bail};
 use lab::LabError;
 use node::Home;
-use plan::{Book, Keeper, Kernel};
+use plan::{Keeper, Kernel, TakenBackJournal};
 
 use super::{CloudArgs, KeyArgs, NetworkArgs};
 use crate::{exit, speak};
@@ -44,7 +44,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !is_on_node && recorded == Ok(false) {
         bail!("no agent has made a network {network} on this node; --network names another one");
     }
-    let mut undone = if is_on_node { undo_node(&book, network)? } else { Undone::default() };
+    let journals =
+        if is_on_node { Keeper::take_back(&book, network, &mut Kernel::new()?)? } else { Vec::new() };
+    let mut undone = Undone::of(journals);
     // After the node's own ways, so that the keeper's lock has shown that no agent runs.
     match recorded {
         Ok(false) => {}
@@ -65,9 +67,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// What was undone, and what could not be, which is told at once.
 #[derive(Default)]
-struct Undone {
-    steps: usize,
-    failures: usize,
+pub(super) struct Undone {
+    pub(super) steps: usize,
+    pub(super) failures: usize,
 }
 
 impl Undone {
@@ -83,29 +85,29 @@ impl Undone {
             self.fail(format_args!("could not {error}{}", remedy.unwrap_or_default()));
         }
     }
-}
 
-/// Takes back what stands on the node.
-fn undo_node(book: &Book, network: &str) -> anyhow::Result<Undone> {
-    let mut undone = Undone::default();
-    for journal in Keeper::take_back(book, network, &mut Kernel::new()?)? {
-        let steps = match journal.steps {
-            Ok(steps) => steps,
-            Err(error) => {
-                undone.fail(format_args!("left alone: {error}"));
-                continue;
-            }
-        };
-        for (placed, outcome) in steps {
-            if outcome.is_final() {
-                undone.steps += 1;
-            } else {
-                let command = placed.commands().join("; ");
-                undone.fail(format_args!("could not undo {command}: {outcome}"));
+    /// What was taken back of a node.
+    pub(super) fn of(journals: Vec<TakenBackJournal>) -> Undone {
+        let mut undone = Undone::default();
+        for journal in journals {
+            let steps = match journal.steps {
+                Ok(steps) => steps,
+                Err(error) => {
+                    undone.fail(format_args!("left alone: {error}"));
+                    continue;
+                }
+            };
+            for (placed, outcome) in steps {
+                if outcome.is_final() {
+                    undone.steps += 1;
+                } else {
+                    let command = placed.commands().join("; ");
+                    undone.fail(format_args!("could not undo {command}: {outcome}"));
+                }
             }
         }
+        undone
     }
-    Ok(undone)
 }
 
 fn leave_cloud(settings: &CloudSettings, network: &str) -> anyhow::Result<TakenBack> {
@@ -114,7 +116,7 @@ fn leave_cloud(settings: &CloudSettings, network: &str) -> anyhow::Result<TakenB
     Ok(runtime.block_on(cloud::take_back(settings, network))?)
 }
 
-fn remove(file: &Path) -> anyhow::Result<()> {
+pub(super) fn remove(file: &Path) -> anyhow::Result<()> {
     match fs::remove_file(file) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(error).with_context(|| format!("remove {}", file.display()))

@@ -213,7 +213,7 @@ fn routes_max(text: &str) -> Result<usize, String> {
 }
 
 /// Attaches with which a node and its pods reach each other.
-fn attach(text: &str) -> Result<String, String> {
+pub(super) fn attach(text: &str) -> Result<String, String> {
     let reaches = |attach: &dyn Attach| attach.leads_out() || attach.takes_host_link();
     let names: Vec<&str> =
         ATTACHES.iter().filter(|path| reaches(path.attach)).map(|path| path.name).collect();

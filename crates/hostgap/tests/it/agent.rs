@@ -2,6 +2,7 @@
 //! is left at the end. Its words: state, log, dry run, errors.
 
 mod check;
+mod migrate;
 mod pods;
 mod programs;
 
@@ -25,11 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Nodes {
     world: World,
     directory: TempDir,
+    /// The name of the network.
+    network: &'static str,
 }
 
 impl Nodes {
     fn new(backend: &str) -> Nodes {
-        let nodes = Nodes { world: World::new(), directory: tempfile::tempdir().unwrap() };
+        let nodes = Nodes { world: World::new(), directory: tempfile::tempdir().unwrap(), network: "pods" };
         let leases =
             format!("[network]\nNetwork = \"10.244.0.0/16\"\nBackend = {{ Type = \"{backend}\" }}\n");
         let node = |(number, name)| {
@@ -86,10 +89,13 @@ impl Nodes {
         let files = |name: &str| self.path(node).join(name).display().to_string();
         let mut command = self.hostgap(node, &["agent", verb]);
         command.args(["--status-dir", &files("status"), "--subnet-file", &files("subnet.env")]);
+        command.args(["--network", self.network]);
+        if ["run", "migrate"].contains(&verb) {
+            command.args(["--bin-dir", &files("bin"), "--conf-dir", &files("net.d")]);
+        }
         if verb == "run" {
             let source = format!("file:{}", self.path("nodes.toml").display());
             command.args(["--node", node, "--source", &source]);
-            command.args(["--bin-dir", &files("bin"), "--conf-dir", &files("net.d")]);
         }
         command
     }

@@ -17,7 +17,7 @@ const MACVLAN: [&str; 4] = ["--wire", "wire", "--attach", "macvlan"];
 impl Nodes {
     /// What the agent of a node has installed for runtimes, as the plugin takes it.
     pub(super) fn configuration(&self, node: &str, agent: &Running) -> Value {
-        let file = self.path(node).join("net.d/10-pods.conflist");
+        let file = self.path(node).join(format!("net.d/10-{}.conflist", self.network));
         let begun = Instant::now();
         while !is_file(&file) {
             assert!(begun.elapsed() < PATIENCE, "{}", std::fs::read_to_string(&agent.log).unwrap());
@@ -46,7 +46,7 @@ impl Nodes {
 
     /// Whether an address answers in a namespace: nobody listens at the port, and whoever has the address says so.
     #[track_caller]
-    fn assert_reaches(&self, from: &str, to: IpAddr) {
+    pub(super) fn assert_reaches(&self, from: &str, to: IpAddr) {
         let call = || TcpStream::connect_timeout(&SocketAddr::new(to, 9), PATIENCE);
         let error = self.world.open(from).run(call).unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{from} to {to}: {error}");

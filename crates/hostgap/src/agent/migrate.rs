@@ -1,0 +1,160 @@
+//! `hostgap agent migrate`: a node of another program's becomes the agent's, and that program's again.
+
+use std::process::ExitCode;
+
+use ::agent::migrate::{self, Bridge, Flannel, Site, Switched};
+use ::agent::status::Status;
+use clap::ValueEnum;
+use lab::LabError;
+use linux::{IfName, LinkKind};
+use node::Home;
+use node::install::{aside_of, configurations_of};
+use plan::{Kernel, Plan};
+
+use super::NetworkArgs;
+use super::down::{Undone, remove};
+use crate::cni::DirArgs;
+use crate::{exit, speak};
+
+/// Take this node over from flannel, or give it back, while its pods talk.
+///
+/// End flanneld on the node first: what it has made stays in the kernel. Then this command notes flannel's tunnel device
+/// in the network's journal and gives container runtimes the configuration of hostgap's plugin; flannel's is set aside.
+/// `hostgap agent run` with the same --network goes on with the tunnel, and takes flannel's routes over, each in one step.
+/// Pods that flannel has attached stay as they are. With --back all is put back as flannel had it, and flanneld can be
+/// started again.
+///
+/// A run that was interrupted is completed by another one, or taken back with --back. docs/agent.md says what is not
+/// taken over.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// From which program.
+    from: Program,
+    /// Give the node back. No agent may run.
+    #[arg(long)]
+    back: bool,
+    /// Print what would be made as commands, and make nothing.
+    #[arg(long, conflicts_with = "back")]
+    dry_run: bool,
+    /// How pods that come from now on reach the node, as for `hostgap agent run`.
+    #[arg(long, value_name = "ATTACH", default_value = "ptp", value_parser = super::run::attach)]
+    attach: String,
+    /// The link to other nodes, as for `hostgap agent run` [default: that of the default route].
+    #[arg(long, value_name = "LINK")]
+    wire: Option<IfName>,
+    /// Leave the configurations for container runtimes alone.
+    #[arg(long)]
+    no_install: bool,
+    #[command(flatten)]
+    dirs: DirArgs,
+    #[command(flatten)]
+    network: NetworkArgs,
+}
+
+/// Programs whose nodes can be taken over.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Program {
+    /// flannel with the backend vxlan or host-gw, and its plugin's bridge.
+    Flannel,
+}
+
+/// `hostgap agent migrate`.
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    linux::process::require_network_admin().map_err(LabError::Privileges)?;
+    let Program::Flannel = args.from;
+    let (home, dirs) = (Home::of_this_machine(), args.dirs.dirs());
+    let runtime = (!args.no_install).then_some(&dirs);
+    let site = Site { home: &home, runtime, subnet_env: &args.network.subnet_file };
+    if args.back { give_back(args, &site) } else { take_over(args, &site) }
+}
+
+fn take_over(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
+    let network = &args.network.network;
+    let flannel = migrate::find(site.subnet_env)?;
+    let pods = node::Network { wire: args.wire.clone(), ..migrate::pods_of(&flannel, network, &args.attach) };
+    if args.dry_run {
+        migrate::check(site, &flannel, &pods)?;
+        for command in flannel.parts().values().flat_map(Plan::commands) {
+            speak::result(command)?;
+        }
+        for (path, _) in
+            site.runtime.map_or(Ok(Vec::new()), |dirs| configurations_of("flannel", &dirs.conf))?
+        {
+            speak::result(format_args!("mv {} {}", path.display(), aside_of(&path).display()))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let switched = migrate::take_over(site, &flannel, &pods, &mut Kernel::new()?)?;
+    tell_flannel(&flannel)?;
+    tell_files(&switched, "set aside")?;
+    tell_rules()?;
+    let masquerade = if pods.masquerade { " --masquerade" } else { "" };
+    speak::result(format_args!(
+        "next: `hostgap agent run --network {network} --attach {}{masquerade} --source …`",
+        args.attach
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn give_back(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
+    let network = &args.network.network;
+    let given = migrate::give_back(site, network, &mut Kernel::new()?)?;
+    tell_files(&given.switched, "put back")?;
+    let left = given.left;
+    let Undone { steps, failures } = Undone::of(given.journals);
+    speak::result(format_args!("{network}: undid {steps} steps"))?;
+    if failures > 0 {
+        return Ok(ExitCode::from(exit::FAILURE));
+    }
+    remove(&Status::path(&args.network.status_dir, network))?;
+    if left > 0 {
+        speak::result(format_args!("left: the ways to {left} nodes that have come or changed since"))?;
+    }
+    speak::result("next: start flanneld")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell_flannel(flannel: &Flannel) -> Result<(), speak::Unspoken> {
+    for tunnel in &flannel.tunnels {
+        let LinkKind::Vxlan(vxlan) = &tunnel.kind else { continue };
+        let mac = tunnel.mac.map(|mac| format!(", address {mac}")).unwrap_or_default();
+        speak::result(format_args!(
+            "tunnel {}: used from now on (VNI {}, port {}{mac})",
+            tunnel.name, vxlan.vni, vxlan.port
+        ))?;
+    }
+    if flannel.tunnels.is_empty() {
+        speak::result("no tunnel of flannel's: its backend is host-gw")?;
+    }
+    if let Some(Bridge { name, ports }) = &flannel.bridge {
+        speak::result(format_args!("bridge {name}: left, with {ports} pods of flannel's"))?;
+    }
+    Ok(())
+}
+
+fn tell_files(switched: &Switched, verb: &str) -> Result<(), speak::Unspoken> {
+    for path in &switched.of_flannel {
+        speak::result(format_args!("{}: {verb}", path.display()))?;
+    }
+    for path in &switched.ours {
+        let verb = if path.exists() { "written" } else { "removed" };
+        speak::result(format_args!("{}: {verb}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// They are as good for pods of the plugin's as for flannel's.
+fn tell_rules() -> Result<(), speak::Unspoken> {
+    match Flannel::rules() {
+        Ok(rules) => {
+            for rule in rules {
+                speak::result(format_args!("nftables, {rule}: left"))?;
+            }
+            Ok(())
+        }
+        Err(error) => {
+            speak::aside(format_args!("hostgap: could not {error}; flannel's rules are left"));
+            Ok(())
+        }
+    }
+}
