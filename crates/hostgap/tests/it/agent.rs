@@ -383,7 +383,7 @@ fn a_dry_run_shows_commands_and_makes_nothing() {
     let key = "private-key /var/lib/hostgap/agent/pods.wireguard.key";
     let is_refused = text(&dry.stderr).contains("modprobe wireguard");
     assert!(is_refused != text(&dry.stdout).contains(key), "{dry:?}");
-    assert!(!nodes.path("a").join("lib/hostgap").exists());
+    assert!(!nodes.path("a").join("lib/hostgap/agent").exists());
     before.assert_same(&dump(&nodes.world.open("a")), "after a dry run");
     let down = Nodes::output(nodes.agent("a", "down"));
     assert!(text(&down.stderr).contains("no agent has made a network pods"), "{}", text(&down.stderr));
