@@ -32,8 +32,8 @@ pub(crate) fn are_wanted(network: &NetworkConfig) -> bool {
 pub(crate) fn check_kernel() -> Result<(), String> {
     features::wireguard().map_err(|unmet| {
         format!(
-            "{unmet}; load the module (modprobe wireguard), install the package of the kernel that has it, or choose another \
-             `Backend.Type`"
+            "encrypt what goes to other nodes: {unmet}; load the module (modprobe wireguard), install the package of the \
+             kernel that has it, or choose another `Backend.Type`"
         )
     })
 }
