@@ -179,6 +179,13 @@ const EXAMPLES: &[(&str, &str)] = &[
   hostgap agent probe /readyz --socket /run/agent.sock",
     ),
     (
+        "agent migrate",
+        "Examples:
+  hostgap agent migrate flannel --network cbr0 --dry-run
+  hostgap agent migrate flannel --network cbr0 --attach ebpf
+  hostgap agent migrate flannel --network cbr0 --back         flanneld can be started again",
+    ),
+    (
         "agent down",
         "Examples:
   hostgap agent down
@@ -252,6 +259,12 @@ const EXAMPLES: &[(&str, &str)] = &[
         "Examples:
   hostgap bpf tunnel --netns node-1 node-1 10.244.2.0/24 hgvx1 192.168.100.2
   hostgap bpf tunnel --netns node-1 node-1 fd00:244:0:2::/64 hgvx1 192.168.100.2",
+    ),
+    (
+        "bpf uplink",
+        "Examples:
+  hostgap bpf uplink --netns node-1 node-1 flannel.1
+  hostgap bpf attach --netns node-1 node-1 from_wire flannel.1      and take what arrives there",
     ),
     (
         "bpf splice",
