@@ -200,7 +200,10 @@ impl KeptNode {
         let found = found.and_then(|network| {
             self.settings.check_backend(&network)?;
             let tunnel_key = self.tunnel_key(&network)?;
-            Ok((network, Node { tunnel_key, ..node(&self.settings, &self.home, known)? }))
+            Ok((
+                network,
+                Node { tunnel_key, ..node(&self.settings, &self.home, known, Home::number_of_link)? },
+            ))
         });
         let (network, node) = match found {
             Ok(found) => found,
@@ -348,12 +351,17 @@ pub(crate) fn installation<'a>(
     Installation { home, facts, dirs, network, file: None, program: install::program() }
 }
 
-/// The node as it is now, without its key.
-pub(crate) fn node(settings: &Settings, home: &Home, found: &Found) -> Result<Node, String> {
+/// The node as it is now, without its key. `number_of_link` gives its tunnels their numbers.
+pub(crate) fn node(
+    settings: &Settings,
+    home: &Home,
+    found: &Found,
+    number_of_link: impl Fn(&Home, &str, &str) -> std::io::Result<u16>,
+) -> Result<Node, String> {
     let Underlay { wire, mtu, addresses, subnets } = Underlay::find(settings.wire.as_ref(), true)
         .map_err(|why| format!("find the link to other nodes: {why}; `--wire` names it"))?;
     let number = |what| {
-        let number = home.number_of_link(&settings.network, what);
+        let number = number_of_link(home, &settings.network, what);
         number.map_err(|error| format!("give a tunnel its number: {error}"))
     };
     let numbers = [number("v4")?, number("v6")?];

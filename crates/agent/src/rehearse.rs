@@ -24,7 +24,9 @@ pub async fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> R
     let mut found = Found::default();
     let mut commands = Vec::new();
     let (network, _) = wanted(settings, home, snapshot, &found)?;
-    if let Some(Wish::Routes(wanted)) = wish(&node(settings, home, &found)?, &network, snapshot) {
+    if let Some(Wish::Routes(wanted)) =
+        wish(&node(settings, home, &found, Home::preview_number_of_link)?, &network, snapshot)
+    {
         let preview = cloud::preview(&settings.cloud, &settings.network, &wanted).await;
         let Preview { calls, view } = preview.map_err(|error| error.in_words())?;
         commands.extend(view.failed.iter().map(|why| format!("# {why}")));
@@ -68,7 +70,7 @@ fn wanted(
     let network = network_of(snapshot).map_err(|why| why.to_string())?;
     settings.check_backend(&network)?;
     let tunnel_key = keys::rehearsed(settings, &network)?;
-    let node = Node { tunnel_key, ..node(settings, home, found)? };
+    let node = Node { tunnel_key, ..node(settings, home, found, Home::preview_number_of_link)? };
     let wanted = desired(&node, &network, snapshot, &BTreeMap::new()).map_err(|why| why.to_string())?;
     Ok((network, wanted))
 }

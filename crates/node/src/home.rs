@@ -47,7 +47,15 @@ impl Home {
     /// # Errors
     /// The directory of numbers cannot be written.
     pub fn number_of_link(&self, network: &str, what: &str) -> io::Result<u16> {
-        Numbers::at(self.network_numbers()).take(&format!("{network}.agent-{what}"))
+        Numbers::at(self.network_numbers()).take(&holder_of_link(network, what))
+    }
+
+    /// The number that [`Home::number_of_link`] would give. Nothing is written.
+    ///
+    /// # Errors
+    /// The directory of numbers cannot be read.
+    pub fn preview_number_of_link(&self, network: &str, what: &str) -> io::Result<u16> {
+        Numbers::at(self.network_numbers()).preview(&holder_of_link(network, what))
     }
 
     /// Numbers of networks, of which names are made.
@@ -64,4 +72,8 @@ impl Home {
     pub(crate) fn leases(&self) -> &Path {
         &self.leases
     }
+}
+
+fn holder_of_link(network: &str, what: &str) -> String {
+    format!("{network}.agent-{what}")
 }

@@ -27,9 +27,7 @@ impl Numbers {
     /// The directory cannot be written, or all numbers are taken.
     pub(crate) fn take(&self, holder: &str) -> io::Result<u16> {
         fs::create_dir_all(&self.directory)?;
-        let first = hash(holder) % u32::from(u16::MAX);
-        for step in 0..u32::from(u16::MAX) {
-            let number = u16::try_from((first + step) % u32::from(u16::MAX) + 1).expect("1 to 65535");
+        for number in wanted(holder) {
             match symlink(holder, self.path(number)) {
                 Ok(()) => return Ok(number),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -40,7 +38,27 @@ impl Numbers {
                 Err(error) => return Err(error),
             }
         }
-        Err(io::Error::other(format!("all numbers in {} are taken", self.directory.display())))
+        Err(self.all_taken())
+    }
+
+    /// The number that [`Numbers::take`] would give the holder. Nothing is written.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or all numbers are taken.
+    pub(crate) fn preview(&self, holder: &str) -> io::Result<u16> {
+        for number in wanted(holder) {
+            match fs::read_link(self.path(number)) {
+                Ok(found) if found == Path::new(holder) => return Ok(number),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(number),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(self.all_taken())
+    }
+
+    fn all_taken(&self) -> io::Error {
+        io::Error::other(format!("all numbers in {} are taken", self.directory.display()))
     }
 
     /// Gives a number back. It is no error if the holder does not have it.
@@ -89,6 +107,13 @@ impl Numbers {
     }
 }
 
+/// All numbers, in the order in which a holder wants them.
+fn wanted(holder: &str) -> impl Iterator<Item = u16> {
+    let all = u32::from(u16::MAX);
+    let first = hash(holder) % all;
+    (0..all).map(move |step| u16::try_from((first + step) % all + 1).expect("1 to 65535"))
+}
+
 /// FNV-1a, 32 bits: the same in every build, unlike the standard library's.
 fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
@@ -111,6 +136,9 @@ mod tests {
         assert_eq!(numbers.take("container7.eth0").unwrap(), given[7]);
         numbers.give_back(given[7], "container8.eth0").unwrap();
         assert_eq!(numbers.take("container7.eth0").unwrap(), given[7], "only its holder gives it back");
+        assert_eq!(numbers.preview("container7.eth0").unwrap(), given[7]);
+        let next = numbers.preview("container300.eth0").unwrap();
+        assert!(!given.contains(&next) && !numbers.path(next).is_symlink(), "it is only shown");
         numbers.give_back(given[7], "container7.eth0").unwrap();
         numbers.give_back(given[7], "container7.eth0").unwrap();
         assert!(!numbers.is_of(given[7], "container7.eth0").unwrap());

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bpf::pins;
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{World, dump, require_root, shell};
+use testkit::{Dump, World, dump, require_root, shell};
 
 const HOSTGAP: &str = env!("CARGO_BIN_EXE_hostgap");
 /// The link between the nodes.
@@ -129,6 +129,18 @@ impl Nodes {
 
     fn status(&self, node: &str) -> Value {
         serde_json::from_slice(&Nodes::output(json(self.agent(node, "status"))).stdout).unwrap_or_default()
+    }
+
+    /// Takes everything back on both nodes, and compares them with how they were.
+    #[track_caller]
+    fn assert_taken_back(&self, before: &[Dump; 2]) {
+        for (node, before) in ["a", "b"].iter().zip(before) {
+            for mut command in [self.agent(node, "down"), self.hostgap(node, &["clean"])] {
+                let output = command.output().unwrap();
+                assert!(output.status.success(), "{output:?}");
+            }
+            before.assert_same(&dump(&self.world.open(node)), "after all is taken back");
+        }
     }
 
     /// Waits until a node's agent reaches the other one.
@@ -384,6 +396,7 @@ fn a_dry_run_shows_commands_and_makes_nothing() {
     let is_refused = text(&dry.stderr).contains("modprobe wireguard");
     assert!(is_refused != text(&dry.stdout).contains(key), "{dry:?}");
     assert!(!nodes.path("a").join("lib/hostgap/agent").exists());
+    assert_eq!(std::fs::read_dir(nodes.path("a").join("run")).unwrap().count(), 0);
     before.assert_same(&dump(&nodes.world.open("a")), "after a dry run");
     let down = Nodes::output(nodes.agent("a", "down"));
     assert!(text(&down.stderr).contains("no agent has made a network pods"), "{}", text(&down.stderr));

@@ -93,13 +93,7 @@ fn pods_on_the_nodes_own_link_reach_each_other_and_the_nodes() {
     for (node, pod, conf) in pods {
         nodes.call("DEL", node, pod, conf);
     }
-    for (node, before) in ["a", "b"].iter().zip(&before) {
-        for mut command in [nodes.agent(node, "down"), nodes.hostgap(node, &["clean"])] {
-            let output = command.output().unwrap();
-            assert!(output.status.success(), "{output:?}");
-        }
-        before.assert_same(&dump(&nodes.world.open(node)), "after all is taken back");
-    }
+    nodes.assert_taken_back(&before);
 }
 
 /// A tunnel leads beyond the link on which such pods look for each other.

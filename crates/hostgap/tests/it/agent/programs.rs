@@ -103,11 +103,5 @@ fn programs_send_and_receive_by_the_agents_tunnel() {
     for (node, pod, conf) in pods {
         nodes.call("DEL", node, pod, conf);
     }
-    for (node, before) in ["a", "b"].iter().zip(&before) {
-        for mut command in [nodes.agent(node, "down"), nodes.hostgap(node, &["clean"])] {
-            let output = command.output().unwrap();
-            assert!(output.status.success(), "{output:?}");
-        }
-        before.assert_same(&dump(&nodes.world.open(node)), "after all is taken back");
-    }
+    nodes.assert_taken_back(&before);
 }
