@@ -1,33 +1,59 @@
-//! The ways to other nodes in the maps of a node's programs.
+//! What the maps of a node's programs list, each by a link: pods, tunnels and uplinks.
+
+use std::fmt::Debug;
+use std::path::Path;
 
 use bpf::{forward, pins};
+use linux::IfName;
 
-use super::program::{is_loaded, unlisted};
-use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
-use crate::forwarding::{Tunnel, Uplink};
+use crate::forwarding::{Endpoint, Tunnel, Uplink};
 use crate::listing::Listing;
 use crate::look::StepState;
-use crate::show::{ours, word};
+use crate::show::{joined, ours, word};
 use crate::{Kernel, Place};
 
-/// A tunnel in the maps of a node's programs.
-pub(super) struct AddTunnel<'s>(pub(super) &'s Tunnel);
+/// Something that the programs know by the index of a link.
+pub(super) trait Listed: Debug {
+    /// The node: the name of its programs' folder.
+    fn node(&self) -> &str;
 
-impl Effect for AddTunnel<'_> {
+    fn link(&self) -> &IfName;
+
+    /// How it stands in the maps of a folder.
+    fn find(&self, folder: &Path, index: u32) -> linux::Result<StepState>;
+
+    fn add(&self, folder: &Path, index: u32) -> linux::Result<()>;
+
+    fn remove(&self, folder: &Path, index: u32) -> linux::Result<()>;
+
+    /// What is in its way if it is listed already.
+    fn taken(&self) -> String;
+
+    /// As a phrase, which "in the maps of" a node follows.
+    fn phrase(&self) -> String;
+
+    /// The command of `hostgap bpf`, and what follows the node's name.
+    fn command(&self) -> (&'static str, String);
+}
+
+/// The step that lists it.
+pub(super) struct Lists<'s, L>(pub(super) &'s L);
+
+impl<L: Listed> Effect for Lists<'_, L> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
-        let index = existing(kernel, place, &self.0.device)?.index;
-        if forward::has_tunnel(&pins::folder(&self.0.node), &self.entry(index))? {
-            let what = format!("the tunnel to {}", self.0.prefix);
-            return Err(StepError::Exists { what, remedy: "undo the plan that added it".to_owned() });
+        let index = existing(kernel, place, self.0.link())?.index;
+        if self.0.find(&pins::folder(self.0.node()), index)? != StepState::Absent {
+            let remedy = "undo the plan that added it".to_owned();
+            return Err(StepError::Exists { what: self.0.taken(), remedy });
         }
         Ok(Before::Unlisted { index })
     }
 
     fn act(&self, _: &mut Kernel, _: &Place, before: &Before) -> Result<(), StepError> {
-        let entry = self.entry(unlisted(before)?);
-        Ok(forward::add_tunnel(&pins::folder(&self.0.node), &entry)?)
+        Ok(self.0.add(&pins::folder(self.0.node()), unlisted(before)?)?)
     }
 
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
@@ -35,74 +61,12 @@ impl Effect for AddTunnel<'_> {
         if self.found(index)? == StepState::Absent {
             return Ok(absent(past.after.as_ref()).into());
         }
-        forward::remove_tunnel(&pins::folder(&self.0.node), &self.entry(index))?;
+        self.0.remove(&pins::folder(self.0.node()), index)?;
         Ok(Undone::Restored.into())
     }
 
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
-        let device = listing.link(kernel.at(place)?, &self.0.device)?;
-        device.map_or(Ok(StepState::Absent), |device| self.found(device.index))
-    }
-
-    fn admits_before(&self, before: &Before) -> bool {
-        unlisted(before).is_ok()
-    }
-
-    fn identity(&self) -> String {
-        format!("{:?}", self.0)
-    }
-
-    fn subject(&self) -> String {
-        format!("the entry for the tunnel to {} in the maps of {}", self.0.prefix, self.0.node)
-    }
-
-    fn commands(&self, place: &Place) -> Vec<String> {
-        let Tunnel { node, prefix, device, remote } = self.0;
-        vec![ours(place, "tunnel", node, &format!("{prefix} {} {remote}", word(device)))]
-    }
-}
-
-impl AddTunnel<'_> {
-    fn entry(&self, device: u32) -> forward::Tunnel {
-        forward::Tunnel { prefix: self.0.prefix, device, remote: self.0.remote }
-    }
-
-    /// Whether the tunnel through the device with this index is there.
-    fn found(&self, device: u32) -> Result<StepState, StepError> {
-        let folder = pins::folder(&self.0.node);
-        let is_there = is_loaded(&folder) && forward::has_tunnel(&folder, &self.entry(device))?;
-        Ok(StepState::whether(is_there))
-    }
-}
-
-/// A link beside the wire in the maps of a node's programs.
-pub(super) struct AddUplink<'s>(pub(super) &'s Uplink);
-
-impl Effect for AddUplink<'_> {
-    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
-        let index = existing(kernel, place, &self.0.link)?.index;
-        if forward::has_uplink(&pins::folder(&self.0.node), index)? {
-            let what = format!("the way of the programs of {} to link {}", self.0.node, self.0.link);
-            return Err(StepError::Exists { what, remedy: "undo the plan that added it".to_owned() });
-        }
-        Ok(Before::Unlisted { index })
-    }
-
-    fn act(&self, _: &mut Kernel, _: &Place, before: &Before) -> Result<(), StepError> {
-        Ok(forward::add_uplink(&pins::folder(&self.0.node), unlisted(before)?)?)
-    }
-
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
-        let index = unlisted(&past.intent.before)?;
-        if self.found(index)? == StepState::Absent {
-            return Ok(absent(past.after.as_ref()).into());
-        }
-        forward::remove_uplink(&pins::folder(&self.0.node), index)?;
-        Ok(Undone::Restored.into())
-    }
-
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
-        let link = listing.link(kernel.at(place)?, &self.0.link)?;
+        let link = listing.link(kernel.at(place)?, self.0.link())?;
         link.map_or(Ok(StepState::Absent), |link| self.found(link.index))
     }
 
@@ -115,19 +79,141 @@ impl Effect for AddUplink<'_> {
     }
 
     fn subject(&self) -> String {
-        format!("the entry for the way by link {} in the maps of {}", self.0.link, self.0.node)
+        format!("{} in the maps of {}", self.0.phrase(), self.0.node())
     }
 
     fn commands(&self, place: &Place) -> Vec<String> {
-        let Uplink { node, link } = self.0;
-        vec![ours(place, "uplink", node, word(link).as_ref())]
+        let (command, operands) = self.0.command();
+        vec![ours(place, command, self.0.node(), &operands)]
     }
 }
 
-impl AddUplink<'_> {
-    /// Whether the link with this index is one.
-    fn found(&self, link: u32) -> Result<StepState, StepError> {
-        let folder = pins::folder(&self.0.node);
-        Ok(StepState::whether(is_loaded(&folder) && forward::has_uplink(&folder, link)?))
+impl<L: Listed> Lists<'_, L> {
+    /// How it stands with the link of this index. Where no program is pinned there are no maps to ask.
+    fn found(&self, index: u32) -> Result<StepState, StepError> {
+        let folder = pins::folder(self.0.node());
+        if !forward::Program::FORWARD.iter().any(|program| program.pin(&folder).exists()) {
+            return Ok(StepState::Absent);
+        }
+        Ok(self.0.find(&folder, index)?)
+    }
+}
+
+/// The index of the link by which something will be listed.
+fn unlisted(before: &Before) -> Result<u32, StepError> {
+    if let Before::Unlisted { index } = before { Ok(*index) } else { Err(mistaken(before)) }
+}
+
+impl Endpoint {
+    fn entry(&self, link: u32) -> forward::Endpoint {
+        forward::Endpoint { link, mac: self.mac, addresses: self.addresses.clone() }
+    }
+}
+
+impl Listed for Endpoint {
+    fn node(&self) -> &str {
+        &self.node
+    }
+
+    fn link(&self) -> &IfName {
+        &self.link
+    }
+
+    fn find(&self, folder: &Path, index: u32) -> linux::Result<StepState> {
+        Ok(StepState::of_pod(forward::has_endpoint(folder, &self.entry(index))?))
+    }
+
+    fn add(&self, folder: &Path, index: u32) -> linux::Result<()> {
+        forward::add_endpoint(folder, &self.entry(index))
+    }
+
+    fn remove(&self, folder: &Path, index: u32) -> linux::Result<()> {
+        forward::remove_endpoint(folder, &self.entry(index))
+    }
+
+    fn taken(&self) -> String {
+        format!("a pod with one of the addresses, or at link {}", self.link)
+    }
+
+    fn phrase(&self) -> String {
+        format!("the entry for the pod at link {}", self.link)
+    }
+
+    fn command(&self) -> (&'static str, String) {
+        ("endpoint", format!("{} {} {}", word(&self.link), self.mac, joined(&self.addresses)))
+    }
+}
+
+impl Tunnel {
+    fn entry(&self, device: u32) -> forward::Tunnel {
+        forward::Tunnel { prefix: self.prefix, device, remote: self.remote }
+    }
+}
+
+impl Listed for Tunnel {
+    fn node(&self) -> &str {
+        &self.node
+    }
+
+    fn link(&self) -> &IfName {
+        &self.device
+    }
+
+    fn find(&self, folder: &Path, index: u32) -> linux::Result<StepState> {
+        Ok(StepState::whether(forward::has_tunnel(folder, &self.entry(index))?))
+    }
+
+    fn add(&self, folder: &Path, index: u32) -> linux::Result<()> {
+        forward::add_tunnel(folder, &self.entry(index))
+    }
+
+    fn remove(&self, folder: &Path, index: u32) -> linux::Result<()> {
+        forward::remove_tunnel(folder, &self.entry(index))
+    }
+
+    fn taken(&self) -> String {
+        format!("the tunnel to {}", self.prefix)
+    }
+
+    fn phrase(&self) -> String {
+        format!("the entry for the tunnel to {}", self.prefix)
+    }
+
+    fn command(&self) -> (&'static str, String) {
+        ("tunnel", format!("{} {} {}", self.prefix, word(&self.device), self.remote))
+    }
+}
+
+impl Listed for Uplink {
+    fn node(&self) -> &str {
+        &self.node
+    }
+
+    fn link(&self) -> &IfName {
+        &self.link
+    }
+
+    fn find(&self, folder: &Path, index: u32) -> linux::Result<StepState> {
+        Ok(StepState::whether(forward::has_uplink(folder, index)?))
+    }
+
+    fn add(&self, folder: &Path, index: u32) -> linux::Result<()> {
+        forward::add_uplink(folder, index)
+    }
+
+    fn remove(&self, folder: &Path, index: u32) -> linux::Result<()> {
+        forward::remove_uplink(folder, index)
+    }
+
+    fn taken(&self) -> String {
+        format!("the way of the programs of {} to link {}", self.node, self.link)
+    }
+
+    fn phrase(&self) -> String {
+        format!("the entry for the way by link {}", self.link)
+    }
+
+    fn command(&self) -> (&'static str, String) {
+        ("uplink", word(&self.link))
     }
 }

@@ -3,6 +3,7 @@
 mod ensure;
 mod guard;
 mod link;
+mod listed;
 mod netns;
 mod object;
 mod program;
@@ -11,7 +12,6 @@ mod rules;
 mod service;
 mod share;
 mod splice;
-mod way;
 mod wireguard;
 
 use std::collections::BTreeMap;
@@ -27,6 +27,7 @@ use crate::listing::Listing;
 use crate::look::StepState;
 use crate::preview::Preview;
 use crate::{Kernel, Place, Step};
+use listed::Lists;
 use object::Adds;
 pub use program::replace_programs;
 use replace::Replaces;
@@ -158,9 +159,9 @@ impl Step {
             Step::AddNftElement(element) => Box::new(Adds(element)),
             Step::LoadPrograms(programs) => Box::new(program::LoadPrograms(programs)),
             Step::AttachProgram(attachment) => Box::new(program::AttachProgram(attachment)),
-            Step::AddEndpoint(endpoint) => Box::new(program::AddEndpoint(endpoint)),
-            Step::AddTunnel(tunnel) => Box::new(way::AddTunnel(tunnel)),
-            Step::AddUplink(uplink) => Box::new(way::AddUplink(uplink)),
+            Step::AddEndpoint(endpoint) => Box::new(Lists(endpoint)),
+            Step::AddTunnel(tunnel) => Box::new(Lists(tunnel)),
+            Step::AddUplink(uplink) => Box::new(Lists(uplink)),
             Step::AddCgroup(splice) => Box::new(splice::AddCgroup(splice)),
             Step::LoadSplice(splice) => Box::new(splice::LoadSplice(splice)),
             Step::AttachSplice(splice) => Box::new(splice::AttachSplice(splice)),

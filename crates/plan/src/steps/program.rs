@@ -1,6 +1,4 @@
-//! Our own programs: loaded and pinned, attached to links, and the entries for pods in their maps.
-
-use std::path::Path;
+//! Our own programs: loaded and pinned, and attached to links.
 
 use bpf::forward::{self, NodeConfig, TunnelEnd};
 use bpf::{Attached, Hook, pins};
@@ -8,12 +6,12 @@ use bpf::{Attached, Hook, pins};
 use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
-use crate::forwarding::{Endpoint, ProgramAttachment, Programs};
+use crate::forwarding::{ProgramAttachment, Programs};
 use crate::kernel::OpenNetns;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
-use crate::show::{joined, ours, word};
+use crate::show::{ours, word};
 use crate::{Kernel, Place};
 
 /// The qdisc on which filters hang where the kernel has no bpf links at tc.
@@ -231,79 +229,4 @@ impl AttachProgram<'_> {
         let (program, pin) = (self.0.program_pin(), self.0.link_pin());
         Ok(opened.netns.run(|| bpf::attached(&program, index, &pin))??)
     }
-}
-
-/// A pod in the maps of a node's programs.
-pub(super) struct AddEndpoint<'s>(pub(super) &'s Endpoint);
-
-impl Effect for AddEndpoint<'_> {
-    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
-        let index = existing(kernel, place, &self.0.link)?.index;
-        if forward::has_endpoint(&pins::folder(&self.0.node), &self.entry(index))?.is_some() {
-            let what = format!("a pod with one of the addresses, or at link {}", self.0.link);
-            return Err(StepError::Exists { what, remedy: "undo the plan that added it".to_owned() });
-        }
-        Ok(Before::Unlisted { index })
-    }
-
-    fn act(&self, _: &mut Kernel, _: &Place, before: &Before) -> Result<(), StepError> {
-        let entry = self.entry(unlisted(before)?);
-        Ok(forward::add_endpoint(&pins::folder(&self.0.node), &entry)?)
-    }
-
-    fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
-        let index = unlisted(&past.intent.before)?;
-        if self.found(index)? == StepState::Absent {
-            return Ok(absent(past.after.as_ref()).into());
-        }
-        forward::remove_endpoint(&pins::folder(&self.0.node), &self.entry(index))?;
-        Ok(Undone::Restored.into())
-    }
-
-    fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
-        let link = listing.link(kernel.at(place)?, &self.0.link)?;
-        link.map_or(Ok(StepState::Absent), |link| self.found(link.index))
-    }
-
-    fn admits_before(&self, before: &Before) -> bool {
-        unlisted(before).is_ok()
-    }
-
-    fn identity(&self) -> String {
-        format!("{:?}", self.0)
-    }
-
-    fn subject(&self) -> String {
-        format!("the entry for the pod at link {} in the maps of {}", self.0.link, self.0.node)
-    }
-
-    fn commands(&self, place: &Place) -> Vec<String> {
-        let Endpoint { node, link, mac, addresses } = self.0;
-        vec![ours(place, "endpoint", node, &format!("{} {mac} {}", word(link), joined(addresses)))]
-    }
-}
-
-impl AddEndpoint<'_> {
-    fn entry(&self, link: u32) -> forward::Endpoint {
-        forward::Endpoint { link, mac: self.0.mac, addresses: self.0.addresses.clone() }
-    }
-
-    /// How the entries of a pod at the link with this index stand.
-    fn found(&self, link: u32) -> Result<StepState, StepError> {
-        let folder = pins::folder(&self.0.node);
-        if !is_loaded(&folder) {
-            return Ok(StepState::Absent);
-        }
-        Ok(StepState::of_pod(forward::has_endpoint(&folder, &self.entry(link))?))
-    }
-}
-
-/// The index of the link of which an entry will speak.
-pub(super) fn unlisted(before: &Before) -> Result<u32, StepError> {
-    if let Before::Unlisted { index } = before { Ok(*index) } else { Err(mistaken(before)) }
-}
-
-/// Whether a node's maps can be asked: they are pinned beside its programs.
-pub(super) fn is_loaded(folder: &Path) -> bool {
-    forward::Program::FORWARD.iter().any(|program| program.pin(folder).exists())
 }
