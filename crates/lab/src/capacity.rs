@@ -11,6 +11,9 @@ use crate::{BuiltTopology, LabError};
 const SAMPLES: usize = 9;
 /// A slice of the search, at least.
 const SLICE: Duration = Duration::from_millis(150);
+/// A slice in which nothing was answered was too short: the next takes twice as long. After so many of them, the
+/// reference is broken: 150 ms × 2⁵ = 4.8 s without an answer.
+const DOUBLINGS: u32 = 5;
 /// A rate is sustained if this share of it finds a free connection within the schedule's time and nothing is missed.
 const SUSTAINED: f64 = 0.99;
 /// The search goes down from the closed loop's rate by this factor a step.
@@ -27,21 +30,10 @@ pub(crate) fn capacity(
     body_bytes: u32,
     stop: impl Fn() -> bool,
 ) -> Result<Option<Capacity>, LabError> {
-    let slice = built.topology.shape.wires.patience().slice(SLICE);
-    let saturate = Load { body_bytes, rate_per_s: None, of_capacity: None };
-    let mut samples_per_s = Vec::with_capacity(SAMPLES);
-    for _ in 0..SAMPLES {
-        if stop() {
-            return Ok(None);
-        }
-        let outcome = run(built, method, &saturate, slice, None)?;
-        samples_per_s.push(outcome.answered_per_s());
-    }
+    let Some((samples_per_s, slice)) = closed_loop(built, method, body_bytes, &stop)? else {
+        return Ok(None);
+    };
     let most = stats::median(&samples_per_s).expect("there are samples");
-    if most < 1.0 {
-        let what = "it answered nothing while its capacity was sought".to_owned();
-        return Err(LabError::Broken { candidate: built.name.clone(), what });
-    }
     for step in 0..STEPS {
         if stop() {
             return Ok(None);
@@ -57,6 +49,35 @@ pub(crate) fn capacity(
     // Nothing was sustained: the machine is not quiet. The next step down is the best guess that is left.
     let rate_per_s = most * STEP.powi(STEPS);
     Ok(Some(Capacity { body_bytes, rate_per_s, samples_per_s }))
+}
+
+/// How many requests per second the reference answers in each slice of a closed loop, and the length that a slice needs
+/// to hold answers. `None` if asked to stop.
+fn closed_loop(
+    built: &mut BuiltTopology,
+    method: &Method,
+    body_bytes: u32,
+    stop: impl Fn() -> bool,
+) -> Result<Option<(Vec<f64>, Duration)>, LabError> {
+    let shortest = built.topology.shape.wires.patience().slice(SLICE);
+    let mut slice = shortest;
+    let saturate = Load { body_bytes, rate_per_s: None, of_capacity: None };
+    let mut samples_per_s = Vec::with_capacity(SAMPLES);
+    while samples_per_s.len() < SAMPLES {
+        if stop() {
+            return Ok(None);
+        }
+        let answered_per_s = run(built, method, &saturate, slice, None)?.answered_per_s();
+        if answered_per_s > 0.0 {
+            samples_per_s.push(answered_per_s);
+        } else if slice < shortest * 2_u32.pow(DOUBLINGS) {
+            slice *= 2;
+        } else {
+            let what = format!("it answered nothing in {slice:?} while its capacity was sought");
+            return Err(LabError::Broken { candidate: built.name.clone(), what });
+        }
+    }
+    Ok(Some((samples_per_s, slice)))
 }
 
 /// The loads of a workload whose rates are not shares of anything: the closed loop, then the rates.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use linux::features::Facts;
 use plan::Unit;
-use record::{Candidate, Experiment, Load, RequestedRate, SearchOption, SearchStage};
+use record::{Candidate, Experiment, Load, SearchOption, SearchStage};
 use stats::Random;
 use stats::search::Rules;
 
@@ -241,12 +241,9 @@ impl Search {
         standing.take_down()?;
         let Some(found) = found? else { return Ok(None) };
         possible(&[rate], &found)?;
-        let (rate_per_s, of_capacity) = match rate {
-            RequestedRate::PerSecond(rate) => (rate, None),
-            RequestedRate::OfCapacity(share) => ((share * found.rate_per_s).round(), Some(share)),
-        };
-        tell(SearchEvent::Load(Some(rate_per_s), Some(found.rate_per_s)));
-        Ok(Some(Load { body_bytes, rate_per_s: Some(rate_per_s), of_capacity }))
+        let load = found.load(&rate);
+        tell(SearchEvent::Load(load.rate_per_s, Some(found.rate_per_s)));
+        Ok(Some(load))
     }
 
     /// How many slices a visit has: enough for the objective's percentile.

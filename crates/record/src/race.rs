@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Experiment, Late, Leaving, Look, Profile, Setting, TrialRecord};
+use crate::{Experiment, Late, Leaving, Look, Profile, RequestedRate, Setting, TrialRecord};
 
 /// One line of a record file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -231,6 +231,21 @@ pub struct Capacity {
     pub samples_per_s: Vec<f64>,
 }
 
+impl Capacity {
+    /// The load at a rate. A share of the capacity is a whole number of requests per second, but below ten, where that
+    /// would be another share.
+    pub fn load(&self, rate: &RequestedRate) -> Load {
+        let (rate_per_s, of_capacity) = match rate {
+            RequestedRate::PerSecond(rate) => (*rate, None),
+            RequestedRate::OfCapacity(share) => match share * self.rate_per_s {
+                slow @ ..10.0 => (slow, Some(*share)),
+                fast => (fast.round(), Some(*share)),
+            },
+        };
+        Load { body_bytes: self.body_bytes, rate_per_s: Some(rate_per_s), of_capacity }
+    }
+}
+
 /// A witness of the machine's stalls: what it took for one, what was left out for it, and what it cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -302,4 +317,20 @@ pub struct Broken {
     pub entrant: usize,
     /// What was seen, in words.
     pub why: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_a_capacity_is_a_rate_that_can_be_asked_for() {
+        let tenth = |rate_per_s: f64| {
+            let capacity = Capacity { body_bytes: 100, rate_per_s, samples_per_s: Vec::new() };
+            capacity.load(&RequestedRate::OfCapacity(0.1)).rate_per_s
+        };
+        assert_eq!(tenth(123_456.0), Some(12_346.0));
+        assert_eq!(tenth(104.0), Some(10.0));
+        assert_eq!(tenth(2.5), Some(0.25));
+    }
 }

@@ -174,11 +174,11 @@ fn a_request_costs_the_server_what_the_workload_says() {
         result
     };
     let most = |result: &Value| result["capacities"][0]["rate_per_s"].as_f64().unwrap();
-    let (cheap, dear) = (costs(1), costs(4000));
+    // The dear one takes longer than the slice from which the search for the capacity starts.
+    let (cheap, dear) = (costs(1), costs(200_000));
     let cpus: linux::CpuSet = dear["machine"]["server_cpus"].as_str().unwrap().parse().unwrap();
-    // A CPU can do 250 of them in a second, and a slice may end with answers to requests from before it
-    // began.
-    assert!(most(&dear) <= 300.0 * cpus.len() as f64 && most(&cheap) > 2.0 * most(&dear), "{dear}");
+    // A CPU can do 5 of them in a second, and a slice may end with answers to requests from before it began.
+    assert!(most(&dear) <= 10.0 * cpus.len() as f64 && most(&cheap) > 20.0 * most(&dear), "{dear}");
     turn.assert_nothing_left();
 }
 

@@ -43,18 +43,11 @@ impl Race {
             let stop = || self.settings.stop.load(Ordering::Relaxed);
             let Some(found) = capacity(reference, &self.method, body_bytes, stop)? else { return Ok(None) };
             possible(&asked, &found)?;
-            let most = found.rate_per_s;
+            let at_rates = asked.iter().map(|rate| found.load(rate)).collect::<Vec<_>>();
             writer.append(&Line::Capacity(found.clone()))?;
             tell(Event::Capacity(found));
             loads.push(Load { body_bytes, rate_per_s: None, of_capacity: None });
-            loads.extend(asked.iter().map(|rate| match rate {
-                RequestedRate::PerSecond(rate) => {
-                    Load { body_bytes, rate_per_s: Some(*rate), of_capacity: None }
-                }
-                RequestedRate::OfCapacity(share) => {
-                    Load { body_bytes, rate_per_s: Some((share * most).round()), of_capacity: Some(*share) }
-                }
-            }));
+            loads.extend(at_rates);
         }
         let loads = self.announce(loads, writer, tell)?;
         if let Some(watching) = &self.method.witness {
