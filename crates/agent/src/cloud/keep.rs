@@ -186,6 +186,9 @@ impl<R: RouteTables> CloudKeeper<R> {
     async fn look(&mut self, wanted: &Wanted) -> Result<(), CloudError> {
         let mut file = RecordFile::open(&self.settings.record, &self.network)?;
         let asked = Asked::ask(&mut self.cloud, wanted, &mut file).await?;
+        if let Some(copied) = file.set_aside()? {
+            warn!("{copied}");
+        }
         // The file has the place to which calls go before one is made.
         file.change(|_| {})?;
         let difference = difference(wanted, &asked.interface, &asked.tables, &file.record);
@@ -219,6 +222,9 @@ impl<R: RouteTables> CloudKeeper<R> {
     }
 
     fn note_taken(&mut self, taken: TakenBack) -> Result<(), CloudError> {
+        if let Some(copied) = taken.copied {
+            warn!("{copied}");
+        }
         for call in taken.done {
             info!("taken back: {call}");
             self.note_done(&call);

@@ -30,6 +30,7 @@ pub use self::aws::Login;
 pub use self::error::CloudError;
 pub(crate) use self::keep::start;
 pub(crate) use self::preview::{Preview, preview};
+pub use self::record::Copied;
 pub(crate) use self::record::Record;
 pub use self::table::{Call, Interface, Route, Table};
 pub use self::take_back::{TakenBack, has_record, take_back};
@@ -75,6 +76,8 @@ pub(crate) struct Wanted {
 ///
 /// Names are the cloud's own, and a route leads to the network interface of a virtual machine.
 pub(crate) trait RouteTables {
+    /// The name of this virtual machine, which no other one has or had.
+    async fn machine(&mut self) -> Result<String, CloudError>;
     /// The network interface of this machine that has one of these addresses.
     async fn interface(&mut self, addresses: &Addresses) -> Result<Interface, CloudError>;
     /// The tables of these names. It is an error if one is not there.

@@ -1,5 +1,6 @@
 //! What agents have made in the cloud for this node, in a file that outlives the machine's restart, as the cloud's routes do.
 
+use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,9 @@ const SCHEMA: u32 = 1;
 pub(crate) struct Record {
     /// [`SCHEMA`].
     schema: u32,
+    /// The virtual machine for which it was made; older versions did not note it.
+    #[serde(default)]
+    pub(crate) machine: Option<String>,
     /// Where the calls went.
     pub(crate) region: String,
     /// The URL of it, if it is not the region's own.
@@ -50,6 +54,27 @@ pub(crate) struct RecordFile {
     pub(crate) record: Record,
     /// What the file has.
     written: Record,
+    /// Where the file goes before it is written again: it is a copy of another machine's.
+    aside: Option<PathBuf>,
+}
+
+/// A record that was another machine's, and was set aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copied {
+    /// Where it was.
+    file: PathBuf,
+    /// Where it is now.
+    aside: PathBuf,
+}
+
+impl fmt::Display for Copied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, aside) = (self.file.display(), self.aside.display());
+        write!(
+            f,
+            "set {file} aside as {aside}: it records what was made for the machine from whose image this one was made"
+        )
+    }
 }
 
 impl Record {
@@ -141,7 +166,27 @@ impl RecordFile {
         if record.schema > SCHEMA {
             return Err(failed("it is of a newer version of this program".to_owned()));
         }
-        Ok(RecordFile { path, written: record.clone(), record })
+        Ok(RecordFile { path, written: record.clone(), record, aside: None })
+    }
+
+    /// Takes it for empty if it was made for another virtual machine than this one: a machine that was made from an image
+    /// of that one has a copy of its file, and that one still needs what is recorded. The next change sets the file aside.
+    pub(crate) fn belong_to(&mut self, machine: &str) {
+        let Some(theirs) = self.record.machine.as_ref().filter(|theirs| *theirs != machine) else { return };
+        self.aside = Some(self.path.with_extension(format!("of-{theirs}.json")));
+        self.record = Record::default();
+    }
+
+    /// Sets a copy of another machine's file aside; `None`: it is none.
+    pub(crate) fn set_aside(&mut self) -> Result<Option<Copied>, CloudError> {
+        let Some(aside) = self.aside.take() else { return Ok(None) };
+        fs::rename(&self.path, &aside).map_err(|error| self.unwritten(&error))?;
+        self.written = Record::default();
+        Ok(Some(Copied { file: self.path.clone(), aside }))
+    }
+
+    fn unwritten(&self, error: &std::io::Error) -> CloudError {
+        CloudError::Record { path: self.path.display().to_string(), why: error.to_string() }
     }
 
     /// Notes where calls go, and whose the node's interface is there.
@@ -149,7 +194,9 @@ impl RecordFile {
     /// # Errors
     /// What is recorded was made elsewhere, and would be forgotten.
     pub(crate) fn at(&mut self, place: &Place, interface: &Interface) -> Result<(), CloudError> {
+        self.belong_to(&interface.instance);
         let here = Record {
+            machine: Some(interface.instance.clone()),
             region: place.region.clone(),
             endpoint: place.endpoint.clone(),
             vpc: interface.vpc.clone(),
@@ -194,11 +241,7 @@ impl RecordFile {
             let text = serde_json::to_string_pretty(&record).expect("its keys are texts");
             files::replace(&self.path, &(text + "\n")).map(drop)
         };
-        let failed = |error: std::io::Error| CloudError::Record {
-            path: self.path.display().to_string(),
-            why: error.to_string(),
-        };
-        written.map_err(failed)?;
+        written.map_err(|error| self.unwritten(&error))?;
         self.written.clone_from(&record);
         self.record = record;
         Ok(())
@@ -268,6 +311,30 @@ mod tests {
         }
         let again = RecordFile::open(directory.path(), "pods").unwrap();
         assert_eq!((again.record.region.as_str(), again.record.routes.len()), ("eu-2", 1));
+    }
+
+    #[test]
+    fn what_was_made_for_another_machine_is_left_to_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || RecordFile::open(directory.path(), "pods").unwrap();
+        let place = Place { region: "eu-1".to_owned(), endpoint: None };
+        let call =
+            Call::Create { table: "rtb-1".to_owned(), prefix: prefix(), interface: "eni-a".to_owned() };
+        let mut original = open();
+        original.at(&place, &interface_of_a()).unwrap();
+        original.change(|record| record.add(&call, None)).unwrap();
+        let text = fs::read_to_string(&original.path).unwrap();
+
+        // The copy may be in another network, even.
+        let copy_of = Interface { instance: "i-b".to_owned(), vpc: "vpc-2".to_owned(), ..interface_of_a() };
+        let mut copy = open();
+        copy.at(&place, &copy_of).unwrap();
+        assert!(copy.record.is_empty());
+        assert_eq!(open().record.routes.len(), 1, "it was only looked at");
+        let copied = copy.set_aside().unwrap().unwrap();
+        assert_eq!(copy.set_aside().unwrap(), None);
+        assert_eq!(fs::read_to_string(copied.aside).unwrap(), text);
+        assert!(!copied.file.exists());
     }
 
     #[test]

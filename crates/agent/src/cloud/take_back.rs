@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::record::{Made, RecordFile};
+use super::record::{Copied, Made, RecordFile};
 use super::{Call, CloudError, CloudSettings, RouteTables, Table, aws};
 
 /// The codes by which AWS says that what a route led to before can no longer be led to, or that there is no such route.
@@ -21,6 +21,8 @@ pub struct TakenBack {
     pub done: Vec<Call>,
     /// What could not be done, and stays in the record.
     pub failed: Vec<CloudError>,
+    /// The record was a copy of another machine's, and nothing in it was touched.
+    pub copied: Option<Copied>,
 }
 
 /// Whether an agent has made something in the cloud for this node that was not taken back.
@@ -49,6 +51,14 @@ pub async fn take_back(settings: &CloudSettings, network: &str) -> Result<TakenB
 pub(super) async fn take_back_all(cloud: &impl RouteTables, file: &mut RecordFile) -> TakenBack {
     let cloud = &mut cloud.at(&file.record.place());
     let mut taken = TakenBack::default();
+    match left_to_its_machine(cloud, file).await {
+        Ok(copied) => taken.copied = copied,
+        // Whose it is has to be known first.
+        Err(error) => {
+            taken.failed.push(error);
+            return taken;
+        }
+    }
     let all = file.record.routes.clone();
     let names: BTreeSet<&String> = all.iter().map(|made| &made.table).collect();
     for name in names {
@@ -65,6 +75,17 @@ pub(super) async fn take_back_all(cloud: &impl RouteTables, file: &mut RecordFil
         taken.take_back_check(cloud, file, interface).await;
     }
     taken
+}
+
+/// Sets the record aside if it is a copy of another machine's.
+async fn left_to_its_machine(
+    cloud: &mut impl RouteTables,
+    file: &mut RecordFile,
+) -> Result<Option<Copied>, CloudError> {
+    if file.record.machine.is_some() {
+        file.belong_to(&cloud.machine().await?);
+    }
+    file.set_aside()
 }
 
 /// A table in which something was made; `None`: it is gone.

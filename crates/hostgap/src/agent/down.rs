@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match recorded {
         Ok(false) => {}
         Ok(true) => undone.add_cloud(leave_cloud(&settings, network)?),
-        Err(error) => undone.add_cloud(TakenBack { done: Vec::new(), failed: vec![error] }),
+        Err(error) => undone.add_cloud(TakenBack { failed: vec![error], ..TakenBack::default() }),
     }
     let Undone { steps, failures } = undone;
     if failures == 0 {
@@ -80,6 +80,9 @@ impl Undone {
 
     fn add_cloud(&mut self, taken: TakenBack) {
         self.steps += taken.done.len();
+        if let Some(copied) = taken.copied {
+            speak::aside(format_args!("hostgap: {copied}"));
+        }
         for error in taken.failed {
             let remedy = error.remedy().map(|remedy| format!("; {remedy}"));
             self.fail(format_args!("could not {error}{}", remedy.unwrap_or_default()));

@@ -96,13 +96,6 @@ impl Ec2 {
         Ok(self.region.clone().unwrap_or_default())
     }
 
-    async fn instance(&mut self) -> Result<String, CloudError> {
-        if self.instance.is_none() {
-            self.instance = Some(self.metadata.ask(&mut self.http, "instance-id").await?);
-        }
-        Ok(self.instance.clone().unwrap_or_default())
-    }
-
     async fn credentials(&mut self) -> Result<Credentials, CloudError> {
         let is_good = self.credentials.as_ref().is_some_and(|known| known.last_until(SystemTime::now()));
         if !is_good {
@@ -168,8 +161,15 @@ impl Ec2 {
 }
 
 impl RouteTables for Ec2 {
+    async fn machine(&mut self) -> Result<String, CloudError> {
+        if self.instance.is_none() {
+            self.instance = Some(self.metadata.ask(&mut self.http, "instance-id").await?);
+        }
+        Ok(self.instance.clone().unwrap_or_default())
+    }
+
     async fn interface(&mut self, addresses: &Addresses) -> Result<Interface, CloudError> {
-        let instance = self.instance().await?;
+        let instance = self.machine().await?;
         let attempt = format!("list the network interfaces of {instance}");
         let filter = [("attachment.instance-id", instance.as_str())];
         let mut pages = Pages::default();

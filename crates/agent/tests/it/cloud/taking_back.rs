@@ -77,6 +77,38 @@ fn a_route_that_is_not_listed_yet_is_deleted() {
     assert!(cloud.server.state().routes.is_empty());
 }
 
+/// A machine that was made from an image of another one has a copy of all that the agent there kept.
+#[test]
+fn what_another_machine_has_made_is_left_alone() {
+    if !require_root() {
+        return;
+    }
+    let cloud = left_by_an_agent();
+    let record = |node| cloud.nodes.settings(node).cloud.record;
+    let copy_to_b = || {
+        shell(&format!(
+            "mkdir -p {to}; cp {from}/* {to}",
+            from = record("a").display(),
+            to = record("b").display()
+        ));
+    };
+    copy_to_b();
+    let taken = cloud.take_back("b");
+    assert_eq!((taken.done.len(), taken.failed.len()), (0, 0), "{taken:?}");
+    assert!(taken.copied.unwrap().to_string().contains("pods.cloud.of-i-a.json"));
+
+    copy_to_b();
+    let (mut b, ready) = cloud.begin("b", Cloud::login());
+    ready.recv_timeout(PATIENCE).unwrap();
+    b.stop().unwrap();
+    assert_eq!(cloud.server.state().routes.len(), 2);
+    let taken = cloud.take_back("b");
+    assert_eq!((taken.done.len(), taken.copied), (2, None), "{:?}", taken.failed);
+    let state = cloud.server.state();
+    assert_eq!(state.routes.keys().collect::<Vec<_>>(), [PODS_A]);
+    assert!(!state.instances[0].checks_source);
+}
+
 #[test]
 fn a_network_goes_over_to_tunnels_and_back() {
     if !require_root() {
