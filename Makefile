@@ -36,8 +36,8 @@ test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 	@# Without Kubernetes (there is no Go, or it does not build) the tests of the cluster are skipped, and the summary says so.
 	@if kubernetes=$$(scripts/build-kubernetes); then HOSTGAP_KUBERNETES=$$kubernetes; export HOSTGAP_KUBERNETES; fi; \
 		HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_CONTAINERD=$$(scripts/fetch-containerd) && \
-		HOSTGAP_ETCD=$$(scripts/fetch-etcd) && \
-		export HOSTGAP_NGINX HOSTGAP_CONTAINERD HOSTGAP_ETCD && exec $(CARGO) xtask test
+		HOSTGAP_ETCD=$$(scripts/fetch-etcd) && HOSTGAP_PROXIES=$$(scripts/fetch-proxies) && \
+		export HOSTGAP_NGINX HOSTGAP_CONTAINERD HOSTGAP_ETCD HOSTGAP_PROXIES && exec $(CARGO) xtask test
 
 vm-test: ## run the tests of namespaces on Debian kernels in QEMU alone (needs root)
 	@scripts/need-root 'make vm-test'

@@ -23,7 +23,7 @@ use skeleton::types::splice_counter as list;
 
 use crate::attach::unpin;
 use crate::generation::{self, NEW};
-use crate::{Hook, ffi};
+use crate::{Hook, ffi, pins};
 
 #[expect(
     unreachable_pub,
@@ -110,12 +110,16 @@ impl fmt::Display for SpliceCounter {
     }
 }
 
-/// Loads the programs and pins them and their maps in a node's folder. Nothing meets them yet.
+/// Loads the programs and pins them and their maps in a node's folder: beside the node's forwarding programs, or in a folder
+/// of their own, which is made. Nothing meets them yet.
 ///
 /// # Errors
 /// The kernel refuses a program (the text has the verifier's words) or a map. What was pinned until then is taken away.
 pub fn load(folder: &Path) -> Result<()> {
     ffi::listen();
+    if !pins::exists(folder) {
+        pins::make(folder)?;
+    }
     load_and_pin(folder).or_else(|error| {
         let failed = ffi::failed(format!("load the splice of {}", folder.display()), &error);
         remove(folder).and(Err(failed))
@@ -162,13 +166,16 @@ pub fn is_loaded(folder: &Path) -> bool {
 }
 
 /// Takes it away: no socket joins any more, and those that have are TCP's again. What lies unread in a socket's queue
-/// at that moment is lost.
+/// at that moment is lost. A folder in which nothing else is goes with it.
 ///
 /// # Errors
 /// A pin cannot be removed.
 pub fn remove(folder: &Path) -> Result<()> {
     for pin in ours(folder)? {
         fs::remove_file(&pin).map_err(|error| failed("remove", &pin, error))?;
+    }
+    if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none()) {
+        pins::remove(folder)?;
     }
     Ok(())
 }

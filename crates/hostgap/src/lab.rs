@@ -128,6 +128,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         connections: 16_000,
         outlives_us: true,
         plant: None,
+        proxies: ::lab::Sides::default(),
         workload,
     };
     // Measuring the cost of steering uses both nodes' CPUs for a second, which would disturb a race.
@@ -206,6 +207,7 @@ fn stand(
         in_container: ::record::Side::Both,
         wires: Wires::default(),
         settings: ::tune::Settings::default(),
+        proxies: ::record::Proxies::default(),
         protocol: ::lab::protocol(args.workload),
     };
     let method = Method::new(cpus.clone(), staffing.scheduling);

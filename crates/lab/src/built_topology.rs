@@ -17,9 +17,10 @@ use plan::forwarding::Splice;
 use plan::{Journal, Kernel, Made};
 use record::{Plant, Workload, WorkloadKind};
 
+use crate::proxy::ProxyProgram;
 use crate::server::{Server, ServerChoice};
 use crate::workload::{self, Inside};
-use crate::{LabError, Topology};
+use crate::{LabError, Sides, Topology};
 
 /// What a topology is stood up with.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub struct Staffing {
     pub outlives_us: bool,
     /// Answers that the server holds back on purpose.
     pub plant: Option<Plant>,
+    /// What passes connections on beside client and server.
+    pub proxies: Sides<Option<ProxyProgram>>,
     /// What is done with it.
     pub workload: Workload,
 }
@@ -56,7 +59,14 @@ impl Staffing {
             | WorkloadKind::UdpStream => usual,
         };
         let connections = self.connections.max(workload.connections * workload.body_bytes.len() as u32);
-        Staffing { connections, workload, outlives_us: false, plant: None, ..self.clone() }
+        Staffing {
+            connections,
+            workload,
+            outlives_us: false,
+            plant: None,
+            proxies: Sides::default(),
+            ..self.clone()
+        }
     }
 }
 
@@ -70,7 +80,8 @@ pub struct BuiltTopology {
     pub workload: Workload,
     /// How clients speak TLS with the server, if they do.
     tls: Option<Tls>,
-    server: Option<Server>,
+    /// The server, then what passes connections on to it.
+    servers: Vec<Server>,
     /// The client's connections, each pool with the size that it asks for.
     pools: Vec<(u32, Vec<Client>)>,
     journal: Option<Journal>,
@@ -88,7 +99,7 @@ impl BuiltTopology {
 
     /// What is asked for a size.
     pub(crate) fn target(&self, body_bytes: u32) -> Target {
-        workload::target(&self.workload, self.topology.address, body_bytes, self.tls.clone())
+        workload::target(&self.workload, self.topology.called(), body_bytes, self.tls.clone())
     }
 
     /// Where sockets of a side are opened.
@@ -110,9 +121,9 @@ impl BuiltTopology {
         self.topology.shape.wires.patience().ready()
     }
 
-    /// An error if the server has ended.
+    /// An error if the server or a proxy has ended.
     pub fn check_server(&mut self) -> Result<(), LabError> {
-        self.server.as_mut().map_or(Ok(()), Server::check)
+        self.servers.iter_mut().try_for_each(Server::check)
     }
 
     /// A generator's error in the lab's words.

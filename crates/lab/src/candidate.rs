@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datapath::{DataPath, Enters, SocketRole};
 use linux::features::{Facts, Feature};
-use record::{Candidate, Plant, Side, Underlay, Ways};
+use record::{Candidate, Plant, Proxies, Side, Underlay, Ways};
 use tune::Settings;
 
 use crate::cni::{CniNetwork, Configuration, PluginDirs};
@@ -32,6 +32,8 @@ pub struct Contender {
     pub connections: Option<u32>,
     /// Answers that its server holds back on purpose.
     pub plant: Option<Plant>,
+    /// What its connections pass through beside client and server.
+    pub proxy: Proxies,
     /// That it cannot run is an error.
     pub required: bool,
     /// Why it cannot run here; empty: it races.
@@ -64,7 +66,8 @@ pub fn contenders(named: &[Candidate], facts: &Facts, dirs: &PluginDirs) -> Resu
         }
         for candidate in named.iter().filter(|candidate| candidate.path == path.name) {
             // The host as it is races anyway.
-            let plain = candidate.tune.is_empty() && candidate.underlay.is_empty();
+            let plain =
+                candidate.tune.is_empty() && candidate.underlay.is_empty() && candidate.proxy.is_empty();
             if path.name != host.name || candidate.name.is_some() || !plain {
                 contenders.push(Contender::asked(path, candidate, facts)?);
             }
@@ -114,12 +117,15 @@ impl Contender {
 
     /// With what an experiment asks for beside the path and the settings.
     fn with(self, candidate: &Candidate) -> Contender {
-        let Candidate { underlay: ways, in_container, connections, plant, required, .. } = *candidate;
-        let stands_for = match plant {
-            Some(plant) => format!("{}; {plant}, on purpose", self.stands_for),
-            None => self.stands_for,
-        };
-        Contender { stands_for, in_container, ways, connections, plant, required, ..self }
+        let Candidate { underlay: ways, in_container, connections, plant, proxy, required, .. } = *candidate;
+        let mut stands_for = self.stands_for;
+        if let Some(plant) = plant {
+            stands_for += &format!("; {plant}, on purpose");
+        }
+        if !proxy.is_empty() {
+            stands_for += &format!("; {proxy}");
+        }
+        Contender { stands_for, in_container, ways, connections, plant, proxy, required, ..self }
     }
 
     fn of(path: &'static DataPath, unmet: Vec<String>) -> Contender {
@@ -133,6 +139,7 @@ impl Contender {
             ways: Ways::default(),
             connections: None,
             plant: None,
+            proxy: Proxies::default(),
             required: false,
             unmet,
         }

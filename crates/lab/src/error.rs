@@ -88,11 +88,11 @@ pub enum LabError {
         /// What was tried.
         why: String,
     },
-    /// A server ended or never answered.
-    #[error("go on: the server of {candidate} {what}{}", if log.is_empty() { String::new() } else { format!(": {log}") })]
+    /// A server, or a proxy in front of one, ended or never answered.
+    #[error("go on: {whose} {what}{}", if log.is_empty() { String::new() } else { format!(": {log}") })]
     Server {
-        /// Whose server.
-        candidate: String,
+        /// Which of whose: "the server of docker".
+        whose: String,
         /// What happened to it.
         what: String,
         /// The end of its log.

@@ -26,6 +26,7 @@ use crate::home::Home;
 use crate::limits::{answers_suffice, connections};
 use crate::machine::machine;
 use crate::proving::{MachineUse, prove};
+use crate::proxy::{self, ProxyProgram};
 use crate::server::ServerChoice;
 use crate::steering::{Chosen, choose};
 use crate::topology::{families, family};
@@ -68,6 +69,8 @@ pub struct Race {
     pub(crate) home: Home,
     contenders: Vec<Contender>,
     pub(crate) server: ServerChoice,
+    /// The programs of the contenders' proxies.
+    proxies: Vec<ProxyProgram>,
     pub(crate) method: Method,
     pub(crate) seed: u64,
     /// Why candidates have fewer connections than asked for.
@@ -98,6 +101,7 @@ impl Race {
         let whose = if settings.guest.is_some() { MachineUse::Ours } else { MachineUse::Shared };
         prove(&mut contenders, facts, whose)?;
         leave_out_wires(&mut contenders, &experiment.underlay, facts)?;
+        proxy::leave_out(&mut contenders, settings.nginx.as_deref(), facts)?;
         let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
         Race::of(experiment, settings, home, contenders, racing)
     }
@@ -115,6 +119,7 @@ impl Race {
             experiment.workload.server = ServerKind::Hostgap;
         }
         let server = ServerChoice::of(&experiment.workload, settings.nginx.as_deref(), &settings.own)?;
+        let proxies = proxy::programs(&contenders, settings.nginx.as_deref())?;
         let method = Method {
             warmup: Duration::from_millis(experiment.warmup_ms.into()),
             slice: Duration::from_millis(experiment.slice_ms.into()),
@@ -134,8 +139,18 @@ impl Race {
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
         let fewer_connections = granted.fewer;
         let steered = false;
-        let mut race =
-            Race { experiment, settings, home, contenders, server, method, seed, fewer_connections, steered };
+        let mut race = Race {
+            experiment,
+            settings,
+            home,
+            contenders,
+            server,
+            proxies,
+            method,
+            seed,
+            fewer_connections,
+            steered,
+        };
         race.leave_out_groups()?;
         // Settings may have no place in this arrangement.
         race.contenders.iter().try_for_each(|contender| race.entrant(contender).map(drop))?;
@@ -145,18 +160,20 @@ impl Race {
     /// Says of contenders that cannot do the workload why; an error where one is required. Where connections are made
     /// within a trial, it is many threads that make them, and none of those is in a control group of a data path.
     fn leave_out_groups(&mut self) -> Result<(), LabError> {
-        if !self.experiment.workload.kind.makes_connections() {
-            return Ok(());
-        }
+        let makes_connections = self.experiment.workload.kind.makes_connections();
         for at in 0..self.contenders.len() {
             let contender = &self.contenders[at];
-            let topology = Topology::plan(self.shape(contender, None))?;
-            if topology.groups().both() == [None, None] {
+            if !makes_connections && contender.proxy.is_empty() {
                 continue;
             }
-            let why = "it passes on what connections say that were made in its control group, and this workload makes \
-                       its own"
-                .to_owned();
+            let topology = Topology::plan(self.shape(contender, None))?;
+            if topology.groups().client.is_none() {
+                continue;
+            }
+            let other =
+                if makes_connections { "this workload makes its own" } else { "a proxy makes others" };
+            let why =
+                format!("it passes on what connections say that were made in its control group, and {other}");
             let names = |candidate: &&record::Candidate| candidate.path == contender.path.name;
             if self.experiment.candidates.iter().find(names).is_some_and(|candidate| candidate.required) {
                 return Err(LabError::CannotRun { path: contender.name.clone(), reasons: why });
@@ -209,6 +226,9 @@ impl Race {
             header.machine.facts.insert("witness of stalls".to_owned(), why.clone());
         }
         self.method.witness = watching.ok();
+        if !self.proxies.is_empty() {
+            header.machine.facts.insert("proxies".to_owned(), proxy::describe(&self.proxies));
+        }
         if let Some(guest) = &self.settings.guest {
             header.machine.facts.insert("virtual machine".to_owned(), guest.clone());
         }
@@ -283,6 +303,7 @@ impl Race {
             connections,
             outlives_us: false,
             plant: contender.plant,
+            proxies: proxy::of(contender.proxy, &self.proxies),
             workload: Workload { connections, ..workload.clone() },
         }
     }
@@ -334,6 +355,7 @@ impl Race {
             in_container: contender.in_container,
             wires: contender.wires(&self.experiment.underlay),
             settings: contender.settings.clone(),
+            proxies: contender.proxy,
             protocol: workload::protocol(self.experiment.workload.kind),
         }
     }

@@ -5,7 +5,6 @@ mod secret;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use datapath::Family;
@@ -15,33 +14,27 @@ use linux::{Cgroup, CpuSet, NetnsName, netns::Netns};
 use record::{Plant, ServerKind, Workload, WorkloadKind};
 
 use crate::LabError;
+use crate::program::{self, Program};
 use crate::topology::SERVER_PORT;
+pub(crate) use nginx::{affinity_mask, worker_connections};
 pub(crate) use secret::Secret;
 
 /// Who will answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum ServerChoice {
-    Nginx(Nginx),
+    Nginx(Program),
     /// `hostgap serve`, run from this executable.
     Hostgap(PathBuf),
 }
 
-/// An nginx that answers when asked for its version.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nginx {
-    /// The executable.
-    pub program: PathBuf,
-    /// Its own words: "nginx/1.22.1".
-    pub version: String,
-}
-
-/// A server that runs in a pod. Dropping it ends it.
+/// A server, or a proxy in front of one, that runs in a pod. Dropping it ends it.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
     log: PathBuf,
-    candidate: String,
+    /// Which of whose: "the server of docker".
+    whose: String,
 }
 
 /// What a server is started with.
@@ -73,29 +66,8 @@ pub struct ServerSetup<'a> {
     pub(crate) secret: Option<&'a Secret>,
 }
 
-impl Nginx {
-    /// Looks for nginx: the path given, else `nginx` in `PATH` and `/usr/sbin`.
-    pub fn find(given: Option<&Path>) -> Result<Nginx, LabError> {
-        let candidates = match given {
-            Some(path) => vec![path.to_owned()],
-            None => vec![PathBuf::from("nginx"), PathBuf::from("/usr/sbin/nginx")],
-        };
-        let mut why = String::new();
-        for program in candidates {
-            // nginx -v writes "nginx version: nginx/1.22.1" to stderr.
-            match Command::new(&program).arg("-v").output() {
-                Ok(output) => {
-                    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-                    if let Some((_, version)) = text.trim().split_once("nginx version: ") {
-                        return Ok(Nginx { program, version: version.to_owned() });
-                    }
-                    why = format!("{} -v said {:?}", program.display(), text.trim());
-                }
-                Err(error) => why = format!("{}: {error}", program.display()),
-            }
-        }
-        Err(LabError::NoNginx { why })
-    }
+fn find_nginx(given: Option<&Path>) -> Result<Program, LabError> {
+    program::nginx(given).map_err(|why| LabError::NoNginx { why })
 }
 
 impl ServerChoice {
@@ -109,11 +81,11 @@ impl ServerChoice {
     /// Decides who answers over HTTP. `own` is this executable.
     pub fn decide(kind: ServerKind, nginx: Option<&Path>, own: &Path) -> Result<ServerChoice, LabError> {
         match kind {
-            ServerKind::Nginx => Nginx::find(nginx).map(ServerChoice::Nginx),
+            ServerKind::Nginx => find_nginx(nginx).map(ServerChoice::Nginx),
             ServerKind::Hostgap => Ok(ServerChoice::Hostgap(own.to_owned())),
             // A given path that does not work is an error, not a reason to use another server.
-            ServerKind::Auto if nginx.is_some() => Nginx::find(nginx).map(ServerChoice::Nginx),
-            ServerKind::Auto => match Nginx::find(None) {
+            ServerKind::Auto if nginx.is_some() => find_nginx(nginx).map(ServerChoice::Nginx),
+            ServerKind::Auto => match find_nginx(None) {
                 Ok(nginx) => Ok(ServerChoice::Nginx(nginx)),
                 Err(_) => Ok(ServerChoice::Hostgap(own.to_owned())),
             },
@@ -145,17 +117,22 @@ impl ServerChoice {
             cgroup: setup.cgroup.clone(),
             cpus: Some(setup.cpus.clone()),
             scheduling,
-            log: Some(log.clone()),
             // nginx's workers outlive a master that is killed; as members of a PID namespace they cannot.
             new_pid_namespace: true,
             die_with_parent: !setup.outlives_us,
             ..Spawn::new(program)
         };
-        Ok(Server { child: spawn.start()?, log, candidate: setup.candidate.to_owned() })
+        Server::spawn(spawn, log, format!("the server of {}", setup.candidate))
     }
 }
 
 impl Server {
+    /// Starts one that writes to this log.
+    pub(crate) fn spawn(spawn: Spawn, log: PathBuf, whose: String) -> Result<Server, LabError> {
+        let child = Spawn { log: Some(log.clone()), ..spawn }.start()?;
+        Ok(Server { child, log, whose })
+    }
+
     /// An error if it has ended.
     pub fn check(&mut self) -> Result<(), LabError> {
         match self.child.try_wait()? {
@@ -169,7 +146,7 @@ impl Server {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let tail: Vec<&str> = log.lines().rev().take(3).collect();
         let log = tail.into_iter().rev().collect::<Vec<_>>().join(" | ");
-        LabError::Server { candidate: self.candidate.clone(), what, log }
+        LabError::Server { whose: self.whose.clone(), what, log }
     }
 
     /// Asks it to end and waits; after a second it is killed.
@@ -227,7 +204,7 @@ mod tests {
         let error =
             ServerChoice::decide(ServerKind::Auto, Some(Path::new("/nonexistent/nginx")), Path::new("x"));
         assert!(matches!(error, Err(LabError::NoNginx { .. })));
-        let error = Nginx::find(Some(Path::new("/bin/true"))).unwrap_err();
+        let error = find_nginx(Some(Path::new("/bin/true"))).unwrap_err();
         assert!(error.to_string().contains("-v said"), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datapath::{DataPath, Family, NodeSpec, Protocol, Reach, SocketRole};
-use record::{Placement, Side};
+use record::{Placement, Proxies, Side};
 
 use crate::cni::CniNetwork;
 use crate::{NodeCpus, Sides, Wires};
@@ -35,6 +35,8 @@ pub struct Shape {
     pub wires: Wires,
     /// What is set otherwise than the kernel has it.
     pub settings: tune::Settings,
+    /// Proxies beside client and server.
+    pub proxies: Proxies,
     /// What clients call by, where a port of it is published.
     pub protocol: Protocol,
 }

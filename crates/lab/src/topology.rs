@@ -3,6 +3,7 @@
 
 mod data_path;
 mod keys;
+mod redirect;
 mod specs;
 mod wires;
 
@@ -23,6 +24,8 @@ use crate::{LabError, Shape, Sides, side_settings};
 pub const SERVER_PORT: u16 = 80;
 /// The port of the node that leads to it, for data paths that publish ports.
 pub const PUBLISHED_PORT: u16 = 8080;
+/// The port that a client with a proxy calls; the proxy calls the port that leads to the server.
+pub const PROXIED_PORT: u16 = 8000;
 const CLIENT_NODE: u16 = 1;
 const SERVER_NODE: u16 = 2;
 
@@ -83,6 +86,7 @@ impl Topology {
         let sites = Sides::make(|part| (*homes.of(part), pods.of(part), processes.of(part)));
         let settings = side_settings::plan(&shape, &sites, &plan)?;
         side_settings::extend(&mut plan, settings);
+        redirect::plan(&shape, &processes, &mut plan);
         let address = match shape.is_in_container(SocketRole::Server) {
             true => path.address_of(homes.server, &pods.server, shape.family, SERVER_PORT)?,
             false => SocketAddr::new(on_underlay(homes.server, shape.family), SERVER_PORT),
@@ -97,9 +101,18 @@ impl Topology {
             node: homes.of(part),
             pod: shape.is_in_container(part).then_some(pods.of(part)),
         });
-        let traces = path.traces(ends.client, ends.server, shape.protocol);
+        let mut traces = path.traces(ends.client, ends.server, shape.protocol);
+        traces.extend(redirect::trace(&shape, &processes.server));
         let Sides { client, server } = processes;
         Ok(Topology { client, server, address, pod_mtu_bytes, plan, keys, attachments, traces, nodes, shape })
+    }
+
+    /// What the client calls: the server, or the port that leads into the client's proxy.
+    pub fn called(&self) -> SocketAddr {
+        match self.shape.proxies.client {
+            Some(_) => SocketAddr::new(self.address.ip(), PROXIED_PORT),
+            None => self.address,
+        }
     }
 
     /// The commands that a person would type to build the same, in order.
@@ -109,12 +122,19 @@ impl Topology {
         self.plan.commands().into_iter().chain(plugins).collect()
     }
 
-    /// The control group of the client's node and the server's, where the data path asks that their processes be in
-    /// one.
+    /// The control group of the client and the server, where the data path or a spliced proxy asks that their processes
+    /// be in one: that of the node, or that of the namespace of the processes.
     pub fn groups(&self) -> Sides<Option<&Splice>> {
-        self.shape.homes(&self.nodes).map(|node| {
+        let homes = self.shape.homes(&self.nodes);
+        let processes = Sides { client: &self.client, server: &self.server };
+        Sides::make(|part| {
             self.plan.steps.iter().find_map(|placed| match &placed.step {
-                Step::AddCgroup(splice) if placed.place == node.place => Some(splice),
+                Step::AddCgroup(splice)
+                    if placed.place == homes.of(part).place
+                        || placed.place.name() == Some(processes.of(part)) =>
+                {
+                    Some(splice)
+                }
                 _ => None,
             })
         })

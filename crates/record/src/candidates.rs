@@ -30,6 +30,7 @@ impl Experiment {
             validate_name(candidate)?;
             crate::sweep::check::connections(candidate, self.workload.connections_max())?;
             self.validate_plant(candidate)?;
+            self.validate_proxies(candidate)?;
             // The same file may race twice, as the host does, and gets a number.
             if candidate.cni.is_some() && candidate.name.is_none() {
                 continue;

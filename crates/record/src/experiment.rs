@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
 use crate::{
-    BitRate, Delay, Machines, Plant, Published, RequestedRate, Share, Side, Sweep, SweepPosition, Tuning,
-    Until, Ways, Wire, Workload,
+    BitRate, Delay, Machines, Plant, Proxies, Published, RequestedRate, Share, Side, Sweep, SweepPosition,
+    Tuning, Until, Ways, Wire, Workload,
 };
 
 /// What a race is asked to do.
@@ -142,6 +142,9 @@ pub struct Candidate {
     /// Answers that its server holds back on purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plant: Option<Plant>,
+    /// What its connections pass through beside client and server.
+    #[serde(default, skip_serializing_if = "Proxies::is_empty")]
+    pub proxy: Proxies,
     /// Its place in the experiment's sweep; [`Experiment::swept`] writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swept: Option<SweepPosition>,
@@ -241,13 +244,19 @@ impl Candidate {
     /// The name in tables: the given one, else the data path with its settings and, if only one side is in a
     /// container, that side. Empty for a CNI configuration without a name or settings, which has the name in its file.
     pub fn title(&self) -> String {
-        let path = || self.tune.name_on(&self.path);
-        match (&self.name, self.in_container) {
-            (Some(name), _) => name.clone(),
-            (None, Side::Both) => path(),
-            (None, Side::Client) => format!("{}, client only", path()),
-            (None, Side::Server) => format!("{}, server only", path()),
+        if let Some(name) = &self.name {
+            return name.clone();
         }
+        let mut title = self.tune.name_on(&self.path);
+        title += match self.in_container {
+            Side::Both => "",
+            Side::Client => ", client only",
+            Side::Server => ", server only",
+        };
+        if !self.proxy.is_empty() {
+            title += &format!(", {}", self.proxy);
+        }
+        title
     }
 }
 

@@ -15,6 +15,7 @@ mod late;
 mod look;
 mod plant;
 mod profile;
+mod proxy;
 mod published;
 mod quick;
 mod race;
@@ -39,6 +40,7 @@ pub use late::{Cause, Late, Retransmitted};
 pub use look::{Leaving, Left, Look};
 pub use plant::Plant;
 pub use profile::Profile;
+pub use proxy::{Proxies, ProxyKind};
 pub use published::{Direction, Metric, Published, PublishedFact, RATIO, facts as published_facts};
 pub use quick::Quick;
 pub use race::{

@@ -14,6 +14,8 @@ use linux::{Netns, clock};
 use testkit::{World, require_root, run};
 
 const PORT: u16 = 7000;
+/// How often what the kernel may have left out is tried.
+const TRIES: usize = 5;
 /// Thresholds so low that every event is reported.
 const ALL: LateConfig = LateConfig {
     server_port: PORT,
@@ -124,16 +126,25 @@ fn an_exchange_has_its_stages_in_order() {
     assert!(back <= event.until_ns, "{event:?}");
 }
 
+/// While other processes attach programs to the same tracepoints and detach them, about one exchange in a hundred lacks events
+/// (seen on Linux 6.18: no program is run, none is counted as missed, and the ring has room). So there are some tries.
 #[test]
 fn a_lost_segment_is_sent_again_by_the_probe_and_two_by_the_time_out() {
     for (segments, expected) in [(1, Retransmission::Probe), (2, Retransmission::TimeOut)] {
-        let mut bench = Bench::new();
-        // The kernel sends no probe before it has measured a round trip.
-        exchange(&mut bench.client, &mut bench.server);
-        bench.drop_next(segments);
-        let seen = bench.seen(exchange);
-        let why = retransmissions(&seen, bench.port());
-        assert_eq!(why.last(), Some(&expected), "{segments} lost: {:?}", seen.events);
+        let mut seen = Vec::new();
+        for _ in 0..TRIES {
+            let mut bench = Bench::new();
+            // The kernel sends no probe before it has measured a round trip.
+            exchange(&mut bench.client, &mut bench.server);
+            bench.drop_next(segments);
+            let events = bench.seen(exchange);
+            assert_eq!(events.lost, 0);
+            seen.push(retransmissions(&events, bench.port()));
+            if seen.last().unwrap().last() == Some(&expected) {
+                break;
+            }
+        }
+        assert_eq!(seen.last().unwrap().last(), Some(&expected), "{segments} lost: {seen:?}");
     }
 }
 

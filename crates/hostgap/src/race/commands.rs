@@ -35,6 +35,7 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             in_container: contender.in_container,
             wires: contender.wires(&experiment.underlay),
             settings: contender.settings.clone(),
+            proxies: contender.proxy,
             protocol: ::lab::protocol(experiment.workload.kind),
         };
         let topology = Topology::plan(shape)?;

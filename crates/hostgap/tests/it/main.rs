@@ -29,6 +29,7 @@ mod pages;
 mod paths;
 mod pods;
 mod privilege;
+mod proxies;
 mod race;
 mod search;
 mod serve;

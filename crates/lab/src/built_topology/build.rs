@@ -10,9 +10,10 @@ use plan::{Journal, Kernel};
 use super::undo::journal_of;
 use super::{BuiltTopology, Staffing};
 use crate::cni::Attachment;
+use crate::proxy::ProxySetup;
 use crate::server::{Secret, ServerSetup};
 use crate::workload;
-use crate::{LabError, Shape, Topology};
+use crate::{LabError, Shape, Sides, Topology};
 
 impl BuiltTopology {
     /// Builds the topology and starts its server. `dir` is a directory of ours that does not exist yet; it gets the
@@ -37,7 +38,7 @@ impl BuiltTopology {
             topology,
             workload: staffing.workload.clone(),
             tls: None,
-            server: None,
+            servers: Vec::new(),
             pools: Vec::new(),
             journal: Some(journal),
             kernel,
@@ -92,9 +93,36 @@ impl BuiltTopology {
             workload: &self.workload,
             secret: secret.as_ref(),
         };
-        self.server = Some(staffing.server.start(&setup)?);
+        let server = staffing.server.start(&setup)?;
+        self.servers.push(server);
+        self.start_proxies(staffing)?;
         self.connect(body, 1).map_err(|error| self.of_plugins(error))?;
         self.pools.clear();
+        Ok(())
+    }
+
+    fn start_proxies(&mut self, staffing: &Staffing) -> Result<(), LabError> {
+        for part in [SocketRole::Server, SocketRole::Client] {
+            let Some(program) = staffing.proxies.of(part) else { continue };
+            let Topology { client, server, shape, address, .. } = &self.topology;
+            let processes = Sides { client, server };
+            let cpus = Sides { client: &shape.cpus.client, server: &shape.cpus.server };
+            let setup = ProxySetup {
+                candidate: &self.name,
+                part,
+                netns: processes.of(part),
+                cgroup: self.group(part)?,
+                family: shape.family,
+                server: *address,
+                cpus: cpus.of(part),
+                dir: &self.dir,
+                scheduling: staffing.scheduling,
+                connections: staffing.connections,
+                outlives_us: staffing.outlives_us,
+            };
+            let proxy = program.start(&setup)?;
+            self.servers.push(proxy);
+        }
         Ok(())
     }
 

@@ -25,16 +25,15 @@ impl BuiltTopology {
     /// Lets everything stand when this process ends.
     pub fn leave_standing(mut self) {
         self.pools.clear();
-        if let Some(server) = self.server.take() {
-            server.leave_running();
-        }
+        self.servers.drain(..).for_each(Server::leave_running);
         self.journal = None;
     }
 
     fn undo(&mut self) -> Result<(), LabError> {
         let Some(mut journal) = self.journal.take() else { return Ok(()) };
         self.pools.clear();
-        let stopped = self.server.take().map_or(Ok(()), Server::stop);
+        // Proxies first, so that none calls a server that is gone.
+        let stopped = self.servers.drain(..).rev().map(Server::stop).fold(Ok(()), Result::and);
         let attachments =
             self.topology.attachments.iter_mut().flat_map(|pods| [&mut pods.server, &mut pods.client]);
         let mut attached: Vec<LabError> =

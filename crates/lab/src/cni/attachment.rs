@@ -217,6 +217,7 @@ mod tests {
             steered: false,
             wires: crate::Wires::default(),
             settings: tune::Settings::default(),
+            proxies: record::Proxies::default(),
             protocol: datapath::Protocol::Tcp,
         };
         Topology::plan(shape).unwrap()

@@ -82,7 +82,7 @@ fn listeners(setup: &ServerSetup<'_>) -> String {
 /// The settings of a worker for a number of connections. nginx closes idle persistent connections as soon
 /// as a sixteenth or less of its places is free (`ngx_drain_connections`), so an eighth is added, and some for what is
 /// no connection of a client.
-fn worker_connections(connections: u32) -> u32 {
+pub(crate) fn worker_connections(connections: u32) -> u32 {
     connections.saturating_add(connections / 8).saturating_add(64)
 }
 
@@ -158,7 +158,7 @@ fn location(size: usize) -> String {
 const CHUNK_BYTES: usize = 2000;
 
 /// nginx's own format: a binary number in which the lowest bit is CPU 0.
-fn affinity_mask(cpu: u16) -> String {
+pub(crate) fn affinity_mask(cpu: u16) -> String {
     format!("1{}", "0".repeat(cpu.into()))
 }
 

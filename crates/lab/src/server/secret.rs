@@ -21,7 +21,7 @@ impl Secret {
     pub(crate) fn make(candidate: &str, dir: &Path) -> Result<Secret, LabError> {
         let made = load::serve::Certificate::self_signed_pem();
         let (chain_pem, key_pem) = made.map_err(|error| LabError::Server {
-            candidate: candidate.to_owned(),
+            whose: format!("the server of {candidate}"),
             what: format!("could not have a certificate ({error})"),
             log: String::new(),
         })?;

@@ -76,6 +76,7 @@ mod tests {
             in_container,
             wires: Wires::default(),
             settings: tune::Settings::default(),
+            proxies: record::Proxies::default(),
             protocol: Protocol::Tcp,
         })
     }

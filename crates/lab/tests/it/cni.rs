@@ -28,6 +28,7 @@ fn shape(network: CniNetwork, id: &str, ipv6: bool) -> Shape {
         steered: true,
         wires: lab::Wires::default(),
         settings: tune::Settings::default(),
+        proxies: record::Proxies::default(),
         protocol: datapath::Protocol::Tcp,
     }
 }

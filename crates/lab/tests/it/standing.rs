@@ -26,6 +26,7 @@ pub(crate) fn staffing() -> Staffing {
         connections: 16,
         outlives_us: false,
         plant: None,
+        proxies: lab::Sides::default(),
         workload: Workload { body_bytes: vec![100, 4096], ..Workload::default() },
     }
 }
@@ -44,6 +45,7 @@ pub(crate) fn shape(path: &'static DataPath, id: &str, ipv6: bool) -> Shape {
         placement: Placement::TwoNodes,
         in_container: Side::Both,
         wires: Wires::default(),
+        proxies: record::Proxies::default(),
         protocol: datapath::Protocol::Tcp,
     }
 }

@@ -233,6 +233,11 @@ pub enum Statement {
         /// The new destination port.
         port: u16,
     },
+    /// Send it to this port of the node itself.
+    Redirect {
+        /// The new destination port.
+        port: u16,
+    },
     /// Send it to the address and port that the map holds for these parts of it; go on if the map has no such element.
     DnatBy {
         /// What the map is asked with.

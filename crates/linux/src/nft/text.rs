@@ -76,6 +76,7 @@ impl Table {
             Statement::Masquerade { random: true } => "masquerade fully-random".to_owned(),
             Statement::Dnat { to, port } if to.is_ipv6() => format!("dnat to [{to}]:{port}"),
             Statement::Dnat { to, port } => format!("dnat to {to}:{port}"),
+            Statement::Redirect { port } => format!("redirect to :{port}"),
             Statement::DnatBy { parts, map } => {
                 format!("dnat {} to {} map @{map}", self.family.name(), self.selectors(parts))
             }

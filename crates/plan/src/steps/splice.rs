@@ -68,7 +68,12 @@ impl Effect for LoadSplice<'_> {
 
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let folder = self.0.folder();
-        put_away(splice::is_loaded(&folder), past.after.as_ref(), || splice::remove(&folder))
+        let is_loaded = splice::is_loaded(&folder);
+        if !is_loaded {
+            // A process that was killed in this step may have left the folder, with nothing in it.
+            splice::remove(&folder)?;
+        }
+        put_away(is_loaded, past.after.as_ref(), || splice::remove(&folder))
     }
 
     fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {

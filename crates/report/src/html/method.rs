@@ -85,8 +85,9 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
 mod tests {
     use proptest::prelude::*;
     use record::{
-        Asked, Candidate, Clock, Delay, HttpVersion, Machines, Placement, Plant, RequestedRate, ServerKind,
-        Share, Side, Steering, Sweep, SweepValue, Tuning, Ways, Wire, Workload, WorkloadKind,
+        Asked, Candidate, Clock, Delay, HttpVersion, Machines, Placement, Plant, Proxies, ProxyKind,
+        RequestedRate, ServerKind, Share, Side, Steering, Sweep, SweepValue, Tuning, Ways, Wire, Workload,
+        WorkloadKind,
     };
 
     use super::super::fixture;
@@ -163,18 +164,28 @@ mod tests {
         let side = prop::sample::select(&[Side::Both, Side::Client, Side::Server][..]);
         let plant = (0..=1_000_000_000_u64, 0..=1_000_000_000_u64)
             .prop_map(|(billionths, ns)| Plant { share: Share { billionths }, delay: Delay { ns } });
-        let of_its_own = (ways, prop::option::of(plant));
+        let kinds =
+            || prop::option::of(prop::sample::select(&[ProxyKind::HaproxyTcp, ProxyKind::EnvoyTcp][..]));
+        let proxy = (kinds(), kinds()).prop_map(|(client, server)| Proxies {
+            client,
+            server,
+            splice: server.is_some(),
+        });
+        let of_its_own = (ways, prop::option::of(plant), proxy);
         ("[a-z][a-z\"'# ]{0,6}[a-z\"'#]", (any::<[bool; 2]>(), side), knobs(), knobs(), of_its_own).prop_map(
-            |(name, ([required, plugins], side), both, server, ((to_server, to_client), plant))| Candidate {
-                path: if plugins { String::new() } else { "bridge+direct".to_owned() },
-                cni: plugins.then(|| format!("{name}.conflist")),
-                name: Some(name),
-                in_container: if plugins { Side::Both } else { side },
-                tune: Tuning { both, server, ..Tuning::default() },
-                underlay: Ways { to_server, to_client },
-                plant,
-                required,
-                ..Candidate::default()
+            |(name, ([required, plugins], side), both, server, ((to_server, to_client), plant, proxy))| {
+                Candidate {
+                    path: if plugins { String::new() } else { "bridge+direct".to_owned() },
+                    cni: plugins.then(|| format!("{name}.conflist")),
+                    name: Some(name),
+                    in_container: if plugins { Side::Both } else { side },
+                    tune: Tuning { both, server, ..Tuning::default() },
+                    underlay: Ways { to_server, to_client },
+                    plant,
+                    proxy,
+                    required,
+                    ..Candidate::default()
+                }
             },
         )
     }

