@@ -11,18 +11,25 @@ use linux::{Error, Result};
 use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// Below it each node has its mount.
+/// Below it each node has its mount. The directory itself stays, empty: an agent's container may see it as [`OF_MACHINE`],
+/// and would not see another one of the same name.
 pub const ROOT: &str = "/run/hostgap-bpf";
+/// Where an agent's container sees [`ROOT`] of its machine (`deploy/services`): what the machine's own processes mount there,
+/// the plugin above all, is mounted here too.
+const OF_MACHINE: &str = "/run/hostgap-bpf-of-machine";
 /// What a container mounts goes with it, so the agent's container has this folder of its machine's bpffs as [`ROOT`]
 /// (`deploy/services`). The machine's own processes find the container's pins here.
 const OF_CONTAINERS: &str = "/sys/fs/bpf/hostgap";
+/// Where nodes may have their folders, in the order in which they are looked for.
+const ROOTS: [&str; 3] = [ROOT, OF_MACHINE, OF_CONTAINERS];
 /// The type of a bpffs in statfs(2): `BPF_FS_MAGIC` of `linux/magic.h`.
 const BPF_FS_MAGIC: rustix::fs::FsWord = 0xcafe_4a11;
 
-/// The folder of a node: below [`ROOT`], unless only an agent in a container of this machine has made one.
+/// The folder of a node: where there is one, and else where a new one belongs, below [`ROOT`]. A process on the machine
+/// finds those of an agent in a container, and the other way round.
 pub fn folder(node: &str) -> PathBuf {
-    let [folder, of_container] = [ROOT, OF_CONTAINERS].map(|root| Path::new(root).join(node));
-    if !folder.exists() && of_container.exists() { of_container } else { folder }
+    let mut folders = ROOTS.iter().map(|root| Path::new(root).join(node));
+    folders.find(|folder| folder.exists()).unwrap_or_else(|| Path::new(ROOT).join(node))
 }
 
 /// Mounts a bpffs on a new folder. Where [`ROOT`] is a bpffs already, as in a container whose pins shall outlive it, it is
@@ -66,9 +73,8 @@ pub fn remove(folder: &Path) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed("remove", folder, error)),
     }
-    // Others may have theirs in it.
-    let is_root = |parent: &&Path| [ROOT, OF_CONTAINERS].iter().any(|root| *parent == Path::new(root));
-    if let Some(parent) = folder.parent().filter(is_root) {
+    if let Some(parent) = folder.parent().filter(|parent| *parent == Path::new(OF_CONTAINERS)) {
+        // Others may have theirs in it.
         let _ = fs::remove_dir(parent);
     }
     Ok(())
@@ -90,7 +96,7 @@ pub(crate) fn alone(folder: &Path) -> Result<fs::File> {
 
 /// The nodes that have a folder, in alphabetical order.
 pub fn nodes() -> Vec<String> {
-    let entries = [ROOT, OF_CONTAINERS].into_iter().flat_map(fs::read_dir).flatten().flatten();
+    let entries = ROOTS.into_iter().flat_map(fs::read_dir).flatten().flatten();
     // Where a bpffs is mounted for all nodes, the kernel's own files are beside their folders.
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     let mut names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();

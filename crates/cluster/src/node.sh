@@ -15,6 +15,9 @@ ip -6 route add default via 2001:db8::1
 echo 1 >/proc/sys/net/ipv4/ip_forward
 echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
 
+# As systemd has it: what is mounted on the node is mounted in containers that ask for it. All that is mounted here was a
+# slave or private, and tells nobody else.
+mount --make-rshared /
 mount -t tmpfs none /run
 mount -t tmpfs none /var/lib
 mount -t tmpfs none /var/log
@@ -30,7 +33,6 @@ mount -t bpf none /sys/fs/bpf
 ln -s /usr/lib/cni/loopback /opt/cni/bin/
 # Volumes that the kubelet mounts must reach containerd's containers.
 mount --bind /var/lib/kubelet /var/lib/kubelet
-mount --make-rshared /var/lib/kubelet
 
 # The kubelet wants these values on the machine, and writes those that differ. It reads files that have them.
 mkdir /run/sysctl

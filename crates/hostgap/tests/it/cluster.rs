@@ -56,7 +56,7 @@ impl Pods {
     /// What a network may leave on a node: links, addresses, routes, rules, files of addresses that are in use, and programs.
     fn state(&self, node: Node) -> String {
         let script = "ip -br link; ip -br addr; ip route; ip -6 route; nft list tables | grep ' hg-' || true;
-            find /var/lib -type f -path '*/cni/*' -regex '.*/[0-9a-f.:]+'; find /sys/fs/bpf /run/hostgap-bpf || true";
+            find /var/lib -type f -path '*/cni/*' -regex '.*/[0-9a-f.:]+'; find /sys/fs/bpf /run/hostgap-bpf -mindepth 1 || true";
         text(self.cluster.on(node, "sh").args(["-ec", script]))
     }
 

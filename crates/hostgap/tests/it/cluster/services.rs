@@ -1,4 +1,5 @@
-//! Services of pods whose packets miss kube-proxy's rules, led by the agents of `deploy/services`.
+//! Services of pods whose packets miss kube-proxy's rules, led by the agents of `deploy/services`, which also let the
+//! programs of pods use their tunnels.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,7 +28,7 @@ fn services_are_led_where_kube_proxy_is_missed() {
         pods.cluster.pod_prefixes(node).unwrap();
         pods.state(node)
     });
-    let agents = Agents { hostgap: Path::new(HOSTGAP), attach: "ebpf", backend: "host-gw", services: true };
+    let agents = Agents { hostgap: Path::new(HOSTGAP), attach: "ebpf", backend: "vxlan", services: true };
     pods.cluster.connect_by_agents(agents).unwrap();
     for name in ["web", "nobody"] {
         pods.apply(&service(name));
@@ -41,6 +42,7 @@ fn services_are_led_where_kube_proxy_is_missed() {
     await_endpoints(&pods, &all);
     nobody_refuses(&pods);
     ports_of_nodes_are_led(&pods, &all);
+    programs_use_the_tunnels(&pods);
 
     // One load for each family, each from another node, with a connection for each request.
     let loads = NODES.into_iter().zip(addresses(&pods, "web")).map(|(node, address)| Load {
@@ -182,6 +184,41 @@ fn ports_of_nodes_are_led(pods: &Pods, servers: &[String]) {
             }
         }
     }
+}
+
+/// The agents have attached the programs that the plugin pinned on the nodes to their tunnels. Pods of two nodes call each
+/// other, and no kernel forwards a packet.
+#[track_caller]
+fn programs_use_the_tunnels(pods: &Pods) {
+    for node in NODES {
+        until_within(PATIENCE, &format!("programs use the tunnels of {}", node.name), || {
+            let status = text(pods.cluster.on(node, HOSTGAP).args(["agent", "status", "--json"]));
+            let status: Value = serde_json::from_str(&status).unwrap();
+            status["programs"].is_object() && status["programs"]["why_not"].is_null()
+        });
+    }
+    let before = NODES.map(|node| forwarded(pods, node));
+    for [from, to] in [NODES, [NODES[1], NODES[0]]] {
+        let addresses = ["get", "pod", &server_name(to), "--output=jsonpath={.status.podIPs[*].ip}"];
+        let addresses = pods.kubectl(&addresses);
+        assert_eq!(addresses.split_whitespace().count(), 2, "{addresses}");
+        for address in addresses.split_whitespace() {
+            let answers = calls(pods, &format!("client-{}", from.name), address, 80);
+            assert_eq!(answers, BTreeSet::from([server_name(to)]), "{address}");
+        }
+    }
+    assert_eq!(NODES.map(|node| forwarded(pods, node)), before);
+}
+
+/// Packets that a node's kernel has forwarded: IPv4, IPv6.
+#[track_caller]
+fn forwarded(pods: &Pods, node: Node) -> [u64; 2] {
+    let snmp = text(pods.cluster.on(node, "cat").args(["/proc/net/snmp", "/proc/net/snmp6"]));
+    let mut of_ip = snmp.lines().filter(|line| line.starts_with("Ip: ")).map(str::split_whitespace);
+    let (names, values) = (of_ip.next().unwrap(), of_ip.next().unwrap());
+    let (_, ipv4) = names.zip(values).find(|(name, _)| *name == "ForwDatagrams").unwrap();
+    let ipv6 = snmp.lines().find_map(|line| line.strip_prefix("Ip6OutForwDatagrams")).unwrap();
+    [ipv4, ipv6.trim()].map(|count| count.parse().unwrap())
 }
 
 /// All agents are killed at once. Kubernetes starts them again, and they find everything as it should be.
