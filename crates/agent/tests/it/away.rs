@@ -96,6 +96,29 @@ fn the_log_says_once_that_etcd_is_away_and_once_that_it_is_back() {
     });
 }
 
+#[test]
+fn what_another_agent_says_of_the_node_is_logged_each_time_that_it_begins() {
+    let log = Log::default();
+    let _logging = tracing::subscriber::set_default(log.clone());
+    with_etcd(&config(), async |etcd| {
+        let mut one = Node::start(node(1));
+        let key = format!("subnets/{}", name(&one.own().await));
+        one.until(|seen| seen.unreachable.is_none()).await;
+        let own = value(1);
+        let twin = own.replace(r#""VNI":1"#, r#""VNI":2"#);
+        assert_ne!(twin, own);
+        let before = log.count(Level::WARN);
+        for (said, warnings) in [(&twin, 1), (&own, 1), (&twin, 2)] {
+            etcd.put(&key, said);
+            // All that is told before this has been looked at.
+            let marker = format!("10.5.{}.0-24", 200 + etcd.put("nothing", "") % 50);
+            etcd.put(&format!("subnets/{marker}"), &value(8));
+            one.other(&marker).await.unwrap();
+            assert_eq!(log.count(Level::WARN) - before, warnings, "{said}");
+        }
+    });
+}
+
 /// The watch goes on where it was cut, and what it asks for then is there no more.
 #[test]
 fn changes_that_were_compacted_away_are_read_again() {
@@ -184,6 +207,33 @@ fn a_store_that_has_lost_changes_is_not_believed() {
             one.until(|seen| seen.unreachable.as_ref().is_some_and(|why| why.contains("lost changes"))).await;
         assert!(seen.others.contains_key("10.5.200.0-24"));
         assert_eq!(seen.own.to_string(), pods);
+    });
+}
+
+/// etcd calls the cluster the same whose directory was emptied, and its revisions pass those of before. It tells of no
+/// deletion.
+#[test]
+fn a_store_that_was_wiped_and_filled_again_has_the_node_again() {
+    with_etcd(&config(), async |etcd| {
+        etcd.put("subnets/10.5.200.0-24", &value(8));
+        let mut one = Node::start(node(1));
+        let pods = one.own().await;
+        one.until(|seen| seen.unreachable.is_none() && seen.others.len() == 1).await;
+        let key = format!("subnets/{}", name(&pods));
+        let before = etcd.get(&key).unwrap();
+        let reached = etcd.put("nothing", "");
+        lose(etcd, &mut one).await;
+        fs::remove_dir_all(etcd.data()).unwrap();
+        etcd.start();
+        // The node's task does not run before the next wait.
+        etcd.put("config", &config().to_string());
+        while etcd.put("subnets/10.5.201.0-24", &value(9)) <= reached {}
+        let seen = one.until(|seen| seen.unreachable.is_none() && seen.others.len() == 1).await;
+        assert_eq!(seen.others.keys().collect::<Vec<_>>(), ["10.5.201.0-24"]);
+        let written = etcd.get(&key).unwrap();
+        assert_eq!(written.0, before.0);
+        assert_ne!(written.1, before.1);
+        assert_eq!(one.own().await, pods);
     });
 }
 

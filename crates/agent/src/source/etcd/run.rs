@@ -129,8 +129,9 @@ impl Task<'_> {
         }
     }
 
-    /// Reads the configuration, and the leases if what has changed of them cannot be asked for. Returns the revision from
-    /// which on the configuration is to be watched.
+    /// Reads the configuration, and the leases if what has changed of them cannot be asked for. Otherwise a few of them show
+    /// whether the store has what it had: one that was wiped, and filled beyond the revision that it had, tells of no
+    /// deletion. Returns the revision from which on the configuration is to be watched.
     async fn read(&mut self, client: &Client, endpoint: &str) -> Result<i64, Failure> {
         loop {
             let range = |key: Vec<u8>, range_end| wire::Operation {
@@ -138,8 +139,10 @@ impl Task<'_> {
                 ..wire::Operation::default()
             };
             let mut success = vec![range(self.config_key.clone().into_bytes(), Vec::new())];
-            if self.next_revision.is_none() {
-                success.push(range(self.below.clone(), end_of(&self.below)));
+            let known = self.next_revision.map(|_| self.view.witnesses(self.own.as_ref()));
+            match &known {
+                Some(names) => success.extend(names.iter().map(|name| range(self.key_of(name), Vec::new()))),
+                None => success.push(range(self.below.clone(), end_of(&self.below))),
             }
             let read = client.commit(wire::Transaction { compare: Vec::new(), success }).await?;
             if self.is_other_store(read.at, endpoint)? {
@@ -150,6 +153,15 @@ impl Task<'_> {
             }
             let mut found = read.found.into_iter();
             let config = found.next().into_iter().flatten().next();
+            let is_so = |name: &String| {
+                let entry = found.next().into_iter().flatten().next();
+                entry.is_some_and(|entry| self.view.is_so(name, &entry))
+            };
+            if !known.iter().flatten().all(is_so) {
+                tracing::debug!("etcd at {endpoint} has not what it had; reading all leases again");
+                self.next_revision = None;
+                continue;
+            }
             match config {
                 Some(config) => self.network = Some(network(&config.value)),
                 // One that somebody deleted is not missed. But a store that never had one is not the one that is meant.
@@ -163,6 +175,10 @@ impl Task<'_> {
             }
             return Ok(read.at.revision + 1);
         }
+    }
+
+    fn key_of(&self, name: &str) -> Vec<u8> {
+        [&self.below, name.as_bytes()].concat()
     }
 
     /// Whether what is asked now is another store than before. That is one restored from a backup, whose revisions begin

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use datapath::{Addresses, Family, Prefixes};
 use ipnet::IpNet;
 
+use super::choice::Own;
 use super::wire::{Event, KeyValue};
 use crate::flannel;
 use crate::lease::Lease;
@@ -59,6 +60,23 @@ impl View {
 
     pub(super) fn get(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
+    }
+
+    /// The names of entries by which a store is known again: the node's own, and that which changed last.
+    pub(super) fn witnesses(&self, own: Option<&Own>) -> Vec<String> {
+        let last = self.iter().max_by_key(|(_, entry)| entry.changed).map(|(name, _)| name);
+        let own = own.map(|own| own.name.as_str()).filter(|own| last != Some(own));
+        own.into_iter().chain(last).map(str::to_owned).collect()
+    }
+
+    /// Whether a key may be what is known of it, or a later value of it. A store that was filled anew has made it at another
+    /// revision, or with another etcd lease, whose numbers the store draws.
+    pub(super) fn is_so(&self, name: &str, kv: &KeyValue) -> bool {
+        self.get(name).is_some_and(|known| {
+            let is_later = kv.mod_revision > known.changed;
+            let is_same = kv.mod_revision == known.changed && kv.lease == known.lease;
+            kv.create_revision == known.created && (is_later || is_same)
+        })
     }
 
     pub(super) fn remove(&mut self, name: &str) {

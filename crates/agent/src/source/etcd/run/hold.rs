@@ -38,7 +38,8 @@ impl Task<'_> {
                     self.held = Prefixes::default();
                 }
             }
-            (self.own, self.renew_at) = (None, None);
+            // What was wrong with that one says nothing of the next.
+            (self.own, self.renew_at, self.warned) = (None, None, None);
         }
         let Some(subnets) = self.subnets() else { return Ok(()) };
         match choose(&self.view, &subnets, &node, &self.previous, draw) {
@@ -115,7 +116,7 @@ impl Task<'_> {
         lease: i64,
         instead_of: Option<&str>,
     ) -> wire::Transaction {
-        let key = |name: &str| [&self.below, name.as_bytes()].concat();
+        let key = |name: &str| self.key_of(name);
         let unchanged = |name: &str| wire::Compare {
             target: LAST_CHANGE,
             key: key(name),
@@ -157,6 +158,8 @@ impl Task<'_> {
         let said = self.view.get(&own.name).map(|entry| &entry.said);
         if said.is_some_and(|said| said.as_ref().is_ok_and(|lease| lease.node != own.said)) {
             self.warn_once(format!("another agent says something else of this node in {}", own.name));
+        } else {
+            self.warned = None;
         }
     }
 
