@@ -2,7 +2,7 @@
 
 use std::io;
 
-use plan::BookError;
+use plan::{BookError, StepError};
 
 use crate::Endpoint;
 
@@ -26,10 +26,13 @@ pub enum AgentError {
         /// The system's reason.
         why: io::Error,
     },
-    /// The agent before led Services, this one is not to, and it does not see what leads them: a container may lack the
-    /// bpffs. Left alone, calls would be led to the endpoints of today for as long as the machine runs.
-    #[error("take back the Services that the agent before led: there are no programs {0} in a bpffs here")]
+    /// The agent before led Services, and this one does not see what leads them: a container may lack the bpffs. Left alone,
+    /// calls would be led to the endpoints of today for as long as the machine runs, whatever this one leads besides.
+    #[error("take over the Services that the agent before led: there are no programs {0} in a bpffs here")]
     UnseenServices(String),
+    /// Whether Services are led cannot be known.
+    #[error("find out whether calls of Services are led: {0}")]
+    Services(StepError),
     /// The task of the source is gone.
     #[error("the task that asks the lease source has ended; that is a fault of this program")]
     SourceEnded,
@@ -45,6 +48,7 @@ impl AgentError {
             AgentError::Book(error) => error.remedy(),
             AgentError::Kernel(_)
             | AgentError::Watch(_)
+            | AgentError::Services(_)
             | AgentError::Listen { .. }
             | AgentError::SourceEnded => None,
         }

@@ -77,16 +77,21 @@ impl Settings {
         ServicePrograms { node: format!("{}-services", self.network) }
     }
 
-    /// Refuses to leave Services alone that the agent before led.
+    /// Refuses to leave Services alone that the agent before led, or to lead them a second time.
     ///
     /// # Errors
-    /// They were led, are not to be, and what leads them is not to be seen.
+    /// They were led and what leads them is not to be seen; or the kernel cannot be asked.
     pub(crate) fn check_services(&self, were_led: bool) -> Result<(), AgentError> {
         let programs = self.service_programs();
-        if were_led && self.services.is_none() && !plan::has_services(&programs) {
-            return Err(AgentError::UnseenServices(programs.node));
+        if !were_led || plan::has_services(&programs) {
+            return Ok(());
         }
-        Ok(())
+        let is_led_still = match &self.services {
+            // Where its control group is not known, nor is what happens there.
+            None => true,
+            Some(cgroup) => plan::leads_services(cgroup).map_err(AgentError::Services)?,
+        };
+        if is_led_still { Err(AgentError::UnseenServices(programs.node)) } else { Ok(()) }
     }
 
     fn attach(&self) -> Option<&'static dyn Attach> {
@@ -141,6 +146,5 @@ mod tests {
         assert!(refused.to_string().ends_with("there are no programs hgt-unseen-services in a bpffs here"));
         assert!(refused.remedy().unwrap().contains("hostgap agent down"));
         assert!(settings(None).check_services(false).is_ok());
-        assert!(settings(Some("/sys/fs/cgroup")).check_services(true).is_ok());
     }
 }

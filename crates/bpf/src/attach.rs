@@ -200,6 +200,17 @@ pub fn met<'t>(program: &Path, hook: Hook, at: impl Into<HookTarget<'t>>) -> Res
     }
 }
 
+/// The names of the programs that are met at a hook.
+///
+/// # Errors
+/// There is no such target, or this user may not ask.
+pub(crate) fn names_at<'t>(hook: Hook, at: impl Into<HookTarget<'t>>) -> Result<Vec<String>> {
+    ffi::listen();
+    let ids = at_hook(at.into(), hook.kind())?;
+    let names: Result<Vec<Option<String>>> = ids.into_iter().map(ffi::name_of).collect();
+    Ok(names?.into_iter().flatten().collect())
+}
+
 /// The number of the program in the filter in our place, if there is one.
 fn in_filter(ifindex: u32) -> Option<u32> {
     let (place, mut filter) = (clsact(ifindex.cast_signed()), filter());

@@ -147,6 +147,19 @@ pub fn met(folder: &Path, cgroup: &Path) -> Result<Vec<AddressCall>> {
     Ok(met)
 }
 
+/// Whether a control group has such programs, of whatever version and wherever they are pinned: one for each call.
+///
+/// # Errors
+/// There is no such control group, or this user may not ask.
+pub fn are_at(cgroup: &Path) -> Result<bool> {
+    for call in AddressCall::ALL {
+        if !crate::attach::names_at(Hook::Address(*call), cgroup)?.iter().any(|name| name == call.name()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Detaches those that are attached. Connections stay as they are; what a connected socket shows is its backend then.
 ///
 /// # Errors

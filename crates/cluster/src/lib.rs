@@ -166,8 +166,13 @@ impl Cluster {
     /// `kubectl` as an administrator, in the control plane's namespaces.
     pub fn kubectl(&self) -> Command {
         let mut command = self.inside("kubectl");
-        command.arg("--kubeconfig").arg(self.folder.join("admin.kubeconfig"));
+        command.arg("--kubeconfig").arg(self.kubeconfig());
         command
+    }
+
+    /// The file by which an administrator reaches the API server, from a node too.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.join("admin.kubeconfig")
     }
 
     /// A program on a node, in its namespaces.

@@ -13,6 +13,7 @@ use agent::cloud::{CloudSettings, Login};
 use agent::lease::{Announcement, Services, Snapshot};
 use agent::source::LeaseSource;
 use agent::source::kubernetes::{KubernetesSource, PREFIX};
+use agent::status::Status;
 use bpf::services::{self, FoundService, Protocol, Service, ServiceAddress};
 use bpf::{AddressCall, pins};
 use cluster::ControlPlane;
@@ -21,7 +22,7 @@ use node::Home;
 use plan::{Keeper, Kernel};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::{World, require_root, run};
+use testkit::{World, require_root, run, shell};
 use tokio::sync::watch;
 
 use crate::control::Scene;
@@ -74,8 +75,12 @@ impl Node {
     }
 
     fn start(&self, source: impl LeaseSource + Send + 'static) -> Agent {
+        Agent::start(self.netns.try_clone().unwrap(), self.settings(), self.home(), source)
+    }
+
+    fn settings(&self) -> Settings {
         let of_node = self.directory.path();
-        let settings = Settings {
+        Settings {
             network: self.network.clone(),
             wire: Some(linux::IfName::new("wire").unwrap()),
             attach: "ptp".to_owned(),
@@ -96,8 +101,7 @@ impl Node {
                 routes_max: 500,
                 login: Login::default(),
             },
-        };
-        Agent::start(self.netns.try_clone().unwrap(), settings, self.home(), source)
+        }
     }
 
     fn folder(&self) -> PathBuf {
@@ -280,6 +284,48 @@ fn thousand() -> Services {
         )
     };
     (0..4).flat_map(|group| (0..250).map(move |number| of(number, group))).collect()
+}
+
+/// As where an agent on the node itself led them, and one in a container does not see what it has pinned.
+#[test]
+fn services_that_are_led_unseen_are_not_led_a_second_time() {
+    let Some(node) = Node::new(None) else { return };
+    let (say, said) = watch::channel(Snapshot::default());
+    say.send_replace(Snapshot {
+        network: Some(json!({ "Network": "10.0.0.0/8", "Backend": { "Type": "host-gw" } })),
+        own: ["10.1.2.0/24".parse::<ipnet::IpNet>().unwrap()].into_iter().collect(),
+        services: Some(thousand().into_iter().take(1).collect()),
+        ..Snapshot::default()
+    });
+    let is_led = |status: &Status| status.services.as_ref().is_some_and(|services| services.total == 1);
+    // Until a snapshot is new to an agent, it waits.
+    let source = || Said({
+        let mut said = said.clone();
+        said.mark_changed();
+        said
+    });
+    let mut agent = node.start(source());
+    agent.until("led", is_led);
+    agent.stop().unwrap();
+    let (folder, aside) = (node.folder(), node.directory.path().join("aside"));
+    std::fs::create_dir(&aside).unwrap();
+    let [folder, aside] = [&folder, &aside].map(|path| path.display().to_string());
+    shell(&format!("mount --bind {folder} {aside}; umount {folder}; rmdir {folder}"));
+    let netns = node.netns.try_clone().unwrap();
+    let (mut agent, ready) = Agent::begin(netns, node.settings(), node.home(), source());
+    assert!(ready.recv().is_err(), "it leads what is led");
+    let why = agent.stop().unwrap_err();
+    assert!(why.starts_with("take over the Services that the agent before led: "), "{why}");
+    // The last holder of what led them goes, some time later.
+    shell(&format!("umount {aside}"));
+    let begun = Instant::now();
+    while services::are_at(node.cgroup.path()).unwrap() {
+        assert!(begun.elapsed() < PATIENCE, "the programs are still there");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let agent = node.start(source());
+    agent.until("led again", is_led);
+    assert_eq!(services::met(&node.folder(), node.cgroup.path()).unwrap(), AddressCall::ALL);
 }
 
 /// The journals of what stands, by their paths: one for each Service.

@@ -54,9 +54,10 @@ impl Pods {
     }
 
     /// What a network may leave on a node: links, addresses, routes, rules, files of addresses that are in use, and programs.
+    /// The folder of the agents' volume is the kubelet's.
     fn state(&self, node: Node) -> String {
         let script = "ip -br link; ip -br addr; ip route; ip -6 route; nft list tables | grep ' hg-' || true;
-            find /var/lib -type f -path '*/cni/*' -regex '.*/[0-9a-f.:]+'; find /sys/fs/bpf /run/hostgap-bpf -mindepth 1 || true";
+            find /var/lib -type f -path '*/cni/*' -regex '.*/[0-9a-f.:]+'; find /sys/fs/bpf /run/hostgap-bpf -mindepth 1 -not -path /sys/fs/bpf/hostgap || true";
         text(self.cluster.on(node, "sh").args(["-ec", script]))
     }
 

@@ -31,7 +31,7 @@ use listed::Lists;
 use object::Adds;
 pub use program::replace_programs;
 use replace::Replaces;
-pub use service::{has_services, replace_services};
+pub use service::{has_services, leads_services, replace_services};
 
 /// What a step does, and all that is to be known of it.
 ///

@@ -1,6 +1,6 @@
 //! Services by the calls of sockets: the programs, their place at a control group, and where calls are led.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bpf::services::{self, FoundService};
 use bpf::{AddressCall, pins};
@@ -14,7 +14,7 @@ use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
 use crate::show::quoted;
-use crate::{Kernel, Place};
+use crate::{Kernel, Place, Step};
 
 /// Replaces the programs of a node by those of this version while sockets call: each call meets an old program or a new
 /// one, and Services stay. Nothing is written down, and nothing undoes it: the undo of the steps that loaded and attached
@@ -34,6 +34,15 @@ pub fn replace_services(programs: &ServicePrograms) -> Result<Option<services::R
 /// container may lack.
 pub fn has_services(programs: &ServicePrograms) -> bool {
     services::is_loaded(&programs.folder())
+}
+
+/// Whether programs lead calls at a control group, of whatever node, also where this process does not see what they are
+/// pinned by.
+///
+/// # Errors
+/// There is no such control group, or this user may not ask.
+pub fn leads_services(cgroup: &Path) -> Result<bool, StepError> {
+    Ok(services::are_at(cgroup)?)
 }
 
 /// The programs, pinned.
@@ -98,6 +107,18 @@ impl Effect for AttachServices<'_> {
         Ok(services::attach(&self.0.folder(), &self.0.cgroup)?)
     }
 
+    /// A control group has another path in a container than on its machine: where the programs are at the group of this path
+    /// already, there is nothing to do, and no call is missed.
+    fn adapts(&self, _: &mut Kernel, _: &Place, earlier: &Step) -> Result<bool, StepError> {
+        let is_of_same =
+            matches!(earlier, Step::AttachServices(earlier) if earlier.node == self.0.node);
+        Ok(is_of_same && self.0.cgroup.exists() && self.missing()?.is_empty())
+    }
+
+    fn adapt(&self, _: &mut Kernel, _: &Place) -> Result<(), StepError> {
+        Ok(())
+    }
+
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let folder = self.0.folder();
         if !services::is_attached(&folder) {
@@ -111,12 +132,10 @@ impl Effect for AttachServices<'_> {
         if !self.0.cgroup.exists() {
             return Ok(StepState::Absent);
         }
-        let met = services::met(&self.0.folder(), &self.0.cgroup)?;
-        if met.is_empty() {
+        let missing = self.missing()?;
+        if missing.len() == AddressCall::ALL.len() {
             return Ok(StepState::Absent);
         }
-        let missing: Vec<&str> =
-            AddressCall::ALL.iter().filter(|call| !met.contains(call)).map(|call| call.name()).collect();
         Ok(StepState::of(missing.is_empty(), || format!("without {}", missing.join(", "))))
     }
 
@@ -143,6 +162,15 @@ impl Effect for AttachServices<'_> {
     fn commands(&self, _: &Place) -> Vec<String> {
         let ServiceAttachment { node, cgroup } = self.0;
         vec![format!("hostgap bpf services {} --attach {}", quoted(node), quoted(&cgroup.to_string_lossy()))]
+    }
+}
+
+impl AttachServices<'_> {
+    /// The calls that meet none of the programs at the control group.
+    fn missing(&self) -> Result<Vec<&'static str>, StepError> {
+        let met = services::met(&self.0.folder(), &self.0.cgroup)?;
+        let missing = AddressCall::ALL.iter().filter(|call| !met.contains(call));
+        Ok(missing.map(|call| call.name()).collect())
     }
 }
 

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use bpf::{pins, services};
@@ -187,6 +189,41 @@ fn backends_change_in_their_place_and_services_go() {
     assert_eq!(node.found(OTHER), "none");
     // Undo knows of what it was in between that it was its own.
     assert_eq!(node.undo(), vec![Undone::Restored; 3]);
+    node.assert_nothing("after undo");
+}
+
+/// An agent that moves into a container has the group of before under another path there.
+#[test]
+fn a_control_group_by_another_path_is_the_same() {
+    let Some(node) = Node::new() else { return };
+    let plan = node.plan();
+    node.reconcile(&plan);
+    let links = || {
+        let pins = std::fs::read_dir(node.folder()).unwrap().map(|entry| entry.unwrap());
+        let links = pins.filter(|pin| pin.file_name().to_string_lossy().starts_with("link_"));
+        links.map(|pin| (pin.file_name(), pin.metadata().unwrap().ino())).collect::<BTreeMap<_, _>>()
+    };
+    let before = links();
+    assert_eq!(before.len(), 8);
+    let at = |cgroup: PathBuf| {
+        let mut moved = plan.clone();
+        let attachment = ServiceAttachment { node: node.node(), cgroup };
+        moved.steps[1].step = Step::AttachServices(attachment);
+        moved
+    };
+    let moved = at(node.cgroup.path().join("..").join(node.cgroup.path().file_name().unwrap()));
+    let done = node.reconcile(&moved);
+    assert_eq!((done.made.len(), done.repaired.len(), done.removed.len()), (1, 0, 0), "{done:?}");
+    assert_eq!(links(), before);
+    // Another group is another thing.
+    let other = Cgroup::named(&format!("{}-other", node.node())).unwrap();
+    other.create().unwrap();
+    let done = node.reconcile(&at(other.path().to_owned()));
+    let met = [node.cgroup.path(), other.path()].map(|at| services::met(&node.folder(), at).unwrap().len());
+    let undone = node.undo();
+    other.remove().unwrap();
+    assert_eq!((done.made.len(), met), (1, [0, 8]), "{done:?}");
+    assert_eq!(undone, vec![Undone::Restored; 4]);
     node.assert_nothing("after undo");
 }
 

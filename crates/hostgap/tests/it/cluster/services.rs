@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Child;
 
 use cluster::{AGENT_IMAGE, Agents, IMAGE, NODES, Node};
 use serde_json::{Value, json};
@@ -29,7 +30,9 @@ fn services_are_led_where_kube_proxy_is_missed() {
         pods.state(node)
     });
     let agents = Agents { hostgap: Path::new(HOSTGAP), attach: "ebpf", backend: "vxlan", services: true };
+    let on_node = AgentOfNode::begin(&pods, agents);
     pods.cluster.connect_by_agents(agents).unwrap();
+    on_node.end(&pods);
     for name in ["web", "nobody"] {
         pods.apply(&service(name));
     }
@@ -69,6 +72,52 @@ fn services_are_led_where_kube_proxy_is_missed() {
         text(pods.cluster.on(node, HOSTGAP).args(["cni", "uninstall"]));
         assert_eq!(pods.state(node), before);
     }
+}
+
+/// An agent that runs on the first node itself, as a unit of systemd, before there is a DaemonSet.
+struct AgentOfNode(Child);
+
+impl AgentOfNode {
+    /// Starts it, and waits until it leads Services.
+    fn begin(pods: &Pods, agents: Agents<'_>) -> AgentOfNode {
+        let network = json!({ "Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:244::/48",
+            "Backend": { "Type": agents.backend } });
+        let write = format!("echo '{network}' >/run/net-conf.json");
+        text(pods.cluster.on(NODES[0], "sh").args(["-c", &write]));
+        let mut agent = pods.cluster.on(NODES[0], HOSTGAP);
+        agent.args(["agent", "run", "--source=kubernetes", "--net-config=/run/net-conf.json", "--masquerade"]);
+        agent.args(["--services", "--services-cgroup=/run/sockets", "--node", NODES[0].name]);
+        agent.arg(format!("--attach={}", agents.attach)).arg("--kubeconfig").arg(pods.cluster.kubeconfig());
+        let agent = AgentOfNode(agent.spawn().unwrap());
+        until_within(PATIENCE, "the node's own agent leads Services", || {
+            let status = status_of_first(pods);
+            status["services"]["total"].as_u64() > Some(0) && status["services"]["why_not"].is_null()
+        });
+        agent
+    }
+
+    /// Ends it beside the DaemonSet's, which goes on with what leads calls: it is attached once, and was never away.
+    fn end(mut self, pods: &Pods) {
+        let links = || {
+            let list = "ls -i /run/hostgap-bpf/pods-services/link_*; find /sys/fs/bpf -name 'link_*'";
+            text(pods.cluster.on(NODES[0], "sh").args(["-c", list]))
+        };
+        let (before, pid) = (links(), status_of_first(pods)["pid"].to_string());
+        text(pods.cluster.on(NODES[0], "kill").arg(&pid));
+        assert!(self.0.wait().unwrap().success());
+        until_within(PATIENCE, "the DaemonSet's agent takes over", || {
+            let status = status_of_first(pods);
+            status["running"] == true && status["pid"].to_string() != pid && status["undecided"].is_null()
+        });
+        assert_eq!(status_of_first(pods)["repairs_total"], 0);
+        assert_eq!((links(), before.lines().count()), (before.clone(), 8));
+    }
+}
+
+/// The state of the first node's agent; null before there is one.
+fn status_of_first(pods: &Pods) -> Value {
+    let output = pods.cluster.on(NODES[0], HOSTGAP).args(["agent", "status", "--json"]).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_default()
 }
 
 /// A Service with an address of each family, with the web server that says its name at port 80, and hostgap's at 8080. With
