@@ -4,6 +4,7 @@ mod clashes;
 mod cloud;
 mod encrypted;
 mod found;
+mod leaving;
 mod nets;
 mod offload;
 mod programs;
@@ -63,6 +64,8 @@ pub struct Node {
     pub tunnel_key: Option<TunnelKey>,
     /// What is known of the cloud's route tables, where the network has them.
     pub cloud: View,
+    /// Whether the network's backend has changed so lately that other nodes may not have followed.
+    pub others_may_lag: bool,
 }
 
 /// What the node is to have.

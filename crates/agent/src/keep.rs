@@ -1,8 +1,10 @@
 //! One look at the node, and what it takes to bring it to what it should be.
 
+mod change;
 mod notes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use datapath::TunnelKey;
 use ipnet::IpNet;
@@ -15,6 +17,7 @@ use plan::forwarding::ServicePrograms;
 use plan::{Keeper, Kept, Kernel, Plan, Set, Step};
 use tracing::{info, warn};
 
+use self::change::BackendSince;
 use crate::backend::BackendKind;
 use crate::cloud::{View, Wish};
 use crate::desired::{
@@ -49,6 +52,7 @@ pub(crate) struct KeptNode {
     wire: Option<IfName>,
     /// The network's configuration as it last made sense.
     network: Option<NetworkConfig>,
+    backend_since: BackendSince,
     /// The node's own key, from when the network's tunnels are encrypted.
     key: Option<NodeKey>,
     /// What the kernel can do.
@@ -132,6 +136,7 @@ impl KeptNode {
             interest: Interest::default(),
             wire: None,
             network: None,
+            backend_since: BackendSince::default(),
             key: None,
             facts: None,
             installed: None,
@@ -200,10 +205,9 @@ impl KeptNode {
         let found = found.and_then(|network| {
             self.settings.check_backend(&network)?;
             let tunnel_key = self.tunnel_key(&network)?;
-            Ok((
-                network,
-                Node { tunnel_key, ..node(&self.settings, &self.home, known, Home::number_of_link)? },
-            ))
+            let others_may_lag = self.backend_since.others_may_lag(&network.backend, Instant::now());
+            let node = node(&self.settings, &self.home, known, Home::number_of_link)?;
+            Ok((network, Node { tunnel_key, others_may_lag, ..node }))
         });
         let (network, node) = match found {
             Ok(found) => found,
@@ -351,7 +355,7 @@ pub(crate) fn installation<'a>(
     Installation { home, facts, dirs, network, file: None, program: install::program() }
 }
 
-/// The node as it is now, without its key. `number_of_link` gives its tunnels their numbers.
+/// The node as it is now, without its key, where nothing has changed lately. `number_of_link` gives its tunnels their numbers.
 pub(crate) fn node(
     settings: &Settings,
     home: &Home,
@@ -378,6 +382,7 @@ pub(crate) fn node(
         services: settings.services_place(),
         tunnel_key: None,
         cloud: found.cloud.clone(),
+        others_may_lag: false,
     })
 }
 

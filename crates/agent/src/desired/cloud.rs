@@ -7,7 +7,7 @@ use datapath::{Family, Peer};
 use ipnet::IpNet;
 use plan::Plan;
 
-use super::{Desired, NODE_PART, Nets, Node};
+use super::{Nets, Node};
 use crate::backend::BackendKind;
 use crate::cloud::{Wanted, Wish};
 use crate::lease::{Lease, Snapshot};
@@ -57,21 +57,5 @@ impl Nets<'_> {
             return Err(format!("it has the prefixes {}, of no family that this node has", lease.pods));
         }
         Ok((Plan::new(), by))
-    }
-
-    /// The tunnels of the backend before stay as long as they may be used: by routes to nodes that are not in the tables yet,
-    /// and by nodes that may not have seen yet that this one is.
-    pub(super) fn keep_tunnels(
-        &self,
-        stays: &BTreeMap<String, Plan>,
-        desired: &mut Desired,
-        standing: &BTreeMap<String, Plan>,
-    ) {
-        if self.kind != BackendKind::AwsVpc || (stays.is_empty() && self.node.cloud.is_settled) {
-            return;
-        }
-        if let Some(tunnels) = standing.get(NODE_PART) {
-            desired.parts.insert(NODE_PART.to_owned(), tunnels.clone());
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! What follows from leases, without a kernel.
 
 mod cloud;
+mod leaving;
 
 use std::collections::BTreeSet;
 
@@ -28,6 +29,7 @@ fn node() -> Node {
         services: None,
         tunnel_key: None,
         cloud: View::default(),
+        others_may_lag: false,
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod access;
 mod away;
+mod changes;
 mod check;
 mod cloud;
 mod control;
