@@ -130,6 +130,7 @@ pub(crate) static ALL: [Guest; 5] = [
             ("node", "", Skipped),
             // What no card and no store is needed for is the same on every kernel that has WireGuard.
             ("agent", "wireguard::encrypted", Skipped),
+            ("agent", "changes::nothing_is_lost_between_encrypted", Skipped),
             // Faults at every step of a plan, and dozens of kills, test the same code on every kernel. They
             // take minutes natively, and would take half an hour here.
             ("plan", "faults::", Never),

@@ -28,8 +28,9 @@ impl Nets<'_> {
         }
         let Some(before) = standing.get(NODE_PART) else { return };
         let node_plan = desired.parts.entry(NODE_PART.to_owned()).or_default();
-        let leaving = links_of(before);
-        if leaving.is_empty() || !leaving.is_disjoint(&links_of(node_plan)) {
+        let is_left = |placed: &&Placed| !node_plan.steps.contains(placed);
+        let leaving = links_of(before.steps.iter().filter(is_left));
+        if leaving.is_empty() || !leaving.is_disjoint(&links_of(node_plan.steps.iter())) {
             return;
         }
         extend(node_plan, before.steps.iter());
@@ -54,6 +55,6 @@ fn is_peer_of(step: &Step, links: &BTreeSet<&IfName>) -> bool {
     matches!(step, Step::AddWireGuardPeer(peer) if links.contains(&peer.dev))
 }
 
-fn links_of(plan: &Plan) -> BTreeSet<&IfName> {
-    plan.steps.iter().filter_map(|placed| placed.step.link()).map(|link| &link.name).collect()
+fn links_of<'s>(steps: impl Iterator<Item = &'s Placed>) -> BTreeSet<&'s IfName> {
+    steps.filter_map(|placed| placed.step.link()).map(|link| &link.name).collect()
 }

@@ -8,8 +8,9 @@ use agent::lease::{Announcement, Lease, Snapshot};
 use agent::source::LeaseSource;
 use agent::status::Status;
 use datapath::Prefixes;
+use linux::features::{Feature, probe};
 use serde_json::{Value, json};
-use testkit::{Talk, dump, require_root, shell};
+use testkit::{Talk, dump, require_root, shell, skip};
 use tokio::sync::watch;
 
 use crate::keep::{A, B, is_reached, take_back};
@@ -158,4 +159,16 @@ fn nothing_is_lost_between_tunnels_and_routes() {
     }
     let direct_routing = || (json!({ "Type": "vxlan", "DirectRouting": true }), "direct");
     nothing_is_lost(&[vxlan(), host_gw(), vxlan(), direct_routing(), host_gw(), vxlan()]);
+}
+
+#[test]
+fn nothing_is_lost_between_encrypted_tunnels_and_others() {
+    if !require_root() {
+        return;
+    }
+    if let Some(why) = probe().unwrap().missing.remove(&Feature::WireGuard) {
+        return skip(&format!("no wireguard: {why}"));
+    }
+    let wireguard = || (json!({ "Type": "wireguard" }), "wireguard");
+    nothing_is_lost(&[vxlan(), wireguard(), vxlan()]);
 }

@@ -42,3 +42,36 @@ fn a_tunnel_of_another_identifier_takes_the_place_at_once() {
     let changed = desired(&node, &of(2), &other(VXLAN), &standing).unwrap().parts;
     assert_eq!(changed[NODE_PART], desired(&node, &of(2), &other(VXLAN), &BTreeMap::new()).unwrap().parts[NODE_PART]);
 }
+
+/// The first look makes the new tunnels, the next ones find both.
+#[test]
+fn a_tunnel_is_kept_beside_that_of_the_new_backend() {
+    let network = |kind| {
+        NetworkConfig::parse(&json!({ "Network": "10.244.0.0/16", "Backend": { "Type": kind } })).unwrap()
+    };
+    let others = [encrypted_lease(2, 2, Some(key(2)))];
+    let others = others.map(|mut lease| {
+        lease.pods = prefixes(&["10.244.2.0/24"]);
+        ("b", Ok(lease))
+    });
+    let parts = |kind, others_may_lag, standing: &BTreeMap<String, Plan>| {
+        let node = Node { others_may_lag, ..encrypted_node(1) };
+        let snapshot = if kind == VXLAN { other(VXLAN) } else { snapshot(&others) };
+        desired(&node, &network(kind), &snapshot, standing).unwrap().parts
+    };
+    let links = |parts: &BTreeMap<String, Plan>| {
+        let links = parts[NODE_PART].steps.iter().filter_map(|placed| placed.step.link());
+        links.map(|link| link.name.to_string()).collect::<BTreeSet<_>>()
+    };
+    let vxlan = parts(VXLAN, false, &BTreeMap::new());
+    let first = parts(WIREGUARD, true, &vxlan);
+    let second = parts(WIREGUARD, true, &first);
+    assert_eq!((links(&first).len(), links(&second)), (2, links(&first)));
+    let later = parts(WIREGUARD, false, &second);
+    assert_eq!(later, parts(WIREGUARD, false, &BTreeMap::new()));
+    // And back: what the other node may still encrypt is heard.
+    let back = parts(VXLAN, true, &later);
+    let hears = |step: &Step| matches!(step, Step::AddWireGuardPeer(peer) if peer.key == key(2));
+    assert!(back[&part_of("b")].steps.iter().any(|placed| hears(&placed.step)), "{back:?}");
+    assert_eq!(parts(VXLAN, false, &back), vxlan);
+}
