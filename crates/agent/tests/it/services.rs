@@ -299,11 +299,13 @@ fn services_that_are_led_unseen_are_not_led_a_second_time() {
     });
     let is_led = |status: &Status| status.services.as_ref().is_some_and(|services| services.total == 1);
     // Until a snapshot is new to an agent, it waits.
-    let source = || Said({
-        let mut said = said.clone();
-        said.mark_changed();
-        said
-    });
+    let source = || {
+        Said({
+            let mut said = said.clone();
+            said.mark_changed();
+            said
+        })
+    };
     let mut agent = node.start(source());
     agent.until("led", is_led);
     agent.stop().unwrap();

@@ -110,8 +110,7 @@ impl Effect for AttachServices<'_> {
     /// A control group has another path in a container than on its machine: where the programs are at the group of this path
     /// already, there is nothing to do, and no call is missed.
     fn adapts(&self, _: &mut Kernel, _: &Place, earlier: &Step) -> Result<bool, StepError> {
-        let is_of_same =
-            matches!(earlier, Step::AttachServices(earlier) if earlier.node == self.0.node);
+        let is_of_same = matches!(earlier, Step::AttachServices(earlier) if earlier.node == self.0.node);
         Ok(is_of_same && self.0.cgroup.exists() && self.missing()?.is_empty())
     }
 

@@ -40,7 +40,10 @@ fn a_tunnel_of_another_identifier_takes_the_place_at_once() {
     let standing = desired(&node(), &of(1), &other(VXLAN), &BTreeMap::new()).unwrap().parts;
     let node = Node { others_may_lag: true, ..node() };
     let changed = desired(&node, &of(2), &other(VXLAN), &standing).unwrap().parts;
-    assert_eq!(changed[NODE_PART], desired(&node, &of(2), &other(VXLAN), &BTreeMap::new()).unwrap().parts[NODE_PART]);
+    assert_eq!(
+        changed[NODE_PART],
+        desired(&node, &of(2), &other(VXLAN), &BTreeMap::new()).unwrap().parts[NODE_PART]
+    );
 }
 
 /// The first look makes the new tunnels, the next ones find both.

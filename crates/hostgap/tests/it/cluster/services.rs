@@ -85,7 +85,13 @@ impl AgentOfNode {
         let write = format!("echo '{network}' >/run/net-conf.json");
         text(pods.cluster.on(NODES[0], "sh").args(["-c", &write]));
         let mut agent = pods.cluster.on(NODES[0], HOSTGAP);
-        agent.args(["agent", "run", "--source=kubernetes", "--net-config=/run/net-conf.json", "--masquerade"]);
+        agent.args([
+            "agent",
+            "run",
+            "--source=kubernetes",
+            "--net-config=/run/net-conf.json",
+            "--masquerade",
+        ]);
         agent.args(["--services", "--services-cgroup=/run/sockets", "--node", NODES[0].name]);
         agent.arg(format!("--attach={}", agents.attach)).arg("--kubeconfig").arg(pods.cluster.kubeconfig());
         let agent = AgentOfNode(agent.spawn().unwrap());
@@ -102,12 +108,12 @@ impl AgentOfNode {
             let list = "ls -i /run/hostgap-bpf/pods-services/link_*; find /sys/fs/bpf -name 'link_*'";
             text(pods.cluster.on(NODES[0], "sh").args(["-c", list]))
         };
-        let (before, pid) = (links(), status_of_first(pods)["pid"].to_string());
-        text(pods.cluster.on(NODES[0], "kill").arg(&pid));
+        let (before, pid) = (links(), status_of_first(pods)["pid"].clone());
+        text(pods.cluster.on(NODES[0], "kill").arg(pid.to_string()));
         assert!(self.0.wait().unwrap().success());
         until_within(PATIENCE, "the DaemonSet's agent takes over", || {
             let status = status_of_first(pods);
-            status["running"] == true && status["pid"].to_string() != pid && status["undecided"].is_null()
+            status["running"] == true && status["pid"] != pid && status["undecided"].is_null()
         });
         assert_eq!(status_of_first(pods)["repairs_total"], 0);
         assert_eq!((links(), before.lines().count()), (before.clone(), 8));
