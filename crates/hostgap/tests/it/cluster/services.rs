@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::Child;
 
 use cluster::{AGENT_IMAGE, Agents, IMAGE, NODES, Node};
+use datapath::ATTACHES;
+use linux::features;
 use serde_json::{Value, json};
 
 use super::{
@@ -20,7 +22,7 @@ const LOST: &str = "lost";
 
 #[test]
 fn services_are_led_where_kube_proxy_is_missed() {
-    if let Err(unmet) = linux::features::services() {
+    if let Err(unmet) = features::services() {
         return testkit::skip(&unmet.to_string());
     }
     let Some(pods) = Pods::new() else { return };
@@ -63,6 +65,39 @@ fn services_are_led_where_kube_proxy_is_missed() {
         await_endpoints(&pods, &all);
     });
 
+    take_all_back(&pods, &before);
+    for attach in ["macvlan", "ptp"] {
+        if let Some(why) = why_not(attach) {
+            testkit::skip(&why);
+            continue;
+        }
+        calls_are_led_with(&pods, attach);
+        take_all_back(&pods, &before);
+    }
+}
+
+/// Why this kernel has not what an attach needs.
+fn why_not(attach: &str) -> Option<String> {
+    let path = ATTACHES.iter().find(|path| path.name == attach).unwrap();
+    path.unmet(&features::probe().unwrap()).first().map(ToString::to_string)
+}
+
+/// Pods with another attach meet all endpoints.
+#[track_caller]
+fn calls_are_led_with(pods: &Pods, attach: &str) {
+    let agents = Agents { hostgap: Path::new(HOSTGAP), attach, backend: "host-gw", services: true };
+    pods.cluster.connect_by_agents(agents).unwrap();
+    for node in NODES {
+        pods.apply(&server(node));
+        pods.apply(&client(&format!("client-{}", node.name), node));
+    }
+    pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=15m", "pod", "--all"]);
+    await_endpoints(pods, &NODES.map(server_name));
+}
+
+/// Pods and agents go, and nothing is left of them on the nodes.
+#[track_caller]
+fn take_all_back(pods: &Pods, before: &[String]) {
     pods.kubectl(&["delete", "pod", "--all"]);
     pods.kubectl(&["--namespace", "kube-system", "delete", "--cascade=foreground", "daemonset/hostgap"]);
     for (node, before) in NODES.into_iter().zip(before) {
@@ -70,7 +105,7 @@ fn services_are_led_where_kube_proxy_is_missed() {
         assert!(counters.contains("calls led to a backend"), "{counters}");
         text(pods.cluster.on(node, HOSTGAP).args(["agent", "down"]));
         text(pods.cluster.on(node, HOSTGAP).args(["cni", "uninstall"]));
-        assert_eq!(pods.state(node), before);
+        assert_eq!(&pods.state(node), before);
     }
 }
 
