@@ -13,6 +13,7 @@ mod generation;
 pub mod guard;
 pub mod late;
 mod layout;
+pub mod packets;
 pub mod pins;
 mod replace;
 pub mod services;

@@ -13,6 +13,7 @@ mod links;
 mod mounts;
 mod node;
 mod odd;
+mod packets;
 mod pods;
 mod preamble;
 mod prefixes;
