@@ -1,7 +1,6 @@
 //! Rules that need connection tracking, and would stop working with NOTRACK.
 
 use linux::Netns;
-use linux::nft::Family;
 use linux::xtables;
 use serde_json::Value;
 
@@ -52,10 +51,7 @@ pub(crate) fn who_asks(netns: &Netns) -> Result<Option<String>, linux::Error> {
         )));
     }
     for table in netns.run(xtables::legacy_tables)?? {
-        let program = match table.family {
-            Family::Ip => "iptables-legacy",
-            Family::Ip6 => "ip6tables-legacy",
-        };
+        let program = if table.ipv6 { "ip6tables-legacy" } else { "iptables-legacy" };
         if let Some(name) = table.extensions.iter().find(|name| EXTENSIONS.contains(&name.as_str())) {
             return Ok(Some(format!(
                 "rules of this namespace need connection tracking for {name} in table {0} of {program} (`{program} -t {0} -S` \

@@ -11,14 +11,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::net::{AddressFamily, Protocol, RawProtocol, SocketFlags, SocketType, socket_with};
 
 use crate::error::Attempt;
-use crate::nft::Family;
 use crate::{Error, Result};
 
 /// A table of iptables-legacy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LegacyTable {
-    /// The address family whose packets it sees.
-    pub family: Family,
+    /// It sees packets of IPv6; else those of IPv4.
+    pub ipv6: bool,
     /// Its name: filter, nat, mangle, raw, security.
     pub name: String,
     /// The matches and targets of its rules (`conntrack`, `MASQUERADE`), each once; none in a table without rules.
@@ -50,7 +49,7 @@ struct Layout {
 /// Without CAP_NET_ADMIN and CAP_NET_RAW there the kernel refuses.
 pub fn legacy_tables() -> Result<Vec<LegacyTable>> {
     let mut tables = Vec::new();
-    for (family, list) in [(Family::Ip, "ip_tables_names"), (Family::Ip6, "ip6_tables_names")] {
+    for (ipv6, list) in [(false, "ip_tables_names"), (true, "ip6_tables_names")] {
         let path = format!("/proc/thread-self/net/{list}");
         let names = match fs::read_to_string(&path) {
             // The kernel has no iptables-legacy, or has not loaded it.
@@ -58,27 +57,27 @@ pub fn legacy_tables() -> Result<Vec<LegacyTable>> {
             names => names.attempt(|| format!("read {path}"))?,
         };
         for name in names.lines() {
-            tables.push(LegacyTable { family, name: name.to_owned(), extensions: extensions(family, name)? });
+            tables.push(LegacyTable { ipv6, name: name.to_owned(), extensions: extensions(ipv6, name)? });
         }
     }
     Ok(tables)
 }
 
-fn extensions(family: Family, table: &str) -> Result<BTreeSet<String>> {
+fn extensions(ipv6: bool, table: &str) -> Result<BTreeSet<String>> {
     let attempted = || format!("read table {table} of iptables-legacy");
-    let (domain, layout) = match family {
-        Family::Ip => (AddressFamily::INET, Layout { target_at: 88, matches: 112 }),
-        Family::Ip6 => (AddressFamily::INET6, Layout { target_at: 140, matches: 168 }),
+    let (domain, layout) = match ipv6 {
+        false => (AddressFamily::INET, Layout { target_at: 88, matches: 112 }),
+        true => (AddressFamily::INET6, Layout { target_at: 140, matches: 168 }),
     };
     let raw = RawProtocol::new(libc::IPPROTO_RAW.cast_unsigned()).map(Protocol::from_raw);
     let socket = socket_with(domain, SocketType::RAW, SocketFlags::CLOEXEC, raw).attempt(attempted)?;
     // Between the two questions rules may be added; then the kernel refuses the second with EAGAIN.
     for _ in 0..10 {
-        let info = option(&socket, family, GET_INFO, request(table, INFO_BYTES)).attempt(attempted)?;
+        let info = option(&socket, ipv6, GET_INFO, request(table, INFO_BYTES)).attempt(attempted)?;
         let size = u32_at(&info, INFO_BYTES - 4).unwrap_or_default();
         let mut ask = request(table, ENTRIES_AT + size as usize);
         ask[NAME_BYTES..NAME_BYTES + 4].copy_from_slice(&size.to_ne_bytes());
-        match option(&socket, family, GET_ENTRIES, ask) {
+        match option(&socket, ipv6, GET_ENTRIES, ask) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             entries => {
                 let entries = entries.attempt(attempted)?;
@@ -98,11 +97,8 @@ fn request(table: &str, bytes: usize) -> Vec<u8> {
     ask
 }
 
-fn option(socket: &OwnedFd, family: Family, number: i32, mut buffer: Vec<u8>) -> io::Result<Vec<u8>> {
-    let level = match family {
-        Family::Ip => libc::SOL_IP,
-        Family::Ip6 => libc::SOL_IPV6,
-    };
+fn option(socket: &OwnedFd, ipv6: bool, number: i32, mut buffer: Vec<u8>) -> io::Result<Vec<u8>> {
+    let level = if ipv6 { libc::SOL_IPV6 } else { libc::SOL_IP };
     let mut length = libc::socklen_t::try_from(buffer.len()).map_err(io::Error::other)?;
     let data = buffer.as_mut_ptr().cast();
     // SAFETY: `data` points to `length` bytes that are ours to write, and both live until the call returns.

@@ -159,6 +159,7 @@ fn message(kind: u16, family: Family, attributes: &Request) -> Packet {
     let protocol = match family {
         Family::Ip => libc::NFPROTO_IPV4,
         Family::Ip6 => libc::NFPROTO_IPV6,
+        Family::Netdev => libc::NFPROTO_NETDEV,
     };
     Packet { family: kind, bytes: [&[protocol as u8, 0, 0, 0], attributes.bytes()].concat() }
 }

@@ -14,7 +14,7 @@ mod run;
 mod text;
 mod wire;
 
-pub use run::{add, dump, settle};
+pub use run::{add, counted, dump, settle};
 
 /// A table with all that is in it; it is made and deleted as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +38,8 @@ pub enum Family {
     Ip,
     /// nft's `ip6`: IPv6 only.
     Ip6,
+    /// nft's `netdev`: whatever arrives at a link ([`Hook::Ingress`]).
+    Netdev,
 }
 
 /// A map, or a set if its elements have no value. Elements come and go one by one, while the table stands.
@@ -109,7 +111,7 @@ pub struct Chain {
 }
 
 /// How a base chain hangs in the packet's way. The policy is always `accept`: the project's rules never close a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Base {
     /// What kind of work the chain does.
     pub kind: ChainKind,
@@ -130,9 +132,14 @@ pub enum ChainKind {
 }
 
 /// A netfilter hook: a point in a packet's way where chains run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hook {
+    /// Received by a link, before the kernel looks at the protocol; in a table of [`Family::Netdev`].
+    Ingress {
+        /// The link, which has to exist.
+        device: IfName,
+    },
     /// Received, before the routing decision.
     Prerouting,
     /// To one of the node's own addresses.
@@ -199,6 +206,8 @@ pub enum Match {
         /// The set, of the same table.
         set: String,
     },
+    /// Holds always, and counts the packets for which all before it held ([`counted`]).
+    Counter,
     /// The destination is one of the node's own addresses.
     DaddrIsLocal,
     /// conntrack knows the connection (`ct state established,related`).
@@ -253,6 +262,15 @@ impl Family {
         match self {
             Family::Ip => "ip",
             Family::Ip6 => "ip6",
+            Family::Netdev => "netdev",
+        }
+    }
+
+    /// The header that its rules speak of addresses in; a table of links speaks of IPv4.
+    fn header(self) -> &'static str {
+        match self {
+            Family::Ip | Family::Netdev => "ip",
+            Family::Ip6 => "ip6",
         }
     }
 }
@@ -269,8 +287,9 @@ impl ChainKind {
 
 impl Hook {
     /// The keyword in nft's syntax.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
+            Hook::Ingress { .. } => "ingress",
             Hook::Prerouting => "prerouting",
             Hook::Input => "input",
             Hook::Forward => "forward",

@@ -51,10 +51,34 @@ pub fn dump(netns: &Netns) -> Result<Value> {
     Ok(Value::Array(objects))
 }
 
-/// The objects of a listing.
+/// The packets that the counters of a table's rules have seen, all together.
+///
+/// # Errors
+/// There is no such table, or `nft` cannot be run.
+pub fn counted(netns: &Netns, table: &Table) -> Result<u64> {
+    let what = ["table", table.family.name(), &table.name];
+    let rules = objects(netns, &[&["-j", "list"], &what[..]].concat(), &what.join(" "))?;
+    Ok(rules
+        .iter()
+        .filter_map(|object| object["rule"]["expr"].as_array())
+        .flatten()
+        .filter_map(packets)
+        .sum())
+}
+
+/// The packets of an expression that is a counter.
+fn packets(expression: &Value) -> Option<u64> {
+    expression.get("counter")?.get("packets")?.as_u64()
+}
+
+/// The objects of a listing without what differs between two of them.
 fn list(netns: &Netns, what: &str) -> Result<Vec<Value>> {
+    objects(netns, &["-j", "-s", "list", what], what)
+}
+
+fn objects(netns: &Netns, args: &[&str], what: &str) -> Result<Vec<Value>> {
     let attempted = format!("list nftables {what} in {}", netns.describe());
-    let output = nft(netns, &["-j", "-s", "list", what], None).attempt(|| attempted.clone())?;
+    let output = nft(netns, args, None).attempt(|| attempted.clone())?;
     succeeded(&output).attempt(|| attempted.clone())?;
     let mut answer: Value = serde_json::from_slice(&output.stdout)
         .map_err(|error| Error::invalid(attempted, error.to_string()))?;

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use ipnet::IpNet;
 
-use super::{Base, Chain, Datum, Element, Family, Map, Match, PacketField, Rule, Statement, Table};
+use super::{Base, Chain, Datum, Element, Family, Hook, Map, Match, PacketField, Rule, Statement, Table};
 
 impl Table {
     /// The table in nft's language, with a line's end after each line.
@@ -30,9 +30,13 @@ impl Table {
         let mut text = format!("\tchain {} {{\n", chain.name);
         if let Some(base) = &chain.base {
             let Base { kind, hook, priority } = base;
+            let device = match hook {
+                Hook::Ingress { device } => format!(" device \"{device}\""),
+                _ => String::new(),
+            };
             let (kind, hook) = (kind.name(), hook.name());
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "\t\ttype {kind} hook {hook} priority {priority}; policy accept;");
+            let _ = writeln!(text, "\t\ttype {kind} hook {hook}{device} priority {priority}; policy accept;");
         }
         for rule in &chain.rules {
             let _ = writeln!(text, "\t\t{}", self.rule(rule));
@@ -47,7 +51,7 @@ impl Table {
     }
 
     fn condition(&self, condition: &Match) -> String {
-        let family = self.family.name();
+        let family = self.family.header();
         match condition {
             Match::Saddr { not, net } => format!("{family} saddr {}{}", unless(*not), prefix(net)),
             Match::Daddr { not, net } => format!("{family} daddr {}{}", unless(*not), prefix(net)),
@@ -57,6 +61,7 @@ impl Table {
             Match::TcpSport(port) => format!("tcp sport {port}"),
             Match::UdpDport(port) => format!("udp dport {port}"),
             Match::In { parts, set } => format!("{} @{set}", self.selectors(parts)),
+            Match::Counter => "counter".to_owned(),
             Match::DaddrIsLocal => "fib daddr type local".to_owned(),
             Match::Established => "ct state established,related".to_owned(),
             Match::DestinationTranslated => "ct status dnat".to_owned(),
@@ -78,13 +83,13 @@ impl Table {
             Statement::Dnat { to, port } => format!("dnat to {to}:{port}"),
             Statement::Redirect { port } => format!("redirect to :{port}"),
             Statement::DnatBy { parts, map } => {
-                format!("dnat {} to {} map @{map}", self.family.name(), self.selectors(parts))
+                format!("dnat {} to {} map @{map}", self.family.header(), self.selectors(parts))
             }
         }
     }
 
     fn selectors(&self, parts: &[PacketField]) -> String {
-        let family = self.family.name();
+        let family = self.family.header();
         joined(parts.iter().map(|part| match part {
             PacketField::Saddr => format!("{family} saddr"),
             PacketField::Daddr => format!("{family} daddr"),
@@ -97,7 +102,7 @@ impl Table {
 impl PacketField {
     fn type_name(self, family: Family) -> &'static str {
         match (self, family) {
-            (PacketField::Saddr | PacketField::Daddr, Family::Ip) => "ipv4_addr",
+            (PacketField::Saddr | PacketField::Daddr, Family::Ip | Family::Netdev) => "ipv4_addr",
             (PacketField::Saddr | PacketField::Daddr, Family::Ip6) => "ipv6_addr",
             (PacketField::Protocol, _) => "inet_proto",
             (PacketField::Dport, _) => "inet_service",

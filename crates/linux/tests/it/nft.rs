@@ -1,7 +1,8 @@
 //! Tables: text and JSON are equivalent, and a table is made and deleted as a whole.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -46,6 +47,15 @@ const TEXT6: &str = r#"table ip6 hostgap {
 	chain in {
 		type nat hook prerouting priority -100; policy accept;
 		ip6 daddr fd00::1 tcp dport 8080 dnat to [fd00::7]:80
+	}
+}
+"#;
+
+const TEXT_LINK: &str = r#"table netdev hostgap {
+	chain arriving {
+		type filter hook ingress device "lo" priority 0; policy accept;
+		udp dport 9 counter drop
+		udp dport 10 counter accept
 	}
 }
 "#;
@@ -103,6 +113,21 @@ fn over_ipv6() -> Table {
     Table { family: Family::Ip6, name: "hostgap".to_owned(), maps: Vec::new(), chains }
 }
 
+/// What arrives at a link is counted and dropped before the kernel looks at it.
+fn at_a_link() -> Table {
+    let base = Some((ChainKind::Filter, Hook::Ingress { device: ifname("lo") }, 0));
+    let rules = vec![
+        rule(vec![Match::UdpDport(9), Match::Counter], Statement::Drop),
+        rule(vec![Match::UdpDport(10), Match::Counter], Statement::Accept),
+    ];
+    Table {
+        family: Family::Netdev,
+        name: "hostgap".to_owned(),
+        maps: Vec::new(),
+        chains: vec![chain("arriving", base, rules)],
+    }
+}
+
 /// Checks the text, and that nft makes the same ruleset from the text as from our JSON.
 fn check(table: &Table, text: &str, rules: usize) {
     assert_eq!(table.to_text(), text);
@@ -124,6 +149,29 @@ fn check(table: &Table, text: &str, rules: usize) {
 fn text_and_json_say_the_same() {
     check(&everything(), TEXT, 8);
     check(&over_ipv6(), TEXT6, 1);
+    check(&at_a_link(), TEXT_LINK, 2);
+}
+
+#[test]
+fn packets_are_counted_at_a_link_and_dropped_or_not() {
+    let place = Place::new("nft-link");
+    let table = at_a_link();
+    nft::add(&place.netns, &table).unwrap();
+    assert_eq!(nft::counted(&place.netns, &table).unwrap(), 0);
+    let sockets = || [9, 10].map(|port| UdpSocket::bind(("127.0.0.1", port)).unwrap());
+    let [dropped, arrived] = place.netns.run(sockets).unwrap();
+    for (socket, times) in [(&dropped, 3), (&arrived, 4)] {
+        let to = socket.local_addr().unwrap();
+        (0..times).for_each(|n| assert_eq!(arrived.send_to(&[n], to).unwrap(), 1));
+    }
+    // The loopback carries them on the sender's CPU, before the call returns or soon after: the last one says that all came.
+    let mut byte = [0];
+    (0..4).for_each(|n| assert_eq!((arrived.recv(&mut byte).unwrap(), byte), (1, [n])));
+    assert_eq!(nft::counted(&place.netns, &table).unwrap(), 7);
+    dropped.set_nonblocking(true).unwrap();
+    assert_eq!(dropped.recv(&mut byte).unwrap_err().kind(), ErrorKind::WouldBlock);
+    let none = Table { name: "none".to_owned(), ..table };
+    assert!(nft::counted(&place.netns, &none).unwrap_err().is(libc::ENOENT));
 }
 
 #[test]
@@ -211,6 +259,7 @@ fn elements(family: Family) -> [Element; 3] {
     let pod = match family {
         Family::Ip => "10.1.0.7",
         Family::Ip6 => "fd00::7",
+        Family::Netdev => unreachable!("links have no published ports"),
     };
     let element = Element { family, table: "hostgap".into(), map: String::new(), key: vec![], value: vec![] };
     let pod = Datum::Address(pod.parse().expect("a valid address"));
