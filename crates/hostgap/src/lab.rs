@@ -208,6 +208,7 @@ fn stand(
         wires: Wires::default(),
         settings: ::tune::Settings::default(),
         proxies: ::record::Proxies::default(),
+        filter: None,
         protocol: ::lab::protocol(args.workload),
     };
     let method = Method::new(cpus.clone(), staffing.scheduling);

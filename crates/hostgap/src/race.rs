@@ -43,6 +43,7 @@ use crate::{report, speak, stop, units};
   hostgap race --body 100,4k --duration 10m
   hostgap race --workload connect --tls --paths docker,bridge+direct
   hostgap race --workload udp-stream --body 64,512,1472 --connections 2
+  hostgap race --workload packets --paths xdp-drop,nft-raw --body 64,1514
   hostgap race --same-node --paths ebpf+sockmap,ebpf+direct,bridge+direct
   hostgap race --delay 40ms --loss 0.2% --bandwidth 100mbit --no-gso
   hostgap race --paths bridge+vxlan --show-commands
@@ -54,7 +55,8 @@ pub(crate) struct Args {
     /// An experiment file (TOML). The options below override it.
     #[arg(value_name = "FILE")]
     experiment: Option<PathBuf>,
-    /// Data paths to race, joined by commas; `hostgap paths` lists them. host is always added, twice.
+    /// Data paths to race, joined by commas; `hostgap paths` lists them. host is always added, twice. For packets filters
+    /// (docs/workloads.md).
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     paths: Vec<String>,
     /// CNI configurations to race, each as a candidate; may be given several times.
@@ -83,7 +85,7 @@ pub(crate) struct Args {
     /// Permanent connections of the client.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     connections: Option<u32>,
-    /// The workload: http, connect, grpc, download, tcp-rr, udp-rr, tcp-stream or udp-stream (docs/workloads.md).
+    /// The workload: http, connect, grpc, download, tcp-rr, udp-rr, tcp-stream, udp-stream or packets (docs/workloads.md).
     #[arg(long, value_name = "KIND")]
     workload: Option<WorkloadKind>,
     /// The version of HTTP, 1.0 or 1.1; for connect and download.
@@ -99,7 +101,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     objects: Option<u32>,
     /// Sizes of the answer's body, joined by commas (100,4k); each is a load of its own. For download the size of an
-    /// object, for tcp-rr and udp-rr of request and answer, for streams of a write or packet.
+    /// object, for tcp-rr and udp-rr of request and answer, for streams of a write or packet, for packets of a frame.
     #[arg(long, value_delimiter = ',', value_name = "SIZES")]
     body: Vec<String>,
     /// The seed for the order of trials and for the resampling.
@@ -274,10 +276,11 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
         Some(path) => read_experiment(path)?,
     };
     let mut experiment = if args.quick { quick(experiment)? } else { experiment };
-    let named = |path: &String| Candidate { path: path.clone(), required: true, ..Candidate::default() };
+    let kind = args.workload.unwrap_or(experiment.workload.kind);
     if !args.paths.is_empty() || !args.cni.is_empty() {
         let files = args.cni.iter().map(|file| plugins::candidate(file));
-        experiment.candidates = args.paths.iter().map(named).chain(files).collect();
+        let paths = args.paths.iter().map(|name| named(name, kind)).collect::<Result<Vec<_>, _>>()?;
+        experiment.candidates = paths.into_iter().chain(files).collect();
     }
     if !args.rate.is_empty() {
         experiment.rates = args.rate.iter().map(|text| rate(text)).collect::<Result<_, _>>()?;
@@ -328,6 +331,16 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     args.vm.apply(&mut experiment);
     experiment.validate().context("use the experiment")?;
     Ok(experiment.swept())
+}
+
+/// A candidate by its name on the command line: a data path, or what becomes of packets.
+fn named(name: &str, kind: WorkloadKind) -> Result<Candidate, BadInput> {
+    let required = true;
+    if kind == WorkloadKind::Packets {
+        let filter = Some(name.parse().map_err(BadInput)?);
+        return Ok(Candidate { path: "host".to_owned(), filter, required, ..Candidate::default() });
+    }
+    Ok(Candidate { path: name.to_owned(), required, ..Candidate::default() })
 }
 
 /// The experiment of a file.

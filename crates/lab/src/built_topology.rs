@@ -17,6 +17,7 @@ use plan::forwarding::Splice;
 use plan::{Journal, Kernel, Made};
 use record::{Plant, Workload, WorkloadKind};
 
+use crate::packets::Judge;
 use crate::proxy::ProxyProgram;
 use crate::server::{Server, ServerChoice};
 use crate::workload::{self, Inside};
@@ -56,7 +57,8 @@ impl Staffing {
             | WorkloadKind::TcpRr
             | WorkloadKind::UdpRr
             | WorkloadKind::TcpStream
-            | WorkloadKind::UdpStream => usual,
+            | WorkloadKind::UdpStream
+            | WorkloadKind::Packets => usual,
         };
         let connections = self.connections.max(workload.connections * workload.body_bytes.len() as u32);
         Staffing {
@@ -84,6 +86,8 @@ pub struct BuiltTopology {
     servers: Vec<Server>,
     /// The client's connections, each pool with the size that it asks for.
     pools: Vec<(u32, Vec<Client>)>,
+    /// What judges its frames, in a race of packets.
+    pub(crate) judge: Option<Judge>,
     journal: Option<Journal>,
     kernel: Kernel,
     /// What was built, to be compared with what is there after a trial.

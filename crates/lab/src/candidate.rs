@@ -1,11 +1,13 @@
 //! From names to who races: data paths that can run here, and those that cannot, with the reason.
 
+mod filters;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use datapath::{DataPath, Enters, SocketRole};
 use linux::features::{Facts, Feature};
-use record::{Candidate, Plant, Proxies, Side, Underlay, Ways};
+use record::{Candidate, Experiment, PacketFilter, Plant, Proxies, Side, Underlay, Ways, WorkloadKind};
 use tune::Settings;
 
 use crate::cni::{CniNetwork, Configuration, PluginDirs};
@@ -30,6 +32,8 @@ pub struct Contender {
     pub ways: Ways,
     /// Its connections, where not the experiment's.
     pub connections: Option<u32>,
+    /// What becomes of its frames, in a race of packets.
+    pub filter: Option<PacketFilter>,
     /// Answers that its server holds back on purpose.
     pub plant: Option<Plant>,
     /// What its connections pass through beside client and server.
@@ -42,6 +46,15 @@ pub struct Contender {
 
 /// The name of the reference's second entry, the A/A control.
 pub const HOST_AGAIN: &str = "host again";
+
+/// Who races in an experiment. In one of packets all are the host, each with a filter; no names stand for all filters but
+/// the reference's. In all others as [`contenders`] has it.
+pub fn field(experiment: &Experiment, facts: &Facts, dirs: &PluginDirs) -> Result<Vec<Contender>, LabError> {
+    match experiment.workload.kind {
+        WorkloadKind::Packets => filters::contenders(experiment, facts),
+        _ => contenders(&experiment.candidates, facts, dirs),
+    }
+}
 
 /// Turns names into contenders: the reference, the reference again, then the candidates in the order of the list of
 /// data paths, then CNI configurations as they were given. No names at all stands for all data paths but those that
@@ -138,6 +151,7 @@ impl Contender {
             in_container: Side::Both,
             ways: Ways::default(),
             connections: None,
+            filter: None,
             plant: None,
             proxy: Proxies::default(),
             required: false,

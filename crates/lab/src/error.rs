@@ -106,6 +106,14 @@ pub enum LabError {
         /// What was seen.
         what: String,
     },
+    /// Frames could not be made or received.
+    #[error("{what}: {why}")]
+    Packets {
+        /// What was attempted.
+        what: String,
+        /// Why it failed.
+        why: String,
+    },
     /// No virtual machine could be had, or it died.
     #[error(transparent)]
     Vm(#[from] vm::Error),
@@ -201,6 +209,7 @@ impl LabError {
             | LabError::NoNginx { .. }
             | LabError::Server { .. }
             | LabError::Broken { .. }
+            | LabError::Packets { .. }
             | LabError::Guest { .. }
             | LabError::NotUndone { .. }
             | LabError::File { .. }

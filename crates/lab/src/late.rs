@@ -51,7 +51,8 @@ pub(crate) fn is_for(kind: WorkloadKind) -> bool {
         | WorkloadKind::Download
         | WorkloadKind::UdpRr
         | WorkloadKind::TcpStream
-        | WorkloadKind::UdpStream => false,
+        | WorkloadKind::UdpStream
+        | WorkloadKind::Packets => false,
     }
 }
 

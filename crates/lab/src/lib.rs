@@ -16,6 +16,7 @@ mod home;
 mod late;
 mod limits;
 mod machine;
+mod packets;
 mod profile;
 mod program;
 mod proving;
@@ -39,7 +40,7 @@ mod workload;
 
 pub use self::cni::{Attachment, CniNetwork, Configuration, PluginDirs};
 pub use built_topology::{BuiltTopology, Staffing};
-pub use candidate::{Contender, HOST_AGAIN, contenders, find, slug};
+pub use candidate::{Contender, HOST_AGAIN, contenders, field, find, slug};
 pub use cpus::NodeCpus;
 pub use error::LabError;
 pub use event::Event;

@@ -96,7 +96,7 @@ fn visit(
     let begin_ns = clock::now_ns();
     let answered = match measure {
         Measure::Latency => requests(built, method, load),
-        Measure::Bandwidth | Measure::Packets => carried(built, method, load, measure),
+        Measure::Bandwidth | Measure::Packets | Measure::Frames => carried(built, method, load, measure),
     };
     let duration_ns = clock::now_ns() - begin_ns;
     // Whatever came of the load: a profiler that goes on would sample the next trial.

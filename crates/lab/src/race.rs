@@ -11,15 +11,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use datapath::Family;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
 use plan::Unit;
-use record::{Entrant, Experiment, Header, Line, ServerKind, Underlay, Workload, Writer};
+use record::{Entrant, Experiment, Header, Line, ServerKind, Underlay, Workload, WorkloadKind, Writer};
 use stats::Random;
 
 use crate::built_topology::{BuiltTopology, Staffing};
-use crate::candidate::{Contender, contenders, slug};
+use crate::candidate::{Contender, field, slug};
 use crate::cni::PluginDirs;
 use crate::exclusive::in_turn;
 use crate::home::Home;
@@ -32,7 +33,7 @@ use crate::steering::{Chosen, choose};
 use crate::topology::{families, family};
 use crate::trial::Method;
 use crate::witness::witness;
-use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, profile, workload};
+use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, packets, profile, workload};
 use goal::StoppingRule;
 
 pub use rounds::host_visits;
@@ -97,11 +98,12 @@ impl Race {
         home: Home,
     ) -> Result<Race, LabError> {
         Wires::of(&experiment.underlay).possible(facts)?;
-        let mut contenders = contenders(&experiment.candidates, facts, &settings.plugins)?;
+        let mut contenders = field(&experiment, facts, &settings.plugins)?;
         let whose = if settings.guest.is_some() { MachineUse::Ours } else { MachineUse::Shared };
         prove(&mut contenders, facts, whose)?;
         leave_out_wires(&mut contenders, &experiment.underlay, facts)?;
         proxy::leave_out(&mut contenders, settings.nginx.as_deref(), facts)?;
+        packets::leave_out(&mut contenders)?;
         let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
         Race::of(experiment, settings, home, contenders, racing)
     }
@@ -242,6 +244,9 @@ impl Race {
 
     /// Decides whose CPUs work on received packets.
     pub(crate) fn steer(&mut self, claim: &Unit) -> Result<Chosen, LabError> {
+        if self.experiment.workload.kind == WorkloadKind::Packets {
+            return Ok(Chosen { steered: false, why: "the CPU that makes frames judges them".to_owned() });
+        }
         let shape = |name: &str, steered| Shape {
             prefix: format!("hg-{}-{name}", claim.id()),
             steered,
@@ -318,9 +323,10 @@ impl Race {
             seed: self.seed,
             experiment: self.experiment.clone(),
             machine: machine(&self.method.cpus, self.settings.scheduling)?,
-            server: match self.experiment.workload.kind.is_stream() {
-                true => format!("a receiver of hostgap {}", env!("CARGO_PKG_VERSION")),
-                false => self.server.describe(),
+            server: match self.experiment.workload.kind {
+                WorkloadKind::Packets => "the kernel makes frames and judges them".to_owned(),
+                kind if kind.is_stream() => format!("a receiver of hostgap {}", env!("CARGO_PKG_VERSION")),
+                _ => self.server.describe(),
             },
             entrants: entrants.collect::<Result<_, LabError>>()?,
         })
@@ -349,13 +355,18 @@ impl Race {
             mtu_bytes: self.experiment.underlay.mtu,
             cpus: self.method.cpus.clone(),
             family: family(self.experiment.workload.ipv6),
-            families: families(),
+            families: match contender.filter {
+                // Frames are of IPv4, and nodes with IPv6 send some of their own.
+                Some(_) => &[Family::V4],
+                None => families(),
+            },
             steered: self.steered,
             placement: self.experiment.placement,
             in_container: contender.in_container,
             wires: contender.wires(&self.experiment.underlay),
             settings: contender.settings.clone(),
             proxies: contender.proxy,
+            filter: contender.filter,
             protocol: workload::protocol(self.experiment.workload.kind),
         }
     }

@@ -109,6 +109,10 @@ impl Search {
                 "a search is at one load: say which one".to_owned(),
             ));
         }
+        if kind == record::WorkloadKind::Packets {
+            let why = "a search compares settings under requests or streams".to_owned();
+            return Err(refused("packets", why));
+        }
         if sought.factors.is_empty() {
             return Err(refused("no knobs", "a search needs settings to try".to_owned()));
         }

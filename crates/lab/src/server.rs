@@ -169,7 +169,7 @@ fn own_args(setup: &ServerSetup<'_>) -> Vec<String> {
         WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Download => "",
         WorkloadKind::Grpc => "grpc:",
         WorkloadKind::TcpRr | WorkloadKind::TcpStream => "tcp:",
-        WorkloadKind::UdpRr | WorkloadKind::UdpStream => "udp:",
+        WorkloadKind::UdpRr | WorkloadKind::UdpStream | WorkloadKind::Packets => "udp:",
     };
     let listen = |host: &str| ["--listen".to_owned(), format!("{speaks}{host}:{SERVER_PORT}")];
     let mut args = vec!["serve".to_owned()];

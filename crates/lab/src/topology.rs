@@ -18,7 +18,7 @@ use plan::{Place, Plan, Step};
 use self::specs::{node, pod};
 use self::wires::wan;
 use crate::cni::{Attachment, CniNetwork};
-use crate::{LabError, Shape, Sides, side_settings};
+use crate::{LabError, Shape, Sides, packets, side_settings};
 
 /// The port on which the server answers in its pod.
 pub const SERVER_PORT: u16 = 80;
@@ -76,8 +76,14 @@ impl Topology {
 
         let mut plan = Plan::new();
         namespaces(&shape, &nodes, &pods, &mut plan);
+        if shape.filter.is_some() {
+            packets::silence(&nodes, &mut plan);
+        }
         wires::wires(&shape, &nodes, &mut plan);
         plan.extend(data_path::plan(&shape, &nodes, &pods)?);
+        if let Some(filter) = shape.filter {
+            packets::extend(filter, &nodes.server, &mut plan);
+        }
         let processes = Sides::make(|part| match shape.has_pod(part) {
             true => netns(&pods.of(part).place),
             false => netns(&homes.of(part).place),

@@ -290,6 +290,7 @@ fn record(
         server_by_cpu: usage.server.clone(),
         counters: usage.with_threads(&outcome.threads),
         carried: None,
+        frames: None,
         handshakes: (handshakes != load::Handshakes::default())
             .then_some(Handshakes { full: handshakes.full, resumed: handshakes.resumed }),
         void,

@@ -4,6 +4,7 @@
 //! answered share one way, in [`requests`]: they differ in the target and in whether connections stay.
 
 mod download;
+mod packets;
 mod requests;
 mod stream;
 
@@ -50,6 +51,7 @@ pub(crate) fn of(kind: WorkloadKind) -> &'static dyn WorkloadDriver {
         | WorkloadKind::UdpRr => &requests::Requests,
         WorkloadKind::Download => &download::Download,
         WorkloadKind::TcpStream | WorkloadKind::UdpStream => &stream::Stream,
+        WorkloadKind::Packets => &packets::Packets,
     }
 }
 
@@ -100,7 +102,9 @@ pub(crate) fn target(
         WorkloadKind::Connect | WorkloadKind::Download => http(request().closing()),
         WorkloadKind::Grpc => (Address::Tcp(address), Ask::Grpc { body_bytes }),
         WorkloadKind::TcpRr | WorkloadKind::TcpStream => (Address::Tcp(address), sizes),
-        WorkloadKind::UdpRr | WorkloadKind::UdpStream => (Address::Udp(address), sizes),
+        WorkloadKind::UdpRr | WorkloadKind::UdpStream | WorkloadKind::Packets => {
+            (Address::Udp(address), sizes)
+        }
     };
     Target { address, tls, ask }
 }

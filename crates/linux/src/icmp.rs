@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 
-pub use message::{Echo, EchoRefusal, IcmpMessage, IcmpReason};
+pub use message::{Echo, EchoRefusal, IcmpMessage, IcmpReason, checksum};
 
 use crate::Result;
 use crate::error::Attempt;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
 use crate::{
-    BitRate, Delay, Machines, Plant, Proxies, Published, RequestedRate, Share, Side, Sweep, SweepPosition,
-    Tuning, Until, Ways, Wire, Workload,
+    BitRate, Delay, Machines, PacketFilter, Plant, Proxies, Published, RequestedRate, Share, Side, Sweep,
+    SweepPosition, Tuning, Until, Ways, Wire, Workload,
 };
 
 /// What a race is asked to do.
@@ -139,6 +139,9 @@ pub struct Candidate {
     /// Its connections, where not [`Workload::connections`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<u32>,
+    /// What becomes of its frames, in a race of packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<PacketFilter>,
     /// Answers that its server holds back on purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plant: Option<Plant>,
@@ -241,13 +244,16 @@ mod defaults {
 }
 
 impl Candidate {
-    /// The name in tables: the given one, else the data path with its settings and, if only one side is in a
-    /// container, that side. Empty for a CNI configuration without a name or settings, which has the name in its file.
+    /// The name in tables: the given one, else the filter of packets or the data path with its settings and, if only one side
+    /// is in a container, that side. Empty for a CNI configuration without a name or settings, which has the name in its file.
     pub fn title(&self) -> String {
         if let Some(name) = &self.name {
             return name.clone();
         }
-        let mut title = self.tune.name_on(&self.path);
+        let mut title = match self.filter {
+            Some(filter) => self.tune.name_on(filter.name()),
+            None => self.tune.name_on(&self.path),
+        };
         title += match self.in_container {
             Side::Both => "",
             Side::Client => ", client only",

@@ -60,6 +60,7 @@ impl Experiment {
         self.validate_wires()?;
         self.validate_candidates()?;
         self.validate_loads()?;
+        self.validate_filters()?;
         self.validate_until()?;
         self.validate_published()
     }
@@ -105,7 +106,7 @@ impl Experiment {
             }
         }
         self.workload.validate(&self.rates)?;
-        if self.exact() && self.workload.kind.measure() != Measure::Latency {
+        if self.exact() && !matches!(self.workload.kind.measure(), Measure::Latency | Measure::Frames) {
             let why =
                 "instructions are counted for a request, and this workload has none that wait for an answer";
             return Err(out_of_range("workload.kind", self.workload.kind.name(), why));

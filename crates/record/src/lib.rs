@@ -56,13 +56,13 @@ pub use spelling::{did_you_mean, nearest};
 pub use statistic::{Statistic, StatisticError};
 pub use sweep::{AxisUnit, Over, Sweep, SweepPosition, SweepValue, Way, WireKey};
 pub use trial::{
-    Counters, CpuTime, Handshakes, Latencies, Packets, Stall, Transfer, TrialRecord, Void, Witnessed,
+    Counters, CpuTime, Frames, Handshakes, Latencies, Packets, Stall, Transfer, TrialRecord, Void, Witnessed,
 };
 pub use tuning::{Asked, Setting, Side, Tuning};
 pub use until::{Until, UntilError};
 pub use vm::{Clock, Machines};
 pub use wire::{BitRate, Delay, FigureError, Share, Ways, Wire};
-pub use workload::{HttpVersion, Measure, ServerKind, Workload, WorkloadKind};
+pub use workload::{HttpVersion, Measure, PacketFilter, ServerKind, Workload, WorkloadKind};
 
 /// The version of the record file and of the experiment file. It goes up when an old reader would misread a new file.
 pub const SCHEMA: u32 = 1;

@@ -130,7 +130,10 @@ impl Experiment {
                     );
                 }
             }
-            WorkloadKind::UdpRr | WorkloadKind::UdpStream | WorkloadKind::TcpStream => {
+            WorkloadKind::UdpRr
+            | WorkloadKind::UdpStream
+            | WorkloadKind::TcpStream
+            | WorkloadKind::Packets => {
                 return refused("it passes on what a server answers over TCP; take such a workload");
             }
         }

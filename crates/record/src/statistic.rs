@@ -85,7 +85,8 @@ impl FromStr for Statistic {
 
     /// Throughput is also known by its units.
     fn from_str(text: &str) -> Result<Statistic, StatisticError> {
-        let units = [Measure::Latency, Measure::Bandwidth, Measure::Packets].map(Measure::unit);
+        let units =
+            [Measure::Latency, Measure::Bandwidth, Measure::Packets, Measure::Frames].map(Measure::unit);
         if units.contains(&text) {
             return Ok(Statistic::Throughput);
         }

@@ -15,7 +15,8 @@ pub struct TrialRecord {
     pub entrant: usize,
     /// Index into the record's loads.
     pub load: usize,
-    /// The measured part in nanoseconds: from the first intended instant to the end of the schedule.
+    /// The measured part in nanoseconds: from the first intended instant to the end of the schedule. Of packets: the CPU
+    /// time of all frames less what it took to make as many ([`Frames::net_ns`]).
     pub duration_ns: u64,
     /// Requests whose intended instant lay in the measured part.
     pub intended: u64,
@@ -53,6 +54,9 @@ pub struct TrialRecord {
     /// What was carried; of downloads and streams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried: Option<Transfer>,
+    /// What became of the frames; of packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Frames>,
     /// TLS handshakes within the trial, where connections are made in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,
@@ -90,6 +94,32 @@ pub struct Packets {
     pub reordered: u64,
     /// The longest time between two arrivals within the measured part, in nanoseconds.
     pub gap_max_ns: u64,
+}
+
+/// What became of frames that the kernel made, and what CPU time they took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Frames {
+    /// Frames that were sent over the wire.
+    pub made: u64,
+    /// Those that met the candidate's filter, or were read from its socket.
+    pub judged: u64,
+    /// Those that a filter sent on, and that arrived at the end of their way.
+    pub sunk: u64,
+    /// CPU time of the generator's thread for these, in nanoseconds: to make them, and all that happened to them in softirqs.
+    pub cpu_ns: u64,
+    /// Frames that were made and not sent, in turn with the others.
+    pub alone: u64,
+    /// CPU time of the generator's thread for those, in nanoseconds.
+    pub alone_cpu_ns: u64,
+}
+
+impl Frames {
+    /// CPU time after the frames had been made: that of all less that of as many frames alone, in nanoseconds.
+    pub fn net_ns(&self) -> u64 {
+        let making = self.alone_cpu_ns as f64 * self.made as f64 / self.alone.max(1) as f64;
+        (self.cpu_ns as f64 - making).max(0.0) as u64
+    }
 }
 
 /// How connections in TLS began.
@@ -248,6 +278,15 @@ pub enum Void {
         /// The limit for that share, in permille.
         limit_permille: u32,
     },
+    /// Frames were lost, or others than ours were judged: the time of a frame is not known.
+    FramesLost {
+        /// Frames that were sent over the wire.
+        made: u64,
+        /// Those that met the candidate's filter.
+        judged: u64,
+        /// Those that were sent on and arrived, where the filter sends them on.
+        sunk: Option<u64>,
+    },
     /// A fact of the machine changed.
     FactsChanged {
         /// Which, from what, to what.
@@ -280,7 +319,7 @@ impl TrialRecord {
     /// What it got done, in the unit of its throughput.
     pub fn work(&self, measure: Measure) -> u64 {
         match measure {
-            Measure::Latency | Measure::Packets => self.answered_in_time,
+            Measure::Latency | Measure::Packets | Measure::Frames => self.answered_in_time,
             Measure::Bandwidth => self.carried.map_or(0, |carried| carried.bytes),
         }
     }

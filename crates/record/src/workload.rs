@@ -1,5 +1,6 @@
 //! What the load is made of: the `[workload]` of an experiment.
 
+mod filter;
 mod kind;
 mod server;
 
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::RequestedRate;
 use crate::experiment_error::{ExperimentError, out_of_range, within};
 
+pub use filter::PacketFilter;
 pub use kind::{Measure, WorkloadKind};
 pub use server::{HttpVersion, ServerKind};
 
@@ -21,7 +23,7 @@ pub struct Workload {
     pub kind: WorkloadKind,
     /// Sizes of the answers' bodies in bytes; each size is a separate load. For `grpc`, `tcp-rr` and `udp-rr` the size
     /// of both request and answer, for `download` of the object, for `tcp-stream` of a write, for `udp-stream` of a
-    /// packet.
+    /// packet, for `packets` of a frame without the checksum at its end.
     pub body_bytes: Vec<u32>,
     /// Permanent connections of the client; for `connect` and `download` the number at a time, for streams the flows.
     pub connections: u32,
@@ -49,6 +51,9 @@ pub struct Workload {
     /// above.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub files: bool,
+    /// What becomes of the frames of `packets` on the host, the reference; absent: [`PacketFilter::Socket`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<PacketFilter>,
     /// The program that answers.
     pub server: ServerKind,
     /// Requests go over IPv6.
@@ -72,6 +77,7 @@ struct Written {
     cpu_us: Option<u32>,
     #[serde(default)]
     files: bool,
+    filter: Option<PacketFilter>,
     #[serde(default)]
     server: ServerKind,
     #[serde(default)]
@@ -92,6 +98,7 @@ impl From<Written> for Workload {
             session_reuse: written.session_reuse,
             cpu_us: written.cpu_us,
             files: written.files,
+            filter: written.filter,
             server: written.server,
             ipv6: written.ipv6,
         }
@@ -110,7 +117,7 @@ impl Workload {
             WorkloadKind::Download => (1 << 20, 8),
             // What iperf3 writes at once.
             WorkloadKind::TcpStream => (128 << 10, 1),
-            WorkloadKind::UdpStream => (64, 1),
+            WorkloadKind::UdpStream | WorkloadKind::Packets => (64, 1),
         };
         Workload {
             kind,
@@ -123,6 +130,7 @@ impl Workload {
             session_reuse: None,
             cpu_us: None,
             files: false,
+            filter: None,
             server: ServerKind::Auto,
             ipv6: false,
         }
@@ -135,7 +143,12 @@ impl Workload {
 
     /// The most connections of a candidate.
     pub(crate) fn connections_max(&self) -> u32 {
-        if self.kind.is_stream() { STREAMS_MAX } else { 20_000 }
+        match self.kind {
+            // Frames have no connections, and one CPU makes them.
+            WorkloadKind::Packets => 1,
+            kind if kind.is_stream() => STREAMS_MAX,
+            _ => 20_000,
+        }
     }
 
     /// Which HTTP is spoken, where any is.
@@ -163,6 +176,9 @@ impl Workload {
         if let (Some(version), false) = (self.http, kind.makes_connections()) {
             let whose = "a connection for each request (connect, download)";
             return only("http", version.name().to_owned(), whose);
+        }
+        if self.ipv6 && kind == WorkloadKind::Packets {
+            return Err(out_of_range("workload.ipv6", "true", "frames of packets are of IPv4"));
         }
         if self.tls && !kind.is_http() {
             return only("tls", "true".to_owned(), "HTTP (http, connect, download)");
@@ -219,6 +235,10 @@ impl Workload {
             ServerKind::Nginx if self.kind == WorkloadKind::Grpc => {
                 ("nginx", "nginx passes calls on and answers none")
             }
+            ServerKind::Nginx if self.kind == WorkloadKind::Packets => ("nginx", "packets have no server"),
+            ServerKind::Hostgap if self.kind == WorkloadKind::Packets => {
+                ("hostgap", "packets have no server")
+            }
             ServerKind::Nginx => ("nginx", "nginx speaks HTTP alone"),
             ServerKind::Hostgap => ("hostgap", "a stream is received by this process"),
         };
@@ -230,6 +250,7 @@ impl Workload {
         match self.kind {
             WorkloadKind::Download => refused("downloads go as fast as they can"),
             WorkloadKind::TcpStream => refused("a stream of bytes goes as fast as it can"),
+            WorkloadKind::Packets => refused("frames are made as fast as they are judged"),
             WorkloadKind::UdpStream => {
                 let share = rates.iter().find(|rate| matches!(rate, RequestedRate::OfCapacity(_)));
                 let why = "packets per second are expected: a stream has no capacity that shares refer to";

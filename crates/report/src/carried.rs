@@ -11,7 +11,7 @@ pub(crate) fn cpu_unit(measure: Measure) -> &'static str {
     match measure {
         Measure::Latency => "req",
         Measure::Bandwidth => "MB",
-        Measure::Packets => "packet",
+        Measure::Packets | Measure::Frames => "packet",
     }
 }
 
@@ -20,7 +20,7 @@ pub(crate) fn subject(measure: Measure) -> &'static str {
     match measure {
         Measure::Latency => "request",
         Measure::Bandwidth => "megabyte",
-        Measure::Packets => "packet",
+        Measure::Packets | Measure::Frames => "packet",
     }
 }
 
@@ -37,6 +37,19 @@ pub(crate) fn mbit(mbit_per_s: f64) -> String {
 /// The mean time of an object in milliseconds.
 pub(crate) fn object_ms(carried: &TransferRates) -> Option<String> {
     carried.object_ms_mean.map(|ms| format!("{} ms", three_digits(ms)))
+}
+
+/// Nanoseconds of CPU time, or instructions, of a packet.
+pub(crate) fn ns(ns: f64) -> String {
+    if ns < 99.5 { three_digits(ns) } else { format!("{ns:.0}") }
+}
+
+/// What is counted in instructions where a virtual machine's clock does.
+pub(crate) fn counted_of(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Latency | Measure::Bandwidth => "a request and its answer",
+        Measure::Packets | Measure::Frames => "a packet",
+    }
 }
 
 /// The share of datagrams that did not arrive.
@@ -71,6 +84,10 @@ pub(crate) fn told(workload: &Workload) -> Option<String> {
         WorkloadKind::TcpStream => {
             format!("bytes over TCP from client to server, {}", counted(connections, "flow"))
         }
+        WorkloadKind::Packets => format!(
+            "frames that the kernel makes meet a filter; host's is {}",
+            workload.filter.unwrap_or_default()
+        ),
         WorkloadKind::UdpStream => {
             format!("datagrams from client to server, {}", counted(connections, "flow"))
         }

@@ -120,6 +120,7 @@ pub(crate) fn unpaced(measure: Measure) -> &'static str {
     match measure {
         Measure::Latency => "closed loop",
         Measure::Bandwidth | Measure::Packets => "no rate limit",
+        Measure::Frames => "as fast as they are judged",
     }
 }
 

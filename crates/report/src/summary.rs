@@ -9,7 +9,7 @@ use crate::by_cpu::CpuShares;
 use crate::late::LateLoad;
 use crate::profile::ProfiledLoad;
 use crate::published::{Agreements, PublishedFigure};
-use crate::quantities::{CurvePoint, Load, Quantiles, Ratio, Ratios, TransferRates};
+use crate::quantities::{CurvePoint, FrameCost, Load, Quantiles, Ratio, Ratios, TransferRates};
 use crate::stalls::Stalls;
 use crate::sweep::SweepSummary;
 use crate::timeline::Timeline;
@@ -196,6 +196,9 @@ pub struct RateSummary {
     /// What was carried; of downloads and streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carried: Option<TransferRates>,
+    /// What a frame costs; of packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<FrameCost>,
     /// TLS handshakes in the trials that count, where connections are made in them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use ::lab::{NodeCpus, SERVER_PORT, Shape, Topology};
 use ::record::{Experiment, Steering};
+use datapath::Family;
 use plan::{Place, Step};
 
 use super::{Args, cpus_of};
@@ -13,7 +14,7 @@ use crate::speak;
 pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
     let everything = linux::features::Facts::default();
     let cpus = NodeCpus::split(&cpus_of(args.cpus.as_deref())?);
-    for contender in ::lab::contenders(&experiment.candidates, &everything, &args.plugins.dirs())? {
+    for contender in ::lab::field(experiment, &everything, &args.plugins.dirs())? {
         if contender.name == ::lab::HOST_AGAIN {
             continue;
         }
@@ -29,26 +30,27 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             mtu_bytes: experiment.underlay.mtu,
             cpus: cpus.clone(),
             family: ::lab::family(experiment.workload.ipv6),
-            families: &datapath::Family::BOTH,
+            families: if contender.filter.is_some() { &[Family::V4] } else { &Family::BOTH },
             steered: experiment.underlay.steering != Steering::Sender && experiment.placement.is_usual(),
             placement: experiment.placement,
             in_container: contender.in_container,
             wires: contender.wires(&experiment.underlay),
             settings: contender.settings.clone(),
             proxies: contender.proxy,
+            filter: contender.filter,
             protocol: ::lab::protocol(experiment.workload.kind),
         };
         let topology = Topology::plan(shape)?;
         speak::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;
         topology.commands().iter().try_for_each(speak::result)?;
-        speak::result(usage(&topology, experiment.workload.body_bytes[0]))?;
+        speak::result(usage(&topology, experiment.workload.body_bytes[0], contender.filter.is_none()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// How to use the topology that the commands build. These are comments, so that a shell that runs the whole text only
+/// How to use the topology that the commands build, and how to remove it. These are comments, so that a shell that runs the whole text only
 /// builds it.
-fn usage(topology: &Topology, body_bytes: u32) -> String {
+fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
     let Topology { client, server, address, .. } = topology;
     let added = topology.plan.steps.iter().filter_map(|placed| match (&placed.step, &placed.place) {
         (Step::AddNetns, Place::Netns(name)) => Some(name.to_string()),
@@ -70,11 +72,14 @@ fn usage(topology: &Topology, body_bytes: u32) -> String {
         _ => None,
     });
     let loaded = loaded.chain(ungroup);
+    let served = format!(
+        "# serve:  ip netns exec {server} hostgap serve --listen 0.0.0.0:{SERVER_PORT} --listen [::]:{SERVER_PORT}\n\
+         # ask:    ip netns exec {client} curl -s http://{address}/{body_bytes}\n"
+    );
     format!(
-        "{}# serve:  ip netns exec {server} hostgap serve --listen 0.0.0.0:{SERVER_PORT} --listen [::]:{SERVER_PORT}\n\
-         # ask:    ip netns exec {client} curl -s http://{address}/{body_bytes}\n\
-         # remove: {}for name in {}; do ip netns del $name; done\n",
+        "{}{}# remove: {}for name in {}; do ip netns del $name; done\n",
         groups.into_iter().map(group).collect::<String>(),
+        if is_served { &served } else { "" },
         loaded.collect::<String>(),
         names.join(" ")
     )

@@ -24,7 +24,7 @@ pub(super) fn with_duration(
         let why = "a trial takes as long as its objects take; set the number of trials with --rounds";
         return Err(BadInput(format!("--duration does not apply to downloads: {why}")).into());
     }
-    let contenders = ::lab::contenders(&experiment.candidates, facts, &args.plugins.dirs())?;
+    let contenders = ::lab::field(&experiment, facts, &args.plugins.dirs())?;
     let streams = experiment.workload.kind.is_stream();
     let rates = if experiment.rates.is_empty() && !streams { 2 } else { experiment.rates.len() };
     let bodies = experiment.workload.body_bytes.len();

@@ -42,6 +42,32 @@ fn instructions_are_counted_and_a_data_path_costs_more() {
     turn.assert_nothing_left();
 }
 
+/// The later a packet is dropped on its way, the more of the kernel it has passed.
+#[test]
+fn instructions_of_a_packet_grow_along_its_way() {
+    if !is_debian() {
+        return;
+    }
+    const WAY: &str = "xdp-drop,xdp-tx,xdp-redirect,xdp-generic,tc-drop,nft-raw,nft-input,nft-input-ct";
+    let turn = turn();
+    let packets = ["--exact", "--workload", "packets", "--paths", WAY, "--rounds", "1", "--json"];
+    let output = turn.run_race(&packets);
+    check(&output, 0, "booting Linux 6.12");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let counted = json["exact"][0]["candidates"].as_array().unwrap();
+    let figures: Vec<(&str, f64)> = counted
+        .iter()
+        .map(|of| (of["name"].as_str().unwrap(), of["per_request"].as_f64().unwrap()))
+        .collect();
+    let (hosts, filters) = figures.split_at(2);
+    let names: Vec<&str> = filters.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, WAY.split(',').collect::<Vec<_>>());
+    let grows = |pair: &[(&str, f64)]| pair[0].1 < pair[1].1;
+    assert!(filters[0].1 > 100.0 && filters.windows(2).all(grows), "{figures:?}");
+    assert!((hosts[0].1 / hosts[1].1 - 1.0).abs() < 0.02, "{figures:?}");
+    turn.assert_nothing_left();
+}
+
 #[test]
 fn a_race_in_emulation_says_so_and_can_be_interrupted() {
     if !is_debian() {

@@ -98,6 +98,32 @@ fn streams_are_read_by_what_arrives() {
 }
 
 #[test]
+fn packets_are_read_by_the_cpu_time_of_one() {
+    let turn = turn();
+    let args = ["--workload", "packets", "--paths", "xdp-drop,nft-input-ct", "--body", "64,1514"];
+    let result = raced(&turn, &args);
+    assert_eq!(result["loads"].as_array().unwrap().len(), 2);
+    let names: Vec<&str> =
+        result["candidates"].as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["host", "host again", "xdp-drop", "nft-input-ct"]);
+    for rate in rates(&result, 0).into_iter().chain(rates(&result, 1)) {
+        let frames = &rate["frames"];
+        assert!(frames["generator_ns_per_packet"].as_f64().unwrap() > 0.0, "{rate}");
+        assert!(frames["packets"].as_u64().unwrap() > 0 && rate["cpu_us_per_request"].is_null(), "{rate}");
+    }
+    let packets = |args: &[&str]| turn.run_race(&[&["--workload", "packets"], args].concat());
+    check(&packets(&["--paths", "xdp-dorp"]), 2, "did you mean xdp-drop?");
+    check(&packets(&["--paths", "docker"]), 2, "`docker` is no filter of packets");
+    check(&packets(&["--body", "59"]), 2, "60 to 1514 is expected");
+    check(&packets(&["--rate", "5k"]), 2, "frames are made as fast as they are judged");
+    let shown = packets(&["--paths", "nft-ingress", "--show-commands"]);
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.status.success() && text.contains("hook ingress device \"eth0\""), "{text}");
+    assert!(text.contains("# remove: ") && !text.contains("# serve: "), "{text}");
+    turn.assert_nothing_left();
+}
+
+#[test]
 fn downloads_run_to_their_end() {
     let turn = turn();
     let args = ["--paths", "docker,bridge+vxlan", "--workload", "download", "--body", "300k,3M"];

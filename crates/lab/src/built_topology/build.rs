@@ -40,6 +40,7 @@ impl BuiltTopology {
             tls: None,
             servers: Vec::new(),
             pools: Vec::new(),
+            judge: None,
             journal: Some(journal),
             kernel,
             made: None,

@@ -32,6 +32,7 @@ impl BuiltTopology {
     fn undo(&mut self) -> Result<(), LabError> {
         let Some(mut journal) = self.journal.take() else { return Ok(()) };
         self.pools.clear();
+        self.judge = None;
         // Proxies first, so that none calls a server that is gone.
         let stopped = self.servers.drain(..).rev().map(Server::stop).fold(Ok(()), Result::and);
         let attachments =

@@ -218,6 +218,7 @@ mod tests {
             wires: crate::Wires::default(),
             settings: tune::Settings::default(),
             proxies: record::Proxies::default(),
+            filter: None,
             protocol: datapath::Protocol::Tcp,
         };
         Topology::plan(shape).unwrap()

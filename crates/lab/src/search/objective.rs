@@ -94,7 +94,7 @@ impl Reading {
         match self.measure {
             Measure::Latency => (f64::from(self.body_bytes) / SEGMENT_BYTES).ceil().max(1.0),
             Measure::Bandwidth => 1.0 / SEGMENT_BYTES,
-            Measure::Packets => 1.0,
+            Measure::Packets | Measure::Frames => 1.0,
         }
     }
 }
@@ -309,6 +309,7 @@ mod tests {
             server_by_cpu: BTreeMap::new(),
             counters: Counters::default(),
             carried: None,
+            frames: None,
             handshakes: None,
             void: None,
         }

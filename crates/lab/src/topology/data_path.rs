@@ -77,6 +77,7 @@ mod tests {
             wires: Wires::default(),
             settings: tune::Settings::default(),
             proxies: record::Proxies::default(),
+            filter: None,
             protocol: Protocol::Tcp,
         })
     }

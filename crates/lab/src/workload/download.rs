@@ -98,6 +98,7 @@ fn record(
             objects_ns: Some(downloaded.times_ns),
             packets: None,
         }),
+        frames: None,
         handshakes: (handshakes != load::Handshakes::default())
             .then_some(Handshakes { full: handshakes.full, resumed: handshakes.resumed }),
         void,

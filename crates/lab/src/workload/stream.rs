@@ -205,6 +205,7 @@ fn record(
                 gap_max_ns: packets.gap_max_ns,
             }),
         }),
+        frames: None,
         handshakes: None,
         void,
     }

@@ -6,6 +6,7 @@ mod cni;
 mod home;
 mod late;
 mod one_side;
+mod packets;
 mod path;
 mod paths;
 mod profile;

@@ -46,6 +46,7 @@ pub(crate) fn shape(path: &'static DataPath, id: &str, ipv6: bool) -> Shape {
         in_container: Side::Both,
         wires: Wires::default(),
         proxies: record::Proxies::default(),
+        filter: None,
         protocol: datapath::Protocol::Tcp,
     }
 }

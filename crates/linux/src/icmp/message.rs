@@ -87,8 +87,8 @@ pub(super) fn request(is_v6: bool, id: u16, sequence: u16, bytes: usize) -> Vec<
     message
 }
 
-/// The Internet checksum (RFC 1071) of a message whose own is 0.
-fn checksum(message: &[u8]) -> u16 {
+/// The Internet checksum (RFC 1071) of a message whose own is 0; 0 of one that has it.
+pub fn checksum(message: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
     let mut sum: u32 = message.chunks(2).map(word).sum();
     while sum > 0xffff {

@@ -120,6 +120,9 @@ pub enum Metric {
     /// Bits per second that were delivered.
     #[serde(rename = "bandwidth")]
     Bandwidth,
+    /// Packets per second: of `packets` those that one CPU judges, of `udp-stream` those that arrive.
+    #[serde(rename = "packets")]
+    Packets,
     /// The share of packets that were not delivered.
     #[serde(rename = "loss")]
     Loss,
@@ -138,6 +141,8 @@ type Units = &'static [(&'static str, f64)];
 const TIMES: Units = &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
 /// Base: one a second.
 const COUNTS: Units = &[("requests/s", 1.0)];
+/// Base: a packet a second.
+const PACKETS: Units = &[("packets/s", 1.0), ("Mpps", 1e6)];
 /// Base: a bit a second.
 const BITS: Units = &[("Mbit/s", 1e6), ("Gbit/s", 1e9)];
 /// Units of shares, as parts of the whole.
@@ -160,6 +165,7 @@ impl Metric {
             Metric::Mean => ("mean", TIMES),
             Metric::Requests => ("requests", COUNTS),
             Metric::Bandwidth => ("bandwidth", BITS),
+            Metric::Packets => ("packets", PACKETS),
             Metric::Loss => ("loss", SHARES),
             Metric::CpuSoftirq => ("cpu_softirq", SHARES),
             Metric::CpuSoftirqMax => ("cpu_softirq_max", SHARES),
@@ -320,7 +326,9 @@ source = "a talk, 2015"
             assert_eq!((metric.name(), metric.units()), (name, TIMES));
         }
         let shares = ["loss", "cpu_softirq", "cpu_softirq_max"].map(|name| (name, SHARES));
-        for (name, unit) in [("requests", COUNTS), ("bandwidth", BITS)].into_iter().chain(shares) {
+        for (name, unit) in
+            [("requests", COUNTS), ("bandwidth", BITS), ("packets", PACKETS)].into_iter().chain(shares)
+        {
             let metric: Metric = serde_json::from_str(&format!("\"{name}\"")).unwrap();
             assert_eq!((metric.name(), metric.units()), (name, unit));
         }

@@ -24,6 +24,8 @@ pub enum WorkloadKind {
     TcpStream,
     /// Datagrams from the client to the server, at a rate or without one.
     UdpStream,
+    /// Frames that the kernel makes, each of which meets a [`crate::PacketFilter`]; compared by the CPU time of one.
+    Packets,
 }
 
 /// What the trials of a kind are compared by.
@@ -35,6 +37,8 @@ pub enum Measure {
     Bandwidth,
     /// Datagrams that arrive per second.
     Packets,
+    /// Frames that one CPU judges per second of its time.
+    Frames,
 }
 
 impl Measure {
@@ -44,13 +48,14 @@ impl Measure {
             Measure::Latency => "req/s",
             Measure::Bandwidth => "Mbit/s",
             Measure::Packets => "packets/s",
+            Measure::Frames => "packets/CPU s",
         }
     }
 }
 
 impl WorkloadKind {
     /// Every kind, in display order.
-    pub const ALL: [WorkloadKind; 8] = [
+    pub const ALL: [WorkloadKind; 9] = [
         WorkloadKind::Http,
         WorkloadKind::Connect,
         WorkloadKind::Grpc,
@@ -59,6 +64,7 @@ impl WorkloadKind {
         WorkloadKind::UdpRr,
         WorkloadKind::TcpStream,
         WorkloadKind::UdpStream,
+        WorkloadKind::Packets,
     ];
 
     /// As it is written.
@@ -72,6 +78,7 @@ impl WorkloadKind {
             WorkloadKind::UdpRr => "udp-rr",
             WorkloadKind::TcpStream => "tcp-stream",
             WorkloadKind::UdpStream => "udp-stream",
+            WorkloadKind::Packets => "packets",
         }
     }
 
@@ -90,6 +97,7 @@ impl WorkloadKind {
             | WorkloadKind::UdpRr => Measure::Latency,
             WorkloadKind::Download | WorkloadKind::TcpStream => Measure::Bandwidth,
             WorkloadKind::UdpStream => Measure::Packets,
+            WorkloadKind::Packets => Measure::Frames,
         }
     }
 
@@ -101,13 +109,14 @@ impl WorkloadKind {
             | WorkloadKind::TcpRr
             | WorkloadKind::UdpRr
             | WorkloadKind::TcpStream
-            | WorkloadKind::UdpStream => false,
+            | WorkloadKind::UdpStream
+            | WorkloadKind::Packets => false,
         }
     }
 
     /// True for workloads without answers, whose data is counted where it arrives.
     pub fn is_stream(self) -> bool {
-        matches!(self, WorkloadKind::TcpStream | WorkloadKind::UdpStream)
+        matches!(self, WorkloadKind::TcpStream | WorkloadKind::UdpStream | WorkloadKind::Packets)
     }
 
     /// True if connections are made within a trial, and not before the first.
@@ -117,7 +126,7 @@ impl WorkloadKind {
 
     /// True if the data is carried in datagrams.
     pub fn is_udp(self) -> bool {
-        matches!(self, WorkloadKind::UdpRr | WorkloadKind::UdpStream)
+        matches!(self, WorkloadKind::UdpRr | WorkloadKind::UdpStream | WorkloadKind::Packets)
     }
 
     /// The least and the greatest `body_bytes`.
@@ -136,6 +145,8 @@ impl WorkloadKind {
             WorkloadKind::TcpStream => (1, 16 << 20),
             // Flow, number and whether it counts.
             WorkloadKind::UdpStream => (16, 65_507),
+            // Ethernet's least frame and the greatest of an MTU of 1500, both without the checksum at its end.
+            WorkloadKind::Packets => (60, 1_514),
         }
     }
 }

@@ -69,6 +69,7 @@ fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
         server_by_cpu: BTreeMap::new(),
         counters: Counters { retransmits: 1, ..Counters::default() },
         carried: None,
+        frames: None,
         handshakes: None,
         void: (base_ns == 13_000).then(|| Void::FactsChanged { what: "governor: a to b".to_owned() }),
     }

@@ -1,8 +1,8 @@
-//! What downloads and streams carried, of a candidate at a load.
+//! What downloads and streams carried, and what packets cost, of a candidate at a load.
 
 use record::Handshakes;
 
-use crate::quantities::TransferRates;
+use crate::quantities::{FrameCost, TransferRates};
 use verdict::Cell;
 
 /// Bytes of content that arrived in the trials that count.
@@ -33,6 +33,18 @@ pub(super) fn carried(cell: &Cell<'_>) -> Option<TransferRates> {
         summary.gap_max_ns = packets().map(|of| of.gap_max_ns).max();
     }
     Some(summary)
+}
+
+/// The CPU time of frames; `None` for other workloads, and without a trial that counts.
+pub(super) fn frames(cell: &Cell<'_>) -> Option<FrameCost> {
+    let of =
+        |part: fn(&record::Frames) -> u64| cell.sum(|trial| trial.frames.as_ref().map_or(0, part)) as f64;
+    let (made, alone) = (of(|frames| frames.made), of(|frames| frames.alone));
+    (made > 0.0 && alone > 0.0).then(|| FrameCost {
+        ns_per_packet: of(record::Frames::net_ns) / made,
+        generator_ns_per_packet: of(|frames| frames.alone_cpu_ns) / alone,
+        packets: made as u64,
+    })
 }
 
 /// How connections in TLS began; `None` where none was made in a trial.

@@ -51,6 +51,13 @@ fn told(void: &Void) -> (usize, u64, String) {
             (6, u64::from(*left_out_permille), words)
         }
         Void::PathChanged { what } => (5, 0, format!("the path changed: {what}")),
+        Void::FramesLost { made, judged, sunk } => {
+            let arrived = sunk.map_or(String::new(), |sunk| format!(" and {sunk} arrived"));
+            let words = format!(
+                "frames were lost or others came: of {made} that were sent {judged} were judged{arrived}"
+            );
+            (7, made.abs_diff(sunk.map_or(*judged, |sunk| sunk.min(*judged))), words)
+        }
         Void::FactsChanged { what } => (4, 0, format!("the machine changed: {what}")),
     }
 }

@@ -4,10 +4,10 @@
 //! its answers is what client, server and both nodes' kernels executed for one request. The mean and not a percentile:
 //! the histograms have three digits, this has five.
 
-use record::{Entrant, Experiment, RaceRecord, Round};
+use record::{Entrant, Experiment, Measure, RaceRecord, Round};
 
-use crate::figures;
 use crate::summary::{Exact, Instructions};
+use crate::{carried, figures};
 use verdict::Verdict;
 
 /// One entry a load; empty where time was measured.
@@ -75,7 +75,7 @@ fn runs(race: &RaceRecord, load: usize, entrant: usize) -> Vec<f64> {
 }
 
 /// The counts in a sentence: the cheapest contender and the dearest.
-pub(super) fn sentence(exact: &[Exact]) -> String {
+pub(super) fn sentence(exact: &[Exact], measure: Measure) -> String {
     let Some((counts, reference)) =
         exact.first().and_then(|counts| Some((counts, counts.candidates.first()?)))
     else {
@@ -87,7 +87,18 @@ pub(super) fn sentence(exact: &[Exact]) -> String {
         Some(over) => format!("{} {}", contender.name, figures::change(1.0 + over)),
         None => contender.name.clone(),
     };
-    let figure = format!("{} takes {:.0} instructions a request", reference.name, reference.per_request);
+    let figure = format!(
+        "{} takes {:.0} instructions a {}",
+        reference.name,
+        reference.per_request,
+        carried::subject(measure)
+    );
+    if measure == Measure::Frames
+        && let [least, .., most] = contenders.as_slice()
+    {
+        // Filters lie on both sides of the reference.
+        return format!("{figure}; the least is {}, the most {}", told(least), told(most));
+    }
     match contenders.as_slice() {
         [] => figure,
         [only] => format!("{figure}; {}", told(only)),

@@ -42,6 +42,9 @@ fn formula(metric: Metric) -> Formula {
         Metric::Bandwidth => {
             Formula::Carried(|trial, carried| (carried.bytes as f64 * 8.0, trial.duration_ns as f64 / 1e9))
         }
+        Metric::Packets => {
+            Formula::Quotient(|trial| (trial.answered_in_time as f64, trial.duration_ns as f64 / 1e9))
+        }
         Metric::Loss => Formula::Carried(|_, carried| {
             carried.packets.as_ref().map_or((0.0, 0.0), |packets| {
                 (packets.sent.saturating_sub(packets.received) as f64, packets.sent as f64)

@@ -50,7 +50,7 @@ pub fn analyse(race: &RaceRecord) -> Summary {
         loads: race.loads.iter().map(|of| load(race, of)).collect(),
         verdict: match exact.as_slice() {
             [] => sentence::verdict(race, &comparisons),
-            counted => exact::sentence(counted),
+            counted => exact::sentence(counted, race.header.experiment.workload.kind.measure()),
         },
         notes: notes(race, &cells, &units, &noise),
         sweep: sweep::swept(race, &comparisons),

@@ -39,7 +39,7 @@ fn rate(
     let measure = race.header.experiment.workload.kind.measure();
     let done = match measure {
         Measure::Latency => cell.sum(|trial| trial.answered) as f64,
-        Measure::Packets => cell.sum(|trial| trial.answered_in_time) as f64,
+        Measure::Packets | Measure::Frames => cell.sum(|trial| trial.answered_in_time) as f64,
         Measure::Bandwidth => carried::bytes(cell) as f64 / 1e6,
     };
     let closed = of.rate_per_s.is_none() || measure != Measure::Latency;
@@ -61,6 +61,7 @@ fn rate(
         ratio: ratios(comparisons, entrant, load),
         rps_ratio: if closed { ratio(comparisons, entrant, load, Statistic::Throughput) } else { None },
         carried: carried::carried(cell),
+        frames: carried::frames(cell),
         handshakes: carried::handshakes(cell),
         curve: curve(cell),
         cpu_us_per_request: us_per_request(&server, done)

@@ -159,7 +159,7 @@ impl Curves<'_> {
     fn figure(&self, entrant: usize, load: usize, of: Statistic) -> Option<SweptFigure> {
         let (estimate, interval) = self.comparisons.own(entrant, load, of)?;
         let factor = match (of, self.race.header.experiment.workload.kind.measure()) {
-            (Statistic::Throughput, Measure::Latency | Measure::Packets) => 1e9,
+            (Statistic::Throughput, Measure::Latency | Measure::Packets | Measure::Frames) => 1e9,
             (Statistic::Throughput, Measure::Bandwidth) => 8e9 / 1e6,
             _ => 1.0,
         };

@@ -68,9 +68,11 @@ fn shows_time_outs(race: &RaceRecord, entrant: &Entrant) -> bool {
     let one_answer = match experiment.workload.kind {
         WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Grpc | WorkloadKind::TcpRr => true,
         // An object's time depends on its size, UDP is not retransmitted, and streams have no answers.
-        WorkloadKind::Download | WorkloadKind::UdpRr | WorkloadKind::TcpStream | WorkloadKind::UdpStream => {
-            false
-        }
+        WorkloadKind::Download
+        | WorkloadKind::UdpRr
+        | WorkloadKind::TcpStream
+        | WorkloadKind::UdpStream
+        | WorkloadKind::Packets => false,
     };
     let own = experiment.candidates.iter().find(|candidate| candidate.title() == entrant.name);
     let underlay = own.map_or_else(

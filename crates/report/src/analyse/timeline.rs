@@ -135,7 +135,7 @@ fn counted<'t>(trials: &[&'t TrialRecord]) -> impl Iterator<Item = &'t TrialReco
 /// What a trial that counts got done per second.
 fn rate(trial: &TrialRecord, measure: Measure) -> Option<f64> {
     let unit = match measure {
-        Measure::Latency | Measure::Packets => 1e9,
+        Measure::Latency | Measure::Packets | Measure::Frames => 1e9,
         Measure::Bandwidth => 8e3,
     };
     let counts = trial.void.is_none() && trial.duration_ns > 0;

@@ -1,5 +1,7 @@
 //! Instructions per request: a bar a candidate, and the table.
 
+use record::Measure;
+
 use super::marks::{self, key};
 use super::markup::Markup;
 use super::rows;
@@ -7,7 +9,7 @@ use super::scale::Linear;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::{Candidate, Exact, Instructions, Summary, Verdict};
+use crate::{Candidate, Exact, Instructions, Summary, Verdict, carried};
 
 const HEAD: f64 = 14.0;
 const FOOT: f64 = 44.0;
@@ -15,22 +17,31 @@ const FOOT: f64 = 44.0;
 /// Writes the section on counted instructions.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "exact")], |m| {
-        m.leaf("h2", &[], "Instructions per request");
-        m.leaf(
-            "p",
-            &[("class", "lead")],
-            "The instructions that client, server and both nodes' kernels together execute for one request and its answer, \
-            counted by the clock of an emulated processor: the same on every machine, however busy. Caches, locks and other \
-            processors are left out, so this is the work that a data path costs, not its speed.",
+        let measure = carried::measure(summary);
+        m.leaf("h2", &[], &name(measure));
+        let whose = match measure {
+            Measure::Frames => "a packet takes after it was made",
+            _ => "client, server and both nodes' kernels together execute for one request and its answer",
+        };
+        let lead = format!(
+            "The instructions that {whose}, counted by the clock of an emulated processor: the same on every machine, however \
+            busy. Caches, locks and other processors are left out, so this is the work that a data path costs, not its speed."
         );
+        m.leaf("p", &[("class", "lead")], &lead);
         for (load, counts) in summary.exact.iter().enumerate() {
-            m.leaf("h3", &[], &format!("Answers of {}", text::bytes(counts.body_bytes)));
+            let what = if measure == Measure::Frames { "Frames" } else { "Answers" };
+            m.leaf("h3", &[], &format!("{what} of {}", text::bytes(counts.body_bytes)));
             m.within("figure", &[], |m| {
                 Frame::BOTH.iter().for_each(|frame| m.append(&draw(summary, counts, load, *frame)));
             });
             table(m, summary, counts, load);
         }
     });
+}
+
+/// What the figures are.
+fn name(measure: Measure) -> String {
+    format!("Instructions per {}", carried::subject(measure))
 }
 
 /// The candidates that were counted, with their place in the summary.
@@ -74,9 +85,9 @@ fn draw(summary: &Summary, counts: &Exact, load: usize, frame: Frame) -> Markup 
             svg.text("value", value_place, value_anchor, &format!("{figure} · {}", change(of)));
         });
     }
-    let name = "instructions per request";
-    svg.text("axis-name", at(f64::midpoint(ends.0, ends.1), bottom + 38.0), Anchor::Middle, name);
-    let caption = Caption { title: name, desc: "One bar for each candidate; figures in the table below." };
+    let name = name(carried::measure(summary)).to_lowercase();
+    svg.text("axis-name", at(f64::midpoint(ends.0, ends.1), bottom + 38.0), Anchor::Middle, &name);
+    let caption = Caption { title: &name, desc: "One bar for each candidate; figures in the table below." };
     svg.finish(frame, bottom + FOOT, caption)
 }
 
@@ -107,5 +118,5 @@ fn table(m: &mut Markup, summary: &Summary, counts: &Exact, load: usize) {
             Cell::classed(marks::verdict_word(Some(of.verdict)), marks::verdict_class(Some(of.verdict))),
         ],
     });
-    Table { caption: "Instructions per request", rows: rows.collect(), head: head.to_vec() }.write(m);
+    Table { caption: &name(carried::measure(summary)), rows: rows.collect(), head: head.to_vec() }.write(m);
 }

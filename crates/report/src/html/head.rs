@@ -187,9 +187,12 @@ fn contents(m: &mut Markup, summary: &Summary) {
         ("#method", "Method"),
         ("#again", "Run it again"),
     ];
-    let streams = carried::measure(summary) != Measure::Latency;
     m.within("nav", &[("aria-label", "Parts of this page")], |m| {
-        let absent: &[&str] = if streams { &["#curves", "#capacity"] } else { &[] };
+        let absent: &[&str] = match carried::measure(summary) {
+            Measure::Latency => &[],
+            Measure::Bandwidth | Measure::Packets => &["#curves", "#capacity"],
+            Measure::Frames => &["#curves", "#capacity", "#cpu"],
+        };
         let all = published
             .iter()
             .chain(&swept)

@@ -113,7 +113,10 @@ fn body(m: &mut Markup, summary: &Summary) {
         capacity::section(m, summary);
     } else {
         ratio::section(m, summary);
-        cpu::section(m, summary);
+        // Of packets the section before is about nothing else.
+        if carried::measure(summary) != Measure::Frames {
+            cpu::section(m, summary);
+        }
     }
     late::section(m, summary);
     profile::section(m, summary);

@@ -58,6 +58,7 @@ const BANDWIDTH: Statistic = Statistic {
     ..THROUGHPUT
 };
 const PACKETS: Statistic = Statistic { name: "packets/s", ..THROUGHPUT };
+const FRAMES: Statistic = Statistic { name: "packets/CPU s", ..THROUGHPUT };
 
 /// The statistics of a load that are drawn, and given with their intervals in the table.
 fn statistics(summary: &Summary, load: usize) -> &'static [Statistic] {
@@ -65,6 +66,7 @@ fn statistics(summary: &Summary, load: usize) -> &'static [Statistic] {
         Measure::Latency => {}
         Measure::Bandwidth => return &[BANDWIDTH],
         Measure::Packets => return &[PACKETS],
+        Measure::Frames => return &[FRAMES],
     }
     let any_has = |ratio: fn(&RateSummary) -> Option<&Ratio>| {
         summary
@@ -96,6 +98,13 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         let measure = carried::measure(summary);
         m.leaf("h2", &[], &format!("{} relative to {reference}", subject(measure)));
         m.within("p", &[("class", "lead")], |m| {
+            if measure == Measure::Frames {
+                return m.text(&format!(
+                    "Packets that one CPU judges in a second of its time ÷ those of {reference}; right of 1 is cheaper. What it \
+                    takes to make a frame is measured in turn with the rest, and subtracted. Marks are ratios, whiskers their \
+                    95 % intervals. The shaded band is the noise floor: the difference of {reference} from itself."
+                ));
+            }
             if measure != Measure::Latency {
                 let unit = measure.unit();
                 return m.text(&format!(
@@ -130,6 +139,7 @@ fn subject(measure: Measure) -> &'static str {
         Measure::Latency => "p50, typical p99 and p99",
         Measure::Bandwidth => "Mbit/s",
         Measure::Packets => "Packets per second",
+        Measure::Frames => "Packets that a CPU judges in a second",
     }
 }
 

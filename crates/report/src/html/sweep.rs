@@ -75,7 +75,7 @@ fn axis_name(summary: &Summary, sweep: &SweepSummary) -> String {
         AxisUnit::Bytes => format!("bytes of {}", thing(summary.experiment.workload.kind)),
         AxisUnit::PercentOfCapacity => format!("% of the capacity of {}", marks::reference(summary)),
         AxisUnit::PerSecond => match carried::measure(summary) {
-            Measure::Packets => "packets/s asked for".to_owned(),
+            Measure::Packets | Measure::Frames => "packets/s asked for".to_owned(),
             Measure::Latency | Measure::Bandwidth => "requests/s asked for".to_owned(),
         },
         AxisUnit::PercentLost => way("% of packets lost"),
@@ -94,6 +94,7 @@ fn thing(kind: WorkloadKind) -> &'static str {
         WorkloadKind::Grpc => "a message",
         WorkloadKind::TcpStream => "a write",
         WorkloadKind::UdpStream => "a packet",
+        WorkloadKind::Packets => "a frame",
     }
 }
 

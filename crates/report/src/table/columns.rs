@@ -17,6 +17,9 @@ pub(super) enum Column {
     Sent,
     Received,
     Loss,
+    NsPerPacket,
+    Generator,
+    PerCpu,
     /// In the unit that the race is read by.
     ThroughputRatio(Measure),
     P50,
@@ -57,6 +60,14 @@ impl Column {
                 Column::Cpu(Measure::Packets),
                 Column::Verdict,
             ],
+            (Measure::Frames, _) => &[
+                Column::Name,
+                Column::NsPerPacket,
+                Column::Generator,
+                Column::PerCpu,
+                Column::ThroughputRatio(Measure::Frames),
+                Column::Verdict,
+            ],
             (Measure::Latency, Some(_)) => &[
                 Column::Name,
                 Column::Achieved,
@@ -94,6 +105,9 @@ impl Column {
             Column::Sent => "sent/s",
             Column::Received => "received/s",
             Column::Loss => "lost",
+            Column::NsPerPacket => "ns/packet",
+            Column::Generator => "to make it",
+            Column::PerCpu => Measure::Frames.unit(),
             Column::P50 => "p50",
             Column::P90 => "p90",
             Column::P99 => "p99",
@@ -114,11 +128,11 @@ impl Column {
         match self {
             Column::Name | Column::P50 | Column::P99 => 0,
             Column::P50Ratio | Column::TypicalP99Ratio | Column::ThroughputRatio(_) | Column::Verdict => 0,
-            Column::Received | Column::Loss | Column::Object => 0,
+            Column::Received | Column::Loss | Column::Object | Column::NsPerPacket => 0,
             // One of the two ratios of the tail stays.
             Column::P99Ratio => usize::from(beside.contains(&Column::TypicalP99Ratio)),
-            Column::Mbit | Column::Sent => 2,
-            Column::Achieved => 2,
+            Column::Mbit | Column::Sent | Column::Generator => 2,
+            Column::Achieved | Column::PerCpu => 2,
             Column::P99_9 => 3,
             Column::Cpu(_) => 4,
             Column::P90 => 5,
@@ -131,11 +145,12 @@ impl Column {
     /// True if it has a value for a candidate.
     pub(super) fn says(self, rate: &RateSummary) -> bool {
         match self {
-            Column::Name | Column::Achieved | Column::Verdict => true,
+            Column::Name | Column::Achieved | Column::PerCpu | Column::Verdict => true,
             Column::ThroughputRatio(_) => rate.rps_ratio.is_some(),
             Column::Mbit | Column::Object | Column::Sent | Column::Received | Column::Loss => {
                 self.carried(rate).is_some()
             }
+            Column::NsPerPacket | Column::Generator => rate.frames.is_some(),
             Column::P50Ratio => rate.ratio.p50.is_some(),
             Column::TypicalP99Ratio => rate.ratio.typical_p99.is_some(),
             Column::P99Ratio => rate.ratio.p99.is_some(),
@@ -154,10 +169,16 @@ impl Column {
         let missing = || "–".to_owned();
         match self {
             Column::Name => candidate.name.clone(),
-            Column::Achieved => rate.achieved_rps.map_or_else(missing, figures::rate),
+            Column::Achieved | Column::PerCpu => rate.achieved_rps.map_or_else(missing, figures::rate),
             Column::ThroughputRatio(_) => rate.rps_ratio.as_ref().map_or_else(missing, figures::ratio),
             Column::Mbit | Column::Object | Column::Sent | Column::Received | Column::Loss => {
                 self.carried(rate).unwrap_or_else(missing)
+            }
+            Column::NsPerPacket => {
+                rate.frames.map_or_else(missing, |frames| carried::ns(frames.ns_per_packet))
+            }
+            Column::Generator => {
+                rate.frames.map_or_else(missing, |frames| carried::ns(frames.generator_ns_per_packet))
             }
             Column::P50Ratio => rate.ratio.p50.as_ref().map_or_else(missing, figures::ratio),
             Column::TypicalP99Ratio => rate.ratio.typical_p99.as_ref().map_or_else(missing, figures::ratio),
@@ -190,6 +211,9 @@ impl Column {
             | Column::Sent
             | Column::Received
             | Column::Loss
+            | Column::NsPerPacket
+            | Column::Generator
+            | Column::PerCpu
             | Column::ThroughputRatio(_)
             | Column::P50Ratio
             | Column::TypicalP99Ratio

@@ -2,12 +2,14 @@
 
 use super::grid::{self, Ink, Row};
 use super::{Style, finished, list, sentence};
-use crate::figures;
+use record::Measure;
+
 use crate::summary::{Exact, Instructions, Summary};
+use crate::{carried, figures};
 use verdict::Verdict;
 
 /// The table of one body size.
-pub(super) fn block(counts: &Exact, style: Style) -> String {
+pub(super) fn block(counts: &Exact, measure: Measure, style: Style) -> String {
     let header = ["candidate", "instructions", "more", "to host", "spread"].map(str::to_owned).to_vec();
     let rows = counts.candidates.iter().map(|candidate| Row {
         cells: vec![
@@ -20,7 +22,7 @@ pub(super) fn block(counts: &Exact, style: Style) -> String {
         ink: ink(candidate.verdict),
     });
     let rows: Vec<Row> = std::iter::once(Row { cells: header, ink: Ink::Bold }).chain(rows).collect();
-    let title = format!("{} B, instructions of a request and its answer", counts.body_bytes);
+    let title = format!("{} B, instructions of {}", counts.body_bytes, carried::counted_of(measure));
     format!("{}\n{}", grid::ink(&title, Ink::Bold, style.colour), grid::draw(&rows, &[0, 1, 0, 0, 2], style))
 }
 
@@ -63,7 +65,8 @@ fn side_by_side(summaries: &[Summary], load: usize, style: Style) -> String {
     let rows: Vec<Row> = std::iter::once(header).chain(names.iter().map(row)).collect();
     let columns = vec![0; rows[0].cells.len()];
     let body = counts.first().map_or(0, |counts| counts.body_bytes);
-    let title = format!("{body} B, instructions of a request and its answer, by kernel");
+    let of = carried::counted_of(carried::measure(&summaries[0]));
+    let title = format!("{body} B, instructions of {of}, by kernel");
     format!("\n{}\n{}", grid::ink(&title, Ink::Bold, style.colour), grid::draw(&rows, &columns, style))
 }
 

@@ -65,7 +65,7 @@ fn drawn(summary: &Summary, style: Style) -> String {
     for (index, load) in summary.loads.iter().enumerate() {
         text.push('\n');
         match summary.exact.get(index) {
-            Some(counts) => text.push_str(&exact::block(counts, style)),
+            Some(counts) => text.push_str(&exact::block(counts, carried::measure(summary), style)),
             None => text.push_str(&block(summary, index, load, style)),
         }
     }
@@ -161,7 +161,7 @@ fn noise_line(noise: &Noise, measure: Measure) -> String {
         (Measure::Latency, Some(_)) => {
             vec![("p50", noise.p50_floor), ("typical p99", noise.typical_p99_floor), ("p99", noise.p99_floor)]
         }
-        (Measure::Latency | Measure::Bandwidth | Measure::Packets, _) => {
+        (Measure::Latency | Measure::Bandwidth | Measure::Packets | Measure::Frames, _) => {
             vec![(measure.unit(), noise.rps_floor)]
         }
     };

@@ -273,6 +273,7 @@ fn trial(
         server_by_cpu: BTreeMap::new(),
         counters: Counters { retransmits: lost, rto_expiries: lost, ..Counters::default() },
         carried: None,
+        frames: None,
         handshakes: None,
         void: None,
     }

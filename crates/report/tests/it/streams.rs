@@ -1,6 +1,6 @@
 //! Races whose results are not the times of requests.
 
-use record::{Handshakes, Packets, RaceRecord, Transfer, Workload, WorkloadKind};
+use record::{Frames, Handshakes, Machines, Packets, RaceRecord, Transfer, Void, Workload, WorkloadKind};
 use report::{Style, Verdict, analyse, html, json, table};
 
 use crate::made::{Plan, Truth};
@@ -92,6 +92,76 @@ fn streams_of_bytes_and_downloads_are_read_by_bandwidth() {
         is_in_step_with_the_schema(&download)["candidates"][0]["rates"][0]["carried"]["object_ms_mean"],
         2.0
     );
+}
+
+/// A race of packets, each of which takes 100 ns on the host after it was made, and 1.5 times as long with the first filter.
+fn packets() -> RaceRecord {
+    let mut race = race(WorkloadKind::Packets, vec![None]);
+    for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials) {
+        let (made, net_ns) = (trial.answered_in_time, trial.duration_ns);
+        let frames = Frames {
+            made,
+            judged: made,
+            sunk: 0,
+            cpu_ns: net_ns + 200 * made,
+            alone: 2 * made,
+            alone_cpu_ns: 400 * made,
+        };
+        assert_eq!(frames.net_ns(), net_ns);
+        (trial.carried, trial.frames) = (None, Some(frames));
+    }
+    race
+}
+
+#[test]
+fn packets_are_read_by_the_cpu_time_of_one() {
+    let race = packets();
+    let summary = analyse(&race);
+    let verdicts = [2, 3].map(|at: usize| summary.candidates[at].rates[0].verdict);
+    assert_eq!(verdicts, [Some(Verdict::Worse), Some(Verdict::Indistinguishable)]);
+    let [host, dearer] = [0, 2].map(|at: usize| summary.candidates[at].rates[0].frames.unwrap());
+    let ratio = dearer.ns_per_packet / host.ns_per_packet;
+    assert!((1.4..1.6).contains(&ratio), "{host:?} {dearer:?}");
+    assert_eq!(host.generator_ns_per_packet, 200.0);
+    let text = table(&summary, Style { colour: false, width: 160 });
+    for part in ["ns/packet", "to make it", "packets/CPU s × host", "packets/CPU s ±", "host's is socket"] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    assert!(!text.contains("req/s") && !text.contains("CPU µs"), "{text}");
+    let page = html::page(&summary);
+    assert!(page.contains("What a packet cost") && !page.contains("id=\"cpu\""));
+    let value = is_in_step_with_the_schema(&race);
+    assert_eq!(value["candidates"][0]["rates"][0]["frames"]["generator_ns_per_packet"], 200.0);
+}
+
+#[test]
+fn lost_frames_void_a_trial_and_say_how_many() {
+    let mut race = packets();
+    let lost = |sunk| Some(Void::FramesLost { made: 2048, judged: 2047, sunk });
+    let mut trials = race.rounds[0].trials.iter_mut().filter(|trial| trial.entrant == 2);
+    trials.next().unwrap().void = lost(Some(1000));
+    race.rounds[1].trials.iter_mut().find(|trial| trial.entrant == 3).unwrap().void = lost(None);
+    let summary = analyse(&race);
+    let reason = |at: usize| summary.candidates[at].rates[0].void_reasons[0].reason.clone();
+    assert_eq!(
+        reason(2),
+        "frames were lost or others came: of 2048 that were sent 2047 were judged and 1000 arrived"
+    );
+    assert!(reason(3).ends_with("2047 were judged"), "{}", reason(3));
+    is_in_step_with_the_schema(&race);
+}
+
+#[test]
+fn counted_packets_have_instructions_each() {
+    let mut race = packets();
+    race.header.experiment.vm =
+        Some(Machines { kernels: vec!["debian:6.12".to_owned()], exact: true, ..Machines::default() });
+    let summary = analyse(&race);
+    let text = table(&summary, Style { colour: false, width: 160 });
+    assert!(text.contains("instructions of a packet") && text.contains("instructions a packet"), "{text}");
+    assert!(text.contains("the least is ") && !text.contains("request"), "{text}");
+    let page = html::page(&summary);
+    assert!(page.contains("Instructions per packet") && page.contains("Frames of "), "{text}");
 }
 
 #[test]

@@ -5,8 +5,12 @@ const EVERYTHING: [&str; 4] =
     ["crates/linux/src/", "crates/bpf/src/", "crates/plan/src/", "crates/xtask/src/tidy/changes.rs"];
 
 /// These may change a namespace without a name: to try something in it, or for the cards of a guest.
-const UNNAMED: &[&str] =
-    &["crates/lab/src/proving.rs", "crates/vm/src/nic.rs", "crates/host/src/obstacle.rs"];
+const UNNAMED: &[&str] = &[
+    "crates/lab/src/packets/possible.rs",
+    "crates/lab/src/proving.rs",
+    "crates/vm/src/nic.rs",
+    "crates/host/src/obstacle.rs",
+];
 /// It breaks what a plugin made in a container of its own, to see whether the plugin notices.
 const DAMAGE: &[&str] = &["crates/conformance/src/damage.rs"];
 const PROVING: &[&str] = &["crates/lab/src/proving.rs"];
@@ -19,7 +23,10 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("Netns::create(", PLAN),
     ("Netns::anonymous(", UNNAMED),
     ("netns::delete(", &["crates/lab/src/home.rs", "crates/conformance/src/damage.rs"]),
-    (".link_add(", &["crates/lab/src/proving.rs", "crates/vm/src/nic.rs"]),
+    (
+        ".link_add(",
+        &["crates/lab/src/packets/possible.rs", "crates/lab/src/proving.rs", "crates/vm/src/nic.rs"],
+    ),
     (".link_del(", DAMAGE),
     (".link_move(", PLAN),
     (".link_set_up(", &["crates/lab/src/proving.rs", "crates/vm/src/nic.rs"]),
@@ -74,6 +81,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("forward::add_", PLAN),
     ("forward::remove_", PLAN),
     ("forward::set_prefixes(", PLAN),
+    ("programs.attach(", &["crates/lab/src/packets/possible.rs", "crates/lab/src/packets/judge.rs"]),
     ("splice::load(", PLAN),
     ("splice::attach(", &["crates/hostgap/src/bpf.rs"]),
     ("splice::detach(", PLAN),

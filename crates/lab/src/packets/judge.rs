@@ -1,0 +1,213 @@
+//! What judges the frames of a topology while it stands, and makes them.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bpf::packets::{Filter, Judging, PacketPrograms, Seen, Source};
+use datapath::{Family, NodeSpec};
+use linux::netlink::Netlink;
+use linux::netns::Netns;
+use linux::{IfName, clock, nft};
+use record::{Frames, PacketFilter};
+
+use super::frame::{Endpoint, frame};
+use super::{onward, table};
+use crate::topology::{SERVER_PORT, on_underlay};
+use crate::{LabError, Sides};
+
+/// Frames between two looks at the clock; a veth link takes them in batches of 64. Those for a socket wait in its buffer
+/// until the last has arrived.
+const BURST: u32 = 1024;
+/// Bytes of that buffer: a frame in it takes a page and a few hundred bytes.
+const SOCKET_BYTES: usize = 16 << 20;
+/// How long the last frames of a trial are waited for. They are judged before the call that makes them returns, unless
+/// the kernel has handed them to its own thread.
+const LATE: Duration = Duration::from_secs(2);
+
+/// The programs and the socket of a topology whose frames are judged.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    filter: PacketFilter,
+    near: Netns,
+    far: Netns,
+    ends: Sides<Endpoint>,
+    programs: PacketPrograms,
+    /// They are detached when this is dropped.
+    _attached: Vec<Judging>,
+    /// Where frames end that nothing takes before.
+    socket: Option<UdpSocket>,
+    table: Option<nft::Table>,
+}
+
+/// Where frames were counted.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    seen: Seen,
+    /// By the rule of nftables; 0 without one.
+    by_rule: u64,
+}
+
+impl Judge {
+    /// Attaches what a filter is at the links of two nodes that stand.
+    pub(crate) fn new(filter: PacketFilter, nodes: &Sides<NodeSpec>) -> Result<Judge, LabError> {
+        let open = |node: &NodeSpec| Netns::open(node.place.name().expect("the lab's nodes have namespaces"));
+        let (near, far) = (open(&nodes.client)?, open(&nodes.server)?);
+        let programs = PacketPrograms::load()?;
+        let (wire, [on, end]) = (&nodes.client.wire, onward());
+        near.run(|| programs.send_over(index(wire)?))??;
+        if filter == PacketFilter::XdpRedirect {
+            far.run(|| programs.redirect_to(index(&on)?))??;
+        }
+        let places = [
+            (&near, wire, (filter == PacketFilter::XdpTx).then_some(Filter::Sink)),
+            (&far, &end, (filter == PacketFilter::XdpRedirect).then_some(Filter::Sink)),
+            (&far, &nodes.server.wire, program(filter)),
+        ];
+        let mut attached = Vec::new();
+        for (netns, link, program) in places {
+            if let Some(program) = program {
+                attached.push(netns.run(|| programs.attach(program, index(link)?))??);
+            }
+        }
+        let ends = Sides { client: endpoint(&near, &nodes.client)?, server: endpoint(&far, &nodes.server)? };
+        let socket = has_socket(filter).then(|| socket(&far)).transpose()?;
+        let table = table(filter, &nodes.server.wire);
+        Ok(Judge { filter, near, far, ends, programs, _attached: attached, socket, table })
+    }
+
+    /// Makes frames of a size until they took so much CPU time of the calling thread, in turn sent over the wire and not
+    /// sent. Then waits until the last was judged, or nothing more comes.
+    pub(crate) fn flood(&self, bytes: u32, cpu_time: Duration) -> Result<Frames, LabError> {
+        let before = self.counted()?;
+        let (frames, read) = self.burst(bytes, cpu_time)?;
+        self.account(frames, before, read)
+    }
+
+    /// The same before a trial; what becomes of the frames is not asked.
+    pub(crate) fn warm_up(&self, bytes: u32, cpu_time: Duration) -> Result<(), LabError> {
+        self.burst(bytes, cpu_time).map(drop)
+    }
+
+    /// Returns frames that are not accounted for, and how many were read from the socket.
+    fn burst(&self, bytes: u32, cpu_time: Duration) -> Result<(Frames, u64), LabError> {
+        let frame = frame(self.ends.client, self.ends.server, bytes as usize);
+        let cpu_ns = cpu_time.as_nanos() as u64;
+        let mut frames = Frames::default();
+        let mut read = 0;
+        self.near.run(|| {
+            while frames.cpu_ns + frames.alone_cpu_ns < cpu_ns || frames.made == 0 {
+                frames.alone_cpu_ns += self.programs.generate(Source::Alone, &frame, BURST)?;
+                frames.alone += u64::from(BURST);
+                frames.cpu_ns += self.programs.generate(Source::Wire, &frame, BURST)?;
+                frames.made += u64::from(BURST);
+                let reading = clock::thread_cpu_ns();
+                read += self.read()?;
+                frames.cpu_ns += clock::thread_cpu_ns() - reading;
+            }
+            Ok::<_, LabError>(())
+        })??;
+        Ok((frames, read))
+    }
+
+    /// Completes what became of frames.
+    fn account(&self, mut frames: Frames, before: Counted, mut read: u64) -> Result<Frames, LabError> {
+        let deadline = Instant::now() + LATE;
+        loop {
+            let now = self.counted()?;
+            read += self.read()?;
+            let by_program = now.seen.judged - before.seen.judged;
+            frames.judged = match self.filter {
+                PacketFilter::Socket => read,
+                PacketFilter::XdpPass => by_program.min(read),
+                _ if self.table.is_some() => now.by_rule - before.by_rule,
+                _ => by_program,
+            };
+            frames.sunk = now.seen.sunk - before.seen.sunk;
+            if is_whole(self.filter, &frames) || Instant::now() >= deadline {
+                return Ok(frames);
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn counted(&self) -> Result<Counted, LabError> {
+        let by_rule = self.table.as_ref().map_or(Ok(0), |table| nft::counted(&self.far, table))?;
+        Ok(Counted { seen: self.programs.seen()?, by_rule })
+    }
+
+    /// Reads what has arrived at the socket, one datagram a call, as most servers do. Returns how many there were.
+    fn read(&self) -> Result<u64, LabError> {
+        let Some(socket) = &self.socket else { return Ok(0) };
+        let mut buffer = [0; 2048];
+        let mut read = 0;
+        loop {
+            match socket.recv(&mut buffer) {
+                Ok(_) => read += 1,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(read),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed("read from a UDP socket", &error)),
+            }
+        }
+    }
+}
+
+/// True if each frame met its filter once, and arrived where the filter sent it.
+pub(crate) fn is_whole(filter: PacketFilter, frames: &Frames) -> bool {
+    frames.judged == frames.made && (!sends_on(filter) || frames.sunk == frames.made)
+}
+
+/// True for filters after which a frame goes on.
+pub(crate) fn sends_on(filter: PacketFilter) -> bool {
+    matches!(filter, PacketFilter::XdpTx | PacketFilter::XdpRedirect)
+}
+
+fn has_socket(filter: PacketFilter) -> bool {
+    matches!(filter, PacketFilter::Socket | PacketFilter::XdpPass)
+}
+
+/// The program of a filter that is one.
+pub(super) fn program(filter: PacketFilter) -> Option<Filter> {
+    match filter {
+        PacketFilter::XdpDrop => Some(Filter::XdpDrop),
+        PacketFilter::XdpTx => Some(Filter::XdpTx),
+        PacketFilter::XdpRedirect => Some(Filter::XdpRedirect),
+        PacketFilter::XdpGeneric => Some(Filter::XdpGeneric),
+        PacketFilter::TcDrop => Some(Filter::TcDrop),
+        PacketFilter::XdpPass => Some(Filter::XdpPass),
+        PacketFilter::Socket
+        | PacketFilter::NftIngress
+        | PacketFilter::NftRaw
+        | PacketFilter::NftInput
+        | PacketFilter::NftInputCt => None,
+    }
+}
+
+fn index(link: &IfName) -> linux::Result<u32> {
+    Netlink::open()?.index_of(link)
+}
+
+fn endpoint(netns: &Netns, node: &NodeSpec) -> Result<Endpoint, LabError> {
+    let link = Netlink::open_in(netns)?.link(&node.wire)?;
+    let mac = link.and_then(|link| link.mac).expect("a veth link that stands has an address");
+    match on_underlay(node, Family::V4) {
+        IpAddr::V4(ip) => Ok(Endpoint { mac, at: SocketAddrV4::new(ip, SERVER_PORT) }),
+        IpAddr::V6(_) => unreachable!("an address of IPv4 was asked for"),
+    }
+}
+
+fn socket(netns: &Netns) -> Result<UdpSocket, LabError> {
+    let any = SocketAddr::from(([0, 0, 0, 0], SERVER_PORT));
+    let open = || {
+        let socket = UdpSocket::bind(any)?;
+        socket.set_nonblocking(true)?;
+        rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES)?;
+        Ok(socket)
+    };
+    netns.run(open)?.map_err(|error: io::Error| failed("open a UDP socket", &error))
+}
+
+fn failed(what: &str, error: &io::Error) -> LabError {
+    LabError::Packets { what: what.to_owned(), why: error.to_string() }
+}

@@ -1,0 +1,87 @@
+//! Frames meet every filter that this kernel has, and none is lost.
+
+use std::sync::Arc;
+
+use lab::{Finished, Home, LabError, Race, RaceOptions};
+use linux::cpu::{self, Scheduling};
+use record::{Experiment, PacketFilter, RaceRecord, Void, Workload, WorkloadKind};
+
+fn experiment(sizes: &[u32], slice_ms: u32, rounds: u32) -> Experiment {
+    Experiment {
+        rounds,
+        builds: 1,
+        slice_ms,
+        warmup_ms: 5,
+        workload: Workload { body_bytes: sizes.to_vec(), ..Workload::of(WorkloadKind::Packets) },
+        ..Experiment::default()
+    }
+}
+
+/// Its record; `None` where this kernel makes no frames. Nothing is left of it.
+fn raced(experiment: Experiment) -> Option<RaceRecord> {
+    let root = tempfile::tempdir().unwrap();
+    let home = Home::at(root.path().join("run"));
+    let path = root.path().join("race.jsonl");
+    let settings = RaceOptions {
+        plugins: lab::PluginDirs::default(),
+        guest: None,
+        record: path.clone(),
+        nginx: None,
+        // Frames do not need the executable.
+        own: "/bin/false".into(),
+        cpus: cpu::allowed().unwrap(),
+        scheduling: Scheduling::Normal,
+        stop: Arc::default(),
+    };
+    let facts = linux::features::probe().unwrap();
+    let race = match Race::prepare(experiment, settings, &facts, home.clone()) {
+        Err(LabError::Experiment { what, why }) if what == "packets" => {
+            assert!(why.contains("it can from Linux 5.18"), "{why}");
+            testkit::skip("this kernel makes no live frames (Linux 5.18)");
+            return None;
+        }
+        race => race.unwrap(),
+    };
+    assert_eq!(race.run(&mut |_| {}).unwrap(), Finished::Whole);
+    assert_eq!(home.remains().unwrap(), []);
+    Some(RaceRecord::read(&path).unwrap())
+}
+
+#[test]
+fn every_filter_judges_every_frame_of_every_size() {
+    let Some(race) = raced(experiment(&[60, 590, 1514], 20, 1)) else { return };
+    let round = &race.rounds[0];
+    assert_eq!(round.broken, []);
+    assert_eq!(race.header.entrants.len(), PacketFilter::ALL.len() + 1);
+    for (index, entrant) in race.header.entrants.iter().enumerate() {
+        let able = entrant.unmet.is_empty();
+        assert!(able || entrant.unmet[0].contains("Linux 6.6"), "{entrant:?}");
+        let trials = round.trials.iter().filter(|trial| trial.entrant == index);
+        let (mut counted, name) = (0, &entrant.name);
+        for trial in trials {
+            let frames = trial.frames.unwrap();
+            // Other programs and the hypervisor may void a trial, but no frame may get lost.
+            assert!(!matches!(trial.void, Some(Void::FramesLost { .. })), "{name}: {trial:?}");
+            assert_eq!(
+                (frames.made, trial.sent, trial.answered),
+                (frames.judged, frames.made, frames.made),
+                "{name}"
+            );
+            let sent_on = name == "xdp-tx" || name == "xdp-redirect";
+            assert_eq!(frames.sunk, if sent_on { frames.made } else { 0 }, "{name}");
+            assert!(
+                frames.made > 0 && frames.alone == frames.made && frames.alone_cpu_ns > 0,
+                "{name}: {frames:?}"
+            );
+            assert_eq!(trial.duration_ns, frames.net_ns());
+            counted += 1;
+        }
+        assert!(if able { counted >= 3 } else { counted == 0 }, "{name}: {counted} trials");
+    }
+    let commands = |name: &str| {
+        let entrant = race.header.entrants.iter().find(|entrant| entrant.name == name).unwrap();
+        entrant.commands.join("\n")
+    };
+    assert!(commands("nft-raw").contains("counter drop") && commands("xdp-redirect").contains("onward"));
+    assert!(commands("host").contains("gro on") && !commands("host").contains("nft"));
+}
