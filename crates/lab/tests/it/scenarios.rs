@@ -126,6 +126,7 @@ fn called(candidate: &Candidate) -> String {
     let path = Candidate {
         path: candidate.path.clone(),
         in_container: candidate.in_container,
+        filter: candidate.filter,
         ..Candidate::default()
     };
     candidate.name.clone().unwrap_or_else(|| path.title())
