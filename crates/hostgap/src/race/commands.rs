@@ -31,7 +31,9 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             cpus: cpus.clone(),
             family: ::lab::family(experiment.workload.ipv6),
             families: if contender.filter.is_some() { &[Family::V4] } else { &Family::BOTH },
-            steered: experiment.underlay.steering != Steering::Sender && experiment.placement.is_usual(),
+            steered: experiment.underlay.steering != Steering::Sender
+                && experiment.placement.is_usual()
+                && contender.filter.is_none(),
             placement: experiment.placement,
             in_container: contender.in_container,
             wires: contender.wires(&experiment.underlay),
