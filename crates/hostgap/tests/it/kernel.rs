@@ -48,7 +48,7 @@ fn instructions_of_a_packet_grow_along_its_way() {
     if !is_debian() {
         return;
     }
-    const WAY: &str = "xdp-drop,xdp-tx,xdp-redirect,xdp-generic,tc-drop,nft-raw,nft-input,nft-input-ct";
+    const WAY: &str = "xdp-drop,tc-drop,nft-input-ct";
     let turn = turn();
     let packets = ["--exact", "--workload", "packets", "--paths", WAY, "--rounds", "1", "--json"];
     let output = turn.run_race(&packets);
