@@ -11,7 +11,7 @@ use linux::{Error, Result};
 use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// Below it each node has its mount. The directory itself stays, empty: an agent's container may see it as [`OF_MACHINE`],
+/// Below it each node has its mount. The directory itself stays, empty: an agent's container may see it as `OF_MACHINE`,
 /// and would not see another one of the same name.
 pub const ROOT: &str = "/run/hostgap-bpf";
 /// Where an agent's container sees [`ROOT`] of its machine (`deploy/services`): what the machine's own processes mount there,
