@@ -391,7 +391,8 @@ fn port() -> String {
 
 /// What iperf3 (in its JSON) and sockperf print if they do not find their server. They may still exit with
 /// success.
-const ALONE: [&str; 3] = ["\"error\":", "No messages were received", "Connection refused"];
+const ALONE: [&str; 4] =
+    ["\"error\":", "No messages were received", "No valid observations found", "Connection refused"];
 
 /// Runs a client until its server is ready.
 fn once_ready(mut client: Command) -> String {
