@@ -49,7 +49,7 @@ pub use home::{Cleaned, Home, Remains};
 pub use machine::machine;
 pub use program::Program;
 pub use proving::{MachineUse, prove};
-pub use proxy::ProxyProgram;
+pub use proxy::{INBOUND_PORT, OUTBOUND_PORT, ProxyProgram};
 pub use race::{Finished, Race, RaceOptions, host_visits};
 pub use search::{Factor, Objective, Search, SearchEvent, Sought};
 pub use server::ServerChoice;

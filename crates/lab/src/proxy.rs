@@ -29,9 +29,9 @@ use crate::topology::SERVER_PORT;
 use crate::{Contender, LabError, Sides};
 
 /// The port of the client's proxy, into which calls are redirected: that of Istio.
-pub(crate) const OUTBOUND_PORT: u16 = 15001;
+pub const OUTBOUND_PORT: u16 = 15001;
 /// The port of the server's proxy: that of Istio.
-pub(crate) const INBOUND_PORT: u16 = 15006;
+pub const INBOUND_PORT: u16 = 15006;
 
 /// A program that passes connections on, and that answers when asked for its version.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ::lab::{NodeCpus, SERVER_PORT, Shape, Topology};
+use ::lab::{INBOUND_PORT, NodeCpus, OUTBOUND_PORT, SERVER_PORT, Shape, Topology};
 use ::record::{Experiment, Steering};
 use datapath::Family;
 use plan::{Place, Step};
@@ -50,10 +50,27 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// How to use the topology that the commands build, and how to remove it. These are comments, so that a shell that runs the whole text only
-/// builds it.
+/// Which proxies have to run for what is redirected to arrive.
+fn proxies(topology: &Topology) -> String {
+    let Topology { client, server, address, shape, .. } = topology;
+    let mut text = String::new();
+    if let Some(kind) = shape.proxies.client {
+        let kind = kind.name();
+        text += &format!("# proxy:  {kind} in {client}, from port {OUTBOUND_PORT} to {address}\n");
+    }
+    if let Some(kind) = shape.proxies.server {
+        let kind = kind.name();
+        text +=
+            &format!("# proxy:  {kind} in {server}, from port {INBOUND_PORT} to localhost:{SERVER_PORT}\n");
+    }
+    text
+}
+
+/// How to use the topology that the commands build, and how to remove it. These are comments, so that a shell that runs the
+/// whole text only builds it.
 fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
-    let Topology { client, server, address, .. } = topology;
+    let Topology { client, server, .. } = topology;
+    let called = topology.called();
     let added = topology.plan.steps.iter().filter_map(|placed| match (&placed.step, &placed.place) {
         (Step::AddNetns, Place::Netns(name)) => Some(name.to_string()),
         _ => None,
@@ -61,6 +78,10 @@ fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
     let names: Vec<String> = added.collect();
     let loaded = topology.plan.steps.iter().filter_map(|placed| match &placed.step {
         Step::LoadPrograms(programs) => Some(format!("hostgap bpf unload {}; ", programs.node)),
+        // That of a proxy's hop has a folder of its own.
+        Step::LoadSplice(splice) if topology.shape.proxies.splice => {
+            Some(format!("hostgap bpf unload {}; ", splice.node))
+        }
         _ => None,
     });
     let mut groups: Vec<_> = topology.groups().both().into_iter().flatten().collect();
@@ -76,7 +97,8 @@ fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
     let loaded = loaded.chain(ungroup);
     let served = format!(
         "# serve:  ip netns exec {server} hostgap serve --listen 0.0.0.0:{SERVER_PORT} --listen [::]:{SERVER_PORT}\n\
-         # ask:    ip netns exec {client} curl -s http://{address}/{body_bytes}\n"
+         # ask:    ip netns exec {client} curl -s http://{called}/{body_bytes}\n{}",
+        proxies(topology)
     );
     format!(
         "{}{}# remove: {}for name in {}; do ip netns del $name; done\n",
