@@ -22,6 +22,8 @@ const OF_MACHINE: &str = "/run/hostgap-bpf-of-machine";
 const OF_CONTAINERS: &str = "/sys/fs/bpf/hostgap";
 /// Where nodes may have their folders, in the order in which they are looked for.
 const ROOTS: [&str; 3] = [ROOT, OF_MACHINE, OF_CONTAINERS];
+/// Files that a kernel with `BPF_PRELOAD` has in each bpffs that is mounted (kernel/bpf/inode.c).
+const OF_KERNEL: [&str; 2] = ["maps.debug", "progs.debug"];
 /// The type of a bpffs in statfs(2): `BPF_FS_MAGIC` of `linux/magic.h`.
 const BPF_FS_MAGIC: rustix::fs::FsWord = 0xcafe_4a11;
 
@@ -53,6 +55,12 @@ pub fn make(folder: &Path) -> Result<()> {
 /// Whether there is anything at the folder.
 pub fn exists(folder: &Path) -> bool {
     folder.exists()
+}
+
+/// Whether there is a folder in which nobody has pinned anything.
+pub(crate) fn is_empty(folder: &Path) -> bool {
+    let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    exists(folder) && entries.all(|entry| OF_KERNEL.iter().any(|name| entry.file_name() == *name))
 }
 
 /// Unmounts a node's bpffs and removes its folder. The last holder of programs, maps and links is gone with it, so they

@@ -174,17 +174,10 @@ pub fn remove(folder: &Path) -> Result<()> {
     for pin in ours(folder)? {
         fs::remove_file(&pin).map_err(|error| failed("remove", &pin, error))?;
     }
-    if is_empty(folder) {
+    if pins::is_empty(folder) {
         pins::remove(folder)?;
     }
     Ok(())
-}
-
-/// Whether nobody has pinned anything there. Some kernels have two files of their own in each bpffs.
-fn is_empty(folder: &Path) -> bool {
-    let is_kernels = |name: std::ffi::OsString| name == "maps.debug" || name == "progs.debug";
-    let entries = fs::read_dir(folder).into_iter().flatten();
-    folder.exists() && entries.flatten().all(|entry| is_kernels(entry.file_name()))
 }
 
 fn ours(folder: &Path) -> Result<Vec<PathBuf>> {

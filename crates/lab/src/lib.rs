@@ -16,6 +16,7 @@ mod home;
 mod late;
 mod limits;
 mod machine;
+mod nginx;
 mod packets;
 mod profile;
 mod program;

@@ -16,7 +16,6 @@ use record::{Plant, ServerKind, Workload, WorkloadKind};
 use crate::LabError;
 use crate::program::{self, Program};
 use crate::topology::SERVER_PORT;
-pub(crate) use nginx::{affinity_mask, worker_connections};
 pub(crate) use secret::Secret;
 
 /// Who will answer.

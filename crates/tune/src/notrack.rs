@@ -1,11 +1,8 @@
 //! Connections without conntrack: our own tables exempt a port.
 
 use linux::IfName;
+use linux::nft::priority::RAW;
 use linux::nft::{Base, Chain, ChainKind, Family, Hook, Match, Rule, Statement, Table};
-
-/// The priority of an nftables hook before conntrack (`NF_IP_PRI_RAW` in linux/netfilter_ipv4.h; conntrack is at
-/// -200).
-const RAW: i32 = -300;
 
 /// Tables for packets to a TCP port that is served in this namespace, and for its answers. Both directions must be
 /// exempt: if only one is tracked, conntrack sees a connection without answers. Over the loopback both ends are here,

@@ -170,7 +170,8 @@ impl RecordFile {
     }
 
     /// Takes it for empty if it was made for another virtual machine than this one: a machine that was made from an image
-    /// of that one has a copy of its file, and that one still needs what is recorded. The next change sets the file aside.
+    /// of that one has a copy of its file, and that one still needs what is recorded. Only [`RecordFile::set_aside`] touches
+    /// the file, and has to come before the next change.
     pub(crate) fn belong_to(&mut self, machine: &str) {
         let Some(theirs) = self.record.machine.as_ref().filter(|theirs| *theirs != machine) else { return };
         self.aside = Some(self.path.with_extension(format!("of-{theirs}.json")));

@@ -8,18 +8,10 @@ pub(crate) mod tunnel;
 
 use ipnet::IpNet;
 use linux::IfName;
+use linux::nft::priority::{DSTNAT, FILTER, RAW, SRCNAT};
 use linux::nft::{Base, Chain, ChainKind, Family as TableFamily, Hook, Match, Rule, Statement};
 
 use crate::Family;
-
-/// The priority of what comes before connection tracking.
-const RAW: i32 = -300;
-/// The priority of `filter` chains.
-const FILTER: i32 = 0;
-/// The priority of destination translation.
-const DSTNAT: i32 = -100;
-/// The priority of source translation.
-const SRCNAT: i32 = 100;
 
 fn table_family(family: Family) -> TableFamily {
     match family {

@@ -83,6 +83,8 @@ fn the_hop_between_proxy_and_server_is_spliced() {
     let rate = closed_loop(&result, "host, haproxy-tcp at the server, spliced");
     assert_eq!((&rate["connection_errors"], &rate["unexpected"]), (&0.into(), &0.into()), "{rate}");
     turn.assert_nothing_left();
+    let pinned = std::fs::read_dir(turn.in_run("hostgap-bpf")).unwrap();
+    assert_eq!(pinned.count(), 0, "the splice had a folder of its own");
 }
 
 #[test]

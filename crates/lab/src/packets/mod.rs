@@ -9,6 +9,7 @@ mod possible;
 
 use datapath::NodeSpec;
 use linux::ethtool::{NicFeature, NicParameter};
+use linux::nft::priority::{FILTER, RAW};
 use linux::nft::{self, Base, Chain, ChainKind, Hook, Match, Rule, Statement, Table};
 use linux::{IfName, Link, LinkKind, VethPeer, sysctl};
 use plan::{Plan, SetLinkUp, SetNic, SetSysctl, Step};
@@ -18,11 +19,6 @@ use crate::Sides;
 
 pub(crate) use judge::{Judge, is_whole, sends_on};
 pub(crate) use possible::leave_out;
-
-/// The priority of what comes before connection tracking.
-const RAW: i32 = -300;
-/// The priority of `filter` chains.
-const FILTER: i32 = 0;
 
 /// The link by which a filter sends frames on, and the one at which they end.
 fn onward() -> [IfName; 2] {

@@ -1,15 +1,13 @@
 //! nginx as a proxy, with a minimal configuration of our own.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use linux::CpuSet;
 
 use super::Hop;
-use crate::LabError;
 use crate::program::Program;
-use crate::server::{affinity_mask, worker_connections};
+use crate::{LabError, nginx};
 
 /// The file of the module `stream`; `None`: this nginx has it built in.
 pub(super) fn stream_module(nginx: &Program) -> Result<Option<PathBuf>, String> {
@@ -36,34 +34,22 @@ pub(super) fn stream_module(nginx: &Program) -> Result<Option<PathBuf>, String> 
 
 /// Writes the configuration; the arguments that say where it is.
 pub(super) fn args(hop: &Hop<'_>, cpus: &CpuSet, module: Option<&Path>) -> Result<Vec<String>, LabError> {
-    let path = hop.dir.join("nginx.conf");
-    fs::write(&path, config(hop, cpus, module)).map_err(LabError::file("write", &path))?;
-    let text = |path: &Path| path.display().to_string();
-    let log = hop.dir.join("server.log");
-    Ok(["-e", &text(&log), "-p", &text(hop.dir), "-c", &text(&path)].map(str::to_owned).to_vec())
+    nginx::args(hop.dir, &config(hop, cpus, module))
 }
 
 fn config(hop: &Hop<'_>, cpus: &CpuSet, module: Option<&Path>) -> String {
-    let Hop { listen, to, threads, connections, .. } = hop;
-    let dir = hop.dir.display();
     let load = module.map_or_else(String::new, |file| format!("load_module {};\n", file.display()));
-    let affinity = cpus.iter().map(affinity_mask).collect::<Vec<_>>().join(" ");
     // Each connection has two ends here.
-    let places = worker_connections(2 * connections);
-    let files = 2 * (places + 64);
-    let passes = match hop.reads_http {
-        true => format!(
-            "http {{
-  access_log off;
-  keepalive_timeout 24h;
-  keepalive_time 24h;
-  keepalive_requests 4294967295;
-  client_body_temp_path {dir}/body;
-  proxy_temp_path {dir}/proxy;
-  fastcgi_temp_path {dir}/fastcgi;
-  uwsgi_temp_path {dir}/uwsgi;
-  scgi_temp_path {dir}/scgi;
-  upstream server {{
+    let workers = nginx::workers(hop.dir, cpus, 2 * hop.connections);
+    let passes = if hop.reads_http { http(hop) } else { stream(hop) };
+    format!("{load}{workers}{passes}")
+}
+
+fn http(hop: &Hop<'_>) -> String {
+    let Hop { listen, to, connections, .. } = hop;
+    format!(
+        "http {{
+{http}  upstream server {{
     server {to};
     keepalive {connections};
     keepalive_timeout 24h;
@@ -79,10 +65,15 @@ fn config(hop: &Hop<'_>, cpus: &CpuSet, module: Option<&Path>) -> String {
     }}
   }}
 }}
-"
-        ),
-        false => format!(
-            "stream {{
+",
+        http = nginx::http(hop.dir),
+    )
+}
+
+fn stream(hop: &Hop<'_>) -> String {
+    let Hop { listen, to, .. } = hop;
+    format!(
+        "stream {{
   server {{
     listen {listen} reuseport backlog=4096;
     proxy_pass {to};
@@ -90,17 +81,5 @@ fn config(hop: &Hop<'_>, cpus: &CpuSet, module: Option<&Path>) -> String {
   }}
 }}
 "
-        ),
-    };
-    format!(
-        "{load}daemon off;
-user root;
-worker_processes {threads};
-worker_cpu_affinity {affinity};
-worker_rlimit_nofile {files};
-pid {dir}/nginx.pid;
-error_log {dir}/server.log;
-events {{ worker_connections {places}; }}
-{passes}"
     )
 }

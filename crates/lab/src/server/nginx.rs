@@ -1,4 +1,4 @@
-//! nginx with a minimal configuration of our own: nothing of the machine's is read, all files are under our directory.
+//! nginx as the server, with a minimal configuration of our own.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,8 +9,8 @@ use record::WorkloadKind;
 
 use super::Secret;
 use super::ServerSetup;
-use crate::LabError;
 use crate::topology::SERVER_PORT;
+use crate::{LabError, nginx};
 
 /// Writes the configuration and what it names; the arguments that say where it is.
 ///
@@ -18,48 +18,15 @@ use crate::topology::SERVER_PORT;
 /// makes about 350 on the wire, as in the published comparisons. The objects of downloads, and answers where files are
 /// asked for, are files, which go out by sendfile.
 pub(super) fn args(setup: &ServerSetup<'_>) -> Result<Vec<String>, LabError> {
-    let path = setup.dir.join("nginx.conf");
-    fs::write(&path, config(setup)?).map_err(LabError::file("write", &path))?;
-    let text = |path: PathBuf| path.display().to_string();
-    Ok(vec![
-        "-e".to_owned(),
-        text(setup.dir.join("server.log")),
-        "-p".to_owned(),
-        text(setup.dir.to_owned()),
-        "-c".to_owned(),
-        text(path),
-    ])
+    nginx::args(setup.dir, &config(setup)?)
 }
 
 fn config(setup: &ServerSetup<'_>) -> Result<String, LabError> {
-    let dir = setup.dir.display();
-    let workers = setup.cpus.len();
-    // The kernel spreads connections over workers by a hash, so one worker may get nearly all of them.
-    let connections = worker_connections(setup.connections);
-    let files = 2 * (connections + 64);
-    let affinity: Vec<String> = setup.cpus.iter().map(affinity_mask).collect();
-    let affinity = affinity.join(" ");
+    let (workers, http) = (nginx::workers(setup.dir, setup.cpus, setup.connections), nginx::http(setup.dir));
     let (listeners, locations, tls) = (listeners(setup), locations(setup)?, tls(setup));
     Ok(format!(
-        "daemon off;
-user root;
-worker_processes {workers};
-worker_cpu_affinity {affinity};
-worker_rlimit_nofile {files};
-pid {dir}/nginx.pid;
-error_log {dir}/server.log;
-events {{ worker_connections {connections}; }}
-http {{
-  access_log off;
-  default_type text/plain;
-  keepalive_timeout 24h;
-  keepalive_time 24h;
-  keepalive_requests 4294967295;
-  client_body_temp_path {dir}/body;
-  proxy_temp_path {dir}/proxy;
-  fastcgi_temp_path {dir}/fastcgi;
-  uwsgi_temp_path {dir}/uwsgi;
-  scgi_temp_path {dir}/scgi;
+        "{workers}http {{
+{http}  default_type text/plain;
 {tls}  server {{
 {listeners}{locations}  }}
 }}
@@ -77,13 +44,6 @@ fn listeners(setup: &ServerSetup<'_>) -> String {
         format!("    listen {host}{SERVER_PORT} {ssl}reuseport backlog=4096;\n")
     };
     setup.families.iter().map(listener).collect()
-}
-
-/// The settings of a worker for a number of connections. nginx closes idle persistent connections as soon
-/// as a sixteenth or less of its places is free (`ngx_drain_connections`), so an eighth is added, and some for what is
-/// no connection of a client.
-pub(crate) fn worker_connections(connections: u32) -> u32 {
-    connections.saturating_add(connections / 8).saturating_add(64)
 }
 
 /// Who the server is, and whether a connection may go on with the session of one before.
@@ -157,11 +117,6 @@ fn location(size: usize) -> String {
 /// The length of `$k`.
 const CHUNK_BYTES: usize = 2000;
 
-/// nginx's own format: a binary number in which the lowest bit is CPU 0.
-pub(crate) fn affinity_mask(cpu: u16) -> String {
-    format!("1{}", "0".repeat(cpu.into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,20 +130,6 @@ mod tests {
             assert!(body.len() < 4000);
             assert_eq!(body.matches("$k").count() * CHUNK_BYTES + body.matches('x').count(), size);
         }
-    }
-
-    #[test]
-    fn nginx_has_places_enough_to_keep_all_connections() {
-        for connections in [1, 32, 960, 1_000, 3_290, 20_000] {
-            let places = worker_connections(connections);
-            assert!(places - connections - 8 > places / 16, "{connections}");
-        }
-    }
-
-    #[test]
-    fn nginx_counts_cpus_from_the_right() {
-        assert_eq!(affinity_mask(0), "1");
-        assert_eq!(affinity_mask(3), "1000");
     }
 
     #[test]

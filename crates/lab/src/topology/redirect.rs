@@ -3,6 +3,7 @@
 
 use datapath::{Family, PacketCounter, PacketDirection, SocketRole, Trace};
 use linux::NetnsName;
+use linux::nft::priority::DSTNAT;
 use linux::nft::{self, Base, Chain, ChainKind, Hook, Match, Rule, Statement};
 use plan::forwarding::{Member, Splice};
 use plan::{Place, Plan, Step};
@@ -12,8 +13,6 @@ use crate::{Shape, Sides, proxy};
 
 /// The name of the tables.
 const TABLE: &str = "hgproxy";
-/// The priority of destination translation.
-const DSTNAT: i32 = -100;
 
 /// The rules of each end that has a proxy.
 pub(super) fn plan(shape: &Shape, processes: &Sides<NetnsName>, plan: &mut Plan) {

@@ -121,6 +121,18 @@ pub struct Base {
     pub priority: i32,
 }
 
+/// Priorities of base chains at which the kernel's own work stands (include/uapi/linux/netfilter_ipv4.h).
+pub mod priority {
+    /// Before connection tracking, which is at -200.
+    pub const RAW: i32 = -300;
+    /// Destination translation.
+    pub const DSTNAT: i32 = -100;
+    /// Chains that filter.
+    pub const FILTER: i32 = 0;
+    /// Source translation.
+    pub const SRCNAT: i32 = 100;
+}
+
 /// The type of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
