@@ -199,7 +199,7 @@ impl Watch<'_> {
     /// Load before a slice; gives the length of the slice.
     fn warm(&self, built: &mut BuiltTopology, load: &Load) -> Result<Duration, LabError> {
         let patience = built.topology.shape.wires.patience();
-        let before = warmup(patience.warmup(self.method.warmup), load, built.clients(load.body_bytes));
+        let before = warmup(patience.warmup(self.method.warmup), load, built.connections(load.body_bytes));
         let slice = patience.slice(SLICE);
         rest(self.method, load, before + slice);
         run(built, self.method, load, before, None)?;

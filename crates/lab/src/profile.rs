@@ -88,7 +88,7 @@ fn visit(
 ) -> Result<(), LabError> {
     let measure = built.workload.kind.measure();
     if measure == Measure::Latency {
-        let warmup = warmup(method.warmup, load, built.clients(load.body_bytes));
+        let warmup = warmup(method.warmup, load, built.connections(load.body_bytes));
         rest(method, load, warmup + SLICE);
         run(built, method, load, warmup, None)?;
     }

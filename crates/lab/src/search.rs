@@ -233,7 +233,7 @@ impl Search {
 
     /// The load of every visit. A rate is a share of the incumbent's capacity, or must be within it. `None` if asked to
     /// stop.
-    fn load(&self, claim: &Unit, tell: &mut dyn FnMut(SearchEvent)) -> Result<Option<Load>, LabError> {
+    fn load(&mut self, claim: &Unit, tell: &mut dyn FnMut(SearchEvent)) -> Result<Option<Load>, LabError> {
         let body_bytes = self.race.experiment.workload.body_bytes.first().copied().unwrap_or(100);
         let Some(rate) = self.objective().rate else {
             tell(SearchEvent::Load(None, None));
@@ -242,9 +242,11 @@ impl Search {
         let mut standing = self.race.stand(self.factors.incumbent(), claim)?;
         let stop = || self.race.settings.stop.load(Ordering::Relaxed);
         let found = capacity(&mut standing, &self.race.method, body_bytes, stop);
+        let connections = standing.connections(body_bytes);
         standing.take_down()?;
         let Some(found) = found? else { return Ok(None) };
         possible(&[rate], &found)?;
+        self.race.method.learn(&found, connections);
         let load = found.load(&rate);
         tell(SearchEvent::Load(load.rate_per_s, Some(found.rate_per_s)));
         Ok(Some(load))

@@ -8,8 +8,8 @@ use bpf::witness::{Stall, Witness};
 use linux::cpu::Scheduling;
 use load::windows::Witnessed;
 use load::witness::run_witnessed;
-use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
-use record::{Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
+use load::{Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
+use record::{Capacity, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
 use crate::traffic::TransferredAmounts;
 use crate::usage::{CounterSnapshot, Usage, sum};
@@ -29,6 +29,9 @@ pub struct Method {
     pub scheduling: Scheduling,
     /// Watches the machine during the measured part of a trial at a rate.
     pub witness: Option<Arc<Witnesses>>,
+    /// How long the reference takes for an answer at its capacity, on average; zero until that is known. A server whose
+    /// answers take seconds is waited for accordingly.
+    pub answer: Duration,
 }
 
 impl Method {
@@ -40,7 +43,15 @@ impl Method {
             cpus,
             scheduling,
             witness: None,
+            answer: Duration::ZERO,
         }
+    }
+
+    /// Learns from the reference's capacity how long an answer takes: in a closed loop each connection waits for one, so
+    /// that their number is rate times time (Little's law).
+    pub(crate) fn learn(&mut self, found: &Capacity, connections: usize) {
+        let answer_s = connections as f64 / found.rate_per_s;
+        self.answer = self.answer.max(Duration::try_from_secs_f64(answer_s).unwrap_or_default());
     }
 }
 
@@ -69,6 +80,10 @@ const STEAL_LIMIT_PERMILLE: u32 = 25;
 /// other time, but the reference's other trials of the round should not be compared with a handful of requests.
 const LEFT_OUT_LIMIT_PERMILLE: u32 = 500;
 
+/// After the schedule's end an answer is waited for so many times as long as one takes at the capacity, beyond what the wire
+/// takes: a machine that does other work meanwhile is that much slower.
+const ANSWERS_WAITED_FOR: u32 = 4;
+
 /// Runs a trial. `entrant` and `load` are the record's indexes.
 pub(crate) fn measure(
     built: &mut BuiltTopology,
@@ -77,7 +92,7 @@ pub(crate) fn measure(
     (entrant, load_index): (usize, usize),
 ) -> Result<TrialRecord, LabError> {
     let asked = built.topology.shape.wires.patience().warmup(method.warmup);
-    let warmup = warmup(asked, load, built.clients(load.body_bytes));
+    let warmup = warmup(asked, load, built.connections(load.body_bytes));
     rest(method, load, warmup + method.slice);
     run(built, method, load, warmup, None)?;
     let before = CounterSnapshot::take(&built.topology)?;
@@ -107,8 +122,7 @@ pub(crate) fn rest(method: &Method, load: &Load, spins: Duration) {
 /// its time-out acknowledges at once for a while and starts again with a small window, and that is not what is asked.
 /// Where there are so many connections that each is idle for so long between any two of its requests, it is, and no
 /// warm-up makes another of it.
-pub(crate) fn warmup(asked: Duration, load: &Load, clients: &[Client]) -> Duration {
-    let connections: usize = clients.iter().map(Client::connections).sum();
+pub(crate) fn warmup(asked: Duration, load: &Load, connections: usize) -> Duration {
     let between = load.rate_per_s.map_or(0.0, |rate| connections as f64 / rate);
     let twice = if between < RTO_MIN_S { 2.0 * between } else { 0.0 };
     asked.max(Duration::from_secs_f64(twice))
@@ -157,10 +171,10 @@ fn asked(built: &mut BuiltTopology, method: &Method, load: &Load, duration: Dura
         None => Schedule::Saturate,
     };
     let patience = built.topology.shape.wires.patience();
+    let connections = built.connections(load.body_bytes);
     let clients = built.clients(load.body_bytes);
-    let connections = clients.iter().map(Client::connections).sum();
     Run {
-        drain: patience.drain(load.body_bytes, connections),
+        drain: patience.drain(load.body_bytes, connections) + method.answer * ANSWERS_WAITED_FOR,
         wait: Wait::Hybrid,
         // With fewer connections than CPUs there are fewer clients too.
         threads: method.cpus.each_client().into_iter().take(clients.len()).collect(),

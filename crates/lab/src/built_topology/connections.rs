@@ -75,6 +75,11 @@ impl BuiltTopology {
         let found = self.pools.iter_mut().find(|(asked, _)| *asked == body_bytes);
         &mut found.expect("connections are opened for every size before the first trial").1
     }
+
+    /// How many connections the client has for answers of a size.
+    pub(crate) fn connections(&mut self, body_bytes: u32) -> usize {
+        self.clients(body_bytes).iter().map(Client::connections).sum()
+    }
 }
 
 /// A client whose server answers. A datagram socket connects even if no server is there yet.

@@ -29,7 +29,7 @@ struct UnderWay {
 impl Race {
     /// Build after build, until the goal is reached.
     pub(super) fn builds(
-        &self,
+        &mut self,
         header: &Header,
         claim: &Unit,
         writer: &mut Writer,
@@ -64,7 +64,7 @@ impl Race {
 
     /// One build with its rounds. `false` if asked to stop.
     fn build(
-        &self,
+        &mut self,
         build: u32,
         under_way: &mut UnderWay,
         claim: &Unit,

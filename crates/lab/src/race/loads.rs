@@ -19,7 +19,7 @@ impl Race {
     /// Finds the reference's capacity and turns the rates into loads: for each body size first the closed loop, then
     /// the rates. `None` if asked to stop.
     pub(super) fn loads(
-        &self,
+        &mut self,
         runners: &mut [(usize, BuiltTopology)],
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
@@ -32,7 +32,7 @@ impl Race {
             rates => rates.to_vec(),
         };
         let mut loads = Vec::new();
-        for body_bytes in self.experiment.workload.body_bytes.iter().copied() {
+        for body_bytes in self.experiment.workload.body_bytes.clone() {
             if self.experiment.exact() {
                 let load = Load { body_bytes, rate_per_s: None, of_capacity: None };
                 runners.iter_mut().try_for_each(|(_, built)| self.settle(built, &load))?;
@@ -43,6 +43,7 @@ impl Race {
             let stop = || self.settings.stop.load(Ordering::Relaxed);
             let Some(found) = capacity(reference, &self.method, body_bytes, stop)? else { return Ok(None) };
             possible(&asked, &found)?;
+            self.method.learn(&found, reference.connections(body_bytes));
             let at_rates = asked.iter().map(|rate| found.load(rate)).collect::<Vec<_>>();
             writer.append(&Line::Capacity(found.clone()))?;
             tell(Event::Capacity(found));
