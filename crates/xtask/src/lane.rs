@@ -51,10 +51,10 @@ impl<'a> Lane<'a> {
     /// last test.
     pub(crate) fn enter(&self, test: &Test<'_>, ended: FinishedTest) {
         let suite = test.suite.name();
-        let FinishedTest { verdict, time, output } = ended;
-        if verdict == TestOutcome::Failed {
-            println!("{output}\n{:<7} FAILED {} ({:.1} s)", self.name, test.full_name(), time.as_secs_f64());
+        if ended.verdict == TestOutcome::Failed {
+            self.print_failure(test, &ended);
         }
+        let FinishedTest { verdict, time, output: _ } = ended;
         let mut state = self.state();
         let (counts, total) = state.suites.entry(suite.clone()).or_default();
         *counts += count([&verdict].into_iter());
@@ -71,6 +71,16 @@ impl<'a> Lane<'a> {
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Prints a failure that is not the last word on its test.
+    pub(crate) fn postpone(&self, test: &Test<'_>, ended: &FinishedTest) {
+        self.print_failure(test, ended);
+        println!("{:<7} {} runs once more, alone, after all others", self.name, test.full_name());
+    }
+
+    fn print_failure(&self, test: &Test<'_>, FinishedTest { output, time, .. }: &FinishedTest) {
+        println!("{output}\n{:<7} FAILED {} ({:.1} s)", self.name, test.full_name(), time.as_secs_f64());
     }
 
     /// Waits until these tests have ended, or the lane as a whole.

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,9 @@ use crate::suite::TestKind;
 /// For one test. The longest takes two minutes on a quiet machine.
 const TEST_TIME_MAX: Duration = Duration::from_secs(900);
 
+/// So many failed tests run once more, alone. More of them are no accident of a busy machine.
+const SECOND_RUNS_MAX: usize = 3;
+
 /// The tests of the lane, in order, for any number of threads to take one after the other.
 pub(crate) struct Queue<'a> {
     tests: &'a [Test<'a>],
@@ -26,11 +29,20 @@ pub(crate) struct Queue<'a> {
     pub(crate) lane: Lane<'a>,
     /// Where the logs of failed tests stay.
     logs: &'a Path,
+    /// Tests that failed beside others and have not ended: [`Queue::run_failed_alone`] has the last word on them.
+    failed: Mutex<Vec<&'a Test<'a>>>,
+    second_runs_max: usize,
 }
 
 impl<'a> Queue<'a> {
     pub(crate) fn new(tests: &'a [Test<'a>], ledger: &'a Mutex<Ledger>, logs: &'a Path) -> Self {
-        Self { tests, next: AtomicUsize::new(0), lane: Lane::new("native", tests, ledger), logs }
+        let lane = Lane::new("native", tests, ledger);
+        Self { tests, next: AtomicUsize::new(0), lane, logs, failed: Mutex::default(), second_runs_max: 0 }
+    }
+
+    /// The same, with a second run for tests that fail beside others.
+    pub(crate) fn with_second_runs(self) -> Self {
+        Self { second_runs_max: SECOND_RUNS_MAX, ..self }
     }
 
     /// Runs as many tests at a time as there are processors, until none is left.
@@ -50,13 +62,42 @@ impl<'a> Queue<'a> {
     /// Runs tests one after the other until none is left.
     pub(crate) fn work(&self) -> Result<()> {
         while let Some(test) = self.tests.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            self.lane.enter(test, run_alone(test, self.logs)?);
+            let ended = run_test(test, self.logs)?;
+            if ended.verdict == TestOutcome::Failed && self.is_given_a_second_run(test) {
+                self.lane.postpone(test, &ended);
+            } else {
+                self.lane.enter(test, ended);
+            }
         }
         Ok(())
     }
+
+    fn is_given_a_second_run(&self, test: &'a Test<'a>) -> bool {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = failed.len() < self.second_runs_max;
+        if has_room {
+            failed.push(test);
+        }
+        has_room
+    }
+
+    /// Runs each test that failed beside others once more, with nothing beside it. Those that pass now are returned: a
+    /// fault of the test or of the program that shows only on a busy machine.
+    pub(crate) fn run_failed_alone(&self) -> Result<Vec<String>> {
+        let failed = std::mem::take(&mut *self.failed.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut unsteady = Vec::new();
+        for test in failed {
+            let ended = run_test(test, self.logs)?;
+            if ended.verdict != TestOutcome::Failed {
+                unsteady.push(test.full_name());
+            }
+            self.lane.enter(test, ended);
+        }
+        Ok(unsteady)
+    }
 }
 
-fn run_alone(test: &Test<'_>, logs: &Path) -> Result<FinishedTest> {
+fn run_test(test: &Test<'_>, logs: &Path) -> Result<FinishedTest> {
     let Test { suite, name } = test;
     let stem = test.full_name().replace([' ', ':'], "-");
     let (log, skips) = (logs.join(format!("{stem}.log")), logs.join(format!("{stem}.skips")));
@@ -112,7 +153,10 @@ pub(crate) fn is_root() -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+    use crate::suite::Suite;
 
     #[test]
     fn what_hangs_is_ended() {
@@ -120,5 +164,33 @@ mod tests {
         let status = bounded(Path::new("sleep"), Duration::from_secs(1)).arg("600").status().unwrap();
         assert_eq!(status.code(), Some(124));
         assert!(start.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_test_that_fails_beside_others_runs_once_more_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let suite = |name: &str, script: &str| {
+            let binary = folder.path().join(name);
+            fs::write(&binary, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+            Suite { package: name.into(), kind: TestKind::Unit, binary, folder: folder.path().into() }
+        };
+        let suites = [
+            suite("once", "rm first 2>/dev/null && exit 101; printf '\\ntest result: ok. 1 passed'"),
+            suite("always", "exit 101"),
+        ];
+        let tests = suites.each_ref().map(|suite| Test { suite, name: "a".into() });
+        let run = |second: bool| {
+            fs::write(folder.path().join("first"), "").unwrap();
+            let ledger = Mutex::default();
+            let queue = Queue::new(&tests, &ledger, folder.path());
+            let queue = if second { queue.with_second_runs() } else { queue };
+            queue.run().unwrap();
+            let unsteady = queue.run_failed_alone().unwrap();
+            let failed = ledger.lock().unwrap().failed();
+            (unsteady, failed)
+        };
+        assert_eq!(run(false), (vec![], vec!["always unit a".into(), "once unit a".into()]));
+        assert_eq!(run(true), (vec!["once unit a".into()], vec!["always unit a".into()]));
     }
 }

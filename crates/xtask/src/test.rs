@@ -60,6 +60,8 @@ pub(crate) struct TestSummary {
 struct Report {
     lines: Vec<String>,
     troubles: Vec<(&'static str, Trouble)>,
+    /// Tests that failed beside others and passed alone.
+    unsteady: Vec<String>,
 }
 
 /// Builds and runs the tests. Failed tests are in the summary, not in the error.
@@ -101,22 +103,24 @@ fn all_lanes(
     ledger: &Mutex<Ledger>,
 ) -> Result<Report> {
     let logs = logs(suites)?;
-    let native = native::Queue::new(tests, ledger, &logs);
-    std::thread::scope(|scope| {
+    let native = native::Queue::new(tests, ledger, &logs).with_second_runs();
+    let (mut report, fuzzed) = std::thread::scope(|scope| {
         let tested = scope.spawn(|| native.run());
         let fuzzed = scope.spawn(|| fuzz_lane(selection, ledger));
-        let mut report = guest_lanes(tests, Some(&native), ledger)?;
+        let report = guest_lanes(tests, Some(&native), ledger)?;
         join(tested)?;
-        report.lines.splice(0..0, native.lane.lines().into_iter().chain(join(fuzzed)?));
-        Ok(report)
-    })
+        anyhow::Ok((report, join(fuzzed)?))
+    })?;
+    report.unsteady = native.run_failed_alone()?;
+    report.lines.splice(0..0, native.lane.lines().into_iter().chain(fuzzed));
+    Ok(report)
 }
 
 fn native_lane(suites: &[Suite], tests: &[Test<'_>], ledger: &Mutex<Ledger>) -> Result<Report> {
     let logs = logs(suites)?;
     let native = native::Queue::new(tests, ledger, &logs);
     native.run()?;
-    Ok(Report { lines: native.lane.lines(), troubles: Vec::new() })
+    Ok(Report { lines: native.lane.lines(), ..Report::default() })
 }
 
 fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
@@ -223,11 +227,14 @@ fn fuzz_target(target: &str, binary: &Path) -> Result<TestOutcome> {
 }
 
 /// The summary without the closing line.
-fn summary(ledger: &Ledger, Report { lines, troubles }: &Report) -> TestSummary {
+fn summary(ledger: &Ledger, Report { lines, troubles, unsteady }: &Report) -> TestSummary {
     let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
     println!();
     for line in ledger.failed() {
         println!("FAILED {line}");
+    }
+    for test in unsteady {
+        println!("UNSTEADY {test}: it failed beside other tests (above) and passed alone; find out why");
     }
     for line in ledger.skipped() {
         println!("SKIPPED {line}");
