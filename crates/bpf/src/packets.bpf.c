@@ -4,7 +4,12 @@
  * Each program counts one thing, so that all pay the same for it, and so that a measurement can show that every frame met
  * its verdict. The generator runs as a live test run (Linux 5.18); the frames' verdict then runs on the same CPU. */
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
 #include <linux/pkt_cls.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "packets.h"
@@ -12,6 +17,10 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 const volatile struct packets_lists packets_lists = {};
+
+/* Where other frames pass too: the port of UDP over IPv4 to which those go that are judged. 0: all are, and nobody reads
+ * them for it. */
+const volatile __u16 only_port = 0;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
@@ -35,6 +44,23 @@ static __always_inline void count(__u32 counter)
 		*value += 1;
 }
 
+/* True for frames that are to be judged. All others are the kernel's. */
+static __always_inline int is_judged(const void *data, const void *end)
+{
+	const struct {
+		struct ethhdr ethernet;
+		struct iphdr ip;
+		struct udphdr udp;
+	} __attribute__((packed)) *frame = data;
+
+	if (!only_port)
+		return 1;
+	return (const void *)(frame + 1) <= end && frame->ethernet.h_proto == bpf_htons(ETH_P_IP) && frame->ip.ihl == 5 &&
+	       frame->ip.protocol == IPPROTO_UDP && frame->udp.dest == bpf_htons(only_port);
+}
+
+#define IS_JUDGED(ctx) is_judged((void *)(long)(ctx)->data, (void *)(long)(ctx)->data_end)
+
 /* Sends each frame over the wire. */
 SEC("xdp")
 int generate(struct xdp_md *ctx __attribute__((unused)))
@@ -52,8 +78,10 @@ int generate_alone(struct xdp_md *ctx __attribute__((unused)))
 }
 
 SEC("xdp")
-int xdp_drop(struct xdp_md *ctx __attribute__((unused)))
+int xdp_drop(struct xdp_md *ctx)
 {
+	if (!IS_JUDGED(ctx))
+		return XDP_PASS;
 	count(PACKETS_JUDGED);
 	return XDP_DROP;
 }
@@ -88,8 +116,10 @@ int sink(struct xdp_md *ctx __attribute__((unused)))
 }
 
 SEC("tc")
-int tc_drop(struct __sk_buff *skb __attribute__((unused)))
+int tc_drop(struct __sk_buff *skb)
 {
+	if (!IS_JUDGED(skb))
+		return TC_ACT_UNSPEC;
 	count(PACKETS_JUDGED);
 	return TC_ACT_SHOT;
 }

@@ -1,6 +1,7 @@
 //! Generated frames and those who judge them: every frame meets its verdict, wherever on its way that is.
 
 use std::net::Ipv4Addr;
+use std::num::NonZero;
 
 use bpf::packets::{Filter, PacketPrograms, Seen, Source};
 use linux::ethtool::{Ethtool, NicFeature, NicParameter};
@@ -34,6 +35,10 @@ struct Wire {
 impl Wire {
     /// `None`, with the skip recorded, if this kernel cannot generate frames.
     fn new() -> Option<Wire> {
+        Wire::with(PacketPrograms::load)
+    }
+
+    fn with(programs: impl FnOnce() -> linux::Result<PacketPrograms>) -> Option<Wire> {
         if !require_root() {
             return None;
         }
@@ -59,7 +64,7 @@ impl Wire {
         // Else the far end would have NAPI only with XDP in its driver.
         let ethtool = Ethtool::open_in(&far).unwrap();
         ethtool.write(&IfName::new("b0").unwrap(), NicParameter::Feature(NicFeature::Gro), 1).unwrap();
-        let programs = PacketPrograms::load().unwrap();
+        let programs = programs().unwrap();
         near.run(|| programs.send_over(index("a0"))).unwrap().unwrap();
         far.run(|| programs.redirect_to(index("b1"))).unwrap().unwrap();
         let wire = Wire { near, far, onward, programs, _world: world };
@@ -128,6 +133,40 @@ fn frames_of_every_size_meet_the_filter_that_drops_them() {
             );
         }
         drop(judging);
+    }
+}
+
+#[test]
+fn what_is_not_for_the_port_of_a_filter_passes_it() {
+    let Some(wire) = Wire::with(|| PacketPrograms::load_for(NonZero::new(4001).unwrap())) else { return };
+    let rules = "add table ip t; add chain ip t c { type filter hook input priority filter; }; \
+                 add rule ip t c udp dport != 4001 counter drop";
+    run(&wire.far, "nft", &[rules]);
+    let elsewhere = || {
+        let datagram = udp(4000, 4002, &[0; 22]);
+        ethernet(FAR_MAC, NEAR_MAC, IPV4, &Ipv4::new(NEAR, FAR).packet(&datagram))
+    };
+    let passed = || {
+        let counted = run(&wire.far, "nft", &["list", "table", "ip", "t"]);
+        let packets = counted.split("counter packets ").nth(1).unwrap().split(' ').next().unwrap();
+        packets.parse::<u32>().unwrap()
+    };
+    let mut expected = 0;
+    for filter in [Filter::XdpDrop, Filter::XdpGeneric, Filter::TcDrop] {
+        // Without tcx the other two are enough.
+        let Ok(_judging) = wire.far.run(|| wire.programs.attach(filter, index("b0"))).unwrap() else {
+            continue;
+        };
+        let before = wire.programs.seen().unwrap();
+        wire.near.run(|| wire.programs.generate(Source::Wire, &elsewhere(), BURST)).unwrap().unwrap();
+        expected += BURST;
+        let deadline = clock::now_ns() + PATIENCE_NS;
+        while passed() < expected {
+            assert!(clock::now_ns() < deadline, "frames were lost: {} of {expected}", passed());
+        }
+        assert_eq!(wire.programs.seen().unwrap().judged, before.judged, "{filter:?}");
+        let seen = wire.flood(&frame(64), |seen| seen.judged);
+        assert_eq!((seen.judged, passed()), (FRAMES, expected), "{filter:?}");
     }
 }
 
