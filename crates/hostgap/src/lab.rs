@@ -209,6 +209,7 @@ fn stand(
         settings: ::tune::Settings::default(),
         proxies: ::record::Proxies::default(),
         filter: None,
+        flood: None,
         protocol: ::lab::protocol(args.workload),
     };
     let method = Method::new(cpus.clone(), staffing.scheduling);

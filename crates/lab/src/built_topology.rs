@@ -86,7 +86,7 @@ pub struct BuiltTopology {
     servers: Vec<Server>,
     /// The client's connections, each pool with the size that it asks for.
     pools: Vec<(u32, Vec<Client>)>,
-    /// What judges its frames, in a race of packets.
+    /// What judges its frames, in a race of packets or of a flood.
     pub(crate) judge: Option<Judge>,
     journal: Option<Journal>,
     kernel: Kernel,

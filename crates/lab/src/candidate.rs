@@ -32,7 +32,7 @@ pub struct Contender {
     pub ways: Ways,
     /// Its connections, where not the experiment's.
     pub connections: Option<u32>,
-    /// What becomes of its frames, in a race of packets.
+    /// What becomes of its frames, in a race of packets or of a flood.
     pub filter: Option<PacketFilter>,
     /// Answers that its server holds back on purpose.
     pub plant: Option<Plant>,
@@ -79,8 +79,10 @@ pub fn contenders(named: &[Candidate], facts: &Facts, dirs: &PluginDirs) -> Resu
         }
         for candidate in named.iter().filter(|candidate| candidate.path == path.name) {
             // The host as it is races anyway.
-            let plain =
-                candidate.tune.is_empty() && candidate.underlay.is_empty() && candidate.proxy.is_empty();
+            let plain = candidate.tune.is_empty()
+                && candidate.underlay.is_empty()
+                && candidate.proxy.is_empty()
+                && candidate.filter.is_none();
             if path.name != host.name || candidate.name.is_some() || !plain {
                 contenders.push(Contender::asked(path, candidate, facts)?);
             }
@@ -118,7 +120,8 @@ impl Contender {
     /// A data path as an experiment asks for it.
     fn asked(path: &'static DataPath, candidate: &Candidate, facts: &Facts) -> Result<Contender, LabError> {
         let stands_for = alone(path, candidate.in_container)?;
-        let unmet = reasons(path, facts);
+        let mut unmet = reasons(path, facts);
+        unmet.extend(candidate.filter.into_iter().flat_map(|filter| filters::unmet(filter, facts)));
         if candidate.required && !unmet.is_empty() {
             return Err(LabError::CannotRun { path: path.name.to_owned(), reasons: unmet.join("; ") });
         }
@@ -130,7 +133,8 @@ impl Contender {
 
     /// With what an experiment asks for beside the path and the settings.
     fn with(self, candidate: &Candidate) -> Contender {
-        let Candidate { underlay: ways, in_container, connections, plant, proxy, required, .. } = *candidate;
+        let Candidate { underlay: ways, in_container, connections, filter, plant, proxy, required, .. } =
+            *candidate;
         let mut stands_for = self.stands_for;
         if let Some(plant) = plant {
             stands_for += &format!("; {plant}, on purpose");
@@ -138,7 +142,10 @@ impl Contender {
         if !proxy.is_empty() {
             stands_for += &format!("; {proxy}");
         }
-        Contender { stands_for, in_container, ways, connections, plant, proxy, required, ..self }
+        if let Some(filter) = filter {
+            stands_for += &format!("; of a flood, {}", filter.describe());
+        }
+        Contender { stands_for, in_container, ways, connections, filter, plant, proxy, required, ..self }
     }
 
     fn of(path: &'static DataPath, unmet: Vec<String>) -> Contender {

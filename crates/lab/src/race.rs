@@ -355,10 +355,10 @@ impl Race {
             mtu_bytes: self.experiment.underlay.mtu,
             cpus: self.method.cpus.clone(),
             family: family(self.experiment.workload.ipv6),
-            families: match contender.filter {
+            families: match self.experiment.workload.kind {
                 // Frames are of IPv4, and nodes with IPv6 send some of their own.
-                Some(_) => &[Family::V4],
-                None => families(),
+                WorkloadKind::Packets => &[Family::V4],
+                _ => families(),
             },
             steered: self.steered,
             placement: self.experiment.placement,
@@ -367,6 +367,7 @@ impl Race {
             settings: contender.settings.clone(),
             proxies: contender.proxy,
             filter: contender.filter,
+            flood: self.experiment.flood,
             protocol: workload::protocol(self.experiment.workload.kind),
         }
     }

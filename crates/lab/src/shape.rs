@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datapath::{DataPath, Family, NodeSpec, Protocol, Reach, SocketRole};
-use record::{PacketFilter, Placement, Proxies, Side};
+use record::{Flood, PacketFilter, Placement, Proxies, Side};
 
 use crate::cni::CniNetwork;
 use crate::{NodeCpus, Sides, Wires};
@@ -37,8 +37,10 @@ pub struct Shape {
     pub settings: tune::Settings,
     /// Proxies beside client and server.
     pub proxies: Proxies,
-    /// What becomes of frames at the server's node, in a race of packets.
+    /// What becomes of frames at the server's node, in a race of packets or of a flood.
     pub filter: Option<PacketFilter>,
+    /// Junk that arrives there meanwhile, if there is a filter.
+    pub flood: Option<Flood>,
     /// What clients call by, where a port of it is published.
     pub protocol: Protocol,
 }

@@ -76,13 +76,17 @@ impl Topology {
 
         let mut plan = Plan::new();
         namespaces(&shape, &nodes, &pods, &mut plan);
-        if shape.filter.is_some() {
+        if shape.filter.is_some() && shape.flood.is_none() {
             packets::silence(&nodes, &mut plan);
         }
         wires::wires(&shape, &nodes, &mut plan);
         plan.extend(data_path::plan(&shape, &nodes, &pods)?);
+        if shape.filter.is_some() || shape.flood.is_some() {
+            packets::take_frames(&nodes.server, &mut plan);
+        }
         if let Some(filter) = shape.filter {
-            packets::extend(filter, &nodes.server, &mut plan);
+            let port = shape.flood.map(|_| packets::JUNK_PORT);
+            packets::extend(filter, port, &nodes.server, &mut plan);
         }
         let processes = Sides::make(|part| match shape.has_pod(part) {
             true => netns(&pods.of(part).place),

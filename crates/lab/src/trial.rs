@@ -305,6 +305,7 @@ fn record(
         counters: usage.with_threads(&outcome.threads),
         carried: None,
         frames: None,
+        junk: None,
         handshakes: (handshakes != load::Handshakes::default())
             .then_some(Handshakes { full: handshakes.full, resumed: handshakes.resumed }),
         void,

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
 use crate::{
-    BitRate, Delay, Machines, PacketFilter, Plant, Proxies, Published, RequestedRate, Share, Side, Sweep,
-    SweepPosition, Tuning, Until, Ways, Wire, Workload,
+    BitRate, Delay, Flood, Machines, PacketFilter, Plant, Proxies, Published, RequestedRate, Share, Side,
+    Sweep, SweepPosition, Tuning, Until, Ways, Wire, Workload,
 };
 
 /// What a race is asked to do.
@@ -57,6 +57,11 @@ pub struct Experiment {
     /// The wire between the nodes.
     #[serde(default)]
     pub underlay: Underlay,
+    /// Junk that arrives at the server's node while it serves candidates with a `filter`.
+    ///
+    /// Omitted from records without one, as with [`Experiment::placement`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flood: Option<Flood>,
     /// The nodes on which client and server run.
     ///
     /// The default is omitted from records, so that a hostgap that does not know the key can read them.
@@ -139,7 +144,7 @@ pub struct Candidate {
     /// Its connections, where not [`Workload::connections`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<u32>,
-    /// What becomes of its frames, in a race of packets.
+    /// What becomes of its frames in a race of packets, or else of the frames of [`Experiment::flood`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<PacketFilter>,
     /// Answers that its server holds back on purpose.
@@ -291,6 +296,7 @@ impl Default for Experiment {
             slice_ms: defaults::slice_ms(),
             warmup_ms: defaults::warmup_ms(),
             underlay: Underlay::default(),
+            flood: None,
             placement: Placement::default(),
             vm: None,
             profile: false,

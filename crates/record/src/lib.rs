@@ -10,6 +10,7 @@ mod experiment;
 mod experiment_error;
 mod experiment_file;
 mod file;
+mod flood;
 mod histogram;
 mod late;
 mod look;
@@ -35,6 +36,7 @@ mod workload;
 pub use experiment::{AuthorsRun, Candidate, Experiment, Placement, Steering, Underlay};
 pub use experiment_error::ExperimentError;
 pub use file::{Record, Writer};
+pub use flood::Flood;
 pub use histogram::Histogram;
 pub use late::{Cause, Late, Retransmitted};
 pub use look::{Leaving, Left, Look};
@@ -56,7 +58,8 @@ pub use spelling::{did_you_mean, nearest};
 pub use statistic::{Statistic, StatisticError};
 pub use sweep::{AxisUnit, Over, Sweep, SweepPosition, SweepValue, Way, WireKey};
 pub use trial::{
-    Counters, CpuTime, Frames, Handshakes, Latencies, Packets, Stall, Transfer, TrialRecord, Void, Witnessed,
+    Counters, CpuTime, Frames, Handshakes, Junk, Latencies, Packets, Stall, Transfer, TrialRecord, Void,
+    Witnessed,
 };
 pub use tuning::{Asked, Setting, Side, Tuning};
 pub use until::{Until, UntilError};

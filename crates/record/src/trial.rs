@@ -57,6 +57,9 @@ pub struct TrialRecord {
     /// What became of the frames; of packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames: Option<Frames>,
+    /// What became of the frames of a flood, of candidates that had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub junk: Option<Junk>,
     /// TLS handshakes within the trial, where connections are made in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,
@@ -120,6 +123,21 @@ impl Frames {
         let making = self.alone_cpu_ns as f64 * self.made as f64 / self.alone.max(1) as f64;
         (self.cpu_ns as f64 - making).max(0.0) as u64
     }
+}
+
+/// The frames of a flood during a trial, its warm-up included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Junk {
+    /// Frames that were sent over the wire.
+    pub sent: u64,
+    /// Those that the candidate's filter dropped, or that were read from its socket.
+    pub filtered: u64,
+    /// CPU time in nanoseconds that a CPU of the server's node spent on them: to make them, and all that happened to them in
+    /// softirqs.
+    pub cpu_ns: u64,
+    /// How much later than its due time the latest of them was sent, in nanoseconds.
+    pub late_max_ns: u64,
 }
 
 /// How connections in TLS began.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::RequestedRate;
 use crate::experiment_error::{ExperimentError, out_of_range, within};
 
+pub(crate) use filter::ETHERNET_BYTES;
 pub use filter::PacketFilter;
 pub use kind::{Measure, WorkloadKind};
 pub use server::{HttpVersion, ServerKind};

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ::lab::{INBOUND_PORT, NodeCpus, OUTBOUND_PORT, SERVER_PORT, Shape, Topology};
-use ::record::{Experiment, Steering};
+use ::record::{Experiment, Steering, WorkloadKind};
 use datapath::Family;
 use plan::{Place, Step};
 
@@ -23,6 +23,7 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             speak::result(format_args!("# {name}: cannot be shown: {why}\n"))?;
             continue;
         }
+        let is_packets = experiment.workload.kind == WorkloadKind::Packets;
         let shape = Shape {
             prefix: format!("hg-{}", ::lab::slug(&contender.name)),
             path: contender.path,
@@ -30,22 +31,23 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             mtu_bytes: experiment.underlay.mtu,
             cpus: cpus.clone(),
             family: ::lab::family(experiment.workload.ipv6),
-            families: if contender.filter.is_some() { &[Family::V4] } else { &Family::BOTH },
+            families: if is_packets { &[Family::V4] } else { &Family::BOTH },
             steered: experiment.underlay.steering != Steering::Sender
                 && experiment.placement.is_usual()
-                && contender.filter.is_none(),
+                && !is_packets,
             placement: experiment.placement,
             in_container: contender.in_container,
             wires: contender.wires(&experiment.underlay),
             settings: contender.settings.clone(),
             proxies: contender.proxy,
             filter: contender.filter,
+            flood: experiment.flood,
             protocol: ::lab::protocol(experiment.workload.kind),
         };
         let topology = Topology::plan(shape)?;
         speak::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;
         topology.commands().iter().try_for_each(speak::result)?;
-        speak::result(usage(&topology, experiment.workload.body_bytes[0], contender.filter.is_none()))?;
+        speak::result(usage(&topology, experiment.workload.body_bytes[0], !is_packets))?;
     }
     Ok(ExitCode::SUCCESS)
 }

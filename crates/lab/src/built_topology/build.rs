@@ -10,6 +10,7 @@ use plan::{Journal, Kernel};
 use super::undo::journal_of;
 use super::{BuiltTopology, Staffing};
 use crate::cni::Attachment;
+use crate::packets::{JUNK_PORT, Judge};
 use crate::proxy::ProxySetup;
 use crate::server::{Secret, ServerSetup};
 use crate::workload;
@@ -49,6 +50,10 @@ impl BuiltTopology {
         built.apply()?;
         built.attach()?;
         built.start_server(staffing)?;
+        let Topology { shape, nodes, .. } = &built.topology;
+        if let (Some(filter), Some(_)) = (shape.filter, shape.flood) {
+            built.judge = Some(Judge::new(filter, Some(JUNK_PORT), nodes)?);
+        }
         built.take_stock()?;
         Ok(built)
     }

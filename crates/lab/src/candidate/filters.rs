@@ -39,10 +39,15 @@ fn asked(candidate: &Candidate, facts: &Facts) -> Result<Contender, LabError> {
 
 fn contender(name: &str, filter: PacketFilter, facts: &Facts) -> Result<Contender, LabError> {
     let host = find("host")?;
-    let needs: &[Feature] = if packets::has_rules(filter) { &[Feature::Nftables] } else { &[] };
-    let unmet = facts.unmet(needs).iter().map(ToString::to_string).collect();
+    let unmet = unmet(filter, facts);
     let stands_for = filter.describe().to_owned();
     Ok(Contender { name: name.to_owned(), stands_for, filter: Some(filter), ..Contender::of(host, unmet) })
+}
+
+/// What this kernel lacks of a filter's rules, in words.
+pub(super) fn unmet(filter: PacketFilter, facts: &Facts) -> Vec<String> {
+    let needs: &[Feature] = if packets::has_rules(filter) { &[Feature::Nftables] } else { &[] };
+    facts.unmet(needs).iter().map(ToString::to_string).collect()
 }
 
 #[cfg(test)]

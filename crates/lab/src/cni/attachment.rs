@@ -219,6 +219,7 @@ mod tests {
             settings: tune::Settings::default(),
             proxies: record::Proxies::default(),
             filter: None,
+            flood: None,
             protocol: datapath::Protocol::Tcp,
         };
         Topology::plan(shape).unwrap()

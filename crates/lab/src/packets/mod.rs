@@ -1,11 +1,16 @@
-//! The workload `packets`: frames that the kernel makes, and a filter that each of them meets at the server's node.
+//! Frames that the kernel makes, and a filter that each of them meets at the server's node: those of the workload `packets`,
+//! and those of a flood beside another workload.
 //!
 //! The steps of a filter are part of the topology's plan ([`extend`]): rules, links, offloads. Its programs are attached
-//! while the topology stands ([`Judge`]), and end with this process, whatever ends it. `workload::packets` runs trials.
+//! while the topology stands ([`Judge`]), and end with this process, whatever ends it. `workload::packets` runs trials of frames,
+//! [`trial`] one with a flood beside it.
 
+mod flood;
 mod frame;
 mod judge;
 mod possible;
+
+use std::num::NonZero;
 
 use datapath::NodeSpec;
 use linux::ethtool::{NicFeature, NicParameter};
@@ -17,6 +22,7 @@ use record::PacketFilter;
 
 use crate::Sides;
 
+pub(crate) use flood::{JUNK_PORT, trial};
 pub(crate) use judge::{Judge, is_whole, sends_on};
 pub(crate) use possible::leave_out;
 
@@ -37,11 +43,15 @@ pub(crate) fn silence(nodes: &Sides<NodeSpec>, plan: &mut Plan) {
     }
 }
 
-/// Adds what a filter needs besides programs, at the node that frames arrive at.
-pub(crate) fn extend(filter: PacketFilter, node: &NodeSpec, plan: &mut Plan) {
-    // A veth link takes frames of XDP only where it polls: with XDP of its own, or with this.
+/// Lets the wire's end take frames of XDP. A veth link does so only where it polls: with XDP of its own, or with GRO.
+pub(crate) fn take_frames(node: &NodeSpec, plan: &mut Plan) {
     let parameter = NicParameter::Feature(NicFeature::Gro);
     plan.push(&node.place, SetNic { link: node.wire.clone(), parameter, value: 1 });
+}
+
+/// Adds what a filter needs besides programs, at the node that frames arrive at. With a port the filter is about UDP to it
+/// alone.
+pub(crate) fn extend(filter: PacketFilter, port: Option<NonZero<u16>>, node: &NodeSpec, plan: &mut Plan) {
     if filter == PacketFilter::XdpRedirect {
         let [near, far] = onward();
         let peer = VethPeer { name: far.clone(), netns: None, mtu: None, mac: None };
@@ -51,7 +61,7 @@ pub(crate) fn extend(filter: PacketFilter, node: &NodeSpec, plan: &mut Plan) {
             plan.push(&node.place, SetLinkUp { link });
         }
     }
-    if let Some(table) = table(filter, &node.wire) {
+    if let Some(table) = table(filter, port, &node.wire) {
         plan.push(&node.place, Step::AddNftTable(table));
     }
 }
@@ -59,12 +69,13 @@ pub(crate) fn extend(filter: PacketFilter, node: &NodeSpec, plan: &mut Plan) {
 /// True for filters that are rules of nftables.
 pub(crate) fn has_rules(filter: PacketFilter) -> bool {
     let any = IfName::new("any").expect("a constant name is valid");
-    table(filter, &any).is_some()
+    table(filter, None, &any).is_some()
 }
 
-/// The rules of a filter of nftables.
-pub(crate) fn table(filter: PacketFilter, wire: &IfName) -> Option<Table> {
-    let drop = Rule { matches: vec![Match::Counter], then: Statement::Drop };
+/// The rules of a filter of nftables, which may be about UDP to a port alone.
+pub(crate) fn table(filter: PacketFilter, port: Option<NonZero<u16>>, wire: &IfName) -> Option<Table> {
+    let dropped = port.map(|port| Match::UdpDport(port.get())).into_iter().chain([Match::Counter]);
+    let drop = Rule { matches: dropped.collect(), then: Statement::Drop };
     let tracked = Rule { matches: vec![Match::Established], then: Statement::Accept };
     let (family, hook, priority, rules) = match filter {
         PacketFilter::NftIngress => {
@@ -93,18 +104,20 @@ mod tests {
     #[test]
     fn each_filter_of_nftables_has_one_rule_that_drops_and_counts() {
         let wire = IfName::new("eth0").unwrap();
-        let tables = PacketFilter::ALL.map(|filter| (filter, table(filter, &wire)));
+        let tables = PacketFilter::ALL.map(|filter| (filter, table(filter, None, &wire)));
         for (filter, table) in &tables {
             assert_eq!(table.is_some(), filter.name().starts_with("nft-"), "{filter}");
             let Some(table) = table else { continue };
             assert_eq!(table.to_text().matches("counter drop").count(), 1, "{}", table.to_text());
         }
-        let text = |filter| table(filter, &wire).unwrap().to_text();
+        let text = |filter| table(filter, None, &wire).unwrap().to_text();
         assert!(text(PacketFilter::NftIngress).contains("hook ingress device \"eth0\" priority 0"));
         assert!(text(PacketFilter::NftRaw).contains("hook prerouting priority -300"));
         assert!(
             text(PacketFilter::NftInputCt).contains("ct state established,related accept\n\t\tcounter drop")
         );
         assert!(!text(PacketFilter::NftInput).contains("ct state"));
+        let junk = table(PacketFilter::NftRaw, Some(JUNK_PORT), &wire).unwrap().to_text();
+        assert!(junk.contains("udp dport 9 counter drop"), "{junk}");
     }
 }

@@ -11,7 +11,7 @@ use super::{CONTENDERS_FROM, Race};
 use crate::built_topology::BuiltTopology;
 use crate::late::late;
 use crate::profile::profile;
-use crate::{Event, LabError, workload};
+use crate::{Event, LabError, packets};
 
 /// A void trial is repeated at most so often; then the candidate goes without this slice, and the report says so.
 const REPEATS: u32 = 2;
@@ -108,7 +108,7 @@ impl Race {
         tell: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
         for repeat in 0..=REPEATS {
-            let trial = workload::of(built.workload.kind).trial(built, &self.method, load, indexes);
+            let trial = packets::trial(built, &self.method, load, indexes);
             let mut trial = trial.map_err(|error| built.because_of_the_path(error))?;
             if !self.experiment.by_cpu {
                 // On a large machine this would be most of a record, and it was not requested.

@@ -310,6 +310,7 @@ mod tests {
             counters: Counters::default(),
             carried: None,
             frames: None,
+            junk: None,
             handshakes: None,
             void: None,
         }

@@ -78,6 +78,7 @@ mod tests {
             settings: tune::Settings::default(),
             proxies: record::Proxies::default(),
             filter: None,
+            flood: None,
             protocol: Protocol::Tcp,
         })
     }

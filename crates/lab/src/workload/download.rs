@@ -99,6 +99,7 @@ fn record(
             packets: None,
         }),
         frames: None,
+        junk: None,
         handshakes: (handshakes != load::Handshakes::default())
             .then_some(Handshakes { full: handshakes.full, resumed: handshakes.resumed }),
         void,

@@ -23,7 +23,7 @@ impl WorkloadDriver for Packets {
     fn open(&self, built: &mut BuiltTopology, _: u32, _: u32) -> Result<(), LabError> {
         if built.judge.is_none() {
             let filter = built.topology.shape.filter.unwrap_or_default();
-            built.judge = Some(Judge::new(filter, &built.topology.nodes)?);
+            built.judge = Some(Judge::new(filter, None, &built.topology.nodes)?);
         }
         Ok(())
     }
@@ -95,6 +95,7 @@ fn record(frames: Frames, (entrant, load): (usize, usize)) -> TrialRecord {
         counters: record::Counters::default(),
         carried: None,
         frames: Some(frames),
+        junk: None,
         handshakes: None,
         void: None,
     }

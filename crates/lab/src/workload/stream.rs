@@ -206,6 +206,7 @@ fn record(
             }),
         }),
         frames: None,
+        junk: None,
         handshakes: None,
         void,
     }

@@ -30,6 +30,7 @@ fn shape(network: CniNetwork, id: &str, ipv6: bool) -> Shape {
         settings: tune::Settings::default(),
         proxies: record::Proxies::default(),
         filter: None,
+        flood: None,
         protocol: datapath::Protocol::Tcp,
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use lab::{Finished, Home, LabError, Race, RaceOptions};
 use linux::cpu::{self, Scheduling};
-use record::{Experiment, PacketFilter, RaceRecord, Void, Workload, WorkloadKind};
+use record::{
+    Candidate, Experiment, Flood, PacketFilter, RaceRecord, Steering, Void, Workload, WorkloadKind,
+};
 
 fn experiment(sizes: &[u32], slice_ms: u32, rounds: u32) -> Experiment {
     Experiment {
@@ -84,4 +86,59 @@ fn every_filter_judges_every_frame_of_every_size() {
     };
     assert!(commands("nft-raw").contains("counter drop") && commands("xdp-redirect").contains("onward"));
     assert!(commands("host").contains("gro on") && !commands("host").contains("nft"));
+}
+
+#[test]
+fn a_flood_meets_the_filter_of_its_candidate_and_leaves_others_in_peace() {
+    let filters: Vec<PacketFilter> = PacketFilter::ALL
+        .into_iter()
+        .filter(|filter| {
+            !matches!(filter, PacketFilter::XdpTx | PacketFilter::XdpRedirect | PacketFilter::XdpPass)
+        })
+        .collect();
+    let flooded = filters.iter().map(|filter| Candidate {
+        path: "host".to_owned(),
+        filter: Some(*filter),
+        ..Candidate::default()
+    });
+    let mut asked = Experiment {
+        candidates: flooded.collect(),
+        flood: Some(Flood { packets_per_s: 20_000, bytes: 64 }),
+        workload: Workload {
+            body_bytes: vec![20_000],
+            connections: 2,
+            ..Workload::of(WorkloadKind::TcpStream)
+        },
+        ..experiment(&[], 50, 1)
+    };
+    // To choose another, requests would be served by the executable.
+    asked.underlay.steering = Steering::Sender;
+    asked.validate().unwrap();
+    let Some(race) = raced(asked) else { return };
+    let round = &race.rounds[0];
+    assert_eq!(round.broken, []);
+    let mut seen = Vec::new();
+    for trial in &round.trials {
+        let entrant = &race.header.entrants[trial.entrant];
+        let Some(junk) = trial.junk else {
+            assert!(entrant.name.starts_with("host"), "{entrant:?}");
+            continue;
+        };
+        // Beside a stream the link is full now and then.
+        assert!(junk.sent > 0 && junk.filtered > 0, "{}: {junk:?}", entrant.name);
+        assert!(junk.cpu_ns > 0 && trial.frames.is_none(), "{}: {junk:?}", entrant.name);
+        assert!(trial.void.is_some() || trial.carried.unwrap().bytes > 0, "{}: {trial:?}", entrant.name);
+        assert!(entrant.stands_for.contains("; of a flood, "), "{entrant:?}");
+        seen.push(entrant.name.clone());
+    }
+    let able = |filter: &&PacketFilter| {
+        race.header.entrants.iter().any(|one| one.name == filter.name() && one.unmet.is_empty())
+    };
+    let mut expected: Vec<_> = filters.iter().filter(able).map(|filter| filter.name().to_owned()).collect();
+    expected.sort();
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen, expected);
+    let raw = race.header.entrants.iter().find(|entrant| entrant.name == "nft-raw").unwrap();
+    assert!(raw.commands.join("\n").contains("udp dport 9 counter drop"), "{raw:?}");
 }

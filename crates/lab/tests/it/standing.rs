@@ -47,6 +47,7 @@ pub(crate) fn shape(path: &'static DataPath, id: &str, ipv6: bool) -> Shape {
         wires: Wires::default(),
         proxies: record::Proxies::default(),
         filter: None,
+        flood: None,
         protocol: datapath::Protocol::Tcp,
     }
 }

@@ -112,25 +112,31 @@ impl FromStr for PacketFilter {
 }
 
 /// Bytes of the Ethernet header.
-const ETHERNET: u32 = 14;
+pub(crate) const ETHERNET_BYTES: u32 = 14;
 
 impl Experiment {
-    /// Checks that filters are in a race of packets, and that such a race has nothing else to compare: its frames are
+    /// Checks that filters are in a race of packets or beside a flood, and that such a race has nothing else to compare: its frames are
     /// made, judged and end on one CPU, without a client, a connection or a rate.
     pub(crate) fn validate_filters(&self) -> Result<(), ExperimentError> {
         if self.workload.kind != WorkloadKind::Packets {
             let of_candidate = self.candidates.iter().find_map(|candidate| candidate.filter);
-            let only = |key: &str, filter| Err(out_of_range(key, filter, "only kind = \"packets\" has it"));
-            return match (self.workload.filter, of_candidate) {
-                (Some(filter), _) => only("workload.filter", filter),
-                (None, Some(filter)) => only("candidates.filter", filter),
-                (None, None) => Ok(()),
+            return match (self.workload.filter, of_candidate, self.flood) {
+                (Some(filter), ..) => {
+                    Err(out_of_range("workload.filter", filter, "only kind = \"packets\" has it"))
+                }
+                (None, Some(filter), None) => {
+                    let why = "only kind = \"packets\" and experiments with a [flood] have it";
+                    Err(out_of_range("candidates.filter", filter, why))
+                }
+                (None, _, Some(flood)) => self.validate_flood(flood),
+                (None, None, None) => Ok(()),
             };
         }
+        self.flood.map_or(Ok(()), |flood| self.validate_flood(flood))?;
         self.candidates.iter().try_for_each(validate_candidate)?;
         let largest = self.workload.body_bytes.iter().copied().max().unwrap_or(0);
-        if largest > self.underlay.mtu + ETHERNET {
-            let why = format!("the wire takes frames of {} bytes", self.underlay.mtu + ETHERNET);
+        if largest > self.underlay.mtu + ETHERNET_BYTES {
+            let why = format!("the wire takes frames of {} bytes", self.underlay.mtu + ETHERNET_BYTES);
             return Err(out_of_range("workload.body_bytes", largest, why));
         }
         let refused = |key: &str, value: &str, why: &str| Err(out_of_range(key, value, why));
@@ -220,7 +226,8 @@ mod tests {
     #[test]
     fn a_filter_belongs_to_packets_and_packets_to_filters() {
         let filter = "candidates = [{ path = \"host\", filter = \"tc-drop\" }]";
-        check(filter, "`candidates.filter` is tc-drop: only kind = \"packets\" has it");
+        let why = "only kind = \"packets\" and experiments with a [flood] have it";
+        check(filter, &format!("`candidates.filter` is tc-drop: {why}"));
         check("workload.filter = \"socket\"", "`workload.filter` is socket: only kind = \"packets\" has it");
         check(
             &packets("candidates = [{ path = \"host\", name = \"bare\" }]"),

@@ -70,6 +70,7 @@ fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
         counters: Counters { retransmits: 1, ..Counters::default() },
         carried: None,
         frames: None,
+        junk: None,
         handshakes: None,
         void: (base_ns == 13_000).then(|| Void::FactsChanged { what: "governor: a to b".to_owned() }),
     }

@@ -66,6 +66,7 @@ fn experiment(summary: &Summary) -> Vec<(String, String)> {
         ("MTU of the wire", text::bytes(experiment.underlay.mtu)),
         ("wire to the server", experiment.underlay.to_server().to_string()),
         ("wire to the client", experiment.underlay.to_client().to_string()),
+        ("flood", experiment.flood.map_or_else(String::new, |flood| flood.to_string())),
         ("seed", summary.seed.to_string()),
         ("hostgap", summary.hostgap.clone()),
     ]

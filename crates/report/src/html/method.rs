@@ -85,9 +85,9 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
 mod tests {
     use proptest::prelude::*;
     use record::{
-        Asked, Candidate, Clock, Delay, HttpVersion, Machines, Placement, Plant, Proxies, ProxyKind,
-        RequestedRate, ServerKind, Share, Side, Steering, Sweep, SweepValue, Tuning, Ways, Wire, Workload,
-        WorkloadKind,
+        Asked, Candidate, Clock, Delay, Flood, HttpVersion, Machines, PacketFilter, Placement, Plant,
+        Proxies, ProxyKind, RequestedRate, ServerKind, Share, Side, Steering, Sweep, SweepValue, Tuning,
+        Ways, Wire, Workload, WorkloadKind,
     };
 
     use super::super::fixture;
@@ -194,7 +194,7 @@ mod tests {
         fn experiments()(
             workload in workloads(), wire in wires(), candidates in prop::collection::vec(candidates(), 0..4),
             description in "[ -~\n\"\u{7f}<]{0,40}", flags in any::<[bool; 5]>(), rate in 1_u32..100,
-            until in 0_usize..6, budget_s in prop::option::of(1_u32..10_000),
+            until in 0_usize..6, budget_s in prop::option::of(1_u32..10_000), flood in prop::option::of(1_000_u32..2_000_000),
         ) -> Experiment {
             let [same_node, exact, by_cpu, swept, has_vm] = flags;
             let mut asked = fixture::race().experiment;
@@ -216,6 +216,11 @@ mod tests {
             let values = [1, 8].map(SweepValue::Number).to_vec();
             asked.until = ["±3%", "p50:0.5%", "p99.9:12.5%", "req/s:1%"].get(until).and_then(|text| text.parse().ok());
             asked.budget_s = budget_s.filter(|_| asked.until.is_some());
+            if let Some(packets_per_s) = flood.filter(|_| !same_node && asked.vm.is_none()) {
+                asked.flood = Some(Flood { packets_per_s, bytes: 64 });
+                let filter = Some(PacketFilter::XdpDrop);
+                asked.candidates.push(Candidate { path: "host".to_owned(), filter, ..Candidate::default() });
+            }
             asked.sweep = swept.then(|| Sweep { over: "connections".parse().expect("it can be swept over"), values });
             asked
         }

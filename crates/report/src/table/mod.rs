@@ -99,6 +99,9 @@ fn head(summary: &Summary) -> String {
     if summary.experiment.placement == Placement::SameNode {
         text.push_str("Both pods are on one node; with host, client and server use the node's loopback.\n");
     }
+    if let Some(flood) = summary.experiment.flood {
+        let _infallible = writeln!(text, "Candidates with a filter get a flood of {flood}; host gets none.");
+    }
     if let Some(workload) = carried::told(&summary.experiment.workload) {
         let _infallible = writeln!(text, "Workload {workload}.");
     }

@@ -274,6 +274,7 @@ fn trial(
         counters: Counters { retransmits: lost, rto_expiries: lost, ..Counters::default() },
         carried: None,
         frames: None,
+        junk: None,
         handshakes: None,
         void: None,
     }

@@ -1,0 +1,116 @@
+//! A flood: frames at a constant rate beside a trial, each of which meets the candidate's filter.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use linux::CpuSet;
+use linux::cpu::{self, Scheduling};
+use record::{Flood, Junk, Load, TrialRecord, Void};
+
+use super::Judge;
+use crate::trial::Method;
+use crate::{BuiltTopology, LabError, workload};
+
+/// Where frames of a flood go: the port of the service that discards everything (RFC 863).
+pub(crate) const JUNK_PORT: NonZero<u16> = NonZero::new(9).expect("9 is not 0");
+/// Between two bursts. A card that moderates its interrupts hands frames on in bursts too, about ten times as often.
+const INTERVAL: Duration = Duration::from_millis(1);
+/// The most frames that are late and still sent. A card keeps as many as its ring has room for, and drops the rest.
+const RING: u64 = 4096;
+/// How long the last frames are waited for; of some thousand a few may be under way when the trial has ended.
+const UNDER_WAY: Duration = Duration::from_millis(50);
+/// The share of the frames that must meet the filter, in permille. A veth link has room for 256 packets and drops what comes
+/// while it is full, requests and junk alike, as a card does.
+const FILTERED_PERMILLE: u64 = 900;
+
+/// A trial of a candidate, with the flood beside it if the candidate has one.
+///
+/// The frames arrive at the first CPU of the server's node, as from a card whose interrupts go there. That CPU makes them too,
+/// which costs it the same for each filter. A thread that does it goes before the server, as an interrupt would.
+pub(crate) fn trial(
+    built: &mut BuiltTopology,
+    method: &Method,
+    load: &Load,
+    indexes: (usize, usize),
+) -> Result<TrialRecord, LabError> {
+    let driver = workload::of(built.workload.kind);
+    let flooded = built.topology.shape.flood.and_then(|flood| Some((flood, built.judge.take()?)));
+    let Some((flood, judge)) = flooded else {
+        return driver.trial(built, method, load, indexes);
+    };
+    let first = method.cpus.server.iter().next().expect("a node has a CPU");
+    let scheduling = match method.scheduling {
+        Scheduling::Fifo(priority) => Scheduling::Fifo(priority + 1),
+        Scheduling::Normal => Scheduling::Normal,
+    };
+    let ended = judge.beside(flood, first, scheduling, || driver.trial(built, method, load, indexes));
+    built.judge = Some(judge);
+    let (trial, junk) = ended?;
+    let met = junk.sent * FILTERED_PERMILLE / 1000..=junk.sent;
+    let lost = (!met.contains(&junk.filtered)).then_some(Void::FramesLost {
+        made: junk.sent,
+        judged: junk.filtered,
+        sunk: None,
+    });
+    Ok(TrialRecord { void: trial.void.or(lost), junk: Some(junk), ..trial })
+}
+
+impl Judge {
+    /// Sends frames at the flood's rate from a CPU while something else is done.
+    fn beside<T>(
+        &self,
+        flood: Flood,
+        cpu: u16,
+        scheduling: Scheduling,
+        work: impl FnOnce() -> Result<T, LabError>,
+    ) -> Result<(T, Junk), LabError> {
+        // What came too late to be counted for the trial before.
+        self.read()?;
+        let before = self.counted()?;
+        let over = AtomicBool::new(false);
+        let (done, sent) = thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                cpu::pin_current_thread(&CpuSet::from_iter([cpu]))?;
+                cpu::set_current_thread_scheduling(scheduling)?;
+                self.send(flood, &over)
+            });
+            let done = work();
+            over.store(true, Ordering::Relaxed);
+            (done, sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        let (mut junk, read) = sent?;
+        junk.filtered = self.account(junk.sent, before, read, UNDER_WAY)?.judged;
+        Ok((done?, junk))
+    }
+
+    /// Sends frames until it is over. Returns what they took, without their fate, and how many were read from the socket.
+    fn send(&self, flood: Flood, over: &AtomicBool) -> Result<(Junk, u64), LabError> {
+        let frame = self.frame(flood.bytes);
+        let per_ns = f64::from(flood.packets_per_s) / 1e9;
+        let (mut junk, mut read) = (Junk::default(), 0);
+        // Frames that were due when the last burst was sent, whether or not they were.
+        let mut passed = 0;
+        let started = Instant::now();
+        self.within(|| {
+            for burst in 1.. {
+                let due_at = started + INTERVAL * burst;
+                thread::sleep(due_at.saturating_duration_since(Instant::now()));
+                if over.load(Ordering::Relaxed) {
+                    return Ok((junk, read));
+                }
+                let late = Instant::now().saturating_duration_since(due_at).as_nanos() as u64;
+                let due = (started.elapsed().as_nanos() as f64 * per_ns) as u64;
+                let frames = (due - passed).min(RING);
+                passed = due;
+                let (cpu_ns, read_now) = self.send_burst(&frame, frames as u32)?;
+                junk.sent += frames;
+                junk.cpu_ns += cpu_ns;
+                junk.late_max_ns = junk.late_max_ns.max(late);
+                read += read_now;
+            }
+            unreachable!("a number of bursts has no end")
+        })
+    }
+}
