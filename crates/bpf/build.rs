@@ -10,9 +10,11 @@ const PROGRAMS: [&str; 7] = ["forward", "guard", "late", "packets", "services", 
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    // Where Debian keeps <asm/types.h>; clang looks there by itself only when it compiles for this machine.
+    // Where Debian keeps <asm/types.h>, that of its cross compilers last; clang looks there by itself only when it
+    // compiles for this machine.
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
     let machine = format!("-I/usr/include/{arch}-linux-gnu");
+    let crossed = format!("-I/usr/{arch}-linux-gnu/include");
     // libbpf's headers are those of the libbpf that is linked (the crate that builds it says where).
     let libbpf = format!("-I{}", env::var("DEP_BPF_INCLUDE").expect("libbpf-sys says where its headers are"));
     println!("cargo:rerun-if-changed=src");
@@ -20,7 +22,7 @@ fn main() {
         SkeletonBuilder::new()
             .source(format!("src/{program}.bpf.c"))
             // The third instruction set (Linux 5.1) has 32-bit jumps and so needs fewer instructions.
-            .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", &libbpf, &machine])
+            .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", &libbpf, &machine, &crossed])
             .build_and_generate(out.join(format!("{program}.skel.rs")))
             .unwrap_or_else(|error| panic!("{program}.bpf.c: {error:#}\n(needs clang and linux-libc-dev)"));
     }

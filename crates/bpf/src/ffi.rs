@@ -231,7 +231,8 @@ pub(crate) fn open_program(id: u32) -> Result<Option<OwnedFd>> {
 pub(crate) fn name_of(id: u32) -> Result<Option<String>> {
     let Some(program) = open_program(id)? else { return Ok(None) };
     let name = program_info(&program)?.name;
-    let bytes = name.iter().map(|byte| byte.cast_unsigned()).take_while(|byte| *byte != 0);
+    // A character of C has a sign on some machines.
+    let bytes = name.iter().flat_map(|byte| byte.to_ne_bytes()).take_while(|byte| *byte != 0);
     Ok(Some(String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()))
 }
 

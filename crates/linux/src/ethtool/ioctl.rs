@@ -11,7 +11,7 @@ impl Ethtool {
     pub(super) fn ioctl(&self, link: &IfName, words: &mut [u32]) -> std::io::Result<()> {
         let mut name = [0; libc::IFNAMSIZ];
         for (to, from) in name.iter_mut().zip(link.as_str().bytes()) {
-            *to = from.cast_signed();
+            *to = libc::c_char::from_ne_bytes([from]);
         }
         let data = words.as_mut_ptr().cast::<libc::c_char>();
         let request =
