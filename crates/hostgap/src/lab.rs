@@ -121,7 +121,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         .context("serve such a workload")?;
     let realtime = !args.no_realtime && linux::cpu::can_realtime();
     let stop = stop::on_signals()?;
-    let own = std::env::current_exe().context("find this executable")?;
+    let own = crate::race::own_program()?;
     let staffing = Staffing {
         server: ::lab::ServerChoice::of(&workload, args.nginx.as_deref(), &own)?,
         scheduling: if realtime { Scheduling::Fifo(10) } else { Scheduling::Normal },

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
-use ::lab::{Finished, Home, LabError, Race, RaceOptions};
+use ::lab::{Finished, Home, LabError, OwnProgram, Race, RaceOptions};
 use ::record::{
     Candidate, Experiment, HttpVersion, Placement, RequestedRate, ServerKind, Steering, Until, Workload,
     WorkloadKind,
@@ -204,7 +204,7 @@ fn race(
     let settings = RaceOptions {
         record: dir.join(RECORD),
         nginx: args.nginx.clone(),
-        own: std::env::current_exe().context("find this executable")?,
+        own: own_program()?,
         plugins: args.plugins.dirs(),
         cpus: cpus_of(args.cpus.as_deref())?,
         scheduling: scheduling_of(args.no_realtime),
@@ -380,6 +380,12 @@ fn budget_s(text: &str) -> Result<u32, BadInput> {
 
 fn rate(text: &str) -> Result<RequestedRate, BadInput> {
     text.parse().map_err(|error: ::record::RateParseError| BadInput(error.to_string()))
+}
+
+/// This program, for records and for what it starts.
+pub(crate) fn own_program() -> anyhow::Result<OwnProgram> {
+    let program = std::env::current_exe().context("find this executable")?;
+    Ok(OwnProgram { program, version: env!("CARGO_PKG_VERSION") })
 }
 
 /// The CPUs to use: those of `--cpus`, otherwise all that this process may use.

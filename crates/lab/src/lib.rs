@@ -48,7 +48,7 @@ pub use event::Event;
 pub use guest::{GuestRace, Outward};
 pub use home::{Cleaned, Home, Remains};
 pub use machine::machine;
-pub use program::Program;
+pub use program::{OwnProgram, Program};
 pub use proving::{MachineUse, prove};
 pub use proxy::{INBOUND_PORT, OUTBOUND_PORT, ProxyProgram};
 pub use race::{Finished, Race, RaceOptions, host_visits};

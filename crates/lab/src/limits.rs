@@ -112,6 +112,7 @@ pub(crate) fn answers_suffice(experiment: &Experiment, server: &ServerChoice) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::OwnProgram;
 
     #[test]
     fn files_are_shared_by_all_candidates() {
@@ -161,7 +162,7 @@ mod tests {
     fn our_own_responder_has_a_largest_answer() {
         let mut experiment = Experiment::default();
         experiment.workload.body_bytes = vec![100, BODY_BYTES_MAX + 1];
-        let own = ServerChoice::Hostgap("hostgap".into());
+        let own = ServerChoice::Hostgap(OwnProgram { program: "hostgap".into(), version: "0.1.0" });
         assert!(answers_suffice(&experiment, &own).is_err());
         experiment.workload.body_bytes.pop();
         assert!(answers_suffice(&experiment, &own).is_ok());

@@ -1,4 +1,4 @@
-//! Programs of others that a race runs: found, and asked who they are.
+//! Programs that a race runs: this one, and those of others, which are found and asked who they are.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +10,15 @@ pub struct Program {
     pub program: PathBuf,
     /// Its name and version: "nginx/1.22.1".
     pub version: String,
+}
+
+/// This program: what runs in a pod where hostgap itself serves, and what records say wrote them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnProgram {
+    /// The executable.
+    pub program: PathBuf,
+    /// As `hostgap --version` says it, without the name. Crates have no versions of their own.
+    pub version: &'static str,
 }
 
 /// Looks for nginx: the path given, else `nginx` in `PATH` and `/usr/sbin`.

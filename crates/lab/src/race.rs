@@ -26,6 +26,7 @@ use crate::exclusive::in_turn;
 use crate::home::Home;
 use crate::limits::{answers_suffice, connections};
 use crate::machine::machine;
+use crate::program::OwnProgram;
 use crate::proving::{MachineUse, prove};
 use crate::proxy::{self, ProxyProgram};
 use crate::server::ServerChoice;
@@ -48,8 +49,8 @@ pub struct RaceOptions {
     pub record: PathBuf,
     /// The nginx to use, where not the one in `PATH`.
     pub nginx: Option<PathBuf>,
-    /// This executable, which serves where nginx does not.
-    pub own: PathBuf,
+    /// This program, which serves where nginx does not.
+    pub own: OwnProgram,
     /// Where CNI plugins are searched.
     pub plugins: PluginDirs,
     /// CPUs that the race may use.
@@ -318,14 +319,14 @@ impl Race {
         let entrants = self.contenders.iter().map(|contender| self.entrant(contender));
         Ok(Header {
             schema: record::SCHEMA,
-            hostgap: env!("CARGO_PKG_VERSION").to_owned(),
+            hostgap: self.settings.own.version.to_owned(),
             started_unix_s: linux::clock::unix_s(),
             seed: self.seed,
             experiment: self.experiment.clone(),
             machine: machine(&self.method.cpus, self.settings.scheduling)?,
             server: match self.experiment.workload.kind {
                 WorkloadKind::Packets => "the kernel makes frames and judges them".to_owned(),
-                kind if kind.is_stream() => format!("a receiver of hostgap {}", env!("CARGO_PKG_VERSION")),
+                kind if kind.is_stream() => format!("a receiver of hostgap {}", self.settings.own.version),
                 _ => self.server.describe(),
             },
             entrants: entrants.collect::<Result<_, LabError>>()?,

@@ -203,7 +203,7 @@ impl Search {
         let Race { experiment, settings, method, seed, .. } = &self.race;
         Ok(record::SearchRecord {
             schema: record::SCHEMA,
-            hostgap: env!("CARGO_PKG_VERSION").to_owned(),
+            hostgap: settings.own.version.to_owned(),
             started_unix_s: linux::clock::unix_s(),
             seed: *seed,
             experiment: experiment.clone(),

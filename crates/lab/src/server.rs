@@ -14,7 +14,7 @@ use linux::{Cgroup, CpuSet, NetnsName, netns::Netns};
 use record::{Plant, ServerKind, Workload, WorkloadKind};
 
 use crate::LabError;
-use crate::program::{self, Program};
+use crate::program::{self, OwnProgram, Program};
 use crate::topology::SERVER_PORT;
 pub(crate) use secret::Secret;
 
@@ -23,8 +23,8 @@ pub(crate) use secret::Secret;
 #[expect(missing_docs, reason = "the names say it")]
 pub enum ServerChoice {
     Nginx(Program),
-    /// `hostgap serve`, run from this executable.
-    Hostgap(PathBuf),
+    /// `hostgap serve`.
+    Hostgap(OwnProgram),
 }
 
 /// A server, or a proxy in front of one, that runs in a pod. Dropping it ends it.
@@ -70,23 +70,27 @@ fn find_nginx(given: Option<&Path>) -> Result<Program, LabError> {
 }
 
 impl ServerChoice {
-    /// Chooses the server, if the workload has one. `own` is this executable.
-    pub fn of(workload: &Workload, nginx: Option<&Path>, own: &Path) -> Result<ServerChoice, LabError> {
+    /// Chooses the server, if the workload has one.
+    pub fn of(workload: &Workload, nginx: Option<&Path>, own: &OwnProgram) -> Result<ServerChoice, LabError> {
         let ours = !workload.kind.is_http() || workload.cpu_us.is_some();
         let kind = if ours { ServerKind::Hostgap } else { workload.server };
         ServerChoice::decide(kind, nginx, own)
     }
 
-    /// Decides who answers over HTTP. `own` is this executable.
-    pub fn decide(kind: ServerKind, nginx: Option<&Path>, own: &Path) -> Result<ServerChoice, LabError> {
+    /// Decides who answers over HTTP.
+    pub fn decide(
+        kind: ServerKind,
+        nginx: Option<&Path>,
+        own: &OwnProgram,
+    ) -> Result<ServerChoice, LabError> {
         match kind {
             ServerKind::Nginx => find_nginx(nginx).map(ServerChoice::Nginx),
-            ServerKind::Hostgap => Ok(ServerChoice::Hostgap(own.to_owned())),
+            ServerKind::Hostgap => Ok(ServerChoice::Hostgap(own.clone())),
             // A given path that does not work is an error, not a reason to use another server.
             ServerKind::Auto if nginx.is_some() => find_nginx(nginx).map(ServerChoice::Nginx),
             ServerKind::Auto => match find_nginx(None) {
                 Ok(nginx) => Ok(ServerChoice::Nginx(nginx)),
-                Err(_) => Ok(ServerChoice::Hostgap(own.to_owned())),
+                Err(_) => Ok(ServerChoice::Hostgap(own.clone())),
             },
         }
     }
@@ -95,7 +99,7 @@ impl ServerChoice {
     pub fn describe(&self) -> String {
         match self {
             ServerChoice::Nginx(nginx) => nginx.version.clone(),
-            ServerChoice::Hostgap(_) => format!("hostgap serve {}", env!("CARGO_PKG_VERSION")),
+            ServerChoice::Hostgap(own) => format!("hostgap serve {}", own.version),
         }
     }
 
@@ -106,7 +110,7 @@ impl ServerChoice {
         let netns = Netns::open(setup.netns)?;
         let (program, args) = match self {
             ServerChoice::Nginx(nginx) => (nginx.program.clone(), nginx::args(setup)?),
-            ServerChoice::Hostgap(program) => (program.clone(), own_args(setup)),
+            ServerChoice::Hostgap(own) => (own.program.clone(), own_args(setup)),
         };
         // A server that hardly ever sleeps would, under SCHED_FIFO, keep the kernel's own work from its CPU.
         let scheduling = if setup.workload.cpu_us.is_some() { Scheduling::Normal } else { setup.scheduling };
@@ -200,8 +204,8 @@ mod tests {
 
     #[test]
     fn a_given_nginx_that_is_none_is_an_error_even_where_any_server_would_do() {
-        let error =
-            ServerChoice::decide(ServerKind::Auto, Some(Path::new("/nonexistent/nginx")), Path::new("x"));
+        let own = OwnProgram { program: "x".into(), version: "0.1.0" };
+        let error = ServerChoice::decide(ServerKind::Auto, Some(Path::new("/nonexistent/nginx")), &own);
         assert!(matches!(error, Err(LabError::NoNginx { .. })));
         let error = find_nginx(Some(Path::new("/bin/true"))).unwrap_err();
         assert!(error.to_string().contains("-v said"), "{error}");

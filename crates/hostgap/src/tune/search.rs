@@ -13,7 +13,7 @@ use anyhow::Context;
 
 use crate::exit::{self, BadInput};
 use crate::plugins::PluginArgs;
-use crate::race::{cpus_of, fresh_dir, read_experiment, scheduling_of};
+use crate::race::{cpus_of, fresh_dir, own_program, read_experiment, scheduling_of};
 use crate::wire::WireArgs;
 use crate::{speak, stop, units};
 
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = RaceOptions {
         record: dir.join(RECORD),
         nginx: args.nginx.clone(),
-        own: std::env::current_exe().context("find this executable")?,
+        own: own_program()?,
         plugins: args.plugins.dirs(),
         cpus: cpus_of(args.cpus.as_deref())?,
         scheduling: scheduling_of(args.no_realtime),

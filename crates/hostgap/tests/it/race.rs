@@ -5,7 +5,7 @@ use std::process::Output;
 
 use rustix::process::Signal;
 
-use crate::turn::{check, check_race, json, kill, turn, until};
+use crate::turn::{check, check_race, json, kill, stdout, turn, until};
 
 /// The violations of `docs/report.schema.json` in a result.
 pub(crate) fn against_the_schema(result: &serde_json::Value) -> Vec<String> {
@@ -200,7 +200,12 @@ fn our_own_responder_serves_where_it_is_asked_to() {
         "--json",
     ]);
     check_race(&output, "");
-    assert!(json(&output)["server"].as_str().unwrap().starts_with("hostgap serve"));
+    let result = json(&output);
+    // One version for the program, its records and its server.
+    let version = stdout(&turn.hostgap(&["--version"]));
+    let version = version.trim_end().strip_prefix("hostgap ").unwrap();
+    assert_eq!(result["hostgap"], version);
+    assert_eq!(result["server"], format!("hostgap serve {version}"));
     turn.assert_nothing_left();
 }
 
@@ -232,7 +237,7 @@ fn a_record_renders_again_and_the_same_without_a_kernel() {
     let output = turn.hostgap(&["report", cut.to_str().unwrap()]);
     check(&output, 3, "cut.jsonl is incomplete: missing rounds: 1");
     let note = "round 0 (counted from 0) is missing: the record is not whole";
-    assert!(crate::turn::stdout(&output).contains(note), "{}", crate::turn::stdout(&output));
+    assert!(stdout(&output).contains(note), "{}", stdout(&output));
     let page = std::fs::read_to_string(turn.out().join("report.html")).unwrap();
     assert!(page.contains(note), "the page has no note");
 }

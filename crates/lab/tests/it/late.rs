@@ -28,7 +28,7 @@ fn raced<T>(plant: impl FnOnce() -> T) -> Vec<Late> {
         plugins: PluginDirs::default(),
         record: path.clone(),
         nginx,
-        own: "unused".into(),
+        own: crate::own("unused"),
         cpus: cpu::allowed().unwrap(),
         // Ahead of whatever else a busy machine runs, so that only the planted cause takes CPU time.
         scheduling: Scheduling::Fifo(10),

@@ -16,3 +16,8 @@ mod settings;
 mod standing;
 mod wan;
 mod workloads;
+
+/// The program that serves for ours.
+fn own(program: &str) -> lab::OwnProgram {
+    lab::OwnProgram { program: program.into(), version: "0.1.0" }
+}

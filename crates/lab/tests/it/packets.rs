@@ -30,7 +30,7 @@ fn raced(experiment: Experiment) -> Option<RaceRecord> {
         record: path.clone(),
         nginx: None,
         // Frames do not need the executable.
-        own: "/bin/false".into(),
+        own: crate::own("/bin/false"),
         cpus: cpu::allowed().unwrap(),
         scheduling: Scheduling::Normal,
         stop: Arc::default(),

@@ -88,7 +88,7 @@ impl Ground {
             guest: None,
             record: self.record(),
             nginx: std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from),
-            own: "/bin/false".into(),
+            own: crate::own("/bin/false"),
             cpus: cpu::allowed().unwrap(),
             scheduling: Scheduling::Normal,
             stop: Arc::default(),

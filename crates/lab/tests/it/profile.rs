@@ -16,7 +16,7 @@ fn raced() -> record::RaceRecord {
         plugins: lab::PluginDirs::default(),
         record: path.clone(),
         nginx,
-        own: "unused".into(),
+        own: crate::own("unused"),
         cpus: cpu::allowed().unwrap(),
         scheduling: Scheduling::Normal,
         stop: Arc::default(),

@@ -20,7 +20,7 @@ fn a_race_that_could_not_begin_leaves_no_record() {
         record: root.path().join("race.jsonl"),
         nginx: None,
         // An executable that exits at once instead of serving.
-        own: "/bin/false".into(),
+        own: crate::own("/bin/false"),
         cpus,
         scheduling: Scheduling::Normal,
         stop: Arc::default(),

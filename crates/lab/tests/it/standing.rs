@@ -21,7 +21,7 @@ use crate::paths::runnable;
 pub(crate) fn staffing() -> Staffing {
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from);
     Staffing {
-        server: ServerChoice::decide(ServerKind::Nginx, nginx.as_deref(), &PathBuf::from("unused")).unwrap(),
+        server: ServerChoice::decide(ServerKind::Nginx, nginx.as_deref(), &crate::own("unused")).unwrap(),
         scheduling: Scheduling::Normal,
         connections: 16,
         outlives_us: false,
@@ -140,7 +140,7 @@ fn a_failed_start_of_the_server_takes_the_topology_down() {
     let claim = Home::at(root.path()).claim().unwrap();
     let path = datapath::find("docker").unwrap();
     // An executable that exits at once instead of serving.
-    let server = ServerChoice::Hostgap("/bin/false".into());
+    let server = ServerChoice::Hostgap(crate::own("/bin/false"));
     let staffing = Staffing { server, ..staffing() };
     let result = BuiltTopology::build(
         "docker",

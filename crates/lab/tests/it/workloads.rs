@@ -19,7 +19,7 @@ fn raced(kind: WorkloadKind, ipv6: bool) -> record::RaceRecord {
         record: path.clone(),
         nginx: std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from),
         // These workloads do not need the executable.
-        own: "/bin/false".into(),
+        own: crate::own("/bin/false"),
         cpus: cpu::allowed().unwrap(),
         scheduling: Scheduling::Normal,
         stop: Arc::default(),
