@@ -41,7 +41,7 @@ impl Cluster {
     /// # Errors
     /// An agent or the API server does not start; what they wrote last is part of the error.
     pub fn connect_by_agents(&self, agents: Agents<'_>) -> Result<()> {
-        self.import(&write_agent_image(agents.hostgap, AGENT_IMAGE, &self.folder)?)?;
+        self.import(&write_agent_image(agents.hostgap, &[AGENT_IMAGE], &self.folder)?)?;
         self.write_manifests(agents)?;
         self.apply_agents()?;
         for node in NODES {

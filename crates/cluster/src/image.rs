@@ -97,6 +97,10 @@ fn agent<'a>(program: &'a Path, names: &'a [&'a str]) -> Image<'a> {
     }
 }
 
+/// How `tar` makes the same archive of the same files, whoever owns them and whenever they were copied.
+const REPEATABLE: &str =
+    "--format=gnu --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime=@0";
+
 /// What the scripts call: `all_of_busybox` puts it into the image with links of all its names, `put` a program with its
 /// libraries, `put_authorities` the file by which programs check certificates: it has another place in each distribution.
 const FUNCTIONS: &str = "
@@ -128,14 +132,14 @@ const FUNCTIONS: &str = "
     for directory in bin dev etc proc sys tmp; do mkdir -p root/$directory; done";
 
 /// Writes the archive of the agent's image into a folder, with a build of `hostgap`, `hostgap-cni` beside it and the
-/// libraries that they need, and returns its path.
+/// libraries that they need, and returns its path. The image has all of the names. The same programs and files of this
+/// machine make the same bytes.
 ///
 /// # Errors
 /// Something that the image is made with or of is missing (`nft`, `strip`, `tar`, certificate authorities), or the folder
 /// cannot be written.
-pub fn write_agent_image(program: &Path, name: &str, folder: &Path) -> Result<PathBuf> {
-    let names = [name];
-    let image = agent(program, &names);
+pub fn write_agent_image(program: &Path, names: &[&str], folder: &Path) -> Result<PathBuf> {
+    let image = agent(program, names);
     write(&image, folder, &Programs::of_this_machine()?)?;
     Ok(folder.join(image.archive))
 }
@@ -143,7 +147,8 @@ pub fn write_agent_image(program: &Path, name: &str, folder: &Path) -> Result<Pa
 /// Writes an image's archive into a folder.
 pub(crate) fn write(image: &Image<'_>, folder: &Path, programs: &Programs) -> Result<()> {
     let work = folder.join("image");
-    let pack = "tar --create --file layer.tar --directory root . && sha256sum layer.tar";
+    let pack =
+        format!("tar --create {REPEATABLE} --file layer.tar --directory root . && sha256sum layer.tar");
     fs::create_dir_all(&work).with_context(|| format!("could not make {}", work.display()))?;
     let mut layer = Command::new("sh");
     let script = format!("{FUNCTIONS}\n{}\n{pack}", image.script);
@@ -155,7 +160,7 @@ pub(crate) fn write(image: &Image<'_>, folder: &Path, programs: &Programs) -> Re
         fs::write(work.join(name), text.to_string()).with_context(|| format!("could not write {name}"))?;
     }
     let mut archive = Command::new("tar");
-    archive.arg("--create").arg("--file").arg(folder.join(image.archive));
+    archive.arg("--create").args(REPEATABLE.split(' ')).arg("--file").arg(folder.join(image.archive));
     run(archive.args(["manifest.json", "config.json", "layer.tar"]).current_dir(&work))?;
     fs::remove_dir_all(&work).context("could not remove what the image was made of")
 }

@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     check(build.env(flags, "-C target-feature=+crt-static"))?;
     let target = target()?;
     let program = target.join(&triple).join("release/hostgap");
-    let archive = cluster::write_agent_image(&program, name, &target)?;
+    let archive = cluster::write_agent_image(&program, &[name], &target)?;
     let archive = archive.display();
     println!("{name} is in {archive}; ctr --namespace k8s.io images import and docker load --input take it");
     Ok(())

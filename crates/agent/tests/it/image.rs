@@ -17,7 +17,7 @@ fn the_image_has_the_authorities_of_certificates() {
     // What the program does is of no matter here.
     shell(&format!("cp /bin/true {at}/hostgap; cp /bin/true {at}/hostgap-cni"));
     let archive =
-        cluster::write_agent_image(&folder.path().join("hostgap"), "hostgap.test/agent:1", folder.path());
+        cluster::write_agent_image(&folder.path().join("hostgap"), &["hostgap.test/agent:1"], folder.path());
     let archive = archive.unwrap().display().to_string();
     shell(&format!("cd {at} && tar -xf {archive} && mkdir root && tar -xf layer.tar -C root"));
     let config: Value =
