@@ -6,13 +6,15 @@ CARGO ?= cargo
 # Where cargo puts what it builds.
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 HOSTGAP = $(TARGET)/release/hostgap
+# What starts it, where it is for another machine.
+RUNNER ?=
 # The plugins with which tests race; one of them stands for the package, which puts them into no PATH.
 CNI = /usr/lib/cni/bridge=containernetworking-plugins
 # How long `make fuzz` runs.
 FUZZ_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help race build test vm-test fuzz suites lint docs bench ci install clean
+.PHONY: help race build test vm-test fuzz suites lint docs bench ci install put clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -32,7 +34,7 @@ test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 	@scripts/need-root 'make test'
 	@scripts/need-rust
 	@scripts/need nft=nftables ip=iproute2 wrk=wrk curl=curl c++=g++ ab=apache2-utils \
-		iperf3=iperf3 sockperf=sockperf openssl=openssl nc.openbsd=netcat-openbsd $(CNI)
+		iperf3=iperf3 sockperf=sockperf openssl=openssl nc.openbsd=netcat-openbsd man=man-db $(CNI)
 	@# Without Kubernetes (there is no Go, or it does not build) the tests of the cluster are skipped, and the summary says so.
 	@if kubernetes=$$(scripts/build-kubernetes); then HOSTGAP_KUBERNETES=$$kubernetes; export HOSTGAP_KUBERNETES; fi; \
 		HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_CONTAINERD=$$(scripts/fetch-containerd) && \
@@ -76,15 +78,19 @@ ci: ## what CI runs
 	.ci/run
 
 install: build ## install program, manual pages and completions below PREFIX (/usr/local)
+	@$(MAKE) --no-print-directory put
+
+# What is installed, of programs that are built already. A release is packed from this list.
+put:
 	install -D -m 755 $(HOSTGAP) "$(DESTDIR)$(PREFIX)/bin/hostgap"
 	install -D -m 755 $(HOSTGAP)-cni "$(DESTDIR)$(PREFIX)/bin/hostgap-cni"
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/man/man1"
-	$(HOSTGAP) man "$(DESTDIR)$(PREFIX)/share/man/man1"
+	$(RUNNER) $(HOSTGAP) man "$(DESTDIR)$(PREFIX)/share/man/man1"
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
 		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
-	$(HOSTGAP) completions bash >"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/hostgap"
-	$(HOSTGAP) completions zsh >"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_hostgap"
-	$(HOSTGAP) completions fish >"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/hostgap.fish"
+	$(RUNNER) $(HOSTGAP) completions bash >"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/hostgap"
+	$(RUNNER) $(HOSTGAP) completions zsh >"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_hostgap"
+	$(RUNNER) $(HOSTGAP) completions fish >"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/hostgap.fish"
 
 clean: ## remove what was built (the cache in ~/.cache/hostgap stays)
 	$(CARGO) clean

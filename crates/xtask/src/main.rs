@@ -1,9 +1,10 @@
-//! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | suites | cluster | image | lint | tidy | golden | ci`.
+//! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | suites | cluster | image | dist | lint | tidy | golden | ci`.
 //!
 //! All CI jobs are here, so that they can be run before CI does.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to tell people")]
 
 mod cluster;
+mod dist;
 mod fuzz;
 mod golden;
 mod guest;
@@ -13,6 +14,7 @@ mod ledger;
 mod libtest;
 mod lint;
 mod native;
+mod static_build;
 mod suite;
 mod suites;
 mod test;
@@ -30,6 +32,7 @@ usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
        cargo xtask fuzz [SECONDS]
        cargo xtask cluster up | kubectl | on | e2e | down
        cargo xtask image [NAME]
+       cargo xtask dist [--target TRIPLE] [DIR]
 
   test         all tests: on this kernel, on Debian kernels in QEMU, and the fuzzers for a moment
   native-test  the tests on this kernel alone
@@ -39,6 +42,8 @@ usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
                containers under a newer containerd (needs Go)
   cluster      a Kubernetes of two nodes, in namespaces
   image        the agent's image for Kubernetes, called NAME (localhost/hostgap:latest), as an archive
+  dist         the files of a release in DIR (target/dist): archive, package, image, sums, for this machine or for the
+               target TRIPLE (aarch64-unknown-linux-gnu)
   lint         format, tidy, clippy, documentation, dependencies
   tidy         the rules of style that can be checked
   golden       accept what the tests found as the new golden files
@@ -65,6 +70,7 @@ fn main() -> ExitCode {
         "suites" => suites::run(),
         "cluster" => cluster::run(packages),
         "image" => image::run(packages),
+        "dist" => dist::run(packages),
         "lint" => lint::run(),
         "tidy" => tidy::run(),
         "golden" => golden::run(packages),

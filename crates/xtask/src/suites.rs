@@ -145,7 +145,7 @@ fn go(folder: &Path) -> Command {
 }
 
 /// What a command prints; it is an error if it fails.
-fn output(command: &mut Command) -> Result<String> {
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("could not start {command:?}"))?;
     if !output.status.success() {
         bail!("{command:?} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr));

@@ -31,6 +31,7 @@ mod pods;
 mod privilege;
 mod proxies;
 mod race;
+mod release;
 mod search;
 mod serve;
 mod soak;

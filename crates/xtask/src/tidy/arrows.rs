@@ -18,7 +18,7 @@ const ROWS: [&[&str]; 7] = [
 ];
 /// Crates that serve the project and not the product. They have no row, and product crates use them only in
 /// tests.
-const TOOLS: [&str; 3] = ["cluster", "testkit", "xtask"];
+const TOOLS: [&str; 4] = ["cluster", "dist", "testkit", "xtask"];
 /// Crates that may use less than their row allows.
 const NARROWER: [(&str, &[&str]); 2] =
     [("report", &["record", "stats", "verdict"]), ("verdict", &["record", "stats"])];
