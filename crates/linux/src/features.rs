@@ -4,14 +4,16 @@ mod bpf;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::netlink::Xfrm;
 use crate::nft::{self, Base, Chain, ChainKind, Family, Hook, Table};
 use crate::qdisc::{Fq, FqCodel, Netem, Tbf};
 use crate::{
-    Encap, IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netlink, Netns, Qdisc, Result, Route,
-    VethPeer, Vxlan, sysctl,
+    Encap, EspKey, EspTunnel, IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netlink, Netns, Qdisc,
+    Result, Route, Spi, VethPeer, Vxlan, XfrmState, sysctl,
 };
 
 /// Something that a data path or a knob may need of the kernel or of the machine.
@@ -32,6 +34,9 @@ pub enum Feature {
     /// Links of kind wireguard.
     #[serde(rename = "wireguard")]
     WireGuard,
+    /// IPsec: security associations of ESP in tunnel mode with AES-GCM, between addresses of either family.
+    #[serde(rename = "ipsec")]
+    IpSec,
     /// Links of kind macvlan.
     Macvlan,
     /// Links of kind ipvlan, in modes l2 and l3.
@@ -71,6 +76,7 @@ impl Feature {
         Feature::Vxlan,
         Feature::VxlanExternal,
         Feature::WireGuard,
+        Feature::IpSec,
         Feature::Macvlan,
         Feature::Ipvlan,
         Feature::IpvlanL3s,
@@ -96,6 +102,7 @@ impl fmt::Display for Feature {
             Feature::Vxlan => "vxlan links",
             Feature::VxlanExternal => "routes into vxlan tunnels",
             Feature::WireGuard => "wireguard links",
+            Feature::IpSec => "IPsec (ESP with AES-GCM)",
             Feature::Macvlan => "macvlan links",
             Feature::Ipvlan => "ipvlan links",
             Feature::IpvlanL3s => "ipvlan links of mode l3s",
@@ -198,6 +205,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
         }
         Feature::VxlanExternal => vxlan_external(netlink),
         Feature::WireGuard => passing(LinkKind::WireGuard),
+        Feature::IpSec => ipsec(world),
         Feature::Macvlan => passing(LinkKind::Macvlan { parent, mode: MacvlanMode::Bridge }),
         Feature::Ipvlan => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L2 }),
         Feature::IpvlanL3s => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L3s }),
@@ -258,6 +266,21 @@ fn vxlan_external(netlink: &Netlink) -> Result<(), String> {
     let routed = up.and_then(|()| netlink.route_add(&route)).map_err(|error| error.reason());
     // The route goes with the link.
     remove(netlink, index).and(routed)
+}
+
+/// The kernel makes the algorithm of an association when it gets one.
+fn ipsec(world: &Netns) -> Result<(), String> {
+    let xfrm = Xfrm::open_in(world).map_err(|error| error.reason())?;
+    let key = EspKey::generate().map_err(|error| error.to_string())?;
+    let v4: [IpAddr; 2] = [[192, 0, 2, 1].into(), [192, 0, 2, 2].into()];
+    let v6 = [1, 2].map(|host| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, host]));
+    for [src, dst] in [Some(v4), has_ipv6().then_some(v6)].into_iter().flatten() {
+        let spi = Spi::generate().map_err(|error| error.to_string())?;
+        let state = XfrmState { tunnel: EspTunnel { src, dst, reqid: 1 }, spi };
+        xfrm.state_add(&state, &key).map_err(|error| error.reason())?;
+        xfrm.state_del(&state).map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }
 
 fn at_root(netlink: &Netlink, qdisc: &Qdisc) -> Result<(), String> {

@@ -14,7 +14,9 @@ mod names;
 mod neighbour;
 mod number;
 mod route;
+mod secret;
 mod wireguard;
+mod xfrm;
 
 pub mod cgroup;
 pub mod clock;
@@ -62,3 +64,4 @@ pub use netns::Netns;
 pub use qdisc::Qdisc;
 pub use route::{Encap, Route};
 pub use wireguard::{PrivateKey, PublicKey, WireGuardPeer};
+pub use xfrm::{EspKey, EspTunnel, Spi, XfrmDirection, XfrmPolicy, XfrmState};

@@ -1,10 +1,8 @@
 //! WireGuard's keys, and what a device is told of another.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -14,12 +12,10 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Attempt;
-use crate::{Error, IfName, NameError, Result};
+use crate::{Error, IfName, NameError, Result, secret};
 
 /// Bytes of a key (`WG_KEY_LEN`).
 pub(crate) const KEY_BYTES: usize = 32;
-/// Readable by root alone.
-const KEY_MODE: u32 = 0o600;
 
 /// What a device is known by: the point of Curve25519 that belongs to its private key. In files 44 characters of base64,
 /// as `wg` has it.
@@ -57,10 +53,7 @@ impl PrivateKey {
     /// # Errors
     /// The kernel has no random numbers to give.
     pub fn generate() -> Result<PrivateKey> {
-        let mut bytes = [0; KEY_BYTES];
-        let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-        random.attempt(|| "read random numbers for a key")?;
-        Ok(PrivateKey(bytes))
+        Ok(PrivateKey(secret::random("a key")?))
     }
 
     /// The key that belongs to it.
@@ -86,21 +79,7 @@ impl PrivateKey {
     /// # Errors
     /// The file cannot be written beside its name, or not be renamed.
     pub fn keep(&self, path: &Path) -> Result<()> {
-        let attempted = || format!("write a private key to {}", path.display());
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        let write = || -> io::Result<()> {
-            // One that a killed process left may have another mode.
-            match fs::remove_file(&new) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(KEY_MODE).open(&new)?;
-            writeln!(file, "{}", STANDARD.encode(self.0))?;
-            file.sync_all()?;
-            fs::rename(&new, path)
-        };
-        write().attempt(attempted)
+        secret::keep(path, &STANDARD.encode(self.0), "a private key")
     }
 
     /// As the kernel takes it.
@@ -161,8 +140,6 @@ impl fmt::Debug for PublicKey {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     /// RFC 7748, section 6.1: the private and the public key of Alice, in base64.
@@ -178,18 +155,15 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_kept_for_root_alone_and_shown_nowhere() {
+    fn a_key_is_kept_and_shown_nowhere() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("key");
         let key = PrivateKey::generate().unwrap();
-        fs::write(folder.path().join("key.new"), "left by a killed process").unwrap();
         key.keep(&file).unwrap();
-        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(PrivateKey::read(&file).unwrap(), key);
         let secret = fs::read_to_string(&file).unwrap();
         assert!(!format!("{key:?}").contains(secret.trim()));
         assert_ne!(PrivateKey::generate().unwrap().public(), key.public());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

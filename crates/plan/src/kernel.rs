@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use bpf::Unpinned;
 use linux::ethtool::Ethtool;
-use linux::netlink::{Netlink, Nftables, WireGuard};
+use linux::netlink::{Netlink, Nftables, WireGuard, Xfrm};
 use linux::sysfs::NetSysfs;
 use linux::{Netns, NetnsName, netns};
 
@@ -39,6 +39,7 @@ pub(crate) struct OpenNetns {
     ethtool: OnceCell<Ethtool>,
     nftables: OnceCell<Nftables>,
     wireguard: OnceCell<WireGuard>,
+    xfrm: OnceCell<Xfrm>,
 }
 
 impl Kernel {
@@ -130,8 +131,8 @@ impl OpenNetns {
         let netlink = Netlink::open_in(&netns)?;
         let cookie = netns.cookie()?;
         let (sysfs, ethtool) = (OnceCell::new(), OnceCell::new());
-        let (nftables, wireguard) = (OnceCell::new(), OnceCell::new());
-        Ok(OpenNetns { netns, netlink, cookie, sysfs, ethtool, nftables, wireguard })
+        let (nftables, wireguard, xfrm) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Ok(OpenNetns { netns, netlink, cookie, sysfs, ethtool, nftables, wireguard, xfrm })
     }
 
     /// The namespace's own /sys; few steps need it.
@@ -174,6 +175,17 @@ impl OpenNetns {
             None => {
                 let wireguard = WireGuard::open_in(&self.netns)?;
                 Ok(self.wireguard.get_or_init(|| wireguard))
+            }
+        }
+    }
+
+    /// The namespace's IPsec; few steps need it.
+    pub(crate) fn xfrm(&self) -> Result<&Xfrm, linux::Error> {
+        match self.xfrm.get() {
+            Some(xfrm) => Ok(xfrm),
+            None => {
+                let xfrm = Xfrm::open_in(&self.netns)?;
+                Ok(self.xfrm.get_or_init(|| xfrm))
             }
         }
     }

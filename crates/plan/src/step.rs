@@ -1,7 +1,9 @@
 //! What can be done to a machine: a closed list of steps, each of which knows its place.
 
+use std::path::PathBuf;
+
 use ipnet::IpNet;
-use linux::{FdbEntry, IfName, Link, Mac, Neighbour, Route, WireGuardPeer, nft};
+use linux::{FdbEntry, IfName, Link, Mac, Neighbour, Route, WireGuardPeer, XfrmPolicy, XfrmState, nft};
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::{
@@ -90,6 +92,15 @@ pub enum Step {
     /// Add a peer to a WireGuard device.
     #[serde(rename = "add_wireguard_peer")]
     AddWireGuardPeer(WireGuardPeer),
+    /// Add a security association of IPsec.
+    AddXfrmState {
+        /// What it is known by.
+        state: XfrmState,
+        /// The file with its key, as [`linux::EspKey::keep`] writes it.
+        key_file: PathBuf,
+    },
+    /// Add a policy of IPsec.
+    AddXfrmPolicy(XfrmPolicy),
     /// Make an nftables table with all its chains and rules.
     AddNftTable(nft::Table),
     /// Add an element to a map or a set of an nftables table.

@@ -177,6 +177,11 @@ impl Dump {
                 self.add_rows(kind, rows);
             }
         }
+        // In text: `ip` has no JSON for these, and prints nothing where the kernel has no IPsec.
+        for what in ["state", "policy"] {
+            let text = run(netns, "ip", &["xfrm", what]);
+            text.lines().for_each(|line| self.add(format!("xfrm {what} {}", line.trim())));
+        }
         self.add_rows("fdb", list(netns, "bridge", &["-j", "fdb"]));
         self.add_rows("qdisc", list(netns, "tc", &["-j", "qdisc"]));
     }

@@ -50,6 +50,8 @@ pub struct Captured {
     pub offload: Offload,
     /// True if a VLAN tag stands beside the bytes.
     pub tagged: bool,
+    /// True if the link sent it.
+    pub sent: bool,
 }
 
 /// A packet socket at one link.
@@ -185,6 +187,9 @@ impl PacketSocket {
         let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         // SAFETY: all its fields are integers or pointers, for which zero is a value.
         let mut message: libc::msghdr = unsafe { zeroed() };
+        let mut from = self.address(0);
+        message.msg_name = (&raw mut from).cast();
+        message.msg_namelen = size_of_val(&from) as u32;
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
@@ -197,7 +202,8 @@ impl PacketSocket {
         // SAFETY: the buffer begins with the bytes of an `Offload`, and any bytes are a valid one. The read
         // may be unaligned.
         let offload = unsafe { buffer.as_ptr().cast::<Offload>().read_unaligned() };
-        Ok(Captured { bytes, offload, tagged: is_tagged(&message) })
+        let sent = from.sll_pkttype == libc::PACKET_OUTGOING;
+        Ok(Captured { bytes, offload, tagged: is_tagged(&message), sent })
     }
 }
 

@@ -25,6 +25,7 @@ mod socket;
 mod standing;
 mod watch;
 mod wireguard;
+mod xfrm;
 
 pub use address::AddressInfo;
 pub use displaced_route::DisplacedRoute;
@@ -42,6 +43,7 @@ pub use route_metric::{MetricState, MetricValue, RouteMetric};
 pub use rule::RuleInfo;
 pub use watch::{Change, Watch};
 pub use wireguard::{WireGuard, WireGuardDevice, WireGuardPeerInfo};
+pub use xfrm::{Xfrm, XfrmPolicyInfo, XfrmStateInfo};
 
 use std::net::IpAddr;
 use std::sync::Mutex;

@@ -77,6 +77,16 @@ fn the_rest_is_probed_as_the_files_say() {
     let run = || std::process::Command::new("nft").args(["add", "table", "ip", "x"]).status();
     let nft = place.netns.run(run).unwrap().is_ok_and(|status| status.success());
     assert_eq!(has(Feature::Nftables), nft);
+    let association = "xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 256 mode tunnel aead";
+    let key = format!("0x{}", "01".repeat(20));
+    let run = || {
+        std::process::Command::new("ip")
+            .args(association.split(' '))
+            .args(["rfc4106(gcm(aes))", &key, "128"])
+            .status()
+    };
+    let esp = place.netns.run(run).unwrap().expect("ip is installed").success();
+    assert_eq!(has(Feature::IpSec), esp, "{:?}", facts.missing.get(&Feature::IpSec));
 }
 
 #[test]

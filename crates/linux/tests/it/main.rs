@@ -16,3 +16,4 @@ mod tunnel;
 mod view;
 mod wireguard;
 mod world;
+mod xfrm;

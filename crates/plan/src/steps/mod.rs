@@ -13,6 +13,7 @@ mod service;
 mod share;
 mod splice;
 mod wireguard;
+mod xfrm;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -155,6 +156,8 @@ impl Step {
             Step::AddFdb(entry) => Box::new(Adds(entry)),
             Step::ReplaceFdb(entry) => Box::new(Replaces(entry)),
             Step::AddWireGuardPeer(peer) => Box::new(Adds(peer)),
+            Step::AddXfrmState { state, key_file } => Box::new(Adds(xfrm::KeyedState { state, key_file })),
+            Step::AddXfrmPolicy(policy) => Box::new(Adds(policy)),
             Step::AddNftTable(table) => Box::new(Adds(table)),
             Step::AddNftElement(element) => Box::new(Adds(element)),
             Step::LoadPrograms(programs) => Box::new(program::LoadPrograms(programs)),

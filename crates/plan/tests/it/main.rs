@@ -27,3 +27,4 @@ mod show;
 mod splice;
 mod transactions;
 mod wireguard;
+mod xfrm;
