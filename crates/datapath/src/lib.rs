@@ -19,8 +19,8 @@ mod transport;
 pub use addresses::{Addresses, Family, Prefixes, gateway_in};
 pub use path::{ALL, ATTACHES, BACKENDS, Between, CNI, DataPath, Enters, Reach, find};
 pub use spec::{
-    GuardHook, Limits, Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort, RateLimit, Router,
-    SpecError, TunnelKey,
+    Association, GuardHook, Limits, Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort,
+    RateLimit, Router, SpecError, TunnelAssociations, TunnelKey,
 };
 pub use trace::{End, PacketCounter, PacketDirection, SocketRole, Talk, Trace, With};
 
@@ -118,8 +118,8 @@ pub trait Transport: Sync {
     fn name(&self) -> &'static str;
     /// What it needs of the machine.
     fn needs(&self) -> &'static [Feature];
-    /// Bytes that it takes from the underlay's MTU when the outer packets are of the given family.
-    fn overhead_bytes(&self, outer: Family) -> u32;
+    /// Bytes that it takes from an underlay's MTU when the outer packets are of the given family.
+    fn overhead_bytes(&self, outer: Family, underlay_mtu: u32) -> u32;
     /// The UDP port that its tunnels usually have ([`Network::port`]): Linux's and flannel's for VXLAN, unless it says
     /// otherwise.
     fn usual_port(&self) -> u16 {

@@ -38,6 +38,11 @@ pub(crate) fn wireguard(network: &Network) -> IfName {
     valid(format!("hgwg{}", network.id))
 }
 
+/// The node's loopback.
+pub(crate) fn loopback() -> IfName {
+    valid("lo".to_owned())
+}
+
 /// The node's own link beside its pods' on the wire.
 pub(crate) fn host_link(network: &Network) -> IfName {
     valid(format!("hghl{}", network.id))

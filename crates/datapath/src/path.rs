@@ -13,7 +13,7 @@ use crate::attach::{
 use crate::check::mtu_min;
 use crate::trace::{PacketDirection, Traces};
 use crate::transport::vxlan::VXLAN;
-use crate::transport::{DIRECT, ONLINK, VPC, VXLAN_METADATA, WIREGUARD};
+use crate::transport::{DIRECT, IPSEC, ONLINK, VPC, VXLAN_METADATA, WIREGUARD};
 use crate::{
     AntiSpoofing, Attach, End, Family, NodeSpec, Peer, Pod, Protocol, SocketRole, SpecError, Talk, Trace,
     Transport, With, limit,
@@ -96,9 +96,14 @@ pub const ALL: &[DataPath] = &[
         enters: Enters::Named,
         ..routed("bridge+wireguard", "flannel wireguard", &BRIDGE, &WIREGUARD)
     },
+    DataPath { enters: Enters::Named, ..routed("bridge+ipsec", "flannel ipsec", &BRIDGE, &IPSEC) },
     routed("ptp+direct", "Calico without an overlay", &PTP, &DIRECT),
     routed("ptp+vxlan", "Calico with VXLAN", &PTP, &VXLAN),
     DataPath { enters: Enters::Named, ..routed("ptp+wireguard", "Calico with WireGuard", &PTP, &WIREGUARD) },
+    DataPath {
+        enters: Enters::Named,
+        ..routed("ptp+ipsec", "routed veth pairs with flannel ipsec", &PTP, &IPSEC)
+    },
     routed("ebpf+direct", "Cilium with native routing", &EBPF, &DIRECT),
     routed("ebpf+vxlan", "Cilium with VXLAN", &EBPF_TUNNEL, &VXLAN_METADATA),
     DataPath {
@@ -178,7 +183,7 @@ impl DataPath {
 
     /// The pods' MTU in bytes: the network's, or the underlay's less what the transport adds to a packet.
     pub fn pod_mtu(&self, node: &NodeSpec) -> Result<u32, SpecError> {
-        let overhead = self.transport.overhead_bytes(node.outer);
+        let overhead = self.transport.overhead_bytes(node.outer, node.wire_mtu);
         let least = mtu_min(node.families());
         let most = node.wire_mtu.checked_sub(overhead).filter(|mtu| *mtu >= least).ok_or_else(|| SpecError {
             what: format!("node {}", node.id),

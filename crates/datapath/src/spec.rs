@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use linux::{IfName, Mac, PublicKey};
+use linux::{IfName, Mac, PublicKey, Spi};
 use plan::Place;
 
 use crate::addresses::gateway_in;
@@ -207,6 +207,25 @@ pub struct Peer {
     pub tunnel_mac: Option<Mac>,
     /// The public key of its tunnels' end, for transports that encrypt.
     pub tunnel_key: Option<PublicKey>,
+    /// What is sent to it and comes from it is encrypted with, for transports that agree on keys pair by pair.
+    pub associations: Option<TunnelAssociations>,
+}
+
+/// The security associations of a node with a peer. Both have the same two; what one sends by, the other receives by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct TunnelAssociations {
+    pub send: Association,
+    pub receive: Association,
+}
+
+/// A security association, whose key is in a file of the node, and nowhere else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Association {
+    /// Its number, by which packets name it.
+    pub spi: Spi,
+    /// The file, as [`linux::EspKey::keep`] writes it.
+    pub key_file: PathBuf,
 }
 
 /// A specification that no plan can be made from.

@@ -11,10 +11,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use datapath::{End, Family, NodeSpec, Pod, SocketRole, Trace};
-use linux::{IfName, NetnsName, PrivateKey};
+use linux::{IfName, NetnsName};
 use plan::forwarding::Splice;
 use plan::{Place, Plan, Step};
 
+use self::keys::TunnelKeys;
 use self::specs::{node, pod};
 use self::wires::wan;
 use crate::cni::{Attachment, CniNetwork};
@@ -47,9 +48,8 @@ pub struct Topology {
     pub pod_mtu_bytes: u32,
     /// All of it that is not plugins' work, in order.
     pub plan: Plan,
-    /// The private keys of the nodes' tunnels, where these encrypt. The plan has files for them, which are written when it is
-    /// built.
-    keys: Option<Sides<PrivateKey>>,
+    /// The keys of the nodes' tunnels, where these encrypt. The plan has files for them, which are written when it is built.
+    keys: Option<TunnelKeys>,
     /// What plugins do to the pods afterwards, if there are any.
     pub attachments: Option<Sides<Attachment>>,
     /// What counters have to show of the packets between client and server.
@@ -63,8 +63,8 @@ impl Topology {
         if !shape.families.contains(&shape.family) {
             return Err(LabError::NoIpv6);
         }
-        let keys = keys::keys(&shape)?;
-        let public = keys.as_ref().map(|keys| keys.as_ref().map(PrivateKey::public));
+        let keys = TunnelKeys::make(&shape)?;
+        let public = keys.as_ref().and_then(TunnelKeys::public);
         let nodes = Sides {
             client: node(&shape, CLIENT_NODE, public.as_ref().map(|public| public.client)),
             server: node(&shape, SERVER_NODE, public.as_ref().map(|public| public.server)),
@@ -80,7 +80,7 @@ impl Topology {
             packets::silence(&nodes, &mut plan);
         }
         wires::wires(&shape, &nodes, &mut plan);
-        plan.extend(data_path::plan(&shape, &nodes, &pods)?);
+        plan.extend(data_path::plan(&shape, &nodes, &pods, keys.as_ref())?);
         if shape.filter.is_some() || shape.flood.is_some() {
             packets::take_frames(&nodes.server, &mut plan);
         }

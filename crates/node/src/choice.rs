@@ -169,7 +169,8 @@ fn shipped(race: &RaceRecord, entrant: usize) -> Result<Shipped, String> {
             "it needs the route table of a cloud's router, which the plugin does not write".to_owned()
         );
     }
-    if raced.transport.overhead_bytes(Family::V4) > 0 {
+    // Whatever the underlay's MTU is.
+    if raced.transport.overhead_bytes(Family::V4, 1500) > 0 {
         return Err(format!(
             "it needs a tunnel between nodes ({}), and the plugin makes none",
             raced.transport.name()

@@ -107,8 +107,8 @@ impl Way<'_> {
     /// The most bytes that pods send there: their links' MTU, or less where the agent has found that the way carries less.
     fn pods_bytes(&self, status: &Status) -> u32 {
         let transport = BACKENDS.iter().find(|path| path.name == self.by).map(|path| path.transport);
-        let overhead = transport.map_or(0, |transport| transport.overhead_bytes(self.family));
-        let left = self.path_mtu.map(|mtu| mtu.saturating_sub(overhead));
+        let overhead = |mtu| transport.map_or(0, |transport| transport.overhead_bytes(self.family, mtu));
+        let left = self.path_mtu.map(|mtu| mtu.saturating_sub(overhead(mtu)));
         let least = if self.family == Family::V6 { LEAST_V6 } else { 0 };
         let pods = status.mtu.unwrap_or(MTU_UNKNOWN);
         left.map_or(pods, |left| left.max(least).min(pods))

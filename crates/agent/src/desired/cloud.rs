@@ -46,7 +46,14 @@ impl Nets<'_> {
                 continue;
             }
             let prefixes: Vec<IpNet> = pods.iter().collect();
-            let peer = Peer { id: 2, underlay: lease.node.public, pods, tunnel_mac: None, tunnel_key: None };
+            let peer = Peer {
+                id: 2,
+                underlay: lease.node.public,
+                pods,
+                tunnel_mac: None,
+                tunnel_key: None,
+                associations: None,
+            };
             self.kind.path().peer_plan(spec, &peer).map_err(|error| error.why)?;
             for prefix in prefixes {
                 self.node.cloud.check_way(prefix)?;

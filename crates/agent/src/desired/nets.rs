@@ -137,6 +137,7 @@ impl Nets<'_> {
                 pods,
                 tunnel_mac: data.and_then(TunnelData::mac),
                 tunnel_key: data.and_then(TunnelData::key),
+                associations: None,
             };
             let mut way = path.peer_plan(spec, &peer).map_err(|error| error.why)?;
             self.hold_keys(name, *family, &mut way);
@@ -162,7 +163,7 @@ impl Nets<'_> {
     /// The MTU of routes to a node's pods, where the way there carries less than the pods' links.
     fn narrower_mtu(&self, path: &DataPath, spec: &NodeSpec, public: &Addresses) -> Option<u32> {
         let carried = *self.node.path_mtus.get(&public.of(spec.outer)?)?;
-        let left = carried.saturating_sub(path.transport.overhead_bytes(spec.outer));
+        let left = carried.saturating_sub(path.transport.overhead_bytes(spec.outer, carried));
         // IPv6 has no smaller one (RFC 8200 §5). What is larger than the way comes in fragments of the tunnel then.
         let least = if spec.outer == Family::V6 { 1280 } else { 0 };
         let mtu = left.max(least);

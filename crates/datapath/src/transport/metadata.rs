@@ -32,14 +32,14 @@ impl Transport for Metadata {
         &[Feature::VxlanExternal, Feature::BpfTc, Feature::Nftables]
     }
 
-    fn overhead_bytes(&self, outer: Family) -> u32 {
-        vxlan::VXLAN.overhead_bytes(outer)
+    fn overhead_bytes(&self, outer: Family, underlay_mtu: u32) -> u32 {
+        vxlan::VXLAN.overhead_bytes(outer, underlay_mtu)
     }
 
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
         node.check_underlay_apart()?;
         let device = links::vxlan(&node.network);
-        let mtu = node.wire_mtu - self.overhead_bytes(node.outer);
+        let mtu = node.wire_mtu - self.overhead_bytes(node.outer, node.wire_mtu);
         let mut draft = Draft::at(&node.place, node.families());
         // The device opens its port in both families.
         draft.tables(Family::BOTH.map(|outer| tunnel::table(node, outer)));

@@ -1,6 +1,7 @@
 //! Transports: how nodes reach each other's pods, one file each.
 
 mod direct;
+mod ipsec;
 mod metadata;
 mod onlink;
 mod vpc;
@@ -8,6 +9,7 @@ pub(crate) mod vxlan;
 mod wireguard;
 
 pub(crate) use direct::DIRECT;
+pub(crate) use ipsec::IPSEC;
 pub(crate) use metadata::VXLAN_METADATA;
 pub(crate) use onlink::ONLINK;
 pub(crate) use vpc::VPC;

@@ -22,7 +22,7 @@ impl Transport for Vpc {
         &[]
     }
 
-    fn overhead_bytes(&self, _outer: Family) -> u32 {
+    fn overhead_bytes(&self, _outer: Family, _underlay_mtu: u32) -> u32 {
         0
     }
 

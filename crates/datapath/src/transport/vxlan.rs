@@ -29,7 +29,7 @@ impl Transport for Vxlan {
         &[Feature::Vxlan]
     }
 
-    fn overhead_bytes(&self, outer: Family) -> u32 {
+    fn overhead_bytes(&self, outer: Family, _underlay_mtu: u32) -> u32 {
         match outer {
             Family::V4 => OVERHEAD_V4,
             Family::V6 => OVERHEAD_V6,
@@ -48,7 +48,7 @@ impl Transport for Vxlan {
             port: node.network.port,
             learning: false,
         });
-        let mtu = node.wire_mtu - self.overhead_bytes(node.outer);
+        let mtu = node.wire_mtu - self.overhead_bytes(node.outer, node.wire_mtu);
         let mut draft = Draft::at(&node.place, node.families());
         let (mac, addresses) = (links::own_tunnel_end_mac(node), node.pods.networks().alone());
         if node.network.tunnel.is_some() {

@@ -32,7 +32,7 @@ impl Transport for WireGuard {
         &[Feature::WireGuard]
     }
 
-    fn overhead_bytes(&self, outer: Family) -> u32 {
+    fn overhead_bytes(&self, outer: Family, _underlay_mtu: u32) -> u32 {
         match outer {
             Family::V4 => OVERHEAD_V4,
             Family::V6 => OVERHEAD_V6,
@@ -51,7 +51,7 @@ impl Transport for WireGuard {
         node.outer_address()?;
         let key = node.tunnel_key.as_ref().ok_or_else(|| without_key(format!("node {}", node.id)))?;
         let device = links::wireguard(&node.network);
-        let mtu = node.wire_mtu - self.overhead_bytes(node.outer);
+        let mtu = node.wire_mtu - self.overhead_bytes(node.outer, node.wire_mtu);
         let mut draft = Draft::at(&node.place, node.families());
         draft.link(&device, LinkKind::WireGuard, mtu, None);
         draft.step(SetWireGuard {

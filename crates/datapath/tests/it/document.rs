@@ -134,6 +134,6 @@ fn row(path: &DataPath) -> String {
 
 /// Both MTUs where the outer family makes a difference.
 fn mtu(path: &DataPath) -> String {
-    let [v4, v6] = Family::BOTH.map(|outer| 1500 - path.transport.overhead_bytes(outer));
+    let [v4, v6] = Family::BOTH.map(|outer| 1500 - path.transport.overhead_bytes(outer, 1500));
     if v4 == v6 { v4.to_string() } else { format!("{v4}, over IPv6 {v6}") }
 }

@@ -1,11 +1,12 @@
 //! What the wire shows of packets between pods.
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
 
 use datapath::{DataPath, Family};
-use plan::Fault;
-use testkit::{Captured, PacketSocket};
+use linux::Netns;
+use plan::{Fault, Step};
+use testkit::{Captured, PacketSocket, bound};
 
 use crate::pair::Pair;
 use crate::paths::runnable;
@@ -14,23 +15,30 @@ use crate::specs::POD_PORT;
 
 /// WireGuard's usual port.
 const PORT: u16 = 51820;
+/// The numbers of UDP and ESP as protocols.
+const UDP: u8 = 17;
+const ESP: u8 = 50;
+/// How long a packet may take.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of what pods say that are looked for on the wire.
 const PART_BYTES: usize = 32;
 
-/// What one end of the wire received.
+/// What one end of the wire sent.
 struct Seen {
-    /// Frames with UDP to [`PORT`].
+    /// Frames of ESP, or of UDP to [`PORT`].
     encrypted: usize,
     /// Frames with a part of what the pods said.
     plain: usize,
+    /// Bytes of the longest frame.
+    longest: usize,
 }
 
-/// Lets pods of two nodes exchange datagrams of known bytes, and looks at what arrives at either end of the wire.
+/// Lets pods of two nodes exchange datagrams of known bytes, and looks at what leaves by either end of the wire.
 fn seen(path: &'static DataPath, outer: Family) -> [Seen; 2] {
     let mut pair = Pair::new(path, outer);
     let (plan, mut journal) = (pair.path_plan(), pair.journal());
     pair.apply(&plan, &mut journal, Fault::None).unwrap_or_else(|error| panic!("{error}"));
-    let wires = [0, 1].map(|at| PacketSocket::receiver(&pair.node(at), &pair.nodes[at].wire));
+    let wires = [0, 1].map(|at| PacketSocket::witness(&pair.node(at), &pair.nodes[at].wire));
     let mtu = path.pod_mtu(&pair.nodes[1]).expect("a sound node");
     for to in pair.pods[1].addresses.iter() {
         let to = SocketAddr::new(to, POD_PORT);
@@ -39,43 +47,104 @@ fn seen(path: &'static DataPath, outer: Family) -> [Seen; 2] {
     }
     // All of it has arrived: the last answer was received.
     let seen = wires.map(|wire| {
-        let frames: Vec<Captured> = std::iter::from_fn(|| wire.receive(Duration::ZERO)).collect();
+        // What was decrypted enters by the wire once more.
+        let received = std::iter::from_fn(|| wire.receive(Duration::ZERO));
+        let frames: Vec<Captured> = received.filter(|frame| frame.sent).collect();
         let count = |is: &dyn Fn(&[u8]) -> bool| frames.iter().filter(|frame| is(&frame.bytes)).count();
         let part = &probe::pattern(2 * PART_BYTES)[PART_BYTES..];
         let has_part = |frame: &[u8]| frame.windows(PART_BYTES).any(|window| window == part);
-        Seen { encrypted: count(&|frame| udp_port(frame) == Some(PORT)), plain: count(&has_part) }
+        let longest = frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
+        Seen { encrypted: count(&is_encrypted), plain: count(&has_part), longest }
     });
     pair.undo(&mut journal);
     seen
 }
 
-/// The destination's port of a frame with UDP, without options of IP.
-fn udp_port(frame: &[u8]) -> Option<u16> {
-    let (protocol, port) = match frame.get(12..14)? {
-        [0x08, 0x00] => (frame.get(23)?, 36),
-        [0x86, 0xdd] => (frame.get(20)?, 56),
-        _ => return None,
+/// Whether a frame, without options of IP, has a packet of an encrypted tunnel.
+fn is_encrypted(frame: &[u8]) -> bool {
+    let (protocol, port) = match frame.get(12..14) {
+        Some([0x08, 0x00]) => (frame.get(23), 36),
+        Some([0x86, 0xdd]) => (frame.get(20), 56),
+        _ => return false,
     };
-    let port = frame.get(port..port + 2)?;
-    (*protocol == 17).then(|| u16::from_be_bytes([port[0], port[1]]))
+    match protocol {
+        Some(&UDP) => frame.get(port..port + 2) == Some(&PORT.to_be_bytes()),
+        protocol => protocol == Some(&ESP),
+    }
+}
+
+/// Bytes of a frame with a packet of the underlay's MTU.
+const FULL_BYTES: usize = 14 + 1500;
+
+fn shows_nothing(paths: [(&str, Family); 2]) {
+    for (name, outer) in paths {
+        let Some(path) = runnable(name) else { return };
+        for Seen { encrypted, plain, longest } in seen(path, outer) {
+            // A dozen lengths in each family.
+            assert!(encrypted > 24 && plain == 0, "{name}: {encrypted} encrypted, {plain} plain");
+            assert_eq!(longest, FULL_BYTES, "{name}: a full packet of a pod makes one of the underlay");
+        }
+    }
 }
 
 #[test]
 fn wireguard_shows_nothing_of_what_pods_say() {
-    for (name, outer) in [("bridge+wireguard", Family::V4), ("ptp+wireguard", Family::V6)] {
-        let Some(path) = runnable(name) else { return };
-        for Seen { encrypted, plain } in seen(path, outer) {
-            // A dozen lengths in each family, and the handshake.
-            assert!(encrypted > 24 && plain == 0, "{name}: {encrypted} encrypted, {plain} plain");
+    shows_nothing([("bridge+wireguard", Family::V4), ("ptp+wireguard", Family::V6)]);
+}
+
+#[test]
+fn ipsec_shows_nothing_of_what_pods_say() {
+    shows_nothing([("bridge+ipsec", Family::V6), ("ptp+ipsec", Family::V4)]);
+}
+
+/// As if another program had taken the policies from node 1, and led its packets to node 2 as they are.
+#[test]
+fn ipsec_takes_from_pods_what_was_encrypted_alone() {
+    let Some(path) = runnable("ptp+ipsec") else { return };
+    let mut pair = Pair::new(path, Family::V4);
+    let (mut plan, mut journal) = (pair.path_plan(), pair.journal());
+    let [here, there] = pair.nodes.clone();
+    plan.steps.retain(|placed| placed.place != here.place || !matches!(placed.step, Step::AddXfrmPolicy(_)));
+    for placed in plan.steps.iter_mut().filter(|placed| placed.place == here.place) {
+        if let Step::AddRoute(route) = &mut placed.step
+            && route.dev == here.wire
+        {
+            (route.via, route.onlink) = (there.underlay.of(Family::of(route.dst.addr())), false);
         }
     }
+    pair.apply(&plan, &mut journal, Fault::None).unwrap_or_else(|error| panic!("{error}"));
+    for (sent, to) in (1..).zip(pair.pods[1].addresses.iter()) {
+        let any = if to.is_ipv4() { "0.0.0.0" } else { "::" };
+        let open = |at, port| {
+            let socket = pair.inside(at).run(|| bound(|| UdpSocket::bind((any, port))));
+            socket.expect("the pod is there").expect("the port is free")
+        };
+        let (server, client) = (open(1, POD_PORT), open(0, 0));
+        client.send_to(b"x", (to, POD_PORT)).expect("the pod has a route");
+        let deadline = Instant::now() + PATIENCE;
+        while refused(&pair.node(1)) < sent {
+            assert!(Instant::now() < deadline, "nothing was refused of what went to {to}");
+            std::thread::yield_now();
+        }
+        server.set_nonblocking(true).expect("a socket of our own");
+        assert!(server.recv(&mut [0]).is_err(), "{to} received what was not encrypted");
+    }
+    pair.undo(&mut journal);
+}
+
+/// Packets that a namespace dropped since they did not come by the tunnel of their policy.
+fn refused(netns: &Netns) -> u64 {
+    let text = netns.run(|| std::fs::read_to_string("/proc/thread-self/net/xfrm_stat"));
+    let text = text.expect("the namespace is there").expect("the kernel counts");
+    let counted = text.lines().find_map(|line| line.strip_prefix("XfrmInTmplMismatch"));
+    counted.and_then(|count| count.trim().parse().ok()).expect("it is counted")
 }
 
 /// The same look finds them where they are not encrypted.
 #[test]
 fn vxlan_shows_all_of_it() {
     let Some(path) = runnable("ptp+vxlan") else { return };
-    for Seen { encrypted, plain } in seen(path, Family::V4) {
+    for Seen { encrypted, plain, .. } in seen(path, Family::V4) {
         assert!(encrypted == 0 && plain > 24, "{encrypted} encrypted, {plain} plain");
     }
 }

@@ -9,7 +9,7 @@ use linux::{IfName, Link, LinkKind, Netns, NetnsName, Route, VethPeer, sysctl};
 use plan::{ApplyError, Fault, Journal, Kernel, Place, Placed, Plan, SetLinkUp, SetSysctl, Step, Undone};
 use testkit::{Dump, World};
 
-use crate::specs::{KEYS, Shape, UNDERLAY_PREFIX, peer};
+use crate::specs::{Shape, UNDERLAY_PREFIX, peer};
 
 /// The nodes of a test. Dropping this removes their namespaces.
 pub(crate) struct Pair {
@@ -37,10 +37,8 @@ impl Pair {
         let nodes = [shape.node(1), shape.node(2)];
         let pods = [shape.pod(&nodes[0], 1), shape.pod(&nodes[1], 1), shape.pod(&nodes[1], 2)];
         let kernel = Kernel::new().expect("the test's own namespace can be opened");
-        for (node, (private, _)) in nodes.iter().zip(KEYS) {
-            if let Some(key) = &node.tunnel_key {
-                std::fs::write(&key.file, private).unwrap_or_else(|error| panic!("{error}"));
-            }
+        for (file, key) in shape.keys() {
+            std::fs::write(file, key).unwrap_or_else(|error| panic!("{error}"));
         }
         let mut pair = Pair { nodes, pods, shape, world, kernel, journal };
         let (mut journal, base) = (pair.journal(), pair.base());
@@ -202,8 +200,8 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.journal);
-        for key in self.nodes.iter().filter_map(|node| node.tunnel_key.as_ref()) {
-            let _ = std::fs::remove_file(&key.file);
+        for (file, _) in self.shape.keys() {
+            let _ = std::fs::remove_file(file);
         }
     }
 }

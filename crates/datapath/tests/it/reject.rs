@@ -101,6 +101,35 @@ fn an_encrypted_tunnel_needs_the_keys_of_both_ends() {
 }
 
 #[test]
+fn a_tunnel_without_a_device_needs_a_key_for_each_direction() {
+    let shape = shape("ptp+ipsec");
+    let (node, other) = (shape.node(1), shape.node(2));
+    let stranger = Peer { associations: None, ..peer(&other) };
+    check(shape.path.peer_plan(&node, &stranger), "peer 2 of node 1: its tunnel is encrypted, and no associ");
+    let mut one = peer(&other);
+    let associations = one.associations.as_mut().unwrap();
+    associations.send.key_file = associations.receive.key_file.clone();
+    check(shape.path.peer_plan(&node, &one), "both directions of its tunnel have one key");
+}
+
+/// The last bytes of an outer packet are used up to a multiple of four.
+#[test]
+fn what_ipsec_takes_depends_on_the_underlay() {
+    #[track_caller]
+    fn check(underlay: u32, outer: Family, expected: u32) {
+        let shape = Shape { mtu: underlay, outer, ..shape("bridge+ipsec") };
+        assert_eq!(shape.path.pod_mtu(&shape.node(1)), Ok(expected));
+    }
+    check(1500, Family::V4, 1446);
+    check(1501, Family::V4, 1446);
+    check(1503, Family::V4, 1446);
+    check(1504, Family::V4, 1450);
+    check(1500, Family::V6, 1426);
+    check(9000, Family::V4, 8946);
+    check(1336, Family::V4, 1282);
+}
+
+#[test]
 fn a_tunnel_must_leave_ipv6_its_smallest_mtu() {
     let mtu = |mtu: u32, outer: Family| {
         let shape = Shape { mtu, outer, ..shape("ptp+vxlan") };

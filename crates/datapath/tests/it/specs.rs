@@ -1,10 +1,11 @@
 //! Specifications of two nodes, for all tests of the crate.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 
 use datapath::{
-    Addresses, Between, DataPath, Family, Limits, Network, NodeSpec, Peer, Pod, Prefixes, Protocol,
-    PublishedPort, Reach, Router, TunnelKey,
+    Addresses, Association, Between, DataPath, Family, Limits, Network, NodeSpec, Peer, Pod, Prefixes,
+    Protocol, PublishedPort, Reach, Router, TunnelAssociations, TunnelKey,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::features::Feature;
@@ -16,7 +17,7 @@ pub(crate) const POD_PORT: u16 = 80;
 pub(crate) const UNDERLAY_PREFIX: (u8, u8) = (24, 64);
 
 /// The private and the public key of each node: those of Alice and Bob in RFC 7748, section 6.1.
-pub(crate) const KEYS: [(&str, &str); 2] = [
+const KEYS: [(&str, &str); 2] = [
     ("dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=", "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="),
     ("XasIfmJKikt54X+Lg4AO5m87sSkmGLb9HC+LJ/+I4Os=", "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08="),
 ];
@@ -59,9 +60,22 @@ impl Shape {
         }
     }
 
-    /// Whether nodes encrypt what they send each other.
-    pub(crate) fn has_keys(&self) -> bool {
+    /// Whether each node has a key by which others know it.
+    fn has_keys(&self) -> bool {
         self.path.needs().contains(&Feature::WireGuard)
+    }
+
+    /// The files of what nodes encrypt with, and what is in them.
+    pub(crate) fn keys(&self) -> Vec<(PathBuf, String)> {
+        let files = [1, 2].map(|id| key_file(&self.prefix, id)).into_iter();
+        let contents: Vec<String> = if self.has_keys() {
+            KEYS.iter().map(|(private, _)| (*private).to_owned()).collect()
+        } else if encrypts_by_pair(self.path) {
+            ["11", "22"].iter().map(|byte| format!("0x{}", byte.repeat(20))).collect()
+        } else {
+            Vec::new()
+        };
+        files.zip(contents).collect()
     }
 
     fn prefixes(&self, v4: Ipv4Net, v6: Ipv6Net) -> Prefixes {
@@ -96,7 +110,7 @@ impl Shape {
             network: self.network(),
             tunnel_mac: None,
             tunnel_key: self.has_keys().then(|| TunnelKey {
-                file: format!("/run/{}-n{id}.key", self.prefix).into(),
+                file: key_file(&self.prefix, id.into()),
                 public: KEYS[usize::from(id) - 1].1.parse().expect("a sound key"),
             }),
             router: routed.then(|| Router {
@@ -137,7 +151,29 @@ pub(crate) fn published(node: u16) -> Vec<PublishedPort> {
 /// A node as its peers know it.
 pub(crate) fn peer(node: &NodeSpec) -> Peer {
     let tunnel_key = node.tunnel_key.as_ref().map(|key| key.public);
-    Peer { id: node.id, underlay: node.underlay, pods: node.pods.clone(), tunnel_mac: None, tunnel_key }
+    let (underlay, pods) = (node.underlay, node.pods.clone());
+    Peer { id: node.id, underlay, pods, tunnel_mac: None, tunnel_key, associations: Some(associations(node)) }
+}
+
+/// What its peer sends to a node by, and what it sends by. Paths that do not encrypt pair by pair ignore them.
+fn associations(node: &NodeSpec) -> TunnelAssociations {
+    let prefix = node.place.name().and_then(|name| name.as_str().rsplit_once('-'));
+    let prefix = prefix.map_or("hg", |(prefix, _)| prefix);
+    let of = |id: u16| Association {
+        spi: (0x1000 * u32::from(id)).try_into().expect("a sound number"),
+        key_file: key_file(prefix, id),
+    };
+    TunnelAssociations { send: of(if node.id == 1 { 2 } else { 1 }), receive: of(node.id) }
+}
+
+/// Whether what nodes send each other is encrypted with a key of their own.
+fn encrypts_by_pair(path: &DataPath) -> bool {
+    path.needs().contains(&Feature::IpSec)
+}
+
+/// What a node encrypts with.
+fn key_file(prefix: &str, node: u16) -> PathBuf {
+    format!("/run/{prefix}-n{node}.key").into()
 }
 
 /// The address with this number in a prefix.

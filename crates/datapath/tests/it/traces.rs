@@ -211,8 +211,10 @@ fn what_cannot_be_alone_says_why() {
         "host",
         "bridge+vxlan",
         "bridge+wireguard",
+        "bridge+ipsec",
         "ptp+vxlan",
         "ptp+wireguard",
+        "ptp+ipsec",
         "ebpf+direct",
         "ebpf+vxlan",
     ];

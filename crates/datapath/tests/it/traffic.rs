@@ -51,6 +51,13 @@ fn ptp_wireguard_over_ipv6() {
 }
 
 #[test]
+fn bridge_ipsec_over_ipv6() {
+    if let Some(path) = crate::paths::runnable("bridge+ipsec") {
+        passes(path, Family::V6, &Family::BOTH);
+    }
+}
+
+#[test]
 fn bridge_guarded() {
     if let Some(path) = runnable_guarded("bridge+direct") {
         passes_on(path, Pair::new(path, Family::V4).guarded(), &Family::BOTH);
@@ -174,7 +181,7 @@ impl World<'_> {
             other => panic!("add whether nodes reach their own pods by {other}"),
         }
         match self.path.transport.name() {
-            "direct" | "vpc" | "vxlan" | "vxlan-metadata" | "wireguard" => {
+            "direct" | "vpc" | "vxlan" | "vxlan-metadata" | "wireguard" | "ipsec" => {
                 tcp(&pod, &self.pair.node(0), address);
             }
             "onlink" => {}

@@ -4,20 +4,31 @@ use datapath::{NodeSpec, Pod, SocketRole, SpecError};
 use plan::Plan;
 use record::{Placement, Side};
 
+use super::keys::TunnelKeys;
 use super::specs::peer;
 use crate::{Shape, Sides};
 
 /// What the data path does for these pods.
-pub(super) fn plan(shape: &Shape, nodes: &Sides<NodeSpec>, pods: &Sides<Pod>) -> Result<Plan, SpecError> {
+pub(super) fn plan(
+    shape: &Shape,
+    nodes: &Sides<NodeSpec>,
+    pods: &Sides<Pod>,
+    keys: Option<&TunnelKeys>,
+) -> Result<Plan, SpecError> {
     let Sides { client, server } = nodes;
     match shape.in_container {
-        Side::Both => both_sides(shape, nodes, pods),
-        Side::Client => one_side(shape, [client, server], &pods.client, SocketRole::Client),
-        Side::Server => one_side(shape, [server, client], &pods.server, SocketRole::Server),
+        Side::Both => both_sides(shape, nodes, pods, keys),
+        Side::Client => one_side(shape, [client, server], &pods.client, SocketRole::Client, keys),
+        Side::Server => one_side(shape, [server, client], &pods.server, SocketRole::Server, keys),
     }
 }
 
-fn both_sides(shape: &Shape, nodes: &Sides<NodeSpec>, pods: &Sides<Pod>) -> Result<Plan, SpecError> {
+fn both_sides(
+    shape: &Shape,
+    nodes: &Sides<NodeSpec>,
+    pods: &Sides<Pod>,
+    keys: Option<&TunnelKeys>,
+) -> Result<Plan, SpecError> {
     let path = shape.path;
     let homes = shape.homes(nodes);
     let mut plan = Plan::new();
@@ -27,7 +38,7 @@ fn both_sides(shape: &Shape, nodes: &Sides<NodeSpec>, pods: &Sides<Pod>) -> Resu
         for part in [SocketRole::Client, SocketRole::Server].into_iter().filter(at_home) {
             plan.extend(path.pod_plan(here, pods.of(part))?);
         }
-        plan.extend(path.peer_plan(here, &peer(there))?);
+        plan.extend(path.peer_plan(here, &peer(there, keys))?);
     }
     Ok(plan)
 }
@@ -38,6 +49,7 @@ fn one_side(
     [node, bare]: [&NodeSpec; 2],
     pod: &Pod,
     part: SocketRole,
+    keys: Option<&TunnelKeys>,
 ) -> Result<Plan, SpecError> {
     let path = shape.path;
     path.alone(part)?;
@@ -48,8 +60,8 @@ fn one_side(
     }
     let mut plan = path.node_plan(node)?;
     plan.extend(path.pod_plan(node, pod)?);
-    plan.extend(path.peer_plan(node, &peer(bare))?);
-    plan.extend(path.bare_plan(bare, &peer(node), pod)?);
+    plan.extend(path.peer_plan(node, &peer(bare, keys))?);
+    plan.extend(path.bare_plan(bare, &peer(node, keys), pod)?);
     Ok(plan)
 }
 
@@ -149,5 +161,34 @@ mod tests {
             assert!(commands.contains(&format!("private-key {}", file.display())), "{commands}");
             assert!(!format!("{commands}{one:?}").contains(secret.trim()), "{commands}");
         }
+    }
+
+    #[test]
+    fn each_direction_of_a_tunnel_has_a_key_of_its_own_that_both_nodes_have() {
+        let make = || topology("ptp+ipsec", Side::Both, Placement::TwoNodes).unwrap();
+        let (mut one, two) = (make(), make());
+        let dir = tempfile::tempdir().unwrap();
+        one.keep_keys(dir.path()).unwrap();
+        let commands = one.commands().join("\n");
+        let secrets = ["n1.key", "n2.key"].map(|file| dir.path().join(file)).map(|file| {
+            linux::EspKey::read(&file).unwrap();
+            let named = commands.matches(&format!("\"$(cat {})\"", file.display())).count();
+            assert_eq!(named, 2, "{commands}");
+            std::fs::read_to_string(file).unwrap().trim().to_owned()
+        });
+        assert_ne!(secrets[0], secrets[1]);
+        for secret in secrets {
+            assert!(!format!("{commands}{one:?}").contains(&secret), "{commands}");
+        }
+        let numbers = |topology: &Topology| -> BTreeSet<linux::Spi> {
+            let steps = topology.plan.steps.iter();
+            steps
+                .filter_map(|placed| match &placed.step {
+                    plan::Step::AddXfrmState { state, .. } => Some(state.spi),
+                    _ => None,
+                })
+                .collect()
+        };
+        assert_eq!((numbers(&one).len(), numbers(&one).is_disjoint(&numbers(&two))), (2, true));
     }
 }

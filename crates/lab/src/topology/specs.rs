@@ -10,6 +10,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::PublicKey;
 use plan::Place;
 
+use super::keys::{TunnelKeys, file};
 use super::{CLIENT_NODE, PUBLISHED_PORT, SERVER_PORT, ifname, name};
 use crate::Shape;
 
@@ -42,7 +43,7 @@ pub(super) fn node(shape: &Shape, id: u16, key: Option<PublicKey>) -> NodeSpec {
         ),
         network: network(shape),
         tunnel_mac: None,
-        tunnel_key: key.map(|public| TunnelKey { file: format!("n{id}.key").into(), public }),
+        tunnel_key: key.map(|public| TunnelKey { file: file(id), public }),
         router: routed.then(|| Router {
             place: Place::Netns(name(shape, "router")),
             wire: ifname(&format!("eth{id}")),
@@ -110,9 +111,15 @@ fn pod_address(net: IpNet, id: u16) -> IpAddr {
     }
 }
 
-pub(super) fn peer(node: &NodeSpec) -> Peer {
-    let tunnel_key = node.tunnel_key.as_ref().map(|key| key.public);
-    Peer { id: node.id, underlay: node.underlay, pods: node.pods.clone(), tunnel_mac: None, tunnel_key }
+pub(super) fn peer(node: &NodeSpec, keys: Option<&TunnelKeys>) -> Peer {
+    Peer {
+        id: node.id,
+        underlay: node.underlay,
+        pods: node.pods.clone(),
+        tunnel_mac: None,
+        tunnel_key: node.tunnel_key.as_ref().map(|key| key.public),
+        associations: keys.and_then(|keys| keys.associations_with(node.id)),
+    }
 }
 
 fn published(protocol: Protocol) -> PublishedPort {

@@ -55,7 +55,8 @@ struct Outcome {
 fn attacked(path: &'static DataPath) {
     // The host's own network has no pod to attack from. What leaves an encrypted tunnel's node shows nothing to judge; the
     // attach meets the same attack with `direct`.
-    if path.reach == Reach::Node || path.transport.needs().contains(&Feature::WireGuard) {
+    let encrypts = |feature| path.transport.needs().contains(&feature);
+    if path.reach == Reach::Node || encrypts(Feature::WireGuard) || encrypts(Feature::IpSec) {
         return;
     }
     let ground = Ground::new(path);
