@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use linux::features::{Facts, Feature, Unmet};
 use plan::Plan;
 
-use crate::attach::{BRIDGE, DOCKER as DOCKER_BRIDGE, EBPF, EBPF_SOCKMAP, EBPF_TUNNEL, ELSEWHERE};
+use crate::attach::{
+    BRIDGE, DOCKER as DOCKER_BRIDGE, EBPF, EBPF_ROUTED, EBPF_SOCKMAP, EBPF_TUNNEL, ELSEWHERE,
+};
 use crate::attach::{
     HOST as NODE_ITSELF, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, PTP,
 };
@@ -106,6 +108,10 @@ pub const ALL: &[DataPath] = &[
     },
     routed("ebpf+direct", "Cilium with native routing", &EBPF, &DIRECT),
     routed("ebpf+vxlan", "Cilium with VXLAN", &EBPF_TUNNEL, &VXLAN_METADATA),
+    DataPath {
+        enters: Enters::Named,
+        ..routed("ebpf+wireguard", "Cilium with WireGuard and legacy host routing", &EBPF_ROUTED, &WIREGUARD)
+    },
     DataPath {
         enters: Enters::Named,
         ..routed(

@@ -21,6 +21,8 @@ use crate::{
 pub(crate) const EBPF: Ebpf = Ebpf { name: "ebpf", pair: Pair::Veth, beside: Beside::Nothing };
 /// Veth pairs, to nodes at the other end of a tunnel.
 pub(crate) const EBPF_TUNNEL: Ebpf = Ebpf { name: "ebpf-tunnel", pair: Pair::Veth, beside: Beside::Tunnel };
+/// Veth pairs, to nodes behind a device that wraps what the kernel's own path leads to it.
+pub(crate) const EBPF_ROUTED: Ebpf = Ebpf { name: "ebpf-routed", pair: Pair::Veth, beside: Beside::Device };
 /// Veth pairs, and a short cut for TCP between pods of one node, to nodes on the same wire.
 pub(crate) const EBPF_SOCKMAP: Ebpf = Ebpf { name: "ebpf-sockmap", pair: Pair::Veth, beside: Beside::Splice };
 /// Netkit pairs, which hand a packet to the program while the pod sends it.
@@ -39,6 +41,10 @@ enum Beside {
     Nothing,
     /// A tunnel's end, which the programs use too.
     Tunnel,
+    /// A tunnel's end that is the kernel's alone. The programs find that a route leads there, and leave the packet to it: they
+    /// redirect to the wire, or to a tunnel of their own, and nothing past a device that encrypts. So what a pod exchanges with
+    /// pods of its node goes past the kernel's path, and all that it sends is checked.
+    Device,
     /// Programs at sockets, by which two pods of the node speak past TCP. The sockets are those that are opened by tasks
     /// in a control group of the node.
     Splice,
@@ -78,7 +84,7 @@ impl Attach for Ebpf {
         let (local, Network { vni, port, .. }) = (node.outer_address(), &node.network);
         let tunnel = match self.beside {
             Beside::Tunnel => Some(TunnelEnd { local: local?, vni: *vni, port: *port }),
-            Beside::Nothing | Beside::Splice => None,
+            Beside::Nothing | Beside::Device | Beside::Splice => None,
         };
         draft.step(Step::LoadPrograms(Programs {
             node: node.programs(),
@@ -131,6 +137,9 @@ impl Attach for Ebpf {
     /// The programs do what the node's routing would. What a pod receives is not counted: before Linux 6.7 a link does not
     /// count what a program hands to it.
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
+        if self.beside == Beside::Device && talk.with == With::Remote {
+            return ptp::PTP.traces(node, pod, talk);
+        }
         let mut traces = Traces::default();
         traces.forwarded(&node.place, PacketDirection::None);
         let is_spliced =
@@ -149,9 +158,10 @@ impl Attach for Ebpf {
     }
 
     /// Traffic that leaves or enters the cluster may be translated, so the programs leave it to the kernel's own path. A
-    /// node that sends through a tunnel uses an address within the cluster, and the programs unwrap its packets.
+    /// node that sends through a tunnel uses an address within the cluster, and its packets go as those of its pods do.
     fn refuses_nodes(&self, part: SocketRole) -> Option<&'static str> {
-        let is_inside = self.beside == Beside::Tunnel && part == SocketRole::Server;
+        let has_tunnel = matches!(self.beside, Beside::Tunnel | Beside::Device);
+        let is_inside = has_tunnel && part == SocketRole::Server;
         (!is_inside).then_some(
             "its programs forward only traffic between pods; traffic between a pod and another node's own address \
             takes the kernel's path",
@@ -162,7 +172,7 @@ impl Attach for Ebpf {
     fn toward_node(&self, _pod: &Pod, bare: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
         match self.beside {
             Beside::Tunnel => self.node(bare, mtu),
-            Beside::Nothing | Beside::Splice => Ok(Plan::new()),
+            Beside::Nothing | Beside::Device | Beside::Splice => Ok(Plan::new()),
         }
     }
 }

@@ -14,7 +14,7 @@ mod veth;
 
 pub(crate) use bridge::BRIDGE;
 pub(crate) use docker::DOCKER;
-pub(crate) use ebpf::{EBPF, EBPF_SOCKMAP, EBPF_TUNNEL, NETKIT};
+pub(crate) use ebpf::{EBPF, EBPF_ROUTED, EBPF_SOCKMAP, EBPF_TUNNEL, NETKIT};
 pub(crate) use elsewhere::ELSEWHERE;
 pub(crate) use host::HOST;
 pub(crate) use ipvlan::{IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S};

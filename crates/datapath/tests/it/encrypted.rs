@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use bpf::forward::Counter;
 use datapath::{DataPath, Family};
 use linux::Netns;
 use plan::{Fault, Step};
@@ -76,10 +77,10 @@ fn is_encrypted(frame: &[u8]) -> bool {
 /// Bytes of a frame with a packet of the underlay's MTU.
 const FULL_BYTES: usize = 14 + 1500;
 
-fn shows_nothing(paths: [(&str, Family); 2]) {
+fn shows_nothing(paths: &[(&str, Family)]) {
     for (name, outer) in paths {
         let Some(path) = runnable(name) else { return };
-        for Seen { encrypted, plain, longest } in seen(path, outer) {
+        for Seen { encrypted, plain, longest } in seen(path, *outer) {
             // A dozen lengths in each family.
             assert!(encrypted > 24 && plain == 0, "{name}: {encrypted} encrypted, {plain} plain");
             assert_eq!(longest, FULL_BYTES, "{name}: a full packet of a pod makes one of the underlay");
@@ -89,12 +90,54 @@ fn shows_nothing(paths: [(&str, Family); 2]) {
 
 #[test]
 fn wireguard_shows_nothing_of_what_pods_say() {
-    shows_nothing([("bridge+wireguard", Family::V4), ("ptp+wireguard", Family::V6)]);
+    shows_nothing(&[("bridge+wireguard", Family::V4), ("ptp+wireguard", Family::V6)]);
 }
 
 #[test]
 fn ipsec_shows_nothing_of_what_pods_say() {
-    shows_nothing([("bridge+ipsec", Family::V6), ("ptp+ipsec", Family::V4)]);
+    shows_nothing(&[("bridge+ipsec", Family::V6), ("ptp+ipsec", Family::V4)]);
+}
+
+#[test]
+fn programs_redirect_nothing_past_wireguard() {
+    shows_nothing(&[("ebpf+wireguard", Family::V4)]);
+}
+
+/// The programs leave to the device what is a pod's own, and drop the rest with a reason.
+#[test]
+fn what_goes_to_wireguard_was_checked() {
+    let Some(path) = runnable("ebpf+wireguard") else { return };
+    let mut pair = Pair::new(path, Family::V4);
+    let (plan, mut journal) = (pair.path_plan(), pair.journal());
+    pair.apply(&plan, &mut journal, Fault::None).unwrap_or_else(|error| panic!("{error}"));
+    let programs = bpf::pins::folder(&pair.nodes[0].programs());
+    let counted = |counter| {
+        let counters = bpf::forward::counters(&programs).expect("the programs are loaded");
+        counters.into_iter().find_map(|(of, packets)| (of == counter).then_some(packets)).unwrap_or(0)
+    };
+    let pod = pair.inside(0);
+    for (sent, to) in (1..).zip(pair.pods[1].addresses.iter()) {
+        let to = SocketAddr::new(to, POD_PORT);
+        let routed = counted(Counter::PassRouted);
+        probe::udp(&pair.inside(1), POD_PORT, &pod, to, 1000).unwrap_or_else(|error| panic!("{to}: {error}"));
+        assert!(counted(Counter::PassRouted) > routed, "{to}: it was not left to the kernel's path");
+        let foreign = if to.is_ipv4() { "10.244.1.99" } else { "fd00:244:0:1::99" };
+        testkit::run(&pod, "ip", &["address", "add", foreign, "dev", "eth0", "nodad"]);
+        let socket = pod.run(|| UdpSocket::bind((foreign, 0))).expect("the pod is there");
+        socket.and_then(|socket| socket.send_to(b"x", to)).expect("the pod has the address and a route");
+        await_or_fail(&format!("{foreign} was let through"), || counted(Counter::DropSpoofedAddress) == sent);
+    }
+    pair.undo(&mut journal);
+}
+
+/// Waits for what packets on their way bring about.
+#[track_caller]
+fn await_or_fail(failure: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{failure}");
+        std::thread::yield_now();
+    }
 }
 
 /// As if another program had taken the policies from node 1, and led its packets to node 2 as they are.
@@ -121,11 +164,8 @@ fn ipsec_takes_from_pods_what_was_encrypted_alone() {
         };
         let (server, client) = (open(1, POD_PORT), open(0, 0));
         client.send_to(b"x", (to, POD_PORT)).expect("the pod has a route");
-        let deadline = Instant::now() + PATIENCE;
-        while refused(&pair.node(1)) < sent {
-            assert!(Instant::now() < deadline, "nothing was refused of what went to {to}");
-            std::thread::yield_now();
-        }
+        let node = pair.node(1);
+        await_or_fail(&format!("what went to {to} was not refused"), || refused(&node) >= sent);
         server.set_nonblocking(true).expect("a socket of our own");
         assert!(server.recv(&mut [0]).is_err(), "{to} received what was not encrypted");
     }

@@ -11,7 +11,8 @@ macro_rules! for_each_path {
             bridge_vxlan "bridge+vxlan", bridge_wireguard "bridge+wireguard", bridge_ipsec "bridge+ipsec",
             ptp_direct "ptp+direct", ptp_vxlan "ptp+vxlan", ptp_wireguard "ptp+wireguard",
             ptp_ipsec "ptp+ipsec",
-            ebpf_direct "ebpf+direct", ebpf_vxlan "ebpf+vxlan", ebpf_sockmap "ebpf+sockmap", netkit_direct "netkit+direct", macvlan "macvlan",
+            ebpf_direct "ebpf+direct", ebpf_vxlan "ebpf+vxlan", ebpf_wireguard "ebpf+wireguard",
+            ebpf_sockmap "ebpf+sockmap", netkit_direct "netkit+direct", macvlan "macvlan",
             ipvlan_l2 "ipvlan-l2", ipvlan_l3 "ipvlan-l3", ipvlan_l3s "ipvlan-l3s");
     };
     ($check:path, $($test:ident $name:literal),+) => {

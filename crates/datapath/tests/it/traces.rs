@@ -144,7 +144,7 @@ fn what_tells_a_path_from_others_is_counted() {
             );
         }
         // Programs and shared links bypass the node's routing. All other paths go through it.
-        let routed = ["bridge", "docker", "ptp"].contains(&path.attach.name());
+        let routed = ["bridge", "docker", "ptp", "ebpf-routed"].contains(&path.attach.name());
         for node in &case.nodes {
             let mut routing = traces
                 .iter()
@@ -217,6 +217,7 @@ fn what_cannot_be_alone_says_why() {
         "ptp+ipsec",
         "ebpf+direct",
         "ebpf+vxlan",
+        "ebpf+wireguard",
     ];
     assert_eq!(refused(SocketRole::Client), [tunnels.as_slice(), &programs[1..]].concat());
     let error = CNI.alone(SocketRole::Client).unwrap_err().to_string();
