@@ -143,7 +143,7 @@ impl Contender {
             stands_for += &format!("; {proxy}");
         }
         if let Some(filter) = filter {
-            stands_for += &format!("; of a flood, {}", filter.describe());
+            stands_for += &format!("; flood: {}", filter.describe());
         }
         Contender { stands_for, in_container, ways, connections, filter, plant, proxy, required, ..self }
     }
