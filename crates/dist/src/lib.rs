@@ -156,8 +156,6 @@ fn run(command: &mut Command) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
     use super::*;
 
     #[test]

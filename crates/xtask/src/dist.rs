@@ -138,8 +138,6 @@ fn show(folder: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
     use super::*;
 
     fn parsed(text: &str) -> Result<(Option<String>, Option<PathBuf>)> {
