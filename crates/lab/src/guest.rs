@@ -33,6 +33,9 @@ const TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Loaded before the race. Hosts of containers have the first, by Docker or by what Kubernetes demands; nothing loads
 /// it by itself. The other comes with the first rule that needs it, and its parameters then appear in every namespace.
 const MODULES: &str = "br_netfilter nf_conntrack";
+/// Loaded before the race where there is such a module: AES by the processor's own instructions. On a machine udev loads it for
+/// the processor; a guest has no udev, and IPsec would encrypt by tables in memory.
+const PROCESSOR_MODULES: &str = "aesni_intel";
 /// Where in a line of a record its content begins (docs/record.md), and how its last line's does.
 const PAYLOAD: usize = r#"{"crc32":"01234567","line":"#.len();
 const END: &[u8] = br#"{"end":"#;
@@ -132,7 +135,10 @@ impl GuestRace<'_> {
     fn command(&self, experiment: &Path) -> Result<Command, LabError> {
         let file = std::fs::canonicalize(experiment).map_err(LabError::file("resolve", experiment))?;
         let mut command = Command::new("/bin/sh");
-        command.arg("-c").arg(format!("modprobe --all {MODULES}; exec \"$@\"")).arg("race");
+        command
+            .arg("-c")
+            .arg(format!("modprobe --all {MODULES}; modprobe --quiet --all {PROCESSOR_MODULES}; exec \"$@\""))
+            .arg("race");
         command.arg(&self.own).arg("race").arg(file).arg("--in-guest").arg(self.describe());
         command.args(["--out", "/run/results", "--cni-bin"]).arg(self.plugins.to_string());
         if let Some(nginx) = &self.nginx {
