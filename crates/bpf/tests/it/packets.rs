@@ -80,8 +80,7 @@ impl Wire {
     fn flood(&self, frame: &[u8], arrived: impl Fn(Seen) -> u64) -> Seen {
         let start = self.programs.seen().unwrap();
         for _ in 0..BURSTS {
-            let sent = self.near.run(|| self.programs.generate(Source::Wire, frame, BURST)).unwrap();
-            assert!(sent.unwrap() > 0, "frames take CPU time");
+            self.near.run(|| self.programs.generate(Source::Wire, frame, BURST)).unwrap().unwrap();
             let deadline = clock::now_ns() + PATIENCE_NS;
             loop {
                 let seen = self.programs.seen().unwrap();
@@ -205,9 +204,17 @@ fn frames_that_pass_reach_the_rules_of_the_kernel() {
 fn frames_that_meet_nobody_are_only_generated() {
     let Some(wire) = Wire::new() else { return };
     let before = wire.programs.seen().unwrap();
-    wire.programs.generate(Source::Alone, &frame(64), 1000).unwrap();
+    let mut made = 0;
+    let deadline = clock::now_ns() + PATIENCE_NS;
+    // A virtual machine may count a thread's time in ticks, in which a call or two find none.
+    let mut cpu_ns = 0;
+    while cpu_ns == 0 {
+        assert!(clock::now_ns() < deadline, "{made} frames took no CPU time");
+        cpu_ns = wire.programs.generate(Source::Alone, &frame(64), 1000).unwrap();
+        made += 1000;
+    }
     let seen = wire.programs.seen().unwrap();
-    assert_eq!(seen, Seen { generated: before.generated + 1000, ..before });
+    assert_eq!(seen, Seen { generated: before.generated + made, ..before });
 }
 
 #[test]
