@@ -112,7 +112,7 @@ impl Topology {
             pod: shape.is_in_container(part).then_some(pods.of(part)),
         });
         let mut traces = path.traces(ends.client, ends.server, shape.protocol);
-        traces.extend(redirect::trace(&shape, &processes.server));
+        traces.extend(redirect::traces(&shape, &processes));
         let Sides { client, server } = processes;
         Ok(Topology { client, server, address, pod_mtu_bytes, plan, keys, attachments, traces, nodes, shape })
     }

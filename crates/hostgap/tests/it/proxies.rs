@@ -40,6 +40,7 @@ fn closed_loop<'a>(result: &'a Value, name: &str) -> &'a Value {
     &found.unwrap_or_else(|| panic!("{name}: {result}"))["rates"][0]
 }
 
+/// A race checks after each trial that its requests and answers were counted on the way into the proxies.
 #[test]
 fn requests_pass_through_every_proxy() {
     let Some(programs) = programs() else { return };
@@ -56,7 +57,6 @@ fn requests_pass_through_every_proxy() {
     let both = |kind: &&str| with("ptp+direct", &format!("client = {kind:?}, server = {kind:?}"));
     let result = raced(&turn, &programs, &kinds.iter().map(both).collect::<String>());
     assert!(result["machine"]["facts"]["proxies"].as_str().unwrap().contains("HAProxy 2."), "{result}");
-    let host = closed_loop(&result, "host");
     for kind in kinds {
         let rate = closed_loop(&result, &format!("ptp+direct, {kind} at both ends"));
         assert_eq!(
@@ -64,11 +64,6 @@ fn requests_pass_through_every_proxy() {
             (&0.into(), &0.into()),
             "{kind}: {rate}"
         );
-        // Each request passes through two more programs.
-        let cpu = |rate: &Value| rate["cpu_us_per_request"].as_f64();
-        if let (Some(proxied), Some(direct)) = (cpu(rate), cpu(host)) {
-            assert!(proxied > direct, "{kind}: {proxied} µs against {direct}");
-        }
     }
     turn.assert_nothing_left();
 }

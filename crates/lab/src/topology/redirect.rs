@@ -35,11 +35,21 @@ fn hop(shape: &Shape) -> Splice {
     Splice { node: format!("{}-hop", shape.prefix) }
 }
 
-/// What the short cut has to count of requests and answers, where there is one.
-pub(super) fn trace(shape: &Shape, server: &NetnsName) -> Option<Trace> {
-    let place = Place::Netns(server.clone());
-    let counter = PacketCounter::Spliced(hop(shape));
-    shape.proxies.splice.then_some(Trace { place, counter, packets: PacketDirection::Both })
+/// What has to be counted of requests and answers where there are proxies: on the loopback links by which they reach the
+/// proxies and leave them, or by the short cut that replaces the server's.
+pub(super) fn traces(shape: &Shape, processes: &Sides<NetnsName>) -> Vec<Trace> {
+    let loopback = PacketCounter::Received(ifname("lo"));
+    let server = match shape.proxies.splice {
+        true => PacketCounter::Spliced(hop(shape)),
+        false => loopback.clone(),
+    };
+    let ends = [
+        (shape.proxies.client, &processes.client, loopback),
+        (shape.proxies.server, &processes.server, server),
+    ];
+    let there = ends.into_iter().filter(|(proxy, ..)| proxy.is_some());
+    let both = PacketDirection::Both;
+    there.map(|(_, at, counter)| Trace { place: Place::Netns(at.clone()), counter, packets: both }).collect()
 }
 
 /// The programs that pass on between sockets, for those of the loopback address of the server's namespace.
