@@ -31,6 +31,7 @@ impl Talk {
     pub fn begin(from: &Netns, to: &Netns, address: &str) -> Talk {
         let address: IpAddr = address.parse().expect("the caller gives an address");
         let mut talk = Talk { stop: Arc::default(), answered: Vec::new(), threads: Vec::new() };
+        let (mut connected, answering) = connection(from, to, address).expect("the pods reach each other");
         let (near, far) = datagrams(from, to, address).expect("a test's own pods have sockets");
         talk.threads.push(std::thread::spawn(move || answer_datagrams(&far)));
         talk.ask(move |number| {
@@ -39,13 +40,12 @@ impl Talk {
             near.recv(&mut answer)?;
             same(answer, number.to_be_bytes())
         });
-        let (mut near, far) = connection(from, to, address).expect("the pods reach each other");
-        talk.threads.push(std::thread::spawn(move || answer_blocks(far)));
+        talk.threads.push(std::thread::spawn(move || answer_blocks(answering)));
         talk.ask(move |number| {
             let block = [number.to_be_bytes()[7]; BLOCK];
             let mut answer = [0; BLOCK];
-            near.write_all(&block)?;
-            near.read_exact(&mut answer)?;
+            connected.write_all(&block)?;
+            connected.read_exact(&mut answer)?;
             same(answer, block)
         });
         talk
@@ -105,11 +105,17 @@ fn datagrams(from: &Netns, to: &Netns, address: IpAddr) -> io::Result<(UdpSocket
     Ok((near, far))
 }
 
-/// Both ends of a connection.
+/// Both ends of a connection. Links that have just come up may lose what a node asks for its neighbours, until it gives up.
 fn connection(from: &Netns, to: &Netns, address: IpAddr) -> io::Result<(TcpStream, TcpStream)> {
     let listener = within(to, || TcpListener::bind((address, 0)))?;
     let peer = listener.local_addr()?;
-    let near = within(from, || TcpStream::connect_timeout(&peer, PATIENCE))?;
+    let begun = Instant::now();
+    let near = loop {
+        match within(from, || TcpStream::connect_timeout(&peer, PATIENCE)) {
+            Err(error) if error.kind() == ErrorKind::HostUnreachable && begun.elapsed() < PATIENCE => {}
+            connected => break connected?,
+        }
+    };
     near.set_read_timeout(Some(PATIENCE))?;
     Ok((near, listener.accept()?.0))
 }
