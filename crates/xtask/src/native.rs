@@ -95,6 +95,20 @@ impl<'a> Queue<'a> {
         }
         Ok(unsteady)
     }
+
+    /// Runs each test once more that no lane could run. What cannot run here says so in a moment; a test that needs a quiet
+    /// machine may have one now.
+    pub(crate) fn run_skipped_alone(&self, ledger: &Mutex<Ledger>) -> Result<()> {
+        let ledger = || ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        for test in self.tests {
+            let suite = test.suite.name();
+            if ledger().is_skipped(&suite, &test.name) {
+                let ended = run_test(test, self.logs)?;
+                ledger().enter(&suite, &test.name, ended.verdict);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn run_test(test: &Test<'_>, logs: &Path) -> Result<FinishedTest> {
@@ -167,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_fails_beside_others_runs_once_more_alone() {
+    fn a_test_that_fails_or_cannot_run_beside_others_runs_once_more_alone() {
         let folder = tempfile::tempdir().unwrap();
         let suite = |name: &str, script: &str| {
             let binary = folder.path().join(name);
@@ -178,17 +192,25 @@ mod tests {
         let suites = [
             suite("once", "rm first 2>/dev/null && exit 101; printf '\\ntest result: ok. 1 passed'"),
             suite("always", "exit 101"),
+            suite(
+                "quiet",
+                "rm busy 2>/dev/null && echo 'SKIPPED a: it is too busy' >>$HOSTGAP_SKIPS; \
+                 printf '\\ntest result: ok. 1 passed'",
+            ),
         ];
         let tests = suites.each_ref().map(|suite| Test { suite, name: "a".into() });
         let run = |second: bool| {
-            fs::write(folder.path().join("first"), "").unwrap();
+            ["first", "busy"].iter().for_each(|name| fs::write(folder.path().join(name), "").unwrap());
             let ledger = Mutex::default();
             let queue = Queue::new(&tests, &ledger, folder.path());
             let queue = if second { queue.with_second_runs() } else { queue };
             queue.run().unwrap();
             let unsteady = queue.run_failed_alone().unwrap();
-            let failed = ledger.lock().unwrap().failed();
-            (unsteady, failed)
+            assert_eq!(ledger.lock().unwrap().skipped(), ["quiet unit a: it is too busy"]);
+            queue.run_skipped_alone(&ledger).unwrap();
+            let ledger = ledger.lock().unwrap();
+            assert!(ledger.skipped().is_empty());
+            (unsteady, ledger.failed())
         };
         assert_eq!(run(false), (vec![], vec!["always unit a".into(), "once unit a".into()]));
         assert_eq!(run(true), (vec!["once unit a".into()], vec!["always unit a".into()]));

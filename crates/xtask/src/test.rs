@@ -112,6 +112,7 @@ fn all_lanes(
         anyhow::Ok((report, join(fuzzed)?))
     })?;
     report.unsteady = native.run_failed_alone()?;
+    native.run_skipped_alone(ledger)?;
     report.lines.splice(0..0, native.lane.lines().into_iter().chain(fuzzed));
     Ok(report)
 }
