@@ -11,6 +11,7 @@ mod link;
 mod login;
 mod mountinfo;
 mod names;
+mod native;
 mod neighbour;
 mod number;
 mod route;

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::net::{AddressFamily, Protocol, RawProtocol, SocketFlags, SocketType, socket_with};
 
 use crate::error::Attempt;
+use crate::native::{u16_at, u32_at};
 use crate::{Error, Result};
 
 /// A table of iptables-legacy.
@@ -132,14 +133,6 @@ fn name(extension: &[u8]) -> Option<String> {
     let name = extension.get(EXTENSION_NAME)?;
     let end = name.iter().position(|byte| *byte == 0)?;
     Some(String::from_utf8_lossy(&name[..end]).into_owned())
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! A flood: frames at a constant rate beside a trial, each of which meets the candidate's filter.
 
+use std::convert::Infallible;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -69,35 +70,38 @@ impl Judge {
         // What came too late to be counted for the trial before.
         self.read()?;
         let before = self.counted()?;
-        let over = AtomicBool::new(false);
         let (done, sent) = thread::scope(|scope| {
-            let sending = scope.spawn(|| {
+            // However the work ends, this end of the channel goes with it, and then the other one stops.
+            let (going_on, until) = mpsc::channel();
+            let sending = scope.spawn(move || {
                 cpu::pin_current_thread(&CpuSet::from_iter([cpu]))?;
                 cpu::set_current_thread_scheduling(scheduling)?;
-                self.send(flood, &over)
+                self.send(flood, &until)
             });
             let done = work();
-            over.store(true, Ordering::Relaxed);
+            drop(going_on);
             (done, sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
-        let (mut junk, read) = sent?;
+        let (done, (mut junk, read)) = (done?, sent?);
         junk.filtered = self.account(junk.sent, before, read, UNDER_WAY)?.judged;
-        Ok((done?, junk))
+        Ok((done, junk))
     }
 
-    /// Sends frames until it is over. Returns what they took, without their fate, and how many were read from the socket.
-    fn send(&self, flood: Flood, over: &AtomicBool) -> Result<(Junk, u64), LabError> {
+    /// Sends frames until the other end of the channel is gone. Returns what they took, without their fate, and how many were
+    /// read from the socket.
+    fn send(&self, flood: Flood, until: &Receiver<Infallible>) -> Result<(Junk, u64), LabError> {
         let frame = self.frame(flood.bytes);
         let per_ns = f64::from(flood.packets_per_s) / 1e9;
         let (mut junk, mut read) = (Junk::default(), 0);
         // Frames that were due when the last burst was sent, whether or not they were.
         let mut passed = 0;
         let started = Instant::now();
+        let mut due_at = started;
         self.within(|| {
-            for burst in 1.. {
-                let due_at = started + INTERVAL * burst;
-                thread::sleep(due_at.saturating_duration_since(Instant::now()));
-                if over.load(Ordering::Relaxed) {
+            loop {
+                due_at += INTERVAL;
+                let wait = due_at.saturating_duration_since(Instant::now());
+                if until.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected) {
                     return Ok((junk, read));
                 }
                 let late = Instant::now().saturating_duration_since(due_at).as_nanos() as u64;
@@ -110,7 +114,6 @@ impl Judge {
                 junk.late_max_ns = junk.late_max_ns.max(late);
                 read += read_now;
             }
-            unreachable!("a number of bursts has no end")
         })
     }
 }

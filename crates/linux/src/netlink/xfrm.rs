@@ -11,6 +11,7 @@ use netlink_sys::protocols::NETLINK_XFRM;
 use super::generic::{Attributes, Packet, Request};
 use super::socket::Socket;
 use crate::error::Attempt;
+use crate::native::{u16_at, u32_at};
 use crate::xfrm::KEY_BYTES;
 use crate::{Error, EspKey, EspTunnel, Netns, Result, Spi, XfrmDirection, XfrmPolicy, XfrmState};
 
@@ -355,14 +356,6 @@ fn read_address(bytes: &[u8], at: usize, family: u16) -> Option<IpAddr> {
         libc::AF_INET6 => Some(Ipv6Addr::from(bytes).into()),
         _ => None,
     }
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
 #[cfg(test)]

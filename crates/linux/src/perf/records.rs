@@ -2,6 +2,7 @@
 //! include/uapi/linux/perf_event.h describes for the requested fields.
 
 use super::Samples;
+use crate::native::{u32_at, u64_at};
 
 /// A CPU at an instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub(super) fn unwrapped(buffer: &[u8], tail: u64, head: u64) -> Vec<u8> {
 /// Adds the samples of whole records, and the number of lost ones. Records of other kinds (throttling) are skipped.
 pub(super) fn read(mut bytes: &[u8], taken: &mut Samples) -> Result<(), String> {
     while !bytes.is_empty() {
-        let kind = word32(bytes, 0).ok_or("a record is cut off")?;
+        let kind = u32_at(bytes, 0).ok_or("a record is cut off")?;
         let half = |at: usize| bytes.get(at..at + 2).map(|two| u16::from_ne_bytes([two[0], two[1]]));
         let (Some(misc), Some(size)) = (half(4), half(6)) else { return Err("a record is cut off".into()) };
         let size = usize::from(size);
@@ -55,8 +56,8 @@ pub(super) fn read(mut bytes: &[u8], taken: &mut Samples) -> Result<(), String> 
         let body = &record[8..];
         match kind {
             RECORD_SAMPLE => taken.samples.push(sample(body, misc).ok_or("a sample is cut off")?),
-            RECORD_LOST => taken.lost += word64(body, 8).ok_or("a record is cut off")?,
-            RECORD_LOST_SAMPLES => taken.lost += word64(body, 0).ok_or("a record is cut off")?,
+            RECORD_LOST => taken.lost += u64_at(body, 8).ok_or("a record is cut off")?,
+            RECORD_LOST_SAMPLES => taken.lost += u64_at(body, 0).ok_or("a record is cut off")?,
             _ => {}
         }
         bytes = rest;
@@ -66,26 +67,18 @@ pub(super) fn read(mut bytes: &[u8], taken: &mut Samples) -> Result<(), String> 
 
 /// `u32 pid, tid; u64 nr; u64 ips[nr]`.
 fn sample(body: &[u8], misc: u16) -> Option<Sample> {
-    let count = usize::try_from(word64(body, 8)?).ok()?;
+    let count = usize::try_from(u64_at(body, 8)?).ok()?;
     let mut kernel = Vec::new();
     let mut whose = None;
     for index in 0..count {
-        match word64(body, 16 + 8 * index)? {
+        match u64_at(body, 16 + 8 * index)? {
             context if context >= CONTEXT_FROM => whose = Some(context),
             address if whose == Some(CONTEXT_KERNEL) => kernel.push(address),
             _ => {}
         }
     }
     let user = misc & CPUMODE_MASK == CPUMODE_USER;
-    Some(Sample { process: word32(body, 0)?, thread: word32(body, 4)?, user, kernel })
-}
-
-fn word32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn word64(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+    Some(Sample { process: u32_at(body, 0)?, thread: u32_at(body, 4)?, user, kernel })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use linux::features::{Feature, probe};
 use linux::qdisc::{Fq, FqCodel, Netem, Probability, Tbf};
 use serde_json::Value;
 
-use crate::world::{PATIENCE, Place, ifname};
+use crate::world::{PATIENCE, Place, ifname, is_missing};
 
 const READ: &str = "queueing disciplines can be listed";
 
@@ -27,14 +27,6 @@ fn root(place: &Place, link: &str) -> Value {
     let text = place.judge("tc", &["-s", "-j", "qdisc", "show", "dev", link]);
     let rows: Vec<Value> = serde_json::from_str(&text).expect("asked for JSON");
     rows.into_iter().find(|row| row["root"] == true).expect("every link that is up has one")
-}
-
-fn is_missing(feature: Feature) -> bool {
-    let missing = probe().expect("root can probe").missing.remove(&feature);
-    if let Some(why) = &missing {
-        testkit::skip(&format!("{feature} not available: {why}"));
-    }
-    missing.is_some()
 }
 
 /// Sets the qdisc over another one of its kind with other options, reads it back, and removes it.

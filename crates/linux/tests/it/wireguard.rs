@@ -4,22 +4,13 @@
 
 use std::net::SocketAddr;
 
-use linux::features::{Feature, probe};
+use linux::features::Feature;
 use linux::netlink::WireGuard;
 use linux::{LinkKind, PrivateKey, PublicKey, Route, WireGuardPeer};
 
-use crate::world::{Place, ifname, talk};
+use crate::world::{Place, ifname, is_missing, talk};
 
 const PORT: u16 = 51820;
-
-/// Whether this kernel lacks WireGuard. If so, the skip is recorded.
-fn is_missing() -> bool {
-    let why = probe().expect("a namespace can be made").missing.remove(&Feature::WireGuard);
-    if let Some(why) = &why {
-        testkit::skip(&format!("no wireguard: {why}"));
-    }
-    why.is_some()
-}
 
 /// A node with its device, its key and its pods' addresses.
 struct Node {
@@ -85,7 +76,7 @@ fn between(outer: [&str; 2]) {
 
 #[test]
 fn it_carries_both_families_over_either() {
-    if is_missing() {
+    if is_missing(Feature::WireGuard) {
         return;
     }
     between(["192.0.2.1", "192.0.2.2"]);
@@ -95,7 +86,7 @@ fn it_carries_both_families_over_either() {
 /// The kernel tells of so many in several messages.
 #[test]
 fn a_long_list_of_peers_is_read_whole() {
-    if is_missing() {
+    if is_missing(Feature::WireGuard) {
         return;
     }
     let node = Node::new("wg-many", ["10.1.0.9", "fd01::9"]);
@@ -125,7 +116,7 @@ fn a_long_list_of_peers_is_read_whole() {
 /// They do not fit into one message, in either direction.
 #[test]
 fn a_peer_may_have_thousands_of_prefixes() {
-    if is_missing() {
+    if is_missing(Feature::WireGuard) {
         return;
     }
     let node = Node::new("wg-wide", ["10.1.0.9", "fd01::9"]);
@@ -150,7 +141,7 @@ fn a_peer_may_have_thousands_of_prefixes() {
 
 #[test]
 fn a_link_of_another_kind_is_told_apart() {
-    if is_missing() {
+    if is_missing(Feature::WireGuard) {
         return;
     }
     let place = Place::new("wg-other");

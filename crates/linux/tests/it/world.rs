@@ -7,10 +7,20 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use linux::features::{Feature, probe};
 use linux::{IfName, Link, LinkKind, Netlink, Netns, NetnsName, VethPeer, netns};
 
 /// Longer than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Whether this kernel lacks a feature. If so, the skip is recorded.
+pub(crate) fn is_missing(feature: Feature) -> bool {
+    let missing = probe().expect("root can probe").missing.remove(&feature);
+    if let Some(why) = &missing {
+        testkit::skip(&format!("{feature} not available: {why}"));
+    }
+    missing.is_some()
+}
 
 /// A namespace and a netlink socket in it. The name is removed after the test, whatever its result.
 pub(crate) struct Place {

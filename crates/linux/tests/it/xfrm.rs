@@ -6,25 +6,16 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use linux::features::{Feature, probe};
+use linux::features::Feature;
 use linux::netlink::Xfrm;
 use linux::{EspKey, EspTunnel, Route, Spi, XfrmDirection, XfrmPolicy, XfrmState};
 use testkit::PacketSocket;
 
-use crate::world::{Place, ifname, talk};
+use crate::world::{Place, ifname, is_missing, talk};
 
 const WIRE: &str = "hgx0";
 /// What IPv4 and IPv6 call ESP.
 const ESP: u8 = 50;
-
-/// Whether this kernel lacks IPsec. If so, the skip is recorded.
-fn is_missing() -> bool {
-    let why = probe().expect("a namespace can be made").missing.remove(&Feature::IpSec);
-    if let Some(why) = &why {
-        testkit::skip(&format!("no IPsec: {why}"));
-    }
-    why.is_some()
-}
 
 /// A node with an address in each of its pods' prefixes.
 struct Node {
@@ -144,7 +135,7 @@ fn protocol(frame: &[u8]) -> Option<u8> {
 
 #[test]
 fn it_carries_both_families_over_either() {
-    if is_missing() {
+    if is_missing(Feature::IpSec) {
         return;
     }
     between(["192.0.2.1", "192.0.2.2"]);
@@ -154,7 +145,7 @@ fn it_carries_both_families_over_either() {
 /// `ip` is the judge of what the kernel was told.
 #[test]
 fn ip_shows_what_was_added() {
-    if is_missing() {
+    if is_missing(Feature::IpSec) {
         return;
     }
     let [one, two] = nodes(["192.0.2.1", "192.0.2.2"]);
