@@ -227,7 +227,7 @@ const CONNECTIONS: u32 = 32;
 /// What `up` prints about the topology.
 fn told(args: &UpArgs, id: &str, built: &BuiltTopology, staffing: &Staffing) -> String {
     let topology = &built.topology;
-    let address = topology.address;
+    let (address, processes) = (topology.address, topology.processes());
     let workload = &staffing.workload;
     let scheme = if workload.tls { "https" } else { "http" };
     let sizes: &[u32] = if workload.kind.is_http() { &workload.body_bytes } else { &[] };
@@ -236,17 +236,17 @@ fn told(args: &UpArgs, id: &str, built: &BuiltTopology, staffing: &Staffing) -> 
         let value = serde_json::json!({
             "schema": 1, "id": id, "path": built.name, "server": staffing.server.describe(), "urls": urls,
             "address": address,
-            "client_netns": topology.client, "server_netns": topology.server,
+            "client_netns": processes.client, "server_netns": processes.server,
             "node_netns": topology.nodes.as_ref().both().map(|node| node.place.netns()),
             "client_cpus": topology.shape.cpus.client, "server_cpus": topology.shape.cpus.server,
         });
         return value.to_string();
     }
-    let (cpus, client) = (&topology.shape.cpus, &topology.client);
+    let (cpus, client) = (&topology.shape.cpus, processes.client);
     let mut lines = vec![
         format!("{} is up, id {id}, server {}", built.name, staffing.server.describe()),
         format!("  client pod  {client}, CPUs {}", cpus.client),
-        format!("  server pod  {}, CPUs {}", topology.server, cpus.server),
+        format!("  server pod  {}, CPUs {}", processes.server, cpus.server),
     ];
     // A socket belongs to the control group of the task that opens it.
     let group = topology.groups().client.map(|splice| format!("{}/cgroup.procs", splice.shell_path()));

@@ -2,21 +2,20 @@
 
 mod build;
 mod connections;
+mod ground;
 mod path;
 mod undo;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use datapath::SocketRole;
 use linux::Cgroup;
 use linux::cpu::Scheduling;
-use linux::netns::Netns;
 use load::{Client, LoadError, Target, Tls};
 use plan::forwarding::Splice;
-use plan::{Journal, Kernel, Made};
 use record::{Plant, Workload, WorkloadKind};
 
+pub(crate) use self::ground::Ground;
 use crate::packets::Judge;
 use crate::proxy::ProxyProgram;
 use crate::server::{Server, ServerChoice};
@@ -88,11 +87,7 @@ pub struct BuiltTopology {
     pools: Vec<(u32, Vec<Client>)>,
     /// What judges its frames, in a race of packets or of a flood.
     pub(crate) judge: Option<Judge>,
-    journal: Option<Journal>,
-    kernel: Kernel,
-    /// What was built, to be compared with what is there after a trial.
-    made: Option<Made>,
-    dir: PathBuf,
+    ground: Ground,
 }
 
 impl BuiltTopology {
@@ -108,11 +103,11 @@ impl BuiltTopology {
 
     /// Where sockets of a side are opened.
     pub(crate) fn inside(&self, part: SocketRole) -> Result<Inside, LabError> {
-        let netns = match part {
+        let place = match part {
             SocketRole::Client => &self.topology.client,
             SocketRole::Server => &self.topology.server,
         };
-        Ok(Inside(Netns::open(netns)?, self.group(part)?))
+        Ok(Inside(place.open()?, self.group(part)?))
     }
 
     /// The control group of a side, if the data path wants one.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use bpf::late::{LateConfig, LateEvents, LatePrograms, Namespace, Tracepoint};
 use bpf::witness::{Stall, Witness};
 use linux::CpuSet;
-use linux::netns::Netns;
 use load::witness::FINE;
 use load::{Client, Exchange, Outcome};
 use record::{Cause, Histogram, Late, Load, Retransmitted, WorkloadKind};
@@ -289,9 +288,9 @@ fn stood_still(stall: &Stall) -> CpuInterval {
 /// The namespaces of a topology by their inodes, and which of them is the server's.
 fn namespaces(built: &BuiltTopology) -> Result<Vec<(u64, Namespace)>, LabError> {
     let topology = &built.topology;
-    let found = topology.namespaces().into_iter().map(|name| {
-        let what = if name == topology.server { Namespace::Server } else { Namespace::OnTheWay };
-        Ok((Netns::open(&name)?.inode()?, what))
+    let found = topology.places().into_iter().map(|place| {
+        let what = if place == topology.server { Namespace::Server } else { Namespace::OnTheWay };
+        Ok((place.open()?.inode()?, what))
     });
     found.collect()
 }

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use datapath::{Family, SocketRole};
 use linux::cpu::Scheduling;
 use linux::features::{Facts, Feature};
-use linux::netns::Netns;
 use linux::process::Spawn;
-use linux::{Cgroup, CpuSet, NetnsName};
+use linux::{Cgroup, CpuSet};
+use plan::Place;
 use record::{Proxies, ProxyKind};
 
 use crate::candidate::find;
@@ -50,7 +50,7 @@ pub(crate) struct ProxySetup<'a> {
     /// Beside which end it is.
     pub(crate) part: SocketRole,
     /// The namespace.
-    pub(crate) netns: &'a NetnsName,
+    pub(crate) place: &'a Place,
     /// The control group, if it is to be in one.
     pub(crate) cgroup: Option<Cgroup>,
     /// The family by which it is called and calls.
@@ -131,7 +131,7 @@ impl ProxyProgram {
         };
         let spawn = Spawn {
             args,
-            netns: Some(Netns::open(setup.netns)?),
+            netns: Some(setup.place.open()?),
             cgroup: setup.cgroup.clone(),
             cpus: Some(setup.cpus.clone()),
             scheduling: setup.scheduling,

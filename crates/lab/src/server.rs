@@ -10,7 +10,8 @@ use std::time::Duration;
 use datapath::Family;
 use linux::cpu::Scheduling;
 use linux::process::{Child, Spawn};
-use linux::{Cgroup, CpuSet, NetnsName, netns::Netns};
+use linux::{Cgroup, CpuSet};
+use plan::Place;
 use record::{Plant, ServerKind, Workload, WorkloadKind};
 
 use crate::LabError;
@@ -42,7 +43,7 @@ pub struct ServerSetup<'a> {
     /// Whose server it is, for messages.
     pub candidate: &'a str,
     /// The namespace.
-    pub netns: &'a NetnsName,
+    pub place: &'a Place,
     /// The families by which clients may call.
     pub families: &'static [Family],
     /// The control group, if it is to be in one.
@@ -107,7 +108,7 @@ impl ServerChoice {
     pub fn start(&self, setup: &ServerSetup<'_>) -> Result<Server, LabError> {
         fs::create_dir_all(setup.dir).map_err(LabError::file("create", setup.dir))?;
         let log = setup.dir.join("server.log");
-        let netns = Netns::open(setup.netns)?;
+        let netns = setup.place.open()?;
         let (program, args) = match self {
             ServerChoice::Nginx(nginx) => (nginx.program.clone(), nginx::args(setup)?),
             ServerChoice::Hostgap(own) => (own.program.clone(), own_args(setup)),

@@ -6,7 +6,7 @@ use datapath::{NodeSpec, Pod, Reach, SocketRole, SpecError};
 use ipnet::IpNet;
 use linux::ethtool::NicParameter;
 use linux::qdisc::Tbf;
-use linux::{IfName, NetnsName, Qdisc};
+use linux::{IfName, Qdisc};
 use plan::{Place, Plan, Set, SetRootQdisc, Step};
 use record::{Placement, Side};
 use tune::{Lives, Nic, Setting, Settings, Site, Value};
@@ -30,7 +30,7 @@ pub(crate) fn with_its_mtu(mut shape: Shape) -> Result<Shape, SpecError> {
 }
 
 /// The node of a side, its pod and the namespace of its process.
-type Whereabouts<'a> = (&'a NodeSpec, &'a Pod, &'a NetnsName);
+type Whereabouts<'a> = (&'a NodeSpec, &'a Pod, &'a Place);
 
 /// What makes the settings, once everything else of a topology is in `plan`.
 pub(crate) fn plan(shape: &Shape, sides: &Sides<Whereabouts<'_>>, plan: &Plan) -> Result<Plan, SpecError> {
@@ -42,7 +42,7 @@ pub(crate) fn plan(shape: &Shape, sides: &Sides<Whereabouts<'_>>, plan: &Plan) -
         (SocketRole::Server, SocketRole::Client, server, &shape.cpus.server),
     ] {
         let (node, _, process) = *sides.of(here);
-        let process = Place::Netns(process.clone());
+        let process = process.clone();
         let others = others_addresses(shape, there, *sides.of(there));
         let routes = routes(plan, &process, &others);
         if routes.is_empty() && settings.iter().any(|setting| matches!(setting.lives, Lives::Route(_))) {

@@ -38,10 +38,10 @@ pub struct Topology {
     /// The nodes at the two ends of the wire. On [`record::Placement::SameNode`] the client's is the server's too, and
     /// the other has no pod ([`Shape::homes`]).
     pub nodes: Sides<NodeSpec>,
-    /// The namespace of the client's process: its pod's, or its node's where pods share it or it has none.
-    pub client: NetnsName,
-    /// The namespace of the server's process.
-    pub server: NetnsName,
+    /// Where the client's process is: in its pod, or in its node where pods share its namespace or it has none.
+    pub client: Place,
+    /// Where the server's process is.
+    pub server: Place,
     /// Where the client finds the server. With CNI plugins a guess until they have said what its address is.
     pub address: SocketAddr,
     /// The pods' MTU in bytes; with CNI plugins it is theirs to choose, up to this.
@@ -89,8 +89,8 @@ impl Topology {
             packets::extend(filter, port, &nodes.server, &mut plan);
         }
         let processes = Sides::make(|part| match shape.has_pod(part) {
-            true => netns(&pods.of(part).place),
-            false => netns(&homes.of(part).place),
+            true => pods.of(part).place.clone(),
+            false => homes.of(part).place.clone(),
         });
         // After everything that they act on, and before the first socket.
         let sites = Sides::make(|part| (*homes.of(part), pods.of(part), processes.of(part)));
@@ -140,8 +140,7 @@ impl Topology {
         Sides::make(|part| {
             self.plan.steps.iter().find_map(|placed| match &placed.step {
                 Step::AddCgroup(splice)
-                    if placed.place == homes.of(part).place
-                        || placed.place.name() == Some(processes.of(part)) =>
+                    if placed.place == homes.of(part).place || placed.place == **processes.of(part) =>
                 {
                     Some(splice)
                 }
@@ -150,24 +149,26 @@ impl Topology {
         })
     }
 
+    /// The names of the namespaces of the client's process and of the server's, which the lab gave them.
+    pub fn processes(&self) -> Sides<&NetnsName> {
+        let named = |place| Place::name(place).expect("the lab's own namespaces have names");
+        Sides { client: &self.client, server: &self.server }.map(named)
+    }
+
     /// The namespaces whose counters belong to it.
-    pub fn namespaces(&self) -> Vec<NetnsName> {
-        let mut names = Vec::from(self.nodes.as_ref().map(|node| netns(&node.place)).both());
-        names.extend(self.nodes.client.router.iter().map(|router| netns(&router.place)));
-        names.extend([self.client.clone(), self.server.clone()]);
-        names.sort();
-        names.dedup();
-        names
+    pub fn places(&self) -> Vec<Place> {
+        let mut places = Vec::from(self.nodes.as_ref().map(|node| node.place.clone()).both());
+        places.extend(self.nodes.client.router.iter().map(|router| router.place.clone()));
+        places.extend([self.client.clone(), self.server.clone()]);
+        places.sort();
+        places.dedup();
+        places
     }
 }
 
 /// The family in which clients call and transports wrap.
 pub fn family(ipv6: bool) -> Family {
     if ipv6 { Family::V6 } else { Family::V4 }
-}
-
-fn netns(place: &Place) -> NetnsName {
-    place.name().expect("the lab builds its nodes in namespaces with names").clone()
 }
 
 fn name(shape: &Shape, part: &str) -> NetnsName {

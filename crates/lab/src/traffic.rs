@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use datapath::{PacketCounter, PacketDirection, Trace};
+use linux::IfName;
 use linux::procfs::{Counters, LinkCounters};
-use linux::{IfName, NetnsName};
+use plan::Place;
 
 /// What the namespaces of a topology counted, since their beginning or between two looks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Traffic {
-    namespaces: BTreeMap<NetnsName, Counted>,
+    places: BTreeMap<Place, Counted>,
     /// Messages past TCP, by node.
     spliced: BTreeMap<String, u64>,
 }
@@ -81,14 +82,9 @@ impl TransferredAmounts {
 
 impl Traffic {
     /// Adds what a namespace counted.
-    pub(crate) fn add(
-        &mut self,
-        name: &NetnsName,
-        links: BTreeMap<IfName, LinkCounters>,
-        counters: &Counters,
-    ) {
+    pub(crate) fn add(&mut self, place: &Place, links: BTreeMap<IfName, LinkCounters>, counters: &Counters) {
         let forwarded = counters.get("IpForwDatagrams") + counters.get("Ip6OutForwDatagrams");
-        self.namespaces.insert(name.clone(), Counted { links, forwarded });
+        self.places.insert(place.clone(), Counted { links, forwarded });
     }
 
     /// Adds what the splices counted that are among the traces.
@@ -112,15 +108,15 @@ impl Traffic {
     /// What was counted since an earlier look.
     pub(crate) fn since(&self, earlier: &Traffic) -> Traffic {
         let none = Counted::default();
-        let counted = |(name, now): (&NetnsName, &Counted)| {
-            let before = earlier.namespaces.get(name).unwrap_or(&none);
-            (name.clone(), now.since(before))
+        let counted = |(place, now): (&Place, &Counted)| {
+            let before = earlier.places.get(place).unwrap_or(&none);
+            (place.clone(), now.since(before))
         };
         let spliced = |(node, now): (&String, &u64)| {
             (node.clone(), now.saturating_sub(earlier.spliced.get(node).copied().unwrap_or(0)))
         };
         Traffic {
-            namespaces: self.namespaces.iter().map(counted).collect(),
+            places: self.places.iter().map(counted).collect(),
             spliced: self.spliced.iter().map(spliced).collect(),
         }
     }
@@ -163,7 +159,7 @@ impl Traffic {
 
     fn count(&self, trace: &Trace) -> Shown {
         let none = Counted::default();
-        let counted = trace.place.name().and_then(|name| self.namespaces.get(name)).unwrap_or(&none);
+        let counted = self.places.get(&trace.place).unwrap_or(&none);
         let link = |name: &IfName| counted.links.get(name).copied().unwrap_or_default();
         match &trace.counter {
             PacketCounter::Received(name) => {
@@ -226,6 +222,8 @@ fn told(trace: &Trace) -> String {
 
 #[cfg(test)]
 mod tests {
+    use linux::NetnsName;
+
     use super::*;
 
     const NODE: &str = "hg-x-n1";
@@ -234,8 +232,12 @@ mod tests {
         IfName::new(name).unwrap()
     }
 
+    fn node() -> Place {
+        Place::Netns(NetnsName::new(NODE).unwrap())
+    }
+
     fn trace(counter: PacketCounter, packets: PacketDirection) -> Trace {
-        Trace { place: plan::Place::Netns(NetnsName::new(NODE).unwrap()), counter, packets }
+        Trace { place: node(), counter, packets }
     }
 
     fn link(rx_packets: u64, tx_packets: u64, bytes: u64) -> LinkCounters {
@@ -246,8 +248,8 @@ mod tests {
     fn traffic(links: &[(&str, LinkCounters)], forwarded: u64) -> Traffic {
         let links = links.iter().map(|(name, counters)| (ifname(name), *counters)).collect();
         let counted = Counted { links, forwarded };
-        let namespaces = BTreeMap::from([(NetnsName::new(NODE).unwrap(), counted)]);
-        Traffic { namespaces, spliced: BTreeMap::new() }
+        let places = BTreeMap::from([(node(), counted)]);
+        Traffic { places, spliced: BTreeMap::new() }
     }
 
     #[track_caller]

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use linux::netns::Netns;
+use linux::CpuSet;
 use linux::procfs::{Procfs, Stat};
-use linux::{CpuSet, NetnsName};
 use load::ThreadCost;
+use plan::Place;
 use record::{Counters, CpuTime};
 
 use crate::traffic::Traffic;
@@ -54,15 +54,15 @@ impl CounterSnapshot {
             wire_drops: 0,
             traffic: Traffic::default(),
         };
-        for name in topology.namespaces() {
-            Netns::open(&name)?.run(|| snapshot.add(&name, &procfs))??;
+        for place in topology.places() {
+            place.open()?.run(|| snapshot.add(&place, &procfs))??;
         }
         snapshot.traffic.add_spliced(&topology.traces)?;
         Ok(snapshot)
     }
 
     /// Adds the counters of the namespace that the calling thread is in.
-    fn add(&mut self, name: &NetnsName, procfs: &Procfs) -> Result<(), LabError> {
+    fn add(&mut self, place: &Place, procfs: &Procfs) -> Result<(), LabError> {
         let counters = procfs.counters()?;
         self.retransmits += counters.get("TcpRetransSegs");
         self.needless_retransmits += counters.get("TcpExtTCPDSACKRecv");
@@ -73,7 +73,7 @@ impl CounterSnapshot {
         for link in links.values() {
             self.wire_drops += link.rx_dropped + link.tx_dropped + link.rx_errors + link.tx_errors;
         }
-        self.traffic.add(name, links, &counters);
+        self.traffic.add(place, links, &counters);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use linux::{NetnsName, NetnsPath, NetnsRef};
+use linux::{Netns, NetnsName, NetnsPath, NetnsRef};
 use serde::{Deserialize, Serialize};
 
 /// A network namespace, as a plan refers to it.
@@ -24,6 +24,18 @@ impl Place {
         match self {
             Place::Netns(name) => Some(name),
             Place::Host | Place::Path(_) => None,
+        }
+    }
+
+    /// Opens its namespace.
+    ///
+    /// # Errors
+    /// There is none, or it may not be opened.
+    pub fn open(&self) -> Result<Netns, linux::Error> {
+        match self {
+            Place::Host => Netns::current(),
+            Place::Netns(name) => Netns::open(name),
+            Place::Path(path) => Netns::open_path(path),
         }
     }
 

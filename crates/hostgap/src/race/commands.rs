@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ::lab::{INBOUND_PORT, NodeCpus, OUTBOUND_PORT, SERVER_PORT, Shape, Topology};
+use ::lab::{INBOUND_PORT, NodeCpus, OUTBOUND_PORT, SERVER_PORT, Shape, Sides, Topology};
 use ::record::{Experiment, Steering, WorkloadKind};
 use datapath::Family;
 use plan::{Place, Step};
@@ -54,7 +54,8 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
 
 /// Which proxies have to run for what is redirected to arrive.
 fn proxies(topology: &Topology) -> String {
-    let Topology { client, server, address, shape, .. } = topology;
+    let Topology { address, shape, .. } = topology;
+    let Sides { client, server } = topology.processes();
     let mut text = String::new();
     if let Some(kind) = shape.proxies.client {
         let kind = kind.name();
@@ -71,7 +72,7 @@ fn proxies(topology: &Topology) -> String {
 /// How to use the topology that the commands build, and how to remove it. These are comments, so that a shell that runs the
 /// whole text only builds it.
 fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
-    let Topology { client, server, .. } = topology;
+    let Sides { client, server } = topology.processes();
     let called = topology.called();
     let added = topology.plan.steps.iter().filter_map(|placed| match (&placed.step, &placed.place) {
         (Step::AddNetns, Place::Netns(name)) => Some(name.to_string()),

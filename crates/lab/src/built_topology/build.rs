@@ -5,10 +5,8 @@ use std::path::Path;
 
 use datapath::{Family, SocketRole};
 use ipnet::IpNet;
-use plan::{Journal, Kernel};
 
-use super::undo::journal_of;
-use super::{BuiltTopology, Staffing};
+use super::{BuiltTopology, Ground, Staffing};
 use crate::cni::Attachment;
 use crate::packets::{JUNK_PORT, Judge};
 use crate::proxy::ProxySetup;
@@ -26,14 +24,8 @@ impl BuiltTopology {
         dir: &Path,
     ) -> Result<BuiltTopology, LabError> {
         let mut topology = Topology::plan(shape)?;
-        let kernel = Kernel::new()?;
-        std::fs::create_dir_all(dir.parent().unwrap_or(dir)).map_err(LabError::file("create", dir))?;
-        std::fs::create_dir(dir).map_err(LabError::file("create", dir))?;
-        let begun = topology.keep_keys(dir).and_then(|()| Ok(Journal::create(&journal_of(dir))?));
-        let journal = begun.inspect_err(|_| {
-            // What has no journal is not taken back, and private keys may be there. The error before matters more than this one.
-            let _ = std::fs::remove_dir_all(dir);
-        })?;
+        let prefix = topology.shape.prefix.clone();
+        let ground = Ground::begin(name, &prefix, dir, |dir| topology.keep_keys(dir))?;
         let mut built = BuiltTopology {
             name: name.to_owned(),
             topology,
@@ -42,12 +34,9 @@ impl BuiltTopology {
             servers: Vec::new(),
             pools: Vec::new(),
             judge: None,
-            journal: Some(journal),
-            kernel,
-            made: None,
-            dir: dir.to_owned(),
+            ground,
         };
-        built.apply()?;
+        built.ground.apply(&built.topology.plan)?;
         built.attach()?;
         built.start_server(staffing)?;
         let Topology { shape, nodes, .. } = &built.topology;
@@ -58,20 +47,12 @@ impl BuiltTopology {
         Ok(built)
     }
 
-    fn apply(&mut self) -> Result<(), LabError> {
-        let journal =
-            self.journal.as_mut().expect("a standing topology has its journal until it is taken down");
-        plan::apply(&self.topology.plan, journal, &mut self.kernel)
-            .map_err(|why| LabError::Build { candidate: self.name.clone(), why: Box::new(why) })?;
-        Ok(())
-    }
-
     /// Lets CNI plugins join the pods; the server's address is what they say.
     fn attach(&mut self) -> Result<(), LabError> {
         let Some(pods) = &mut self.topology.attachments else { return Ok(()) };
-        let client = pods.client.add(&self.name, &self.dir)?;
-        let server = pods.server.add(&self.name, &self.dir)?;
-        Attachment::save(pods.as_ref(), &self.dir)?;
+        let client = pods.client.add(&self.name, self.ground.dir())?;
+        let server = pods.server.add(&self.name, self.ground.dir())?;
+        Attachment::save(pods.as_ref(), self.ground.dir())?;
         let ip = callable(&client, &server, self.topology.shape.family)
             .map_err(|what| LabError::Unreachable { candidate: self.name.clone(), what })?;
         self.topology.address.set_ip(ip);
@@ -87,11 +68,11 @@ impl BuiltTopology {
         let secret = self.workload.tls.then(|| self.agree_on_tls()).transpose()?;
         let setup = ServerSetup {
             candidate: &self.name,
-            netns: &self.topology.server,
+            place: &self.topology.server,
             families: self.topology.shape.families,
             cgroup: self.group(SocketRole::Server)?,
             cpus: &self.topology.shape.cpus.server,
-            dir: &self.dir,
+            dir: self.ground.dir(),
             scheduling: staffing.scheduling,
             connections: staffing.connections,
             outlives_us: staffing.outlives_us,
@@ -116,12 +97,12 @@ impl BuiltTopology {
             let setup = ProxySetup {
                 candidate: &self.name,
                 part,
-                netns: processes.of(part),
+                place: processes.of(part),
                 cgroup: self.group(part)?,
                 family: shape.family,
                 server: *address,
                 cpus: cpus.of(part),
-                dir: &self.dir,
+                dir: self.ground.dir(),
                 scheduling: staffing.scheduling,
                 connections: staffing.connections,
                 outlives_us: staffing.outlives_us,
@@ -134,7 +115,7 @@ impl BuiltTopology {
 
     /// Makes the server's secret, and what clients need to trust it.
     fn agree_on_tls(&mut self) -> Result<Secret, LabError> {
-        let secret = Secret::make(&self.name, &self.dir)?;
+        let secret = Secret::make(&self.name, self.ground.dir())?;
         let tls = workload::tls(&secret, &self.workload).map_err(|error| self.load_error(error))?;
         self.tls = Some(tls);
         Ok(secret)

@@ -1,20 +1,8 @@
 //! How a topology ends: taken down, left to stand, or dropped with what an error left of it.
 
-use std::path::{Path, PathBuf};
-
-use plan::Undone;
-
 use super::BuiltTopology;
 use crate::LabError;
 use crate::server::Server;
-
-/// The journal beside a candidate's directory. Names with a point have no extension: `loss 0.1 %` and `loss 0.5 %` are
-/// two candidates.
-pub(super) fn journal_of(dir: &Path) -> PathBuf {
-    let mut name = dir.file_name().unwrap_or_default().to_os_string();
-    name.push(".journal");
-    dir.with_file_name(name)
-}
 
 impl BuiltTopology {
     /// Ends the server and undoes the plan. All that could not be undone is in the error.
@@ -26,11 +14,13 @@ impl BuiltTopology {
     pub fn leave_standing(mut self) {
         self.pools.clear();
         self.servers.drain(..).for_each(Server::leave_running);
-        self.journal = None;
+        self.ground.leave();
     }
 
     fn undo(&mut self) -> Result<(), LabError> {
-        let Some(mut journal) = self.journal.take() else { return Ok(()) };
+        if !self.ground.stands() {
+            return Ok(());
+        }
         self.pools.clear();
         self.judge = None;
         // Proxies first, so that none calls a server that is gone.
@@ -38,28 +28,10 @@ impl BuiltTopology {
         let attachments =
             self.topology.attachments.iter_mut().flat_map(|pods| [&mut pods.server, &mut pods.client]);
         let mut attached: Vec<LabError> =
-            attachments.flat_map(|attachment| attachment.del(&self.name, &self.dir)).collect();
+            attachments.flat_map(|attachment| attachment.del(&self.name, self.ground.dir())).collect();
         let attachments = self.topology.attachments.iter().flat_map(|pods| pods.as_ref().both());
         attached.extend(attachments.filter_map(|attachment| attachment.forget_pins().err()));
-        let failures: Vec<String> = plan::undo(&mut journal, &mut self.kernel)
-            .into_iter()
-            .filter_map(|(placed, undone)| match undone {
-                Undone::Failed { why } => Some(format!("{}: {why}", placed.commands().join("; "))),
-                Undone::Restored
-                | Undone::AlreadySo
-                | Undone::LeftToOthers { .. }
-                | Undone::Gone
-                | Undone::Rebooted
-                | Undone::ChangedByOther { .. } => None,
-            })
-            .collect();
-        if !failures.is_empty() {
-            // The journal stays, so that `hostgap clean` can try again.
-            return Err(LabError::NotUndone { candidate: self.name.clone(), failures: failures.join("; ") });
-        }
-        let path = journal_of(&self.dir);
-        std::fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
-        std::fs::remove_dir_all(&self.dir).map_err(LabError::file("remove", &self.dir))?;
+        self.ground.undo()?;
         // What plugins could not take back was in the namespaces, or is nothing that the lab knows of.
         attached.into_iter().next().map_or(stopped, Err)
     }
@@ -67,8 +39,8 @@ impl BuiltTopology {
 
 impl Drop for BuiltTopology {
     fn drop(&mut self) {
-        // Reached with a journal only on an error or a panic, whose own message matters more. What fails here is
-        // still in the journal and is tried again by the next start.
+        // Something stands here only on an error or a panic, whose own message matters more. What fails here is still in the
+        // journal and is tried again by the next start.
         let _ = self.undo();
     }
 }

@@ -99,14 +99,13 @@ mod tests {
     #[track_caller]
     fn check(path: &str, in_container: Side, expected: [&str; 3]) {
         let topology = topology(path, in_container, Placement::TwoNodes).unwrap();
-        let Topology { client, server, address, .. } = &topology;
+        let (address, Sides { client, server }) = (topology.address, topology.processes());
         assert_eq!([client.to_string(), server.to_string(), address.to_string()], expected, "{path}");
         // Nothing is made for a pod that is not there.
-        let made: BTreeSet<String> = topology.namespaces().iter().map(ToString::to_string).collect();
+        let made: BTreeSet<String> = topology.places().iter().map(ToString::to_string).collect();
         let places: BTreeSet<String> =
             topology.plan.steps.iter().map(|step| step.place.to_string()).collect();
-        let placed: BTreeSet<String> = made.iter().map(|name| format!("namespace {name}")).collect();
-        assert_eq!(places, placed, "{path}");
+        assert_eq!(places, made, "{path}");
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //! proxy and the server.
 
 use datapath::{Family, PacketCounter, PacketDirection, SocketRole, Trace};
-use linux::NetnsName;
 use linux::nft::priority::DSTNAT;
 use linux::nft::{self, Base, Chain, ChainKind, Hook, Match, Rule, Statement};
 use plan::forwarding::{Member, Splice};
@@ -15,19 +14,16 @@ use crate::{Shape, Sides, proxy};
 const TABLE: &str = "hgproxy";
 
 /// The rules of each end that has a proxy.
-pub(super) fn plan(shape: &Shape, processes: &Sides<NetnsName>, plan: &mut Plan) {
+pub(super) fn plan(shape: &Shape, processes: &Sides<Place>, plan: &mut Plan) {
     for (part, proxy) in
         [(SocketRole::Client, shape.proxies.client), (SocketRole::Server, shape.proxies.server)]
     {
         if proxy.is_some() {
-            plan.push(
-                &Place::Netns(processes.of(part).clone()),
-                Step::AddNftTable(table(part, shape.family)),
-            );
+            plan.push(processes.of(part), Step::AddNftTable(table(part, shape.family)));
         }
     }
     if shape.proxies.splice {
-        splice(shape, &Place::Netns(processes.server.clone()), plan);
+        splice(shape, &processes.server, plan);
     }
 }
 
@@ -37,7 +33,7 @@ fn hop(shape: &Shape) -> Splice {
 
 /// What has to be counted of requests and answers where there are proxies: on the loopback links by which they reach the
 /// proxies and leave them, or by the short cut that replaces the server's.
-pub(super) fn traces(shape: &Shape, processes: &Sides<NetnsName>) -> Vec<Trace> {
+pub(super) fn traces(shape: &Shape, processes: &Sides<Place>) -> Vec<Trace> {
     let loopback = PacketCounter::Received(ifname("lo"));
     let server = match shape.proxies.splice {
         true => PacketCounter::Spliced(hop(shape)),
@@ -49,7 +45,7 @@ pub(super) fn traces(shape: &Shape, processes: &Sides<NetnsName>) -> Vec<Trace> 
     ];
     let there = ends.into_iter().filter(|(proxy, ..)| proxy.is_some());
     let both = PacketDirection::Both;
-    there.map(|(_, at, counter)| Trace { place: Place::Netns(at.clone()), counter, packets: both }).collect()
+    there.map(|(_, at, counter)| Trace { place: at.clone(), counter, packets: both }).collect()
 }
 
 /// The programs that pass on between sockets, for those of the loopback address of the server's namespace.

@@ -4,8 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use lab::{BuiltTopology, Home, Shape};
-use linux::Netns;
+use lab::{BuiltTopology, Home, Shape, Topology};
 use load::{Run, Schedule, Wait};
 use record::{Candidate, Side};
 use testkit::run;
@@ -30,9 +29,8 @@ fn each_answers_over_both_families_and_goes() {
             let dir = claim.dir().join(lab::slug(path.name));
             let mut built = BuiltTopology::build(path.name, shape, &staffing(), &dir).unwrap();
             let nodes = built.topology.nodes.as_ref().map(|node| node.place.clone());
-            let of = |name: &linux::NetnsName| plan::Place::Netns(name.clone());
-            let [client, server] = [of(&built.topology.client), of(&built.topology.server)];
-            let bare = [client == nodes.client, server == nodes.server];
+            let Topology { client, server, .. } = &built.topology;
+            let bare = [*client == nodes.client, *server == nodes.server];
             assert_eq!(bare, [in_container == Side::Server, in_container == Side::Client], "{}", path.name);
             built.connect(100, 3).unwrap();
             let schedule = Schedule::Constant { rate_per_s: 1000.0 };
@@ -62,7 +60,7 @@ fn each_answers_over_both_families_and_goes() {
 fn is_seen_as_its_node(built: &BuiltTopology) -> bool {
     let topology = &built.topology;
     let node = topology.nodes.client.underlay.of(topology.shape.family);
-    let netns = Netns::open(&topology.server).unwrap();
+    let netns = topology.server.open().unwrap();
     let sockets = run(&netns, "ss", &["-Htn", "state", "established"]);
     let peer = SocketAddr::new(node.unwrap(), 0).to_string();
     sockets.contains(peer.trim_end_matches('0'))

@@ -2,8 +2,8 @@
 //! refused with the reason.
 
 use lab::{BuiltTopology, Contender, Home, MachineUse, PluginDirs, Shape};
+use linux::Netns;
 use linux::features::{Facts, probe};
-use linux::{Netns, NetnsName};
 use record::{Asked, Candidate, Placement, Side, Tuning};
 use testkit::run;
 use tune::Races;
@@ -29,8 +29,8 @@ fn proved(candidate: &Candidate, facts: &Facts) -> Contender {
     contenders.pop().unwrap()
 }
 
-fn sockets(netns: &NetnsName) -> String {
-    run(&Netns::open(netns).unwrap(), "ss", &["-Htin", "state", "established"])
+fn sockets(place: &plan::Place) -> String {
+    run(&place.open().unwrap(), "ss", &["-Htin", "state", "established"])
 }
 
 /// Builds the topology with four connections and passes the sockets of both ends to `look`. The server's
@@ -119,7 +119,7 @@ fn one_side_alone_has_what_was_set_for_it() {
     with_sockets(&proved(&candidate, &facts), |built, [client, server]| {
         assert_eq!((client.matches("cwnd:29 ").count(), server.matches("cwnd:29 ").count()), (0, 4));
         let queues = [&built.topology.client, &built.topology.server]
-            .map(|netns| run(&Netns::open(netns).unwrap(), "tc", &["qdisc", "show", "dev", "eth0"]));
+            .map(|place| run(&place.open().unwrap(), "tc", &["qdisc", "show", "dev", "eth0"]));
         assert!(!queues[0].contains("pfifo ") && queues[1].contains("qdisc pfifo "), "{queues:?}");
     });
 }
@@ -182,9 +182,8 @@ fn an_mtu_is_that_of_all_that_is_above_it() {
     let facts = probe().unwrap();
     with_sockets(&proved(&tuned("ptp+vxlan", &[("mtu", "9001")]), &facts), |built, _| {
         assert_eq!(built.topology.pod_mtu_bytes, 8951);
-        let link =
-            |netns: &NetnsName| run(&Netns::open(netns).unwrap(), "ip", &["link", "show", "dev", "eth0"]);
-        assert!(link(&built.topology.server).contains("mtu 8951"));
+        let netns = built.topology.server.open().unwrap();
+        assert!(run(&netns, "ip", &["link", "show", "dev", "eth0"]).contains("mtu 8951"));
     });
 }
 

@@ -11,7 +11,7 @@ use lab::{
     Wires, family,
 };
 use linux::cpu::Scheduling;
-use linux::{Netns, NetnsName, netns};
+use linux::{NetnsName, netns};
 use load::{Run, Schedule, Wait};
 use plan::Unit;
 use record::{Candidate, Placement, ServerKind, Side, Workload};
@@ -227,7 +227,7 @@ fn answer(files: bool) -> String {
         stream.read_to_string(&mut text).unwrap();
         text
     };
-    let text = Netns::open(client).unwrap().run(ask).unwrap();
+    let text = client.open().unwrap().run(ask).unwrap();
     assert_eq!(dir.join("objects/100").exists(), files);
     built.take_down().unwrap();
     claim.end().unwrap();
