@@ -334,11 +334,11 @@ impl DataPath {
         Ok(plan)
     }
 
-    /// What the packets of a client and a server leave at counters.
-    pub fn traces(&self, client: End<'_>, server: End<'_>, protocol: Protocol) -> Vec<Trace> {
+    /// What the packets of a client and a server leave at counters: those of the client's end, then of the server's.
+    pub fn traces(&self, client: End<'_>, server: End<'_>, protocol: Protocol) -> [Vec<Trace>; 2] {
         let with = if client.node.id == server.node.id { With::Neighbour } else { With::Remote };
-        let mut traces = Vec::new();
-        for (part, End { node, pod }) in [(SocketRole::Client, client), (SocketRole::Server, server)] {
+        [(SocketRole::Client, client), (SocketRole::Server, server)].map(|(part, End { node, pod })| {
+            let mut traces = Vec::new();
             let talk = Talk { part, with, protocol };
             traces.extend(match pod {
                 Some(pod) => self.attach.traces(node, pod, talk),
@@ -352,8 +352,8 @@ impl DataPath {
             if with == With::Remote {
                 traces.extend(self.transport.traces(node, talk));
             }
-        }
-        traces
+            traces
+        })
     }
 
     /// Where clients outside the node reach a port of a pod.

@@ -123,6 +123,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signals()?;
     let own = crate::race::own_program()?;
     let staffing = Staffing {
+        machine: None,
         server: ::lab::ServerChoice::of(&workload, args.nginx.as_deref(), &own)?,
         scheduling: if realtime { Scheduling::Fifo(10) } else { Scheduling::Normal },
         connections: 16_000,
@@ -211,6 +212,7 @@ fn stand(
         filter: None,
         flood: None,
         protocol: ::lab::protocol(args.workload),
+        machines: None,
     };
     let method = Method::new(cpus.clone(), staffing.scheduling);
     let trying = staffing.trying();

@@ -17,6 +17,7 @@ mod paths;
 mod plugins;
 mod progress;
 mod race;
+mod remote;
 mod report;
 mod serve;
 mod speak;
@@ -57,6 +58,8 @@ enum Command {
     Clean(clean::Args),
     Bpf(bpf::Args),
     #[command(hide = true)]
+    Remote(remote::Args),
+    #[command(hide = true)]
     Man(manual::ManArgs),
     Completions(manual::CompletionsArgs),
 }
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Command::Agent(args) => agent::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::Bpf(args) => bpf::run(args),
+        Command::Remote(args) => remote::run(&args),
         Command::Man(args) => manual::man(&args),
         Command::Completions(args) => manual::completions(&args),
     };

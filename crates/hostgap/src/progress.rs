@@ -44,6 +44,7 @@ impl Progress {
                     "another race (process {pid}) is running on this machine; waiting until it ends"
                 ));
             }
+            Event::Connecting { machine } => self.line(&format!("connecting to {machine}")),
             Event::Booting { release, how } => self.line(&format!("booting Linux {release}: {how}")),
             Event::CannotRun { name, reasons } => {
                 self.line(&format!("{name} cannot run here: {}", reasons.join("; ")));

@@ -3,6 +3,7 @@
 mod commands;
 mod duration;
 mod guest;
+mod machines;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,13 +13,13 @@ use std::time::SystemTime;
 
 use ::lab::{Finished, Home, LabError, OwnProgram, Race, RaceOptions};
 use ::record::{
-    Candidate, Experiment, HttpVersion, Placement, RequestedRate, ServerKind, Steering, Until, Workload,
-    WorkloadKind,
+    Candidate, Experiment, HttpVersion, Placement, RequestedRate, Steering, Until, Workload, WorkloadKind,
 };
 use anyhow::Context;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 
+use self::machines::{MachineArgs, ServerArg};
 use crate::exit::{self, BadInput};
 use crate::plugins::{self, PluginArgs};
 use crate::progress::Progress;
@@ -110,9 +111,11 @@ pub(crate) struct Args {
     /// Take about 40 seconds instead of two minutes; with a file, apply its `[quick]` table.
     #[arg(long, conflicts_with_all = ["duration", "rounds"])]
     quick: bool,
-    /// The server.
-    #[arg(long, value_name = "auto|nginx|hostgap", value_parser = server_kind)]
-    server: Option<ServerKind>,
+    /// The server; and, given once more as ssh://[USER@]HOST[:PORT], the machine on which it is (docs/machines.md).
+    #[arg(long, value_name = "auto|nginx|hostgap|ssh://…", value_parser = machines::server_arg)]
+    server: Vec<ServerArg>,
+    #[command(flatten)]
+    machines: MachineArgs,
     /// The nginx executable to use.
     #[arg(long, value_name = "PATH", env = "HOSTGAP_NGINX")]
     nginx: Option<PathBuf>,
@@ -208,17 +211,24 @@ fn race(
         plugins: args.plugins.dirs(),
         cpus: cpus_of(args.cpus.as_deref())?,
         scheduling: scheduling_of(args.no_realtime),
+        machine: None,
         guest: args.vm.in_guest.clone(),
         stop,
     };
     let experiment = duration::with_duration(experiment, args, facts)?;
-    let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
     if args.vm.is_guest() {
+        let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
         return guest::tell_outward(race, &dir.join(RECORD));
     }
     let mut progress = Progress::new();
+    let machine = args.machines.connect(&args.server, &experiment, &settings, &mut progress)?;
+    let settings = RaceOptions { machine: machine.clone(), ..settings };
+    let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
     let result = race.run(&mut |event| progress.tell(&event));
     progress.finish();
+    // Whatever the race has come to, nothing of it is to stay there. Its own error comes first.
+    let ended = machine.map_or(Ok(()), |machine| machine.end());
+    let result = result.and_then(|finished| ended.map(|()| finished));
     finish(dir, result, &mut |summary| report::show(&summary, args.json))
 }
 
@@ -317,7 +327,8 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
         // An explicit number overrides the file's minimum, too.
         (experiment.workload.connections, experiment.workload.connections_min) = (connections, None);
     }
-    experiment.workload.server = args.server.unwrap_or(experiment.workload.server);
+    let kinds = args.server.iter().filter_map(ServerArg::kind);
+    experiment.workload.server = kinds.last().unwrap_or(experiment.workload.server);
     experiment.underlay.steering = args.steering.unwrap_or(experiment.underlay.steering);
     args.wire.change(&mut experiment.underlay);
     experiment.workload.ipv6 |= args.ipv6;
@@ -413,15 +424,6 @@ pub(crate) fn among(asked: CpuSet, allowed: &CpuSet) -> Result<CpuSet, BadInput>
 /// CPU, which would hide every difference in a race.
 pub(crate) fn scheduling_of(no_realtime: bool) -> Scheduling {
     if !no_realtime && linux::cpu::can_realtime() { Scheduling::Fifo(10) } else { Scheduling::Normal }
-}
-
-fn server_kind(text: &str) -> Result<ServerKind, String> {
-    match text {
-        "auto" => Ok(ServerKind::Auto),
-        "nginx" => Ok(ServerKind::Nginx),
-        "hostgap" => Ok(ServerKind::Hostgap),
-        _ => Err("auto, nginx or hostgap is expected".to_owned()),
-    }
 }
 
 pub(crate) fn steering(text: &str) -> Result<Steering, String> {

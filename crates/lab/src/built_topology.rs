@@ -6,6 +6,7 @@ mod ground;
 mod path;
 mod undo;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::SocketRole;
@@ -18,6 +19,7 @@ use record::{Plant, Workload, WorkloadKind};
 pub(crate) use self::ground::Ground;
 use crate::packets::Judge;
 use crate::proxy::ProxyProgram;
+use crate::remote::Remote;
 use crate::server::{Server, ServerChoice};
 use crate::workload::{self, Inside};
 use crate::{LabError, Sides, Topology};
@@ -33,6 +35,8 @@ pub struct Staffing {
     pub connections: u32,
     /// The server goes on when this process ends.
     pub outlives_us: bool,
+    /// The machine that serves; `None`: this one.
+    pub machine: Option<Arc<Remote>>,
     /// Answers that the server holds back on purpose.
     pub plant: Option<Plant>,
     /// What passes connections on beside client and server.
@@ -88,6 +92,8 @@ pub struct BuiltTopology {
     /// What judges its frames, in a race of packets or of a flood.
     pub(crate) judge: Option<Judge>,
     ground: Ground,
+    /// The machine on which its other half stands, if there is another.
+    there: Option<Arc<Remote>>,
 }
 
 impl BuiltTopology {
@@ -120,9 +126,10 @@ impl BuiltTopology {
         self.topology.shape.wires.patience().ready()
     }
 
-    /// An error if the server or a proxy has ended.
+    /// An error if the server or a proxy has ended, on whichever machine.
     pub fn check_server(&mut self) -> Result<(), LabError> {
-        self.servers.iter_mut().try_for_each(Server::check)
+        self.servers.iter_mut().try_for_each(Server::check)?;
+        self.there.as_ref().map_or(Ok(()), |there| there.check(&self.name).map(drop))
     }
 
     /// A generator's error in the lab's words.

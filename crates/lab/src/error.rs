@@ -114,6 +114,16 @@ pub enum LabError {
         /// Why it failed.
         why: String,
     },
+    /// Something failed on another machine, or on the way to it.
+    #[error("use {machine}: {why}{}", remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}")))]
+    Machine {
+        /// As the user names it.
+        machine: String,
+        /// What and why, in its words.
+        why: String,
+        /// What to try, where it is known.
+        remedy: Option<String>,
+    },
     /// No virtual machine could be had, or it died.
     #[error(transparent)]
     Vm(#[from] vm::Error),
@@ -210,6 +220,7 @@ impl LabError {
             | LabError::Server { .. }
             | LabError::Broken { .. }
             | LabError::Packets { .. }
+            | LabError::Machine { .. }
             | LabError::Guest { .. }
             | LabError::NotUndone { .. }
             | LabError::File { .. }

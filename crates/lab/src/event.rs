@@ -18,6 +18,11 @@ pub enum Event {
         /// Who executes its instructions, and what its clock counts.
         how: String,
     },
+    /// Another machine is being reached, which gets this program unless it has it.
+    Connecting {
+        /// As the user names it.
+        machine: String,
+    },
     /// The remains of a dead race were removed before this one began.
     CleanedUp {
         /// Its id.

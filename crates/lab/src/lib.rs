@@ -23,6 +23,7 @@ mod program;
 mod proving;
 mod proxy;
 mod race;
+pub mod remote;
 mod search;
 mod server;
 mod shape;

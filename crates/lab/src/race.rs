@@ -29,6 +29,7 @@ use crate::machine::machine;
 use crate::program::OwnProgram;
 use crate::proving::{MachineUse, prove};
 use crate::proxy::{self, ProxyProgram};
+use crate::remote::{self, Remote};
 use crate::server::ServerChoice;
 use crate::steering::{Chosen, choose};
 use crate::topology::{families, family};
@@ -57,6 +58,8 @@ pub struct RaceOptions {
     pub cpus: CpuSet,
     /// Policy of the threads of client and server.
     pub scheduling: Scheduling,
+    /// The machine that serves; `None`: this one, whose CPUs are shared out.
+    pub machine: Option<Arc<Remote>>,
     /// What virtual machine this is, if it is one of ours.
     pub guest: Option<String>,
     /// Set from outside to end the race after the running trial.
@@ -99,12 +102,15 @@ impl Race {
         home: Home,
     ) -> Result<Race, LabError> {
         Wires::of(&experiment.underlay).possible(facts)?;
+        let machine = settings.machine.clone();
+        machine.iter().try_for_each(|_| remote::possible(&experiment))?;
         let mut contenders = field(&experiment, facts, &settings.plugins)?;
         let whose = if settings.guest.is_some() { MachineUse::Ours } else { MachineUse::Shared };
         prove(&mut contenders, facts, whose)?;
         leave_out_wires(&mut contenders, &experiment.underlay, facts)?;
         proxy::leave_out(&mut contenders, settings.nginx.as_deref(), facts)?;
         packets::leave_out(&mut contenders)?;
+        machine.iter().try_for_each(|machine| remote::leave_out(&mut contenders, machine))?;
         let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
         Race::of(experiment, settings, home, contenders, racing)
     }
@@ -121,18 +127,25 @@ impl Race {
             // The same program answers everywhere, or the programs would be compared too.
             experiment.workload.server = ServerKind::Hostgap;
         }
-        let server = ServerChoice::of(&experiment.workload, settings.nginx.as_deref(), &settings.own)?;
+        let server = server(&experiment, &settings)?;
         let proxies = proxy::programs(&contenders, settings.nginx.as_deref())?;
+        let cpus = match &settings.machine {
+            None => NodeCpus::split(&settings.cpus),
+            // The server's are another machine's.
+            Some(_) => NodeCpus { client: settings.cpus.clone(), server: CpuSet::default() },
+        };
         let method = Method {
             warmup: Duration::from_millis(experiment.warmup_ms.into()),
             slice: Duration::from_millis(experiment.slice_ms.into()),
-            ..Method::new(NodeCpus::split(&settings.cpus), settings.scheduling)
+            ..Method::new(cpus, settings.scheduling)
         };
         let runners = contenders.iter().filter(|contender| contender.unmet.is_empty());
         let own: Vec<u32> = runners.filter_map(|contender| contender.connections).collect();
         let granted = connections(&experiment, racing, &own)?;
         experiment.workload.connections = granted.connections;
-        answers_suffice(&experiment, &server)?;
+        if settings.machine.as_ref().is_none_or(|machine| machine.serves_itself()) {
+            answers_suffice(&experiment, &server)?;
+        }
         if experiment.profile {
             profile::possible(&method.cpus)?;
         }
@@ -245,6 +258,10 @@ impl Race {
 
     /// Decides whose CPUs work on received packets.
     pub(crate) fn steer(&mut self, claim: &Unit) -> Result<Chosen, LabError> {
+        if self.settings.machine.is_some() {
+            let why = "each machine works on what it receives as it is set up".to_owned();
+            return Ok(Chosen { steered: false, why });
+        }
         if self.experiment.workload.kind == WorkloadKind::Packets {
             return Ok(Chosen { steered: false, why: "the CPU that makes frames judges them".to_owned() });
         }
@@ -305,6 +322,7 @@ impl Race {
         let connections = contender.connections.unwrap_or(workload.connections);
         Staffing {
             server: self.server.clone(),
+            machine: self.settings.machine.clone(),
             scheduling: self.settings.scheduling,
             connections,
             outlives_us: false,
@@ -327,7 +345,10 @@ impl Race {
             server: match self.experiment.workload.kind {
                 WorkloadKind::Packets => "the kernel makes frames and judges them".to_owned(),
                 kind if kind.is_stream() => format!("a receiver of hostgap {}", self.settings.own.version),
-                _ => self.server.describe(),
+                _ => match &self.settings.machine {
+                    Some(machine) => machine.server().to_owned(),
+                    None => self.server.describe(),
+                },
             },
             entrants: entrants.collect::<Result<_, LabError>>()?,
         })
@@ -349,8 +370,16 @@ impl Race {
     /// The topology of a contender. Without an id its names are those for a reader: `hg-docker-n1`.
     fn shape(&self, contender: &Contender, id: Option<&str>) -> Shape {
         let slug = slug(&contender.name);
+        let prefix = id.map_or_else(|| format!("hg-{slug}"), |id| format!("hg-{id}-{slug}"));
+        if let Some(machine) = &self.settings.machine {
+            let number = self.contenders.iter().position(|other| other.name == contender.name);
+            let number = u16::try_from(number.expect("it is one of them")).unwrap_or(u16::MAX);
+            let (nodes, cpus) = (machine.nodes(number), self.method.cpus.clone());
+            let shape = Shape::between_machines(contender.path, nodes, &self.experiment.workload);
+            return Shape { prefix, cpus, ..shape };
+        }
         Shape {
-            prefix: id.map_or_else(|| format!("hg-{slug}"), |id| format!("hg-{id}-{slug}")),
+            prefix,
             path: contender.path,
             cni: contender.cni.clone(),
             mtu_bytes: self.experiment.underlay.mtu,
@@ -370,7 +399,16 @@ impl Race {
             filter: contender.filter,
             flood: self.experiment.flood,
             protocol: workload::protocol(self.experiment.workload.kind),
+            machines: None,
         }
+    }
+}
+
+/// Who answers on this machine; on another it has been decided there.
+fn server(experiment: &Experiment, settings: &RaceOptions) -> Result<ServerChoice, LabError> {
+    match &settings.machine {
+        None => ServerChoice::of(&experiment.workload, settings.nginx.as_deref(), &settings.own),
+        Some(_) => Ok(ServerChoice::Hostgap(settings.own.clone())),
     }
 }
 

@@ -16,7 +16,6 @@ use record::{Plant, ServerKind, Workload, WorkloadKind};
 
 use crate::LabError;
 use crate::program::{self, OwnProgram, Program};
-use crate::topology::SERVER_PORT;
 pub(crate) use secret::Secret;
 
 /// Who will answer.
@@ -44,6 +43,8 @@ pub struct ServerSetup<'a> {
     pub candidate: &'a str,
     /// The namespace.
     pub place: &'a Place,
+    /// Where it answers.
+    pub port: u16,
     /// The families by which clients may call.
     pub families: &'static [Family],
     /// The control group, if it is to be in one.
@@ -175,7 +176,7 @@ fn own_args(setup: &ServerSetup<'_>) -> Vec<String> {
         WorkloadKind::TcpRr | WorkloadKind::TcpStream => "tcp:",
         WorkloadKind::UdpRr | WorkloadKind::UdpStream | WorkloadKind::Packets => "udp:",
     };
-    let listen = |host: &str| ["--listen".to_owned(), format!("{speaks}{host}:{SERVER_PORT}")];
+    let listen = |host: &str| ["--listen".to_owned(), format!("{speaks}{host}:{}", setup.port)];
     let mut args = vec!["serve".to_owned()];
     if !setup.workload.kind.is_http() && setup.workload.kind != WorkloadKind::Grpc {
         args.push("--echo".to_owned());

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use datapath::{DataPath, Family, NodeSpec, Protocol, Reach, SocketRole};
-use record::{Flood, PacketFilter, Placement, Proxies, Side};
+use linux::CpuSet;
+use record::{Flood, PacketFilter, Placement, Proxies, Side, Workload};
 
 use crate::cni::CniNetwork;
-use crate::{NodeCpus, Sides, Wires};
+use crate::remote::MachineNodes;
+use crate::topology::{PUBLISHED_PORT, SERVER_PORT, family};
+use crate::{NodeCpus, Sides, Wires, workload};
 
 /// What a topology is made from.
 #[derive(Debug, Clone)]
@@ -43,9 +46,51 @@ pub struct Shape {
     pub flood: Option<Flood>,
     /// What clients call by, where a port of it is published.
     pub protocol: Protocol,
+    /// The machines that are its nodes; `None`: they are namespaces of this one, which are made.
+    pub machines: Option<MachineNodes>,
 }
 
 impl Shape {
+    /// A data path between two machines as they are; without CPUs, and without a prefix of names.
+    pub(crate) fn between_machines(
+        path: &'static DataPath,
+        machines: MachineNodes,
+        workload: &Workload,
+    ) -> Shape {
+        Shape {
+            prefix: String::new(),
+            path,
+            cni: None,
+            mtu_bytes: machines.mtu_bytes(),
+            cpus: NodeCpus { client: CpuSet::default(), server: CpuSet::default() },
+            family: family(workload.ipv6),
+            families: machines.families(),
+            steered: false,
+            placement: Placement::TwoNodes,
+            in_container: Side::Both,
+            wires: Wires::default(),
+            settings: tune::Settings::default(),
+            proxies: Proxies::default(),
+            filter: None,
+            flood: None,
+            protocol: workload::protocol(workload.kind),
+            machines: Some(machines),
+        }
+    }
+
+    /// The port on which the server answers. On a machine that is shared each topology has another.
+    pub(crate) fn server_port(&self) -> u16 {
+        match &self.machines {
+            Some(machines) if self.path.reach == Reach::Node => machines.port(),
+            _ => SERVER_PORT,
+        }
+    }
+
+    /// The port of the node that leads to it, for data paths that publish ports.
+    pub(crate) fn published_port(&self) -> u16 {
+        self.machines.as_ref().map_or(PUBLISHED_PORT, MachineNodes::port)
+    }
+
     /// The node of the client's process and of the server's.
     pub fn homes<'a>(&self, nodes: &'a Sides<NodeSpec>) -> Sides<&'a NodeSpec> {
         let server = match self.placement {

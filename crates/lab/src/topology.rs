@@ -3,10 +3,12 @@
 
 mod data_path;
 mod keys;
+mod machines;
 mod redirect;
 mod specs;
 mod wires;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -54,6 +56,19 @@ pub struct Topology {
     pub attachments: Option<Sides<Attachment>>,
     /// What counters have to show of the packets between client and server.
     pub traces: Vec<Trace>,
+    /// What of it is on the server's machine, where that is another.
+    pub there: Option<Half>,
+}
+
+/// What of a topology is on another machine.
+#[derive(Debug, Clone)]
+pub struct Half {
+    /// What is done there, in order.
+    pub plan: Plan,
+    /// What counters have to show there.
+    pub traces: Vec<Trace>,
+    /// The namespaces whose counters belong to it.
+    pub places: Vec<Place>,
 }
 
 impl Topology {
@@ -74,31 +89,24 @@ impl Topology {
         let path = shape.path;
         let pod_mtu_bytes = path.pod_mtu(&nodes.client)?;
 
-        let mut plan = Plan::new();
-        namespaces(&shape, &nodes, &pods, &mut plan);
-        if shape.filter.is_some() && shape.flood.is_none() {
-            packets::silence(&nodes, &mut plan);
-        }
-        wires::wires(&shape, &nodes, &mut plan);
-        plan.extend(data_path::plan(&shape, &nodes, &pods, keys.as_ref())?);
-        if shape.filter.is_some() || shape.flood.is_some() {
-            packets::take_frames(&nodes.server, &mut plan);
-        }
-        if let Some(filter) = shape.filter {
-            let port = shape.flood.map(|_| packets::JUNK_PORT);
-            packets::extend(filter, port, &nodes.server, &mut plan);
-        }
         let processes = Sides::make(|part| match shape.has_pod(part) {
             true => pods.of(part).place.clone(),
             false => homes.of(part).place.clone(),
         });
+        let (mut plan, there) = match &shape.machines {
+            None => (on_one_machine(&shape, &nodes, &pods, keys.as_ref())?, None),
+            Some(_) => {
+                let Sides { client, server } = machines::plans(&shape, &nodes, &pods)?;
+                (client, Some(server))
+            }
+        };
         // After everything that they act on, and before the first socket.
         let sites = Sides::make(|part| (*homes.of(part), pods.of(part), processes.of(part)));
         let settings = side_settings::plan(&shape, &sites, &plan)?;
         side_settings::extend(&mut plan, settings);
         redirect::plan(&shape, &processes, &mut plan);
         let address = match shape.is_in_container(SocketRole::Server) {
-            true => path.address_of(homes.server, &pods.server, shape.family, SERVER_PORT)?,
+            true => path.address_of(homes.server, &pods.server, shape.family, shape.server_port())?,
             false => SocketAddr::new(on_underlay(homes.server, shape.family), SERVER_PORT),
         };
         let attach = |network: &Arc<CniNetwork>| {
@@ -111,10 +119,29 @@ impl Topology {
             node: homes.of(part),
             pod: shape.is_in_container(part).then_some(pods.of(part)),
         });
-        let mut traces = path.traces(ends.client, ends.server, shape.protocol);
-        traces.extend(redirect::traces(&shape, &processes));
+        let [mut traces, far] = path.traces(ends.client, ends.server, shape.protocol);
         let Sides { client, server } = processes;
-        Ok(Topology { client, server, address, pod_mtu_bytes, plan, keys, attachments, traces, nodes, shape })
+        let there = match there {
+            Some(plan) => Some(Half { plan, traces: far, places: distinct([&nodes.server.place, &server]) }),
+            None => {
+                traces.extend(far);
+                traces.extend(redirect::traces(&shape, &Sides { client: &client, server: &server }));
+                None
+            }
+        };
+        Ok(Topology {
+            client,
+            server,
+            address,
+            pod_mtu_bytes,
+            plan,
+            keys,
+            attachments,
+            traces,
+            there,
+            nodes,
+            shape,
+        })
     }
 
     /// What the client calls: the server, or the port that leads into the client's proxy.
@@ -127,9 +154,13 @@ impl Topology {
 
     /// The commands that a person would type to build the same, in order.
     pub fn commands(&self) -> Vec<String> {
+        let here = match &self.there {
+            None => self.plan.commands(),
+            Some(half) => machines::commands(&self.plan, &half.plan),
+        };
         let plugins =
             self.attachments.iter().flat_map(|pods| pods.as_ref().both()).flat_map(Attachment::commands);
-        self.plan.commands().into_iter().chain(plugins).collect()
+        here.into_iter().chain(plugins).collect()
     }
 
     /// The control group of the client and the server, where the data path or a spliced proxy asks that their processes
@@ -138,7 +169,8 @@ impl Topology {
         let homes = self.shape.homes(&self.nodes);
         let processes = Sides { client: &self.client, server: &self.server };
         Sides::make(|part| {
-            self.plan.steps.iter().find_map(|placed| match &placed.step {
+            let half = self.there.as_ref().filter(|_| part == SocketRole::Server).map(|half| &half.plan);
+            half.unwrap_or(&self.plan).steps.iter().find_map(|placed| match &placed.step {
                 Step::AddCgroup(splice)
                     if placed.place == homes.of(part).place || placed.place == **processes.of(part) =>
                 {
@@ -155,15 +187,44 @@ impl Topology {
         Sides { client: &self.client, server: &self.server }.map(named)
     }
 
-    /// The namespaces whose counters belong to it.
+    /// The namespaces of this machine whose counters belong to it.
     pub fn places(&self) -> Vec<Place> {
-        let mut places = Vec::from(self.nodes.as_ref().map(|node| node.place.clone()).both());
-        places.extend(self.nodes.client.router.iter().map(|router| router.place.clone()));
-        places.extend([self.client.clone(), self.server.clone()]);
-        places.sort();
-        places.dedup();
-        places
+        let Sides { client, server } = self.nodes.as_ref();
+        if self.there.is_some() {
+            return distinct([&client.place, &self.client]);
+        }
+        let routers = client.router.iter().map(|router| &router.place);
+        distinct([&client.place, &server.place, &self.client, &self.server].into_iter().chain(routers))
     }
+}
+
+/// All of a topology whose nodes are namespaces of this machine, but settings and proxies.
+fn on_one_machine(
+    shape: &Shape,
+    nodes: &Sides<NodeSpec>,
+    pods: &Sides<Pod>,
+    keys: Option<&TunnelKeys>,
+) -> Result<Plan, LabError> {
+    let mut plan = Plan::new();
+    namespaces(shape, nodes, pods, &mut plan);
+    if shape.filter.is_some() && shape.flood.is_none() {
+        packets::silence(nodes, &mut plan);
+    }
+    wires::wires(shape, nodes, &mut plan);
+    plan.extend(data_path::plan(shape, nodes, pods, keys)?);
+    if shape.filter.is_some() || shape.flood.is_some() {
+        packets::take_frames(&nodes.server, &mut plan);
+    }
+    if let Some(filter) = shape.filter {
+        let port = shape.flood.map(|_| packets::JUNK_PORT);
+        packets::extend(filter, port, &nodes.server, &mut plan);
+    }
+    Ok(plan)
+}
+
+/// Each once, in order.
+fn distinct<'a>(places: impl IntoIterator<Item = &'a Place>) -> Vec<Place> {
+    places.into_iter().collect::<BTreeSet<_>>().into_iter().cloned().collect()
 }
 
 /// The family in which clients call and transports wrap.

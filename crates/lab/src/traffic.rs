@@ -6,6 +6,7 @@ use datapath::{PacketCounter, PacketDirection, Trace};
 use linux::IfName;
 use linux::procfs::{Counters, LinkCounters};
 use plan::Place;
+use serde::{Deserialize, Serialize};
 
 /// What the namespaces of a topology counted, since their beginning or between two looks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,7 +23,7 @@ struct Counted {
 }
 
 /// The least that must have crossed a path in one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Amount {
     packets: u64,
     bytes: u64,
@@ -31,7 +32,7 @@ pub(crate) struct Amount {
 }
 
 /// What a trial got through its path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct TransferredAmounts {
     requests: Amount,
     answers: Amount,

@@ -12,7 +12,7 @@ use load::{Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
 use record::{Capacity, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
 use crate::traffic::TransferredAmounts;
-use crate::usage::{CounterSnapshot, Usage, sum};
+use crate::usage::{Usage, sum};
 use crate::witness::{self, Witnesses};
 use crate::{BuiltTopology, LabError, NodeCpus};
 
@@ -95,13 +95,12 @@ pub(crate) fn measure(
     let warmup = warmup(asked, load, built.connections(load.body_bytes));
     rest(method, load, warmup + method.slice);
     run(built, method, load, warmup, None)?;
-    let before = CounterSnapshot::take(&built.topology)?;
+    let before = built.count()?;
     let slice = built.topology.shape.wires.patience().slice(method.slice);
     let witness = method.witness.as_deref().and_then(Witnesses::watching);
     let outcome = run(built, method, load, slice, witness)?;
-    let usage = CounterSnapshot::take(&built.topology)?.since(&before, &method.cpus);
-    built.check_server()?;
-    let detour = built.detour(&usage.traffic, &TransferredAmounts::exchanges(outcome.answered))?;
+    let work = TransferredAmounts::exchanges(outcome.answered);
+    let (usage, detour) = built.spent(&before, &method.cpus, &work)?;
     let void = detour.or_else(|| void(load, &outcome, &usage));
     // Where the machine was kept from running, unanswered requests say nothing of the path. A broken one stays broken.
     if void.is_none() {

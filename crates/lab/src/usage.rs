@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use datapath::Trace;
 use linux::CpuSet;
 use linux::procfs::{Procfs, Stat};
 use load::ThreadCost;
 use plan::Place;
 use record::{Counters, CpuTime};
 
+use crate::remote::Spent;
 use crate::traffic::Traffic;
 use crate::{LabError, NodeCpus, Topology};
 
@@ -39,8 +41,13 @@ pub(crate) struct Usage {
 }
 
 impl CounterSnapshot {
-    /// Looks now. Takes well under a millisecond; nothing is measured meanwhile.
+    /// Looks now at this machine's part of a topology. Takes well under a millisecond; nothing is measured meanwhile.
     pub(crate) fn take(topology: &Topology) -> Result<CounterSnapshot, LabError> {
+        CounterSnapshot::at(&topology.places(), &topology.traces)
+    }
+
+    /// The same, for these namespaces and counters.
+    pub(crate) fn at(places: &[Place], traces: &[Trace]) -> Result<CounterSnapshot, LabError> {
         let procfs = Procfs::kernel();
         let softnet = procfs.softnet()?;
         let mut snapshot = CounterSnapshot {
@@ -54,10 +61,10 @@ impl CounterSnapshot {
             wire_drops: 0,
             traffic: Traffic::default(),
         };
-        for place in topology.places() {
-            place.open()?.run(|| snapshot.add(&place, &procfs))??;
+        for place in places {
+            place.open()?.run(|| snapshot.add(place, &procfs))??;
         }
-        snapshot.traffic.add_spliced(&topology.traces)?;
+        snapshot.traffic.add_spliced(traces)?;
         Ok(snapshot)
     }
 
@@ -119,6 +126,19 @@ impl CounterSnapshot {
 }
 
 impl Usage {
+    /// Adds what the server's machine counted, whose CPUs have not been looked at from here.
+    pub(crate) fn add_server(&mut self, spent: &Spent) {
+        self.server.clone_from(&spent.cpus);
+        let (mine, theirs) = (&mut self.counters, &spent.counters);
+        mine.retransmits += theirs.retransmits;
+        mine.needless_retransmits += theirs.needless_retransmits;
+        mine.out_of_order += theirs.out_of_order;
+        mine.rto_expiries += theirs.rto_expiries;
+        mine.softnet_drops += theirs.softnet_drops;
+        mine.udp_errors += theirs.udp_errors;
+        mine.wire_drops += theirs.wire_drops;
+    }
+
     /// The stacks' counters with those of the generator's threads.
     pub(crate) fn with_threads(&self, threads: &[ThreadCost]) -> Counters {
         let mut counters = self.counters;

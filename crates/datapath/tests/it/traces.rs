@@ -30,7 +30,7 @@ impl Case {
     pub(crate) fn traces(&self, protocol: Protocol) -> Vec<Trace> {
         let [client, server] =
             [0, 1].map(|at| End { node: &self.nodes[self.homes[at]], pod: Some(&self.pods[at]) });
-        self.path.traces(client, server, protocol)
+        self.path.traces(client, server, protocol).concat()
     }
 
     /// The name of a place for readers, as seen from the client's side of the wire.
@@ -178,7 +178,7 @@ fn one_pod_alone_leaves_the_traces_of_its_own_side() {
                 continue;
             }
             let end = |of: usize| End { node: &case.nodes[of], pod: (of == at).then_some(&case.pods[of]) };
-            let alone = path.traces(end(0), end(1), Protocol::Tcp);
+            let alone = path.traces(end(0), end(1), Protocol::Tcp).concat();
             let of_side = |traces: &[Trace], side: usize| -> Vec<Trace> {
                 let places = [case.nodes[side].place.clone(), case.pods[side].place.clone()];
                 traces.iter().filter(|trace| places.contains(&trace.place)).cloned().collect()

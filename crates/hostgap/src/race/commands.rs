@@ -43,6 +43,7 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             filter: contender.filter,
             flood: experiment.flood,
             protocol: ::lab::protocol(experiment.workload.kind),
+            machines: None,
         };
         let topology = Topology::plan(shape)?;
         speak::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;

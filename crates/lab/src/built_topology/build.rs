@@ -2,14 +2,17 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use datapath::{Family, SocketRole};
 use ipnet::IpNet;
+use record::Plant;
 
 use super::{BuiltTopology, Ground, Staffing};
 use crate::cni::Attachment;
 use crate::packets::{JUNK_PORT, Judge};
 use crate::proxy::ProxySetup;
+use crate::remote::Remote;
 use crate::server::{Secret, ServerSetup};
 use crate::workload;
 use crate::{LabError, Shape, Sides, Topology};
@@ -35,6 +38,7 @@ impl BuiltTopology {
             pools: Vec::new(),
             judge: None,
             ground,
+            there: None,
         };
         built.ground.apply(&built.topology.plan)?;
         built.attach()?;
@@ -65,10 +69,17 @@ impl BuiltTopology {
         if !workload::of(kind).is_served() {
             return self.open(body, 1).map_err(|error| self.of_plugins(error));
         }
+        if let Some(machine) = &staffing.machine {
+            self.stand_there(machine, staffing.plant)?;
+            self.connect(body, 1)?;
+            self.pools.clear();
+            return Ok(());
+        }
         let secret = self.workload.tls.then(|| self.agree_on_tls()).transpose()?;
         let setup = ServerSetup {
             candidate: &self.name,
             place: &self.topology.server,
+            port: self.topology.shape.server_port(),
             families: self.topology.shape.families,
             cgroup: self.group(SocketRole::Server)?,
             cpus: &self.topology.shape.cpus.server,
@@ -85,6 +96,15 @@ impl BuiltTopology {
         self.start_proxies(staffing)?;
         self.connect(body, 1).map_err(|error| self.of_plugins(error))?;
         self.pools.clear();
+        Ok(())
+    }
+
+    /// Has the other half built on the server's machine, with a server in it.
+    fn stand_there(&mut self, machine: &Arc<Remote>, plant: Option<Plant>) -> Result<(), LabError> {
+        let shape = &self.topology.shape;
+        let nodes = shape.machines.clone().expect("what stands on two machines is planned for them");
+        machine.stand(&self.name, shape.path.name, nodes, &self.workload, plant)?;
+        self.there = Some(Arc::clone(machine));
         Ok(())
     }
 

@@ -7,8 +7,9 @@
 use record::Void;
 
 use super::BuiltTopology;
-use crate::LabError;
 use crate::traffic::{Traffic, TransferredAmounts};
+use crate::usage::{CounterSnapshot, Usage};
+use crate::{LabError, NodeCpus};
 
 impl BuiltTopology {
     /// Looks at all that was built, before the first trial. Plugins are part of a path and may change what the plan did
@@ -24,7 +25,39 @@ impl BuiltTopology {
     /// What has changed of the path since it was built, in words; `None` if nothing has. Takes about a millisecond, in
     /// which nothing may be measured.
     pub(crate) fn changed(&mut self) -> Result<Option<String>, LabError> {
-        self.ground.changed()
+        match (self.ground.changed()?, &self.there) {
+            (None, Some(there)) => there.check(&self.name),
+            (changed, _) => Ok(changed),
+        }
+    }
+
+    /// Looks at the counters of both sides, before the measured part of a trial.
+    pub(crate) fn count(&self) -> Result<CounterSnapshot, LabError> {
+        if let Some(there) = &self.there {
+            there.count(&self.name)?;
+        }
+        CounterSnapshot::take(&self.topology)
+    }
+
+    /// What a trial cost both sides since, and why it does not count, if packets did not take the path; an error if the
+    /// server has ended.
+    pub(crate) fn spent(
+        &mut self,
+        before: &CounterSnapshot,
+        cpus: &NodeCpus,
+        work: &TransferredAmounts,
+    ) -> Result<(Usage, Option<Void>), LabError> {
+        let mut usage = CounterSnapshot::take(&self.topology)?.since(before, cpus);
+        let Some(there) = &self.there else {
+            self.check_server()?;
+            let detour = self.detour(&usage.traffic, work)?;
+            return Ok((usage, detour));
+        };
+        let spent = there.spent(&self.name, work)?;
+        usage.add_server(&spent);
+        let far = spent.detour.map(|what| Void::PathChanged { what });
+        let detour = self.detour(&usage.traffic, work)?.or(far);
+        Ok((usage, detour))
     }
 
     /// Why a trial does not count: the path is not what was built, or packets went past it.

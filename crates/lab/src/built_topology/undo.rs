@@ -25,6 +25,7 @@ impl BuiltTopology {
         self.judge = None;
         // Proxies first, so that none calls a server that is gone.
         let stopped = self.servers.drain(..).rev().map(Server::stop).fold(Ok(()), Result::and);
+        let far = self.there.take().map_or(Ok(()), |there| there.take_down(&self.name));
         let attachments =
             self.topology.attachments.iter_mut().flat_map(|pods| [&mut pods.server, &mut pods.client]);
         let mut attached: Vec<LabError> =
@@ -33,7 +34,7 @@ impl BuiltTopology {
         attached.extend(attachments.filter_map(|attachment| attachment.forget_pins().err()));
         self.ground.undo()?;
         // What plugins could not take back was in the namespaces, or is nothing that the lab knows of.
-        attached.into_iter().next().map_or(stopped, Err)
+        attached.into_iter().next().map_or(stopped.and(far), Err)
     }
 }
 

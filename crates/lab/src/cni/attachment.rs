@@ -221,6 +221,7 @@ mod tests {
             filter: None,
             flood: None,
             protocol: datapath::Protocol::Tcp,
+            machines: None,
         };
         Topology::plan(shape).unwrap()
     }

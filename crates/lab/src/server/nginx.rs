@@ -9,7 +9,6 @@ use record::WorkloadKind;
 
 use super::Secret;
 use super::ServerSetup;
-use crate::topology::SERVER_PORT;
 use crate::{LabError, nginx};
 
 /// Writes the configuration and what it names; the arguments that say where it is.
@@ -41,7 +40,7 @@ fn listeners(setup: &ServerSetup<'_>) -> String {
             Family::V4 => "",
             Family::V6 => "[::]:",
         };
-        format!("    listen {host}{SERVER_PORT} {ssl}reuseport backlog=4096;\n")
+        format!("    listen {host}{} {ssl}reuseport backlog=4096;\n", setup.port)
     };
     setup.families.iter().map(listener).collect()
 }

@@ -29,17 +29,28 @@ fn both_sides(
     pods: &Sides<Pod>,
     keys: Option<&TunnelKeys>,
 ) -> Result<Plan, SpecError> {
+    let mut plan = Plan::new();
+    for facing in nodes.as_ref().facing() {
+        plan.extend(one_node(shape, facing, (nodes, pods), keys)?);
+    }
+    Ok(plan)
+}
+
+/// All of it on a node: `facing` are that node and the other.
+pub(super) fn one_node(
+    shape: &Shape,
+    (here, there): (&NodeSpec, &NodeSpec),
+    (nodes, pods): (&Sides<NodeSpec>, &Sides<Pod>),
+    keys: Option<&TunnelKeys>,
+) -> Result<Plan, SpecError> {
     let path = shape.path;
     let homes = shape.homes(nodes);
-    let mut plan = Plan::new();
-    for (here, there) in nodes.as_ref().facing() {
-        plan.extend(path.node_plan(here)?);
-        let at_home = |part: &SocketRole| homes.of(*part).id == here.id;
-        for part in [SocketRole::Client, SocketRole::Server].into_iter().filter(at_home) {
-            plan.extend(path.pod_plan(here, pods.of(part))?);
-        }
-        plan.extend(path.peer_plan(here, &peer(there, keys))?);
+    let mut plan = path.node_plan(here)?;
+    let at_home = |part: &SocketRole| homes.of(*part).id == here.id;
+    for part in [SocketRole::Client, SocketRole::Server].into_iter().filter(at_home) {
+        plan.extend(path.pod_plan(here, pods.of(part))?);
     }
+    plan.extend(path.peer_plan(here, &peer(there, keys))?);
     Ok(plan)
 }
 
@@ -92,6 +103,7 @@ mod tests {
             filter: None,
             flood: None,
             protocol: Protocol::Tcp,
+            machines: None,
         })
     }
 

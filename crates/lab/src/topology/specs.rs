@@ -3,15 +3,15 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use datapath::{
-    Addresses, Between, Limits, Network, NodeSpec, Peer, Pod, Prefixes, Protocol, PublishedPort, Reach,
-    Router, SocketRole, TunnelKey,
+    Addresses, Between, Limits, Network, NodeSpec, Peer, Pod, Prefixes, PublishedPort, Reach, Router,
+    SocketRole, TunnelKey,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::PublicKey;
 use plan::Place;
 
 use super::keys::{TunnelKeys, file};
-use super::{CLIENT_NODE, PUBLISHED_PORT, SERVER_PORT, ifname, name};
+use super::{CLIENT_NODE, ifname, name};
 use crate::Shape;
 
 /// 192.168.100.n/24 on one wire; with a router between the nodes each has a subnet of its own, as in a cloud.
@@ -26,6 +26,9 @@ fn underlay(shape: &Shape, node: u16, routed: bool) -> (Addresses, Addresses) {
 }
 
 pub(super) fn node(shape: &Shape, id: u16, key: Option<PublicKey>) -> NodeSpec {
+    if let Some(machines) = &shape.machines {
+        return super::machines::node(shape, machines, id);
+    }
     let routed = shape.path.between == Between::Router;
     let (own, router) = underlay(shape, id, routed);
     let n = u8::try_from(id).expect("the lab has two nodes");
@@ -53,7 +56,7 @@ pub(super) fn node(shape: &Shape, id: u16, key: Option<PublicKey>) -> NodeSpec {
 }
 
 /// The network of the pods, with flannel's identifier and its port; VXLAN's is Linux's from before IANA gave 4789.
-fn network(shape: &Shape) -> Network {
+pub(super) fn network(shape: &Shape) -> Network {
     Network {
         id: 1,
         prefixes: prefixes(
@@ -74,7 +77,7 @@ fn network(shape: &Shape) -> Network {
     }
 }
 
-fn prefixes(shape: &Shape, v4: Ipv4Net, v6: Ipv6Net) -> Prefixes {
+pub(super) fn prefixes(shape: &Shape, v4: Ipv4Net, v6: Ipv6Net) -> Prefixes {
     [IpNet::from(v4), IpNet::from(v6)].into_iter().collect::<Prefixes>().only(shape.families)
 }
 
@@ -84,18 +87,20 @@ pub(super) fn pod(shape: &Shape, node: &NodeSpec, part: SocketRole) -> Pod {
         SocketRole::Server => name(shape, "server"),
     };
     // The second of its node is the server beside its client.
-    let id = if part == SocketRole::Server && node.id == CLIENT_NODE { 2 } else { 1 };
+    let on_node = if part == SocketRole::Server && node.id == CLIENT_NODE { 2 } else { 1 };
+    // A machine has pods of several networks, whose links are named by their numbers.
+    let id = shape.machines.as_ref().map_or(on_node, |_| node.network.id);
     Pod {
         id,
         place: Place::Netns(netns),
         ifname: ifname("eth0"),
-        addresses: node.pods.iter().map(|net| pod_address(net, id)).collect(),
+        addresses: node.pods.iter().map(|net| pod_address(net, on_node)).collect(),
         mac: None,
         default_route: true,
         gateways: Addresses::default(),
         routes: Vec::new(),
         published: if part == SocketRole::Server && shape.path.reach == Reach::PublishedPort {
-            vec![published(shape.protocol)]
+            vec![published(shape)]
         } else {
             Vec::new()
         },
@@ -122,6 +127,7 @@ pub(super) fn peer(node: &NodeSpec, keys: Option<&TunnelKeys>) -> Peer {
     }
 }
 
-fn published(protocol: Protocol) -> PublishedPort {
-    PublishedPort { node: PUBLISHED_PORT, address: None, pod: SERVER_PORT, protocol }
+fn published(shape: &Shape) -> PublishedPort {
+    let (node, pod) = (shape.published_port(), shape.server_port());
+    PublishedPort { node, address: None, pod, protocol: shape.protocol }
 }

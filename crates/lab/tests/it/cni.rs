@@ -32,6 +32,7 @@ fn shape(network: CniNetwork, id: &str, ipv6: bool) -> Shape {
         filter: None,
         flood: None,
         protocol: datapath::Protocol::Tcp,
+        machines: None,
     }
 }
 

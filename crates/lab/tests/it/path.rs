@@ -84,6 +84,7 @@ impl Ground {
         tell: &mut dyn FnMut(&Event),
     ) -> (Result<Finished, LabError>, record::RaceRecord) {
         let settings = RaceOptions {
+            machine: None,
             plugins: self.plugins.clone(),
             guest: None,
             record: self.record(),

@@ -21,6 +21,7 @@ use crate::paths::runnable;
 pub(crate) fn staffing() -> Staffing {
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from);
     Staffing {
+        machine: None,
         server: ServerChoice::decide(ServerKind::Nginx, nginx.as_deref(), &crate::own("unused")).unwrap(),
         scheduling: Scheduling::Normal,
         connections: 16,
@@ -49,6 +50,7 @@ pub(crate) fn shape(path: &'static DataPath, id: &str, ipv6: bool) -> Shape {
         filter: None,
         flood: None,
         protocol: datapath::Protocol::Tcp,
+        machines: None,
     }
 }
 

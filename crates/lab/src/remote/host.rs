@@ -1,0 +1,237 @@
+//! The server's machine, as this side sees it.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+use datapath::Addresses;
+use linux::cpu::Scheduling;
+use linux::features::Facts;
+use linux::{CpuSet, IfName};
+use record::{Experiment, Machine, Plant, ServerKind, Workload};
+
+use super::channel::Channel;
+use super::links::{MachineNodes, Way, way};
+use super::protocol::{Begin, Counterpart, Order, Reply, Request, Spent};
+use super::ssh::{SshAddress, SshCommand};
+use crate::traffic::TransferredAmounts;
+use crate::{Event, LabError, OwnProgram};
+
+/// A machine that builds and serves its half of each topology. Dropping it ends the process there, which undoes everything.
+#[derive(Debug)]
+pub struct Remote {
+    /// For messages.
+    name: String,
+    channel: Mutex<Channel>,
+    counterpart: Counterpart,
+    way: Way,
+}
+
+impl Remote {
+    /// Connects, copies this program there unless it is there already, and takes the machine for a race. Waits while another
+    /// race runs there. `nic` is the link of this machine that leads there, where it is not the one that leads to the
+    /// address by which ssh came in.
+    ///
+    /// # Errors
+    /// [`LabError::Machine`]: it is not reached, is another kind of machine, permits too little, or there is no way to it.
+    pub fn connect(
+        address: &SshAddress,
+        ssh: &SshCommand,
+        own: &OwnProgram,
+        experiment: &Experiment,
+        (cpus, scheduling): (Option<CpuSet>, Scheduling),
+        nic: Option<&IfName>,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Remote, LabError> {
+        let name = address.to_string();
+        let failed = |why: String| LabError::Machine { machine: name.clone(), why, remedy: None };
+        tell(Event::Connecting { machine: name.clone() });
+        let mut command = ssh.program(address, &own.program, "remote").map_err(failed)?;
+        let channel = Channel::start(&mut command).map_err(|error| failed(error.to_string()))?;
+        let mut workload = experiment.workload.clone();
+        if experiment.candidates.iter().any(|candidate| candidate.plant.is_some()) {
+            // As in any race: the same program answers everywhere.
+            workload.server = ServerKind::Hostgap;
+        }
+        let begin = Begin { workload, cpus, scheduling };
+        let counterpart = begun(&name, &channel, begin, tell)?;
+        let way = way(&counterpart.links, counterpart.reached_by, nic).map_err(failed)?;
+        Ok(Remote { name, channel: Mutex::new(channel), counterpart, way })
+    }
+
+    /// Its address, as the user wrote it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its kernel can do.
+    pub fn facts(&self) -> &Facts {
+        &self.counterpart.facts
+    }
+
+    /// Facts that may matter to a reader of the figures.
+    pub fn machine(&self) -> &Machine {
+        &self.counterpart.machine
+    }
+
+    /// Who answers there.
+    pub fn server(&self) -> &str {
+        &self.counterpart.server
+    }
+
+    /// Whether that is this program.
+    pub(crate) fn serves_itself(&self) -> bool {
+        self.counterpart.serves_itself
+    }
+
+    /// Its CPUs that serve.
+    pub fn cpus(&self) -> &CpuSet {
+        &self.counterpart.cpus
+    }
+
+    /// The router between the machines; `None`: they are neighbours on one Ethernet.
+    pub fn router(&self) -> Option<IpAddr> {
+        self.way.router
+    }
+
+    /// The addresses of its end.
+    pub fn addresses(&self) -> Addresses {
+        self.way.ends.server.addresses.iter().copied().collect()
+    }
+
+    /// The two machines as nodes of the topology of this number.
+    pub fn nodes(&self, number: u16) -> MachineNodes {
+        let ends = self.way.ends.clone();
+        MachineNodes { client: ends.client, server: ends.server, number }
+    }
+
+    /// Builds its half of a topology and starts the server in it.
+    pub(crate) fn stand(
+        &self,
+        candidate: &str,
+        path: &str,
+        nodes: MachineNodes,
+        workload: &Workload,
+        plant: Option<Plant>,
+    ) -> Result<(), LabError> {
+        let order = Order {
+            candidate: candidate.to_owned(),
+            path: path.to_owned(),
+            nodes,
+            workload: workload.clone(),
+            plant,
+        };
+        self.done(&Request::Stand(Box::new(order)))
+    }
+
+    /// Looks at a candidate's counters there, before the measured part of a trial.
+    pub(crate) fn count(&self, candidate: &str) -> Result<(), LabError> {
+        self.done(&Request::Count { candidate: candidate.to_owned() })
+    }
+
+    /// What has happened there since.
+    pub(crate) fn spent(&self, candidate: &str, work: &TransferredAmounts) -> Result<Spent, LabError> {
+        match self.ask(&Request::Spent { candidate: candidate.to_owned(), work: *work })? {
+            Reply::Spent(spent) => Ok(*spent),
+            other => Err(self.strange(&other)),
+        }
+    }
+
+    /// What has changed of its half since it was built; an error if the server has ended.
+    pub(crate) fn check(&self, candidate: &str) -> Result<Option<String>, LabError> {
+        match self.ask(&Request::Check { candidate: candidate.to_owned() })? {
+            Reply::Changed(what) => Ok(what),
+            other => Err(self.strange(&other)),
+        }
+    }
+
+    /// Ends the server and undoes its half.
+    pub(crate) fn take_down(&self, candidate: &str) -> Result<(), LabError> {
+        self.done(&Request::TakeDown { candidate: candidate.to_owned() })
+    }
+
+    /// Ends the process there.
+    ///
+    /// # Errors
+    /// Something could not be undone there.
+    pub fn end(&self) -> Result<(), LabError> {
+        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        channel.end().map_err(|why| self.failed(why))
+    }
+
+    fn done(&self, request: &Request) -> Result<(), LabError> {
+        match self.ask(request)? {
+            Reply::Done => Ok(()),
+            other => Err(self.strange(&other)),
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<Reply, LabError> {
+        let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        say(&channel, request).and_then(|()| hear(&channel)).map_err(|why| self.failed(why)).and_then(
+            |reply| match reply {
+                Reply::Failed(failed) if failed.broken => {
+                    let (candidate, what) =
+                        (candidate_of(request), format!("on {}: {}", self.name, failed.why));
+                    Err(LabError::Broken { candidate, what })
+                }
+                Reply::Failed(failed) => Err(LabError::Machine {
+                    machine: self.name.clone(),
+                    why: failed.why,
+                    remedy: failed.remedy,
+                }),
+                reply => Ok(reply),
+            },
+        )
+    }
+
+    fn failed(&self, why: String) -> LabError {
+        LabError::Machine { machine: self.name.clone(), why, remedy: None }
+    }
+
+    fn strange(&self, reply: &Reply) -> LabError {
+        self.failed(format!("it answered something else than was asked: {reply:?}"))
+    }
+}
+
+/// Whose an error is.
+fn candidate_of(request: &Request) -> String {
+    match request {
+        Request::Begin(_) => String::new(),
+        Request::Stand(order) => order.candidate.clone(),
+        Request::Count { candidate }
+        | Request::Spent { candidate, .. }
+        | Request::Check { candidate }
+        | Request::TakeDown { candidate } => candidate.clone(),
+    }
+}
+
+/// Takes the machine, and tells what is waited for.
+fn begun(
+    name: &str,
+    channel: &Channel,
+    begin: Begin,
+    tell: &mut dyn FnMut(Event),
+) -> Result<Counterpart, LabError> {
+    let failed = |why: String, remedy| LabError::Machine { machine: name.to_owned(), why, remedy };
+    say(channel, &Request::Begin(begin)).map_err(|why| failed(why, None))?;
+    loop {
+        match hear(channel).map_err(|why| failed(why, None))? {
+            Reply::Begun(counterpart) => return Ok(*counterpart),
+            Reply::Waiting { pid } => tell(Event::Waiting { pid }),
+            Reply::CleanedUp { id } => tell(Event::CleanedUp { id }),
+            Reply::Failed(why) => return Err(failed(why.why, why.remedy)),
+            other => {
+                return Err(failed(format!("it answered something else than was asked: {other:?}"), None));
+            }
+        }
+    }
+}
+
+fn say(channel: &Channel, request: &Request) -> Result<(), String> {
+    channel.say(&serde_json::to_string(request).map_err(|error| error.to_string())?)
+}
+
+fn hear(channel: &Channel) -> Result<Reply, String> {
+    let line = channel.hear()?;
+    serde_json::from_str(&line).map_err(|error| format!("it said {line:?}: {error}"))
+}

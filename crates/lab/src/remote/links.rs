@@ -1,0 +1,152 @@
+//! The links by which two machines reach each other, found by routes and addresses.
+
+use std::net::IpAddr;
+
+use datapath::Family;
+use linux::netlink::AddressInfo;
+use linux::{IfName, Netlink};
+use serde::{Deserialize, Serialize};
+
+use crate::{LabError, Sides};
+
+/// An address that is valid everywhere (`RT_SCOPE_UNIVERSE`).
+const UNIVERSE: u8 = 0;
+
+/// A link of a machine with addresses for the world.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineLink {
+    /// Its name.
+    pub name: IfName,
+    /// In bytes.
+    pub mtu: u32,
+    /// Those of a family in the order in which they are used.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Two machines as the nodes of a topology, and which of their networks it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineNodes {
+    /// The client's end.
+    pub client: MachineLink,
+    /// The server's end.
+    pub server: MachineLink,
+    /// Among the topologies that stand at the same time, from 0, at most [`MachineNodes::NUMBER_MAX`].
+    pub number: u16,
+}
+
+impl MachineNodes {
+    /// 198.18.0.0/15 has 512 networks of 256 addresses.
+    pub const NUMBER_MAX: u16 = 511;
+
+    /// The number of its network on both machines, which may have networks of others: those have low numbers.
+    pub(crate) fn network(&self) -> u16 {
+        60_000 + self.number
+    }
+
+    /// The port of the server's machine by which a server is called there.
+    pub(crate) fn port(&self) -> u16 {
+        18_000 + self.number
+    }
+
+    /// The MTU of the way, as far as both ends know it, in bytes.
+    pub(crate) fn mtu_bytes(&self) -> u32 {
+        self.client.mtu.min(self.server.mtu)
+    }
+
+    /// The families by which both ends have addresses.
+    pub(crate) fn families(&self) -> &'static [Family] {
+        let has = |ipv6: bool| {
+            [&self.client, &self.server]
+                .iter()
+                .all(|end| end.addresses.iter().any(|one| one.is_ipv6() == ipv6))
+        };
+        match (has(false), has(true)) {
+            (true, true) => &Family::BOTH,
+            (true, false) => &[Family::V4],
+            (false, true) => &[Family::V6],
+            (false, false) => &[],
+        }
+    }
+}
+
+/// The way from this machine to another.
+#[derive(Debug, Clone)]
+pub(super) struct Way {
+    pub(super) ends: Sides<MachineLink>,
+    /// The router in between; `None`: they are neighbours on one Ethernet.
+    pub(super) router: Option<IpAddr>,
+}
+
+/// This machine's links that are up and have addresses for the world.
+pub(super) fn links() -> Result<Vec<MachineLink>, LabError> {
+    let netlink = Netlink::open()?;
+    let addresses = netlink.addresses()?;
+    let of = |index: u32| {
+        let usable = |info: &&AddressInfo| info.index == index && info.scope == UNIVERSE && !info.tentative;
+        addresses.iter().filter(usable).map(|info| info.address.addr()).collect::<Vec<IpAddr>>()
+    };
+    let links = netlink.links()?.into_iter().filter(|link| link.up && link.name.as_str() != "lo");
+    let links = links.map(|link| MachineLink { addresses: of(link.index), name: link.name, mtu: link.mtu });
+    Ok(links.filter(|link| !link.addresses.is_empty()).collect())
+}
+
+/// A way from this machine to an address of another.
+struct Leads {
+    to: IpAddr,
+    by: IfName,
+    router: Option<IpAddr>,
+}
+
+/// The way to a machine that has these links: to the address by which ssh came in there, or, with a link of this machine
+/// that is named, to the first of its addresses that is reached by that.
+///
+/// # Errors
+/// In words, with what to try.
+pub(super) fn way(
+    theirs: &[MachineLink],
+    reached_by: Option<IpAddr>,
+    nic: Option<&IfName>,
+) -> Result<Way, String> {
+    let leads = leads(theirs).map_err(|error| error.to_string())?;
+    let found = match nic {
+        Some(nic) => leads.into_iter().find(|lead| lead.by == *nic),
+        None => leads.into_iter().find(|lead| Some(lead.to) == reached_by),
+    };
+    let all: Vec<String> = theirs.iter().flat_map(|link| &link.addresses).map(IpAddr::to_string).collect();
+    let all = all.join(", ");
+    let Some(Leads { to, by, router }) = found else {
+        return Err(match nic {
+            Some(nic) => format!("none of its addresses ({all}) is reached by {nic} from here"),
+            None => {
+                format!("which of its addresses ({all}) leads to it? --nic names the link of this machine")
+            }
+        });
+    };
+    let ours = links().map_err(|error| error.to_string())?;
+    let client = ours.into_iter().find(|link| link.name == by);
+    let client =
+        client.ok_or_else(|| format!("{to}, by which it is reached, is an address of this machine"))?;
+    let server = theirs.iter().find(|link| link.addresses.contains(&to)).cloned();
+    let server = server.expect("the address is one of theirs");
+    Ok(Way { ends: Sides { client, server: first(server, to) }, router })
+}
+
+/// The ways to the addresses of those links that lead anywhere.
+fn leads(theirs: &[MachineLink]) -> Result<Vec<Leads>, LabError> {
+    let netlink = Netlink::open()?;
+    let links = netlink.links()?;
+    let mut leads = Vec::new();
+    for to in theirs.iter().flat_map(|link| link.addresses.iter().copied()) {
+        let hops = netlink.route_to(to)?.map(|route| route.next_hops).unwrap_or_default();
+        let Some(hop) = hops.first() else { continue };
+        let by = links.iter().find(|link| Some(link.index) == hop.index).map(|link| link.name.clone());
+        leads.extend(by.map(|by| Leads { to, by, router: hop.via }));
+    }
+    Ok(leads)
+}
+
+/// With that address before the others.
+fn first(mut link: MachineLink, address: IpAddr) -> MachineLink {
+    link.addresses.sort_by_key(|other| *other != address);
+    link
+}

@@ -1,0 +1,26 @@
+//! Another machine as the server's node: a process of this very program runs there, reached by ssh, and does there what is
+//! done here in a race on one machine.
+//!
+//! The two speak by lines of JSON over the pipe of the ssh connection ([`protocol`]): this side asks, that side does and
+//! answers. Both plan the same topology from the same order ([`MachineNodes`]), so that no plan is sent. What that side
+//! builds it takes back by itself when it hears nothing more ([`work`]), and a process of its own does so if it is killed
+//! ([`watch`]).
+
+mod channel;
+mod host;
+mod links;
+mod possible;
+mod protocol;
+mod ssh;
+mod standing;
+mod watch;
+mod work;
+
+pub use self::host::Remote;
+pub use self::links::{MachineLink, MachineNodes};
+pub(crate) use self::possible::leave_out;
+pub use self::possible::possible;
+pub(crate) use self::protocol::Spent;
+pub use self::ssh::{SshAddress, SshCommand};
+pub use self::watch::watch;
+pub use self::work::work;

@@ -1,0 +1,226 @@
+//! How the other machine is reached: the system's ssh, with the user's own configuration, keys and jump hosts.
+
+use std::fmt;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A machine behind ssh: `ssh://[USER@]HOST[:PORT]`. The host may be a name of the user's ssh configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshAddress {
+    /// `None`: as ssh is configured.
+    pub user: Option<String>,
+    /// A name or an address.
+    pub host: String,
+    /// `None`: as ssh is configured.
+    pub port: Option<u16>,
+}
+
+impl SshAddress {
+    /// What every address begins with.
+    pub const SCHEME: &str = "ssh://";
+}
+
+impl FromStr for SshAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SshAddress, String> {
+        let wrong =
+            |why: &str| format!("{text:?} is no machine: {why}; ssh://[USER@]HOST[:PORT] is expected");
+        let rest =
+            text.strip_prefix(SshAddress::SCHEME).ok_or_else(|| wrong("it does not begin with ssh://"))?;
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let (user, rest) = match rest.rsplit_once('@') {
+            Some((user, rest)) => (Some(user.to_owned()), rest),
+            None => (None, rest),
+        };
+        let (host, port) = match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((host, after)) => (host, after.strip_prefix(':')),
+            None => match rest.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (rest, None),
+            },
+        };
+        let port =
+            port.map(|port| port.parse().map_err(|_| wrong(&format!("{port:?} is no port")))).transpose()?;
+        // ssh takes what begins with a hyphen for an option.
+        let is_sound = |part: &str| {
+            !part.is_empty()
+                && !part.starts_with('-')
+                && !part.contains(|sign: char| sign.is_whitespace() || sign == '/')
+        };
+        if !is_sound(host) {
+            return Err(wrong(&format!("{host:?} is no host")));
+        }
+        if user.as_deref().is_some_and(|user| !is_sound(user)) {
+            return Err(wrong("the user's name is none"));
+        }
+        Ok(SshAddress { user, host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for SshAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SshAddress::SCHEME)?;
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
+        if self.host.contains(':') {
+            write!(f, "[{}]", self.host)?
+        } else {
+            f.write_str(&self.host)?
+        }
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+/// The program that connects, and how the other machine's root is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshCommand {
+    /// Program and options, as `--ssh` names them: `ssh -F file`.
+    pub words: Vec<String>,
+    /// The program is started there by `sudo -n`.
+    pub sudo: bool,
+}
+
+/// Options for any ssh: no question that nobody answers, and an end within half a minute where the machine is gone.
+const OPTIONS: [&str; 8] = [
+    "-T",
+    "-oBatchMode=yes",
+    "-oConnectTimeout=15",
+    "-oServerAliveInterval=5",
+    "-oServerAliveCountMax=5",
+    "-oControlMaster=no",
+    "-oControlPath=none",
+    "-oClearAllForwardings=yes",
+];
+
+impl SshCommand {
+    /// A command on the other machine, by its own `/bin/sh`, whatever the user's shell is.
+    fn remote(&self, address: &SshAddress, script: &str) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).args(OPTIONS);
+        if let Some(user) = &address.user {
+            command.args(["-l", user]);
+        }
+        if let Some(port) = address.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        let quoted = script.replace('\'', r"'\''");
+        command.arg("--").arg(&address.host).arg(format!("exec /bin/sh -c '{quoted}'"));
+        command
+    }
+
+    /// The command that runs this program there, with these arguments. It is copied there unless it is there already.
+    ///
+    /// # Errors
+    /// In words, with what to try.
+    pub(super) fn program(
+        &self,
+        address: &SshAddress,
+        own: &Path,
+        arguments: &str,
+    ) -> Result<Command, String> {
+        let place = Place::of(own)?;
+        let found = self.output(self.remote(address, &place.question()).stdin(Stdio::null()))?;
+        match found.trim() {
+            HAS => {}
+            there if there == here() => self.copy(address, own, &place)?,
+            there => {
+                return Err(format!(
+                    "it is {there}, and this program is for {}: run one that is built for it, or choose another machine",
+                    here()
+                ));
+            }
+        }
+        let sudo = if self.sudo { "sudo -n -- " } else { "" };
+        Ok(self.remote(address, &format!("exec {sudo}\"{}\" {arguments}", place.path)))
+    }
+
+    fn copy(&self, address: &SshAddress, own: &Path, place: &Place) -> Result<(), String> {
+        let file = File::open(own).map_err(|error| format!("read {}: {error}", own.display()))?;
+        self.output(self.remote(address, &place.receipt()).stdin(file)).map(drop)
+    }
+
+    /// What a command prints.
+    fn output(&self, command: &mut Command) -> Result<String, String> {
+        let Output { status, stdout, stderr } =
+            command.output().map_err(|error| format!("start {}: {error}", self.words[0]))?;
+        if status.success() {
+            return Ok(String::from_utf8_lossy(&stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&stderr).trim().replace('\n', "; ");
+        Err(if said.is_empty() { format!("{} ended with {status}", self.words[0]) } else { said })
+    }
+}
+
+/// What the other machine says if the program is there.
+const HAS: &str = "has it";
+
+/// Kernel and processor as `uname -sm` prints them.
+fn here() -> String {
+    let uname = rustix::system::uname();
+    format!("{} {}", uname.sysname().to_string_lossy(), uname.machine().to_string_lossy())
+}
+
+/// The program's file on the other machine, named by its content.
+struct Place {
+    path: String,
+    bytes: u64,
+}
+
+impl Place {
+    fn of(own: &Path) -> Result<Place, String> {
+        let content = std::fs::read(own).map_err(|error| format!("read {}: {error}", own.display()))?;
+        let digest = ring::digest::digest(&ring::digest::SHA256, &content);
+        let hash: String = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let path = format!("${{XDG_CACHE_HOME:-$HOME/.cache}}/hostgap/remote/{hash}");
+        Ok(Place { path, bytes: content.len() as u64 })
+    }
+
+    /// Says [`HAS`], or what machine it is.
+    fn question(&self) -> String {
+        format!("if test -x \"{}\"; then echo {HAS}; else uname -sm; fi", self.path)
+    }
+
+    /// Takes the program from the input, whole or not at all; earlier versions go.
+    fn receipt(&self) -> String {
+        let Place { path, bytes } = self;
+        format!(
+            "set -e; umask 077; file=\"{path}\"; rm -rf \"${{file%/*}}\"; mkdir -p \"${{file%/*}}\"; part=\"$file.$$\"; \
+             trap 'rm -f \"$part\"' EXIT; cat >\"$part\"; test $(wc -c <\"$part\") -eq {bytes} || \
+             {{ echo 'only a part of the program arrived' >&2; exit 1; }}; chmod 700 \"$part\"; mv \"$part\" \"$file\""
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_as_it_is_written() {
+        for text in ["ssh://b", "ssh://root@b:2222", "ssh://[fd00::2]:22", "ssh://ops@10.0.0.2"] {
+            let address: SshAddress = text.parse().unwrap();
+            assert_eq!(address.to_string(), text);
+        }
+        let address: SshAddress = "ssh://root@[fd00::2]:22/".parse().unwrap();
+        assert_eq!(
+            (address.user.as_deref(), address.host.as_str(), address.port),
+            (Some("root"), "fd00::2", Some(22))
+        );
+    }
+
+    #[test]
+    fn what_ssh_would_take_for_an_option_is_no_machine() {
+        let wrong = |text: &str| text.parse::<SshAddress>().unwrap_err();
+        assert!(wrong("ssh://-oProxyCommand=x").contains("is no host"));
+        assert!(wrong("ssh://-x@b").contains("user's name"));
+        assert!(wrong("b").contains("does not begin with ssh://"));
+        assert!(wrong("ssh://b:twenty").contains("\"twenty\" is no port"));
+        assert!(wrong("ssh://a b").contains("is no host") && wrong("ssh://").contains("is no host"));
+    }
+}

@@ -1,0 +1,122 @@
+//! A candidate's half on the server's machine: what was built there, and the server in it.
+
+use std::path::Path;
+
+use datapath::SocketRole;
+use linux::CpuSet;
+use linux::cpu::Scheduling;
+use plan::forwarding::Splice;
+
+use super::protocol::{Order, Spent};
+use crate::built_topology::Ground;
+use crate::candidate::{find, slug};
+use crate::server::{Server, ServerChoice, ServerSetup};
+use crate::topology::Half;
+use crate::traffic::TransferredAmounts;
+use crate::usage::CounterSnapshot;
+use crate::{LabError, NodeCpus, Shape, Topology};
+
+/// What is the same for all halves of a race.
+pub(super) struct Staff {
+    pub(super) server: ServerChoice,
+    pub(super) cpus: CpuSet,
+    pub(super) scheduling: Scheduling,
+}
+
+/// Half a topology that stands.
+pub(super) struct Standing {
+    ground: Ground,
+    half: Half,
+    server: Option<Server>,
+    cpus: NodeCpus,
+    before: Option<CounterSnapshot>,
+}
+
+impl Standing {
+    /// Builds it and starts the server. On failure what was begun is undone.
+    pub(super) fn build(order: &Order, staff: &Staff, id: &str, dir: &Path) -> Result<Standing, LabError> {
+        let topology = Topology::plan(shape(order, staff, id)?)?;
+        let splice = topology.groups().of(SocketRole::Server).map(Splice::cgroup).transpose()?;
+        let Topology { shape, server: place, there, .. } = topology;
+        let half = there.expect("a topology between machines has a half there");
+        let dir = dir.join(slug(&order.candidate));
+        let ground = Ground::begin(&order.candidate, &shape.prefix, &dir, |_| Ok(()))?;
+        let cpus = NodeCpus { client: CpuSet::default(), server: staff.cpus.clone() };
+        let mut standing = Standing { ground, half, server: None, cpus, before: None };
+        standing.ground.apply(&standing.half.plan)?;
+        let setup = ServerSetup {
+            candidate: &order.candidate,
+            place: &place,
+            port: shape.server_port(),
+            families: shape.families,
+            cgroup: splice,
+            cpus: &staff.cpus,
+            dir: &dir,
+            scheduling: staff.scheduling,
+            connections: order.workload.connections,
+            outlives_us: false,
+            plant: order.plant,
+            workload: &order.workload,
+            secret: None,
+        };
+        standing.server = Some(staff.server.start(&setup)?);
+        match standing.ground.take_stock(&standing.half.plan)?.first() {
+            Some(change) => {
+                let what = format!("it was built, and yet {change}");
+                Err(LabError::Broken { candidate: order.candidate.clone(), what })
+            }
+            None => Ok(standing),
+        }
+    }
+
+    /// What has changed since it was built, in words; an error if the server has ended.
+    pub(super) fn check(&mut self) -> Result<Option<String>, LabError> {
+        self.server.iter_mut().try_for_each(Server::check)?;
+        self.ground.changed()
+    }
+
+    /// Looks at the counters.
+    pub(super) fn count(&mut self) -> Result<(), LabError> {
+        self.before = Some(CounterSnapshot::at(&self.half.places, &self.half.traces)?);
+        Ok(())
+    }
+
+    /// What has happened since it looked last.
+    pub(super) fn spent(&mut self, work: &TransferredAmounts) -> Result<Spent, LabError> {
+        let now = CounterSnapshot::at(&self.half.places, &self.half.traces)?;
+        let before = self.before.take().unwrap_or_else(|| now.clone());
+        let usage = now.since(&before, &self.cpus);
+        let detour = match self.check()? {
+            Some(what) => Some(what),
+            None => usage.traffic.detour(&self.half.traces, work).map(|what| self.ground.for_readers(&what)),
+        };
+        Ok(Spent { cpus: usage.server, counters: usage.counters, detour })
+    }
+
+    /// Ends the server and undoes the rest.
+    pub(super) fn take_down(mut self) -> Result<(), LabError> {
+        self.undo()
+    }
+
+    fn undo(&mut self) -> Result<(), LabError> {
+        let stopped = self.server.take().map_or(Ok(()), Server::stop);
+        self.ground.undo()?;
+        stopped
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        // Something stands here only on an error, whose own message matters more; what fails is still in the journal.
+        let _ = self.undo();
+    }
+}
+
+/// The topology as the client's side plans it, with names of this side's unit.
+fn shape(order: &Order, staff: &Staff, id: &str) -> Result<Shape, LabError> {
+    Ok(Shape {
+        prefix: format!("hg-{id}-{}", slug(&order.candidate)),
+        cpus: NodeCpus { client: CpuSet::default(), server: staff.cpus.clone() },
+        ..Shape::between_machines(find(&order.path)?, order.nodes.clone(), &order.workload)
+    })
+}

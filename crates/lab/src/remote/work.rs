@@ -1,0 +1,221 @@
+//! What runs on the server's machine: does what it is asked, and takes everything back when it hears nothing more.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use linux::CpuSet;
+use linux::cpu::Scheduling;
+use plan::Unit;
+
+use super::links::links;
+use super::protocol::{Begin, Counterpart, Failed, Reply, Request};
+use super::standing::{Staff, Standing};
+use super::watch::Watching;
+use crate::exclusive::in_turn;
+use crate::machine::machine;
+use crate::server::ServerChoice;
+use crate::{Event, Home, LabError, NodeCpus, OwnProgram};
+
+/// The other side says every five seconds that it is there. After so long without a word it is gone, or cut off for good.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How often it is looked whether to stop.
+const LOOKS: Duration = Duration::from_secs(1);
+
+/// Answers requests until the input ends, nothing is heard any more, or `stop` is set. What was built is undone then.
+///
+/// # Errors
+/// Something could not be undone.
+pub fn work(
+    own: &OwnProgram,
+    home: &Home,
+    stop: &Arc<AtomicBool>,
+    input: impl Read + Send + 'static,
+    output: &mut dyn Write,
+) -> Result<(), LabError> {
+    let asked = Asked::listen(input, Arc::clone(stop))?;
+    let Some(Request::Begin(begin)) = asked.next() else { return Ok(()) };
+    let mut tell = |said: Said| {
+        let line = said.reply().map(|reply| serde_json::to_string(&reply).expect("replies are plain data"));
+        let sent = line.map_or(Ok(()), |line| writeln!(output, "{line}").and_then(|()| output.flush()));
+        if sent.is_err() {
+            // Nobody is there to be answered.
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
+    if let Err(error) = linux::process::require_network_admin().map_err(LabError::Privileges) {
+        let remedy = Some("log in as root (ssh://root@…), or have it started with --sudo".to_owned());
+        tell(Said::Reply(Reply::Failed(Failed { why: error.to_string(), remedy, broken: false })));
+        return Ok(());
+    }
+    let began = in_turn(home, stop, &mut tell, |claim, tell| {
+        let watching = Watching::start(&own.program)?;
+        let served = serve(own, begin, claim, &asked, tell);
+        watching.end();
+        served
+    });
+    if let Err(error) = began {
+        tell(Said::Reply(failed(&error)));
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// What the other side is told.
+enum Said {
+    Reply(Reply),
+    Event(Event),
+}
+
+impl From<Event> for Said {
+    fn from(event: Event) -> Said {
+        Said::Event(event)
+    }
+}
+
+impl Said {
+    /// Of events only those that this side has to itself.
+    fn reply(self) -> Option<Reply> {
+        match self {
+            Said::Reply(reply) => Some(reply),
+            Said::Event(Event::Waiting { pid }) => Some(Reply::Waiting { pid }),
+            Said::Event(Event::CleanedUp { id }) => Some(Reply::CleanedUp { id }),
+            Said::Event(_) => None,
+        }
+    }
+}
+
+fn failed(error: &LabError) -> Reply {
+    Reply::Failed(Failed {
+        why: error.to_string(),
+        remedy: error.remedy().map(str::to_owned),
+        broken: matches!(error, LabError::Broken { .. }),
+    })
+}
+
+/// Requests, read by a thread of their own.
+struct Asked {
+    lines: Receiver<String>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Asked {
+    fn listen(input: impl Read + Send + 'static, stop: Arc<AtomicBool>) -> Result<Asked, LabError> {
+        let (send, lines) = mpsc::channel();
+        let ended = Arc::clone(&stop);
+        let read = move || {
+            for line in BufReader::new(input).lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    break;
+                }
+            }
+            // Also for who waits for its turn meanwhile.
+            ended.store(true, Ordering::Relaxed);
+        };
+        let started = thread::Builder::new().name("requests".to_owned()).spawn(read);
+        started.map_err(LabError::file("start a thread of", Path::new("hostgap remote")))?;
+        Ok(Asked { lines, stop })
+    }
+
+    /// The next request; `None`: there will be none.
+    fn next(&self) -> Option<Request> {
+        let mut heard = Instant::now();
+        loop {
+            match self.lines.recv_timeout(LOOKS) {
+                Ok(line) if line.is_empty() => heard = Instant::now(),
+                // Both sides are one program; a line that was torn is the last.
+                Ok(line) => return serde_json::from_str(&line).ok(),
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() < SILENCE_MAX => {}
+                Err(_) => return None,
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+        }
+    }
+}
+
+/// Answers a race from its first request to its last.
+fn serve(
+    own: &OwnProgram,
+    begin: Begin,
+    claim: &Unit,
+    asked: &Asked,
+    tell: &mut dyn FnMut(Said),
+) -> Result<(), LabError> {
+    let (staff, counterpart) = ready(own, begin)?;
+    tell(Said::Reply(Reply::Begun(Box::new(counterpart))));
+    let mut standing = BTreeMap::new();
+    while let Some(request) = asked.next() {
+        let done = answer(request, &mut standing, &staff, claim);
+        tell(Said::Reply(done.unwrap_or_else(|error| failed(&error))));
+    }
+    // What this side has not been asked to take down, since the other is gone.
+    let ended: Vec<LabError> = standing.into_values().filter_map(|one| one.take_down().err()).collect();
+    ended.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Finds the server's program and looks at the machine.
+fn ready(own: &OwnProgram, begin: Begin) -> Result<(Staff, Counterpart), LabError> {
+    let allowed = linux::cpu::allowed()?;
+    let cpus = begin.cpus.unwrap_or_else(|| allowed.clone());
+    if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(*cpu)) {
+        let why = format!("CPU {cpu} does not exist there or is not allowed; allowed are {allowed}");
+        return Err(LabError::Experiment { what: format!("the server's CPUs {cpus}"), why });
+    }
+    let scheduling = if linux::cpu::can_realtime() { begin.scheduling } else { Scheduling::Normal };
+    let server = ServerChoice::of(&begin.workload, None, own)?;
+    let nodes = NodeCpus { client: CpuSet::default(), server: cpus.clone() };
+    let counterpart = Counterpart {
+        machine: machine(&nodes, scheduling)?,
+        facts: linux::features::probe()?,
+        links: links()?,
+        reached_by: reached_by(),
+        server: server.describe(),
+        serves_itself: matches!(server, ServerChoice::Hostgap(_)),
+        cpus: cpus.clone(),
+    };
+    Ok((Staff { server, cpus, scheduling }, counterpart))
+}
+
+/// The address of this machine to which ssh connected: the third word of what sshd says of the connection.
+fn reached_by() -> Option<IpAddr> {
+    std::env::var("SSH_CONNECTION").ok()?.split_whitespace().nth(2)?.parse().ok()
+}
+
+fn answer(
+    request: Request,
+    standing: &mut BTreeMap<String, Standing>,
+    staff: &Staff,
+    claim: &Unit,
+) -> Result<Reply, LabError> {
+    let unknown = |candidate: String| LabError::Broken { candidate, what: "it does not stand".to_owned() };
+    match request {
+        Request::Begin(_) => return Ok(failed(&unknown(String::new()))),
+        Request::Stand(order) => {
+            let built = Standing::build(&order, staff, claim.id(), claim.dir())?;
+            standing.insert(order.candidate, built);
+        }
+        Request::Count { candidate } => {
+            standing.get_mut(&candidate).ok_or_else(|| unknown(candidate))?.count()?;
+        }
+        Request::Spent { candidate, work } => {
+            let one = standing.get_mut(&candidate).ok_or_else(|| unknown(candidate))?;
+            return Ok(Reply::Spent(Box::new(one.spent(&work)?)));
+        }
+        Request::Check { candidate } => {
+            let one = standing.get_mut(&candidate).ok_or_else(|| unknown(candidate))?;
+            return Ok(Reply::Changed(one.check()?));
+        }
+        Request::TakeDown { candidate } => {
+            standing.remove(&candidate).ok_or_else(|| unknown(candidate))?.take_down()?;
+        }
+    }
+    Ok(Reply::Done)
+}
