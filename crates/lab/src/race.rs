@@ -4,6 +4,7 @@ mod builds;
 mod goal;
 mod loads;
 mod rounds;
+mod runners;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -37,6 +38,8 @@ use crate::trial::Method;
 use crate::witness::witness;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, packets, profile, workload};
 use goal::StoppingRule;
+
+use runners::{Runners, take_down};
 
 pub use rounds::host_visits;
 
@@ -182,6 +185,9 @@ impl Race {
             if !makes_connections && contender.proxy.is_empty() {
                 continue;
             }
+            if !contender.unmet.is_empty() && self.settings.machine.is_some() {
+                continue;
+            }
             let topology = Topology::plan(self.shape(contender, None))?;
             if topology.groups().client.is_none() {
                 continue;
@@ -280,18 +286,21 @@ impl Race {
     }
 
     /// Builds all topologies but those of candidates that broke or left, in shuffled order, so that none is always the
-    /// first. `None` if asked to stop.
+    /// first; those of two machines wait for their turn. `None` if asked to stop.
     fn stand_up(
         &self,
         broken: &BTreeSet<usize>,
         goal: &StoppingRule,
         claim: &Unit,
         rng: &mut Random,
-    ) -> Result<Option<Vec<(usize, BuiltTopology)>>, LabError> {
+    ) -> Result<Option<Runners>, LabError> {
         let contenders = self.contenders.iter().enumerate();
         let racing = contenders
             .filter(|(index, one)| one.unmet.is_empty() && !broken.contains(index) && goal.stands(*index));
         let mut order: Vec<(usize, &Contender)> = racing.collect();
+        if self.settings.machine.is_some() {
+            return Ok(Some(Runners::in_turn(order.into_iter().map(|(index, _)| index).collect())));
+        }
         rng.shuffle(&mut order);
         let mut runners = Vec::with_capacity(order.len());
         for (index, contender) in order {
@@ -301,8 +310,7 @@ impl Race {
             }
             runners.push((index, self.stand(contender, claim)?));
         }
-        runners.sort_by_key(|(index, _)| *index);
-        Ok(Some(runners))
+        Ok(Some(Runners::together(runners)))
     }
 
     /// Builds a contender's topology and opens its connections.
@@ -334,6 +342,8 @@ impl Race {
 
     /// What is known before the first packet.
     fn header(&self) -> Result<Header, LabError> {
+        let mut machine = machine(&self.method.cpus, self.settings.scheduling)?;
+        self.settings.machine.iter().for_each(|server| server.describe(&mut machine));
         let entrants = self.contenders.iter().map(|contender| self.entrant(contender));
         Ok(Header {
             schema: record::SCHEMA,
@@ -341,7 +351,7 @@ impl Race {
             started_unix_s: linux::clock::unix_s(),
             seed: self.seed,
             experiment: self.experiment.clone(),
-            machine: machine(&self.method.cpus, self.settings.scheduling)?,
+            machine,
             server: match self.experiment.workload.kind {
                 WorkloadKind::Packets => "the kernel makes frames and judges them".to_owned(),
                 kind if kind.is_stream() => format!("a receiver of hostgap {}", self.settings.own.version),
@@ -355,15 +365,20 @@ impl Race {
     }
 
     fn entrant(&self, contender: &Contender) -> Result<Entrant, LabError> {
-        let topology = Topology::plan(self.shape(contender, None))?;
+        let can_run = contender.unmet.is_empty();
+        // What machines lack may be what the plan would be made of.
+        let is_planned = can_run || self.settings.machine.is_none();
+        let topology = is_planned.then(|| Topology::plan(self.shape(contender, None))).transpose()?;
+        let known = topology.as_ref().filter(|_| contender.is_known());
+        let with_mtu = topology.as_ref().filter(|_| can_run && contender.cni.is_none());
         Ok(Entrant {
             name: contender.name.clone(),
             path: contender.path_name().to_owned(),
             stands_for: contender.stands_for.clone(),
             unmet: contender.unmet.clone(),
-            commands: if contender.is_known() { topology.commands() } else { Vec::new() },
+            commands: known.map(Topology::commands).unwrap_or_default(),
             settings: contender.settings.recorded(),
-            mtu: (contender.unmet.is_empty() && contender.cni.is_none()).then_some(topology.pod_mtu_bytes),
+            mtu: with_mtu.map(|topology| topology.pod_mtu_bytes),
         })
     }
 
@@ -436,10 +451,4 @@ pub(crate) fn close(mut writer: Writer, end: &Line) -> Result<(), LabError> {
 fn fresh_seed() -> u64 {
     // Short enough to be typed again.
     (linux::clock::now_ns() ^ u64::from(std::process::id()).rotate_left(40)) % 1_000_000
-}
-
-fn take_down(runners: Vec<(usize, BuiltTopology)>) -> Result<(), LabError> {
-    let failures: Vec<LabError> =
-        runners.into_iter().filter_map(|(_, built)| built.take_down().err()).collect();
-    failures.into_iter().next().map_or(Ok(()), Err)
 }

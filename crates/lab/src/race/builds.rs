@@ -9,7 +9,7 @@ use stats::Random;
 
 use super::goal::StoppingRule;
 use super::rounds::{Course, Rounded, visits};
-use super::{CONTENDERS_FROM, Finished, Race, take_down};
+use super::{CONTENDERS_FROM, Finished, Race};
 use crate::machine::{drifted, machine};
 use crate::{Event, LabError};
 
@@ -76,32 +76,31 @@ impl Race {
         let stood = self.stand_up(&under_way.broken, &under_way.goal, claim, &mut under_way.rng)?;
         let Some(mut runners) = stood else { return Ok(false) };
         if build == 0 {
-            let Some(found) = self.loads(&mut runners, writer, tell)? else {
-                take_down(runners)?;
+            let Some(found) = self.loads(&mut runners, claim, writer, tell)? else {
+                runners.take_down()?;
                 return Ok(false);
             };
             under_way.goal.announce(&found);
             under_way.loads = found;
         }
         let loads = under_way.loads.clone();
-        let entrants: Vec<usize> = runners.iter().map(|(entrant, _)| *entrant).collect();
-        let a_round: usize = loads.iter().map(|load| visits(load, &entrants).len()).sum();
+        let a_round: usize = loads.iter().map(|load| visits(load, runners.entrants()).len()).sum();
         let total = u64::from(self.experiment.rounds) * a_round as u64;
         let (rng, done) = (under_way.rng.clone(), under_way.done);
-        let mut course = Course { loads: &loads, runners, rng, done, total };
+        let mut course = Course { loads: &loads, runners, claim, rng, done, total };
         for round in under_way.goal.rounds_of(build) {
             if !self.recorded_round(&mut course, under_way, (round, build), writer, tell)? {
-                take_down(course.runners)?;
+                course.runners.take_down()?;
                 return Ok(false);
             }
         }
         let last = under_way.goal.builds() == Some(build + 1);
         if last && !self.after_rounds(&mut course, writer, tell)? {
-            take_down(course.runners)?;
+            course.runners.take_down()?;
             return Ok(false);
         }
         (under_way.rng, under_way.done) = (course.rng, course.done);
-        take_down(course.runners)?;
+        course.runners.take_down()?;
         Ok(true)
     }
 
@@ -122,9 +121,9 @@ impl Race {
         judged.ended_s = Some(elapsed.as_secs_f64());
         under_way.goal.add(&judged);
         writer.append(&Line::Round(judged))?;
-        let alone = course.runners.len() <= CONTENDERS_FROM && !under_way.goal.anyone_left();
+        let alone = course.runners.entrants().len() <= CONTENDERS_FROM && !under_way.goal.anyone_left();
         if let Some(broken) = last_to_break.filter(|_| alone) {
-            take_down(std::mem::take(&mut course.runners))?;
+            course.runners.empty()?;
             let candidate = self.contenders[broken.entrant].name.clone();
             return Err(LabError::Broken { candidate, what: broken.why });
         }

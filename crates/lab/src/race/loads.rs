@@ -3,9 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use plan::Unit;
 use record::{Line, Load, RequestedRate, Writer};
 
 use super::Race;
+use super::runners::Runners;
 use crate::built_topology::BuiltTopology;
 use crate::capacity::{capacity, without_capacity};
 use crate::limits::possible;
@@ -14,13 +16,16 @@ use crate::{Event, LabError, witness_choice, workload};
 
 /// Counted time, in which a nanosecond is an instruction.
 const SETTLE: Duration = Duration::from_millis(800);
+/// The host as an entrant.
+const REFERENCE: usize = 0;
 
 impl Race {
     /// Finds the reference's capacity and turns the rates into loads: for each body size first the closed loop, then
     /// the rates. `None` if asked to stop.
     pub(super) fn loads(
         &mut self,
-        runners: &mut [(usize, BuiltTopology)],
+        runners: &mut Runners,
+        claim: &Unit,
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Option<Vec<Load>>, LabError> {
@@ -35,15 +40,16 @@ impl Race {
         for body_bytes in self.experiment.workload.body_bytes.clone() {
             if self.experiment.exact() {
                 let load = Load { body_bytes, rate_per_s: None, of_capacity: None };
-                runners.iter_mut().try_for_each(|(_, built)| self.settle(built, &load))?;
+                runners.standing().iter_mut().try_for_each(|(_, built)| self.settle(built, &load))?;
                 loads.push(load);
                 continue;
             }
-            let (_, reference) = &mut runners[0];
+            let reference = runners.reach(self, claim, REFERENCE)?;
             let stop = || self.settings.stop.load(Ordering::Relaxed);
             let Some(found) = capacity(reference, &self.method, body_bytes, stop)? else { return Ok(None) };
             possible(&asked, &found)?;
-            self.method.learn(&found, reference.connections(body_bytes));
+            let connections = reference.connections(body_bytes);
+            self.method.learn(&found, connections);
             let at_rates = asked.iter().map(|rate| found.load(rate)).collect::<Vec<_>>();
             writer.append(&Line::Capacity(found.clone()))?;
             tell(Event::Capacity(found));
@@ -52,7 +58,8 @@ impl Race {
         }
         let loads = self.announce(loads, writer, tell)?;
         if let Some(watching) = &self.method.witness {
-            let described = witness_choice::choose(watching, &mut runners[0].1, &self.method, &loads)?;
+            let reference = runners.reach(self, claim, REFERENCE)?;
+            let described = witness_choice::choose(watching, reference, &self.method, &loads)?;
             writer.append(&Line::Witness(described.clone()))?;
             tell(Event::Witness(described));
         }

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use plan::Unit;
 use record::{Broken, Line, Load, TrialRecord, Void, Writer};
 use stats::Random;
 
 use super::goal::StoppingRule;
+use super::runners::Runners;
 use super::{CONTENDERS_FROM, Race};
 use crate::built_topology::BuiltTopology;
 use crate::late::late;
@@ -19,7 +21,9 @@ const REPEATS: u32 = 2;
 /// A round that is under way: what may fail in it and what it has so far.
 pub(super) struct Course<'a> {
     pub(super) loads: &'a [Load],
-    pub(super) runners: Vec<(usize, BuiltTopology)>,
+    pub(super) runners: Runners,
+    /// Whose topologies they are.
+    pub(super) claim: &'a Unit,
     pub(super) rng: Random,
     pub(super) done: u64,
     pub(super) total: u64,
@@ -51,9 +55,40 @@ pub(super) fn visits(load: &Load, visited: &[usize]) -> Vec<usize> {
     visited.iter().flat_map(|entrant| std::iter::repeat_n(*entrant, times(*entrant))).collect()
 }
 
+/// The order of a round's visits, each an entrant and a load. Loads come in shuffled order, and for each its visits in
+/// shuffled order, so that the trials that are compared lie next to each other in time. Where each has to be built for its
+/// visits, it is visited at all loads in a row.
+fn order(loads: Vec<(usize, Vec<usize>)>, in_turn: bool, rng: &mut Random) -> Vec<(usize, usize)> {
+    if !in_turn {
+        let mut loads = loads;
+        rng.shuffle(&mut loads);
+        let shuffled = |(load, mut visits): (usize, Vec<usize>)| {
+            rng.shuffle(&mut visits);
+            visits.into_iter().map(move |entrant| (entrant, load)).collect::<Vec<_>>()
+        };
+        return loads.into_iter().flat_map(shuffled).collect();
+    }
+    // A host's second visit is a turn of its own.
+    let mut turns: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+    for (load, visits) in loads {
+        let mut times: BTreeMap<usize, usize> = BTreeMap::new();
+        for entrant in visits {
+            let nth = times.entry(entrant).or_default();
+            turns.entry((entrant, *nth)).or_default().push(load);
+            *nth += 1;
+        }
+    }
+    let mut turns: Vec<_> = turns.into_iter().collect();
+    rng.shuffle(&mut turns);
+    let shuffled = |((entrant, _), mut loads): ((usize, usize), Vec<usize>)| {
+        rng.shuffle(&mut loads);
+        loads.into_iter().map(move |load| (entrant, load)).collect::<Vec<_>>()
+    };
+    turns.into_iter().flat_map(shuffled).collect()
+}
+
 impl Race {
-    /// Every contender once at every load, the hosts as often as [`host_visits`] says: loads in shuffled order, and for
-    /// each the visits in shuffled order, so that the trials that are compared lie next to each other in time. `None` if
+    /// Every contender once at every load, the hosts as often as [`host_visits`] says, in the order of [`order`]. `None` if
     /// asked to stop.
     pub(super) fn round(
         &self,
@@ -63,38 +98,57 @@ impl Race {
         tell: &mut dyn FnMut(Event),
     ) -> Result<Option<Rounded>, LabError> {
         let mut rounded = Rounded::default();
-        let mut loads: Vec<usize> = (0..course.loads.len()).filter(|load| goal.is_open(*load)).collect();
-        course.rng.shuffle(&mut loads);
-        for load in loads {
-            let runners = course.runners.iter().map(|(entrant, _)| *entrant);
-            let visited: Vec<usize> = runners.filter(|entrant| goal.visits(*entrant, load)).collect();
-            let mut order = visits(&course.loads[load], &visited);
-            course.rng.shuffle(&mut order);
-            for entrant in order {
-                if self.settings.stop.load(Ordering::Relaxed) {
-                    return Ok(None);
+        let loads = (0..course.loads.len()).filter(|load| goal.is_open(*load)).map(|load| {
+            let entrants = course.runners.entrants().iter().copied();
+            let visited: Vec<usize> = entrants.filter(|entrant| goal.visits(*entrant, load)).collect();
+            (load, visits(&course.loads[load], &visited))
+        });
+        let visits = order(loads.collect(), course.runners.are_in_turn(), &mut course.rng);
+        for (entrant, load) in visits {
+            if self.settings.stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            // It may have broken at another load.
+            if !course.runners.entrants().contains(&entrant) {
+                continue;
+            }
+            let name = self.contenders[entrant].name.clone();
+            tell(Event::Trial {
+                round,
+                of: goal.rounds(),
+                name,
+                share: goal.share(course.done, course.total),
+            });
+            let visited = self.visit(course, (entrant, load), &mut rounded.trials, tell);
+            course.done += 1;
+            match visited {
+                Err(LabError::Broken { candidate, what }) if entrant >= CONTENDERS_FROM => {
+                    course.runners.drop_out(entrant)?;
+                    tell(Event::Broke { name: candidate, round, why: what.clone() });
+                    rounded.broken.push(Broken { entrant, why: what });
                 }
-                let at = course.runners.iter().position(|(other, _)| *other == entrant);
-                let at = at.expect("who is visited again is a host, and a host that breaks ends the race");
-                let built = &mut course.runners[at].1;
-                let name = built.name.clone();
-                let share = goal.share(course.done, course.total);
-                tell(Event::Trial { round, of: goal.rounds(), name, share });
-                let visited =
-                    self.valid_trial(built, &course.loads[load], (entrant, load), &mut rounded.trials, tell);
-                course.done += 1;
-                match visited {
-                    Err(LabError::Broken { candidate, what }) if entrant >= CONTENDERS_FROM => {
-                        let (_, built) = course.runners.remove(at);
-                        built.take_down()?;
-                        tell(Event::Broke { name: candidate, round, why: what.clone() });
-                        rounded.broken.push(Broken { entrant, why: what });
-                    }
-                    visited => visited?,
-                }
+                visited => visited?,
             }
         }
         Ok(Some(rounded))
+    }
+
+    /// One visit. Who is built for it and does not come to stand is broken: the machines are as they are.
+    fn visit(
+        &self,
+        course: &mut Course<'_>,
+        (entrant, load): (usize, usize),
+        trials: &mut Vec<TrialRecord>,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<(), LabError> {
+        let built = course.runners.reach(self, course.claim, entrant).map_err(|error| match error {
+            LabError::Build { candidate, why } => LabError::Broken { candidate, what: why.to_string() },
+            LabError::Load { candidate, why } => {
+                LabError::Broken { candidate, what: format!("could not {why}") }
+            }
+            error => error,
+        })?;
+        self.valid_trial(built, &course.loads[load], (entrant, load), trials, tell)
     }
 
     /// Runs a trial until it is valid or has been repeated often enough; all of them are kept. A path that has changed
@@ -149,7 +203,7 @@ impl Race {
         tell: &mut dyn FnMut(Event),
     ) -> Result<bool, LabError> {
         let stop = || self.settings.stop.load(Ordering::Relaxed);
-        let found = late(&mut course.runners, course.loads, &self.method, &mut course.rng, stop, tell)?;
+        let found = late(course.runners.standing(), course.loads, &self.method, &mut course.rng, stop, tell)?;
         let Some(found) = found else { return Ok(false) };
         found.into_iter().try_for_each(|late| writer.append(&Line::Late(late)))?;
         Ok(true)
@@ -163,7 +217,8 @@ impl Race {
         tell: &mut dyn FnMut(Event),
     ) -> Result<bool, LabError> {
         let stop = || self.settings.stop.load(Ordering::Relaxed);
-        let found = profile(&mut course.runners, course.loads, &self.method, &mut course.rng, stop, tell)?;
+        let found =
+            profile(course.runners.standing(), course.loads, &self.method, &mut course.rng, stop, tell)?;
         let Some(profiles) = found else { return Ok(false) };
         profiles.into_iter().try_for_each(|profile| writer.append(&Line::Profile(profile)))?;
         Ok(true)
@@ -173,6 +228,24 @@ impl Race {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_built_for_a_visit_is_visited_at_all_loads_in_a_row() {
+        let loads = || vec![(0, vec![0, 1, 2]), (1, vec![0, 0, 1, 1, 2])];
+        let mut together = order(loads(), false, &mut Random::from_seed(7));
+        let mut in_turn = order(loads(), true, &mut Random::from_seed(7));
+        let mut turns: Vec<usize> = in_turn.iter().map(|(entrant, _)| *entrant).collect();
+        turns.dedup();
+        // Two turns of a host may follow each other.
+        assert!(
+            (3..=5).contains(&turns.len()) && turns.iter().filter(|entrant| **entrant == 2).count() == 1,
+            "{turns:?}"
+        );
+        let runs = together.chunk_by(|one, next| one.1 == next.1).count();
+        assert_eq!(runs, 2, "{together:?}");
+        (together.sort(), in_turn.sort());
+        assert_eq!(together, in_turn);
+    }
 
     #[test]
     fn hosts_are_visited_more_often_the_more_are_compared_with_them() {

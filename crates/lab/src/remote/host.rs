@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use datapath::Addresses;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
 use linux::{CpuSet, IfName};
@@ -11,7 +10,7 @@ use record::{Experiment, Machine, Plant, ServerKind, Workload};
 
 use super::channel::Channel;
 use super::links::{MachineNodes, Way, way};
-use super::protocol::{Begin, Counterpart, Order, Reply, Request, Spent};
+use super::protocol::{Begin, Counterpart, Failed, Order, Reply, Request, Spent};
 use super::ssh::{SshAddress, SshCommand};
 use crate::traffic::TransferredAmounts;
 use crate::{Event, LabError, OwnProgram};
@@ -68,9 +67,26 @@ impl Remote {
         &self.counterpart.facts
     }
 
-    /// Facts that may matter to a reader of the figures.
-    pub fn machine(&self) -> &Machine {
-        &self.counterpart.machine
+    /// Adds to the facts of this machine those of the other that may matter to a reader of the figures.
+    pub(crate) fn describe(&self, machine: &mut Machine) {
+        let Counterpart { machine: theirs, cpus, .. } = &self.counterpart;
+        machine.server_cpus = cpus.to_string();
+        let gibibytes = theirs.memory_bytes as f64 / f64::from(1 << 30);
+        let what = format!(
+            "{}: Linux {}, {}, {} CPUs, {gibibytes:.0} GiB",
+            self.name, theirs.kernel, theirs.cpu_model, theirs.cpus
+        );
+        let ours = machine.facts.clone();
+        let differ = theirs.facts.iter().filter(|(name, value)| ours.get(*name) != Some(value));
+        machine.facts.extend(differ.map(|(name, value)| (format!("server's {name}"), value.clone())));
+        machine.facts.insert("server's machine".to_owned(), what);
+        for (whose, link) in
+            [("client's link", &self.way.ends.client), ("server's link", &self.way.ends.server)]
+        {
+            machine.facts.insert(whose.to_owned(), format!("{}: {}", link.name, link.card));
+        }
+        let between = self.way.router.map_or("one Ethernet".to_owned(), |router| format!("router {router}"));
+        machine.facts.insert("between the machines".to_owned(), between);
     }
 
     /// Who answers there.
@@ -83,19 +99,9 @@ impl Remote {
         self.counterpart.serves_itself
     }
 
-    /// Its CPUs that serve.
-    pub fn cpus(&self) -> &CpuSet {
-        &self.counterpart.cpus
-    }
-
     /// The router between the machines; `None`: they are neighbours on one Ethernet.
     pub fn router(&self) -> Option<IpAddr> {
         self.way.router
-    }
-
-    /// The addresses of its end.
-    pub fn addresses(&self) -> Addresses {
-        self.way.ends.server.addresses.iter().copied().collect()
     }
 
     /// The two machines as nodes of the topology of this number.
@@ -169,10 +175,9 @@ impl Remote {
         let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         say(&channel, request).and_then(|()| hear(&channel)).map_err(|why| self.failed(why)).and_then(
             |reply| match reply {
-                Reply::Failed(failed) if failed.broken => {
-                    let (candidate, what) =
-                        (candidate_of(request), format!("on {}: {}", self.name, failed.why));
-                    Err(LabError::Broken { candidate, what })
+                Reply::Failed(Failed { broken: Some(what), .. }) => {
+                    let what = format!("on {}: {what}", self.name);
+                    Err(LabError::Broken { candidate: candidate_of(request), what })
                 }
                 Reply::Failed(failed) => Err(LabError::Machine {
                     machine: self.name.clone(),

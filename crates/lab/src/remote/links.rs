@@ -7,6 +7,7 @@ use linux::netlink::AddressInfo;
 use linux::{IfName, Netlink};
 use serde::{Deserialize, Serialize};
 
+use super::card;
 use crate::{LabError, Sides};
 
 /// An address that is valid everywhere (`RT_SCOPE_UNIVERSE`).
@@ -21,6 +22,8 @@ pub struct MachineLink {
     pub mtu: u32,
     /// Those of a family in the order in which they are used.
     pub addresses: Vec<IpAddr>,
+    /// What it is and does, for a reader.
+    pub card: String,
 }
 
 /// Two machines as the nodes of a topology, and which of their networks it is.
@@ -46,6 +49,11 @@ impl MachineNodes {
     /// The port of the server's machine by which a server is called there.
     pub(crate) fn port(&self) -> u16 {
         18_000 + self.number
+    }
+
+    /// The UDP port of its tunnel on both machines.
+    pub(crate) fn tunnel_port(&self) -> u16 {
+        19_000 + self.number
     }
 
     /// The MTU of the way, as far as both ends know it, in bytes.
@@ -86,7 +94,12 @@ pub(super) fn links() -> Result<Vec<MachineLink>, LabError> {
         addresses.iter().filter(usable).map(|info| info.address.addr()).collect::<Vec<IpAddr>>()
     };
     let links = netlink.links()?.into_iter().filter(|link| link.up && link.name.as_str() != "lo");
-    let links = links.map(|link| MachineLink { addresses: of(link.index), name: link.name, mtu: link.mtu });
+    let links = links.map(|link| MachineLink {
+        addresses: of(link.index),
+        card: card::describe(&link),
+        name: link.name,
+        mtu: link.mtu,
+    });
     Ok(links.filter(|link| !link.addresses.is_empty()).collect())
 }
 

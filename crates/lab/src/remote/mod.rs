@@ -6,6 +6,7 @@
 //! builds it takes back by itself when it hears nothing more ([`work`]), and a process of its own does so if it is killed
 //! ([`watch`]).
 
+mod card;
 mod channel;
 mod host;
 mod links;

@@ -81,8 +81,8 @@ pub(super) struct Failed {
     pub(super) why: String,
     /// What to try.
     pub(super) remedy: Option<String>,
-    /// It is the candidate that broke, and the race can go on without it.
-    pub(super) broken: bool,
+    /// What the candidate broke by, where it is that and the race can go on without it.
+    pub(super) broken: Option<String>,
 }
 
 /// The server's machine, as it says itself.

@@ -51,7 +51,7 @@ pub fn work(
     };
     if let Err(error) = linux::process::require_network_admin().map_err(LabError::Privileges) {
         let remedy = Some("log in as root (ssh://root@…), or have it started with --sudo".to_owned());
-        tell(Said::Reply(Reply::Failed(Failed { why: error.to_string(), remedy, broken: false })));
+        tell(Said::Reply(Reply::Failed(Failed { why: error.to_string(), remedy, broken: None })));
         return Ok(());
     }
     let began = in_turn(home, stop, &mut tell, |claim, tell| {
@@ -95,7 +95,10 @@ fn failed(error: &LabError) -> Reply {
     Reply::Failed(Failed {
         why: error.to_string(),
         remedy: error.remedy().map(str::to_owned),
-        broken: matches!(error, LabError::Broken { .. }),
+        broken: match error {
+            LabError::Broken { what, .. } => Some(what.clone()),
+            _ => None,
+        },
     })
 }
 
@@ -199,7 +202,10 @@ fn answer(
     match request {
         Request::Begin(_) => return Ok(failed(&unknown(String::new()))),
         Request::Stand(order) => {
-            let built = Standing::build(&order, staff, claim.id(), claim.dir())?;
+            let built = Standing::build(&order, staff, claim.id(), claim.dir()).map_err(|error| {
+                // The others may stand: it is this one that cannot, on this machine.
+                LabError::Broken { candidate: order.candidate.clone(), what: format!("could not {error}") }
+            })?;
             standing.insert(order.candidate, built);
         }
         Request::Count { candidate } => {

@@ -35,6 +35,8 @@ pub(super) fn node(shape: &Shape, machines: &MachineNodes, id: u16) -> NodeSpec 
         network: datapath::Network {
             id: number,
             vni: number.into(),
+            // Of its own: a tunnel in external mode takes the packets of all identifiers.
+            port: machines.tunnel_port(),
             prefixes: of(v4, 24, v6, 64),
             ..network(shape)
         },

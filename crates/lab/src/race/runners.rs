@@ -1,0 +1,90 @@
+//! The topologies of a build, as its rounds visit them.
+
+use plan::Unit;
+
+use super::Race;
+use crate::LabError;
+use crate::built_topology::BuiltTopology;
+
+/// Who races in a build.
+///
+/// All topologies stand at the same time, each with nodes of its own. Those of two machines share the machines, and stand
+/// one at a time: connections that are tracked for one, or programs at the card, would cost the others too.
+pub(super) struct Runners {
+    /// In display order.
+    entrants: Vec<usize>,
+    standing: Vec<(usize, BuiltTopology)>,
+    in_turn: bool,
+}
+
+impl Runners {
+    /// Those that stand already.
+    pub(super) fn together(mut standing: Vec<(usize, BuiltTopology)>) -> Runners {
+        standing.sort_by_key(|(entrant, _)| *entrant);
+        let entrants = standing.iter().map(|(entrant, _)| *entrant).collect();
+        Runners { entrants, standing, in_turn: false }
+    }
+
+    /// Those that are built when it is their turn.
+    pub(super) fn in_turn(entrants: Vec<usize>) -> Runners {
+        Runners { entrants, standing: Vec::new(), in_turn: true }
+    }
+
+    /// Whether one stands at a time.
+    pub(super) fn are_in_turn(&self) -> bool {
+        self.in_turn
+    }
+
+    /// Who races, in display order.
+    pub(super) fn entrants(&self) -> &[usize] {
+        &self.entrants
+    }
+
+    /// All that stand.
+    pub(super) fn standing(&mut self) -> &mut [(usize, BuiltTopology)] {
+        &mut self.standing
+    }
+
+    /// The topology of one, which is built if it does not stand.
+    pub(super) fn reach(
+        &mut self,
+        race: &Race,
+        claim: &Unit,
+        entrant: usize,
+    ) -> Result<&mut BuiltTopology, LabError> {
+        let at = self.standing.iter().position(|(other, _)| *other == entrant);
+        let at = match at {
+            Some(at) => at,
+            None => {
+                take_down(std::mem::take(&mut self.standing))?;
+                self.standing.push((entrant, race.stand(&race.contenders[entrant], claim)?));
+                0
+            }
+        };
+        Ok(&mut self.standing[at].1)
+    }
+
+    /// Takes one down, which is out of the race.
+    pub(super) fn drop_out(&mut self, entrant: usize) -> Result<(), LabError> {
+        self.entrants.retain(|other| *other != entrant);
+        let at = self.standing.iter().position(|(other, _)| *other == entrant);
+        at.map_or(Ok(()), |at| self.standing.remove(at).1.take_down())
+    }
+
+    /// Takes all down before the race ends with an error.
+    pub(super) fn empty(&mut self) -> Result<(), LabError> {
+        take_down(std::mem::take(&mut self.standing))
+    }
+
+    /// Takes all down.
+    pub(super) fn take_down(self) -> Result<(), LabError> {
+        take_down(self.standing)
+    }
+}
+
+/// Takes all of them down, whatever becomes of the others; the first error.
+pub(super) fn take_down(standing: Vec<(usize, BuiltTopology)>) -> Result<(), LabError> {
+    let failures: Vec<LabError> =
+        standing.into_iter().filter_map(|(_, built)| built.take_down().err()).collect();
+    failures.into_iter().next().map_or(Ok(()), Err)
+}
