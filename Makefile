@@ -34,12 +34,13 @@ test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 	@scripts/need-root 'make test'
 	@scripts/need-rust
 	@scripts/need nft=nftables ip=iproute2 wrk=wrk curl=curl c++=g++ ab=apache2-utils \
-		iperf3=iperf3 sockperf=sockperf openssl=openssl nc.openbsd=netcat-openbsd man=man-db $(CNI)
+		iperf3=iperf3 sockperf=sockperf openssl=openssl ssh=openssh-client nc.openbsd=netcat-openbsd man=man-db $(CNI)
 	@# Without Kubernetes (there is no Go, or it does not build) the tests of the cluster are skipped, and the summary says so.
 	@if kubernetes=$$(scripts/build-kubernetes); then HOSTGAP_KUBERNETES=$$kubernetes; export HOSTGAP_KUBERNETES; fi; \
 		HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_CONTAINERD=$$(scripts/fetch-containerd) && \
 		HOSTGAP_ETCD=$$(scripts/fetch-etcd) && HOSTGAP_PROXIES=$$(scripts/fetch-proxies) && \
-		export HOSTGAP_NGINX HOSTGAP_CONTAINERD HOSTGAP_ETCD HOSTGAP_PROXIES && exec $(CARGO) xtask test
+		HOSTGAP_SSHD=$$(scripts/fetch-sshd) && \
+		export HOSTGAP_NGINX HOSTGAP_CONTAINERD HOSTGAP_ETCD HOSTGAP_PROXIES HOSTGAP_SSHD && exec $(CARGO) xtask test
 
 vm-test: ## run the tests of namespaces on Debian kernels in QEMU alone (needs root)
 	@scripts/need-root 'make vm-test'

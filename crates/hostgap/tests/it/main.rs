@@ -22,6 +22,7 @@ mod install;
 mod kernel;
 mod lab;
 mod load;
+mod machines;
 #[path = "../../../report/tests/it/made.rs"]
 mod made;
 mod pages;

@@ -17,8 +17,13 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// A test's turn, with a directory for its results.
 pub(crate) struct Turn {
-    _turn: MutexGuard<'static, ()>,
+    own: OwnRun,
     dir: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// A mount namespace in which `/run` is empty at first.
+pub(crate) struct OwnRun {
     keeper: Child,
     /// The keeper reads from it, and ends when it is closed, even if the test dies.
     _lifeline: ChildStdin,
@@ -27,6 +32,11 @@ pub(crate) struct Turn {
 /// Waits for the turn and takes it.
 pub(crate) fn turn() -> Turn {
     let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    Turn { own: own_run(), dir: tempfile::tempdir().unwrap(), _turn: turn }
+}
+
+/// Another `/run`, as another machine has.
+pub(crate) fn own_run() -> OwnRun {
     let mut keeper = Command::new("unshare")
         .args(["--mount", "sh", "-c", "mount -t tmpfs none /run && echo ready && exec cat"])
         .stdin(Stdio::piped())
@@ -37,21 +47,21 @@ pub(crate) fn turn() -> Turn {
     BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n", "a mount namespace with a /run of its own takes root");
     let lifeline = keeper.stdin.take().unwrap();
-    Turn { _turn: turn, dir: tempfile::tempdir().unwrap(), keeper, _lifeline: lifeline }
+    OwnRun { keeper, _lifeline: lifeline }
+}
+
+impl std::ops::Deref for Turn {
+    type Target = OwnRun;
+
+    fn deref(&self) -> &OwnRun {
+        &self.own
+    }
 }
 
 impl Turn {
     /// The directory for `--out`.
     pub(crate) fn out(&self) -> &Path {
         self.dir.path()
-    }
-
-    /// A program with this turn's `/run`. The spawned process becomes the program itself.
-    pub(crate) fn command(&self, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--mount=/proc/{}/ns/mnt", self.keeper.id())).arg("--").arg(program);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
     }
 
     /// Runs the binary to its end.
@@ -96,6 +106,25 @@ impl Turn {
             records.iter().any(|path| std::fs::read_to_string(path).unwrap().contains("{\"round\":{"))
         });
     }
+}
+
+impl OwnRun {
+    /// A program with this `/run`. The spawned process becomes the program itself.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        self.entered(None, program)
+    }
+
+    /// The same in a named network namespace of the test's.
+    pub(crate) fn command_in(&self, netns: &str, program: &str) -> Command {
+        self.entered(Some(format!("--net=/run/netns/{netns}")), program)
+    }
+
+    fn entered(&self, netns: Option<String>, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.keeper.id())).args(netns).arg("--").arg(program);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
 
     /// The named namespaces.
     pub(crate) fn namespaces(&self) -> Vec<String> {
@@ -118,7 +147,7 @@ impl Turn {
         names
     }
 
-    /// A path below this turn's `/run`, as seen from the test.
+    /// A path below this `/run`, as seen from the test.
     pub(crate) fn in_run(&self, under: &str) -> PathBuf {
         format!("/proc/{}/root/run/{under}", self.keeper.id()).into()
     }
@@ -131,15 +160,20 @@ impl Turn {
         names
     }
 
-    /// The command lines of all processes that see this turn's `/run`.
+    /// The command lines of all processes that see this `/run`.
     pub(crate) fn processes(&self) -> Vec<String> {
+        self.pids().into_iter().map(|(_, line)| line).collect()
+    }
+
+    /// The same, with the processes' numbers.
+    pub(crate) fn pids(&self) -> Vec<(u32, String)> {
         let ours = mount_namespace(self.keeper.id()).unwrap();
         let pids = std::fs::read_dir("/proc")
             .unwrap()
             .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
         let of_ours =
             pids.filter(|pid| *pid != self.keeper.id() && mount_namespace(*pid).as_ref() == Some(&ours));
-        of_ours.filter_map(command_line).collect()
+        of_ours.filter_map(|pid| Some((pid, command_line(pid)?))).collect()
     }
 
     /// The command lines of servers.
@@ -164,7 +198,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for OwnRun {
     fn drop(&mut self) {
         // A process left by a failed test would keep its namespaces alive.
         let ours = mount_namespace(self.keeper.id());

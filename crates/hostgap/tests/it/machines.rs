@@ -1,0 +1,227 @@
+//! Races between two machines: two network namespaces, each with a `/run` and an sshd of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::Signal;
+use testkit::{Dump, World, dump};
+
+use crate::turn::{HOSTGAP, OwnRun, Turn, check, check_race, json, kill, own_run, stderr, turn, until};
+
+/// Two machines on one wire. The client's is the turn's; the server's is reached by ssh as `b`.
+struct Machines {
+    world: World,
+    turn: Turn,
+    /// The server's machine.
+    far: OwnRun,
+    sshd: Child,
+    before: [Dump; 2],
+}
+
+/// `None`: there is no sshd.
+fn machines() -> Option<Machines> {
+    let Some(sshd) = std::env::var_os("HOSTGAP_SSHD").map(PathBuf::from) else {
+        testkit::skip("HOSTGAP_SSHD does not say where an sshd is");
+        return None;
+    };
+    let (turn, far, world) = (turn(), own_run(), World::new());
+    let [near, there] = ["a", "b"].map(|name| {
+        world.add(name);
+        world.name(name).to_string()
+    });
+    ip(&["-n", &near, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", &there]);
+    for (netns, address) in [(&near, "10.9.0.1/24"), (&there, "10.9.0.2/24")] {
+        ip(&["-n", netns, "addr", "add", address, "dev", "eth0"]);
+        ip(&["-n", netns, "link", "set", "eth0", "up"]);
+        ip(&["-n", netns, "link", "set", "lo", "up"]);
+    }
+    let sshd = start_sshd(&sshd, &far, &there, turn.out());
+    let before = ["a", "b"].map(|name| dump(&world.open(name)));
+    Some(Machines { world, turn, far, sshd, before })
+}
+
+/// The files of both sides of ssh, and the daemon.
+fn start_sshd(sshd: &Path, far: &OwnRun, netns: &str, dir: &Path) -> Child {
+    let file = |name: &str| dir.join(name).display().to_string();
+    for key in ["host-key", "user-key"] {
+        let made =
+            Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f", &file(key)]).status();
+        assert!(made.unwrap().success());
+    }
+    // The daemon wants a user of its own, and an installed package made one.
+    let users = std::fs::read_to_string("/etc/passwd").unwrap();
+    std::fs::write(file("passwd"), users + "sshd:x:65534:65534::/run/sshd:/usr/sbin/nologin\n").unwrap();
+    let config = format!(
+        "HostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nPidFile none\nUsePAM no\nPermitRootLogin yes\n\
+         SetEnv XDG_CACHE_HOME={}\n",
+        file("host-key"),
+        file("user-key.pub"),
+        file("cache")
+    );
+    std::fs::write(file("sshd_config"), config).unwrap();
+    let config = format!(
+        "Host b nobody\n  User root\n  IdentityFile {}\n  IdentitiesOnly yes\n  StrictHostKeyChecking no\n  \
+         UserKnownHostsFile /dev/null\n  LogLevel ERROR\nHost b\n  HostName 10.9.0.2\nHost nobody\n  HostName 10.9.0.9\n",
+        file("user-key")
+    );
+    std::fs::write(file("ssh_config"), config).unwrap();
+    let script = format!(
+        "mkdir -p /run/sshd /run/netns && mount --bind {} /etc/passwd && exec {} -D -e -f {}",
+        file("passwd"),
+        sshd.display(),
+        file("sshd_config")
+    );
+    let mut command = far.command_in(netns, "sh");
+    let log = std::fs::File::create(file("sshd.log")).unwrap();
+    let daemon = command.args(["-c", &script]).stderr(log).spawn().unwrap();
+    until("sshd listens", || {
+        std::fs::read_to_string(file("sshd.log")).unwrap().contains("Server listening on 0.0.0.0")
+    });
+    daemon
+}
+
+fn ip(args: &[&str]) {
+    assert!(Command::new("ip").args(args).status().unwrap().success(), "{args:?}");
+}
+
+impl Machines {
+    /// hostgap on the client's machine.
+    fn hostgap(&self, args: &[&str]) -> Command {
+        let mut command = self.turn.command_in(self.world.name("a").as_str(), HOSTGAP);
+        command.args(args);
+        command
+    }
+
+    /// A race with the server's machine: two CPUs, one for each.
+    fn race(&self, args: &[&str]) -> Command {
+        let ssh = format!("ssh -F {}", self.turn.out().join("ssh_config").display());
+        let usual = ["--server", "hostgap", "--cpus", "0", "--server-cpus", "1", "--rate", "200"];
+        let mut command = self.hostgap(&["race", "--ssh", &ssh]);
+        command
+            .args(["--out"])
+            .arg(self.turn.out().join("results"))
+            .args(usual)
+            .args(["--connections", "4"])
+            .args(args);
+        command
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
+        self.race(args).output().unwrap()
+    }
+
+    /// The process that works on the server's machine.
+    fn worker(&self) -> Option<u32> {
+        let found = self.far.pids().into_iter().filter(|(_, line)| line.trim_end().ends_with(" remote"));
+        found.map(|(pid, _)| pid).last()
+    }
+
+    /// Waits until a server answers on the server's machine.
+    fn until_something_stands(&self) {
+        until("a server runs there", || !self.far.servers().is_empty());
+    }
+
+    /// Neither machine has anything that it did not have before; what ends is waited for.
+    #[track_caller]
+    fn assert_as_before(&self) {
+        until("the processes there have ended", || self.worker().is_none() && self.far.servers().is_empty());
+        until("the watching process has ended", || {
+            self.far.processes().iter().all(|line| !line.contains("remote --watch"))
+        });
+        for (run, netns, before) in [(&*self.turn, "a", &self.before[0]), (&self.far, "b", &self.before[1])] {
+            assert_eq!((run.namespaces(), run.owners()), (Vec::new(), Vec::new()), "{netns}");
+            before.assert_same(&dump(&self.world.open(netns)), netns);
+        }
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        let _ = self.sshd.kill();
+        let _ = self.sshd.wait();
+    }
+}
+
+#[test]
+fn two_machines_race_and_are_as_before() {
+    let Some(machines) = machines() else { return };
+    let paths = "bridge+vxlan,ptp+direct,ebpf+direct,docker";
+    let output = machines.output(&["--server", "ssh://b", "--paths", paths, "--rounds", "2", "--json"]);
+    check_race(&output, "connecting to ssh://b");
+    let result = json(&output);
+    let candidates: Vec<&str> =
+        result["candidates"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(candidates, ["host", "host again", "docker", "bridge+vxlan", "ptp+direct", "ebpf+direct"]);
+    for candidate in result["candidates"].as_array().unwrap() {
+        assert!(candidate["rates"][0]["trials"].as_u64() > Some(0), "{candidate}");
+    }
+    let facts = &result["machine"]["facts"];
+    assert!(facts["server's machine"].as_str().unwrap().starts_with("ssh://b: Linux "), "{facts}");
+    assert!(facts["server's link"].as_str().unwrap().starts_with("eth0: MTU 1500, veth"), "{facts}");
+    machines.assert_as_before();
+}
+
+#[test]
+fn whoever_is_killed_nothing_is_left() {
+    let Some(machines) = machines() else { return };
+    let paths = ["--server", "ssh://b", "--paths", "bridge+vxlan,ebpf+vxlan", "--rounds", "1000"];
+    // The process there.
+    let race = machines.race(&paths).spawn().unwrap();
+    machines.until_something_stands();
+    kill(machines.worker().unwrap(), Signal::KILL);
+    let output = race.wait_with_output().unwrap();
+    check(&output, 1, "could not finish the race");
+    assert!(stderr(&output).contains("use ssh://b: "), "{}", stderr(&output));
+    machines.assert_as_before();
+    // The race here: what it leaves on its own machine the next one removes.
+    let mut race = machines.race(&paths).spawn().unwrap();
+    machines.until_something_stands();
+    kill(race.id(), Signal::KILL);
+    race.wait().unwrap();
+    until("the other machine is as before", || machines.far.owners().is_empty());
+    check(&machines.hostgap(&["clean"]).output().unwrap(), 0, "");
+    machines.assert_as_before();
+    // The connection.
+    let race = machines.race(&paths).spawn().unwrap();
+    machines.until_something_stands();
+    let ssh = machines.turn.pids().into_iter().find(|(_, line)| line.starts_with("ssh ")).unwrap();
+    kill(ssh.0, Signal::KILL);
+    check(&race.wait_with_output().unwrap(), 1, "use ssh://b: ");
+    machines.assert_as_before();
+    // Both, by their user.
+    let race = machines.race(&paths).spawn().unwrap();
+    machines.until_something_stands();
+    kill(race.id(), Signal::INT);
+    check(&race.wait_with_output().unwrap(), 130, "interrupted");
+    machines.assert_as_before();
+}
+
+#[test]
+fn who_cannot_race_on_another_machine_is_told_why() {
+    let Some(machines) = machines() else { return };
+    let refused = |args: &[&str], code, says: &str| check(&machines.output(args), code, says);
+    refused(
+        &["--server", "ssh://nobody"],
+        1,
+        "use ssh://nobody: ssh: connect to host 10.9.0.9 port 22: No route to host",
+    );
+    refused(&["--server", "ssh://b", "--delay", "5ms"], 2, "it is a real one");
+    refused(&["--server", "ssh://b", "--paths", "macvlan"], 4, "switches and clouds drop");
+    refused(
+        &["--server", "ssh://b", "--nic", "eth7"],
+        1,
+        "none of its addresses (10.9.0.2) is reached by eth7",
+    );
+    refused(&["--nic", "eth0"], 2, "--server ssh://… names none");
+    refused(&["--server", "ssh://-b"], 2, "is no host");
+    refused(&["--server", "ssh://b", "--server-cpus", "4000"], 1, "CPU 4000 does not exist there");
+    let no_key = format!(
+        "ssh -F {} -i /dev/null -oIdentityFile=/dev/null",
+        machines.turn.out().join("none").display()
+    );
+    std::fs::write(machines.turn.out().join("none"), "").unwrap();
+    let ssh = ["race", "--ssh", &no_key, "--server", "ssh://root@10.9.0.2"];
+    let output = machines.hostgap(&ssh).stdin(Stdio::null()).output().unwrap();
+    check(&output, 1, "use ssh://root@10.9.0.2: ");
+    machines.assert_as_before();
+}
