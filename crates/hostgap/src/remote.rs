@@ -12,16 +12,16 @@ use crate::stop;
 /// Serve a race that another machine runs (internal): read requests from stdin, answer on stdout.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Wait for the end of the input, then remove what dead races have left.
-    #[arg(long)]
-    watch: bool,
+    /// Wait for the end of the input, then remove what this process has left.
+    #[arg(long, value_name = "PID")]
+    watch: Option<u32>,
 }
 
 /// `hostgap remote`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let home = Home::of_this_machine();
-    if args.watch {
-        watch(&home, &mut io::stdin())?;
+    if let Some(pid) = args.watch {
+        watch(&home, pid, &mut io::stdin())?;
         return Ok(ExitCode::SUCCESS);
     }
     let stop = stop::on_signals()?;

@@ -1,14 +1,17 @@
 //! What a machine's card is and does, in a line for the record.
 
-use linux::IfName;
+use linux::Netns;
 use linux::ethtool::Ethtool;
 use linux::netlink::LinkInfo;
+use linux::sysfs::NetSysfs;
 
 /// In words: kind or driver, speed, queues, rings, interrupts, offloads. What the driver does not say is left out.
 pub(super) fn describe(link: &LinkInfo) -> String {
     let mut words = vec![format!("MTU {}", link.mtu)];
-    words.extend(driver(&link.name).or_else(|| link.kind.clone()));
-    words.extend(speed(&link.name));
+    let sysfs = Netns::current().and_then(|netns| NetSysfs::open(&netns)).ok();
+    let sysfs = sysfs.as_ref();
+    words.extend(sysfs.and_then(|sysfs| sysfs.driver(&link.name)).or_else(|| link.kind.clone()));
+    words.extend(sysfs.and_then(|sysfs| sysfs.speed_mbit_s(&link.name)).map(speed));
     if let Ok(ethtool) = Ethtool::open() {
         words.extend(ethtool.channels(&link.name).map(|channels| {
             let queues = channels.rx + channels.combined;
@@ -26,19 +29,10 @@ pub(super) fn describe(link: &LinkInfo) -> String {
     words.join(", ")
 }
 
-/// The name of its device's driver.
-fn driver(link: &IfName) -> Option<String> {
-    let path = std::fs::read_link(format!("/sys/class/net/{link}/device/driver")).ok()?;
-    Some(path.file_name()?.to_string_lossy().into_owned())
-}
-
-/// As the driver says it, in megabits per second; -1 where it does not know.
-fn speed(link: &IfName) -> Option<String> {
-    let text = std::fs::read_to_string(format!("/sys/class/net/{link}/speed")).ok()?;
-    let megabits: u32 = text.trim().parse().ok()?;
-    Some(if megabits >= 1000 {
-        format!("{} Gbit/s", f64::from(megabits) / 1000.0)
-    } else {
+fn speed(megabits: u32) -> String {
+    if megabits < 1000 {
         format!("{megabits} Mbit/s")
-    })
+    } else {
+        format!("{} Gbit/s", f64::from(megabits) / 1000.0)
+    }
 }

@@ -55,10 +55,8 @@ pub fn work(
         return Ok(());
     }
     let began = in_turn(home, stop, &mut tell, |claim, tell| {
-        let watching = Watching::start(&own.program)?;
-        let served = serve(own, begin, claim, &asked, tell);
-        watching.end();
-        served
+        let _watching = Watching::start(&own.program)?;
+        serve(own, begin, claim, &asked, tell)
     });
     if let Err(error) = began {
         tell(Said::Reply(failed(&error)));

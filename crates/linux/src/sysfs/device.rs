@@ -17,6 +17,12 @@ impl NetSysfs {
         self.target(&format!("class/net/{link}/device"))
     }
 
+    /// The link's speed in megabits per second; `None` where its driver does not know one.
+    pub fn speed_mbit_s(&self, link: &IfName) -> Option<u32> {
+        // -1 stands for an unknown one.
+        self.read(&format!("class/net/{link}/speed")).ok()?.trim().parse().ok()
+    }
+
     /// The CPUs on the NUMA node of a link's device; `None` if unknown. For a virtio device it is the node of its PCI
     /// device.
     pub fn local_cpus(&self, link: &IfName) -> Option<CpuSet> {
