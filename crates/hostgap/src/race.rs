@@ -49,6 +49,7 @@ use crate::{report, speak, stop, units};
   hostgap race --delay 40ms --loss 0.2% --bandwidth 100mbit --no-gso
   hostgap race --paths bridge+vxlan --show-commands
   hostgap race --cni ptp.conflist --paths ptp+direct
+  hostgap race --server ssh://b             from this machine to another (docs/machines.md)
   hostgap race scenarios/machine-zone.toml --quick
                                             an experiment that was published, its figures beside yours
   hostgap race experiment.toml --json       what docs/experiment.md describes")]
@@ -178,10 +179,17 @@ const RECORD: &str = "race.jsonl";
 /// Rounds and builds of `--quick`, where a file has no `[quick]` table.
 const QUICK: (u32, u32) = (10, 5);
 
+impl Args {
+    /// Whether the server is on another machine.
+    fn has_machine(&self) -> bool {
+        self.server.iter().any(|server| server.kind().is_none())
+    }
+}
+
 /// `hostgap race`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let experiment = experiment(args)?;
-    if args.show_commands {
+    if args.show_commands && !args.has_machine() {
         return commands::show(&experiment, args);
     }
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
@@ -224,6 +232,9 @@ fn race(
     let machine = args.machines.connect(&args.server, &experiment, &settings, &mut progress)?;
     let settings = RaceOptions { machine: machine.clone(), ..settings };
     let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
+    if args.show_commands {
+        return commands::show_for_machines(&race.entrants()?);
+    }
     let result = race.run(&mut |event| progress.tell(&event));
     progress.finish();
     // Whatever the race has come to, nothing of it is to stay there. Its own error comes first.

@@ -172,7 +172,7 @@ impl Race {
         };
         race.leave_out_groups()?;
         // Settings may have no place in this arrangement.
-        race.contenders.iter().try_for_each(|contender| race.entrant(contender).map(drop))?;
+        race.entrants()?;
         Ok(race)
     }
 
@@ -344,7 +344,6 @@ impl Race {
     fn header(&self) -> Result<Header, LabError> {
         let mut machine = machine(&self.method.cpus, self.settings.scheduling)?;
         self.settings.machine.iter().for_each(|server| server.describe(&mut machine));
-        let entrants = self.contenders.iter().map(|contender| self.entrant(contender));
         Ok(Header {
             schema: record::SCHEMA,
             hostgap: self.settings.own.version.to_owned(),
@@ -360,8 +359,16 @@ impl Race {
                     None => self.server.describe(),
                 },
             },
-            entrants: entrants.collect::<Result<_, LabError>>()?,
+            entrants: self.entrants()?,
         })
+    }
+
+    /// Who races or cannot, with the commands that build each.
+    ///
+    /// # Errors
+    /// A topology cannot be planned.
+    pub fn entrants(&self) -> Result<Vec<Entrant>, LabError> {
+        self.contenders.iter().map(|contender| self.entrant(contender)).collect()
     }
 
     fn entrant(&self, contender: &Contender) -> Result<Entrant, LabError> {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ::lab::{INBOUND_PORT, NodeCpus, OUTBOUND_PORT, SERVER_PORT, Shape, Sides, Topology};
-use ::record::{Experiment, Steering, WorkloadKind};
+use ::record::{Entrant, Experiment, Steering, WorkloadKind};
 use datapath::Family;
 use plan::{Place, Step};
 
@@ -49,6 +49,19 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
         speak::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;
         topology.commands().iter().try_for_each(speak::result)?;
         speak::result(usage(&topology, experiment.workload.body_bytes[0], !is_packets))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the commands that build each candidate on two machines.
+pub(super) fn show_for_machines(entrants: &[Entrant]) -> anyhow::Result<ExitCode> {
+    for entrant in entrants.iter().filter(|entrant| entrant.name != ::lab::HOST_AGAIN) {
+        speak::result(format_args!("# {}: {}", entrant.name, entrant.stands_for))?;
+        match entrant.unmet.as_slice() {
+            [] => entrant.commands.iter().try_for_each(speak::result)?,
+            unmet => speak::result(format_args!("# cannot run: {}", unmet.join("; ")))?,
+        }
+        speak::result("")?;
     }
     Ok(ExitCode::SUCCESS)
 }

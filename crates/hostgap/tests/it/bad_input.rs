@@ -20,7 +20,7 @@ fn the_command_line() {
         (&["--connections", "60000"], 2, "`workload.connections` is 60000: 1 to 20000"),
         (&["--cpus", "900"], 2, "CPU 900 does not exist"),
         (&["--nginx", "/nonexistent/nginx"], 4, "/nonexistent/nginx: No such file"),
-        (&["--server", "apache"], 2, "auto, nginx or hostgap"),
+        (&["--server", "apache"], 2, "auto, nginx, hostgap or ssh://"),
         (&["/nonexistent.toml"], 2, "could not read experiment /nonexistent.toml: No such file"),
     ];
     for (args, code, says) in bad {

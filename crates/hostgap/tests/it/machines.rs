@@ -6,7 +6,9 @@ use std::process::{Child, Command, Output, Stdio};
 use rustix::process::Signal;
 use testkit::{Dump, World, dump};
 
-use crate::turn::{HOSTGAP, OwnRun, Turn, check, check_race, json, kill, own_run, stderr, turn, until};
+use crate::turn::{
+    HOSTGAP, OwnRun, Turn, check, check_race, json, kill, own_run, stderr, stdout, turn, until,
+};
 
 /// Two machines on one wire. The client's is the turn's; the server's is reached by ssh as `b`.
 struct Machines {
@@ -164,6 +166,15 @@ fn two_machines_race_and_are_as_before() {
         facts["server's link"].as_str().unwrap().starts_with("eth0: MTU 1500, veth, 10 Gbit/s"),
         "{facts}"
     );
+    machines.assert_as_before();
+    let shown = machines.output(&["--server", "ssh://b", "--paths", "ptp+direct", "--show-commands"]);
+    check(&shown, 0, "connecting to ssh://b");
+    let text = stdout(&shown);
+    for line in
+        ["# on the client's machine", "# on the server's machine", "ip netns add hg-ptp-direct-server"]
+    {
+        assert!(text.contains(line), "{line}: {text}");
+    }
     machines.assert_as_before();
 }
 

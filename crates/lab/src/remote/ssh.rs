@@ -186,11 +186,12 @@ impl Place {
         format!("if test -x \"{}\"; then echo {HAS}; else uname -sm; fi", self.path)
     }
 
-    /// Takes the program from the input, whole or not at all; earlier versions go.
+    /// Takes the program from the input, whole or not at all; copies that are older than a week go.
     fn receipt(&self) -> String {
         let Place { path, bytes } = self;
         format!(
-            "set -e; umask 077; file=\"{path}\"; rm -rf \"${{file%/*}}\"; mkdir -p \"${{file%/*}}\"; part=\"$file.$$\"; \
+            "set -e; umask 077; file=\"{path}\"; dir=\"${{file%/*}}\"; mkdir -p \"$dir\"; \
+             find \"$dir\" -type f -mtime +7 -exec rm -f {{}} +; part=\"$file.$$\"; \
              trap 'rm -f \"$part\"' EXIT; cat >\"$part\"; test $(wc -c <\"$part\") -eq {bytes} || \
              {{ echo 'only a part of the program arrived' >&2; exit 1; }}; chmod 700 \"$part\"; mv \"$part\" \"$file\""
         )
