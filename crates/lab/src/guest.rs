@@ -5,8 +5,6 @@
 //! written. So progress shows here as that of any race, and a guest that dies leaves the rounds that it had finished.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -18,13 +16,10 @@ use record::{Experiment, Line, Machines, Writer};
 use vm::{Accelerator, Limits, Timing, Vm, Watch};
 
 use crate::cni::PluginDirs;
-use crate::race::{Finished, close};
+use crate::outward::Listener;
+use crate::race::Finished;
 use crate::{Event, LabError};
 
-/// What stands before an event on the guest's stdout.
-const EVENT: &str = "event ";
-/// What stands before a line of its record.
-const RECORD: &str = "record ";
 /// A race says something with every trial. Between its words lie at most the boot and the building of all topologies,
 /// which emulation makes minutes of.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
@@ -36,9 +31,6 @@ const MODULES: &str = "br_netfilter nf_conntrack";
 /// Loaded before the race where there is such a module: AES by the processor's own instructions. On a machine udev loads it for
 /// the processor; a guest has no udev, and IPsec would encrypt by tables in memory.
 const PROCESSOR_MODULES: &str = "aesni_intel";
-/// Where in a line of a record its content begins (docs/record.md), and how its last line's does.
-const PAYLOAD: usize = r#"{"crc32":"01234567","line":"#.len();
-const END: &[u8] = br#"{"end":"#;
 /// How many lines of the guest's stderr an error quotes.
 const SAID_LINES: usize = 6;
 
@@ -78,25 +70,22 @@ impl GuestRace<'_> {
             .map_err(LabError::file("write", &file))?;
         let command = self.command(&file)?;
         let started = Instant::now();
-        let mut listener = Listener {
-            writer,
-            tell,
+        let mut guest = Guest {
+            listener: Listener::new(writer, tell),
             stop: &self.stop,
             line: Vec::new(),
             said: VecDeque::new(),
-            failed: None,
-            racing: None,
         };
-        let outcome = self.vm.run_watched(&command, &self.limits(), &mut listener);
+        let outcome = self.vm.run_watched(&command, &self.limits(), &mut guest);
         // What was asked is in the record.
         let removed = std::fs::remove_file(&file).map_err(LabError::file("remove", &file));
-        let finished = listener.finish(outcome, release);
+        let finished = guest.finish(outcome, release);
         let stopped = match &finished {
             Ok(Finished::Whole) => None,
             Ok(Finished::Stopped) => Some("it was interrupted".to_owned()),
             Err(error) => Some(format!("could not {error}").lines().next().unwrap_or_default().to_owned()),
         };
-        let ended = close(listener.writer, &Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
+        let ended = guest.listener.close(&Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
         let finished = finished?;
         ended.and(removed).map(|()| finished)
     }
@@ -153,52 +142,6 @@ impl GuestRace<'_> {
     }
 }
 
-/// The guest's side: says what happens, and what has been written to the record since.
-#[derive(Debug)]
-pub struct Outward {
-    path: PathBuf,
-    record: Option<BufReader<File>>,
-}
-
-impl Outward {
-    /// For a record that may not be there yet.
-    pub fn new(record: &Path) -> Outward {
-        Outward { path: record.to_owned(), record: None }
-    }
-
-    /// Says an event, and before it the lines of the record that are new.
-    ///
-    /// # Errors
-    /// The reader has closed its end, or the record cannot be read.
-    pub fn tell(&mut self, event: &Event, to: &mut dyn Write) -> io::Result<()> {
-        self.lines(to)?;
-        writeln!(to, "{EVENT}{}", serde_json::to_string(event)?)
-    }
-
-    /// Writes the new lines of the record.
-    ///
-    /// # Errors
-    /// Those of [`Outward::tell`].
-    pub fn lines(&mut self, to: &mut dyn Write) -> io::Result<()> {
-        if self.record.is_none() {
-            self.record = match File::open(&self.path) {
-                Ok(file) => Some(BufReader::new(file)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                Err(error) => return Err(error),
-            };
-        }
-        let Some(record) = &mut self.record else { return Ok(()) };
-        let mut line = Vec::new();
-        // Each is appended by one write of this very process, so none is seen half.
-        while record.read_until(b'\n', &mut line)? > 0 {
-            to.write_all(RECORD.as_bytes())?;
-            to.write_all(&line)?;
-            line.clear();
-        }
-        Ok(())
-    }
-}
-
 /// The experiment for another current directory.
 fn for_guest(experiment: &Experiment) -> Result<Experiment, LabError> {
     let mut experiment = experiment.clone();
@@ -209,29 +152,24 @@ fn for_guest(experiment: &Experiment) -> Result<Experiment, LabError> {
     Ok(experiment)
 }
 
-/// This side: takes the guest's words apart.
-struct Listener<'a> {
-    writer: Writer,
-    tell: &'a mut dyn FnMut(Event),
+/// What is heard of the guest.
+struct Guest<'a> {
+    listener: Listener<'a>,
     stop: &'a AtomicBool,
     /// What of a line has come so far.
     line: Vec<u8>,
     /// The last lines of stderr.
     said: VecDeque<String>,
-    /// Why nothing more is written down.
-    failed: Option<LabError>,
-    /// When the first round began, by this machine's clock.
-    racing: Option<Instant>,
 }
 
-impl Watch for Listener<'_> {
+impl Watch for Guest<'_> {
     fn stdout(&mut self, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(piece);
             if self.line.ends_with(b"\n") {
                 self.line.pop();
                 let line = std::mem::take(&mut self.line);
-                self.take(&line);
+                self.listener.take(&line);
             }
         }
     }
@@ -246,43 +184,14 @@ impl Watch for Listener<'_> {
     }
 
     fn stops(&mut self) -> bool {
-        self.failed.is_some() || self.stop.load(Ordering::Relaxed)
+        self.listener.has_failed() || self.stop.load(Ordering::Relaxed)
     }
 }
 
-impl Listener<'_> {
-    fn take(&mut self, line: &[u8]) {
-        if let Some(line) = line.strip_prefix(RECORD.as_bytes()) {
-            // Its end is written here, with the time that has passed here.
-            let is_end = line.get(PAYLOAD..).is_some_and(|payload| payload.starts_with(END));
-            if !is_end && self.failed.is_none() {
-                self.failed = self.writer.copy(line).err().map(LabError::from);
-            }
-        } else if let Some(event) = line.strip_prefix(EVENT.as_bytes()) {
-            match serde_json::from_slice(event) {
-                // The file that it writes there is gone with it.
-                Ok(Event::Recording { .. }) => {}
-                Ok(Event::Round { done, of: Some(of), .. }) => {
-                    let left = self
-                        .racing
-                        .map_or(Duration::ZERO, |since| since.elapsed() * (of - done) / done.max(1));
-                    (self.tell)(Event::Round { done, of: Some(of), left });
-                }
-                Ok(event) => {
-                    if matches!(event, Event::Trial { .. }) {
-                        self.racing.get_or_insert_with(Instant::now);
-                    }
-                    (self.tell)(event);
-                }
-                // Both sides are one program; a line that a dying guest tore is no loss.
-                Err(_) => {}
-            }
-        }
-    }
-
+impl Guest<'_> {
     /// What became of the race.
     fn finish(&mut self, outcome: vm::Result<vm::Output>, release: String) -> Result<Finished, LabError> {
-        if let Some(failed) = self.failed.take() {
+        if let Some(failed) = self.listener.failure() {
             return Err(failed);
         }
         match outcome {
@@ -301,6 +210,7 @@ impl Listener<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outward::Outward;
 
     fn header() -> Line {
         let machine = record::Machine { kernel: "6.12".to_owned(), ..record::Machine::default() };
@@ -321,22 +231,15 @@ mod tests {
         let mut events = Vec::new();
         let mut tell = |event| events.push(event);
         let stop = AtomicBool::new(false);
-        let mut listener = Listener {
-            writer: Writer::create(record).unwrap(),
-            tell: &mut tell,
-            stop: &stop,
-            line: Vec::new(),
-            said: VecDeque::new(),
-            failed: None,
-            racing: None,
-        };
+        let listener = Listener::new(Writer::create(record).unwrap(), &mut tell);
+        let mut guest = Guest { listener, stop: &stop, line: Vec::new(), said: VecDeque::new() };
         for piece in words.chunks(7) {
-            listener.stdout(piece);
+            guest.stdout(piece);
         }
-        listener.stderr(b"round 1/3 done\nhostgap: nothing to race\n");
+        guest.stderr(b"round 1/3 done\nhostgap: nothing to race\n");
         let output = vm::Output { status: 4, stdout: vec![], stderr: vec![], files: Default::default() };
-        let finished = listener.finish(Ok(output), "6.12".to_owned());
-        let said = listener.said.into_iter().collect();
+        let finished = guest.finish(Ok(output), "6.12".to_owned());
+        let said = guest.said.into_iter().collect();
         (events, finished, said)
     }
 
