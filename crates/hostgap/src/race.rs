@@ -50,6 +50,8 @@ use crate::{report, speak, stop, units};
   hostgap race --paths bridge+vxlan --show-commands
   hostgap race --cni ptp.conflist --paths ptp+direct
   hostgap race --server ssh://b             from this machine to another (docs/machines.md)
+  hostgap race --client ssh://a --server ssh://b
+                                            between two others
   hostgap race scenarios/machine-zone.toml --quick
                                             an experiment that was published, its figures beside yours
   hostgap race experiment.toml --json       what docs/experiment.md describes")]
@@ -191,6 +193,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let experiment = experiment(args)?;
     if args.show_commands && !args.has_machine() {
         return commands::show(&experiment, args);
+    }
+    if let Some(client) = args.machines.client() {
+        return machines::race(client, experiment, args);
     }
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     if experiment.vm.is_some() && !args.vm.is_guest() {
@@ -434,8 +439,11 @@ pub(crate) fn among(asked: CpuSet, allowed: &CpuSet) -> Result<CpuSet, BadInput>
 /// SCHED_FIFO where it is permitted: on a machine that does other work, a normal thread may wait milliseconds for its
 /// CPU, which would hide every difference in a race.
 pub(crate) fn scheduling_of(no_realtime: bool) -> Scheduling {
-    if !no_realtime && linux::cpu::can_realtime() { Scheduling::Fifo(10) } else { Scheduling::Normal }
+    if !no_realtime && linux::cpu::can_realtime() { REALTIME } else { Scheduling::Normal }
 }
+
+/// The policy of client and server where it is permitted.
+const REALTIME: Scheduling = Scheduling::Fifo(10);
 
 pub(crate) fn steering(text: &str) -> Result<Steering, String> {
     match text {

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 
-use ::lab::Home;
-use ::lab::remote::{watch, work};
+use ::lab::remote::{Output, lead, watch, work};
+use ::lab::{Finished, Home};
 
 use crate::race::own_program;
-use crate::stop;
+use crate::{exit, stop};
 
 /// Serve a race that another machine runs (internal): read requests from stdin, answer on stdout.
 #[derive(Debug, clap::Args)]
@@ -15,6 +16,9 @@ pub(crate) struct Args {
     /// Wait for the end of the input, then remove what this process has left.
     #[arg(long, value_name = "PID")]
     watch: Option<u32>,
+    /// Lead the race that the first line of stdin describes.
+    #[arg(long)]
+    lead: bool,
 }
 
 /// `hostgap remote`.
@@ -25,6 +29,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let stop = stop::on_signals()?;
+    if args.lead {
+        let output: Output = Arc::new(Mutex::new(io::stdout()));
+        return Ok(match lead(&own_program()?, &home, &stop, io::stdin(), &output)? {
+            Finished::Whole => ExitCode::SUCCESS,
+            Finished::Stopped => ExitCode::from(exit::INTERRUPTED),
+        });
+    }
     work(&own_program()?, &home, &stop, io::stdin(), &mut io::stdout())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,14 +1,21 @@
 //! A race between two machines: which the server's is, and how it is reached.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 
-use ::lab::remote::{Remote, SshAddress, SshCommand};
+use ::lab::remote::{LedRace, Remote, SshAddress, SshCommand};
 use ::lab::{LabError, RaceOptions};
+use ::linux::cpu::Scheduling;
+use ::linux::features::Facts;
 use ::linux::{CpuSet, IfName};
 use ::record::{Experiment, ServerKind};
 
 use crate::exit::BadInput;
 use crate::progress::Progress;
+use crate::{report, stop};
+
+use super::duration::with_duration;
+use super::{Args, REALTIME, RECORD, finish, fresh_dir, own_program};
 
 /// A server: what it is, or where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,13 +47,16 @@ pub(super) fn server_arg(text: &str) -> Result<ServerArg, String> {
 /// How the server's machine is reached and used.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct MachineArgs {
-    /// The program that connects to the server's machine, with options of its own.
+    /// The machine of the client, where it is not this one: ssh://[USER@]HOST[:PORT]. --server then names the server's.
+    #[arg(long, value_name = "ssh://…", value_parser = machine)]
+    client: Option<SshAddress>,
+    /// The program that connects to other machines, with options of its own.
     #[arg(long, value_name = "COMMAND", default_value = "ssh", hide_default_value = true)]
     ssh: String,
-    /// Start hostgap on the server's machine with sudo, which must ask for no password there.
+    /// Start hostgap on other machines with sudo, which must ask for no password there.
     #[arg(long)]
     sudo: bool,
-    /// This machine's link to the server's, where it is not the one that leads to the address by which ssh arrives there.
+    /// The client's link to the server's machine, where it is not the one that leads to the address by which ssh arrives there.
     #[arg(long, value_name = "LINK")]
     nic: Option<String>,
     /// CPUs of the server's machine, as a list [default: all]. --cpus are then all the client's.
@@ -63,6 +73,22 @@ impl MachineArgs {
         settings: &RaceOptions,
         progress: &mut Progress,
     ) -> anyhow::Result<Option<Arc<Remote>>> {
+        let Some(address) = self.server_in(servers)? else { return Ok(None) };
+        let Reached { ssh, nic, server_cpus: cpus } = self.reached()?;
+        ::lab::remote::possible(experiment)?;
+        let tell = &mut |event| progress.tell(&event);
+        let how = (cpus, settings.scheduling);
+        let remote = Remote::connect(address, &ssh, &settings.own, experiment, how, nic.as_ref(), tell);
+        Ok(Some(Arc::new(remote?)))
+    }
+
+    /// The client's machine, where it is not this one.
+    pub(super) fn client(&self) -> Option<&SshAddress> {
+        self.client.as_ref()
+    }
+
+    /// The server's machine, if one is named.
+    fn server_in<'a>(&self, servers: &'a [ServerArg]) -> anyhow::Result<Option<&'a SshAddress>> {
         let mut named = servers.iter().filter_map(|server| match server {
             ServerArg::Machine(address) => Some(address),
             ServerArg::Kind(_) => None,
@@ -71,24 +97,25 @@ impl MachineArgs {
             self.needs_a_machine()?;
             return Ok(None);
         };
-        if let Some(other) = named.next() {
-            return Err(
-                BadInput(format!("the server is on one machine, and not on {address} and {other}")).into()
-            );
+        match named.next() {
+            None => Ok(Some(address)),
+            Some(other) => {
+                let why = format!("the server is on one machine, and not on {address} and {other}");
+                Err(BadInput(why).into())
+            }
         }
+    }
+
+    /// How other machines are reached and used.
+    fn reached(&self) -> Result<Reached, BadInput> {
         let words: Vec<String> = self.ssh.split_whitespace().map(str::to_owned).collect();
         if words.is_empty() {
-            return Err(BadInput("--ssh names no program".to_owned()).into());
+            return Err(BadInput("--ssh names no program".to_owned()));
         }
+        let nic = self.nic.as_deref().map(IfName::new).transpose();
+        let nic = nic.map_err(|error| BadInput(error.to_string()))?;
         let ssh = SshCommand { words, sudo: self.sudo };
-        let bad = |error: ::linux::NameError| BadInput(error.to_string());
-        let nic = self.nic.as_deref().map(IfName::new).transpose().map_err(bad)?;
-        let cpus = self.server_cpus.as_deref().map(str::parse::<CpuSet>).transpose().map_err(bad)?;
-        ::lab::remote::possible(experiment)?;
-        let tell = &mut |event| progress.tell(&event);
-        let how = (cpus, settings.scheduling);
-        let remote = Remote::connect(address, &ssh, &settings.own, experiment, how, nic.as_ref(), tell);
-        Ok(Some(Arc::new(remote?)))
+        Ok(Reached { ssh, nic, server_cpus: cpus(self.server_cpus.as_deref())? })
     }
 
     /// Options that say something of a machine that is not named are a mistake.
@@ -102,6 +129,62 @@ impl MachineArgs {
         let why = "it is about the server's machine, and --server ssh://… names none".to_owned();
         Err(LabError::Experiment { what: option.to_owned(), why })
     }
+}
+
+/// Races from the client's machine to the server's, neither of which is this one.
+pub(super) fn race(client: &SshAddress, experiment: Experiment, args: &Args) -> anyhow::Result<ExitCode> {
+    let asked = &args.machines;
+    let refused = |what: &str, why: &str| LabError::Experiment { what: what.to_owned(), why: why.to_owned() };
+    let Some(server) = asked.server_in(&args.server)? else {
+        return Err(refused("--client", "--server ssh://… names no machine for the server").into());
+    };
+    if args.show_commands {
+        let why = "the plan is made on the client's machine; leave out --client to see that of this machine";
+        return Err(refused("--show-commands with --client", why).into());
+    }
+    ::lab::remote::possible(&experiment)?;
+    let Reached { ssh, nic, server_cpus } = asked.reached()?;
+    let stop = stop::on_signals()?;
+    let dir = fresh_dir(&args.out, &experiment.name)?;
+    // What their kernels lack is found out there.
+    let experiment = with_duration(experiment, args, &Facts::default())?;
+    let race = LedRace {
+        client,
+        server,
+        ssh: &ssh,
+        own: &own_program()?,
+        experiment: &experiment,
+        record: dir.join(RECORD),
+        cpus: cpus(args.cpus.as_deref())?,
+        server_cpus,
+        scheduling: if args.no_realtime { Scheduling::Normal } else { REALTIME },
+        nic,
+        stop,
+    };
+    let mut progress = Progress::new();
+    let result = race.run(&mut |event| progress.tell(&event));
+    progress.finish();
+    let finished = finish(&dir, result, &mut |summary| report::show(&summary, args.json));
+    // This fails, as it should, if something was written there.
+    let _ = std::fs::remove_dir(&dir);
+    finished
+}
+
+/// How other machines are reached and used.
+struct Reached {
+    ssh: SshCommand,
+    nic: Option<IfName>,
+    server_cpus: Option<CpuSet>,
+}
+
+/// CPUs of another machine.
+fn cpus(text: Option<&str>) -> Result<Option<CpuSet>, BadInput> {
+    let read = text.map(str::parse::<CpuSet>).transpose();
+    read.map_err(|error: ::linux::NameError| BadInput(error.to_string()))
+}
+
+fn machine(text: &str) -> Result<SshAddress, String> {
+    text.parse()
 }
 
 #[cfg(test)]

@@ -37,13 +37,14 @@ fn machines() -> Option<Machines> {
         ip(&["-n", netns, "link", "set", "eth0", "up"]);
         ip(&["-n", netns, "link", "set", "lo", "up"]);
     }
+    write_config(turn.out());
     let sshd = start_sshd(&sshd, &far, &there, turn.out());
     let before = ["a", "b"].map(|name| dump(&world.open(name)));
     Some(Machines { world, turn, far, sshd, before })
 }
 
-/// The files of both sides of ssh, and the daemon.
-fn start_sshd(sshd: &Path, far: &OwnRun, netns: &str, dir: &Path) -> Child {
+/// The files of both sides of ssh.
+fn write_config(dir: &Path) {
     let file = |name: &str| dir.join(name).display().to_string();
     for key in ["host-key", "user-key"] {
         let made =
@@ -62,11 +63,17 @@ fn start_sshd(sshd: &Path, far: &OwnRun, netns: &str, dir: &Path) -> Child {
     );
     std::fs::write(file("sshd_config"), config).unwrap();
     let config = format!(
-        "Host b nobody\n  User root\n  IdentityFile {}\n  IdentitiesOnly yes\n  StrictHostKeyChecking no\n  \
-         UserKnownHostsFile /dev/null\n  LogLevel ERROR\nHost b\n  HostName 10.9.0.2\nHost nobody\n  HostName 10.9.0.9\n",
+        "Host a b nobody\n  User root\n  IdentityFile {}\n  IdentitiesOnly yes\n  StrictHostKeyChecking no\n  \
+         UserKnownHostsFile /dev/null\n  LogLevel ERROR\nHost a\n  HostName 10.9.0.1\nHost b\n  HostName 10.9.0.2\nHost nobody\n  HostName 10.9.0.9\n",
         file("user-key")
     );
     std::fs::write(file("ssh_config"), config).unwrap();
+}
+
+/// The daemon of a machine.
+fn start_sshd(sshd: &Path, far: &OwnRun, netns: &str, dir: &Path) -> Child {
+    let file = |name: &str| dir.join(name).display().to_string();
+    let log_name = format!("{netns}.log");
     let script = format!(
         "mkdir -p /run/sshd /run/netns && mount --bind {} /etc/passwd && exec {} -D -e -f {}",
         file("passwd"),
@@ -74,10 +81,10 @@ fn start_sshd(sshd: &Path, far: &OwnRun, netns: &str, dir: &Path) -> Child {
         file("sshd_config")
     );
     let mut command = far.command_in(netns, "sh");
-    let log = std::fs::File::create(file("sshd.log")).unwrap();
+    let log = std::fs::File::create(file(&log_name)).unwrap();
     let daemon = command.args(["-c", &script]).stderr(log).spawn().unwrap();
     until("sshd listens", || {
-        std::fs::read_to_string(file("sshd.log")).unwrap().contains("Server listening on 0.0.0.0")
+        std::fs::read_to_string(file(&log_name)).unwrap().contains("Server listening on 0.0.0.0")
     });
     daemon
 }
@@ -211,6 +218,54 @@ fn whoever_is_killed_nothing_is_left() {
     kill(race.id(), Signal::INT);
     check(&race.wait_with_output().unwrap(), 130, "interrupted");
     machines.assert_as_before();
+}
+
+/// Client and server are on two machines, and the race is started on a third one.
+#[test]
+fn a_race_between_two_other_machines_is_led_by_the_clients() {
+    let Some(machines) = machines() else { return };
+    let sshd = PathBuf::from(std::env::var_os("HOSTGAP_SSHD").unwrap());
+    let (client, netns) = (own_run(), machines.world.name("a").to_string());
+    let mut daemon = start_sshd(&sshd, &client, &netns, machines.turn.out());
+    let both = ["--client", "ssh://a", "--server", "ssh://b", "--paths", "bridge+vxlan,ebpf+direct"];
+    let output = machines.output(&[&both[..], &["--rounds", "2", "--json"]].concat());
+    check_race(&output, "connecting to ssh://a");
+    let result = json(&output);
+    let names = result["candidates"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), ["host", "host again", "bridge+vxlan", "ebpf+direct"]);
+    assert!(result["candidates"][2]["rates"][0]["trials"].as_u64() > Some(0), "{result}");
+    let nothing_left = || {
+        until("the client's machine has nothing of it", || {
+            client.owners().is_empty() && client.namespaces().is_empty() && client.servers().is_empty()
+        });
+        machines.assert_as_before();
+    };
+    nothing_left();
+    // The user ends it, then each of the three parties dies.
+    let long = [&both[..], &["--rounds", "1000"]].concat();
+    let started = || {
+        let race = machines.race(&long).spawn().unwrap();
+        machines.until_something_stands();
+        race
+    };
+    let race = started();
+    kill(race.id(), Signal::INT);
+    check(&race.wait_with_output().unwrap(), 130, "interrupted");
+    nothing_left();
+    let mut race = started();
+    kill(race.id(), Signal::KILL);
+    race.wait().unwrap();
+    nothing_left();
+    let race = started();
+    let leader = client.pids().into_iter().find(|(_, line)| line.trim_end().ends_with(" remote --lead"));
+    kill(leader.unwrap().0, Signal::KILL);
+    check(&race.wait_with_output().unwrap(), 1, "use ssh://a: ");
+    nothing_left();
+    let race = started();
+    kill(machines.worker().unwrap(), Signal::KILL);
+    check(&race.wait_with_output().unwrap(), 1, "use ssh://b: ");
+    nothing_left();
+    let _ = (daemon.kill(), daemon.wait());
 }
 
 #[test]

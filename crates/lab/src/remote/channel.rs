@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -10,12 +10,39 @@ use std::time::{Duration, Instant};
 
 /// How often this side says that it is there. A line takes one small packet.
 const SAYS: Duration = Duration::from_secs(5);
-/// How long the other side may be silent in an answer: it builds, starts servers and undoes in seconds.
-const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// How long the process may take to end after its input has: it undoes what it has built.
 const ENDING_MAX: Duration = Duration::from_secs(60);
 /// How many of the last lines of its stderr an error quotes.
 const SAID_LINES: usize = 4;
+
+/// What asks the process on the server's machine, and hears its answers.
+pub(super) trait Conversation: std::fmt::Debug + Send {
+    /// Sends a line.
+    ///
+    /// # Errors
+    /// Why the other side cannot be asked, in words.
+    fn say(&self, line: &str) -> Result<(), String>;
+
+    /// The next line, within a time if there is a limit.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    fn hear(&self, limit: Option<Duration>) -> Result<String, String>;
+
+    /// Lets the process end and waits for that, so that what it has built is undone.
+    ///
+    /// # Errors
+    /// It has not ended, or failed; in words.
+    fn end(&mut self) -> Result<(), String>;
+}
+
+/// How long the other side may be silent in an answer: it builds, starts servers and undoes in seconds.
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(120);
+
+/// The words for it.
+pub(super) fn silent(limit: Duration) -> String {
+    format!("it has not answered for {} s", limit.as_secs())
+}
 
 /// A process that is asked and answers by lines.
 #[derive(Debug)]
@@ -46,56 +73,40 @@ impl Channel {
         Ok(Channel { child, to: Some(to), from, said, _alive: alive })
     }
 
-    /// Sends a line.
+    /// The next line, or `None` if none has come within a time.
     ///
     /// # Errors
-    /// Why the other side cannot be asked, in words.
-    pub(super) fn say(&self, line: &str) -> Result<(), String> {
-        let Some(to) = &self.to else { return Err(self.lost()) };
-        let sent = writeln!(held(to), "{line}");
-        sent.map_err(|_| self.lost())
-    }
-
-    /// The next line.
-    ///
-    /// # Errors
-    /// Why there is none, in words.
-    pub(super) fn hear(&self) -> Result<String, String> {
-        match self.from.recv_timeout(SILENCE_MAX) {
-            Ok(Ok(line)) => Ok(line),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(RecvTimeoutError::Timeout) => {
-                Err(format!("it has not answered for {} s", SILENCE_MAX.as_secs()))
-            }
+    /// There will be none; why, in words.
+    pub(super) fn next(&self, within: Duration) -> Result<Option<String>, String> {
+        match self.from.recv_timeout(within) {
+            Ok(line) => line.map(Some).map_err(|error| error.to_string()),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(self.lost()),
         }
     }
 
-    /// Ends its input and waits until it has ended, so that what it built is undone.
+    /// Ends its input, and waits until it has ended.
     ///
     /// # Errors
-    /// It has not, or failed; in words.
-    pub(super) fn end(&mut self) -> Result<(), String> {
+    /// It has not, in words.
+    pub(super) fn ended(&mut self) -> Result<ExitStatus, String> {
         self.to = None;
         let deadline = Instant::now() + ENDING_MAX;
-        loop {
+        while Instant::now() < deadline {
             match self.child.try_wait() {
-                Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(Some(_)) => return Err(self.lost()),
-                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
-                Ok(None) => {
-                    // Its end goes on there; here nobody waits for it any more.
-                    let _ = self.child.kill();
-                    let _ = self.child.wait();
-                    return Err(format!("it has not ended within {} s", ENDING_MAX.as_secs()));
-                }
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) => thread::sleep(Duration::from_millis(20)),
                 Err(error) => return Err(error.to_string()),
             }
         }
+        // Its end goes on there; here nobody waits for it any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        Err(format!("it has not ended within {} s", ENDING_MAX.as_secs()))
     }
 
     /// What it said last on stderr, or that it said nothing.
-    fn lost(&self) -> String {
+    pub(super) fn lost(&self) -> String {
         // What it says at its end may come a moment after its output has closed.
         thread::sleep(Duration::from_millis(100));
         let said: Vec<String> = held(&self.said).iter().cloned().collect();
@@ -103,17 +114,41 @@ impl Channel {
     }
 }
 
+impl Conversation for Channel {
+    fn say(&self, line: &str) -> Result<(), String> {
+        let Some(to) = &self.to else { return Err(self.lost()) };
+        let sent = writeln!(held(to), "{line}");
+        sent.map_err(|_| self.lost())
+    }
+
+    fn hear(&self, limit: Option<Duration>) -> Result<String, String> {
+        let Some(limit) = limit else {
+            // A race there may be long; that the connection lives is ssh's to find out.
+            return loop {
+                if let Some(line) = self.next(ANSWER_MAX)? {
+                    break Ok(line);
+                }
+            };
+        };
+        self.next(limit)?.ok_or_else(|| silent(limit))
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        if self.ended()?.success() { Ok(()) } else { Err(self.lost()) }
+    }
+}
+
 impl Drop for Channel {
     fn drop(&mut self) {
         if self.to.is_some() {
             // Only on an error, whose own message matters more.
-            let _ = self.end();
+            let _ = self.ended();
         }
     }
 }
 
 /// What a thread that panicked left is as good as before: lines are whole.
-fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn held<T: ?Sized>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

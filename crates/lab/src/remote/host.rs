@@ -1,14 +1,15 @@
 //! The server's machine, as this side sees it.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+use std::time::Duration;
 
 use linux::cpu::Scheduling;
 use linux::features::Facts;
 use linux::{CpuSet, IfName};
 use record::{Experiment, Machine, Plant, ServerKind, Workload};
 
-use super::channel::Channel;
+use super::channel::{ANSWER_MAX, Conversation, held};
 use super::links::{MachineNodes, Way, way};
 use super::protocol::{Begin, Counterpart, Failed, Order, Reply, Request, Spent};
 use super::ssh::{SshAddress, SshCommand};
@@ -20,7 +21,7 @@ use crate::{Event, LabError, OwnProgram};
 pub struct Remote {
     /// For messages.
     name: String,
-    channel: Mutex<Channel>,
+    channel: Mutex<Box<dyn Conversation>>,
     counterpart: Counterpart,
     way: Way,
 }
@@ -42,18 +43,32 @@ impl Remote {
         tell: &mut dyn FnMut(Event),
     ) -> Result<Remote, LabError> {
         let name = address.to_string();
-        let failed = |why: String| LabError::Machine { machine: name.clone(), why, remedy: None };
         tell(Event::Connecting { machine: name.clone() });
-        let mut command = ssh.program(address, &own.program, "remote").map_err(failed)?;
-        let channel = Channel::start(&mut command).map_err(|error| failed(error.to_string()))?;
+        let channel = ssh.start(address, own, "remote")?;
+        Remote::over(name, Box::new(channel), experiment, (cpus, scheduling), nic, tell)
+    }
+
+    /// The same where a conversation with the process there has begun.
+    pub(super) fn over(
+        name: String,
+        channel: Box<dyn Conversation>,
+        experiment: &Experiment,
+        (cpus, scheduling): (Option<CpuSet>, Scheduling),
+        nic: Option<&IfName>,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Remote, LabError> {
         let mut workload = experiment.workload.clone();
         if experiment.candidates.iter().any(|candidate| candidate.plant.is_some()) {
             // As in any race: the same program answers everywhere.
             workload.server = ServerKind::Hostgap;
         }
         let begin = Begin { workload, cpus, scheduling };
-        let counterpart = begun(&name, &channel, begin, tell)?;
-        let way = way(&counterpart.links, counterpart.reached_by, nic).map_err(failed)?;
+        let counterpart = begun(&name, &*channel, begin, tell)?;
+        let way = way(&counterpart.links, counterpart.reached_by, nic).map_err(|why| LabError::Machine {
+            machine: name.clone(),
+            why,
+            remedy: None,
+        })?;
         Ok(Remote { name, channel: Mutex::new(channel), counterpart, way })
     }
 
@@ -160,7 +175,7 @@ impl Remote {
     /// # Errors
     /// Something could not be undone there.
     pub fn end(&self) -> Result<(), LabError> {
-        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut channel = held(&self.channel);
         channel.end().map_err(|why| self.failed(why))
     }
 
@@ -172,9 +187,11 @@ impl Remote {
     }
 
     fn ask(&self, request: &Request) -> Result<Reply, LabError> {
-        let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
-        say(&channel, request).and_then(|()| hear(&channel)).map_err(|why| self.failed(why)).and_then(
-            |reply| match reply {
+        let channel = held(&self.channel);
+        say(&**channel, request)
+            .and_then(|()| hear(&**channel, Some(ANSWER_MAX)))
+            .map_err(|why| self.failed(why))
+            .and_then(|reply| match reply {
                 Reply::Failed(Failed { broken: Some(what), .. }) => {
                     let what = format!("on {}: {what}", self.name);
                     Err(LabError::Broken { candidate: candidate_of(request), what })
@@ -185,8 +202,7 @@ impl Remote {
                     remedy: failed.remedy,
                 }),
                 reply => Ok(reply),
-            },
-        )
+            })
     }
 
     fn failed(&self, why: String) -> LabError {
@@ -213,16 +229,21 @@ fn candidate_of(request: &Request) -> String {
 /// Takes the machine, and tells what is waited for.
 fn begun(
     name: &str,
-    channel: &Channel,
+    channel: &dyn Conversation,
     begin: Begin,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Counterpart, LabError> {
     let failed = |why: String, remedy| LabError::Machine { machine: name.to_owned(), why, remedy };
     say(channel, &Request::Begin(begin)).map_err(|why| failed(why, None))?;
+    let mut limit = Some(ANSWER_MAX);
     loop {
-        match hear(channel).map_err(|why| failed(why, None))? {
+        match hear(channel, limit).map_err(|why| failed(why, None))? {
             Reply::Begun(counterpart) => return Ok(*counterpart),
-            Reply::Waiting { pid } => tell(Event::Waiting { pid }),
+            Reply::Waiting { pid } => {
+                // As long as that other race takes.
+                limit = None;
+                tell(Event::Waiting { pid });
+            }
             Reply::CleanedUp { id } => tell(Event::CleanedUp { id }),
             Reply::Failed(why) => return Err(failed(why.why, why.remedy)),
             other => {
@@ -232,11 +253,11 @@ fn begun(
     }
 }
 
-fn say(channel: &Channel, request: &Request) -> Result<(), String> {
+fn say(channel: &dyn Conversation, request: &Request) -> Result<(), String> {
     channel.say(&serde_json::to_string(request).map_err(|error| error.to_string())?)
 }
 
-fn hear(channel: &Channel) -> Result<Reply, String> {
-    let line = channel.hear()?;
+fn hear(channel: &dyn Conversation, limit: Option<Duration>) -> Result<Reply, String> {
+    let line = channel.hear(limit)?;
     serde_json::from_str(&line).map_err(|error| format!("it said {line:?}: {error}"))
 }

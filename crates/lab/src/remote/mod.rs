@@ -5,23 +5,30 @@
 //! answers. Both plan the same topology from the same order ([`MachineNodes`]), so that no plan is sent. What that side
 //! builds it takes back by itself when it hears nothing more ([`work`]), and a process of its own does so if it is killed
 //! ([`watch`]).
+//!
+//! The client can be on another machine, too ([`LedRace`]). The race is then led by a process there ([`lead`]), which sends
+//! its events and its record here, as the guest of another kernel does, and asks the server's machine by way of this one.
 
 mod card;
 mod channel;
 mod host;
+mod led;
 mod links;
 mod possible;
 mod protocol;
+mod relay;
 mod ssh;
 mod standing;
 mod watch;
 mod work;
 
 pub use self::host::Remote;
+pub use self::led::LedRace;
 pub use self::links::{MachineLink, MachineNodes};
 pub(crate) use self::possible::leave_out;
 pub use self::possible::possible;
 pub(crate) use self::protocol::Spent;
+pub use self::relay::{Output, lead};
 pub use self::ssh::{SshAddress, SshCommand};
 pub use self::watch::watch;
 pub use self::work::work;

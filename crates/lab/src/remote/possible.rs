@@ -88,7 +88,7 @@ fn unmet(contender: &Contender, there: &Facts, router: Option<IpAddr>) -> Vec<St
 
 /// What a data path would do to a machine's card or needs of the way between the two.
 fn of_path(path: &DataPath, router: Option<IpAddr>) -> Option<String> {
-    if path.attach.takes_host_link() || path.attach.has_neighbours() {
+    if path.attach.takes_host_link() || !path.attach.leads_out() {
         let why = "its pods have addresses of their own on the machine's card, and switches and clouds drop what they \
                    have not given out";
         return Some(why.to_owned());

@@ -8,6 +8,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::channel::Channel;
+use crate::{LabError, OwnProgram};
+
 /// A machine behind ssh: `ssh://[USER@]HOST[:PORT]`. The host may be a name of the user's ssh configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SshAddress {
@@ -114,16 +117,26 @@ impl SshCommand {
         command
     }
 
+    /// Starts this program there, with these arguments.
+    ///
+    /// # Errors
+    /// [`LabError::Machine`].
+    pub(super) fn start(
+        &self,
+        address: &SshAddress,
+        own: &OwnProgram,
+        arguments: &str,
+    ) -> Result<Channel, LabError> {
+        let failed = |why: String| LabError::Machine { machine: address.to_string(), why, remedy: None };
+        let mut command = self.program(address, &own.program, arguments).map_err(failed)?;
+        Channel::start(&mut command).map_err(|error| failed(error.to_string()))
+    }
+
     /// The command that runs this program there, with these arguments. It is copied there unless it is there already.
     ///
     /// # Errors
     /// In words, with what to try.
-    pub(super) fn program(
-        &self,
-        address: &SshAddress,
-        own: &Path,
-        arguments: &str,
-    ) -> Result<Command, String> {
+    fn program(&self, address: &SshAddress, own: &Path, arguments: &str) -> Result<Command, String> {
         let place = Place::of(own)?;
         let found = self.output(self.remote(address, &place.question()).stdin(Stdio::null()))?;
         match found.trim() {

@@ -24,7 +24,7 @@ use crate::server::ServerChoice;
 use crate::{Event, Home, LabError, NodeCpus, OwnProgram};
 
 /// The other side says every five seconds that it is there. After so long without a word it is gone, or cut off for good.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How often it is looked whether to stop.
 const LOOKS: Duration = Duration::from_secs(1);
 

@@ -1,0 +1,144 @@
+//! A race whose client and server are both on other machines: this one keeps the record and passes on what they say.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use linux::cpu::Scheduling;
+use linux::{CpuSet, IfName};
+use record::{Experiment, Line, Writer};
+
+use super::channel::{Channel, Conversation};
+use super::protocol::{Failed, Reply};
+use super::relay::{ASK, Lead, STOP};
+use super::ssh::{SshAddress, SshCommand};
+use crate::outward::Listener;
+use crate::race::Finished;
+use crate::{Event, LabError, OwnProgram};
+
+/// How often it is looked whether to stop.
+const LOOKS: Duration = Duration::from_millis(200);
+/// A race says something with every trial; between its words lies at most the building of a topology.
+const SILENCE_MAX: Duration = Duration::from_secs(600);
+
+/// A race that a client's machine leads.
+#[derive(Debug)]
+pub struct LedRace<'a> {
+    /// The machine of the client.
+    pub client: &'a SshAddress,
+    /// The machine of the server.
+    pub server: &'a SshAddress,
+    /// How both are reached.
+    pub ssh: &'a SshCommand,
+    /// This program, which runs there.
+    pub own: &'a OwnProgram,
+    /// What is raced.
+    pub experiment: &'a Experiment,
+    /// The record file to write; it must not exist yet.
+    pub record: PathBuf,
+    /// The client's CPUs; `None`: all that the process there may use.
+    pub cpus: Option<CpuSet>,
+    /// The server's.
+    pub server_cpus: Option<CpuSet>,
+    /// Policy of the threads of client and server, where their machine permits it.
+    pub scheduling: Scheduling,
+    /// The client's link to the server's machine, where it is not the one that leads to the address by which ssh arrives
+    /// there.
+    pub nic: Option<IfName>,
+    /// Set from outside to end the race.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl LedRace<'_> {
+    /// Runs it. Rounds that were finished are in the record file, whatever happens, and both machines are as before.
+    ///
+    /// # Errors
+    /// [`LabError::Machine`]: one of them is not reached, or says why the race could not go on.
+    pub fn run(self, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
+        for machine in [self.server, self.client] {
+            tell(Event::Connecting { machine: machine.to_string() });
+        }
+        let mut server = self.ssh.start(self.server, self.own, "remote")?;
+        let mut client = self.ssh.start(self.client, self.own, "remote --lead")?;
+        let order = Lead {
+            experiment: self.experiment.to_toml(),
+            server: self.server.to_string(),
+            cpus: self.cpus.clone(),
+            server_cpus: self.server_cpus.clone(),
+            scheduling: self.scheduling,
+            nic: self.nic.as_ref().map(ToString::to_string),
+        };
+        let order = serde_json::to_string(&order).expect("an order is plain data");
+        let of_client =
+            |why: String| LabError::Machine { machine: self.client.to_string(), why, remedy: None };
+        let writer = Writer::create(&self.record)?;
+        tell(Event::Recording { path: self.record.clone() });
+        let mut listener = Listener::new(writer, tell);
+        let started = Instant::now();
+        let listened = client.say(&order).and_then(|()| self.listen(&client, &server, &mut listener));
+        let result = match (listener.failure(), listened) {
+            (Some(failure), _) => Err(failure),
+            (None, listened) => {
+                listened.and_then(|()| client.ended().map(|status| status.code())).map_err(of_client)
+            }
+        };
+        let result = result.and_then(|code| match code {
+            Some(0) => Ok(Finished::Whole),
+            _ if self.stop.load(Ordering::Relaxed) => Ok(Finished::Stopped),
+            _ => Err(of_client(client.lost())),
+        });
+        let ended = server.end();
+        let ended =
+            ended.map_err(|why| LabError::Machine { machine: self.server.to_string(), why, remedy: None });
+        let stopped = match &result {
+            Ok(Finished::Whole) => None,
+            Ok(Finished::Stopped) => Some("it was interrupted".to_owned()),
+            Err(error) => Some(format!("could not {error}")),
+        };
+        let closed = listener.close(&Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
+        let finished = result?;
+        ended.and(closed).map(|()| finished)
+    }
+
+    /// Hears the client's machine until it ends, and passes its questions on.
+    fn listen(&self, client: &Channel, server: &Channel, listener: &mut Listener<'_>) -> Result<(), String> {
+        let (mut heard, mut told) = (Instant::now(), false);
+        while !listener.has_failed() {
+            if self.stop.load(Ordering::Relaxed) && !told {
+                client.say(STOP)?;
+                told = true;
+            }
+            let line = match client.next(LOOKS) {
+                Ok(Some(line)) => line,
+                Ok(None) if heard.elapsed() < SILENCE_MAX => continue,
+                Ok(None) => return Err(format!("it has said nothing for {} s", SILENCE_MAX.as_secs())),
+                // It has ended; its status says how.
+                Err(_) => return Ok(()),
+            };
+            heard = Instant::now();
+            match line.strip_prefix(ASK) {
+                Some(question) => self.pass_on(question, client, server)?,
+                None => listener.take(line.as_bytes()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes a question on, and the answer back, with what comes before it.
+    fn pass_on(&self, question: &str, client: &Channel, server: &Channel) -> Result<(), String> {
+        let asked = server.say(question);
+        loop {
+            // How long an answer may take is for those who wait for it.
+            let answer = asked.clone().and_then(|()| server.hear(None)).unwrap_or_else(|why| {
+                let failed = Reply::Failed(Failed { why, remedy: None, broken: None });
+                serde_json::to_string(&failed).expect("replies are plain data")
+            });
+            client.say(&answer)?;
+            match serde_json::from_str(&answer) {
+                Ok(Reply::Waiting { .. } | Reply::CleanedUp { .. }) => {}
+                _ => return Ok(()),
+            }
+        }
+    }
+}

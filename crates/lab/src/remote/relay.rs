@@ -1,0 +1,178 @@
+//! The client's machine, when it is another too: it leads the race there, and asks the server's machine by way of the
+//! process that started both.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use linux::CpuSet;
+use linux::cpu::Scheduling;
+use record::Experiment;
+use serde::{Deserialize, Serialize};
+
+use super::channel::{Conversation, held, lines, silent};
+use super::host::Remote;
+use super::watch::Watching;
+use super::work::SILENCE_MAX;
+use crate::cni::PluginDirs;
+use crate::race::{Finished, Race, RaceOptions};
+use crate::{Event, Home, LabError, Outward, OwnProgram};
+
+/// Where the leading process says everything: lines of two threads stay whole.
+pub type Output = Arc<Mutex<dyn Write + Send>>;
+
+/// What stands before a question to the server's machine.
+pub(super) const ASK: &str = "ask ";
+/// Said to the leading process: end the race.
+pub(super) const STOP: &str = "stop";
+
+/// A race, as it is handed to the client's machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Lead {
+    /// As TOML.
+    pub(super) experiment: String,
+    /// The server's machine, as the user names it.
+    pub(super) server: String,
+    pub(super) cpus: Option<CpuSet>,
+    pub(super) server_cpus: Option<CpuSet>,
+    pub(super) scheduling: Scheduling,
+    /// The client's link to the server's machine.
+    pub(super) nic: Option<String>,
+}
+
+/// Leads a race on this machine, as told by the first line of the input. Events, lines of the record and questions to the
+/// server's machine go to the output. Both machines are as before when it returns.
+///
+/// # Errors
+/// Those of a race.
+pub fn lead(
+    own: &OwnProgram,
+    home: &Home,
+    stop: &Arc<AtomicBool>,
+    input: impl Read + Send + 'static,
+    output: &Output,
+) -> Result<Finished, LabError> {
+    linux::process::require_network_admin().map_err(LabError::Privileges)?;
+    let heard = answers(input, Arc::clone(stop))?;
+    let told = heard.recv().map_err(|_| failed(LOST.to_owned()))?;
+    let lead: Lead = serde_json::from_str(&told).map_err(|error| failed(error.to_string()))?;
+    let experiment = Experiment::from_toml(&lead.experiment).map_err(|error| failed(error.to_string()))?;
+    let _watching = Watching::start(&own.program)?;
+    // For the record, which goes to the other side line by line; it goes with its unit.
+    let unit = home.claim()?;
+    let record = unit.dir().join("race.jsonl");
+    let result = raced(lead, experiment, (own, home, stop), &record, heard, output);
+    let removed = if record.exists() {
+        std::fs::remove_file(&record).map_err(LabError::file("remove", &record))
+    } else {
+        Ok(())
+    };
+    let ended = removed.and_then(|()| Ok(unit.end()?));
+    result.and_then(|finished| ended.map(|()| finished))
+}
+
+fn raced(
+    lead: Lead,
+    experiment: Experiment,
+    (own, home, stop): (&OwnProgram, &Home, &Arc<AtomicBool>),
+    record: &Path,
+    heard: Receiver<String>,
+    output: &Output,
+) -> Result<Finished, LabError> {
+    let facts = linux::features::probe()?;
+    let nic = lead.nic.as_deref().map(linux::IfName::new).transpose();
+    let nic = nic.map_err(|error| failed(error.to_string()))?;
+    let cpus = lead.cpus.map_or_else(linux::cpu::allowed, Ok)?;
+    let scheduling = if linux::cpu::can_realtime() { lead.scheduling } else { Scheduling::Normal };
+    let mut outward = Outward::new(record);
+    // That nobody hears it is seen by the end of the input.
+    let mut tell = |event: Event| drop(outward.tell(&event, &mut *held(output)));
+    let relayed = Box::new(Relayed { to: Arc::clone(output), from: heard });
+    let how = (lead.server_cpus, scheduling);
+    let machine = Remote::over(lead.server, relayed, &experiment, how, nic.as_ref(), &mut tell)?;
+    let machine = Arc::new(machine);
+    let options = RaceOptions {
+        record: record.to_owned(),
+        nginx: None,
+        own: own.clone(),
+        plugins: PluginDirs::default(),
+        cpus,
+        scheduling,
+        machine: Some(Arc::clone(&machine)),
+        guest: None,
+        stop: Arc::clone(stop),
+    };
+    let result =
+        Race::prepare(experiment, options, &facts, home.clone()).and_then(|race| race.run(&mut tell));
+    let ended = machine.end();
+    // What the last event came before. The other side has what it has.
+    let _ = outward.lines(&mut *held(output));
+    result.and_then(|finished| ended.map(|()| finished))
+}
+
+/// The server's machine, by way of the other side.
+struct Relayed {
+    to: Output,
+    from: Receiver<String>,
+}
+
+impl fmt::Debug for Relayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Relayed")
+    }
+}
+
+impl Conversation for Relayed {
+    fn say(&self, line: &str) -> Result<(), String> {
+        let mut to = held(&self.to);
+        let sent = writeln!(to, "{ASK}{line}").and_then(|()| to.flush());
+        sent.map_err(|_| LOST.to_owned())
+    }
+
+    fn hear(&self, limit: Option<Duration>) -> Result<String, String> {
+        match limit {
+            Some(limit) => self.from.recv_timeout(limit).map_err(|error| match error {
+                RecvTimeoutError::Timeout => silent(limit),
+                RecvTimeoutError::Disconnected => LOST.to_owned(),
+            }),
+            None => self.from.recv().map_err(|_| LOST.to_owned()),
+        }
+    }
+
+    /// The other side ends the process there when this one has ended, and says what became of it.
+    fn end(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// The words where the other side is gone.
+const LOST: &str = "the connection has ended";
+
+fn failed(why: String) -> LabError {
+    LabError::Experiment { what: "the race that this machine is to lead".to_owned(), why }
+}
+
+/// Reads answers; an end of the input, a long silence, and the word for it end the race.
+fn answers(input: impl Read + Send + 'static, stop: Arc<AtomicBool>) -> Result<Receiver<String>, LabError> {
+    let started = LabError::file("start a thread of", Path::new("hostgap remote"));
+    let lines = lines(input).map_err(started)?;
+    let (send, answers) = mpsc::channel();
+    let pass_on = move || {
+        while let Ok(Ok(line)) = lines.recv_timeout(SILENCE_MAX) {
+            if line == STOP {
+                stop.store(true, Ordering::Relaxed);
+            } else if !line.is_empty() && send.send(line).is_err() {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    };
+    let started = LabError::file("start a thread of", Path::new("hostgap remote"));
+    thread::Builder::new().name("answers".to_owned()).spawn(pass_on).map_err(started)?;
+    Ok(answers)
+}
