@@ -240,10 +240,13 @@ impl Race {
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
-        let chosen = self.steer(claim)?;
+        // Two machines work on what they receive as they are set up.
+        let chosen = self.settings.machine.is_none().then(|| self.steer(claim)).transpose()?;
         let watching = witness(&self.experiment, &self.method.cpus.all());
         let mut header = self.header()?;
-        header.machine.facts.insert("receive steering".to_owned(), chosen.describe());
+        if let Some(chosen) = &chosen {
+            header.machine.facts.insert("receive steering".to_owned(), chosen.describe());
+        }
         if let Err(why) = &watching {
             header.machine.facts.insert("witness of stalls".to_owned(), why.clone());
         }
@@ -258,16 +261,12 @@ impl Race {
             header.machine.facts.insert("connections".to_owned(), fewer.clone());
         }
         writer.append(&Line::Header(Box::new(header.clone())))?;
-        tell(Event::Steering { chosen });
+        chosen.into_iter().for_each(|chosen| tell(Event::Steering { chosen }));
         self.builds(&header, claim, writer, tell)
     }
 
     /// Decides whose CPUs work on received packets.
     pub(crate) fn steer(&mut self, claim: &Unit) -> Result<Chosen, LabError> {
-        if self.settings.machine.is_some() {
-            let why = "each machine works on what it receives as it is set up".to_owned();
-            return Ok(Chosen { steered: false, why });
-        }
         if self.experiment.workload.kind == WorkloadKind::Packets {
             return Ok(Chosen { steered: false, why: "the CPU that makes frames judges them".to_owned() });
         }
