@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use testkit::{Dump, World, dump};
@@ -223,10 +224,7 @@ fn whoever_is_killed_nothing_is_left() {
 /// Client and server are on two machines, and the race is started on a third one.
 #[test]
 fn a_race_between_two_other_machines_is_led_by_the_clients() {
-    let Some(machines) = machines() else { return };
-    let sshd = PathBuf::from(std::env::var_os("HOSTGAP_SSHD").unwrap());
-    let (client, netns) = (own_run(), machines.world.name("a").to_string());
-    let mut daemon = start_sshd(&sshd, &client, &netns, machines.turn.out());
+    let Some(Three { machines, client, .. }) = &three() else { return };
     let both = ["--client", "ssh://a", "--server", "ssh://b", "--paths", "bridge+vxlan,ebpf+direct"];
     let output = machines.output(&[&both[..], &["--rounds", "2", "--json"]].concat());
     check_race(&output, "connecting to ssh://a");
@@ -234,12 +232,7 @@ fn a_race_between_two_other_machines_is_led_by_the_clients() {
     let names = result["candidates"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap());
     assert_eq!(names.collect::<Vec<_>>(), ["host", "host again", "bridge+vxlan", "ebpf+direct"]);
     assert!(result["candidates"][2]["rates"][0]["trials"].as_u64() > Some(0), "{result}");
-    let nothing_left = || {
-        until("the client's machine has nothing of it", || {
-            client.owners().is_empty() && client.namespaces().is_empty() && client.servers().is_empty()
-        });
-        machines.assert_as_before();
-    };
+    let nothing_left = || assert_nothing_left(machines, client);
     nothing_left();
     // The user ends it, then each of the three parties dies.
     let long = [&both[..], &["--rounds", "1000"]].concat();
@@ -265,7 +258,61 @@ fn a_race_between_two_other_machines_is_led_by_the_clients() {
     kill(machines.worker().unwrap(), Signal::KILL);
     check(&race.wait_with_output().unwrap(), 1, "use ssh://b: ");
     nothing_left();
-    let _ = (daemon.kill(), daemon.wait());
+}
+
+/// Two machines, and the client's reached by ssh as `a`.
+pub(crate) struct Three {
+    machines: Machines,
+    /// What the client's machine has when it is reached so: its network is that of `Machines::turn`.
+    client: OwnRun,
+    daemon: Child,
+}
+
+pub(crate) fn three() -> Option<Three> {
+    let machines = machines()?;
+    let sshd = PathBuf::from(std::env::var_os("HOSTGAP_SSHD").unwrap());
+    let (client, netns) = (own_run(), machines.world.name("a").to_string());
+    let daemon = start_sshd(&sshd, &client, &netns, machines.turn.out());
+    Some(Three { machines, client, daemon })
+}
+
+impl Drop for Three {
+    fn drop(&mut self) {
+        let _ = (self.daemon.kill(), self.daemon.wait());
+    }
+}
+
+#[track_caller]
+fn assert_nothing_left(machines: &Machines, client: &OwnRun) {
+    until("the client's machine has nothing of it", || {
+        client.owners().is_empty() && client.namespaces().is_empty() && client.servers().is_empty()
+    });
+    until("nothing of hostgap runs there", || {
+        client.processes().iter().all(|line| !line.contains(" remote "))
+    });
+    machines.assert_as_before();
+}
+
+/// Kills one of the three processes of a race between two other machines after this time: the one here, the client's or the
+/// server's.
+pub(crate) fn killed_after(number: u32, after: Duration, three: &Three) {
+    let Three { machines, client, .. } = three;
+    let both = ["--client", "ssh://a", "--server", "ssh://b", "--paths", "bridge+vxlan,ebpf+direct"];
+    let mut race = machines.race(&[&both[..], &["--rounds", "1000"]].concat()).spawn().unwrap();
+    std::thread::sleep(after);
+    let leader = || client.pids().into_iter().find(|(_, line)| line.trim_end().ends_with(" remote --lead"));
+    let victim = match number % 3 {
+        0 => Some(race.id()),
+        1 => leader().map(|(pid, _)| pid),
+        _ => machines.worker(),
+    };
+    // One that has not begun yet is not killed, and the user ends the race.
+    match victim {
+        Some(pid) => kill(pid, Signal::KILL),
+        None => kill(race.id(), Signal::INT),
+    }
+    race.wait().unwrap();
+    assert_nothing_left(machines, client);
 }
 
 #[test]
