@@ -191,7 +191,7 @@ impl Args {
 /// `hostgap race`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let experiment = experiment(args)?;
-    if args.show_commands && !args.has_machine() {
+    if args.show_commands && !args.has_machine() && args.machines.client().is_none() {
         return commands::show(&experiment, args);
     }
     if let Some(client) = args.machines.client() {

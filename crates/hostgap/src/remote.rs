@@ -4,13 +4,13 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-use ::lab::remote::{Output, lead, watch, work};
+use ::lab::remote::{Output, STOPPED, lead, watch, work};
 use ::lab::{Finished, Home};
 
 use crate::race::own_program;
-use crate::{exit, stop};
+use crate::stop;
 
-/// Serve a race that another machine runs (internal): read requests from stdin, answer on stdout.
+/// Do this machine's part in a race between two (internal): read requests from stdin, answer on stdout.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Wait for the end of the input, then remove what this process has left.
@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// Lead the race that the first line of stdin describes.
     #[arg(long)]
     lead: bool,
+    /// What sshd says of the connection.
+    #[arg(long, value_name = "SSH_CONNECTION", default_value = "", hide_default_value = true)]
+    connection: String,
 }
 
 /// `hostgap remote`.
@@ -33,9 +36,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let output: Output = Arc::new(Mutex::new(io::stdout()));
         return Ok(match lead(&own_program()?, &home, &stop, io::stdin(), &output)? {
             Finished::Whole => ExitCode::SUCCESS,
-            Finished::Stopped => ExitCode::from(exit::INTERRUPTED),
+            Finished::Stopped => ExitCode::from(STOPPED),
         });
     }
-    work(&own_program()?, &home, &stop, io::stdin(), &mut io::stdout())?;
+    work(&own_program()?, &home, &args.connection, &stop, io::stdin(), &mut io::stdout())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -114,6 +114,12 @@ pub enum LabError {
         /// Why it failed.
         why: String,
     },
+    /// Another race has this machine, and who asks does not wait.
+    #[error("take the machine for a race: another race (process {pid}) has it")]
+    Busy {
+        /// The other race's.
+        pid: u32,
+    },
     /// Something failed on another machine, or on the way to it.
     #[error("use {machine}: {why}{}", remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}")))]
     Machine {
@@ -205,6 +211,7 @@ impl LabError {
             LabError::Book(error) => error.remedy(),
             LabError::Load { why, .. } => why.remedy(),
             LabError::Record(error) => error.remedy(),
+            LabError::Busy { .. } => Some("try again when it has ended"),
             LabError::Privileges(_)
             | LabError::NoTopology(_)
             | LabError::NoIpv6
@@ -228,6 +235,17 @@ impl LabError {
             | LabError::Build { .. }
             | LabError::Look { .. }
             | LabError::Linux(_) => None,
+        }
+    }
+
+    /// Where it is the candidate that could not be built or reached, that it broke: others may stand.
+    pub(crate) fn of_candidate(self) -> LabError {
+        match self {
+            LabError::Build { candidate, why } => LabError::Broken { candidate, what: why.to_string() },
+            LabError::Load { candidate, why } => {
+                LabError::Broken { candidate, what: format!("could not {why}") }
+            }
+            error => error,
         }
     }
 

@@ -7,6 +7,20 @@ use plan::Unit;
 use crate::home::Home;
 use crate::{Event, LabError};
 
+/// Takes the machine if no other race has it, clears it, and does the work under a claim.
+pub(crate) fn at_once<E, T>(
+    home: &Home,
+    tell: &mut dyn FnMut(E),
+    work: impl FnOnce(&Unit, &mut dyn FnMut(E)) -> Result<T, LabError>,
+) -> Result<T, LabError> {
+    let mut pid = 0;
+    // It stops at the first look.
+    let taken = home.exclusive(|holder| pid = holder, || true)?;
+    let _exclusive = taken.ok_or(LabError::Busy { pid })?;
+    home.clean()?;
+    under_claim(home, tell, work)
+}
+
 /// Waits for the machine, clears it, and does the work under a claim. `None` if asked to stop while waiting.
 pub(crate) fn in_turn<E: From<Event>, T>(
     home: &Home,
@@ -22,11 +36,19 @@ pub(crate) fn in_turn<E: From<Event>, T>(
     for cleaned in home.clean()? {
         tell(Event::CleanedUp { id: cleaned.id }.into());
     }
+    under_claim(home, tell, work).map(Some)
+}
+
+fn under_claim<E, T>(
+    home: &Home,
+    tell: &mut dyn FnMut(E),
+    work: impl FnOnce(&Unit, &mut dyn FnMut(E)) -> Result<T, LabError>,
+) -> Result<T, LabError> {
     let claim = home.claim()?;
     let result = work(&claim, tell);
     let released = claim.end();
     // Reports the first error: the other follows from it.
     let done = result?;
     released?;
-    Ok(Some(done))
+    Ok(done)
 }

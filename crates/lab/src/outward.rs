@@ -109,9 +109,9 @@ impl<'a> Listener<'a> {
                 // The file that it writes there is gone with it.
                 Ok(Event::Recording { .. }) => {}
                 Ok(Event::Round { done, of: Some(of), .. }) => {
-                    let left = self
-                        .racing
-                        .map_or(Duration::ZERO, |since| since.elapsed() * (of - done) / done.max(1));
+                    let left = self.racing.map_or(Duration::ZERO, |since| {
+                        since.elapsed() * of.saturating_sub(done) / done.max(1)
+                    });
                     (self.tell)(Event::Round { done, of: Some(of), left });
                 }
                 Ok(event) => {

@@ -203,7 +203,7 @@ pub(crate) fn port(part: SocketRole) -> u16 {
     }
 }
 
-fn any(family: Family) -> IpAddr {
+pub(crate) fn any(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
         Family::V6 => Ipv6Addr::UNSPECIFIED.into(),

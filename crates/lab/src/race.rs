@@ -144,7 +144,9 @@ impl Race {
         };
         let runners = contenders.iter().filter(|contender| contender.unmet.is_empty());
         let own: Vec<u32> = runners.filter_map(|contender| contender.connections).collect();
-        let granted = connections(&experiment, racing, &own)?;
+        // On two machines one stands at a time.
+        let standing = if settings.machine.is_some() { racing.min(1) } else { racing };
+        let granted = connections(&experiment, standing, &own)?;
         experiment.workload.connections = granted.connections;
         if settings.machine.as_ref().is_none_or(|machine| machine.serves_itself()) {
             answers_suffice(&experiment, &server)?;

@@ -4,6 +4,7 @@ mod nginx;
 mod secret;
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use record::{Plant, ServerKind, Workload, WorkloadKind};
 
 use crate::LabError;
 use crate::program::{self, OwnProgram, Program};
+use crate::proxy;
 pub(crate) use secret::Secret;
 
 /// Who will answer.
@@ -45,6 +47,8 @@ pub struct ServerSetup<'a> {
     pub place: &'a Place,
     /// Where it answers.
     pub port: u16,
+    /// The only address at which it answers; `None`: all.
+    pub address: Option<IpAddr>,
     /// The families by which clients may call.
     pub families: &'static [Family],
     /// The control group, if it is to be in one.
@@ -65,6 +69,16 @@ pub struct ServerSetup<'a> {
     pub workload: &'a Workload,
     /// With what it says who it is, in TLS.
     pub(crate) secret: Option<&'a Secret>,
+}
+
+impl ServerSetup<'_> {
+    /// Where it listens.
+    fn addresses(&self) -> Vec<IpAddr> {
+        match self.address {
+            Some(address) => vec![address],
+            None => self.families.iter().map(|family| proxy::any(*family)).collect(),
+        }
+    }
 }
 
 fn find_nginx(given: Option<&Path>) -> Result<Program, LabError> {
@@ -192,9 +206,9 @@ fn own_args(setup: &ServerSetup<'_>) -> Vec<String> {
         let delays = format!("{}:0ns,{}:{}", plant.others(), plant.share, plant.delay);
         args.extend(["--delay".to_owned(), delays]);
     }
-    args.extend(setup.families.iter().flat_map(|family| match family {
-        Family::V4 => listen("0.0.0.0"),
-        Family::V6 => listen("[::]"),
+    args.extend(setup.addresses().into_iter().flat_map(|address| match address {
+        IpAddr::V4(v4) => listen(&v4.to_string()),
+        IpAddr::V6(v6) => listen(&format!("[{v6}]")),
     }));
     args.extend(["--cpus".to_owned(), setup.cpus.to_string()]);
     args

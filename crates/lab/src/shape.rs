@@ -64,7 +64,8 @@ impl Shape {
             mtu_bytes: machines.mtu_bytes(),
             cpus: NodeCpus { client: CpuSet::default(), server: CpuSet::default() },
             family: family(workload.ipv6),
-            families: machines.families(),
+            // The other is not touched: forwarding it could cost a machine its default route.
+            families: if workload.ipv6 { &[Family::V6] } else { &[Family::V4] },
             steered: false,
             placement: Placement::TwoNodes,
             in_container: Side::Both,

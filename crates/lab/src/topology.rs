@@ -119,7 +119,12 @@ impl Topology {
             node: homes.of(part),
             pod: shape.is_in_container(part).then_some(pods.of(part)),
         });
-        let [mut traces, far] = path.traces(ends.client, ends.server, shape.protocol);
+        let [mut traces, mut far] = path.traces(ends.client, ends.server, shape.protocol);
+        if shape.machines.is_some() {
+            for traces in [&mut traces, &mut far] {
+                machines::leave_out_what_others_forward(traces);
+            }
+        }
         let Sides { client, server } = processes;
         let there = match there {
             Some(plan) => Some(Half { plan, traces: far, places: distinct([&nodes.server.place, &server]) }),

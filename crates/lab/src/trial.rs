@@ -1,5 +1,6 @@
 //! One slice of one candidate at one load.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -9,10 +10,10 @@ use linux::cpu::Scheduling;
 use load::windows::Witnessed;
 use load::witness::run_witnessed;
 use load::{Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
-use record::{Capacity, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
+use record::{Capacity, CpuTime, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
 use crate::traffic::TransferredAmounts;
-use crate::usage::{Usage, sum};
+use crate::usage::{Usage, steal_permille, sum};
 use crate::witness::{self, Witnesses};
 use crate::{BuiltTopology, LabError, NodeCpus};
 
@@ -268,7 +269,15 @@ fn starved(thread: &ThreadCost, outcome: &Outcome) -> f64 {
 /// Void if the hypervisor took too much. It is all that can void a trial that has no schedule: who sends as much as
 /// goes is not late, and has no idle time to lack.
 pub(crate) fn stolen(usage: &Usage) -> Option<Void> {
-    let steal_permille = usage.steal_permille();
+    too_much(usage.steal_permille())
+}
+
+/// The same of a node's CPUs alone.
+pub(crate) fn stolen_from(cpus: &BTreeMap<u16, CpuTime>) -> Option<Void> {
+    too_much(steal_permille([cpus]))
+}
+
+fn too_much(steal_permille: u32) -> Option<Void> {
     (steal_permille > STEAL_LIMIT_PERMILLE).then_some(Void::Stolen { steal_permille })
 }
 

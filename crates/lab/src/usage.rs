@@ -152,11 +152,16 @@ impl Usage {
 
     /// The share of stolen time in the nodes' CPU time, in permille.
     pub(crate) fn steal_permille(&self) -> u32 {
-        let mut both = sum(&self.client);
-        both += sum(&self.server);
-        let (steal, all) = (both.steal_ns, both.steal_ns + both.all_ns());
-        (steal * 1000).checked_div(all).map_or(0, |share| u32::try_from(share).unwrap_or(u32::MAX))
+        steal_permille([&self.client, &self.server])
     }
+}
+
+/// The share of stolen time in the time of these nodes' CPUs, in permille.
+pub(crate) fn steal_permille<'a>(nodes: impl IntoIterator<Item = &'a BTreeMap<u16, CpuTime>>) -> u32 {
+    let mut all = CpuTime::default();
+    nodes.into_iter().for_each(|cpus| all += sum(cpus));
+    let (steal, all) = (all.steal_ns, all.steal_ns + all.all_ns());
+    (steal * 1000).checked_div(all).map_or(0, |share| u32::try_from(share).unwrap_or(u32::MAX))
 }
 
 /// What all of a node's CPUs spent.

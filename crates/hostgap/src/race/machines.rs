@@ -146,7 +146,7 @@ pub(super) fn race(client: &SshAddress, experiment: Experiment, args: &Args) -> 
     let Reached { ssh, nic, server_cpus } = asked.reached()?;
     let stop = stop::on_signals()?;
     let dir = fresh_dir(&args.out, &experiment.name)?;
-    // What their kernels lack is found out there.
+    // Of two machines it is an error, which needs no facts.
     let experiment = with_duration(experiment, args, &Facts::default())?;
     let race = LedRace {
         client,

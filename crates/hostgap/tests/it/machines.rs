@@ -1,5 +1,6 @@
 //! Races between two machines: two network namespaces, each with a `/run` and an sshd of its own.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -57,11 +58,17 @@ fn write_config(dir: &Path) {
     std::fs::write(file("passwd"), users + "sshd:x:65534:65534::/run/sshd:/usr/sbin/nologin\n").unwrap();
     let config = format!(
         "HostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nPidFile none\nUsePAM no\nPermitRootLogin yes\n\
-         SetEnv XDG_CACHE_HOME={}\n",
+         SetEnv XDG_CACHE_HOME={} PATH={}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin\n",
         file("host-key"),
         file("user-key.pub"),
-        file("cache")
+        file("cache"),
+        file("bin")
     );
+    // As sudo does it: nothing of the environment is kept.
+    let sudo = "#!/bin/sh\n[ \"$1 $2\" = '-n --' ] && shift 2 && exec env -i PATH=\"$PATH\" \"$@\"\n";
+    std::fs::create_dir(dir.join("bin")).unwrap();
+    std::fs::write(dir.join("bin/sudo"), sudo).unwrap();
+    std::fs::set_permissions(dir.join("bin/sudo"), std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::write(file("sshd_config"), config).unwrap();
     let config = format!(
         "Host a b nobody\n  User root\n  IdentityFile {}\n  IdentitiesOnly yes\n  StrictHostKeyChecking no\n  \
@@ -125,8 +132,7 @@ impl Machines {
 
     /// The process that works on the server's machine.
     fn worker(&self) -> Option<u32> {
-        let found = self.far.pids().into_iter().filter(|(_, line)| line.trim_end().ends_with(" remote"));
-        found.map(|(pid, _)| pid).last()
+        copied(&self.far, " remote --connection ")
     }
 
     /// Waits until a server answers on the server's machine.
@@ -146,6 +152,14 @@ impl Machines {
             before.assert_same(&dump(&self.world.open(netns)), netns);
         }
     }
+}
+
+/// The program that was copied to a machine, where it runs with this in its command line.
+fn copied(run: &OwnRun, arguments: &str) -> Option<u32> {
+    let is_copy =
+        |line: &str| line.split(' ').next().is_some_and(|program| program.contains("/hostgap/remote/"));
+    let mut found = run.pids().into_iter().filter(|(_, line)| is_copy(line) && line.contains(arguments));
+    found.next().map(|(pid, _)| pid)
 }
 
 impl Drop for Machines {
@@ -175,7 +189,8 @@ fn two_machines_race_and_are_as_before() {
         "{facts}"
     );
     machines.assert_as_before();
-    let shown = machines.output(&["--server", "ssh://b", "--paths", "ptp+direct", "--show-commands"]);
+    let shown =
+        machines.output(&["--server", "ssh://b", "--sudo", "--paths", "ptp+direct", "--show-commands"]);
     check(&shown, 0, "connecting to ssh://b");
     let text = stdout(&shown);
     for line in
@@ -190,9 +205,11 @@ fn two_machines_race_and_are_as_before() {
 fn whoever_is_killed_nothing_is_left() {
     let Some(machines) = machines() else { return };
     let paths = ["--server", "ssh://b", "--paths", "bridge+vxlan,ebpf+vxlan", "--rounds", "1000"];
-    // The process there.
+    // The process there. Another race does not wait for its machine.
     let race = machines.race(&paths).spawn().unwrap();
     machines.until_something_stands();
+    let other = machines.output(&["--server", "ssh://b", "--sudo"]);
+    check(&other, 1, "use ssh://b: take the machine for a race: another race (process ");
     kill(machines.worker().unwrap(), Signal::KILL);
     let output = race.wait_with_output().unwrap();
     check(&output, 1, "could not finish the race");
@@ -250,8 +267,7 @@ fn a_race_between_two_other_machines_is_led_by_the_clients() {
     race.wait().unwrap();
     nothing_left();
     let race = started();
-    let leader = client.pids().into_iter().find(|(_, line)| line.trim_end().ends_with(" remote --lead"));
-    kill(leader.unwrap().0, Signal::KILL);
+    kill(copied(client, " remote --lead ").unwrap(), Signal::KILL);
     check(&race.wait_with_output().unwrap(), 1, "use ssh://a: ");
     nothing_left();
     let race = started();
@@ -300,10 +316,9 @@ pub(crate) fn killed_after(number: u32, after: Duration, three: &Three) {
     let both = ["--client", "ssh://a", "--server", "ssh://b", "--paths", "bridge+vxlan,ebpf+direct"];
     let mut race = machines.race(&[&both[..], &["--rounds", "1000"]].concat()).spawn().unwrap();
     std::thread::sleep(after);
-    let leader = || client.pids().into_iter().find(|(_, line)| line.trim_end().ends_with(" remote --lead"));
     let victim = match number % 3 {
         0 => Some(race.id()),
-        1 => leader().map(|(pid, _)| pid),
+        1 => copied(client, " remote --lead "),
         _ => machines.worker(),
     };
     // One that has not begun yet is not killed, and the user ends the race.
@@ -332,6 +347,8 @@ fn who_cannot_race_on_another_machine_is_told_why() {
         "none of its addresses (10.9.0.2) is reached by eth7",
     );
     refused(&["--nic", "eth0"], 2, "names none");
+    refused(&["--server", "ssh://b", "--duration", "1m"], 2, "--duration does not apply to two machines");
+    refused(&["--client", "ssh://a"], 2, "names none");
     refused(&["--server", "ssh://-b"], 2, "is no host");
     refused(&["--server", "ssh://b", "--server-cpus", "4000"], 1, "CPU 4000 does not exist there");
     let no_key = format!(

@@ -80,6 +80,7 @@ impl BuiltTopology {
             candidate: &self.name,
             place: &self.topology.server,
             port: self.topology.shape.server_port(),
+            address: None,
             families: self.topology.shape.families,
             cgroup: self.group(SocketRole::Server)?,
             cpus: &self.topology.shape.cpus.server,

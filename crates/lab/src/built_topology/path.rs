@@ -8,6 +8,7 @@ use record::Void;
 
 use super::BuiltTopology;
 use crate::traffic::{Traffic, TransferredAmounts};
+use crate::trial::stolen_from;
 use crate::usage::{CounterSnapshot, Usage};
 use crate::{LabError, NodeCpus};
 
@@ -55,9 +56,14 @@ impl BuiltTopology {
         };
         let spent = there.spent(&self.name, work)?;
         usage.add_server(&spent);
-        let far = spent.detour.map(|what| Void::PathChanged { what });
-        let detour = self.detour(&usage.traffic, work)?.or(far);
-        Ok((usage, detour))
+        // Nothing else voids a trial for what the server's machine is kept from: nobody watches it for stalls.
+        let stolen = stolen_from(&usage.server);
+        let far = spent.detour.map(|what| Void::PathChanged { what }).or(stolen);
+        let here = match self.ground.changed()? {
+            Some(what) => Some(what),
+            None => self.strayed(&usage.traffic, work),
+        };
+        Ok((usage, here.map(|what| Void::PathChanged { what }).or(far)))
     }
 
     /// Why a trial does not count: the path is not what was built, or packets went past it.
@@ -68,9 +74,14 @@ impl BuiltTopology {
     ) -> Result<Option<Void>, LabError> {
         let what = match self.changed()? {
             Some(what) => Some(what),
-            None => traffic.detour(&self.topology.traces, work).map(|what| self.ground.for_readers(&what)),
+            None => self.strayed(traffic, work),
         };
         Ok(what.map(|what| Void::PathChanged { what }))
+    }
+
+    /// What counters of this machine show of packets that went another way.
+    fn strayed(&self, traffic: &Traffic, work: &TransferredAmounts) -> Option<String> {
+        traffic.detour(&self.topology.traces, work).map(|what| self.ground.for_readers(&what))
     }
 
     /// The path is not what it was built as.

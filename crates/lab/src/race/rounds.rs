@@ -55,20 +55,32 @@ pub(super) fn visits(load: &Load, visited: &[usize]) -> Vec<usize> {
     visited.iter().flat_map(|entrant| std::iter::repeat_n(*entrant, times(*entrant))).collect()
 }
 
-/// The order of a round's visits, each an entrant and a load. Loads come in shuffled order, and for each its visits in
-/// shuffled order, so that the trials that are compared lie next to each other in time. Where each has to be built for its
-/// visits, it is visited at all loads in a row.
-fn order(loads: Vec<(usize, Vec<usize>)>, in_turn: bool, rng: &mut Random) -> Vec<(usize, usize)> {
-    if !in_turn {
-        let mut loads = loads;
-        rng.shuffle(&mut loads);
-        let shuffled = |(load, mut visits): (usize, Vec<usize>)| {
-            rng.shuffle(&mut visits);
-            visits.into_iter().map(move |entrant| (entrant, load)).collect::<Vec<_>>()
-        };
-        return loads.into_iter().flat_map(shuffled).collect();
-    }
-    // A host's second visit is a turn of its own.
+/// Visits of an entrant in a row.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    entrant: usize,
+    loads: Vec<usize>,
+}
+
+/// The turns of a round: loads come in shuffled order, and for each its visits in shuffled order, so that the trials that
+/// are compared lie next to each other in time.
+fn together(mut loads: Vec<(usize, Vec<usize>)>, rng: &mut Random) -> Vec<Turn> {
+    rng.shuffle(&mut loads);
+    let shuffled = |(load, mut visits): (usize, Vec<usize>)| {
+        rng.shuffle(&mut visits);
+        visits.into_iter().map(move |entrant| Turn { entrant, loads: vec![load] }).collect::<Vec<_>>()
+    };
+    loads.into_iter().flat_map(shuffled).collect()
+}
+
+/// The turns of a round where each has to be built for its visits: at all loads in a row, in shuffled order, but those in
+/// a closed loop last. A host that is visited more often has more turns, and not all of them have a closed loop, after which
+/// connections and cards are not what they were before.
+fn in_turn(
+    loads: Vec<(usize, Vec<usize>)>,
+    is_closed_loop: impl Fn(usize) -> bool,
+    rng: &mut Random,
+) -> Vec<Turn> {
     let mut turns: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for (load, visits) in loads {
         let mut times: BTreeMap<usize, usize> = BTreeMap::new();
@@ -78,18 +90,19 @@ fn order(loads: Vec<(usize, Vec<usize>)>, in_turn: bool, rng: &mut Random) -> Ve
             *nth += 1;
         }
     }
-    let mut turns: Vec<_> = turns.into_iter().collect();
+    let mut turns: Vec<Turn> =
+        turns.into_iter().map(|((entrant, _), loads)| Turn { entrant, loads }).collect();
     rng.shuffle(&mut turns);
-    let shuffled = |((entrant, _), mut loads): ((usize, usize), Vec<usize>)| {
-        rng.shuffle(&mut loads);
-        loads.into_iter().map(move |load| (entrant, load)).collect::<Vec<_>>()
-    };
-    turns.into_iter().flat_map(shuffled).collect()
+    for turn in &mut turns {
+        rng.shuffle(&mut turn.loads);
+        turn.loads.sort_by_key(|load| is_closed_loop(*load));
+    }
+    turns
 }
 
 impl Race {
-    /// Every contender once at every load, the hosts as often as [`host_visits`] says, in the order of [`order`]. `None` if
-    /// asked to stop.
+    /// Every contender once at every load, the hosts as often as [`host_visits`] says, in the order of [`together`], or of
+    /// [`in_turn`]. `None` if asked to stop.
     pub(super) fn round(
         &self,
         course: &mut Course<'_>,
@@ -103,31 +116,35 @@ impl Race {
             let visited: Vec<usize> = entrants.filter(|entrant| goal.visits(*entrant, load)).collect();
             (load, visits(&course.loads[load], &visited))
         });
-        let visits = order(loads.collect(), course.runners.are_in_turn(), &mut course.rng);
-        for (entrant, load) in visits {
-            if self.settings.stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            // It may have broken at another load.
-            if !course.runners.entrants().contains(&entrant) {
-                continue;
-            }
-            let name = self.contenders[entrant].name.clone();
-            tell(Event::Trial {
-                round,
-                of: goal.rounds(),
-                name,
-                share: goal.share(course.done, course.total),
-            });
-            let visited = self.visit(course, (entrant, load), &mut rounded.trials, tell);
-            course.done += 1;
-            match visited {
-                Err(LabError::Broken { candidate, what }) if entrant >= CONTENDERS_FROM => {
-                    course.runners.drop_out(entrant)?;
-                    tell(Event::Broke { name: candidate, round, why: what.clone() });
-                    rounded.broken.push(Broken { entrant, why: what });
+        let (loads, all) = (loads.collect(), course.loads);
+        let is_closed_loop = |load: usize| all[load].rate_per_s.is_none();
+        let turns = match course.runners.are_in_turn() {
+            true => in_turn(loads, is_closed_loop, &mut course.rng),
+            false => together(loads, &mut course.rng),
+        };
+        for Turn { entrant, loads } in turns {
+            course.runners.begin_turn()?;
+            for load in loads {
+                if self.settings.stop.load(Ordering::Relaxed) {
+                    return Ok(None);
                 }
-                visited => visited?,
+                // It may have broken at another load.
+                if !course.runners.entrants().contains(&entrant) {
+                    continue;
+                }
+                let name = self.contenders[entrant].name.clone();
+                let share = goal.share(course.done, course.total);
+                tell(Event::Trial { round, of: goal.rounds(), name, share });
+                let visited = self.visit(course, (entrant, load), &mut rounded.trials, tell);
+                course.done += 1;
+                match visited {
+                    Err(LabError::Broken { candidate, what }) if entrant >= CONTENDERS_FROM => {
+                        course.runners.drop_out(entrant)?;
+                        tell(Event::Broke { name: candidate, round, why: what.clone() });
+                        rounded.broken.push(Broken { entrant, why: what });
+                    }
+                    visited => visited?,
+                }
             }
         }
         Ok(Some(rounded))
@@ -141,13 +158,7 @@ impl Race {
         trials: &mut Vec<TrialRecord>,
         tell: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
-        let built = course.runners.reach(self, course.claim, entrant).map_err(|error| match error {
-            LabError::Build { candidate, why } => LabError::Broken { candidate, what: why.to_string() },
-            LabError::Load { candidate, why } => {
-                LabError::Broken { candidate, what: format!("could not {why}") }
-            }
-            error => error,
-        })?;
+        let built = course.runners.reach(self, course.claim, entrant).map_err(LabError::of_candidate)?;
         self.valid_trial(built, &course.loads[load], (entrant, load), trials, tell)
     }
 
@@ -231,20 +242,28 @@ mod tests {
 
     #[test]
     fn who_is_built_for_a_visit_is_visited_at_all_loads_in_a_row() {
-        let loads = || vec![(0, vec![0, 1, 2]), (1, vec![0, 0, 1, 1, 2])];
-        let mut together = order(loads(), false, &mut Random::from_seed(7));
-        let mut in_turn = order(loads(), true, &mut Random::from_seed(7));
-        let mut turns: Vec<usize> = in_turn.iter().map(|(entrant, _)| *entrant).collect();
-        turns.dedup();
-        // Two turns of a host may follow each other.
-        assert!(
-            (3..=5).contains(&turns.len()) && turns.iter().filter(|entrant| **entrant == 2).count() == 1,
-            "{turns:?}"
-        );
-        let runs = together.chunk_by(|one, next| one.1 == next.1).count();
-        assert_eq!(runs, 2, "{together:?}");
-        (together.sort(), in_turn.sort());
-        assert_eq!(together, in_turn);
+        let loads = || vec![(0, vec![0, 1, 2]), (1, vec![0, 0, 1, 1, 2]), (2, vec![0, 0, 1, 1, 2])];
+        let mut rng = Random::from_seed(7);
+        let mut turns = in_turn(loads(), |load| load == 0, &mut rng);
+        assert!(turns.iter().all(|turn| turn.loads.iter().rev().skip(1).all(|load| *load != 0)), "{turns:?}");
+        turns.iter_mut().for_each(|turn| turn.loads.sort_unstable());
+        turns.sort();
+        let turn = |entrant, loads: &[usize]| Turn { entrant, loads: loads.to_vec() };
+        let hosts = [turn(0, &[0, 1, 2]), turn(0, &[1, 2]), turn(1, &[0, 1, 2]), turn(1, &[1, 2])];
+        assert_eq!(turns, hosts.into_iter().chain([turn(2, &[0, 1, 2])]).collect::<Vec<_>>());
+        // Where all stand, the visits are the same, one load after the other.
+        let visits = |turns: Vec<Turn>| -> Vec<(usize, usize)> {
+            turns
+                .into_iter()
+                .flat_map(|turn| turn.loads.into_iter().map(move |load| (turn.entrant, load)))
+                .collect()
+        };
+        let mut all = visits(together(loads(), &mut rng));
+        assert_eq!(all.chunk_by(|one, next| one.1 == next.1).count(), 3, "{all:?}");
+        all.sort_unstable();
+        let mut same = visits(turns);
+        same.sort_unstable();
+        assert_eq!(all, same);
     }
 
     #[test]

@@ -45,6 +45,11 @@ impl Runners {
         &mut self.standing
     }
 
+    /// Lets go of who had the last turn, so that each turn has a build of its own.
+    pub(super) fn begin_turn(&mut self) -> Result<(), LabError> {
+        if self.in_turn { self.empty() } else { Ok(()) }
+    }
+
     /// The topology of one, which is built if it does not stand.
     pub(super) fn reach(
         &mut self,
@@ -71,7 +76,7 @@ impl Runners {
         at.map_or(Ok(()), |at| self.standing.remove(at).1.take_down())
     }
 
-    /// Takes all down before the race ends with an error.
+    /// Takes all down that stand.
     pub(super) fn empty(&mut self) -> Result<(), LabError> {
         take_down(std::mem::take(&mut self.standing))
     }

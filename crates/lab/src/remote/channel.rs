@@ -23,11 +23,11 @@ pub(super) trait Conversation: std::fmt::Debug + Send {
     /// Why the other side cannot be asked, in words.
     fn say(&self, line: &str) -> Result<(), String>;
 
-    /// The next line, within a time if there is a limit.
+    /// The next line, within a time.
     ///
     /// # Errors
     /// Why there is none, in words.
-    fn hear(&self, limit: Option<Duration>) -> Result<String, String>;
+    fn hear(&self, limit: Duration) -> Result<String, String>;
 
     /// Lets the process end and waits for that, so that what it has built is undone.
     ///
@@ -121,20 +121,30 @@ impl Conversation for Channel {
         sent.map_err(|_| self.lost())
     }
 
-    fn hear(&self, limit: Option<Duration>) -> Result<String, String> {
-        let Some(limit) = limit else {
-            // A race there may be long; that the connection lives is ssh's to find out.
-            return loop {
-                if let Some(line) = self.next(ANSWER_MAX)? {
-                    break Ok(line);
-                }
-            };
-        };
+    fn hear(&self, limit: Duration) -> Result<String, String> {
         self.next(limit)?.ok_or_else(|| silent(limit))
     }
 
     fn end(&mut self) -> Result<(), String> {
         if self.ended()?.success() { Ok(()) } else { Err(self.lost()) }
+    }
+}
+
+/// A conversation that cannot go on, and why.
+#[derive(Debug)]
+pub(super) struct Lost(pub(super) String);
+
+impl Conversation for Lost {
+    fn say(&self, _line: &str) -> Result<(), String> {
+        Err(self.0.clone())
+    }
+
+    fn hear(&self, _limit: Duration) -> Result<String, String> {
+        Err(self.0.clone())
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        Err(self.0.clone())
     }
 }
 
@@ -154,9 +164,9 @@ pub(super) fn held<T: ?Sized>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Lines as they come, read by a thread of their own.
 pub(super) fn lines(from: impl Read + Send + 'static) -> io::Result<Receiver<io::Result<String>>> {
-    let (send, receive) = mpsc::channel();
+    let (send, receive) = mpsc::sync_channel(LINES_MAX);
     let read = move || {
-        for line in BufReader::new(from).lines() {
+        for line in Bounded(BufReader::new(from)) {
             if send.send(line).is_err() {
                 break;
             }
@@ -166,12 +176,41 @@ pub(super) fn lines(from: impl Read + Send + 'static) -> io::Result<Receiver<io:
     Ok(receive)
 }
 
+/// Lines that nobody has taken yet. Who says more waits.
+const LINES_MAX: usize = 1024;
+/// The longest line, in bytes: a round of many candidates with all histograms takes a hundredth of it.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+
+/// Lines of a length that fits into memory, whatever the other side sends.
+struct Bounded<R>(R);
+
+impl<R: BufRead> Iterator for Bounded<R> {
+    type Item = io::Result<String>;
+
+    fn next(&mut self) -> Option<io::Result<String>> {
+        let mut line = Vec::new();
+        match self.0.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+            Ok(0) => return None,
+            Ok(_) if line.last() == Some(&b'\n') => line.pop(),
+            Ok(bytes) if bytes as u64 == LINE_BYTES_MAX => {
+                return Some(Err(io::Error::other("it said a line that is too long")));
+            }
+            // The last one, without an end.
+            Ok(_) => None,
+            Err(error) => return Some(Err(error)),
+        };
+        Some(String::from_utf8(line).map_err(io::Error::other))
+    }
+}
+
 /// Keeps the last lines of stderr.
 fn listen(from: impl Read + Send + 'static, said: Arc<Mutex<VecDeque<String>>>) -> io::Result<()> {
     let read = move || {
-        for line in BufReader::new(from).lines().map_while(Result::ok).filter(|line| !line.is_empty()) {
+        for line in Bounded(BufReader::new(from)).map_while(Result::ok).filter(|line| !line.is_empty()) {
             let mut said = held(&said);
-            said.push_back(line.trim_start_matches("hostgap: ").to_owned());
+            let line = line.trim_start_matches("hostgap: ").trim_start_matches("could not ");
+            // It goes to a terminal.
+            said.push_back(line.replace(char::is_control, " "));
             if said.len() > SAID_LINES {
                 said.pop_front();
             }

@@ -9,7 +9,7 @@ use linux::features::Facts;
 use linux::{CpuSet, IfName};
 use record::{Experiment, Machine, Plant, ServerKind, Workload};
 
-use super::channel::{ANSWER_MAX, Conversation, held};
+use super::channel::{ANSWER_MAX, Conversation, Lost, held};
 use super::links::{MachineNodes, Way, way};
 use super::protocol::{Begin, Counterpart, Failed, Order, Reply, Request, Spent};
 use super::ssh::{SshAddress, SshCommand};
@@ -27,12 +27,12 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Connects, copies this program there unless it is there already, and takes the machine for a race. Waits while another
-    /// race runs there. `nic` is the link of this machine that leads there, where it is not the one that leads to the
+    /// Connects, copies this program there unless it is there already, and takes the machine for a race. `nic` is the link of this machine that leads there, where it is not the one that leads to the
     /// address by which ssh came in.
     ///
     /// # Errors
-    /// [`LabError::Machine`]: it is not reached, is another kind of machine, permits too little, or there is no way to it.
+    /// [`LabError::Machine`]: it is not reached, is another kind of machine, has a race already, permits too little, or there is
+    /// no way to it.
     pub fn connect(
         address: &SshAddress,
         ssh: &SshCommand,
@@ -45,7 +45,7 @@ impl Remote {
         let name = address.to_string();
         tell(Event::Connecting { machine: name.clone() });
         let channel = ssh.start(address, own, "remote")?;
-        Remote::over(name, Box::new(channel), experiment, (cpus, scheduling), nic, tell)
+        Remote::over(name, Box::new(channel), experiment, (cpus, scheduling), nic)
     }
 
     /// The same where a conversation with the process there has begun.
@@ -55,7 +55,6 @@ impl Remote {
         experiment: &Experiment,
         (cpus, scheduling): (Option<CpuSet>, Scheduling),
         nic: Option<&IfName>,
-        tell: &mut dyn FnMut(Event),
     ) -> Result<Remote, LabError> {
         let mut workload = experiment.workload.clone();
         if experiment.candidates.iter().any(|candidate| candidate.plant.is_some()) {
@@ -63,12 +62,9 @@ impl Remote {
             workload.server = ServerKind::Hostgap;
         }
         let begin = Begin { workload, cpus, scheduling };
-        let counterpart = begun(&name, &*channel, begin, tell)?;
-        let way = way(&counterpart.links, counterpart.reached_by, nic).map_err(|why| LabError::Machine {
-            machine: name.clone(),
-            why,
-            remedy: None,
-        })?;
+        let counterpart = begun(&name, &*channel, begin)?;
+        let way = way(&counterpart.links, counterpart.reached_by, nic, experiment.workload.ipv6)
+            .map_err(|why| LabError::Machine { machine: name.clone(), why, remedy: None })?;
         Ok(Remote { name, channel: Mutex::new(channel), counterpart, way })
     }
 
@@ -187,22 +183,22 @@ impl Remote {
     }
 
     fn ask(&self, request: &Request) -> Result<Reply, LabError> {
-        let channel = held(&self.channel);
-        say(&**channel, request)
-            .and_then(|()| hear(&**channel, Some(ANSWER_MAX)))
-            .map_err(|why| self.failed(why))
-            .and_then(|reply| match reply {
-                Reply::Failed(Failed { broken: Some(what), .. }) => {
-                    let what = format!("on {}: {what}", self.name);
-                    Err(LabError::Broken { candidate: candidate_of(request), what })
-                }
-                Reply::Failed(failed) => Err(LabError::Machine {
-                    machine: self.name.clone(),
-                    why: failed.why,
-                    remedy: failed.remedy,
-                }),
-                reply => Ok(reply),
-            })
+        let mut channel = held(&self.channel);
+        let answered = say(&**channel, request).and_then(|()| hear(&**channel, ANSWER_MAX));
+        if let Err(why) = &answered {
+            // What it answers later would be taken for the answer to another request.
+            *channel = Box::new(Lost(why.clone()));
+        }
+        answered.map_err(|why| self.failed(why)).and_then(|reply| match reply {
+            Reply::Failed(Failed { broken: Some(what), .. }) => {
+                let what = format!("on {}: {what}", self.name);
+                Err(LabError::Broken { candidate: candidate_of(request), what })
+            }
+            Reply::Failed(failed) => {
+                Err(LabError::Machine { machine: self.name.clone(), why: failed.why, remedy: failed.remedy })
+            }
+            reply => Ok(reply),
+        })
     }
 
     fn failed(&self, why: String) -> LabError {
@@ -210,7 +206,7 @@ impl Remote {
     }
 
     fn strange(&self, reply: &Reply) -> LabError {
-        self.failed(format!("it answered something else than was asked: {reply:?}"))
+        self.failed(format!("its answer does not fit the request: {reply:?}"))
     }
 }
 
@@ -226,38 +222,31 @@ fn candidate_of(request: &Request) -> String {
     }
 }
 
-/// Takes the machine, and tells what is waited for.
-fn begun(
-    name: &str,
-    channel: &dyn Conversation,
-    begin: Begin,
-    tell: &mut dyn FnMut(Event),
-) -> Result<Counterpart, LabError> {
+/// Takes the machine.
+fn begun(name: &str, channel: &dyn Conversation, begin: Begin) -> Result<Counterpart, LabError> {
     let failed = |why: String, remedy| LabError::Machine { machine: name.to_owned(), why, remedy };
     say(channel, &Request::Begin(begin)).map_err(|why| failed(why, None))?;
-    let mut limit = Some(ANSWER_MAX);
-    loop {
-        match hear(channel, limit).map_err(|why| failed(why, None))? {
-            Reply::Begun(counterpart) => return Ok(*counterpart),
-            Reply::Waiting { pid } => {
-                // As long as that other race takes.
-                limit = None;
-                tell(Event::Waiting { pid });
-            }
-            Reply::CleanedUp { id } => tell(Event::CleanedUp { id }),
-            Reply::Failed(why) => return Err(failed(why.why, why.remedy)),
-            other => {
-                return Err(failed(format!("it answered something else than was asked: {other:?}"), None));
-            }
+    // A shell may greet before the program begins.
+    let mut said = String::new();
+    for _ in 0..GREETING_LINES {
+        said = channel.hear(ANSWER_MAX).map_err(|why| failed(why, None))?;
+        match serde_json::from_str(&said) {
+            Ok(Reply::Begun(counterpart)) => return Ok(*counterpart),
+            Ok(Reply::Failed(why)) => return Err(failed(why.why, why.remedy)),
+            Ok(_) | Err(_) => {}
         }
     }
+    Err(failed(format!("it gives no answer to what it is asked, but {said:?}"), None))
 }
+
+/// At most so many lines.
+const GREETING_LINES: usize = 50;
 
 fn say(channel: &dyn Conversation, request: &Request) -> Result<(), String> {
     channel.say(&serde_json::to_string(request).map_err(|error| error.to_string())?)
 }
 
-fn hear(channel: &dyn Conversation, limit: Option<Duration>) -> Result<Reply, String> {
+fn hear(channel: &dyn Conversation, limit: Duration) -> Result<Reply, String> {
     let line = channel.hear(limit)?;
     serde_json::from_str(&line).map_err(|error| format!("it said {line:?}: {error}"))
 }

@@ -9,9 +9,9 @@ use linux::cpu::Scheduling;
 use linux::{CpuSet, IfName};
 use record::{Experiment, Line, Writer};
 
-use super::channel::{Channel, Conversation};
+use super::channel::{ANSWER_MAX, Channel, Conversation};
+use super::lead::{ASK, Lead, STOP, STOPPED};
 use super::protocol::{Failed, Reply};
-use super::relay::{ASK, Lead, STOP};
 use super::ssh::{SshAddress, SshCommand};
 use crate::outward::Listener;
 use crate::race::Finished;
@@ -19,8 +19,6 @@ use crate::{Event, LabError, OwnProgram};
 
 /// How often it is looked whether to stop.
 const LOOKS: Duration = Duration::from_millis(200);
-/// A race says something with every trial; between its words lies at most the building of a topology.
-const SILENCE_MAX: Duration = Duration::from_secs(600);
 
 /// A race that a client's machine leads.
 #[derive(Debug)]
@@ -85,7 +83,7 @@ impl LedRace<'_> {
         };
         let result = result.and_then(|code| match code {
             Some(0) => Ok(Finished::Whole),
-            _ if self.stop.load(Ordering::Relaxed) => Ok(Finished::Stopped),
+            Some(code) if code == i32::from(STOPPED) => Ok(Finished::Stopped),
             _ => Err(of_client(client.lost())),
         });
         let ended = server.end();
@@ -103,20 +101,19 @@ impl LedRace<'_> {
 
     /// Hears the client's machine until it ends, and passes its questions on.
     fn listen(&self, client: &Channel, server: &Channel, listener: &mut Listener<'_>) -> Result<(), String> {
-        let (mut heard, mut told) = (Instant::now(), false);
+        let mut told = false;
         while !listener.has_failed() {
             if self.stop.load(Ordering::Relaxed) && !told {
                 client.say(STOP)?;
                 told = true;
             }
+            // Whether the machine is still there is for ssh to find out: it may wait for a race of its own.
             let line = match client.next(LOOKS) {
                 Ok(Some(line)) => line,
-                Ok(None) if heard.elapsed() < SILENCE_MAX => continue,
-                Ok(None) => return Err(format!("it has said nothing for {} s", SILENCE_MAX.as_secs())),
+                Ok(None) => continue,
                 // It has ended; its status says how.
                 Err(_) => return Ok(()),
             };
-            heard = Instant::now();
             match line.strip_prefix(ASK) {
                 Some(question) => self.pass_on(question, client, server)?,
                 None => listener.take(line.as_bytes()),
@@ -125,20 +122,12 @@ impl LedRace<'_> {
         Ok(())
     }
 
-    /// Passes a question on, and the answer back, with what comes before it.
+    /// Passes a question on, and the answer back.
     fn pass_on(&self, question: &str, client: &Channel, server: &Channel) -> Result<(), String> {
-        let asked = server.say(question);
-        loop {
-            // How long an answer may take is for those who wait for it.
-            let answer = asked.clone().and_then(|()| server.hear(None)).unwrap_or_else(|why| {
-                let failed = Reply::Failed(Failed { why, remedy: None, broken: None });
-                serde_json::to_string(&failed).expect("replies are plain data")
-            });
-            client.say(&answer)?;
-            match serde_json::from_str(&answer) {
-                Ok(Reply::Waiting { .. } | Reply::CleanedUp { .. }) => {}
-                _ => return Ok(()),
-            }
-        }
+        let answer = server.say(question).and_then(|()| server.hear(ANSWER_MAX)).unwrap_or_else(|why| {
+            let failed = Reply::Failed(Failed { why, remedy: None, broken: None });
+            serde_json::to_string(&failed).expect("replies are plain data")
+        });
+        client.say(&answer)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use datapath::Family;
 use linux::netlink::AddressInfo;
 use linux::{IfName, Netlink};
 use serde::{Deserialize, Serialize};
@@ -33,7 +32,7 @@ pub struct MachineNodes {
     pub client: MachineLink,
     /// The server's end.
     pub server: MachineLink,
-    /// Among the topologies that stand at the same time, from 0, at most [`MachineNodes::NUMBER_MAX`].
+    /// The candidate's, from 0, at most [`MachineNodes::NUMBER_MAX`]: names, addresses and ports come from it.
     pub number: u16,
 }
 
@@ -59,21 +58,6 @@ impl MachineNodes {
     /// The MTU of the way, as far as both ends know it, in bytes.
     pub(crate) fn mtu_bytes(&self) -> u32 {
         self.client.mtu.min(self.server.mtu)
-    }
-
-    /// The families by which both ends have addresses.
-    pub(crate) fn families(&self) -> &'static [Family] {
-        let has = |ipv6: bool| {
-            [&self.client, &self.server]
-                .iter()
-                .all(|end| end.addresses.iter().any(|one| one.is_ipv6() == ipv6))
-        };
-        match (has(false), has(true)) {
-            (true, true) => &Family::BOTH,
-            (true, false) => &[Family::V4],
-            (false, true) => &[Family::V6],
-            (false, false) => &[],
-        }
     }
 }
 
@@ -103,15 +87,15 @@ pub(super) fn links() -> Result<Vec<MachineLink>, LabError> {
     Ok(links.filter(|link| !link.addresses.is_empty()).collect())
 }
 
-/// A way from this machine to an address of another.
-struct Leads {
+/// How this machine sends to an address of another.
+struct Route {
     to: IpAddr,
     by: IfName,
     router: Option<IpAddr>,
 }
 
-/// The way to a machine that has these links: to the address by which ssh came in there, or, with a link of this machine
-/// that is named, to the first of its addresses that is reached by that.
+/// The way to a machine that has these links, by IPv4 or IPv6: to the link by which ssh came in there, or, with a link of
+/// this machine that is named, to an address that is reached by that.
 ///
 /// # Errors
 /// In words, with what to try.
@@ -119,15 +103,22 @@ pub(super) fn way(
     theirs: &[MachineLink],
     reached_by: Option<IpAddr>,
     nic: Option<&IfName>,
+    ipv6: bool,
 ) -> Result<Way, String> {
-    let leads = leads(theirs).map_err(|error| error.to_string())?;
+    let mut routes = routes(theirs, ipv6).map_err(|error| error.to_string())?;
+    // Of several by one link a neighbour's, then the one that is known to lead there.
+    routes.sort_by_key(|route| (route.router.is_some(), Some(route.to) != reached_by));
     let found = match nic {
-        Some(nic) => leads.into_iter().find(|lead| lead.by == *nic),
-        None => leads.into_iter().find(|lead| Some(lead.to) == reached_by),
+        Some(nic) => routes.into_iter().find(|route| route.by == *nic),
+        None => {
+            let link = theirs.iter().find(|link| reached_by.is_some_and(|by| link.addresses.contains(&by)));
+            let of_link = |to: &IpAddr| link.is_some_and(|link| link.addresses.contains(to));
+            routes.into_iter().find(|route| of_link(&route.to))
+        }
     };
-    let all: Vec<String> = theirs.iter().flat_map(|link| &link.addresses).map(IpAddr::to_string).collect();
-    let all = all.join(", ");
-    let Some(Leads { to, by, router }) = found else {
+    let all = theirs.iter().flat_map(|link| &link.addresses).filter(|address| address.is_ipv6() == ipv6);
+    let all = all.map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
+    let Some(Route { to, by, router }) = found else {
         return Err(match nic {
             Some(nic) => format!("none of its addresses ({all}) is reached by {nic} from here"),
             None => {
@@ -144,18 +135,19 @@ pub(super) fn way(
     Ok(Way { ends: Sides { client, server: first(server, to) }, router })
 }
 
-/// The ways to the addresses of those links that lead anywhere.
-fn leads(theirs: &[MachineLink]) -> Result<Vec<Leads>, LabError> {
+/// The routes to the addresses of a family on those links.
+fn routes(theirs: &[MachineLink], ipv6: bool) -> Result<Vec<Route>, LabError> {
     let netlink = Netlink::open()?;
     let links = netlink.links()?;
-    let mut leads = Vec::new();
-    for to in theirs.iter().flat_map(|link| link.addresses.iter().copied()) {
+    let mut routes = Vec::new();
+    let addresses = theirs.iter().flat_map(|link| link.addresses.iter().copied());
+    for to in addresses.filter(|address| address.is_ipv6() == ipv6) {
         let hops = netlink.route_to(to)?.map(|route| route.next_hops).unwrap_or_default();
         let Some(hop) = hops.first() else { continue };
         let by = links.iter().find(|link| Some(link.index) == hop.index).map(|link| link.name.clone());
-        leads.extend(by.map(|by| Leads { to, by, router: hop.via }));
+        routes.extend(by.map(|by| Route { to, by, router: hop.via }));
     }
-    Ok(leads)
+    Ok(routes)
 }
 
 /// With that address before the others.

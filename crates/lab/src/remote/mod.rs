@@ -12,23 +12,24 @@
 mod card;
 mod channel;
 mod host;
+mod lead;
 mod led;
 mod links;
 mod possible;
 mod protocol;
-mod relay;
+
 mod ssh;
 mod standing;
 mod watch;
 mod work;
 
 pub use self::host::Remote;
+pub use self::lead::{Output, STOPPED, lead};
 pub use self::led::LedRace;
 pub use self::links::{MachineLink, MachineNodes};
 pub(crate) use self::possible::leave_out;
 pub use self::possible::possible;
 pub(crate) use self::protocol::Spent;
-pub use self::relay::{Output, lead};
 pub use self::ssh::{SshAddress, SshCommand};
 pub use self::watch::watch;
 pub use self::work::work;

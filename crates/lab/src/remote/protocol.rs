@@ -16,7 +16,7 @@ use crate::traffic::TransferredAmounts;
 /// Asked of the server's machine. Each is answered before the next; an empty line says only that this side is there.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// Takes the machine for the race. Answered with [`Reply::Begun`], after any number of [`Reply::Waiting`].
+    /// Takes the machine for the race. Answered with [`Reply::Begun`].
     Begin(Begin),
     /// Builds its half of a topology and starts the server.
     Stand(Box<Order>),
@@ -59,10 +59,6 @@ pub(super) struct Order {
 /// An answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// Another race runs there, in this process.
-    Waiting { pid: u32 },
-    /// What a dead race had left there is gone.
-    CleanedUp { id: String },
     /// The machine is the race's.
     Begun(Box<Counterpart>),
     /// It is done.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
+use std::num::NonZero;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::str::FromStr;
@@ -41,14 +42,18 @@ impl FromStr for SshAddress {
             None => (None, rest),
         };
         let (host, port) = match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, after)) => (host, after.strip_prefix(':')),
+            Some((host, "")) => (host, None),
+            Some((host, after)) => {
+                (host, Some(after.strip_prefix(':').ok_or_else(|| wrong("a port follows ] and a colon"))?))
+            }
             None => match rest.split_once(':') {
                 Some((host, port)) => (host, Some(port)),
                 None => (rest, None),
             },
         };
-        let port =
-            port.map(|port| port.parse().map_err(|_| wrong(&format!("{port:?} is no port")))).transpose()?;
+        let port = port
+            .map(|port| port.parse::<NonZero<u16>>().map_err(|_| wrong(&format!("{port:?} is no port"))))
+            .transpose()?;
         // ssh takes what begins with a hyphen for an option.
         let is_sound = |part: &str| {
             !part.is_empty()
@@ -58,10 +63,10 @@ impl FromStr for SshAddress {
         if !is_sound(host) {
             return Err(wrong(&format!("{host:?} is no host")));
         }
-        if user.as_deref().is_some_and(|user| !is_sound(user)) {
+        if user.as_deref().is_some_and(|user| !is_sound(user) || user.contains(':')) {
             return Err(wrong("the user's name is none"));
         }
-        Ok(SshAddress { user, host: host.to_owned(), port })
+        Ok(SshAddress { user, host: host.to_owned(), port: port.map(NonZero::get) })
     }
 }
 
@@ -90,7 +95,7 @@ pub struct SshCommand {
 }
 
 /// Options for any ssh: no question that nobody answers, and an end within half a minute where the machine is gone.
-const OPTIONS: [&str; 8] = [
+const OPTIONS: [&str; 9] = [
     "-T",
     "-oBatchMode=yes",
     "-oConnectTimeout=15",
@@ -99,6 +104,7 @@ const OPTIONS: [&str; 8] = [
     "-oControlMaster=no",
     "-oControlPath=none",
     "-oClearAllForwardings=yes",
+    "-oRemoteCommand=none",
 ];
 
 impl SshCommand {
@@ -139,7 +145,8 @@ impl SshCommand {
     fn program(&self, address: &SshAddress, own: &Path, arguments: &str) -> Result<Command, String> {
         let place = Place::of(own)?;
         let found = self.output(self.remote(address, &place.question()).stdin(Stdio::null()))?;
-        match found.trim() {
+        // A shell may greet before.
+        match found.lines().last().unwrap_or_default().trim() {
             HAS => {}
             there if there == here() => self.copy(address, own, &place)?,
             there => {
@@ -150,7 +157,9 @@ impl SshCommand {
             }
         }
         let sudo = if self.sudo { "sudo -n -- " } else { "" };
-        Ok(self.remote(address, &format!("exec {sudo}\"{}\" {arguments}", place.path)))
+        // sudo keeps no environment.
+        let connection = "--connection \"${SSH_CONNECTION:-}\"";
+        Ok(self.remote(address, &format!("exec {sudo}\"{}\" {arguments} {connection}", place.path)))
     }
 
     fn copy(&self, address: &SshAddress, own: &Path, place: &Place) -> Result<(), String> {
@@ -196,10 +205,15 @@ impl Place {
 
     /// Says [`HAS`], or what machine it is.
     fn question(&self) -> String {
-        format!("if test -x \"{}\"; then echo {HAS}; else uname -sm; fi", self.path)
+        let Place { path, bytes } = self;
+        // It is in use again, and not old.
+        format!(
+            "file=\"{path}\"; if test -x \"$file\" && test $(wc -c <\"$file\") -eq {bytes}; then touch \"$file\"; \
+             echo {HAS}; else uname -sm; fi"
+        )
     }
 
-    /// Takes the program from the input, whole or not at all; copies that are older than a week go.
+    /// Takes the program from the input, whole or not at all; copies that were not used for a week go.
     fn receipt(&self) -> String {
         let Place { path, bytes } = self;
         format!(
@@ -232,7 +246,10 @@ mod tests {
     fn what_ssh_would_take_for_an_option_is_no_machine() {
         let wrong = |text: &str| text.parse::<SshAddress>().unwrap_err();
         assert!(wrong("ssh://-oProxyCommand=x").contains("is no host"));
-        assert!(wrong("ssh://-x@b").contains("user's name"));
+        assert!(
+            wrong("ssh://-x@b").contains("user's name") && wrong("ssh://a:secret@b").contains("user's name")
+        );
+        assert!(wrong("ssh://[fd00::2]22").contains("follows ]") && wrong("ssh://b:0").contains("no port"));
         assert!(wrong("b").contains("does not begin with ssh://"));
         assert!(wrong("ssh://b:twenty").contains("\"twenty\" is no port"));
         assert!(wrong("ssh://a b").contains("is no host") && wrong("ssh://").contains("is no host"));

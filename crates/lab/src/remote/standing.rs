@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use datapath::SocketRole;
+use datapath::{Reach, SocketRole};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 use plan::forwarding::Splice;
@@ -20,6 +20,8 @@ use crate::{LabError, NodeCpus, Shape, Topology};
 pub(super) struct Staff {
     pub(super) server: ServerChoice,
     pub(super) cpus: CpuSet,
+    /// Those whose time counts: interrupts of a card may come to others than the server's.
+    pub(super) counted: CpuSet,
     pub(super) scheduling: Scheduling,
 }
 
@@ -37,17 +39,19 @@ impl Standing {
     pub(super) fn build(order: &Order, staff: &Staff, id: &str, dir: &Path) -> Result<Standing, LabError> {
         let topology = Topology::plan(shape(order, staff, id)?)?;
         let splice = topology.groups().of(SocketRole::Server).map(Splice::cgroup).transpose()?;
-        let Topology { shape, server: place, there, .. } = topology;
+        let Topology { shape, server: place, address, there, .. } = topology;
         let half = there.expect("a topology between machines has a half there");
         let dir = dir.join(slug(&order.candidate));
         let ground = Ground::begin(&order.candidate, &shape.prefix, &dir, |_| Ok(()))?;
-        let cpus = NodeCpus { client: CpuSet::default(), server: staff.cpus.clone() };
+        let cpus = NodeCpus { client: CpuSet::default(), server: staff.counted.clone() };
         let mut standing = Standing { ground, half, server: None, cpus, before: None };
         standing.ground.apply(&standing.half.plan)?;
         let setup = ServerSetup {
             candidate: &order.candidate,
             place: &place,
             port: shape.server_port(),
+            // The host's is on the machine itself, where others are not to find it by other ways.
+            address: (shape.path.reach == Reach::Node).then_some(address.ip()),
             families: shape.families,
             cgroup: splice,
             cpus: &staff.cpus,

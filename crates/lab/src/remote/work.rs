@@ -18,10 +18,10 @@ use super::links::links;
 use super::protocol::{Begin, Counterpart, Failed, Reply, Request};
 use super::standing::{Staff, Standing};
 use super::watch::Watching;
-use crate::exclusive::in_turn;
+use crate::exclusive::at_once;
 use crate::machine::machine;
 use crate::server::ServerChoice;
-use crate::{Event, Home, LabError, NodeCpus, OwnProgram};
+use crate::{Home, LabError, NodeCpus, OwnProgram};
 
 /// The other side says every five seconds that it is there. After so long without a word it is gone, or cut off for good.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -29,21 +29,23 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// Answers requests until the input ends, nothing is heard any more, or `stop` is set. What was built is undone then.
+/// `connection` is what sshd says of its own (`SSH_CONNECTION`).
 ///
 /// # Errors
 /// Something could not be undone.
 pub fn work(
     own: &OwnProgram,
     home: &Home,
+    connection: &str,
     stop: &Arc<AtomicBool>,
     input: impl Read + Send + 'static,
     output: &mut dyn Write,
 ) -> Result<(), LabError> {
     let asked = Asked::listen(input, Arc::clone(stop))?;
     let Some(Request::Begin(begin)) = asked.next() else { return Ok(()) };
-    let mut tell = |said: Said| {
-        let line = said.reply().map(|reply| serde_json::to_string(&reply).expect("replies are plain data"));
-        let sent = line.map_or(Ok(()), |line| writeln!(output, "{line}").and_then(|()| output.flush()));
+    let mut tell = |reply: Reply| {
+        let line = serde_json::to_string(&reply).expect("replies are plain data");
+        let sent = writeln!(output, "{line}").and_then(|()| output.flush());
         if sent.is_err() {
             // Nobody is there to be answered.
             stop.store(true, Ordering::Relaxed);
@@ -51,42 +53,18 @@ pub fn work(
     };
     if let Err(error) = linux::process::require_network_admin().map_err(LabError::Privileges) {
         let remedy = Some("log in as root (ssh://root@…), or have it started with --sudo".to_owned());
-        tell(Said::Reply(Reply::Failed(Failed { why: error.to_string(), remedy, broken: None })));
+        tell(Reply::Failed(Failed { why: error.to_string(), remedy, broken: None }));
         return Ok(());
     }
-    let began = in_turn(home, stop, &mut tell, |claim, tell| {
+    let began = at_once(home, &mut tell, |claim, tell| {
         let _watching = Watching::start(&own.program)?;
-        serve(own, begin, claim, &asked, tell)
+        serve((own, connection), begin, claim, &asked, tell)
     });
     if let Err(error) = began {
-        tell(Said::Reply(failed(&error)));
+        tell(failed(&error));
         return Err(error);
     }
     Ok(())
-}
-
-/// What the other side is told.
-enum Said {
-    Reply(Reply),
-    Event(Event),
-}
-
-impl From<Event> for Said {
-    fn from(event: Event) -> Said {
-        Said::Event(event)
-    }
-}
-
-impl Said {
-    /// Of events only those that this side has to itself.
-    fn reply(self) -> Option<Reply> {
-        match self {
-            Said::Reply(reply) => Some(reply),
-            Said::Event(Event::Waiting { pid }) => Some(Reply::Waiting { pid }),
-            Said::Event(Event::CleanedUp { id }) => Some(Reply::CleanedUp { id }),
-            Said::Event(_) => None,
-        }
-    }
 }
 
 fn failed(error: &LabError) -> Reply {
@@ -144,18 +122,18 @@ impl Asked {
 
 /// Answers a race from its first request to its last.
 fn serve(
-    own: &OwnProgram,
+    (own, connection): (&OwnProgram, &str),
     begin: Begin,
     claim: &Unit,
     asked: &Asked,
-    tell: &mut dyn FnMut(Said),
+    tell: &mut dyn FnMut(Reply),
 ) -> Result<(), LabError> {
-    let (staff, counterpart) = ready(own, begin)?;
-    tell(Said::Reply(Reply::Begun(Box::new(counterpart))));
+    let (staff, counterpart) = ready(own, connection, begin)?;
+    tell(Reply::Begun(Box::new(counterpart)));
     let mut standing = BTreeMap::new();
     while let Some(request) = asked.next() {
         let done = answer(request, &mut standing, &staff, claim);
-        tell(Said::Reply(done.unwrap_or_else(|error| failed(&error))));
+        tell(done.unwrap_or_else(|error| failed(&error)));
     }
     // What this side has not been asked to take down, since the other is gone.
     let ended: Vec<LabError> = standing.into_values().filter_map(|one| one.take_down().err()).collect();
@@ -163,8 +141,9 @@ fn serve(
 }
 
 /// Finds the server's program and looks at the machine.
-fn ready(own: &OwnProgram, begin: Begin) -> Result<(Staff, Counterpart), LabError> {
+fn ready(own: &OwnProgram, connection: &str, begin: Begin) -> Result<(Staff, Counterpart), LabError> {
     let allowed = linux::cpu::allowed()?;
+    let is_asked = begin.cpus.is_some();
     let cpus = begin.cpus.unwrap_or_else(|| allowed.clone());
     if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(*cpu)) {
         let why = format!("CPU {cpu} does not exist there or is not allowed; allowed are {allowed}");
@@ -177,17 +156,18 @@ fn ready(own: &OwnProgram, begin: Begin) -> Result<(Staff, Counterpart), LabErro
         machine: machine(&nodes, scheduling)?,
         facts: linux::features::probe()?,
         links: links()?,
-        reached_by: reached_by(),
+        reached_by: reached_by(connection),
         server: server.describe(),
         serves_itself: matches!(server, ServerChoice::Hostgap(_)),
         cpus: cpus.clone(),
     };
-    Ok((Staff { server, cpus, scheduling }, counterpart))
+    let counted = if is_asked { cpus.clone() } else { linux::cpu::online()? };
+    Ok((Staff { server, cpus, counted, scheduling }, counterpart))
 }
 
 /// The address of this machine to which ssh connected: the third word of what sshd says of the connection.
-fn reached_by() -> Option<IpAddr> {
-    std::env::var("SSH_CONNECTION").ok()?.split_whitespace().nth(2)?.parse().ok()
+fn reached_by(connection: &str) -> Option<IpAddr> {
+    connection.split_whitespace().nth(2)?.parse().ok()
 }
 
 fn answer(
@@ -200,10 +180,8 @@ fn answer(
     match request {
         Request::Begin(_) => return Ok(failed(&unknown(String::new()))),
         Request::Stand(order) => {
-            let built = Standing::build(&order, staff, claim.id(), claim.dir()).map_err(|error| {
-                // The others may stand: it is this one that cannot, on this machine.
-                LabError::Broken { candidate: order.candidate.clone(), what: format!("could not {error}") }
-            })?;
+            let built =
+                Standing::build(&order, staff, claim.id(), claim.dir()).map_err(LabError::of_candidate)?;
             standing.insert(order.candidate, built);
         }
         Request::Count { candidate } => {

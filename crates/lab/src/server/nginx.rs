@@ -2,9 +2,9 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use datapath::Family;
 use record::WorkloadKind;
 
 use super::Secret;
@@ -35,14 +35,11 @@ fn config(setup: &ServerSetup<'_>) -> Result<String, LabError> {
 
 fn listeners(setup: &ServerSetup<'_>) -> String {
     let ssl = if setup.secret.is_some() { "ssl " } else { "" };
-    let listener = |family: &Family| {
-        let host = match family {
-            Family::V4 => "",
-            Family::V6 => "[::]:",
-        };
-        format!("    listen {host}{} {ssl}reuseport backlog=4096;\n", setup.port)
+    let listener = |address: IpAddr| {
+        let at = SocketAddr::new(address, setup.port);
+        format!("    listen {at} {ssl}reuseport backlog=4096;\n")
     };
-    setup.families.iter().map(listener).collect()
+    setup.addresses().into_iter().map(listener).collect()
 }
 
 /// Who the server is, and whether a connection may go on with the session of one before.

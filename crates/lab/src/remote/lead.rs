@@ -28,6 +28,8 @@ pub type Output = Arc<Mutex<dyn Write + Send>>;
 
 /// What stands before a question to the server's machine.
 pub(super) const ASK: &str = "ask ";
+/// The exit status of a leading process that was asked to stop, and has undone everything.
+pub const STOPPED: u8 = 130;
 /// Said to the leading process: end the race.
 pub(super) const STOP: &str = "stop";
 
@@ -94,7 +96,7 @@ fn raced(
     let mut tell = |event: Event| drop(outward.tell(&event, &mut *held(output)));
     let relayed = Box::new(Relayed { to: Arc::clone(output), from: heard });
     let how = (lead.server_cpus, scheduling);
-    let machine = Remote::over(lead.server, relayed, &experiment, how, nic.as_ref(), &mut tell)?;
+    let machine = Remote::over(lead.server, relayed, &experiment, how, nic.as_ref())?;
     let machine = Arc::new(machine);
     let options = RaceOptions {
         record: record.to_owned(),
@@ -134,14 +136,11 @@ impl Conversation for Relayed {
         sent.map_err(|_| LOST.to_owned())
     }
 
-    fn hear(&self, limit: Option<Duration>) -> Result<String, String> {
-        match limit {
-            Some(limit) => self.from.recv_timeout(limit).map_err(|error| match error {
-                RecvTimeoutError::Timeout => silent(limit),
-                RecvTimeoutError::Disconnected => LOST.to_owned(),
-            }),
-            None => self.from.recv().map_err(|_| LOST.to_owned()),
-        }
+    fn hear(&self, limit: Duration) -> Result<String, String> {
+        self.from.recv_timeout(limit).map_err(|error| match error {
+            RecvTimeoutError::Timeout => silent(limit),
+            RecvTimeoutError::Disconnected => LOST.to_owned(),
+        })
     }
 
     /// The other side ends the process there when this one has ended, and says what became of it.
