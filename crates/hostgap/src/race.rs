@@ -343,8 +343,8 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
         // An explicit number overrides the file's minimum, too.
         (experiment.workload.connections, experiment.workload.connections_min) = (connections, None);
     }
-    let kinds = args.server.iter().filter_map(ServerArg::kind);
-    experiment.workload.server = kinds.last().unwrap_or(experiment.workload.server);
+    let mut kinds = args.server.iter().filter_map(ServerArg::kind);
+    experiment.workload.server = kinds.next_back().unwrap_or(experiment.workload.server);
     experiment.underlay.steering = args.steering.unwrap_or(experiment.underlay.steering);
     args.wire.change(&mut experiment.underlay);
     experiment.workload.ipv6 |= args.ipv6;

@@ -119,21 +119,11 @@ impl Topology {
             node: homes.of(part),
             pod: shape.is_in_container(part).then_some(pods.of(part)),
         });
-        let [mut traces, mut far] = path.traces(ends.client, ends.server, shape.protocol);
-        if shape.machines.is_some() {
-            for traces in [&mut traces, &mut far] {
-                machines::leave_out_what_others_forward(traces);
-            }
-        }
+        let all = path.traces(ends.client, ends.server, shape.protocol);
+        let (traces, far) = machines::divided(&shape, all, &processes);
+        let places = distinct([&nodes.server.place, &processes.server]);
+        let there = there.map(|plan| Half { plan, traces: far, places });
         let Sides { client, server } = processes;
-        let there = match there {
-            Some(plan) => Some(Half { plan, traces: far, places: distinct([&nodes.server.place, &server]) }),
-            None => {
-                traces.extend(far);
-                traces.extend(redirect::traces(&shape, &Sides { client: &client, server: &server }));
-                None
-            }
-        };
         Ok(Topology {
             client,
             server,

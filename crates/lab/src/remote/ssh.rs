@@ -77,9 +77,9 @@ impl fmt::Display for SshAddress {
             write!(f, "{user}@")?;
         }
         if self.host.contains(':') {
-            write!(f, "[{}]", self.host)?
+            write!(f, "[{}]", self.host)?;
         } else {
-            f.write_str(&self.host)?
+            f.write_str(&self.host)?;
         }
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }

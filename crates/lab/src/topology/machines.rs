@@ -5,7 +5,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use plan::{Place, Plan, Step};
 
 use super::specs::{network, prefixes};
-use super::{SERVER_NODE, data_path};
+use super::{SERVER_NODE, data_path, redirect};
 use crate::remote::MachineNodes;
 use crate::{Shape, Sides};
 
@@ -64,10 +64,22 @@ pub(super) fn plans(
     Ok(Sides { client: half(client, SocketRole::Client)?, server: half(server, SocketRole::Server)? })
 }
 
-/// A machine may forward what is none of the race's, so that its own count says nothing about packets that are not to be
-/// among it.
-pub(super) fn leave_out_what_others_forward(traces: &mut Vec<Trace>) {
-    traces.retain(|trace| trace.place != Place::Host || trace.packets != PacketDirection::None);
+/// What counters of this machine have to show, and those of the server's where that is another.
+pub(super) fn divided(
+    shape: &Shape,
+    [mut here, far]: [Vec<Trace>; 2],
+    processes: &Sides<Place>,
+) -> (Vec<Trace>, Vec<Trace>) {
+    if shape.machines.is_none() {
+        here.extend(far);
+        here.extend(redirect::traces(shape, processes));
+        return (here, Vec::new());
+    }
+    // A machine may forward what is none of the race's, so that its own count says nothing about packets that are not to be
+    // among it.
+    let is_told = |trace: &Trace| trace.place != Place::Host || trace.packets != PacketDirection::None;
+    let of = |traces: Vec<Trace>| traces.into_iter().filter(is_told).collect();
+    (of(here), of(far))
 }
 
 /// The commands for both machines.

@@ -33,15 +33,15 @@ fn hop(shape: &Shape) -> Splice {
 
 /// What has to be counted of requests and answers where there are proxies: on the loopback links by which they reach the
 /// proxies and leave them, or by the short cut that replaces the server's.
-pub(super) fn traces(shape: &Shape, processes: &Sides<&Place>) -> Vec<Trace> {
+pub(super) fn traces(shape: &Shape, processes: &Sides<Place>) -> Vec<Trace> {
     let loopback = PacketCounter::Received(ifname("lo"));
     let server = match shape.proxies.splice {
         true => PacketCounter::Spliced(hop(shape)),
         false => loopback.clone(),
     };
     let ends = [
-        (shape.proxies.client, processes.client, loopback),
-        (shape.proxies.server, processes.server, server),
+        (shape.proxies.client, &processes.client, loopback),
+        (shape.proxies.server, &processes.server, server),
     ];
     let there = ends.into_iter().filter(|(proxy, ..)| proxy.is_some());
     let both = PacketDirection::Both;
