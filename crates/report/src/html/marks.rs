@@ -75,6 +75,11 @@ pub(super) fn runners_at(
         .filter_map(move |(index, candidate)| Some((index, candidate, candidate.rates.get(load)?)))
 }
 
+/// Whether client and server were on two machines, and not on nodes of one.
+pub(super) fn on_two_machines(summary: &Summary) -> bool {
+    summary.machine.facts.contains_key("server's machine")
+}
+
 /// The reference's name, for heads of columns.
 pub(super) fn reference(summary: &Summary) -> &str {
     summary

@@ -38,14 +38,22 @@ fn method(summary: &Summary) -> Vec<String> {
              at every load, in an order shuffled by the seed, {reference} twice.",
             experiment.slice_ms, experiment.warmup_ms
         ),
-        "All data paths exist at the same time in namespaces of their own, so that drift of the machine affects all alike."
-            .to_owned(),
-        format!(
-            "Every topology was built {} times in the race, because each build settles at a value of its own.",
-            text::grouped(u64::from(summary.progress.builds))
-        ),
+        if marks::on_two_machines(summary) {
+            "Each data path was built on both machines for each of its visits and taken down after it, because what one of \
+             them does to a machine would cost the others. In a visit the closed loop comes after the rates."
+                .to_owned()
+        } else {
+            format!(
+                "All data paths exist at the same time in namespaces of their own, so that drift of the machine affects all \
+                 alike. Every topology was built {} times in the race, because each build settles at a value of its own.",
+                text::grouped(u64::from(summary.progress.builds))
+            )
+        },
         match summary.machine.facts.get("receive steering") {
             Some(steering) => format!("Receive steering, the same for all data paths: {steering}."),
+            None if marks::on_two_machines(summary) => {
+                "Each machine worked on what it received as it is set up, the same for all data paths.".to_owned()
+            }
             None => "Receive steering is the same for all data paths.".to_owned(),
         },
         if experiment.witness && !experiment.exact() {

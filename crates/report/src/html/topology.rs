@@ -29,6 +29,11 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             "p",
             &[("class", "lead")],
             match summary.experiment.placement {
+                Placement::TwoNodes if marks::on_two_machines(summary) => {
+                    "Two machines, each with its own kernel, CPUs and card. The data path is everything between a pod and \
+                     the card, on both machines. The reference has no pods: client and server run on the machines \
+                     themselves."
+                }
                 Placement::TwoNodes => {
                     "Two nodes on one machine, each with network namespaces and CPUs of its own, joined by a wire. The \
                      data path is everything between a pod and the wire, on both nodes. The reference has no pods: \
@@ -110,7 +115,7 @@ enum Pods {
 }
 
 fn nodes<'a>(summary: &'a Summary, client: &'a str) -> [Node<'a>; 2] {
-    let machine = &summary.machine;
+    let (machine, machines) = (&summary.machine, marks::on_two_machines(summary));
     let receives = match machine.facts.get("receive steering") {
         Some(steering) if steering.starts_with("RPS") => "RPS: these CPUs process received packets",
         Some(_) => "the sender's CPUs process received packets",
@@ -119,7 +124,7 @@ fn nodes<'a>(summary: &'a Summary, client: &'a str) -> [Node<'a>; 2] {
     let (of_client, of_server) = (pods(summary, Side::has_client), pods(summary, Side::has_server));
     [
         Node {
-            name: "client's node",
+            name: if machines { "client's machine" } else { "client's node" },
             cpus: &machine.client_cpus,
             pod: match of_client {
                 Pods::All => "client pod",
@@ -131,7 +136,7 @@ fn nodes<'a>(summary: &'a Summary, client: &'a str) -> [Node<'a>; 2] {
             receives,
         },
         Node {
-            name: "server's node",
+            name: if machines { "server's machine" } else { "server's node" },
             cpus: &machine.server_cpus,
             pod: match of_server {
                 Pods::All => "server pod",
@@ -149,8 +154,15 @@ fn client_text(summary: &Summary) -> String {
     format!("generator, {} connections", text::grouped(u64::from(summary.experiment.workload.connections)))
 }
 
+fn wire_name(summary: &Summary) -> &'static str {
+    if marks::on_two_machines(summary) { "network" } else { "wire (veth)" }
+}
+
 fn wire_text(summary: &Summary) -> String {
-    format!("MTU {}", text::grouped(u64::from(summary.experiment.underlay.mtu)))
+    // That of two machines is what the reference has there.
+    let found = summary.candidates.first().and_then(|reference| reference.mtu);
+    let mtu = found.filter(|_| marks::on_two_machines(summary)).unwrap_or(summary.experiment.underlay.mtu);
+    format!("MTU {}", text::grouped(u64::from(mtu)))
 }
 
 const ONE_NODE: Caption = Caption {
@@ -225,7 +237,7 @@ fn draw_wide(summary: &Summary) -> Markup {
     draw_node(&mut svg, left, Rect { x: 4.0, y: 8.0, width: 476.0, height: 172.0 }, false);
     draw_node(&mut svg, right, Rect { x: 640.0, y: 8.0, width: 476.0, height: 172.0 }, true);
     svg.line("wire", at(480.0, 102.0), at(640.0, 102.0));
-    svg.text("name", at(560.0, 90.0), Anchor::Middle, "wire (veth)");
+    svg.text("name", at(560.0, 90.0), Anchor::Middle, wire_name(summary));
     svg.text("tick", at(560.0, 124.0), Anchor::Middle, &wire);
     svg.finish(Frame::Wide, 188.0, caption(&nodes))
 }
@@ -292,7 +304,7 @@ fn draw_narrow(summary: &Summary) -> Markup {
     for (from, to) in lines {
         svg.line("wire", at(190.0, *from), at(190.0, *to));
     }
-    svg.text("name", at(202.0, 220.0), Anchor::Start, "wire (veth)");
+    svg.text("name", at(202.0, 220.0), Anchor::Start, wire_name(summary));
     svg.text("tick", at(202.0, 238.0), Anchor::Start, &wire);
     svg.finish(Frame::Narrow, 450.0, caption(&nodes))
 }
@@ -322,6 +334,26 @@ mod tests {
             assert!(page.contains(text), "{sides:?}: no {text:?}");
         }
         assert_eq!(page.matches(">what is raced<").count(), paths, "{sides:?}");
+    }
+
+    #[test]
+    fn two_machines_are_not_drawn_as_nodes_of_one() {
+        let mut summary = fixture::race();
+        let told = "ssh://b: Linux 6.12, 8 CPUs".to_owned();
+        summary.machine.facts.insert("server's machine".to_owned(), told);
+        summary.machine.facts.remove("receive steering");
+        summary.candidates[0].mtu = Some(9000);
+        let page = page(&summary);
+        for text in [
+            "Two machines, each with its own kernel",
+            ">network<",
+            ">server&#39;s machine",
+            "for each of its visits",
+        ] {
+            assert!(page.contains(text), "no {text:?}");
+        }
+        assert!(page.contains(&format!("MTU {}", text::grouped(9000))));
+        assert!(!page.contains("wire (veth)") && !page.contains("exist at the same time"));
     }
 
     #[test]
