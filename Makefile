@@ -40,13 +40,16 @@ test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 		HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_CONTAINERD=$$(scripts/fetch-containerd) && \
 		HOSTGAP_ETCD=$$(scripts/fetch-etcd) && HOSTGAP_PROXIES=$$(scripts/fetch-proxies) && \
 		HOSTGAP_SSHD=$$(scripts/fetch-sshd) && \
-		export HOSTGAP_NGINX HOSTGAP_CONTAINERD HOSTGAP_ETCD HOSTGAP_PROXIES HOSTGAP_SSHD && exec $(CARGO) xtask test
+		HOSTGAP_OVS=$$(scripts/fetch-ovs) && PATH=$$PATH:$$HOSTGAP_OVS && \
+		export HOSTGAP_NGINX HOSTGAP_CONTAINERD HOSTGAP_ETCD HOSTGAP_PROXIES HOSTGAP_SSHD HOSTGAP_OVS && \
+		exec $(CARGO) xtask test
 
 vm-test: ## run the tests of namespaces on Debian kernels in QEMU alone (needs root)
 	@scripts/need-root 'make vm-test'
 	@scripts/need-rust
 	@scripts/need nft=nftables ip=iproute2 curl=curl $(CNI)
-	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && export HOSTGAP_NGINX && exec $(CARGO) xtask vm-test
+	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_OVS=$$(scripts/fetch-ovs) && export HOSTGAP_NGINX HOSTGAP_OVS && \
+		exec $(CARGO) xtask vm-test
 
 fuzz: ## fuzz each parser of foreign bytes for FUZZ_SECONDS (600)
 	@scripts/need-rust

@@ -8,12 +8,12 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::netlink::Xfrm;
+use crate::netlink::{OvsDatapaths, Xfrm};
 use crate::nft::{self, Base, Chain, ChainKind, Family, Hook, Table};
 use crate::qdisc::{Fq, FqCodel, Netem, Tbf};
 use crate::{
     Encap, EspKey, EspTunnel, IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netlink, Netns, Qdisc,
-    Result, Route, Spi, VethPeer, Vxlan, XfrmState, sysctl,
+    Result, Route, Spi, VethPeer, Vxlan, XfrmState, ovs, sysctl,
 };
 
 /// Something that a data path or a knob may need of the kernel or of the machine.
@@ -37,6 +37,12 @@ pub enum Feature {
     /// IPsec: security associations of ESP in tunnel mode with AES-GCM, between addresses of either family.
     #[serde(rename = "ipsec")]
     IpSec,
+    /// A datapath of Open vSwitch in the kernel, and the programs that lead it.
+    #[serde(rename = "open_vswitch")]
+    OpenVSwitch,
+    /// Tunnels of GENEVE as ports of such a datapath.
+    #[serde(rename = "open_vswitch_geneve")]
+    OpenVSwitchGeneve,
     /// Links of kind macvlan.
     Macvlan,
     /// Links of kind ipvlan, in modes l2 and l3.
@@ -77,6 +83,8 @@ impl Feature {
         Feature::VxlanExternal,
         Feature::WireGuard,
         Feature::IpSec,
+        Feature::OpenVSwitch,
+        Feature::OpenVSwitchGeneve,
         Feature::Macvlan,
         Feature::Ipvlan,
         Feature::IpvlanL3s,
@@ -103,6 +111,8 @@ impl fmt::Display for Feature {
             Feature::VxlanExternal => "routes into vxlan tunnels",
             Feature::WireGuard => "wireguard links",
             Feature::IpSec => "IPsec (ESP with AES-GCM)",
+            Feature::OpenVSwitch => "Open vSwitch",
+            Feature::OpenVSwitchGeneve => "GENEVE tunnels of Open vSwitch",
             Feature::Macvlan => "macvlan links",
             Feature::Ipvlan => "ipvlan links",
             Feature::IpvlanL3s => "ipvlan links of mode l3s",
@@ -206,6 +216,10 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
         Feature::VxlanExternal => vxlan_external(netlink),
         Feature::WireGuard => passing(LinkKind::WireGuard),
         Feature::IpSec => ipsec(world),
+        Feature::OpenVSwitch => open_vswitch(world),
+        Feature::OpenVSwitchGeneve => {
+            datapaths(world).and_then(|datapaths| reason_of(datapaths.try_geneve()))
+        }
         Feature::Macvlan => passing(LinkKind::Macvlan { parent, mode: MacvlanMode::Bridge }),
         Feature::Ipvlan => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L2 }),
         Feature::IpvlanL3s => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L3s }),
@@ -231,7 +245,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
 /// The link that the others are made on.
 const PARENT: &str = "hgparent";
 
-fn name(text: &str) -> IfName {
+pub(crate) fn name(text: &str) -> IfName {
     IfName::new(text).expect("the names used here are valid")
 }
 
@@ -281,6 +295,23 @@ fn ipsec(world: &Netns) -> Result<(), String> {
         xfrm.state_del(&state).map_err(|error| error.to_string())?;
     }
     Ok(())
+}
+
+/// The kernel's part first: where it is missing, an installation of the programs helps nobody.
+fn open_vswitch(world: &Netns) -> Result<(), String> {
+    reason_of(datapaths(world)?.try_datapath())?;
+    ovs::find_programs()
+}
+
+fn datapaths(world: &Netns) -> Result<OvsDatapaths, String> {
+    OvsDatapaths::open_in(world).map_err(|error| match error.errno() {
+        Some(libc::ENOENT) => "the kernel has no module openvswitch".to_owned(),
+        _ => error.reason(),
+    })
+}
+
+fn reason_of<T>(tried: Result<T>) -> Result<T, String> {
+    tried.map_err(|error| error.reason())
 }
 
 fn at_root(netlink: &Netlink, qdisc: &Qdisc) -> Result<(), String> {

@@ -34,6 +34,7 @@ pub mod netlink;
 pub mod netns;
 pub mod nft;
 pub mod nic;
+pub mod ovs;
 pub mod perf;
 pub mod power;
 pub mod process;

@@ -79,6 +79,11 @@ impl Generic {
 }
 
 impl Request {
+    /// Attributes after a header that the family has for itself.
+    pub(crate) fn after(header: [u8; 4]) -> Request {
+        Request(header.to_vec())
+    }
+
     /// Appends an attribute, padded to four bytes.
     ///
     /// # Panics

@@ -1,0 +1,229 @@
+//! A private Open vSwitch: its two daemons in one network namespace, and their database, sockets and logs in a directory of
+//! their own. None of the machine's own Open vSwitch is read or changed: its daemons have other sockets and another namespace.
+//!
+//! A daemon is known by its command line, which names that directory. A number of a process could have been given to another
+//! one meanwhile, and a name is every switch's.
+
+mod daemon;
+mod database;
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use self::daemon::Daemons;
+pub use self::database::{Database, FoundInterface, NewBridge, NewPort};
+use crate::error::Attempt;
+use crate::process::Spawn;
+use crate::{Error, Netns, Result, folder};
+
+/// Where the directories of switches are. It goes with the last of them.
+const TOP: &str = "/run/hostgap-ovs";
+/// How long a daemon may take until it serves: on an emulated machine it takes seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The programs, and where they are looked for beside `PATH`. Debian has `ovs-vswitchd` as an alternative in `/usr/sbin`.
+const PROGRAMS: [&str; 3] = [TOOL, SERVER, SWITCH];
+const TOOL: &str = "ovsdb-tool";
+const SERVER: &str = "ovsdb-server";
+const SWITCH: &str = "ovs-vswitchd";
+const PLACES: [&str; 2] = ["/usr/sbin", "/usr/bin"];
+
+/// The datapath in the kernel, of which a namespace has one, and its daemon is whoever made it.
+pub const DATAPATH: &str = "ovs-system";
+
+/// A private Open vSwitch, which may run or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Switch {
+    dir: PathBuf,
+}
+
+/// Whether the programs are installed; else which is not, and what has it.
+pub fn find_programs() -> std::result::Result<(), String> {
+    PROGRAMS.iter().try_for_each(|name| find(name).map(drop))
+}
+
+/// The names of all switches that have a directory.
+///
+/// # Errors
+/// The directories cannot be listed.
+pub fn switches() -> Result<Vec<String>> {
+    let attempted = || format!("list {TOP}");
+    let listed = match fs::read_dir(TOP) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed.attempt(attempted)?,
+    };
+    let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+    listed.map(name).collect::<io::Result<_>>().attempt(attempted)
+}
+
+impl Switch {
+    /// That of a name, which is a single part of a path.
+    pub fn named(name: &str) -> Switch {
+        Switch { dir: Path::new(TOP).join(name) }
+    }
+
+    /// Where its files are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether it has a directory.
+    pub fn exists(&self) -> bool {
+        self.dir.exists()
+    }
+
+    /// Starts both daemons in a namespace, with an empty database. Returns when they serve. The daemons live on when this
+    /// process ends.
+    ///
+    /// # Errors
+    /// Its directory exists, a program is not installed, or a daemon does not start; with its own words.
+    pub fn start(&self, netns: &Netns) -> Result<()> {
+        folder::create(&self.dir).attempt(|| format!("create {}", self.dir.display()))?;
+        let private = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(&self.dir, private).attempt(|| format!("protect {}", self.dir.display()))?;
+        self.run(TOOL, vec!["create".to_owned(), self.file("conf.db")], netns)?;
+        self.run(SERVER, self.server_args(), netns)?;
+        self.database()?.begin()?;
+        self.run(SWITCH, self.switch_args(), netns)
+    }
+
+    /// Whether both daemons run.
+    pub fn is_alive(&self) -> bool {
+        [SERVER, SWITCH].iter().all(|daemon| Daemons::of(&self.dir).is_alive(daemon))
+    }
+
+    /// Ends the daemons, and waits for their end. Packets go on by the kernel's flows. None is no error.
+    pub fn end(&self) -> Result<()> {
+        Daemons::of(&self.dir).end()
+    }
+
+    /// Removes its directory. None is no error.
+    pub fn remove(&self) -> Result<()> {
+        match fs::remove_dir_all(&self.dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::new(format!("remove {}", self.dir.display()), error));
+            }
+            _ => {}
+        }
+        // While there is another, it stays.
+        let _ = fs::remove_dir(TOP);
+        Ok(())
+    }
+
+    /// Its database, to be read and changed.
+    ///
+    /// # Errors
+    /// Nobody serves it.
+    pub fn database(&self) -> Result<Database> {
+        Database::open(&self.dir)
+    }
+
+    /// What a person would type to start it; `inside` makes a command one of the namespace.
+    pub fn commands(&self, inside: impl Fn(&str) -> String) -> Vec<String> {
+        let dir = self.dir.display();
+        let typed = |program: &str, args: &[String]| format!("OVS_RUNDIR={dir} {program} {}", args.join(" "));
+        let env = |command: String| inside(&format!("env {command}"));
+        vec![
+            format!("mkdir -p -m 700 {dir}"),
+            format!("{TOOL} create {}", self.file("conf.db")),
+            env(typed(SERVER, &self.server_args())),
+            format!("ovs-vsctl --db={} --no-wait init", self.remote()),
+            env(typed(SWITCH, &self.switch_args())),
+        ]
+    }
+
+    /// Where the database is served, in the form of its programs.
+    pub fn remote(&self) -> String {
+        format!("unix:{}", self.file(database::SOCKET))
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.dir.join(name).display().to_string()
+    }
+
+    fn server_args(&self) -> Vec<String> {
+        let remote = format!("--remote=p{}", self.remote());
+        [self.daemon_args(SERVER), vec![remote, self.file("conf.db")]].concat()
+    }
+
+    fn switch_args(&self) -> Vec<String> {
+        [self.daemon_args(SWITCH), vec![self.remote()]].concat()
+    }
+
+    /// In the background once it serves, with all files in the directory, and nothing in the machine's log.
+    fn daemon_args(&self, name: &str) -> Vec<String> {
+        vec![
+            "--detach".to_owned(),
+            "--no-chdir".to_owned(),
+            daemon::mark(&self.dir, name),
+            format!("--unixctl={}", self.file(&format!("{name}.ctl"))),
+            format!("--log-file={}", self.file(&format!("{name}.log"))),
+            "-vsyslog:off".to_owned(),
+            "-vconsole:warn".to_owned(),
+        ]
+    }
+
+    /// Runs a program to its end; that of a daemon is the start of it.
+    fn run(&self, name: &str, args: Vec<String>, netns: &Netns) -> Result<()> {
+        let attempted = || format!("start {name} in {}", netns.describe());
+        let program = find(name).map_err(|why| Error::new(attempted(), io::Error::other(why)))?;
+        let log = self.dir.join(format!("{name}.start"));
+        let dir = self.dir.display().to_string();
+        let dirs = ["OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"];
+        let mut child = Spawn {
+            args,
+            env: dirs.iter().map(|name| ((*name).to_owned(), dir.clone())).collect(),
+            netns: Some(netns.try_clone()?),
+            log: Some(log.clone()),
+            ..Spawn::new(program)
+        }
+        .start()?;
+        let why = match child.wait_for(PATIENCE)? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => format!("it ended ({status})"),
+            None => format!("it does not serve within {} s", PATIENCE.as_secs()),
+        };
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        let said = said.lines().last().map_or(String::new(), |line| format!(": {line}"));
+        Err(Error::new(attempted(), io::Error::other(format!("{why}{said}"))))
+    }
+}
+
+/// The program of a name.
+fn find(name: &str) -> std::result::Result<PathBuf, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(PLACES.map(PathBuf::from));
+    places.map(|place| place.join(name)).find(|program| program.is_file()).ok_or_else(|| {
+        format!(
+            "the program {name} is not installed: Debian and Ubuntu have it in the package openvswitch-switch"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_keep_to_the_directory() {
+        let switch = Switch::named("hg-x-n1-1");
+        let commands = switch.commands(|command| format!("ip netns exec n1 {command}"));
+        assert_eq!(commands[0], "mkdir -p -m 700 /run/hostgap-ovs/hg-x-n1-1");
+        assert!(
+            commands[2]
+                .starts_with("ip netns exec n1 env OVS_RUNDIR=/run/hostgap-ovs/hg-x-n1-1 ovsdb-server ")
+        );
+        for command in &commands {
+            assert!(command.contains("/run/hostgap-ovs/hg-x-n1-1"), "{command}");
+            assert!(!command.contains("/var/") && !command.contains("/etc/"), "{command}");
+        }
+    }
+
+    #[test]
+    fn a_missing_program_says_which_package_has_it() {
+        let why = find("no-such-program-of-ovs").unwrap_err();
+        assert!(why.contains("no-such-program-of-ovs") && why.contains("openvswitch-switch"), "{why}");
+    }
+}
