@@ -31,6 +31,7 @@ mod set;
 mod show;
 mod step;
 mod steps;
+pub mod switching;
 mod transaction;
 mod undo;
 

@@ -10,6 +10,7 @@ use crate::forwarding::{
     Endpoint, Guard, Guarded, Member, ProgramAttachment, Programs, ServiceAttachment, ServiceEntry,
     ServicePrograms, Splice, Tunnel, Uplink,
 };
+use crate::switching::{OvsBridge, OvsPort, OvsSwitch};
 use crate::{Place, Set};
 
 /// An ordered list of steps. Making one changes nothing.
@@ -105,6 +106,13 @@ pub enum Step {
     AddNftTable(nft::Table),
     /// Add an element to a map or a set of an nftables table.
     AddNftElement(nft::Element),
+    /// Start an Open vSwitch of the node's own: its daemons in the step's place, its database and sockets in a directory. Refused
+    /// where the place has one.
+    StartOvs(OvsSwitch),
+    /// Make a bridge of it, down.
+    AddOvsBridge(OvsBridge),
+    /// Make a link or a tunnel to another node a port of such a bridge.
+    AddOvsPort(OvsPort),
     /// Do a step that several units want: the first does it, later ones find it so, and the last that is undone takes
     /// it back. Two that want it differently: an error that names the other. A value that is so already is not written.
     /// Not for [`Step::AddNetns`] and [`Step::MoveLink`].

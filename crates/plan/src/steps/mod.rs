@@ -6,6 +6,7 @@ mod link;
 mod listed;
 mod netns;
 mod object;
+mod ovs;
 mod program;
 mod replace;
 mod rules;
@@ -160,6 +161,9 @@ impl Step {
             Step::AddXfrmPolicy(policy) => Box::new(Adds(policy)),
             Step::AddNftTable(table) => Box::new(Adds(table)),
             Step::AddNftElement(element) => Box::new(Adds(element)),
+            Step::StartOvs(switch) => Box::new(ovs::StartOvs(switch)),
+            Step::AddOvsBridge(bridge) => Box::new(Adds(bridge)),
+            Step::AddOvsPort(port) => Box::new(Adds(port)),
             Step::LoadPrograms(programs) => Box::new(program::LoadPrograms(programs)),
             Step::AttachProgram(attachment) => Box::new(program::AttachProgram(attachment)),
             Step::AddEndpoint(endpoint) => Box::new(Lists(endpoint)),

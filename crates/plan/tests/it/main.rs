@@ -14,6 +14,7 @@ mod look;
 mod netkit;
 mod node_with_pod;
 mod outcomes;
+mod ovs;
 mod path;
 mod programs;
 mod qdisc;

@@ -1,0 +1,131 @@
+//! What steps of Open vSwitch say: which switch a node has, its bridges and their ports.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use linux::ovs::{FoundInterface, Switch};
+use linux::{IfName, Mac};
+use serde::{Deserialize, Serialize};
+
+/// The Open vSwitch of a node: a database and a daemon of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OvsSwitch {
+    /// The node: the name of its directory.
+    pub node: String,
+}
+
+/// A bridge of a node's Open vSwitch, which is a link of the node too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OvsBridge {
+    /// The node: the name of its directory.
+    pub node: String,
+    /// The name of the bridge and of its link.
+    pub name: IfName,
+    /// The Ethernet address of its link.
+    pub mac: Mac,
+    /// The MTU of its link in bytes.
+    pub mtu: u32,
+}
+
+/// A port of such a bridge.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OvsPort {
+    /// The node: the name of its directory.
+    pub node: String,
+    /// The bridge.
+    pub bridge: IfName,
+    /// The link that becomes the port; the name of a tunnel.
+    pub name: IfName,
+    /// Present: the port is a tunnel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<OvsTunnel>,
+}
+
+/// A tunnel to another node as a port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OvsTunnel {
+    /// How frames are wrapped.
+    pub kind: OvsTunnelKind,
+    /// The network identifier that each frame has.
+    pub vni: u32,
+    /// The UDP port of both ends.
+    pub port: u16,
+    /// This end.
+    pub local: IpAddr,
+    /// The other end.
+    pub remote: IpAddr,
+}
+
+/// How a tunnel wraps frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are those of the protocols")]
+pub enum OvsTunnelKind {
+    Vxlan,
+    Geneve,
+}
+
+impl OvsTunnelKind {
+    /// As the database has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            OvsTunnelKind::Vxlan => "vxlan",
+            OvsTunnelKind::Geneve => "geneve",
+        }
+    }
+
+    /// The link by which the daemon sends and receives all frames of such tunnels of a UDP port.
+    pub fn device(self, port: u16) -> IfName {
+        let name = match self {
+            OvsTunnelKind::Vxlan => format!("vxlan_sys_{port}"),
+            OvsTunnelKind::Geneve => format!("genev_sys_{port}"),
+        };
+        IfName::new(name).expect("ten letters and at most five digits are a name")
+    }
+}
+
+impl OvsSwitch {
+    /// What a person would type to end what the step's commands started. The kernel's part goes with its namespace.
+    pub fn removal(&self) -> String {
+        let switch = self.switch();
+        let (dir, top) = (switch.dir().display(), switch.dir().parent().unwrap_or(switch.dir()).display());
+        format!("kill $(cat {dir}/*.pid); rm -rf {dir}; rmdir --ignore-fail-on-non-empty {top}")
+    }
+
+    pub(crate) fn switch(&self) -> Switch {
+        Switch::named(&self.node)
+    }
+}
+
+impl OvsBridge {
+    pub(crate) fn switch(&self) -> Switch {
+        Switch::named(&self.node)
+    }
+}
+
+impl OvsPort {
+    pub(crate) fn switch(&self) -> Switch {
+        Switch::named(&self.node)
+    }
+
+    /// The link that has the switch as its master.
+    pub(crate) fn device(&self) -> IfName {
+        self.tunnel.as_ref().map_or_else(|| self.name.clone(), |tunnel| tunnel.kind.device(tunnel.port))
+    }
+
+    /// What the database is to say of its interface.
+    pub(crate) fn interface(&self) -> FoundInterface {
+        let Some(OvsTunnel { kind, vni, port, local, remote }) = &self.tunnel else {
+            return FoundInterface::default();
+        };
+        let options = [
+            ("key", vni.to_string()),
+            ("dst_port", port.to_string()),
+            ("local_ip", local.to_string()),
+            ("remote_ip", remote.to_string()),
+        ];
+        let options: BTreeMap<String, String> =
+            options.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        FoundInterface { kind: kind.name().to_owned(), options, error: None }
+    }
+}
