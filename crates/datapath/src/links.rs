@@ -38,6 +38,11 @@ pub(crate) fn wireguard(network: &Network) -> IfName {
     valid(format!("hgwg{}", network.id))
 }
 
+/// The port of a node's Open vSwitch that is the tunnel to a peer.
+pub(crate) fn tunnel_port(peer: &Peer) -> IfName {
+    valid(format!("hgtn{}", peer.id))
+}
+
 /// The node's loopback.
 pub(crate) fn loopback() -> IfName {
     valid("lo".to_owned())

@@ -10,12 +10,13 @@ use crate::attach::{
     BRIDGE, DOCKER as DOCKER_BRIDGE, EBPF, EBPF_ROUTED, EBPF_SOCKMAP, EBPF_TUNNEL, ELSEWHERE,
 };
 use crate::attach::{
-    HOST as NODE_ITSELF, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, PTP,
+    HOST as NODE_ITSELF, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, OVS, OVS_TUNNEL,
+    PTP,
 };
 use crate::check::mtu_min;
 use crate::trace::{PacketDirection, Traces};
 use crate::transport::vxlan::VXLAN;
-use crate::transport::{DIRECT, IPSEC, ONLINK, VPC, VXLAN_METADATA, WIREGUARD};
+use crate::transport::{DIRECT, IPSEC, ONLINK, OVS_GENEVE, OVS_VXLAN, VPC, VXLAN_METADATA, WIREGUARD};
 use crate::{
     AntiSpoofing, Attach, End, Family, NodeSpec, Peer, Pod, Protocol, SocketRole, SpecError, Talk, Trace,
     Transport, With, limit,
@@ -126,6 +127,18 @@ pub const ALL: &[DataPath] = &[
     routed("ipvlan-l2", "ipvlan on the node's wire, switched", &IPVLAN_L2, &ONLINK),
     routed("ipvlan-l3", "ipvlan routed, past the node's netfilter on the way in", &IPVLAN_L3, &DIRECT),
     routed("ipvlan-l3s", "ipvlan routed, through the node's netfilter", &IPVLAN_L3S, &DIRECT),
+    DataPath {
+        enters: Enters::Named,
+        ..routed("ovs+direct", "Open vSwitch in each node, and routes between them", &OVS, &DIRECT)
+    },
+    DataPath {
+        enters: Enters::Named,
+        ..routed("ovs+vxlan", "Open vSwitch with VXLAN tunnels as ports", &OVS_TUNNEL, &OVS_VXLAN)
+    },
+    DataPath {
+        enters: Enters::Named,
+        ..routed("ovs+geneve", "Open vSwitch with GENEVE tunnels as ports", &OVS_TUNNEL, &OVS_GENEVE)
+    },
 ];
 
 /// What nodes do for pods that CNI plugins join to them: flannel host-gw without its bridge. It is in no list: alone it

@@ -64,6 +64,11 @@ pub(crate) static ALL: [Guest; 5] = [
             ("datapath", "attack::ebpf", Always),
             ("datapath", "attack::guarded", Always),
             ("datapath", "splice::", Always),
+            // Each time a switch starts its daemons, which takes a second here. What one family alone and all faults of
+            // another path would show, the bridge and these show.
+            ("datapath", "traffic::ipv6_alone::ovs", Never),
+            ("datapath", "undo::ovs_direct", Never),
+            ("datapath", "undo::ovs_geneve", Never),
             // One family alone is a part of both. IPv4 alone has a kernel of its own below.
             ("datapath", "traffic::ipv4_alone", Never),
             ("datapath", "traffic::ipv6_alone", Skipped),
@@ -91,6 +96,7 @@ pub(crate) static ALL: [Guest; 5] = [
             ("bpf", "", Always),
             ("datapath", "traffic::ipv4_alone", Never),
             ("datapath", "traffic::ipv6_alone", Never),
+            ("datapath", "traffic::ovs", Never),
             ("datapath", "traffic::", Always),
             // What gives way to a route, and what is told of it, is each kernel's own.
             ("plan", "keeper::", Always),
@@ -108,6 +114,7 @@ pub(crate) static ALL: [Guest; 5] = [
         arguments: "ipv6.disable=1",
         lane: "ipv4",
         tests: &[
+            ("datapath", "traffic::ipv4_alone::ovs", Never),
             ("datapath", "traffic::ipv4_alone", Always),
             ("lab", "standing::the_families_of_the_kernel", Always),
         ],
@@ -157,7 +164,7 @@ const EMULATOR_FAILURES_MAX: u32 = 2;
 /// lack.
 const NICS: [Nic; 3] = [Nic::Virtio { queues: 4 }, Nic::Igb, Nic::Vmxnet3];
 /// Environment variables that tests read. They are passed on to the guest.
-const VARIABLES: [&str; 3] = ["CI", "HOSTGAP_KILLS", "HOSTGAP_NGINX"];
+const VARIABLES: [&str; 4] = ["CI", "HOSTGAP_KILLS", "HOSTGAP_NGINX", "HOSTGAP_OVS"];
 /// The data paths that could not run natively. Tests in a guest that go through all data paths use only
 /// these.
 const MISSED: &str = "HOSTGAP_PATHS";

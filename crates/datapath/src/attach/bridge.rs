@@ -127,7 +127,13 @@ pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Pl
     }
     outside.guarded(node, pod, &link);
     outside.up(&link);
+    let mut plan = outside.into_plan();
+    plan.extend(inside(node, pod));
+    plan
+}
 
+/// The pod's addresses, with its node's prefixes on its link and all else behind the gateway there.
+pub(super) fn inside(node: &NodeSpec, pod: &Pod) -> Plan {
     let mut inside = Draft::at(&pod.place, node.families());
     inside.up(&pod.ifname);
     inside.addresses(&pod.ifname, node.addresses_within(&node.pods, pod));
@@ -137,10 +143,7 @@ pub(super) fn port(node: &NodeSpec, pod: &Pod, mtu: u32, hairpin: Hairpin) -> Pl
     let others: Prefixes = node.destinations(pod).iter().filter(|net| !own(net)).collect();
     inside.routes_via(&pod.ifname, &others, &gateways);
     inside.own_routes(pod, &gateways, false);
-
-    let mut plan = outside.into_plan();
-    plan.extend(inside.into_plan());
-    plan
+    inside.into_plan()
 }
 
 /// A port and the pod behind it. To other nodes the bridge itself is a link of the node, by which packets are routed; to

@@ -9,6 +9,7 @@ mod host;
 mod host_link;
 mod ipvlan;
 mod macvlan;
+mod ovs;
 mod ptp;
 mod veth;
 
@@ -19,4 +20,5 @@ pub(crate) use elsewhere::ELSEWHERE;
 pub(crate) use host::HOST;
 pub(crate) use ipvlan::{IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S};
 pub(crate) use macvlan::MACVLAN;
+pub(crate) use ovs::{OVS, OVS_TUNNEL};
 pub(crate) use ptp::PTP;

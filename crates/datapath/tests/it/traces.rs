@@ -4,6 +4,7 @@ use datapath::{
     ALL, CNI, DataPath, End, NodeSpec, PacketCounter, PacketDirection, Pod, Protocol, SocketRole, Trace,
 };
 use linux::{IfName, LinkKind};
+use plan::switching::OvsPort;
 use plan::{Place, Plan, Step};
 
 use crate::specs::{Shape, peer};
@@ -79,6 +80,10 @@ impl Case {
                     links.push((placed.place, link.name));
                 }
                 Step::MoveLink { to, name, .. } => links.push((to, name)),
+                Step::AddOvsBridge(bridge) => links.push((placed.place, bridge.name)),
+                Step::AddOvsPort(OvsPort { tunnel: Some(tunnel), .. }) => {
+                    links.push((placed.place, tunnel.kind.device(tunnel.port)));
+                }
                 _ => {}
             }
         }
@@ -116,7 +121,7 @@ fn both_directions_are_counted_at_links_that_the_path_has() {
 }
 
 /// Each bridge and each tunnel device of a path counts its packets, because no other path has them. The
-/// exception is a device that programs bypass.
+/// exceptions are a device that programs bypass, and the link of a switch that sends to tunnels itself.
 #[test]
 fn what_tells_a_path_from_others_is_counted() {
     for path in ALL {
@@ -127,6 +132,8 @@ fn what_tells_a_path_from_others_is_counted() {
                 LinkKind::Bridge | LinkKind::Vxlan(_) | LinkKind::WireGuard => Some(link.name.clone()),
                 _ => None,
             },
+            Step::AddOvsBridge(bridge) if path.attach.name() == "ovs" => Some(bridge.name.clone()),
+            Step::AddOvsPort(OvsPort { tunnel: Some(tunnel), .. }) => Some(tunnel.kind.device(tunnel.port)),
             _ => None,
         };
         for placed in case.plan().steps {
@@ -144,7 +151,7 @@ fn what_tells_a_path_from_others_is_counted() {
             );
         }
         // Programs and shared links bypass the node's routing. All other paths go through it.
-        let routed = ["bridge", "docker", "ptp", "ebpf-routed"].contains(&path.attach.name());
+        let routed = ["bridge", "docker", "ptp", "ebpf-routed", "ovs"].contains(&path.attach.name());
         for node in &case.nodes {
             let mut routing = traces
                 .iter()
@@ -206,7 +213,8 @@ fn what_cannot_be_alone_says_why() {
         ALL.iter().filter(|path| path.alone(part).is_err()).map(|path| path.name).collect()
     };
     let programs = ["ebpf+direct", "ebpf+sockmap", "netkit+direct"];
-    assert_eq!(refused(SocketRole::Server), [vec!["host"], programs.to_vec()].concat());
+    let switched = ["ovs+vxlan", "ovs+geneve"];
+    assert_eq!(refused(SocketRole::Server), [&["host"], &programs[..], &switched[..]].concat());
     let tunnels = [
         "host",
         "bridge+vxlan",
@@ -219,7 +227,7 @@ fn what_cannot_be_alone_says_why() {
         "ebpf+vxlan",
         "ebpf+wireguard",
     ];
-    assert_eq!(refused(SocketRole::Client), [tunnels.as_slice(), &programs[1..]].concat());
+    assert_eq!(refused(SocketRole::Client), [&tunnels[..], &programs[1..], &switched[..]].concat());
     let error = CNI.alone(SocketRole::Client).unwrap_err().to_string();
     assert_eq!(error, "cni with the client alone in a container: CNI plugins join the pods of both sides");
 }

@@ -175,7 +175,7 @@ impl World<'_> {
         let address = SocketAddr::new(of(&self.pair.pods[1].addresses, family), POD_PORT);
         match self.path.attach.name() {
             "bridge" | "docker" | "ptp" | "ebpf" | "ebpf-tunnel" | "ebpf-routed" | "ebpf-sockmap"
-            | "netkit" => {
+            | "netkit" | "ovs" | "ovs-tunnel" => {
                 tcp(&pod, &self.pair.node(1), address);
             }
             "host" | "macvlan" | "ipvlan-l2" | "ipvlan-l3" | "ipvlan-l3s" => {}
@@ -185,7 +185,7 @@ impl World<'_> {
             "direct" | "vpc" | "vxlan" | "vxlan-metadata" | "wireguard" | "ipsec" => {
                 tcp(&pod, &self.pair.node(0), address);
             }
-            "onlink" => {}
+            "onlink" | "ovs-vxlan" | "ovs-geneve" => {}
             other => panic!("add whether nodes reach other nodes' pods by {other}"),
         }
     }

@@ -27,6 +27,8 @@ for file in /bin /sbin /lib /lib64 $programs $libraries /etc/ld.so.cache /etc/ip
 	touch --reference="$file" "$file"
 done
 "#;
+/// Programs that this machine does not have installed are in a directory of their own.
+const FETCHED: &str = "PATH=$PATH${HOSTGAP_OVS:+:$HOSTGAP_OVS}\n";
 /// The beginning of lines that come from the script and not from a test.
 const MARK: &str = "@@hostgap";
 /// Runs the tests one after the other. Its arguments are the folder, binary and name of each.
@@ -46,7 +48,7 @@ pub(super) fn command(tests: &[Test<'_>]) -> Command {
     let (drivers, modules) = (DRIVERS.join(" "), MODULES.join(" "));
     let load = format!("for name in {drivers}; do modprobe --quiet $name; done\nmodprobe --all {modules}\n");
     let mut command = Command::new("/bin/bash");
-    command.arg("-c").arg(load + COPY_UP + &run()).arg("guest-lane");
+    command.arg("-c").arg(load + FETCHED + COPY_UP + &run()).arg("guest-lane");
     for Test { suite, name } in tests {
         command.arg(&suite.folder).arg(&suite.binary).arg(name);
     }
