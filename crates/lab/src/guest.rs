@@ -5,6 +5,7 @@
 //! written. So progress shows here as that of any race, and a guest that dies leaves the rounds that it had finished.
 
 use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -137,9 +138,19 @@ impl GuestRace<'_> {
             command.arg("--no-realtime");
         }
         command.env("HOME", "/root");
-        command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        command.env("PATH", path(std::env::var_os("PATH").as_deref()));
         Ok(command)
     }
+}
+
+/// Where the guest looks for programs: it sees this machine's files, so that those of a directory of the user's are found.
+fn path(own: Option<&OsStr>) -> OsString {
+    let mut path = OsString::from("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    if let Some(own) = own.filter(|own| !own.is_empty()) {
+        path.push(":");
+        path.push(own);
+    }
+    path
 }
 
 /// The experiment for another current directory.
@@ -269,6 +280,13 @@ mod tests {
         assert!(matches!(&error, LabError::Guest { status: 4, .. }));
         assert!(error.to_string().ends_with("nothing to race"), "{error}");
         assert_eq!(said.len(), 2);
+    }
+
+    #[test]
+    fn the_guest_looks_where_the_user_looks_too() {
+        let path = |own: Option<&str>| path(own.map(OsStr::new)).into_string().unwrap();
+        assert!(path(Some("/opt/ovs:/usr/bin")).ends_with("/sbin:/bin:/opt/ovs:/usr/bin"));
+        assert!(path(None).ends_with(":/bin") && path(Some("")).ends_with(":/bin"));
     }
 
     #[test]

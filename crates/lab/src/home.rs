@@ -2,7 +2,7 @@
 //!
 //! Each race, and each topology that was left standing, is a unit of the lab's book ([`plan::Book`]): a directory
 //! `/run/hostgap/lab/<id>` with its journals and its servers' files. Its namespaces are called `hg-<id>-…`, and its
-//! programs are pinned under such names, so that both are found even if a journal is damaged. Ids are all of one length:
+//! programs and its switches are under such names, so that all are found even if a journal is damaged. Ids are all of one length:
 //! none begins with another, and so no name of one owner looks like that of another.
 
 mod sweep;
@@ -13,6 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use linux::ovs::{self, Switch};
 use linux::{NetnsName, netns};
 use plan::{Book, BookError, FoundUnit, Kernel, Unit, UnitState, lock};
 use serde::Serialize;
@@ -205,6 +206,12 @@ fn take_away(unit: Unit) -> Result<Cleaned, LabError> {
     }
     for node in bpf::pins::nodes().iter().filter(|node| node.starts_with(&format!("hg-{id}-"))) {
         if let Err(error) = bpf::pins::remove(&bpf::pins::folder(node)) {
+            cleaned.failures.push(error.to_string());
+        }
+    }
+    for node in ovs::switches()?.iter().filter(|node| node.starts_with(&format!("hg-{id}-"))) {
+        let switch = Switch::named(node);
+        if let Err(error) = switch.end().and_then(|()| switch.remove()) {
             cleaned.failures.push(error.to_string());
         }
     }

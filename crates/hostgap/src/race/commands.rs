@@ -99,6 +99,7 @@ fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
         Step::LoadSplice(splice) if topology.shape.proxies.splice => {
             Some(format!("hostgap bpf unload {}; ", splice.node))
         }
+        Step::StartOvs(switch) => Some(format!("{}; ", switch.removal())),
         _ => None,
     });
     let mut groups: Vec<_> = topology.groups().both().into_iter().flatten().collect();

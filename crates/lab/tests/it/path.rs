@@ -220,6 +220,14 @@ ip -n N2 route add 10.244.1.2/32 via 192.168.100.1 dev eth0";
     check("ptp+vxlan", around, "n1: the route to 10.244.2.2/32 by link eth0 in table 254 is new");
 }
 
+/// The kernel's part of the switch goes on without it.
+#[test]
+fn a_race_knows_that_a_daemon_of_a_switch_has_ended() {
+    let end = "kill -9 $(cat /run/hostgap-ovs/N2-1/ovs-vswitchd.pid)";
+    check("ovs+geneve", end, "n2: a daemon of the Open vSwitch of hg-ovs-geneve-n2-1 has ended");
+    assert_eq!(linux::ovs::switches().unwrap(), [] as [String; 0]);
+}
+
 #[test]
 fn a_race_knows_that_rules_are_gone() {
     let flush = "ip netns exec N2 nft flush chain ip hg-docker-1 forward";

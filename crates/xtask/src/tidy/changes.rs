@@ -75,6 +75,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     (".add_element(", PLAN),
     (".delete_element(", PLAN),
     ("process::kill_in(", &["crates/lab/src/home/sweep.rs"]),
+    ("Switch::named(", &["crates/lab/src/home.rs"]),
     ("bpf::attach(", PLAN),
     ("bpf::detach(", PLAN),
     ("bpf::replace(", PLAN),
