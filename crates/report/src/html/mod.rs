@@ -7,6 +7,7 @@ mod by_cpu;
 mod capacity;
 mod cpu;
 mod curve;
+mod departure;
 mod details;
 mod exact;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The two nodes of a race drawn, and what each data path puts between pod and wire, as far as the record shows it.
 
+use super::departure;
 use super::marks;
 use super::markup::Markup;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
@@ -57,6 +58,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             m.append(&wide);
             m.append(&narrow);
         });
+        departure::figures(m, summary);
         let rows = summary.candidates.iter().enumerate().map(|(index, candidate)| Row {
             name: candidate.name.clone(),
             candidate: candidate.runnable.then_some(index),

@@ -1,0 +1,158 @@
+//! Where the packets of a data path leave the kernel's usual way, drawn for the candidates that do.
+
+use super::markup::Markup;
+use super::svg::{Anchor, Caption, Frame, Point, Rect, Svg, at};
+use crate::Summary;
+
+/// A way that leaves the usual one.
+struct Departure {
+    /// The data paths that go it.
+    paths: &'static [&'static str],
+    /// What a packet passes in the kernel between pod and wire, in order.
+    stations: [&'static str; 5],
+    /// The station where it leaves the usual way.
+    leaves: usize,
+    /// The program in user space that it meets there, and when.
+    program: [&'static str; 2],
+    /// The same in a sentence.
+    sentence: &'static str,
+}
+
+const DEPARTURES: &[Departure] = &[
+    Departure {
+        paths: &["ovs+direct"],
+        stations: ["pod's eth0", "port hgp1", "table of flows", "hgbr1, routing", "wire"],
+        leaves: 2,
+        program: ["ovs-vswitchd", "first packet of a flow"],
+        sentence: "Open vSwitch takes a packet at the port, before bridge and netfilter, and its table of flows in the kernel \
+                   says where it goes: here to the node's routing. Only a packet that is in no flow goes up to the daemon.",
+    },
+    Departure {
+        paths: &["ovs+vxlan", "ovs+geneve"],
+        stations: ["pod's eth0", "port hgp1", "table of flows", "tunnel, IP, UDP", "wire"],
+        leaves: 2,
+        program: ["ovs-vswitchd", "first packet of a flow"],
+        sentence: "Open vSwitch takes a packet at the port, before bridge, routing and netfilter, and its table of flows in \
+                   the kernel says by which tunnel it goes. Only a packet that is in no flow goes up to the daemon.",
+    },
+];
+
+/// Writes a drawing for each way that a candidate goes.
+pub(super) fn figures(m: &mut Markup, summary: &Summary) {
+    for departure in DEPARTURES {
+        let mut names: Vec<&str> =
+            summary.experiment.candidates.iter().map(|one| one.path.as_str()).collect();
+        names.retain(|path| departure.paths.contains(path));
+        names.dedup();
+        if names.is_empty() {
+            continue;
+        }
+        let names = names.join(", ");
+        let title = format!("Where packets of {names} leave the kernel's usual way");
+        m.leaf("h3", &[], &title);
+        m.leaf("p", &[], departure.sentence);
+        m.within("figure", &[], |m| {
+            for frame in Frame::BOTH {
+                m.append(&departure.draw(frame, &title));
+            }
+        });
+    }
+}
+
+impl Departure {
+    /// Wide: from left to right, with the program above. Narrow: from top to bottom, with the program beside.
+    fn draw(&self, frame: Frame, title: &str) -> Markup {
+        let mut svg = Svg::new();
+        let area = |index: usize| match frame {
+            Frame::Wide => Rect { x: 8.0 + 224.0 * index as f64, y: 112.0, width: 200.0, height: 48.0 },
+            Frame::Narrow => Rect { x: 8.0, y: 8.0 + 68.0 * index as f64, width: 168.0, height: 44.0 },
+        };
+        let (program, height) = match frame {
+            Frame::Wide => (Rect { y: 12.0, height: 56.0, ..area(self.leaves) }, 172.0),
+            Frame::Narrow => (Rect { x: 212.0, width: 164.0, ..area(self.leaves) }, 340.0),
+        };
+        for (index, station) in self.stations.iter().enumerate() {
+            let class = match index {
+                0 => "pod",
+                _ if index == self.leaves => "under-test",
+                _ => "node",
+            };
+            svg.rect(class, area(index));
+            svg.text("strong", middle(area(index), 5.0), Anchor::Middle, station);
+            if index > 0 {
+                let (from, to) = between(frame, area(index - 1), area(index));
+                svg.line("wire", from, to);
+            }
+        }
+        svg.rect("pod", program);
+        svg.text("strong", middle(program, -5.0), Anchor::Middle, self.program[0]);
+        svg.text("tick", middle(program, 14.0), Anchor::Middle, self.program[1]);
+        let (border, names) = match frame {
+            Frame::Wide => ([at(8.0, 90.0), at(1112.0, 90.0)], [at(8.0, 82.0), at(8.0, 105.0)]),
+            Frame::Narrow => ([at(194.0, 8.0), at(194.0, 332.0)], [at(204.0, 20.0), at(204.0, 38.0)]),
+        };
+        svg.line("build", border[0], border[1]);
+        let [above, below] = match frame {
+            Frame::Wide => ["user space", "kernel"],
+            Frame::Narrow => ["right: user space", "left: kernel"],
+        };
+        svg.text("tick", names[0], Anchor::Start, above);
+        svg.text("tick", names[1], Anchor::Start, below);
+        let leaving = area(self.leaves);
+        let (from, to) = match frame {
+            Frame::Wide => (
+                at(middle(leaving, 0.0).x, leaving.y),
+                at(middle(program, 0.0).x, program.y + program.height),
+            ),
+            Frame::Narrow => {
+                (at(leaving.x + leaving.width, middle(leaving, 0.0).y), at(program.x, middle(program, 0.0).y))
+            }
+        };
+        svg.line("mark-line", from, to);
+        let desc = format!(
+            "In the kernel: {}. In user space: {}.",
+            self.stations.join(", "),
+            self.program.join(", ")
+        );
+        svg.finish(frame, height, Caption { title, desc: &desc })
+    }
+}
+
+/// The middle of a box, so many units lower.
+fn middle(area: Rect, lower: f64) -> Point {
+    at(area.x + area.width / 2.0, area.y + area.height / 2.0 + lower)
+}
+
+/// The ends of the line from a box to the next.
+fn between(frame: Frame, one: Rect, next: Rect) -> (Point, Point) {
+    match frame {
+        Frame::Wide => (at(one.x + one.width, middle(one, 0.0).y), at(next.x, middle(next, 0.0).y)),
+        Frame::Narrow => (at(middle(one, 0.0).x, one.y + one.height), at(middle(next, 0.0).x, next.y)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{fixture, page};
+
+    /// The page of a race of these paths.
+    fn of(paths: &[&str]) -> String {
+        let mut summary = fixture::race();
+        let named =
+            |path: &&str| record::Candidate { path: (*path).to_owned(), ..record::Candidate::default() };
+        summary.experiment.candidates = paths.iter().map(named).collect();
+        page(&summary)
+    }
+
+    #[test]
+    fn a_way_is_drawn_where_a_candidate_goes_it() {
+        let drawn = |paths: &[&str]| of(paths).matches(">ovs-vswitchd<").count();
+        assert_eq!(drawn(&["docker", "bridge+direct"]), 0);
+        // For wide windows and for narrow ones.
+        assert_eq!(drawn(&["ovs+direct"]), 2);
+        assert_eq!(drawn(&["ovs+vxlan", "ovs+geneve"]), 2);
+        let page = of(&["ovs+direct", "ovs+vxlan", "ovs+geneve"]);
+        assert!(page.contains("Where packets of ovs+vxlan, ovs+geneve leave the kernel"), "both are named");
+        assert_eq!(page.matches(">ovs-vswitchd<").count(), 4);
+    }
+}
