@@ -4,8 +4,10 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use lab::Home;
-use linux::{Netns, NetnsName, netns};
-use plan::{Journal, Kernel, Place, Plan, Step, UnitState};
+use linux::features::{self, Feature};
+use linux::{Netns, NetnsName, netns, ovs};
+use plan::switching::OvsSwitch;
+use plan::{Journal, Kernel, Place, Placed, Plan, Step, UnitState};
 
 /// Waits for the owner's lock. A child that another test just forked holds it until it executes its program.
 fn await_death(home: &Home) {
@@ -41,6 +43,38 @@ fn a_living_owner_is_left_alone_and_a_dead_one_is_cleaned() {
     assert_eq!((cleaned.len(), cleaned[0].namespaces, cleaned[0].failures.len()), (1, 2, 0), "{cleaned:?}");
     assert!(!netns::exists(&inside) && !netns::exists(&untold));
     assert_eq!(home.remains().unwrap(), []);
+}
+
+/// One is in the owner's journal, and the other was started by a process that was killed before it wrote so.
+#[test]
+fn the_switches_of_a_dead_owner_end() {
+    if let Some(why) = features::probe().unwrap().missing.get(&Feature::OpenVSwitch) {
+        return testkit::skip(&format!("no Open vSwitch: {why}"));
+    }
+    let root = tempfile::tempdir().unwrap();
+    let home = Home::at(root.path());
+    let claim = home.claim().unwrap();
+    let id = claim.id().to_owned();
+    let switch = |part: &str| Step::StartOvs(OvsSwitch { node: format!("hg-{id}-{part}-1") });
+    let place = |part: &str| Place::Netns(NetnsName::new(format!("hg-{id}-{part}")).unwrap());
+    let mut plan = Plan::new();
+    plan.push(&place("a"), Step::AddNetns);
+    plan.push(&place("a"), switch("a"));
+    let mut journal = Journal::create(&claim.dir().join("a.journal")).unwrap();
+    let mut kernel = Kernel::new().unwrap();
+    plan::apply(&plan, &mut journal, &mut kernel).unwrap();
+    for step in [Step::AddNetns, switch("b")] {
+        plan::by_hand(&Placed { place: place("b"), step }, &mut kernel).unwrap();
+    }
+    assert_eq!(ovs::switches().unwrap().len(), 2);
+
+    drop((claim, journal, kernel));
+    await_death(&home);
+    let cleaned = home.clean().unwrap();
+    assert!(cleaned.len() == 1 && cleaned[0].failures.is_empty(), "{cleaned:?}");
+    assert_eq!((cleaned[0].processes, cleaned[0].namespaces), (4, 2), "{cleaned:?}");
+    assert_eq!(ovs::switches().unwrap(), [] as [String; 0]);
+    assert!(netns::list().unwrap().iter().all(|name| !name.as_str().starts_with(&format!("hg-{id}-"))));
 }
 
 #[test]
