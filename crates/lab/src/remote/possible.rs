@@ -96,6 +96,9 @@ fn of_path(path: &DataPath, router: Option<IpAddr>) -> Option<String> {
     if path.needs().iter().any(|feature| matches!(feature, Feature::WireGuard | Feature::IpSec)) {
         return Some("the keys of its tunnel are not sent to another machine".to_owned());
     }
+    if path.needs().contains(&Feature::OpenVSwitch) {
+        return Some("a machine has one Open vSwitch, which is its own".to_owned());
+    }
     if path.between == Between::Router {
         return Some("it needs the route table of a cloud".to_owned());
     }
