@@ -49,6 +49,7 @@ pub mod tcp_probe;
 pub mod throttle;
 pub mod tree;
 pub mod view;
+pub mod xdp;
 pub mod xtables;
 
 pub use cgroup::Cgroup;
