@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use libbpf_cargo::SkeletonBuilder;
 
 /// Each program is a triple: `src/x.bpf.c`, `src/x.h` for what it shares with its loader, and the loader `src/x.rs`.
-const PROGRAMS: [&str; 7] = ["forward", "guard", "late", "packets", "services", "splice", "witness"];
+const PROGRAMS: [&str; 8] = ["afxdp", "forward", "guard", "late", "packets", "services", "splice", "witness"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));

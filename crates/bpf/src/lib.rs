@@ -5,6 +5,7 @@
 //! node's programs away ([`pins`]). Functions here act in the calling thread's network namespace.
 
 mod address_call;
+pub mod afxdp;
 mod attach;
 mod entry;
 mod ffi;

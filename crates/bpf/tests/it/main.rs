@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy exempts test functions, but not what they call")]
 
+mod afxdp;
 mod arp;
 mod frame;
 mod guard;
