@@ -9,10 +9,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ::load::serve::{
-    BODY_BYTES_MAX, Certificate, Injected, Listen, Raw, ResponderConfig, ServeError, Served, Server,
+    BODY_BYTES_MAX, Certificate, Idle, Injected, Listen, Raw, ResponderConfig, ServeError, Served, Server,
+    StackConfig,
 };
 use anyhow::Context;
-use linux::CpuSet;
+use linux::{CpuSet, IfName};
 
 use crate::exit::BadInput;
 use crate::{speak, stop, units};
@@ -38,6 +39,7 @@ use crate::{speak, stop, units};
   hostgap serve --listen https:127.0.0.1:8443 --tls-self-signed --tls-cert-out ca.pem
   hostgap serve --listen udp:127.0.0.1:9000 --response-bytes 1k
   hostgap serve --cpu-us 500
+  hostgap serve --listen 0.0.0.0:8080 --afxdp eth0 --wait spin
   hostgap serve --delay 98%:1ms,2%:20ms --freeze 100ms/2s --errors 1%")]
 pub(crate) struct Args {
     /// Where to listen; may be given several times. ADDRESS:PORT or unix:PATH for HTTP, https:ADDRESS:PORT,
@@ -70,6 +72,32 @@ pub(crate) struct Args {
     /// CPUs, as a list (0-3,8); one thread is pinned to each [default: all that this process may use].
     #[arg(long, value_name = "CPUS")]
     cpus: Option<CpuSet>,
+    /// What a thread does while nothing comes: sleep, or spin for 10 ms and then sleep.
+    #[arg(long, value_enum, default_value_t)]
+    wait: Wait,
+    #[command(flatten)]
+    stack: StackArgs,
+}
+
+/// What a thread does while nothing comes.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum Wait {
+    #[default]
+    Sleep,
+    Spin,
+}
+
+/// A stack of our own.
+#[derive(Debug, clap::Args)]
+struct StackArgs {
+    /// Answer on a TCP/IP stack of our own (smoltcp), which takes the frames for --listen from queue 0 of this link by
+    /// AF_XDP, before the kernel's stack sees them; all others are left to the kernel. HTTP or udp: on one port, one address
+    /// of each family, one thread. 0.0.0.0 and [::] are the link's own address. Needs root.
+    #[arg(long, value_name = "LINK")]
+    afxdp: Option<IfName>,
+    /// The CPU on which the kernel hands those frames over [default: the one that received them].
+    #[arg(long, value_name = "CPU", requires = "afxdp")]
+    receive_cpu: Option<u16>,
 }
 
 /// The responder's certificate.
@@ -128,7 +156,14 @@ fn config(args: &Args) -> anyhow::Result<ResponderConfig> {
     let listen = listen.collect::<Result<Vec<_>, _>>().map_err(BadInput)?;
     let faults = faults::faults(&args.faults).map_err(BadInput)?;
     let cpu_time = Duration::from_micros(args.cpu_us.unwrap_or(0));
-    Ok(ResponderConfig { listen, body_bytes, raw, echo: args.echo, certificate, cpu_time, faults, cpus })
+    let idle = match args.wait {
+        Wait::Sleep => Idle::Sleep,
+        Wait::Spin => Idle::Spin,
+    };
+    let receive_cpu = args.stack.receive_cpu;
+    let stack = args.stack.afxdp.clone().map(|link| StackConfig { link, receive_cpu });
+    let echo = args.echo;
+    Ok(ResponderConfig { listen, body_bytes, raw, echo, certificate, cpu_time, faults, cpus, idle, stack })
 }
 
 fn certificate(args: &TlsArgs) -> anyhow::Result<Option<Certificate>> {

@@ -20,6 +20,7 @@
 
 mod answering;
 mod answers;
+mod asked;
 mod calls;
 mod certificate;
 mod datagrams;
@@ -27,6 +28,7 @@ mod date;
 mod ending;
 mod error;
 mod faults;
+mod idle;
 mod in_time;
 mod injector;
 mod line;
@@ -36,20 +38,23 @@ mod peer;
 mod request;
 mod responder;
 mod session;
+mod stack;
 mod upload;
 mod work;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use linux::{CpuSet, clock};
+use linux::{CpuSet, IfName, clock};
 
 pub use answers::BODY_BYTES_MAX;
 pub use certificate::Certificate;
 pub use error::ServeError;
 pub use faults::{DELAY_MAX, Delay, Faults, Freeze, Mixture, Trickle};
+pub use idle::Idle;
 pub use listen::{Listen, NoListen};
 pub use work::CPU_TIME;
 
@@ -57,6 +62,7 @@ use crate::thread::ThreadPlacement;
 use injector::Injector;
 use listener::{Listener, SocketFile};
 use responder::Responder;
+use stack::{OnStack, XdpPort};
 
 /// The greatest payload of a UDP datagram over IPv4: 65 535 bytes less the headers of IP and UDP.
 pub const DATAGRAM_BYTES_MAX: u32 = 65_507;
@@ -81,8 +87,24 @@ pub struct ResponderConfig {
     pub cpu_time: Duration,
     /// What goes wrong on purpose.
     pub faults: Faults,
-    /// One pinned thread for each of these; empty: one thread, anywhere.
+    /// One pinned thread for each of these; empty: one thread, anywhere. On a stack of ours it is one thread, on the first.
     pub cpus: CpuSet,
+    /// What threads do while nothing comes.
+    pub idle: Idle,
+    /// The stack of our own that answers instead of the kernel's.
+    pub stack: Option<StackConfig>,
+}
+
+/// A stack of our own, which takes frames from a link by AF_XDP before the kernel's stack sees them.
+///
+/// It speaks HTTP, or raw datagrams, at one port of one address of each family. Addresses that are not said are the link's.
+/// The link keeps them: the kernel answers whoever asks for the neighbour, and has all other packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StackConfig {
+    /// The link. Its driver needs XDP, as that of veth has it.
+    pub link: IfName,
+    /// The CPU on which the kernel hands frames over; `None`: the one that received them.
+    pub receive_cpu: Option<u16>,
 }
 
 /// Sizes of requests and responses without content.
@@ -109,7 +131,15 @@ pub struct Server {
 #[derive(Debug)]
 struct ThreadSetup {
     cpus: Option<CpuSet>,
-    listeners: Vec<Listener>,
+    listens: Listens,
+}
+
+/// Where a thread listens.
+#[derive(Debug)]
+enum Listens {
+    Sockets(Vec<Listener>),
+    /// Taken by the one run that a stack has.
+    Stack(Mutex<Option<Box<OnStack<XdpPort>>>>),
 }
 
 /// What a responder did.
@@ -160,10 +190,20 @@ impl Server {
         if cpus.is_empty() {
             cpus.push(None);
         }
+        if let Some(stack) = config.stack.clone() {
+            let stack = stack::open(&mut config, &stack)?;
+            cpus.truncate(1);
+            let listens = Listens::Stack(Mutex::new(Some(Box::new(stack))));
+            threads.extend(cpus.pop().map(|cpus| ThreadSetup { cpus, listens }));
+            return Ok(Server { config, threads, _files: server_files });
+        }
         for cpus in cpus {
-            let first = threads.first().map(|thread| thread.listeners.as_slice());
+            let first = threads.first().and_then(|thread| match &thread.listens {
+                Listens::Sockets(listeners) => Some(listeners.as_slice()),
+                Listens::Stack(_) => None,
+            });
             let listeners = listener::listeners(&mut config.listen, first, &mut server_files)?;
-            threads.push(ThreadSetup { cpus, listeners });
+            threads.push(ThreadSetup { cpus, listens: Listens::Sockets(listeners) });
         }
         Ok(Server { config, threads, _files: server_files })
     }
@@ -211,8 +251,15 @@ impl Server {
     ) -> Result<Served, ServeError> {
         let thread = &self.threads[index];
         ThreadPlacement { cpus: thread.cpus.as_ref(), scheduling: None }.take()?;
+        let listeners = match &thread.listens {
+            Listens::Sockets(listeners) => listeners,
+            Listens::Stack(stack) => {
+                let stack = stack.lock().unwrap_or_else(PoisonError::into_inner).take();
+                return stack.map_or(Ok(Served::default()), |stack| stack.run(ends));
+            }
+        };
         let injector = Injector::start(&self.config.faults, index, started_ns);
-        Ok(Responder::new(&thread.listeners, &self.config, injector)?.run(ends))
+        Ok(Responder::new(listeners, &self.config, injector)?.run(ends))
     }
 }
 
@@ -251,6 +298,9 @@ impl ResponderConfig {
         if self.faults.errors > 0.0 && any(Listen::is_raw) && !any(|listen| !listen.is_raw()) {
             return Err("an error is an HTTP status, and no address here speaks HTTP".to_owned());
         }
+        if let Some(why) = self.stack.as_ref().and_then(|_| stack::refused(self)) {
+            return Err(why);
+        }
         self.faults.check()
     }
 }
@@ -266,6 +316,8 @@ impl Default for ResponderConfig {
             cpu_time: Duration::ZERO,
             faults: Faults::default(),
             cpus: CpuSet::default(),
+            idle: Idle::Sleep,
+            stack: None,
         }
     }
 }

@@ -3,11 +3,11 @@
 use rustix::io::Errno;
 
 use super::answers::{BODY_BYTES_MAX, Reply};
+use super::asked::{Asked, CONTINUE};
 use super::ending::Ending;
 use super::peer::{Flushed, Peer, PeerProtocol, Waits};
-use super::request;
 use super::responder::Responder;
-use super::upload::{Skipped, Upload};
+use super::upload::Skipped;
 use crate::grpc::OK;
 use crate::target::Sizes;
 
@@ -79,31 +79,22 @@ impl Responder<'_> {
     }
 
     fn answer_head(&mut self, peer: &mut Peer, input: &[u8]) -> Option<usize> {
-        if let Some((bytes, reply)) = self.last.repeated(input) {
-            self.reply(peer, reply);
-            return Some(bytes);
+        match Asked::read(&mut self.last, &self.answers, input) {
+            Asked::Incomplete => None,
+            Asked::Now { bytes, reply } => {
+                self.reply(peer, reply);
+                Some(bytes)
+            }
+            Asked::AfterBody { bytes, upload, says_continue } => {
+                if says_continue {
+                    self.output.extend_from_slice(CONTINUE);
+                    self.line_up_now(peer);
+                }
+                peer.protocol = PeerProtocol::Http { upload: Some(upload) };
+                Some(bytes)
+            }
+            Asked::Unreadable { status } => self.give_up(peer, status, input),
         }
-        let request = match request::parse(input) {
-            Ok(None) => return None,
-            Ok(Some(request)) => request,
-            Err(status) => return self.give_up(peer, status, input),
-        };
-        let keep_alive = request.keep_alive;
-        let reply = match self.answers.body_bytes(request.path) {
-            Some(body_bytes) => Reply::Page { body_bytes, with_body: request.with_body, keep_alive },
-            None => Reply::Refusal { status: 404, keep_alive },
-        };
-        let Some(body) = request.body else {
-            self.last.remember(&input[..request.bytes], reply);
-            self.reply(peer, reply);
-            return Some(request.bytes);
-        };
-        if request.expects_continue && input.len() == request.bytes {
-            self.output.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-            self.line_up_now(peer);
-        }
-        peer.protocol = PeerProtocol::Http { upload: Some(Upload { body, reply }) };
-        Some(request.bytes)
     }
 
     /// Refuses a request after which the next cannot be found.

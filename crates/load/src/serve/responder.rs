@@ -10,6 +10,7 @@ use super::answers::{Answers, BODY_BYTES_MAX};
 use super::calls::Calls;
 use super::ending::Ending;
 use super::error::system;
+use super::idle;
 use super::injector::Injector;
 use super::listener::{Listener, Speaks};
 use super::peer::{Flushed, Peer, PeerProtocol, Waits};
@@ -47,6 +48,7 @@ pub(super) struct Responder<'a> {
     /// The datagram sent to UDP peers, except its first bytes.
     pub(super) datagram: Vec<u8>,
     pub(super) served: Served,
+    waits: idle::Waits,
     /// What each request costs beside its answer.
     pub(super) work: Option<CpuWork>,
     /// Without faults there is none, and no clock is read.
@@ -79,6 +81,7 @@ impl<'a> Responder<'a> {
             output: Vec::new(),
             datagram: vec![b'x'; response_bytes_max.min(DATAGRAM_BYTES_MAX) as usize],
             served: Served::default(),
+            waits: idle::Waits::new(config.idle),
             work: CpuWork::new(config.cpu_time),
             injector,
         })
@@ -86,8 +89,12 @@ impl<'a> Responder<'a> {
 
     pub(super) fn run(mut self, ends: &dyn Fn() -> bool) -> Served {
         while !ends() {
-            self.poller.wait(self.injector.as_ref().map_or(TICK_NS, |injector| injector.timeout_ns(TICK_NS)));
+            let limit_ns = self.injector.as_ref().map_or(TICK_NS, |injector| injector.timeout_ns(TICK_NS));
+            self.poller.wait(self.waits.sleeps_ns(limit_ns));
             self.answers.tick();
+            if !self.poller.is_empty() {
+                self.waits.worked();
+            }
             for event in 0..self.poller.len() {
                 self.keep_time(ends);
                 let ready = self.poller.ready(event);

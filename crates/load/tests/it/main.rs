@@ -15,6 +15,7 @@ mod protocols;
 mod requests;
 mod responder;
 mod servers;
+mod stack;
 mod stalls;
 mod stream;
 mod stubborn;

@@ -1,0 +1,113 @@
+//! Where a stack of our own gets its frames from, and sends them to.
+
+use std::net::IpAddr;
+
+use bpf::afxdp::{Carried, Handing, Wanted};
+use linux::xdp::XdpSocket;
+use linux::{IfName, Netlink};
+
+use super::super::idle::Idle;
+use super::super::{ServeError, StackConfig};
+
+/// Where frames come from and go to. Each has its Ethernet header.
+pub(in super::super) trait Port: Send {
+    /// Copies the next received frame. False: there is none.
+    fn receive(&mut self, frame: &mut Vec<u8>) -> bool;
+    /// Whether there is room for a frame to send.
+    fn can_send(&mut self) -> bool;
+    /// Lets `write` make a frame of so many bytes, which leaves with the next flush. There is room.
+    fn send(&mut self, bytes: usize, write: &mut dyn FnMut(&mut [u8]));
+    /// Lets what was made leave, as much as can now.
+    fn flush(&mut self) -> Result<(), ServeError>;
+    /// Waits for a frame, up to so many nanoseconds; with zero it only looks.
+    fn wait(&mut self, limit_ns: u64) -> Result<(), ServeError>;
+}
+
+/// Frames of a link's queue, by AF_XDP. The program at the link ends before the socket does.
+#[derive(Debug)]
+pub(in super::super) struct XdpPort {
+    _handing: Handing,
+    socket: XdpSocket,
+}
+
+impl XdpPort {
+    /// Takes the frames for these addresses and this port from a link of the calling thread's namespace.
+    pub(super) fn open(
+        config: &StackConfig,
+        ifindex: u32,
+        addresses: &[IpAddr],
+        (carried, port): (Carried, u16),
+        idle: Idle,
+    ) -> Result<XdpPort, ServeError> {
+        let mut socket = XdpSocket::bind(ifindex)?;
+        if idle == Idle::Spin {
+            socket.prefer_polling()?;
+        }
+        let v4 = addresses.iter().find_map(|address| match address {
+            IpAddr::V4(v4) => Some(*v4),
+            IpAddr::V6(_) => None,
+        });
+        let v6 = addresses.iter().find_map(|address| match address {
+            IpAddr::V6(v6) => Some(*v6),
+            IpAddr::V4(_) => None,
+        });
+        let wanted = Wanted { v4, v6, carried, port, cpu: config.receive_cpu };
+        Ok(XdpPort { _handing: Handing::attach(&wanted, ifindex, &socket)?, socket })
+    }
+}
+
+impl Port for XdpPort {
+    fn receive(&mut self, frame: &mut Vec<u8>) -> bool {
+        self.socket.receive(frame)
+    }
+
+    fn can_send(&mut self) -> bool {
+        self.socket.can_send()
+    }
+
+    fn send(&mut self, bytes: usize, write: &mut dyn FnMut(&mut [u8])) {
+        let sent = self.socket.send(bytes, write);
+        assert!(sent, "the caller has asked for room");
+    }
+
+    fn flush(&mut self) -> Result<(), ServeError> {
+        Ok(self.socket.flush()?)
+    }
+
+    fn wait(&mut self, limit_ns: u64) -> Result<(), ServeError> {
+        if self.socket.has_frames() {
+            return Ok(());
+        }
+        if limit_ns > 0 {
+            return Ok(self.socket.wait(limit_ns)?);
+        }
+        if self.socket.polls() {
+            self.socket.poll_driver();
+        }
+        Ok(())
+    }
+}
+
+/// A link of the calling thread's namespace.
+pub(super) struct Found {
+    pub(super) ifindex: u32,
+    /// Bytes of a packet without the Ethernet header.
+    pub(super) mtu: u32,
+    /// Its addresses but those of the link alone.
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+/// What the kernel says of a link.
+pub(super) fn find(link: &IfName) -> Result<Found, ServeError> {
+    /// The scope of addresses that are known elsewhere (`RT_SCOPE_UNIVERSE`).
+    const UNIVERSE: u8 = 0;
+    let netlink = Netlink::open()?;
+    let index = netlink.index_of(link)?;
+    let info = netlink.link(link)?.ok_or_else(|| {
+        let attempted = format!("find link {link}");
+        linux::Error::new(attempted, std::io::ErrorKind::NotFound)
+    })?;
+    let addresses = netlink.addresses_of(index)?.into_iter();
+    let addresses = addresses.filter(|info| info.scope == UNIVERSE).map(|info| info.address.addr());
+    Ok(Found { ifindex: index, mtu: info.mtu, addresses: addresses.collect() })
+}
