@@ -29,6 +29,8 @@ pub enum PacketCounter {
     Sent(IfName),
     /// What the namespace forwarded from one link to another by its routes, of both families.
     Forwarded,
+    /// What the namespace's own stack took for a socket, or answered itself, of both families.
+    Delivered,
     /// Messages that went past TCP from one socket of a node to another.
     Spliced(Splice),
 }

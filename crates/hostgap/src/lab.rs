@@ -209,6 +209,7 @@ fn stand(
         wires: Wires::default(),
         settings: ::tune::Settings::default(),
         proxies: ::record::Proxies::default(),
+        stack: ::record::Stack::default(),
         filter: None,
         flood: None,
         protocol: ::lab::protocol(args.workload),

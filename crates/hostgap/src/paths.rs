@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use datapath::{DataPath, Enters, SocketRole};
 use lab::LabError;
-use linux::features::{Facts, probe};
+use linux::features::{Facts, Feature, probe};
 
 use crate::speak;
 
@@ -24,20 +24,36 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let facts = probe()?;
     if args.json {
         let paths: Vec<_> = datapath::ALL.iter().map(|path| json(path, &facts)).collect();
-        speak::result(serde_json::json!({ "schema": 1, "kernel": facts.kernel, "paths": paths }))?;
+        let stacks = serde_json::json!([{ "name": AFXDP, "runnable": afxdp(&facts).is_empty(), "reasons": afxdp(&facts) }]);
+        speak::result(
+            serde_json::json!({ "schema": 1, "kernel": facts.kernel, "paths": paths, "stacks": stacks }),
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     speak::result(format_args!("Data paths on kernel {}:\n", facts.kernel))?;
     for path in datapath::ALL {
         let unmet = path.unmet(&facts);
-        let mark = if unmet.is_empty() { "can run" } else { "cannot run" };
-        speak::result(format_args!("  {:<15} {:<11} {}", path.name, mark, path.stands_for))?;
+        speak::result(format_args!(
+            "  {:<15} {:<11} {}",
+            path.name,
+            mark(unmet.is_empty()),
+            path.stands_for
+        ))?;
         if path.enters == Enters::Named {
             speak::result(format_args!("  {:<15} {:<11} races only when it is named", "", ""))?;
         }
         for need in unmet {
             speak::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
         }
+    }
+    let unmet = afxdp(&facts);
+    let what = "a stack of our own past the kernel's (`stack` of a candidate), frames copied";
+    speak::result(format_args!(
+        "\nStacks of a server:\n\n  {AFXDP:<15} {:<11} {what}",
+        mark(unmet.is_empty())
+    ))?;
+    for need in &unmet {
+        speak::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
     }
     for (part, side) in SIDES {
         let able = datapath::ALL.iter().filter(|path| path.alone(part).is_ok()).map(|path| path.name);
@@ -49,6 +65,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The sides that can be in a container while the other is not, as an experiment names them.
 const SIDES: [(SocketRole, &str); 2] = [(SocketRole::Client, "client"), (SocketRole::Server, "server")];
+
+/// The name of the stack of our own, as an experiment has it.
+const AFXDP: &str = "afxdp";
+
+/// Why it cannot run here.
+fn afxdp(facts: &Facts) -> Vec<String> {
+    facts.unmet(&[Feature::AfXdp]).iter().map(ToString::to_string).collect()
+}
+
+fn mark(can_run: bool) -> &'static str {
+    if can_run { "can run" } else { "cannot run" }
+}
 
 fn json(path: &DataPath, facts: &Facts) -> serde_json::Value {
     let unmet: Vec<String> = path.unmet(facts).iter().map(ToString::to_string).collect();

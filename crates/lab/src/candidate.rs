@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use datapath::{DataPath, Enters, SocketRole};
 use linux::features::{Facts, Feature};
-use record::{Candidate, Experiment, PacketFilter, Plant, Proxies, Side, Underlay, Ways, WorkloadKind};
+use record::{
+    Candidate, Experiment, PacketFilter, Plant, Proxies, Side, Stack, Underlay, Ways, WorkloadKind,
+};
 use tune::Settings;
 
 use crate::cni::{CniNetwork, Configuration, PluginDirs};
@@ -38,6 +40,8 @@ pub struct Contender {
     pub plant: Option<Plant>,
     /// What its connections pass through beside client and server.
     pub proxy: Proxies,
+    /// What its server answers on.
+    pub stack: Stack,
     /// That it cannot run is an error.
     pub required: bool,
     /// Why it cannot run here; empty: it races.
@@ -82,6 +86,7 @@ pub fn contenders(named: &[Candidate], facts: &Facts, dirs: &PluginDirs) -> Resu
             let plain = candidate.tune.is_empty()
                 && candidate.underlay.is_empty()
                 && candidate.proxy.is_empty()
+                && candidate.stack.is_usual()
                 && candidate.filter.is_none();
             if path.name != host.name || candidate.name.is_some() || !plain {
                 contenders.push(Contender::asked(path, candidate, facts)?);
@@ -121,6 +126,7 @@ impl Contender {
     fn asked(path: &'static DataPath, candidate: &Candidate, facts: &Facts) -> Result<Contender, LabError> {
         let stands_for = alone(path, candidate.in_container)?;
         let mut unmet = reasons(path, facts);
+        unmet.extend(stack_unmet(candidate.stack, facts));
         unmet.extend(candidate.filter.into_iter().flat_map(|filter| filters::unmet(filter, facts)));
         if candidate.required && !unmet.is_empty() {
             return Err(LabError::CannotRun { path: path.name.to_owned(), reasons: unmet.join("; ") });
@@ -133,8 +139,17 @@ impl Contender {
 
     /// With what an experiment asks for beside the path and the settings.
     fn with(self, candidate: &Candidate) -> Contender {
-        let Candidate { underlay: ways, in_container, connections, filter, plant, proxy, required, .. } =
-            *candidate;
+        let Candidate {
+            underlay: ways,
+            in_container,
+            connections,
+            filter,
+            plant,
+            proxy,
+            stack,
+            required,
+            ..
+        } = *candidate;
         let mut stands_for = self.stands_for;
         if let Some(plant) = plant {
             stands_for += &format!("; {plant}, on purpose");
@@ -142,10 +157,24 @@ impl Contender {
         if !proxy.is_empty() {
             stands_for += &format!("; {proxy}");
         }
+        if !stack.is_usual() {
+            stands_for += &format!("; server: {stack}");
+        }
         if let Some(filter) = filter {
             stands_for += &format!("; flood: {}", filter.describe());
         }
-        Contender { stands_for, in_container, ways, connections, filter, plant, proxy, required, ..self }
+        Contender {
+            stands_for,
+            in_container,
+            ways,
+            connections,
+            filter,
+            plant,
+            proxy,
+            stack,
+            required,
+            ..self
+        }
     }
 
     fn of(path: &'static DataPath, unmet: Vec<String>) -> Contender {
@@ -161,6 +190,7 @@ impl Contender {
             filter: None,
             plant: None,
             proxy: Proxies::default(),
+            stack: Stack::default(),
             required: false,
             unmet,
         }
@@ -234,6 +264,12 @@ pub fn slug(name: &str) -> String {
 
 /// With the owner's id before it and a part behind it, a namespace's name has at most 64 bytes.
 const SLUG_BYTES_MAX: usize = 40;
+
+/// Why a server cannot have such a stack here.
+fn stack_unmet(stack: Stack, facts: &Facts) -> Vec<String> {
+    let needs: &[Feature] = if stack.is_own() { &[Feature::AfXdp] } else { &[] };
+    facts.unmet(needs).iter().map(ToString::to_string).collect()
+}
 
 fn reasons(path: &DataPath, facts: &Facts) -> Vec<String> {
     path.unmet(facts).iter().map(ToString::to_string).collect()

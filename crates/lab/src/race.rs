@@ -126,7 +126,7 @@ impl Race {
         contenders: Vec<Contender>,
         racing: usize,
     ) -> Result<Race, LabError> {
-        if contenders.iter().any(|contender| contender.plant.is_some()) {
+        if contenders.iter().any(|contender| contender.plant.is_some() || !contender.stack.is_usual()) {
             // The same program answers everywhere, or the programs would be compared too.
             experiment.workload.server = ServerKind::Hostgap;
         }
@@ -419,6 +419,7 @@ impl Race {
             wires: contender.wires(&self.experiment.underlay),
             settings: contender.settings.clone(),
             proxies: contender.proxy,
+            stack: contender.stack,
             filter: contender.filter,
             flood: self.experiment.flood,
             protocol: workload::protocol(self.experiment.workload.kind),

@@ -11,9 +11,9 @@ use std::time::Duration;
 use datapath::Family;
 use linux::cpu::Scheduling;
 use linux::process::{Child, Spawn};
-use linux::{Cgroup, CpuSet};
+use linux::{Cgroup, CpuSet, IfName};
 use plan::Place;
-use record::{Plant, ServerKind, Workload, WorkloadKind};
+use record::{Plant, ServerKind, StackWait, Workload, WorkloadKind};
 
 use crate::LabError;
 use crate::program::{self, OwnProgram, Program};
@@ -65,6 +65,10 @@ pub struct ServerSetup<'a> {
     pub outlives_us: bool,
     /// Answers that it holds back on purpose; hostgap's own responder does.
     pub plant: Option<Plant>,
+    /// What it does while nothing comes; hostgap's own responder does.
+    pub wait: StackWait,
+    /// The stack of our own that it answers on, if not the kernel's.
+    pub(crate) stack: Option<OwnStack>,
     /// What it is asked; over HTTP a body of a size is found at `/<size>`.
     pub workload: &'a Workload,
     /// With what it says who it is, in TLS.
@@ -79,6 +83,14 @@ impl ServerSetup<'_> {
             None => self.families.iter().map(|family| proxy::any(*family)).collect(),
         }
     }
+}
+
+/// A stack of our own, at a link of the server's namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OwnStack {
+    pub(crate) link: IfName,
+    /// The CPU on which the kernel hands frames over; `None`: the one that received them.
+    pub(crate) receive_cpu: Option<u16>,
 }
 
 fn find_nginx(given: Option<&Path>) -> Result<Program, LabError> {
@@ -129,7 +141,8 @@ impl ServerChoice {
             ServerChoice::Hostgap(own) => (own.program.clone(), own_args(setup)),
         };
         // A server that hardly ever sleeps would, under SCHED_FIFO, keep the kernel's own work from its CPU.
-        let scheduling = if setup.workload.cpu_us.is_some() { Scheduling::Normal } else { setup.scheduling };
+        let hardly_sleeps = setup.workload.cpu_us.is_some() || setup.wait == StackWait::Spin;
+        let scheduling = if hardly_sleeps { Scheduling::Normal } else { setup.scheduling };
         let spawn = Spawn {
             args,
             netns: Some(netns),
@@ -211,6 +224,20 @@ fn own_args(setup: &ServerSetup<'_>) -> Vec<String> {
         IpAddr::V6(v6) => listen(&format!("[{v6}]")),
     }));
     args.extend(["--cpus".to_owned(), setup.cpus.to_string()]);
+    args.extend(stack_args(setup.stack.as_ref(), setup.wait));
+    args
+}
+
+/// The arguments by which `hostgap serve` answers on a stack and waits.
+pub(crate) fn stack_args(stack: Option<&OwnStack>, wait: StackWait) -> Vec<String> {
+    let mut args = Vec::new();
+    if let Some(OwnStack { link, receive_cpu }) = stack {
+        args.extend(["--afxdp".to_owned(), link.to_string()]);
+        args.extend(receive_cpu.iter().flat_map(|cpu| ["--receive-cpu".to_owned(), cpu.to_string()]));
+    }
+    if wait == StackWait::Spin {
+        args.extend(["--wait".to_owned(), "spin".to_owned()]);
+    }
     args
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datapath::{DataPath, Family, NodeSpec, Protocol, Reach, SocketRole};
 use linux::CpuSet;
-use record::{Flood, PacketFilter, Placement, Proxies, Side, Workload};
+use record::{Flood, PacketFilter, Placement, Proxies, Side, Stack, Workload};
 
 use crate::cni::CniNetwork;
 use crate::remote::MachineNodes;
@@ -40,6 +40,8 @@ pub struct Shape {
     pub settings: tune::Settings,
     /// Proxies beside client and server.
     pub proxies: Proxies,
+    /// What the server answers on.
+    pub stack: Stack,
     /// What becomes of frames at the server's node, in a race of packets or of a flood.
     pub filter: Option<PacketFilter>,
     /// Junk that arrives there meanwhile, if there is a filter.
@@ -72,6 +74,7 @@ impl Shape {
             wires: Wires::default(),
             settings: tune::Settings::default(),
             proxies: Proxies::default(),
+            stack: Stack::default(),
             filter: None,
             flood: None,
             protocol: workload::protocol(workload.kind),

@@ -4,6 +4,7 @@
 mod data_path;
 mod keys;
 mod machines;
+mod own_stack;
 mod redirect;
 mod specs;
 mod wires;
@@ -21,6 +22,7 @@ use self::keys::TunnelKeys;
 use self::specs::{node, pod};
 use self::wires::wan;
 use crate::cni::{Attachment, CniNetwork};
+use crate::server::{self, OwnStack};
 use crate::{LabError, Shape, Sides, packets, side_settings};
 
 /// The port on which the server answers in its pod.
@@ -105,6 +107,7 @@ impl Topology {
         let settings = side_settings::plan(&shape, &sites, &plan)?;
         side_settings::extend(&mut plan, settings);
         redirect::plan(&shape, &processes, &mut plan);
+        own_stack::plan(&shape, homes.server, &mut plan);
         let address = match shape.is_in_container(SocketRole::Server) {
             true => path.address_of(homes.server, &pods.server, shape.family, shape.server_port())?,
             false => SocketAddr::new(on_underlay(homes.server, shape.family), SERVER_PORT),
@@ -120,7 +123,8 @@ impl Topology {
             pod: shape.is_in_container(part).then_some(pods.of(part)),
         });
         let all = path.traces(ends.client, ends.server, shape.protocol);
-        let (traces, far) = machines::divided(&shape, all, &processes);
+        let (mut traces, far) = machines::divided(&shape, all, &processes);
+        traces.extend(own_stack::traces(&shape, homes.server));
         let places = distinct([&nodes.server.place, &processes.server]);
         let there = there.map(|plan| Half { plan, traces: far, places });
         let Sides { client, server } = processes;
@@ -145,6 +149,16 @@ impl Topology {
             Some(_) => SocketAddr::new(self.address.ip(), PROXIED_PORT),
             None => self.address,
         }
+    }
+
+    /// The stack of our own that the server answers on, if it does.
+    pub(crate) fn own_stack(&self) -> Option<OwnStack> {
+        own_stack::of(&self.shape, self.shape.homes(&self.nodes).server)
+    }
+
+    /// The arguments of `hostgap serve` by which it answers as this topology's server does.
+    pub fn stack_arguments(&self) -> Vec<String> {
+        server::stack_args(self.own_stack().as_ref(), self.shape.stack.wait)
     }
 
     /// The commands that a person would type to build the same, in order.

@@ -20,6 +20,7 @@ pub(crate) struct Traffic {
 struct Counted {
     links: BTreeMap<IfName, LinkCounters>,
     forwarded: u64,
+    delivered: u64,
 }
 
 /// The least that must have crossed a path in one direction.
@@ -85,7 +86,8 @@ impl Traffic {
     /// Adds what a namespace counted.
     pub(crate) fn add(&mut self, place: &Place, links: BTreeMap<IfName, LinkCounters>, counters: &Counters) {
         let forwarded = counters.get("IpForwDatagrams") + counters.get("Ip6OutForwDatagrams");
-        self.places.insert(place.clone(), Counted { links, forwarded });
+        let delivered = counters.get("IpInDelivers") + counters.get("Ip6InDelivers");
+        self.places.insert(place.clone(), Counted { links, forwarded, delivered });
     }
 
     /// Adds what the splices counted that are among the traces.
@@ -136,9 +138,10 @@ impl Traffic {
             let amount = work.of(trace.packets);
             let least = match trace.counter {
                 PacketCounter::Spliced(_) => amount.messages,
-                PacketCounter::Received(_) | PacketCounter::Sent(_) | PacketCounter::Forwarded => {
-                    amount.packets
-                }
+                PacketCounter::Received(_)
+                | PacketCounter::Sent(_)
+                | PacketCounter::Forwarded
+                | PacketCounter::Delivered => amount.packets,
             };
             if count * 1000 < least * SHOWN_PERMILLE {
                 return Some(format!("{what} {count}, and the trial took at least {least}"));
@@ -170,6 +173,7 @@ impl Traffic {
                 Shown { count: link(name).tx_packets, bytes: Some(link(name).tx_bytes) }
             }
             PacketCounter::Forwarded => Shown { count: counted.forwarded, bytes: None },
+            PacketCounter::Delivered => Shown { count: counted.delivered, bytes: None },
             PacketCounter::Spliced(splice) => {
                 Shown { count: self.spliced.get(&splice.node).copied().unwrap_or(0), bytes: None }
             }
@@ -192,6 +196,7 @@ impl Counted {
         Counted {
             links: self.links.iter().map(link).collect(),
             forwarded: self.forwarded.saturating_sub(earlier.forwarded),
+            delivered: self.delivered.saturating_sub(earlier.delivered),
         }
     }
 }
@@ -216,6 +221,7 @@ fn told(trace: &Trace) -> String {
         PacketCounter::Received(link) => format!("packets that link {link} received"),
         PacketCounter::Sent(link) => format!("packets that link {link} sent"),
         PacketCounter::Forwarded => "packets that were forwarded by routes".to_owned(),
+        PacketCounter::Delivered => "packets that the kernel delivered".to_owned(),
         PacketCounter::Spliced(_) => "messages that went past TCP".to_owned(),
     };
     format!("{}: {what}:", trace.place)
@@ -248,7 +254,7 @@ mod tests {
     /// What a namespace counted: links, and what its routes forwarded.
     fn traffic(links: &[(&str, LinkCounters)], forwarded: u64) -> Traffic {
         let links = links.iter().map(|(name, counters)| (ifname(name), *counters)).collect();
-        let counted = Counted { links, forwarded };
+        let counted = Counted { links, forwarded, delivered: forwarded };
         let places = BTreeMap::from([(node(), counted)]);
         Traffic { places, spliced: BTreeMap::new() }
     }
@@ -288,6 +294,9 @@ mod tests {
         check(&traffic(&[("eth0", link(0, 1000, 0))], 200), &traces, work, None);
         let routed = "namespace hg-x-n1: packets that were forwarded by routes: 201, and none of this path's 2000 packets go that way";
         check(&traffic(&[("eth0", link(0, 1000, 0))], 201), &traces, work, Some(routed));
+        let own = [traces[0].clone(), trace(PacketCounter::Delivered, PacketDirection::None)];
+        let delivered = "namespace hg-x-n1: packets that the kernel delivered: 1000, and none of this path's 2000 packets go that way";
+        check(&traffic(&[("eth0", link(0, 1000, 0))], 1000), &own, work, Some(delivered));
     }
 
     #[test]

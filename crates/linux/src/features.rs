@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::netlink::{OvsDatapaths, Xfrm};
 use crate::nft::{self, Base, Chain, ChainKind, Family, Hook, Table};
 use crate::qdisc::{Fq, FqCodel, Netem, Tbf};
+use crate::xdp::XdpSocket;
 use crate::{
     Encap, EspKey, EspTunnel, IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netlink, Netns, Qdisc,
     Result, Route, Spi, VethPeer, Vxlan, XfrmState, ovs, sysctl,
@@ -71,6 +72,9 @@ pub enum Feature {
     /// eBPF programs at the calls of a control group's sockets that can exchange the address, and refuse a call with an
     /// error of their own (Linux 6.1).
     BpfServices,
+    /// AF_XDP: sockets that take frames before the kernel's stack (`CONFIG_XDP_SOCKETS`).
+    #[serde(rename = "af_xdp")]
+    AfXdp,
 }
 
 impl Feature {
@@ -98,6 +102,7 @@ impl Feature {
         Feature::BpfTc,
         Feature::BpfSockets,
         Feature::BpfServices,
+        Feature::AfXdp,
     ];
 }
 
@@ -126,6 +131,7 @@ impl fmt::Display for Feature {
             Feature::BpfTc => "eBPF programs at tc",
             Feature::BpfSockets => "eBPF programs at sockets",
             Feature::BpfServices => "eBPF programs at socket calls",
+            Feature::AfXdp => "AF_XDP",
         })
     }
 }
@@ -239,6 +245,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
         Feature::BpfTc => bpf::try_programs(),
         Feature::BpfSockets => bpf::try_sockets(),
         Feature::BpfServices => bpf::try_services(),
+        Feature::AfXdp => af_xdp(world, netlink),
     }
 }
 
@@ -312,6 +319,13 @@ fn datapaths(world: &Netns) -> Result<OvsDatapaths, String> {
 
 fn reason_of<T>(tried: Result<T>) -> Result<T, String> {
     tried.map_err(|error| error.reason())
+}
+
+/// A socket with its memory, bound to the link that the others are made on.
+fn af_xdp(world: &Netns, netlink: &Netlink) -> Result<(), String> {
+    let parent = netlink.index_of(&name(PARENT)).map_err(|error| error.reason())?;
+    let bound = world.run(|| XdpSocket::bind(parent)).map_err(|error| error.to_string())?;
+    bound.map(drop).map_err(|error| error.reason())
 }
 
 fn at_root(netlink: &Netlink, qdisc: &Qdisc) -> Result<(), String> {

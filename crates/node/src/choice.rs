@@ -190,6 +190,9 @@ fn shipped(race: &RaceRecord, entrant: usize) -> Result<Shipped, String> {
         if let Some(plant) = asked.plant {
             return Err(format!("it raced with {plant}, on purpose"));
         }
+        if !asked.stack.is_usual() {
+            return Err(format!("its server was of the race's own ({})", asked.stack));
+        }
     }
     let is_mtu = |setting: &&Setting| setting.knob == MTU && setting.side.is_both();
     if let Some(Setting { knob, value, side }) = settings.iter().find(|setting| !is_mtu(setting)) {

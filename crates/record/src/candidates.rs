@@ -31,6 +31,7 @@ impl Experiment {
             crate::sweep::check::connections(candidate, self.workload.connections_max())?;
             self.validate_plant(candidate)?;
             self.validate_proxies(candidate)?;
+            self.validate_stack(candidate)?;
             // The same file may race twice, as the host does, and gets a number.
             if candidate.cni.is_some() && candidate.name.is_none() {
                 continue;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::quick::Quick;
 use crate::{
     BitRate, Delay, Flood, Machines, PacketFilter, Plant, Proxies, Published, RequestedRate, Share, Side,
-    Sweep, SweepPosition, Tuning, Until, Ways, Wire, Workload,
+    Stack, Sweep, SweepPosition, Tuning, Until, Ways, Wire, Workload,
 };
 
 /// What a race is asked to do.
@@ -153,6 +153,9 @@ pub struct Candidate {
     /// What its connections pass through beside client and server.
     #[serde(default, skip_serializing_if = "Proxies::is_empty")]
     pub proxy: Proxies,
+    /// What its server answers on.
+    #[serde(default, skip_serializing_if = "Stack::is_usual")]
+    pub stack: Stack,
     /// Its place in the experiment's sweep; [`Experiment::swept`] writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swept: Option<SweepPosition>,
@@ -266,6 +269,9 @@ impl Candidate {
         };
         if !self.proxy.is_empty() {
             title += &format!(", {}", self.proxy);
+        }
+        if !self.stack.is_usual() {
+            title += &format!(", {}", self.stack);
         }
         title
     }

@@ -24,6 +24,7 @@ mod rate;
 mod record_error;
 mod search;
 mod spelling;
+mod stack;
 mod statistic;
 mod sweep;
 mod trial;
@@ -55,6 +56,7 @@ pub use search::{
     SearchVerdict, SearchVisit,
 };
 pub use spelling::{did_you_mean, nearest};
+pub use stack::{Stack, StackKind, StackWait};
 pub use statistic::{Statistic, StatisticError};
 pub use sweep::{AxisUnit, Over, Sweep, SweepPosition, SweepValue, Way, WireKey};
 pub use trial::{

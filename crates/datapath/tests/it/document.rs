@@ -97,6 +97,7 @@ fn counters(case: &Case, shown: bool) -> Vec<String> {
             PacketCounter::Sent(link) if !shown => format!("sent by {place} `{link}`"),
             PacketCounter::Received(link) | PacketCounter::Sent(link) => format!("{place} `{link}`"),
             PacketCounter::Forwarded => format!("{place} routes"),
+            PacketCounter::Delivered => format!("{place} sockets"),
             PacketCounter::Spliced(_) => "messages past TCP".to_owned(),
         };
         if !names.contains(&name) {

@@ -94,7 +94,7 @@ impl Case {
 fn link(counter: &PacketCounter) -> Option<&IfName> {
     match counter {
         PacketCounter::Received(link) | PacketCounter::Sent(link) => Some(link),
-        PacketCounter::Forwarded | PacketCounter::Spliced(_) => None,
+        PacketCounter::Forwarded | PacketCounter::Delivered | PacketCounter::Spliced(_) => None,
     }
 }
 

@@ -40,6 +40,7 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             wires: contender.wires(&experiment.underlay),
             settings: contender.settings.clone(),
             proxies: contender.proxy,
+            stack: contender.stack,
             filter: contender.filter,
             flood: experiment.flood,
             protocol: ::lab::protocol(experiment.workload.kind),
@@ -113,9 +114,11 @@ fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
         _ => None,
     });
     let loaded = loaded.chain(ungroup);
+    let stack = topology.stack_arguments().into_iter().map(|argument| format!(" {argument}"));
     let served = format!(
-        "# serve:  ip netns exec {server} hostgap serve --listen 0.0.0.0:{SERVER_PORT} --listen [::]:{SERVER_PORT}\n\
+        "# serve:  ip netns exec {server} hostgap serve --listen 0.0.0.0:{SERVER_PORT} --listen [::]:{SERVER_PORT}{}\n\
          # ask:    ip netns exec {client} curl -s http://{called}/{body_bytes}\n{}",
+        stack.collect::<String>(),
         proxies(topology)
     );
     format!(

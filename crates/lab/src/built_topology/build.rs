@@ -89,6 +89,8 @@ impl BuiltTopology {
             connections: staffing.connections,
             outlives_us: staffing.outlives_us,
             plant: staffing.plant,
+            wait: self.topology.shape.stack.wait,
+            stack: self.topology.own_stack(),
             workload: &self.workload,
             secret: secret.as_ref(),
         };

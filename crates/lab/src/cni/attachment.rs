@@ -218,6 +218,7 @@ mod tests {
             wires: crate::Wires::default(),
             settings: tune::Settings::default(),
             proxies: record::Proxies::default(),
+            stack: record::Stack::default(),
             filter: None,
             flood: None,
             protocol: datapath::Protocol::Tcp,

@@ -79,6 +79,7 @@ fn unmet(contender: &Contender, there: &Facts, router: Option<IpAddr>) -> Vec<St
         (!contender.ways.is_empty(), "the wire is a real one"),
         (contender.in_container != Side::Both, "a side without a container is not told from the host here"),
         (!contender.proxy.is_empty(), "proxies are not started on another machine"),
+        (!contender.stack.is_usual(), "a server on another machine has the kernel's stack and sleeps"),
         (contender.filter.is_some(), "frames are judged on the machine that makes them"),
     ];
     unmet.extend(asks.into_iter().filter(|(is, _)| *is).map(|(_, why)| why.to_owned()));

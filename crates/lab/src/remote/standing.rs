@@ -60,6 +60,8 @@ impl Standing {
             connections: order.workload.connections,
             outlives_us: false,
             plant: order.plant,
+            wait: shape.stack.wait,
+            stack: None,
             workload: &order.workload,
             secret: None,
         };

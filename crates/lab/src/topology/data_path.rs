@@ -100,6 +100,7 @@ mod tests {
             wires: Wires::default(),
             settings: tune::Settings::default(),
             proxies: record::Proxies::default(),
+            stack: record::Stack::default(),
             filter: None,
             flood: None,
             protocol: Protocol::Tcp,

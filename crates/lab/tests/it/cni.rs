@@ -29,6 +29,7 @@ fn shape(network: CniNetwork, id: &str, ipv6: bool) -> Shape {
         wires: lab::Wires::default(),
         settings: tune::Settings::default(),
         proxies: record::Proxies::default(),
+        stack: record::Stack::default(),
         filter: None,
         flood: None,
         protocol: datapath::Protocol::Tcp,

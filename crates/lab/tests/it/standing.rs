@@ -47,6 +47,7 @@ pub(crate) fn shape(path: &'static DataPath, id: &str, ipv6: bool) -> Shape {
         in_container: Side::Both,
         wires: Wires::default(),
         proxies: record::Proxies::default(),
+        stack: record::Stack::default(),
         filter: None,
         flood: None,
         protocol: datapath::Protocol::Tcp,

@@ -240,8 +240,7 @@ impl AsFd for XdpSocket {
     }
 }
 
-/// A socket that is not bound, which shows whether the kernel has such.
-pub(crate) fn open() -> io::Result<OwnedFd> {
+fn open() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
 }
 

@@ -94,8 +94,8 @@ mod tests {
     use proptest::prelude::*;
     use record::{
         Asked, Candidate, Clock, Delay, Flood, HttpVersion, Machines, PacketFilter, Placement, Plant,
-        Proxies, ProxyKind, RequestedRate, ServerKind, Share, Side, Steering, Sweep, SweepValue, Tuning,
-        Ways, Wire, Workload, WorkloadKind,
+        Proxies, ProxyKind, RequestedRate, ServerKind, Share, Side, Stack, StackKind, StackWait, Steering,
+        Sweep, SweepValue, Tuning, Ways, Wire, Workload, WorkloadKind,
     };
 
     use super::super::fixture;
@@ -179,9 +179,17 @@ mod tests {
             server,
             splice: server.is_some(),
         });
-        let of_its_own = (ways, prop::option::of(plant), proxy);
+        let stack = prop::sample::select(&[StackKind::Kernel, StackKind::Afxdp][..])
+            .prop_map(|kind| Stack { kind, wait: StackWait::Spin });
+        let of_its_own = (ways, prop::option::of(plant), proxy, stack);
         ("[a-z][a-z\"'# ]{0,6}[a-z\"'#]", (any::<[bool; 2]>(), side), knobs(), knobs(), of_its_own).prop_map(
-            |(name, ([required, plugins], side), both, server, ((to_server, to_client), plant, proxy))| {
+            |(
+                name,
+                ([required, plugins], side),
+                both,
+                server,
+                ((to_server, to_client), plant, proxy, stack),
+            )| {
                 Candidate {
                     path: if plugins { String::new() } else { "bridge+direct".to_owned() },
                     cni: plugins.then(|| format!("{name}.conflist")),
@@ -191,6 +199,7 @@ mod tests {
                     underlay: Ways { to_server, to_client },
                     plant,
                     proxy,
+                    stack,
                     required,
                     ..Candidate::default()
                 }

@@ -21,6 +21,7 @@ mod made_late;
 mod marks;
 mod markup;
 mod method;
+mod own_stack;
 mod profile;
 mod published;
 mod ratio;

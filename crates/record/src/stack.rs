@@ -1,0 +1,209 @@
+//! The stack that a candidate's server answers on, and how it waits: `stack = { kind = "afxdp", wait = "spin" }`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::experiment_error::{ExperimentError, out_of_range};
+use crate::{Candidate, Experiment, Measure, Placement, ServerKind, WorkloadKind};
+
+/// What a candidate's server answers on. All that differ from the default are hostgap's own responder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Stack {
+    /// Whose TCP/IP it is.
+    #[serde(skip_serializing_if = "is_usual")]
+    pub kind: StackKind,
+    /// What the server does while nothing comes.
+    #[serde(skip_serializing_if = "is_usual")]
+    pub wait: StackWait,
+}
+
+/// Whose TCP/IP a server answers by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StackKind {
+    /// The kernel's.
+    #[default]
+    Kernel,
+    /// One of our own in the server's process, which takes frames from the node's link by AF_XDP.
+    Afxdp,
+}
+
+/// What a server does while nothing comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StackWait {
+    /// It sleeps until the kernel wakes it.
+    #[default]
+    Sleep,
+    /// It looks again and again, and sleeps when nothing has come for 10 ms.
+    Spin,
+}
+
+/// The longest packet that fits into a frame of AF_XDP here, in bytes, and on a link of veth with XDP.
+const MTU_MAX: u32 = 1500;
+/// The most connections: a stack of our own visits each of them for every packet.
+const CONNECTIONS_MAX: u32 = 512;
+/// The longest datagram that goes as one packet of either family on an MTU of 1500 bytes.
+const DATAGRAM_BYTES_MAX: u32 = 1452;
+
+impl Stack {
+    /// Whether it is the kernel's, and the server sleeps.
+    pub fn is_usual(&self) -> bool {
+        *self == Stack::default()
+    }
+
+    /// Whether it is not the kernel's.
+    pub fn is_own(&self) -> bool {
+        match self.kind {
+            StackKind::Kernel => false,
+            StackKind::Afxdp => true,
+        }
+    }
+}
+
+impl fmt::Display for Stack {
+    /// `afxdp, spinning`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.kind, self.wait) {
+            (StackKind::Kernel, StackWait::Sleep) => "kernel",
+            (StackKind::Kernel, StackWait::Spin) => "spinning",
+            (StackKind::Afxdp, StackWait::Sleep) => "afxdp",
+            (StackKind::Afxdp, StackWait::Spin) => "afxdp, spinning",
+        })
+    }
+}
+
+impl Experiment {
+    /// Checks that the stack of a candidate can answer the workload.
+    pub(crate) fn validate_stack(&self, candidate: &Candidate) -> Result<(), ExperimentError> {
+        let stack = candidate.stack;
+        if stack.is_usual() {
+            return Ok(());
+        }
+        let refused = |why: &str| Err(out_of_range("candidates.stack", stack, why));
+        if self.workload.server == ServerKind::Nginx {
+            return refused(
+                "nginx has the kernel's and sleeps; with `server = \"hostgap\"` hostgap's own responder answers all",
+            );
+        }
+        if self.workload.kind.measure() != Measure::Latency {
+            return refused("only a workload whose requests are answered has a server that could have it");
+        }
+        if stack.wait == StackWait::Spin && self.exact() {
+            return refused("instructions are counted, and those of spinning would be too");
+        }
+        match stack.kind {
+            StackKind::Kernel => Ok(()),
+            StackKind::Afxdp => self.refuses_afxdp(candidate).map_or(Ok(()), refused),
+        }
+    }
+
+    /// Why a server cannot take the frames of this experiment by AF_XDP.
+    fn refuses_afxdp(&self, candidate: &Candidate) -> Option<&'static str> {
+        if candidate.path != "host" {
+            return Some("frames are taken from the node's own link: take `path = \"host\"`");
+        }
+        if self.placement == Placement::SameNode {
+            return Some("on one node `host` is the loopback link, from which no frames can be taken");
+        }
+        if !matches!(self.workload.kind, WorkloadKind::Http | WorkloadKind::UdpRr) || self.workload.tls {
+            return Some(
+                "a stack of our own answers HTTP on connections that stay (http) and datagrams (udp-rr)",
+            );
+        }
+        if !candidate.proxy.is_empty() {
+            return Some("what is redirected into a proxy is the kernel's");
+        }
+        if candidate.plant.is_some() {
+            return Some("a stack of our own holds nothing back");
+        }
+        if candidate.filter.is_some() || self.flood.is_some() {
+            return Some(
+                "a link has one program of XDP, and that of the flood's filter would be in its place",
+            );
+        }
+        if self.underlay.mtu > MTU_MAX {
+            return Some("an MTU of at most 1500 bytes fits into its frames");
+        }
+        let is_limited = |wire: &Option<crate::Wire>| wire.is_some_and(|wire| wire.line_rate.is_some());
+        if self.underlay.line_rate.is_some()
+            || [&self.underlay.to_client, &candidate.underlay.to_client].into_iter().any(is_limited)
+        {
+            return Some("what it sends passes by the queueing discipline that limits a line's rate");
+        }
+        let connections = candidate.connections.unwrap_or(self.workload.connections);
+        if connections > CONNECTIONS_MAX {
+            return Some("it visits every connection for each packet, so 512 are the most");
+        }
+        let longest = self.workload.body_bytes.iter().max().copied().unwrap_or(0);
+        if self.workload.kind == WorkloadKind::UdpRr && longest > DATAGRAM_BYTES_MAX {
+            return Some("it sends no fragments, so a datagram has at most 1452 bytes");
+        }
+        None
+    }
+}
+
+fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(workload: &str, candidate: &str) -> Result<Experiment, ExperimentError> {
+        Experiment::from_toml(&format!(
+            "schema = 1\nname = \"x\"\n{workload}\n[[candidates]]\npath = \"host\"\n{candidate}"
+        ))
+    }
+
+    #[test]
+    fn it_is_read_written_and_named() {
+        for (stack, title) in [
+            ("kind = \"afxdp\"", "host, afxdp"),
+            ("wait = \"spin\"", "host, spinning"),
+            ("kind = \"afxdp\", wait = \"spin\"", "host, afxdp, spinning"),
+        ] {
+            let experiment = with("", &format!("stack = {{ {stack} }}")).unwrap();
+            assert_eq!(experiment.candidates[0].title(), title);
+            assert_eq!(Experiment::from_toml(&experiment.to_toml()).unwrap(), experiment);
+        }
+        assert!(!with("", "name = \"plain\"").unwrap().to_toml().contains("stack"));
+    }
+
+    #[test]
+    fn what_a_stack_cannot_answer_is_refused() {
+        let ours = "stack.kind = \"afxdp\"";
+        for (workload, candidate, why) in [
+            ("workload.server = \"nginx\"", "stack.wait = \"spin\"", "nginx has the kernel's and sleeps"),
+            ("workload.kind = \"tcp-stream\"", "stack.wait = \"spin\"", "only a workload whose requests"),
+            (
+                "vm = { kernels = [\"debian:6.12\"], exact = true }",
+                "stack.wait = \"spin\"",
+                "instructions are counted",
+            ),
+            ("placement = \"same_node\"", ours, "the loopback link"),
+            ("workload.kind = \"connect\"", ours, "HTTP on connections that stay"),
+            ("workload.tls = true", ours, "HTTP on connections that stay"),
+            ("underlay.mtu = 9001", ours, "at most 1500 bytes"),
+            ("underlay.line_rate = \"1gbit\"", ours, "the queueing discipline"),
+            ("workload.connections = 600", ours, "512 are the most"),
+            ("workload = { kind = \"udp-rr\", body_bytes = [1453] }", ours, "at most 1452 bytes"),
+            ("", "stack.kind = \"afxdp\"\nproxy.server = \"nginx-tcp\"", "redirected into a proxy"),
+            ("", "stack.kind = \"dpdk\"", "unknown variant `dpdk`"),
+        ] {
+            let error = with(workload, candidate).expect_err(candidate).to_string();
+            assert!(error.contains(why), "{why:?} is not in {error:?}");
+        }
+        let pod = "schema = 1\nname = \"x\"\n[[candidates]]\npath = \"docker\"\nstack.kind = \"afxdp\"";
+        let error = Experiment::from_toml(pod).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "`candidates.stack` is afxdp: frames are taken from the node's own link: take `path = \"host\"`"
+        );
+        assert!(with("workload = { kind = \"udp-rr\", body_bytes = [1452] }", ours).is_ok());
+        assert!(with("workload.kind = \"grpc\"", "stack.wait = \"spin\"").is_ok());
+    }
+}
