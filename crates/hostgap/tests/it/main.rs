@@ -36,6 +36,7 @@ mod release;
 mod search;
 mod serve;
 mod soak;
+mod stack;
 mod stopped;
 mod terminal;
 mod tune;
