@@ -107,7 +107,6 @@ impl Topology {
         let settings = side_settings::plan(&shape, &sites, &plan)?;
         side_settings::extend(&mut plan, settings);
         redirect::plan(&shape, &processes, &mut plan);
-        own_stack::plan(&shape, homes.server, &mut plan);
         let address = match shape.is_in_container(SocketRole::Server) {
             true => path.address_of(homes.server, &pods.server, shape.family, shape.server_port())?,
             false => SocketAddr::new(on_underlay(homes.server, shape.family), SERVER_PORT),

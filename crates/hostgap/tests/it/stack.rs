@@ -65,9 +65,8 @@ fn a_server_on_a_stack_is_shown_with_its_commands() {
     let output = turn.hostgap(&["race", file.to_str().unwrap(), "--show-commands"]);
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    for line in ["--afxdp eth0 --wait spin", "> /sys/class/net/eth0/gro_flush_timeout"] {
-        assert!(text.contains(line), "no {line:?} in {text}");
-    }
+    assert!(text.contains("hostgap serve --listen 0.0.0.0:80 --listen [::]:80 --afxdp eth0"), "{text}");
+    assert!(text.contains(" --wait spin\n"), "{text}");
     let pod = candidate.replace("\"host\"", "\"docker\"");
     std::fs::write(&file, format!("schema = 1\nname = \"x\"\n{pod}")).unwrap();
     check(&turn.hostgap(&["race", file.to_str().unwrap()]), 2, "take `path = \"host\"`");

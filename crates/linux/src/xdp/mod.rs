@@ -7,14 +7,14 @@ mod memory;
 mod ring;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, XdpStatistics, XdpUmemReg, XdpUmemRegFlags};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 
 use crate::Result;
 use crate::error::Attempt;
@@ -24,6 +24,9 @@ use ring::{Consumer, Descriptor, Producer};
 /// Frames for each direction. With [`FRAME_BYTES`] they are 2 MiB of locked memory, which counts for the user: several
 /// sockets fit into the usual limit of 8 MiB (`RLIMIT_MEMLOCK`).
 const FRAMES: u32 = 512;
+/// Entries of a ring. The kernel says that it has taken an entry only after it has handed the frame over, so that for a moment
+/// a frame can be in a ring twice.
+const ENTRIES: u32 = 2 * FRAMES;
 /// Bytes of a frame's place, a size that every kernel takes. The kernel keeps 256 of them before a received frame.
 const FRAME_BYTES: u32 = 2048;
 /// The longest frame with its Ethernet header, in bytes.
@@ -32,11 +35,6 @@ pub const FRAME_BYTES_MAX: usize = FRAME_BYTES as usize - 256;
 pub const QUEUE: u32 = 0;
 /// How long a queue may stay taken by a socket that was closed: the kernel lets go of it after a grace period.
 const TAKEN_MAX: Duration = Duration::from_secs(3);
-/// Frames that the driver may receive for one call of a thread that polls.
-const BUSY_POLL_FRAMES: i32 = 64;
-/// Microseconds that a call may poll for. Any number above zero allows a thread to poll; it makes one turn a call.
-const BUSY_POLL_US: i32 = 20;
-
 /// A socket with its memory, bound to queue [`QUEUE`] of a link. It is unbound when it is dropped, or the process dies.
 #[derive(Debug)]
 pub struct XdpSocket {
@@ -49,7 +47,6 @@ pub struct XdpSocket {
     frames: Frames,
     /// Places of frames to send that are free.
     free: Vec<u64>,
-    polls: bool,
 }
 
 impl XdpSocket {
@@ -88,45 +85,24 @@ impl XdpSocket {
             tx_metadata_len: 0,
         };
         sockopt::set_xdp_umem_reg(&socket, registered)?;
-        sockopt::set_xdp_umem_fill_ring_size(&socket, FRAMES)?;
-        sockopt::set_xdp_umem_completion_ring_size(&socket, FRAMES)?;
-        sockopt::set_xdp_rx_ring_size(&socket, FRAMES)?;
-        sockopt::set_xdp_tx_ring_size(&socket, FRAMES)?;
+        sockopt::set_xdp_umem_fill_ring_size(&socket, ENTRIES)?;
+        sockopt::set_xdp_umem_completion_ring_size(&socket, ENTRIES)?;
+        sockopt::set_xdp_rx_ring_size(&socket, ENTRIES)?;
+        sockopt::set_xdp_tx_ring_size(&socket, ENTRIES)?;
         let at = sockopt::xdp_mmap_offsets(&socket)?;
-        let mut filled = Producer::map(&socket, FRAMES, &at.fr, ring::FILL_RING)?;
+        let mut filled = Producer::map(&socket, ENTRIES, &at.fr, ring::FILL_RING)?;
         let place = |index: u32| u64::from(index) * u64::from(FRAME_BYTES);
         (0..FRAMES).for_each(|index| filled.push(place(index)));
         filled.publish();
         Ok(XdpSocket {
-            received: Consumer::map(&socket, FRAMES, &at.rx, ring::RECEIVE_RING)?,
-            sending: Producer::map(&socket, FRAMES, &at.tx, ring::SEND_RING)?,
-            sent: Consumer::map(&socket, FRAMES, &at.cr, ring::COMPLETION_RING)?,
+            received: Consumer::map(&socket, ENTRIES, &at.rx, ring::RECEIVE_RING)?,
+            sending: Producer::map(&socket, ENTRIES, &at.tx, ring::SEND_RING)?,
+            sent: Consumer::map(&socket, ENTRIES, &at.cr, ring::COMPLETION_RING)?,
             filled,
             frames,
             free: (FRAMES..2 * FRAMES).map(place).collect(),
-            polls: false,
             socket,
         })
-    }
-
-    /// Lets the thread that sends and receives do the driver's work too ([`XdpSocket::poll_driver`]), and no interrupt or
-    /// softirq as long as it does (Linux 5.11). The link needs a time after which the kernel takes over again
-    /// (`gro_flush_timeout` and `napi_defer_hard_irqs`); without one every turn ends in a softirq.
-    ///
-    /// # Errors
-    /// The kernel is older, or this user may not ask for it.
-    pub fn prefer_polling(&mut self) -> Result<()> {
-        let options = [
-            (libc::SO_PREFER_BUSY_POLL, 1),
-            (libc::SO_BUSY_POLL, BUSY_POLL_US),
-            (libc::SO_BUSY_POLL_BUDGET, BUSY_POLL_FRAMES),
-        ];
-        for (option, value) in options {
-            set_option(&self.socket, option, value)
-                .attempt(|| "let a thread poll the driver of a link (SO_PREFER_BUSY_POLL)".to_owned())?;
-        }
-        self.polls = true;
-        Ok(())
     }
 
     /// Copies the next received frame, Ethernet header first. False: there is none.
@@ -186,12 +162,6 @@ impl XdpSocket {
         Ok(())
     }
 
-    /// Lets the driver receive on this thread. For those who said that they [`XdpSocket::prefer_polling`].
-    pub fn poll_driver(&self) {
-        // What it says is how much was received, and that is in the ring.
-        let _ = rustix::net::recv(&self.socket, &mut [0_u8; 0][..], RecvFlags::DONTWAIT);
-    }
-
     /// Whether frames are there.
     pub fn has_frames(&self) -> bool {
         !self.received.is_empty()
@@ -211,11 +181,6 @@ impl XdpSocket {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error).attempt(|| "wait for frames (AF_XDP)".to_owned()),
         }
-    }
-
-    /// Whether this thread does the driver's work.
-    pub fn polls(&self) -> bool {
-        self.polls
     }
 
     /// What the kernel counted of frames that it could not hand over or send.
@@ -242,18 +207,4 @@ impl AsFd for XdpSocket {
 
 fn open() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
-}
-
-fn set_option(socket: &OwnedFd, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    // SAFETY: the descriptor is open, and the value is as long as is said and outlives the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            option,
-            (&raw const value).cast(),
-            size_of_val(&value) as libc::socklen_t,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -92,7 +92,7 @@ impl<T: Copy> Producer<T> {
     /// Writes an entry.
     ///
     /// # Panics
-    /// If the ring is full. Each has as many entries as there are frames that could be in it.
+    /// If the ring is full. Each has twice as many entries as there are frames that could be in it.
     pub(super) fn push(&mut self, entry: T) {
         let used = self.next.wrapping_sub(self.ring.consumed().load(Ordering::Acquire));
         assert!(used <= self.ring.mask, "a ring has room for every frame");

@@ -85,7 +85,7 @@ pub(super) fn open(
         Listen::Udp(address) => (Carried::Udp, address.port()),
         listen => (Carried::Tcp, listen.address().expect("the configuration was checked").port()),
     };
-    let port = XdpPort::open(stack, found.ifindex, &at, (carried, number), config.idle)?;
+    let port = XdpPort::open(stack, found.ifindex, &at, (carried, number))?;
     let mtu = found.mtu.min(MTU_MAX) as usize;
     Ok(OnStack::new(port, mtu, config))
 }

@@ -6,7 +6,6 @@ use bpf::afxdp::{Carried, Handing, Wanted};
 use linux::xdp::XdpSocket;
 use linux::{IfName, Netlink};
 
-use super::super::idle::Idle;
 use super::super::{ServeError, StackConfig};
 
 /// Where frames come from and go to. Each has its Ethernet header.
@@ -37,12 +36,8 @@ impl XdpPort {
         ifindex: u32,
         addresses: &[IpAddr],
         (carried, port): (Carried, u16),
-        idle: Idle,
     ) -> Result<XdpPort, ServeError> {
-        let mut socket = XdpSocket::bind(ifindex)?;
-        if idle == Idle::Spin {
-            socket.prefer_polling()?;
-        }
+        let socket = XdpSocket::bind(ifindex)?;
         let v4 = addresses.iter().find_map(|address| match address {
             IpAddr::V4(v4) => Some(*v4),
             IpAddr::V6(_) => None,
@@ -81,9 +76,8 @@ impl Port for XdpPort {
         if limit_ns > 0 {
             return Ok(self.socket.wait(limit_ns)?);
         }
-        if self.socket.polls() {
-            self.socket.poll_driver();
-        }
+        // The kernel's thread that hands frames over may be on this CPU.
+        rustix::thread::sched_yield();
         Ok(())
     }
 }
