@@ -114,7 +114,8 @@ pub(crate) struct Args {
     /// Take about 40 seconds instead of two minutes; with a file, apply its `[quick]` table.
     #[arg(long, conflicts_with_all = ["duration", "rounds"])]
     quick: bool,
-    /// The server; and, given once more as ssh://[USER@]HOST[:PORT], the machine on which it is (docs/machines.md).
+    /// The server; and, given once more as an address of ssh (ssh://root@b:22), the machine on which it is
+    /// (docs/machines.md).
     #[arg(long, value_name = "auto|nginx|hostgap|ssh://…", value_parser = machines::server_arg)]
     server: Vec<ServerArg>,
     #[command(flatten)]

@@ -92,7 +92,7 @@ enum Wait {
 struct StackArgs {
     /// Answer on a TCP/IP stack of our own (smoltcp), which takes the frames for --listen from queue 0 of this link by
     /// AF_XDP, before the kernel's stack sees them; all others are left to the kernel. HTTP or udp: on one port, one address
-    /// of each family, one thread. 0.0.0.0 and [::] are the link's own address. Needs root.
+    /// of each family, one thread. The unspecified address is the link's own. Needs root.
     #[arg(long, value_name = "LINK")]
     afxdp: Option<IfName>,
     /// The CPU on which the kernel hands those frames over [default: the one that received them].

@@ -47,7 +47,7 @@ pub(super) fn server_arg(text: &str) -> Result<ServerArg, String> {
 /// How the server's machine is reached and used.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct MachineArgs {
-    /// The machine of the client, where it is not this one: ssh://[USER@]HOST[:PORT]. --server then names the server's.
+    /// The machine of the client, where it is not this one (ssh://root@a:22). --server then names the server's.
     #[arg(long, value_name = "ssh://…", value_parser = machine)]
     client: Option<SshAddress>,
     /// The program that connects to other machines, with options of its own.

@@ -1,7 +1,7 @@
 //! Another machine as the server's node: a process of this very program runs there, reached by ssh, and does there what is
 //! done here in a race on one machine.
 //!
-//! The two speak by lines of JSON over the pipe of the ssh connection ([`protocol`]): this side asks, that side does and
+//! The two speak by lines of JSON over the pipe of the ssh connection (`protocol`): this side asks, that side does and
 //! answers. Both plan the same topology from the same order ([`MachineNodes`]), so that no plan is sent. What that side
 //! builds it takes back by itself when it hears nothing more ([`work`]), and a process of its own does so if it is killed
 //! ([`watch`]).
