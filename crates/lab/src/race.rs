@@ -1,45 +1,38 @@
 //! The race: builds, rounds, trials, in shuffled order, written down round by round.
 
 mod builds;
+mod entrants;
 mod goal;
 mod loads;
 mod rounds;
 mod runners;
+mod topologies;
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use datapath::Family;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
 use plan::Unit;
-use record::{Entrant, Experiment, Header, Line, ServerKind, Underlay, Workload, WorkloadKind, Writer};
-use stats::Random;
+use record::{Experiment, Line, ServerKind, Underlay, WorkloadKind, Writer};
 
-use crate::built_topology::{BuiltTopology, Staffing};
-use crate::candidate::{Contender, field, slug};
+use crate::candidate::{Contender, field};
 use crate::cni::PluginDirs;
 use crate::exclusive::in_turn;
 use crate::home::Home;
 use crate::limits::{answers_suffice, connections};
-use crate::machine::machine;
 use crate::program::OwnProgram;
 use crate::proving::{MachineUse, prove};
 use crate::proxy::{self, ProxyProgram};
 use crate::remote::{self, Remote};
 use crate::server::ServerChoice;
 use crate::steering::{Chosen, choose};
-use crate::topology::{families, family};
 use crate::trial::Method;
 use crate::witness::witness;
-use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, packets, profile, workload};
-use goal::StoppingRule;
-
-use runners::{Runners, take_down};
+use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, packets, profile};
 
 pub use rounds::host_visits;
 
@@ -284,147 +277,6 @@ impl Race {
         let chosen = choose(asked, connections, &self.method, &trying, claim.dir(), shape)?;
         self.steered = chosen.steered;
         Ok(chosen)
-    }
-
-    /// Builds all topologies but those of candidates that broke or left, in shuffled order, so that none is always the
-    /// first; those of two machines wait for their turn. `None` if asked to stop.
-    fn stand_up(
-        &self,
-        broken: &BTreeSet<usize>,
-        goal: &StoppingRule,
-        claim: &Unit,
-        rng: &mut Random,
-    ) -> Result<Option<Runners>, LabError> {
-        let contenders = self.contenders.iter().enumerate();
-        let racing = contenders
-            .filter(|(index, one)| one.unmet.is_empty() && !broken.contains(index) && goal.stands(*index));
-        let mut order: Vec<(usize, &Contender)> = racing.collect();
-        if self.settings.machine.is_some() {
-            return Ok(Some(Runners::in_turn(order.into_iter().map(|(index, _)| index).collect())));
-        }
-        rng.shuffle(&mut order);
-        let mut runners = Vec::with_capacity(order.len());
-        for (index, contender) in order {
-            if self.settings.stop.load(Ordering::Relaxed) {
-                take_down(runners)?;
-                return Ok(None);
-            }
-            runners.push((index, self.stand(contender, claim)?));
-        }
-        Ok(Some(Runners::together(runners)))
-    }
-
-    /// Builds a contender's topology and opens its connections.
-    pub(crate) fn stand(&self, contender: &Contender, claim: &Unit) -> Result<BuiltTopology, LabError> {
-        let shape = self.shape(contender, Some(claim.id()));
-        let dir = claim.dir().join(slug(&contender.name));
-        let staffing = self.staffing(contender);
-        let mut built = BuiltTopology::build(&contender.name, shape, &staffing, &dir)?;
-        for body in &self.experiment.workload.body_bytes {
-            built.open(*body, staffing.connections)?;
-        }
-        Ok(built)
-    }
-
-    fn staffing(&self, contender: &Contender) -> Staffing {
-        let workload = &self.experiment.workload;
-        let connections = contender.connections.unwrap_or(workload.connections);
-        Staffing {
-            server: self.server.clone(),
-            machine: self.settings.machine.clone(),
-            scheduling: self.settings.scheduling,
-            connections,
-            outlives_us: false,
-            plant: contender.plant,
-            proxies: proxy::of(contender.proxy, &self.proxies),
-            workload: Workload { connections, ..workload.clone() },
-        }
-    }
-
-    /// What is known before the first packet.
-    fn header(&self) -> Result<Header, LabError> {
-        let mut machine = machine(&self.method.cpus, self.settings.scheduling)?;
-        self.settings.machine.iter().for_each(|server| server.describe(&mut machine));
-        Ok(Header {
-            schema: record::SCHEMA,
-            hostgap: self.settings.own.version.to_owned(),
-            started_unix_s: linux::clock::unix_s(),
-            seed: self.seed,
-            experiment: self.experiment.clone(),
-            machine,
-            server: match self.experiment.workload.kind {
-                WorkloadKind::Packets => "the kernel makes frames and judges them".to_owned(),
-                kind if kind.is_stream() => format!("a receiver of hostgap {}", self.settings.own.version),
-                _ => match &self.settings.machine {
-                    Some(machine) => machine.server().to_owned(),
-                    None => self.server.describe(),
-                },
-            },
-            entrants: self.entrants()?,
-        })
-    }
-
-    /// Who races or cannot, with the commands that build each.
-    ///
-    /// # Errors
-    /// A topology cannot be planned.
-    pub fn entrants(&self) -> Result<Vec<Entrant>, LabError> {
-        self.contenders.iter().map(|contender| self.entrant(contender)).collect()
-    }
-
-    fn entrant(&self, contender: &Contender) -> Result<Entrant, LabError> {
-        let can_run = contender.unmet.is_empty();
-        // What machines lack may be what the plan would be made of.
-        let is_planned = can_run || self.settings.machine.is_none();
-        let topology = is_planned.then(|| Topology::plan(self.shape(contender, None))).transpose()?;
-        let known = topology.as_ref().filter(|_| contender.is_known());
-        let with_mtu = topology.as_ref().filter(|_| can_run && contender.cni.is_none());
-        Ok(Entrant {
-            name: contender.name.clone(),
-            path: contender.path_name().to_owned(),
-            stands_for: contender.stands_for.clone(),
-            unmet: contender.unmet.clone(),
-            commands: known.map(Topology::commands).unwrap_or_default(),
-            settings: contender.settings.recorded(),
-            mtu: with_mtu.map(|topology| topology.pod_mtu_bytes),
-        })
-    }
-
-    /// The topology of a contender. Without an id its names are those for a reader: `hg-docker-n1`.
-    fn shape(&self, contender: &Contender, id: Option<&str>) -> Shape {
-        let slug = slug(&contender.name);
-        let prefix = id.map_or_else(|| format!("hg-{slug}"), |id| format!("hg-{id}-{slug}"));
-        if let Some(machine) = &self.settings.machine {
-            let number = self.contenders.iter().position(|other| other.name == contender.name);
-            let number = u16::try_from(number.expect("it is one of them")).unwrap_or(u16::MAX);
-            let (nodes, cpus) = (machine.nodes(number), self.method.cpus.clone());
-            let shape = Shape::between_machines(contender.path, nodes, &self.experiment.workload);
-            return Shape { prefix, cpus, ..shape };
-        }
-        Shape {
-            prefix,
-            path: contender.path,
-            cni: contender.cni.clone(),
-            mtu_bytes: self.experiment.underlay.mtu,
-            cpus: self.method.cpus.clone(),
-            family: family(self.experiment.workload.ipv6),
-            families: match self.experiment.workload.kind {
-                // Frames are of IPv4, and nodes with IPv6 send some of their own.
-                WorkloadKind::Packets => &[Family::V4],
-                _ => families(),
-            },
-            steered: self.steered,
-            placement: self.experiment.placement,
-            in_container: contender.in_container,
-            wires: contender.wires(&self.experiment.underlay),
-            settings: contender.settings.clone(),
-            proxies: contender.proxy,
-            stack: contender.stack,
-            filter: contender.filter,
-            flood: self.experiment.flood,
-            protocol: workload::protocol(self.experiment.workload.kind),
-            machines: None,
-        }
     }
 }
 
