@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use linux::cpu::Scheduling;
-use record::{Experiment, Line, Machines, Writer};
+use record::{Experiment, Machines, Writer};
 use vm::{Accelerator, Limits, Timing, Vm, Watch};
 
 use crate::cni::PluginDirs;
@@ -81,14 +81,8 @@ impl GuestRace<'_> {
         // What was asked is in the record.
         let removed = std::fs::remove_file(&file).map_err(LabError::file("remove", &file));
         let finished = guest.finish(outcome, release);
-        let stopped = match &finished {
-            Ok(Finished::Whole) => None,
-            Ok(Finished::Stopped) => Some("it was interrupted".to_owned()),
-            Err(error) => Some(format!("could not {error}").lines().next().unwrap_or_default().to_owned()),
-        };
-        let ended = guest.listener.close(&Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
-        let finished = finished?;
-        ended.and(removed).map(|()| finished)
+        let concluded = guest.listener.conclude(started, finished)?;
+        removed.map(|()| concluded)
     }
 
     fn asked(&self) -> Machines {
@@ -220,6 +214,8 @@ impl Guest<'_> {
 
 #[cfg(test)]
 mod tests {
+    use record::Line;
+
     use super::*;
     use crate::outward::Outward;
 

@@ -6,9 +6,9 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use record::{Line, Writer};
+use record::Writer;
 
-use crate::race::close;
+use crate::race::{Finished, concluded};
 use crate::{Event, LabError};
 
 /// What stands before an event on its stdout.
@@ -91,9 +91,13 @@ impl<'a> Listener<'a> {
         self.failed.take()
     }
 
-    /// Ends the record.
-    pub(crate) fn close(self, end: &Line) -> Result<(), LabError> {
-        close(self.writer, end)
+    /// Ends the record of a race that has run since `started`, with what became of it.
+    pub(crate) fn conclude(
+        self,
+        started: Instant,
+        result: Result<Finished, LabError>,
+    ) -> Result<Finished, LabError> {
+        concluded(self.writer, started, result)
     }
 
     /// Takes a line of the other side. What is neither an event nor of the record is not for it.

@@ -216,16 +216,7 @@ impl Race {
         }
         let started = Instant::now();
         let result = self.race(claim, &mut writer, tell);
-        let stopped = match &result {
-            Ok(Finished::Whole) => None,
-            Ok(Finished::Stopped) => Some("it was interrupted".to_owned()),
-            Err(error) => Some(format!("could not {error}")),
-        };
-        let ended = close(writer, &Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
-        // Reports the first error: the others follow from it.
-        let finished = result?;
-        ended?;
-        Ok(finished)
+        concluded(writer, started, result)
     }
 
     /// Decides what must be decided before the race, writes it down, and races.
@@ -298,6 +289,23 @@ fn leave_out_wires(contenders: &mut [Contender], underlay: &Underlay, facts: &Fa
         contender.unmet.push(why.to_string());
     }
     Ok(())
+}
+
+/// Ends the record of a race that has run since `started`, with what became of it. Reports the first error: the other follows
+/// from it.
+pub(crate) fn concluded(
+    writer: Writer,
+    started: Instant,
+    result: Result<Finished, LabError>,
+) -> Result<Finished, LabError> {
+    let stopped = match &result {
+        Ok(Finished::Whole) => None,
+        Ok(Finished::Stopped) => Some("it was interrupted".to_owned()),
+        Err(error) => Some(format!("could not {error}")),
+    };
+    let ended = close(writer, &Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
+    let finished = result?;
+    ended.map(|()| finished)
 }
 
 /// Ends a record. One without its first line is none, and is taken away: the race could not begin.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use linux::cpu::Scheduling;
 use linux::{CpuSet, IfName};
-use record::{Experiment, Line, Writer};
+use record::{Experiment, Writer};
 
 use super::channel::{ANSWER_MAX, Channel, Conversation};
 use super::lead::{ASK, Lead, STOP, STOPPED};
@@ -86,17 +86,12 @@ impl LedRace<'_> {
             Some(code) if code == i32::from(STOPPED) => Ok(Finished::Stopped),
             _ => Err(of_client(client.lost())),
         });
+        // Who asks ends before who answers.
+        drop(client);
         let ended = server.end();
-        let ended =
-            ended.map_err(|why| LabError::Machine { machine: self.server.to_string(), why, remedy: None });
-        let stopped = match &result {
-            Ok(Finished::Whole) => None,
-            Ok(Finished::Stopped) => Some("it was interrupted".to_owned()),
-            Err(error) => Some(format!("could not {error}")),
-        };
-        let closed = listener.close(&Line::End { wall_s: started.elapsed().as_secs_f64(), stopped });
-        let finished = result?;
-        ended.and(closed).map(|()| finished)
+        let finished = listener.conclude(started, result)?;
+        ended.map_err(|why| LabError::Machine { machine: self.server.to_string(), why, remedy: None })?;
+        Ok(finished)
     }
 
     /// Hears the client's machine until it ends, and passes its questions on.
