@@ -199,7 +199,7 @@ impl<R: BufRead> Iterator for Bounded<R> {
             Ok(_) => None,
             Err(error) => return Some(Err(error)),
         };
-        Some(String::from_utf8(line).map_err(io::Error::other))
+        Some(Ok(String::from_utf8_lossy(&line).into_owned()))
     }
 }
 
@@ -232,4 +232,42 @@ fn keep_saying(to: &Arc<Mutex<ChildStdin>>) -> io::Result<Sender<()>> {
     };
     thread::Builder::new().name("still here".to_owned()).spawn(say)?;
     Ok(alive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Channel {
+        Channel::start(Command::new("sh").args(["-c", script])).unwrap()
+    }
+
+    #[test]
+    fn a_line_is_answered_by_a_line_and_the_end_of_lines_ends_it() {
+        let mut channel = shell("while read line; do [ -z \"$line\" ] || echo \"got $line\"; done");
+        for question in ["one", "two"] {
+            channel.say(question).unwrap();
+            assert_eq!(channel.hear(ANSWER_MAX), Ok(format!("got {question}")));
+        }
+        assert_eq!(channel.next(Duration::ZERO), Ok(None));
+        assert_eq!(channel.end(), Ok(()));
+        assert!(channel.say("three").is_err());
+    }
+
+    #[test]
+    fn what_it_says_last_is_why_there_is_no_answer() {
+        let mut channel = shell("printf 'hostgap: could not do it\\033[1m\\n' >&2; exit 3");
+        assert_eq!(channel.hear(ANSWER_MAX), Err("do it [1m".to_owned()));
+        assert_eq!(channel.end(), Err("do it [1m".to_owned()));
+        // It has been killed, or its end was not heard of.
+        assert_eq!(shell("kill -9 $$").hear(ANSWER_MAX), Err("the connection has ended".to_owned()));
+    }
+
+    #[test]
+    fn what_is_no_text_is_read_on() {
+        let channel = shell("printf '\\377\\n\\n'; printf 'no end'");
+        let heard: Vec<String> = (0..3).map(|_| channel.hear(ANSWER_MAX).unwrap()).collect();
+        assert_eq!(heard, ["\u{fffd}", "", "no end"]);
+        assert!(channel.hear(ANSWER_MAX).is_err());
+    }
 }

@@ -1,13 +1,15 @@
 //! Where the packets of a data path leave the kernel's usual way, drawn for the candidates that do.
 
+use record::{Candidate, StackWait};
+
 use super::markup::Markup;
 use super::svg::{Anchor, Caption, Frame, Point, Rect, Svg, at};
 use crate::Summary;
 
 /// A way that leaves the usual one.
 struct Departure {
-    /// The data paths that go it.
-    paths: &'static [&'static str],
+    /// The candidates that go it.
+    goes: fn(&Candidate) -> bool,
     /// What a packet passes in the kernel between pod and wire, in order.
     stations: [&'static str; 5],
     /// The station where it leaves the usual way.
@@ -20,7 +22,15 @@ struct Departure {
 
 const DEPARTURES: &[Departure] = &[
     Departure {
-        paths: &["ovs+direct"],
+        goes: |candidate| candidate.stack.is_own(),
+        stations: ["wire", "driver, XDP", "sk_buff, tc", "IP, netfilter", "TCP or UDP, socket"],
+        leaves: 1,
+        program: ["stack in the server", "by a ring of AF_XDP"],
+        sentence: "A program of XDP hands what is for the server to the server's process, before there is an sk_buff; what the \
+                   server sends enters the driver the same way. All else takes the kernel's way.",
+    },
+    Departure {
+        goes: |candidate| candidate.path == "ovs+direct",
         stations: ["pod's eth0", "port hgp1", "table of flows", "hgbr1, routing", "wire"],
         leaves: 2,
         program: ["ovs-vswitchd", "first packet of a flow"],
@@ -28,7 +38,7 @@ const DEPARTURES: &[Departure] = &[
                    says where it goes: here to the node's routing. Only a packet that is in no flow goes up to the daemon.",
     },
     Departure {
-        paths: &["ovs+vxlan", "ovs+geneve"],
+        goes: |candidate| ["ovs+vxlan", "ovs+geneve"].contains(&candidate.path.as_str()),
         stations: ["pod's eth0", "port hgp1", "table of flows", "tunnel, IP, UDP", "wire"],
         leaves: 2,
         program: ["ovs-vswitchd", "first packet of a flow"],
@@ -40,14 +50,11 @@ const DEPARTURES: &[Departure] = &[
 /// Writes a drawing for each way that a candidate goes.
 pub(super) fn figures(m: &mut Markup, summary: &Summary) {
     for departure in DEPARTURES {
-        let mut names: Vec<&str> =
-            summary.experiment.candidates.iter().map(|one| one.path.as_str()).collect();
-        names.retain(|path| departure.paths.contains(path));
-        names.dedup();
+        let names = titles(summary, departure.goes);
         if names.is_empty() {
             continue;
         }
-        let names = names.join(", ");
+        let names = names.join("; ");
         let title = format!("Where packets of {names} leave the kernel's usual way");
         m.leaf("h3", &[], &title);
         m.leaf("p", &[], departure.sentence);
@@ -57,6 +64,19 @@ pub(super) fn figures(m: &mut Markup, summary: &Summary) {
             }
         });
     }
+    let spinning = titles(summary, |candidate| candidate.stack.wait == StackWait::Spin);
+    if !spinning.is_empty() {
+        let text = format!(
+            "Servers that spin look for packets without sleeping, and their CPU is busy whatever they are asked: {}.",
+            spinning.join("; ")
+        );
+        m.leaf("p", &[], &text);
+    }
+}
+
+fn titles(summary: &Summary, is_meant: fn(&Candidate) -> bool) -> Vec<String> {
+    let meant = summary.experiment.candidates.iter().filter(|candidate| is_meant(candidate));
+    meant.map(Candidate::title).collect()
 }
 
 impl Departure {
@@ -133,13 +153,15 @@ fn between(frame: Frame, one: Rect, next: Rect) -> (Point, Point) {
 
 #[cfg(test)]
 mod tests {
+    use record::{Stack, StackKind};
+
     use super::super::{fixture, page};
+    use super::*;
 
     /// The page of a race of these paths.
     fn of(paths: &[&str]) -> String {
         let mut summary = fixture::race();
-        let named =
-            |path: &&str| record::Candidate { path: (*path).to_owned(), ..record::Candidate::default() };
+        let named = |path: &&str| Candidate { path: (*path).to_owned(), ..Candidate::default() };
         summary.experiment.candidates = paths.iter().map(named).collect();
         page(&summary)
     }
@@ -152,7 +174,21 @@ mod tests {
         assert_eq!(drawn(&["ovs+direct"]), 2);
         assert_eq!(drawn(&["ovs+vxlan", "ovs+geneve"]), 2);
         let page = of(&["ovs+direct", "ovs+vxlan", "ovs+geneve"]);
-        assert!(page.contains("Where packets of ovs+vxlan, ovs+geneve leave the kernel"), "both are named");
+        assert!(page.contains("Where packets of ovs+vxlan; ovs+geneve leave the kernel"), "both are named");
         assert_eq!(page.matches(">ovs-vswitchd<").count(), 4);
+    }
+    #[test]
+    fn a_server_past_the_kernel_is_drawn_and_one_that_spins_is_named() {
+        let own = |wait| Candidate {
+            path: "host".to_owned(),
+            stack: Stack { kind: StackKind::Afxdp, wait },
+            ..Candidate::default()
+        };
+        let mut summary = fixture::race();
+        summary.experiment.candidates = vec![own(StackWait::Sleep), own(StackWait::Spin)];
+        let page = page(&summary);
+        assert_eq!(page.matches(">stack in the server<").count(), 2);
+        assert!(page.contains("Where packets of host, afxdp; host, afxdp, spinning leave"), "who goes it");
+        assert!(page.contains("whatever they are asked: host, afxdp, spinning."), "who spins");
     }
 }

@@ -21,7 +21,6 @@ mod made_late;
 mod marks;
 mod markup;
 mod method;
-mod own_stack;
 mod profile;
 mod published;
 mod ratio;

@@ -1,11 +1,11 @@
 //! The two nodes of a race drawn, and what each data path puts between pod and wire, as far as the record shows it.
 
 use super::departure;
+use super::marks;
 use super::markup::Markup;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
-use super::{marks, own_stack};
 use crate::Summary;
 use record::{Placement, Side};
 
@@ -59,7 +59,6 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             m.append(&narrow);
         });
         departure::figures(m, summary);
-        own_stack::figure(m, summary);
         let rows = summary.candidates.iter().enumerate().map(|(index, candidate)| Row {
             name: candidate.name.clone(),
             candidate: candidate.runnable.then_some(index),
@@ -274,7 +273,7 @@ fn node_text(node: &Node, most: usize) -> String {
     marks::fitting(&format!("{} · CPU {}", node.name, node.cpus), most)
 }
 
-pub(super) fn draw_box(svg: &mut Svg, class: &str, area: Rect, (name, detail): (&str, &str)) {
+fn draw_box(svg: &mut Svg, class: &str, area: Rect, (name, detail): (&str, &str)) {
     svg.rect(class, area);
     let middle = area.x + area.width / 2.0;
     svg.text("strong", at(middle, area.y + area.height / 2.0 - 4.0), Anchor::Middle, name);
