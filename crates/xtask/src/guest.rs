@@ -64,11 +64,6 @@ pub(crate) static ALL: [Guest; 5] = [
             ("datapath", "attack::ebpf", Always),
             ("datapath", "attack::guarded", Always),
             ("datapath", "splice::", Always),
-            // Each time a switch starts its daemons, which takes a second here. What one family alone and all faults of
-            // another path would show, the bridge and these show.
-            ("datapath", "traffic::ipv6_alone::ovs", Never),
-            ("datapath", "undo::ovs_direct", Never),
-            ("datapath", "undo::ovs_geneve", Never),
             // One family alone is a part of both. IPv4 alone has a kernel of its own below.
             ("datapath", "traffic::ipv4_alone", Never),
             ("datapath", "traffic::ipv6_alone", Skipped),
@@ -114,7 +109,6 @@ pub(crate) static ALL: [Guest; 5] = [
         arguments: "ipv6.disable=1",
         lane: "ipv4",
         tests: &[
-            ("datapath", "traffic::ipv4_alone::ovs", Never),
             ("datapath", "traffic::ipv4_alone", Always),
             ("lab", "standing::the_families_of_the_kernel", Always),
         ],
