@@ -129,14 +129,7 @@ impl Usage {
     /// Adds what the server's machine counted, whose CPUs have not been looked at from here.
     pub(crate) fn add_server(&mut self, spent: &Spent) {
         self.server.clone_from(&spent.cpus);
-        let (mine, theirs) = (&mut self.counters, &spent.counters);
-        mine.retransmits += theirs.retransmits;
-        mine.needless_retransmits += theirs.needless_retransmits;
-        mine.out_of_order += theirs.out_of_order;
-        mine.rto_expiries += theirs.rto_expiries;
-        mine.softnet_drops += theirs.softnet_drops;
-        mine.udp_errors += theirs.udp_errors;
-        mine.wire_drops += theirs.wire_drops;
+        self.counters += spent.counters;
     }
 
     /// The stacks' counters with those of the generator's threads.

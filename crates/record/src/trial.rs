@@ -248,6 +248,33 @@ pub struct Counters {
     pub client_runqueue_ns: u64,
 }
 
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        let Counters {
+            retransmits,
+            needless_retransmits,
+            out_of_order,
+            rto_expiries,
+            softnet_drops,
+            udp_errors,
+            wire_drops,
+            client_involuntary_switches,
+            client_switches,
+            client_runqueue_ns,
+        } = other;
+        self.retransmits += retransmits;
+        self.needless_retransmits += needless_retransmits;
+        self.out_of_order += out_of_order;
+        self.rto_expiries += rto_expiries;
+        self.softnet_drops += softnet_drops;
+        self.udp_errors += udp_errors;
+        self.wire_drops += wire_drops;
+        self.client_involuntary_switches += client_involuntary_switches;
+        self.client_switches += client_switches;
+        self.client_runqueue_ns += client_runqueue_ns;
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
 fn is_zero(count: &u64) -> bool {
     *count == 0

@@ -12,6 +12,7 @@ mod packets;
 mod port;
 mod skip;
 mod talk;
+mod wire;
 mod world;
 
 pub use cards::{Cards, card, set_card_up};
@@ -24,4 +25,5 @@ pub use packets::{Captured, Offload, PacketSocket};
 pub use port::bound;
 pub use skip::skip;
 pub use talk::Talk;
+pub use wire::Wire;
 pub use world::{World, require_root};

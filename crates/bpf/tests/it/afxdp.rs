@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use bpf::afxdp::{Carried, Handing, Wanted};
 use linux::xdp::XdpSocket;
-use linux::{IfName, Netlink, Netns};
-use testkit::{World, require_root, run};
+use linux::{IfName, Netlink};
+use testkit::{Wire, require_root};
 
 const V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
@@ -17,61 +17,32 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const HEADERS: usize = 14 + 20 + 8;
 const MORE: usize = 20;
 
-/// A wire between two namespaces.
-struct Wire {
-    near: Netns,
-    far: Netns,
-    _world: World,
+/// Hands over what comes at the far end for these addresses.
+fn handing(wire: &Wire, cpu: Option<u16>) -> (XdpSocket, Handing) {
+    let attach = || {
+        let index = Netlink::open().unwrap().index_of(&IfName::new("b0").unwrap()).unwrap();
+        let socket = XdpSocket::bind(index).unwrap();
+        let v6 = linux::features::has_ipv6().then_some(V6);
+        let wanted = Wanted { v4: Some(V4), v6, carried: Carried::Udp, port: PORT, cpu };
+        let handing = Handing::attach(&wanted, index, &socket).unwrap();
+        (socket, handing)
+    };
+    wire.far.run(attach).unwrap()
 }
 
-impl Wire {
-    fn new() -> Option<Wire> {
-        if !require_root() {
-            return None;
-        }
-        let world = World::new();
-        let (near, far) = (world.add("a"), world.add("b"));
-        let ip = |netns: &Netns, arguments: &str| {
-            run(netns, "ip", &arguments.split(' ').collect::<Vec<_>>());
-        };
-        ip(&near, &format!("link add a0 type veth peer name b0 netns {}", world.name("b")));
-        for (netns, link, host) in [(&near, "a0", 1), (&far, "b0", 2)] {
-            ip(netns, &format!("address add 192.0.2.{host}/24 dev {link}"));
-            if linux::features::has_ipv6() {
-                ip(netns, &format!("address add fd00::{host}/64 dev {link} nodad"));
-            }
-            ip(netns, &format!("link set {link} up"));
-        }
-        Some(Wire { near, far, _world: world })
-    }
+/// Sends a datagram from the near end.
+fn send(wire: &Wire, bytes: &[u8], to: (IpAddr, u16)) {
+    let any: IpAddr =
+        if to.0.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = wire.near.run(|| UdpSocket::bind((any, 0)).unwrap()).unwrap();
+    assert_eq!(socket.send_to(bytes, SocketAddr::from(to)).unwrap(), bytes.len());
+}
 
-    /// Hands over what comes at the far end for these addresses.
-    fn handing(&self, cpu: Option<u16>) -> (XdpSocket, Handing) {
-        let attach = || {
-            let index = Netlink::open().unwrap().index_of(&IfName::new("b0").unwrap()).unwrap();
-            let socket = XdpSocket::bind(index).unwrap();
-            let v6 = linux::features::has_ipv6().then_some(V6);
-            let wanted = Wanted { v4: Some(V4), v6, carried: Carried::Udp, port: PORT, cpu };
-            let handing = Handing::attach(&wanted, index, &socket).unwrap();
-            (socket, handing)
-        };
-        self.far.run(attach).unwrap()
-    }
-
-    /// Sends a datagram from the near end.
-    fn send(&self, bytes: &[u8], to: (IpAddr, u16)) {
-        let any: IpAddr =
-            if to.0.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let socket = self.near.run(|| UdpSocket::bind((any, 0)).unwrap()).unwrap();
-        assert_eq!(socket.send_to(bytes, SocketAddr::from(to)).unwrap(), bytes.len());
-    }
-
-    /// A socket of the far end's kernel.
-    fn listen(&self, at: (IpAddr, u16)) -> UdpSocket {
-        let socket = self.far.run(|| UdpSocket::bind(at).unwrap()).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket
-    }
+/// A socket of the far end's kernel.
+fn listen(wire: &Wire, at: (IpAddr, u16)) -> UdpSocket {
+    let socket = wire.far.run(|| UdpSocket::bind(at).unwrap()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
 }
 
 /// The next frame of a socket.
@@ -87,25 +58,28 @@ fn next(socket: &mut XdpSocket) -> Vec<u8> {
 /// All that is one address's and one port's comes to the socket, and nothing else.
 #[test]
 fn frames_of_one_port_are_handed_over() {
-    let Some(wire) = Wire::new() else { return };
+    if !require_root() {
+        return;
+    }
+    let wire = Wire::new();
     for cpu in [None, Some(0)] {
-        let (mut socket, handing) = wire.handing(cpu);
-        let (elsewhere, kernel) = (wire.listen((V4.into(), PORT + 1)), wire.listen((V4.into(), PORT)));
+        let (mut socket, handing) = handing(&wire, cpu);
+        let (elsewhere, kernel) = (listen(&wire, (V4.into(), PORT + 1)), listen(&wire, (V4.into(), PORT)));
         let before = handing.handed().unwrap();
         // More than there are places for, one after the other, so that each is used again.
         for number in 0..1500_u32 {
-            wire.send(&number.to_be_bytes(), (V4.into(), PORT));
+            send(&wire, &number.to_be_bytes(), (V4.into(), PORT));
             let frame = next(&mut socket);
             assert_eq!(frame[HEADERS..HEADERS + 4], number.to_be_bytes(), "on CPU {cpu:?}");
         }
         if linux::features::has_ipv6() {
-            wire.send(b"six", (V6.into(), PORT));
+            send(&wire, b"six", (V6.into(), PORT));
             assert_eq!(next(&mut socket)[HEADERS + MORE..][..3], *b"six");
         }
         // Another port, and a datagram in fragments, of which only the first has a port.
-        wire.send(b"other", (V4.into(), PORT + 1));
+        send(&wire, b"other", (V4.into(), PORT + 1));
         assert_eq!(elsewhere.recv(&mut [0; 10]).unwrap(), 5);
-        wire.send(&[7; 3000], (V4.into(), PORT));
+        send(&wire, &[7; 3000], (V4.into(), PORT));
         assert_eq!(kernel.recv(&mut [0; 4000]).unwrap(), 3000);
         assert!(!socket.has_frames());
         let handed = handing.handed().unwrap();
@@ -116,7 +90,7 @@ fn frames_of_one_port_are_handed_over() {
         assert_eq!((lost.rx_dropped, lost.rx_invalid_descs, lost.tx_invalid_descs), (0, 0, 0));
         // Afterwards all is the kernel's again, and the queue is another socket's.
         drop(handing);
-        wire.send(b"back", (V4.into(), PORT));
+        send(&wire, b"back", (V4.into(), PORT));
         assert_eq!(kernel.recv(&mut [0; 10]).unwrap(), 4);
     }
 }
@@ -124,9 +98,12 @@ fn frames_of_one_port_are_handed_over() {
 /// A socket sends as many frames as it is given, and every place is free again.
 #[test]
 fn frames_are_sent() {
-    let Some(wire) = Wire::new() else { return };
-    let (mut socket, _handing) = wire.handing(None);
-    wire.send(b"x", (V4.into(), PORT));
+    if !require_root() {
+        return;
+    }
+    let wire = Wire::new();
+    let (mut socket, _handing) = handing(&wire, None);
+    send(&wire, b"x", (V4.into(), PORT));
     let template = next(&mut socket);
     let receiver = wire.near.run(|| UdpSocket::bind((Ipv4Addr::new(192, 0, 2, 1), PORT)).unwrap()).unwrap();
     receiver.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -169,6 +169,12 @@ impl Drop for Machines {
     }
 }
 
+/// Trials in the closed loop, with those that do not count: on a busy machine that may be all.
+fn visits(candidate: &serde_json::Value) -> u64 {
+    let count = |key: &str| candidate["rates"][0][key].as_u64().unwrap();
+    count("trials") + count("void_trials")
+}
+
 #[test]
 fn two_machines_race_and_are_as_before() {
     let Some(machines) = machines() else { return };
@@ -180,7 +186,7 @@ fn two_machines_race_and_are_as_before() {
         result["candidates"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!(candidates, ["host", "host again", "docker", "bridge+vxlan", "ptp+direct", "ebpf+direct"]);
     for candidate in result["candidates"].as_array().unwrap() {
-        assert!(candidate["rates"][0]["trials"].as_u64() > Some(0), "{candidate}");
+        assert!(visits(candidate) > 0, "{candidate}");
     }
     let facts = &result["machine"]["facts"];
     assert!(facts["server's machine"].as_str().unwrap().starts_with("ssh://b: Linux "), "{facts}");
@@ -248,7 +254,7 @@ fn a_race_between_two_other_machines_is_led_by_the_clients() {
     let result = json(&output);
     let names = result["candidates"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap());
     assert_eq!(names.collect::<Vec<_>>(), ["host", "host again", "bridge+vxlan", "ebpf+direct"]);
-    assert!(result["candidates"][2]["rates"][0]["trials"].as_u64() > Some(0), "{result}");
+    assert!(visits(&result["candidates"][2]) > 0, "{result}");
     let nothing_left = || assert_nothing_left(machines, client);
     nothing_left();
     // The user ends it, then each of the three parties dies.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use linux::{IfName, Netns};
 use load::serve::{Idle, Listen, ResponderConfig, Served, Server, StackConfig};
-use testkit::{World, require_root, run};
+use testkit::{Wire, require_root};
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
@@ -26,26 +26,14 @@ fn with_stack<T>(
     if !require_root() {
         return None;
     }
-    let world = World::new();
-    let (near, far) = (world.add("a"), world.add("b"));
-    let ip = |netns: &Netns, arguments: &str| {
-        run(netns, "ip", &arguments.split(' ').collect::<Vec<_>>());
-    };
-    ip(&near, &format!("link add a0 type veth peer name b0 netns {}", world.name("b")));
-    for (netns, link, host) in [(&near, "a0", 1), (&far, "b0", 2)] {
-        ip(netns, &format!("address add 192.0.2.{host}/24 dev {link}"));
-        if linux::features::has_ipv6() {
-            ip(netns, &format!("address add fd00::{host}/64 dev {link} nodad"));
-        }
-        ip(netns, &format!("link set {link} up"));
-    }
+    let wire = Wire::new();
     let mut listen = vec![Listen::Http((Ipv4Addr::UNSPECIFIED, PORT).into())];
     listen.extend(linux::features::has_ipv6().then(|| Listen::Http((Ipv6Addr::UNSPECIFIED, PORT).into())));
     let link = IfName::new("b0").unwrap();
     let stack = Some(StackConfig { link, receive_cpu: None });
     let config = config(ResponderConfig { listen, stack, ..ResponderConfig::default() });
-    let server = far.run(|| Server::bind(&config)).unwrap().unwrap();
-    Some(while_serving(&server, || calls(&near)))
+    let server = wire.far.run(|| Server::bind(&config)).unwrap().unwrap();
+    Some(while_serving(&server, || calls(&wire.near)))
 }
 
 /// Does something while a responder runs, which ends also where that panics.
