@@ -15,12 +15,12 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Makes both namespaces, and the wire up.
+    /// Makes both namespaces and the wire between them.
     ///
     /// # Panics
     /// If the kernel refuses.
     #[must_use]
-    pub fn new() -> Wire {
+    pub fn up() -> Wire {
         let world = World::new();
         let (near, far) = (world.add("a"), world.add("b"));
         let ip = |netns: &Netns, arguments: &str| {

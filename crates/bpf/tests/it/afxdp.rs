@@ -61,7 +61,7 @@ fn frames_of_one_port_are_handed_over() {
     if !require_root() {
         return;
     }
-    let wire = Wire::new();
+    let wire = Wire::up();
     for cpu in [None, Some(0)] {
         let (mut socket, handing) = handing(&wire, cpu);
         let (elsewhere, kernel) = (listen(&wire, (V4.into(), PORT + 1)), listen(&wire, (V4.into(), PORT)));
@@ -101,7 +101,7 @@ fn frames_are_sent() {
     if !require_root() {
         return;
     }
-    let wire = Wire::new();
+    let wire = Wire::up();
     let (mut socket, _handing) = handing(&wire, None);
     send(&wire, b"x", (V4.into(), PORT));
     let template = next(&mut socket);

@@ -26,7 +26,7 @@ fn with_stack<T>(
     if !require_root() {
         return None;
     }
-    let wire = Wire::new();
+    let wire = Wire::up();
     let mut listen = vec![Listen::Http((Ipv4Addr::UNSPECIFIED, PORT).into())];
     listen.extend(linux::features::has_ipv6().then(|| Listen::Http((Ipv6Addr::UNSPECIFIED, PORT).into())));
     let link = IfName::new("b0").unwrap();
