@@ -45,6 +45,9 @@ impl Progress {
                 ));
             }
             Event::Connecting { machine } => self.line(&format!("connecting to {machine}")),
+            Event::Pitching { namespace, pods } => {
+                self.line(&format!("creating {pods} pods in namespace {namespace}"));
+            }
             Event::Booting { release, how } => self.line(&format!("booting Linux {release}: {how}")),
             Event::CannotRun { name, reasons } => {
                 self.line(&format!("{name} cannot run here: {}", reasons.join("; ")));

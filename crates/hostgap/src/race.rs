@@ -4,6 +4,7 @@ mod commands;
 mod duration;
 mod experiment;
 mod guest;
+mod kube;
 mod machines;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use linux::cpu::Scheduling;
 
 use self::experiment::asked;
 pub(crate) use self::experiment::read_experiment;
+use self::kube::KubeArgs;
 use self::machines::{MachineArgs, ServerArg};
 use crate::exit::{self, BadInput};
 use crate::plugins::{self, PluginArgs};
@@ -53,6 +55,7 @@ use crate::{report, speak, stop};
   hostgap race --server ssh://b             from this machine to another (docs/machines.md)
   hostgap race --client ssh://a --server ssh://b
                                             between two others
+  hostgap race --kube --paths pod,service   between pods of two nodes of a cluster (docs/kubernetes.md)
   hostgap race scenarios/machine-zone.toml --quick
                                             an experiment that was published, its figures beside yours
   hostgap race experiment.toml --json       what docs/experiment.md describes")]
@@ -121,6 +124,8 @@ pub(crate) struct Args {
     server: Vec<ServerArg>,
     #[command(flatten)]
     machines: MachineArgs,
+    #[command(flatten)]
+    kube: KubeArgs,
     /// The nginx executable to use.
     #[arg(long, value_name = "PATH", env = "HOSTGAP_NGINX")]
     nginx: Option<PathBuf>,
@@ -190,6 +195,9 @@ impl Args {
 /// `hostgap race`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let experiment = asked(args)?;
+    if args.kube.kube {
+        return kube::race(experiment, args);
+    }
     if args.show_commands && !args.has_machine() && args.machines.client().is_none() {
         return commands::show(&experiment, args);
     }

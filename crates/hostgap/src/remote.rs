@@ -1,16 +1,20 @@
-//! `hostgap remote`: what a race between two machines starts on the server's, and no command for people.
+//! `hostgap remote`: what a race starts on other machines and in pods, and no command for people.
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use ::lab::kube::{hand, wait_for_the_end};
 use ::lab::remote::{Output, STOPPED, lead, watch, work};
 use ::lab::{Finished, Home};
+use agent::source::kubernetes::delete_namespace;
+use anyhow::{Context, anyhow};
 
 use crate::race::own_program;
 use crate::stop;
 
-/// Do this machine's part in a race between two (internal): read requests from stdin, answer on stdout.
+/// Do this machine's or pod's part in a race (internal): read requests from stdin, answer on stdout.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Wait for the end of the input, then remove what this process has left.
@@ -19,6 +23,18 @@ pub(crate) struct Args {
     /// Lead the race that the first line of stdin describes.
     #[arg(long)]
     lead: bool,
+    /// Serve or load from this pod, as lines of stdin ask.
+    #[arg(long)]
+    hand: bool,
+    /// Wait for the end of stdin, then delete the namespace.
+    #[arg(long)]
+    lease: bool,
+    /// The namespace that goes with the lease; without it the pod's own Job takes all with it.
+    #[arg(long, value_name = "NAME", requires = "lease")]
+    namespace: Option<String>,
+    /// Wait to be ended: the first process of a pod in which hands work.
+    #[arg(long)]
+    wait: bool,
     /// What sshd says of the connection.
     #[arg(long, value_name = "SSH_CONNECTION", default_value = "", hide_default_value = true)]
     connection: String,
@@ -32,6 +48,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let stop = stop::on_signals()?;
+    if args.hand {
+        hand(env!("CARGO_PKG_VERSION"), &stop, io::stdin(), &mut io::stdout())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.lease {
+        wait_for_the_end(io::stdin(), &mut io::stdout(), &stop);
+        return args.namespace.as_deref().map_or(Ok(ExitCode::SUCCESS), end_namespace);
+    }
+    if args.wait {
+        while !stop.load(Ordering::Relaxed) {
+            std::thread::park_timeout(WAKES);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.lead {
         let output: Output = Arc::new(Mutex::new(io::stdout()));
         return Ok(match lead(&own_program()?, &home, &stop, io::stdin(), &output)? {
@@ -40,5 +70,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         });
     }
     work(&own_program()?, &home, &args.connection, &stop, io::stdin(), &mut io::stdout())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How often a process that waits looks whether it is to end.
+const WAKES: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// Deletes a namespace with all that is in it, this pod too.
+fn end_namespace(name: &str) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("start the loop of events")?;
+    let deleted = runtime.block_on(delete_namespace(name));
+    deleted.map_err(|why| anyhow!("delete namespace {name}: {why}"))?;
     Ok(ExitCode::SUCCESS)
 }

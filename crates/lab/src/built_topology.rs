@@ -12,12 +12,13 @@ use std::time::Duration;
 use datapath::SocketRole;
 use linux::Cgroup;
 use linux::cpu::Scheduling;
-use load::{Client, LoadError, Target, Tls};
+use load::{LoadError, Target, Tls};
 use plan::forwarding::Splice;
 use record::{Plant, Workload, WorkloadKind};
 
 pub(crate) use self::ground::Ground;
 use crate::packets::Judge;
+use crate::pools::Pools;
 use crate::proxy::ProxyProgram;
 use crate::remote::Remote;
 use crate::server::{Server, ServerChoice};
@@ -87,8 +88,8 @@ pub struct BuiltTopology {
     tls: Option<Tls>,
     /// The server, then what passes connections on to it.
     servers: Vec<Server>,
-    /// The client's connections, each pool with the size that it asks for.
-    pools: Vec<(u32, Vec<Client>)>,
+    /// The client's connections.
+    pools: Pools,
     /// What judges its frames, in a race of packets or of a flood.
     pub(crate) judge: Option<Judge>,
     ground: Ground,

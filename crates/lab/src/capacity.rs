@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use record::{Capacity, Experiment, Load, RequestedRate};
 
-use crate::trial::{Method, run};
-use crate::{BuiltTopology, LabError};
+use crate::LabError;
+use crate::trial::{Method, Subject, run};
 
 /// Slices of closed loop from which the search starts.
 const SAMPLES: usize = 9;
@@ -25,12 +25,12 @@ const STEPS: i32 = 12;
 /// search starts: no constant rate above it can be sustained. From there it goes down until a rate is. `None` if asked to
 /// stop.
 pub(crate) fn capacity(
-    built: &mut BuiltTopology,
+    subject: &mut dyn Subject,
     method: &Method,
     body_bytes: u32,
     stop: impl Fn() -> bool,
 ) -> Result<Option<Capacity>, LabError> {
-    let Some((samples_per_s, slice)) = closed_loop(built, method, body_bytes, &stop)? else {
+    let Some((samples_per_s, slice)) = closed_loop(subject, method, body_bytes, &stop)? else {
         return Ok(None);
     };
     let most = stats::median(&samples_per_s).expect("there are samples");
@@ -40,7 +40,7 @@ pub(crate) fn capacity(
         }
         let rate_per_s = most * STEP.powi(step);
         let load = Load { body_bytes, rate_per_s: Some(rate_per_s), of_capacity: None };
-        let outcome = run(built, method, &load, slice, None)?;
+        let outcome = run(subject, method, &load, slice, None)?;
         let in_time = outcome.sent_in_schedule as f64 >= SUSTAINED * outcome.intended as f64;
         if in_time && outcome.missed.count() == 0 {
             return Ok(Some(Capacity { body_bytes, rate_per_s, samples_per_s }));
@@ -54,12 +54,12 @@ pub(crate) fn capacity(
 /// How many requests per second the reference answers in each slice of a closed loop, and the length that a slice needs
 /// to hold answers. `None` if asked to stop.
 fn closed_loop(
-    built: &mut BuiltTopology,
+    subject: &mut dyn Subject,
     method: &Method,
     body_bytes: u32,
     stop: impl Fn() -> bool,
 ) -> Result<Option<(Vec<f64>, Duration)>, LabError> {
-    let shortest = built.topology.shape.wires.patience().slice(SLICE);
+    let shortest = subject.patience().slice(SLICE);
     let mut slice = shortest;
     let saturate = Load { body_bytes, rate_per_s: None, of_capacity: None };
     let mut samples_per_s = Vec::with_capacity(SAMPLES);
@@ -67,14 +67,14 @@ fn closed_loop(
         if stop() {
             return Ok(None);
         }
-        let answered_per_s = run(built, method, &saturate, slice, None)?.answered_per_s();
+        let answered_per_s = run(subject, method, &saturate, slice, None)?.answered_per_s();
         if answered_per_s > 0.0 {
             samples_per_s.push(answered_per_s);
         } else if slice < shortest * 2_u32.pow(DOUBLINGS) {
             slice *= 2;
         } else {
             let what = format!("it answered nothing in {slice:?} while its capacity was sought");
-            return Err(LabError::Broken { candidate: built.name.clone(), what });
+            return Err(LabError::Broken { candidate: subject.name().to_owned(), what });
         }
     }
     Ok(Some((samples_per_s, slice)))

@@ -23,6 +23,13 @@ pub enum Event {
         /// As the user names it.
         machine: String,
     },
+    /// Pods are being created in a cluster.
+    Pitching {
+        /// Where.
+        namespace: String,
+        /// How many take part.
+        pods: usize,
+    },
     /// The remains of a dead race were removed before this one began.
     CleanedUp {
         /// Its id.

@@ -17,7 +17,7 @@ use record::{Cause, Histogram, Late, Load, Retransmitted, WorkloadKind};
 use stats::Random;
 
 use crate::topology::SERVER_PORT;
-use crate::trial::{Method, broken, kept_from_running, rest, run, run_with_log, warmup};
+use crate::trial::{Method, broken, connections, kept_from_running, rest, run, run_with_log, warmup};
 use crate::visits::{Visit, visit_all};
 use crate::{BuiltTopology, Event, LabError};
 use answer::AnsweredRequest;
@@ -198,7 +198,7 @@ impl Watch<'_> {
     /// Load before a slice; gives the length of the slice.
     fn warm(&self, built: &mut BuiltTopology, load: &Load) -> Result<Duration, LabError> {
         let patience = built.topology.shape.wires.patience();
-        let before = warmup(patience.warmup(self.method.warmup), load, built.connections(load.body_bytes));
+        let before = warmup(patience.warmup(self.method.warmup), load, connections(built, load.body_bytes));
         let slice = patience.slice(SLICE);
         rest(self.method, load, before + slice);
         run(built, self.method, load, before, None)?;

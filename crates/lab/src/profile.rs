@@ -9,7 +9,7 @@ use linux::{CpuSet, clock};
 use record::{Load, Measure, Profile};
 use stats::Random;
 
-use crate::trial::{Method, broken, kept_from_running, rest, run, warmup};
+use crate::trial::{Method, broken, connections, kept_from_running, rest, run, warmup};
 use crate::visits::{Visit, visit_all};
 use crate::{BuiltTopology, Event, LabError, NodeCpus, workload};
 
@@ -88,7 +88,7 @@ fn visit(
 ) -> Result<(), LabError> {
     let measure = built.workload.kind.measure();
     if measure == Measure::Latency {
-        let warmup = warmup(method.warmup, load, built.connections(load.body_bytes));
+        let warmup = warmup(method.warmup, load, connections(built, load.body_bytes));
         rest(method, load, warmup + SLICE);
         run(built, method, load, warmup, None)?;
     }

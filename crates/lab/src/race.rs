@@ -1,6 +1,8 @@
 //! The race: builds, rounds, trials, in shuffled order, written down round by round.
 
+mod arena;
 mod builds;
+mod contest;
 mod entrants;
 mod goal;
 mod loads;
@@ -19,6 +21,7 @@ use linux::features::Facts;
 use plan::Unit;
 use record::{Experiment, Line, ServerKind, Underlay, WorkloadKind, Writer};
 
+use self::topologies::Topologies;
 use crate::candidate::{Contender, field};
 use crate::cni::PluginDirs;
 use crate::exclusive::in_turn;
@@ -34,10 +37,13 @@ use crate::trial::Method;
 use crate::witness::witness;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, packets, profile};
 
+pub(crate) use arena::{Arena, LastBuild, Runner};
+pub(crate) use contest::Contest;
 pub use rounds::host_visits;
+pub(crate) use rounds::valid_trial;
 
 /// The first entrants are the reference and its control, without which there is no race.
-const CONTENDERS_FROM: usize = 2;
+pub(crate) const CONTENDERS_FROM: usize = 2;
 
 /// What a race needs beside its experiment.
 #[derive(Debug, Clone)]
@@ -248,7 +254,14 @@ impl Race {
         }
         writer.append(&Line::Header(Box::new(header.clone())))?;
         chosen.into_iter().for_each(|chosen| tell(Event::Steering { chosen }));
-        self.builds(&header, claim, writer, tell)
+        let mut contest = Contest {
+            arena: Topologies { race: &self, claim },
+            experiment: &self.experiment,
+            method: self.method.clone(),
+            seed: self.seed,
+            stop: &self.settings.stop,
+        };
+        contest.builds(&header, writer, tell)
     }
 
     /// Decides whose CPUs work on received packets.
@@ -317,7 +330,8 @@ pub(crate) fn close(mut writer: Writer, end: &Line) -> Result<(), LabError> {
     Ok(writer.append(end)?)
 }
 
-fn fresh_seed() -> u64 {
+/// A seed that no race is likely to have had.
+pub(crate) fn fresh_seed() -> u64 {
     // Short enough to be typed again.
     (linux::clock::now_ns() ^ u64::from(std::process::id()).rotate_left(40)) % 1_000_000
 }

@@ -24,6 +24,7 @@ use crate::capacity::capacity;
 use crate::exclusive::in_turn;
 use crate::limits::possible;
 use crate::machine::machine;
+use crate::trial::connections;
 use crate::{Event, Home, LabError, Race, RaceOptions, Wires};
 use blocks::{Blocks, Halt};
 use factors::Factors;
@@ -242,7 +243,7 @@ impl Search {
         let mut standing = self.race.stand(self.factors.incumbent(), claim)?;
         let stop = || self.race.settings.stop.load(Ordering::Relaxed);
         let found = capacity(&mut standing, &self.race.method, body_bytes, stop);
-        let connections = standing.connections(body_bytes);
+        let connections = connections(&mut standing, body_bytes);
         standing.take_down()?;
         let Some(found) = found? else { return Ok(None) };
         possible(&[rate], &found)?;

@@ -9,13 +9,14 @@ use bpf::witness::{Stall, Witness};
 use linux::cpu::Scheduling;
 use load::windows::Witnessed;
 use load::witness::run_witnessed;
-use load::{Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
+use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
 use record::{Capacity, CpuTime, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
 use crate::traffic::TransferredAmounts;
-use crate::usage::{Usage, steal_permille, sum};
+use crate::usage::{CounterSnapshot, Usage, steal_permille, sum};
+use crate::wire::Patience;
 use crate::witness::{self, Witnesses};
-use crate::{BuiltTopology, LabError, NodeCpus};
+use crate::{LabError, NodeCpus};
 
 /// How a trial is run.
 #[derive(Debug, Clone)]
@@ -85,27 +86,59 @@ const LEFT_OUT_LIMIT_PERMILLE: u32 = 500;
 /// takes: a machine that does other work meanwhile is that much slower.
 const ANSWERS_WAITED_FOR: u32 = 4;
 
+/// What a trial loads: a client's connections to a server, and who counts what the load costs both sides.
+pub(crate) trait Subject {
+    /// The candidate's name.
+    fn name(&self) -> &str;
+
+    /// How long its wire makes everything take.
+    fn patience(&self) -> Patience;
+
+    /// The client's connections, which ask for answers of a size from now on; one client a thread.
+    fn clients(&mut self, body_bytes: u32) -> &mut [Client];
+
+    /// Looks at the counters of both sides, before the measured part of a trial.
+    fn count(&mut self) -> Result<CounterSnapshot, LabError>;
+
+    /// What a trial cost both sides since, and why it does not count, if packets did not take the path; an error if the
+    /// server has ended.
+    fn spent(
+        &mut self,
+        before: &CounterSnapshot,
+        cpus: &NodeCpus,
+        work: &TransferredAmounts,
+    ) -> Result<(Usage, Option<Void>), LabError>;
+
+    /// An error if the server has ended.
+    fn check_server(&mut self) -> Result<(), LabError>;
+}
+
+/// How many connections a client has for answers of a size.
+pub(crate) fn connections(subject: &mut dyn Subject, body_bytes: u32) -> usize {
+    subject.clients(body_bytes).iter().map(Client::connections).sum()
+}
+
 /// Runs a trial. `entrant` and `load` are the record's indexes.
 pub(crate) fn measure(
-    built: &mut BuiltTopology,
+    subject: &mut dyn Subject,
     method: &Method,
     load: &Load,
     (entrant, load_index): (usize, usize),
 ) -> Result<TrialRecord, LabError> {
-    let asked = built.topology.shape.wires.patience().warmup(method.warmup);
-    let warmup = warmup(asked, load, built.connections(load.body_bytes));
+    let asked = subject.patience().warmup(method.warmup);
+    let warmup = warmup(asked, load, connections(subject, load.body_bytes));
     rest(method, load, warmup + method.slice);
-    run(built, method, load, warmup, None)?;
-    let before = built.count()?;
-    let slice = built.topology.shape.wires.patience().slice(method.slice);
+    run(subject, method, load, warmup, None)?;
+    let before = subject.count()?;
+    let slice = subject.patience().slice(method.slice);
     let witness = method.witness.as_deref().and_then(Witnesses::watching);
-    let outcome = run(built, method, load, slice, witness)?;
+    let outcome = run(subject, method, load, slice, witness)?;
     let work = TransferredAmounts::exchanges(outcome.answered);
-    let (usage, detour) = built.spent(&before, &method.cpus, &work)?;
+    let (usage, detour) = subject.spent(&before, &method.cpus, &work)?;
     let void = detour.or_else(|| void(load, &outcome, &usage));
     // Where the machine was kept from running, unanswered requests say nothing of the path. A broken one stays broken.
     if void.is_none() {
-        broken(built, &outcome)?;
+        broken(subject, &outcome)?;
     }
     Ok(record(&outcome, &usage, (entrant, load_index), void))
 }
@@ -136,43 +169,43 @@ const RTO_MIN_S: f64 = 0.2;
 /// The generator sleeps only where the next instant is far, and spins before it: the timers of a thread that sleeps
 /// between any two requests were half of the median on a virtual machine, and half of its CPU.
 pub(crate) fn run(
-    built: &mut BuiltTopology,
+    subject: &mut dyn Subject,
     method: &Method,
     load: &Load,
     duration: Duration,
     witness: Option<&Witness>,
 ) -> Result<Outcome, LabError> {
-    let (run, rate_per_s) = (asked(built, method, load, duration), load.rate_per_s);
-    let clients = built.clients(load.body_bytes);
+    let (run, rate_per_s) = (asked(subject, method, load, duration), load.rate_per_s);
+    let clients = subject.clients(load.body_bytes);
     let outcome = match witness.filter(|_| rate_per_s.is_some()) {
         Some(witness) => run_witnessed(clients, &run, &Live::default(), witness),
         None => load::run(clients, &run),
     };
-    ran(built, outcome)
+    ran(subject, outcome)
 }
 
 /// The same; each request that was due goes to `log` when it has ended.
 pub(crate) fn run_with_log(
-    built: &mut BuiltTopology,
+    subject: &mut dyn Subject,
     method: &Method,
     load: &Load,
     duration: Duration,
     log: &mut (dyn FnMut(&[Exchange]) + Send),
 ) -> Result<Outcome, LabError> {
-    let run = asked(built, method, load, duration);
-    let outcome = load::run_logged(built.clients(load.body_bytes), &run, &Live::default(), log);
-    ran(built, outcome)
+    let run = asked(subject, method, load, duration);
+    let outcome = load::run_logged(subject.clients(load.body_bytes), &run, &Live::default(), log);
+    ran(subject, outcome)
 }
 
 /// What is asked of the generator.
-fn asked(built: &mut BuiltTopology, method: &Method, load: &Load, duration: Duration) -> Run {
+fn asked(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Duration) -> Run {
     let schedule = match load.rate_per_s {
         Some(rate_per_s) => Schedule::Constant { rate_per_s },
         None => Schedule::Saturate,
     };
-    let patience = built.topology.shape.wires.patience();
-    let connections = built.connections(load.body_bytes);
-    let clients = built.clients(load.body_bytes);
+    let patience = subject.patience();
+    let connections = connections(subject, load.body_bytes);
+    let clients = subject.clients(load.body_bytes);
     Run {
         drain: patience.drain(load.body_bytes, connections) + method.answer * ANSWERS_WAITED_FOR,
         wait: Wait::Hybrid,
@@ -184,31 +217,32 @@ fn asked(built: &mut BuiltTopology, method: &Method, load: &Load, duration: Dura
 }
 
 /// A run's outcome; its failure in the lab's words.
-fn ran(built: &mut BuiltTopology, outcome: Result<Outcome, LoadError>) -> Result<Outcome, LabError> {
+fn ran(subject: &mut dyn Subject, outcome: Result<Outcome, LoadError>) -> Result<Outcome, LabError> {
     match outcome {
         Ok(outcome) => Ok(outcome),
         Err(error) => {
-            built.check_server()?;
+            subject.check_server()?;
             Err(match error {
                 // The connections were there before and the server lives: the way between them is gone.
-                LoadError::Connect { .. } | LoadError::ConnectTimeout { .. } => {
-                    LabError::Broken { candidate: built.name.clone(), what: format!("could not {error}") }
-                }
-                error => built.load_error(error),
+                LoadError::Connect { .. } | LoadError::ConnectTimeout { .. } => LabError::Broken {
+                    candidate: subject.name().to_owned(),
+                    what: format!("could not {error}"),
+                },
+                error => LabError::Load { candidate: subject.name().to_owned(), why: Box::new(error) },
             })
         }
     }
 }
 
 /// An error if most of what was sent was never answered.
-pub(crate) fn broken(built: &mut BuiltTopology, outcome: &Outcome) -> Result<(), LabError> {
+pub(crate) fn broken(subject: &mut dyn Subject, outcome: &Outcome) -> Result<(), LabError> {
     // Of the requests that were sent: a path that is only too slow for a rate answers late, but it answers.
     let lost = outcome.sent.saturating_sub(outcome.answered);
     if outcome.intended == 0 || (outcome.sent > 0 && lost * 2 <= outcome.sent) {
         return Ok(());
     }
     Err(LabError::Broken {
-        candidate: built.name.clone(),
+        candidate: subject.name().to_owned(),
         what: format!(
             "{lost} of {} requests that were sent got no valid answer ({} missed in all, {} unexpected, \
              {} connection errors)",

@@ -49,8 +49,26 @@ impl CounterSnapshot {
     /// The same, for these namespaces and counters.
     pub(crate) fn at(places: &[Place], traces: &[Trace]) -> Result<CounterSnapshot, LabError> {
         let procfs = Procfs::kernel();
+        let mut snapshot = CounterSnapshot::of_cpus(&procfs)?;
+        for place in places {
+            place.open()?.run(|| snapshot.add(place, &procfs))??;
+        }
+        snapshot.traffic.add_spliced(traces)?;
+        Ok(snapshot)
+    }
+
+    /// The same, for the namespace of the calling thread, which needs no privilege.
+    pub(crate) fn here() -> Result<CounterSnapshot, LabError> {
+        let procfs = Procfs::kernel();
+        let mut snapshot = CounterSnapshot::of_cpus(&procfs)?;
+        snapshot.add(&Place::Host, &procfs)?;
+        Ok(snapshot)
+    }
+
+    /// What is counted for the machine.
+    fn of_cpus(procfs: &Procfs) -> Result<CounterSnapshot, LabError> {
         let softnet = procfs.softnet()?;
-        let mut snapshot = CounterSnapshot {
+        Ok(CounterSnapshot {
             stat: procfs.stat()?,
             softnet_drops: softnet.into_iter().map(|row| (row.cpu, row.dropped)).collect(),
             retransmits: 0,
@@ -60,12 +78,7 @@ impl CounterSnapshot {
             udp_errors: 0,
             wire_drops: 0,
             traffic: Traffic::default(),
-        };
-        for place in places {
-            place.open()?.run(|| snapshot.add(place, &procfs))??;
-        }
-        snapshot.traffic.add_spliced(traces)?;
-        Ok(snapshot)
+        })
     }
 
     /// Adds the counters of the namespace that the calling thread is in.

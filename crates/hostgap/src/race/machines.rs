@@ -87,6 +87,11 @@ impl MachineArgs {
         self.client.as_ref()
     }
 
+    /// The server's CPUs, on a machine that is not this one.
+    pub(super) fn server_cpus(&self) -> Result<Option<CpuSet>, BadInput> {
+        cpus(self.server_cpus.as_deref())
+    }
+
     /// The server's machine, if one is named.
     fn server_in<'a>(&self, servers: &'a [ServerArg]) -> anyhow::Result<Option<&'a SshAddress>> {
         let mut named = servers.iter().filter_map(|server| match server {
@@ -115,7 +120,7 @@ impl MachineArgs {
         let nic = self.nic.as_deref().map(IfName::new).transpose();
         let nic = nic.map_err(|error| BadInput(error.to_string()))?;
         let ssh = SshCommand { words, sudo: self.sudo };
-        Ok(Reached { ssh, nic, server_cpus: cpus(self.server_cpus.as_deref())? })
+        Ok(Reached { ssh, nic, server_cpus: self.server_cpus()? })
     }
 
     /// Options that say something of a machine that is not named are a mistake.
@@ -178,7 +183,7 @@ struct Reached {
 }
 
 /// CPUs of another machine.
-fn cpus(text: Option<&str>) -> Result<Option<CpuSet>, BadInput> {
+pub(super) fn cpus(text: Option<&str>) -> Result<Option<CpuSet>, BadInput> {
     let read = text.map(str::parse::<CpuSet>).transpose();
     read.map_err(|error: ::linux::NameError| BadInput(error.to_string()))
 }

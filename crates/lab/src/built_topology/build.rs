@@ -11,6 +11,7 @@ use record::Plant;
 use super::{BuiltTopology, Ground, Staffing};
 use crate::cni::Attachment;
 use crate::packets::{JUNK_PORT, Judge};
+use crate::pools::Pools;
 use crate::proxy::ProxySetup;
 use crate::remote::Remote;
 use crate::server::{Secret, ServerSetup};
@@ -35,7 +36,7 @@ impl BuiltTopology {
             workload: staffing.workload.clone(),
             tls: None,
             servers: Vec::new(),
-            pools: Vec::new(),
+            pools: Pools::of(staffing.workload.kind),
             judge: None,
             ground,
             there: None,

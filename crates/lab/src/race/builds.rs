@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use plan::Unit;
 use record::{Header, Line, Load, Round, Writer};
 use stats::Random;
 
+use super::arena::{Arena, LastBuild};
+use super::contest::Contest;
 use super::goal::StoppingRule;
 use super::rounds::{Course, Rounded, visits};
-use super::{CONTENDERS_FROM, Finished, Race};
-use crate::machine::{drifted, machine};
+use super::runners::{Runners, take_down};
+use super::{CONTENDERS_FROM, Finished};
+use crate::machine::drifted;
 use crate::{Event, LabError};
 
 /// What outlives a build.
@@ -21,17 +23,16 @@ struct UnderWay {
     rng: Random,
     /// Trials done.
     done: u64,
-    /// The machine when the race began.
+    /// The machines when the race began.
     facts: record::Machine,
     started: Instant,
 }
 
-impl Race {
+impl<A: Arena> Contest<'_, A> {
     /// Build after build, until the goal is reached.
-    pub(super) fn builds(
+    pub(crate) fn builds(
         &mut self,
         header: &Header,
-        claim: &Unit,
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
@@ -41,14 +42,14 @@ impl Race {
             broken: BTreeSet::new(),
             rng: Random::from_seed(self.seed),
             done: 0,
-            facts: machine(&self.method.cpus, self.settings.scheduling)?,
+            facts: self.arena.machine()?,
             started: Instant::now(),
         };
         for build in 0.. {
             if !under_way.goal.goes_on(build) {
                 break;
             }
-            if !self.build(build, &mut under_way, claim, writer, tell)? {
+            if !self.build(build, &mut under_way, writer, tell)? {
                 return Ok(Finished::Stopped);
             }
             if let Some(look) = under_way.goal.look() {
@@ -67,16 +68,15 @@ impl Race {
         &mut self,
         build: u32,
         under_way: &mut UnderWay,
-        claim: &Unit,
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
     ) -> Result<bool, LabError> {
         under_way.goal.begin();
         tell(Event::Building { build, of: under_way.goal.builds() });
-        let stood = self.stand_up(&under_way.broken, &under_way.goal, claim, &mut under_way.rng)?;
+        let stood = self.stand_up(under_way)?;
         let Some(mut runners) = stood else { return Ok(false) };
         if build == 0 {
-            let Some(found) = self.loads(&mut runners, claim, writer, tell)? else {
+            let Some(found) = self.loads(&mut runners, writer, tell)? else {
                 runners.take_down()?;
                 return Ok(false);
             };
@@ -87,7 +87,7 @@ impl Race {
         let a_round: usize = loads.iter().map(|load| visits(load, runners.entrants()).len()).sum();
         let total = u64::from(self.experiment.rounds) * a_round as u64;
         let (rng, done) = (under_way.rng.clone(), under_way.done);
-        let mut course = Course { loads: &loads, runners, claim, rng, done, total };
+        let mut course = Course { loads: &loads, runners, rng, done, total };
         for round in under_way.goal.rounds_of(build) {
             if !self.recorded_round(&mut course, under_way, (round, build), writer, tell)? {
                 course.runners.take_down()?;
@@ -104,10 +104,47 @@ impl Race {
         Ok(true)
     }
 
+    /// Makes all stand but those that broke or left, in shuffled order, so that none is always the first; those that stand
+    /// in turn wait for it. `None` if asked to stop.
+    fn stand_up(&mut self, under_way: &mut UnderWay) -> Result<Option<Runners<A::Runner>>, LabError> {
+        let all = 0..self.arena.names().len();
+        let races = |entrant: &usize| {
+            self.arena.can_run(*entrant)
+                && !under_way.broken.contains(entrant)
+                && under_way.goal.stands(*entrant)
+        };
+        let mut order: Vec<usize> = all.filter(races).collect();
+        if self.arena.is_in_turn() {
+            return Ok(Some(Runners::in_turn(order)));
+        }
+        under_way.rng.shuffle(&mut order);
+        let mut standing = Vec::with_capacity(order.len());
+        for entrant in order {
+            if self.is_stopped() {
+                take_down(standing)?;
+                return Ok(None);
+            }
+            standing.push((entrant, self.arena.stand(entrant)?));
+        }
+        Ok(Some(Runners::together(standing)))
+    }
+
+    /// What was asked beside the rounds. `false` if asked to stop.
+    fn after_rounds(
+        &mut self,
+        course: &mut Course<'_, A::Runner>,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<bool, LabError> {
+        let Course { runners, loads, rng, .. } = course;
+        let last = LastBuild { runners, method: &self.method, loads, rng };
+        self.arena.after_rounds(last, self.experiment, writer, tell)
+    }
+
     /// One round, judged and written down. `false` if asked to stop.
     fn recorded_round(
-        &self,
-        course: &mut Course<'_>,
+        &mut self,
+        course: &mut Course<'_, A::Runner>,
         under_way: &mut UnderWay,
         (round, build): (u32, u32),
         writer: &mut Writer,
@@ -124,7 +161,7 @@ impl Race {
         let alone = course.runners.entrants().len() <= CONTENDERS_FROM && !under_way.goal.anyone_left();
         if let Some(broken) = last_to_break.filter(|_| alone) {
             course.runners.empty()?;
-            let candidate = self.contenders[broken.entrant].name.clone();
+            let candidate = self.arena.names()[broken.entrant].to_owned();
             return Err(LabError::Broken { candidate, what: broken.why });
         }
         let (ran, of) = (round + 1, under_way.goal.rounds());
@@ -135,13 +172,13 @@ impl Race {
 
     /// A round as it is written down. If a fact of the machine has changed since the race's start, none of it counts.
     fn judged(
-        &self,
+        &mut self,
         rounded: Rounded,
         (round, build): (u32, u32),
         facts: &record::Machine,
     ) -> Result<Round, LabError> {
         let Rounded { mut trials, broken } = rounded;
-        let now = machine(&self.method.cpus, self.settings.scheduling)?;
+        let now = self.arena.machine()?;
         if let Some(what) = drifted(facts, &now) {
             for trial in trials.iter_mut().filter(|trial| trial.void.is_none()) {
                 trial.void = Some(record::Void::FactsChanged { what: what.clone() });

@@ -1,29 +1,25 @@
-//! A round: each candidate at each load, shuffled; and after the last what was asked beside.
+//! A round: each candidate at each load, shuffled.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
-use plan::Unit;
-use record::{Broken, Line, Load, TrialRecord, Void, Writer};
+use record::{Broken, Load, TrialRecord, Void};
 use stats::Random;
 
+use super::CONTENDERS_FROM;
+use super::arena::{Arena, Runner};
+use super::contest::Contest;
 use super::goal::StoppingRule;
 use super::runners::Runners;
-use super::{CONTENDERS_FROM, Race};
-use crate::built_topology::BuiltTopology;
-use crate::late::late;
-use crate::profile::profile;
-use crate::{Event, LabError, packets};
+use crate::trial::Method;
+use crate::{Event, LabError};
 
 /// A void trial is repeated at most so often; then the candidate goes without this slice, and the report says so.
 const REPEATS: u32 = 2;
 
 /// A round that is under way: what may fail in it and what it has so far.
-pub(super) struct Course<'a> {
+pub(super) struct Course<'a, R> {
     pub(super) loads: &'a [Load],
-    pub(super) runners: Runners,
-    /// Whose topologies they are.
-    pub(super) claim: &'a Unit,
+    pub(super) runners: Runners<R>,
     pub(super) rng: Random,
     pub(super) done: u64,
     pub(super) total: u64,
@@ -100,39 +96,28 @@ fn in_turn(
     turns
 }
 
-impl Race {
+impl<A: Arena> Contest<'_, A> {
     /// Every contender once at every load, the hosts as often as [`host_visits`] says, in the order of [`together`], or of
     /// [`in_turn`]. `None` if asked to stop.
     pub(super) fn round(
-        &self,
-        course: &mut Course<'_>,
+        &mut self,
+        course: &mut Course<'_, A::Runner>,
         goal: &StoppingRule,
         round: u32,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Option<Rounded>, LabError> {
         let mut rounded = Rounded::default();
-        let loads = (0..course.loads.len()).filter(|load| goal.is_open(*load)).map(|load| {
-            let entrants = course.runners.entrants().iter().copied();
-            let visited: Vec<usize> = entrants.filter(|entrant| goal.visits(*entrant, load)).collect();
-            (load, visits(&course.loads[load], &visited))
-        });
-        let (loads, all) = (loads.collect(), course.loads);
-        let is_closed_loop = |load: usize| all[load].rate_per_s.is_none();
-        let turns = match course.runners.are_in_turn() {
-            true => in_turn(loads, is_closed_loop, &mut course.rng),
-            false => together(loads, &mut course.rng),
-        };
-        for Turn { entrant, loads } in turns {
+        for Turn { entrant, loads } in turns(course, goal) {
             course.runners.begin_turn()?;
             for load in loads {
-                if self.settings.stop.load(Ordering::Relaxed) {
+                if self.is_stopped() {
                     return Ok(None);
                 }
                 // It may have broken at another load.
                 if !course.runners.entrants().contains(&entrant) {
                     continue;
                 }
-                let name = self.contenders[entrant].name.clone();
+                let name = self.arena.names()[entrant].to_owned();
                 let share = goal.share(course.done, course.total);
                 tell(Event::Trial { round, of: goal.rounds(), name, share });
                 let visited = self.visit(course, (entrant, load), &mut rounded.trials, tell);
@@ -152,88 +137,62 @@ impl Race {
 
     /// One visit. Who is built for it and does not come to stand is broken: the machines are as they are.
     fn visit(
-        &self,
-        course: &mut Course<'_>,
+        &mut self,
+        course: &mut Course<'_, A::Runner>,
         (entrant, load): (usize, usize),
         trials: &mut Vec<TrialRecord>,
         tell: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
-        let built = course.runners.reach(self, course.claim, entrant).map_err(LabError::of_candidate)?;
-        self.valid_trial(built, &course.loads[load], (entrant, load), trials, tell)
+        let runner = course.runners.reach(&mut self.arena, entrant).map_err(LabError::of_candidate)?;
+        let how = (&self.method, self.experiment.by_cpu);
+        valid_trial(runner, how, &course.loads[load], (entrant, load), trials, tell)
     }
+}
 
-    /// Runs a trial until it is valid or has been repeated often enough; all of them are kept. A path that has changed
-    /// and stays so is an error: to repeat the trial would measure another path.
-    pub(crate) fn valid_trial(
-        &self,
-        built: &mut BuiltTopology,
-        load: &Load,
-        indexes: (usize, usize),
-        trials: &mut Vec<TrialRecord>,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<(), LabError> {
-        for repeat in 0..=REPEATS {
-            let trial = packets::trial(built, &self.method, load, indexes);
-            let mut trial = trial.map_err(|error| built.because_of_the_path(error))?;
-            if !self.experiment.by_cpu {
-                // On a large machine this would be most of a record, and it was not requested.
-                (trial.client_by_cpu, trial.server_by_cpu) = (BTreeMap::new(), BTreeMap::new());
-            }
-            let void = trial.void.clone();
-            trials.push(trial);
-            let Some(why) = void else { break };
-            tell(Event::Voided { name: built.name.clone(), why: why.clone() });
-            if let Void::PathChanged { what } = why {
-                let stays = built.changed()?;
-                if let Some(what) = stays.or((repeat == REPEATS).then_some(what)) {
-                    return Err(built.path_broken(&what));
-                }
+/// The turns of a round.
+fn turns<R: Runner>(course: &mut Course<'_, R>, goal: &StoppingRule) -> Vec<Turn> {
+    let loads = (0..course.loads.len()).filter(|load| goal.is_open(*load)).map(|load| {
+        let entrants = course.runners.entrants().iter().copied();
+        let visited: Vec<usize> = entrants.filter(|entrant| goal.visits(*entrant, load)).collect();
+        (load, visits(&course.loads[load], &visited))
+    });
+    let (loads, all) = (loads.collect(), course.loads);
+    let is_closed_loop = |load: usize| all[load].rate_per_s.is_none();
+    match course.runners.are_in_turn() {
+        true => in_turn(loads, is_closed_loop, &mut course.rng),
+        false => together(loads, &mut course.rng),
+    }
+}
+
+/// Runs a trial until it is valid or has been repeated often enough; all of them are kept, with each CPU's time if that was
+/// asked for. A path that has changed and stays so is an error: to repeat the trial would measure another path.
+pub(crate) fn valid_trial<R: Runner>(
+    runner: &mut R,
+    (method, by_cpu): (&Method, bool),
+    load: &Load,
+    indexes: (usize, usize),
+    trials: &mut Vec<TrialRecord>,
+    tell: &mut dyn FnMut(Event),
+) -> Result<(), LabError> {
+    for repeat in 0..=REPEATS {
+        let mut trial = runner.trial(method, load, indexes)?;
+        if !by_cpu {
+            // On a large machine this would be most of a record, and it was not requested.
+            (trial.client_by_cpu, trial.server_by_cpu) = (BTreeMap::new(), BTreeMap::new());
+        }
+        let void = trial.void.clone();
+        trials.push(trial);
+        let Some(why) = void else { break };
+        let candidate = runner.name().to_owned();
+        tell(Event::Voided { name: candidate.clone(), why: why.clone() });
+        if let Void::PathChanged { what } = why {
+            let stays = runner.changed()?;
+            if let Some(what) = stays.or((repeat == REPEATS).then_some(what)) {
+                return Err(LabError::Broken { candidate, what: format!("the path changed: {what}") });
             }
         }
-        Ok(())
     }
-
-    /// What was asked beside the rounds, on the last build. `false` if asked to stop.
-    pub(super) fn after_rounds(
-        &self,
-        course: &mut Course<'_>,
-        writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<bool, LabError> {
-        if self.experiment.why_late && !self.late(course, writer, tell)? {
-            return Ok(false);
-        }
-        Ok(!self.experiment.profile || self.profile(course, writer, tell)?)
-    }
-
-    /// Watches all candidates for the causes of late answers and writes them down. `false` if asked to stop.
-    fn late(
-        &self,
-        course: &mut Course<'_>,
-        writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<bool, LabError> {
-        let stop = || self.settings.stop.load(Ordering::Relaxed);
-        let found = late(course.runners.standing(), course.loads, &self.method, &mut course.rng, stop, tell)?;
-        let Some(found) = found else { return Ok(false) };
-        found.into_iter().try_for_each(|late| writer.append(&Line::Late(late)))?;
-        Ok(true)
-    }
-
-    /// Samples all candidates and writes it down. `false` if asked to stop.
-    fn profile(
-        &self,
-        course: &mut Course<'_>,
-        writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<bool, LabError> {
-        let stop = || self.settings.stop.load(Ordering::Relaxed);
-        let found =
-            profile(course.runners.standing(), course.loads, &self.method, &mut course.rng, stop, tell)?;
-        let Some(profiles) = found else { return Ok(false) };
-        profiles.into_iter().try_for_each(|profile| writer.append(&Line::Profile(profile)))?;
-        Ok(true)
-    }
+    Ok(())
 }
 
 #[cfg(test)]

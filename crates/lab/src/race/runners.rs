@@ -1,32 +1,29 @@
-//! The topologies of a build, as its rounds visit them.
+//! Who races in a build, as its rounds visit them.
 
-use plan::Unit;
-
-use super::Race;
+use super::arena::{Arena, Runner};
 use crate::LabError;
-use crate::built_topology::BuiltTopology;
 
 /// Who races in a build.
 ///
-/// All topologies stand at the same time, each with nodes of its own. Those of two machines share the machines, and stand
+/// Usually all stand at the same time, each with nodes of its own. Those of two machines share the machines, and stand
 /// one at a time: connections that are tracked for one, or programs at the card, would cost the others too.
-pub(super) struct Runners {
+pub(crate) struct Runners<R> {
     /// In display order.
     entrants: Vec<usize>,
-    standing: Vec<(usize, BuiltTopology)>,
+    standing: Vec<(usize, R)>,
     in_turn: bool,
 }
 
-impl Runners {
+impl<R: Runner> Runners<R> {
     /// Those that stand already.
-    pub(super) fn together(mut standing: Vec<(usize, BuiltTopology)>) -> Runners {
+    pub(super) fn together(mut standing: Vec<(usize, R)>) -> Runners<R> {
         standing.sort_by_key(|(entrant, _)| *entrant);
         let entrants = standing.iter().map(|(entrant, _)| *entrant).collect();
         Runners { entrants, standing, in_turn: false }
     }
 
     /// Those that are built when it is their turn.
-    pub(super) fn in_turn(entrants: Vec<usize>) -> Runners {
+    pub(super) fn in_turn(entrants: Vec<usize>) -> Runners<R> {
         Runners { entrants, standing: Vec::new(), in_turn: true }
     }
 
@@ -41,7 +38,7 @@ impl Runners {
     }
 
     /// All that stand.
-    pub(super) fn standing(&mut self) -> &mut [(usize, BuiltTopology)] {
+    pub(super) fn standing(&mut self) -> &mut [(usize, R)] {
         &mut self.standing
     }
 
@@ -50,19 +47,18 @@ impl Runners {
         if self.in_turn { self.empty() } else { Ok(()) }
     }
 
-    /// The topology of one, which is built if it does not stand.
-    pub(super) fn reach(
+    /// One that stands; it is built if it does not.
+    pub(super) fn reach<A: Arena<Runner = R>>(
         &mut self,
-        race: &Race,
-        claim: &Unit,
+        arena: &mut A,
         entrant: usize,
-    ) -> Result<&mut BuiltTopology, LabError> {
+    ) -> Result<&mut R, LabError> {
         let at = self.standing.iter().position(|(other, _)| *other == entrant);
         let at = match at {
             Some(at) => at,
             None => {
                 take_down(std::mem::take(&mut self.standing))?;
-                self.standing.push((entrant, race.stand(&race.contenders[entrant], claim)?));
+                self.standing.push((entrant, arena.stand(entrant)?));
                 0
             }
         };
@@ -88,8 +84,8 @@ impl Runners {
 }
 
 /// Takes all of them down, whatever becomes of the others; the first error.
-pub(super) fn take_down(standing: Vec<(usize, BuiltTopology)>) -> Result<(), LabError> {
+pub(super) fn take_down<R: Runner>(standing: Vec<(usize, R)>) -> Result<(), LabError> {
     let failures: Vec<LabError> =
-        standing.into_iter().filter_map(|(_, built)| built.take_down().err()).collect();
+        standing.into_iter().filter_map(|(_, runner)| runner.take_down().err()).collect();
     failures.into_iter().next().map_or(Ok(()), Err)
 }

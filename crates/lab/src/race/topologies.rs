@@ -1,50 +1,136 @@
-//! The topologies of a race's contenders: as they are planned, and as they come to stand.
+//! The topologies of a race's contenders: as they are planned, as they come to stand, and as they run.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use datapath::Family;
 use plan::Unit;
-use record::{Workload, WorkloadKind};
-use stats::Random;
+use record::{
+    Capacity, Experiment, Line, Load, Machine, TrialRecord, Witness, Workload, WorkloadKind, Writer,
+};
 
 use super::Race;
-use super::goal::StoppingRule;
-use super::runners::{Runners, take_down};
+use super::arena::{Arena, LastBuild, Runner};
 use crate::built_topology::{BuiltTopology, Staffing};
 use crate::candidate::{Contender, slug};
+use crate::capacity::capacity;
+use crate::late::late;
+use crate::machine::machine;
+use crate::profile::profile;
 use crate::topology::{families, family};
-use crate::{LabError, Shape, proxy, workload};
+use crate::trial::{Method, connections, run};
+use crate::{Event, LabError, Shape, packets, proxy, witness_choice, workload};
 
-impl Race {
-    /// Builds all topologies but those of candidates that broke or left, in shuffled order, so that none is always the
-    /// first; those of two machines wait for their turn. `None` if asked to stop.
-    pub(super) fn stand_up(
-        &self,
-        broken: &BTreeSet<usize>,
-        goal: &StoppingRule,
-        claim: &Unit,
-        rng: &mut Random,
-    ) -> Result<Option<Runners>, LabError> {
-        let contenders = self.contenders.iter().enumerate();
-        let racing = contenders
-            .filter(|(index, one)| one.unmet.is_empty() && !broken.contains(index) && goal.stands(*index));
-        let mut order: Vec<(usize, &Contender)> = racing.collect();
-        if self.settings.machine.is_some() {
-            return Ok(Some(Runners::in_turn(order.into_iter().map(|(index, _)| index).collect())));
-        }
-        rng.shuffle(&mut order);
-        let mut runners = Vec::with_capacity(order.len());
-        for (index, contender) in order {
-            if self.settings.stop.load(Ordering::Relaxed) {
-                take_down(runners)?;
-                return Ok(None);
-            }
-            runners.push((index, self.stand(contender, claim)?));
-        }
-        Ok(Some(Runners::together(runners)))
+/// Load before the first count of instructions, in counted time, in which a nanosecond is an instruction. Of a new topology
+/// the first ten thousand requests take up to a per cent more: what the kernel learns and keeps is not there yet.
+const SETTLE: Duration = Duration::from_millis(800);
+
+/// This machine's namespaces, or this machine and another, as the arena of a race.
+pub(super) struct Topologies<'a> {
+    pub(super) race: &'a Race,
+    /// Whose the topologies are.
+    pub(super) claim: &'a Unit,
+}
+
+impl Arena for Topologies<'_> {
+    type Runner = BuiltTopology;
+
+    fn names(&self) -> Vec<&str> {
+        self.race.contenders.iter().map(|contender| contender.name.as_str()).collect()
     }
 
+    fn can_run(&self, entrant: usize) -> bool {
+        self.race.contenders[entrant].unmet.is_empty()
+    }
+
+    fn is_in_turn(&self) -> bool {
+        self.race.settings.machine.is_some()
+    }
+
+    fn stand(&mut self, entrant: usize) -> Result<BuiltTopology, LabError> {
+        self.race.stand(&self.race.contenders[entrant], self.claim)
+    }
+
+    fn machine(&mut self) -> Result<Machine, LabError> {
+        machine(&self.race.method.cpus, self.race.settings.scheduling)
+    }
+
+    fn settle(&mut self, runner: &mut BuiltTopology, method: &Method, load: &Load) -> Result<(), LabError> {
+        run(runner, method, load, SETTLE, None).map(drop)
+    }
+
+    fn adjust_witness(
+        &mut self,
+        reference: &mut BuiltTopology,
+        method: &Method,
+        loads: &[Load],
+    ) -> Result<Option<Witness>, LabError> {
+        let choose = |watching| witness_choice::choose(watching, reference, method, loads);
+        method.witness.as_deref().map(choose).transpose()
+    }
+
+    /// Watches all candidates for the causes of late answers, and samples where their CPU time goes.
+    fn after_rounds(
+        &mut self,
+        last: LastBuild<'_, BuiltTopology>,
+        experiment: &Experiment,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<bool, LabError> {
+        let LastBuild { runners, method, loads, rng } = last;
+        let stop = || self.race.settings.stop.load(Ordering::Relaxed);
+        if experiment.why_late {
+            let found = late(runners.standing(), loads, method, rng, stop, tell)?;
+            let Some(found) = found else { return Ok(false) };
+            found.into_iter().try_for_each(|late| writer.append(&Line::Late(late)))?;
+        }
+        if experiment.profile {
+            let found = profile(runners.standing(), loads, method, rng, stop, tell)?;
+            let Some(profiles) = found else { return Ok(false) };
+            profiles.into_iter().try_for_each(|profile| writer.append(&Line::Profile(profile)))?;
+        }
+        Ok(true)
+    }
+}
+
+impl Runner for BuiltTopology {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn connections(&mut self, body_bytes: u32) -> usize {
+        connections(self, body_bytes)
+    }
+
+    fn capacity(
+        &mut self,
+        method: &Method,
+        body_bytes: u32,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Capacity>, LabError> {
+        capacity(self, method, body_bytes, stop)
+    }
+
+    fn trial(
+        &mut self,
+        method: &Method,
+        load: &Load,
+        indexes: (usize, usize),
+    ) -> Result<TrialRecord, LabError> {
+        let trial = packets::trial(self, method, load, indexes);
+        trial.map_err(|error| self.because_of_the_path(error))
+    }
+
+    fn changed(&mut self) -> Result<Option<String>, LabError> {
+        BuiltTopology::changed(self)
+    }
+
+    fn take_down(self) -> Result<(), LabError> {
+        BuiltTopology::take_down(self)
+    }
+}
+
+impl Race {
     /// Builds a contender's topology and opens its connections.
     pub(crate) fn stand(&self, contender: &Contender, claim: &Unit) -> Result<BuiltTopology, LabError> {
         let shape = self.shape(contender, Some(claim.id()));

@@ -9,10 +9,10 @@ use linux::features::Facts;
 use linux::{CpuSet, IfName};
 use record::{Experiment, Machine, Plant, ServerKind, Workload};
 
-use super::channel::{ANSWER_MAX, Conversation, Lost, held};
 use super::links::{MachineNodes, Way, way};
 use super::protocol::{Begin, Counterpart, Failed, Order, Reply, Request, Spent};
 use super::ssh::{SshAddress, SshCommand};
+use crate::channel::{ANSWER_MAX, Conversation, Lost, held};
 use crate::traffic::TransferredAmounts;
 use crate::{Event, LabError, OwnProgram};
 

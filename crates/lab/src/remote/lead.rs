@@ -15,10 +15,10 @@ use linux::cpu::Scheduling;
 use record::Experiment;
 use serde::{Deserialize, Serialize};
 
-use super::channel::{Conversation, held, lines, silent};
 use super::host::Remote;
 use super::watch::Watching;
 use super::work::SILENCE_MAX;
+use crate::channel::{Conversation, held, lines, silent};
 use crate::cni::PluginDirs;
 use crate::race::{Finished, Race, RaceOptions};
 use crate::{Event, Home, LabError, Outward, OwnProgram};
@@ -157,7 +157,10 @@ fn failed(why: String) -> LabError {
 }
 
 /// Reads answers; an end of the input, a long silence, and the word for it end the race.
-fn answers(input: impl Read + Send + 'static, stop: Arc<AtomicBool>) -> Result<Receiver<String>, LabError> {
+pub(crate) fn answers(
+    input: impl Read + Send + 'static,
+    stop: Arc<AtomicBool>,
+) -> Result<Receiver<String>, LabError> {
     let started = LabError::file("start a thread of", Path::new("hostgap remote"));
     let lines = lines(input).map_err(started)?;
     let (send, answers) = mpsc::channel();

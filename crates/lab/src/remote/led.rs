@@ -9,10 +9,10 @@ use linux::cpu::Scheduling;
 use linux::{CpuSet, IfName};
 use record::{Experiment, Writer};
 
-use super::channel::{ANSWER_MAX, Channel, Conversation};
 use super::lead::{ASK, Lead, STOP, STOPPED};
 use super::protocol::{Failed, Reply};
 use super::ssh::{SshAddress, SshCommand};
+use crate::channel::{ANSWER_MAX, Channel, Conversation};
 use crate::outward::Listener;
 use crate::race::Finished;
 use crate::{Event, LabError, OwnProgram};

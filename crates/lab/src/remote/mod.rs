@@ -10,7 +10,6 @@
 //! its events and its record here, as the guest of another kernel does, and asks the server's machine by way of this one.
 
 mod card;
-mod channel;
 mod host;
 mod lead;
 mod led;
@@ -24,12 +23,13 @@ mod watch;
 mod work;
 
 pub use self::host::Remote;
+pub(crate) use self::lead::answers;
 pub use self::lead::{Output, STOPPED, lead};
 pub use self::led::LedRace;
 pub use self::links::{MachineLink, MachineNodes};
-pub(crate) use self::possible::leave_out;
 pub use self::possible::possible;
-pub(crate) use self::protocol::Spent;
+pub(crate) use self::possible::{leave_out, possible_elsewhere};
+pub(crate) use self::protocol::{Failed, Spent};
 pub use self::ssh::{SshAddress, SshCommand};
 pub use self::watch::watch;
 pub use self::work::work;

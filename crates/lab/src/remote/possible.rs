@@ -14,8 +14,19 @@ use crate::{Contender, LabError};
 /// # Errors
 /// [`LabError::Experiment`], with what it is and why it cannot be.
 pub fn possible(experiment: &Experiment) -> Result<(), LabError> {
+    let place = "between two machines";
+    if experiment.placement == Placement::SameNode {
+        return Err(refusal("both sides on one node", place, "they are on two machines"));
+    }
+    possible_elsewhere(experiment, place)
+}
+
+/// The same for any race on machines that are not this one. `place` says where it is: "between two machines".
+///
+/// # Errors
+/// Those of [`possible`].
+pub(crate) fn possible_elsewhere(experiment: &Experiment, place: &str) -> Result<(), LabError> {
     let refused = [
-        (experiment.placement == Placement::SameNode, "both sides on one node", "they are on two machines"),
         (
             experiment.underlay != Underlay { steering: experiment.underlay.steering, ..Underlay::default() },
             "delay, loss, rate or MTU of the wire",
@@ -33,7 +44,7 @@ pub fn possible(experiment: &Experiment) -> Result<(), LabError> {
         (experiment.workload.tls, "TLS", "the key of the server's certificate would have to be sent there"),
     ];
     if let Some((_, what, why)) = refused.into_iter().find(|(is, ..)| *is) {
-        return Err(refusal(what, why));
+        return Err(refusal(what, place, why));
     }
     match experiment.workload.kind {
         WorkloadKind::Http
@@ -45,19 +56,21 @@ pub fn possible(experiment: &Experiment) -> Result<(), LabError> {
         | WorkloadKind::TcpStream
         | WorkloadKind::UdpStream
         | WorkloadKind::Packets) => {
-            Err(refusal(&format!("workload {}", kind.name()), "both of its ends are threads of one process"))
+            let what = format!("workload {}", kind.name());
+            Err(refusal(&what, place, "both of its ends are threads of one process"))
         }
     }
 }
 
-fn refusal(what: &str, why: &str) -> LabError {
-    LabError::Experiment { what: format!("{what} between two machines"), why: why.to_owned() }
+fn refusal(what: &str, place: &str, why: &str) -> LabError {
+    LabError::Experiment { what: format!("{what} {place}"), why: why.to_owned() }
 }
 
 /// Says of contenders that cannot race between the machines why; an error where one is required.
 pub(crate) fn leave_out(contenders: &mut [Contender], machine: &Remote) -> Result<(), LabError> {
     if contenders.len() > usize::from(MachineNodes::NUMBER_MAX) {
-        return Err(refusal("more than 511 candidates", "each has a network of its own in 198.18.0.0/15"));
+        let why = "each has a network of its own in 198.18.0.0/15";
+        return Err(refusal("more than 511 candidates", "between two machines", why));
     }
     for contender in contenders {
         let unmet = unmet(contender, machine.facts(), machine.router());

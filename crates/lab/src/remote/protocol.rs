@@ -73,12 +73,12 @@ pub(super) enum Reply {
 
 /// Why something could not be done, in words.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Failed {
-    pub(super) why: String,
+pub(crate) struct Failed {
+    pub(crate) why: String,
     /// What to try.
-    pub(super) remedy: Option<String>,
+    pub(crate) remedy: Option<String>,
     /// What the candidate broke by, where it is that and the race can go on without it.
-    pub(super) broken: Option<String>,
+    pub(crate) broken: Option<String>,
 }
 
 /// The server's machine, as it says itself.

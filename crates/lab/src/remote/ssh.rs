@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::channel::Channel;
+use crate::channel::Channel;
 use crate::{LabError, OwnProgram};
 
 /// A machine behind ssh: `ssh://[USER@]HOST[:PORT]`. The host may be a name of the user's ssh configuration.

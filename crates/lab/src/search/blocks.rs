@@ -12,6 +12,7 @@ use super::factors::Factors;
 use super::objective::{Reading, VisitMetric};
 use super::{SLICES_MAX, SearchEvent, Sought, summary};
 use crate::machine::{drifted, machine};
+use crate::race::valid_trial;
 use crate::{BuiltTopology, Contender, Event, LabError, Race};
 
 /// Why there are no more blocks.
@@ -202,7 +203,8 @@ impl Blocks<'_> {
         let State::Standing(built) = &mut runner.state else { return Ok(()) };
         let tell = &mut *self.tell;
         let mut tell = |event: Event| tell(event.into());
-        let visited = self.race.valid_trial(built, &self.load, (0, 0), &mut runner.trials, &mut tell);
+        let how = (&self.race.method, self.race.experiment.by_cpu);
+        let visited = valid_trial(built.as_mut(), how, &self.load, (0, 0), &mut runner.trials, &mut tell);
         let Err(error) = visited else { return Ok(()) };
         if runner.arm.is_incumbent() {
             return Err(error.into());

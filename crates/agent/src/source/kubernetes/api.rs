@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::Stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
 use kube::{Client, Config};
@@ -35,6 +35,9 @@ pub(super) enum Failure {
     /// The API server does not answer, or refuses.
     Unreachable(String),
 }
+
+/// Where namespaces are.
+const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// A page of a list.
 #[derive(Debug, Deserialize)]
@@ -124,6 +127,13 @@ impl Api {
         // Annotations of a node can be changed with its status, for which the right to change nodes is not needed.
         let request =
             Request::new(NODES).patch_subresource("status", node, &params, &Patch::Strategic(patch));
+        let request = request.map_err(|error| Failure::Unreachable(chain(&error)))?;
+        self.in_time(self.client.request::<Value>(request)).await.map(drop)
+    }
+
+    /// Deletes a namespace with all that is in it.
+    pub(super) async fn delete_namespace(&self, name: &str) -> Result<(), Failure> {
+        let request = Request::new(NAMESPACES).delete(name, &DeleteParams::default());
         let request = request.map_err(|error| Failure::Unreachable(chain(&error)))?;
         self.in_time(self.client.request::<Value>(request)).await.map(drop)
     }

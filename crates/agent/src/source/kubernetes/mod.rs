@@ -28,6 +28,7 @@ pub use annotations::PREFIX;
 
 use self::annotations::Names;
 use self::announce::{Announcer, Wanted};
+use self::api::{Api, Failure};
 use self::follow::{Event, Follower};
 use self::known::{Change, Known};
 use self::node::{Kept, Node};
@@ -64,6 +65,31 @@ pub struct KubernetesSource {
     /// Whether to say where calls of the cluster's Services are to be led.
     pub services: bool,
 }
+
+/// Deletes a namespace with all that is in it, as whom the kubelet makes a pod. Tried again for a minute: a pod that has just
+/// begun may not reach the API server yet.
+///
+/// # Errors
+/// What the API server answers, in words; that it does not exist is none.
+pub async fn delete_namespace(name: &str) -> Result<(), String> {
+    let until = Instant::now() + DELETING_MAX;
+    loop {
+        let deleted = match Api::connect(None).await {
+            Ok(api) => api.delete_namespace(name).await,
+            Err(failure) => Err(failure),
+        };
+        match deleted {
+            Ok(()) => return Ok(()),
+            Err(_) if Instant::now() < until => tokio::time::sleep(AGAIN).await,
+            Err(Failure::Unreachable(why)) => return Err(why),
+            Err(Failure::Expired) => return Err("its version is forgotten".to_owned()),
+        }
+    }
+}
+
+/// How long the deletion of a namespace is tried, and between two tries.
+const DELETING_MAX: Duration = Duration::from_secs(60);
+const AGAIN: Duration = Duration::from_secs(1);
 
 impl LeaseSource for KubernetesSource {
     /// Starts it.

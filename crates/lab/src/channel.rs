@@ -16,7 +16,7 @@ const ENDING_MAX: Duration = Duration::from_secs(60);
 const SAID_LINES: usize = 4;
 
 /// What asks the process on the server's machine, and hears its answers.
-pub(super) trait Conversation: std::fmt::Debug + Send {
+pub(crate) trait Conversation: std::fmt::Debug + Send {
     /// Sends a line.
     ///
     /// # Errors
@@ -37,16 +37,16 @@ pub(super) trait Conversation: std::fmt::Debug + Send {
 }
 
 /// How long the other side may be silent in an answer: it builds, starts servers and undoes in seconds.
-pub(super) const ANSWER_MAX: Duration = Duration::from_secs(120);
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(120);
 
 /// The words for it.
-pub(super) fn silent(limit: Duration) -> String {
+pub(crate) fn silent(limit: Duration) -> String {
     format!("it has not answered for {} s", limit.as_secs())
 }
 
 /// A process that is asked and answers by lines.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub(crate) struct Channel {
     child: Child,
     /// `None`: its input has ended.
     to: Option<Arc<Mutex<ChildStdin>>>,
@@ -61,7 +61,7 @@ impl Channel {
     ///
     /// # Errors
     /// It cannot be started.
-    pub(super) fn start(command: &mut Command) -> io::Result<Channel> {
+    pub(crate) fn start(command: &mut Command) -> io::Result<Channel> {
         use std::os::unix::process::CommandExt;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn()?;
@@ -77,7 +77,7 @@ impl Channel {
     ///
     /// # Errors
     /// There will be none; why, in words.
-    pub(super) fn next(&self, within: Duration) -> Result<Option<String>, String> {
+    pub(crate) fn next(&self, within: Duration) -> Result<Option<String>, String> {
         match self.from.recv_timeout(within) {
             Ok(line) => line.map(Some).map_err(|error| error.to_string()),
             Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -89,7 +89,7 @@ impl Channel {
     ///
     /// # Errors
     /// It has not, in words.
-    pub(super) fn ended(&mut self) -> Result<ExitStatus, String> {
+    pub(crate) fn ended(&mut self) -> Result<ExitStatus, String> {
         self.to = None;
         let deadline = Instant::now() + ENDING_MAX;
         while Instant::now() < deadline {
@@ -106,7 +106,7 @@ impl Channel {
     }
 
     /// What it said last on stderr, or that it said nothing.
-    pub(super) fn lost(&self) -> String {
+    pub(crate) fn lost(&self) -> String {
         // What it says at its end may come a moment after its output has closed.
         thread::sleep(Duration::from_millis(100));
         let said: Vec<String> = held(&self.said).iter().cloned().collect();
@@ -132,7 +132,7 @@ impl Conversation for Channel {
 
 /// A conversation that cannot go on, and why.
 #[derive(Debug)]
-pub(super) struct Lost(pub(super) String);
+pub(crate) struct Lost(pub(crate) String);
 
 impl Conversation for Lost {
     fn say(&self, _line: &str) -> Result<(), String> {
@@ -158,12 +158,12 @@ impl Drop for Channel {
 }
 
 /// What a thread that panicked left is as good as before: lines are whole.
-pub(super) fn held<T: ?Sized>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn held<T: ?Sized>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Lines as they come, read by a thread of their own.
-pub(super) fn lines(from: impl Read + Send + 'static) -> io::Result<Receiver<io::Result<String>>> {
+pub(crate) fn lines(from: impl Read + Send + 'static) -> io::Result<Receiver<io::Result<String>>> {
     let (send, receive) = mpsc::sync_channel(LINES_MAX);
     let read = move || {
         for line in Bounded(BufReader::new(from)) {

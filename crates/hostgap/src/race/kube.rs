@@ -1,0 +1,119 @@
+//! A race in a Kubernetes cluster.
+
+use std::process::ExitCode;
+
+use ::lab::LabError;
+use ::lab::kube::{ClusterOptions, ClusterRace, Kubectl, SidecarMark};
+use ::record::Experiment;
+
+use super::machines::cpus;
+use super::{Args, RECORD, finish, fresh_dir, own_program};
+use crate::exit::BadInput;
+use crate::progress::Progress;
+use crate::{report, speak, stop};
+
+/// The cluster, and how pods are made in it.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "In a Kubernetes cluster (docs/kubernetes.md)")]
+pub(super) struct KubeArgs {
+    /// Race in the cluster of kubectl: between pods of two nodes, by address, Service and NodePort, against the network of
+    /// the nodes themselves.
+    #[arg(long)]
+    pub(super) kube: bool,
+    /// The context of kubectl's configuration [default: the current one].
+    #[arg(long, value_name = "NAME", requires = "kube")]
+    context: Option<String>,
+    /// The program that speaks to the cluster, with options of its own.
+    #[arg(long, value_name = "COMMAND", default_value = "kubectl", hide_default_value = true)]
+    kubectl: String,
+    /// The client's and the server's node, or one with --same-node [default: the first that take pods].
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", requires = "kube")]
+    nodes: Vec<String>,
+    /// Use a namespace that is there, instead of one that is made and deleted.
+    #[arg(long, value_name = "NAME", requires = "kube")]
+    namespace: Option<String>,
+    /// The image with this version of hostgap (cargo xtask image makes it).
+    #[arg(long, value_name = "IMAGE", default_value = "localhost/hostgap:latest")]
+    image: String,
+    /// Copy this program into pods of another image, which has a shell (busybox, debian), where no image with hostgap can
+    /// be pulled.
+    #[arg(long, value_name = "IMAGE", requires = "kube")]
+    copy: Option<String>,
+    /// Whole CPUs of each pod; client and server have a thread on each.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pod_cpus: u32,
+    /// Ask for no CPUs: pods share those of their node with all others.
+    #[arg(long, requires = "kube")]
+    best_effort: bool,
+    /// Where the server in the node's own network listens [default: a port that is free].
+    #[arg(long, value_name = "PORT", requires = "kube")]
+    host_port: Option<u16>,
+    /// How the cluster is asked to put a proxy beside a container, as label and annotation (sidecar.istio.io/inject=true);
+    /// for paths with +sidecar.
+    #[arg(long, value_name = "KEY=VALUE", requires = "kube", value_parser = sidecar)]
+    sidecar: Option<SidecarMark>,
+    /// Print the rights that a race needs and all that it would create, as JSON, and race nothing.
+    #[arg(long, requires = "kube")]
+    show_manifests: bool,
+}
+
+fn sidecar(text: &str) -> Result<SidecarMark, String> {
+    let (key, value) =
+        text.split_once('=').ok_or("KEY=VALUE is expected, as sidecar.istio.io/inject=true")?;
+    Ok(SidecarMark { key: key.to_owned(), value: value.to_owned() })
+}
+
+/// Races in a cluster.
+pub(super) fn race(experiment: Experiment, args: &Args) -> anyhow::Result<ExitCode> {
+    let refused = |what: &str, why: &str| LabError::Experiment { what: what.to_owned(), why: why.to_owned() };
+    if args.has_machine() || args.machines.client().is_some() {
+        return Err(
+            refused("--kube with machines of ssh", "a race is in a cluster or between machines").into()
+        );
+    }
+    if args.show_commands {
+        let why = "a cluster's network is as it is; --show-manifests prints what is made in it";
+        return Err(refused("--show-commands with --kube", why).into());
+    }
+    if args.duration.is_some() {
+        let why = "how long a cluster takes for a trial is not known; set the number of trials with --rounds";
+        return Err(BadInput(format!("--duration does not apply to a cluster: {why}")).into());
+    }
+    let kube = &args.kube;
+    let words: Vec<String> = kube.kubectl.split_whitespace().map(str::to_owned).collect();
+    if words.is_empty() {
+        return Err(BadInput("--kubectl names no program".to_owned()).into());
+    }
+    let stop = stop::on_signals()?;
+    let mut options = ClusterOptions {
+        kubectl: Kubectl { words, context: kube.context.clone() },
+        namespace: kube.namespace.clone(),
+        nodes: kube.nodes.clone(),
+        image: kube.image.clone(),
+        copy: kube.copy.clone(),
+        pod_cpus: kube.pod_cpus,
+        guaranteed: !kube.best_effort,
+        client_cpus: cpus(args.cpus.as_deref())?,
+        server_cpus: args.machines.server_cpus()?,
+        host_port: kube.host_port.unwrap_or(0),
+        sidecar: kube.sidecar.clone(),
+        record: RECORD.into(),
+        own: own_program()?,
+        stop,
+    };
+    if kube.show_manifests {
+        let manifests = ClusterRace::prepare(experiment, options)?.manifests()?;
+        speak::result(serde_json::to_string_pretty(&manifests)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let dir = fresh_dir(&args.out, &experiment.name)?;
+    options.record = dir.join(RECORD);
+    let mut progress = Progress::new();
+    let race = ClusterRace::prepare(experiment, options);
+    let result = race.and_then(|race| race.run(&mut |event| progress.tell(&event)));
+    progress.finish();
+    let finished = finish(&dir, result, &mut |summary| report::show(&summary, args.json));
+    // This fails, as it should, if something was written there.
+    let _ = std::fs::remove_dir(&dir);
+    finished
+}

@@ -1,0 +1,120 @@
+//! A candidate's connections in the client's pod, as a trial loads them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use linux::CpuSet;
+use linux::cpu::Scheduling;
+use load::{Client, Pool, Target};
+use record::{Void, Workload};
+
+use super::hand::Talk;
+use super::protocol::{Answer, Task};
+use crate::pools::{Opening, Pools};
+use crate::traffic::TransferredAmounts;
+use crate::trial::{Method, Subject, stolen_from};
+use crate::usage::{CounterSnapshot, Usage};
+use crate::wire::Patience;
+use crate::{LabError, NodeCpus, Wires, workload};
+
+/// Until a cluster has told all nodes of a new Service. Without it packets to its address go nowhere.
+const READY: Duration = Duration::from_secs(30);
+
+/// A candidate's connections.
+pub(super) struct Caller {
+    candidate: String,
+    address: SocketAddr,
+    workload: Workload,
+    pools: Pools,
+    /// One thread on each.
+    cpus: CpuSet,
+}
+
+impl Caller {
+    /// Opens connections for all sizes of answers.
+    pub(super) fn open(
+        candidate: String,
+        address: SocketAddr,
+        workload: Workload,
+        cpus: CpuSet,
+    ) -> Result<Caller, LabError> {
+        let pools = Pools::of(workload.kind);
+        let mut caller = Caller { candidate, address, workload, pools, cpus };
+        for body_bytes in caller.workload.body_bytes.clone() {
+            let target = caller.target(body_bytes);
+            let opening = Opening {
+                candidate: &caller.candidate,
+                open: &|target: &Target, pool: Pool| Ok(Client::open(target, pool)),
+                threads: caller.cpus.len(),
+                ready: READY,
+                connect: Wires::default().patience().connect(),
+                check: &mut || Ok(()),
+            };
+            caller.pools.open(&target, body_bytes, caller.workload.connections, opening)?;
+        }
+        Ok(caller)
+    }
+
+    /// How trials are run in this pod; their times are the race's.
+    pub(super) fn method(&self) -> Method {
+        let cpus = NodeCpus { client: self.cpus.clone(), server: CpuSet::default() };
+        Method::new(cpus, Scheduling::Normal)
+    }
+
+    /// The connections, with the way to who counts at the server.
+    pub(super) fn asking<'a, 't>(&'a mut self, talk: &'a mut Talk<'t>) -> Asking<'a, 't> {
+        Asking { caller: self, talk }
+    }
+
+    fn target(&self, body_bytes: u32) -> Target {
+        workload::target(&self.workload, self.address, body_bytes, None)
+    }
+}
+
+/// A candidate's connections, and the way to who counts at the server.
+pub(super) struct Asking<'a, 't> {
+    caller: &'a mut Caller,
+    talk: &'a mut Talk<'t>,
+}
+
+impl Subject for Asking<'_, '_> {
+    fn name(&self) -> &str {
+        &self.caller.candidate
+    }
+
+    fn patience(&self) -> Patience {
+        Wires::default().patience()
+    }
+
+    fn clients(&mut self, body_bytes: u32) -> &mut [Client] {
+        let target = self.caller.target(body_bytes);
+        self.caller.pools.clients(body_bytes, || target)
+    }
+
+    fn count(&mut self) -> Result<CounterSnapshot, LabError> {
+        self.talk.ask(Task::Count)?;
+        CounterSnapshot::here()
+    }
+
+    /// Both nodes work for others too: the time of all their CPUs counts, as on two machines.
+    fn spent(
+        &mut self,
+        before: &CounterSnapshot,
+        _cpus: &NodeCpus,
+        _work: &TransferredAmounts,
+    ) -> Result<(Usage, Option<Void>), LabError> {
+        let counted = NodeCpus { client: linux::cpu::online()?, server: CpuSet::default() };
+        let mut usage = CounterSnapshot::here()?.since(before, &counted);
+        let Answer::Spent(spent) = self.talk.ask(Task::Spent)? else {
+            let what = "the server's pod does not say what a trial cost".to_owned();
+            return Err(LabError::Broken { candidate: self.caller.candidate.clone(), what });
+        };
+        usage.add_server(&spent);
+        let void = stolen_from(&usage.server);
+        Ok((usage, void))
+    }
+
+    fn check_server(&mut self) -> Result<(), LabError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Hands, as this side asks them.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::kubectl::Kubectl;
+use super::manifests::{CONTAINER, DIRECTORY};
+use super::protocol::{Answer, Said, Task};
+use crate::LabError;
+use crate::channel::{Channel, Conversation, Lost, held};
+use crate::remote::Failed;
+
+/// How long an answer may take: a trial on a slow wire, a server that is waited for.
+const ANSWER_MAX: Duration = Duration::from_secs(180);
+
+/// A process of this program in a pod. Dropped, it ends and closes all that it has opened.
+#[derive(Debug)]
+pub(super) struct Hand {
+    /// For messages: "pod client-host on node-1".
+    name: String,
+    pod: String,
+    channel: Mutex<Box<dyn Conversation>>,
+}
+
+impl Hand {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// It cannot be started, in words.
+    pub(super) fn start(
+        kubectl: &Kubectl,
+        namespace: &str,
+        (pod, node): (&str, &str),
+        program: &str,
+    ) -> Result<Hand, String> {
+        let within = ["--namespace", namespace, pod, "--container", CONTAINER];
+        let channel =
+            kubectl.converse("exec", &[&within[..], &["--", program, "remote", "--hand"]].concat())?;
+        let name = format!("pod {pod} on {node}");
+        Ok(Hand { name, pod: pod.to_owned(), channel: Mutex::new(Box::new(channel)) })
+    }
+
+    /// Its pod, and where that is.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The pod alone.
+    pub(super) fn pod(&self) -> &str {
+        &self.pod
+    }
+
+    /// Asks it, and passes on what it asks of the server's hand.
+    ///
+    /// # Errors
+    /// [`LabError::Machine`]: it does not answer, or could not; [`LabError::Broken`]: it is the candidate that failed.
+    pub(super) fn ask(
+        &self,
+        task: &Task,
+        server: Option<&Arc<Hand>>,
+        candidate: &str,
+    ) -> Result<Answer, LabError> {
+        let mut channel = held(&self.channel);
+        let answered = self.answered(&**channel, task, server);
+        if let Err(LabError::Machine { why, .. }) = &answered {
+            // What it answers later would be taken for the answer to another task.
+            *channel = Box::new(Lost(why.clone()));
+        }
+        match answered? {
+            Answer::Failed(Failed { broken: Some(what), .. }) => {
+                Err(LabError::Broken { candidate: candidate.to_owned(), what })
+            }
+            Answer::Failed(Failed { why, remedy, .. }) => {
+                Err(LabError::Machine { machine: self.name.clone(), why, remedy })
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    fn answered(
+        &self,
+        channel: &dyn Conversation,
+        task: &Task,
+        server: Option<&Arc<Hand>>,
+    ) -> Result<Answer, LabError> {
+        let lost = |why: String| LabError::Machine { machine: self.name.clone(), why, remedy: None };
+        let line = |what: serde_json::Result<String>| what.map_err(|error| lost(error.to_string()));
+        channel.say(&line(serde_json::to_string(task))?).map_err(lost)?;
+        loop {
+            let said = channel.hear(ANSWER_MAX).map_err(lost)?;
+            let said = serde_json::from_str(&said)
+                .map_err(|error| lost(format!("it said {:?}: {error}", shortened(&said))))?;
+            match said {
+                Said::Answer(answer) => return Ok(answer),
+                Said::Ask(task) => {
+                    let server =
+                        server.ok_or_else(|| lost("it asks for a server, and has none".to_owned()))?;
+                    let answer = server.answered(&**held(&server.channel), &task, None)?;
+                    channel.say(&line(serde_json::to_string(&answer))?).map_err(lost)?;
+                }
+            }
+        }
+    }
+
+    /// The error where an answer is to something else.
+    pub(super) fn strange(&self, answer: &Answer) -> LabError {
+        let why = format!("its answer does not fit the task: {}", shortened(&format!("{answer:?}")));
+        LabError::Machine { machine: self.name.clone(), why, remedy: None }
+    }
+}
+
+/// For a message.
+fn shortened(text: &str) -> String {
+    text.chars().take(200).collect()
+}
+
+/// Copies this program into a pod whose image does not have it.
+///
+/// # Errors
+/// In words.
+pub(super) fn copy(kubectl: &Kubectl, namespace: &str, pod: &str, content: &[u8]) -> Result<(), String> {
+    let bytes = content.len();
+    // Whole or not at all: the pod's own process waits for it.
+    let receive = format!(
+        "set -e; part={DIRECTORY}/part; cat >$part; test $(wc -c <$part) -eq {bytes}; chmod 755 $part; \
+         $part --version >/dev/null || {{ echo 'this build of hostgap does not run in that image: \
+         take a static one, as a release has it' >&2; exit 1; }}; mv $part {DIRECTORY}/hostgap"
+    );
+    let args = ["exec", "--stdin", "--namespace", namespace, pod, "--container", CONTAINER, "--", "sh", "-c"];
+    kubectl.output(&[&args[..], &[&receive]].concat(), content).map(drop)
+}
+
+/// The conversation with the lease's pod. While it lives the race's objects stay.
+///
+/// # Errors
+/// It cannot be started, in words.
+pub(super) fn hold_lease(kubectl: &Kubectl, namespace: &str, pod: &str) -> Result<Channel, String> {
+    let channel =
+        kubectl.converse("attach", &["--namespace", namespace, pod, "--container", CONTAINER, "--quiet"])?;
+    // It is asked once: only a process that has heard this side ends with it.
+    channel.say("hold")?;
+    match channel.hear(ANSWER_MAX)?.as_str() {
+        "held" => Ok(channel),
+        said => Err(format!("the pod that guards the race said {:?}", shortened(said))),
+    }
+}

@@ -1,0 +1,315 @@
+//! The objects that a race makes in a cluster.
+//!
+//! All of them are in one namespace. Pods, Services and policies are owned by a Job, whose one pod waits for the end of its
+//! input: when this side dies, it ends, Kubernetes deletes the Job at once (`ttlSecondsAfterFinished`) and all that it owns
+//! after it. Where the race has made the namespace, that pod deletes it first; it may do nothing else.
+
+use serde_json::{Map, Value, json};
+
+use super::path::{By, Pods};
+
+/// What all objects have in common.
+pub(super) struct Manifests<'a> {
+    pub(super) namespace: &'a str,
+    /// Whether the race makes the namespace and deletes it.
+    pub(super) owns_namespace: bool,
+    pub(super) image: &'a str,
+    /// Whether the program is copied into the pods, as the image does not have it.
+    pub(super) copies: bool,
+    /// Whole CPUs of a pod.
+    pub(super) cpus: u32,
+    /// Whether pods have these for themselves.
+    pub(super) guaranteed: bool,
+    /// What the server listens at; on a node, what is not taken there.
+    pub(super) port: u16,
+    pub(super) is_udp: bool,
+    pub(super) ipv6: bool,
+    /// By which label and annotation the cluster adds its proxy.
+    pub(super) sidecar: Option<&'a SidecarMark>,
+}
+
+/// A label and annotation by which a cluster puts a proxy beside a container: `sidecar.istio.io/inject=true`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SidecarMark {
+    /// The name of both.
+    pub key: String,
+    /// The value of both.
+    pub value: String,
+}
+
+/// A side of a race.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Server,
+}
+
+/// The container, the Job and the account of each race.
+pub(super) const CONTAINER: &str = "hostgap";
+pub(super) const LEASE: &str = "hostgap-race";
+/// Where a copied program and files of its own are.
+pub(super) const DIRECTORY: &str = "/hostgap";
+/// The longest race, in seconds: what is forgotten goes after a day.
+const LONGEST_S: u32 = 86_400;
+/// The user in the pods, who owns nothing.
+const NOBODY: u32 = 65_534;
+
+impl Side {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Side::Client => "client",
+            Side::Server => "server",
+        }
+    }
+}
+
+/// The name of a pod.
+pub(super) fn pod_name(side: Side, pods: &Pods) -> String {
+    format!("{}-{}", side.name(), pods.name())
+}
+
+/// The name of a Service before a server.
+pub(super) fn service_name(by: By, pods: &Pods) -> String {
+    let by = match by {
+        By::Address | By::Service => "service",
+        By::NodePort => "nodeport",
+        By::Name => "headless",
+    };
+    format!("{by}-{}", pods.name())
+}
+
+impl Manifests<'_> {
+    /// The program in a pod.
+    pub(super) fn program(&self) -> String {
+        if self.copies { format!("{DIRECTORY}/hostgap") } else { "hostgap".to_owned() }
+    }
+
+    /// The namespace, where the race makes it, with what may delete it, and the Job that owns the rest.
+    pub(super) fn ground(&self) -> Vec<Value> {
+        let mut objects = Vec::new();
+        if self.owns_namespace {
+            // Pods of the nodes' own network are in it.
+            let labels = json!({
+                "app.kubernetes.io/managed-by": "hostgap",
+                "pod-security.kubernetes.io/enforce": "privileged",
+            });
+            objects.push(json!({ "apiVersion": "v1", "kind": "Namespace",
+                "metadata": { "name": self.namespace, "labels": labels } }));
+            objects
+                .push(json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": self.named(LEASE) }));
+            objects.push(json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+                "metadata": self.named(LEASE),
+                "rules": [{ "apiGroups": [""], "resources": ["namespaces"], "verbs": ["delete"],
+                    "resourceNames": [self.namespace] }] }));
+            objects.push(json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+                "metadata": self.named(LEASE),
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": LEASE },
+                "subjects": [{ "kind": "ServiceAccount", "name": LEASE, "namespace": self.namespace }] }));
+        }
+        objects.push(self.lease());
+        objects
+    }
+
+    /// The Job whose pod waits for the end of this side.
+    fn lease(&self) -> Value {
+        let mut arguments = vec!["remote".to_owned(), "--lease".to_owned()];
+        if self.owns_namespace {
+            arguments.push(format!("--namespace={}", self.namespace));
+        }
+        let mut container = self.container(&arguments);
+        container["stdin"] = json!(true);
+        // The first to attach is the last.
+        container["stdinOnce"] = json!(true);
+        container["resources"] = json!({});
+        let mut spec = self.pod_spec(container);
+        spec["restartPolicy"] = json!("Never");
+        if self.owns_namespace {
+            spec["serviceAccountName"] = json!(LEASE);
+            spec["automountServiceAccountToken"] = json!(true);
+        }
+        json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": self.named(LEASE), "spec": {
+            "backoffLimit": 0, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": LONGEST_S,
+            "template": { "metadata": { "labels": { "app": LEASE } }, "spec": spec } } })
+    }
+
+    /// A pod of a pair, on a node.
+    pub(super) fn pod(&self, side: Side, pods: &Pods, node: &str) -> Value {
+        let mut labels: Map<String, Value> = [("app", LEASE), ("side", side.name())]
+            .map(|(key, value)| (key.to_owned(), json!(value)))
+            .into_iter()
+            .collect();
+        labels.insert("pods".to_owned(), json!(pods.name()));
+        let mut annotations = Map::new();
+        match (pods, self.sidecar) {
+            (Pods::Sidecar, Some(SidecarMark { key, value })) => {
+                labels.insert(key.clone(), json!(value));
+                annotations.insert(key.clone(), json!(value));
+            }
+            (Pods::Network(name), _) => {
+                annotations.insert("k8s.v1.cni.cncf.io/networks".to_owned(), json!(name));
+            }
+            _ => {}
+        }
+        let mut container = self.container(&["remote".to_owned(), "--wait".to_owned()]);
+        let amount = json!({ "cpu": self.cpus.to_string(), "memory": MEMORY });
+        container["resources"] = if self.guaranteed {
+            // Whole CPUs, and as much as it may have: the kubelet's static policy gives such pods CPUs of their own.
+            json!({ "requests": amount, "limits": amount })
+        } else {
+            json!({})
+        };
+        let mut spec = self.pod_spec(container);
+        spec["restartPolicy"] = json!("Never");
+        spec["hostNetwork"] = json!(*pods == Pods::Host);
+        // By the scheduler, which says why a pod has no place; a name in spec.nodeName would pass it by.
+        let is_node = json!({ "key": "metadata.name", "operator": "In", "values": [node] });
+        spec["affinity"] = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{ "matchFields": [is_node] }] } } });
+        let mut metadata = self.named(&pod_name(side, pods));
+        metadata["labels"] = Value::Object(labels);
+        metadata["annotations"] = Value::Object(annotations);
+        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec })
+    }
+
+    /// A Service before the server of a pair.
+    pub(super) fn service(&self, by: By, pods: &Pods) -> Value {
+        let protocol = if self.is_udp { "UDP" } else { "TCP" };
+        let family = if self.ipv6 { "IPv6" } else { "IPv4" };
+        let mut spec = json!({
+            "selector": { "app": LEASE, "side": Side::Server.name(), "pods": pods.name() },
+            "ports": [{ "port": self.port, "targetPort": self.port, "protocol": protocol }],
+            "ipFamilies": [family], "ipFamilyPolicy": "SingleStack",
+        });
+        match by {
+            By::Address | By::Service => {}
+            By::NodePort => spec["type"] = json!("NodePort"),
+            By::Name => spec["clusterIP"] = json!("None"),
+        }
+        json!({ "apiVersion": "v1", "kind": "Service", "metadata": self.named(&service_name(by, pods)), "spec": spec })
+    }
+
+    /// What lets only the client of its pair to a server, and that by the raced port.
+    pub(super) fn policy(&self) -> Value {
+        let protocol = if self.is_udp { "UDP" } else { "TCP" };
+        let of = |side: Side| json!({ "matchLabels": { "side": side.name(), "pods": Pods::Policy.name() } });
+        json!({ "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": self.named(&Pods::Policy.name()),
+            "spec": { "podSelector": of(Side::Server), "policyTypes": ["Ingress"], "ingress": [{
+                "from": [{ "podSelector": of(Side::Client) }],
+                "ports": [{ "port": self.port, "protocol": protocol }] }] } })
+    }
+
+    fn named(&self, name: &str) -> Value {
+        json!({ "name": name, "namespace": self.namespace,
+            "labels": { "app.kubernetes.io/managed-by": "hostgap" } })
+    }
+
+    /// A container that meets the `restricted` standard of pod security.
+    fn container(&self, arguments: &[String]) -> Value {
+        let program = self.program();
+        let mut command = vec![program.clone()];
+        command.extend(arguments.iter().cloned());
+        if self.copies {
+            let wait = format!("until test -x {program}; do sleep 0.2; done; exec {}", command.join(" "));
+            command = vec!["sh".to_owned(), "-c".to_owned(), wait];
+        }
+        json!({
+            "name": CONTAINER, "image": self.image, "imagePullPolicy": "IfNotPresent", "command": command,
+            "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+            "volumeMounts": [{ "name": CONTAINER, "mountPath": DIRECTORY }],
+        })
+    }
+
+    fn pod_spec(&self, container: Value) -> Value {
+        json!({
+            "containers": [container], "volumes": [{ "name": CONTAINER, "emptyDir": {} }],
+            "automountServiceAccountToken": false, "enableServiceLinks": false,
+            // All that it does can be done again.
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": { "runAsNonRoot": true, "runAsUser": NOBODY, "runAsGroup": NOBODY,
+                "seccompProfile": { "type": "RuntimeDefault" } },
+        })
+    }
+}
+
+/// For 60,000 connections and the histograms of a trial.
+const MEMORY: &str = "512Mi";
+
+/// Makes an object go with its owner.
+pub(super) fn owned(mut object: Value, job_uid: &str) -> Value {
+    object["metadata"]["ownerReferences"] =
+        json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": LEASE, "uid": job_uid }]);
+    object
+}
+
+/// What who races may do in a cluster, and no more. The last rule is there because nobody grants more than he has.
+pub(super) fn rights() -> Value {
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
+    json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": { "name": "hostgap-race" }, "rules": [
+            rule("", &["nodes"], &["get", "list"]),
+            rule("", &["pods"], &["get", "list", "create", "delete"]),
+            rule("", &["pods/exec", "pods/attach"], &["get", "create"]),
+            rule("", &["services"], &["get", "list", "create", "delete"]),
+            rule("batch", &["jobs"], &["get", "create", "delete"]),
+            rule("networking.k8s.io", &["networkpolicies"], &["create", "delete"]),
+            rule("", &["serviceaccounts"], &["create"]),
+            rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], &["create"]),
+            rule("", &["namespaces"], &["get", "create", "delete"]),
+        ] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifests(sidecar: Option<&SidecarMark>) -> Manifests<'_> {
+        Manifests {
+            namespace: "hostgap-race-1",
+            owns_namespace: true,
+            image: "localhost/hostgap:latest",
+            copies: false,
+            cpus: 2,
+            guaranteed: true,
+            port: 8080,
+            is_udp: false,
+            ipv6: false,
+            sidecar,
+        }
+    }
+
+    #[test]
+    fn a_pod_has_whole_cpus_for_itself_and_no_rights() {
+        let pod = manifests(None).pod(Side::Server, &Pods::Plain, "node-2");
+        let container = &pod["spec"]["containers"][0];
+        assert_eq!(container["resources"]["requests"], container["resources"]["limits"]);
+        assert_eq!(container["resources"]["limits"]["cpu"], "2");
+        assert_eq!(container["securityContext"]["capabilities"]["drop"][0], "ALL");
+        assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
+        assert_eq!(pod["spec"]["hostNetwork"], false);
+        assert_eq!(manifests(None).pod(Side::Client, &Pods::Host, "node-1")["spec"]["hostNetwork"], true);
+    }
+
+    #[test]
+    fn the_lease_may_delete_its_namespace_alone() {
+        let ground = manifests(None).ground();
+        let role = ground.iter().find(|object| object["kind"] == "Role").unwrap();
+        let rule = json!([{ "apiGroups": [""], "resources": ["namespaces"], "verbs": ["delete"],
+            "resourceNames": ["hostgap-race-1"] }]);
+        assert_eq!(role["rules"], rule);
+        let given = Manifests { owns_namespace: false, ..manifests(None) }.ground();
+        assert_eq!(given.len(), 1);
+        assert_eq!(given[0]["spec"]["template"]["spec"]["automountServiceAccountToken"], false);
+    }
+
+    #[test]
+    fn a_sidecar_is_asked_for_in_its_pods_alone() {
+        let mark = SidecarMark { key: "sidecar.istio.io/inject".to_owned(), value: "true".to_owned() };
+        let manifests = manifests(Some(&mark));
+        let marked = manifests.pod(Side::Client, &Pods::Sidecar, "node-1");
+        assert_eq!(marked["metadata"]["labels"]["sidecar.istio.io/inject"], "true");
+        assert_eq!(marked["metadata"]["annotations"]["sidecar.istio.io/inject"], "true");
+        let plain = manifests.pod(Side::Client, &Pods::Plain, "node-1");
+        assert_eq!(plain["metadata"]["annotations"], json!({}));
+    }
+}

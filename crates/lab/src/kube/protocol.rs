@@ -1,0 +1,120 @@
+//! What this side and a process in a pod (a hand) say to each other: a line of JSON each.
+//!
+//! A hand answers each task before the next. While it runs a trial it asks in turn what the server's hand is to do.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use record::{Capacity, Load, Machine, TrialRecord, Workload};
+use serde::{Deserialize, Serialize};
+
+use crate::remote::{Failed, Spent};
+use crate::trial::Method;
+
+/// Asked of a hand.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Task {
+    /// Say what machine this is and which CPUs are there. Answered with [`Answer::Seen`].
+    Look { workers: u32 },
+    /// Answer requests. Answered with [`Answer::Serves`].
+    Serve(Serve),
+    /// Open connections to a server.
+    Open(Box<Call>),
+    /// Find the highest rate that a server sustains. Answered with [`Answer::Capacity`].
+    Capacity { candidate: String, body_bytes: u32, pace: Pace },
+    /// Run a slice of load. Answered with [`Answer::Trial`].
+    Trial { candidate: String, load: Load, indexes: (usize, usize), pace: Pace },
+    /// Close a candidate's connections.
+    Close { candidate: String },
+    /// Try whether an address answers. Answered with [`Answer::Reached`].
+    Reach { address: String, ipv6: bool },
+    /// Look at the counters, before the measured part of a trial.
+    Count,
+    /// Say what has happened since. Answered with [`Answer::Spent`].
+    Spent,
+}
+
+/// How a server answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Serve {
+    /// What it is asked.
+    pub(super) workload: Workload,
+    /// Where it listens; port 0: any that is free.
+    pub(super) address: IpAddr,
+    pub(super) port: u16,
+    /// CPUs, where the user names them.
+    pub(super) cpus: Option<linux::CpuSet>,
+    /// One thread each, where the user does not.
+    pub(super) workers: u32,
+}
+
+/// What a candidate's client calls.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Call {
+    pub(super) candidate: String,
+    /// `ADDRESS:PORT` or `NAME:PORT`.
+    pub(super) address: String,
+    /// What is asked, with the number of connections.
+    pub(super) workload: Workload,
+    /// CPUs, where the user names them.
+    pub(super) cpus: Option<linux::CpuSet>,
+    /// One thread each, where the user does not.
+    pub(super) workers: u32,
+}
+
+/// Of a trial's [`Method`] what is the race's, and not the pod's.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Pace {
+    warmup: Duration,
+    slice: Duration,
+    answer: Duration,
+}
+
+impl Pace {
+    pub(super) fn of(method: &Method) -> Pace {
+        Pace { warmup: method.warmup, slice: method.slice, answer: method.answer }
+    }
+
+    /// A pod's method at this pace.
+    pub(super) fn applied(self, method: &Method) -> Method {
+        let Pace { warmup, slice, answer } = self;
+        Method { warmup, slice, answer, ..method.clone() }
+    }
+}
+
+/// A line of a hand.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Said {
+    /// The task is done.
+    Answer(Answer),
+    /// The server's hand is to do this first.
+    Ask(Task),
+}
+
+/// An answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Done,
+    Seen(Box<Seen>),
+    Serves {
+        port: u16,
+    },
+    Capacity(Box<Capacity>),
+    Trial(Box<TrialRecord>),
+    Reached(bool),
+    Spent(Box<Spent>),
+    /// It could not be done.
+    Failed(Failed),
+}
+
+/// What a pod sees of its node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Seen {
+    /// The program's version.
+    pub(super) version: String,
+    pub(super) machine: Machine,
+    /// CPUs that the pod may use.
+    pub(super) allowed: linux::CpuSet,
+    /// CPUs on which its threads would run.
+    pub(super) workers: linux::CpuSet,
+}

@@ -1,0 +1,163 @@
+//! Pods that come to be ready, or the reason why they do not.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::kubectl::Kubectl;
+use super::manifests::CONTAINER;
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(250);
+/// A pod whose image cannot be pulled is tried again for so long: registries are out of reach for moments.
+const PULLS_MAX: Duration = Duration::from_secs(20);
+
+/// Waits until so many pods of a namespace run, and returns them.
+///
+/// # Errors
+/// Why one does not, in words: the scheduler's, the kubelet's or its own last.
+pub(super) fn await_pods(
+    kubectl: &Kubectl,
+    namespace: &str,
+    count: usize,
+    limit: Duration,
+    stop: &dyn Fn() -> bool,
+) -> Result<Vec<Value>, String> {
+    let began = Instant::now();
+    loop {
+        let listed = kubectl.get(&["pods", "--namespace", namespace, "--selector=app=hostgap-race"])?;
+        let pods = listed["items"].as_array().cloned().unwrap_or_default();
+        let waits: Vec<Waits> = pods.iter().filter_map(waits).collect();
+        if waits.is_empty() && pods.len() == count {
+            return Ok(pods);
+        }
+        let hopeless = waits.iter().find(|wait| match wait.hope {
+            Hope::None => true,
+            Hope::Pull => began.elapsed() > PULLS_MAX,
+            Hope::Time => false,
+        });
+        if let Some(wait) = hopeless {
+            return Err(wait.why.clone());
+        }
+        if stop() {
+            return Err("it was interrupted".to_owned());
+        }
+        if began.elapsed() > limit {
+            let why = waits.first().map_or("there are fewer pods than were created", |wait| &wait.why);
+            return Err(format!("after {} s {why}", limit.as_secs()));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Why a pod does not run yet.
+struct Waits {
+    why: String,
+    hope: Hope,
+}
+
+enum Hope {
+    None,
+    Pull,
+    Time,
+}
+
+/// Why a pod does not run; `None`: it does.
+fn waits(pod: &Value) -> Option<Waits> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let name = text(&pod["metadata"]["name"]);
+    let says = |hope: Hope, what: String| Some(Waits { why: format!("pod {name}: {what}"), hope });
+    if let Some(why) = gone(pod) {
+        return says(Hope::None, why);
+    }
+    let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let unscheduled = conditions.iter().find(|one| one["type"] == "PodScheduled" && one["status"] == "False");
+    if let Some(condition) = unscheduled {
+        // A node may lose a taint, or another pod end.
+        return says(Hope::Time, format!("the scheduler says: {}", text(&condition["message"])));
+    }
+    let containers = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+    for container in &containers {
+        let waiting = &container["state"]["waiting"];
+        let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
+        let what = if message.is_empty() { reason.clone() } else { format!("{reason}: {message}") };
+        match reason.as_str() {
+            "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" => {
+                let remedy = "push the image where its nodes find it (cargo xtask image; --image names it), or race with --copy";
+                return says(Hope::Pull, format!("{what}; {remedy}"));
+            }
+            "InvalidImageName"
+            | "CreateContainerConfigError"
+            | "CreateContainerError"
+            | "RunContainerError" => {
+                return says(Hope::Pull, what);
+            }
+            _ => {}
+        }
+    }
+    let ready = containers.iter().filter(|container| container["ready"] == true).count();
+    let all = pod["spec"]["containers"].as_array().map_or(0, Vec::len);
+    if pod["status"]["phase"] == "Running" && ready == all {
+        return None;
+    }
+    says(Hope::Time, format!("{ready} of {all} containers are ready"))
+}
+
+/// Why a pod is no more, if it is not.
+pub(super) fn gone(pod: &Value) -> Option<String> {
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let status = &pod["status"];
+    if let Some(phase @ ("Failed" | "Succeeded")) = status["phase"].as_str() {
+        let why = [&status["reason"], &status["message"]].into_iter().filter_map(text);
+        let own = status["containerStatuses"].as_array().into_iter().flatten();
+        let own = own.filter(|container| container["name"] == CONTAINER).filter_map(|container| {
+            let ended = &container["state"]["terminated"];
+            Some(format!("it ended with {} ({})", ended["exitCode"].as_i64()?, text(&ended["reason"])?))
+        });
+        let why: Vec<String> = why.chain(own).collect();
+        return Some(if why.is_empty() { phase.to_lowercase() } else { why.join(": ") });
+    }
+    let evicted = status["conditions"].as_array().into_iter().flatten();
+    let evicted = evicted.filter(|one| one["type"] == "DisruptionTarget" && one["status"] == "True");
+    if let Some(why) = evicted.filter_map(|one| text(&one["message"])).next() {
+        return Some(why);
+    }
+    text(&pod["metadata"]["deletionTimestamp"]).map(|_| "it is being deleted".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn why(status: Value) -> Option<String> {
+        let spec = json!({ "containers": [{ "name": CONTAINER }] });
+        waits(&json!({ "metadata": { "name": "server-pod" }, "spec": spec, "status": status }))
+            .map(|wait| wait.why)
+    }
+
+    #[test]
+    fn a_pod_that_does_not_run_says_why_in_the_words_of_who_knows() {
+        let unscheduled = json!({ "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "False",
+            "message": "0/2 nodes are available: 2 Insufficient cpu." }] });
+        let said = why(unscheduled).unwrap();
+        assert!(said.contains("the scheduler says: 0/2 nodes are available: 2 Insufficient cpu."), "{said}");
+        let unpulled = json!({ "phase": "Pending", "containerStatuses": [{ "state": { "waiting": {
+            "reason": "ErrImagePull", "message": "not found" } } }] });
+        let said = why(unpulled).unwrap();
+        assert!(said.contains("ErrImagePull: not found; push the image"), "{said}");
+        let ended = json!({ "phase": "Failed", "containerStatuses": [{ "name": CONTAINER,
+            "state": { "terminated": { "exitCode": 1, "reason": "Error" } } }] });
+        assert_eq!(why(ended).unwrap(), "pod server-pod: it ended with 1 (Error)");
+        let drained = json!({ "phase": "Running", "conditions": [{ "type": "DisruptionTarget", "status": "True",
+            "message": "Eviction API: evicting" }] });
+        assert_eq!(why(drained).unwrap(), "pod server-pod: Eviction API: evicting");
+        let runs = json!({ "phase": "Running", "containerStatuses": [{ "ready": true, "state": {} }] });
+        assert_eq!(why(runs), None);
+        assert_eq!(
+            why(json!({ "phase": "Pending" })).unwrap(),
+            "pod server-pod: 0 of 1 containers are ready"
+        );
+    }
+}

@@ -1,0 +1,161 @@
+//! The cluster as the arena of a race: candidates stand when their connections are open.
+
+use std::sync::Arc;
+
+use record::{Capacity, Experiment, Load, Machine, TrialRecord, Witness, Workload, Writer};
+
+use super::camp::Camp;
+use super::hands::Hand;
+use super::manifests::Side;
+use super::path::{ClusterContender, Pods};
+use super::protocol::{Answer, Call, Pace, Task};
+use crate::race::{Arena, LastBuild, Runner};
+use crate::trial::Method;
+use crate::{Event, LabError};
+
+/// The pods of a race.
+pub(super) struct ClusterArena<'a> {
+    pub(super) camp: &'a Camp<'a>,
+    pub(super) contenders: &'a [ClusterContender],
+    pub(super) workload: &'a Workload,
+    /// The client's CPUs, where the user names them.
+    pub(super) cpus: Option<&'a linux::CpuSet>,
+}
+
+/// A candidate whose client has its connections.
+pub(super) struct Connected<'a> {
+    candidate: String,
+    connections: u32,
+    client: Arc<Hand>,
+    server: Arc<Hand>,
+    camp: &'a Camp<'a>,
+}
+
+impl<'a> Arena for ClusterArena<'a> {
+    type Runner = Connected<'a>;
+
+    fn names(&self) -> Vec<&str> {
+        self.contenders.iter().map(|contender| contender.name.as_str()).collect()
+    }
+
+    fn can_run(&self, entrant: usize) -> bool {
+        self.contenders[entrant].unmet.is_empty()
+    }
+
+    fn is_in_turn(&self) -> bool {
+        false
+    }
+
+    /// Opens its connections. The pods stand all the time; a build is new connections.
+    fn stand(&mut self, entrant: usize) -> Result<Connected<'a>, LabError> {
+        let contender = &self.contenders[entrant];
+        let broken = |what: String| LabError::Broken { candidate: contender.name.clone(), what };
+        let address = self.camp.address(&contender.path).map_err(broken)?;
+        let pods = &contender.path.pods;
+        let connected = Connected {
+            candidate: contender.name.clone(),
+            connections: self.workload.connections,
+            client: self.camp.hand(Side::Client, pods),
+            server: self.camp.hand(Side::Server, pods),
+            camp: self.camp,
+        };
+        let call = Call {
+            candidate: contender.name.clone(),
+            address,
+            workload: self.workload.clone(),
+            cpus: self.cpus.cloned(),
+            workers: self.camp.manifests.cpus,
+        };
+        connected.ask(&Task::Open(Box::new(call)))?;
+        Ok(connected)
+    }
+
+    /// The client's node, as its pod sees it.
+    fn machine(&mut self) -> Result<Machine, LabError> {
+        let hand = self.camp.hand(Side::Client, &Pods::Host);
+        let workers = self.camp.manifests.cpus;
+        match hand.ask(&Task::Look { workers }, None, "host").map_err(|error| self.camp.explained(error))? {
+            Answer::Seen(seen) => Ok(seen.machine),
+            other => Err(hand.strange(&other)),
+        }
+    }
+
+    /// Instructions are not counted in a cluster.
+    fn settle(&mut self, _: &mut Connected<'a>, _: &Method, _: &Load) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    /// A pod may not watch its node for stalls.
+    fn adjust_witness(
+        &mut self,
+        _: &mut Connected<'a>,
+        _: &Method,
+        _: &[Load],
+    ) -> Result<Option<Witness>, LabError> {
+        Ok(None)
+    }
+
+    /// A profile and causes of late answers are refused before the race.
+    fn after_rounds(
+        &mut self,
+        _: LastBuild<'_, Connected<'a>>,
+        _: &Experiment,
+        _: &mut Writer,
+        _: &mut dyn FnMut(Event),
+    ) -> Result<bool, LabError> {
+        Ok(true)
+    }
+}
+
+impl Connected<'_> {
+    fn ask(&self, task: &Task) -> Result<Answer, LabError> {
+        let asked = self.client.ask(task, Some(&self.server), &self.candidate);
+        asked.map_err(|error| self.camp.explained(error))
+    }
+}
+
+impl Runner for Connected<'_> {
+    fn name(&self) -> &str {
+        &self.candidate
+    }
+
+    fn connections(&mut self, _body_bytes: u32) -> usize {
+        self.connections as usize
+    }
+
+    /// Takes some seconds, and does not end before, whatever is asked.
+    fn capacity(
+        &mut self,
+        method: &Method,
+        body_bytes: u32,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Capacity>, LabError> {
+        let (candidate, pace) = (self.candidate.clone(), Pace::of(method));
+        match self.ask(&Task::Capacity { candidate, body_bytes, pace })? {
+            Answer::Capacity(found) => Ok((!stop()).then_some(*found)),
+            other => Err(self.client.strange(&other)),
+        }
+    }
+
+    fn trial(
+        &mut self,
+        method: &Method,
+        load: &Load,
+        indexes: (usize, usize),
+    ) -> Result<TrialRecord, LabError> {
+        let (candidate, pace) = (self.candidate.clone(), Pace::of(method));
+        match self.ask(&Task::Trial { candidate, load: load.clone(), indexes, pace })? {
+            Answer::Trial(trial) => Ok(*trial),
+            other => Err(self.client.strange(&other)),
+        }
+    }
+
+    /// What a cluster's network does with a path is its own; nothing here was built that could change.
+    fn changed(&mut self) -> Result<Option<String>, LabError> {
+        Ok(None)
+    }
+
+    fn take_down(self) -> Result<(), LabError> {
+        self.ask(&Task::Close { candidate: self.candidate.clone() }).map(drop)
+    }
+}
