@@ -48,6 +48,7 @@ impl Progress {
             Event::Pitching { namespace, pods } => {
                 self.line(&format!("creating {pods} pods in namespace {namespace}"));
             }
+            Event::AwaitingPod { why } => self.line(&format!("waiting for {why}")),
             Event::Booting { release, how } => self.line(&format!("booting Linux {release}: {how}")),
             Event::CannotRun { name, reasons } => {
                 self.line(&format!("{name} cannot run here: {}", reasons.join("; ")));

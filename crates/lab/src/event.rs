@@ -30,6 +30,11 @@ pub enum Event {
         /// How many take part.
         pods: usize,
     },
+    /// A pod does not run yet.
+    AwaitingPod {
+        /// Which, and why.
+        why: String,
+    },
     /// The remains of a dead race were removed before this one began.
     CleanedUp {
         /// Its id.

@@ -97,6 +97,11 @@ pub(crate) trait Subject {
     /// The client's connections, which ask for answers of a size from now on; one client a thread.
     fn clients(&mut self, body_bytes: u32) -> &mut [Client];
 
+    /// Says that a warm-up of so long begins, to who is far away: between it and the measured part there is no time to ask.
+    fn begin(&mut self, _warmup: Duration) -> Result<(), LabError> {
+        Ok(())
+    }
+
     /// Looks at the counters of both sides, before the measured part of a trial.
     fn count(&mut self) -> Result<CounterSnapshot, LabError>;
 
@@ -128,6 +133,7 @@ pub(crate) fn measure(
     let asked = subject.patience().warmup(method.warmup);
     let warmup = warmup(asked, load, connections(subject, load.body_bytes));
     rest(method, load, warmup + method.slice);
+    subject.begin(warmup)?;
     run(subject, method, load, warmup, None)?;
     let before = subject.count()?;
     let slice = subject.patience().slice(method.slice);

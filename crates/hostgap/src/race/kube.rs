@@ -85,7 +85,7 @@ pub(super) fn race(experiment: Experiment, args: &Args) -> anyhow::Result<ExitCo
         return Err(BadInput("--kubectl names no program".to_owned()).into());
     }
     let stop = stop::on_signals()?;
-    let mut options = ClusterOptions {
+    let options = ClusterOptions {
         kubectl: Kubectl { words, context: kube.context.clone() },
         namespace: kube.namespace.clone(),
         nodes: kube.nodes.clone(),
@@ -97,20 +97,19 @@ pub(super) fn race(experiment: Experiment, args: &Args) -> anyhow::Result<ExitCo
         server_cpus: args.machines.server_cpus()?,
         host_port: kube.host_port.unwrap_or(0),
         sidecar: kube.sidecar.clone(),
-        record: RECORD.into(),
         own: own_program()?,
         stop,
     };
+    let name = experiment.name.clone();
+    let race = ClusterRace::prepare(experiment, options)?;
     if kube.show_manifests {
-        let manifests = ClusterRace::prepare(experiment, options)?.manifests()?;
+        let manifests = race.manifests()?;
         speak::result(serde_json::to_string_pretty(&manifests)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let dir = fresh_dir(&args.out, &experiment.name)?;
-    options.record = dir.join(RECORD);
+    let dir = fresh_dir(&args.out, &name)?;
     let mut progress = Progress::new();
-    let race = ClusterRace::prepare(experiment, options);
-    let result = race.and_then(|race| race.run(&mut |event| progress.tell(&event)));
+    let result = race.run(&dir.join(RECORD), &mut |event| progress.tell(&event));
     progress.finish();
     let finished = finish(&dir, result, &mut |summary| report::show(&summary, args.json));
     // This fails, as it should, if something was written there.

@@ -1,6 +1,7 @@
 //! The installed plugin under kubelets: pods of two nodes that reach each other, errors that `kubectl` shows, and nothing
 //! that stays. The programs are those of `HOSTGAP_KUBERNETES`, `HOSTGAP_ETCD` and `HOSTGAP_CONTAINERD`, parts of `PATH`.
 
+mod race;
 mod services;
 
 use std::collections::BTreeSet;

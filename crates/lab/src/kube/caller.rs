@@ -8,17 +8,14 @@ use linux::cpu::Scheduling;
 use load::{Client, Pool, Target};
 use record::{Void, Workload};
 
-use super::hand::Talk;
-use super::protocol::{Answer, Task};
+use super::hand::{READY, Talk};
+use super::protocol::{Answer, SpentInPod, Task};
 use crate::pools::{Opening, Pools};
 use crate::traffic::TransferredAmounts;
 use crate::trial::{Method, Subject, stolen_from};
 use crate::usage::{CounterSnapshot, Usage};
 use crate::wire::Patience;
 use crate::{LabError, NodeCpus, Wires, workload};
-
-/// Until a cluster has told all nodes of a new Service. Without it packets to its address go nowhere.
-const READY: Duration = Duration::from_secs(30);
 
 /// A candidate's connections.
 pub(super) struct Caller {
@@ -91,12 +88,17 @@ impl Subject for Asking<'_, '_> {
         self.caller.pools.clients(body_bytes, || target)
     }
 
+    /// The server's hand looks by itself when the warm-up is over.
+    fn begin(&mut self, warmup: Duration) -> Result<(), LabError> {
+        self.talk.ask(Task::Count { after: warmup }).map(drop)
+    }
+
     fn count(&mut self) -> Result<CounterSnapshot, LabError> {
-        self.talk.ask(Task::Count)?;
         CounterSnapshot::here()
     }
 
-    /// Both nodes work for others too: the time of all their CPUs counts, as on two machines.
+    /// Both nodes work for others too: the time of all their CPUs is the cost, as on two machines. Whether the hypervisor
+    /// let a side run is asked of its own CPUs.
     fn spent(
         &mut self,
         before: &CounterSnapshot,
@@ -105,12 +107,14 @@ impl Subject for Asking<'_, '_> {
     ) -> Result<(Usage, Option<Void>), LabError> {
         let counted = NodeCpus { client: linux::cpu::online()?, server: CpuSet::default() };
         let mut usage = CounterSnapshot::here()?.since(before, &counted);
-        let Answer::Spent(spent) = self.talk.ask(Task::Spent)? else {
+        let Answer::Spent(there) = self.talk.ask(Task::Spent)? else {
             let what = "the server's pod does not say what a trial cost".to_owned();
             return Err(LabError::Broken { candidate: self.caller.candidate.clone(), what });
         };
+        let SpentInPod { spent, void } = *there;
+        let own = usage.client.iter().filter(|(cpu, _)| self.caller.cpus.contains(**cpu));
+        let void = void.or_else(|| stolen_from(&own.map(|(cpu, time)| (*cpu, *time)).collect()));
         usage.add_server(&spent);
-        let void = stolen_from(&usage.server);
         Ok((usage, void))
     }
 

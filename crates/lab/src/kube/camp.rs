@@ -3,46 +3,41 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use record::Workload;
 use serde_json::Value;
 
-use super::hands::{Hand, copy, hold_lease};
+use super::hands::Hand;
 use super::kubectl::Kubectl;
-use super::manifests::{LEASE, Manifests, Side, owned, pod_name, service_name};
+use super::manifests::{Manifests, Side, pod_name, service_name};
+use super::namespace::LeasedNamespace;
 use super::nodes::Node;
 use super::path::{By, PodPath, Pods};
-use super::protocol::{Answer, Serve, Task};
-use super::ready::{await_pods, gone};
-use crate::channel::Channel;
-use crate::{LabError, OwnProgram};
-
-/// How long pods may take until they run: an image of 20 MB over a slow line, a node that is added for them.
-const READY_MAX: Duration = Duration::from_secs(300);
-/// How long Kubernetes may take to delete everything.
-const GONE_MAX: &str = "--timeout=180s";
+use super::protocol::{Answer, Serve, Task, Workers};
+use super::ready::gone;
+use crate::{Event, LabError, OwnProgram};
 
 /// What stands in a cluster for a race. Ended or dropped, it goes.
 pub(super) struct Camp<'a> {
-    pub(super) kubectl: &'a Kubectl,
-    pub(super) manifests: Manifests<'a>,
+    namespace: LeasedNamespace<'a>,
     /// The client's and the server's.
     pub(super) nodes: [Node; 2],
     pods: BTreeMap<String, Value>,
     hands: BTreeMap<String, Arc<Hand>>,
     /// Where each server listens.
     ports: BTreeMap<Pods, u16>,
-    /// While it lives, so does the camp.
-    lease: Option<Channel>,
-    stands: bool,
 }
 
 impl<'a> Camp<'a> {
     /// A camp of which nothing stands yet.
     pub(super) fn new(kubectl: &'a Kubectl, manifests: Manifests<'a>, nodes: [Node; 2]) -> Camp<'a> {
         let (pods, hands, ports) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Camp { kubectl, manifests, nodes, pods, hands, ports, lease: None, stands: false }
+        Camp { namespace: LeasedNamespace::new(kubectl, manifests), nodes, pods, hands, ports }
+    }
+
+    /// What all objects have in common.
+    pub(super) fn manifests(&self) -> &Manifests<'a> {
+        &self.namespace.manifests
     }
 
     /// All objects but the ground, as the paths need them.
@@ -51,66 +46,55 @@ impl<'a> Camp<'a> {
         let [client, server] = &self.nodes;
         let mut objects = Vec::new();
         for pods in pairs {
-            objects.push(self.manifests.pod(Side::Client, pods, &client.name));
-            objects.push(self.manifests.pod(Side::Server, pods, &server.name));
+            objects.push(self.manifests().pod(Side::Client, pods, &client.name));
+            objects.push(self.manifests().pod(Side::Server, pods, &server.name));
             if *pods == Pods::Policy {
-                objects.push(self.manifests.policy());
+                objects.push(self.manifests().policy());
             }
         }
         let services = paths.iter().filter(|path| path.by != By::Address);
-        objects.extend(services.map(|path| self.manifests.service(path.by, &path.pods)));
+        objects.extend(services.map(|path| self.manifests().service(path.by, &path.pods)));
         objects
     }
 
-    /// Makes everything, and waits until all pods run.
+    /// Makes everything, and waits until all pods run and have a hand.
     pub(super) fn pitch(
         &mut self,
         paths: &BTreeSet<PodPath>,
         own: &OwnProgram,
         stop: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
-        let kubectl = self.kubectl;
-        let failed = |why: String| failed(kubectl, why);
-        let objects = self.objects(paths);
-        let pods = objects.iter().filter(|object| object["kind"] == "Pod").count() + 1;
-        self.stands = true;
-        self.kubectl.create(&self.manifests.ground()).map_err(failed)?;
-        let job =
-            self.kubectl.get(&["job", LEASE, "--namespace", self.manifests.namespace]).map_err(failed)?;
-        let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
-        let objects: Vec<Value> = objects.into_iter().map(|object| owned(object, uid)).collect();
-        self.kubectl.create(&objects).map_err(failed)?;
-        let namespace = self.manifests.namespace;
-        let ready = await_pods(self.kubectl, namespace, pods, READY_MAX, stop).map_err(failed)?;
-        let content = match self.manifests.copies {
-            true => Some(std::fs::read(&own.program).map_err(LabError::file("read", &own.program))?),
-            false => None,
-        };
-        for pod in ready {
+        let node = self.nodes[0].name.clone();
+        for pod in self.namespace.make(&node, self.objects(paths), own, stop, tell)? {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            if let Some(content) = &content {
-                copy(self.kubectl, namespace, &name, content)
-                    .map_err(|why| failed(format!("pod {name}: {why}")))?;
-            }
-            if name.starts_with(LEASE) {
-                self.lease = Some(hold_lease(self.kubectl, namespace, &name).map_err(failed)?);
-            } else {
-                self.pods.insert(name, pod);
-            }
+            self.pods.insert(name, pod);
         }
         self.start_hands()
     }
 
     /// Starts a hand in each pod.
     fn start_hands(&mut self) -> Result<(), LabError> {
-        let program = self.manifests.program();
+        let program = self.manifests().program();
         for (name, pod) in &self.pods {
             let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-            let hand = Hand::start(self.kubectl, self.manifests.namespace, (name, node), &program);
-            let hand = hand.map_err(|why| failed(self.kubectl, why))?;
+            let hand =
+                Hand::start(self.namespace.kubectl, self.manifests().namespace, (name, node), &program);
+            let hand = hand.map_err(|why| self.namespace.kubectl.failed(why))?;
             self.hands.insert(name.clone(), Arc::new(hand));
         }
         Ok(())
+    }
+
+    /// Where threads of a side run: on CPUs that were named, or the last of the pod's. Of two pods on one node the client's
+    /// are the last, and the server's those before.
+    pub(super) fn workers(&self, side: Side, named: Option<&linux::CpuSet>) -> Workers {
+        let count = self.manifests().cpus;
+        let is_behind = side == Side::Server && self.nodes[0].name == self.nodes[1].name;
+        match named {
+            Some(cpus) => Workers::Named(cpus.clone()),
+            None => Workers::Last { count, others: if is_behind { count } else { 0 } },
+        }
     }
 
     /// Has the servers of all pairs answer.
@@ -127,10 +111,14 @@ impl<'a> Camp<'a> {
             let (address, port) = match pods {
                 // Where only those find it who know the node's address in the cluster.
                 Pods::Host => (self.server_node(workload.ipv6)?, host_port),
-                _ => (any, self.manifests.port),
+                Pods::HostAgain => {
+                    let port = if host_port == 0 { 0 } else { host_port.saturating_add(1) };
+                    (self.server_node(workload.ipv6)?, port)
+                }
+                _ => (any, self.manifests().port),
             };
-            let workers = self.manifests.cpus;
-            let serve = Serve { workload: workload.clone(), address, port, cpus: cpus.cloned(), workers };
+            let workers = self.workers(Side::Server, cpus);
+            let serve = Serve { workload: workload.clone(), address, port, workers };
             match hand.ask(&Task::Serve(serve), None, "host")? {
                 Answer::Serves { port } => self.ports.insert(pods.clone(), port),
                 other => return Err(hand.strange(&other)),
@@ -140,7 +128,7 @@ impl<'a> Camp<'a> {
     }
 
     fn server_node(&self, ipv6: bool) -> Result<IpAddr, LabError> {
-        self.nodes[1].address(ipv6).map_err(|why| failed(self.kubectl, why))
+        self.nodes[1].address(ipv6).map_err(|why| self.namespace.kubectl.failed(why))
     }
 
     /// The hand of a side of a pair.
@@ -153,11 +141,11 @@ impl<'a> Camp<'a> {
     /// # Errors
     /// The cluster gives it none, in words: why the path cannot race.
     pub(super) fn address(&self, path: &PodPath) -> Result<String, String> {
-        let (ipv6, port) = (self.manifests.ipv6, self.ports[&path.pods]);
+        let (ipv6, port) = (self.manifests().ipv6, self.ports[&path.pods]);
         let with_port = |address: IpAddr, port: u16| std::net::SocketAddr::new(address, port).to_string();
         let pod = &self.pods[&pod_name(Side::Server, &path.pods)];
         match (path.by, &path.pods) {
-            (By::Address, Pods::Host) => Ok(with_port(self.nodes[1].address(ipv6)?, port)),
+            (By::Address, Pods::Host | Pods::HostAgain) => Ok(with_port(self.nodes[1].address(ipv6)?, port)),
             (By::Address, Pods::Network(name)) => Ok(with_port(second_address(pod, name, ipv6)?, port)),
             (By::Address, _) => {
                 let all = pod["status"]["podIPs"].as_array().into_iter().flatten();
@@ -171,8 +159,12 @@ impl<'a> Camp<'a> {
             (By::Name, pods) => Ok(format!("{}:{port}", service_name(By::Name, pods))),
             (by, pods) => {
                 let name = service_name(by, pods);
-                let service =
-                    self.kubectl.get(&["service", &name, "--namespace", self.manifests.namespace])?;
+                let service = self.namespace.kubectl.get(&[
+                    "service",
+                    &name,
+                    "--namespace",
+                    self.manifests().namespace,
+                ])?;
                 let spec = &service["spec"];
                 if by == By::NodePort {
                     let port =
@@ -186,29 +178,15 @@ impl<'a> Camp<'a> {
         }
     }
 
-    /// How many containers a pod of a pair has.
-    pub(super) fn containers(&self, pods: &Pods) -> usize {
-        let count = |side: Side| {
-            self.pods[&pod_name(side, pods)]["spec"]["containers"].as_array().map_or(0, Vec::len)
-        };
-        count(Side::Client).min(count(Side::Server))
-    }
-
-    /// An error with what the cluster says of the pod that does not answer any more, where it is gone.
-    pub(super) fn explained(&self, error: LabError) -> LabError {
-        let LabError::Machine { machine, why, remedy } = error else { return error };
-        let hand = self.hands.values().find(|hand| hand.name() == machine);
-        let find = |hand: &Arc<Hand>| {
-            self.kubectl.find(&["pod", hand.pod(), "--namespace", self.manifests.namespace])
-        };
-        let says = match hand.map(find) {
-            Some(Ok(Some(pod))) => gone(&pod),
-            Some(Ok(None)) => Some("it was deleted".to_owned()),
-            // What the cluster cannot say now does not explain anything.
-            Some(Err(_)) | None => None,
-        };
-        let why = says.map_or(why.clone(), |says| format!("{says} ({why})"));
-        LabError::Machine { machine, why, remedy }
+    /// How many containers run in each pod of a pair: the client's and the server's. Those that Kubernetes starts before and
+    /// lets run beside are among them.
+    pub(super) fn containers(&self, pods: &Pods) -> [usize; 2] {
+        [Side::Client, Side::Server].map(|side| {
+            let spec = &self.pods[&pod_name(side, pods)]["spec"];
+            let usual = spec["containers"].as_array().map_or(0, Vec::len);
+            let before = spec["initContainers"].as_array().into_iter().flatten();
+            usual + before.filter(|container| container["restartPolicy"] == "Always").count()
+        })
     }
 
     /// Deletes everything, and waits until it is gone.
@@ -216,45 +194,42 @@ impl<'a> Camp<'a> {
     /// # Errors
     /// It cannot be deleted.
     pub(super) fn strike(&mut self) -> Result<(), LabError> {
-        if !std::mem::take(&mut self.stands) {
-            return Ok(());
-        }
+        let struck = self.namespace.strike();
+        // Their other ends are gone.
         self.hands.clear();
-        let namespace = self.manifests.namespace;
-        let deleted = if self.manifests.owns_namespace {
-            self.kubectl.output(&["delete", "namespace", namespace, "--ignore-not-found", GONE_MAX], &[])
-        } else {
-            // What a Job owns goes before it.
-            let job = ["delete", "job", LEASE, "--namespace", namespace, "--ignore-not-found"];
-            self.kubectl.output(&[&job[..], &["--cascade=foreground", GONE_MAX]].concat(), &[])
-        };
-        // The pod at its other end is gone, or goes for this.
-        drop(self.lease.take());
-        let deleted = deleted.map(drop);
-        deleted.map_err(|why| {
-            failed(self.kubectl, format!("delete what the race has made in {namespace}: {why}"))
-        })
+        struck
     }
-}
 
-impl Drop for Camp<'_> {
-    fn drop(&mut self) {
-        // Something stands here only on an error, whose own message matters more; the lease's end removes it too.
-        let _ = self.strike();
+    /// An error with what the cluster says of the pod that does not answer any more, where it is gone.
+    pub(super) fn explained(&self, error: LabError) -> LabError {
+        let LabError::Machine { machine, why, remedy } = error else { return error };
+        let hand = self.hands.values().find(|hand| hand.name() == machine);
+        let says = hand.and_then(|hand| self.why_gone(hand));
+        let why = says.map_or(why.clone(), |says| format!("{says} ({why})"));
+        LabError::Machine { machine, why, remedy }
     }
-}
 
-/// An error of the cluster as a whole.
-pub(super) fn failed(kubectl: &Kubectl, why: String) -> LabError {
-    let machine = match &kubectl.context {
-        Some(context) => format!("the cluster of context {context}"),
-        None => "the cluster".to_owned(),
-    };
-    let remedy = why
-        .to_lowercase()
-        .contains("forbidden")
-        .then(|| "hostgap race --kube --show-manifests prints the rights that a race needs".to_owned());
-    LabError::Machine { machine, why, remedy }
+    /// An error of a candidate, or of the pod that is gone by which it broke.
+    pub(super) fn because_of_a_pod(&self, error: LabError, pods: &Pods) -> LabError {
+        let LabError::Broken { what, .. } = &error else { return error };
+        for hand in [Side::Server, Side::Client].map(|side| self.hand(side, pods)) {
+            if let Some(says) = self.why_gone(&hand) {
+                let why = format!("{says} ({what})");
+                return LabError::Machine { machine: hand.name().to_owned(), why, remedy: None };
+            }
+        }
+        error
+    }
+
+    /// Why a pod is no more; what the cluster cannot say now does not explain anything.
+    fn why_gone(&self, hand: &Hand) -> Option<String> {
+        let get = ["pod", hand.pod(), "--namespace", self.manifests().namespace];
+        match self.namespace.kubectl.find(&get) {
+            Ok(Some(pod)) => gone(&pod),
+            Ok(None) => Some("it was deleted".to_owned()),
+            Err(_) => None,
+        }
+    }
 }
 
 /// The address that a pod has in a secondary network, as Multus writes it down.

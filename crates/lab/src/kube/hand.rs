@@ -2,30 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 use record::Capacity;
 
 use super::caller::Caller;
-use super::protocol::{Answer, Call, Said, Seen, Serve, Task};
+use super::protocol::{Answer, Call, Said, Seen, Serve, SpentInPod, Task, Workers};
 use super::serving::Serving;
 use crate::capacity::capacity;
 use crate::machine::machine;
 use crate::remote::{Failed, Spent, answers};
-use crate::trial::measure;
+use crate::trial::{measure, stolen_from};
 use crate::usage::CounterSnapshot;
 use crate::{LabError, NodeCpus};
 
 /// How long a question to the server's hand may take.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// How long it is tried whether an address answers.
-const REACH_MAX: Duration = Duration::from_secs(2);
+/// How long an attempt to connect to an address that is not to answer takes.
+const ENTER_MAX: Duration = Duration::from_secs(2);
+/// A cluster's nodes hear of a new Service, name or policy some time later.
+pub(super) const READY: Duration = Duration::from_secs(30);
 
 /// Does what the lines of the input ask, until it ends, nothing is heard any more, or `stop` is set. All that was opened is
 /// closed then.
@@ -40,8 +43,8 @@ pub fn hand(
 ) -> Result<(), LabError> {
     linux::process::raise_open_files()?;
     let heard = answers(input, Arc::clone(stop))?;
-    let mut hand =
-        Hand { version: version.to_owned(), serving: None, callers: BTreeMap::new(), before: None };
+    let (callers, cpus) = (BTreeMap::new(), CpuSet::default());
+    let mut hand = Hand { version: version.to_owned(), serving: None, callers, cpus, before: None };
     while let Some(line) = next(&heard, stop) {
         // Both sides are one program; a line that was torn is the last.
         let Ok(task) = serde_json::from_str(&line) else { break };
@@ -107,23 +110,26 @@ struct Hand {
     version: String,
     serving: Option<Serving>,
     callers: BTreeMap<String, Caller>,
-    before: Option<CounterSnapshot>,
+    /// The server's.
+    cpus: CpuSet,
+    before: Option<JoinHandle<Result<CounterSnapshot, LabError>>>,
 }
 
 impl Hand {
     fn answer(&mut self, task: Task, talk: &mut Talk<'_>) -> Result<Answer, LabError> {
         match task {
             Task::Look { workers } => return Ok(Answer::Seen(Box::new(self.look(workers)?))),
-            Task::Serve(Serve { workload, address, port, cpus, workers }) => {
-                let cpus = cpus.map_or_else(|| workers_of(workers), Ok)?;
+            Task::Serve(Serve { workload, address, port, workers }) => {
+                let cpus = workers_of(workers)?;
+                self.cpus = cpus.clone();
                 let serving = Serving::start(&workload, address, port, cpus)?;
                 let port = serving.port();
                 self.serving = Some(serving);
                 return Ok(Answer::Serves { port });
             }
             Task::Open(call) => {
-                let Call { candidate, address, workload, cpus, workers } = *call;
-                let cpus = cpus.map_or_else(|| workers_of(workers), Ok)?;
+                let Call { candidate, address, workload, workers } = *call;
+                let cpus = workers_of(workers)?;
                 let address = resolve(&candidate, &address, workload.ipv6)?;
                 let caller = Caller::open(candidate.clone(), address, workload, cpus)?;
                 self.callers.insert(candidate, caller);
@@ -144,21 +150,22 @@ impl Hand {
             Task::Close { candidate } => {
                 self.callers.remove(&candidate);
             }
-            Task::Reach { address, ipv6 } => {
-                let reached = resolve("", &address, ipv6)
-                    .is_ok_and(|address| std::net::TcpStream::connect_timeout(&address, REACH_MAX).is_ok());
-                return Ok(Answer::Reached(reached));
+            Task::TryToEnter { address, ipv6 } => {
+                return Ok(Answer::KeptOut(is_kept_out(resolve("", &address, ipv6)?)));
             }
-            Task::Count => {
+            Task::Count { after } => {
                 self.serving.iter().try_for_each(Serving::check)?;
-                self.before = Some(CounterSnapshot::here()?);
+                self.before = Some(std::thread::spawn(move || {
+                    std::thread::sleep(after);
+                    CounterSnapshot::here()
+                }));
             }
             Task::Spent => return self.spent(),
         }
         Ok(Answer::Done)
     }
 
-    fn look(&self, workers: u32) -> Result<Seen, LabError> {
+    fn look(&self, workers: Workers) -> Result<Seen, LabError> {
         let (allowed, workers) = (linux::cpu::allowed()?, workers_of(workers)?);
         let nodes = NodeCpus { client: workers.clone(), server: CpuSet::default() };
         let machine = machine(&nodes, Scheduling::Normal)?;
@@ -168,10 +175,17 @@ impl Hand {
     fn spent(&mut self) -> Result<Answer, LabError> {
         self.serving.iter().try_for_each(Serving::check)?;
         let now = CounterSnapshot::here()?;
-        let before = self.before.take().unwrap_or_else(|| now.clone());
+        let before = match self.before.take() {
+            Some(looking) => looking.join().expect("a look does not panic")?,
+            None => now.clone(),
+        };
         let counted = NodeCpus { client: CpuSet::default(), server: linux::cpu::online()? };
         let usage = now.since(&before, &counted);
+        // The others' time is part of the cost, but says nothing of whether the server ran.
+        let own = usage.server.iter().filter(|(cpu, _)| self.cpus.contains(**cpu));
+        let is_stolen = stolen_from(&own.map(|(cpu, time)| (*cpu, *time)).collect());
         let spent = Spent { cpus: usage.server, counters: usage.counters, detour: None };
+        let spent = SpentInPod { spent, void: is_stolen };
         Ok(Answer::Spent(Box::new(spent)))
     }
 
@@ -183,21 +197,50 @@ impl Hand {
     }
 }
 
-/// The last CPUs of those that the pod may use, as many as it has asked for: interrupts mostly come to the first. Where
-/// the kubelet has given it CPUs of its own, they are all.
-fn workers_of(workers: u32) -> Result<CpuSet, LabError> {
+/// The CPUs of threads. Interrupts mostly come to the first of a machine, so that the last are taken. Where the kubelet has
+/// given the pod CPUs of its own, they are all.
+fn workers_of(workers: Workers) -> Result<CpuSet, LabError> {
+    let (count, others) = match workers {
+        Workers::Named(cpus) => return Ok(cpus),
+        Workers::Last { count, others } => (count as usize, others as usize),
+    };
     let allowed: Vec<u16> = linux::cpu::allowed()?.iter().collect();
-    let first = allowed.len().saturating_sub(workers as usize);
-    Ok(allowed[first..].iter().copied().collect())
+    // A pod with CPUs of its own has no others among them.
+    let end = if allowed.len() > count { allowed.len().saturating_sub(others) } else { allowed.len() };
+    Ok(allowed[end.saturating_sub(count)..end].iter().copied().collect())
 }
 
-/// An address of a family.
-fn resolve(candidate: &str, address: &str, ipv6: bool) -> Result<std::net::SocketAddr, LabError> {
-    let broken = |why: String| LabError::Broken {
-        candidate: candidate.to_owned(),
-        what: format!("could not find the address of {address}: {why}"),
-    };
-    let mut found = address.to_socket_addrs().map_err(|error| broken(error.to_string()))?;
+/// Whether an address has come to refuse, or not to answer, within [`READY`].
+fn is_kept_out(address: SocketAddr) -> bool {
+    let until = Instant::now() + READY;
+    while TcpStream::connect_timeout(&address, ENTER_MAX).is_ok() {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(AGAIN);
+    }
+    true
+}
+
+/// Between two tries.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// An address of a family. A name that is new is asked for until it is known.
+fn resolve(candidate: &str, address: &str, ipv6: bool) -> Result<SocketAddr, LabError> {
     let family = if ipv6 { "IPv6" } else { "IPv4" };
-    found.find(|found| found.is_ipv6() == ipv6).ok_or_else(|| broken(format!("it has none of {family}")))
+    let find = || -> Result<SocketAddr, String> {
+        let mut found = address.to_socket_addrs().map_err(|error| error.to_string())?;
+        found.find(|found| found.is_ipv6() == ipv6).ok_or_else(|| format!("it has none of {family}"))
+    };
+    let until = Instant::now() + READY;
+    loop {
+        match find() {
+            Ok(found) => return Ok(found),
+            Err(_) if Instant::now() < until => std::thread::sleep(AGAIN),
+            Err(why) => {
+                let what = format!("could not find the address of {address}: {why}");
+                return Err(LabError::Broken { candidate: candidate.to_owned(), what });
+            }
+        }
+    }
 }

@@ -10,8 +10,8 @@ use crate::LabError;
 use crate::channel::{Channel, Conversation, Lost, held};
 use crate::remote::Failed;
 
-/// How long an answer may take: a trial on a slow wire, a server that is waited for.
-const ANSWER_MAX: Duration = Duration::from_secs(180);
+/// How long an answer may take: a server or a policy is waited for, for each size of answers.
+const ANSWER_MAX: Duration = Duration::from_secs(300);
 
 /// A process of this program in a pod. Dropped, it ends and closes all that it has opened.
 #[derive(Debug)]
@@ -60,13 +60,7 @@ impl Hand {
         server: Option<&Arc<Hand>>,
         candidate: &str,
     ) -> Result<Answer, LabError> {
-        let mut channel = held(&self.channel);
-        let answered = self.answered(&**channel, task, server);
-        if let Err(LabError::Machine { why, .. }) = &answered {
-            // What it answers later would be taken for the answer to another task.
-            *channel = Box::new(Lost(why.clone()));
-        }
-        match answered? {
+        match self.answered(task, server)? {
             Answer::Failed(Failed { broken: Some(what), .. }) => {
                 Err(LabError::Broken { candidate: candidate.to_owned(), what })
             }
@@ -77,7 +71,18 @@ impl Hand {
         }
     }
 
-    fn answered(
+    /// Its answer. What it asks of the server's hand is asked; where that fails, its error is the cause of all that follows.
+    fn answered(&self, task: &Task, server: Option<&Arc<Hand>>) -> Result<Answer, LabError> {
+        let mut channel = held(&self.channel);
+        let answered = self.conversed(&**channel, task, server);
+        if let Err(error) = &answered {
+            // What it answers later would be taken for the answer to another task.
+            *channel = Box::new(Lost(error.to_string()));
+        }
+        answered
+    }
+
+    fn conversed(
         &self,
         channel: &dyn Conversation,
         task: &Task,
@@ -95,7 +100,7 @@ impl Hand {
                 Said::Ask(task) => {
                     let server =
                         server.ok_or_else(|| lost("it asks for a server, and has none".to_owned()))?;
-                    let answer = server.answered(&**held(&server.channel), &task, None)?;
+                    let answer = server.ask(&task, None, "")?;
                     channel.say(&line(serde_json::to_string(&answer))?).map_err(lost)?;
                 }
             }
@@ -122,7 +127,8 @@ pub(super) fn copy(kubectl: &Kubectl, namespace: &str, pod: &str, content: &[u8]
     let bytes = content.len();
     // Whole or not at all: the pod's own process waits for it.
     let receive = format!(
-        "set -e; part={DIRECTORY}/part; cat >$part; test $(wc -c <$part) -eq {bytes}; chmod 755 $part; \
+        "set -e; part={DIRECTORY}/part; cat >$part; test $(wc -c <$part) -eq {bytes} || \
+         {{ echo 'only a part of the program arrived' >&2; exit 1; }}; chmod 755 $part; \
          $part --version >/dev/null || {{ echo 'this build of hostgap does not run in that image: \
          take a static one, as a release has it' >&2; exit 1; }}; mv $part {DIRECTORY}/hostgap"
     );

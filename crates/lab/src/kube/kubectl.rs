@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::LabError;
 use crate::channel::Channel;
 
 /// `kubectl`, and the options with which it finds the cluster.
@@ -17,7 +18,30 @@ pub struct Kubectl {
     pub context: Option<String>,
 }
 
+/// How long the cluster may take for an answer.
+const ANSWER_MAX: &str = "--request-timeout=30s";
+
 impl Kubectl {
+    /// The cluster, for messages.
+    pub(super) fn cluster(&self) -> String {
+        match &self.context {
+            Some(context) => format!("the cluster of context {context}"),
+            None => "the cluster".to_owned(),
+        }
+    }
+
+    /// An error of the cluster as a whole.
+    pub(super) fn failed(&self, why: String) -> LabError {
+        let remedy = if why.contains("violates PodSecurity") {
+            Some("name a namespace that allows privileged pods, or none, so that the race makes one")
+        } else if why.contains("cannot ") && why.to_lowercase().contains("forbidden") {
+            Some("hostgap race --kube --show-manifests prints the rights that a race needs")
+        } else {
+            None
+        };
+        LabError::Machine { machine: self.cluster(), why, remedy: remedy.map(str::to_owned) }
+    }
+
     fn command(&self) -> Command {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
@@ -57,7 +81,7 @@ impl Kubectl {
     /// # Errors
     /// Those of [`Kubectl::output`], or what it prints is no JSON.
     pub(super) fn get(&self, args: &[&str]) -> Result<Value, String> {
-        let text = self.output(&[&["get", "--output=json"], args].concat(), &[])?;
+        let text = self.output(&[&["get", "--output=json", ANSWER_MAX], args].concat(), &[])?;
         serde_json::from_str(&text).map_err(|error| format!("read what {} prints: {error}", self.words[0]))
     }
 
@@ -66,7 +90,8 @@ impl Kubectl {
     /// # Errors
     /// Those of [`Kubectl::get`].
     pub(super) fn find(&self, args: &[&str]) -> Result<Option<Value>, String> {
-        let text = self.output(&[&["get", "--output=json", "--ignore-not-found"], args].concat(), &[])?;
+        let text =
+            self.output(&[&["get", "--output=json", "--ignore-not-found", ANSWER_MAX], args].concat(), &[])?;
         if text.trim().is_empty() {
             return Ok(None);
         }
@@ -80,7 +105,7 @@ impl Kubectl {
     /// Those of [`Kubectl::output`].
     pub(super) fn create(&self, objects: &[Value]) -> Result<(), String> {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string();
-        self.output(&["create", "--filename=-"], list.as_bytes()).map(drop)
+        self.output(&["create", "--filename=-", ANSWER_MAX], list.as_bytes()).map(drop)
     }
 
     /// Starts a conversation with a process in a container: a new one (`exec`), or its first (`attach`).

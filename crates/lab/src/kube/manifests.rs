@@ -24,6 +24,8 @@ pub(super) struct Manifests<'a> {
     pub(super) port: u16,
     pub(super) is_udp: bool,
     pub(super) ipv6: bool,
+    /// Whether pods go to nodes that keep others away, since the user has named them.
+    pub(super) tolerates: bool,
     /// By which label and annotation the cluster adds its proxy.
     pub(super) sidecar: Option<&'a SidecarMark>,
 }
@@ -51,6 +53,13 @@ pub(super) const LEASE: &str = "hostgap-race";
 pub(super) const DIRECTORY: &str = "/hostgap";
 /// The longest race, in seconds: what is forgotten goes after a day.
 const LONGEST_S: u32 = 86_400;
+/// How long a pod waits for the program that is copied into it, in seconds.
+const COPIED_S: u32 = 300;
+/// By which meshes are asked to keep their proxies out of a pod, whatever its namespace asks for.
+const MESHES: [(&str, &str); 2] = [("sidecar.istio.io/inject", "false"), ("linkerd.io/inject", "disabled")];
+/// By which autoscalers leave a pod where it is.
+const STAYS: [(&str, &str); 2] =
+    [("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"), ("karpenter.sh/do-not-disrupt", "true")];
 /// The user in the pods, who owns nothing.
 const NOBODY: u32 = 65_534;
 
@@ -84,8 +93,9 @@ impl Manifests<'_> {
         if self.copies { format!("{DIRECTORY}/hostgap") } else { "hostgap".to_owned() }
     }
 
-    /// The namespace, where the race makes it, with what may delete it, and the Job that owns the rest.
-    pub(super) fn ground(&self) -> Vec<Value> {
+    /// The namespace, where the race makes it, with what may delete it, and the Job that owns the rest; its pod is on a node
+    /// that has the image. The first is what no other race may have made.
+    pub(super) fn ground(&self, node: &str) -> Vec<Value> {
         let mut objects = Vec::new();
         if self.owns_namespace {
             // Pods of the nodes' own network are in it.
@@ -106,12 +116,12 @@ impl Manifests<'_> {
                 "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": LEASE },
                 "subjects": [{ "kind": "ServiceAccount", "name": LEASE, "namespace": self.namespace }] }));
         }
-        objects.push(self.lease());
+        objects.push(self.lease(node));
         objects
     }
 
     /// The Job whose pod waits for the end of this side.
-    fn lease(&self) -> Value {
+    fn lease(&self, node: &str) -> Value {
         let mut arguments = vec!["remote".to_owned(), "--lease".to_owned()];
         if self.owns_namespace {
             arguments.push(format!("--namespace={}", self.namespace));
@@ -120,16 +130,21 @@ impl Manifests<'_> {
         container["stdin"] = json!(true);
         // The first to attach is the last.
         container["stdinOnce"] = json!(true);
-        container["resources"] = json!({});
-        let mut spec = self.pod_spec(container);
-        spec["restartPolicy"] = json!("Never");
+        container["resources"] = json!({ "requests": { "cpu": "10m", "memory": "32Mi" } });
+        let mut spec = self.pod_spec(container, node);
+        // Where its node is drained it has a namespace to delete.
+        spec["terminationGracePeriodSeconds"] = json!(60);
         if self.owns_namespace {
             spec["serviceAccountName"] = json!(LEASE);
             spec["automountServiceAccountToken"] = json!(true);
         }
         json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": self.named(LEASE), "spec": {
-            "backoffLimit": 0, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": LONGEST_S,
-            "template": { "metadata": { "labels": { "app": LEASE } }, "spec": spec } } })
+            // A successor of a pod that failed is attached to by nobody, and deletes everything.
+            "backoffLimit": 2, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": LONGEST_S,
+            "template": {
+                "metadata": { "labels": { "app": LEASE }, "annotations": no_sidecars_and_stays() },
+                "spec": spec,
+            } } })
     }
 
     /// A pod of a pair, on a node.
@@ -139,9 +154,10 @@ impl Manifests<'_> {
             .into_iter()
             .collect();
         labels.insert("pods".to_owned(), json!(pods.name()));
-        let mut annotations = Map::new();
+        let mut annotations = no_sidecars_and_stays();
         match (pods, self.sidecar) {
             (Pods::Sidecar, Some(SidecarMark { key, value })) => {
+                MESHES.iter().for_each(|(mesh, _)| drop(annotations.remove(*mesh)));
                 labels.insert(key.clone(), json!(value));
                 annotations.insert(key.clone(), json!(value));
             }
@@ -158,13 +174,8 @@ impl Manifests<'_> {
         } else {
             json!({})
         };
-        let mut spec = self.pod_spec(container);
-        spec["restartPolicy"] = json!("Never");
-        spec["hostNetwork"] = json!(*pods == Pods::Host);
-        // By the scheduler, which says why a pod has no place; a name in spec.nodeName would pass it by.
-        let is_node = json!({ "key": "metadata.name", "operator": "In", "values": [node] });
-        spec["affinity"] = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{ "matchFields": [is_node] }] } } });
+        let mut spec = self.pod_spec(container, node);
+        spec["hostNetwork"] = json!(pods.are_of_nodes());
         let mut metadata = self.named(&pod_name(side, pods));
         metadata["labels"] = Value::Object(labels);
         metadata["annotations"] = Value::Object(annotations);
@@ -185,7 +196,9 @@ impl Manifests<'_> {
             By::NodePort => spec["type"] = json!("NodePort"),
             By::Name => spec["clusterIP"] = json!("None"),
         }
-        json!({ "apiVersion": "v1", "kind": "Service", "metadata": self.named(&service_name(by, pods)), "spec": spec })
+        let mut metadata = self.named(&service_name(by, pods));
+        metadata["labels"]["app"] = json!(LEASE);
+        json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec })
     }
 
     /// What lets only the client of its pair to a server, and that by the raced port.
@@ -210,7 +223,11 @@ impl Manifests<'_> {
         let mut command = vec![program.clone()];
         command.extend(arguments.iter().cloned());
         if self.copies {
-            let wait = format!("until test -x {program}; do sleep 0.2; done; exec {}", command.join(" "));
+            // Who is killed before it has copied the program leaves a pod that ends.
+            let wait = format!(
+                "for i in $(seq {COPIED_S}); do test -x {program} && exec {}; sleep 1; done; exit 1",
+                command.join(" ")
+            );
             command = vec!["sh".to_owned(), "-c".to_owned(), wait];
         }
         json!({
@@ -220,8 +237,15 @@ impl Manifests<'_> {
         })
     }
 
-    fn pod_spec(&self, container: Value) -> Value {
+    fn pod_spec(&self, container: Value, node: &str) -> Value {
+        // By the scheduler, which says why a pod has no place; a name in spec.nodeName would pass it by.
+        let is_node = json!({ "key": "metadata.name", "operator": "In", "values": [node] });
+        let tolerations = if self.tolerates { json!([{ "operator": "Exists" }]) } else { json!([]) };
         json!({
+            "restartPolicy": "Never",
+            "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{ "matchFields": [is_node] }] } } },
+            "tolerations": tolerations,
             "containers": [container], "volumes": [{ "name": CONTAINER, "emptyDir": {} }],
             "automountServiceAccountToken": false, "enableServiceLinks": false,
             // All that it does can be done again.
@@ -232,7 +256,11 @@ impl Manifests<'_> {
     }
 }
 
-/// For 60,000 connections and the histograms of a trial.
+fn no_sidecars_and_stays() -> Map<String, Value> {
+    MESHES.iter().chain(&STAYS).map(|(key, value)| ((*key).to_owned(), json!(value))).collect()
+}
+
+/// For some ten thousand connections and the histograms of a trial.
 const MEMORY: &str = "512Mi";
 
 /// Makes an object go with its owner.
@@ -242,21 +270,30 @@ pub(super) fn owned(mut object: Value, job_uid: &str) -> Value {
     object
 }
 
-/// What who races may do in a cluster, and no more. The last rule is there because nobody grants more than he has.
-pub(super) fn rights() -> Value {
+/// What who races may do in a cluster, and no more; in a namespace that is there, what he may do in it, beside listing the
+/// nodes. Namespaces are in the last rules because nobody grants a right that he has not.
+pub(super) fn rights(namespace: Option<&str>) -> Vec<Value> {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
-    json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": { "name": "hostgap-race" }, "rules": [
-            rule("", &["nodes"], &["get", "list"]),
-            rule("", &["pods"], &["get", "list", "create", "delete"]),
-            rule("", &["pods/exec", "pods/attach"], &["get", "create"]),
-            rule("", &["services"], &["get", "list", "create", "delete"]),
-            rule("batch", &["jobs"], &["get", "create", "delete"]),
-            rule("networking.k8s.io", &["networkpolicies"], &["create", "delete"]),
-            rule("", &["serviceaccounts"], &["create"]),
-            rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], &["create"]),
-            rule("", &["namespaces"], &["get", "create", "delete"]),
-        ] })
+    let nodes = rule("", &["nodes"], &["list"]);
+    let mut rules = vec![
+        rule("", &["pods"], &["get", "list", "create"]),
+        rule("", &["pods/exec", "pods/attach"], &["get", "create"]),
+        rule("", &["services"], &["get", "list", "create"]),
+        rule("batch", &["jobs"], &["get", "create", "delete"]),
+        rule("networking.k8s.io", &["networkpolicies"], &["create"]),
+    ];
+    let of = |kind: &str, metadata: Value, rules: Vec<Value>| json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, "rules": rules });
+    if let Some(namespace) = namespace {
+        let role = of("Role", json!({ "name": LEASE, "namespace": namespace }), rules);
+        return vec![role, of("ClusterRole", json!({ "name": LEASE }), vec![nodes])];
+    }
+    rules.insert(0, nodes);
+    rules.extend([
+        rule("", &["serviceaccounts"], &["create"]),
+        rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], &["create"]),
+        rule("", &["namespaces"], &["get", "create", "delete"]),
+    ]);
+    vec![of("ClusterRole", json!({ "name": LEASE }), rules)]
 }
 
 #[cfg(test)]
@@ -274,6 +311,7 @@ mod tests {
             port: 8080,
             is_udp: false,
             ipv6: false,
+            tolerates: false,
             sidecar,
         }
     }
@@ -292,12 +330,12 @@ mod tests {
 
     #[test]
     fn the_lease_may_delete_its_namespace_alone() {
-        let ground = manifests(None).ground();
+        let ground = manifests(None).ground("node-1");
         let role = ground.iter().find(|object| object["kind"] == "Role").unwrap();
         let rule = json!([{ "apiGroups": [""], "resources": ["namespaces"], "verbs": ["delete"],
             "resourceNames": ["hostgap-race-1"] }]);
         assert_eq!(role["rules"], rule);
-        let given = Manifests { owns_namespace: false, ..manifests(None) }.ground();
+        let given = Manifests { owns_namespace: false, ..manifests(None) }.ground("node-1");
         assert_eq!(given.len(), 1);
         assert_eq!(given[0]["spec"]["template"]["spec"]["automountServiceAccountToken"], false);
     }
@@ -310,6 +348,6 @@ mod tests {
         assert_eq!(marked["metadata"]["labels"]["sidecar.istio.io/inject"], "true");
         assert_eq!(marked["metadata"]["annotations"]["sidecar.istio.io/inject"], "true");
         let plain = manifests.pod(Side::Client, &Pods::Plain, "node-1");
-        assert_eq!(plain["metadata"]["annotations"], json!({}));
+        assert_eq!(plain["metadata"]["annotations"]["sidecar.istio.io/inject"], "false");
     }
 }

@@ -10,11 +10,13 @@
 
 mod caller;
 mod camp;
+mod facts;
 mod hand;
 mod hands;
 mod kubectl;
 mod lease;
 mod manifests;
+mod namespace;
 mod nodes;
 mod path;
 mod protocol;

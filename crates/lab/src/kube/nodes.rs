@@ -16,6 +16,8 @@ pub(super) struct Node {
     pub(super) says: String,
     /// Why no pod is put there, if none is.
     closed: Option<String>,
+    /// Why only pods that bear it are put there.
+    tainted: Option<String>,
 }
 
 impl Node {
@@ -23,7 +25,8 @@ impl Node {
     pub(super) fn address(&self, ipv6: bool) -> Result<IpAddr, String> {
         let family = if ipv6 { "IPv6" } else { "IPv4" };
         let found = self.addresses.iter().find(|address| address.is_ipv6() == ipv6);
-        found.copied().ok_or_else(|| format!("node {} has no address of {family}", self.name))
+        let other = if ipv6 { "leave out --ipv6" } else { "--ipv6 races over IPv6" };
+        found.copied().ok_or_else(|| format!("node {} has no address of {family}; {other}", self.name))
     }
 
     fn of(object: &Value) -> Node {
@@ -37,11 +40,12 @@ impl Node {
             .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
         let taints = list(&object["spec"]["taints"]);
         let taint = taints.iter().find(|taint| taint["effect"] != "PreferNoSchedule");
-        let closed = match (ready, object["spec"]["unschedulable"] == true, taint) {
-            (false, ..) => Some("it is not ready".to_owned()),
-            (_, true, _) => Some("it is cordoned".to_owned()),
-            (.., Some(taint)) => Some(format!("it has the taint {}", text(&taint["key"]))),
-            (.., None) => None,
+        let system = text(&object["metadata"]["labels"]["kubernetes.io/os"]);
+        let closed = match (ready, object["spec"]["unschedulable"] == true) {
+            _ if !["linux", ""].contains(&system.as_str()) => Some(format!("it runs {system}")),
+            (false, _) => Some("it is not ready".to_owned()),
+            (_, true) => Some("it is cordoned".to_owned()),
+            (true, false) => None,
         };
         Node {
             name: text(&object["metadata"]["name"]),
@@ -53,11 +57,13 @@ impl Node {
                 text(&info["kubeletVersion"])
             ),
             closed,
+            tainted: taint.map(|taint| format!("it has the taint {}", text(&taint["key"]))),
         }
     }
 }
 
-/// The client's and the server's node: those that are named, or the first two that take pods. One name is both.
+/// The client's and the server's node: those that are named, whose taints are then tolerated, or the first two that take any
+/// pods. One name is both.
 ///
 /// # Errors
 /// There are none, in words.
@@ -78,13 +84,14 @@ fn chosen(all: &[Node], named: &[String], same_node: bool) -> Result<[Node; 2], 
     };
     match named {
         [] => {
-            let mut open = all.iter().filter(|node| node.closed.is_none());
+            let mut open = all.iter().filter(|node| node.closed.is_none() && node.tainted.is_none());
             let (first, second) = (open.next(), open.next());
             match (first, second) {
                 (Some(only), _) if same_node => Ok([only.clone(), only.clone()]),
                 (Some(client), Some(server)) => Ok([client.clone(), server.clone()]),
                 _ => {
-                    let closed = all.iter().filter_map(|node| Some((&node.name, node.closed.as_ref()?)));
+                    let why = |node: &Node| node.closed.clone().or(node.tainted.clone());
+                    let closed = all.iter().filter_map(|node| Some((&node.name, why(node)?)));
                     let why: Vec<String> = closed.map(|(name, why)| format!("{name}: {why}")).collect();
                     let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) };
                     Err(format!(
@@ -134,7 +141,7 @@ mod tests {
         let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(names(chosen(&all, &named(&["b", "a"]), false)).unwrap(), ["b", "a"]);
         let why = |named: &[String]| chosen(&all, named, false).unwrap_err();
-        assert!(why(&named(&["control", "a"])).contains("has the taint node-role"));
+        assert_eq!(names(chosen(&all, &named(&["control", "a"]), false)).unwrap(), ["control", "a"]);
         assert!(why(&named(&["x", "a"])).contains("there are control, a, b"));
         assert!(why(&named(&["a"])).contains("or one with --same-node"));
         let few = chosen(&all[..2], &[], false).unwrap_err();

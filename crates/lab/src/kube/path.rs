@@ -33,6 +33,8 @@ pub(super) enum By {
 pub(super) enum Pods {
     /// In the network of their nodes.
     Host,
+    /// The same again, with pods of its own: what differs between pods is part of the noise.
+    HostAgain,
     /// In the cluster's network.
     Plain,
     /// The same, and a NetworkPolicy lets only this client to this server.
@@ -46,16 +48,26 @@ pub(super) enum Pods {
 /// What stands before the name of a secondary network.
 const NETWORK: &str = "network:";
 
+/// Names of Services have 63 characters at most.
+const NAME_MAX: usize = 40;
+
 impl Pods {
+    /// Whether they are in the network of their nodes.
+    pub(super) fn are_of_nodes(&self) -> bool {
+        matches!(self, Pods::Host | Pods::HostAgain)
+    }
+
     /// A name for their objects.
     pub(super) fn name(&self) -> String {
         match self {
             Pods::Host => "host".to_owned(),
+            Pods::HostAgain => "host-again".to_owned(),
             Pods::Plain => "pod".to_owned(),
             Pods::Policy => "policy".to_owned(),
             Pods::Sidecar => "sidecar".to_owned(),
             Pods::Network(name) => {
                 let fits = |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit();
+                let name: String = name.chars().take(NAME_MAX).collect();
                 format!("net-{}", name.replace(|sign| !fits(sign), "-"))
             }
         }
@@ -64,6 +76,7 @@ impl Pods {
 
 impl PodPath {
     pub(super) const HOST: PodPath = PodPath { by: By::Address, pods: Pods::Host };
+    pub(super) const HOST_AGAIN: PodPath = PodPath { by: By::Address, pods: Pods::HostAgain };
     pub(super) const PLAIN: PodPath = PodPath { by: By::Address, pods: Pods::Plain };
 
     /// The names of those that race if none are named.
@@ -82,7 +95,9 @@ impl PodPath {
     /// What it stands for in the world.
     pub(super) fn stands_for(&self) -> String {
         let by = match (self.by, &self.pods) {
-            (_, Pods::Host) => return "processes of the nodes, in the network of their machines".to_owned(),
+            (_, Pods::Host | Pods::HostAgain) => {
+                return "processes of the nodes, in the network of their machines".to_owned();
+            }
             (By::Address, Pods::Network(name)) => {
                 return format!("pods with a second interface in {name}, called by its address");
             }
@@ -94,7 +109,7 @@ impl PodPath {
             }
         };
         let with = match &self.pods {
-            Pods::Host | Pods::Plain | Pods::Network(_) => "",
+            Pods::Host | Pods::HostAgain | Pods::Plain | Pods::Network(_) => "",
             Pods::Policy => ", past a NetworkPolicy that lets in only this client",
             Pods::Sidecar => ", through the proxies that the cluster puts beside both",
         };
@@ -105,7 +120,7 @@ impl PodPath {
 impl fmt::Display for PodPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by = match (&self.pods, self.by) {
-            (Pods::Host, _) => return f.write_str("host"),
+            (Pods::Host | Pods::HostAgain, _) => return f.write_str("host"),
             (Pods::Network(name), _) => return write!(f, "{NETWORK}{name}"),
             (_, By::Address) => "pod",
             (_, By::Service) => "service",
@@ -116,7 +131,7 @@ impl fmt::Display for PodPath {
         match self.pods {
             Pods::Policy => f.write_str("+policy"),
             Pods::Sidecar => f.write_str("+sidecar"),
-            Pods::Host | Pods::Plain | Pods::Network(_) => Ok(()),
+            Pods::Host | Pods::HostAgain | Pods::Plain | Pods::Network(_) => Ok(()),
         }
     }
 }
@@ -177,13 +192,13 @@ pub(super) fn contenders(
         [] => usual().to_vec(),
         some => some.to_vec(),
     };
-    let host = |name: &str| ClusterContender {
+    let host = |name: &str, path: PodPath| ClusterContender {
         name: name.to_owned(),
-        path: PodPath::HOST,
+        path,
         required: true,
         unmet: Vec::new(),
     };
-    let mut contenders = vec![host("host"), host(HOST_AGAIN)];
+    let mut contenders = vec![host("host", PodPath::HOST), host(HOST_AGAIN, PodPath::HOST_AGAIN)];
     for candidate in asked {
         let Candidate { path, required, name, connections, .. } = &candidate;
         let plain =

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use record::{Capacity, Load, Machine, TrialRecord, Workload};
+use record::{Capacity, Load, Machine, TrialRecord, Void, Workload};
 use serde::{Deserialize, Serialize};
 
 use crate::remote::{Failed, Spent};
@@ -15,7 +15,7 @@ use crate::trial::Method;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Task {
     /// Say what machine this is and which CPUs are there. Answered with [`Answer::Seen`].
-    Look { workers: u32 },
+    Look { workers: Workers },
     /// Answer requests. Answered with [`Answer::Serves`].
     Serve(Serve),
     /// Open connections to a server.
@@ -26,10 +26,10 @@ pub(super) enum Task {
     Trial { candidate: String, load: Load, indexes: (usize, usize), pace: Pace },
     /// Close a candidate's connections.
     Close { candidate: String },
-    /// Try whether an address answers. Answered with [`Answer::Reached`].
-    Reach { address: String, ipv6: bool },
-    /// Look at the counters, before the measured part of a trial.
-    Count,
+    /// Try whether an address lets in who is not to be let in, until it does not. Answered with [`Answer::KeptOut`].
+    TryToEnter { address: String, ipv6: bool },
+    /// Look at the counters after so long: a trial's warm-up comes before its measured part.
+    Count { after: Duration },
     /// Say what has happened since. Answered with [`Answer::Spent`].
     Spent,
 }
@@ -42,10 +42,16 @@ pub(super) struct Serve {
     /// Where it listens; port 0: any that is free.
     pub(super) address: IpAddr,
     pub(super) port: u16,
-    /// CPUs, where the user names them.
-    pub(super) cpus: Option<linux::CpuSet>,
-    /// One thread each, where the user does not.
-    pub(super) workers: u32,
+    pub(super) workers: Workers,
+}
+
+/// Which CPUs threads run on: one each.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Workers {
+    /// These.
+    Named(linux::CpuSet),
+    /// The last of those that the pod may use, so many; before them come so many others, of a pod on the same node.
+    Last { count: u32, others: u32 },
 }
 
 /// What a candidate's client calls.
@@ -56,10 +62,7 @@ pub(super) struct Call {
     pub(super) address: String,
     /// What is asked, with the number of connections.
     pub(super) workload: Workload,
-    /// CPUs, where the user names them.
-    pub(super) cpus: Option<linux::CpuSet>,
-    /// One thread each, where the user does not.
-    pub(super) workers: u32,
+    pub(super) workers: Workers,
 }
 
 /// Of a trial's [`Method`] what is the race's, and not the pod's.
@@ -101,10 +104,18 @@ pub(super) enum Answer {
     },
     Capacity(Box<Capacity>),
     Trial(Box<TrialRecord>),
-    Reached(bool),
-    Spent(Box<Spent>),
+    KeptOut(bool),
+    Spent(Box<SpentInPod>),
     /// It could not be done.
     Failed(Failed),
+}
+
+/// What a trial cost at the server.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct SpentInPod {
+    pub(super) spent: Spent,
+    /// Why it does not count, if the hypervisor took the server's CPUs.
+    pub(super) void: Option<Void>,
 }
 
 /// What a pod sees of its node.

@@ -1,7 +1,7 @@
 //! The race in a cluster, from its experiment to its record.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use linux::cpu::Scheduling;
 use record::{Entrant, Experiment, Header, Line, Machine, Placement, ServerKind, Writer};
 use serde_json::{Value, json};
 
-use super::camp::{Camp, failed};
-use super::hands::Hand;
+use super::camp::Camp;
+use super::facts;
 use super::kubectl::Kubectl;
 use super::manifests::{Manifests, Side, SidecarMark, rights};
 use super::nodes::{Node, choose};
-use super::path::{ClusterContender, PodPath, Pods, contenders};
-use super::protocol::{Answer, Seen, Task};
+use super::path::{By, ClusterContender, PodPath, Pods, contenders};
+use super::protocol::{Answer, Task};
 use super::runner::ClusterArena;
 use crate::race::{Arena, CONTENDERS_FROM, Contest, Finished, Runner, concluded, fresh_seed};
 use crate::remote::possible_elsewhere;
@@ -52,8 +52,6 @@ pub struct ClusterOptions {
     pub host_port: u16,
     /// How the cluster is asked for a sidecar.
     pub sidecar: Option<SidecarMark>,
-    /// The record file to write; it must not exist yet.
-    pub record: PathBuf,
     /// This program.
     pub own: OwnProgram,
     /// Set from outside to end the race after the running trial.
@@ -97,24 +95,21 @@ impl ClusterRace {
     /// The cluster's nodes cannot be listed, or not two of them take pods.
     pub fn manifests(&self) -> Result<Value, LabError> {
         let camp = self.camp(self.nodes()?);
-        let mut items = vec![rights()];
-        items.extend(camp.manifests.ground());
+        let mut items = rights(self.options.namespace.as_deref());
+        items.extend(camp.manifests().ground(&camp.nodes[0].name));
         items.extend(camp.objects(&self.paths()));
         Ok(json!({ "apiVersion": "v1", "kind": "List", "items": items }))
     }
 
-    /// Runs it. Whatever happens, finished rounds are in the record file, and what was made in the cluster is deleted.
+    /// Runs it. Whatever happens, finished rounds are in the record file, which must not exist yet, and what was made in the
+    /// cluster is deleted.
     ///
     /// # Errors
     /// [`LabError::Machine`]: the cluster or a pod fails, and why in its words.
-    pub fn run(mut self, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
-        let machine = failed(&self.options.kubectl, String::new());
-        if let LabError::Machine { machine, .. } = machine {
-            tell(Event::Connecting { machine });
-        }
-        let writer = Writer::create(&self.options.record)?;
+    pub fn run(mut self, record: &Path, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
+        tell(Event::Connecting { machine: self.options.kubectl.cluster() });
+        let mut writer = Writer::create(record)?;
         let started = Instant::now();
-        let mut writer = writer;
         let result = self.raced(&mut writer, tell);
         concluded(writer, started, result)
     }
@@ -126,8 +121,7 @@ impl ClusterRace {
         let namespace = self.namespace.clone();
         let mut camp = Camp::new(&options.kubectl, manifests(&options, &namespace, &self.experiment), nodes);
         let stop = || options.stop.load(Ordering::Relaxed);
-        tell(Event::Pitching { namespace: namespace.clone(), pods: paths_pods(&paths) });
-        if let Err(error) = camp.pitch(&paths, &options.own, &stop) {
+        if let Err(error) = camp.pitch(&paths, &options.own, &stop, tell) {
             // Interrupted, it is no error.
             let struck = camp.strike();
             return if stop() { struck.map(|()| Finished::Stopped) } else { Err(error) };
@@ -146,12 +140,14 @@ impl ClusterRace {
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
+        let pairs: BTreeSet<Pods> = paths.iter().map(|path| path.pods.clone()).collect();
+        let machine = facts::machine(camp, &self.options, &pairs.into_iter().collect::<Vec<_>>())?;
         let cpus = (self.options.server_cpus.as_ref(), self.options.host_port);
         camp.serve(paths, &self.experiment.workload, cpus)?;
         self.leave_out(camp)?;
-        let header = self.header(camp)?;
+        let header = self.header(machine);
         writer.append(&Line::Header(Box::new(header.clone())))?;
-        tell(Event::Recording { path: self.options.record.clone() });
+        tell(Event::Recording { path: writer.path().to_owned() });
         for contender in self.contenders.iter().filter(|contender| !contender.unmet.is_empty()) {
             tell(Event::CannotRun { name: contender.name.clone(), reasons: contender.unmet.clone() });
         }
@@ -176,9 +172,14 @@ impl ClusterRace {
 
     /// Says of paths that the cluster does not have why: each is connected once before the race.
     fn leave_out(&mut self, camp: &Camp<'_>) -> Result<(), LabError> {
-        for at in CONTENDERS_FROM..self.contenders.len() {
+        for at in 0..self.contenders.len() {
             let found = self.connected(camp, at)?;
             let Some(why) = found else { continue };
+            if at < CONTENDERS_FROM {
+                let remedy = "let the nodes reach each other at a port, and name it with --host-port";
+                let machine = format!("nodes {} and {}", camp.nodes[0].name, camp.nodes[1].name);
+                return Err(LabError::Machine { machine, why, remedy: Some(remedy.to_owned()) });
+            }
             let contender = &mut self.contenders[at];
             if contender.required {
                 let what = format!("path {:?} in this cluster", contender.name);
@@ -213,7 +214,7 @@ impl ClusterRace {
         }
     }
 
-    fn header(&self, camp: &Camp<'_>) -> Result<Header, LabError> {
+    fn header(&self, machine: Machine) -> Header {
         let entrant = |contender: &ClusterContender| Entrant {
             name: contender.name.clone(),
             path: contender.path.to_string(),
@@ -223,77 +224,15 @@ impl ClusterRace {
             settings: Vec::new(),
             mtu: None,
         };
-        Ok(Header {
+        Header {
             schema: record::SCHEMA,
             hostgap: self.options.own.version.to_owned(),
             started_unix_s: linux::clock::unix_s(),
             seed: self.seed,
             experiment: self.experiment.clone(),
-            machine: self.machine(camp)?,
+            machine,
             server: format!("hostgap serve {}", self.options.own.version),
             entrants: self.contenders.iter().map(entrant).collect(),
-        })
-    }
-
-    /// The client's node, and of the server's what may matter to a reader of the figures.
-    fn machine(&self, camp: &Camp<'_>) -> Result<Machine, LabError> {
-        let client = self.seen(&camp.hand(Side::Client, &Pods::Host))?;
-        let server = self.seen(&camp.hand(Side::Server, &Pods::Host))?;
-        let mut machine = client.machine.clone();
-        let named = |named: &Option<CpuSet>, workers: &CpuSet| named.as_ref().unwrap_or(workers).to_string();
-        machine.client_cpus = named(&self.options.client_cpus, &client.workers);
-        machine.server_cpus = named(&self.options.server_cpus, &server.workers);
-        let [client_node, server_node] = &camp.nodes;
-        let theirs = &server.machine;
-        let gibibytes = theirs.memory_bytes as f64 / f64::from(1 << 30);
-        let describes = format!(
-            "{}: {}, {}, {} CPUs, {gibibytes:.0} GiB",
-            server_node.name, server_node.says, theirs.cpu_model, theirs.cpus
-        );
-        let facts = [
-            ("client's node", format!("{}: {}", client_node.name, client_node.says)),
-            ("server's node", describes),
-            ("CPUs of pods", self.cpus_of_pods(&client, &server)),
-            ("image", self.options.copy.clone().unwrap_or_else(|| self.options.image.clone())),
-        ];
-        machine.facts.extend(facts.map(|(name, what)| (name.to_owned(), what)));
-        Ok(machine)
-    }
-
-    /// What a hand sees, if it is of this very version.
-    fn seen(&self, hand: &Hand) -> Result<Seen, LabError> {
-        let seen = match hand.ask(&Task::Look { workers: self.options.pod_cpus }, None, "host")? {
-            Answer::Seen(seen) => *seen,
-            other => return Err(hand.strange(&other)),
-        };
-        let own = self.options.own.version;
-        if seen.version == own {
-            return Ok(seen);
-        }
-        let why = format!("its image {} has hostgap {}, and this is {own}", self.options.image, seen.version);
-        let remedy = Some("name an image of this version with --image, or race with --copy".to_owned());
-        Err(LabError::Machine { machine: hand.name().to_owned(), why, remedy })
-    }
-
-    /// Whether the kubelets have given the pods CPUs of their own.
-    fn cpus_of_pods(&self, client: &Seen, server: &Seen) -> String {
-        let asked = self.options.pod_cpus;
-        if !self.options.guaranteed {
-            return "shared with all other pods: none were asked for".to_owned();
-        }
-        let own = |seen: &Seen| seen.allowed.len() == asked as usize && seen.machine.cpus > asked;
-        match (own(client), own(server)) {
-            (true, true) => format!("{asked} of its own for each, by the kubelet's static policy"),
-            (false, false) => format!(
-                "{asked} for each, which the scheduler has counted; they share CPUs with others, as the kubelet has no \
-                 static policy"
-            ),
-            (client_has_own, _) => {
-                let who = if client_has_own { "client" } else { "server" };
-                format!(
-                    "{asked} for each; only the {who}'s are its own: the other kubelet has no static policy"
-                )
-            }
         }
     }
 
@@ -310,7 +249,7 @@ impl ClusterRace {
     fn nodes(&self) -> Result<[Node; 2], LabError> {
         let same_node = self.experiment.placement == Placement::SameNode;
         let ClusterOptions { kubectl, nodes, .. } = &self.options;
-        choose(kubectl, nodes, same_node).map_err(|why| failed(kubectl, why))
+        choose(kubectl, nodes, same_node).map_err(|why| kubectl.failed(why))
     }
 
     fn camp(&self, nodes: [Node; 2]) -> Camp<'_> {
@@ -330,34 +269,42 @@ fn manifests<'a>(options: &'a ClusterOptions, namespace: &'a str, experiment: &E
         port: PORT,
         is_udp: experiment.workload.kind.is_udp(),
         ipv6: experiment.workload.ipv6,
+        tolerates: !options.nodes.is_empty(),
         sidecar: options.sidecar.as_ref(),
     }
 }
 
-/// How many pods race: a client and a server of each pair.
-fn paths_pods(paths: &BTreeSet<PodPath>) -> usize {
-    2 * paths.iter().map(|path| &path.pods).collect::<BTreeSet<_>>().len()
-}
-
 /// Why a path that has an address is not what its name says.
 fn misnamed(camp: &Camp<'_>, path: &PodPath, address: &str) -> Result<Option<String>, LabError> {
+    let containers = camp.containers(&path.pods);
     match &path.pods {
-        Pods::Sidecar if camp.containers(&path.pods) < 2 => {
-            Ok(Some("the cluster has put no second container into its pods".to_owned()))
+        Pods::Sidecar if containers.contains(&1) => {
+            return Ok(Some("the cluster has put no second container into its pods".to_owned()));
         }
-        Pods::Policy if !camp.manifests.is_udp => {
-            // Who is not let in must be kept out. What becomes of the nodes' own packets, each network decides for itself.
-            let stranger = camp.hand(Side::Client, &Pods::Plain);
-            let task = Task::Reach { address: address.to_owned(), ipv6: camp.manifests.ipv6 };
-            match stranger.ask(&task, None, "host")? {
-                Answer::Reached(false) => Ok(None),
-                Answer::Reached(true) => Ok(Some(
-                    "the cluster's network enforces no NetworkPolicy: a client that it does not let in was answered"
-                        .to_owned(),
-                )),
-                other => Err(stranger.strange(&other)),
-            }
+        Pods::Sidecar => {}
+        _ if containers != [1, 1] => {
+            return Ok(Some("the cluster has put a second container into its pods".to_owned()));
         }
-        _ => Ok(None),
+        _ => {}
+    }
+    if path.pods != Pods::Policy {
+        return Ok(None);
+    }
+    if camp.manifests().is_udp {
+        return Ok(Some("whether a policy keeps datagrams out is not tried: race tcp-rr".to_owned()));
+    }
+    // Who is not let in must be kept out. What becomes of the nodes' own packets, each network decides for itself.
+    let stranger = camp.hand(Side::Client, &Pods::Plain);
+    let task = Task::TryToEnter { address: address.to_owned(), ipv6: camp.manifests().ipv6 };
+    match stranger.ask(&task, None, "host")? {
+        Answer::KeptOut(true) => Ok(None),
+        Answer::KeptOut(false) if path.by == By::NodePort => Ok(Some(
+            "a client that the policy does not let in was answered: a NodePort hides the sender".to_owned(),
+        )),
+        Answer::KeptOut(false) => Ok(Some(
+            "the cluster's network enforces no NetworkPolicy: a client that it does not let in was answered"
+                .to_owned(),
+        )),
+        other => Err(stranger.strange(&other)),
     }
 }

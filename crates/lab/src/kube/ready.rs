@@ -1,16 +1,24 @@
 //! Pods that come to be ready, or the reason why they do not.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::kubectl::Kubectl;
 use super::manifests::CONTAINER;
+use crate::Event;
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(250);
+/// How long pods may take until they run: an image of 20 MB comes over a slow line.
+const READY_MAX: Duration = Duration::from_secs(300);
 /// A pod whose image cannot be pulled is tried again for so long: registries are out of reach for moments.
 const PULLS_MAX: Duration = Duration::from_secs(20);
+/// A pod that has no place waits so long for one: another pod may end.
+const PLACE_MAX: Duration = Duration::from_secs(60);
+/// After so long it is said what is waited for.
+const SAYS_AFTER: Duration = Duration::from_secs(5);
 
 /// Waits until so many pods of a namespace run, and returns them.
 ///
@@ -18,12 +26,12 @@ const PULLS_MAX: Duration = Duration::from_secs(20);
 /// Why one does not, in words: the scheduler's, the kubelet's or its own last.
 pub(super) fn await_pods(
     kubectl: &Kubectl,
-    namespace: &str,
-    count: usize,
-    limit: Duration,
+    (namespace, count): (&str, usize),
     stop: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(Event),
 ) -> Result<Vec<Value>, String> {
-    let began = Instant::now();
+    let (began, mut said) = (Instant::now(), String::new());
+    let mut since: BTreeMap<String, Instant> = BTreeMap::new();
     loop {
         let listed = kubectl.get(&["pods", "--namespace", namespace, "--selector=app=hostgap-race"])?;
         let pods = listed["items"].as_array().cloned().unwrap_or_default();
@@ -31,20 +39,22 @@ pub(super) fn await_pods(
         if waits.is_empty() && pods.len() == count {
             return Ok(pods);
         }
-        let hopeless = waits.iter().find(|wait| match wait.hope {
-            Hope::None => true,
-            Hope::Pull => began.elapsed() > PULLS_MAX,
-            Hope::Time => false,
-        });
-        if let Some(wait) = hopeless {
-            return Err(wait.why.clone());
+        let waited = began.elapsed();
+        since.retain(|why, _| waits.iter().any(|wait| wait.why == *why));
+        for wait in &waits {
+            if since.entry(wait.why.clone()).or_insert_with(Instant::now).elapsed() > wait.patience {
+                return Err(format!("after {} s {}", waited.as_secs(), wait.why));
+            }
         }
         if stop() {
             return Err("it was interrupted".to_owned());
         }
-        if began.elapsed() > limit {
-            let why = waits.first().map_or("there are fewer pods than were created", |wait| &wait.why);
-            return Err(format!("after {} s {why}", limit.as_secs()));
+        if waited > READY_MAX {
+            return Err(format!("after {} s there are fewer pods than were created", waited.as_secs()));
+        }
+        if let Some(wait) = waits.first().filter(|wait| waited > SAYS_AFTER && wait.why != said) {
+            said.clone_from(&wait.why);
+            tell(Event::AwaitingPod { why: wait.why.clone() });
         }
         std::thread::sleep(PAUSE);
     }
@@ -53,28 +63,23 @@ pub(super) fn await_pods(
 /// Why a pod does not run yet.
 struct Waits {
     why: String,
-    hope: Hope,
-}
-
-enum Hope {
-    None,
-    Pull,
-    Time,
+    /// How long it may.
+    patience: Duration,
 }
 
 /// Why a pod does not run; `None`: it does.
 fn waits(pod: &Value) -> Option<Waits> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let name = text(&pod["metadata"]["name"]);
-    let says = |hope: Hope, what: String| Some(Waits { why: format!("pod {name}: {what}"), hope });
+    let says =
+        |patience: Duration, what: String| Some(Waits { why: format!("pod {name}: {what}"), patience });
     if let Some(why) = gone(pod) {
-        return says(Hope::None, why);
+        return says(Duration::ZERO, why);
     }
     let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let unscheduled = conditions.iter().find(|one| one["type"] == "PodScheduled" && one["status"] == "False");
     if let Some(condition) = unscheduled {
-        // A node may lose a taint, or another pod end.
-        return says(Hope::Time, format!("the scheduler says: {}", text(&condition["message"])));
+        return says(PLACE_MAX, format!("the scheduler says: {}", text(&condition["message"])));
     }
     let containers = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
     for container in &containers {
@@ -84,13 +89,13 @@ fn waits(pod: &Value) -> Option<Waits> {
         match reason.as_str() {
             "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" => {
                 let remedy = "push the image where its nodes find it (cargo xtask image; --image names it), or race with --copy";
-                return says(Hope::Pull, format!("{what}; {remedy}"));
+                return says(PULLS_MAX, format!("{what}; {remedy}"));
             }
             "InvalidImageName"
             | "CreateContainerConfigError"
             | "CreateContainerError"
             | "RunContainerError" => {
-                return says(Hope::Pull, what);
+                return says(PULLS_MAX, what);
             }
             _ => {}
         }
@@ -100,29 +105,30 @@ fn waits(pod: &Value) -> Option<Waits> {
     if pod["status"]["phase"] == "Running" && ready == all {
         return None;
     }
-    says(Hope::Time, format!("{ready} of {all} containers are ready"))
+    says(READY_MAX, format!("{ready} of {all} containers are ready"))
 }
 
 /// Why a pod is no more, if it is not.
 pub(super) fn gone(pod: &Value) -> Option<String> {
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let status = &pod["status"];
-    if let Some(phase @ ("Failed" | "Succeeded")) = status["phase"].as_str() {
-        let why = [&status["reason"], &status["message"]].into_iter().filter_map(text);
-        let own = status["containerStatuses"].as_array().into_iter().flatten();
-        let own = own.filter(|container| container["name"] == CONTAINER).filter_map(|container| {
-            let ended = &container["state"]["terminated"];
-            Some(format!("it ended with {} ({})", ended["exitCode"].as_i64()?, text(&ended["reason"])?))
-        });
-        let why: Vec<String> = why.chain(own).collect();
-        return Some(if why.is_empty() { phase.to_lowercase() } else { why.join(": ") });
-    }
-    let evicted = status["conditions"].as_array().into_iter().flatten();
-    let evicted = evicted.filter(|one| one["type"] == "DisruptionTarget" && one["status"] == "True");
-    if let Some(why) = evicted.filter_map(|one| text(&one["message"])).next() {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let mut evicted = conditions.filter(|one| one["type"] == "DisruptionTarget" && one["status"] == "True");
+    if let Some(why) = evicted.find_map(|one| text(&one["message"])) {
         return Some(why);
     }
-    text(&pod["metadata"]["deletionTimestamp"]).map(|_| "it is being deleted".to_owned())
+    if pod["metadata"]["deletionTimestamp"].is_string() {
+        return Some("it is being deleted".to_owned());
+    }
+    let phase = status["phase"].as_str().filter(|phase| ["Failed", "Succeeded"].contains(phase))?;
+    let why = [&status["reason"], &status["message"]].into_iter().filter_map(text);
+    let own = status["containerStatuses"].as_array().into_iter().flatten();
+    let own = own.filter(|container| container["name"] == CONTAINER).filter_map(|container| {
+        let ended = &container["state"]["terminated"];
+        Some(format!("it ended with {} ({})", ended["exitCode"].as_i64()?, text(&ended["reason"])?))
+    });
+    let why: Vec<String> = why.chain(own).collect();
+    Some(if why.is_empty() { phase.to_lowercase() } else { why.join(": ") })
 }
 
 #[cfg(test)]

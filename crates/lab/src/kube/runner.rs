@@ -28,6 +28,7 @@ pub(super) struct Connected<'a> {
     connections: u32,
     client: Arc<Hand>,
     server: Arc<Hand>,
+    pods: Pods,
     camp: &'a Camp<'a>,
 }
 
@@ -57,14 +58,14 @@ impl<'a> Arena for ClusterArena<'a> {
             connections: self.workload.connections,
             client: self.camp.hand(Side::Client, pods),
             server: self.camp.hand(Side::Server, pods),
+            pods: pods.clone(),
             camp: self.camp,
         };
         let call = Call {
             candidate: contender.name.clone(),
             address,
             workload: self.workload.clone(),
-            cpus: self.cpus.cloned(),
-            workers: self.camp.manifests.cpus,
+            workers: self.camp.workers(Side::Client, self.cpus),
         };
         connected.ask(&Task::Open(Box::new(call)))?;
         Ok(connected)
@@ -73,8 +74,8 @@ impl<'a> Arena for ClusterArena<'a> {
     /// The client's node, as its pod sees it.
     fn machine(&mut self) -> Result<Machine, LabError> {
         let hand = self.camp.hand(Side::Client, &Pods::Host);
-        let workers = self.camp.manifests.cpus;
-        match hand.ask(&Task::Look { workers }, None, "host").map_err(|error| self.camp.explained(error))? {
+        let workers = self.camp.workers(Side::Client, self.cpus);
+        match hand.ask(&Task::Look { workers }, None, "host")? {
             Answer::Seen(seen) => Ok(seen.machine),
             other => Err(hand.strange(&other)),
         }
@@ -110,7 +111,7 @@ impl<'a> Arena for ClusterArena<'a> {
 impl Connected<'_> {
     fn ask(&self, task: &Task) -> Result<Answer, LabError> {
         let asked = self.client.ask(task, Some(&self.server), &self.candidate);
-        asked.map_err(|error| self.camp.explained(error))
+        asked.map_err(|error| self.camp.because_of_a_pod(error, &self.pods))
     }
 }
 

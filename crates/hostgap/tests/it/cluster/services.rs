@@ -10,6 +10,7 @@ use datapath::ATTACHES;
 use linux::features;
 use serde_json::{Value, json};
 
+use super::race;
 use super::{
     AGENTS, Load, PATIENCE, Pods, client, no_request_is_lost, nothing_is_repaired, of_each_agent, roll_out,
 };
@@ -48,6 +49,7 @@ fn services_are_led_where_kube_proxy_is_missed() {
     nobody_refuses(&pods);
     ports_of_nodes_are_led(&pods, &all);
     programs_use_the_tunnels(&pods);
+    race::race_leaves_nothing(&pods);
 
     // One load for each family, each from another node, with a connection for each request.
     let loads = NODES.into_iter().zip(addresses(&pods, "web")).map(|(node, address)| Load {

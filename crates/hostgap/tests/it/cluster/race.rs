@@ -1,0 +1,153 @@
+//! Races in the cluster: by the rights that a race says it needs, and with nothing left, however it ends.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use record::RaceRecord;
+use serde_json::{Value, json};
+
+use super::{PATIENCE, Pods};
+use crate::turn::{HOSTGAP, stderr, text, until_within};
+
+/// Who may do what `--show-manifests` prints, and no more.
+const RACER: &str = "racer";
+
+/// Where an endless race says what becomes of it.
+const SAID: &str = "said";
+
+/// Races over a network without policies.
+#[track_caller]
+pub(super) fn race_leaves_nothing(pods: &Pods) {
+    grant(pods);
+    let out = tempfile::tempdir().unwrap();
+    let ended = race(pods, out.path(), &["--rounds", "2", "--paths", "pod,service"]).output().unwrap();
+    let said = stderr(&ended);
+    // On a machine that is busy with other things no trial may count, which is said and is no error.
+    let codes = [Some(0), Some(3)];
+    assert!(codes.contains(&ended.status.code()), "{said}");
+    let record = recorded(out.path());
+    let names: Vec<&str> = record.header.entrants.iter().map(|entrant| entrant.name.as_str()).collect();
+    assert_eq!(names, ["host", "host again", "pod", "service"]);
+    assert!(record.header.entrants.iter().all(|entrant| entrant.unmet.is_empty()), "{said}");
+    let answered = |entrant: usize| -> u64 {
+        let trials = record.rounds.iter().flat_map(|round| &round.trials);
+        trials.filter(|trial| trial.entrant == entrant).map(|trial| trial.answered).sum()
+    };
+    assert_eq!(record.rounds.len(), 2);
+    assert!((0..names.len()).all(|entrant| answered(entrant) > 0), "{said}");
+    let facts = &record.header.machine.facts;
+    assert!(facts["client's node"].starts_with("node-1: Linux"), "{facts:?}");
+    assert!(facts["server's node"].starts_with("node-2: Linux"), "{facts:?}");
+    assert_eq!(namespaces(pods), "");
+
+    let refused = race(pods, out.path(), &["--rounds", "1", "--paths", "pod+policy"]).output().unwrap();
+    assert!(!refused.status.success());
+    assert!(stderr(&refused).contains("enforces no NetworkPolicy"), "{}", stderr(&refused));
+    assert_eq!(namespaces(pods), "");
+    a_race_in_a_given_namespace_takes_its_own_away(pods);
+    the_lease_ends_with_its_race(pods);
+    a_pod_that_goes_ends_the_race_with_its_name(pods);
+}
+
+/// Both pods on one node have CPUs of their own, and nothing but the namespace was there before or is there after it.
+#[track_caller]
+fn a_race_in_a_given_namespace_takes_its_own_away(pods: &Pods) {
+    let out = tempfile::tempdir().unwrap();
+    let options = ["--rounds", "1", "--paths", "pod", "--same-node", "--namespace", "default"];
+    let raced = race(pods, out.path(), &options).output().unwrap();
+    assert!([Some(0), Some(3)].contains(&raced.status.code()), "{}", stderr(&raced));
+    let machine = recorded(out.path()).header.machine;
+    assert_ne!(machine.client_cpus, machine.server_cpus);
+    let left = pods.kubectl(&["get", "jobs,pods,services", "--selector=app=hostgap-race", "--output=name"]);
+    assert_eq!(left, "");
+}
+
+/// A race that is killed has no chance to delete anything.
+#[track_caller]
+fn the_lease_ends_with_its_race(pods: &Pods) {
+    let out = tempfile::tempdir().unwrap();
+    let mut killed = endless(pods, out.path());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    until_within(PATIENCE, "the namespace of a race that was killed is gone", || namespaces(pods).is_empty());
+}
+
+#[track_caller]
+fn a_pod_that_goes_ends_the_race_with_its_name(pods: &Pods) {
+    let out = tempfile::tempdir().unwrap();
+    let mut race = endless(pods, out.path());
+    let namespace = namespaces(pods);
+    pods.kubectl(&["--namespace", &namespace, "delete", "pod", "server-pod", "--wait=false"]);
+    let ended = race.wait().unwrap();
+    let said = std::fs::read_to_string(out.path().join(SAID)).unwrap();
+    assert!(!ended.success());
+    assert!(said.contains("pod server-pod on node-2"), "{said}");
+    assert!(said.contains("kept)"), "{said}");
+    assert!(!recorded(out.path()).rounds.is_empty());
+    assert_eq!(namespaces(pods), "");
+}
+
+/// A race of which one round is done, and that has no end in sight.
+#[track_caller]
+fn endless(pods: &Pods, out: &Path) -> std::process::Child {
+    let mut race = race(pods, out, &["--rounds", "1000000", "--paths", "pod"]);
+    let said = std::fs::File::create(out.join(SAID)).unwrap();
+    let race = race.stderr(said).stdout(Stdio::null()).spawn().unwrap();
+    until_within(PATIENCE, "a round is done", || {
+        files(out)
+            .first()
+            .is_some_and(|file| RaceRecord::read(file).is_ok_and(|race| !race.rounds.is_empty()))
+    });
+    race
+}
+
+/// `hostgap race --kube` as who may do no more than a race needs.
+fn race(pods: &Pods, out: &Path, args: &[&str]) -> Command {
+    let mut race = in_cluster(pods, &["--as", RACER]);
+    race.args(["--rate", "500", "--connections", "4", "--best-effort", "--out"]).arg(out).args(args);
+    race
+}
+
+/// `hostgap race --kube` with the cluster's own kubectl, and options of that.
+fn in_cluster(pods: &Pods, options: &[&str]) -> Command {
+    let kubectl = pods.cluster.kubectl();
+    let words = std::iter::once(kubectl.get_program()).chain(kubectl.get_args());
+    let words = words.map(|word| word.to_str().unwrap()).chain(options.iter().copied());
+    let mut race = Command::new(HOSTGAP);
+    race.args(["race", "--kube", "--kubectl", &words.collect::<Vec<_>>().join(" ")]);
+    race.envs(kubectl.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    race
+}
+
+/// Gives who races the rights that a race says it needs.
+#[track_caller]
+fn grant(pods: &Pods) {
+    // Only the nodes are looked at, and nothing is created.
+    let shown = text(in_cluster(pods, &[]).arg("--show-manifests"));
+    let manifests: Value = serde_json::from_str(&shown).unwrap();
+    let role = &manifests["items"][0];
+    assert_eq!(role["kind"], "ClusterRole");
+    pods.apply(role);
+    pods.apply(&json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": RACER },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": role["metadata"]["name"] },
+        "subjects": [{ "kind": "User", "name": RACER }] }));
+}
+
+/// The namespaces of races.
+fn namespaces(pods: &Pods) -> String {
+    let all = pods.kubectl(&["get", "namespaces", "--output=jsonpath={.items[*].metadata.name}"]);
+    all.split_whitespace().filter(|name| name.starts_with("hostgap-race-")).collect::<Vec<_>>().join(" ")
+}
+
+/// The records of races.
+fn files(out: &Path) -> Vec<std::path::PathBuf> {
+    let races = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path().join("race.jsonl"));
+    races.filter(|file| file.exists()).collect()
+}
+
+#[track_caller]
+fn recorded(out: &Path) -> RaceRecord {
+    RaceRecord::read(&files(out)[0]).unwrap()
+}
