@@ -1,6 +1,7 @@
 //! `hostgap doctor`: what slows packets down on this host.
 
 mod json;
+mod kube;
 mod words;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use ::doctor::{Diagnosis, ExaminedNetns, Snapshot, Taken, Window, diagnose};
 use anyhow::Context;
 use linux::NetnsName;
 
+use crate::cluster::ClusterArgs;
 use crate::{exit, speak, stop};
 
 /// Examine this host's network path and report what is wrong with it, with figures and a remedy.
@@ -32,6 +34,11 @@ pub(crate) struct Args {
     /// Look at the network namespace of this name (`ip netns`).
     #[arg(long, value_name = "NAME")]
     netns: Option<NetnsName>,
+    /// Look at each node of the cluster of kubectl, by a short pod in its network (docs/kubernetes.md).
+    #[arg(long, conflicts_with_all = ["from", "netns"])]
+    kube: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// Print the diagnosis as JSON.
     #[arg(long)]
     json: bool,
@@ -75,6 +82,9 @@ fn window(text: &str) -> Result<Duration, String> {
 
 /// `hostgap doctor`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.kube {
+        return kube::run(args);
+    }
     let (before, after) = match &args.from {
         Some(directory) => ::doctor::open(directory).context("diagnose")?,
         None => match look_twice(args.netns.as_ref(), args.time)? {

@@ -5,6 +5,7 @@
 mod agent;
 mod bpf;
 mod clean;
+mod cluster;
 mod cni;
 mod doctor;
 mod examples;

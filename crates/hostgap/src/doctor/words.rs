@@ -41,7 +41,7 @@ pub(super) fn diagnosis(diagnosis: &Diagnosis, after: &Snapshot) -> String {
     text
 }
 
-fn counted(number: usize, what: &str) -> String {
+pub(super) fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
@@ -78,7 +78,7 @@ pub(super) fn check(check: &Check) -> String {
 }
 
 /// A label and a text, in lines of at most 100 columns.
-fn labelled(label: &str, text: &str) -> String {
+pub(super) fn labelled(label: &str, text: &str) -> String {
     let mut out = format!("{label:<INDENT$}");
     let mut column = INDENT;
     for word in text.split_whitespace() {

@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use ::lab::LabError;
-use ::lab::kube::{ClusterOptions, ClusterRace, Kubectl, SidecarMark};
+use ::lab::kube::{ClusterOptions, ClusterRace, SidecarMark};
 use ::record::Experiment;
 
 use super::machines::cpus;
 use super::{Args, RECORD, finish, fresh_dir, own_program};
+use crate::cluster::ClusterArgs;
 use crate::exit::BadInput;
 use crate::progress::Progress;
 use crate::{report, speak, stop};
@@ -20,25 +21,8 @@ pub(super) struct KubeArgs {
     /// the nodes themselves.
     #[arg(long)]
     pub(super) kube: bool,
-    /// The context of kubectl's configuration [default: the current one].
-    #[arg(long, value_name = "NAME", requires = "kube")]
-    context: Option<String>,
-    /// The program that speaks to the cluster, with options of its own.
-    #[arg(long, value_name = "COMMAND", default_value = "kubectl", hide_default_value = true)]
-    kubectl: String,
-    /// The client's and the server's node, or one with --same-node [default: the first that take pods].
-    #[arg(long, value_delimiter = ',', value_name = "NAMES", requires = "kube")]
-    nodes: Vec<String>,
-    /// Use a namespace that is there, instead of one that is made and deleted.
-    #[arg(long, value_name = "NAME", requires = "kube")]
-    namespace: Option<String>,
-    /// The image with this version of hostgap (cargo xtask image makes it).
-    #[arg(long, value_name = "IMAGE", default_value = "localhost/hostgap:latest")]
-    image: String,
-    /// Copy this program into pods of another image, which has a shell (busybox, debian), where no image with hostgap can
-    /// be pulled.
-    #[arg(long, value_name = "IMAGE", requires = "kube")]
-    copy: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// Whole CPUs of each pod; client and server have a thread on each.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pod_cpus: u32,
@@ -80,17 +64,13 @@ pub(super) fn race(experiment: Experiment, args: &Args) -> anyhow::Result<ExitCo
         return Err(BadInput(format!("--duration does not apply to a cluster: {why}")).into());
     }
     let kube = &args.kube;
-    let words: Vec<String> = kube.kubectl.split_whitespace().map(str::to_owned).collect();
-    if words.is_empty() {
-        return Err(BadInput("--kubectl names no program".to_owned()).into());
-    }
     let stop = stop::on_signals()?;
     let options = ClusterOptions {
-        kubectl: Kubectl { words, context: kube.context.clone() },
-        namespace: kube.namespace.clone(),
-        nodes: kube.nodes.clone(),
-        image: kube.image.clone(),
-        copy: kube.copy.clone(),
+        kubectl: kube.cluster.kubectl()?,
+        namespace: kube.cluster.namespace.clone(),
+        nodes: kube.cluster.nodes.clone(),
+        image: kube.cluster.image.clone(),
+        copy: kube.cluster.copy.clone(),
         pod_cpus: kube.pod_cpus,
         guaranteed: !kube.best_effort,
         client_cpus: cpus(args.cpus.as_deref())?,

@@ -76,6 +76,20 @@ impl Kubectl {
         Err(if said.is_empty() { format!("{} ended with {}", self.words[0], output.status) } else { said })
     }
 
+    /// What a program in a pod prints as JSON, whatever its status says besides.
+    ///
+    /// # Errors
+    /// It prints none; what it says instead, in its words.
+    pub(super) fn printed(&self, args: &[&str]) -> Result<Value, String> {
+        let mut command = self.command();
+        let output = command.args(args).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("start {}: {error}", self.words[0]))?;
+        serde_json::from_slice(&output.stdout).map_err(|error| {
+            let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+            if said.is_empty() { format!("what it prints is no JSON: {error}") } else { said }
+        })
+    }
+
     /// An object, or a list of objects.
     ///
     /// # Errors

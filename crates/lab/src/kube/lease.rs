@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// A side that says nothing for so long is gone: it says every five seconds that it is there.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// So long the other side may take to find this one.
-const FIRST_WORD_MAX: Duration = Duration::from_secs(300);
+const FIRST_WORD_MAX: Duration = Duration::from_secs(60);
 /// How often it is looked whether to stop.
 const LOOKS: Duration = Duration::from_millis(200);
 

@@ -77,6 +77,11 @@ pub(super) fn pod_name(side: Side, pods: &Pods) -> String {
     format!("{}-{}", side.name(), pods.name())
 }
 
+/// The name of a pod that looks at a node. Names of nodes are names of the DNS, as those of pods are.
+pub(super) fn node_pod_name(node: &str) -> String {
+    format!("look-{node}")
+}
+
 /// The name of a Service before a server.
 pub(super) fn service_name(by: By, pods: &Pods) -> String {
     let by = match by {
@@ -179,6 +184,21 @@ impl Manifests<'_> {
         let mut metadata = self.named(&pod_name(side, pods));
         metadata["labels"] = Value::Object(labels);
         metadata["annotations"] = Value::Object(annotations);
+        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec })
+    }
+
+    /// A pod that looks at its node: in the node's network, and as root with the right to ask its links and sockets.
+    pub(super) fn node_pod(&self, node: &str) -> Value {
+        let mut container = self.container(&["remote".to_owned(), "--wait".to_owned()]);
+        container["resources"] = json!({ "requests": { "cpu": "10m", "memory": "32Mi" } });
+        container["securityContext"] = json!({ "allowPrivilegeEscalation": false,
+            "capabilities": { "drop": ["ALL"], "add": ["NET_ADMIN", "DAC_READ_SEARCH"] } });
+        let mut spec = self.pod_spec(container, node);
+        spec["hostNetwork"] = json!(true);
+        spec["securityContext"] = json!({ "runAsUser": 0, "seccompProfile": { "type": "RuntimeDefault" } });
+        let mut metadata = self.named(&node_pod_name(node));
+        metadata["labels"]["app"] = json!(LEASE);
+        metadata["annotations"] = Value::Object(no_sidecars_and_stays());
         json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec })
     }
 

@@ -73,15 +73,33 @@ pub(super) fn choose(kubectl: &Kubectl, named: &[String], same_node: bool) -> Re
     chosen(&all, named, same_node)
 }
 
-fn chosen(all: &[Node], named: &[String], same_node: bool) -> Result<[Node; 2], String> {
-    let find = |name: &String| match all.iter().find(|node| node.name == *name) {
+/// All nodes that run Linux and are ready, or those that are named.
+///
+/// # Errors
+/// One that is named is not there or not ready, or there are none at all; in words.
+pub(super) fn all(kubectl: &Kubectl, named: &[String]) -> Result<Vec<Node>, String> {
+    let listed = kubectl.get(&["nodes"])?;
+    let all: Vec<Node> = listed["items"].as_array().into_iter().flatten().map(Node::of).collect();
+    let found = match named {
+        [] => all.into_iter().filter(|node| node.closed.is_none()).collect(),
+        named => named.iter().map(|name| find(&all, name)).collect::<Result<Vec<_>, _>>()?,
+    };
+    if found.is_empty() { Err("no node is ready".to_owned()) } else { Ok(found) }
+}
+
+/// A node that takes pods, by its name.
+fn find(all: &[Node], name: &str) -> Result<Node, String> {
+    match all.iter().find(|node| node.name == name) {
         Some(Node { closed: Some(why), .. }) => Err(format!("node {name} takes no pods: {why}")),
         Some(node) => Ok(node.clone()),
         None => {
             let names: Vec<&str> = all.iter().map(|node| node.name.as_str()).collect();
             Err(format!("there is no node {name:?}; there are {}", names.join(", ")))
         }
-    };
+    }
+}
+
+fn chosen(all: &[Node], named: &[String], same_node: bool) -> Result<[Node; 2], String> {
     match named {
         [] => {
             let mut open = all.iter().filter(|node| node.closed.is_none() && node.tainted.is_none());
@@ -100,8 +118,8 @@ fn chosen(all: &[Node], named: &[String], same_node: bool) -> Result<[Node; 2], 
                 }
             }
         }
-        [both] if same_node => find(both).map(|node| [node.clone(), node]),
-        [client, server] if client != server && !same_node => Ok([find(client)?, find(server)?]),
+        [both] if same_node => find(all, both).map(|node| [node.clone(), node]),
+        [client, server] if client != server && !same_node => Ok([find(all, client)?, find(all, server)?]),
         _ => Err("--nodes takes the client's and the server's node, or one with --same-node".to_owned()),
     }
 }

@@ -40,6 +40,7 @@ pub(super) fn race_leaves_nothing(pods: &Pods) {
     assert!(facts["server's node"].starts_with("node-2: Linux"), "{facts:?}");
     assert_eq!(namespaces(pods), "");
 
+    each_node_is_looked_at(pods);
     let refused = race(pods, out.path(), &["--rounds", "1", "--paths", "pod+policy"]).output().unwrap();
     assert!(!refused.status.success());
     assert!(stderr(&refused).contains("enforces no NetworkPolicy"), "{}", stderr(&refused));
@@ -47,6 +48,25 @@ pub(super) fn race_leaves_nothing(pods: &Pods) {
     a_race_in_a_given_namespace_takes_its_own_away(pods);
     the_lease_ends_with_its_race(pods);
     a_pod_that_goes_ends_the_race_with_its_name(pods);
+}
+
+/// By the rights of a race.
+#[track_caller]
+fn each_node_is_looked_at(pods: &Pods) {
+    let mut doctor = of_cluster(pods, "doctor", &["--as", RACER]);
+    let output = doctor.args(["--for", "0.2s", "--json"]).output().unwrap();
+    let said = stderr(&output);
+    let looked: Value =
+        serde_json::from_str(&crate::turn::stdout(&output)).unwrap_or_else(|_| panic!("{said}"));
+    let nodes = looked["nodes"].as_array().unwrap();
+    let names: Vec<&str> = nodes.iter().map(|node| node["node"].as_str().unwrap()).collect();
+    assert_eq!(names, ["node-1", "node-2"]);
+    // The node's own links are seen, and not those of a pod.
+    let judged = |node: &Value| {
+        node["diagnosis"]["kernel"].is_string() && node["diagnosis"]["not_judged"] == json!([])
+    };
+    assert!(nodes.iter().all(judged), "{looked:#}");
+    assert_eq!(namespaces(pods), "");
 }
 
 /// Both pods on one node have CPUs of their own, and nothing but the namespace was there before or is there after it.
@@ -108,13 +128,17 @@ fn race(pods: &Pods, out: &Path, args: &[&str]) -> Command {
     race
 }
 
-/// `hostgap race --kube` with the cluster's own kubectl, and options of that.
 fn in_cluster(pods: &Pods, options: &[&str]) -> Command {
+    of_cluster(pods, "race", options)
+}
+
+/// A command of hostgap with `--kube`, the cluster's own kubectl, and options of that.
+fn of_cluster(pods: &Pods, command: &str, options: &[&str]) -> Command {
     let kubectl = pods.cluster.kubectl();
     let words = std::iter::once(kubectl.get_program()).chain(kubectl.get_args());
     let words = words.map(|word| word.to_str().unwrap()).chain(options.iter().copied());
     let mut race = Command::new(HOSTGAP);
-    race.args(["race", "--kube", "--kubectl", &words.collect::<Vec<_>>().join(" ")]);
+    race.args([command, "--kube", "--kubectl", &words.collect::<Vec<_>>().join(" ")]);
     race.envs(kubectl.get_envs().filter_map(|(name, value)| Some((name, value?))));
     race
 }
@@ -135,10 +159,10 @@ fn grant(pods: &Pods) {
         "subjects": [{ "kind": "User", "name": RACER }] }));
 }
 
-/// The namespaces of races.
+/// The namespaces of races and looks.
 fn namespaces(pods: &Pods) -> String {
     let all = pods.kubectl(&["get", "namespaces", "--output=jsonpath={.items[*].metadata.name}"]);
-    all.split_whitespace().filter(|name| name.starts_with("hostgap-race-")).collect::<Vec<_>>().join(" ")
+    all.split_whitespace().filter(|name| name.starts_with("hostgap-")).collect::<Vec<_>>().join(" ")
 }
 
 /// The records of races.

@@ -1,0 +1,40 @@
+//! A Kubernetes cluster, as the command line names it, and how pods are made in it.
+
+use ::lab::kube::Kubectl;
+
+use crate::exit::BadInput;
+
+/// The cluster, and how pods are made in it.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ClusterArgs {
+    /// The context of kubectl's configuration [default: the current one].
+    #[arg(long, value_name = "NAME", requires = "kube")]
+    context: Option<String>,
+    /// The program that speaks to the cluster, with options of its own.
+    #[arg(long, value_name = "COMMAND", default_value = "kubectl", hide_default_value = true)]
+    kubectl: String,
+    /// The nodes [default: those that take pods]. A race is from the first to the second, or on one with --same-node.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", requires = "kube")]
+    pub(crate) nodes: Vec<String>,
+    /// Use a namespace that is there, instead of one that is made and deleted.
+    #[arg(long, value_name = "NAME", requires = "kube")]
+    pub(crate) namespace: Option<String>,
+    /// The image with this version of hostgap (cargo xtask image makes it).
+    #[arg(long, value_name = "IMAGE", default_value = "localhost/hostgap:latest")]
+    pub(crate) image: String,
+    /// Copy this program into pods of another image, which has a shell (busybox, debian), where no image with hostgap can
+    /// be pulled.
+    #[arg(long, value_name = "IMAGE", requires = "kube")]
+    pub(crate) copy: Option<String>,
+}
+
+impl ClusterArgs {
+    /// How the cluster is reached.
+    pub(crate) fn kubectl(&self) -> Result<Kubectl, BadInput> {
+        let words: Vec<String> = self.kubectl.split_whitespace().map(str::to_owned).collect();
+        if words.is_empty() {
+            return Err(BadInput("--kubectl names no program".to_owned()));
+        }
+        Ok(Kubectl { words, context: self.context.clone() })
+    }
+}

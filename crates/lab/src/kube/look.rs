@@ -1,0 +1,109 @@
+//! A look at each node of a cluster by a short pod in its network.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+
+use super::kubectl::Kubectl;
+use super::manifests::{CONTAINER, Manifests, node_pod_name};
+use super::namespace::LeasedNamespace;
+use super::nodes::{Node, all};
+use crate::race::fresh_seed;
+use crate::{Event, LabError, OwnProgram};
+
+/// Looks that go on at the same time. Each has a process of `kubectl`.
+const AT_ONCE: usize = 16;
+
+/// How the nodes of a cluster are looked at.
+#[derive(Debug, Clone)]
+pub struct NodesLook {
+    /// How the cluster is reached.
+    pub kubectl: Kubectl,
+    /// A namespace that is there; `None`: one is made and deleted.
+    pub namespace: Option<String>,
+    /// The nodes; empty: all that run Linux and are ready.
+    pub nodes: Vec<String>,
+    /// An image with this program.
+    pub image: String,
+    /// An image with a shell, into whose pods this program is copied instead.
+    pub copy: Option<String>,
+    /// The arguments of this program on each node; it prints JSON.
+    pub arguments: Vec<String>,
+    /// This program.
+    pub own: OwnProgram,
+    /// Set from outside to end it before the pods look.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What was seen of a node.
+#[derive(Debug, Clone)]
+pub struct NodeSeen {
+    /// The node's name.
+    pub node: String,
+    /// What the program printed there, or why it did not.
+    pub printed: Result<Value, String>,
+}
+
+impl NodesLook {
+    /// Makes a pod on each node, runs the program in all of them, and deletes everything. `None` if it was stopped.
+    ///
+    /// # Errors
+    /// [`LabError::Machine`]: pods cannot be made or deleted, and why in the cluster's words.
+    pub fn run(&self, tell: &mut dyn FnMut(Event)) -> Result<Option<Vec<NodeSeen>>, LabError> {
+        tell(Event::Connecting { machine: self.kubectl.cluster() });
+        let nodes = all(&self.kubectl, &self.nodes).map_err(|why| self.kubectl.failed(why))?;
+        let made = format!("hostgap-look-{:06}", fresh_seed());
+        let manifests = self.manifests(self.namespace.as_ref().unwrap_or(&made));
+        let mut namespace = LeasedNamespace::new(&self.kubectl, manifests);
+        let pods = nodes.iter().map(|node| namespace.manifests.node_pod(&node.name)).collect();
+        let stop = || self.stop.load(Ordering::Relaxed);
+        let stood = namespace.make(&nodes[0].name, pods, &self.own, &stop, tell);
+        let seen = match stood {
+            Ok(_) => Ok(Some(self.look(&namespace.manifests, &nodes))),
+            Err(_) if stop() => Ok(None),
+            Err(error) => Err(error),
+        };
+        let struck = namespace.strike();
+        seen.and_then(|seen| struck.map(|()| seen))
+    }
+
+    /// Runs the program on all nodes, some at a time.
+    fn look(&self, manifests: &Manifests<'_>, nodes: &[Node]) -> Vec<NodeSeen> {
+        let mut all = Vec::with_capacity(nodes.len());
+        for some in nodes.chunks(AT_ONCE) {
+            std::thread::scope(|scope| {
+                let looks: Vec<_> =
+                    some.iter().map(|node| scope.spawn(|| self.look_at(manifests, &node.name))).collect();
+                all.extend(looks.into_iter().map(|look| look.join().expect("a look does not panic")));
+            });
+        }
+        all
+    }
+
+    fn look_at(&self, manifests: &Manifests<'_>, node: &str) -> NodeSeen {
+        let (pod, program) = (node_pod_name(node), manifests.program());
+        let exec =
+            ["exec", "--namespace", manifests.namespace, &pod, "--container", CONTAINER, "--", &program];
+        let arguments = self.arguments.iter().map(String::as_str);
+        let printed = self.kubectl.printed(&exec.into_iter().chain(arguments).collect::<Vec<_>>());
+        NodeSeen { node: node.to_owned(), printed }
+    }
+
+    fn manifests<'a>(&'a self, namespace: &'a str) -> Manifests<'a> {
+        Manifests {
+            namespace,
+            owns_namespace: self.namespace.is_none(),
+            image: self.copy.as_deref().unwrap_or(&self.image),
+            copies: self.copy.is_some(),
+            cpus: 1,
+            guaranteed: false,
+            port: 0,
+            is_udp: false,
+            ipv6: false,
+            // A node that keeps pods away is one to look at, too.
+            tolerates: true,
+            sidecar: None,
+        }
+    }
+}
