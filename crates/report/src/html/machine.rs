@@ -2,7 +2,7 @@
 
 use record::Machine;
 
-use super::marks;
+use super::marks::{self, Venue};
 use super::markup::Markup;
 use super::table::{Cell, Row, Table};
 use super::text;
@@ -52,6 +52,7 @@ fn experiment(summary: &Summary) -> Vec<(String, String)> {
     let loads: Vec<String> = summary.loads.iter().map(text::load).collect();
     let slice = format!("{} ms after {} ms of warm-up", experiment.slice_ms, experiment.warmup_ms);
     let workload = &experiment.workload;
+    let is_ours = marks::venue(summary) == Venue::OneMachine;
     [
         ("name", experiment.name.clone()),
         ("question", experiment.description.clone()),
@@ -63,7 +64,7 @@ fn experiment(summary: &Summary) -> Vec<(String, String)> {
         ("rounds asked", text::grouped(u64::from(experiment.rounds))),
         ("builds asked", text::grouped(u64::from(experiment.builds))),
         ("placement", text::placement(experiment.placement).to_owned()),
-        ("MTU of the wire", text::bytes(experiment.underlay.mtu)),
+        ("MTU of the wire", if is_ours { text::bytes(experiment.underlay.mtu) } else { String::new() }),
         ("wire to the server", experiment.underlay.to_server().to_string()),
         ("wire to the client", experiment.underlay.to_client().to_string()),
         ("flood", experiment.flood.map_or_else(String::new, |flood| flood.to_string())),

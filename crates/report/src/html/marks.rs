@@ -75,9 +75,27 @@ pub(super) fn runners_at(
         .filter_map(move |(index, candidate)| Some((index, candidate, candidate.rates.get(load)?)))
 }
 
-/// Whether client and server were on two machines, and not on nodes of one.
-pub(super) fn on_two_machines(summary: &Summary) -> bool {
-    summary.machine.facts.contains_key("server's machine")
+/// Where a race was held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Venue {
+    /// Nodes of one machine.
+    OneMachine,
+    /// Two machines by ssh.
+    TwoMachines,
+    /// Pods of a Kubernetes cluster.
+    Cluster,
+}
+
+/// Where a race was held, by what its record says of the server's side.
+pub(super) fn venue(summary: &Summary) -> Venue {
+    let facts = &summary.machine.facts;
+    if facts.contains_key("server's machine") {
+        Venue::TwoMachines
+    } else if facts.contains_key("server's node") {
+        Venue::Cluster
+    } else {
+        Venue::OneMachine
+    }
 }
 
 /// The reference's name, for heads of columns.

@@ -1,6 +1,6 @@
 //! How the race measured, and how to run it again: the experiment as the TOML file that would ask for the same.
 
-use super::marks;
+use super::marks::{self, Venue};
 use super::markup::Markup;
 use super::text;
 use crate::Summary;
@@ -19,7 +19,12 @@ pub(super) fn sections(m: &mut Markup, summary: &Summary) {
             &[],
             "Save the experiment as experiment.toml and race it; the seed gives the same order of trials.",
         );
-        m.leaf("pre", &[("tabindex", "0")], "hostgap race experiment.toml");
+        let race = match marks::venue(summary) {
+            Venue::OneMachine => "hostgap race experiment.toml",
+            Venue::TwoMachines => "hostgap race experiment.toml --server ssh://…",
+            Venue::Cluster => "hostgap race experiment.toml --kube",
+        };
+        m.leaf("pre", &[("tabindex", "0")], race);
         m.leaf("pre", &[("tabindex", "0")], &toml(&summary.experiment, summary.seed));
         m.leaf("p", &[], "This page again, from the record that the race left beside it, on any machine:");
         m.leaf("pre", &[("tabindex", "0")], "hostgap report race.jsonl");
@@ -38,20 +43,26 @@ fn method(summary: &Summary) -> Vec<String> {
              at every load, in an order shuffled by the seed, {reference} twice.",
             experiment.slice_ms, experiment.warmup_ms
         ),
-        if marks::on_two_machines(summary) {
-            "Each data path was built on both machines for each of its visits and taken down after it, because what one of \
-             them does to a machine would cost the others. In a visit the closed loop comes after the rates."
-                .to_owned()
-        } else {
-            format!(
+        match marks::venue(summary) {
+            Venue::TwoMachines => {
+                "Each data path was built on both machines for each of its visits and taken down after it, because what one of \
+                 them does to a machine would cost the others. In a visit the closed loop comes after the rates."
+                    .to_owned()
+            }
+            Venue::Cluster => format!(
+                "All pods stand at the same time, so that drift of the nodes affects all alike. Connections were opened {} times \
+                 in the race, because each time settles at a value of its own. CPU time is that of all CPUs of both nodes.",
+                text::grouped(u64::from(summary.progress.builds))
+            ),
+            Venue::OneMachine => format!(
                 "All data paths exist at the same time in namespaces of their own, so that drift of the machine affects all \
                  alike. Every topology was built {} times in the race, because each build settles at a value of its own.",
                 text::grouped(u64::from(summary.progress.builds))
-            )
+            ),
         },
         match summary.machine.facts.get("receive steering") {
             Some(steering) => format!("Receive steering, the same for all data paths: {steering}."),
-            None if marks::on_two_machines(summary) => {
+            None if marks::venue(summary) != Venue::OneMachine => {
                 "Each machine worked on what it received as it is set up, the same for all data paths.".to_owned()
             }
             None => "Receive steering is the same for all data paths.".to_owned(),

@@ -1,7 +1,7 @@
 //! The two nodes of a race drawn, and what each data path puts between pod and wire, as far as the record shows it.
 
 use super::departure;
-use super::marks;
+use super::marks::{self, Venue};
 use super::markup::Markup;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
@@ -30,15 +30,26 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             "p",
             &[("class", "lead")],
             match summary.experiment.placement {
-                Placement::TwoNodes if marks::on_two_machines(summary) => {
-                    "Two machines, each with its own kernel, CPUs and card. The data path is everything between a pod and \
-                     the card, on both machines. The reference has no pods: client and server run on the machines \
-                     themselves."
-                }
-                Placement::TwoNodes => {
-                    "Two nodes on one machine, each with network namespaces and CPUs of its own, joined by a wire. The \
-                     data path is everything between a pod and the wire, on both nodes. The reference has no pods: \
-                     client and server run on the nodes themselves."
+                Placement::TwoNodes => match marks::venue(summary) {
+                    Venue::TwoMachines => {
+                        "Two machines, each with its own kernel, CPUs and card. The data path is everything between a pod \
+                         and the card, on both machines. The reference has no pods: client and server run on the machines \
+                         themselves."
+                    }
+                    Venue::Cluster => {
+                        "Two nodes of a Kubernetes cluster, with pairs of pods. The data path is everything between a \
+                         client's socket and its server's, as the cluster has it. The reference's pods are in the network \
+                         of their nodes."
+                    }
+                    Venue::OneMachine => {
+                        "Two nodes on one machine, each with network namespaces and CPUs of its own, joined by a wire. The \
+                         data path is everything between a pod and the wire, on both nodes. The reference has no pods: \
+                         client and server run on the nodes themselves."
+                    }
+                },
+                Placement::SameNode if marks::venue(summary) == Venue::Cluster => {
+                    "Pairs of pods on one node of a Kubernetes cluster, as the cluster joins them. The reference's pods are in \
+                     the network of their node, and talk over one of its own addresses."
                 }
                 Placement::SameNode => {
                     "Both pods are on one node; client and server have CPUs of their own. The data path is everything \
@@ -117,7 +128,7 @@ enum Pods {
 }
 
 fn nodes<'a>(summary: &'a Summary, client: &'a str) -> [Node<'a>; 2] {
-    let (machine, machines) = (&summary.machine, marks::on_two_machines(summary));
+    let (machine, machines) = (&summary.machine, marks::venue(summary) == Venue::TwoMachines);
     let receives = match machine.facts.get("receive steering") {
         Some(steering) if steering.starts_with("RPS") => "RPS: these CPUs process received packets",
         Some(_) => "the sender's CPUs process received packets",
@@ -157,14 +168,16 @@ fn client_text(summary: &Summary) -> String {
 }
 
 fn wire_name(summary: &Summary) -> &'static str {
-    if marks::on_two_machines(summary) { "network" } else { "wire (veth)" }
+    if marks::venue(summary) == Venue::OneMachine { "wire (veth)" } else { "network" }
 }
 
 fn wire_text(summary: &Summary) -> String {
-    // That of two machines is what the reference has there.
-    let found = summary.candidates.first().and_then(|reference| reference.mtu);
-    let mtu = found.filter(|_| marks::on_two_machines(summary)).unwrap_or(summary.experiment.underlay.mtu);
-    format!("MTU {}", text::grouped(u64::from(mtu)))
+    let mtu = match marks::venue(summary) {
+        Venue::OneMachine => Some(summary.experiment.underlay.mtu),
+        // What the reference has there; in a cluster each node knows its own.
+        Venue::TwoMachines | Venue::Cluster => summary.candidates.first().and_then(|reference| reference.mtu),
+    };
+    mtu.map_or(String::new(), |mtu| format!("MTU {}", text::grouped(u64::from(mtu))))
 }
 
 const ONE_NODE: Caption = Caption {

@@ -110,10 +110,11 @@ fn a_pod_that_goes_ends_the_race_with_its_name(pods: &Pods) {
 /// A race of which one round is done, and that has no end in sight.
 #[track_caller]
 fn endless(pods: &Pods, out: &Path) -> std::process::Child {
-    let mut race = race(pods, out, &["--rounds", "1000000", "--paths", "pod"]);
+    let mut race = race(pods, out, &["--rounds", "100000", "--paths", "pod"]);
     let said = std::fs::File::create(out.join(SAID)).unwrap();
-    let race = race.stderr(said).stdout(Stdio::null()).spawn().unwrap();
+    let mut race = race.stderr(said).stdout(Stdio::null()).spawn().unwrap();
     until_within(PATIENCE, "a round is done", || {
+        assert_eq!(race.try_wait().unwrap(), None, "{:?}", std::fs::read_to_string(out.join(SAID)));
         files(out)
             .first()
             .is_some_and(|file| RaceRecord::read(file).is_ok_and(|race| !race.rounds.is_empty()))
