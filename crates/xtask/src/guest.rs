@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use vm::deb;
-use vm::{Cache, Error, Flavour, Limits, Nic, Vm};
+use vm::{Cache, Error, Flavour, Limits, Nic, Timing, Vm};
 
 use crate::guest::script::GuestOutput;
 use crate::lane::Lane;
@@ -27,6 +27,8 @@ pub(crate) struct Guest {
     flavour: Flavour,
     /// Additional arguments of the kernel.
     arguments: &'static str,
+    /// The number of its CPUs.
+    cpus: u32,
     /// The name of its lane in our output.
     pub(crate) lane: &'static str,
     /// The integration tests that it runs. The first matching line decides, and a test without one does not
@@ -50,20 +52,22 @@ pub(crate) enum When {
 use When::{Always, Never, Skipped};
 
 /// Every guest, in the order in which they boot. Those that wait for the native lane's skips come last.
-pub(crate) static ALL: [Guest; 5] = [
+///
+/// An emulated CPU that waits for another's lock or interrupt spins, and where there are two, each access to memory that
+/// they share is dearer. So a guest has one CPU, unless its tests need a second one or are about what two do at once.
+pub(crate) static ALL: [Guest; 7] = [
     Guest {
         kernel: deb::Suite::Backports,
         flavour: Flavour::Full,
         arguments: "",
+        cpus: 1,
         lane: "paths",
         tests: &[
-            // They also run natively, and the old lane covers the oldest verifier.
-            ("bpf", "", Skipped),
             // Thousands of random packets behave alike on every kernel, unless they go through our own
             // programs.
             ("datapath", "attack::ebpf", Always),
             ("datapath", "attack::guarded", Always),
-            ("datapath", "splice::", Always),
+            ("datapath", "splice::", Never),
             // One family alone is a part of both. IPv4 alone has a kernel of its own below.
             ("datapath", "traffic::ipv4_alone", Never),
             ("datapath", "traffic::ipv6_alone", Skipped),
@@ -78,7 +82,28 @@ pub(crate) static ALL: [Guest; 5] = [
         kernel: deb::Suite::Stable,
         flavour: Flavour::Cloud,
         arguments: "",
+        cpus: 1,
         lane: "old",
+        tests: &[
+            ("datapath", "traffic::ipv4_alone", Never),
+            ("datapath", "traffic::ipv6_alone", Never),
+            ("datapath", "traffic::ovs", Never),
+            ("datapath", "traffic::", Always),
+            // What gives way to a route, and what is told of it, is each kernel's own.
+            ("plan", "keeper::", Always),
+            ("plan", "reconcile::", Always),
+            // The table of knobs must be right about each kernel.
+            ("tune", "defaults::", Always),
+        ],
+    },
+    // The same kernel for programs, which are replaced while another CPU runs them, and for cards, whose queues are
+    // spread over CPUs.
+    Guest {
+        kernel: deb::Suite::Stable,
+        flavour: Flavour::Cloud,
+        arguments: "",
+        cpus: 2,
+        lane: "programs",
         tests: &[
             // Thousands of random packets behave alike on every kernel.
             ("bpf", "odd::", Never),
@@ -89,16 +114,7 @@ pub(crate) static ALL: [Guest; 5] = [
             // Without tcx this would repeat another test.
             ("bpf", "replace::no_packet_is_lost_where", Never),
             ("bpf", "", Always),
-            ("datapath", "traffic::ipv4_alone", Never),
-            ("datapath", "traffic::ipv6_alone", Never),
-            ("datapath", "traffic::ovs", Never),
-            ("datapath", "traffic::", Always),
-            // What gives way to a route, and what is told of it, is each kernel's own.
-            ("plan", "keeper::", Always),
-            ("plan", "reconcile::", Always),
-            // The table of knobs must be right about each kernel, and the drivers of cards differ in which
-            // change resets which setting.
-            ("tune", "defaults::", Always),
+            // The drivers of cards differ in which change resets which setting.
             ("tune", "card::", Always),
         ],
     },
@@ -107,26 +123,60 @@ pub(crate) static ALL: [Guest; 5] = [
         kernel: deb::Suite::Backports,
         flavour: Flavour::Full,
         arguments: "ipv6.disable=1",
+        cpus: 1,
         lane: "ipv4",
         tests: &[
             ("datapath", "traffic::ipv4_alone", Always),
             ("lab", "standing::the_families_of_the_kernel", Always),
         ],
     },
+    // Races have a CPU for the load and one for the server.
     Guest {
         kernel: deb::Suite::Backports,
         flavour: Flavour::Full,
         arguments: "",
+        cpus: 2,
         lane: "races",
-        tests: &[("lab", "", Skipped)],
+        tests: &[
+            // Streams that both ends write at once.
+            ("datapath", "splice::", Always),
+            // They also run natively, and the programs lane covers the oldest verifier.
+            ("bpf", "", Skipped),
+            ("lab", "", Skipped),
+        ],
     },
     Guest {
         kernel: deb::Suite::Backports,
         flavour: Flavour::Full,
         arguments: "",
+        cpus: 2,
+        lane: "cards",
+        tests: &[
+            // What one CPU handles for another.
+            ("doctor", "live::card::", Skipped),
+            ("doctor", "live::machine::", Skipped),
+            ("doctor", "live::rhythm::", Skipped),
+            ("linux", "steering::", Skipped),
+            ("plan", "card::", Skipped),
+            ("tune", "", Skipped),
+            // Only a guest has cards that may be tuned.
+            ("hostgap", "tune::found::", Skipped),
+            ("hostgap", "tune::machine::", Skipped),
+            ("hostgap", "tune::cards::", Skipped),
+        ],
+    },
+    Guest {
+        kernel: deb::Suite::Backports,
+        flavour: Flavour::Full,
+        arguments: "",
+        cpus: 1,
         lane: "guest",
         tests: &[
+            ("doctor", "live::card::", Never),
+            ("doctor", "live::machine::", Never),
+            ("doctor", "live::rhythm::", Never),
             ("doctor", "", Skipped),
+            ("linux", "steering::", Never),
             ("linux", "", Skipped),
             ("node", "", Skipped),
             // What no card and no store is needed for is the same on every kernel that has WireGuard.
@@ -136,15 +186,12 @@ pub(crate) static ALL: [Guest; 5] = [
             // take minutes natively, and would take half an hour here.
             ("plan", "faults::", Never),
             ("plan", "killed::", Never),
+            ("plan", "card::", Never),
             ("plan", "", Skipped),
-            ("tune", "", Skipped),
             // Races and endings of the binary are the same on every kernel. But its commands differ for each
-            // data path, and only a guest has cards that may be tuned.
+            // data path.
             ("hostgap", "commands::", Skipped),
             ("hostgap", "conformance::", Skipped),
-            ("hostgap", "tune::found::", Skipped),
-            ("hostgap", "tune::machine::", Skipped),
-            ("hostgap", "tune::cards::", Skipped),
         ],
     },
 ];
@@ -225,7 +272,13 @@ fn run_all(
     log: &mut GuestOutput<'_>,
     after_native: bool,
 ) -> Result<vm::Result<vm::Output>> {
-    let limits = Limits { time: TIME_MAX, memory_mib: MEMORY_MIB, nics: NICS.to_vec(), ..Limits::default() };
+    let limits = Limits {
+        time: TIME_MAX,
+        memory_mib: MEMORY_MIB,
+        timing: Timing::RealTime { cpus: guest.cpus },
+        nics: NICS.to_vec(),
+        ..Limits::default()
+    };
     let mut failures = 0;
     loop {
         let mut command = command(log.rest());
@@ -277,6 +330,7 @@ mod tests {
             kernel: deb::Suite::Stable,
             flavour: Flavour::Cloud,
             arguments: "",
+            cpus: 1,
             lane: "old",
             tests: &[("plan", "faults::", Never), ("plan", "", Skipped), ("datapath", "traffic::", Always)],
         };
@@ -290,5 +344,30 @@ mod tests {
         assert_eq!(when("datapath", TestKind::Integration, "undo::a"), Never);
         assert_eq!(when("lab", TestKind::Integration, "a"), Never);
         assert_eq!(when("plan", TestKind::Unit, "look::a"), Never);
+    }
+
+    /// One list was made two of, by the number of CPUs: whatever one leaves out is in the other.
+    #[test]
+    fn what_needs_a_second_cpu_has_one() {
+        let lanes = |package: &str, name: &str| {
+            let (package, kind, name) = (package.to_owned(), TestKind::Integration, name.to_owned());
+            let suite = Suite { package, kind, binary: "/t/it-1".into(), folder: "/".into() };
+            let test = Test { suite: &suite, name };
+            let of = |guest: &&Guest| guest.when(&test) != Never;
+            ALL.iter().filter(of).map(|guest| (guest.lane, guest.cpus)).collect::<Vec<_>>()
+        };
+        assert_eq!(lanes("bpf", "replace::no_packet_is_lost"), [("programs", 2), ("races", 2)]);
+        assert_eq!(lanes("datapath", "splice::a"), [("races", 2)]);
+        assert_eq!(lanes("lab", "path::a"), [("races", 2)]);
+        assert_eq!(lanes("linux", "steering::a"), [("cards", 2)]);
+        assert_eq!(lanes("plan", "card::a"), [("cards", 2)]);
+        assert_eq!(lanes("tune", "card::a"), [("programs", 2), ("cards", 2)]);
+        assert_eq!(lanes("hostgap", "tune::found::a"), [("cards", 2)]);
+        for module in ["card", "machine", "rhythm"] {
+            assert_eq!(lanes("doctor", &format!("live::{module}::a")), [("cards", 2)]);
+        }
+        assert_eq!(lanes("doctor", "live::wan::a"), [("guest", 1)]);
+        assert_eq!(lanes("linux", "xfrm::a"), [("guest", 1)]);
+        assert_eq!(lanes("plan", "xfrm::a"), [("guest", 1)]);
     }
 }
