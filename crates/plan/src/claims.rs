@@ -32,9 +32,10 @@ const LOCK: &str = "lock";
 
 /// The claims of one namespace, which no other process changes meanwhile.
 pub(crate) struct Claims {
+    directory: PathBuf,
     path: PathBuf,
     file: ClaimsFile,
-    _lock: File,
+    lock: File,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -60,32 +61,10 @@ pub(crate) struct Claim {
 impl Claims {
     /// Waits until no other process is about to change a claim.
     pub(crate) fn lock(directory: &Path, cookie: u64) -> Result<Claims, StepError> {
-        // Only root may hold its lock: a process that can read a file can lock it.
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
-        made.map_err(unusable("create", directory))?;
-        let path = directory.join(LOCK);
-        let lock = lock::exclusive(&path).map_err(unusable("lock", &path))?;
-        let path = directory.join(format!("{cookie}.json"));
-        let file = sealed::read(&path, VERSION).map_err(|error| match error {
-            Unsealed::File(source) => unusable("read", &path)(source),
-            Unsealed::Damaged(why) => StepError::Refused {
-                why: format!(
-                    "{} says who shares what, and is damaged: {why}; without the file, what was shared stays as it is",
-                    path.display()
-                ),
-            },
-        })?;
-        let file = file.unwrap_or(ClaimsFile { schema: VERSION, claims: BTreeMap::new() });
-        Ok(Claims { path, file, _lock: lock })
-    }
-
-    /// Whether taking away the file takes nothing from anybody: no unit that has a claim has a journal, and what was
-    /// shared went with the namespace.
-    fn is_stale(&self) -> bool {
-        self.file.claims.values().all(|claim| {
-            let is_owned = claim.owners.iter().any(|owner| owner.journal.exists());
-            !is_owned && claim.step.effect().lifetime() != Lifetime::Outside
-        })
+        let lock = exclusive(directory)?;
+        let path = path_of(directory, cookie);
+        let file = ClaimsFile::read(&path)?;
+        Ok(Claims { directory: directory.to_owned(), path, file, lock })
     }
 
     /// The claim on what a step is about. Of its owners only those are in it that still have a journal.
@@ -95,10 +74,17 @@ impl Claims {
         Some(claim)
     }
 
-    /// Writes a claim in place of the one on the same thing.
+    /// Writes a claim in place of the one on the same thing. The first one of a namespace also takes away what was shared
+    /// in namespaces that are gone: units that were killed and lost their journals have nobody else to do it.
     pub(crate) fn put(&mut self, claim: Claim) -> Result<(), StepError> {
+        let is_first = self.file.claims.is_empty();
         self.file.claims.insert(key(&claim.step), claim);
-        self.write()
+        self.write()?;
+        if is_first {
+            // What cannot be looked at now harms no unit, and stays for the next, or for `hostgap clean`, which names it.
+            drop(remove_stale_under(&self.lock, &self.directory));
+        }
+        Ok(())
     }
 
     /// Its last unit has left.
@@ -119,29 +105,88 @@ impl Claims {
     }
 }
 
+impl ClaimsFile {
+    /// The claims in a file. There are none if there is no file.
+    fn read(path: &Path) -> Result<ClaimsFile, StepError> {
+        let file = sealed::read(path, VERSION).map_err(|error| match error {
+            Unsealed::File(source) => unusable("read", path)(source),
+            Unsealed::Damaged(why) => StepError::Refused {
+                why: format!(
+                    "{} says who shares what, and is damaged: {why}; without the file, what was shared stays as it is",
+                    path.display()
+                ),
+            },
+        })?;
+        Ok(file.unwrap_or(ClaimsFile { schema: VERSION, claims: BTreeMap::new() }))
+    }
+
+    /// Whether taking away the file takes nothing from anybody, once its namespace is gone: no unit that has a claim has a
+    /// journal, and what was shared went with the namespace.
+    fn is_stale(&self) -> bool {
+        self.claims.values().all(|claim| {
+            let is_owned = claim.owners.iter().any(|owner| owner.journal.exists());
+            !is_owned && claim.step.effect().lifetime() != Lifetime::Outside
+        })
+    }
+}
+
 /// Removes the claims on namespaces that no longer exist, where every unit that shared something lost its journal before
 /// it could give up its claims. Returns the files that were removed.
 ///
 /// # Errors
 /// The namespaces cannot be listed, or a file cannot be read or removed. A damaged file is an error too.
 pub(crate) fn remove_stale(directory: &Path) -> Result<Vec<PathBuf>, StepError> {
+    // No directory is made where there is none.
+    if claimed(directory)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    remove_stale_under(&exclusive(directory)?, directory)
+}
+
+/// The same under the lock of the directory. Namespaces are listed only if a file seems to be stale: that takes a look at
+/// every thread of the machine.
+fn remove_stale_under(_lock: &File, directory: &Path) -> Result<Vec<PathBuf>, StepError> {
+    let files = claimed(directory)?.into_iter().map(|cookie| {
+        let path = path_of(directory, cookie);
+        (cookie, ClaimsFile::read(&path), path)
+    });
+    let suspects: Vec<_> =
+        files.filter(|(_, file, _)| file.as_ref().map_or(true, ClaimsFile::is_stale)).collect();
+    if suspects.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Listed after the files: a namespace made in between has no claims among them.
+    let visible = linux::visible_cookies()?;
+    let mut removed = Vec::new();
+    for (_, file, path) in suspects.into_iter().filter(|(cookie, ..)| !visible.contains(cookie)) {
+        file?;
+        fs::remove_file(&path).map_err(unusable("remove", &path))?;
+        removed.push(path);
+    }
+    Ok(removed)
+}
+
+/// Waits for the lock of all claims.
+fn exclusive(directory: &Path) -> Result<File, StepError> {
+    // Only root may hold its lock: a process that can read a file can lock it.
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.map_err(unusable("create", directory))?;
+    let path = directory.join(LOCK);
+    lock::exclusive(&path).map_err(unusable("lock", &path))
+}
+
+/// The namespaces on which there are claims, by their cookies.
+fn claimed(directory: &Path) -> Result<Vec<u64>, StepError> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(unusable("list", directory))?,
     };
-    let cookie_of = |name: &OsStr| name.to_str()?.strip_suffix(".json")?.parse::<u64>().ok();
-    let claimed: Vec<u64> = entries.flatten().filter_map(|entry| cookie_of(&entry.file_name())).collect();
-    // Listed after the files: a namespace made in between has no claims among them.
-    let visible = linux::visible_cookies()?;
-    let mut removed = Vec::new();
-    for cookie in claimed.into_iter().filter(|cookie| !visible.contains(cookie)) {
-        let claims = Claims::lock(directory, cookie)?;
-        if claims.is_stale() {
-            fs::remove_file(&claims.path).map_err(unusable("remove", &claims.path))?;
-            removed.push(claims.path);
-        }
-    }
-    Ok(removed)
+    let cookie_of = |name: &OsStr| name.to_str()?.strip_suffix(".json")?.parse().ok();
+    Ok(entries.flatten().filter_map(|entry| cookie_of(&entry.file_name())).collect())
+}
+
+fn path_of(directory: &Path, cookie: u64) -> PathBuf {
+    directory.join(format!("{cookie}.json"))
 }
 
 /// What a step is about: two steps that exclude each other have the same text. It stands in files, so it is made of the

@@ -66,8 +66,8 @@ impl Kernel {
         Kernel { claims: directory.into(), ..self }
     }
 
-    /// Removes the claims of units that lost their journals, on namespaces that are gone: nothing else ever would.
-    /// Returns the files that were removed.
+    /// Removes the claims of units that lost their journals, on namespaces that are gone, as the first claim on another
+    /// namespace does too. Returns the files that were removed.
     ///
     /// # Errors
     /// The namespaces cannot be listed, or a file of claims cannot be read or removed.

@@ -361,6 +361,37 @@ fn stale_claims_are_those_without_a_journal_on_a_namespace_that_is_gone() {
     scene.assert_unclaimed();
 }
 
+/// Units that were killed, journals and all, leave a file for each of their namespaces.
+#[test]
+fn the_next_namespace_with_claims_takes_those_of_dead_ones_away() {
+    let Some(scene) = Scene::new() else { return };
+    let claims = scene.root.path().join("claims");
+    let files = || std::fs::read_dir(&claims).unwrap().count() - 1;
+    let (lost, kept) = (Scene::new().unwrap(), Scene::new().unwrap());
+    let units = [&lost, &kept].map(|other| {
+        let unit = other.unit("a");
+        let mut kernel = other.kernel().with_claims(&claims);
+        plan::apply(&other.shared(parameter("2")), &mut unit.journal("a").unwrap(), &mut kernel).unwrap();
+        unit
+    });
+    let [dead, alive] = units;
+    dead.discard().unwrap();
+    [&lost, &kept].iter().for_each(|other| linux::netns::delete(&other.name).unwrap());
+    assert_eq!(files(), 2);
+    let unit = scene.unit("a");
+    scene.apply(&unit, parameter("2")).unwrap();
+    assert_eq!(files(), 2, "one is new, and one has a journal");
+    alive.discard().unwrap();
+    // A claim beside others is not the first of its namespace.
+    let other = scene.unit("b");
+    scene.apply(&other, parameter("2")).unwrap();
+    assert_eq!(files(), 2);
+    scene.take_back(other, &left_to("cni/a"));
+    scene.take_back(unit, &Undone::Restored);
+    scene.apply(&scene.unit("c"), parameter("2")).unwrap();
+    assert_eq!(files(), 1);
+}
+
 #[test]
 fn claims_without_a_journal_stay_while_their_namespace_is_used() {
     let Some(scene) = Scene::new() else { return };
