@@ -278,7 +278,8 @@ fn a_race_between_two_other_machines_is_led_by_the_clients() {
     nothing_left();
     let race = started();
     kill(machines.worker().unwrap(), Signal::KILL);
-    check(&race.wait_with_output().unwrap(), 1, "use ssh://b: ");
+    let told = check(&race.wait_with_output().unwrap(), 1, "use ssh://b: ");
+    assert!(!told.contains("use ssh://a"), "it was the server's machine alone: {told}");
     nothing_left();
 }
 

@@ -28,6 +28,8 @@ pub type Output = Arc<Mutex<dyn Write + Send>>;
 
 /// What stands before a question to the server's machine.
 pub(super) const ASK: &str = "ask ";
+/// What stands before the words of a leading process about why it could not go on.
+pub(super) const FAILED: &str = "failed ";
 /// The exit status of a leading process that was asked to stop, and has undone everything.
 pub const STOPPED: u8 = 130;
 /// Said to the leading process: end the race.
@@ -47,12 +49,50 @@ pub(super) struct Lead {
     pub(super) nic: Option<String>,
 }
 
+/// Why a race could not go on, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LeadFailed {
+    /// The machine, as the user names it; `None`: the leading one.
+    pub(super) machine: Option<String>,
+    pub(super) why: String,
+    /// What to try.
+    pub(super) remedy: Option<String>,
+}
+
+impl From<&LabError> for LeadFailed {
+    fn from(error: &LabError) -> LeadFailed {
+        match error {
+            LabError::Machine { machine, why, remedy } => {
+                LeadFailed { machine: Some(machine.clone()), why: why.clone(), remedy: remedy.clone() }
+            }
+            other => LeadFailed { machine: None, why: other.to_string(), remedy: None },
+        }
+    }
+}
+
 /// Leads a race on this machine, as told by the first line of the input. Events, lines of the record and questions to the
-/// server's machine go to the output. Both machines are as before when it returns.
+/// server's machine go to the output, and so does an error. Both machines are as before when it returns.
 ///
 /// # Errors
 /// Those of a race.
 pub fn lead(
+    own: &OwnProgram,
+    home: &Home,
+    stop: &Arc<AtomicBool>,
+    input: impl Read + Send + 'static,
+    output: &Output,
+) -> Result<Finished, LabError> {
+    let result = led(own, home, stop, input, output);
+    if let Err(error) = &result {
+        let failed = serde_json::to_string(&LeadFailed::from(error)).expect("words are plain data");
+        let mut output = held(output);
+        // That nobody hears it does not change what became of the race.
+        let _ = writeln!(output, "{FAILED}{failed}").and_then(|()| output.flush());
+    }
+    result
+}
+
+fn led(
     own: &OwnProgram,
     home: &Home,
     stop: &Arc<AtomicBool>,
@@ -177,4 +217,20 @@ pub(crate) fn answers(
     let started = LabError::file("start a thread of", Path::new("hostgap remote"));
     thread::Builder::new().name("answers".to_owned()).spawn(pass_on).map_err(started)?;
     Ok(answers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_once_where_it_was() {
+        let why = || "take the machine for a race: another race has it".to_owned();
+        let there = LabError::Machine { machine: "ssh://b".into(), why: why(), remedy: Some("wait".into()) };
+        let expected =
+            LeadFailed { machine: Some("ssh://b".into()), why: why(), remedy: Some("wait".into()) };
+        assert_eq!(LeadFailed::from(&there), expected);
+        let here = LeadFailed::from(&LabError::Busy { pid: 7 });
+        assert_eq!((here.machine, here.why.contains("process 7")), (None, true));
+    }
 }

@@ -9,7 +9,7 @@ use linux::cpu::Scheduling;
 use linux::{CpuSet, IfName};
 use record::{Experiment, Writer};
 
-use super::lead::{ASK, Lead, STOP, STOPPED};
+use super::lead::{ASK, FAILED, Lead, LeadFailed, STOP, STOPPED};
 use super::protocol::{Failed, Reply};
 use super::ssh::{SshAddress, SshCommand};
 use crate::channel::{ANSWER_MAX, Channel, Conversation};
@@ -77,9 +77,12 @@ impl LedRace<'_> {
         let listened = client.say(&order).and_then(|()| self.listen(&client, &server, &mut listener));
         let result = match (listener.failure(), listened) {
             (Some(failure), _) => Err(failure),
-            (None, listened) => {
-                listened.and_then(|()| client.ended().map(|status| status.code())).map_err(of_client)
+            (None, Ok(Some(LeadFailed { machine, why, remedy }))) => {
+                let machine = machine.unwrap_or_else(|| self.client.to_string());
+                Err(LabError::Machine { machine, why, remedy })
             }
+            (None, Ok(None)) => client.ended().map(|status| status.code()).map_err(of_client),
+            (None, Err(why)) => Err(of_client(why)),
         };
         let result = result.and_then(|code| match code {
             Some(0) => Ok(Finished::Whole),
@@ -94,9 +97,14 @@ impl LedRace<'_> {
         Ok(finished)
     }
 
-    /// Hears the client's machine until it ends, and passes its questions on.
-    fn listen(&self, client: &Channel, server: &Channel, listener: &mut Listener<'_>) -> Result<(), String> {
-        let mut told = false;
+    /// Hears the client's machine until it ends, and passes its questions on. Returns why it could not go on, if it says so.
+    fn listen(
+        &self,
+        client: &Channel,
+        server: &Channel,
+        listener: &mut Listener<'_>,
+    ) -> Result<Option<LeadFailed>, String> {
+        let (mut told, mut failed) = (false, None);
         while !listener.has_failed() {
             if self.stop.load(Ordering::Relaxed) && !told {
                 client.say(STOP)?;
@@ -107,14 +115,17 @@ impl LedRace<'_> {
                 Ok(Some(line)) => line,
                 Ok(None) => continue,
                 // It has ended; its status says how.
-                Err(_) => return Ok(()),
+                Err(_) => break,
             };
-            match line.strip_prefix(ASK) {
-                Some(question) => self.pass_on(question, client, server)?,
-                None => listener.take(line.as_bytes()),
+            if let Some(question) = line.strip_prefix(ASK) {
+                self.pass_on(question, client, server)?;
+            } else if let Some(words) = line.strip_prefix(FAILED) {
+                failed = serde_json::from_str(words).ok();
+            } else {
+                listener.take(line.as_bytes());
             }
         }
-        Ok(())
+        Ok(failed)
     }
 
     /// Passes a question on, and the answer back.
