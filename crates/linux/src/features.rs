@@ -104,6 +104,16 @@ impl Feature {
         Feature::BpfServices,
         Feature::AfXdp,
     ];
+
+    /// The feature without which there is none of this one.
+    fn whole(self) -> Option<Feature> {
+        match self {
+            Feature::OpenVSwitchGeneve => Some(Feature::OpenVSwitch),
+            Feature::IpvlanL3s => Some(Feature::Ipvlan),
+            Feature::VxlanExternal => Some(Feature::Vxlan),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Feature {
@@ -367,13 +377,16 @@ fn translation() -> Table {
 }
 
 impl Facts {
-    /// Those of the needs that this machine does not meet.
+    /// Those of the needs that this machine does not meet. What a whole lacks is not said of its part again.
     pub fn unmet(&self, needs: &[Feature]) -> Vec<Unmet> {
-        needs
-            .iter()
-            .filter_map(|feature| {
-                self.missing.get(feature).map(|why| Unmet { feature: *feature, why: why.clone() })
-            })
+        let missing = |feature: &Feature| self.missing.get(feature);
+        let is_said = |feature: &Feature| {
+            let whole = feature.whole().filter(|whole| needs.contains(whole));
+            whole.is_some_and(|whole| missing(&whole) == missing(feature))
+        };
+        let unsaid = needs.iter().filter(|feature| !is_said(feature));
+        unsaid
+            .filter_map(|feature| missing(feature).map(|why| Unmet { feature: *feature, why: why.clone() }))
             .collect()
     }
 }

@@ -1,6 +1,6 @@
 //! The probe's result matches what `ip` can do on this machine.
 
-use linux::features::{Feature, probe, tcx};
+use linux::features::{Facts, Feature, probe, tcx};
 use linux::sysctl;
 
 use crate::world::Place;
@@ -125,4 +125,19 @@ fn programs_are_probed_as_the_kernel_was_built() {
     let called = has("__cgroup_bpf_run_filter_sock_addr") && version >= (6, 1);
     assert_eq!(why.is_none(), called && grouped, "{why:?}");
     assert_eq!(linux::features::services().is_ok(), why.is_none());
+}
+
+#[test]
+fn a_module_that_two_features_lack_is_named_once() {
+    let unmet = |missing: &[(Feature, &str)]| {
+        let missing = missing.iter().map(|(feature, why)| (*feature, (*why).to_owned())).collect();
+        let facts = Facts { missing, ..Facts::default() };
+        let unmet = facts.unmet(&[Feature::OpenVSwitch, Feature::OpenVSwitchGeneve]);
+        unmet.into_iter().map(|unmet| unmet.feature).collect::<Vec<_>>()
+    };
+    let [whole, part] = [Feature::OpenVSwitch, Feature::OpenVSwitchGeneve];
+    assert_eq!(unmet(&[(whole, "no module"), (part, "no module")]), [whole]);
+    assert_eq!(unmet(&[(whole, "no programs"), (part, "no GENEVE")]), [whole, part]);
+    assert_eq!(unmet(&[(part, "no GENEVE")]), [part]);
+    assert_eq!(unmet(&[]), []);
 }
