@@ -101,14 +101,10 @@ fn a_container_is_left_as_it_was_wherever_apply_stopped() {
     let before = inside();
     let lines = scene.apply(&plan, Fault::None).unwrap();
     scene.undo();
-    let steps = (0..plan.steps.len()).map(Fault::AfterStep);
-    for fault in steps.chain((2..=lines).map(Fault::DeadAfterLine)) {
-        assert!(scene.apply(&plan, fault).is_err(), "{fault:?}");
-        let (results, journal) = scene.undo();
-        assert!(journal.is_undone(), "{fault:?}: {results:?}");
-        scene.assert_as_before(&format!("after {fault:?}"));
-        before.assert_same(&inside(), &format!("after {fault:?}"));
-    }
+    scene.undo_wherever_apply_stops(&plan, lines, |when| {
+        scene.assert_as_before(when);
+        before.assert_same(&inside(), when);
+    });
 }
 
 /// The process ends before undo: the kernel removes what was inside, and a veth pair with it.

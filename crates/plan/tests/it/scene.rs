@@ -60,6 +60,20 @@ impl Scene {
         (results, journal)
     }
 
+    /// Applies with a fault after each step, and dies after each line of a journal of so many `lines`. Undo of each must
+    /// come to its end; `check` looks at what it leaves.
+    #[track_caller]
+    pub(crate) fn undo_wherever_apply_stops(&self, plan: &Plan, lines: usize, check: impl Fn(&str)) {
+        let steps = (0..plan.steps.len()).map(Fault::AfterStep);
+        // The lines are the header, then an intent and a result for each step.
+        for fault in steps.chain((2..=lines).map(Fault::DeadAfterLine)) {
+            assert!(self.apply(plan, fault).is_err(), "{fault:?}");
+            let (results, journal) = self.undo();
+            assert!(journal.is_undone(), "{fault:?}: {results:?}");
+            check(&format!("after {fault:?}"));
+        }
+    }
+
     /// Whether anything in `home` or `away` has changed.
     pub(crate) fn is_changed(&self) -> bool {
         self.before != state(&self.world, dump)

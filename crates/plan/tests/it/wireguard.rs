@@ -104,13 +104,7 @@ fn undo_takes_all_of_it_wherever_apply_stopped() {
     assert!(results.iter().all(|(_, outcome)| *outcome == Undone::Restored), "{results:?}");
     scene.assert_as_before("after undo");
 
-    let steps = (0..plan.steps.len()).map(Fault::AfterStep);
-    for fault in steps.chain((2..=lines).map(Fault::DeadAfterLine)) {
-        assert!(scene.apply(&plan, fault).is_err(), "{fault:?}");
-        let (results, journal) = scene.undo();
-        assert!(journal.is_undone(), "{fault:?}: {results:?}");
-        scene.assert_as_before_quick(&format!("after {fault:?}"));
-    }
+    scene.undo_wherever_apply_stops(&plan, lines, |when| scene.assert_as_before_quick(when));
 }
 
 #[test]

@@ -100,13 +100,7 @@ fn undo_takes_all_of_it_wherever_apply_stopped() {
     assert_eq!(shown(&scene), "");
 
     EspKey::generate().unwrap().keep(&file).unwrap();
-    let steps = (0..plan.steps.len()).map(Fault::AfterStep);
-    for fault in steps.chain((2..=lines).map(Fault::DeadAfterLine)) {
-        assert!(scene.apply(&plan, fault).is_err(), "{fault:?}");
-        let (results, journal) = scene.undo();
-        assert!(journal.is_undone(), "{fault:?}: {results:?}");
-        assert_eq!(shown(&scene), "", "after {fault:?}");
-    }
+    scene.undo_wherever_apply_stops(&plan, lines, |when| assert_eq!(shown(&scene), "", "{when}"));
 }
 
 /// What the typed commands make is what `apply` takes for its own.
