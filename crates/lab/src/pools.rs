@@ -20,12 +20,15 @@ pub(crate) struct Pools {
     pools: Vec<(u32, Vec<Client>)>,
 }
 
+/// Opens a client's connections where the client is; the inner failure is one of the connections.
+pub(crate) type Open<'a> = dyn Fn(&Target, Pool) -> Result<Result<Client, LoadError>, LabError> + 'a;
+
 /// How connections are opened.
 pub(crate) struct Opening<'a> {
     /// Whose they are.
     pub(crate) candidate: &'a str,
     /// Opens a client's connections where the client is.
-    pub(crate) open: &'a dyn Fn(&Target, Pool) -> Result<Result<Client, LoadError>, LabError>,
+    pub(crate) open: &'a Open<'a>,
     /// Threads that share them.
     pub(crate) threads: usize,
     /// How long a fresh server may take until it answers.

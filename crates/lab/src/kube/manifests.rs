@@ -136,7 +136,7 @@ impl Manifests<'_> {
         // The first to attach is the last.
         container["stdinOnce"] = json!(true);
         container["resources"] = json!({ "requests": { "cpu": "10m", "memory": "32Mi" } });
-        let mut spec = self.pod_spec(container, node);
+        let mut spec = self.pod_spec(&container, node);
         // Where its node is drained it has a namespace to delete.
         spec["terminationGracePeriodSeconds"] = json!(60);
         if self.owns_namespace {
@@ -179,7 +179,7 @@ impl Manifests<'_> {
         } else {
             json!({})
         };
-        let mut spec = self.pod_spec(container, node);
+        let mut spec = self.pod_spec(&container, node);
         spec["hostNetwork"] = json!(pods.are_of_nodes());
         let mut metadata = self.named(&pod_name(side, pods));
         metadata["labels"] = Value::Object(labels);
@@ -193,7 +193,7 @@ impl Manifests<'_> {
         container["resources"] = json!({ "requests": { "cpu": "10m", "memory": "32Mi" } });
         container["securityContext"] = json!({ "allowPrivilegeEscalation": false,
             "capabilities": { "drop": ["ALL"], "add": ["NET_ADMIN", "DAC_READ_SEARCH"] } });
-        let mut spec = self.pod_spec(container, node);
+        let mut spec = self.pod_spec(&container, node);
         spec["hostNetwork"] = json!(true);
         spec["securityContext"] = json!({ "runAsUser": 0, "seccompProfile": { "type": "RuntimeDefault" } });
         let mut metadata = self.named(&node_pod_name(node));
@@ -257,7 +257,7 @@ impl Manifests<'_> {
         })
     }
 
-    fn pod_spec(&self, container: Value, node: &str) -> Value {
+    fn pod_spec(&self, container: &Value, node: &str) -> Value {
         // By the scheduler, which says why a pod has no place; a name in spec.nodeName would pass it by.
         let is_node = json!({ "key": "metadata.name", "operator": "In", "values": [node] });
         let tolerations = if self.tolerates { json!([{ "operator": "Exists" }]) } else { json!([]) };

@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    fn why(status: Value) -> Option<String> {
+    fn why(status: &Value) -> Option<String> {
         let spec = json!({ "containers": [{ "name": CONTAINER }] });
         waits(&json!({ "metadata": { "name": "server-pod" }, "spec": spec, "status": status }))
             .map(|wait| wait.why)
@@ -147,20 +147,20 @@ mod tests {
     fn a_pod_that_does_not_run_says_why_in_the_words_of_who_knows() {
         let unscheduled = json!({ "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "False",
             "message": "0/2 nodes are available: 2 Insufficient cpu." }] });
-        let said = why(unscheduled).unwrap();
+        let said = why(&unscheduled).unwrap();
         assert!(said.contains("the scheduler says: 0/2 nodes are available: 2 Insufficient cpu."), "{said}");
         let unpulled = json!({ "phase": "Pending", "containerStatuses": [{ "state": { "waiting": {
             "reason": "ErrImagePull", "message": "not found" } } }] });
-        let said = why(unpulled).unwrap();
+        let said = why(&unpulled).unwrap();
         assert!(said.contains("ErrImagePull: not found; push the image"), "{said}");
         let ended = json!({ "phase": "Failed", "containerStatuses": [{ "name": CONTAINER,
             "state": { "terminated": { "exitCode": 1, "reason": "Error" } } }] });
-        assert_eq!(why(ended).unwrap(), "pod server-pod: it ended with 1 (Error)");
+        assert_eq!(why(&ended).unwrap(), "pod server-pod: it ended with 1 (Error)");
         let drained = json!({ "phase": "Running", "conditions": [{ "type": "DisruptionTarget", "status": "True",
             "message": "Eviction API: evicting" }] });
-        assert_eq!(why(drained).unwrap(), "pod server-pod: Eviction API: evicting");
+        assert_eq!(why(&drained).unwrap(), "pod server-pod: Eviction API: evicting");
         let runs = json!({ "phase": "Running", "containerStatuses": [{ "ready": true, "state": {} }] });
-        assert_eq!(why(runs), None);
+        assert_eq!(why(&runs), None);
         assert_eq!(
             why(json!({ "phase": "Pending" })).unwrap(),
             "pod server-pod: 0 of 1 containers are ready"
