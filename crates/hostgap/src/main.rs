@@ -44,7 +44,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Race(race::Args),
+    Race(Box<race::Args>),
     Report(report::Args),
     Paths(paths::Args),
     Tune(tune::Args),

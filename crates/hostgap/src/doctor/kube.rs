@@ -117,7 +117,7 @@ fn as_text(seen: &[NodeSeen]) -> String {
                 }
             }
             Err(why) => {
-                text += &format!("\n{}", labelled("", &format!("{node} could not be looked at: {why}")))
+                text += &format!("\n{}", labelled("", &format!("{node} could not be looked at: {why}")));
             }
         }
     }

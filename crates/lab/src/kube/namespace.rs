@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::hands::{copy, hold_lease};
 use super::kubectl::Kubectl;
 use super::manifests::{LEASE, Manifests, owned};
-use super::ready::await_pods;
+use super::ready::{await_pods, name_of};
 use crate::channel::Channel;
 use crate::{Event, LabError, OwnProgram};
 
@@ -140,10 +140,6 @@ impl Drop for LeasedNamespace<'_> {
         // Something stands here only on an error, whose own message matters more; the lease's end removes it too.
         let _ = self.strike();
     }
-}
-
-fn name_of(pod: &Value) -> &str {
-    pod["metadata"]["name"].as_str().unwrap_or_default()
 }
 
 /// Why the first object cannot be created.

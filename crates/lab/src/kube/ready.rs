@@ -1,6 +1,6 @@
 //! Pods that come to be ready, or the reason why they do not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -32,9 +32,15 @@ pub(super) fn await_pods(
 ) -> Result<Vec<Value>, String> {
     let (began, mut said) = (Instant::now(), String::new());
     let mut since: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut known: BTreeSet<String> = BTreeSet::new();
     loop {
         let listed = kubectl.get(&["pods", "--namespace", namespace, "--selector=app=hostgap-race"])?;
         let pods = listed["items"].as_array().cloned().unwrap_or_default();
+        let names: BTreeSet<String> = pods.iter().map(|pod| name_of(pod).to_owned()).collect();
+        if let Some(gone) = known.difference(&names).next() {
+            return Err(format!("pod {gone}: it was deleted"));
+        }
+        known = names;
         let waits: Vec<Waits> = pods.iter().filter_map(waits).collect();
         if waits.is_empty() && pods.len() == count {
             return Ok(pods);
@@ -60,6 +66,11 @@ pub(super) fn await_pods(
     }
 }
 
+/// The name of an object.
+pub(super) fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
 /// Why a pod does not run yet.
 struct Waits {
     why: String,
@@ -70,7 +81,7 @@ struct Waits {
 /// Why a pod does not run; `None`: it does.
 fn waits(pod: &Value) -> Option<Waits> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let name = text(&pod["metadata"]["name"]);
+    let name = name_of(pod);
     let says =
         |patience: Duration, what: String| Some(Waits { why: format!("pod {name}: {what}"), patience });
     if let Some(why) = gone(pod) {
@@ -162,7 +173,7 @@ mod tests {
         let runs = json!({ "phase": "Running", "containerStatuses": [{ "ready": true, "state": {} }] });
         assert_eq!(why(&runs), None);
         assert_eq!(
-            why(json!({ "phase": "Pending" })).unwrap(),
+            why(&json!({ "phase": "Pending" })).unwrap(),
             "pod server-pod: 0 of 1 containers are ready"
         );
     }
