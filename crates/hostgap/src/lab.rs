@@ -206,6 +206,7 @@ fn stand(
         steered,
         placement: placement(args),
         in_container: ::record::Side::Both,
+        cards: None,
         wires: Wires::default(),
         settings: ::tune::Settings::default(),
         proxies: ::record::Proxies::default(),

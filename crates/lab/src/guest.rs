@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use linux::cpu::Scheduling;
 use record::{Experiment, Machines, Writer};
-use vm::{Accelerator, Limits, Timing, Vm, Watch};
+use vm::{Accelerator, Join, Limits, Timing, Vm, Watch};
 
+use crate::cards;
 use crate::cni::PluginDirs;
 use crate::outward::Listener;
 use crate::race::Finished;
@@ -62,7 +63,7 @@ impl GuestRace<'_> {
     /// # Errors
     /// Those of the virtual machine, and [`LabError::Guest`] if the race in there failed.
     pub fn run(self, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
-        let release = self.vm.kernel().release.clone();
+        let (release, limits) = (self.vm.kernel().release.clone(), self.limits()?);
         tell(Event::Booting { release: release.clone(), how: self.describe() });
         let writer = Writer::create(&self.record)?;
         tell(Event::Recording { path: self.record.clone() });
@@ -77,7 +78,7 @@ impl GuestRace<'_> {
             line: Vec::new(),
             said: VecDeque::new(),
         };
-        let outcome = self.vm.run_watched(&command, &self.limits(), &mut guest);
+        let outcome = self.vm.run_watched(&command, &limits, &mut guest);
         // What was asked is in the record.
         let removed = std::fs::remove_file(&file).map_err(LabError::file("remove", &file));
         let finished = guest.finish(outcome, release);
@@ -107,21 +108,27 @@ impl GuestRace<'_> {
         }
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> Result<Limits, LabError> {
         let asked = self.asked();
         let timing = if asked.counts() { Timing::Counted } else { Timing::RealTime { cpus: asked.cpus } };
         // Histograms of every trial come back; the limit is against a guest gone mad.
         let output_bytes = 4 << 30;
         let memory_mib = asked.memory_mib;
-        Limits { time: TIME_MAX, silence: SILENCE_MAX, memory_mib, timing, output_bytes, nics: Vec::new() }
+        let nics = cards::of_machine(self.experiment)?;
+        let (time, silence, join) = (TIME_MAX, SILENCE_MAX, Join::Pairs);
+        Ok(Limits { time, silence, memory_mib, timing, output_bytes, nics, join })
     }
 
     fn command(&self, experiment: &Path) -> Result<Command, LabError> {
         let file = std::fs::canonicalize(experiment).map_err(LabError::file("resolve", experiment))?;
+        let driver =
+            self.experiment.underlay.wire.map_or_else(String::new, |card| format!(" {}", card.driver()));
         let mut command = Command::new("/bin/sh");
         command
             .arg("-c")
-            .arg(format!("modprobe --all {MODULES}; modprobe --quiet --all {PROCESSOR_MODULES}; exec \"$@\""))
+            .arg(format!(
+                "modprobe --all {MODULES}{driver}; modprobe --quiet --all {PROCESSOR_MODULES}; exec \"$@\""
+            ))
             .arg("race");
         command.arg(&self.own).arg("race").arg(file).arg("--in-guest").arg(self.describe());
         command.args(["--out", "/run/results", "--cni-bin"]).arg(self.plugins.to_string());

@@ -6,6 +6,7 @@
 mod built_topology;
 mod candidate;
 mod capacity;
+mod cards;
 mod channel;
 mod cni;
 mod cpus;
@@ -47,6 +48,7 @@ mod workload;
 pub use self::cni::{Attachment, CniNetwork, Configuration, PluginDirs};
 pub use built_topology::{BuiltTopology, Staffing};
 pub use candidate::{Contender, HOST_AGAIN, contenders, field, find, slug};
+pub use cards::{CardWire, shown_cards};
 pub use cpus::NodeCpus;
 pub use error::LabError;
 pub use event::Event;

@@ -15,6 +15,9 @@ pub enum MachineUse {
     Shared,
     /// Ours as a whole: a VM that was booted for the race.
     Ours,
+    /// The same, with cards at the ends of the wire. They have what the veth here has not: what is a card's is tried when it
+    /// is set.
+    OursWithCards,
 }
 
 /// Adds to contenders with settings why these cannot be made here, and sends settings by the way that is open.
@@ -105,6 +108,9 @@ impl Ground {
         if setting.lives == Lives::Interrupts {
             return Ok(Err("the links of a race are no cards and have no interrupts".to_owned()));
         }
+        if self.machine == MachineUse::OursWithCards && is_of_card(setting.lives) {
+            return Ok(Ok(setting.clone()));
+        }
         let Err(why) = self.attempt(setting)? else {
             let off =
                 matches!(setting.lives, Lives::Queue(QueueFile::RpsFlows)) && !flows && !machine_has_flows()?;
@@ -133,6 +139,12 @@ impl Ground {
             other => other.to_string(),
         }))
     }
+}
+
+/// Whether a setting is one of a card or of its queues.
+fn is_of_card(lives: Lives) -> bool {
+    matches!(lives, Lives::Nic(_) | Lives::Indirection | Lives::Rss(_))
+        || matches!(lives, Lives::Queue(QueueFile::RpsCpus | QueueFile::XpsCpus))
 }
 
 /// The parameter that turns following of flows on, for all namespaces.

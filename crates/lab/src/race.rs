@@ -23,6 +23,7 @@ use record::{Experiment, Line, ServerKind, Underlay, WorkloadKind, Writer};
 
 use self::topologies::Topologies;
 use crate::candidate::{Contender, field};
+use crate::cards::{self, Cards};
 use crate::cni::PluginDirs;
 use crate::exclusive::in_turn;
 use crate::home::Home;
@@ -78,6 +79,8 @@ pub struct Race {
     pub(crate) server: ServerChoice,
     /// The programs of the contenders' proxies.
     proxies: Vec<ProxyProgram>,
+    /// The cards of the contenders' wires.
+    cards: Cards,
     pub(crate) method: Method,
     pub(crate) seed: u64,
     /// Why candidates have fewer connections than asked for.
@@ -107,11 +110,16 @@ impl Race {
         let machine = settings.machine.clone();
         machine.iter().try_for_each(|_| remote::possible(&experiment))?;
         let mut contenders = field(&experiment, facts, &settings.plugins)?;
-        let whose = if settings.guest.is_some() { MachineUse::Ours } else { MachineUse::Shared };
+        let whose = match (&settings.guest, experiment.underlay.wire) {
+            (None, _) => MachineUse::Shared,
+            (Some(_), None) => MachineUse::Ours,
+            (Some(_), Some(_)) => MachineUse::OursWithCards,
+        };
         prove(&mut contenders, facts, whose)?;
         leave_out_wires(&mut contenders, &experiment.underlay, facts)?;
         proxy::leave_out(&mut contenders, settings.nginx.as_deref(), facts)?;
         packets::leave_out(&mut contenders)?;
+        cards::leave_out(&mut contenders, &experiment)?;
         machine.iter().try_for_each(|machine| remote::leave_out(&mut contenders, machine))?;
         let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
         Race::of(experiment, settings, home, contenders, racing)
@@ -159,6 +167,7 @@ impl Race {
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
         let fewer_connections = granted.fewer;
         let steered = false;
+        let cards = Cards::of(&experiment, settings.guest.is_some(), contenders.len())?;
         let mut race = Race {
             experiment,
             settings,
@@ -166,6 +175,7 @@ impl Race {
             contenders,
             server,
             proxies,
+            cards,
             method,
             seed,
             fewer_connections,
@@ -248,6 +258,9 @@ impl Race {
         }
         if let Some(guest) = &self.settings.guest {
             header.machine.facts.insert("virtual machine".to_owned(), guest.clone());
+        }
+        if let Some(cards) = self.cards.describe(&self.experiment)? {
+            header.machine.facts.insert("cards".to_owned(), cards);
         }
         if let Some(fewer) = &self.fewer_connections {
             header.machine.facts.insert("connections".to_owned(), fewer.clone());

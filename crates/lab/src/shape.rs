@@ -6,6 +6,7 @@ use datapath::{DataPath, Family, NodeSpec, Protocol, Reach, SocketRole};
 use linux::CpuSet;
 use record::{Flood, PacketFilter, Placement, Proxies, Side, Stack, Workload};
 
+use crate::cards::CardWire;
 use crate::cni::CniNetwork;
 use crate::remote::MachineNodes;
 use crate::topology::{PUBLISHED_PORT, SERVER_PORT, family};
@@ -34,6 +35,8 @@ pub struct Shape {
     pub placement: Placement,
     /// Which side has a pod, where the data path has pods. The other's process is in its node's own namespace.
     pub in_container: Side,
+    /// The cards at the ends of the wire; `None`: a veth pair.
+    pub cards: Option<CardWire>,
     /// What the wire does to packets beside carrying them.
     pub wires: Wires,
     /// What is set otherwise than the kernel has it.
@@ -71,6 +74,7 @@ impl Shape {
             steered: false,
             placement: Placement::TwoNodes,
             in_container: Side::Both,
+            cards: None,
             wires: Wires::default(),
             settings: tune::Settings::default(),
             proxies: Proxies::default(),

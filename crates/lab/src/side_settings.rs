@@ -48,7 +48,7 @@ pub(crate) fn plan(shape: &Shape, sides: &Sides<Whereabouts<'_>>, plan: &Plan) -
         if routes.is_empty() && settings.iter().any(|setting| matches!(setting.lives, Lives::Route(_))) {
             return Err(refused("routes", "no route is known that leads from the one side to the other"));
         }
-        let nic = nic(settings);
+        let nic = nic(shape, settings);
         if let Some(why) = settings.iter().find_map(|setting| setting.refused_by(&nic)) {
             return Err(SpecError { what: "the settings of a link's queues".to_owned(), why });
         }
@@ -73,15 +73,15 @@ pub(crate) fn plan(shape: &Shape, sides: &Sides<Whereabouts<'_>>, plan: &Plan) -
     Ok(made)
 }
 
-/// The queues of the wire's end, which has one unless settings say otherwise.
-fn nic(settings: &[Setting]) -> Nic {
+/// The queues of the wire's end: those of its card; of a veth one, unless settings say otherwise.
+fn nic(shape: &Shape, settings: &[Setting]) -> Nic {
     let is_meant = |setting: &&Setting| matches!(setting.lives, Lives::Nic([NicParameter::Channels]));
     match settings.iter().find(is_meant).map(|setting| &setting.value) {
         Some(Value::Number(queues)) => {
             let queues = u16::try_from(*queues).expect("the table takes at most 1024 queues");
             Nic { rx: queues, tx: queues, ..Nic::default() }
         }
-        _ => Nic::default(),
+        _ => shape.cards.as_ref().map_or_else(Nic::default, |cards| cards.nic.clone()),
     }
 }
 

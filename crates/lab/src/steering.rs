@@ -49,6 +49,12 @@ pub fn choose(
     if shape("", false).placement == Placement::SameNode {
         return Ok(Chosen { steered: false, why: "nothing crosses the wire".to_owned() });
     }
+    if shape("", false).cards.is_some() {
+        return Ok(Chosen {
+            steered: false,
+            why: "cards interrupt the CPUs that their drivers have chosen".to_owned(),
+        });
+    }
     if method.cpus.client == method.cpus.server {
         return Ok(Chosen { steered: false, why: "both nodes share one CPU".to_owned() });
     }

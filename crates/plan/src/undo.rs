@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use linux::NetnsName;
+use linux::{IfName, NetnsName};
 
 use crate::entry::{After, Entry, Intent, Undone};
 use crate::error::StepError;
@@ -74,9 +74,11 @@ fn run(
     kernel.forget_all();
     let mut pasts = pasts(journal);
     pasts.retain(|past| is_meant(past.intent.seq));
+    let doomed = doomed(&pasts, kernel);
     let mut run = Run {
         moved: moved_back(journal),
-        doomed: doomed(&pasts, kernel),
+        guests: guests(&pasts, &doomed),
+        doomed,
         journal,
         kernel,
         results: BTreeMap::new(),
@@ -105,6 +107,8 @@ struct Run<'a> {
     moved: MovedBack,
     /// Namespaces that the journal made, and that this run will remove.
     doomed: BTreeSet<NetnsName>,
+    /// Links that the journal has moved into them from namespaces that stay: they outlive them.
+    guests: BTreeSet<(NetnsName, IfName)>,
     /// By number, since what lies in a namespace is settled after it.
     results: BTreeMap<u64, (Placed, Undone)>,
     /// A fault has stopped the run.
@@ -135,6 +139,13 @@ impl Run<'_> {
     fn goes_with<'p>(&self, past: &'p Past) -> Option<&'p NetnsName> {
         let Placed { place, step } = &past.intent.placed;
         let Place::Netns(name) = place else { return None };
+        // What was set at a link that comes back comes back with it.
+        if let Step::Set(set) = step
+            && let Some(link) = set.link()
+            && self.guests.contains(&(name.clone(), link.clone()))
+        {
+            return None;
+        }
         let all_inside = match step.effect().lifetime() {
             Lifetime::Netns => true,
             Lifetime::Both(other) => self.doomed.contains(other),
@@ -262,6 +273,18 @@ fn moved_back(journal: &Journal) -> MovedBack {
         }
     }
     moved
+}
+
+/// The links that open steps have moved into doomed namespaces from others.
+fn guests(pasts: &[Past], doomed: &BTreeSet<NetnsName>) -> BTreeSet<(NetnsName, IfName)> {
+    let is_doomed = |place: &Place| place.name().is_some_and(|name| doomed.contains(name));
+    let guest = |past: &Past| match &past.intent.placed {
+        Placed { place, step: Step::MoveLink { to, name, .. } } if is_doomed(to) && !is_doomed(place) => {
+            Some((to.name()?.clone(), name.clone()))
+        }
+        _ => None,
+    };
+    pasts.iter().filter_map(guest).collect()
 }
 
 /// The namespaces made by open steps, as long as they are still those.

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::quick::Quick;
 use crate::{
-    BitRate, Delay, Flood, Machines, PacketFilter, Plant, Proxies, Published, RequestedRate, Share, Side,
-    Stack, Sweep, SweepPosition, Tuning, Until, Ways, Wire, Workload,
+    BitRate, Card, Delay, Flood, Machines, PacketFilter, Plant, Proxies, Published, RequestedRate, Share,
+    Side, Stack, Sweep, SweepPosition, Tuning, Until, Ways, Wire, Workload,
 };
 
 /// What a race is asked to do.
@@ -172,6 +172,9 @@ pub struct Underlay {
     pub mtu: u32,
     /// Which CPUs process received packets.
     pub steering: Steering,
+    /// The cards at both ends of the wire, in a virtual machine of ours; `None`: the ends of a veth pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wire: Option<Card>,
     /// [`Wire::delay`] of both directions. This and the keys below are omitted if unset, so that a hostgap that does
     /// not know them can read records of plain wires.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -323,6 +326,7 @@ impl Default for Underlay {
         Underlay {
             mtu: 1500,
             steering: Steering::Auto,
+            wire: None,
             delay: None,
             jitter: None,
             loss: None,

@@ -58,6 +58,7 @@ impl Experiment {
         within("underlay.mtu", self.underlay.mtu, mtu_min..=65_535)?;
         self.vm.as_ref().map_or(Ok(()), crate::Machines::validate)?;
         self.validate_wires()?;
+        self.validate_cards()?;
         self.validate_candidates()?;
         self.validate_loads()?;
         self.validate_filters()?;

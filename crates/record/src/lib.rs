@@ -5,6 +5,7 @@
 //! format beside the experiment file; both carry a version.
 
 mod candidates;
+mod card;
 mod decimal;
 mod experiment;
 mod experiment_error;
@@ -34,6 +35,7 @@ mod vm;
 mod wire;
 mod workload;
 
+pub use card::{Card, CardError};
 pub use experiment::{AuthorsRun, Candidate, Experiment, Placement, Steering, Underlay};
 pub use experiment_error::ExperimentError;
 pub use file::{Record, Writer};

@@ -38,7 +38,7 @@ pub use error::Error;
 pub use kernel::{Flavour, Kernel};
 pub use limits::{Accelerator, Limits, Timing};
 pub use machine::Vm;
-pub use nic::Nic;
+pub use nic::{Join, Nic};
 pub use qemu::Qemu;
 pub use run::{Output, Watch};
 pub use wanted::{KernelSpec, names};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::nic::Nic;
+use crate::nic::{Join, Nic};
 
 /// Who executes a guest's instructions in real time. Instructions are always counted by the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,10 @@ pub struct Limits {
     pub timing: Timing,
     /// Bytes on stdout and stderr together, and of the files in `/out`.
     pub output_bytes: u64,
-    /// Network cards on one switch of their own. They need root's rights on the host.
+    /// Network cards.
     pub nics: Vec<Nic>,
+    /// What joins them.
+    pub join: Join,
 }
 
 /// What the guest's clocks count.
@@ -58,6 +60,7 @@ impl Default for Limits {
             timing: Timing::RealTime { cpus: 2 },
             output_bytes: 64 << 20,
             nics: Vec::new(),
+            join: Join::Switch,
         }
     }
 }

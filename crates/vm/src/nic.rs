@@ -1,14 +1,17 @@
-//! Network cards of a guest, and the switch that connects them.
+//! Network cards of a guest, and what joins them.
 //!
-//! A card's other end is a tap, made by QEMU in a network namespace of ours, where a bridge joins all taps. So a frame
-//! that one card sends reaches the other cards, at the host's speed, and no other device. The namespace ends with the
+//! On a switch, a card's other end is a tap, made by QEMU in a network namespace of ours, where a bridge joins all taps. So
+//! a frame that one card sends reaches the other cards, at the host's speed, and no other device. The namespace ends with the
 //! guest.
+//!
+//! In pairs, two cards are the two ports of a hub inside QEMU. A frame arrives in the same instant of the guest's clock, which
+//! a tap cannot do: where that clock counts instructions, the host's would show as waiting.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use linux::sysctl::{self, Key};
-use linux::{IfName, Link, LinkKind, Netlink, Netns};
+use linux::{IfName, Link, LinkKind, Mac, Netlink, Netns};
 
 use crate::process::Process;
 use crate::{Error, Result};
@@ -33,7 +36,27 @@ pub enum Nic {
     Vmxnet3,
 }
 
+/// What joins the cards of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// All of them are on one switch of the host's. It needs root's rights on the host.
+    Switch,
+    /// The first and the second are the ends of a wire, the third and the fourth of another. A port of such a wire has one
+    /// queue and no offloads, so that a [`Nic::Virtio`] has not either; the others emulate theirs by themselves.
+    Pairs,
+}
+
 impl Nic {
+    /// The most cards of a guest: the slots that QEMU's root bus has beside what a guest has anyway.
+    pub const MAX: usize = 24;
+
+    /// The Ethernet address of a guest's card, by its number from 0 on. The driver distinguishes cards by it.
+    #[must_use]
+    pub fn mac(number: usize) -> Mac {
+        let last = u8::try_from(0x56 + number).expect("a guest has a few cards");
+        Mac([0x52, 0x54, 0x00, 0x12, 0x34, last])
+    }
+
     /// How many queues its tap has.
     fn queues(self) -> u16 {
         match self {
@@ -45,26 +68,37 @@ impl Nic {
     /// The device, in QEMU's syntax. With virtio each queue has its own interrupt in each direction, and there are two
     /// more, for the card itself and for its control queue. `rss` adds a table that spreads flows over queues, which
     /// QEMU applies itself.
-    fn device(self) -> String {
-        match self {
-            Nic::Virtio { queues } => {
+    fn device(self, join: Join) -> String {
+        match (self, join) {
+            (Nic::Virtio { .. }, Join::Pairs) => "virtio-net-pci,romfile=".to_owned(),
+            (Nic::Virtio { queues }, Join::Switch) => {
                 format!("virtio-net-pci,mq=on,vectors={},rss=on,romfile=", 2 * queues + 2)
             }
-            Nic::Igb => "igb,romfile=".to_owned(),
-            Nic::Vmxnet3 => "vmxnet3,romfile=".to_owned(),
+            (Nic::Igb, _) => "igb,romfile=".to_owned(),
+            (Nic::Vmxnet3, _) => "vmxnet3,romfile=".to_owned(),
         }
     }
 }
 
 /// QEMU's arguments for the cards.
-pub(crate) fn arguments(command: &mut Command, nics: &[Nic]) {
+pub(crate) fn arguments(command: &mut Command, nics: &[Nic], join: Join) {
     for (number, nic) in nics.iter().enumerate() {
         let tap = tap(number);
         let queues = nic.queues();
-        let end = format!("tap,id={tap},ifname={tap},queues={queues},vhost=off,script=no,downscript=no");
-        // The driver distinguishes cards by their address, and they are found in the order in which they are plugged
-        // in.
-        let device = format!("{},netdev={tap},mac=52:54:00:12:34:{:02x}", nic.device(), 0x56 + number);
+        let end = match join {
+            Join::Switch => {
+                format!("tap,id={tap},ifname={tap},queues={queues},vhost=off,script=no,downscript=no")
+            }
+            Join::Pairs => format!("hubport,id={tap},hubid={}", number / 2),
+        };
+        // They are found in the order in which they are plugged in.
+        let mut device = format!("{},netdev={tap},mac={}", nic.device(join), Nic::mac(number));
+        if join == Join::Pairs {
+            // Virtual functions have numbers on their card's bus, so that two cards that have some need a bus each.
+            let port = format!("port{number}");
+            command.args(["-device", &format!("pcie-root-port,id={port},chassis={}", number + 1)]);
+            device = format!("{device},bus={port}");
+        }
         command.args(["-netdev", &end, "-device", &device]);
     }
 }

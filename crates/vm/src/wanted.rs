@@ -54,15 +54,15 @@ impl KernelSpec {
         })
     }
 
-    /// Fetches the missing parts of the kernel and of QEMU.
+    /// Fetches the missing parts of the kernel and of QEMU; of Debian's kernel this build.
     ///
     /// # Errors
     /// If packages cannot be fetched, if the archive no longer has the requested version of the kernel, or if image
     /// and modules do not belong together.
-    pub fn fetch(&self, cache: &Cache) -> Result<Vm> {
+    pub fn fetch(&self, cache: &Cache, flavour: Flavour) -> Result<Vm> {
         match self {
             Self::Debian { version, suite } => {
-                let kernel = Kernel::fetch(cache, *suite, Flavour::Cloud)?;
+                let kernel = Kernel::fetch(cache, *suite, flavour)?;
                 let (name, release) = (format!("{DEBIAN}{version}"), &kernel.release);
                 if !release.starts_with(&format!("{version}.")) {
                     return Err(Error::Unknown {

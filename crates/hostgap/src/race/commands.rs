@@ -37,6 +37,7 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
                 && !is_packets,
             placement: experiment.placement,
             in_container: contender.in_container,
+            cards: ::lab::shown_cards(experiment),
             wires: contender.wires(&experiment.underlay),
             settings: contender.settings.clone(),
             proxies: contender.proxy,

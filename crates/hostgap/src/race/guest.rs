@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::lab::{Finished, GuestRace, LabError, Outward, Race};
-use ::record::{Experiment, Machines};
+use ::record::{Card, Experiment, Machines};
 use ::report::Summary;
 use anyhow::Context;
-use vm::{Cache, KernelSpec, Vm};
+use vm::{Cache, Flavour, KernelSpec, Vm};
 
 use crate::exit;
 use crate::progress::Progress;
@@ -33,6 +33,9 @@ pub(crate) struct VmArgs {
     /// Count instructions per request instead of time, in a virtual machine (without --kernel: debian:6.12).
     #[arg(long, long_help = EXACT)]
     exact: bool,
+    /// Join the nodes by two emulated cards instead of a veth pair, in a virtual machine.
+    #[arg(long, value_name = "virtio|igb|vmxnet3", long_help = WIRE)]
+    wire: Option<Card>,
     /// Virtual CPUs of these machines [default: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     vm_cpus: Option<u32>,
@@ -52,6 +55,10 @@ counts instructions, so a figure is what client, server and both nodes' stacks e
 a thousandth in every repetition and on every machine. It leaves out caches, locks and other processors. Without --kernel: \
 debian:6.12.";
 
+const WIRE: &str = "Join the nodes by two network cards instead of a veth pair: models that QEMU emulates, joined inside \
+it, each with its driver, queues, rings and interrupts. Each candidate has a pair of its own. Without --kernel: \
+debian:6.12. With --exact, instructions a request count the driver's work too; times of an emulated card mean nothing.";
+
 impl VmArgs {
     /// Whether this process races inside a virtual machine that hostgap started.
     pub(super) fn is_guest(&self) -> bool {
@@ -60,7 +67,9 @@ impl VmArgs {
 
     /// Applies the options to an experiment.
     pub(super) fn apply(&self, experiment: &mut Experiment) {
-        let asked = !self.kernel.is_empty() || self.exact || self.vm_cpus.is_some();
+        experiment.underlay.wire = self.wire.or(experiment.underlay.wire);
+        let has_cards = experiment.underlay.wire.is_some();
+        let asked = !self.kernel.is_empty() || self.exact || self.vm_cpus.is_some() || has_cards;
         if !asked || self.is_guest() {
             return;
         }
@@ -91,7 +100,8 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
     for (name, wanted) in machines.kernels.iter().zip(&wanted) {
         let dir = if machines.kernels.len() == 1 { top.clone() } else { top.join(slug(name)) };
         std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
-        let result = machine(name, wanted, machines.counts()).and_then(|vm| {
+        let flavour = flavour(experiment.underlay.wire);
+        let result = machine(name, wanted, flavour, machines.counts()).and_then(|vm| {
             let guest = GuestRace {
                 vm: &vm,
                 experiment: &experiment.on(name),
@@ -138,10 +148,18 @@ fn keep(shown: &mut Vec<Summary>, summary: Summary) -> anyhow::Result<()> {
 }
 
 /// A machine with a kernel, made ready to boot.
-fn machine(name: &str, wanted: &KernelSpec, counts: bool) -> Result<Vm, LabError> {
+fn machine(name: &str, wanted: &KernelSpec, flavour: Flavour, counts: bool) -> Result<Vm, LabError> {
     speak::aside(format_args!("{name}: fetching kernel and QEMU, unless they are in the cache"));
-    let vm = wanted.fetch(&Cache::open()?)?;
+    let vm = wanted.fetch(&Cache::open()?, flavour)?;
     Ok(if counts { vm } else { vm.tried_with_kvm() })
+}
+
+/// Debian's kernel for virtual machines lacks the drivers of real cards.
+fn flavour(wire: Option<Card>) -> Flavour {
+    match wire {
+        Some(Card::Igb) => Flavour::Full,
+        Some(Card::Virtio | Card::Vmxnet3) | None => Flavour::Cloud,
+    }
 }
 
 /// A kernel's name as that of a directory.

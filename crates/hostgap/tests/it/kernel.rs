@@ -74,7 +74,8 @@ fn a_race_in_emulation_says_so_and_can_be_interrupted() {
         return;
     }
     let turn = turn();
-    let args = ["--kernel", "debian:6.12", "--paths", "ipvlan-l2", "--rounds", "500", "--rate", "200"];
+    // With cards, so that both ends of such a wire are found, taken and given back where no clock is counted.
+    let args = ["--wire", "igb", "--paths", "ipvlan-l2", "--rounds", "500", "--rate", "200"];
     let race = turn.start_race(&args);
     turn.until_a_round_is_done();
     kill(race.id(), Signal::INT);
@@ -86,13 +87,21 @@ fn a_race_in_emulation_says_so_and_can_be_interrupted() {
         "{stdout}"
     );
     assert!(stdout.contains("not watched for stalls (none: QEMU emulates"), "{stdout}");
+    let page = std::fs::read_to_string(turn.record().with_file_name("report.html")).unwrap();
+    assert!(page.contains("wire (igb)") && page.contains("two of model igb for each candidate"), "{page}");
     turn.assert_nothing_left();
 }
 
 #[test]
 fn bad_input_is_told_before_anything_boots() {
     let turn = turn();
-    let bad: [(&[&str], i32, &str); 6] = [
+    let bad: [(&[&str], i32, &str); 8] = [
+        (
+            &["--wire", "igb", "--delay", "1ms"],
+            2,
+            "`underlay.wire` is igb: delay, loss and rate need a bridge",
+        ),
+        (&["--wire", "e1000"], 2, "`e1000` is not a card: virtio, igb or vmxnet3 is expected"),
         (
             &["--kernel", "debian:5.10"],
             2,

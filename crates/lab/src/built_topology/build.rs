@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use record::Plant;
 
 use super::{BuiltTopology, Ground, Staffing};
+use crate::cards;
 use crate::cni::Attachment;
 use crate::packets::{JUNK_PORT, Judge};
 use crate::pools::Pools;
@@ -42,6 +43,9 @@ impl BuiltTopology {
             there: None,
         };
         built.ground.apply(&built.topology.plan)?;
+        if built.topology.shape.cards.is_some() {
+            cards::await_carrier(name, &built.topology.nodes)?;
+        }
         built.attach()?;
         built.start_server(staffing)?;
         let Topology { shape, nodes, .. } = &built.topology;

@@ -215,6 +215,7 @@ mod tests {
             family: family(false),
             families: &datapath::Family::BOTH,
             steered: false,
+            cards: None,
             wires: crate::Wires::default(),
             settings: tune::Settings::default(),
             proxies: record::Proxies::default(),

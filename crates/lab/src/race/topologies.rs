@@ -158,13 +158,18 @@ impl Race {
         }
     }
 
+    /// Its place among all of them.
+    fn number(&self, contender: &Contender) -> usize {
+        let number = self.contenders.iter().position(|other| other.name == contender.name);
+        number.expect("it is one of them")
+    }
+
     /// The topology of a contender. Without an id its names are those for a reader: `hg-docker-n1`.
     pub(super) fn shape(&self, contender: &Contender, id: Option<&str>) -> Shape {
         let slug = slug(&contender.name);
         let prefix = id.map_or_else(|| format!("hg-{slug}"), |id| format!("hg-{id}-{slug}"));
         if let Some(machine) = &self.settings.machine {
-            let number = self.contenders.iter().position(|other| other.name == contender.name);
-            let number = u16::try_from(number.expect("it is one of them")).unwrap_or(u16::MAX);
+            let number = u16::try_from(self.number(contender)).unwrap_or(u16::MAX);
             let (nodes, cpus) = (machine.nodes(number), self.method.cpus.clone());
             let shape = Shape::between_machines(contender.path, nodes, &self.experiment.workload);
             return Shape { prefix, cpus, ..shape };
@@ -184,6 +189,7 @@ impl Race {
             steered: self.steered,
             placement: self.experiment.placement,
             in_container: contender.in_container,
+            cards: self.cards.of_contender(self.number(contender)),
             wires: contender.wires(&self.experiment.underlay),
             settings: contender.settings.clone(),
             proxies: contender.proxy,

@@ -6,7 +6,7 @@ use linux::netlink::LinkInfo;
 use linux::sysfs::NetSysfs;
 
 /// In words: kind or driver, speed, queues, rings, interrupts, offloads. What the driver does not say is left out.
-pub(super) fn describe(link: &LinkInfo) -> String {
+pub(crate) fn describe(link: &LinkInfo) -> String {
     let mut words = vec![format!("MTU {}", link.mtu)];
     let sysfs = Netns::current().and_then(|netns| NetSysfs::open(&netns)).ok();
     let sysfs = sysfs.as_ref();

@@ -9,7 +9,7 @@
 //! The client can be on another machine, too ([`LedRace`]). The race is then led by a process there ([`lead`]), which sends
 //! its events and its record here, as the guest of another kernel does, and asks the server's machine by way of this one.
 
-mod card;
+pub(crate) mod card;
 mod host;
 mod lead;
 mod led;

@@ -97,6 +97,7 @@ mod tests {
             steered: false,
             placement,
             in_container,
+            cards: None,
             wires: Wires::default(),
             settings: tune::Settings::default(),
             proxies: record::Proxies::default(),

@@ -2,12 +2,15 @@
 
 use datapath::{Addresses, Family, NodeSpec};
 use ipnet::IpNet;
+use linux::ethtool::NicParameter;
 use linux::{IfName, Link, LinkKind, Qdisc, Route, VethPeer, sysctl};
 use plan::{
-    Place, Plan, Queue, SetGsoMaxSegs, SetLinkMaster, SetLinkUp, SetQueueCpus, SetRootQdisc, SetSysctl, Step,
+    Place, Plan, Queue, SetGsoMaxSegs, SetLinkMaster, SetLinkMtu, SetLinkUp, SetNic, SetQueueCpus,
+    SetRootQdisc, SetSysctl, Step,
 };
 
 use super::{ifname, name};
+use crate::cards::CardWire;
 use crate::{Shape, Sides};
 
 /// The namespace of the bridge in the middle of a wire that is longer or worse than one of this machine.
@@ -42,10 +45,10 @@ pub(super) fn wires(shape: &Shape, nodes: &Sides<NodeSpec>, plan: &mut Plan) {
         let ends = Sides { client: near, server: far };
         worsen(shape, ends.map(|router| (&router.place, &router.wire)), plan);
     } else {
-        if shape.wires.is_shaped() {
-            long_wire(shape, nodes, plan);
-        } else {
-            wire(shape, (&client.place, &client.wire), (&server.place, &server.wire), plan);
+        match &shape.cards {
+            Some(cards) => between_cards(shape, cards, nodes, plan),
+            None if shape.wires.is_shaped() => long_wire(shape, nodes, plan),
+            None => wire(shape, (&client.place, &client.wire), (&server.place, &server.wire), plan),
         }
         for node in [client, server] {
             address(&node.place, &node.wire, node.underlay, plan);
@@ -71,6 +74,20 @@ pub(super) fn wires(shape: &Shape, nodes: &Sides<NodeSpec>, plan: &mut Plan) {
         let step =
             Step::from(SetQueueCpus { link: node.wire.clone(), queue: Queue::Rx(0), cpus: cpus.clone() });
         plan.push(&node.place, step);
+    }
+}
+
+/// Gives each node a card of this machine. They are joined already.
+fn between_cards(shape: &Shape, cards: &CardWire, nodes: &Sides<NodeSpec>, plan: &mut Plan) {
+    for (card, node) in [(&cards.ends.client, &nodes.client), (&cards.ends.server, &nodes.server)] {
+        let (to, name) = (node.place.clone(), node.wire.clone());
+        plan.push(&Place::Host, Step::MoveLink { link: card.clone(), to, name });
+        plan.push(&node.place, SetLinkMtu { link: node.wire.clone(), mtu: shape.mtu_bytes });
+        if cards.interrupts_at_once {
+            let (link, parameter) = (node.wire.clone(), NicParameter::CoalesceRxUsecs);
+            plan.push(&node.place, SetNic { link, parameter, value: 0 });
+        }
+        bring_up(shape, &node.place, &node.wire, plan);
     }
 }
 
@@ -112,15 +129,19 @@ fn wire(shape: &Shape, near: (&Place, &IfName), far: (&Place, &IfName), plan: &m
         Step::AddLink(Link { name: near.1.clone(), kind: LinkKind::Veth { peer }, mtu, mac: None }),
     );
     for (place, link) in [near, far] {
-        // Without this the link-local address, from which forwarded IPv6 resolves neighbours, is tentative for a
-        // second or two while the kernel probes for duplicates on a wire that has none.
-        if shape.families.contains(&Family::V6) {
-            let key = format!("net/ipv6/conf/{link}/accept_dad");
-            let key = sysctl::Key::new(key).expect("an interface name is one part of a path");
-            plan.push(place, SetSysctl { key, value: "0".to_owned() });
-        }
-        plan.push(place, SetLinkUp { link: link.clone() });
+        bring_up(shape, place, link, plan);
     }
+}
+
+/// Without the parameter the link-local address, from which forwarded IPv6 resolves neighbours, is tentative for a second
+/// or two while the kernel probes for duplicates on a wire that has none.
+fn bring_up(shape: &Shape, place: &Place, link: &IfName, plan: &mut Plan) {
+    if shape.families.contains(&Family::V6) {
+        let key = format!("net/ipv6/conf/{link}/accept_dad");
+        let key = sysctl::Key::new(key).expect("an interface name is one part of a path");
+        plan.push(place, SetSysctl { key, value: "0".to_owned() });
+    }
+    plan.push(place, SetLinkUp { link: link.clone() });
 }
 
 /// Addresses with the lengths of the underlay's subnets, IPv4 first.

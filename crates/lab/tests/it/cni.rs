@@ -26,6 +26,7 @@ fn shape(network: CniNetwork, id: &str, ipv6: bool) -> Shape {
         families: ::lab::families(),
         family: family(ipv6),
         steered: true,
+        cards: None,
         wires: lab::Wires::default(),
         settings: tune::Settings::default(),
         proxies: record::Proxies::default(),

@@ -45,6 +45,7 @@ pub(crate) fn shape(path: &'static DataPath, id: &str, ipv6: bool) -> Shape {
         cni: None,
         placement: Placement::TwoNodes,
         in_container: Side::Both,
+        cards: None,
         wires: Wires::default(),
         proxies: record::Proxies::default(),
         stack: record::Stack::default(),

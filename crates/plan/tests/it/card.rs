@@ -6,8 +6,9 @@ use linux::ethtool::{Ethtool, NicFeature, NicParameter};
 use linux::sysfs::{LinkAttribute, NetSysfs};
 use linux::{IfName, NetnsName};
 use plan::{
-    ApplyError, Fault, Journal, Kernel, Place, Plan, Queue, RssHash, SetIndirection, SetLinkAttribute,
-    SetNic, SetQueueFlows, SetRssHash, Step, Undone, apply, preview, undo,
+    ApplyError, Fault, Journal, Kernel, Place, Plan, Queue, RssHash, SetGsoMaxSegs, SetIndirection,
+    SetLinkAttribute, SetLinkMtu, SetLinkUp, SetNic, SetQueueCpus, SetQueueFlows, SetRssHash, Step, Undone,
+    apply, preview, undo,
 };
 use testkit::{Dump, World, dump, require_root, shell};
 
@@ -181,4 +182,35 @@ fn a_preview_changes_nothing_and_tells_both_values() {
         ["2 → 1", "0 → 128", "0 → 20000", "0 → 2", "1000 → 77", "1 → 0", "1 → 0", "1 → 0", "1 → 0"]
     );
     before.assert_same(&ground.dump(), "after a preview");
+}
+
+/// A card outlives a namespace that it was in, and so does what was set at it there.
+#[test]
+fn a_link_comes_back_from_a_namespace_that_goes_as_it_was() {
+    let Some(ground) = Ground::new() else { return };
+    let (home, made) = (ground.home(), Place::Netns(ground.world.name("made")));
+    shell(&format!("ip -n {home} link set own0 down"));
+    let mut plan = Plan::new();
+    plan.push(&made, Step::AddNetns);
+    let name = ifname("eth0");
+    let moved = Step::MoveLink { link: own(), to: made.clone(), name: name.clone() };
+    plan.push(&Place::Netns(home), moved);
+    let inside: [Step; 7] = [
+        SetLinkMtu { link: name.clone(), mtu: 1400 }.into(),
+        SetGsoMaxSegs { link: name.clone(), segments: 1 }.into(),
+        SetQueueCpus { link: name.clone(), queue: Queue::Rx(0), cpus: "0".parse().unwrap() }.into(),
+        SetNic { link: name.clone(), parameter: NicParameter::Feature(NicFeature::Gro), value: 1 }.into(),
+        SetLinkAttribute { link: name.clone(), attribute: LinkAttribute::TxQueueLen, value: 77 }.into(),
+        SetLinkUp { link: name.clone() }.into(),
+        Step::AddAddress { link: name, address: "192.0.2.1/24".parse().unwrap() },
+    ];
+    inside.into_iter().for_each(|step| plan.push(&made, step));
+    let before = ground.dump();
+    for fault in (0..plan.steps.len()).map(Fault::AfterStep).chain([Fault::None]) {
+        let applied = ground.apply(&plan, fault);
+        assert_eq!(applied.is_ok(), fault == Fault::None, "{fault:?}: {applied:?}");
+        let outcomes = ground.undo();
+        assert!(outcomes.iter().all(Undone::is_final), "{fault:?}: {outcomes:?}");
+        before.assert_same(&ground.dump(), &format!("after {fault:?}"));
+    }
 }

@@ -64,6 +64,10 @@ fn experiment(summary: &Summary) -> Vec<(String, String)> {
         ("rounds asked", text::grouped(u64::from(experiment.rounds))),
         ("builds asked", text::grouped(u64::from(experiment.builds))),
         ("placement", text::placement(experiment.placement).to_owned()),
+        (
+            "wire",
+            experiment.underlay.wire.map_or_else(String::new, |card| format!("between two {card} cards")),
+        ),
         ("MTU of the wire", if is_ours { text::bytes(experiment.underlay.mtu) } else { String::new() }),
         ("wire to the server", experiment.underlay.to_server().to_string()),
         ("wire to the client", experiment.underlay.to_client().to_string()),

@@ -167,8 +167,12 @@ fn client_text(summary: &Summary) -> String {
     format!("generator, {} connections", text::grouped(u64::from(summary.experiment.workload.connections)))
 }
 
-fn wire_name(summary: &Summary) -> &'static str {
-    if marks::venue(summary) == Venue::OneMachine { "wire (veth)" } else { "network" }
+fn wire_name(summary: &Summary) -> String {
+    if marks::venue(summary) != Venue::OneMachine {
+        return "network".to_owned();
+    }
+    let ends = summary.experiment.underlay.wire.map_or("veth", record::Card::name);
+    format!("wire ({ends})")
 }
 
 fn wire_text(summary: &Summary) -> String {
@@ -252,7 +256,7 @@ fn draw_wide(summary: &Summary) -> Markup {
     draw_node(&mut svg, left, Rect { x: 4.0, y: 8.0, width: 476.0, height: 172.0 }, false);
     draw_node(&mut svg, right, Rect { x: 640.0, y: 8.0, width: 476.0, height: 172.0 }, true);
     svg.line("wire", at(480.0, 102.0), at(640.0, 102.0));
-    svg.text("name", at(560.0, 90.0), Anchor::Middle, wire_name(summary));
+    svg.text("name", at(560.0, 90.0), Anchor::Middle, &wire_name(summary));
     svg.text("tick", at(560.0, 124.0), Anchor::Middle, &wire);
     svg.finish(Frame::Wide, 188.0, caption(&nodes))
 }
@@ -319,7 +323,7 @@ fn draw_narrow(summary: &Summary) -> Markup {
     for (from, to) in lines {
         svg.line("wire", at(190.0, *from), at(190.0, *to));
     }
-    svg.text("name", at(202.0, 220.0), Anchor::Start, wire_name(summary));
+    svg.text("name", at(202.0, 220.0), Anchor::Start, &wire_name(summary));
     svg.text("tick", at(202.0, 238.0), Anchor::Start, &wire);
     svg.finish(Frame::Narrow, 450.0, caption(&nodes))
 }
@@ -369,6 +373,14 @@ mod tests {
         }
         assert!(page.contains(&format!("MTU {}", text::grouped(9000))));
         assert!(!page.contains("wire (veth)") && !page.contains("exist at the same time"));
+    }
+
+    #[test]
+    fn a_wire_between_cards_is_named_after_them() {
+        let mut summary = fixture::race();
+        summary.experiment.underlay.wire = Some(record::Card::Igb);
+        let page = page(&summary);
+        assert!(page.contains("wire (igb)") && !page.contains("wire (veth)"));
     }
 
     #[test]

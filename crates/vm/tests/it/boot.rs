@@ -134,13 +134,13 @@ fn a_kernel_of_one_s_own_boots() {
         let kernel = vm.kernel();
         let modules = kernel.modules.join("lib/modules").join(&kernel.release);
         let wanted = KernelSpec::parse(kernel.image.to_str().unwrap(), Some(&modules)).unwrap();
-        let own = wanted.fetch(&Cache::open().unwrap()).unwrap().tried_with_kvm();
+        let own = wanted.fetch(&Cache::open().unwrap(), Flavour::Cloud).unwrap().tried_with_kvm();
         assert_eq!(own.kernel().release, kernel.release);
         let output = own.run(&shell("uname -r; modprobe dummy && echo loaded"), &limits()).unwrap();
         assert_eq!(text(&output.stdout), format!("{}\nloaded\n", kernel.release));
         let other =
             KernelSpec::parse(kernel.image.to_str().unwrap(), Some(std::path::Path::new("/etc"))).unwrap();
-        let message = other.fetch(&Cache::open().unwrap()).unwrap_err().to_string();
+        let message = other.fetch(&Cache::open().unwrap(), Flavour::Cloud).unwrap_err().to_string();
         assert!(message.contains(&kernel.release) && message.contains("/etc"), "{message}");
     });
 }

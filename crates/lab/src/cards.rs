@@ -1,0 +1,196 @@
+//! The cards at the ends of a race's wires: those of the virtual machine, two for each contender.
+//!
+//! All topologies stand at the same time, so each has a pair of its own, joined in the emulator. A topology takes its cards
+//! into its nodes and gives them back, as it does with all that it uses.
+
+use std::time::{Duration, Instant};
+
+use datapath::{Between, Enters, NodeSpec};
+use linux::sysfs::{NetSysfs, Queue};
+use linux::{IfName, Netlink, Netns};
+use record::{Card, Experiment};
+use vm::Nic;
+
+use crate::remote::card;
+use crate::{Contender, LabError, Sides};
+
+/// How long a wire may take to carry. A driver looks at its card's link every two seconds, and emulation slows it down.
+const CARRIER_MAX: Duration = Duration::from_secs(60);
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The cards of this machine in pairs, by contender.
+#[derive(Debug, Default)]
+pub(crate) struct Cards(Vec<CardWire>);
+
+/// A wire between two cards of this machine.
+#[derive(Debug, Clone)]
+pub struct CardWire {
+    /// Their links, in the namespace of this process.
+    pub ends: Sides<IfName>,
+    /// The queues that each of them has.
+    pub nic: tune::Nic,
+    /// Interrupts wait for no more packets. Where instructions are counted, a wait would count as so many of them.
+    pub interrupts_at_once: bool,
+}
+
+impl CardWire {
+    /// A wire between two cards of one model.
+    fn between(
+        ends: Sides<IfName>,
+        sysfs: &NetSysfs,
+        interrupts_at_once: bool,
+    ) -> Result<CardWire, LabError> {
+        let queues = sysfs.queues(&ends.client)?;
+        let count = |is_meant: fn(&Queue) -> bool| {
+            u16::try_from(queues.iter().filter(|queue| is_meant(queue)).count()).unwrap_or(u16::MAX)
+        };
+        let rx = count(|queue| matches!(queue, Queue::Rx(_)));
+        let tx = count(|queue| matches!(queue, Queue::Tx(_)));
+        Ok(CardWire { ends, nic: tune::Nic { rx, tx, ..tune::Nic::default() }, interrupts_at_once })
+    }
+}
+
+impl Cards {
+    /// Finds the cards of so many contenders; none where the experiment has no such wire.
+    ///
+    /// # Errors
+    /// This is no virtual machine of ours, or it lacks some of them.
+    pub(crate) fn of(experiment: &Experiment, in_guest: bool, contenders: usize) -> Result<Cards, LabError> {
+        let Some(card) = experiment.underlay.wire else { return Ok(Cards::default()) };
+        if !in_guest {
+            let why = "it takes a virtual machine of a race, which emulates them".to_owned();
+            return Err(LabError::Experiment { what: format!("a wire between two {card} cards"), why });
+        }
+        let links = Netlink::open()?.links()?;
+        let end = |number| {
+            let mac = Nic::mac(number);
+            let found = links.iter().find(|link| link.kind.is_none() && link.mac == Some(mac));
+            found.map(|link| link.name.clone()).ok_or_else(|| LabError::Experiment {
+                what: format!("a wire between two {card} cards"),
+                why: format!("there is no card with address {mac}; does this kernel have {}?", card.driver()),
+            })
+        };
+        let sysfs = NetSysfs::open(&Netns::current()?)?;
+        let pair = |number| {
+            let ends = Sides { client: end(2 * number)?, server: end(2 * number + 1)? };
+            CardWire::between(ends, &sysfs, waits(experiment, card))
+        };
+        (0..contenders).map(pair).collect::<Result<_, LabError>>().map(Cards)
+    }
+
+    /// What they are, in words, for the record; `None` where there are none.
+    pub(crate) fn describe(&self, experiment: &Experiment) -> Result<Option<String>, LabError> {
+        let (Some(card), Some(wire)) = (experiment.underlay.wire, self.0.first()) else { return Ok(None) };
+        let link = Netlink::open()?.link(&wire.ends.client)?;
+        let of = link.map_or_else(String::new, |link| format!(", {}", card::describe(&link)));
+        Ok(Some(format!("two of model {card} for each candidate{of}")))
+    }
+
+    /// Those of a contender.
+    pub(crate) fn of_contender(&self, number: usize) -> Option<CardWire> {
+        self.0.get(number).cloned()
+    }
+}
+
+/// The cards that the virtual machine of an experiment needs.
+///
+/// # Errors
+/// It has no room for so many.
+pub(crate) fn of_machine(experiment: &Experiment) -> Result<Vec<Nic>, LabError> {
+    let Some(card) = experiment.underlay.wire else { return Ok(Vec::new()) };
+    let usual = || datapath::ALL.iter().filter(|path| path.enters == Enters::Always).count();
+    let candidates = if experiment.candidates.is_empty() { usual() } else { experiment.candidates.len() };
+    // The reference, and the reference again.
+    let cards = 2 * (2 + candidates);
+    if cards > Nic::MAX {
+        let most = Nic::MAX / 2 - 2;
+        return Err(LabError::Experiment {
+            what: format!("{candidates} candidates on wires between {card} cards"),
+            why: format!("a virtual machine has room for {most} beside the host; name fewer"),
+        });
+    }
+    let nic = match card {
+        Card::Virtio => Nic::Virtio { queues: 1 },
+        Card::Igb => Nic::Igb,
+        Card::Vmxnet3 => Nic::Vmxnet3,
+    };
+    Ok(vec![nic; cards])
+}
+
+/// The cards of a wire as a machine calls them that has no others, for commands that people read.
+pub fn shown_cards(experiment: &Experiment) -> Option<CardWire> {
+    let name = |text| IfName::new(text).expect("a constant name is valid");
+    experiment.underlay.wire.map(|card| CardWire {
+        ends: Sides { client: name("eth0"), server: name("eth1") },
+        nic: tune::Nic::default(),
+        interrupts_at_once: waits(experiment, card),
+    })
+}
+
+/// Whether waits before interrupts have to be switched off. Only the emulated 82576 has any.
+fn waits(experiment: &Experiment, card: Card) -> bool {
+    experiment.exact() && card == Card::Igb
+}
+
+/// Says of contenders that need more than one wire that there is none; an error where one is required.
+pub(crate) fn leave_out(contenders: &mut [Contender], experiment: &Experiment) -> Result<(), LabError> {
+    let is_meant = |one: &&mut Contender| one.path.between == Between::Router;
+    let Some(card) = experiment.underlay.wire else { return Ok(()) };
+    for contender in contenders.iter_mut().filter(is_meant) {
+        let why = format!("the router between its nodes would need two {card} cards more");
+        if contender.required {
+            return Err(LabError::CannotRun { path: contender.name.clone(), reasons: why });
+        }
+        contender.unmet.push(why);
+    }
+    Ok(())
+}
+
+/// Waits until both ends of a wire carry.
+///
+/// # Errors
+/// They do not, or are not there.
+pub(crate) fn await_carrier(candidate: &str, nodes: &Sides<NodeSpec>) -> Result<(), LabError> {
+    let deadline = Instant::now() + CARRIER_MAX;
+    for node in nodes.as_ref().both() {
+        let netlink = Netlink::open_in(&node.place.open()?)?;
+        while !netlink.link(&node.wire)?.is_some_and(|link| link.carrier) {
+            if Instant::now() > deadline {
+                let what = format!("has no carrier on {} in {}", node.wire, node.place);
+                return Err(LabError::Unreachable { candidate: candidate.to_owned(), what });
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn experiment(candidates: usize) -> Experiment {
+        let mut text = "schema = 1\nname = \"x\"\nunderlay = { wire = \"igb\" }\n".to_owned();
+        for number in 0..candidates {
+            text += &format!("[[candidates]]\npath = \"host\"\nname = \"c{number}\"\n");
+        }
+        Experiment::from_toml(&text).unwrap()
+    }
+
+    #[test]
+    fn each_contender_has_two_cards_as_long_as_there_is_room() {
+        assert_eq!(of_machine(&experiment(2)).unwrap(), [Nic::Igb; 8]);
+        assert_eq!(of_machine(&experiment(Nic::MAX / 2 - 2)).unwrap().len(), Nic::MAX);
+        let error = of_machine(&experiment(Nic::MAX / 2 - 1)).unwrap_err().to_string();
+        assert!(error.contains("room for 10 beside the host"), "{error}");
+        assert!(of_machine(&Experiment::default()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn cards_are_those_of_a_virtual_machine() {
+        let error = Cards::of(&experiment(1), false, 3).unwrap_err().to_string();
+        assert!(error.contains("takes a virtual machine"), "{error}");
+        assert!(Cards::of(&Experiment::default(), false, 3).unwrap().of_contender(0).is_none());
+    }
+}

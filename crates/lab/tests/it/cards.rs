@@ -1,0 +1,65 @@
+//! A wire between two cards of a virtual machine: nodes take them, ask over them, and give them back as they were.
+
+use std::time::Duration;
+
+use lab::{BuiltTopology, CardWire, Home, MachineUse, PluginDirs, Shape, Sides};
+use linux::Netns;
+use linux::ethtool::{Ethtool, NicParameter};
+use linux::features::probe;
+use load::{Run, Schedule, Wait};
+use record::{Asked, Candidate, Tuning};
+use testkit::{card, dump};
+
+use crate::standing::{left, shape, staffing};
+
+/// Both models have rings of a size that can be set; only the first can wait before it interrupts.
+fn tuned(path: &str) -> Candidate {
+    let number = |name: &str, value| (name.to_owned(), Asked::Number(value));
+    let tune = Tuning {
+        both: [number("ring_rx", 512)].into(),
+        client: [number("coalesce_rx_usecs", 50)].into(),
+        ..Tuning::default()
+    };
+    let name = Some("tuned".to_owned());
+    Candidate { path: path.to_owned(), name, tune, required: true, ..Candidate::default() }
+}
+
+#[test]
+fn nodes_ask_over_cards_and_give_them_back_as_they_were() {
+    let (Some(client), Some(server)) = (card("igb"), card("vmxnet3")) else { return };
+    let here = Netns::current().unwrap();
+    let before = dump(&here);
+    let facts = probe().unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let claim = Home::at(root.path()).claim().unwrap();
+    for path in ["host", "bridge+vxlan", "ipvlan-l2"] {
+        let mut contenders = lab::contenders(&[tuned(path)], &facts, &PluginDirs::default()).unwrap();
+        lab::prove(&mut contenders, &facts, MachineUse::OursWithCards).unwrap();
+        let settings = contenders.pop().unwrap().settings;
+        let ends = Sides { client: client.clone(), server: server.clone() };
+        let cards =
+            CardWire { ends, nic: tune::Nic { rx: 2, tx: 2, interrupts: vec![] }, interrupts_at_once: false };
+        let plain = shape(datapath::find(path).unwrap(), claim.id(), false);
+        let shape = Shape { cards: Some(cards), settings, steered: false, ..plain };
+        let dir = claim.dir().join(lab::slug(path));
+        let mut built = BuiltTopology::build(path, shape, &staffing(), &dir).unwrap();
+        built.connect(100, 3).unwrap();
+        let node = built.topology.nodes.client.place.open().unwrap();
+        let set = |parameter| Ethtool::open_in(&node).unwrap().read(&"eth0".parse().unwrap(), parameter);
+        for (parameter, value) in [(NicParameter::RingRx, 512), (NicParameter::CoalesceRxUsecs, 50)] {
+            assert_eq!(set(parameter).unwrap().unwrap().now, value, "{path}: {parameter}");
+        }
+        let schedule = Schedule::Constant { rate_per_s: 200.0 };
+        let run = Run {
+            drain: Duration::from_secs(20),
+            wait: Wait::Sleep,
+            ..Run::new(schedule, Duration::from_millis(200))
+        };
+        let outcome = load::run(built.clients(100), &run).unwrap();
+        assert_eq!(outcome.answered, 40, "{path}: {outcome:?}");
+        built.take_down().unwrap();
+        assert_eq!(left(claim.id()), [], "{path}");
+        before.assert_same(&dump(&here), path);
+    }
+    claim.end().unwrap();
+}
