@@ -17,9 +17,9 @@ mod trace;
 mod transport;
 
 pub use addresses::{Addresses, Family, Prefixes, gateway_in};
-pub use path::{ALL, ATTACHES, BACKENDS, Between, CNI, DataPath, Enters, Reach, find};
+pub use path::{ALL, ATTACHES, BACKENDS, Between, CNI, DEVICE, DataPath, Enters, Reach, find};
 pub use spec::{
-    Association, GuardHook, Limits, Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort,
+    Association, Device, GuardHook, Limits, Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort,
     RateLimit, Router, SpecError, TunnelAssociations, TunnelKey,
 };
 pub use trace::{End, PacketCounter, PacketDirection, SocketRole, Talk, Trace, With};

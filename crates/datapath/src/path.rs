@@ -10,8 +10,8 @@ use crate::attach::{
     BRIDGE, DOCKER as DOCKER_BRIDGE, EBPF, EBPF_ROUTED, EBPF_SOCKMAP, EBPF_TUNNEL, ELSEWHERE,
 };
 use crate::attach::{
-    HOST as NODE_ITSELF, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, OVS, OVS_TUNNEL,
-    PTP,
+    HOST as NODE_ITSELF, HOST_DEVICE, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, OVS,
+    OVS_TUNNEL, PTP,
 };
 use crate::check::mtu_min;
 use crate::trace::{PacketDirection, Traces};
@@ -164,6 +164,10 @@ pub const ATTACHES: &[DataPath] = &[
     routed("ipvlan-l3s", "ipvlan routed, through the node's netfilter", &IPVLAN_L3S, &ONLINK),
 ];
 
+/// A device of the node handed to each pod. It is in no list: which device it is is said for each pod.
+pub const DEVICE: DataPath =
+    routed("host-device", "a card or a virtual function in the pod", &HOST_DEVICE, &ONLINK);
+
 /// A path on which pods are reached at their own addresses over one wire.
 const fn routed(
     name: &'static str,
@@ -302,7 +306,7 @@ impl DataPath {
             Some(mac) if !self.attach.has_own_mac() => Err(SpecError {
                 what: format!("pod {} of node {}", pod.id, node.id),
                 why: format!(
-                    "its Ethernet address is to be {mac}, and pods of {} have that of the node's wire",
+                    "its Ethernet address is to be {mac}, and pods of {} have that of the node's wire or device",
                     self.name
                 ),
             }),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use linux::{IfName, Mac, PublicKey, Spi};
-use plan::Place;
+use plan::{Place, SetFunction};
 
 use crate::addresses::gateway_in;
 use crate::{Addresses, Family, Prefixes};
@@ -123,6 +123,17 @@ pub struct Pod {
     pub published: Vec<PublishedPort>,
     /// What it may send and receive by this interface.
     pub limits: Limits,
+    /// The link of the node that becomes its interface, for the attach that hands one over.
+    pub device: Option<Device>,
+}
+
+/// A link of the node that is a pod's for as long as the pod has it: a card, or a virtual function of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Its name in the node.
+    pub link: IfName,
+    /// The rules of the card's switch for it, where it is a virtual function.
+    pub rules: Option<SetFunction>,
 }
 
 /// A route that a pod has beside those of its network.

@@ -15,6 +15,7 @@ use crate::Home;
 use crate::addresses::Leases;
 use crate::conf::{AddressSource, Conf};
 use crate::describe::describe;
+use crate::device;
 use crate::failures::{
     busy, changed, invalid_call, invalid_conf, of_book, refused, unsupported, with_consequence,
 };
@@ -99,6 +100,7 @@ fn join(
         gateways: reserved.iter().map(|one| one.gateway).collect(),
         published: wanted.ports.clone(),
         limits: wanted.limits,
+        device: wanted.device.as_deref().map(|id| device::find(id, conf)).transpose()?,
     };
     let mut plan = conf.path.pod_plan(&node, &pod).map_err(|error| invalid_conf(error.to_string()))?;
     for step in conf.parameters.steps(&pod.ifname) {

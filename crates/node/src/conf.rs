@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use cni::{Failure, Request};
-use datapath::{ATTACHES, AntiSpoofing, DataPath, GuardHook, PodRoute, Prefixes};
+use datapath::{ATTACHES, AntiSpoofing, DEVICE, DataPath, GuardHook, PodRoute, Prefixes};
 use ipam::{Range, RangeSets, Reserved};
 use ipnet::IpNet;
 use linux::IfName;
@@ -58,6 +58,12 @@ pub(crate) struct Conf {
     resolv_conf: Option<PathBuf>,
     /// The pods' kernel parameters.
     pub(crate) parameters: Parameters,
+    /// The device that a pod gets where the runtime names none, for the attach that hands one over.
+    pub(crate) device: Option<String>,
+    /// What the switch of its card is to hold it to, where it is a virtual function.
+    pub(crate) vlan: Option<u16>,
+    /// As `vlan`.
+    pub(crate) spoof_check: Option<bool>,
 }
 
 /// Where pods get their addresses.
@@ -70,11 +76,12 @@ pub(crate) enum AddressSource {
 }
 
 /// The keys of the configuration, and those of its `ipam`.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 17] = [
     "anti_spoofing",
     "attach",
     "bridge",
     "default_route",
+    "deviceID",
     "dns",
     "host_link",
     "ipam",
@@ -83,10 +90,15 @@ const KEYS: [&str; 14] = [
     "node",
     "port_isolation",
     "prefixes",
+    "spoof_check",
     "sysctl",
+    "vlan",
     "wire",
 ];
 const IPAM_KEYS: [&str; 5] = ["dataDir", "ranges", "resolvConf", "routes", "type"];
+
+/// The greatest identifier of a VLAN (IEEE 802.1Q).
+const VLAN_MAX: u16 = 4094;
 
 /// What errors call the routes of a configuration.
 const ROUTES: &str = "`ipam.routes`";
@@ -110,6 +122,10 @@ struct Written {
     prefixes: Vec<IpNet>,
     ipam: WrittenIpam,
     dns: Option<Value>,
+    #[serde(rename = "deviceID")]
+    device: Option<String>,
+    vlan: Option<u16>,
+    spoof_check: Option<bool>,
     #[serde(default)]
     sysctl: BTreeMap<String, Value>,
 }
@@ -199,6 +215,9 @@ impl Conf {
             dns: written.dns.filter(|dns| *dns != Value::Object(Map::new())),
             resolv_conf,
             parameters: Parameters::read(&written.sysctl)?,
+            device: written.device,
+            vlan: written.vlan,
+            spoof_check: written.spoof_check,
         })
     }
 
@@ -280,8 +299,9 @@ fn prefixes_of(subnets: impl Iterator<Item = IpNet>) -> Prefixes {
 
 /// The attach, if it can do what else is asked of it.
 fn path(written: &Written) -> Result<&'static DataPath, Failure> {
-    let path = ATTACHES.iter().find(|path| path.name == written.attach).ok_or_else(|| {
-        let names: Vec<&str> = ATTACHES.iter().map(|path| path.name).collect();
+    let all = || ATTACHES.iter().chain([&DEVICE]);
+    let path = all().find(|path| path.name == written.attach).ok_or_else(|| {
+        let names: Vec<&str> = all().map(|path| path.name).collect();
         let near = did_you_mean(nearest(&written.attach, &names).map(|near| format!("{near:?}")));
         let names = names.join(", ");
         invalid_conf(format!("`attach` is {:?}; one of {names} is expected{near}", written.attach))
@@ -296,6 +316,22 @@ fn path(written: &Written) -> Result<&'static DataPath, Failure> {
         return Err(unsupported(format!(
             "`masquerade` is true, and what pods of {name} send keeps its address"
         )));
+    }
+    if name != DEVICE.name {
+        let of_device = [
+            ("deviceID", written.device.is_some()),
+            ("vlan", written.vlan.is_some()),
+            ("spoof_check", written.spoof_check.is_some()),
+        ];
+        if let Some((key, _)) = of_device.into_iter().find(|(_, is_set)| *is_set) {
+            return Err(unsupported(format!(
+                "`{key}` is set, which is for {}; {name} takes no device",
+                DEVICE.name
+            )));
+        }
+    }
+    if let Some(vlan) = written.vlan.filter(|vlan| *vlan > VLAN_MAX) {
+        return Err(invalid_conf(format!("`vlan` is {vlan}; 1 to {VLAN_MAX}, or 0 for none, is expected")));
     }
     if written.port_isolation && name != "bridge" {
         return Err(unsupported(format!(

@@ -16,6 +16,7 @@ mod conf;
 mod conflist;
 mod delegate;
 mod describe;
+mod device;
 mod dropin;
 mod encoded_ifname;
 mod failures;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use cni::{Attachment, Failure, Request};
-use datapath::{Limits, Protocol, PublishedPort, RateLimit};
+use datapath::{DEVICE, Limits, Protocol, PublishedPort, RateLimit};
 use linux::Mac;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -24,13 +24,12 @@ pub(crate) struct Wanted {
     pub(crate) dns: Option<Value>,
     /// What it may send and receive.
     pub(crate) limits: Limits,
+    /// The address of the device that it gets, for the attach that hands one over.
+    pub(crate) device: Option<String>,
 }
 
 /// Capabilities of the conventions that are other plugins' work, with what to do instead.
-const OF_OTHERS: [(&str, &str); 2] = [
-    ("deviceID", "an attach takes no device of its own"),
-    ("infinibandGUID", "an attach has no InfiniBand device"),
-];
+const OF_OTHERS: [(&str, &str); 1] = [("infinibandGUID", "an attach has no InfiniBand device")];
 
 /// An entry of `portMappings`.
 #[derive(Debug, Deserialize)]
@@ -74,6 +73,10 @@ impl Wanted {
             ports: request.runtime("portMappings").map_or(Ok(Vec::new()), |value| ports(&value))?,
             dns: request.runtime("dns").map_or(Ok(None), dns)?,
             limits: request.runtime("bandwidth").map_or(Ok(Limits::default()), |value| limits(&value))?,
+            device: match request.runtime("deviceID") {
+                None => conf.device.clone(),
+                Some(value) => Some(device_id(&value)?),
+            },
         };
         wanted.check(conf)?;
         Ok(wanted)
@@ -81,6 +84,18 @@ impl Wanted {
 
     fn check(&self, conf: &Conf) -> Result<(), Failure> {
         let name = conf.path.name;
+        match (&self.device, name == DEVICE.name) {
+            (Some(device), false) => {
+                let why =
+                    format!("`runtimeConfig.deviceID` is {device:?}; {name} takes no device of its own");
+                return Err(unsupported(why));
+            }
+            (None, true) => {
+                let why = format!("`deviceID` is not set, and {name} hands over the device that it names");
+                return Err(invalid_conf(why));
+            }
+            (Some(_), true) | (None, false) => {}
+        }
         if let Some(port) = self.ports.first().filter(|_| !conf.path.attach.publishes_ports()) {
             return Err(unsupported(format!(
                 "`runtimeConfig.portMappings` publishes port {}, and pods of {name} are reached past the rules that \
@@ -96,7 +111,7 @@ impl Wanted {
         }
         if let Some(mac) = self.mac.filter(|_| !conf.path.attach.has_own_mac()) {
             return Err(unsupported(format!(
-                "the container's Ethernet address is to be {mac}, and pods of {name} have that of the node's wire"
+                "the container's Ethernet address is to be {mac}, and pods of {name} have that of the node's wire or device"
             )));
         }
         Ok(())
@@ -157,6 +172,12 @@ fn mac(name: &str, value: &Value) -> Result<Mac, Failure> {
     single.ok_or_else(|| {
         invalid_conf(format!("{name} is {value}; the Ethernet address of one interface is expected"))
     })
+}
+
+fn device_id(value: &Value) -> Result<String, Failure> {
+    let text = value.as_str().filter(|text| !text.is_empty());
+    let wrong = || format!("`runtimeConfig.deviceID` is {value}; the address of a device is expected");
+    text.map(str::to_owned).ok_or_else(|| invalid_conf(wrong()))
 }
 
 fn limits(value: &Value) -> Result<Limits, Failure> {

@@ -125,9 +125,9 @@ pub enum Races {
     All,
     /// In those of a virtual machine: the whole machine has one value, and elsewhere it is others' too.
     OwnMachine,
-    /// In none: links of a race are veth, and only cards have it.
-    NoCard,
-    /// In none: the whole machine has one value, which `hostgap tune` alone can take back.
+    /// In those whose wires are between cards, which a veth is not.
+    BetweenCards,
+    /// In none: the whole machine has one value, or it is of a device that stays, and `hostgap tune` alone takes it back.
     Never,
 }
 
@@ -201,12 +201,12 @@ impl Knob {
                 let of_veth = |parameter: &NicParameter| {
                     matches!(parameter, NicParameter::Channels | NicParameter::Feature(_))
                 };
-                if parameters.iter().all(of_veth) { Races::All } else { Races::NoCard }
+                if parameters.iter().all(of_veth) { Races::All } else { Races::BetweenCards }
             }
-            Lives::Attribute(LinkAttribute::Threaded)
-            | Lives::Indirection
-            | Lives::Rss(_)
-            | Lives::Interrupts => Races::NoCard,
+            Lives::Attribute(LinkAttribute::Threaded) | Lives::Indirection | Lives::Rss(_) => {
+                Races::BetweenCards
+            }
+            Lives::Attribute(LinkAttribute::VirtualFunctions) | Lives::Interrupts => Races::Never,
             Lives::Attribute(_) => Races::All,
             Lives::Machine(_) => Races::OwnMachine,
             Lives::Debug(_) | Lives::Module(_) | Lives::CpuLatency => Races::Never,
@@ -220,7 +220,7 @@ impl fmt::Display for Races {
         f.write_str(match self {
             Races::All => "in any race",
             Races::OwnMachine => "in races of a virtual machine (`--kernel`)",
-            Races::NoCard => "in no race, since its links are no cards",
+            Races::BetweenCards => "in races between cards (`--wire`)",
             Races::Never => "in no race, by `hostgap tune` alone",
         })
     }

@@ -158,5 +158,6 @@ fn pod(shape: &Shape, id: u16) -> Pod {
             Reach::Node | Reach::Pod => Vec::new(),
         },
         limits: Limits::default(),
+        device: None,
     }
 }

@@ -137,6 +137,7 @@ impl Shape {
                 Reach::PublishedPort | Reach::Node | Reach::Pod => Vec::new(),
             },
             limits: Limits::default(),
+            device: None,
         }
     }
 }

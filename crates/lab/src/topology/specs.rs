@@ -105,6 +105,7 @@ pub(super) fn pod(shape: &Shape, node: &NodeSpec, part: SocketRole) -> Pod {
             Vec::new()
         },
         limits: Limits::default(),
+        device: None,
     }
 }
 

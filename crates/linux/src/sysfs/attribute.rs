@@ -22,6 +22,8 @@ pub enum LinkAttribute {
     Threaded,
     /// Packets in the link's own queue (`pfifo`, `pfifo_fast`).
     TxQueueLen,
+    /// The virtual functions that a card has made of itself (SR-IOV). A number other than 0 becomes another only by way of 0.
+    VirtualFunctions,
 }
 
 impl LinkAttribute {
@@ -32,6 +34,7 @@ impl LinkAttribute {
             LinkAttribute::NapiDeferHardIrqs => "napi_defer_hard_irqs",
             LinkAttribute::Threaded => "threaded",
             LinkAttribute::TxQueueLen => "tx_queue_len",
+            LinkAttribute::VirtualFunctions => "device/sriov_numvfs",
         }
     }
 

@@ -17,6 +17,35 @@ impl NetSysfs {
         self.target(&format!("class/net/{link}/device"))
     }
 
+    /// The address of a link's device on its bus: `0000:3b:00.0`. A virtio device has that of its PCI device; `None` for a link
+    /// without a device.
+    pub fn bus_address(&self, link: &IfName) -> Option<String> {
+        self.device(link)?;
+        let path = self.path_of(&format!("class/net/{link}"))?;
+        let mut parts = path.rsplit('/').skip_while(|part| *part != "net").skip(1);
+        parts.find(|part| !part.starts_with("virtio")).map(str::to_owned)
+    }
+
+    /// The links of a device, by its [address](NetSysfs::bus_address). A card with several ports may have one device for all.
+    pub fn links_of(&self, device: &str) -> Result<Vec<IfName>> {
+        let links = self.links()?.into_iter();
+        Ok(links.filter(|link| self.bus_address(link).as_deref() == Some(device)).collect())
+    }
+
+    /// The card of which a link is a virtual function, and its number there. The card has no link here if that is in another
+    /// namespace. `None` for a link that is none.
+    pub fn function_of(&self, link: &IfName) -> Option<(Option<IfName>, u32)> {
+        let own = self.bus_address(link)?;
+        let card = format!("class/net/{link}/device/physfn");
+        let functions = self.directory(&card).ok()?;
+        let number = functions.iter().find_map(|name| {
+            let number = name.strip_prefix("virtfn")?.parse().ok()?;
+            (self.target(&format!("{card}/{name}"))? == own).then_some(number)
+        })?;
+        let links = self.directory(&format!("{card}/net")).unwrap_or_default();
+        Some((links.iter().find_map(|name| IfName::new(name).ok()), number))
+    }
+
     /// The link's speed in megabits per second; `None` where its driver does not know one.
     pub fn speed_mbit_s(&self, link: &IfName) -> Option<u32> {
         // -1 stands for an unknown one.
@@ -68,8 +97,11 @@ impl NetSysfs {
 
     /// The last part of what a symbolic link leads to.
     fn target(&self, path: &str) -> Option<String> {
-        let target = rustix::fs::readlinkat(&self.root, path, Vec::new()).ok()?;
-        let target = target.into_string().ok()?;
-        target.rsplit('/').next().map(str::to_owned)
+        self.path_of(path)?.rsplit('/').next().map(str::to_owned)
+    }
+
+    /// What a symbolic link leads to.
+    fn path_of(&self, path: &str) -> Option<String> {
+        rustix::fs::readlinkat(&self.root, path, Vec::new()).ok()?.into_string().ok()
     }
 }

@@ -7,6 +7,7 @@ mod chain;
 mod chains;
 mod choice;
 mod delegates;
+mod devices;
 mod dropin;
 mod guarded;
 mod host_link;

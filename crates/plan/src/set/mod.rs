@@ -3,6 +3,7 @@
 
 mod attribute;
 mod debug;
+mod function;
 mod hash;
 mod indirection;
 mod interrupt;
@@ -27,6 +28,7 @@ use crate::Step;
 use crate::steps::Effect;
 pub use attribute::SetLinkAttribute;
 pub use debug::SetDebug;
+pub use function::SetFunction;
 pub use hash::SetRssHash;
 pub use indirection::SetIndirection;
 pub use interrupt::SetIrqCpus;
@@ -141,4 +143,5 @@ registers! {
     Debug: SetDebug = "set_debug",
     Module: SetModule = "set_module",
     IrqCpus: SetIrqCpus = "set_irq_cpus",
+    Function: SetFunction of link = "set_function",
 }

@@ -6,6 +6,7 @@
 mod typed;
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use linux::netlink::LinkInfo;
 use linux::{IfName, Link, LinkKind, NetnsRef, sysctl};
@@ -13,6 +14,7 @@ use linux::{IfName, Link, LinkKind, NetnsRef, sysctl};
 use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
+use crate::kernel::OpenNetns;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
@@ -240,8 +242,12 @@ impl Effect for MoveLink<'_> {
             return Err(StepError::Refused { why });
         }
         let parameters = here.netns.run(|| own_parameters(link))??;
+        let device = match found.kind {
+            Some(_) => None,
+            None => here.sysfs()?.bus_address(link),
+        };
         let to_cookie = Some(kernel.at(to)?.cookie);
-        Ok(Before::Placed { index: found.index, kind: found.kind, parameters, to_cookie })
+        Ok(Before::Placed { index: found.index, kind: found.kind, parameters, to_cookie, device })
     }
 
     fn act(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<(), StepError> {
@@ -257,7 +263,9 @@ impl Effect for MoveLink<'_> {
     fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError> {
         let MoveLink { link, to, name } = self;
         let (place, before) = (&past.intent.placed.place, &past.intent.before);
-        let Before::Placed { kind, parameters, to_cookie, .. } = before else { return Err(mistaken(before)) };
+        let Before::Placed { kind, parameters, to_cookie, device, .. } = before else {
+            return Err(mistaken(before));
+        };
         // The namespace may be gone, and its name or path lead to another.
         let there = kernel.find(to)?.filter(|there| to_cookie.is_none_or(|cookie| cookie == there.cookie));
         let there = match (there, &past.after) {
@@ -273,6 +281,9 @@ impl Effect for MoveLink<'_> {
         } else {
             // It came back without us, perhaps by an undo that was interrupted after the move, with the namespace's
             // defaults.
+            if let Some(device) = device {
+                rename_back(kernel.at(place)?, device, link)?;
+            }
             kernel.at(place)?.netns.run(|| restore_defaults(link, parameters))??;
             Undone::AlreadySo
         };
@@ -314,6 +325,29 @@ impl Effect for MoveLink<'_> {
     fn commands(&self, place: &Place) -> Vec<String> {
         let (link, to, name) = (word(self.link), netns_operand(self.to), word(self.name));
         vec![Tool("ip", place).run(&format!("link set dev {link} netns {to} name {name}"))]
+    }
+}
+
+/// How long the kernel may take to end a namespace: it waits for whoever still looks at something of it.
+const NAMESPACE_END_MAX: Duration = Duration::from_secs(10);
+
+/// Waits for a card to come back from a namespace that ends, and gives it its name. It comes under the one that it had there,
+/// or as `dev0` where another link has that.
+fn rename_back(here: &OpenNetns, device: &str, name: &IfName) -> Result<(), StepError> {
+    let deadline = Instant::now() + NAMESPACE_END_MAX;
+    loop {
+        let links = here.sysfs()?.links_of(device)?;
+        if links.contains(name) {
+            return Ok(());
+        }
+        if let [back] = links.as_slice() {
+            let index = here.netlink.index_of(back)?;
+            return Ok(here.netlink.link_move(index, &here.netns, name)?);
+        }
+        if Instant::now() > deadline {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -189,11 +189,13 @@ fn a_preview_changes_nothing_and_tells_both_values() {
 fn a_link_comes_back_from_a_namespace_that_goes_as_it_was() {
     let Some(ground) = Ground::new() else { return };
     let (home, made) = (ground.home(), Place::Netns(ground.world.name("made")));
-    shell(&format!("ip -n {home} link set own0 down"));
+    // Another than the one that was up: a link that has been has a queueing discipline until it is moved.
+    let (card, away) = (ifname("own1"), ground.world.name("away"));
+    shell(&format!("ip -n {home} link add own1 type veth peer name own1 netns {away}"));
     let mut plan = Plan::new();
     plan.push(&made, Step::AddNetns);
     let name = ifname("eth0");
-    let moved = Step::MoveLink { link: own(), to: made.clone(), name: name.clone() };
+    let moved = Step::MoveLink { link: card, to: made.clone(), name: name.clone() };
     plan.push(&Place::Netns(home), moved);
     let inside: [Step; 7] = [
         SetLinkMtu { link: name.clone(), mtu: 1400 }.into(),

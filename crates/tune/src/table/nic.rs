@@ -187,6 +187,19 @@ pub(super) const GROUP: KnobGroup = KnobGroup {
             ..OF_CARD
         },
         Knob {
+            id: "virtual_functions",
+            lives: Lives::Attribute(LinkAttribute::VirtualFunctions),
+            kind: from_to(0, 1_024, "functions"),
+            example: "2",
+            default: ByDefault::Driver("0: it has none"),
+            risk: Risk::Medium,
+            why: "Virtual functions of the card (SR-IOV): each a device of its own on the bus, which a container can have (`attach` \
+                  \"host-device\" of the CNI plugin), joined by a switch in the card. They get links if their driver is there (igbvf, \
+                  iavf, mlx5_core). From one number to another goes only by way of 0, which takes away all that there are.",
+            source: "Documentation/PCI/pci-iov-howto.rst",
+            ..OF_CARD
+        },
+        Knob {
             id: "gro_flush_timeout",
             lives: Lives::Attribute(LinkAttribute::GroFlushTimeout),
             kind: from_to(0, 10_000_000, "nanoseconds"),

@@ -1,0 +1,72 @@
+//! What the switch in a card holds a virtual function to.
+
+use linux::IfName;
+use linux::netlink::FunctionRules;
+use serde::{Deserialize, Serialize};
+
+use super::register::{At, Register};
+use crate::Place;
+use crate::error::StepError;
+use crate::lifetime::Lifetime;
+use crate::show::{Tool, word};
+
+/// Set the rules for a virtual function of a card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetFunction {
+    /// The card's own link.
+    pub link: IfName,
+    /// The number of the function, from 0.
+    pub number: u32,
+    /// Its VLAN, as [`FunctionRules::vlan`]; `None` leaves it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// Whether its source addresses are checked, as [`FunctionRules::spoof_check`]; `None` leaves it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spoof_check: Option<bool>,
+}
+
+impl Register for SetFunction {
+    type Value = FunctionRules;
+    type Along = ();
+
+    fn read(&self, at: &At<'_>) -> Result<Option<FunctionRules>, StepError> {
+        Ok(at.opened.netlink.function(at.link().index, self.number)?)
+    }
+
+    fn write(&self, at: &At<'_>, rules: &FunctionRules) -> Result<(), StepError> {
+        Ok(at.opened.netlink.function_set(at.link().index, self.number, *rules)?)
+    }
+
+    fn wanted(&self, was: &FunctionRules) -> FunctionRules {
+        FunctionRules {
+            vlan: self.vlan.unwrap_or(was.vlan),
+            spoof_check: self.spoof_check.unwrap_or(was.spoof_check),
+        }
+    }
+
+    fn subject(&self) -> String {
+        format!("the rules for virtual function {} of link {}", self.number, self.link)
+    }
+
+    fn words(&self, rules: &FunctionRules) -> String {
+        format!("vlan {} spoofchk {}", rules.vlan, if rules.spoof_check { "on" } else { "off" })
+    }
+
+    fn command(&self, place: &Place) -> String {
+        let mut words = format!("link set dev {} vf {}", word(&self.link), self.number);
+        words += &self.vlan.map_or_else(String::new, |vlan| format!(" vlan {vlan}"));
+        let check = self.spoof_check.map(|on| format!(" spoofchk {}", if on { "on" } else { "off" }));
+        words += &check.unwrap_or_default();
+        Tool("ip", place).run(&words)
+    }
+
+    /// A card survives its namespace.
+    fn lifetime(&self) -> Lifetime<'_> {
+        Lifetime::Machine
+    }
+
+    fn missing(&self) -> StepError {
+        let why = format!("link {} has no virtual function {}", self.link, self.number);
+        StepError::Refused { why }
+    }
+}
