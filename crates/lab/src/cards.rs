@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use datapath::{Between, Enters, NodeSpec};
+use linux::ethtool::Ethtool;
 use linux::sysfs::{NetSysfs, Queue};
 use linux::{IfName, Netlink, Netns};
 use record::{Card, Experiment};
@@ -35,18 +36,22 @@ pub struct CardWire {
 }
 
 impl CardWire {
-    /// A wire between two cards of one model.
+    /// A wire between two cards of one model. The driver says how many queues they will have when they are up; until then
+    /// the kernel may show as many as the card has at most.
     fn between(
         ends: Sides<IfName>,
         sysfs: &NetSysfs,
         interrupts_at_once: bool,
     ) -> Result<CardWire, LabError> {
-        let queues = sysfs.queues(&ends.client)?;
+        let shown = sysfs.queues(&ends.client)?;
         let count = |is_meant: fn(&Queue) -> bool| {
-            u16::try_from(queues.iter().filter(|queue| is_meant(queue)).count()).unwrap_or(u16::MAX)
+            u16::try_from(shown.iter().filter(|queue| is_meant(queue)).count()).unwrap_or(u16::MAX)
         };
-        let rx = count(|queue| matches!(queue, Queue::Rx(_)));
-        let tx = count(|queue| matches!(queue, Queue::Tx(_)));
+        let shown =
+            (count(|queue| matches!(queue, Queue::Rx(_))), count(|queue| matches!(queue, Queue::Tx(_))));
+        let channels = Ethtool::open()?.channels(&ends.client).filter(|channels| channels.combined > 0);
+        let said = channels.and_then(|channels| u16::try_from(channels.combined).ok());
+        let (rx, tx) = said.map_or(shown, |both| (both, both));
         Ok(CardWire { ends, nic: tune::Nic { rx, tx, ..tune::Nic::default() }, interrupts_at_once })
     }
 }

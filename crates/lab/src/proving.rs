@@ -2,6 +2,7 @@
 
 use linux::features::Facts;
 use linux::netlink::Netlink;
+use linux::sysfs::LinkAttribute;
 use linux::{IfName, Link, LinkKind, Netns, VethPeer, sysctl};
 use plan::{ApplyError, Kernel, Place};
 use tune::{Lives, Nic, QueueFile, Setting, Settings, Since, Site, ValueKind};
@@ -106,7 +107,10 @@ impl Ground {
             return Ok(Err("all of this machine shares it; it is for `hostgap tune apply`".to_owned()));
         }
         if setting.lives == Lives::Interrupts {
-            return Ok(Err("the links of a race are no cards and have no interrupts".to_owned()));
+            return Ok(Err(
+                "an interrupt of a card has its name only when that is up; it is for `hostgap tune apply`"
+                    .to_owned(),
+            ));
         }
         if self.machine == MachineUse::OursWithCards && is_of_card(setting.lives) {
             return Ok(Ok(setting.clone()));
@@ -144,6 +148,7 @@ impl Ground {
 /// Whether a setting is one of a card or of its queues.
 fn is_of_card(lives: Lives) -> bool {
     matches!(lives, Lives::Nic(_) | Lives::Indirection | Lives::Rss(_))
+        || lives == Lives::Attribute(LinkAttribute::Threaded)
         || matches!(lives, Lives::Queue(QueueFile::RpsCpus | QueueFile::XpsCpus))
 }
 
