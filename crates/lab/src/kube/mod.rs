@@ -1,11 +1,11 @@
 //! A Kubernetes cluster as the arena of a race: pods on two nodes, and the ways by which one reaches the other.
 //!
 //! The race is led here, by `kubectl` and with the user's own rights. It makes a namespace and in it pairs of pods, a
-//! client's and a server's ([`camp`]); in each of them a process of this program, a hand, serves or loads as it is asked
-//! by lines of JSON over `kubectl exec` ([`protocol`]). Latency is measured by the client's hand alone. The reference is the
+//! client's and a server's (`camp`); in each of them a process of this program, a hand, serves or loads as it is asked
+//! by lines of JSON over `kubectl exec` (`protocol`). Latency is measured by the client's hand alone. The reference is the
 //! pair in the network of the nodes, and races twice.
 //!
-//! Everything goes when the race ends. When this side dies, the pod that guards the race ([`lease`]) sees the end of its
+//! Everything goes when the race ends. When this side dies, the pod that guards the race (`lease`) sees the end of its
 //! input and has everything deleted.
 
 mod caller;
