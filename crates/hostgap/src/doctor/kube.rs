@@ -135,7 +135,26 @@ fn as_text(seen: &[NodeSeen]) -> String {
             own.iter().for_each(|one| text += &shown(one, Some(node)));
         }
     }
-    text
+    text + &unseen(seen)
+}
+
+/// What could not be read, with the nodes where it could not.
+fn unseen(seen: &[NodeSeen]) -> String {
+    let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for NodeSeen { node, printed } in seen {
+        let parts = printed.as_ref().ok().and_then(|diagnosis| diagnosis["unseen"].as_array());
+        for part in parts.into_iter().flatten().filter_map(Value::as_str) {
+            all.entry(part).or_default().push(node);
+        }
+    }
+    if all.is_empty() {
+        return String::new();
+    }
+    let line = |(part, nodes): (&str, Vec<&str>)| {
+        let on = if nodes.len() == seen.len() { "all nodes".to_owned() } else { nodes.join(", ") };
+        labelled("", &format!("{part} (on {on})"))
+    };
+    format!("\nNot seen\n{}", all.into_iter().map(line).collect::<String>())
 }
 
 /// A finding, with what one node saw, or all of them.
@@ -170,7 +189,8 @@ mod tests {
                 "evidence": [{ "saw": saw, "read_from": "/proc/x" }], "why": "w", "remedy": "r", "verify": "v" })
         };
         let findings: Vec<Value> = findings.iter().map(finding).collect();
-        let printed = Ok(json!({ "findings": findings, "warnings": 0, "not_judged": [] }));
+        let unseen = ["/proc/y", name];
+        let printed = Ok(json!({ "findings": findings, "warnings": 0, "not_judged": [], "unseen": unseen }));
         NodeSeen { node: name.to_owned(), printed }
     }
 
@@ -185,6 +205,7 @@ mod tests {
         assert_eq!(text.matches("bbr").count(), 1);
         assert!(text.contains("saw     a: 1 queue") && text.contains("          b: 2 queues"), "{text}");
         assert!(text.contains("\nOn a\n\nHG001") && !text.contains("On b"), "{text}");
+        assert!(text.contains("/proc/y (on all nodes)") && text.contains("b (on b)"), "{text}");
     }
 
     #[test]

@@ -30,8 +30,8 @@ pub(super) fn await_pods(
     stop: &dyn Fn() -> bool,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Vec<Value>, String> {
-    let (began, mut said) = (Instant::now(), String::new());
-    let mut since: BTreeMap<String, Instant> = BTreeMap::new();
+    let (began, mut said) = (Instant::now(), BTreeSet::new());
+    let mut since: BTreeMap<(String, Duration), Instant> = BTreeMap::new();
     let mut known: BTreeSet<String> = BTreeSet::new();
     loop {
         let listed = kubectl.get(&["pods", "--namespace", namespace, "--selector=app=hostgap-race"])?;
@@ -46,9 +46,10 @@ pub(super) fn await_pods(
             return Ok(pods);
         }
         let waited = began.elapsed();
-        since.retain(|why, _| waits.iter().any(|wait| wait.why == *why));
+        // The words for one cause change from look to look.
+        since.retain(|cause, _| waits.iter().any(|wait| wait.cause() == *cause));
         for wait in &waits {
-            if since.entry(wait.why.clone()).or_insert_with(Instant::now).elapsed() > wait.patience {
+            if since.entry(wait.cause()).or_insert_with(Instant::now).elapsed() > wait.patience {
                 return Err(format!("after {} s {}", waited.as_secs(), wait.why));
             }
         }
@@ -58,8 +59,9 @@ pub(super) fn await_pods(
         if waited > READY_MAX {
             return Err(format!("after {} s there are fewer pods than were created", waited.as_secs()));
         }
-        if let Some(wait) = waits.first().filter(|wait| waited > SAYS_AFTER && wait.why != said) {
-            said.clone_from(&wait.why);
+        if let Some(wait) = waits.first().filter(|_| waited > SAYS_AFTER)
+            && said.insert(wait.cause())
+        {
             tell(Event::AwaitingPod { why: wait.why.clone() });
         }
         std::thread::sleep(PAUSE);
@@ -73,17 +75,26 @@ pub(super) fn name_of(object: &Value) -> &str {
 
 /// Why a pod does not run yet.
 struct Waits {
+    pod: String,
     why: String,
     /// How long it may.
     patience: Duration,
+}
+
+impl Waits {
+    /// The pod, and what kind of cause it is.
+    fn cause(&self) -> (String, Duration) {
+        (self.pod.clone(), self.patience)
+    }
 }
 
 /// Why a pod does not run; `None`: it does.
 fn waits(pod: &Value) -> Option<Waits> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let name = name_of(pod);
-    let says =
-        |patience: Duration, what: String| Some(Waits { why: format!("pod {name}: {what}"), patience });
+    let says = |patience: Duration, what: String| {
+        Some(Waits { pod: name.to_owned(), why: format!("pod {name}: {what}"), patience })
+    };
     if let Some(why) = gone(pod) {
         return says(Duration::ZERO, why);
     }
