@@ -99,7 +99,7 @@ impl Manifests<'_> {
     }
 
     /// The namespace, where the race makes it, with what may delete it, and the Job that owns the rest; its pod is on a node
-    /// that has the image. The first is what no other race may have made.
+    /// that has the image.
     pub(super) fn ground(&self, node: &str) -> Vec<Value> {
         let mut objects = Vec::new();
         if self.owns_namespace {

@@ -45,13 +45,14 @@ impl<'a> LeasedNamespace<'a> {
         let failed = |why: String| kubectl.failed(why);
         let pods = objects.iter().filter(|object| object["kind"] == "Pod").count();
         tell(Event::Pitching { namespace: namespace.to_owned(), pods });
-        let ground = self.manifests.ground(node);
-        let (first, rest) = ground.split_first().expect("a Job at least is made");
-        // What another race has made is not this one's to delete.
-        kubectl.create(std::slice::from_ref(first)).map_err(|why| failed(taken(namespace, why)))?;
         self.stands = true;
-        if !rest.is_empty() {
-            kubectl.create(rest).map_err(failed)?;
+        // In one command, which goes on if this process is killed: there is nothing without a guard.
+        if let Err(why) = kubectl.create(&self.manifests.ground(node)) {
+            let is_taken = why.contains("AlreadyExists") || why.contains("already exists");
+            // What another race has made is not this one's to delete.
+            self.stands = !is_taken;
+            let whose = format!("another race is in namespace {namespace}: {why}");
+            return Err(failed(if is_taken { whose } else { why }));
         }
         let content = match self.manifests.copies {
             true => Some(std::fs::read(&own.program).map_err(LabError::file("read", &own.program))?),
@@ -140,12 +141,4 @@ impl Drop for LeasedNamespace<'_> {
         // Something stands here only on an error, whose own message matters more; the lease's end removes it too.
         let _ = self.strike();
     }
-}
-
-/// Why the first object cannot be created.
-fn taken(namespace: &str, why: String) -> String {
-    if why.contains("AlreadyExists") || why.contains("already exists") {
-        return format!("another race is in namespace {namespace}: {why}");
-    }
-    why
 }
