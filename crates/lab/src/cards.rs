@@ -79,7 +79,7 @@ impl Cards {
         let sysfs = NetSysfs::open(&Netns::current()?)?;
         let pair = |number| {
             let ends = Sides { client: end(2 * number)?, server: end(2 * number + 1)? };
-            CardWire::between(ends, &sysfs, waits(experiment, card))
+            CardWire::between(ends, &sysfs, has_waits_off(experiment, card))
         };
         (0..contenders).map(pair).collect::<Result<_, LabError>>().map(Cards)
     }
@@ -104,7 +104,11 @@ impl Cards {
 /// It has no room for so many.
 pub(crate) fn of_machine(experiment: &Experiment) -> Result<Vec<Nic>, LabError> {
     let Some(card) = experiment.underlay.wire else { return Ok(Vec::new()) };
-    let usual = || datapath::ALL.iter().filter(|path| path.enters == Enters::Always).count();
+    // The host is counted below, and what cannot race between such cards needs none.
+    let needs = |path: &&DataPath| {
+        path.enters == Enters::Always && path.name != "host" && unmet(path, card).is_none()
+    };
+    let usual = || datapath::ALL.iter().filter(needs).count();
     let candidates = if experiment.candidates.is_empty() { usual() } else { experiment.candidates.len() };
     // The reference, and the reference again.
     let cards = 2 * (2 + candidates);
@@ -129,12 +133,12 @@ pub fn shown_cards(experiment: &Experiment) -> Option<CardWire> {
     experiment.underlay.wire.map(|card| CardWire {
         ends: Sides { client: name("eth0"), server: name("eth1") },
         nic: tune::Nic::default(),
-        interrupts_at_once: waits(experiment, card),
+        interrupts_at_once: has_waits_off(experiment, card),
     })
 }
 
 /// Whether waits before interrupts have to be switched off. Only the emulated 82576 has any.
-fn waits(experiment: &Experiment, card: Card) -> bool {
+fn has_waits_off(experiment: &Experiment, card: Card) -> bool {
     experiment.exact() && card == Card::Igb
 }
 
@@ -151,8 +155,8 @@ pub(crate) fn leave_out(contenders: &mut [Contender], experiment: &Experiment) -
     Ok(())
 }
 
-/// Why a data path cannot race between two cards. Both models with offloads take upon themselves a checksum of what is inside a
-/// tunnel, and no connection comes about through one over QEMU 11's `igb`, nor between that and `vmxnet3`.
+/// Why a data path cannot race between two cards. No connection comes about through a tunnel over QEMU 11's `igb`, nor between
+/// that and `vmxnet3`.
 fn unmet(path: &DataPath, card: Card) -> Option<String> {
     if path.between == Between::Router {
         return Some(format!("the router between its nodes would need two {card} cards more"));

@@ -167,7 +167,8 @@ impl Race {
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
         let fewer_connections = granted.fewer;
         let steered = false;
-        let cards = Cards::of(&experiment, settings.guest.is_some(), contenders.len())?;
+        let running = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
+        let cards = Cards::of(&experiment, settings.guest.is_some(), running)?;
         let mut race = Race {
             experiment,
             settings,

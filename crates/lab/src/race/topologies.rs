@@ -164,6 +164,12 @@ impl Race {
         number.expect("it is one of them")
     }
 
+    /// Its place among those that can run; `None` if it cannot.
+    fn place_among_runners(&self, contender: &Contender) -> Option<usize> {
+        let mut runners = self.contenders.iter().filter(|other| other.unmet.is_empty());
+        runners.position(|other| other.name == contender.name)
+    }
+
     /// The topology of a contender. Without an id its names are those for a reader: `hg-docker-n1`.
     pub(super) fn shape(&self, contender: &Contender, id: Option<&str>) -> Shape {
         let slug = slug(&contender.name);
@@ -189,7 +195,7 @@ impl Race {
             steered: self.steered,
             placement: self.experiment.placement,
             in_container: contender.in_container,
-            cards: self.cards.of_contender(self.number(contender)),
+            cards: self.place_among_runners(contender).and_then(|place| self.cards.of_contender(place)),
             wires: contender.wires(&self.experiment.underlay),
             settings: contender.settings.clone(),
             proxies: contender.proxy,

@@ -27,6 +27,7 @@ pub fn possible(experiment: &Experiment) -> Result<(), LabError> {
 /// Those of [`possible`].
 pub(crate) fn possible_elsewhere(experiment: &Experiment, place: &str) -> Result<(), LabError> {
     let refused = [
+        (experiment.underlay.wire.is_some(), "a wire between emulated cards", "it is in a virtual machine"),
         (
             experiment.underlay != Underlay { steering: experiment.underlay.steering, ..Underlay::default() },
             "delay, loss, rate or MTU of the wire",

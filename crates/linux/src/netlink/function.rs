@@ -38,15 +38,23 @@ impl Netlink {
         Ok(functions.filter_map(|function| read(function, number)).next())
     }
 
-    /// Sets them. `EOPNOTSUPP` where the driver cannot.
+    /// Sets those that differ, so that a driver that knows but one of them is asked for no other. `EOPNOTSUPP` where it does
+    /// not know one that differs. A VLAN is set without a priority, as 802.1Q.
     pub fn function_set(&self, card: u32, number: u32, rules: FunctionRules) -> Result<()> {
         let FunctionRules { vlan, spoof_check } = rules;
-        let function = LinkVfInfo(vec![
-            VfInfo::Vlan(VfInfoVlan::new(number, vlan.into(), 0)),
-            VfInfo::SpoofCheck(VfInfoSpoofCheck::new(number, spoof_check)),
-        ]);
+        let now = self.function(card, number)?;
+        let mut changes = Vec::new();
+        if now.is_none_or(|now| now.vlan != vlan) {
+            changes.push(VfInfo::Vlan(VfInfoVlan::new(number, vlan.into(), 0)));
+        }
+        if now.is_none_or(|now| now.spoof_check != spoof_check) {
+            changes.push(VfInfo::SpoofCheck(VfInfoSpoofCheck::new(number, spoof_check)));
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
         let mut message = indexed(card);
-        message.attributes.push(LinkAttribute::VfInfoList(vec![function]));
+        message.attributes.push(LinkAttribute::VfInfoList(vec![LinkVfInfo(changes)]));
         let attempted = format!("set VLAN {vlan} and the check for virtual function {number} of link {card}");
         self.change(Message::SetLink(message), 0, attempted)
     }

@@ -22,8 +22,15 @@ impl NetSysfs {
     pub fn bus_address(&self, link: &IfName) -> Option<String> {
         self.device(link)?;
         let path = self.path_of(&format!("class/net/{link}"))?;
-        let mut parts = path.rsplit('/').skip_while(|part| *part != "net").skip(1);
+        // The last part is the link's own name, which may be anything.
+        let mut parts = path.rsplit('/').skip(1).skip_while(|part| *part != "net").skip(1);
         parts.find(|part| !part.starts_with("virtio")).map(str::to_owned)
+    }
+
+    /// Whether there is a device of this [address](NetSysfs::bus_address) on any bus, with a link here or without.
+    pub fn has_device(&self, device: &str) -> bool {
+        let buses = self.directory("bus").unwrap_or_default();
+        buses.iter().any(|bus| self.directory(&format!("bus/{bus}/devices/{device}")).is_ok())
     }
 
     /// The links of a device, by its [address](NetSysfs::bus_address). A card with several ports may have one device for all.

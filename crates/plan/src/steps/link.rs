@@ -271,8 +271,10 @@ impl Effect for MoveLink<'_> {
         let there = match (there, &past.after) {
             (None, _) => None,
             (Some(there), Some(After::Link { index })) => there.netlink.link_at(moved.now(to, *index))?,
-            (Some(there), _) => there.netlink.link(name)?.filter(|found| found.kind == *kind),
+            (Some(there), _) => there.netlink.link(name)?,
         };
+        // What is in there may have another link of that number by now.
+        let there = there.filter(|found| found.kind == *kind);
         let undone = if let Some(there) = there {
             let here = kernel.at(place)?.netns.try_clone()?;
             kernel.at(to)?.netlink.link_move(there.index, &here, link)?;
@@ -332,7 +334,7 @@ impl Effect for MoveLink<'_> {
 const NAMESPACE_END_MAX: Duration = Duration::from_secs(10);
 
 /// Waits for a card to come back from a namespace that ends, and gives it its name. It comes under the one that it had there,
-/// or as `dev0` where another link has that.
+/// or under one that the kernel makes of its number where another link has that. A device that is no more has no link.
 fn rename_back(here: &OpenNetns, device: &str, name: &IfName) -> Result<(), StepError> {
     let deadline = Instant::now() + NAMESPACE_END_MAX;
     loop {
@@ -344,8 +346,13 @@ fn rename_back(here: &OpenNetns, device: &str, name: &IfName) -> Result<(), Step
             let index = here.netlink.index_of(back)?;
             return Ok(here.netlink.link_move(index, &here.netns, name)?);
         }
-        if Instant::now() > deadline {
+        if links.is_empty() && !here.sysfs()?.has_device(device) {
             return Ok(());
+        }
+        if Instant::now() > deadline {
+            let why =
+                format!("the link of device {device}, once {name}, is in a namespace that has not ended");
+            return Err(StepError::Refused { why });
         }
         std::thread::sleep(Duration::from_millis(5));
     }

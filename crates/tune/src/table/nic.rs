@@ -193,6 +193,7 @@ pub(super) const GROUP: KnobGroup = KnobGroup {
             example: "2",
             default: ByDefault::Driver("0: it has none"),
             risk: Risk::Medium,
+            disrupts: Disrupts::Link,
             why: "Virtual functions of the card (SR-IOV): each a device of its own on the bus, which a container can have (`attach` \
                   \"host-device\" of the CNI plugin), joined by a switch in the card. They get links if their driver is there (igbvf, \
                   iavf, mlx5_core). From one number to another goes only by way of 0, which takes away all that there are.",

@@ -76,7 +76,7 @@ fn of_this_kernel(family: &KnobGroup) -> Vec<Setting> {
             Lives::Nic(parameters) if !matches!(parameters[0], NicParameter::Feature(_)) => {}
             Lives::Indirection | Lives::Rss(_) | Lives::Interrupts => {}
             Lives::Nic(_) if knob.id == "rx_gro_hw" => {}
-            Lives::Attribute(LinkAttribute::Threaded) => {}
+            Lives::Attribute(LinkAttribute::Threaded | LinkAttribute::VirtualFunctions) => {}
             Lives::Sysctl(_)
             | Lives::Route(_)
             | Lives::Queue(_)
