@@ -58,9 +58,14 @@ impl Kubectl {
     /// # Errors
     /// What `kubectl` says, in its words.
     pub(super) fn output(&self, args: &[&str], input: &[u8]) -> Result<String, String> {
+        self.run(args, input, Stdio::piped())
+    }
+
+    /// Runs a command to its end; what it prints, if that comes here.
+    fn run(&self, args: &[&str], input: &[u8], stdout: Stdio) -> Result<String, String> {
         let failed = |error: std::io::Error| format!("start {}: {error}", self.words[0]);
         let mut command = self.command();
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(args).stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         let mut stdin = child.stdin.take().expect("asked for above");
         // It may end before it has read all; then it says why.
@@ -113,13 +118,14 @@ impl Kubectl {
         read.map(Some).map_err(|error| format!("read what {} prints: {error}", self.words[0]))
     }
 
-    /// Creates objects, in their order.
+    /// Creates objects, in their order, and all of them, even if this process is killed meanwhile: a pipe that nobody reads
+    /// would end `kubectl` when it says that it has made the first.
     ///
     /// # Errors
     /// Those of [`Kubectl::output`].
     pub(super) fn create(&self, objects: &[Value]) -> Result<(), String> {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string();
-        self.output(&["create", "--filename=-", ANSWER_MAX], list.as_bytes()).map(drop)
+        self.run(&["create", "--filename=-", ANSWER_MAX], list.as_bytes(), Stdio::null()).map(drop)
     }
 
     /// Starts a conversation with a process in a container: a new one (`exec`), or its first (`attach`).
