@@ -14,7 +14,7 @@ use super::namespace::LeasedNamespace;
 use super::nodes::Node;
 use super::path::{By, PodPath, Pods};
 use super::protocol::{Answer, Serve, Task, Workers};
-use super::ready::gone;
+use super::ready::{gone, name_of};
 use crate::{Event, LabError, OwnProgram};
 
 /// What stands in a cluster for a race. Ended or dropped, it goes.
@@ -40,7 +40,7 @@ impl<'a> Camp<'a> {
         &self.namespace.manifests
     }
 
-    /// All objects but the ground, as the paths need them.
+    /// All objects in the namespace that the paths need, beside its own.
     pub(super) fn objects(&self, paths: &BTreeSet<PodPath>) -> Vec<Value> {
         let pairs: BTreeSet<&Pods> = paths.iter().map(|path| &path.pods).collect();
         let [client, server] = &self.nodes;
@@ -67,8 +67,7 @@ impl<'a> Camp<'a> {
     ) -> Result<(), LabError> {
         let node = self.nodes[0].name.clone();
         for pod in self.namespace.make(&node, self.objects(paths), own, stop, tell)? {
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            self.pods.insert(name, pod);
+            self.pods.insert(name_of(&pod).to_owned(), pod);
         }
         self.start_hands()
     }

@@ -131,11 +131,17 @@ impl Api {
         self.in_time(self.client.request::<Value>(request)).await.map(drop)
     }
 
-    /// Deletes a namespace with all that is in it.
+    /// Deletes a namespace with all that is in it; one that is gone or going is no error.
     pub(super) async fn delete_namespace(&self, name: &str) -> Result<(), Failure> {
         let request = Request::new(NAMESPACES).delete(name, &DeleteParams::default());
         let request = request.map_err(|error| Failure::Unreachable(chain(&error)))?;
-        self.in_time(self.client.request::<Value>(request)).await.map(drop)
+        let delete = async {
+            match self.client.request::<Value>(request).await {
+                Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
+                answer => answer.map(drop),
+            }
+        };
+        self.in_time(delete).await
     }
 
     /// What an error of a call means.

@@ -70,7 +70,7 @@ pub struct KubernetesSource {
 /// begun may not reach the API server yet.
 ///
 /// # Errors
-/// What the API server answers, in words; that it does not exist is none.
+/// What the API server answers, in words; that there is no such namespace any more is none.
 pub async fn delete_namespace(name: &str) -> Result<(), String> {
     let until = Instant::now() + DELETING_MAX;
     loop {
