@@ -1,8 +1,12 @@
 //! A Kubernetes cluster, as the command line names it, and how pods are made in it.
 
-use ::lab::kube::Kubectl;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use ::lab::kube::{ClusterAccess, Kubectl};
 
 use crate::exit::BadInput;
+use crate::race::own_program;
 
 /// The cluster, and how pods are made in it.
 #[derive(Debug, Clone, clap::Args)]
@@ -15,26 +19,34 @@ pub(crate) struct ClusterArgs {
     kubectl: String,
     /// The nodes [default: those that take pods]. A race is from the first to the second, or on one with --same-node.
     #[arg(long, value_delimiter = ',', value_name = "NAMES", requires = "kube")]
-    pub(crate) nodes: Vec<String>,
+    nodes: Vec<String>,
     /// Use a namespace that is there, instead of one that is made and deleted.
     #[arg(long, value_name = "NAME", requires = "kube")]
-    pub(crate) namespace: Option<String>,
+    namespace: Option<String>,
     /// The image with this version of hostgap (cargo xtask image makes it).
     #[arg(long, value_name = "IMAGE", default_value = "localhost/hostgap:latest")]
-    pub(crate) image: String,
+    image: String,
     /// Copy this program into pods of another image, which has a shell (busybox, debian), where no image with hostgap can
     /// be pulled.
     #[arg(long, value_name = "IMAGE", requires = "kube")]
-    pub(crate) copy: Option<String>,
+    copy: Option<String>,
 }
 
 impl ClusterArgs {
-    /// How the cluster is reached.
-    pub(crate) fn kubectl(&self) -> Result<Kubectl, BadInput> {
+    /// The cluster, for work that `stop` ends.
+    pub(crate) fn access(&self, stop: Arc<AtomicBool>) -> anyhow::Result<ClusterAccess> {
         let words: Vec<String> = self.kubectl.split_whitespace().map(str::to_owned).collect();
         if words.is_empty() {
-            return Err(BadInput("--kubectl names no program".to_owned()));
+            return Err(BadInput("--kubectl names no program".to_owned()).into());
         }
-        Ok(Kubectl { words, context: self.context.clone() })
+        Ok(ClusterAccess {
+            kubectl: Kubectl { words, context: self.context.clone() },
+            namespace: self.namespace.clone(),
+            nodes: self.nodes.clone(),
+            image: self.image.clone(),
+            copy: self.copy.clone(),
+            own: own_program()?,
+            stop,
+        })
     }
 }

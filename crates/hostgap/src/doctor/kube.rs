@@ -9,24 +9,17 @@ use serde_json::{Value, json};
 use super::Args;
 use super::words::{counted, labelled};
 use crate::progress::Progress;
-use crate::race::own_program;
 use crate::{exit, speak, stop};
 
 /// Diagnoses all nodes.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let look = NodesLook {
-        kubectl: args.cluster.kubectl()?,
-        namespace: args.cluster.namespace.clone(),
-        nodes: args.cluster.nodes.clone(),
-        image: args.cluster.image.clone(),
-        copy: args.cluster.copy.clone(),
+        access: args.cluster.access(stop::on_signals()?)?,
         arguments: ["doctor", "--json", "--for"]
             .map(str::to_owned)
             .into_iter()
             .chain([format!("{}ms", args.time.as_millis())])
             .collect(),
-        own: own_program()?,
-        stop: stop::on_signals()?,
     };
     let mut progress = Progress::quiet();
     let Some(seen) = look.run(&mut |event| progress.tell(&event))? else {

@@ -7,7 +7,7 @@ use ::lab::kube::{ClusterOptions, ClusterRace, SidecarMark};
 use ::record::Experiment;
 
 use super::machines::cpus;
-use super::{Args, RECORD, finish, fresh_dir, own_program};
+use super::{Args, RECORD, finish, fresh_dir};
 use crate::cluster::ClusterArgs;
 use crate::exit::BadInput;
 use crate::progress::Progress;
@@ -64,21 +64,14 @@ pub(super) fn race(experiment: Experiment, args: &Args) -> anyhow::Result<ExitCo
         return Err(BadInput(format!("--duration does not apply to a cluster: {why}")).into());
     }
     let kube = &args.kube;
-    let stop = stop::on_signals()?;
     let options = ClusterOptions {
-        kubectl: kube.cluster.kubectl()?,
-        namespace: kube.cluster.namespace.clone(),
-        nodes: kube.cluster.nodes.clone(),
-        image: kube.cluster.image.clone(),
-        copy: kube.cluster.copy.clone(),
+        access: kube.cluster.access(stop::on_signals()?)?,
         pod_cpus: kube.pod_cpus,
         guaranteed: !kube.best_effort,
         client_cpus: cpus(args.cpus.as_deref())?,
         server_cpus: args.machines.server_cpus()?,
         host_port: kube.host_port.unwrap_or(0),
         sidecar: kube.sidecar.clone(),
-        own: own_program()?,
-        stop,
     };
     let name = experiment.name.clone();
     let race = ClusterRace::prepare(experiment, options)?;

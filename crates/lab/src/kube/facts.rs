@@ -40,7 +40,7 @@ pub(super) fn machine(
         ("client's node", format!("{}: {}", client_node.name, client_node.says)),
         ("server's node", describes),
         ("CPUs of pods", cpus_of_pods(options, seen.iter().map(|(_, seen)| seen))),
-        ("image", options.copy.clone().unwrap_or_else(|| options.image.clone())),
+        ("image", options.access.pod_image().to_owned()),
     ];
     machine.facts.extend(facts.map(|(name, what)| (name.to_owned(), what)));
     overlap(camp, client, server)?;
@@ -62,9 +62,9 @@ fn look(
     let failed = |why: String, remedy: &str| {
         Err(LabError::Machine { machine: hand.name().to_owned(), why, remedy: Some(remedy.to_owned()) })
     };
-    let own = options.own.version;
+    let own = options.access.own.version;
     if seen.version != own {
-        let image = options.copy.as_ref().unwrap_or(&options.image);
+        let image = options.access.pod_image();
         let why = format!("image {image} has hostgap {}, and this is {own}", seen.version);
         return failed(why, "name an image of this version with --image, or race with --copy");
     }

@@ -1,16 +1,13 @@
 //! A look at each node of a cluster by a short pod in its network.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use serde_json::Value;
 
-use super::kubectl::Kubectl;
+use super::access::ClusterAccess;
 use super::manifests::{CONTAINER, Manifests, node_pod_name};
 use super::namespace::LeasedNamespace;
 use super::nodes::{Node, all};
 use crate::race::fresh_seed;
-use crate::{Event, LabError, OwnProgram};
+use crate::{Event, LabError};
 
 /// Looks that go on at the same time. Each has a process of `kubectl`.
 const AT_ONCE: usize = 16;
@@ -18,22 +15,10 @@ const AT_ONCE: usize = 16;
 /// How the nodes of a cluster are looked at.
 #[derive(Debug, Clone)]
 pub struct NodesLook {
-    /// How the cluster is reached.
-    pub kubectl: Kubectl,
-    /// A namespace that is there; `None`: one is made and deleted.
-    pub namespace: Option<String>,
-    /// The nodes; empty: all that run Linux and are ready.
-    pub nodes: Vec<String>,
-    /// An image with this program.
-    pub image: String,
-    /// An image with a shell, into whose pods this program is copied instead.
-    pub copy: Option<String>,
+    /// The cluster. No nodes are all that run Linux and are ready.
+    pub access: ClusterAccess,
     /// The arguments of this program on each node; it prints JSON.
     pub arguments: Vec<String>,
-    /// This program.
-    pub own: OwnProgram,
-    /// Set from outside to end it before the pods look.
-    pub stop: Arc<AtomicBool>,
 }
 
 /// What was seen of a node.
@@ -51,14 +36,15 @@ impl NodesLook {
     /// # Errors
     /// [`LabError::Machine`]: pods cannot be made or deleted, and why in the cluster's words.
     pub fn run(&self, tell: &mut dyn FnMut(Event)) -> Result<Option<Vec<NodeSeen>>, LabError> {
-        tell(Event::Connecting { machine: self.kubectl.cluster() });
-        let nodes = all(&self.kubectl, &self.nodes).map_err(|why| self.kubectl.failed(why))?;
+        tell(Event::Connecting { machine: self.access.kubectl.cluster() });
+        let nodes =
+            all(&self.access.kubectl, &self.access.nodes).map_err(|why| self.access.kubectl.failed(why))?;
         let made = format!("hostgap-look-{:06}", fresh_seed());
-        let manifests = self.manifests(self.namespace.as_ref().unwrap_or(&made));
-        let mut namespace = LeasedNamespace::new(&self.kubectl, manifests);
+        let manifests = self.manifests(self.access.namespace.as_ref().unwrap_or(&made));
+        let mut namespace = LeasedNamespace::new(&self.access.kubectl, manifests);
         let pods = nodes.iter().map(|node| namespace.manifests.node_pod(&node.name)).collect();
-        let stop = || self.stop.load(Ordering::Relaxed);
-        let stood = namespace.make(&nodes[0].name, pods, &self.own, &stop, tell);
+        let stop = || self.access.is_stopped();
+        let stood = namespace.make(&nodes[0].name, pods, &self.access.own, &stop, tell);
         let seen = match stood {
             Ok(_) => Ok(Some(self.look(&namespace.manifests, &nodes))),
             Err(_) if stop() => Ok(None),
@@ -86,16 +72,16 @@ impl NodesLook {
         let exec =
             ["exec", "--namespace", manifests.namespace, &pod, "--container", CONTAINER, "--", &program];
         let arguments = self.arguments.iter().map(String::as_str);
-        let printed = self.kubectl.printed(&exec.into_iter().chain(arguments).collect::<Vec<_>>());
+        let printed = self.access.kubectl.printed(&exec.into_iter().chain(arguments).collect::<Vec<_>>());
         NodeSeen { node: node.to_owned(), printed }
     }
 
     fn manifests<'a>(&'a self, namespace: &'a str) -> Manifests<'a> {
         Manifests {
             namespace,
-            owns_namespace: self.namespace.is_none(),
-            image: self.copy.as_deref().unwrap_or(&self.image),
-            copies: self.copy.is_some(),
+            owns_namespace: self.access.namespace.is_none(),
+            image: self.access.pod_image(),
+            copies: self.access.copy.is_some(),
             cpus: 1,
             guaranteed: false,
             port: 0,

@@ -8,6 +8,7 @@
 //! Everything goes when the race ends. When this side dies, the pod that guards the race (`lease`) sees the end of its
 //! input and has everything deleted.
 
+mod access;
 mod caller;
 mod camp;
 mod facts;
@@ -26,6 +27,7 @@ mod ready;
 mod runner;
 mod serving;
 
+pub use self::access::ClusterAccess;
 pub use self::hand::hand;
 pub use self::kubectl::Kubectl;
 pub use self::lease::wait_for_the_end;

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use linux::CpuSet;
@@ -11,9 +9,9 @@ use linux::cpu::Scheduling;
 use record::{Entrant, Experiment, Header, Line, Machine, Placement, ServerKind, Writer};
 use serde_json::{Value, json};
 
+use super::access::ClusterAccess;
 use super::camp::Camp;
 use super::facts;
-use super::kubectl::Kubectl;
 use super::manifests::{Manifests, Side, SidecarMark, rights};
 use super::nodes::{Node, choose};
 use super::path::{By, ClusterContender, PodPath, Pods, contenders};
@@ -22,7 +20,7 @@ use super::runner::ClusterArena;
 use crate::race::{Arena, CONTENDERS_FROM, Contest, Finished, Runner, concluded, fresh_seed};
 use crate::remote::possible_elsewhere;
 use crate::trial::Method;
-use crate::{Event, LabError, NodeCpus, OwnProgram};
+use crate::{Event, LabError, NodeCpus};
 
 /// Where a server listens in its pod.
 const PORT: u16 = 8080;
@@ -30,16 +28,8 @@ const PORT: u16 = 8080;
 /// What a race in a cluster needs beside its experiment.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    /// How the cluster is reached.
-    pub kubectl: Kubectl,
-    /// A namespace that is there; `None`: one is made and deleted.
-    pub namespace: Option<String>,
-    /// The client's node and the server's, or one for both; empty: the first that take pods.
-    pub nodes: Vec<String>,
-    /// An image with this program.
-    pub image: String,
-    /// An image with a shell, into whose pods this program is copied instead.
-    pub copy: Option<String>,
+    /// The cluster.
+    pub access: ClusterAccess,
     /// Whole CPUs of a pod, and threads of client and server.
     pub pod_cpus: u32,
     /// Pods have these CPUs for themselves; otherwise they share with all others.
@@ -52,10 +42,6 @@ pub struct ClusterOptions {
     pub host_port: u16,
     /// How the cluster is asked for a sidecar.
     pub sidecar: Option<SidecarMark>,
-    /// This program.
-    pub own: OwnProgram,
-    /// Set from outside to end the race after the running trial.
-    pub stop: Arc<AtomicBool>,
 }
 
 /// A race in a cluster that is ready to run.
@@ -85,7 +71,7 @@ impl ClusterRace {
         let contenders = contenders(&experiment, options.sidecar.as_ref())?;
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
         let id = fresh_seed();
-        let namespace = options.namespace.clone().unwrap_or_else(|| format!("hostgap-race-{id:06}"));
+        let namespace = options.access.namespace.clone().unwrap_or_else(|| format!("hostgap-race-{id:06}"));
         Ok(ClusterRace { experiment, options, contenders, namespace, seed })
     }
 
@@ -95,7 +81,7 @@ impl ClusterRace {
     /// The cluster's nodes cannot be listed, or not two of them take pods.
     pub fn manifests(&self) -> Result<Value, LabError> {
         let camp = self.camp(self.nodes()?);
-        let mut items = rights(self.options.namespace.as_deref());
+        let mut items = rights(self.options.access.namespace.as_deref());
         items.extend(camp.manifests().ground(&camp.nodes[0].name));
         items.extend(camp.objects(&self.paths()));
         Ok(json!({ "apiVersion": "v1", "kind": "List", "items": items }))
@@ -107,7 +93,7 @@ impl ClusterRace {
     /// # Errors
     /// [`LabError::Machine`]: the cluster or a pod fails, and why in its words.
     pub fn run(mut self, record: &Path, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
-        tell(Event::Connecting { machine: self.options.kubectl.cluster() });
+        tell(Event::Connecting { machine: self.options.access.kubectl.cluster() });
         let mut writer = Writer::create(record)?;
         let started = Instant::now();
         let result = self.raced(&mut writer, tell);
@@ -119,9 +105,10 @@ impl ClusterRace {
         let paths = self.paths();
         let options = self.options.clone();
         let namespace = self.namespace.clone();
-        let mut camp = Camp::new(&options.kubectl, manifests(&options, &namespace, &self.experiment), nodes);
-        let stop = || options.stop.load(Ordering::Relaxed);
-        if let Err(error) = camp.pitch(&paths, &options.own, &stop, tell) {
+        let mut camp =
+            Camp::new(&options.access.kubectl, manifests(&options, &namespace, &self.experiment), nodes);
+        let stop = || options.access.is_stopped();
+        if let Err(error) = camp.pitch(&paths, &options.access.own, &stop, tell) {
             // Interrupted, it is no error.
             let struck = camp.strike();
             return if stop() { struck.map(|()| Finished::Stopped) } else { Err(error) };
@@ -165,7 +152,7 @@ impl ClusterRace {
             experiment: &self.experiment,
             method,
             seed: self.seed,
-            stop: &self.options.stop,
+            stop: &self.options.access.stop,
         };
         contest.builds(&header, writer, tell)
     }
@@ -226,12 +213,12 @@ impl ClusterRace {
         };
         Header {
             schema: record::SCHEMA,
-            hostgap: self.options.own.version.to_owned(),
+            hostgap: self.options.access.own.version.to_owned(),
             started_unix_s: linux::clock::unix_s(),
             seed: self.seed,
             experiment: self.experiment.clone(),
             machine,
-            server: format!("hostgap serve {}", self.options.own.version),
+            server: format!("hostgap serve {}", self.options.access.own.version),
             entrants: self.contenders.iter().map(entrant).collect(),
         }
     }
@@ -248,28 +235,28 @@ impl ClusterRace {
 
     fn nodes(&self) -> Result<[Node; 2], LabError> {
         let same_node = self.experiment.placement == Placement::SameNode;
-        let ClusterOptions { kubectl, nodes, .. } = &self.options;
+        let ClusterAccess { kubectl, nodes, .. } = &self.options.access;
         choose(kubectl, nodes, same_node).map_err(|why| kubectl.failed(why))
     }
 
     fn camp(&self, nodes: [Node; 2]) -> Camp<'_> {
         let manifests = manifests(&self.options, &self.namespace, &self.experiment);
-        Camp::new(&self.options.kubectl, manifests, nodes)
+        Camp::new(&self.options.access.kubectl, manifests, nodes)
     }
 }
 
 fn manifests<'a>(options: &'a ClusterOptions, namespace: &'a str, experiment: &Experiment) -> Manifests<'a> {
     Manifests {
         namespace,
-        owns_namespace: options.namespace.is_none(),
-        image: options.copy.as_deref().unwrap_or(&options.image),
-        copies: options.copy.is_some(),
+        owns_namespace: options.access.namespace.is_none(),
+        image: options.access.pod_image(),
+        copies: options.access.copy.is_some(),
         cpus: options.pod_cpus,
         guaranteed: options.guaranteed,
         port: PORT,
         is_udp: experiment.workload.kind.is_udp(),
         ipv6: experiment.workload.ipv6,
-        tolerates: !options.nodes.is_empty(),
+        tolerates: !options.access.nodes.is_empty(),
         sidecar: options.sidecar.as_ref(),
     }
 }

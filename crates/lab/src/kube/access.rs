@@ -1,0 +1,38 @@
+//! How a cluster is reached, and where its pods have this program from.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::kubectl::Kubectl;
+use crate::OwnProgram;
+
+/// How a cluster is reached, and where its pods have this program from.
+#[derive(Debug, Clone)]
+pub struct ClusterAccess {
+    /// How the cluster is reached.
+    pub kubectl: Kubectl,
+    /// A namespace that is there; `None`: one is made and deleted.
+    pub namespace: Option<String>,
+    /// The nodes by name; empty: those that take pods.
+    pub nodes: Vec<String>,
+    /// An image with this program.
+    pub image: String,
+    /// An image with a shell, into whose pods this program is copied instead.
+    pub copy: Option<String>,
+    /// This program.
+    pub own: OwnProgram,
+    /// Set from outside to end what goes on, after the running trial.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl ClusterAccess {
+    /// The image of the pods.
+    pub(super) fn pod_image(&self) -> &str {
+        self.copy.as_deref().unwrap_or(&self.image)
+    }
+
+    /// Whether it is to end.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
