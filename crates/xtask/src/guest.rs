@@ -6,10 +6,12 @@
 
 mod script;
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
+use serde_json::Value;
 use vm::deb;
 use vm::{Cache, Error, Flavour, Limits, Nic, Timing, Vm};
 
@@ -233,13 +235,13 @@ impl Guest {
     }
 }
 
-/// Boots `guest` and runs `tests` in it, or does nothing if there are none. `after_native`: these tests have
-/// already run natively, on each data path that can run there.
+/// Boots `guest` and runs `tests` in it, or does nothing if there are none. With `after_native` they have already run
+/// natively, on each data path of which this program, `hostgap`, says that it can run there.
 pub(crate) fn run(
     guest: &Guest,
     tests: &[Test<'_>],
     lane: &Lane<'_>,
-    after_native: bool,
+    after_native: Option<&Path>,
 ) -> Result<Option<Trouble>> {
     if tests.is_empty() {
         return Ok(None);
@@ -270,7 +272,7 @@ fn run_all(
     guest: &Guest,
     vm: &Vm,
     log: &mut GuestOutput<'_>,
-    after_native: bool,
+    after_native: Option<&Path>,
 ) -> Result<vm::Result<vm::Output>> {
     let limits = Limits {
         time: TIME_MAX,
@@ -282,8 +284,8 @@ fn run_all(
     let mut failures = 0;
     loop {
         let mut command = command(log.rest());
-        if after_native {
-            command.env(MISSED, missed()?);
+        if let Some(program) = after_native {
+            command.env(MISSED, missed(program)?);
         }
         match vm.run_watched(&command, &limits, &mut |bytes: &[u8]| log.feed(bytes)) {
             Err(error @ Error::Emulator { .. }) if failures < EMULATOR_FAILURES_MAX => {
@@ -296,11 +298,14 @@ fn run_all(
     }
 }
 
-/// The data paths that this machine's own kernel cannot run, separated by commas.
-fn missed() -> Result<String> {
-    let facts = linux::features::probe()?;
-    let missed = datapath::ALL.iter().filter(|path| !path.unmet(&facts).is_empty());
-    Ok(missed.map(|path| path.name).collect::<Vec<_>>().join(","))
+/// The data paths that this machine's own kernel cannot run, separated by commas, as the program says.
+fn missed(program: &Path) -> Result<String> {
+    let output = Command::new(program).args(["paths", "--json"]).output();
+    let output = output.with_context(|| format!("could not start {}", program.display()))?;
+    let listed: Value = serde_json::from_slice(&output.stdout).context("`hostgap paths` wrote no JSON")?;
+    let paths = listed["paths"].as_array().context("`hostgap paths` lists no paths")?;
+    let missed = paths.iter().filter(|path| path["runnable"] == false);
+    Ok(missed.filter_map(|path| path["name"].as_str()).collect::<Vec<_>>().join(","))
 }
 
 fn command(tests: &[Test<'_>]) -> Command {

@@ -144,12 +144,13 @@ fn guest_lanes(
     ledger: &Mutex<Ledger>,
 ) -> Result<Report> {
     let next = AtomicUsize::new(0);
+    let after_native = if native.is_some() && native::is_root()? { suite::program(tests) } else { None };
     let work = || {
         let mut report = Report::default();
         while let Some(guest) = guest::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
             let tests = of_guest(guest, tests, native.map(|native| &native.lane), ledger);
             let lane = Lane::new(guest.lane, &tests, ledger);
-            let trouble = guest::run(guest, &tests, &lane, native.is_some() && native::is_root()?)?;
+            let trouble = guest::run(guest, &tests, &lane, after_native.as_deref())?;
             report.troubles.extend(trouble.map(|trouble| (guest.lane, trouble)));
             report.lines.extend(lane.lines());
         }
