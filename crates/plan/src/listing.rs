@@ -51,6 +51,14 @@ impl Listing {
         Ok(names.get(name).map(|at| links[*at].clone()))
     }
 
+    /// The index of a link; `None` if there is none.
+    pub(crate) fn index(&self, opened: &OpenNetns, name: &IfName) -> Result<Option<u32>> {
+        if !self.has_lists {
+            return opened.netlink.find_index(name);
+        }
+        Ok(self.link(opened, name)?.map(|link| link.index))
+    }
+
     pub(crate) fn link_at(&self, opened: &OpenNetns, index: u32) -> Result<Option<LinkInfo>> {
         if !self.has_lists {
             return opened.netlink.link_at(index);

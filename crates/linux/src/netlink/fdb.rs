@@ -82,7 +82,7 @@ impl Netlink {
         question.header.state = NeighbourState::None;
         question.attributes.retain(|attribute| !matches!(attribute, NeighbourAttribute::Destination(_)));
         let first = match self.get(Message::GetNeighbour(question)) {
-            Ok(answers) => answers.iter().find_map(read),
+            Ok(answer) => read(&answer),
             Err(error) => {
                 let error = self.error(format!("look at the {}", describe(entry)), error);
                 match error.errno() {

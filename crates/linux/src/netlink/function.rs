@@ -26,12 +26,12 @@ impl Netlink {
         let mut message = indexed(card);
         let mask = vec![LinkExtentMask::Vf, LinkExtentMask::SkipStats];
         message.attributes.push(LinkAttribute::ExtMask(mask));
-        let answers = self.get(Message::GetLink(message)).map_err(|error| self.error(attempted, error))?;
-        let functions = answers.iter().flat_map(|answer| match answer {
-            Message::NewLink(link) => link.attributes.as_slice(),
+        let answer = self.get(Message::GetLink(message)).map_err(|error| self.error(attempted, error))?;
+        let attributes: &[LinkAttribute] = match &answer {
+            Message::NewLink(link) => &link.attributes,
             _ => &[],
-        });
-        let functions = functions.flat_map(|attribute| match attribute {
+        };
+        let functions = attributes.iter().flat_map(|attribute| match attribute {
             LinkAttribute::VfInfoList(list) => list.as_slice(),
             _ => &[],
         });

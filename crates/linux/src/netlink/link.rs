@@ -53,7 +53,7 @@ impl Netlink {
 
     fn link_of(&self, question: LinkMessage, attempted: String) -> Result<Option<LinkInfo>> {
         match self.get(Message::GetLink(question)) {
-            Ok(answers) => self.one(&answers, attempted).map(Some),
+            Ok(answer) => self.one(&answer, attempted).map(Some),
             Err(error) => {
                 let error = self.error(attempted, error);
                 if error.is(libc::ENODEV) { Ok(None) } else { Err(error) }
@@ -154,9 +154,9 @@ impl Netlink {
         Ok(Resolved { lower, peer_netns })
     }
 
-    fn one(&self, answers: &[Message], attempted: String) -> Result<LinkInfo> {
-        let mut links = self.infos(answers, &attempted)?;
-        links.pop().ok_or_else(|| self.invalid(attempted, "the kernel gave no answer"))
+    fn one(&self, answer: &Message, attempted: String) -> Result<LinkInfo> {
+        let mut links = self.infos(std::slice::from_ref(answer), &attempted)?;
+        links.pop().ok_or_else(|| self.invalid(attempted, "the kernel answered with something else"))
     }
 
     fn infos(&self, answers: &[Message], attempted: &str) -> Result<Vec<LinkInfo>> {

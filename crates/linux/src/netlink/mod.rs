@@ -83,12 +83,9 @@ impl Netlink {
 
     /// The index of the link of that name. `ENODEV` if there is none.
     pub fn index_of(&self, name: &IfName) -> Result<u32> {
-        match self.link(name)? {
-            Some(link) => Ok(link.index),
-            None => {
-                Err(self.error(format!("find link {name}"), std::io::Error::from_raw_os_error(libc::ENODEV)))
-            }
-        }
+        self.find_index(name)?.ok_or_else(|| {
+            self.error(format!("find link {name}"), std::io::Error::from_raw_os_error(libc::ENODEV))
+        })
     }
 
     fn error(&self, attempted: impl AsRef<str>, source: std::io::Error) -> Error {

@@ -89,12 +89,9 @@ impl Netlink {
         question.header.ifindex = index;
         question.header.flags = flags;
         question.attributes.push(NeighbourAttribute::Destination(ip.into()));
-        let entry = |answer| match answer {
-            Message::NewNeighbour(entry) => Some(entry),
-            _ => None,
-        };
         match self.get(Message::GetNeighbour(question)) {
-            Ok(answers) => Ok(answers.into_iter().find_map(entry)),
+            Ok(Message::NewNeighbour(entry)) => Ok(Some(entry)),
+            Ok(_) => Ok(None),
             Err(error) => {
                 let error = self.error(format!("look at neighbour {ip} of link {index}"), error);
                 if error.is(libc::ENOENT) { Ok(None) } else { Err(error) }

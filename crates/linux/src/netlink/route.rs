@@ -108,8 +108,8 @@ impl Netlink {
 
     /// True if the main table has the route: same destination, next hop, link, metric, tunnel, source and path MTU.
     pub fn has_route(&self, route: &Route) -> Result<bool> {
-        let Some(link) = self.link(&route.dev)? else { return Ok(false) };
-        Ok(self.rival(route)?.is_some_and(|info| info.is(route, link.index)))
+        let Some(index) = self.find_index(&route.dev)? else { return Ok(false) };
+        Ok(self.rival(route)?.is_some_and(|info| info.is(route, index)))
     }
 
     /// The route of the main table that competes with another one: it has the same destination and the same metric,
@@ -162,22 +162,19 @@ impl Netlink {
         // Without this flag the kernel reports the main table for every IPv4 route.
         question.header.flags = RouteFlags::FibMatch | RouteFlags::LookupTable;
         question.attributes.push(RouteAttribute::Destination(dst.network().into()));
-        let answers = match self.get(Message::GetRoute(question)) {
-            Ok(answers) => answers,
+        match self.get(Message::GetRoute(question)) {
+            Ok(Message::NewRoute(route)) => Ok(Choice::Route(route)),
+            Ok(_) => Ok(Choice::Unknown),
             Err(error) => {
                 let error = self.error(format!("look for a route to {dst}"), error);
-                return match error.errno() {
+                match error.errno() {
                     Some(libc::ENETUNREACH) => Ok(Choice::Nowhere),
                     // A route may refuse with an error of its own, and not every address is a valid query.
                     Some(_) => Ok(Choice::Unknown),
                     None => Err(error),
-                };
+                }
             }
-        };
-        Ok(answers.into_iter().next().map_or(Choice::Unknown, |answer| match answer {
-            Message::NewRoute(route) => Choice::Route(route),
-            _ => Choice::Unknown,
-        }))
+        }
     }
 
     /// Whether the kernel looks into the main table for every packet, and into others only by its default rules.

@@ -8,10 +8,12 @@ use netlink_packet_core::{
     NetlinkPayload, NetlinkSerializable,
 };
 use netlink_packet_route::RouteNetlinkMessage;
+use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
 
 use super::Netlink;
-use crate::Result;
 use crate::error::refusal;
+use crate::{IfName, Result};
 
 /// The header flag of a dump during which something changed: it may lack entries or name them twice.
 const NLM_F_DUMP_INTR: u16 = 0x10;
@@ -42,6 +44,15 @@ enum Dump<M> {
     Interrupted,
 }
 
+/// What ends an exchange, beside an error.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// The first answer: to a question for one thing the kernel has no other.
+    Answer,
+    /// An acknowledgement, or the end of a dump.
+    Acknowledgement,
+}
+
 impl Netlink {
     /// Sends a request that changes something and waits for its acknowledgement.
     pub(super) fn change(
@@ -53,9 +64,20 @@ impl Netlink {
         self.exchange(message, flags | NLM_F_ACK).map(drop).map_err(|error| self.error(attempted, error))
     }
 
-    /// Asks for one thing; the answers in order.
-    pub(super) fn get(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
-        self.exchange(message, NLM_F_ACK)
+    /// Asks for one thing.
+    pub(super) fn get(&self, question: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
+        self.socket.lock().expect("no exchange panics").get(question)
+    }
+
+    /// The index of a link by name; `None` if there is none. Unlike a question of rtnetlink it needs no lock of the kernel
+    /// (`dev_ifsioc_locked` in net/core/dev_ioctl.c), for which changes of links, which take milliseconds, make others wait.
+    pub fn find_index(&self, name: &IfName) -> Result<Option<u32>> {
+        let socket = self.socket.lock().expect("no exchange panics");
+        match name_to_index(&socket.socket, name.as_str()) {
+            Ok(index) => Ok(Some(index)),
+            Err(Errno::NODEV) => Ok(None),
+            Err(errno) => Err(self.error(format!("find link {name}"), errno.into())),
+        }
     }
 
     /// Requests a full dump, and repeats it if a change interrupted it.
@@ -101,13 +123,26 @@ impl Socket {
         Ok(Socket { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER_BYTES) })
     }
 
+    /// Asks for one thing. The answer needs no acknowledgement behind it.
+    fn get<M>(&mut self, question: M) -> io::Result<M>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable,
+    {
+        self.send(question, 0)?;
+        let answered = match self.receive(Last::Answer)? {
+            Dump::Whole(answers) => answers.into_iter().next(),
+            Dump::Interrupted => None,
+        };
+        answered.ok_or_else(|| io::Error::other("the kernel gave no answer"))
+    }
+
     /// Sends a request, and returns what came before it was acknowledged.
     pub(super) fn exchange<M>(&mut self, message: M, flags: u16) -> io::Result<Vec<M>>
     where
         M: NetlinkSerializable + NetlinkDeserializable,
     {
         self.send(message, flags)?;
-        match self.receive()? {
+        match self.receive(Last::Acknowledgement)? {
             Dump::Whole(answers) => Ok(answers),
             Dump::Interrupted => Err(io::Error::from_raw_os_error(libc::EINTR)),
         }
@@ -121,7 +156,7 @@ impl Socket {
         let deadline = Instant::now() + DUMP_PATIENCE;
         loop {
             self.send(message.clone(), NLM_F_DUMP)?;
-            match self.receive()? {
+            match self.receive(Last::Acknowledgement)? {
                 Dump::Whole(answers) => return Ok(answers),
                 Dump::Interrupted if Instant::now() < deadline => {}
                 Dump::Interrupted => {
@@ -141,7 +176,7 @@ impl Socket {
         M: NetlinkSerializable + NetlinkDeserializable,
     {
         self.send_all(messages)?;
-        self.receive::<M>().map(drop)
+        self.receive::<M>(Last::Acknowledgement).map(drop)
     }
 
     fn send<M: NetlinkSerializable>(&mut self, message: M, flags: u16) -> io::Result<()> {
@@ -165,8 +200,8 @@ impl Socket {
         again(|| self.socket.send(&bytes, 0)).map(drop)
     }
 
-    /// Receives until the request is answered: by an acknowledgement, an error, or the end of a dump.
-    fn receive<M: NetlinkDeserializable>(&mut self) -> io::Result<Dump<M>> {
+    /// Receives until the request is answered: by the last message or an error.
+    fn receive<M: NetlinkDeserializable>(&mut self, last: Last) -> io::Result<Dump<M>> {
         let mut answers = Vec::new();
         let mut interrupted = false;
         // An answer that is not understood fails the exchange, but only after its end: a dump cut short would keep
@@ -189,12 +224,17 @@ impl Socket {
                 }
                 interrupted |= header.flags & NLM_F_DUMP_INTR != 0;
                 match read(bytes, &mut answers) {
+                    Ok(None) if last == Last::Answer && !answers.is_empty() => {
+                        return Ok(Dump::Whole(answers));
+                    }
                     Ok(None) => {}
                     Ok(Some(outcome)) => {
                         outcome.and(misunderstood.map_or(Ok(()), Err))?;
                         return Ok(if interrupted { Dump::Interrupted } else { Dump::Whole(answers) });
                     }
-                    Err(error) if header.message_type < FIRST_ANSWER_TYPE => return Err(error),
+                    Err(error) if last == Last::Answer || header.message_type < FIRST_ANSWER_TYPE => {
+                        return Err(error);
+                    }
                     Err(error) => misunderstood = misunderstood.or(Some(error)),
                 }
             }

@@ -9,7 +9,7 @@ use linux::{IfName, Link};
 
 use super::link::AddLink;
 use super::object::{Adds, LinkAddress};
-use super::{Effect, MovedBack, Past, UndoOutcome, existing, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, existing_index, mistaken};
 use crate::entry::{After, Before, Intent, Undone};
 use crate::error::StepError;
 use crate::listing::Listing;
@@ -44,7 +44,7 @@ impl Effect for EnsureLink<'_> {
 
     fn after(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<After, StepError> {
         match before {
-            Before::Present => Ok(After::Link { index: existing(kernel, place, &self.0.name)?.index }),
+            Before::Present => Ok(After::Link { index: existing_index(kernel, place, &self.0.name)? }),
             _ => AddLink(self.0).after(kernel, place, before),
         }
     }
@@ -134,7 +134,7 @@ impl Effect for EnsureAddress<'_> {
     /// Two addresses whose subnets overlap would both be the way to the same neighbours.
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
         let EnsureAddress { link, address } = self;
-        let index = existing(kernel, place, link)?.index;
+        let index = existing_index(kernel, place, link)?;
         let of_link = kernel.at(place)?.netlink.addresses_of(index)?;
         if of_link.iter().any(|found| found.address == **address) {
             return Ok(Before::Present);

@@ -3,7 +3,7 @@
 use bpf::{guard, pins};
 
 use super::program::{refuse_loaded, unpin};
-use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing_index, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
 use crate::forwarding::{Guard, Guarded};
@@ -59,7 +59,7 @@ pub(super) struct AddGuarded<'s>(pub(super) &'s Guarded);
 impl Effect for AddGuarded<'_> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
         let container = kernel.at(&self.0.pod)?.cookie;
-        let index = existing(kernel, place, &self.0.link)?.index;
+        let index = existing_index(kernel, place, &self.0.link)?;
         if guard::has(&pins::folder(&self.0.node), &self.entry(index, container))?.is_some() {
             let what = format!("a pod at link {}, or one of its addresses", self.0.link);
             return Err(StepError::Exists { what, remedy: "undo the plan that added it".to_owned() });
@@ -84,8 +84,8 @@ impl Effect for AddGuarded<'_> {
 
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let container = kernel.at(&self.0.pod)?.cookie;
-        let link = listing.link(kernel.at(place)?, &self.0.link)?;
-        link.map_or(Ok(StepState::Absent), |link| self.found(link.index, container))
+        let index = listing.index(kernel.at(place)?, &self.0.link)?;
+        index.map_or(Ok(StepState::Absent), |index| self.found(index, container))
     }
 
     fn admits_before(&self, before: &Before) -> bool {

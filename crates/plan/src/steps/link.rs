@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use linux::netlink::LinkInfo;
 use linux::{IfName, Link, LinkKind, NetnsRef, sysctl};
 
-use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, existing_index, mistaken};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::kernel::OpenNetns;
@@ -257,7 +257,7 @@ impl Effect for MoveLink<'_> {
     }
 
     fn after(&self, kernel: &mut Kernel, _: &Place, _: &Before) -> Result<After, StepError> {
-        Ok(After::Link { index: existing(kernel, self.to, self.name)?.index })
+        Ok(After::Link { index: existing_index(kernel, self.to, self.name)? })
     }
 
     fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use bpf::{forward, pins};
 use linux::IfName;
 
-use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing_index, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
 use crate::forwarding::{Endpoint, Tunnel, Uplink};
@@ -44,7 +44,7 @@ pub(super) struct Lists<'s, L>(pub(super) &'s L);
 
 impl<L: Listed> Effect for Lists<'_, L> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
-        let index = existing(kernel, place, self.0.link())?.index;
+        let index = existing_index(kernel, place, self.0.link())?;
         if self.0.find(&pins::folder(self.0.node()), index)? != StepState::Absent {
             let remedy = "undo the plan that added it".to_owned();
             return Err(StepError::Exists { what: self.0.taken(), remedy });
@@ -66,8 +66,8 @@ impl<L: Listed> Effect for Lists<'_, L> {
     }
 
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
-        let link = listing.link(kernel.at(place)?, self.0.link())?;
-        link.map_or(Ok(StepState::Absent), |link| self.found(link.index))
+        let index = listing.index(kernel.at(place)?, self.0.link())?;
+        index.map_or(Ok(StepState::Absent), |index| self.found(index))
     }
 
     fn admits_before(&self, before: &Before) -> bool {

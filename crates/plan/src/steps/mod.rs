@@ -234,6 +234,12 @@ pub(crate) fn existing(kernel: &mut Kernel, place: &Place, link: &IfName) -> Res
     found.ok_or_else(|| StepError::NoLink { link: link.to_string() })
 }
 
+/// The index of a link that the step needs.
+pub(crate) fn existing_index(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<u32, StepError> {
+    let found = kernel.at(place)?.netlink.find_index(link)?;
+    found.ok_or_else(|| StepError::NoLink { link: link.to_string() })
+}
+
 /// A journal that says something else than was written for this step.
 pub(crate) fn mistaken(state: &impl Debug) -> StepError {
     StepError::Refused { why: format!("the journal has {state:?} for a step of another kind") }

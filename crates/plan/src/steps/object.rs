@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use linux::netlink::{EncapInfo, NextHop, RouteInfo};
 use linux::{Encap, FdbEntry, IfName, Mac, Neighbour, Route};
 
-use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing_index};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::kernel::OpenNetns;
@@ -158,7 +158,7 @@ impl<O: Object> Effect for Adds<O> {
 
 impl<O: Object> Adds<O> {
     fn index(&self, kernel: &mut Kernel, place: &Place) -> Result<u32, StepError> {
-        self.0.dev().map_or(Ok(0), |dev| Ok(existing(kernel, place, dev)?.index))
+        self.0.dev().map_or(Ok(0), |dev| Ok(existing_index(kernel, place, dev)?))
     }
 }
 
@@ -166,7 +166,7 @@ impl<O: Object> Adds<O> {
 fn index_of(object: &impl Object, opened: &OpenNetns, listing: &Listing) -> Result<Option<u32>, StepError> {
     match object.dev() {
         None => Ok(Some(0)),
-        Some(dev) => Ok(listing.link(opened, dev)?.map(|link| link.index)),
+        Some(dev) => Ok(listing.index(opened, dev)?),
     }
 }
 

@@ -3,7 +3,7 @@
 use bpf::forward::{self, NodeConfig, TunnelEnd};
 use bpf::{Attached, Hook, pins};
 
-use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing_index, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
 use crate::forwarding::{ProgramAttachment, Programs};
@@ -114,7 +114,7 @@ pub fn replace_programs(
 
 fn config(kernel: &mut Kernel, place: &Place, programs: &Programs) -> Result<NodeConfig, StepError> {
     Ok(NodeConfig {
-        wire: existing(kernel, place, &programs.wire)?.index,
+        wire: existing_index(kernel, place, &programs.wire)?,
         mtu: programs.mtu,
         gateway: programs.gateway,
         gateway_mac: programs.gateway_mac,
@@ -131,7 +131,7 @@ pub(super) struct AttachProgram<'s>(pub(super) &'s ProgramAttachment);
 impl Effect for AttachProgram<'_> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
         let ProgramAttachment { node, program, link, .. } = self.0;
-        let index = existing(kernel, place, link)?.index;
+        let index = existing_index(kernel, place, link)?;
         let opened = kernel.at(place)?;
         if self.attached(opened, index)?.is_some() {
             let what = format!("program {} at link {link}", program.name());
@@ -158,7 +158,7 @@ impl Effect for AttachProgram<'_> {
         let Before::Unattached { index, clsact } = before else { return Err(mistaken(before)) };
         let opened = kernel.at(&past.intent.placed.place)?;
         // A later link of the same name has another index.
-        let there = opened.netlink.link(&self.0.link)?.is_some_and(|link| link.index == *index);
+        let there = opened.netlink.find_index(&self.0.link)? == Some(*index);
         match self.attached(opened, *index)? {
             Some(how) if there || how == Attached::Link => {
                 let pin = self.0.link_pin();
@@ -187,7 +187,7 @@ impl Effect for AttachProgram<'_> {
     /// guard lets a packet go on to others' programs, as it would to the kernel.
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let opened = kernel.at(place)?;
-        let Some(index) = listing.link(opened, &self.0.link)?.map(|link| link.index) else {
+        let Some(index) = listing.index(opened, &self.0.link)? else {
             return Ok(StepState::Absent);
         };
         let (program, hook) = (self.0.program_pin(), self.0.program.hook());

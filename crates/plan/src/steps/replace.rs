@@ -5,7 +5,7 @@ use linux::{FdbEntry, Neighbour, Route};
 use rustix::io::Errno;
 
 use super::object::{Adds, Object, fdb_command, neighbour_command, route_command};
-use super::{Effect, MovedBack, Past, UndoOutcome, existing, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, existing_index, mistaken};
 use crate::entry::{After, Before, Displaced, Undone};
 use crate::error::StepError;
 use crate::kernel::OpenNetns;
@@ -44,7 +44,7 @@ pub(super) struct Replaces<O>(pub(super) O);
 impl<O: Replaceable + Copy> Effect for Replaces<O> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
         let index = match self.0.dev() {
-            Some(dev) => existing(kernel, place, dev)?.index,
+            Some(dev) => existing_index(kernel, place, dev)?,
             None => 0,
         };
         let displaced = self.0.displaced(kernel.at(place)?, index)?;
@@ -227,8 +227,8 @@ impl Displaced {
                 }
                 Ok(true)
             }
-            Displaced::Neighbour(neighbour) => Ok(netlink.link(&neighbour.dev)?.is_some()),
-            Displaced::Fdb(entry) => Ok(netlink.link(&entry.dev)?.is_some()),
+            Displaced::Neighbour(neighbour) => Ok(netlink.find_index(&neighbour.dev)?.is_some()),
+            Displaced::Fdb(entry) => Ok(netlink.find_index(&entry.dev)?.is_some()),
             Displaced::Service(_) => Ok(true),
         }
     }
