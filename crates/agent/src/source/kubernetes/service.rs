@@ -21,6 +21,8 @@ pub(super) struct Service {
     metadata: Metadata,
     #[serde(default)]
     spec: Spec,
+    #[serde(default)]
+    status: Status,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -57,6 +59,31 @@ struct Spec {
     session_affinity_config: Option<AffinityConfig>,
     #[serde(default)]
     internal_traffic_policy: Option<String>,
+    #[serde(default, rename = "externalIPs")]
+    external_ips: Vec<String>,
+    #[serde(default)]
+    load_balancer_source_ranges: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(default)]
+    load_balancer: LoadBalancer,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct LoadBalancer {
+    #[serde(default)]
+    ingress: Option<Vec<Ingress>>,
+}
+
+/// An address of a load balancer, or a name, which nobody can lead.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Ingress {
+    ip: Option<String>,
+    ip_mode: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -126,6 +153,9 @@ struct EndpointPort {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeptService {
     addresses: Vec<IpAddr>,
+    /// Its addresses outside of the cluster: `externalIPs`, and those of a load balancer. Another Service may claim the
+    /// same.
+    external: BTreeSet<IpAddr>,
     /// Its ports: name, protocol and number.
     ports: Vec<(String, Protocol, u16)>,
     /// The same with the ports of nodes, for a Service that has them.
@@ -194,7 +224,7 @@ impl Metadata {
 impl KeptService {
     /// What is kept of a Service; nothing of one without an address of its own.
     pub(super) fn of(service: Service) -> Option<KeptService> {
-        let spec = service.spec;
+        let Service { spec, status, .. } = service;
         if spec.kind == "ExternalName" {
             return None;
         }
@@ -218,7 +248,25 @@ impl KeptService {
             _ => 0,
         };
         let is_local = spec.internal_traffic_policy.as_deref() == Some("Local");
-        Some(KeptService { addresses, ports, node_ports, affinity_s, is_local })
+        // Where a load balancer admits some callers alone, kube-proxy does that, and packets must come as they are sent.
+        let is_open = spec.load_balancer_source_ranges.is_empty();
+        let balanced = status.load_balancer.ingress.into_iter().flatten().filter(|_| is_open);
+        let balanced = balanced.filter_map(Ingress::led);
+        let external = spec.external_ips.into_iter().chain(balanced).filter_map(|text| text.parse().ok());
+        // A Service without an address of the family has no endpoints of it.
+        let is_of_family = |ip: &IpAddr| addresses.iter().any(|own| own.is_ipv4() == ip.is_ipv4());
+        let external = external.filter(is_of_family).collect();
+        Some(KeptService { addresses, external, ports, node_ports, affinity_s, is_local })
+    }
+
+    /// Whether calls of an address are led that another Service may claim too.
+    pub(super) fn shares(&self, address: IpAddr) -> bool {
+        self.external.contains(&address) && !self.addresses.contains(&address)
+    }
+
+    /// Whether it has addresses that another Service may claim too.
+    pub(super) fn has_external(&self) -> bool {
+        !self.external.is_empty()
     }
 
     /// Where calls of it are led, at each of its addresses and ports, and at the ports of nodes.
@@ -229,9 +277,10 @@ impl KeptService {
             IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
         };
         let virtual_ones = self.addresses.iter().map(|address| (*address, &self.ports));
+        let external = self.external.iter().map(|address| (*address, &self.ports));
         let of_node = self.addresses.iter().map(|address| (of_node(address), &self.node_ports));
         let mut led = Vec::new();
-        for (address, ports) in virtual_ones.chain(of_node) {
+        for (address, ports) in virtual_ones.chain(external).chain(of_node) {
             for (name, protocol, port) in ports {
                 let at = ServiceAddress { address, port: *port, protocol: *protocol };
                 let backends = self.backends(&at, name, slices);
@@ -264,12 +313,19 @@ impl KeptService {
         if ready.is_empty() { leaving } else { ready }
     }
 
-    /// To kube-proxy, a call from the node or its pods of a port of the node comes from inside the cluster, and may go to any
-    /// endpoint whatever `externalTrafficPolicy` says.
+    /// To kube-proxy, a call from the node or its pods of a port of the node, or of an address outside, comes from inside the
+    /// cluster, and may go to any endpoint whatever `externalTrafficPolicy` says.
     fn may_have(&self, endpoint: &KeptEndpoint, at: &ServiceAddress) -> bool {
         let is_of_family = endpoint.address.is_ipv4() == at.address.is_ipv4();
-        let is_local = self.is_local && !at.address.is_unspecified();
+        let is_local = self.is_local && self.addresses.contains(&at.address);
         is_of_family && (endpoint.is_on_this_node || !is_local)
+    }
+}
+
+impl Ingress {
+    /// The address, unless the load balancer wants to see the calls itself (`ipMode: Proxy`).
+    fn led(self) -> Option<String> {
+        self.ip.filter(|_| self.ip_mode.as_deref().is_none_or(|mode| mode == "VIP"))
     }
 }
 

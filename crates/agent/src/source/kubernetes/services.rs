@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use plan::forwarding::ServiceAddress;
+
 use super::follow::News;
 use super::known::Change;
 use super::service::{KeptService, KeptSlice};
@@ -39,7 +41,31 @@ impl KnownServices {
     /// Where calls are led; `None`: not all that must be known for it was listed yet.
     pub(super) fn led(&self) -> Option<Services> {
         let Watches { services, slices } = &self.watched;
-        (services.is_listed && slices.is_listed).then(|| self.led.clone())
+        (services.is_listed && slices.is_listed).then(|| self.without_rivals())
+    }
+
+    /// Where calls are led, each address and port once: an address of the cluster is its Service's alone, and one outside
+    /// belongs to the first by name of those that claim it.
+    fn without_rivals(&self) -> Services {
+        let mut led = self.led.clone();
+        let claiming: Vec<_> = self.services.iter().filter(|(_, service)| service.has_external()).collect();
+        if claiming.is_empty() {
+            return led;
+        }
+        let of_cluster = self.services.iter().flat_map(|(name, service)| {
+            let all = self.led.get(name).into_iter().flat_map(|led| led.iter());
+            all.map(|led| led.at).filter(|at| !service.shares(at.address))
+        });
+        let mut taken: BTreeSet<ServiceAddress> = of_cluster.collect();
+        for (name, service) in claiming {
+            let Some(entry) = led.get_mut(name) else { continue };
+            let mut left = entry.as_ref().clone();
+            left.retain(|led| !service.shares(led.at.address) || taken.insert(led.at));
+            if left.len() < entry.len() {
+                *entry = Arc::new(left);
+            }
+        }
+        led
     }
 
     /// Why they are not known, or may have changed unseen.
@@ -194,6 +220,35 @@ mod tests {
         let led = known.led().unwrap();
         let backends = led[&format!("default/{of}")][0].backends.iter().map(ToString::to_string);
         backends.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn an_address_outside_is_led_for_the_first_that_claims_it_and_one_of_the_cluster_for_its_owner() {
+        let claiming = |own: &str, claimed: &[&str]| {
+            let service: Service = serde_json::from_value(json!({
+                "metadata": { "name": "x", "namespace": "default", "resourceVersion": "1" },
+                "spec": { "clusterIPs": [own], "ports": [{ "port": 80 }], "externalIPs": claimed }
+            }))
+            .unwrap();
+            KeptService::of(service).unwrap()
+        };
+        let mut known = KnownServices::default();
+        known.take_slices(News::All(vec![]));
+        known.take_services(News::All(vec![
+            named("a", service("10.96.0.1")),
+            named("b", claiming("10.96.0.2", &["198.51.100.7", "10.96.0.1", "10.96.0.3"])),
+            named("c", claiming("10.96.0.3", &["198.51.100.7", "198.51.100.8"])),
+        ]));
+        let led = |known: &KnownServices| -> Vec<String> {
+            let all = known.led().unwrap();
+            let of = |led: &Arc<Vec<_>>| -> Vec<String> {
+                led.iter().map(|led: &plan::forwarding::Service| led.at.address.to_string()).collect()
+            };
+            all.values().map(|led| of(led).join(" ")).collect()
+        };
+        assert_eq!(led(&known), ["10.96.0.1", "10.96.0.2 198.51.100.7", "10.96.0.3 198.51.100.8"]);
+        known.take_services(News::Gone("default/b".to_owned()));
+        assert_eq!(led(&known), ["10.96.0.1", "10.96.0.3 198.51.100.7 198.51.100.8"]);
     }
 
     #[test]

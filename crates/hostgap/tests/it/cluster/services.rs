@@ -48,6 +48,7 @@ fn services_are_led_where_kube_proxy_is_missed() {
     await_endpoints(&pods, &all);
     nobody_refuses(&pods);
     ports_of_nodes_are_led(&pods, &all);
+    addresses_outside_are_led(&pods, &all);
     programs_use_the_tunnels(&pods);
     race::race_leaves_nothing(&pods);
 
@@ -168,9 +169,14 @@ fn status_of_first(pods: &Pods) -> Value {
 fn service(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name }, "spec": {
         "selector": { "app": name }, "ipFamilyPolicy": "RequireDualStack",
-        "type": "NodePort", "externalTrafficPolicy": "Local",
+        "type": "NodePort", "externalTrafficPolicy": "Local", "externalIPs": outside(name),
         "ports": [{ "name": "name", "port": 80 }, { "name": "load", "port": 8080 }],
     } })
+}
+
+/// The addresses outside of the cluster by which a Service is called, too. Nobody has them.
+fn outside(service: &str) -> &'static [&'static str] {
+    if service == "web" { &["198.51.100.7", "2001:db8:7::7"] } else { &[] }
 }
 
 fn server_name(node: Node) -> String {
@@ -274,6 +280,15 @@ fn ports_of_nodes_are_led(pods: &Pods, servers: &[String]) {
             for address in [node.ipv4, node.ipv6] {
                 await_calls(pods, &client, address, port, servers);
             }
+        }
+    }
+}
+
+#[track_caller]
+fn addresses_outside_are_led(pods: &Pods, servers: &[String]) {
+    for node in NODES {
+        for address in outside("web") {
+            await_calls(pods, &format!("client-{}", node.name), address, 80, servers);
         }
     }
 }

@@ -173,6 +173,32 @@ fn a_port_of_the_node_has_all_endpoints() {
 }
 
 #[test]
+fn addresses_outside_have_all_endpoints_unless_calls_must_come_as_they_are_sent() {
+    let mut service = dns();
+    service["spec"]["ports"] = json!([{ "name": "dns", "port": 53, "protocol": "UDP" }]);
+    service["spec"]["internalTrafficPolicy"] = json!("Local");
+    service["spec"]["externalIPs"] = json!(["198.51.100.7", "2001:db8::7", "dns.example"]);
+    service["status"]["loadBalancer"] = json!({ "ingress": [
+        { "ip": "203.0.113.1", "ipMode": "VIP" }, { "ip": "203.0.113.2" },
+        { "ip": "203.0.113.3", "ipMode": "Proxy" }, { "hostname": "lb.example" }
+    ] });
+    let endpoints = slice("IPv4", &[endpoint("10.244.2.2", "other", READY)]);
+    let outside = |service: &Value| led(service.clone(), vec![endpoints.clone()])[2..].join("\n");
+    let all = [
+        "198.51.100.7:53/udp to 10.244.2.2:5353",
+        "203.0.113.1:53/udp to 10.244.2.2:5353",
+        "203.0.113.2:53/udp to 10.244.2.2:5353",
+        "[2001:db8::7]:53/udp to ",
+    ];
+    assert_eq!(outside(&service), all.join("\n"));
+    service["spec"]["loadBalancerSourceRanges"] = json!(["192.0.2.0/24"]);
+    assert_eq!(outside(&service), [all[0], all[3]].join("\n"));
+    // A Service of IPv4 alone.
+    service["spec"]["clusterIPs"] = json!(["10.96.0.10"]);
+    assert_eq!(led(service, vec![]), ["10.96.0.10:53/udp to ", "198.51.100.7:53/udp to "]);
+}
+
+#[test]
 fn affinity_lasts_as_long_as_is_said() {
     let first = |service: Value| led(service, vec![]).remove(0);
     let mut service = dns();
