@@ -262,8 +262,11 @@ fn install(error: &InstallError) -> u8 {
         | InstallError::OtherNetwork { .. }
         | InstallError::Configured { .. }
         | InstallError::ForeignProgram(_) => BAD_INPUT,
-        InstallError::Unmet { .. } | InstallError::NoAntiSpoofing { .. } => UNABLE,
-        InstallError::NotWhole(_) | InstallError::Node { .. } | InstallError::File { .. } => FAILURE,
+        InstallError::Unmet { .. } | InstallError::NoAntiSpoofing { .. } | InstallError::NoTcx => UNABLE,
+        InstallError::NotWhole(_)
+        | InstallError::Unknown(_)
+        | InstallError::Node { .. }
+        | InstallError::File { .. } => FAILURE,
     }
 }
 

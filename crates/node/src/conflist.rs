@@ -1,11 +1,12 @@
 //! The configuration of a network as a container runtime reads it: written for a runtime, and read as the plugin reads it.
 
 use cni::{Conflist, Failure, Request, Version};
-use datapath::{ATTACHES, DataPath};
+use datapath::{ATTACHES, DataPath, GuardHook};
 use ipnet::IpNet;
 use linux::IfName;
 use linux::features::{Facts, Feature, Unmet};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::Home;
 use crate::conf::Conf;
@@ -34,11 +35,30 @@ pub struct Network {
     pub mtu: Option<u32>,
     /// Whether what containers send out of the network gets the node's address.
     pub masquerade: bool,
-    /// Whether what a container sends with other addresses than its own is dropped; `None`: where that can be.
-    pub anti_spoofing: Option<bool>,
+    /// How what a container sends with other addresses than its own is dropped; `None`: by a filter, where that can be.
+    pub anti_spoofing: Option<SenderCheck>,
     /// Whether the node has a link of its own beside the containers', for the attaches that take one: without it the node and
     /// its containers do not reach each other.
     pub host_link: bool,
+}
+
+/// A check of what containers send that is not the usual one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(into = "Value")]
+pub enum SenderCheck {
+    /// None.
+    Off,
+    /// At tcx, which leaves the ingress qdisc of a container's link to other programs (Linux 6.6).
+    Tcx,
+}
+
+impl From<SenderCheck> for Value {
+    fn from(check: SenderCheck) -> Value {
+        match check {
+            SenderCheck::Off => false.into(),
+            SenderCheck::Tcx => "tcx".into(),
+        }
+    }
 }
 
 /// The keys in the order in which they are written.
@@ -64,7 +84,7 @@ struct WrittenPlugin<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     masquerade: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    anti_spoofing: Option<bool>,
+    anti_spoofing: Option<SenderCheck>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     host_link: bool,
     #[serde(skip_serializing_if = "<[IpNet]>::is_empty")]
@@ -174,6 +194,11 @@ impl Configured {
         if self.conf.anti_spoofing.is_some() { facts.unmet(&[Feature::BpfTc]) } else { Vec::new() }
     }
 
+    /// Whether it wants that check at tcx.
+    pub fn checks_at_tcx(&self) -> bool {
+        self.conf.anti_spoofing == Some(GuardHook::Tcx)
+    }
+
     /// Whether an `ADD` could make the network, in the calling thread's namespace: the link to other nodes is there, a plan
     /// can be made, the file of name servers can be read, and no attachment rests on the network as another configuration has it. Nothing is written.
     ///
@@ -189,7 +214,7 @@ impl Configured {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -219,12 +244,14 @@ mod tests {
             wire: Some(IfName::new("eth1").unwrap()),
             mtu: Some(1400),
             masquerade: true,
-            anti_spoofing: Some(false),
+            anti_spoofing: Some(SenderCheck::Off),
             ..network("bridge", &["10.1.0.0/24"])
         };
         let read = Configured::read(&whole.conflist()).unwrap().remove(0).conf;
         assert_eq!((read.wire, read.mtu, read.masquerade), (whole.wire.clone(), Some(1400), true));
         assert!(read.anti_spoofing.is_none());
+        let at_tcx = Network { anti_spoofing: Some(SenderCheck::Tcx), ..whole };
+        assert!(Configured::read(&at_tcx.conflist()).unwrap().remove(0).checks_at_tcx());
         let prefixes: Vec<String> = read.prefixes.iter().map(|net| net.to_string()).collect();
         assert_eq!(prefixes, ["10.1.0.0/16"]);
     }

@@ -34,7 +34,7 @@ mod underlay;
 mod unit;
 mod wanted;
 
-pub use conflist::{Configured, Network, PLUGIN};
+pub use conflist::{Configured, Network, PLUGIN, SenderCheck};
 pub use home::Home;
 pub use network::{LeftNetwork, UnusedNetworks};
 pub use standing::StandingAttachment;

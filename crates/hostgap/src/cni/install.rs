@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use lab::LabError;
 use linux::IfName;
 use node::install::{self, Change, Installation, Installed};
-use node::{Home, Network};
+use node::{Home, Network, SenderCheck};
 use serde_json::{Value, json};
 
 use super::DirArgs;
@@ -58,6 +58,10 @@ pub(super) struct Args {
     /// Let containers send from other addresses than their own (bridge, ptp).
     #[arg(long)]
     no_anti_spoofing: bool,
+    /// Where a program checks that containers send from their own addresses (bridge, ptp): tcx leaves the ingress qdisc of a
+    /// container's link to other plugins, and makes ADD slower (Linux 6.6) [default: a filter].
+    #[arg(long, value_name = "HOOK", value_parser = ["tcx"], conflicts_with = "no_anti_spoofing")]
+    anti_spoofing: Option<String>,
     /// Let the node and its containers reach each other, by a link of the node's own beside theirs (macvlan, ipvlan-l3,
     /// ipvlan-l3s). With other attaches they do anyway.
     #[arg(long)]
@@ -142,7 +146,11 @@ fn network(args: &Args, chosen: Option<&Chosen>) -> Network {
         wire: args.wire.clone(),
         mtu: args.mtu.or_else(|| chosen.and_then(|chosen| chosen.choice.mtu)),
         masquerade: args.masquerade,
-        anti_spoofing: args.no_anti_spoofing.then_some(false),
+        anti_spoofing: match (args.no_anti_spoofing, &args.anti_spoofing) {
+            (true, _) => Some(SenderCheck::Off),
+            (false, Some(_)) => Some(SenderCheck::Tcx),
+            (false, None) => None,
+        },
         host_link: args.host_link,
     }
 }

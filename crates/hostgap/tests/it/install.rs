@@ -235,6 +235,23 @@ fn the_program_goes_when_no_container_needs_it() {
 }
 
 #[test]
+fn the_check_of_senders_may_be_at_tcx() {
+    let node = Node::new();
+    let at_tcx = |more: &[&str]| node.install(&[&PODS, &["--anti-spoofing", "tcx"][..], more].concat());
+    let installed = at_tcx(&[]);
+    check(&installed, 0, "");
+    let list = fs::read_to_string(node.conf().join("10-pods.conflist")).unwrap();
+    assert!(list.contains("\"anti_spoofing\": \"tcx\""), "{list}");
+    text(node.turn.command("ip").args(["netns", "add", "a"]));
+    assert!(node.call("ADD", "a").status.success());
+    // A filter has no link that is pinned.
+    let pins = text(node.turn.command("sh").args(["-c", "ls /run/hostgap-bpf/*"]));
+    assert!(pins.contains("link_hgp"), "{pins}");
+    assert!(node.call("DEL", "a").status.success());
+    check(&at_tcx(&["--no-anti-spoofing"]), 2, "cannot be used with");
+}
+
+#[test]
 fn a_bridge_that_another_program_uses_is_left_and_named() {
     let node = Node::new();
     check(&node.install(&PODS), 0, "");

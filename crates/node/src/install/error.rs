@@ -30,6 +30,12 @@ pub enum InstallError {
         "use {0:?} as a file of the configuration: a name without a path that ends in .conflist is expected"
     )]
     FileName(String),
+    /// The check is to be at tcx, which this kernel has not.
+    #[error("check at tcx what containers send: this kernel has no tcx, which came with Linux 6.6")]
+    NoTcx,
+    /// What this kernel has could not be tried.
+    #[error(transparent)]
+    Unknown(linux::Error),
     /// A configuration that is not ours has the name.
     #[error("replace {}: it is not a configuration of hostgap's plugin", .0.display())]
     ForeignConflist(PathBuf),
@@ -85,6 +91,9 @@ impl InstallError {
             InstallError::NoAntiSpoofing { .. } => Some(
                 "with --no-anti-spoofing the network has no such check, and a container can pose as another",
             ),
+            InstallError::NoTcx => {
+                Some("leave --anti-spoofing away: then a filter checks, which every kernel has")
+            }
             InstallError::ForeignConflist(_) => {
                 Some("choose another name with --file, or move that file away")
             }
@@ -99,7 +108,10 @@ impl InstallError {
             }
             InstallError::NotWhole(_) => Some("build it again, or wait until it is written"),
             InstallError::FileName(_) => Some("for example --file 10-pods.conflist"),
-            InstallError::Conf(_) | InstallError::Node { .. } | InstallError::File { .. } => None,
+            InstallError::Conf(_)
+            | InstallError::Unknown(_)
+            | InstallError::Node { .. }
+            | InstallError::File { .. } => None,
         }
     }
 

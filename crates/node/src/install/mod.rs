@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use datapath::DataPath;
-use linux::features::{Facts, Unmet};
+use linux::features::{Facts, Unmet, tcx};
 use plan::lock;
 use serde::Serialize;
 
@@ -119,6 +119,9 @@ impl Installation<'_> {
         let unmet = configured.unmet_of_anti_spoofing(self.facts);
         if !unmet.is_empty() {
             return Err(InstallError::NoAntiSpoofing { reasons: reasons(&unmet) });
+        }
+        if configured.checks_at_tcx() && !tcx().map_err(InstallError::Unknown)? {
+            return Err(InstallError::NoTcx);
         }
         configured.check(self.home).map_err(InstallError::Conf)?;
         let before: Vec<PathBuf> = configurations(&self.dirs.conf)?;

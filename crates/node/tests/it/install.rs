@@ -11,7 +11,7 @@ use node::install::{
     Change, InstallError, Installation, Installed, LeftProgram, RuntimeDirs, Uninstalled, install_cli,
     uninstall,
 };
-use node::{Configured, Network};
+use node::{Configured, Network, SenderCheck};
 use serde_json::Value;
 
 use crate::scene::Scene;
@@ -256,7 +256,7 @@ fn a_kernel_without_programs_has_a_network_without_the_check() {
     assert!(unmet.to_string().starts_with("check here that containers send"), "{unmet}");
     assert!(unmet.to_string().contains("invalid argument"), "{unmet}");
     assert!(unmet.remedy().unwrap().contains("--no-anti-spoofing"));
-    let unchecked = Network { anti_spoofing: Some(false), ..network("ptp") };
+    let unchecked = Network { anti_spoofing: Some(SenderCheck::Off), ..network("ptp") };
     let installed = host.act(Act::Install, &unchecked, None, &facts).unwrap();
     assert!(installed.text.contains("\"anti_spoofing\": false"), "{}", installed.text);
 }
