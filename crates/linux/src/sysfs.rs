@@ -6,9 +6,11 @@
 
 mod attribute;
 mod device;
+mod function;
 mod stack;
 
 pub use attribute::LinkAttribute;
+pub use function::{DevicePort, Elsewhere, Function, FunctionCard};
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -47,6 +49,14 @@ impl NetSysfs {
         let place = netns.describe();
         let root = netns.run(mount)?.attempt(|| format!("mount the sysfs of {place}"))?;
         Ok(NetSysfs { root, place })
+    }
+
+    /// A tree of files in its place.
+    #[cfg(test)]
+    fn at(root: &std::path::Path) -> Result<NetSysfs> {
+        let opened = rustix::fs::open(root, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let place = root.display().to_string();
+        Ok(NetSysfs { root: opened.attempt(|| format!("open {place}"))?, place })
     }
 
     /// Where its files can be read by name, as long as this value lives and by this process alone.

@@ -3,7 +3,7 @@
 use cni::Failure;
 use datapath::Device;
 use linux::Netns;
-use linux::sysfs::NetSysfs;
+use linux::sysfs::{FunctionCard, NetSysfs};
 use plan::SetFunction;
 
 use crate::conf::Conf;
@@ -34,12 +34,27 @@ pub(crate) fn find(id: &str, conf: &Conf) -> Result<Device, Failure> {
     if conf.vlan.is_none() && conf.spoof_check.is_none() {
         return Ok(Device { link, rules: None });
     }
-    let Some((Some(card), number)) = sysfs.function_of(&link) else {
-        let why = format!(
-            "`vlan` and `spoof_check` are for virtual functions whose card is in the node, and {link} ({id}) is none"
-        );
-        return Err(unsupported(why));
+    let refusal = |why: &str| {
+        unsupported(format!(
+            "`vlan` and `spoof_check` are for virtual functions whose card is in the node, and {why}"
+        ))
     };
+    let Some(function) = sysfs.function_of(&link) else {
+        return Err(refusal(&format!("{link} ({id}) is none")));
+    };
+    let card = match function.card {
+        FunctionCard::Here(card) => card,
+        FunctionCard::Elsewhere => {
+            return Err(refusal(&format!("the card of {link} ({id}) has no link here")));
+        }
+        FunctionCard::OneOf(links) => {
+            let names = links.iter().map(linux::IfName::as_str).collect::<Vec<_>>().join(" and ");
+            return Err(refusal(&format!(
+                "nothing says which link of its card is that of {link} ({id}): {names}"
+            )));
+        }
+    };
+    let number = function.number;
     let (vlan, spoof_check) = (conf.vlan, conf.spoof_check);
     Ok(Device { link, rules: Some(SetFunction { link: card, number, vlan, spoof_check }) })
 }

@@ -27,30 +27,10 @@ impl NetSysfs {
         parts.find(|part| !part.starts_with("virtio")).map(str::to_owned)
     }
 
-    /// Whether there is a device of this [address](NetSysfs::bus_address) on any bus, with a link here or without.
-    pub fn has_device(&self, device: &str) -> bool {
-        let buses = self.directory("bus").unwrap_or_default();
-        buses.iter().any(|bus| self.directory(&format!("bus/{bus}/devices/{device}")).is_ok())
-    }
-
     /// The links of a device, by its [address](NetSysfs::bus_address). A card with several ports may have one device for all.
     pub fn links_of(&self, device: &str) -> Result<Vec<IfName>> {
         let links = self.links()?.into_iter();
         Ok(links.filter(|link| self.bus_address(link).as_deref() == Some(device)).collect())
-    }
-
-    /// The card of which a link is a virtual function, and its number there. The card has no link here if that is in another
-    /// namespace. `None` for a link that is none.
-    pub fn function_of(&self, link: &IfName) -> Option<(Option<IfName>, u32)> {
-        let own = self.bus_address(link)?;
-        let card = format!("class/net/{link}/device/physfn");
-        let functions = self.directory(&card).ok()?;
-        let number = functions.iter().find_map(|name| {
-            let number = name.strip_prefix("virtfn")?.parse().ok()?;
-            (self.target(&format!("{card}/{name}"))? == own).then_some(number)
-        })?;
-        let links = self.directory(&format!("{card}/net")).unwrap_or_default();
-        Some((links.iter().find_map(|name| IfName::new(name).ok()), number))
     }
 
     /// The link's speed in megabits per second; `None` where its driver does not know one.
@@ -103,7 +83,7 @@ impl NetSysfs {
     }
 
     /// The last part of what a symbolic link leads to.
-    fn target(&self, path: &str) -> Option<String> {
+    pub(super) fn target(&self, path: &str) -> Option<String> {
         self.path_of(path)?.rsplit('/').next().map(str::to_owned)
     }
 

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use linux::netlink::FunctionRules;
-use linux::sysfs::{LinkAttribute, NetSysfs};
+use linux::sysfs::{FunctionCard, LinkAttribute, NetSysfs};
 use linux::{IfName, Netlink, Netns};
 use node::Home;
 use node::plugin::{Reply, call};
@@ -18,9 +18,8 @@ use crate::scene::{Scene, address, check_failure, conf, with, works};
 /// The functions of a card, by number: each with its link and the address of its device.
 fn functions(card: &IfName) -> Vec<(IfName, String)> {
     let sysfs = NetSysfs::open(&Netns::current().unwrap()).unwrap();
-    let of_card = |link: &IfName| match sysfs.function_of(link) {
-        Some((Some(of), number)) if of == *card => Some(number),
-        _ => None,
+    let of_card = |link: &IfName| {
+        sysfs.function_of(link).filter(|of| of.card == FunctionCard::Here(card.clone())).map(|of| of.number)
     };
     let mut found: Vec<(u32, IfName)> =
         sysfs.links().unwrap().into_iter().filter_map(|link| Some((of_card(&link)?, link))).collect();
