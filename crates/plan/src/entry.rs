@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 use bpf::services::Service;
 use linux::netlink::DisplacedRoute;
-use linux::{FdbEntry, Neighbour, sysctl};
+use linux::sysfs::DevicePort;
+use linux::{FdbEntry, Mac, Neighbour, sysctl};
 use serde::{Deserialize, Serialize};
 
 use crate::Placed;
@@ -106,6 +107,9 @@ pub enum Before {
         /// any name that is free.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device: Option<String>,
+        /// What else is to be known of such a link; journals before this one do not have it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hardware: Option<Box<Hardware>>,
     },
     /// What the register of a setting holds.
     Was(RegisterState),
@@ -135,6 +139,17 @@ pub enum Before {
         /// The cookie of the container's namespace, which may be gone before the entries.
         container: u64,
     },
+}
+
+/// What a card keeps on its way through namespaces, so that it is as before when it comes back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hardware {
+    /// Which of its device's links it is.
+    pub port: DevicePort,
+    /// Bytes of a packet without the Ethernet header.
+    pub mtu: u32,
+    /// Its Ethernet address, where it has one.
+    pub mac: Option<Mac>,
 }
 
 /// What was in a place that a `Replace…` step takes.

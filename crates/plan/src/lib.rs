@@ -37,7 +37,7 @@ mod undo;
 
 pub use apply::{Applied, apply, by_hand};
 pub use book::{Book, BookError, FoundUnit, Keeper, Kept, TakenBackJournal, Unit, UnitState};
-pub use entry::{After, Before, Displaced, Entry, Header, Intent, Owner, Undone};
+pub use entry::{After, Before, Displaced, Entry, Hardware, Header, Intent, Owner, Undone};
 pub use error::{ApplyError, JournalError, StepError};
 pub use fault::Fault;
 pub use journal::{Journal, Salvaged, Seal, salvage};

@@ -61,6 +61,17 @@ exit 1"
     ));
 }
 
+/// Makes a card one that has been up and moved before. Only then has its driver as many queues as there are CPUs and its
+/// interrupts their CPUs, and the kernel no queueing discipline for it.
+pub fn settle_card(card: &IfName) {
+    set_card_up(card);
+    let home = std::process::id();
+    shell(&format!(
+        "ip link set {card} down; ip netns add hgt-settle; ip link set {card} netns hgt-settle
+ip -n hgt-settle link set {card} netns {home}; ip netns delete hgt-settle"
+    ));
+}
+
 fn driven_by(driver: &str) -> linux::Result<Option<IfName>> {
     let sysfs = NetSysfs::open(&Netns::current()?)?;
     let mut names = Netlink::open()?.links()?.into_iter().map(|link| link.name);

@@ -15,7 +15,7 @@ mod talk;
 mod wire;
 mod world;
 
-pub use cards::{Cards, card, set_card_up};
+pub use cards::{Cards, card, set_card_up, settle_card};
 pub use deferred::defer;
 pub use dump::{Dump, dump, quick_dump};
 pub use flood::{Flood, dear_rules};

@@ -5,10 +5,10 @@ use std::time::Duration;
 use lab::{BuiltTopology, CardWire, Home, MachineUse, PluginDirs, Shape, Sides};
 use linux::ethtool::{Ethtool, NicParameter};
 use linux::features::probe;
-use linux::{IfName, Netns};
+use linux::Netns;
 use load::{Run, Schedule, Wait};
 use record::{Asked, Candidate, Tuning};
-use testkit::{card, dump, set_card_up, shell};
+use testkit::{card, dump, settle_card};
 
 use crate::standing::{left, shape, staffing};
 
@@ -24,21 +24,10 @@ fn tuned(path: &str) -> Candidate {
     Candidate { path: path.to_owned(), name, tune, required: true, ..Candidate::default() }
 }
 
-/// Makes a card one that has been up and moved before: only then has its driver as many queues as there are CPUs and its
-/// interrupts, and the kernel no queueing discipline for it.
-fn settle(card: &IfName) {
-    set_card_up(card);
-    let home = std::process::id();
-    shell(&format!(
-        "ip link set {card} down; ip netns add hgt-settle; ip link set {card} netns hgt-settle
-ip -n hgt-settle link set {card} netns {home}; ip netns delete hgt-settle"
-    ));
-}
-
 #[test]
 fn nodes_ask_over_cards_and_give_them_back_as_they_were() {
     let (Some(client), Some(server)) = (card("igb"), card("vmxnet3")) else { return };
-    [&client, &server].into_iter().for_each(settle);
+    [&client, &server].into_iter().for_each(settle_card);
     let here = Netns::current().unwrap();
     let before = dump(&here);
     let facts = probe().unwrap();

@@ -10,7 +10,7 @@ use netlink_packet_route::link::{
 
 use super::link_message::{self, Resolved, indexed, without_statistics};
 use super::{LinkInfo, Netlink, PortFlag};
-use crate::{IfName, Link, LinkKind, Netns, Result, Vxlan};
+use crate::{IfName, Link, LinkKind, Mac, Netns, Result, Vxlan};
 
 impl Netlink {
     /// Makes a link, down. Its parent and its peer's namespace are found by name. `EEXIST` if the name is taken.
@@ -86,6 +86,13 @@ impl Netlink {
         let mut message = indexed(index);
         message.attributes.push(LinkAttribute::Mtu(mtu));
         self.change(Message::SetLink(message), 0, format!("set the MTU of link {index} to {mtu}"))
+    }
+
+    /// Gives a link another Ethernet address. Many drivers refuse it with `EBUSY` while the link is up.
+    pub fn link_set_mac(&self, index: u32, mac: Mac) -> Result<()> {
+        let mut message = indexed(index);
+        message.attributes.push(LinkAttribute::Address(mac.0.to_vec()));
+        self.change(Message::SetLink(message), 0, format!("give link {index} the Ethernet address {mac}"))
     }
 
     /// Sets the most segments, at least 1, in a packet that a link accepts. Larger packets, both local and forwarded,

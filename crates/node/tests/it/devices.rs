@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use linux::netlink::FunctionRules;
 use linux::sysfs::{FunctionCard, LinkAttribute, NetSysfs};
@@ -11,9 +12,9 @@ use node::Home;
 use node::plugin::{Reply, call};
 use plan::{Journal, Kernel, Place, Plan, SetLinkAttribute, Undone, apply, undo};
 use serde_json::{Value, json};
-use testkit::{card, dump, set_card_up, shell};
+use testkit::{Dump, card, dump, set_card_up, settle_card, shell};
 
-use crate::scene::{Scene, address, check_failure, conf, with, works};
+use crate::scene::{PATIENCE, Scene, address, check_failure, conf, with, works};
 
 /// The functions of a card, by number: each with its link and the address of its device.
 fn functions(card: &IfName) -> Vec<(IfName, String)> {
@@ -27,17 +28,109 @@ fn functions(card: &IfName) -> Vec<(IfName, String)> {
     found.into_iter().map(|(_, link)| (link.clone(), sysfs.bus_address(&link).unwrap())).collect()
 }
 
-/// A call of the plugin in the machine's first namespace, which has the cards.
-fn ask(scene: &Scene, home: &Home, command: &str, container: &str, conf: &Value) -> Reply {
-    let netns = scene.netns(container);
-    let variable = |name: &str| match name {
-        "CNI_COMMAND" => Some(command.to_owned()),
-        "CNI_CONTAINERID" => Some(container.to_owned()),
-        "CNI_NETNS" => Some(netns.clone()),
-        "CNI_IFNAME" => Some("eth0".to_owned()),
-        _ => None,
-    };
-    call(home, "hostgap", variable, &conf.to_string())
+/// A card with two virtual functions, and containers for them. The calls of the plugin are in the machine's first namespace,
+/// which has the card.
+struct Ground {
+    card: IfName,
+    scene: Scene,
+    home: Home,
+    journal: Journal,
+    /// The functions, as [`functions`] has them.
+    made: Vec<(IfName, String)>,
+    untouched: Dump,
+    with_functions: Dump,
+    _directory: tempfile::TempDir,
+}
+
+impl Ground {
+    /// `None`, with the skip recorded, without such a card.
+    fn new() -> Option<Ground> {
+        let (card, scene) = (card("igb")?, Scene::new()?);
+        // A guest has no udev that would load it for the functions.
+        shell("modprobe igbvf");
+        set_card_up(&card);
+        let here = Netns::current().unwrap();
+        let untouched = dump(&here);
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path().join("run"), directory.path().join("leases"));
+        let mut journal = Journal::create(&directory.path().join("journal")).unwrap();
+        apply(&functions_wanted(&card, 2), &mut journal, &mut Kernel::new().unwrap()).unwrap();
+        let made = functions(&card);
+        assert_eq!(made.len(), 2, "{made:?}");
+        made.iter().for_each(|(link, _)| settle_card(link));
+        let with_functions = dump(&here);
+        Some(Ground { card, scene, home, journal, made, untouched, with_functions, _directory: directory })
+    }
+
+    fn rules(&self, number: u32) -> FunctionRules {
+        let netlink = Netlink::open().unwrap();
+        netlink.function(netlink.index_of(&self.card).unwrap(), number).unwrap().unwrap()
+    }
+
+    /// A call for `eth0` of a container, with a configuration for one of the functions.
+    fn ask(&self, command: &str, container: &str, conf: &Value) -> Reply {
+        let netns = self.scene.netns(container);
+        let variable = |name: &str| match name {
+            "CNI_COMMAND" => Some(command.to_owned()),
+            "CNI_CONTAINERID" => Some(container.to_owned()),
+            "CNI_NETNS" => Some(netns.clone()),
+            "CNI_IFNAME" => Some("eth0".to_owned()),
+            _ => None,
+        };
+        call(&self.home, "hostgap", variable, &conf.to_string())
+    }
+
+    /// The configuration of a function in VLAN 7 without a check.
+    fn conf(&self, number: usize) -> Value {
+        device(&self.made[number].1)
+    }
+
+    /// Makes a container with a function.
+    fn add(&self, container: &str, number: usize) -> Value {
+        drop(self.scene.container(container));
+        works(self.ask("ADD", container, &self.conf(number)))
+    }
+
+    fn del(&self, container: &str, number: usize) {
+        let reply = self.ask("DEL", container, &self.conf(number));
+        assert!(reply.is_success, "{container}: {:?}", reply.printed);
+    }
+
+    /// Ends a container's namespace, and waits until the kernel has brought the function's link back from it.
+    fn end(&self, container: &str, number: usize) -> IfName {
+        linux::netns::delete(&self.scene.world.name(container)).unwrap();
+        let sysfs = NetSysfs::open(&Netns::current().unwrap()).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let [back] = sysfs.links_of(&self.made[number].1).unwrap().as_slice() {
+                return back.clone();
+            }
+            assert!(Instant::now() < deadline, "function {number} does not come back");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Compares the machine with what it was with functions, takes those back, and compares it with what it was before.
+    fn assert_as_before(mut self) {
+        let here = Netns::current().unwrap();
+        assert_eq!(functions(&self.card), self.made);
+        self.home.remove_unused_networks().unwrap();
+        self.with_functions.assert_same(&dump(&here), "after all containers");
+        let undone = undo(&mut self.journal, &mut Kernel::new().unwrap());
+        assert!(undone.iter().all(|(_, outcome)| *outcome == Undone::Restored), "{undone:?}");
+        assert!(functions(&self.card).is_empty());
+        self.untouched.assert_same(&dump(&here), "without functions");
+    }
+}
+
+impl Drop for Ground {
+    /// A test that fails leaves no functions to the next one.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let sysfs = NetSysfs::open(&Netns::current().unwrap()).unwrap();
+            let _ = sysfs.write_attribute(&self.card, LinkAttribute::VirtualFunctions, 0);
+        }
+    }
 }
 
 /// The attach that hands a device over, in a VLAN, whichever card the guest has.
@@ -46,60 +139,54 @@ fn device(id: &str) -> Value {
     with(with(vlan, "wire", json!("lo")), "runtimeConfig", json!({ "deviceID": id }))
 }
 
+const IN_VLAN: FunctionRules = FunctionRules { vlan: 7, spoof_check: false };
+
 #[test]
 fn functions_are_made_given_to_containers_and_taken_back() {
-    let (Some(card), Some(scene)) = (card("igb"), Scene::new()) else { return };
-    // A guest has no udev that would load it for the functions.
-    shell("modprobe igbvf");
-    set_card_up(&card);
-    let here = Netns::current().unwrap();
-    let untouched = dump(&here);
-    let directory = tempfile::tempdir().unwrap();
-    let home = Home::at(directory.path().join("run"), directory.path().join("leases"));
-    let mut journal = Journal::create(&directory.path().join("journal")).unwrap();
-    let mut plan = Plan::new();
-    let attribute = LinkAttribute::VirtualFunctions;
-    plan.push(&Place::Host, SetLinkAttribute { link: card.clone(), attribute, value: 2 });
-    apply(&plan, &mut journal, &mut Kernel::new().unwrap()).unwrap();
-    let made = functions(&card);
-    assert_eq!(made.len(), 2, "{made:?}");
-    let with_functions = dump(&here);
+    let Some(ground) = Ground::new() else { return };
+    let (scene, before) = (&ground.scene, [ground.rules(0), ground.rules(1)]);
     let netlink = Netlink::open().unwrap();
-    let rules = |number| netlink.function(netlink.index_of(&card).unwrap(), number).unwrap().unwrap();
-    let before = rules(0);
-
-    let results = ["a", "b"].into_iter().zip(&made).map(|(container, (link, id))| {
-        drop(scene.container(container));
-        let result = works(ask(&scene, &home, "ADD", container, &device(id)));
+    let results = ["a", "b"].into_iter().enumerate().map(|(number, container)| {
+        let result = ground.add(container, number);
+        let (link, _) = &ground.made[number];
         assert!(netlink.link(link).unwrap().is_none(), "{link} is in its container");
         result
     });
     let results: Vec<Value> = results.collect();
-    for number in [0, 1] {
-        assert_eq!(rules(number), FunctionRules { vlan: 7, spoof_check: false });
-    }
+    assert_eq!([ground.rules(0), ground.rules(1)], [IN_VLAN; 2]);
     scene.exchange("a", "b", SocketAddr::new(address(&results[0], 0).parse().unwrap(), 80));
     scene.exchange("b", "a", SocketAddr::new(address(&results[1], 1).parse().unwrap(), 80));
-    let check = with(device(&made[0].1), "prevResult", results[0].clone());
-    assert!(ask(&scene, &home, "CHECK", "a", &check).is_success);
-    let taken = ask(&scene, &home, "ADD", "far", &device(&made[0].1));
+    let check = with(ground.conf(0), "prevResult", results[0].clone());
+    assert!(ground.ask("CHECK", "a", &check).is_success);
+    let taken = ground.ask("ADD", "far", &ground.conf(0));
     check_failure(&taken, 7, "no link of this node belongs to a device of that address");
 
-    // One container goes before it is taken back, so that the kernel brings its link back under the name of the inside.
-    assert!(ask(&scene, &home, "DEL", "a", &device(&made[0].1)).is_success);
-    linux::netns::delete(&scene.world.name("b")).unwrap();
-    assert!(ask(&scene, &home, "DEL", "b", &device(&made[1].1)).is_success);
-    assert_eq!(functions(&card), made);
-    assert_eq!([rules(0), rules(1)], [before; 2]);
-    assert_eq!(home.remove_unused_networks().unwrap().removed, ["pods"]);
-    let mut differences = with_functions.diff(&dump(&here));
-    // Interrupts have CPUs from the first time on that their card is up.
-    differences.retain(|line| !line.contains(" interrupt "));
-    assert_eq!(differences, [] as [String; 0], "after both were taken back");
-    let undone = undo(&mut journal, &mut Kernel::new().unwrap());
-    assert!(undone.iter().all(|(_, outcome)| *outcome == Undone::Restored), "{undone:?}");
-    assert!(functions(&card).is_empty());
-    untouched.assert_same(&dump(&here), "without functions");
+    // What a container sets at its link goes with the container. One of them goes before it is taken back, so that the kernel
+    // brings its link back under the name of the inside, or one of its own.
+    for (container, last) in [("a", 1), ("b", 2)] {
+        let inside = scene.world.name(container);
+        shell(&format!(
+            "ip -n {inside} link set eth0 down
+ip -n {inside} link set eth0 address 02:00:00:00:00:0{last} mtu 1400
+ip -n {inside} link set eth0 up"
+        ));
+    }
+    ground.del("a", 0);
+    assert_ne!(ground.end("b", 1), ground.made[1].0);
+    ground.del("b", 1);
+    assert_eq!([ground.rules(0), ground.rules(1)], before);
+    assert_eq!(ground.home.remove_unused_networks().unwrap().removed, ["pods"]);
+    // When a link goes down, its driver takes the address that it has for the permanent one (`igbvf_reset` in
+    // drivers/net/ethernet/intel/igbvf/netdev.c).
+    ground.made.iter().for_each(|(link, _)| settle_card(link));
+    ground.assert_as_before();
+}
+
+fn functions_wanted(card: &IfName, value: u64) -> Plan {
+    let mut plan = Plan::new();
+    let attribute = LinkAttribute::VirtualFunctions;
+    plan.push(&Place::Host, SetLinkAttribute { link: card.clone(), attribute, value });
+    plan
 }
 
 #[test]

@@ -3,18 +3,16 @@
 //! A link is known again by its index, which the kernel does not give twice until 2³¹ links have come and gone. A move
 //! may change it, so undo notes the index with which a link came back.
 
+mod moved;
 mod typed;
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
-
 use linux::netlink::LinkInfo;
-use linux::{IfName, Link, LinkKind, NetnsRef, sysctl};
+use linux::{IfName, Link, LinkKind, NetnsRef};
 
-use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing, existing_index, mistaken};
+pub(super) use self::moved::MoveLink;
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
-use crate::kernel::OpenNetns;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
@@ -215,149 +213,6 @@ impl Effect for AddLinkOn<'_> {
     }
 }
 
-/// A link is moved to another namespace.
-pub(super) struct MoveLink<'s> {
-    pub(super) link: &'s IfName,
-    pub(super) to: &'s Place,
-    pub(super) name: &'s IfName,
-}
-
-impl Effect for MoveLink<'_> {
-    /// A move takes a link down and drops its addresses, routes and its place in a bridge. What would be lost that way
-    /// is not the step's to lose, so only a link that is down and bare is moved.
-    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
-        let MoveLink { link, to, name } = self;
-        let found = existing(kernel, place, link)?;
-        refuse_taken(kernel, to, name)?;
-        let here = kernel.at(place)?;
-        let has_address = !here.netlink.addresses_of(found.index)?.is_empty();
-        let obstacle = match (&found, has_address) {
-            (LinkInfo { up: true, .. }, _) => Some("it is up"),
-            (LinkInfo { master: Some(_), .. }, _) => Some("it is a port of a bridge"),
-            (_, true) => Some("it has addresses"),
-            (_, false) => None,
-        };
-        if let Some(obstacle) = obstacle {
-            let why = format!("link {link} cannot be moved while {obstacle}: a move would lose that state");
-            return Err(StepError::Refused { why });
-        }
-        let parameters = here.netns.run(|| own_parameters(link))??;
-        let device = match found.kind {
-            Some(_) => None,
-            None => here.sysfs()?.bus_address(link),
-        };
-        let to_cookie = Some(kernel.at(to)?.cookie);
-        Ok(Before::Placed { index: found.index, kind: found.kind, parameters, to_cookie, device })
-    }
-
-    fn act(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<(), StepError> {
-        let Before::Placed { index, .. } = before else { return Err(mistaken(before)) };
-        let there = kernel.at(self.to)?.netns.try_clone()?;
-        Ok(kernel.at(place)?.netlink.link_move(*index, &there, self.name)?)
-    }
-
-    fn after(&self, kernel: &mut Kernel, _: &Place, _: &Before) -> Result<After, StepError> {
-        Ok(After::Link { index: existing_index(kernel, self.to, self.name)? })
-    }
-
-    fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError> {
-        let MoveLink { link, to, name } = self;
-        let (place, before) = (&past.intent.placed.place, &past.intent.before);
-        let Before::Placed { kind, parameters, to_cookie, device, .. } = before else {
-            return Err(mistaken(before));
-        };
-        // The namespace may be gone, and its name or path lead to another.
-        let there = kernel.find(to)?.filter(|there| to_cookie.is_none_or(|cookie| cookie == there.cookie));
-        let there = match (there, &past.after) {
-            (None, _) => None,
-            (Some(there), Some(After::Link { index })) => there.netlink.link_at(moved.now(to, *index))?,
-            (Some(there), _) => there.netlink.link(name)?,
-        };
-        // What is in there may have another link of that number by now.
-        let there = there.filter(|found| found.kind == *kind);
-        let undone = if let Some(there) = there {
-            let here = kernel.at(place)?.netns.try_clone()?;
-            kernel.at(to)?.netlink.link_move(there.index, &here, link)?;
-            here.run(|| write_parameters(parameters))??;
-            Undone::Restored
-        } else {
-            // It came back without us, perhaps by an undo that was interrupted after the move, with the namespace's
-            // defaults.
-            if let Some(device) = device {
-                rename_back(kernel.at(place)?, device, link)?;
-            }
-            kernel.at(place)?.netns.run(|| restore_defaults(link, parameters))??;
-            Undone::AlreadySo
-        };
-        let back = kernel.at(place)?.netlink.link(link)?.filter(|found| found.kind == *kind);
-        Ok(match back {
-            Some(back) => UndoOutcome { undone, index: Some(back.index) },
-            None => Undone::Gone.into(),
-        })
-    }
-
-    fn look(&self, kernel: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
-        let found = kernel.at(self.to)?.netlink.link(self.name)?;
-        Ok(if found.is_some() { StepState::So } else { StepState::Absent })
-    }
-
-    fn admits_before(&self, before: &Before) -> bool {
-        matches!(before, Before::Placed { .. })
-    }
-
-    fn admits_after(&self, after: &After) -> bool {
-        matches!(after, After::Link { .. })
-    }
-
-    fn lifetime(&self) -> Lifetime<'_> {
-        match self.to {
-            Place::Netns(to) => Lifetime::Both(to),
-            Place::Host | Place::Path(_) => Lifetime::Machine,
-        }
-    }
-
-    fn identity(&self) -> String {
-        format!("{} moved to {} as {}", self.link, self.to, self.name)
-    }
-
-    fn subject(&self) -> String {
-        format!("link {}", self.name)
-    }
-
-    fn commands(&self, place: &Place) -> Vec<String> {
-        let (link, to, name) = (word(self.link), netns_operand(self.to), word(self.name));
-        vec![Tool("ip", place).run(&format!("link set dev {link} netns {to} name {name}"))]
-    }
-}
-
-/// How long the kernel may take to end a namespace: it waits for whoever still looks at something of it.
-const NAMESPACE_END_MAX: Duration = Duration::from_secs(10);
-
-/// Waits for a card to come back from a namespace that ends, and gives it its name. It comes under the one that it had there,
-/// or under one that the kernel makes of its number where another link has that. A device that is no more has no link.
-fn rename_back(here: &OpenNetns, device: &str, name: &IfName) -> Result<(), StepError> {
-    let deadline = Instant::now() + NAMESPACE_END_MAX;
-    loop {
-        let links = here.sysfs()?.links_of(device)?;
-        if links.contains(name) {
-            return Ok(());
-        }
-        if let [back] = links.as_slice() {
-            let index = here.netlink.index_of(back)?;
-            return Ok(here.netlink.link_move(index, &here.netns, name)?);
-        }
-        if links.is_empty() && !here.sysfs()?.has_device(device) {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            let why =
-                format!("the link of device {device}, once {name}, is in a namespace that has not ended");
-            return Err(StepError::Refused { why });
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn refuse_taken(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<(), StepError> {
     let Some(found) = kernel.at(place)?.netlink.link(link)? else { return Ok(()) };
     let remove = Tool("ip", place).run(&format!("link del {}", word(link)));
@@ -370,36 +225,4 @@ fn refuse_taken(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<(),
 fn describe(link: &LinkInfo) -> String {
     let kind = link.kind.as_deref().unwrap_or("hardware");
     format!("{kind} link {} with index {} and MTU {}", link.name, link.index, link.mtu)
-}
-
-/// The link's own kernel parameters, where they are not the namespace's defaults; called inside its namespace.
-fn own_parameters(link: &IfName) -> Result<BTreeMap<sysctl::Key, String>, linux::Error> {
-    let mut own = BTreeMap::new();
-    for directory in ["net/ipv4/conf", "net/ipv6/conf", "net/ipv4/neigh", "net/ipv6/neigh"] {
-        let prefix = format!("{directory}/{link}");
-        let defaults = sysctl::list(&format!("{directory}/default"))?;
-        let is_default = |key: &sysctl::Key, value: &String| {
-            let leaf = key.as_str().strip_prefix(&prefix).expect("listed below the prefix");
-            let default = sysctl::Key::new(format!("{directory}/default{leaf}"));
-            default.is_ok_and(|default| defaults.get(&default) == Some(value))
-        };
-        own.extend(sysctl::list(&prefix)?.into_iter().filter(|(key, value)| !is_default(key, value)));
-    }
-    Ok(own)
-}
-
-fn write_parameters(parameters: &BTreeMap<sysctl::Key, String>) -> Result<(), linux::Error> {
-    for (key, value) in parameters {
-        if sysctl::read(key)?.is_some_and(|now| now != *value) {
-            sysctl::write(key, value)?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes those parameters that have the namespace's defaults now.
-fn restore_defaults(link: &IfName, parameters: &BTreeMap<sysctl::Key, String>) -> Result<(), linux::Error> {
-    let own = own_parameters(link)?;
-    let lost = parameters.iter().filter(|(key, _)| !own.contains_key(*key));
-    write_parameters(&lost.map(|(key, value)| (key.clone(), value.clone())).collect())
 }

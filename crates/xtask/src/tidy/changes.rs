@@ -30,6 +30,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     (".link_del(", DAMAGE),
     (".link_move(", PLAN),
     (".link_set_up(", &["crates/lab/src/proving.rs", "crates/vm/src/nic.rs"]),
+    (".link_set_mac(", PLAN),
     (".link_set_mtu(", PLAN),
     (".link_set_master(", NIC),
     (".link_set_port_flag(", PLAN),
