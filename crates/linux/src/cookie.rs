@@ -1,7 +1,6 @@
 //! Cookies by which the kernel distinguishes network namespaces for as long as it runs.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -10,6 +9,7 @@ use std::path::PathBuf;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::error::Attempt;
+use crate::sysfs::NetSysfs;
 use crate::{Netns, NetnsPath, Result, mountinfo, netns};
 
 impl Netns {
@@ -31,21 +31,43 @@ impl Netns {
 /// # Errors
 /// `/proc` cannot be read, or the caller may not enter other namespaces.
 pub fn visible_cookies() -> Result<BTreeSet<u64>> {
-    let mut cookies = BTreeMap::new();
+    let mut cookies = BTreeSet::new();
+    first_visible(|netns| {
+        cookies.insert(netns.cookie()?);
+        Ok(false)
+    })?;
+    Ok(cookies)
+}
+
+/// The network namespace that has a link of a device, by the device's [address](NetSysfs::bus_address), among those that
+/// [can be found](visible_cookies).
+///
+/// # Errors
+/// As there.
+pub fn netns_of_device(device: &str) -> Result<Option<Netns>> {
+    first_visible(|netns| Ok(!NetSysfs::open(netns)?.links_of(device)?.is_empty()))
+}
+
+/// The first of the namespaces that can be found of which it is true. No more than one of them is open at a time.
+fn first_visible(mut is_meant: impl FnMut(&Netns) -> Result<bool>) -> Result<Option<Netns>> {
+    let mut known = BTreeSet::new();
     let bound = mountinfo::mounts()?.into_iter().filter(|mount| mount.kind == "nsfs");
     for path in paths_of_threads()?.into_iter().chain(bound.map(|mount| mount.point)) {
         // Threads end and names go meanwhile.
         let Ok(inode) = fs::metadata(&path).map(|metadata| metadata.ino()) else { continue };
-        let Entry::Vacant(unknown) = cookies.entry(inode) else { continue };
+        if known.contains(&inode) {
+            continue;
+        }
         let Some(path) = path.to_str().and_then(|path| NetnsPath::new(path).ok()) else { continue };
         match Netns::open_path(&path) {
-            Ok(netns) => drop(unknown.insert(netns.cookie()?)),
+            Ok(netns) if is_meant(&netns)? => return Ok(Some(netns)),
+            Ok(_) => drop(known.insert(inode)),
             // It is gone, or a namespace of another kind.
             Err(error) if netns::is_gone(&error) => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(cookies.into_values().collect())
+    Ok(None)
 }
 
 /// Where each thread shows its namespace.

@@ -53,7 +53,7 @@ pub mod xdp;
 pub mod xtables;
 
 pub use cgroup::Cgroup;
-pub use cookie::visible_cookies;
+pub use cookie::{netns_of_device, visible_cookies};
 pub use cpu::CpuSet;
 pub use device::{Device, RxQueue, Slot, TxQueue};
 pub use error::{Error, Result};

@@ -48,7 +48,7 @@ pub(crate) fn add(
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
     let (place, netns) = open(attachment)?;
     let network = NetworkUnit::of(leases.network(), conf);
-    let (unit, record) = begin(home, leases, &network, attachment, &mut kernel)?;
+    let (unit, record) = begin(home, leases, &network, (attachment, wanted.device.as_deref()), &mut kernel)?;
     let joined = join(home, conf, wanted, &record, &place, &unit, &mut kernel)
         .and_then(|(plan, reserved)| describe(&plan, &reserved, attachment, &netns));
     let (failure, taken_back) = match joined {
@@ -89,6 +89,8 @@ fn join(
         }
         AddressSource::Delegate(given) => given.clone(),
     };
+    let device = wanted.device.as_deref();
+    let device = device.map(|id| device::find(home, unit.id(), id, conf, kernel)).transpose()?;
     let pod = Pod {
         id: *number,
         place: place.clone(),
@@ -100,7 +102,7 @@ fn join(
         gateways: reserved.iter().map(|one| one.gateway).collect(),
         published: wanted.ports.clone(),
         limits: wanted.limits,
-        device: wanted.device.as_deref().map(|id| device::find(id, conf)).transpose()?,
+        device,
     };
     let mut plan = conf.path.pod_plan(&node, &pod).map_err(|error| invalid_conf(error.to_string()))?;
     for step in conf.parameters.steps(&pod.ifname) {

@@ -2,35 +2,33 @@
 
 use cni::Failure;
 use datapath::Device;
-use linux::Netns;
 use linux::sysfs::{FunctionCard, NetSysfs};
-use plan::SetFunction;
+use linux::{IfName, Netns};
+use plan::{BookError, Kernel, SetFunction, UnitState};
 
+use crate::Home;
 use crate::conf::Conf;
-use crate::failures::{invalid_conf, refused, unsupported};
+use crate::failures::{busy, invalid_conf, of_book, refused, unsupported};
+use crate::unit::{recorded, remove, undo};
 
-/// The link of a device, by the device's address on its bus, and the rules that the configuration has for it.
+/// The link of a device, by the device's address on its bus, and the rules that the configuration has for it. It is for the
+/// attachment whose unit has the id `own`.
 ///
 /// # Errors
 /// Code 7: the node has no such device, or it has several links. Code 2: there are rules for what is no virtual function, or
-/// for one whose card has no link here.
-pub(crate) fn find(id: &str, conf: &Conf) -> Result<Device, Failure> {
+/// for one whose card has no link here or cannot be told. Code 11: another process works on an attachment that had it.
+pub(crate) fn find(
+    home: &Home,
+    own: &str,
+    id: &str,
+    conf: &Conf,
+    kernel: &mut Kernel,
+) -> Result<Device, Failure> {
     let sysfs = Netns::current().and_then(|netns| NetSysfs::open(&netns)).map_err(|error| refused(&error))?;
-    let links = sysfs.links_of(id).map_err(|error| refused(&error))?;
-    let link = match links.as_slice() {
-        [link] => link.clone(),
-        [] => {
-            let why =
-                format!("`deviceID` is {id:?}, and no link of this node belongs to a device of that address");
-            return Err(invalid_conf(why));
-        }
-        several => {
-            let names: Vec<&str> = several.iter().map(linux::IfName::as_str).collect();
-            let why =
-                format!("`deviceID` is {id:?}, whose links are {}; one is expected", names.join(" and "));
-            return Err(invalid_conf(why));
-        }
-    };
+    the_link(&sysfs, id)?;
+    take_back_earlier(home, own, id, kernel)?;
+    // It has its own name again.
+    let link = the_link(&sysfs, id)?;
     if conf.vlan.is_none() && conf.spoof_check.is_none() {
         return Ok(Device { link, rules: None });
     }
@@ -48,13 +46,55 @@ pub(crate) fn find(id: &str, conf: &Conf) -> Result<Device, Failure> {
             return Err(refusal(&format!("the card of {link} ({id}) has no link here")));
         }
         FunctionCard::OneOf(links) => {
-            let names = links.iter().map(linux::IfName::as_str).collect::<Vec<_>>().join(" and ");
+            let names = names(&links);
             return Err(refusal(&format!(
                 "nothing says which link of its card is that of {link} ({id}): {names}"
             )));
         }
     };
-    let number = function.number;
-    let (vlan, spoof_check) = (conf.vlan, conf.spoof_check);
+    let (number, vlan, spoof_check) = (function.number, conf.vlan, conf.spoof_check);
     Ok(Device { link, rules: Some(SetFunction { link: card, number, vlan, spoof_check }) })
+}
+
+/// The only link of a device.
+fn the_link(sysfs: &NetSysfs, id: &str) -> Result<IfName, Failure> {
+    let links = sysfs.links_of(id).map_err(|error| refused(&error))?;
+    match links.as_slice() {
+        [link] => Ok(link.clone()),
+        [] => {
+            let why =
+                format!("`deviceID` is {id:?}, and no link of this node belongs to a device of that address");
+            Err(invalid_conf(why))
+        }
+        several => {
+            let why = format!("`deviceID` is {id:?}, whose links are {}; one is expected", names(several));
+            Err(invalid_conf(why))
+        }
+    }
+}
+
+fn names(links: &[IfName]) -> String {
+    links.iter().map(IfName::as_str).collect::<Vec<_>>().join(" and ")
+}
+
+/// Takes back what earlier containers have done to a device whose link is in the node again: they are gone, and their DEL has
+/// yet to come. Else the next container would find their rules, and they, later, take away its own. Their addresses stay
+/// reserved until that DEL.
+fn take_back_earlier(home: &Home, own: &str, device: &str, kernel: &mut Kernel) -> Result<(), Failure> {
+    let book = home.attachments();
+    for found in book.units().map_err(|error| of_book(&error))? {
+        let record = recorded(home, &found.id).filter(|record| record.device.as_deref() == Some(device));
+        let Some(record) = record.filter(|_| found.id != own) else { continue };
+        match book.take_over(&found.id) {
+            Ok(unit) if found.state == UnitState::Standing => {
+                undo(&unit, kernel)?;
+                unit.leave_standing(&record.network).map_err(|error| of_book(&error))?;
+            }
+            Ok(unit) => remove(home, unit, kernel)?,
+            Err(BookError::Unknown { .. }) => {}
+            Err(BookError::Held { pid, .. }) => return Err(busy(&record.container_id, &record.ifname, pid)),
+            Err(error) => return Err(of_book(&error)),
+        }
+    }
+    Ok(())
 }

@@ -37,6 +37,9 @@ pub(crate) struct Record {
     /// The bridge, where the network may have several.
     #[serde(default)]
     pub(crate) bridge: Option<IfName>,
+    /// The address of the device that it gets.
+    #[serde(default)]
+    pub(crate) device: Option<String>,
 }
 
 impl Record {
@@ -73,7 +76,7 @@ pub(crate) fn begin(
     home: &Home,
     leases: &Leases,
     network: &NetworkUnit,
-    attachment: &Attachment,
+    (attachment, device): (&Attachment, Option<&str>),
     kernel: &mut Kernel,
 ) -> Result<(Unit, Record), Failure> {
     let (container_id, ifname) = (&attachment.container_id, &attachment.ifname);
@@ -81,7 +84,7 @@ pub(crate) fn begin(
     loop {
         match book.begin_as(&id) {
             Ok(unit) => {
-                return match record(home, leases, network, attachment, &unit) {
+                return match record(home, leases, network, (attachment, device), &unit) {
                     Ok(record) => Ok((unit, record)),
                     Err(failure) => Err(with_consequence(failure, remove(home, unit, kernel))),
                 };
@@ -111,7 +114,7 @@ fn record(
     home: &Home,
     leases: &Leases,
     network: &NetworkUnit,
-    attachment: &Attachment,
+    (attachment, device): (&Attachment, Option<&str>),
     unit: &Unit,
 ) -> Result<Record, Failure> {
     let attempted = || format!("note whose {} is", unit.dir().display());
@@ -124,6 +127,7 @@ fn record(
         rank: free_rank(&others(home, unit.id(), &attachment.container_id)),
         data_dir: Some(leases.data_dir().to_owned()),
         bridge: network.bridge().cloned(),
+        device: device.map(str::to_owned),
     };
     let fresh = unit.dir().join("attachment.new");
     let text = serde_json::to_vec(&record).expect("its keys are texts");
@@ -188,6 +192,7 @@ mod tests {
                 rank: *rank,
                 data_dir: None,
                 bridge: None,
+                device: None,
             };
             free_rank(&ranks.iter().map(record).collect::<Vec<_>>())
         };

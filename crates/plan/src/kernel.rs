@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use bpf::Unpinned;
 use linux::ethtool::Ethtool;
 use linux::netlink::{Netlink, Nftables, WireGuard, Xfrm};
-use linux::sysfs::NetSysfs;
+use linux::sysfs::{Elsewhere, NetSysfs};
 use linux::{Netns, NetnsName, netns};
 
 use crate::entry::Owner;
@@ -189,4 +189,19 @@ impl OpenNetns {
             }
         }
     }
+}
+
+/// Who else has a device that has no link here, as a phrase. `None` if nobody has, or its link is in a namespace that cannot be
+/// found: mostly in one that ends, from which it will come back.
+pub(crate) fn device_taken(here: &OpenNetns, device: &str) -> Result<Option<String>, StepError> {
+    Ok(match here.sysfs()?.elsewhere(device) {
+        None => None,
+        Some(Elsewhere::Driver(driver)) => {
+            Some(format!("driver {driver} has device {device}, for a virtual machine"))
+        }
+        Some(Elsewhere::Netns) => {
+            let holder = linux::netns_of_device(device)?;
+            holder.map(|holder| format!("the link of device {device} is in {}", holder.describe()))
+        }
+    })
 }

@@ -189,6 +189,42 @@ fn functions_wanted(card: &IfName, value: u64) -> Plan {
     plan
 }
 
+/// The DEL of a container that has gone can come when another one has its function already.
+#[test]
+fn a_late_del_takes_nothing_from_the_next_container() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.rules(0);
+    ground.add("a", 0);
+    ground.end("a", 0);
+    let result = ground.add("b", 0);
+    ground.del("a", 0);
+    assert_eq!(ground.rules(0), IN_VLAN, "those of b");
+    let check = with(ground.conf(0), "prevResult", result);
+    assert!(ground.ask("CHECK", "b", &check).is_success);
+    ground.del("b", 0);
+    assert_eq!(ground.rules(0), before);
+
+    // The same where the next one is another program's, which may want the same rules.
+    ground.add("c", 0);
+    let link = ground.end("c", 0);
+    let other = ground.scene.world.name("far");
+    shell(&format!("ip link set {link} netns {other} name other0 mtu 1300"));
+    ground.del("c", 0);
+    assert_eq!(ground.rules(0), IN_VLAN);
+    let kept =
+        Netlink::open_in(&ground.scene.world.open("far")).unwrap().link(&IfName::new("other0").unwrap());
+    assert_eq!(kept.unwrap().unwrap().mtu, 1300);
+
+    let (home, (link, _), check) = (std::process::id(), &ground.made[0], before.spoof_check);
+    let (card, check) = (&ground.card, if check { "on" } else { "off" });
+    shell(&format!(
+        "ip -n {other} link set other0 netns {home} name {link} mtu 1500
+ip link set {card} vf 0 vlan {} spoofchk {check}",
+        before.vlan
+    ));
+    ground.assert_as_before();
+}
+
 #[test]
 fn what_is_no_device_is_refused() {
     let Some(scene) = Scene::new() else { return };

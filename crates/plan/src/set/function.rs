@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::register::{At, Register};
 use crate::Place;
 use crate::error::StepError;
+use crate::kernel::device_taken;
 use crate::lifetime::Lifetime;
 use crate::show::{Tool, word};
 
@@ -42,6 +43,21 @@ impl Register for SetFunction {
             vlan: self.vlan.unwrap_or(was.vlan),
             spoof_check: self.spoof_check.unwrap_or(was.spoof_check),
         }
+    }
+
+    /// Another container or a virtual machine to which the function was given meanwhile may want the same rules.
+    fn taken(&self, at: &At<'_>) -> Result<Option<String>, StepError> {
+        let sysfs = at.opened.sysfs()?;
+        let functions = sysfs.functions(at.name())?;
+        let Some((_, device)) = functions.into_iter().find(|(number, _)| *number == self.number) else {
+            return Ok(None);
+        };
+        if sysfs.elsewhere(&device).is_none() {
+            return Ok(None);
+        }
+        let others = device_taken(at.opened, &device)?;
+        let why = format!("the link of device {device} is in a namespace that has not ended");
+        others.map(Some).ok_or(StepError::Refused { why })
     }
 
     fn subject(&self) -> String {

@@ -81,6 +81,11 @@ pub(crate) trait Register: Stored {
         }
     }
 
+    /// Who else has what it belongs to by now, as a phrase: then a value that could be the step's own is theirs.
+    fn taken(&self, _at: &At<'_>) -> Result<Option<String>, StepError> {
+        Ok(None)
+    }
+
     /// Whether a value can be one of this register, and not of another of the same type: a journal may hold anything.
     fn admits(&self, _value: &Self::Value) -> bool {
         true

@@ -74,8 +74,12 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
         let Some(found) = self.read_if_there(&at)? else { return Ok(Undone::Gone.into()) };
         let values = Times { was: &was.value, left: left.map(|left| &left.value), found: &found };
         let is_back = register.is_same(&found, &was.value);
-        let is_others = !is_back && !register.is_ours(&values);
-        let changed = Undone::ChangedByOther { found: register.told(&found) };
+        let others = match is_back || !register.is_ours(&values) {
+            true => None,
+            false => register.taken(&at)?,
+        };
+        let is_others = !is_back && (others.is_some() || !register.is_ours(&values));
+        let changed = Undone::ChangedByOther { found: others.unwrap_or_else(|| register.told(&found)) };
         if is_others && !R::Along::GOES_ALONE {
             return Ok(changed.into());
         }

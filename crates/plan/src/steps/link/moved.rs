@@ -1,7 +1,7 @@
 //! A link is moved to another namespace and comes back: by undo, or with the kernel, when that namespace ends.
 //!
 //! What comes with the kernel is hardware. It has the name, the MTU and the Ethernet address that it had in there, and is
-//! known again by its device.
+//! known again by its device. By then another container may have it: undo takes nothing from that.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use linux::{IfName, sysctl};
 use super::{describe, refuse_taken};
 use crate::entry::{After, Before, Hardware, Undone};
 use crate::error::StepError;
-use crate::kernel::OpenNetns;
+use crate::kernel::{OpenNetns, device_taken};
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
@@ -86,8 +86,10 @@ impl Effect for MoveLink<'_> {
         if let Some(there) = there {
             let here = kernel.at(place)?.netns.try_clone()?;
             kernel.at(to)?.netlink.link_move(there.index, &here, link)?;
-        } else if let Some(device) = device {
-            rename_back(kernel.at(place)?, device, hardware.as_deref(), link)?;
+        } else if let Some(device) = device
+            && let Some(others) = rename_back(kernel.at(place)?, device, hardware.as_deref(), link)?
+        {
+            return Ok(Undone::ChangedByOther { found: others }.into());
         }
         let here = kernel.at(place)?;
         let Some(back) = here.netlink.link(link)?.filter(|found| found.kind == *kind) else {
@@ -181,26 +183,31 @@ impl Hardware {
 const NAMESPACE_END_MAX: Duration = Duration::from_secs(10);
 
 /// Waits for a card to come back from a namespace that ends, and gives it its name. It comes under the one that it had there,
-/// or under one that the kernel makes of its number where another link has that. A device that is no more has no link.
+/// or under one that the kernel makes of its number where another link has that. A device that is no more has no link. Says who
+/// has it, where that is another by now.
 fn rename_back(
     here: &OpenNetns,
     device: &str,
     hardware: Option<&Hardware>,
     name: &IfName,
-) -> Result<(), StepError> {
+) -> Result<Option<String>, StepError> {
     let deadline = Instant::now() + NAMESPACE_END_MAX;
     let sysfs = here.sysfs()?;
     loop {
         let links = links_of(sysfs, device, hardware)?;
         if links.contains(name) {
-            return Ok(());
+            return Ok(None);
         }
         if let [back] = links.as_slice() {
             let index = here.netlink.index_of(back)?;
-            return Ok(here.netlink.link_move(index, &here.netns, name)?);
+            here.netlink.link_move(index, &here.netns, name)?;
+            return Ok(None);
         }
-        if links.is_empty() && !sysfs.has_device(device) {
-            return Ok(());
+        if sysfs.links_of(device)?.is_empty() && sysfs.elsewhere(device).is_none() {
+            return Ok(None);
+        }
+        if let Some(others) = device_taken(here, device)? {
+            return Ok(Some(others));
         }
         if Instant::now() > deadline {
             let why =
