@@ -225,6 +225,43 @@ ip link set {card} vf 0 vlan {} spoofchk {check}",
     ground.assert_as_before();
 }
 
+fn functions_wanted(card: &IfName, value: u64) -> Plan {
+    let mut plan = Plan::new();
+    let attribute = LinkAttribute::VirtualFunctions;
+    plan.push(&Place::Host, SetLinkAttribute { link: card.clone(), attribute, value });
+    plan
+}
+
+/// The kernel takes functions from whoever has them, and changes their number only by way of none.
+#[test]
+fn functions_that_are_in_use_stay() {
+    let Some(mut ground) = Ground::new() else { return };
+    let (card, (_, id)) = (ground.card.clone(), ground.made[0].clone());
+    let result = ground.add("a", 0);
+    let holder = ground.scene.netns("a");
+    let in_use = format!(
+        "virtual function 0 of link {card} is in use: the link of device {id} is in namespace {holder}"
+    );
+    let undone = undo(&mut ground.journal, &mut Kernel::new().unwrap());
+    let [(_, Undone::Failed { why })] = undone.as_slice() else { panic!("{undone:?}") };
+    assert_eq!(*why, format!("{in_use}; nothing is undone before they are gone"));
+    let directory = tempfile::tempdir().unwrap();
+    for (value, says) in [(0, in_use.as_str()), (1, "makes another number of them only from 0")] {
+        let path = directory.path().join(value.to_string());
+        let mut journal = Journal::create(&path).unwrap();
+        let plan = functions_wanted(&card, value);
+        let refused = apply(&plan, &mut journal, &mut Kernel::new().unwrap()).unwrap_err().to_string();
+        assert!(refused.contains(says) && journal.is_undone(), "{refused}");
+    }
+    let sysfs = NetSysfs::open(&Netns::current().unwrap()).unwrap();
+    let by_hand = sysfs.write_attribute(&card, LinkAttribute::VirtualFunctions, 1).unwrap_err().to_string();
+    assert!(by_hand.contains("busy"), "{by_hand}");
+    let check = with(ground.conf(0), "prevResult", result);
+    assert!(ground.ask("CHECK", "a", &check).is_success);
+    ground.del("a", 0);
+    ground.assert_as_before();
+}
+
 #[test]
 fn what_is_no_device_is_refused() {
     let Some(scene) = Scene::new() else { return };

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::register::{At, Register};
 use crate::Place;
 use crate::error::StepError;
+use crate::kernel::device_taken;
 use crate::show::echo_at;
 
 /// Set a number that is a file of a link.
@@ -34,6 +35,41 @@ impl Register for SetLinkAttribute {
 
     fn wanted(&self, _: &u64) -> u64 {
         self.value
+    }
+
+    /// The kernel lets a card have another number of virtual functions only by way of none (`EBUSY` from `sriov_numvfs_store` in
+    /// drivers/pci/iov.c), and takes them from whoever has them: it asks nobody.
+    fn refusal(&self, at: &At<'_>, was: &u64) -> Result<Option<String>, StepError> {
+        if self.attribute != LinkAttribute::VirtualFunctions || *was == 0 || *was == self.value {
+            return Ok(None);
+        }
+        if self.value == 0 {
+            return self.used(at);
+        }
+        let (link, none) = (at.name(), SetLinkAttribute { value: 0, ..self.clone() });
+        Ok(Some(format!(
+            "link {link} has {was} virtual functions, and the kernel makes another number of them only from 0; take those away \
+             first, with `{}` or by a rollback of what made them",
+            none.command(&Place::Host)
+        )))
+    }
+
+    fn makes_what_is_used(&self) -> bool {
+        self.attribute == LinkAttribute::VirtualFunctions
+    }
+
+    /// Who has one of a card's virtual functions. Their links in this namespace go with them.
+    fn used(&self, at: &At<'_>) -> Result<Option<String>, StepError> {
+        let link = at.name();
+        for (number, device) in at.opened.sysfs()?.functions(link)? {
+            if at.opened.sysfs()?.elsewhere(&device).is_some() {
+                let taken = device_taken(at.opened, &device)?;
+                let whose =
+                    taken.unwrap_or_else(|| format!("the link of device {device} is in another namespace"));
+                return Ok(Some(format!("virtual function {number} of link {link} is in use: {whose}")));
+            }
+        }
+        Ok(None)
     }
 
     fn subject(&self) -> String {

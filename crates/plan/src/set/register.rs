@@ -81,6 +81,16 @@ pub(crate) trait Register: Stored {
         }
     }
 
+    /// Whether others can come to use what the step makes, so that undo would take it from them.
+    fn makes_what_is_used(&self) -> bool {
+        false
+    }
+
+    /// Who uses what the step has made, as a phrase.
+    fn used(&self, _at: &At<'_>) -> Result<Option<String>, StepError> {
+        Ok(None)
+    }
+
     /// Who else has what it belongs to by now, as a phrase: then a value that could be the step's own is theirs.
     fn taken(&self, _at: &At<'_>) -> Result<Option<String>, StepError> {
         Ok(None)

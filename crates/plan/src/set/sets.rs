@@ -99,6 +99,31 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
         .into())
     }
 
+    /// Only where undo would put the old value back.
+    fn in_use(&self, kernel: &mut Kernel, past: &Past) -> Result<Option<String>, StepError> {
+        let Sets(register) = self;
+        if !register.makes_what_is_used() {
+            return Ok(None);
+        }
+        let was = self.was(&past.intent.before)?;
+        let left = past.after.as_ref().map(|after| self.is(after)).transpose()?;
+        let Some(opened) = kernel.find(&past.intent.placed.place)? else { return Ok(None) };
+        let link = was.index.map(|index| opened.netlink.link_at(index)).transpose()?.flatten();
+        if past.intent.netns_cookie.is_some_and(|cookie| cookie != opened.cookie)
+            || link.is_some() != was.index.is_some()
+        {
+            return Ok(None);
+        }
+        let listing = Listing::default();
+        let at = At::new(opened, &listing, link);
+        let Some(found) = self.read_if_there(&at)? else { return Ok(None) };
+        let values = Times { was: &was.value, left: left.map(|left| &left.value), found: &found };
+        if register.is_same(&found, &was.value) || !register.is_ours(&values) {
+            return Ok(None);
+        }
+        register.used(&at)
+    }
+
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let Sets(register) = self;
         let opened = kernel.at(place)?;

@@ -196,7 +196,8 @@ pub(super) const GROUP: KnobGroup = KnobGroup {
             disrupts: Disrupts::Link,
             why: "Virtual functions of the card (SR-IOV): each a device of its own on the bus, which a container can have (`attach` \
                   \"host-device\" of the CNI plugin), joined by a switch in the card. They get links if their driver is there (igbvf, \
-                  iavf, mlx5_core). From one number to another goes only by way of 0, which takes away all that there are.",
+                  iavf, mlx5_core). From one number to another goes only by way of 0, which takes away all that there are. \
+                  Those that a container or a virtual machine has are not taken away.",
             source: "Documentation/PCI/pci-iov-howto.rst",
             ..OF_CARD
         },
