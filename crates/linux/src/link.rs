@@ -133,6 +133,20 @@ impl LinkKind {
         }
     }
 
+    /// The link on which one of the kind stands.
+    pub fn parent(&self) -> Option<&IfName> {
+        match self {
+            LinkKind::Vxlan(Vxlan { parent, .. })
+            | LinkKind::Macvlan { parent, .. }
+            | LinkKind::Ipvlan { parent, .. } => Some(parent),
+            LinkKind::Veth { .. }
+            | LinkKind::Netkit { .. }
+            | LinkKind::Bridge
+            | LinkKind::VxlanExternal { .. }
+            | LinkKind::WireGuard => None,
+        }
+    }
+
     /// The other end, where links of the kind come in pairs.
     pub fn peer(&self) -> Option<&VethPeer> {
         match self {

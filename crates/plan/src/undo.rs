@@ -139,11 +139,15 @@ impl Run<'_> {
     fn goes_with<'p>(&self, past: &'p Past) -> Option<&'p NetnsName> {
         let Placed { place, step } = &past.intent.placed;
         let Place::Netns(name) = place else { return None };
-        // What was set at a link that comes back comes back with it.
-        if let Step::Set(set) = step
-            && let Some(link) = set.link()
-            && self.guests.contains(&(name.clone(), link.clone()))
-        {
+        // What was set at a link that comes back comes back with it. What stands on it would go on holding it until the kernel
+        // ends the namespace, some time after its name: a card takes no macvlan link while it has an ipvlan link.
+        let rests_on = match step {
+            Step::Set(set) => set.link().map(|link| (name, link)),
+            Step::AddLink(link) => link.kind.parent().map(|parent| (name, parent)),
+            Step::AddLinkOn { link, parent_in } => parent_in.name().zip(link.kind.parent()),
+            _ => None,
+        };
+        if rests_on.is_some_and(|(netns, link)| self.guests.contains(&(netns.clone(), link.clone()))) {
             return None;
         }
         let all_inside = match step.effect().lifetime() {

@@ -33,7 +33,7 @@ fn nodes_ask_over_cards_and_give_them_back_as_they_were() {
     let facts = probe().unwrap();
     let root = tempfile::tempdir().unwrap();
     let claim = Home::at(root.path()).claim().unwrap();
-    for path in ["host", "bridge+direct"] {
+    for path in ["host", "bridge+direct", "ipvlan-l2"] {
         let mut contenders = lab::contenders(&[tuned(path)], &facts, &PluginDirs::default()).unwrap();
         lab::prove(&mut contenders, &facts, MachineUse::OursWithCards).unwrap();
         let settings = contenders.pop().unwrap().settings;

@@ -4,13 +4,13 @@
 
 use linux::ethtool::{Ethtool, NicFeature, NicParameter};
 use linux::sysfs::{LinkAttribute, NetSysfs};
-use linux::{IfName, NetnsName};
+use linux::{IfName, IpvlanMode, Link, LinkKind, NetnsName};
 use plan::{
     ApplyError, Fault, Journal, Kernel, Place, Plan, Queue, RssHash, SetGsoMaxSegs, SetIndirection,
     SetLinkAttribute, SetLinkMtu, SetLinkUp, SetNic, SetQueueCpus, SetQueueFlows, SetRssHash, Step, Undone,
     apply, preview, undo,
 };
-use testkit::{Dump, World, dump, require_root, shell};
+use testkit::{Dump, World, dump, require_root, shell, skip};
 
 use crate::sample::ifname;
 
@@ -215,4 +215,40 @@ fn a_link_comes_back_from_a_namespace_that_goes_as_it_was() {
         assert!(outcomes.iter().all(Undone::is_final), "{fault:?}: {outcomes:?}");
         before.assert_same(&ground.dump(), &format!("after {fault:?}"));
     }
+}
+
+/// What stood on a card in namespaces of ours is gone when the card is back, also where somebody holds such a namespace: a
+/// card takes no macvlan link while it has an ipvlan link.
+#[test]
+fn nothing_stands_on_a_link_that_has_come_back() {
+    let Some(ground) = Ground::new() else { return };
+    let (home, away) = (ground.home(), ground.world.name("away"));
+    let [node, pod] = ["node", "pod"].map(|name| Place::Netns(ground.world.name(name)));
+    let (wire, name) = (ifname("wire0"), ifname("eth0"));
+    shell(&format!("ip -n {home} link add own1 type veth peer name own1 netns {away}"));
+    for kind in ["ipvlan", "macvlan"] {
+        let tried =
+            format!("ip -n {home} link add try0 link own1 type {kind} 2>&1 && ip -n {home} link del try0");
+        if !shell(&format!("{tried} || true")).is_empty() {
+            return skip(&format!("this kernel has no {kind}"));
+        }
+    }
+    let mut plan = Plan::new();
+    plan.push(&node, Step::AddNetns);
+    plan.push(&pod, Step::AddNetns);
+    let moved = Step::MoveLink { link: ifname("own1"), to: node.clone(), name: wire.clone() };
+    plan.push(&Place::Netns(home.clone()), moved);
+    let kind = || LinkKind::Ipvlan { parent: wire.clone(), mode: IpvlanMode::L2 };
+    let link = |name: &IfName| Link { name: name.clone(), kind: kind(), mtu: None, mac: None };
+    plan.push(&pod, Step::AddLinkOn { link: link(&name), parent_in: node.clone() });
+    plan.push(&pod, SetLinkUp { link: name });
+    plan.push(&node, Step::AddLink(link(&ifname("own0"))));
+    let before = ground.dump();
+    ground.apply(&plan, Fault::None).unwrap();
+    let held = [ground.world.open("node"), ground.world.open("pod")];
+    let outcomes = ground.undo();
+    assert!(outcomes.iter().all(|outcome| *outcome == Undone::Restored), "{outcomes:?}");
+    before.assert_same(&ground.dump(), "after undo");
+    shell(&format!("ip -n {home} link add own2 link own1 type macvlan; ip -n {home} link del own2"));
+    drop(held);
 }
