@@ -2,7 +2,8 @@
 
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::link::{
-    LinkAttribute, LinkExtentMask, LinkVfInfo, VfInfo, VfInfoSpoofCheck, VfInfoVlan,
+    LinkAttribute, LinkExtentMask, LinkVfInfo, VfInfo, VfInfoSpoofCheck, VfInfoVlan, VfVlan, VfVlanInfo,
+    VlanProtocol,
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,12 @@ use crate::Result;
 pub struct FunctionRules {
     /// The VLAN to which its frames belong, 1 to 4094; it sees no tag. 0: it sends frames with tags or without.
     pub vlan: u16,
+    /// The priority in the tags that it does not see, 0 to 7.
+    #[serde(default)]
+    pub priority: u8,
+    /// Those tags are of 802.1ad and not of 802.1Q: the function may have tags of its own behind them.
+    #[serde(default)]
+    pub service_tag: bool,
     /// Frames with another source address than its own are dropped.
     pub spoof_check: bool,
 }
@@ -39,36 +46,103 @@ impl Netlink {
     }
 
     /// Sets those that differ, so that a driver that knows but one of them is asked for no other. `EOPNOTSUPP` where it does
-    /// not know one that differs. A VLAN is set without a priority, as 802.1Q.
+    /// not know one that differs, `EPROTONOSUPPORT` where it has no tags of 802.1ad.
     pub fn function_set(&self, card: u32, number: u32, rules: FunctionRules) -> Result<()> {
-        let FunctionRules { vlan, spoof_check } = rules;
         let now = self.function(card, number)?;
         let mut changes = Vec::new();
-        if now.is_none_or(|now| now.vlan != vlan) {
-            changes.push(VfInfo::Vlan(VfInfoVlan::new(number, vlan.into(), 0)));
+        if now.is_none_or(|now| now.tag() != rules.tag()) {
+            changes.push(rules.vlan_change(number));
         }
-        if now.is_none_or(|now| now.spoof_check != spoof_check) {
-            changes.push(VfInfo::SpoofCheck(VfInfoSpoofCheck::new(number, spoof_check)));
+        if now.is_none_or(|now| now.spoof_check != rules.spoof_check) {
+            changes.push(VfInfo::SpoofCheck(VfInfoSpoofCheck::new(number, rules.spoof_check)));
         }
         if changes.is_empty() {
             return Ok(());
         }
         let mut message = indexed(card);
         message.attributes.push(LinkAttribute::VfInfoList(vec![LinkVfInfo(changes)]));
+        let vlan = rules.vlan;
         let attempted = format!("set VLAN {vlan} and the check for virtual function {number} of link {card}");
         self.change(Message::SetLink(message), 0, attempted)
     }
 }
 
+impl FunctionRules {
+    /// What its frames are tagged with.
+    fn tag(&self) -> (u16, u8, bool) {
+        (self.vlan, self.priority, self.service_tag)
+    }
+
+    /// Tags of 802.1ad are asked for by an attribute that not every kernel has had (`IFLA_VF_VLAN_LIST`, Linux 4.9); others by
+    /// the older one.
+    fn vlan_change(&self, number: u32) -> VfInfo {
+        let (vlan, priority) = (self.vlan.into(), self.priority.into());
+        match self.service_tag {
+            false => VfInfo::Vlan(VfInfoVlan::new(number, vlan, priority)),
+            true => {
+                let tag = VfVlanInfo::new(number, vlan, priority, VlanProtocol::Ieee8021Ad);
+                VfInfo::VlanList(vec![VfVlan::Info(tag)])
+            }
+        }
+    }
+}
+
 /// The rules, if it is the function of that number.
 fn read(function: &LinkVfInfo, number: u32) -> Option<FunctionRules> {
-    let vlan = function.0.iter().find_map(|info| match info {
-        VfInfo::Vlan(vlan) if vlan.vf_id == number => u16::try_from(vlan.vlan_id).ok(),
+    let (vlan, priority) = function.0.iter().find_map(|info| match info {
+        VfInfo::Vlan(vlan) if vlan.vf_id == number => {
+            Some((u16::try_from(vlan.vlan_id).ok()?, u8::try_from(vlan.qos).ok()?))
+        }
         _ => None,
     })?;
+    let tags = function.0.iter().filter_map(|info| match info {
+        VfInfo::VlanList(tags) => Some(tags.as_slice()),
+        _ => None,
+    });
+    let is_service =
+        |tag: &VfVlan| matches!(tag, VfVlan::Info(tag) if tag.protocol == VlanProtocol::Ieee8021Ad);
+    let service_tag = tags.flatten().any(is_service);
     let spoof_check = function.0.iter().find_map(|info| match info {
         VfInfo::SpoofCheck(check) if check.vf_id == number => Some(check.enabled),
         _ => None,
     })?;
-    Some(FunctionRules { vlan, spoof_check })
+    Some(FunctionRules { vlan, priority, service_tag, spoof_check })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The answer of a kernel about a function, and what is asked of it to have that again.
+    #[track_caller]
+    fn check(rules: FunctionRules) {
+        let protocol = match rules.service_tag {
+            true => VlanProtocol::Ieee8021Ad,
+            false => VlanProtocol::Ieee8021Q,
+        };
+        let (vlan, priority) = (rules.vlan.into(), rules.priority.into());
+        let answer = LinkVfInfo(vec![
+            VfInfo::Vlan(VfInfoVlan::new(3, vlan, priority)),
+            VfInfo::SpoofCheck(VfInfoSpoofCheck::new(3, rules.spoof_check)),
+            VfInfo::VlanList(vec![VfVlan::Info(VfVlanInfo::new(3, vlan, priority, protocol))]),
+        ]);
+        assert_eq!(read(&answer, 3), Some(rules));
+        assert_eq!(read(&answer, 2), None);
+        let asked = match rules.vlan_change(3) {
+            VfInfo::Vlan(tag) => (tag.vlan_id, tag.qos, VlanProtocol::Ieee8021Q),
+            VfInfo::VlanList(tags) => match tags.as_slice() {
+                [VfVlan::Info(tag)] => (tag.vlan_id, tag.qos, tag.protocol),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(asked, (vlan, priority, protocol));
+    }
+
+    #[test]
+    fn priority_and_protocol_of_a_tag_are_read_and_asked_for() {
+        check(FunctionRules { vlan: 0, priority: 0, service_tag: false, spoof_check: true });
+        check(FunctionRules { vlan: 7, priority: 5, service_tag: false, spoof_check: false });
+        check(FunctionRules { vlan: 4094, priority: 7, service_tag: true, spoof_check: true });
+    }
 }

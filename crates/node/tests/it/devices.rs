@@ -58,6 +58,8 @@ impl Ground {
         let made = functions(&card);
         assert_eq!(made.len(), 2, "{made:?}");
         made.iter().for_each(|(link, _)| settle_card(link));
+        // An administrator's rules for one of them.
+        shell(&format!("ip link set {card} vf 1 vlan 5 qos 3"));
         let with_functions = dump(&here);
         Some(Ground { card, scene, home, journal, made, untouched, with_functions, _directory: directory })
     }
@@ -139,12 +141,13 @@ fn device(id: &str) -> Value {
     with(with(vlan, "wire", json!("lo")), "runtimeConfig", json!({ "deviceID": id }))
 }
 
-const IN_VLAN: FunctionRules = FunctionRules { vlan: 7, spoof_check: false };
+const IN_VLAN: FunctionRules = FunctionRules { vlan: 7, priority: 0, service_tag: false, spoof_check: false };
 
 #[test]
 fn functions_are_made_given_to_containers_and_taken_back() {
     let Some(ground) = Ground::new() else { return };
     let (scene, before) = (&ground.scene, [ground.rules(0), ground.rules(1)]);
+    assert_eq!((before[1].vlan, before[1].priority), (5, 3));
     let netlink = Netlink::open().unwrap();
     let results = ["a", "b"].into_iter().enumerate().map(|(number, container)| {
         let result = ground.add(container, number);

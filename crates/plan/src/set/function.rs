@@ -38,10 +38,12 @@ impl Register for SetFunction {
         Ok(at.opened.netlink.function_set(at.link().index, self.number, *rules)?)
     }
 
+    /// A VLAN is asked for without a priority, as 802.1Q.
     fn wanted(&self, was: &FunctionRules) -> FunctionRules {
-        FunctionRules {
-            vlan: self.vlan.unwrap_or(was.vlan),
-            spoof_check: self.spoof_check.unwrap_or(was.spoof_check),
+        let spoof_check = self.spoof_check.unwrap_or(was.spoof_check);
+        match self.vlan {
+            None => FunctionRules { spoof_check, ..*was },
+            Some(vlan) => FunctionRules { vlan, priority: 0, service_tag: false, spoof_check },
         }
     }
 
@@ -65,7 +67,14 @@ impl Register for SetFunction {
     }
 
     fn words(&self, rules: &FunctionRules) -> String {
-        format!("vlan {} spoofchk {}", rules.vlan, if rules.spoof_check { "on" } else { "off" })
+        let mut words = format!("vlan {}", rules.vlan);
+        if rules.priority > 0 {
+            words += &format!(" qos {}", rules.priority);
+        }
+        if rules.service_tag {
+            words += " proto 802.1ad";
+        }
+        format!("{words} spoofchk {}", if rules.spoof_check { "on" } else { "off" })
     }
 
     fn command(&self, place: &Place) -> String {
