@@ -3,6 +3,8 @@
 //! All topologies stand at the same time, so each has a pair of its own, joined in the emulator. A topology takes its cards
 //! into its nodes and gives them back, as it does with all that it uses.
 
+mod proof;
+
 use std::time::{Duration, Instant};
 
 use datapath::{Between, DataPath, Enters, NodeSpec};
@@ -12,6 +14,7 @@ use linux::{IfName, Netlink, Netns};
 use record::{Card, Experiment};
 use vm::Nic;
 
+pub use self::proof::prove_on_cards;
 use crate::remote::card;
 use crate::{Contender, LabError, Sides};
 

@@ -48,7 +48,7 @@ mod workload;
 pub use self::cni::{Attachment, CniNetwork, Configuration, PluginDirs};
 pub use built_topology::{BuiltTopology, Staffing};
 pub use candidate::{Contender, HOST_AGAIN, contenders, field, find, slug};
-pub use cards::{CardWire, shown_cards};
+pub use cards::{CardWire, prove_on_cards, shown_cards};
 pub use cpus::NodeCpus;
 pub use error::LabError;
 pub use event::Event;

@@ -16,8 +16,8 @@ pub enum MachineUse {
     Shared,
     /// Ours as a whole: a VM that was booted for the race.
     Ours,
-    /// The same, with cards at the ends of the wire. They have what the veth here has not: what is a card's is tried when it
-    /// is set.
+    /// The same, with cards at the ends of the wire. They have what the veth here has not, so that what is a card's is left to
+    /// [`crate::prove_on_cards`].
     OursWithCards,
 }
 
@@ -145,9 +145,9 @@ impl Ground {
     }
 }
 
-/// Whether a setting is one of a card or of its queues.
-fn is_of_card(lives: Lives) -> bool {
-    matches!(lives, Lives::Nic(_) | Lives::Indirection | Lives::Rss(_))
+/// Whether a setting is one of a card or of its queues, which its driver may refuse.
+pub(crate) fn is_of_card(lives: Lives) -> bool {
+    matches!(lives, Lives::Nic(_) | Lives::Indirection | Lives::Rss(_) | Lives::Mtu)
         || lives == Lives::Attribute(LinkAttribute::Threaded)
         || matches!(lives, Lives::Queue(QueueFile::RpsCpus | QueueFile::XpsCpus))
 }

@@ -120,6 +120,9 @@ impl Race {
         proxy::leave_out(&mut contenders, settings.nginx.as_deref(), facts)?;
         packets::leave_out(&mut contenders)?;
         cards::leave_out(&mut contenders, &experiment)?;
+        if let Some(wire) = Cards::of(&experiment, settings.guest.is_some(), 1)?.of_contender(0) {
+            cards::prove_on_cards(&mut contenders, &wire, &home)?;
+        }
         machine.iter().try_for_each(|machine| remote::leave_out(&mut contenders, machine))?;
         let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
         Race::of(experiment, settings, home, contenders, racing)

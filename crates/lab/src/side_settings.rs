@@ -11,7 +11,7 @@ use plan::{Place, Plan, Set, SetRootQdisc, Step};
 use record::{Placement, Side};
 use tune::{Lives, Nic, Setting, Settings, Site, Value};
 
-use crate::{Shape, Sides};
+use crate::{CardWire, Shape, Sides};
 
 /// The shape with the MTU that its settings ask for.
 pub(crate) fn with_its_mtu(mut shape: Shape) -> Result<Shape, SpecError> {
@@ -48,7 +48,7 @@ pub(crate) fn plan(shape: &Shape, sides: &Sides<Whereabouts<'_>>, plan: &Plan) -
         if routes.is_empty() && settings.iter().any(|setting| matches!(setting.lives, Lives::Route(_))) {
             return Err(refused("routes", "no route is known that leads from the one side to the other"));
         }
-        let nic = nic(shape, settings);
+        let nic = nic(shape.cards.as_ref(), settings);
         if let Some(why) = settings.iter().find_map(|setting| setting.refused_by(&nic)) {
             return Err(SpecError { what: "the settings of a link's queues".to_owned(), why });
         }
@@ -74,14 +74,14 @@ pub(crate) fn plan(shape: &Shape, sides: &Sides<Whereabouts<'_>>, plan: &Plan) -
 }
 
 /// The queues of the wire's end: those of its card; of a veth one, unless settings say otherwise.
-fn nic(shape: &Shape, settings: &[Setting]) -> Nic {
+pub(crate) fn nic(cards: Option<&CardWire>, settings: &[Setting]) -> Nic {
     let is_meant = |setting: &&Setting| matches!(setting.lives, Lives::Nic([NicParameter::Channels]));
     match settings.iter().find(is_meant).map(|setting| &setting.value) {
         Some(Value::Number(queues)) => {
             let queues = u16::try_from(*queues).expect("the table takes at most 1024 queues");
             Nic { rx: queues, tx: queues, ..Nic::default() }
         }
-        _ => shape.cards.as_ref().map_or_else(Nic::default, |cards| cards.nic.clone()),
+        _ => cards.map_or_else(Nic::default, |cards| cards.nic.clone()),
     }
 }
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use lab::{BuiltTopology, CardWire, Home, MachineUse, PluginDirs, Shape, Sides};
+use linux::Netns;
 use linux::ethtool::{Ethtool, NicParameter};
 use linux::features::probe;
-use linux::Netns;
 use load::{Run, Schedule, Wait};
-use record::{Asked, Candidate, Tuning};
+use record::{Asked, Candidate, Stack, StackKind, Tuning};
 use testkit::{card, dump, settle_card};
 
 use crate::standing::{left, shape, staffing};
@@ -63,4 +63,58 @@ fn nodes_ask_over_cards_and_give_them_back_as_they_were() {
         before.assert_same(&dump(&here), path);
     }
     claim.end().unwrap();
+}
+
+/// A driver says what it does not take only when it is asked. That ends the candidate, not the race.
+#[test]
+fn what_a_card_refuses_leaves_its_candidate_out() {
+    let (Some(client), Some(server)) = (card("vmxnet3"), card("igb")) else { return };
+    [&client, &server].into_iter().for_each(settle_card);
+    let here = Netns::current().unwrap();
+    let (before, facts) = (dump(&here), probe().unwrap());
+    let with = |name: &str, knob: &str, value| {
+        let server = [(knob.to_owned(), Asked::Number(value))].into();
+        let tune = Tuning { server, ..Tuning::default() };
+        Candidate { path: "host".to_owned(), name: Some(name.to_owned()), tune, ..Candidate::default() }
+    };
+    let own_stack = |candidate: Candidate| Candidate {
+        stack: Stack { kind: StackKind::Afxdp, ..Stack::default() },
+        ..candidate
+    };
+    let candidates = [
+        with("rings", "ring_rx", 512),
+        // The driver takes steps of its own.
+        with("waits", "coalesce_rx_usecs", 2),
+        with("giant", "mtu", 16_000),
+        with("large", "mtu", 9_000),
+        own_stack(with("queues", "ring_rx", 512)),
+        own_stack(with("queue", "channels", 1)),
+    ];
+    let mut contenders = lab::contenders(&candidates, &facts, &PluginDirs::default()).unwrap();
+    lab::prove(&mut contenders, &facts, MachineUse::OursWithCards).unwrap();
+    assert!(contenders.iter().all(|contender| contender.unmet.is_empty()), "a veth has none of it");
+    let ends = Sides { client, server };
+    let nic = tune::Nic { rx: 2, tx: 2, interrupts: vec![] };
+    let wire = CardWire { ends, nic, interrupts_at_once: false };
+    let root = tempfile::tempdir().unwrap();
+    let home = Home::at(root.path());
+    lab::prove_on_cards(&mut contenders, &wire, &home).unwrap();
+    before.assert_same(&dump(&here), "after all were tried");
+    for (name, why) in [
+        ("rings", ""),
+        ("waits", "coalesce_rx_usecs = 2: "),
+        ("giant", "takes an MTU of "),
+        ("large", ""),
+        ("queues", "takes frames from one queue, and the server's card has 2"),
+        ("queue", ""),
+    ] {
+        let contender = contenders.iter().find(|contender| contender.name == name).unwrap();
+        let unmet = contender.unmet.join("; ");
+        assert!(unmet.is_empty() == why.is_empty() && unmet.contains(why), "{name}: {unmet:?}");
+    }
+    let required = Candidate { required: true, ..with("giant", "mtu", 16_000) };
+    let mut contenders = lab::contenders(&[required], &facts, &PluginDirs::default()).unwrap();
+    let error = lab::prove_on_cards(&mut contenders, &wire, &home).unwrap_err().to_string();
+    assert!(error.contains("run giant here: mtu = 16000: the driver of eth"), "{error}");
+    assert!(home.remains().unwrap().is_empty());
 }

@@ -48,10 +48,13 @@ impl Register for SetLinkMtu {
         Tool("ip", place).run(&format!("link set dev {} mtu {}", word(&self.link), self.mtu))
     }
 
-    /// A link on which IPv6 has an MTU of its own is refused. When the link's MTU changes, the kernel overwrites that
+    /// More than the driver takes is refused. A link on which IPv6 has an MTU of its own is refused, too. When the link's MTU changes, the kernel overwrites that
     /// of IPv6 (`addrconf_notify` in net/ipv6/addrconf.c), and with it the routes that a router announced with it.
     fn refusal(&self, at: &At<'_>, was: &u32) -> Result<Option<String>, StepError> {
         let link = at.name();
+        if let Some(most) = at.link().mtu_max.filter(|most| self.mtu > *most) {
+            return Ok(Some(format!("the driver of {link} takes an MTU of {most} bytes at most")));
+        }
         let key = Key::new(format!("net/ipv6/conf/{link}/mtu")).expect("a link's name is a word of a path");
         let own = at.opened.netns.run(|| sysctl::read(&key))??;
         let own = own.filter(|own| *was != self.mtu && own.trim() != was.to_string());
