@@ -162,6 +162,11 @@ impl Pair {
                 plan.push(place, set(&format!("net/ipv4/conf/{conf}/rp_filter"), "1"));
             }
         }
+        for (pod, node) in self.pods.iter().zip([&self.nodes[0], &self.nodes[1], &self.nodes[1]]) {
+            if let Some(device) = &pod.device {
+                plan.push(&node.place, link_with_end(&device.link));
+            }
+        }
         match self.shape.path.between {
             Between::Wire => self.wire(&mut plan),
             Between::Router => self.routed_wires(&mut plan),
@@ -219,6 +224,13 @@ pub(crate) fn plan_of(path: &DataPath, nodes: &[NodeSpec; 2], pods: &[Pod; 3], p
         plan.extend(path.peer_plan(node, peer).expect("a sound peer"));
     }
     plan
+}
+
+/// A link that a node hands to a pod. What it is plugged into stays in the node.
+fn link_with_end(name: &IfName) -> Step {
+    let end = format!("{name}-end").parse().expect("a short word is a link's name");
+    let peer = VethPeer { name: end, netns: None, mtu: None, mac: None };
+    Step::AddLink(Link { name: name.clone(), kind: LinkKind::Veth { peer }, mtu: None, mac: None })
 }
 
 fn place_name(place: &Place) -> &NetnsName {

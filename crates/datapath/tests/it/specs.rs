@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use datapath::{
-    Addresses, Association, Between, DataPath, Family, Limits, Network, NodeSpec, Peer, Pod, Prefixes,
-    Protocol, PublishedPort, Reach, Router, TunnelAssociations, TunnelKey,
+    Addresses, Association, Between, DEVICE, DataPath, Device, Family, Limits, Network, NodeSpec, Peer, Pod,
+    Prefixes, Protocol, PublishedPort, Reach, Router, TunnelAssociations, TunnelKey,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::features::Feature;
@@ -137,7 +137,8 @@ impl Shape {
                 Reach::PublishedPort | Reach::Node | Reach::Pod => Vec::new(),
             },
             limits: Limits::default(),
-            device: None,
+            device: (self.path.name == DEVICE.name)
+                .then(|| Device { link: ifname(&format!("device{id}")), rules: None }),
         }
     }
 }

@@ -16,6 +16,14 @@ fn cni() {
     }
 }
 
+/// Nor this one, because it joins pods to whatever their devices are plugged into.
+#[test]
+fn host_device() {
+    if testkit::require_root() {
+        comes_back_after_any_error(&datapath::DEVICE);
+    }
+}
+
 #[test]
 fn bridge_guarded() {
     if let Some(path) = runnable_guarded("bridge+direct") {

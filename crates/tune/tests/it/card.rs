@@ -139,6 +139,23 @@ fn every_knob_of_a_card_with_rings_is_set_and_taken_back() {
     }
 }
 
+/// A card with functions has other queues. They come back with the number of functions.
+#[test]
+fn virtual_functions_go_wherever_apply_died() {
+    let Some(site) = site("igb") else { return };
+    let netns = Netns::current().unwrap();
+    let sysfs = NetSysfs::open(&netns).unwrap();
+    let functions = || sysfs.functions(&site.wire).unwrap().len();
+    let (before, wanted) = (dump(&netns), plan(&site, &[("virtual_functions", "2")]));
+    // The third line of the journal says that the step is done.
+    let faults = [Fault::None, Fault::AfterStep(0), Fault::DeadAfterLine(3)].map(|fault| (fault, 2));
+    for (fault, made) in faults.into_iter().chain([(Fault::DeadAfterLine(2), 0)]) {
+        there_and_back(&wanted, fault, || assert_eq!(functions(), made, "{fault:?}"));
+        assert_eq!(functions(), 0, "{fault:?}");
+        before.assert_same(&dump(&netns), &format!("after {fault:?}"));
+    }
+}
+
 /// Sets a card's hash, checks the card, and undoes it: after the whole plan, and after apply died behind any
 /// line of the journal.
 fn there_and_back_of_hash(site: &Site, asked: &[(&str, &str)]) {
