@@ -158,7 +158,7 @@ impl<O: Object> Effect for Adds<O> {
 
 impl<O: Object> Adds<O> {
     fn index(&self, kernel: &mut Kernel, place: &Place) -> Result<u32, StepError> {
-        self.0.dev().map_or(Ok(0), |dev| Ok(existing_index(kernel, place, dev)?))
+        self.0.dev().map_or(Ok(0), |dev| existing_index(kernel, place, dev))
     }
 }
 
