@@ -1,0 +1,139 @@
+//! Who is called: this program's plugin, those of the CNI project, and the kernel alone.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use linux::netlink::Netlink;
+use linux::{IfName, Link, LinkKind, NetnsPath, NetnsRef, VethPeer};
+use serde_json::{Value, json};
+
+use crate::Failure;
+use crate::scene::WIRE;
+
+const OURS: &str = env!("CARGO_BIN_EXE_hostgap-cni");
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Add,
+    Del,
+}
+
+/// A row of the table.
+pub(crate) struct Contender {
+    pub(crate) name: String,
+    how: How,
+}
+
+enum How {
+    /// A program that does nothing is started, and a pair of links made or ended.
+    Kernel,
+    Plugin {
+        program: PathBuf,
+        conf: String,
+    },
+}
+
+/// The kernel alone first. Plugins that are not there are left out, and that is said.
+pub(crate) fn all() -> Result<Vec<Contender>, Failure> {
+    let mut all = vec![Contender { name: "/bin/true and a pair of links".into(), how: How::Kernel }];
+    let ours = |name: &str, network: &str, more: Value| {
+        let mut conf = json!({
+            "cniVersion": "1.1.0", "name": network, "type": "hostgap", "attach": "ptp", "wire": WIRE,
+            "masquerade": true, "ipam": { "type": "hostgap", "ranges": [[{ "subnet": "10.9.0.0/16" }]] },
+        });
+        merge(&mut conf, more);
+        Contender { name: name.into(), how: How::Plugin { program: OURS.into(), conf: conf.to_string() } }
+    };
+    all.push(ours("hostgap-cni ptp, masquerade", "a", json!({})));
+    all.push(ours("the same again", "a", json!({})));
+    all.push(ours("the same without anti_spoofing", "b", json!({ "anti_spoofing": false })));
+    all.push(ours("hostgap-cni bridge, masquerade", "c", json!({ "attach": "bridge" })));
+    let directories = std::env::var_os("CNI_PATH").unwrap_or_else(|| "/usr/lib/cni:/opt/cni/bin".into());
+    let directories: Vec<PathBuf> = std::env::split_paths(&directories).collect();
+    for (name, plugin, more) in [
+        ("ptp", "ptp", json!({})),
+        ("ptp, ipMasq", "ptp", json!({ "ipMasq": true })),
+        ("bridge", "bridge", json!({ "isGateway": true, "bridge": "peer0" })),
+        ("bridge, ipMasq", "bridge", json!({ "isGateway": true, "bridge": "peer1", "ipMasq": true })),
+        ("macvlan", "macvlan", json!({ "master": WIRE })),
+    ] {
+        let Some(program) =
+            directories.iter().map(|directory| directory.join(plugin)).find(|path| path.is_file())
+        else {
+            println!("without the CNI project's {name}: {plugin} is not in {}", shown(&directories));
+            continue;
+        };
+        let mut conf = json!({
+            "cniVersion": "1.0.0", "name": name.replace(", ", "-"), "type": plugin,
+            "ipam": { "type": "host-local", "subnet": "10.8.0.0/16" },
+        });
+        merge(&mut conf, more);
+        all.push(Contender {
+            name: format!("CNI project's {name}"),
+            how: How::Plugin { program, conf: conf.to_string() },
+        });
+    }
+    // Networks and bridges stand before the first ADD that counts.
+    for contender in &all {
+        contender.time(Verb::Add, 0)?;
+        contender.time(Verb::Del, 0)?;
+    }
+    Ok(all)
+}
+
+fn shown(directories: &[PathBuf]) -> String {
+    directories.iter().map(|directory| directory.display().to_string()).collect::<Vec<_>>().join(" or ")
+}
+
+fn merge(conf: &mut Value, more: Value) {
+    if let (Value::Object(conf), Value::Object(more)) = (conf, more) {
+        conf.extend(more);
+    }
+}
+
+impl Contender {
+    /// How long a call takes, from its start to its end.
+    pub(crate) fn time(&self, verb: Verb, pod: usize) -> Result<Duration, Failure> {
+        match &self.how {
+            How::Kernel => of_kernel(verb, pod),
+            How::Plugin { program, conf } => {
+                of_plugin(program, conf, verb, pod).map_err(|why| format!("{}: {why}", self.name).into())
+            }
+        }
+    }
+}
+
+fn of_plugin(program: &Path, conf: &str, verb: Verb, pod: usize) -> Result<Duration, Failure> {
+    let mut command = Command::new(program);
+    command.env("CNI_COMMAND", if verb == Verb::Add { "ADD" } else { "DEL" }).env("CNI_IFNAME", "eth0");
+    command.env("CNI_CONTAINERID", format!("p{pod}")).env("CNI_NETNS", format!("/run/netns/p{pod}"));
+    command.env("CNI_PATH", program.parent().unwrap_or(program));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let start = Instant::now();
+    let mut child = command.spawn()?;
+    child.stdin.take().ok_or("no stdin")?.write_all(conf.as_bytes())?;
+    let output = child.wait_with_output()?;
+    let time = start.elapsed();
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stdout).into_owned().into());
+    }
+    Ok(time)
+}
+
+fn of_kernel(verb: Verb, pod: usize) -> Result<Duration, Failure> {
+    let netlink = Netlink::open()?;
+    let name = IfName::new(format!("pair{pod}"))?;
+    let netns = Some(NetnsRef::Path(NetnsPath::new(format!("/run/netns/p{pod}"))?));
+    let peer = VethPeer { name: IfName::new("eth0")?, netns, mtu: None, mac: None };
+    let pair = Link { name, kind: LinkKind::Veth { peer }, mtu: None, mac: None };
+    let start = Instant::now();
+    if verb == Verb::Add {
+        Command::new("/bin/true").status()?;
+        netlink.link_add(&pair)?;
+    } else {
+        netlink.link_del(netlink.index_of(&pair.name)?)?;
+    }
+    Ok(start.elapsed())
+}
