@@ -237,6 +237,7 @@ mod tests {
             machine,
             server: "nginx".to_owned(),
             entrants: vec![],
+            pair: None,
         }))
     }
 

@@ -49,7 +49,8 @@ pub use proxy::{Proxies, ProxyKind};
 pub use published::{Direction, Metric, Published, PublishedFact, RATIO, facts as published_facts};
 pub use quick::Quick;
 pub use race::{
-    Broken, Capacity, End, Entrant, Header, Line, Load, Machine, RaceRecord, Round, Witness, WitnessCost,
+    Broken, Capacity, End, Entrant, Header, Line, Load, Machine, NodeInZone, NodePair, RaceRecord, Round,
+    Witness, WitnessCost,
 };
 pub use rate::{RateParseError, RequestedRate};
 pub use record_error::RecordError;

@@ -160,6 +160,32 @@ pub struct Header {
     pub server: String,
     /// Who races, in display order. The first is the reference, the second the same again.
     pub entrants: Vec<Entrant>,
+    /// The nodes of a cluster between which it ran, if it is one of a race of all pairs.
+    ///
+    /// Omitted from all other records, so that a hostgap that does not know the key can read them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair: Option<NodePair>,
+}
+
+/// Two nodes of a cluster, in one of their two directions.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodePair {
+    /// Where the client ran.
+    pub client: NodeInZone,
+    /// Where the server ran.
+    pub server: NodeInZone,
+}
+
+/// A node of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeInZone {
+    /// Its name.
+    pub node: String,
+    /// Its label `topology.kubernetes.io/zone`, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
 }
 
 /// A candidate of the race, able to run or not.

@@ -1,7 +1,7 @@
 //! The JSON of a summary, described by `docs/report.schema.json` and `docs/json.md`.
 
-use crate::Summary;
 use crate::terminal::safe;
+use crate::{PairsMap, Summary};
 
 /// A summary as JSON, indented, with a newline at the end.
 pub fn json(summary: &Summary) -> String {
@@ -19,6 +19,20 @@ pub fn json_of_all(summaries: &[Summary]) -> String {
     }
     let all = All { schema: crate::SCHEMA, races: summaries };
     let mut text = serde_json::to_string_pretty(&all).expect("a summary has text keys only");
+    text.push('\n');
+    safe(&text).into_owned()
+}
+
+/// The map of a race of all pairs and the summaries of its races, as one JSON object.
+pub fn json_of_pairs(map: &PairsMap, summaries: &[Summary]) -> String {
+    #[derive(serde::Serialize)]
+    struct All<'a> {
+        schema: u32,
+        map: &'a PairsMap,
+        races: &'a [Summary],
+    }
+    let all = All { schema: crate::SCHEMA, map, races: summaries };
+    let mut text = serde_json::to_string_pretty(&all).expect("a map has text keys only");
     text.push('\n');
     safe(&text).into_owned()
 }

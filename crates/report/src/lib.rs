@@ -10,6 +10,7 @@ mod figures;
 pub mod html;
 mod json;
 mod late;
+mod pairs;
 mod profile;
 mod published;
 mod quantities;
@@ -23,10 +24,11 @@ mod timeline;
 mod until;
 mod until_sentences;
 
-pub use analyse::analyse;
+pub use analyse::{analyse, map};
 pub use by_cpu::{CpuNode, CpuShares};
-pub use json::{json, json_of_all};
+pub use json::{json, json_of_all, json_of_pairs};
 pub use late::{CauseShare, LateAnswers, LateLoad, LatePercentile, LateStep};
+pub use pairs::{PairFigure, PairRace, PairsFinding, PairsMap, PathMap, WorsePathFigure};
 pub use profile::{Cost, Difference, PartCost, PathPart, Profiled, ProfiledLoad};
 pub use published::{Agreement, Agreements, Obstacle, PublishedFigure};
 pub use quantities::{CurvePoint, Load, Quantiles, Ratio, Ratios, TransferRates};
@@ -36,7 +38,7 @@ pub use summary::{
     Summary, VoidReason,
 };
 pub use sweep::{SweepSummary, SweptChart, SweptFigure, SweptLevel, SweptLine, SweptPoint};
-pub use table::{Style, kernels, table};
+pub use table::{Style, kernels, map_table, table};
 pub use timeline::{Quantity, Timeline, TimelineRow};
 pub use until::{ComparisonExit, LookTaken, NamedFloor, Pursued, StopReason};
 pub use verdict::Verdict;

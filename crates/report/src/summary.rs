@@ -1,7 +1,7 @@
 //! The results of a race, as plain values. The table, the JSON and the page show only these values, and none of them
 //! is text that must be parsed again. All durations of requests are nanoseconds, all ratios are candidate ÷ reference.
 
-use record::{Capacity, Counters, Experiment, Handshakes, Machine, Setting};
+use record::{Capacity, Counters, Experiment, Handshakes, Machine, NodePair, Setting};
 use serde::Serialize;
 use verdict::Verdict;
 
@@ -35,6 +35,9 @@ pub struct Summary {
     pub machine: Machine,
     /// The server program: "nginx/1.22.1".
     pub server: String,
+    /// The nodes between which it ran, if it is one of a race of all pairs of a cluster's nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pair: Option<NodePair>,
     /// How far the race came.
     pub progress: Progress,
     /// The reference's highest sustained rates, one a body size.

@@ -7,6 +7,7 @@ mod cells;
 mod comparisons;
 mod judged;
 mod looks;
+mod pairs;
 mod ranking;
 mod samples;
 
@@ -14,4 +15,5 @@ pub use cells::{Cell, Cells, Participation, ResamplingUnit, ResamplingUnits};
 pub use comparisons::Comparisons;
 pub use judged::{Judgement, Test, Verdict, noise_floor};
 pub use looks::{last_look, look, undecided};
+pub use pairs::{PairsCompared, Role, Where, Worse, WorsePath};
 pub use ranking::{Ranked, main_load, ranking};

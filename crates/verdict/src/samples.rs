@@ -40,6 +40,11 @@ impl Samples {
         Spread::new(self.value? / below.value?, resampled, units)
     }
 
+    /// The value of one resample.
+    pub(crate) fn resampled(&self, draw: usize) -> Option<f64> {
+        *self.resampled.get(draw)?
+    }
+
     /// Its own scatter.
     pub(crate) fn spread(&self, units: usize) -> Option<Spread> {
         Spread::new(self.value?, self.resampled.iter().copied(), units)

@@ -220,6 +220,7 @@ impl ClusterRace {
             machine,
             server: format!("hostgap serve {}", self.options.access.own.version),
             entrants: self.contenders.iter().map(entrant).collect(),
+            pair: None,
         }
     }
 

@@ -28,6 +28,7 @@ impl Race {
                 },
             },
             entrants: self.entrants()?,
+            pair: None,
         })
     }
 

@@ -256,6 +256,7 @@ mod tests {
             machine: Machine::default(),
             server: "nginx".to_owned(),
             entrants: ["host", "host again", "a", "b"].map(entrant).to_vec(),
+            pair: None,
         }
     }
 

@@ -40,6 +40,7 @@ fn header(rounds: u32) -> Header {
             entrant("host again", &[]),
             entrant("bridge+vxlan", &["vxlan links not available: unknown device type"]),
         ],
+        pair: None,
     }
 }
 

@@ -6,6 +6,7 @@ mod describe;
 mod exact;
 mod late;
 mod measured;
+mod pairs;
 mod profile;
 mod published;
 mod quantiles;
@@ -24,6 +25,8 @@ use verdict::{Cells, Comparisons, ResamplingUnit, ResamplingUnits};
 use crate::quantities::{Load, Ratio, Ratios};
 use crate::summary::{Broke, Candidate, Noise, Progress, Role, SCHEMA, Summary};
 pub(crate) use late::late;
+pub use pairs::map;
+pub(crate) use pairs::named;
 pub(crate) use profile::profiles;
 
 /// Computes the results of a race. A record gives an identical summary on every machine.
@@ -45,6 +48,7 @@ pub fn analyse(race: &RaceRecord) -> Summary {
         experiment,
         machine: race.header.machine.clone(),
         server: race.header.server.clone(),
+        pair: race.header.pair.clone(),
         progress: progress(race),
         capacities: race.capacities.clone(),
         loads: race.loads.iter().map(|of| load(race, of)).collect(),

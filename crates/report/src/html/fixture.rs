@@ -51,6 +51,7 @@ pub(super) fn race() -> Summary {
         experiment: experiment(),
         machine: machine(),
         server: "nginx/1.22.1".to_owned(),
+        pair: None,
         progress: Progress {
             rounds_asked: 30,
             rounds: 30,

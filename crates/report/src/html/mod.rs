@@ -18,6 +18,7 @@ mod late;
 mod machine;
 #[cfg(test)]
 mod made_late;
+mod map;
 mod marks;
 mod markup;
 mod method;
@@ -39,7 +40,7 @@ mod text;
 mod timeline;
 mod topology;
 
-use crate::{Summary, carried};
+use crate::{PairsMap, Summary, carried};
 use markup::Markup;
 use record::{Measure, SearchRecord};
 
@@ -59,6 +60,12 @@ pub fn page(summary: &Summary) -> String {
 /// The page of a search for settings, likewise.
 pub fn search_page(search: &SearchRecord) -> String {
     whole(&search::title(search), Sources { style: "", script: "" }, |m| search::body(m, search))
+}
+
+/// The page of a race of all pairs, likewise. `page` leads from a client's and a server's node to the page of their race, if
+/// it has one.
+pub fn map_page(map: &PairsMap, page: &dyn Fn(&str, &str) -> Option<String>) -> String {
+    whole(&map.experiment, Sources { style: "", script: "" }, |m| map::body(m, map, page))
 }
 
 /// The sources of a page besides the common ones.

@@ -349,6 +349,8 @@ fn texts_can_be_read_in_light_and_dark() {
         }
         for (text, ground) in
             [("warn", "warn-bg"), ("ink", "pod"), ("dim", "pod"), ("ink", "test"), ("dim", "test")]
+                .into_iter()
+                .chain(["w1", "w2", "w3", "b1", "b2", "b3"].map(|step| ("ink", step)))
         {
             let found = contrast(colours[text], colours[ground]);
             assert!(found >= 4.5, "{theme}: --{text} on --{ground} has a contrast of {found:.2}");

@@ -20,7 +20,7 @@ pub(super) struct Row {
 }
 
 /// The number of spaces between columns.
-const GAP: usize = 2;
+pub(super) const GAP: usize = 2;
 
 /// Draws rows with their first and last column left-aligned and the others right-aligned. Columns are left out, the
 /// most dispensable first, until a line fits.

@@ -5,6 +5,7 @@ mod columns;
 mod exact;
 mod grid;
 mod late;
+mod map;
 mod profile;
 mod published;
 
@@ -21,6 +22,7 @@ use crate::{terminal, until_sentences};
 use columns::Column;
 pub use exact::kernels;
 use grid::{Ink, Row};
+pub use map::map_table;
 
 /// The width and colours of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

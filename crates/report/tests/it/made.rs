@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use record::{
     Capacity, Counters, CpuTime, Direction, End, Entrant, Experiment, Header, Histogram, Latencies, Load,
-    Machine, Metric, Published, RaceRecord, RequestedRate, Round, SCHEMA, TrialRecord, Void,
+    Machine, Metric, NodePair, Published, RaceRecord, RequestedRate, Round, SCHEMA, TrialRecord, Void,
 };
 use stats::Random;
 
@@ -34,6 +34,10 @@ pub(crate) struct Plan {
     /// Standard deviations of the logarithm between builds and between trials.
     pub(crate) scatter: (f64, f64),
     pub(crate) samples: u64,
+    /// Where it ran, in a race of all pairs.
+    pub(crate) pair: Option<NodePair>,
+    /// Latency of all candidates ÷ the usual.
+    pub(crate) pace: f64,
 }
 
 impl Truth {
@@ -54,6 +58,8 @@ impl Plan {
             loads: vec![Some(20_000.0)],
             scatter: (0.01, 0.01),
             samples: 600,
+            pair: None,
+            pace: 1.0,
         }
     }
 
@@ -101,7 +107,8 @@ impl Plan {
             .into_iter()
             .map(|(entrant, load)| {
                 let (_, factor) = factors.iter().find(|(other, _)| *other == entrant).expect("it races");
-                let shift = factor.ln() + settled[entrant] + drift + self.scatter.1 * normal(random);
+                let shift =
+                    (factor * self.pace).ln() + settled[entrant] + drift + self.scatter.1 * normal(random);
                 let lost_one_in =
                     entrant.checked_sub(2).map_or(0, |index| self.contenders[index].lost_one_in);
                 trial(entrant, load, self.loads[load], shift, lost_one_in, self.samples, random)
@@ -157,6 +164,7 @@ impl Plan {
             },
             server: "nginx/1.22.1".to_owned(),
             entrants,
+            pair: self.pair.clone(),
         }
     }
 }

@@ -15,6 +15,8 @@ mod made;
 #[cfg(test)]
 mod oldest;
 #[cfg(test)]
+mod pairs;
+#[cfg(test)]
 mod profile;
 #[cfg(test)]
 mod published;

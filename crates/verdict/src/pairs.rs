@@ -1,0 +1,393 @@
+//! Compares the pairs of nodes of a race of all pairs with each other.
+//!
+//! A race of all pairs races build by build (the n-th of all pairs before the next of any), so all pairs are resampled
+//! jointly: the n-th resample draws the same builds for each, and what drifted for all cancels in the ratio.
+//!
+//! **A pair** is compared with the median of the others. **A node** is compared, as a client and as a server, by the lower
+//! median over its partners with the median of the pairs in which it takes no part. By the lower median it is only worse if
+//! it is so with most of its partners (with two, with both), and not for one bad link, which is a pair's finding.
+//!
+//! **Many tests.** Of 20 differences known at 95 % one is luck. The intervals that decide are those at 5 % ÷ the number of all
+//! tests of the map (Bonferroni), so that of 20 maps of a cluster without any difference at most one names something. A
+//! difference must exceed the noise of the control besides, as in any race.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use record::{NodeInZone, NodePair, RaceRecord, Statistic};
+use stats::{Interval, Random, Resamples, Spread, median};
+
+use crate::judged::Test;
+use crate::samples::Samples;
+use crate::{Cells, Comparisons, ResamplingUnit, ResamplingUnits, Verdict, main_load};
+
+/// The error that a map may make about a cluster.
+const ALPHA: f64 = 0.05;
+/// All that may decide.
+const DECIDE: [Statistic; 4] = [Statistic::P99, Statistic::TypicalP99, Statistic::P50, Statistic::Throughput];
+/// That of an interval that is shown.
+const SHOWN: f64 = 0.05;
+
+/// A race of one of the pairs.
+#[derive(Debug)]
+struct Raced<'a> {
+    pair: &'a NodePair,
+    cells: Cells<'a>,
+    comparisons: Comparisons,
+    /// The units of its cells.
+    width: usize,
+    /// Those that can be compared with the same of other pairs.
+    units: usize,
+}
+
+/// As what a node takes part in a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Role {
+    Client,
+    Server,
+}
+
+impl Role {
+    const BOTH: [Role; 2] = [Role::Client, Role::Server];
+}
+
+/// What is worse than the rest.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Where {
+    /// A node in a role.
+    Node(NodeInZone, Role),
+    /// A pair, by its place among the races.
+    Pair(usize),
+}
+
+/// A path that is worse somewhere than elsewhere.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorsePath {
+    /// The path, as an entrant.
+    pub entrant: usize,
+    /// What decided.
+    pub of: Statistic,
+    /// The ratio to the rest, at 95 %.
+    pub ratio: Interval,
+}
+
+/// Something that is worse than the rest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Worse {
+    /// What.
+    pub at: Where,
+    /// With which paths, in display order.
+    pub paths: Vec<WorsePath>,
+}
+
+/// The races of all pairs, compared.
+#[derive(Debug)]
+pub struct PairsCompared<'a> {
+    raced: Vec<Raced<'a>>,
+    nodes: Vec<NodeInZone>,
+    load: usize,
+    deciding: Vec<Statistic>,
+    entrants: usize,
+    /// Pairs ÷ the others, by pair, entrant and statistic.
+    of_pairs: BTreeMap<(usize, usize, usize), Spread>,
+    /// Nodes ÷ the pairs without them, by node, role, entrant and statistic.
+    of_nodes: BTreeMap<(usize, Role, usize, usize), Spread>,
+}
+
+impl<'a> PairsCompared<'a> {
+    /// Of the records of one race of all pairs. `None` if none of them has a round, or one is not of a pair.
+    pub fn of(races: &[&'a RaceRecord]) -> Option<PairsCompared<'a>> {
+        let load = races.iter().find_map(|race| main_load(race))?;
+        let has_builds = races.iter().any(|race| ResamplingUnits::builds(race).len() > 1);
+        let raced = |race: &&'a RaceRecord| {
+            let units = ResamplingUnits::of(race);
+            let cells = Cells::of(race, &units);
+            let comparisons = Comparisons::of_those(&cells, race.header.seed, &DECIDE);
+            // The rounds of its only build are not the builds of others.
+            let is_short = has_builds && units.unit == ResamplingUnit::Round;
+            let whole = if is_short { units.count.min(1) } else { units.count };
+            let pair = race.header.pair.as_ref()?;
+            Some(Raced { pair, cells, comparisons, width: units.count, units: whole })
+        };
+        let raced: Vec<Raced<'_>> = races.iter().map(raced).collect::<Option<_>>()?;
+        let nodes: BTreeSet<NodeInZone> =
+            raced.iter().flat_map(|one| [one.pair.client.clone(), one.pair.server.clone()]).collect();
+        let whole = raced.iter().find(|one| one.cells.loads() > load)?;
+        let mut compared = PairsCompared {
+            deciding: whole.comparisons.deciding(load),
+            entrants: raced.iter().map(|one| one.cells.entrants).min()?,
+            nodes: by_zone(nodes),
+            load,
+            raced,
+            of_pairs: BTreeMap::new(),
+            of_nodes: BTreeMap::new(),
+        };
+        let figures = Figures::of(&compared, races.iter().map(|race| race.header.seed).min()?);
+        compared.of_pairs = compared.pairs_over_others(&figures);
+        compared.of_nodes = compared.nodes_over_rest(&figures);
+        Some(compared)
+    }
+
+    /// The nodes, those of a zone side by side.
+    pub fn nodes(&self) -> &[NodeInZone] {
+        &self.nodes
+    }
+
+    /// The load at which pairs are compared: the one by which a race is summed up.
+    pub fn load(&self) -> usize {
+        self.load
+    }
+
+    /// How many tests were made.
+    pub fn tests(&self) -> usize {
+        self.of_pairs.len() + self.of_nodes.len()
+    }
+
+    /// What is shown of each pair: the first of the statistics that decide which all pairs that raced have.
+    pub fn shown(&self) -> Statistic {
+        let raced = |pair: &usize| self.deciding.iter().any(|of| self.own(*pair, 0, *of).is_some());
+        let all_have = |of: &&Statistic| {
+            let mut pairs = (0..self.raced.len()).filter(raced);
+            pairs.all(|pair| self.own(pair, 0, **of).is_some())
+        };
+        let last = self.deciding.last().expect("something decides at each load");
+        *self.deciding.iter().find(all_have).unwrap_or(last)
+    }
+
+    /// A pair's own figure.
+    pub fn own(&self, pair: usize, entrant: usize, of: Statistic) -> Option<f64> {
+        Some(self.raced_at_load(pair)?.comparisons.own(entrant, self.load, of)?.0)
+    }
+
+    /// The ratio to the pair's own reference, at 95 %.
+    pub fn over_host(&self, pair: usize, entrant: usize, of: Statistic) -> Option<Interval> {
+        self.raced_at_load(pair)?.comparisons.interval(entrant, self.load, of)
+    }
+
+    /// The ratio to the median of the other pairs, at 95 %.
+    pub fn over_median(&self, pair: usize, entrant: usize, of: Statistic) -> Option<Interval> {
+        self.of_pairs.get(&(pair, entrant, of as usize)).map(|spread| spread.interval(SHOWN))
+    }
+
+    /// A pair compared with the others, and what decided.
+    pub fn judged(&self, pair: usize, entrant: usize) -> (Option<Verdict>, Option<Statistic>) {
+        let tests: Vec<Test> =
+            self.deciding.iter().filter_map(|of| self.pair_test(pair, entrant, *of)).collect();
+        match tests.iter().find(|test| test.differs()) {
+            Some(test) => (Some(test.verdict), Some(test.of)),
+            None => ((!tests.is_empty()).then_some(Verdict::Indistinguishable), None),
+        }
+    }
+
+    /// What is worse than the rest, nodes first. Pairs of a node that is worse itself, in that role and with that path, are
+    /// not named again.
+    pub fn worse(&self) -> Vec<Worse> {
+        let mut found: BTreeMap<Where, Vec<WorsePath>> = BTreeMap::new();
+        for entrant in self.judged_entrants() {
+            let mut blamed: BTreeSet<(&str, Role)> = BTreeSet::new();
+            for (at, node) in self.nodes.iter().enumerate() {
+                for role in Role::BOTH {
+                    let worse = self.first_worse(|of| {
+                        let spread = self.of_nodes.get(&(at, role, entrant, of as usize))?;
+                        Some((Test::of(of, spread, self.alpha(), self.usual_floor(of)?), *spread))
+                    });
+                    if let Some((of, ratio)) = worse {
+                        blamed.insert((&node.node, role));
+                        let paths = found.entry(Where::Node(node.clone(), role)).or_default();
+                        paths.push(WorsePath { entrant, of, ratio });
+                    }
+                }
+            }
+            for (index, Raced { pair, .. }) in self.raced.iter().enumerate() {
+                let ends =
+                    [(pair.client.node.as_str(), Role::Client), (pair.server.node.as_str(), Role::Server)];
+                if ends.iter().any(|end| blamed.contains(end)) {
+                    continue;
+                }
+                let worse = self.first_worse(|of| {
+                    let spread = self.of_pairs.get(&(index, entrant, of as usize))?;
+                    Some((self.pair_test(index, entrant, of)?, *spread))
+                });
+                if let Some((of, ratio)) = worse {
+                    found.entry(Where::Pair(index)).or_default().push(WorsePath { entrant, of, ratio });
+                }
+            }
+        }
+        found.into_iter().map(|(at, paths)| Worse { at, paths }).collect()
+    }
+
+    /// The first statistic that decides for the worse, with the ratio at 95 %.
+    fn first_worse(
+        &self,
+        test: impl Fn(Statistic) -> Option<(Test, Spread)>,
+    ) -> Option<(Statistic, Interval)> {
+        let tests = self.deciding.iter().filter_map(|of| test(*of));
+        let (test, spread) = tests.into_iter().find(|(test, _)| test.differs())?;
+        (test.verdict == Verdict::Worse).then(|| (test.of, spread.interval(SHOWN)))
+    }
+
+    /// The reference and the contenders: what the control is off by is noise.
+    fn judged_entrants(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.entrants).filter(|entrant| *entrant != 1)
+    }
+
+    fn alpha(&self) -> f64 {
+        ALPHA / self.tests().max(1) as f64
+    }
+
+    fn pair_test(&self, pair: usize, entrant: usize, of: Statistic) -> Option<Test> {
+        let spread = self.of_pairs.get(&(pair, entrant, of as usize))?;
+        let own = self.raced_at_load(pair)?.comparisons.floor(self.load, of)?;
+        Some(Test::of(of, spread, self.alpha(), own.max(self.usual_floor(of)?)))
+    }
+
+    /// The median of what the control is off by in the pairs, in the logarithm.
+    fn usual_floor(&self, of: Statistic) -> Option<f64> {
+        let floors = (0..self.raced.len())
+            .filter_map(|pair| self.raced_at_load(pair)?.comparisons.floor(self.load, of));
+        median(&floors.collect::<Vec<_>>())
+    }
+
+    /// Each pair's figure ÷ the median of the others', over the builds that it has.
+    fn pairs_over_others(&self, figures: &Figures) -> BTreeMap<(usize, usize, usize), Spread> {
+        let mut spreads = BTreeMap::new();
+        for (pair, entrant, of) in self.tested() {
+            let Some(units) = self.units(pair, entrant) else { continue };
+            let others: Vec<usize> = (0..self.raced.len()).filter(|other| *other != pair).collect();
+            let groups = [&[pair][..], &others].map(|group| figures.group(group, entrant, of, units));
+            let spread = Figures::ratio(&groups, [middle, middle], units);
+            spreads.extend(spread.map(|spread| ((pair, entrant, of as usize), spread)));
+        }
+        spreads
+    }
+
+    /// Each node's figure in a role ÷ that of the pairs without it, over the builds that most have.
+    fn nodes_over_rest(&self, figures: &Figures) -> BTreeMap<(usize, Role, usize, usize), Spread> {
+        let mut spreads = BTreeMap::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            for role in Role::BOTH {
+                let (own, rest) = self.with_and_without(node, role);
+                for entrant in self.judged_entrants() {
+                    let units = own.iter().chain(&rest).filter_map(|pair| self.units(*pair, entrant));
+                    let Some(units) = units.max() else { continue };
+                    for of in &self.deciding {
+                        let groups = [&own, &rest].map(|group| figures.group(group, entrant, *of, units));
+                        // With one partner it could not be told from the pair.
+                        if groups[0].len() < 2 {
+                            continue;
+                        }
+                        let spread = Figures::ratio(&groups, [better_middle(*of), middle], units);
+                        spreads.extend(spread.map(|spread| ((at, role, entrant, *of as usize), spread)));
+                    }
+                }
+            }
+        }
+        spreads
+    }
+
+    /// The pairs in which a node has a role, and those in which it has none.
+    fn with_and_without(&self, node: &NodeInZone, role: Role) -> (Vec<usize>, Vec<usize>) {
+        let is_at = |pair: usize, role: Role| match role {
+            Role::Client => self.raced[pair].pair.client == *node,
+            Role::Server => self.raced[pair].pair.server == *node,
+        };
+        let all = || 0..self.raced.len();
+        let rest = all().filter(|pair| Role::BOTH.iter().all(|role| !is_at(*pair, *role)));
+        (all().filter(|pair| is_at(*pair, role)).collect(), rest.collect())
+    }
+
+    /// What is tested of pairs.
+    fn tested(&self) -> impl Iterator<Item = (usize, usize, Statistic)> {
+        (0..self.raced.len()).flat_map(move |pair| {
+            self.judged_entrants()
+                .flat_map(move |entrant| self.deciding.iter().map(move |of| (pair, entrant, *of)))
+        })
+    }
+
+    /// The builds of a path in a pair; `None` if it did not race there to the pair's end.
+    fn units(&self, pair: usize, entrant: usize) -> Option<usize> {
+        let raced = self.raced_at_load(pair)?;
+        let is_whole = !raced.cells.broke[entrant] && !raced.cells.cell(entrant, self.load).trials.is_empty();
+        is_whole.then_some(raced.units)
+    }
+
+    fn raced_at_load(&self, pair: usize) -> Option<&Raced<'a>> {
+        Some(&self.raced[pair]).filter(|raced| raced.cells.loads() > self.load)
+    }
+}
+
+/// By zone, then by name; those without a zone last.
+fn by_zone(nodes: BTreeSet<NodeInZone>) -> Vec<NodeInZone> {
+    let mut nodes: Vec<NodeInZone> = nodes.into_iter().collect();
+    nodes.sort_by_key(|node| (node.zone.is_none(), node.zone.clone(), node.node.clone()));
+    nodes
+}
+
+/// The figures of all pairs and their resamples, by pair, entrant, statistic and units.
+struct Figures(BTreeMap<(usize, usize, usize, usize), Samples>);
+
+impl Figures {
+    fn of(compared: &PairsCompared<'_>, seed: u64) -> Figures {
+        let widths: BTreeSet<usize> = compared.raced.iter().map(|raced| raced.units).collect();
+        let mut figures = BTreeMap::new();
+        for units in widths {
+            for (pair, entrant, of) in compared.tested() {
+                if compared.units(pair, entrant).is_none_or(|own| own < units) {
+                    continue;
+                }
+                let Raced { cells, width, .. } = &compared.raced[pair];
+                let rng = &mut Random::from_seed(seed);
+                let drawn = Resamples::draw_first(units, *width, Resamples::COUNT, rng);
+                let samples = Samples::of(cells.cell(entrant, compared.load), of, &drawn);
+                if samples.value.is_some() {
+                    figures.insert((pair, entrant, of as usize, units), samples);
+                }
+            }
+        }
+        Figures(figures)
+    }
+
+    /// Those of some pairs. One that has fewer units, or no figure, is left out.
+    fn group(&self, pairs: &[usize], entrant: usize, of: Statistic, units: usize) -> Vec<&Samples> {
+        pairs.iter().filter_map(|pair| self.0.get(&(*pair, entrant, of as usize, units))).collect()
+    }
+
+    /// A middle of some figures ÷ a middle of others.
+    fn ratio(
+        groups: &[Vec<&Samples>; 2],
+        middles: [fn(&mut [f64]) -> f64; 2],
+        units: usize,
+    ) -> Option<Spread> {
+        if groups.iter().any(Vec::is_empty) {
+            return None;
+        }
+        let mut logarithms = Vec::new();
+        let mut of_side = |side: usize, at: &dyn Fn(&Samples) -> Option<f64>| -> Option<f64> {
+            logarithms.clear();
+            for samples in &groups[side] {
+                logarithms.push(at(samples)?.ln());
+            }
+            Some(middles[side](&mut logarithms))
+        };
+        let mut ratio =
+            |at: &dyn Fn(&Samples) -> Option<f64>| Some((of_side(0, at)? - of_side(1, at)?).exp());
+        let value = ratio(&|samples| samples.value)?;
+        let resampled = (0..Resamples::COUNT).map(|draw| ratio(&|samples| samples.resampled(draw)));
+        Spread::new(value, resampled, units)
+    }
+}
+
+/// The median: between two in the middle it is theirs.
+fn middle(figures: &mut [f64]) -> f64 {
+    median(figures).expect("a group has a figure")
+}
+
+/// The median on the side of the better figures, where the middle lies between two.
+fn better_middle(of: Statistic) -> fn(&mut [f64]) -> f64 {
+    match of {
+        Statistic::Throughput => {
+            |figures| *figures.select_nth_unstable_by(figures.len() / 2, f64::total_cmp).1
+        }
+        _ => |figures| *figures.select_nth_unstable_by((figures.len() - 1) / 2, f64::total_cmp).1,
+    }
+}
