@@ -17,7 +17,8 @@ pub(crate) struct ClusterArgs {
     /// The program that speaks to the cluster, with options of its own.
     #[arg(long, value_name = "COMMAND", default_value = "kubectl", hide_default_value = true)]
     kubectl: String,
-    /// The nodes [default: those that take pods]. A race is from the first to the second, or on one with --same-node.
+    /// The nodes [default: those that take pods]. A race is from the first to the second, on one with
+    /// --same-node, or between all with --all-pairs.
     #[arg(long, value_delimiter = ',', value_name = "NAMES", requires = "kube")]
     nodes: Vec<String>,
     /// Use a namespace that is there, instead of one that is made and deleted.

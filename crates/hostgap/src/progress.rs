@@ -84,6 +84,10 @@ impl Progress {
             Event::Looked { builds, undecided, comparisons, left } => {
                 self.line(&looked(*builds, undecided, *comparisons, *left));
             }
+            Event::Slot { build, builds, slot, slots, pairs, left } => {
+                self.slot((*build, *builds), (*slot, *slots), pairs, *left);
+            }
+            Event::PairLeft { pair, why } => self.line(&format!("{pair} leaves the race: could not {why}")),
             Event::Watching { name, done, total } => {
                 if *done == 0 && self.bar.is_none() {
                     speak::aside("watching for late answers");
@@ -115,6 +119,28 @@ impl Progress {
             Some(bar) => bar.set_message(terminal::line(&text).into_owned()),
             // In a log a line now and then is enough; one for each round would be too many.
             None if Some(done) == of || done.is_multiple_of(5) => speak::aside(text),
+            None => {}
+        }
+    }
+
+    fn slot(
+        &self,
+        (build, builds): (u32, u32),
+        (slot, slots): (usize, usize),
+        pairs: &[String],
+        left: Option<Duration>,
+    ) {
+        let left = left.map(|left| format!(", {} s left", left.as_secs())).unwrap_or_default();
+        let place = format!("build {}/{builds}, slot {}/{slots}{left}", build + 1, slot + 1);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(BAR);
+                let done = u64::from(build) * slots as u64 + slot as u64;
+                bar.set_position(done * BAR / (u64::from(builds) * slots as u64).max(1));
+                bar.set_message(terminal::line(&format!("{place}  {}", pairs.join(", "))).into_owned());
+            }
+            // In a log a line for each build is enough.
+            None if slot == 0 => speak::aside(place),
             None => {}
         }
     }

@@ -56,6 +56,7 @@ use crate::{report, speak, stop};
   hostgap race --client ssh://a --server ssh://b
                                             between two others
   hostgap race --kube --paths pod,service   between pods of two nodes of a cluster (docs/kubernetes.md)
+  hostgap race --kube --all-pairs           between all of its nodes: which pair, path or node is worse
   hostgap race scenarios/machine-zone.toml --quick
                                             an experiment that was published, its figures beside yours
   hostgap race experiment.toml --json       what docs/experiment.md describes")]

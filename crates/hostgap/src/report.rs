@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::record::{RaceRecord, Record};
+use ::record::{NodePair, RaceRecord, Record};
 use ::report::{Style, Summary, html, search};
 use anyhow::Context;
 
@@ -12,7 +12,8 @@ use anyhow::Context;
 ///
 /// This needs only the record file, no kernel feature and no privilege. The record of a race or search that was
 /// interrupted can be rendered too: it has every finished round or stage. A record with missing rounds is rendered with
-/// a note and exit code 3.
+/// a note and exit code 3. The records of a race of all pairs (`hostgap race --kube --all-pairs`), named together, are
+/// rendered as one map.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Record files (race.jsonl of a race, search.json of `hostgap tune search`).
@@ -33,6 +34,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             crate::exit::BadInput("--html names one page, but several records are given".into()).into()
         );
     }
+    if args.files.len() > 1 && are_pairs(&args.files)? {
+        return Ok(match show_map(&args.files, args.json)? {
+            None => ExitCode::SUCCESS,
+            Some(why) => {
+                crate::speak::aside(format_args!("hostgap: {why}"));
+                ExitCode::from(crate::exit::INVALID)
+            }
+        });
+    }
     let mut whole = true;
     for file in &args.files {
         let page = args.html.clone().unwrap_or_else(|| file.with_file_name(PAGE));
@@ -40,12 +50,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Record::Race(race) => {
                 let summary = summarise(&race, &page)?;
                 show(&summary, args.json)?;
-                if let missing @ 1.. = summary.progress.rounds_missing {
+                if let Some(why) = incomplete(file, &summary) {
                     whole = false;
-                    crate::speak::aside(format_args!(
-                        "hostgap: {} is incomplete: missing rounds: {missing}",
-                        file.display()
-                    ));
+                    crate::speak::aside(format_args!("hostgap: {why}"));
                 }
             }
             Record::Search(search) => {
@@ -70,6 +77,54 @@ fn summarise(race: &RaceRecord, page: &Path) -> anyhow::Result<Summary> {
     let summary = ::report::analyse(race);
     write_page(page, &html::page(&summary))?;
     Ok(summary)
+}
+
+/// Why a record is not all of its race, if it is not.
+fn incomplete(file: &Path, summary: &Summary) -> Option<String> {
+    let missing = summary.progress.rounds_missing;
+    (missing > 0).then(|| format!("{} is incomplete: missing rounds: {missing}", file.display()))
+}
+
+/// Whether all records are of one race of all pairs of a cluster's nodes.
+fn are_pairs(files: &[PathBuf]) -> anyhow::Result<bool> {
+    for file in files {
+        match Record::read(file)? {
+            Record::Race(race) if race.header.pair.is_some() => {}
+            Record::Race(_) | Record::Search(_) => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// Prints the map of the records of a race of all pairs, and writes the page of each race and that of all, which is one
+/// directory above them. Returns why it is not valid, if it is not.
+pub(crate) fn show_map(files: &[PathBuf], json: bool) -> anyhow::Result<Option<String>> {
+    let races = files.iter().map(|file| Ok(RaceRecord::read(file)?)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut summaries = Vec::with_capacity(races.len());
+    let mut invalid = None;
+    for (file, race) in files.iter().zip(&races) {
+        let summary = summarise(race, &file.with_file_name(PAGE))?;
+        let why = incomplete(file, &summary);
+        let why = why.or_else(|| Some(format!("{}: {}", file.display(), crate::race::invalid(&summary)?)));
+        invalid = invalid.or(why);
+        summaries.push(summary);
+    }
+    let map = ::report::map(&races).context("compare pairs: none of the records is of a pair of nodes")?;
+    let above = files[0].parent().and_then(Path::parent).unwrap_or(Path::new(""));
+    let page = above.join(PAGE);
+    let link = |client: &str, server: &str| {
+        let is_it = |pair: &NodePair| pair.client.node == client && pair.server.node == server;
+        let at = races.iter().position(|race| race.header.pair.as_ref().is_some_and(is_it))?;
+        let page = files[at].with_file_name(PAGE);
+        Some(page.strip_prefix(above).unwrap_or(&page).display().to_string())
+    };
+    write_page(&page, &html::map_page(&map, &link))?;
+    match json {
+        true => write(&::report::json_of_pairs(&map, &summaries))?,
+        false => write(&::report::map_table(&map, style()))?,
+    }
+    crate::speak::aside(format_args!("page:    {}\nrecords: {} of pairs", page.display(), files.len()));
+    Ok(invalid)
 }
 
 /// Replaces the page atomically: a reader sees the old one or the new one, and the old one stays if there is no room

@@ -122,6 +122,28 @@ pub enum Event {
         /// The most time that is left.
         left: Duration,
     },
+    /// Pairs of nodes race at once, where all pairs do.
+    Slot {
+        /// From 0.
+        build: u32,
+        /// How many builds there will be.
+        builds: u32,
+        /// From 0.
+        slot: usize,
+        /// Slots of a build.
+        slots: usize,
+        /// Which pairs.
+        pairs: Vec<String>,
+        /// An estimate of what is left, but before the first.
+        left: Option<Duration>,
+    },
+    /// A pair of nodes is out of a race of all pairs.
+    PairLeft {
+        /// Which.
+        pair: String,
+        /// Why; fit to follow "could not".
+        why: String,
+    },
     /// A slice begins whose late answers are looked at; the rounds are over.
     Watching {
         /// The candidate.

@@ -39,7 +39,9 @@ use crate::witness::witness;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, packets, profile};
 
 pub(crate) use arena::{Arena, LastBuild, Runner};
+pub(crate) use builds::UnderWay;
 pub(crate) use contest::Contest;
+pub(crate) use loads::asked;
 pub use rounds::host_visits;
 pub(crate) use rounds::valid_trial;
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ::lab::LabError;
-use ::lab::kube::{ClusterOptions, ClusterRace, SidecarMark};
+use ::lab::kube::{AllPairs, ClusterOptions, ClusterRace, SidecarMark, Tournament};
 use ::record::Experiment;
 
 use super::machines::cpus;
@@ -12,6 +12,8 @@ use crate::cluster::ClusterArgs;
 use crate::exit::BadInput;
 use crate::progress::Progress;
 use crate::{report, speak, stop};
+
+mod pairs;
 
 /// The cluster, and how pods are made in it.
 #[derive(Debug, Clone, clap::Args)]
@@ -23,6 +25,16 @@ pub(super) struct KubeArgs {
     pub(super) kube: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
+    /// Race every pair of nodes in both directions, as many at once as share no node, and draw the map: which pair, path or
+    /// node is worse than the rest. N nodes take about 2 N times as long as a pair. --nodes names them, or some of them.
+    #[arg(long, requires = "kube", conflicts_with = "same_node", long_help = ALL_PAIRS)]
+    all_pairs: bool,
+    /// With --all-pairs: race one node of each zone (topology.kubernetes.io/zone), the first of --nodes or of the cluster.
+    #[arg(long, requires = "all_pairs")]
+    zones: bool,
+    /// With --all-pairs: race one pair after the other, so that none feels another's load. N nodes take N² times as long.
+    #[arg(long, requires = "all_pairs")]
+    one_by_one: bool,
     /// Whole CPUs of each pod; client and server have a thread on each.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pod_cpus: u32,
@@ -41,10 +53,24 @@ pub(super) struct KubeArgs {
     show_manifests: bool,
 }
 
+const ALL_PAIRS: &str = "Race every pair of nodes in both directions, and draw the map: which pair, which path or which \
+node is worse than the rest, with intervals.
+
+Pairs that share no node race at once: N nodes take 2 (N − 1) slots, or 2 N if N is odd, and each slot takes as long as a \
+race of one pair. What pairs share (switches, a hypervisor) then carries the load of all of them; --one-by-one races each \
+pair alone, in N (N − 1) slots. All pairs get the same rates: shares of the lowest capacity of all, or those of --rate. \
+Each pair has a record and a page of its own; a pair that fails leaves, and the others go on (docs/kubernetes.md).";
+
 fn sidecar(text: &str) -> Result<SidecarMark, String> {
     let (key, value) =
         text.split_once('=').ok_or("KEY=VALUE is expected, as sidecar.istio.io/inject=true")?;
     Ok(SidecarMark { key: key.to_owned(), value: value.to_owned() })
+}
+
+/// Prints what would be created.
+fn show(manifests: &serde_json::Value) -> anyhow::Result<ExitCode> {
+    speak::result(serde_json::to_string_pretty(manifests)?)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Races in a cluster.
@@ -73,12 +99,14 @@ pub(super) fn race(experiment: Experiment, args: &Args) -> anyhow::Result<ExitCo
         host_port: kube.host_port.unwrap_or(0),
         sidecar: kube.sidecar.clone(),
     };
+    if kube.all_pairs {
+        let how = AllPairs { zones: kube.zones, one_by_one: kube.one_by_one };
+        return pairs::race(Tournament::prepare(experiment.clone(), options, how)?, &experiment.name, args);
+    }
     let name = experiment.name.clone();
     let race = ClusterRace::prepare(experiment, options)?;
     if kube.show_manifests {
-        let manifests = race.manifests()?;
-        speak::result(serde_json::to_string_pretty(&manifests)?)?;
-        return Ok(ExitCode::SUCCESS);
+        return show(&race.manifests()?);
     }
     let dir = fresh_dir(&args.out, &name)?;
     let mut progress = Progress::new();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use record::Workload;
@@ -9,30 +10,80 @@ use serde_json::Value;
 
 use super::hands::Hand;
 use super::kubectl::Kubectl;
-use super::manifests::{Manifests, Side, pod_name, service_name};
+use super::lane::Lane;
+use super::manifests::{Manifests, Seat, Side, pod_name, service_name};
 use super::namespace::LeasedNamespace;
 use super::nodes::Node;
 use super::path::{By, PodPath, Pods};
-use super::protocol::{Answer, Serve, Task, Workers};
+use super::protocol::{Answer, Serve, Task};
 use super::ready::{gone, name_of};
 use crate::{Event, LabError, OwnProgram};
+
+/// On which nodes a race has pods.
+#[derive(Debug)]
+pub(super) enum Ground {
+    /// The client's pods are on the first, the server's on the second.
+    Pair(Box<[Node; 2]>),
+    /// Each has both.
+    Everywhere(Vec<Node>),
+}
 
 /// What stands in a cluster for a race. Ended or dropped, it goes.
 pub(super) struct Camp<'a> {
     namespace: LeasedNamespace<'a>,
-    /// The client's and the server's.
-    pub(super) nodes: [Node; 2],
+    ground: Ground,
     pods: BTreeMap<String, Value>,
     hands: BTreeMap<String, Arc<Hand>>,
-    /// Where each server listens.
-    ports: BTreeMap<Pods, u16>,
+    /// Where the servers of each node listen.
+    ports: BTreeMap<(usize, Pods), u16>,
+}
+
+impl Ground {
+    fn nodes(&self) -> &[Node] {
+        match self {
+            Ground::Pair(nodes) => nodes.as_slice(),
+            Ground::Everywhere(nodes) => nodes,
+        }
+    }
+
+    /// The places of the nodes that have pods of a side.
+    fn seats(&self, side: Side) -> Range<usize> {
+        match (self, side) {
+            (Ground::Pair(_), Side::Client) => 0..1,
+            (Ground::Pair(_), Side::Server) => 1..2,
+            (Ground::Everywhere(nodes), _) => 0..nodes.len(),
+        }
+    }
+
+    /// What the names of a node's objects end with.
+    fn tag(&self, at: usize) -> String {
+        match self {
+            Ground::Pair(_) => String::new(),
+            Ground::Everywhere(_) => format!("-{}", at + 1),
+        }
+    }
 }
 
 impl<'a> Camp<'a> {
     /// A camp of which nothing stands yet.
-    pub(super) fn new(kubectl: &'a Kubectl, manifests: Manifests<'a>, nodes: [Node; 2]) -> Camp<'a> {
+    pub(super) fn new(kubectl: &'a Kubectl, manifests: Manifests<'a>, ground: Ground) -> Camp<'a> {
         let (pods, hands, ports) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Camp { namespace: LeasedNamespace::new(kubectl, manifests), nodes, pods, hands, ports }
+        Camp { namespace: LeasedNamespace::new(kubectl, manifests), ground, pods, hands, ports }
+    }
+
+    /// The nodes that have pods.
+    pub(super) fn nodes(&self) -> &[Node] {
+        self.ground.nodes()
+    }
+
+    /// The way from the client's node to the server's, by their places among the nodes.
+    pub(super) fn lane(&self, [client, server]: [usize; 2]) -> Lane<'_> {
+        Lane { camp: self, client, server }
+    }
+
+    /// The cluster.
+    pub(super) fn kubectl(&self) -> &'a Kubectl {
+        self.namespace.kubectl
     }
 
     /// What all objects have in common.
@@ -43,17 +94,24 @@ impl<'a> Camp<'a> {
     /// All objects in the namespace that the paths need, beside its own.
     pub(super) fn objects(&self, paths: &BTreeSet<PodPath>) -> Vec<Value> {
         let pairs: BTreeSet<&Pods> = paths.iter().map(|path| &path.pods).collect();
-        let [client, server] = &self.nodes;
         let mut objects = Vec::new();
         for pods in pairs {
-            objects.push(self.manifests().pod(Side::Client, pods, &client.name));
-            objects.push(self.manifests().pod(Side::Server, pods, &server.name));
+            for side in [Side::Client, Side::Server] {
+                for at in self.ground.seats(side) {
+                    let seat = Seat { node: &self.nodes()[at].name, tag: &self.ground.tag(at) };
+                    objects.push(self.manifests().pod(side, pods, seat));
+                }
+            }
             if *pods == Pods::Policy {
                 objects.push(self.manifests().policy());
             }
         }
-        let services = paths.iter().filter(|path| path.by != By::Address);
-        objects.extend(services.map(|path| self.manifests().service(path.by, &path.pods)));
+        for path in paths.iter().filter(|path| path.by != By::Address) {
+            let servers = self.ground.seats(Side::Server);
+            objects.extend(
+                servers.map(|at| self.manifests().service(path.by, &path.pods, &self.ground.tag(at))),
+            );
+        }
         objects
     }
 
@@ -65,7 +123,7 @@ impl<'a> Camp<'a> {
         stop: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
-        let node = self.nodes[0].name.clone();
+        let node = self.nodes()[0].name.clone();
         for pod in self.namespace.make(&node, self.objects(paths), own, stop, tell)? {
             self.pods.insert(name_of(&pod).to_owned(), pod);
         }
@@ -85,17 +143,6 @@ impl<'a> Camp<'a> {
         Ok(())
     }
 
-    /// Where threads of a side run: on CPUs that were named, or the last of the pod's. Of two pods on one node the client's
-    /// are the last, and the server's those before.
-    pub(super) fn workers(&self, side: Side, named: Option<&linux::CpuSet>) -> Workers {
-        let count = self.manifests().cpus;
-        let is_behind = side == Side::Server && self.nodes[0].name == self.nodes[1].name;
-        match named {
-            Some(cpus) => Workers::Named(cpus.clone()),
-            None => Workers::Last { count, others: if is_behind { count } else { 0 } },
-        }
-    }
-
     /// Has the servers of all pairs answer.
     pub(super) fn serve(
         &mut self,
@@ -104,88 +151,60 @@ impl<'a> Camp<'a> {
         (cpus, host_port): (Option<&linux::CpuSet>, u16),
     ) -> Result<(), LabError> {
         let pairs: BTreeSet<&Pods> = paths.iter().map(|path| &path.pods).collect();
-        for pods in pairs {
-            let hand = self.hand(Side::Server, pods);
-            let any = if workload.ipv6 { IpAddr::from([0_u16; 8]) } else { IpAddr::from([0_u8; 4]) };
-            let (address, port) = match pods {
-                // Where only those find it who know the node's address in the cluster.
-                Pods::Host => (self.server_node(workload.ipv6)?, host_port),
-                Pods::HostAgain => {
-                    let port = if host_port == 0 { 0 } else { host_port.saturating_add(1) };
-                    (self.server_node(workload.ipv6)?, port)
-                }
-                _ => (any, self.manifests().port),
-            };
-            let workers = self.workers(Side::Server, cpus);
-            let serve = Serve { workload: workload.clone(), address, port, workers };
-            match hand.ask(&Task::Serve(serve), None, "host")? {
-                Answer::Serves { port } => self.ports.insert(pods.clone(), port),
-                other => return Err(hand.strange(&other)),
-            };
+        for at in self.ground.seats(Side::Server) {
+            for pods in &pairs {
+                let port = self.serve_at(at, pods, workload, (cpus, host_port))?;
+                self.ports.insert((at, (*pods).clone()), port);
+            }
         }
         Ok(())
     }
 
-    fn server_node(&self, ipv6: bool) -> Result<IpAddr, LabError> {
-        self.nodes[1].address(ipv6).map_err(|why| self.namespace.kubectl.failed(why))
-    }
-
-    /// The hand of a side of a pair.
-    pub(super) fn hand(&self, side: Side, pods: &Pods) -> Arc<Hand> {
-        Arc::clone(&self.hands[&pod_name(side, pods)])
-    }
-
-    /// What the client of a path calls: an address or a name with a port.
-    ///
-    /// # Errors
-    /// The cluster gives it none, in words: why the path cannot race.
-    pub(super) fn address(&self, path: &PodPath) -> Result<String, String> {
-        let (ipv6, port) = (self.manifests().ipv6, self.ports[&path.pods]);
-        let with_port = |address: IpAddr, port: u16| std::net::SocketAddr::new(address, port).to_string();
-        let pod = &self.pods[&pod_name(Side::Server, &path.pods)];
-        match (path.by, &path.pods) {
-            (By::Address, Pods::Host | Pods::HostAgain) => Ok(with_port(self.nodes[1].address(ipv6)?, port)),
-            (By::Address, Pods::Network(name)) => Ok(with_port(second_address(pod, name, ipv6)?, port)),
-            (By::Address, _) => {
-                let all = pod["status"]["podIPs"].as_array().into_iter().flatten();
-                let mut all = all.filter_map(|one| one["ip"].as_str()?.parse::<IpAddr>().ok());
-                let family = if ipv6 { "IPv6" } else { "IPv4" };
-                let found = all.find(|address| address.is_ipv6() == ipv6);
-                found
-                    .map(|address| with_port(address, port))
-                    .ok_or_else(|| format!("its pods have no {family}"))
-            }
-            (By::Name, pods) => Ok(format!("{}:{port}", service_name(By::Name, pods))),
-            (by, pods) => {
-                let name = service_name(by, pods);
-                let service = self.namespace.kubectl.get(&[
-                    "service",
-                    &name,
-                    "--namespace",
-                    self.manifests().namespace,
-                ])?;
-                let spec = &service["spec"];
-                if by == By::NodePort {
-                    let port =
-                        spec["ports"][0]["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok());
-                    let port = port.ok_or("the cluster gives it no NodePort")?;
-                    return Ok(with_port(self.nodes[1].address(ipv6)?, port));
-                }
-                let address = spec["clusterIP"].as_str().and_then(|address| address.parse().ok());
-                Ok(with_port(address.ok_or("the cluster gives it no ClusterIP")?, port))
-            }
+    /// Has the server of a pair answer on a node; at which port.
+    fn serve_at(
+        &self,
+        at: usize,
+        pods: &Pods,
+        workload: &Workload,
+        (cpus, host_port): (Option<&linux::CpuSet>, u16),
+    ) -> Result<u16, LabError> {
+        let hand = self.hand(Side::Server, pods, at);
+        let any = if workload.ipv6 { IpAddr::from([0_u16; 8]) } else { IpAddr::from([0_u8; 4]) };
+        let of_node = || self.nodes()[at].address(workload.ipv6).map_err(|why| self.kubectl().failed(why));
+        let (address, port) = match pods {
+            // Where only those find it who know the node's address in the cluster.
+            Pods::Host => (of_node()?, host_port),
+            Pods::HostAgain => (of_node()?, if host_port == 0 { 0 } else { host_port.saturating_add(1) }),
+            _ => (any, self.manifests().port),
+        };
+        let client = self.ground.seats(Side::Client).find(|client| *client != at);
+        let lane = self.lane([client.expect("a race has a client's node beside the server's"), at]);
+        let workers = lane.workers(Side::Server, cpus);
+        let serve = Serve { workload: workload.clone(), address, port, workers };
+        match hand.ask(&Task::Serve(serve), None, "host")? {
+            Answer::Serves { port } => Ok(port),
+            other => Err(hand.strange(&other)),
         }
     }
 
-    /// How many containers run in each pod of a pair: the client's and the server's. Those that Kubernetes starts before and
-    /// lets run beside are among them.
-    pub(super) fn containers(&self, pods: &Pods) -> [usize; 2] {
-        [Side::Client, Side::Server].map(|side| {
-            let spec = &self.pods[&pod_name(side, pods)]["spec"];
-            let usual = spec["containers"].as_array().map_or(0, Vec::len);
-            let before = spec["initContainers"].as_array().into_iter().flatten();
-            usual + before.filter(|container| container["restartPolicy"] == "Always").count()
-        })
+    /// The hand of a side of a pair, on a node.
+    pub(super) fn hand(&self, side: Side, pods: &Pods, at: usize) -> Arc<Hand> {
+        Arc::clone(&self.hands[&pod_name(side, pods, &self.ground.tag(at))])
+    }
+
+    /// A pod of a pair, on a node.
+    pub(super) fn pod(&self, side: Side, pods: &Pods, at: usize) -> &Value {
+        &self.pods[&pod_name(side, pods, &self.ground.tag(at))]
+    }
+
+    /// Where the server of a pair listens on a node.
+    pub(super) fn port(&self, pods: &Pods, at: usize) -> u16 {
+        self.ports[&(at, pods.clone())]
+    }
+
+    /// The name of the Service before the server of a pair on a node.
+    pub(super) fn service(&self, by: By, pods: &Pods, at: usize) -> String {
+        service_name(by, pods, &self.ground.tag(at))
     }
 
     /// Deletes everything, and waits until it is gone.
@@ -208,66 +227,13 @@ impl<'a> Camp<'a> {
         LabError::Machine { machine, why, remedy }
     }
 
-    /// An error of a candidate, or of the pod that is gone by which it broke.
-    pub(super) fn because_of_a_pod(&self, error: LabError, pods: &Pods) -> LabError {
-        let LabError::Broken { what, .. } = &error else { return error };
-        for hand in [Side::Server, Side::Client].map(|side| self.hand(side, pods)) {
-            if let Some(says) = self.why_gone(&hand) {
-                let why = format!("{says} ({what})");
-                return LabError::Machine { machine: hand.name().to_owned(), why, remedy: None };
-            }
-        }
-        error
-    }
-
     /// Why a pod is no more; what the cluster cannot say now does not explain anything.
-    fn why_gone(&self, hand: &Hand) -> Option<String> {
+    pub(super) fn why_gone(&self, hand: &Hand) -> Option<String> {
         let get = ["pod", hand.pod(), "--namespace", self.manifests().namespace];
         match self.namespace.kubectl.find(&get) {
             Ok(Some(pod)) => gone(&pod),
             Ok(None) => Some("it was deleted".to_owned()),
             Err(_) => None,
         }
-    }
-}
-
-/// The address that a pod has in a secondary network, as Multus writes it down.
-fn second_address(pod: &Value, network: &str, ipv6: bool) -> Result<IpAddr, String> {
-    let annotation = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str();
-    let none = || {
-        format!(
-            "its pods were given no interface in {network}: is there a Multus and a network of this name?"
-        )
-    };
-    let networks: Value = serde_json::from_str(annotation.ok_or_else(none)?).map_err(|_| none())?;
-    let mut named = networks.as_array().into_iter().flatten();
-    let is_it = |one: &&Value| {
-        let name = one["name"].as_str().unwrap_or_default();
-        name == network || name.rsplit('/').next() == Some(network)
-    };
-    let found = named.find(is_it).ok_or_else(none)?;
-    let mut addresses =
-        found["ips"].as_array().into_iter().flatten().filter_map(|ip| ip.as_str()?.parse().ok());
-    addresses.find(|address: &IpAddr| address.is_ipv6() == ipv6).ok_or_else(none)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_second_interface_s_address_is_what_multus_says() {
-        let status = json!([
-            { "name": "cbr0", "ips": ["10.244.0.5"], "default": true },
-            { "name": "default/blue", "interface": "net1", "ips": ["fd00::9", "192.168.7.9"] },
-        ]);
-        let annotation = json!({ "k8s.v1.cni.cncf.io/network-status": status.to_string() });
-        let pod = json!({ "metadata": { "annotations": annotation } });
-        assert_eq!(second_address(&pod, "blue", false), Ok(IpAddr::from([192, 168, 7, 9])));
-        assert_eq!(second_address(&pod, "default/blue", true), Ok("fd00::9".parse().unwrap()));
-        assert!(second_address(&pod, "green", false).unwrap_err().contains("is there a Multus"));
-        assert!(second_address(&json!({}), "blue", false).unwrap_err().contains("no interface in blue"));
     }
 }

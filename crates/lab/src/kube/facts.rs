@@ -1,27 +1,29 @@
 //! What the hands see of their nodes and pods: written down, and compared before the race.
 
+use std::collections::BTreeSet;
+
 use linux::CpuSet;
 use record::Machine;
 
-use super::camp::Camp;
 use super::hands::Hand;
+use super::lane::Lane;
 use super::manifests::Side;
 use super::path::Pods;
 use super::protocol::{Answer, Seen, Task};
 use super::race::ClusterOptions;
 use crate::LabError;
 
-/// All hands, asked before anything is done with them: an image of another version speaks another protocol.
+/// All hands of a lane, asked before anything is done with them: an image of another version speaks another protocol.
 pub(super) fn machine(
-    camp: &Camp<'_>,
+    lane: Lane<'_>,
     options: &ClusterOptions,
-    pairs: &[Pods],
+    pairs: &BTreeSet<Pods>,
 ) -> Result<Machine, LabError> {
     let mut seen = Vec::new();
     for pods in pairs {
         for (side, cpus) in [(Side::Client, &options.client_cpus), (Side::Server, &options.server_cpus)] {
-            let hand = camp.hand(side, pods);
-            seen.push((side, look(camp, options, &hand, (side, cpus.as_ref()))?));
+            let hand = lane.hand(side, pods);
+            seen.push((side, look(lane, options, &hand, (side, cpus.as_ref()))?));
         }
     }
     let of = |side: Side| &seen.iter().find(|(other, _)| *other == side).expect("hosts are always there").1;
@@ -29,7 +31,7 @@ pub(super) fn machine(
     let mut machine = client.machine.clone();
     machine.client_cpus = client.workers.to_string();
     machine.server_cpus = server.workers.to_string();
-    let [client_node, server_node] = &camp.nodes;
+    let [client_node, server_node] = [Side::Client, Side::Server].map(|side| lane.node(side));
     let theirs = &server.machine;
     let gibibytes = theirs.memory_bytes as f64 / f64::from(1 << 30);
     let describes = format!(
@@ -43,18 +45,18 @@ pub(super) fn machine(
         ("image", options.access.pod_image().to_owned()),
     ];
     machine.facts.extend(facts.map(|(name, what)| (name.to_owned(), what)));
-    overlap(camp, client, server)?;
+    overlap(lane, client, server)?;
     Ok(machine)
 }
 
 /// What a hand sees, if it is of this very version.
 fn look(
-    camp: &Camp<'_>,
+    lane: Lane<'_>,
     options: &ClusterOptions,
     hand: &Hand,
     (side, cpus): (Side, Option<&CpuSet>),
 ) -> Result<Seen, LabError> {
-    let workers = camp.workers(side, cpus);
+    let workers = lane.workers(side, cpus);
     let seen = match hand.ask(&Task::Look { workers }, None, "host")? {
         Answer::Seen(seen) => *seen,
         other => return Err(hand.strange(&other)),
@@ -76,13 +78,12 @@ fn look(
 }
 
 /// On one node a client that spins would take the server's CPU.
-fn overlap(camp: &Camp<'_>, client: &Seen, server: &Seen) -> Result<(), LabError> {
-    let [client_node, server_node] = &camp.nodes;
+fn overlap(lane: Lane<'_>, client: &Seen, server: &Seen) -> Result<(), LabError> {
     let shared = client.workers.iter().find(|cpu| server.workers.contains(*cpu));
-    match shared.filter(|_| client_node.name == server_node.name) {
+    match shared.filter(|_| lane.is_within_a_node()) {
         None => Ok(()),
         Some(cpu) => Err(LabError::Experiment {
-            what: format!("both sides on node {}", client_node.name),
+            what: format!("both sides on node {}", lane.node(Side::Client).name),
             why: format!(
                 "they would share CPU {cpu}: it has too few for --pod-cpus, or --cpus and --server-cpus overlap"
             ),

@@ -72,9 +72,17 @@ impl Side {
     }
 }
 
+/// A node on which pods of a race are, and what the names of its objects end with, where several nodes have the same.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seat<'a> {
+    pub(super) node: &'a str,
+    /// Empty, or as "-2".
+    pub(super) tag: &'a str,
+}
+
 /// The name of a pod.
-pub(super) fn pod_name(side: Side, pods: &Pods) -> String {
-    format!("{}-{}", side.name(), pods.name())
+pub(super) fn pod_name(side: Side, pods: &Pods, tag: &str) -> String {
+    format!("{}-{}{tag}", side.name(), pods.name())
 }
 
 /// The name of a pod that looks at a node. Names of nodes are names of the DNS, as those of pods are.
@@ -83,13 +91,13 @@ pub(super) fn node_pod_name(node: &str) -> String {
 }
 
 /// The name of a Service before a server.
-pub(super) fn service_name(by: By, pods: &Pods) -> String {
+pub(super) fn service_name(by: By, pods: &Pods, tag: &str) -> String {
     let by = match by {
         By::Address | By::Service => "service",
         By::NodePort => "nodeport",
         By::Name => "headless",
     };
-    format!("{by}-{}", pods.name())
+    format!("{by}-{}{tag}", pods.name())
 }
 
 impl Manifests<'_> {
@@ -153,12 +161,13 @@ impl Manifests<'_> {
     }
 
     /// A pod of a pair, on a node.
-    pub(super) fn pod(&self, side: Side, pods: &Pods, node: &str) -> Value {
+    pub(super) fn pod(&self, side: Side, pods: &Pods, Seat { node, tag }: Seat<'_>) -> Value {
         let mut labels: Map<String, Value> = [("app", LEASE), ("side", side.name())]
             .map(|(key, value)| (key.to_owned(), json!(value)))
             .into_iter()
             .collect();
         labels.insert("pods".to_owned(), json!(pods.name()));
+        labels.insert("seat".to_owned(), json!(tag.trim_start_matches('-')));
         let mut annotations = no_sidecars_and_stays();
         match (pods, self.sidecar) {
             (Pods::Sidecar, Some(SidecarMark { key, value })) => {
@@ -181,7 +190,7 @@ impl Manifests<'_> {
         };
         let mut spec = self.pod_spec(&container, node);
         spec["hostNetwork"] = json!(pods.are_of_nodes());
-        let mut metadata = self.named(&pod_name(side, pods));
+        let mut metadata = self.named(&pod_name(side, pods, tag));
         metadata["labels"] = Value::Object(labels);
         metadata["annotations"] = Value::Object(annotations);
         json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec })
@@ -203,11 +212,12 @@ impl Manifests<'_> {
     }
 
     /// A Service before the server of a pair.
-    pub(super) fn service(&self, by: By, pods: &Pods) -> Value {
+    pub(super) fn service(&self, by: By, pods: &Pods, tag: &str) -> Value {
         let protocol = if self.is_udp { "UDP" } else { "TCP" };
         let family = if self.ipv6 { "IPv6" } else { "IPv4" };
         let mut spec = json!({
-            "selector": { "app": LEASE, "side": Side::Server.name(), "pods": pods.name() },
+            "selector": { "app": LEASE, "side": Side::Server.name(), "pods": pods.name(),
+                "seat": tag.trim_start_matches('-') },
             "ports": [{ "port": self.port, "targetPort": self.port, "protocol": protocol }],
             "ipFamilies": [family], "ipFamilyPolicy": "SingleStack",
         });
@@ -216,12 +226,12 @@ impl Manifests<'_> {
             By::NodePort => spec["type"] = json!("NodePort"),
             By::Name => spec["clusterIP"] = json!("None"),
         }
-        let mut metadata = self.named(&service_name(by, pods));
+        let mut metadata = self.named(&service_name(by, pods, tag));
         metadata["labels"]["app"] = json!(LEASE);
         json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec })
     }
 
-    /// What lets only the client of its pair to a server, and that by the raced port.
+    /// What lets only clients of its pairs to their servers, and that by the raced port.
     pub(super) fn policy(&self) -> Value {
         let protocol = if self.is_udp { "UDP" } else { "TCP" };
         let of = |side: Side| json!({ "matchLabels": { "side": side.name(), "pods": Pods::Policy.name() } });
@@ -338,14 +348,34 @@ mod tests {
 
     #[test]
     fn a_pod_has_whole_cpus_for_itself_and_no_rights() {
-        let pod = manifests(None).pod(Side::Server, &Pods::Plain, "node-2");
+        let seat = |node| Seat { node, tag: "" };
+        let pod = manifests(None).pod(Side::Server, &Pods::Plain, seat("node-2"));
         let container = &pod["spec"]["containers"][0];
         assert_eq!(container["resources"]["requests"], container["resources"]["limits"]);
         assert_eq!(container["resources"]["limits"]["cpu"], "2");
         assert_eq!(container["securityContext"]["capabilities"]["drop"][0], "ALL");
         assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
         assert_eq!(pod["spec"]["hostNetwork"], false);
-        assert_eq!(manifests(None).pod(Side::Client, &Pods::Host, "node-1")["spec"]["hostNetwork"], true);
+        assert_eq!(
+            manifests(None).pod(Side::Client, &Pods::Host, seat("node-1"))["spec"]["hostNetwork"],
+            true
+        );
+    }
+
+    #[test]
+    fn a_service_finds_the_server_of_its_node_alone() {
+        let manifests = manifests(None);
+        let labels = |tag: &str| {
+            let pod = manifests.pod(Side::Server, &Pods::Plain, Seat { node: "node", tag });
+            pod["metadata"]["labels"].clone()
+        };
+        for tag in ["", "-1", "-2"] {
+            let service = manifests.service(By::Service, &Pods::Plain, tag);
+            let selector = service["spec"]["selector"].as_object().unwrap();
+            let finds = |labels: &Value| selector.iter().all(|(key, value)| labels[key] == *value);
+            let found: Vec<&str> = ["", "-1", "-2"].into_iter().filter(|tag| finds(&labels(tag))).collect();
+            assert_eq!(found, [tag]);
+        }
     }
 
     #[test]
@@ -364,10 +394,11 @@ mod tests {
     fn a_sidecar_is_asked_for_in_its_pods_alone() {
         let mark = SidecarMark { key: "sidecar.istio.io/inject".to_owned(), value: "true".to_owned() };
         let manifests = manifests(Some(&mark));
-        let marked = manifests.pod(Side::Client, &Pods::Sidecar, "node-1");
+        let seat = Seat { node: "node-1", tag: "" };
+        let marked = manifests.pod(Side::Client, &Pods::Sidecar, seat);
         assert_eq!(marked["metadata"]["labels"]["sidecar.istio.io/inject"], "true");
         assert_eq!(marked["metadata"]["annotations"]["sidecar.istio.io/inject"], "true");
-        let plain = manifests.pod(Side::Client, &Pods::Plain, "node-1");
+        let plain = manifests.pod(Side::Client, &Pods::Plain, seat);
         assert_eq!(plain["metadata"]["annotations"]["sidecar.istio.io/inject"], "false");
     }
 }

@@ -3,18 +3,21 @@
 //! The race is led here, by `kubectl` and with the user's own rights. It makes a namespace and in it pairs of pods, a
 //! client's and a server's (`camp`); in each of them a process of this program, a hand, serves or loads as it is asked
 //! by lines of JSON over `kubectl exec` (`protocol`). Latency is measured by the client's hand alone. The reference is the
-//! pair in the network of the nodes, and races twice.
+//! pair in the network of the nodes, and races twice. A race of all pairs (`tournament`) is many of these between the pods of
+//! one camp.
 //!
 //! Everything goes when the race ends. When this side dies, the pod that guards the race (`lease`) sees the end of its
 //! input and has everything deleted.
 
 mod access;
+mod bout;
 mod caller;
 mod camp;
 mod facts;
 mod hand;
 mod hands;
 mod kubectl;
+mod lane;
 mod lease;
 mod look;
 mod manifests;
@@ -25,7 +28,9 @@ mod protocol;
 mod race;
 mod ready;
 mod runner;
+mod schedule;
 mod serving;
+mod tournament;
 
 pub use self::access::ClusterAccess;
 pub use self::hand::hand;
@@ -34,3 +39,4 @@ pub use self::lease::wait_for_the_end;
 pub use self::look::{NodeSeen, NodesLook};
 pub use self::manifests::SidecarMark;
 pub use self::race::{ClusterOptions, ClusterRace};
+pub use self::tournament::{AllPairs, Played, Tournament};

@@ -1,5 +1,6 @@
 //! A namespace with what was made in it, and the lease by which all of it goes.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -20,8 +21,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(super) struct LeasedNamespace<'a> {
     pub(super) kubectl: &'a Kubectl,
     pub(super) manifests: Manifests<'a>,
-    /// While it lives, so does all that was made.
-    lease: Option<Channel>,
+    /// While it lives, so does all that was made. Nobody asks it anything.
+    lease: Option<Mutex<Channel>>,
     stands: bool,
 }
 
@@ -61,7 +62,7 @@ impl<'a> LeasedNamespace<'a> {
         let guards = await_pods(kubectl, (namespace, 1), stop, tell).map_err(failed)?;
         let guard = name_of(&guards[0]);
         self.equip(guard, content.as_deref())?;
-        self.lease = Some(hold_lease(kubectl, namespace, guard).map_err(failed)?);
+        self.lease = Some(Mutex::new(hold_lease(kubectl, namespace, guard).map_err(failed)?));
         let job = kubectl.get(&["job", LEASE, "--namespace", namespace]).map_err(failed)?;
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
         let objects: Vec<Value> = objects.into_iter().map(|object| owned(object, uid)).collect();

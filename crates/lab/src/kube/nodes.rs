@@ -1,7 +1,9 @@
-//! The two nodes of a race, out of those of the cluster.
+//! The nodes of a race, out of those of the cluster.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use record::NodeInZone;
 use serde_json::Value;
 
 use super::kubectl::Kubectl;
@@ -14,13 +16,25 @@ pub(super) struct Node {
     pub(super) addresses: Vec<IpAddr>,
     /// What the kubelet says of it, for the record.
     pub(super) says: String,
+    /// The zone that its label names.
+    pub(super) zone: Option<String>,
     /// Why no pod is put there, if none is.
     closed: Option<String>,
     /// Why only pods that bear it are put there.
     tainted: Option<String>,
 }
 
+/// The label by which a node says in which zone it is.
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// The most nodes of a race of all pairs. Each has some six pods, and a process of `kubectl` for each of them runs here.
+const NODES_MAX: usize = 32;
+
 impl Node {
+    /// The node as a record has it.
+    pub(super) fn in_zone(&self) -> NodeInZone {
+        NodeInZone { node: self.name.clone(), zone: self.zone.clone() }
+    }
+
     /// Its address of a family.
     pub(super) fn address(&self, ipv6: bool) -> Result<IpAddr, String> {
         let family = if ipv6 { "IPv6" } else { "IPv4" };
@@ -56,6 +70,7 @@ impl Node {
                 text(&info["containerRuntimeVersion"]),
                 text(&info["kubeletVersion"])
             ),
+            zone: object["metadata"]["labels"][ZONE].as_str().map(str::to_owned),
             closed,
             tainted: taint.map(|taint| format!("it has the taint {}", text(&taint["key"]))),
         }
@@ -71,6 +86,73 @@ pub(super) fn choose(kubectl: &Kubectl, named: &[String], same_node: bool) -> Re
     let listed = kubectl.get(&["nodes"])?;
     let all: Vec<Node> = listed["items"].as_array().into_iter().flatten().map(Node::of).collect();
     chosen(&all, named, same_node)
+}
+
+/// The nodes of a race of all pairs: those that are named, or all that take any pods; with `zones` one for each zone, which
+/// is the first that is named or listed there.
+///
+/// # Errors
+/// There are fewer than two, or too many; in words.
+pub(super) fn choose_many(kubectl: &Kubectl, named: &[String], zones: bool) -> Result<Vec<Node>, String> {
+    let listed = kubectl.get(&["nodes"])?;
+    let all: Vec<Node> = listed["items"].as_array().into_iter().flatten().map(Node::of).collect();
+    many(&all, named, zones)
+}
+
+fn many(all: &[Node], named: &[String], zones: bool) -> Result<Vec<Node>, String> {
+    let mut nodes = Vec::new();
+    for name in named {
+        let node = find(all, name)?;
+        if nodes.contains(&node) {
+            return Err(format!("--nodes names {name} twice"));
+        }
+        nodes.push(node);
+    }
+    if named.is_empty() {
+        nodes.extend(all.iter().filter(|node| node.closed.is_none() && node.tainted.is_none()).cloned());
+    }
+    if zones {
+        let mut seen = BTreeSet::new();
+        let known = nodes.iter().filter(|node| node.zone.is_some()).count();
+        let without = nodes.iter().find(|node| node.zone.is_none()).map(|node| node.name.clone());
+        nodes.retain(|node| node.zone.as_ref().is_some_and(|zone| seen.insert(zone.clone())));
+        match (seen.len(), without) {
+            (0, _) => return Err(format!("no node has the label {ZONE}; leave out --zones")),
+            (1, _) if known < 2 => return Err(format!("only node {} has the label {ZONE}", nodes[0].name)),
+            (1, _) => {
+                let zone = nodes[0].zone.clone().unwrap_or_default();
+                return Err(format!(
+                    "all nodes are in zone {zone:?}, and --zones races one node of each zone; leave it out"
+                ));
+            }
+            (_, Some(name)) if !named.is_empty() => {
+                return Err(format!("node {name} has no label {ZONE}, so it stands for no zone"));
+            }
+            _ => {}
+        }
+    }
+    match nodes.len() {
+        0 | 1 => {
+            let why = closed(all);
+            Err(format!(
+                "a race of all pairs needs two nodes that take pods, and there are {}{why}",
+                nodes.len()
+            ))
+        }
+        many if many > NODES_MAX => Err(format!(
+            "{many} nodes take pods, and a race of all pairs has {NODES_MAX} at most; name some with --nodes, or race one \
+             of each zone with --zones"
+        )),
+        _ => Ok(nodes),
+    }
+}
+
+/// Why nodes take no pods, in brackets.
+fn closed(all: &[Node]) -> String {
+    let why = |node: &Node| node.closed.clone().or(node.tainted.clone());
+    let closed = all.iter().filter_map(|node| Some(format!("{}: {}", node.name, why(node)?)));
+    let why: Vec<String> = closed.collect();
+    if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) }
 }
 
 /// All nodes that run Linux and are ready, or those that are named.
@@ -108,10 +190,7 @@ fn chosen(all: &[Node], named: &[String], same_node: bool) -> Result<[Node; 2], 
                 (Some(only), _) if same_node => Ok([only.clone(), only.clone()]),
                 (Some(client), Some(server)) => Ok([client.clone(), server.clone()]),
                 _ => {
-                    let why = |node: &Node| node.closed.clone().or(node.tainted.clone());
-                    let closed = all.iter().filter_map(|node| Some((&node.name, why(node)?)));
-                    let why: Vec<String> = closed.map(|(name, why)| format!("{name}: {why}")).collect();
-                    let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) };
+                    let why = closed(all);
                     Err(format!(
                         "a race needs two nodes that take pods{why}; --same-node races between pods of one"
                     ))
@@ -164,6 +243,47 @@ mod tests {
         assert!(why(&named(&["a"])).contains("or one with --same-node"));
         let few = chosen(&all[..2], &[], false).unwrap_err();
         assert!(few.contains("two nodes") && few.contains("control: it has the taint"), "{few}");
+    }
+
+    fn in_zone(name: &str, zone: Option<&str>) -> Node {
+        Node { zone: zone.map(str::to_owned), ..node(name, None) }
+    }
+
+    #[test]
+    fn all_pairs_are_of_all_nodes_that_take_pods_or_of_those_that_are_named() {
+        let all = [node("control", Some("control-plane")), node("a", None), node("b", None), node("c", None)];
+        let of = |named: &[&str]| {
+            let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
+            let chosen = many(&all, &named, false);
+            chosen.map(|nodes| nodes.into_iter().map(|node| node.name).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]).unwrap(), ["a", "b", "c"]);
+        assert_eq!(of(&["control", "c"]).unwrap(), ["control", "c"]);
+        assert!(of(&["a"]).unwrap_err().contains("needs two nodes"));
+        assert!(of(&["a", "x"]).unwrap_err().contains("there are control, a, b, c"));
+        assert!(of(&["a", "b", "a"]).unwrap_err().contains("names a twice"));
+        let few = many(&all[..2], &[], false).unwrap_err();
+        assert!(few.contains("there are 1 (control: it has the taint control-plane)"), "{few}");
+        let crowd: Vec<Node> = (0..33).map(|at| node(&format!("n{at}"), None)).collect();
+        assert!(many(&crowd, &[], false).unwrap_err().contains("33 nodes take pods"));
+    }
+
+    #[test]
+    fn one_node_stands_for_its_zone() {
+        let all =
+            [in_zone("a", Some("x")), in_zone("b", Some("x")), in_zone("c", Some("y")), in_zone("d", None)];
+        let of = |all: &[Node], named: &[&str]| {
+            let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
+            many(all, &named, true).map(|nodes| nodes.into_iter().map(|node| node.name).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&all, &[]).unwrap(), ["a", "c"]);
+        assert_eq!(of(&all, &["b", "c"]).unwrap(), ["b", "c"]);
+        assert!(of(&all, &["a", "c", "d"]).unwrap_err().contains("node d has no label"));
+        assert!(of(&all[..2], &[]).unwrap_err().contains("all nodes are in zone \"x\""));
+        assert!(
+            of(&all[3..], &[]).unwrap_err().contains("no node has the label topology.kubernetes.io/zone")
+        );
+        assert!(of(&all[2..], &[]).unwrap_err().contains("only node c has the label"));
     }
 
     #[test]

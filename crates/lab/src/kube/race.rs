@@ -2,26 +2,25 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use linux::CpuSet;
-use linux::cpu::Scheduling;
-use record::{Entrant, Experiment, Header, Line, Machine, Placement, ServerKind, Writer};
+use record::{Experiment, Placement, ServerKind, Writer};
 use serde_json::{Value, json};
 
 use super::access::ClusterAccess;
-use super::camp::Camp;
-use super::facts;
-use super::manifests::{Manifests, Side, SidecarMark, rights};
-use super::nodes::{Node, choose};
-use super::path::{By, ClusterContender, PodPath, Pods, contenders};
-use super::protocol::{Answer, Task};
-use super::runner::ClusterArena;
-use crate::race::{Arena, CONTENDERS_FROM, Contest, Finished, Runner, concluded, fresh_seed};
+use super::bout::Bout;
+use super::camp::{Camp, Ground};
+use super::lane::Lane;
+use super::manifests::{Manifests, SidecarMark, rights};
+use super::nodes::choose;
+use super::path::{ClusterContender, PodPath, Pods, contenders};
+use crate::race::{Finished, concluded, fresh_seed};
 use crate::remote::possible_elsewhere;
-use crate::trial::Method;
-use crate::{Event, LabError, NodeCpus};
+use crate::{Event, LabError};
 
+/// The client's and the server's place among the nodes of a race of one pair.
+const PAIR: [usize; 2] = [0, 1];
 /// Where a server listens in its pod.
 const PORT: u16 = 8080;
 
@@ -47,11 +46,11 @@ pub struct ClusterOptions {
 /// A race in a cluster that is ready to run.
 #[derive(Debug)]
 pub struct ClusterRace {
-    experiment: Experiment,
-    options: ClusterOptions,
+    pub(super) experiment: Experiment,
+    pub(super) options: ClusterOptions,
     contenders: Vec<ClusterContender>,
     namespace: String,
-    seed: u64,
+    pub(super) seed: u64,
 }
 
 impl ClusterRace {
@@ -80,11 +79,15 @@ impl ClusterRace {
     /// # Errors
     /// The cluster's nodes cannot be listed, or not two of them take pods.
     pub fn manifests(&self) -> Result<Value, LabError> {
-        let camp = self.camp(self.nodes()?);
+        Ok(self.listed(&self.camp(self.ground()?)))
+    }
+
+    /// What a camp would have, as a list of objects.
+    pub(super) fn listed(&self, camp: &Camp<'_>) -> Value {
         let mut items = rights(self.options.access.namespace.as_deref());
-        items.extend(camp.manifests().ground(&camp.nodes[0].name));
+        items.extend(camp.manifests().ground(&camp.nodes()[0].name));
         items.extend(camp.objects(&self.paths()));
-        Ok(json!({ "apiVersion": "v1", "kind": "List", "items": items }))
+        json!({ "apiVersion": "v1", "kind": "List", "items": items })
     }
 
     /// Runs it. Whatever happens, finished rounds are in the record file, which must not exist yet, and what was made in the
@@ -92,7 +95,7 @@ impl ClusterRace {
     ///
     /// # Errors
     /// [`LabError::Machine`]: the cluster or a pod fails, and why in its words.
-    pub fn run(mut self, record: &Path, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
+    pub fn run(self, record: &Path, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         tell(Event::Connecting { machine: self.options.access.kubectl.cluster() });
         let mut writer = Writer::create(record)?;
         let started = Instant::now();
@@ -100,132 +103,64 @@ impl ClusterRace {
         concluded(writer, started, result)
     }
 
-    fn raced(&mut self, writer: &mut Writer, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
-        let nodes = self.nodes()?;
+    fn raced(&self, writer: &mut Writer, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let paths = self.paths();
-        let options = self.options.clone();
-        let namespace = self.namespace.clone();
-        let mut camp =
-            Camp::new(&options.access.kubectl, manifests(&options, &namespace, &self.experiment), nodes);
-        let stop = || options.access.is_stopped();
-        if let Err(error) = camp.pitch(&paths, &options.access.own, &stop, tell) {
+        let camped =
+            self.camped(self.ground()?, tell, |camp, tell| self.contest(camp, &paths, writer, tell))?;
+        Ok(camped.unwrap_or(Finished::Stopped))
+    }
+
+    /// Does something with a camp that stands, and strikes it, whatever becomes of that. `None` if it was stopped before.
+    pub(super) fn camped<T>(
+        &self,
+        ground: Ground,
+        tell: &mut dyn FnMut(Event),
+        work: impl FnOnce(&mut Camp<'_>, &mut dyn FnMut(Event)) -> Result<T, LabError>,
+    ) -> Result<Option<T>, LabError> {
+        let mut camp = self.camp(ground);
+        let access = &self.options.access;
+        let stop = || access.is_stopped();
+        if let Err(error) = camp.pitch(&self.paths(), &access.own, &stop, tell) {
             // Interrupted, it is no error.
             let struck = camp.strike();
-            return if stop() { struck.map(|()| Finished::Stopped) } else { Err(error) };
+            return if stop() { struck.map(|()| None) } else { Err(error) };
         }
-        let result = self.contest(&mut camp, &paths, writer, tell);
-        let result = result.map_err(|error| camp.explained(error));
+        let result = work(&mut camp, tell).map_err(|error| camp.explained(error));
         let struck = camp.strike();
-        result.and_then(|finished| struck.map(|()| finished))
+        result.and_then(|result| struck.map(|()| Some(result)))
     }
 
     /// Races between pods that stand.
     fn contest(
-        &mut self,
+        &self,
         camp: &mut Camp<'_>,
         paths: &BTreeSet<PodPath>,
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
-        let pairs: BTreeSet<Pods> = paths.iter().map(|path| path.pods.clone()).collect();
-        let machine = facts::machine(camp, &self.options, &pairs.into_iter().collect::<Vec<_>>())?;
         let cpus = (self.options.server_cpus.as_ref(), self.options.host_port);
+        let machine = self.bout(camp.lane(PAIR), false).machine(&pairs(paths))?;
         camp.serve(paths, &self.experiment.workload, cpus)?;
-        self.leave_out(camp)?;
-        let header = self.header(machine);
-        writer.append(&Line::Header(Box::new(header.clone())))?;
-        tell(Event::Recording { path: writer.path().to_owned() });
-        for contender in self.contenders.iter().filter(|contender| !contender.unmet.is_empty()) {
-            tell(Event::CannotRun { name: contender.name.clone(), reasons: contender.unmet.clone() });
-        }
-        let method = Method {
-            warmup: Duration::from_millis(self.experiment.warmup_ms.into()),
-            slice: Duration::from_millis(self.experiment.slice_ms.into()),
-            // Which CPUs these are is decided in the pods.
-            ..Method::new(
-                NodeCpus { client: CpuSet::default(), server: CpuSet::default() },
-                Scheduling::Normal,
-            )
-        };
-        let mut contest = Contest {
-            arena: self.arena(camp),
+        let mut bout = self.bout(camp.lane(PAIR), false);
+        let header = bout.open(machine, writer, tell)?;
+        bout.contest().builds(&header, writer, tell)
+    }
+
+    /// The race of a lane.
+    pub(super) fn bout<'a>(&'a self, lane: Lane<'a>, in_tournament: bool) -> Bout<'a> {
+        let contenders = self.contenders.clone();
+        Bout {
+            lane,
             experiment: &self.experiment,
-            method,
+            options: &self.options,
+            contenders,
             seed: self.seed,
-            stop: &self.options.access.stop,
-        };
-        contest.builds(&header, writer, tell)
-    }
-
-    /// Says of paths that the cluster does not have why: each is connected once before the race.
-    fn leave_out(&mut self, camp: &Camp<'_>) -> Result<(), LabError> {
-        for at in 0..self.contenders.len() {
-            let found = self.connected(camp, at)?;
-            let Some(why) = found else { continue };
-            if at < CONTENDERS_FROM {
-                let remedy = "let the nodes reach each other at a port, and name it with --host-port";
-                let machine = format!("nodes {} and {}", camp.nodes[0].name, camp.nodes[1].name);
-                return Err(LabError::Machine { machine, why, remedy: Some(remedy.to_owned()) });
-            }
-            let contender = &mut self.contenders[at];
-            if contender.required {
-                let what = format!("path {:?} in this cluster", contender.name);
-                return Err(LabError::Experiment { what, why });
-            }
-            contender.unmet.push(why);
-        }
-        Ok(())
-    }
-
-    /// Why a path cannot race, if it cannot.
-    fn connected(&self, camp: &Camp<'_>, at: usize) -> Result<Option<String>, LabError> {
-        let path = &self.contenders[at].path;
-        let address = match camp.address(path) {
-            Ok(address) => address,
-            Err(why) => return Ok(Some(why)),
-        };
-        let stood = self.arena(camp).stand(at).and_then(Runner::take_down);
-        match stood {
-            Ok(()) => misnamed(camp, path, &address),
-            Err(LabError::Broken { what, .. }) => Ok(Some(what)),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn arena<'a>(&'a self, camp: &'a Camp<'a>) -> ClusterArena<'a> {
-        ClusterArena {
-            camp,
-            contenders: &self.contenders,
-            workload: &self.experiment.workload,
-            cpus: self.options.client_cpus.as_ref(),
-        }
-    }
-
-    fn header(&self, machine: Machine) -> Header {
-        let entrant = |contender: &ClusterContender| Entrant {
-            name: contender.name.clone(),
-            path: contender.path.to_string(),
-            stands_for: contender.path.stands_for(),
-            unmet: contender.unmet.clone(),
-            commands: Vec::new(),
-            settings: Vec::new(),
-            mtu: None,
-        };
-        Header {
-            schema: record::SCHEMA,
-            hostgap: self.options.access.own.version.to_owned(),
-            started_unix_s: linux::clock::unix_s(),
-            seed: self.seed,
-            experiment: self.experiment.clone(),
-            machine,
-            server: format!("hostgap serve {}", self.options.access.own.version),
-            entrants: self.contenders.iter().map(entrant).collect(),
-            pair: None,
+            in_tournament,
         }
     }
 
     /// All paths for which something is made: a policy is tried with a client that it keeps out.
-    fn paths(&self) -> BTreeSet<PodPath> {
+    pub(super) fn paths(&self) -> BTreeSet<PodPath> {
         let mut paths: BTreeSet<PodPath> =
             self.contenders.iter().map(|contender| contender.path.clone()).collect();
         if paths.iter().any(|path| path.pods == Pods::Policy) {
@@ -234,16 +169,24 @@ impl ClusterRace {
         paths
     }
 
-    fn nodes(&self) -> Result<[Node; 2], LabError> {
+    fn ground(&self) -> Result<Ground, LabError> {
         let same_node = self.experiment.placement == Placement::SameNode;
         let ClusterAccess { kubectl, nodes, .. } = &self.options.access;
-        choose(kubectl, nodes, same_node).map_err(|why| kubectl.failed(why))
+        choose(kubectl, nodes, same_node)
+            .map(|pair| Ground::Pair(Box::new(pair)))
+            .map_err(|why| kubectl.failed(why))
     }
 
-    fn camp(&self, nodes: [Node; 2]) -> Camp<'_> {
+    /// A camp of which nothing stands yet.
+    pub(super) fn camp(&self, ground: Ground) -> Camp<'_> {
         let manifests = manifests(&self.options, &self.namespace, &self.experiment);
-        Camp::new(&self.options.access.kubectl, manifests, nodes)
+        Camp::new(&self.options.access.kubectl, manifests, ground)
     }
+}
+
+/// The pairs of pods of paths.
+pub(super) fn pairs(paths: &BTreeSet<PodPath>) -> BTreeSet<Pods> {
+    paths.iter().map(|path| path.pods.clone()).collect()
 }
 
 fn manifests<'a>(options: &'a ClusterOptions, namespace: &'a str, experiment: &Experiment) -> Manifests<'a> {
@@ -259,40 +202,5 @@ fn manifests<'a>(options: &'a ClusterOptions, namespace: &'a str, experiment: &E
         ipv6: experiment.workload.ipv6,
         tolerates: !options.access.nodes.is_empty(),
         sidecar: options.sidecar.as_ref(),
-    }
-}
-
-/// Why a path that has an address is not what its name says.
-fn misnamed(camp: &Camp<'_>, path: &PodPath, address: &str) -> Result<Option<String>, LabError> {
-    let containers = camp.containers(&path.pods);
-    match &path.pods {
-        Pods::Sidecar if containers.contains(&1) => {
-            return Ok(Some("the cluster has put no second container into its pods".to_owned()));
-        }
-        Pods::Sidecar => {}
-        _ if containers != [1, 1] => {
-            return Ok(Some("the cluster has put a second container into its pods".to_owned()));
-        }
-        _ => {}
-    }
-    if path.pods != Pods::Policy {
-        return Ok(None);
-    }
-    if camp.manifests().is_udp {
-        return Ok(Some("whether a policy keeps datagrams out is not tried: race tcp-rr".to_owned()));
-    }
-    // Who is not let in must be kept out. What becomes of the nodes' own packets, each network decides for itself.
-    let stranger = camp.hand(Side::Client, &Pods::Plain);
-    let task = Task::TryToEnter { address: address.to_owned(), ipv6: camp.manifests().ipv6 };
-    match stranger.ask(&task, None, "host")? {
-        Answer::KeptOut(true) => Ok(None),
-        Answer::KeptOut(false) if path.by == By::NodePort => Ok(Some(
-            "a client that the policy does not let in was answered: a NodePort hides the sender".to_owned(),
-        )),
-        Answer::KeptOut(false) => Ok(Some(
-            "the cluster's network enforces no NetworkPolicy: a client that it does not let in was answered"
-                .to_owned(),
-        )),
-        other => Err(stranger.strange(&other)),
     }
 }

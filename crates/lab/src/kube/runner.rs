@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use record::{Capacity, Experiment, Load, Machine, TrialRecord, Witness, Workload, Writer};
 
-use super::camp::Camp;
 use super::hands::Hand;
+use super::lane::Lane;
 use super::manifests::Side;
 use super::path::{ClusterContender, Pods};
 use super::protocol::{Answer, Call, Pace, Task};
@@ -15,7 +15,7 @@ use crate::{Event, LabError};
 
 /// The pods of a race.
 pub(super) struct ClusterArena<'a> {
-    pub(super) camp: &'a Camp<'a>,
+    pub(super) lane: Lane<'a>,
     pub(super) contenders: &'a [ClusterContender],
     pub(super) workload: &'a Workload,
     /// The client's CPUs, where the user names them.
@@ -29,7 +29,7 @@ pub(super) struct Connected<'a> {
     client: Arc<Hand>,
     server: Arc<Hand>,
     pods: Pods,
-    camp: &'a Camp<'a>,
+    lane: Lane<'a>,
 }
 
 impl<'a> Arena for ClusterArena<'a> {
@@ -51,21 +51,21 @@ impl<'a> Arena for ClusterArena<'a> {
     fn stand(&mut self, entrant: usize) -> Result<Connected<'a>, LabError> {
         let contender = &self.contenders[entrant];
         let broken = |what: String| LabError::Broken { candidate: contender.name.clone(), what };
-        let address = self.camp.address(&contender.path).map_err(broken)?;
+        let address = self.lane.address(&contender.path).map_err(broken)?;
         let pods = &contender.path.pods;
         let connected = Connected {
             candidate: contender.name.clone(),
             connections: self.workload.connections,
-            client: self.camp.hand(Side::Client, pods),
-            server: self.camp.hand(Side::Server, pods),
+            client: self.lane.hand(Side::Client, pods),
+            server: self.lane.hand(Side::Server, pods),
             pods: pods.clone(),
-            camp: self.camp,
+            lane: self.lane,
         };
         let call = Call {
             candidate: contender.name.clone(),
             address,
             workload: self.workload.clone(),
-            workers: self.camp.workers(Side::Client, self.cpus),
+            workers: self.lane.workers(Side::Client, self.cpus),
         };
         connected.ask(&Task::Open(Box::new(call)))?;
         Ok(connected)
@@ -73,8 +73,8 @@ impl<'a> Arena for ClusterArena<'a> {
 
     /// The client's node, as its pod sees it.
     fn machine(&mut self) -> Result<Machine, LabError> {
-        let hand = self.camp.hand(Side::Client, &Pods::Host);
-        let workers = self.camp.workers(Side::Client, self.cpus);
+        let hand = self.lane.hand(Side::Client, &Pods::Host);
+        let workers = self.lane.workers(Side::Client, self.cpus);
         match hand.ask(&Task::Look { workers }, None, "host")? {
             Answer::Seen(seen) => Ok(seen.machine),
             other => Err(hand.strange(&other)),
@@ -111,7 +111,7 @@ impl<'a> Arena for ClusterArena<'a> {
 impl Connected<'_> {
     fn ask(&self, task: &Task) -> Result<Answer, LabError> {
         let asked = self.client.ask(task, Some(&self.server), &self.candidate);
-        asked.map_err(|error| self.camp.because_of_a_pod(error, &self.pods))
+        asked.map_err(|error| self.lane.because_of_a_pod(error, &self.pods))
     }
 }
 

@@ -16,8 +16,10 @@ use crate::machine::drifted;
 use crate::{Event, LabError};
 
 /// What outlives a build.
-struct UnderWay {
+pub(crate) struct UnderWay {
     goal: StoppingRule,
+    /// The number of the next build.
+    build: u32,
     loads: Vec<Load>,
     broken: BTreeSet<usize>,
     rng: Random,
@@ -28,6 +30,19 @@ struct UnderWay {
     started: Instant,
 }
 
+impl UnderWay {
+    /// Whether there is another build.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.goal.goes_on(self.build)
+    }
+
+    /// What each candidate gets in each round.
+    pub(crate) fn adopt(&mut self, loads: Vec<Load>) {
+        self.goal.announce(&loads);
+        self.loads = loads;
+    }
+}
+
 impl<A: Arena> Contest<'_, A> {
     /// Build after build, until the goal is reached.
     pub(crate) fn builds(
@@ -36,31 +51,48 @@ impl<A: Arena> Contest<'_, A> {
         writer: &mut Writer,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
-        let mut under_way = UnderWay {
+        let mut under_way = self.begin(header)?;
+        while under_way.goes_on() {
+            if !self.next_build(&mut under_way, writer, tell)? {
+                return Ok(Finished::Stopped);
+            }
+        }
+        under_way.goal.last_look().map_or(Ok(()), |look| writer.append(&Line::Look(look)))?;
+        Ok(Finished::Whole)
+    }
+
+    /// A race of which nothing is built yet; its time begins now.
+    pub(crate) fn begin(&mut self, header: &Header) -> Result<UnderWay, LabError> {
+        Ok(UnderWay {
             goal: StoppingRule::of(header),
+            build: 0,
             loads: Vec::new(),
             broken: BTreeSet::new(),
             rng: Random::from_seed(self.seed),
             done: 0,
             facts: self.arena.machine()?,
             started: Instant::now(),
-        };
-        for build in 0.. {
-            if !under_way.goal.goes_on(build) {
-                break;
-            }
-            if !self.build(build, &mut under_way, writer, tell)? {
-                return Ok(Finished::Stopped);
-            }
-            if let Some(look) = under_way.goal.look() {
-                let (undecided, comparisons) = under_way.goal.undecided();
-                let left = under_way.goal.left().unwrap_or_default();
-                tell(Event::Looked { builds: look.builds, undecided, comparisons, left });
-                writer.append(&Line::Look(look))?;
-            }
+        })
+    }
+
+    /// One build with its rounds, and the look after it, where there is one. `false` if asked to stop.
+    pub(crate) fn next_build(
+        &mut self,
+        under_way: &mut UnderWay,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<bool, LabError> {
+        if !self.build(under_way.build, under_way, writer, tell)? {
+            return Ok(false);
         }
-        under_way.goal.last_look().map_or(Ok(()), |look| writer.append(&Line::Look(look)))?;
-        Ok(Finished::Whole)
+        under_way.build += 1;
+        if let Some(look) = under_way.goal.look() {
+            let (undecided, comparisons) = under_way.goal.undecided();
+            let left = under_way.goal.left().unwrap_or_default();
+            tell(Event::Looked { builds: look.builds, undecided, comparisons, left });
+            writer.append(&Line::Look(look))?;
+        }
+        Ok(true)
     }
 
     /// One build with its rounds. `false` if asked to stop.
@@ -75,13 +107,12 @@ impl<A: Arena> Contest<'_, A> {
         tell(Event::Building { build, of: under_way.goal.builds() });
         let stood = self.stand_up(under_way)?;
         let Some(mut runners) = stood else { return Ok(false) };
-        if build == 0 {
+        if under_way.loads.is_empty() {
             let Some(found) = self.loads(&mut runners, writer, tell)? else {
                 runners.take_down()?;
                 return Ok(false);
             };
-            under_way.goal.announce(&found);
-            under_way.loads = found;
+            under_way.adopt(found);
         }
         let loads = under_way.loads.clone();
         let a_round: usize = loads.iter().map(|load| visits(load, runners.entrants()).len()).sum();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use record::{Line, Load, RequestedRate, Writer};
+use record::{Capacity, Experiment, Line, Load, RequestedRate, Writer};
 
 use super::arena::{Arena, Runner};
 use super::contest::Contest;
@@ -26,10 +26,7 @@ impl<A: Arena> Contest<'_, A> {
         if !workload::of(self.experiment.workload.kind).has_capacity() {
             return announce(without_capacity(self.experiment), writer, tell).map(Some);
         }
-        let asked = match self.experiment.rates.as_slice() {
-            [] => vec![RequestedRate::OfCapacity(0.3), RequestedRate::OfCapacity(0.5)],
-            rates => rates.to_vec(),
-        };
+        let asked = asked(self.experiment);
         let mut loads = Vec::new();
         for body_bytes in self.experiment.workload.body_bytes.clone() {
             let closed_loop = Load { body_bytes, rate_per_s: None, of_capacity: None };
@@ -40,17 +37,9 @@ impl<A: Arena> Contest<'_, A> {
                 loads.push(closed_loop);
                 continue;
             }
-            let reference = runners.reach(&mut self.arena, REFERENCE)?;
-            let stop = || self.stop.load(Ordering::Relaxed);
-            let Some(found) = reference.capacity(&self.method, body_bytes, &stop)? else { return Ok(None) };
-            possible(&asked, &found)?;
-            let connections = reference.connections(body_bytes);
-            self.method.learn(&found, connections);
-            let at_rates = asked.iter().map(|rate| found.load(rate)).collect::<Vec<_>>();
-            writer.append(&Line::Capacity(found.clone()))?;
-            tell(Event::Capacity(found));
+            let Some(found) = self.capacity(runners, body_bytes, writer, tell)? else { return Ok(None) };
             loads.push(closed_loop);
-            loads.extend(at_rates);
+            loads.extend(asked.iter().map(|rate| found.load(rate)));
         }
         let loads = announce(loads, writer, tell)?;
         if self.method.witness.is_some() {
@@ -61,6 +50,48 @@ impl<A: Arena> Contest<'_, A> {
             }
         }
         Ok(Some(loads))
+    }
+}
+
+impl<A: Arena> Contest<'_, A> {
+    /// The reference's capacity for a size of answers, recorded and reported. `None` if asked to stop.
+    fn capacity(
+        &mut self,
+        runners: &mut Runners<A::Runner>,
+        body_bytes: u32,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Option<Capacity>, LabError> {
+        let reference = runners.reach(&mut self.arena, REFERENCE)?;
+        let stop = || self.stop.load(Ordering::Relaxed);
+        let Some(found) = reference.capacity(&self.method, body_bytes, &stop)? else { return Ok(None) };
+        possible(&asked(self.experiment), &found)?;
+        let connections = reference.connections(body_bytes);
+        self.method.learn(&found, connections);
+        writer.append(&Line::Capacity(found.clone()))?;
+        tell(Event::Capacity(found.clone()));
+        Ok(Some(found))
+    }
+
+    /// The reference's capacity for each size of answers, on a build for that alone. `None` if asked to stop.
+    pub(crate) fn capacities(
+        &mut self,
+        writer: &mut Writer,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Option<Vec<Capacity>>, LabError> {
+        let mut runners = Runners::in_turn(vec![REFERENCE]);
+        let sizes = self.experiment.workload.body_bytes.clone();
+        let found = sizes.into_iter().map(|size| self.capacity(&mut runners, size, writer, tell)).collect();
+        runners.take_down()?;
+        found
+    }
+}
+
+/// The rates of an experiment: those that it names, or the usual shares of the reference's capacity.
+pub(crate) fn asked(experiment: &Experiment) -> Vec<RequestedRate> {
+    match experiment.rates.as_slice() {
+        [] => vec![RequestedRate::OfCapacity(0.3), RequestedRate::OfCapacity(0.5)],
+        rates => rates.to_vec(),
     }
 }
 

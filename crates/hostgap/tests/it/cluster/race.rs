@@ -41,6 +41,7 @@ pub(super) fn race_leaves_nothing(pods: &Pods) {
     assert_eq!(namespaces(pods), "");
 
     each_node_is_looked_at(pods);
+    all_pairs_race_and_are_mapped(pods);
     let refused = race(pods, out.path(), &["--rounds", "1", "--paths", "pod+policy"]).output().unwrap();
     assert!(!refused.status.success());
     assert!(stderr(&refused).contains("enforces no NetworkPolicy"), "{}", stderr(&refused));
@@ -67,6 +68,52 @@ fn each_node_is_looked_at(pods: &Pods) {
     };
     assert!(nodes.iter().all(judged), "{looked:#}");
     assert_eq!(namespaces(pods), "");
+}
+
+/// Of two nodes both directions, each with a record of its own, and a map of both.
+#[track_caller]
+fn all_pairs_race_and_are_mapped(pods: &Pods) {
+    let out = tempfile::tempdir().unwrap();
+    let options = ["--all-pairs", "--rounds", "2", "--paths", "pod,service", "--json"];
+    let raced = race(pods, out.path(), &options).output().unwrap();
+    let said = stderr(&raced);
+    assert!([Some(0), Some(3)].contains(&raced.status.code()), "{said}");
+    assert!(!said.contains("leaves the race"), "{said}");
+    let printed: Value =
+        serde_json::from_str(&crate::turn::stdout(&raced)).unwrap_or_else(|_| panic!("{said}"));
+    let of_nodes = |race: &Value| {
+        ["client", "server"].map(|side| race[side].as_str().unwrap_or_default().to_owned()).join(" ")
+    };
+    let races: Vec<String> = printed["map"]["races"].as_array().unwrap().iter().map(of_nodes).collect();
+    assert_eq!(races, ["node-1 node-2", "node-2 node-1"]);
+    let paths: Vec<&str> = printed["map"]["paths"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|path| path["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(paths, ["host", "pod", "service"]);
+    // Each has its own requests, at the same rates, and the facts of its own two nodes.
+    let dir = std::fs::read_dir(out.path()).unwrap().next().unwrap().unwrap().path();
+    assert!(dir.join("report.html").exists());
+    for (client, server) in [("node-1", "node-2"), ("node-2", "node-1")] {
+        let record = RaceRecord::read(&dir.join(format!("{client}--{server}/race.jsonl"))).unwrap();
+        let pair = record.header.pair.as_ref().unwrap();
+        assert_eq!((pair.client.node.as_str(), pair.server.node.as_str()), (client, server));
+        let facts = &record.header.machine.facts;
+        assert!(facts["client's node"].starts_with(client) && facts["server's node"].starts_with(server));
+        assert_eq!((record.rounds.len(), record.loads[1].rate_per_s), (2, Some(500.0)));
+        let answered = |entrant: usize| -> u64 {
+            let trials = record.rounds.iter().flat_map(|round| &round.trials);
+            trials.filter(|trial| trial.entrant == entrant).map(|trial| trial.answered).sum()
+        };
+        assert!((0..4).all(|entrant| answered(entrant) > 0), "{said}");
+    }
+    assert_eq!(namespaces(pods), "");
+    let refused = race(pods, out.path(), &["--all-pairs", "--nodes", "node-1"]).output().unwrap();
+    assert!(stderr(&refused).contains("needs two nodes"), "{}", stderr(&refused));
+    let refused = race(pods, out.path(), &["--all-pairs", "--zones"]).output().unwrap();
+    assert!(stderr(&refused).contains("no node has the label"), "{}", stderr(&refused));
 }
 
 /// Both pods on one node have CPUs of their own, and nothing but the namespace was there before or is there after it.

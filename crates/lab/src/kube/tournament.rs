@@ -1,0 +1,420 @@
+//! A race of all pairs of nodes of a cluster: each is a race of its own with a record of its own, and all go on together.
+//!
+//! All pods stand at once. A build of all pairs comes before the next build of any (`schedule`), so that what drifts with
+//! time drifts for all alike, and the n-th builds of two pairs can be compared. Pairs of one slot share no node and race at
+//! once. All pairs get the same rates: shares of the lowest capacity that any of them has, since a rate that one cannot
+//! sustain would compare its queue with the others' latency.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use record::{Capacity, Header, Line, Load, Machine, NodePair, Placement, RequestedRate, Writer};
+use serde_json::Value;
+use stats::Random;
+
+use super::bout::Bout;
+use super::camp::{Camp, Ground};
+use super::nodes::choose_many;
+use super::race::{ClusterOptions, ClusterRace, pairs};
+use super::runner::ClusterArena;
+use super::schedule::{Company, Places, slots};
+use crate::race::{Contest, Finished, UnderWay, asked, concluded};
+use crate::{Event, LabError};
+
+/// What a race of all pairs is asked beside what a race in a cluster is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AllPairs {
+    /// One node stands for each zone.
+    pub zones: bool,
+    /// One pair races at a time.
+    pub one_by_one: bool,
+}
+
+/// A race of all pairs that is ready to run.
+#[derive(Debug)]
+pub struct Tournament {
+    race: ClusterRace,
+    how: AllPairs,
+}
+
+/// What became of a pair.
+#[derive(Debug)]
+pub struct Played {
+    /// The client's and the server's node.
+    pub pair: NodePair,
+    /// Its record. It is not there if the pair failed before its first round.
+    pub record: PathBuf,
+    /// How it ended. Finished rounds are in the record in all cases.
+    pub result: Result<Finished, LabError>,
+}
+
+impl Tournament {
+    /// Checks everything that can be checked without the cluster.
+    ///
+    /// # Errors
+    /// [`LabError::Experiment`]: something is asked for that is not done in a cluster, or not with all pairs.
+    pub fn prepare(
+        experiment: record::Experiment,
+        options: ClusterOptions,
+        how: AllPairs,
+    ) -> Result<Tournament, LabError> {
+        let refused =
+            |what: &str, why: &str| LabError::Experiment { what: what.to_owned(), why: why.to_owned() };
+        if experiment.placement == Placement::SameNode {
+            return Err(refused("--all-pairs on one node", "pairs are of two nodes; leave out --same-node"));
+        }
+        if experiment.until.is_some() {
+            let why =
+                "pairs are compared with each other, and get as many rounds each; set them with --rounds";
+            return Err(refused("--until with --all-pairs", why));
+        }
+        Ok(Tournament { race: ClusterRace::prepare(experiment, options)?, how })
+    }
+
+    /// Everything that the race would create, and before it the rights that it takes, as a list of objects.
+    ///
+    /// # Errors
+    /// The cluster's nodes cannot be listed, or not two of them take pods.
+    pub fn manifests(&self) -> Result<Value, LabError> {
+        Ok(self.race.listed(&self.race.camp(self.ground()?)))
+    }
+
+    /// Runs it, with a record of the name `file` for each pair in a directory of its own in `dir`. Whatever happens, finished
+    /// rounds are in the records, and what was made in the cluster is deleted.
+    ///
+    /// A pair that fails leaves, and the others go on.
+    ///
+    /// # Errors
+    /// The cluster fails, or all pairs did: then the error of the first.
+    pub fn run(self, dir: &Path, file: &str, tell: &mut dyn FnMut(Event)) -> Result<Vec<Played>, LabError> {
+        tell(Event::Connecting { machine: self.race.options.access.kubectl.cluster() });
+        let ground = self.ground()?;
+        let played = self.race.camped(ground, tell, |camp, tell| self.played(camp, (dir, file), tell))?;
+        let mut played = played.unwrap_or_default();
+        if !played.is_empty() && played.iter().all(|pair| pair.result.is_err()) {
+            let first = played.swap_remove(0);
+            return first.result.map(|_| Vec::new());
+        }
+        Ok(played)
+    }
+
+    fn ground(&self) -> Result<Ground, LabError> {
+        let access = &self.race.options.access;
+        let nodes = choose_many(&access.kubectl, &access.nodes, self.how.zones);
+        nodes.map(Ground::Everywhere).map_err(|why| access.kubectl.failed(why))
+    }
+
+    /// Between pods that stand.
+    fn played(
+        &self,
+        camp: &mut Camp<'_>,
+        (dir, file): (&Path, &str),
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Vec<Played>, LabError> {
+        let ClusterRace { experiment, options, .. } = &self.race;
+        let mut rng = Random::from_seed(self.race.seed);
+        let machines = self.machines(camp, &mut rng, tell)?;
+        let cpus = (options.server_cpus.as_ref(), options.host_port);
+        camp.serve(&self.race.paths(), &experiment.workload, cpus)?;
+        let camp = &*camp;
+        let mut entries = Vec::new();
+        for (index, (places, machine)) in machines.into_iter().enumerate() {
+            // Pairs that race at once are not to visit their candidates in the same order.
+            let seed = self.race.seed.wrapping_add(index as u64);
+            let bout = Bout { seed, ..self.race.bout(camp.lane(places), true) };
+            let sheet = Sheet::begin(camp, places, (dir, file))?;
+            entries.push((bout, machine, sheet));
+        }
+        for slot in self.slots(camp, &mut rng) {
+            let racing = entries.iter_mut().filter(|(_, _, sheet)| slot.contains(&sheet.places));
+            at_once(
+                racing.map(|entry| (entry.2.name.clone(), entry)),
+                tell,
+                |(bout, machine, sheet), tell| {
+                    let machine = machine.clone();
+                    let mut header = None;
+                    sheet.go_on(tell, |writer, tell| {
+                        header = Some(bout.open(machine, writer, tell)?);
+                        Ok(true)
+                    });
+                    sheet.header = header;
+                },
+            );
+        }
+        let matches = entries.iter_mut().filter_map(|(bout, _, sheet)| Match::of(bout, sheet)).collect();
+        self.race_all(camp, matches, &mut rng, tell);
+        Ok(entries.into_iter().map(|(_, _, sheet)| sheet.played()).collect())
+    }
+
+    /// What the hands of each pair see of their nodes. One that is of another version fails the race before it begins.
+    fn machines(
+        &self,
+        camp: &Camp<'_>,
+        rng: &mut Random,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<BTreeMap<Places, Machine>, LabError> {
+        let pairs = pairs(&self.race.paths());
+        let mut found = BTreeMap::new();
+        for slot in self.slots(camp, rng) {
+            let mut looks: Vec<(Places, Option<Result<Machine, LabError>>)> =
+                slot.into_iter().map(|places| (places, None)).collect();
+            at_once(looks.iter_mut().map(|look| (String::new(), look)), tell, |(places, seen), _| {
+                *seen = Some(self.race.bout(camp.lane(*places), true).machine(&pairs));
+            });
+            for (places, seen) in looks {
+                found.insert(places, seen.expect("each was looked at")?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Finds the rates that all pairs get, then races build by build.
+    fn race_all(
+        &self,
+        camp: &Camp<'_>,
+        mut matches: Vec<Match<'_, '_>>,
+        rng: &mut Random,
+        tell: &mut dyn FnMut(Event),
+    ) {
+        for slot in self.slots(camp, rng) {
+            let racing = in_slot(&mut matches, &slot);
+            at_once(racing, tell, |one, tell| one.sound(tell));
+        }
+        let found: Vec<&[Capacity]> = matches.iter().map(|one| one.found.as_slice()).collect();
+        let loads = shared_loads(&asked(&self.race.experiment), &found);
+        matches.iter_mut().for_each(|one| one.adopt(&loads, tell));
+        let (began, builds) = (Instant::now(), self.race.experiment.builds);
+        for build in 0..builds {
+            let slots = self.slots(camp, rng);
+            for (at, slot) in slots.iter().enumerate() {
+                let racing: Vec<_> = in_slot(&mut matches, slot).collect();
+                if racing.is_empty() {
+                    continue;
+                }
+                let done = build * slots.len() as u32 + at as u32;
+                let all = builds * slots.len() as u32;
+                let left = began.elapsed().checked_div(done).map(|each| each * (all - done));
+                let pairs = racing.iter().map(|(name, _)| name.clone()).collect();
+                tell(Event::Slot { build, builds, slot: at, slots: slots.len(), pairs, left });
+                at_once(racing.into_iter(), tell, |one, tell| one.build(tell));
+            }
+        }
+        matches.into_iter().for_each(|one| one.sheet.end(Ok(Finished::Whole)));
+    }
+
+    fn slots(&self, camp: &Camp<'_>, rng: &mut Random) -> Vec<Vec<Places>> {
+        let company = if self.how.one_by_one { Company::Alone } else { Company::Disjoint };
+        slots(camp.nodes().len(), company, rng)
+    }
+}
+
+/// The pairs of a slot that are still racing, with their names.
+fn in_slot<'a, 'm, 'c>(
+    matches: &'a mut [Match<'m, 'c>],
+    slot: &'a [Places],
+) -> impl Iterator<Item = (String, &'a mut Match<'m, 'c>)> {
+    let racing =
+        matches.iter_mut().filter(|one| slot.contains(&one.sheet.places) && one.sheet.writer.is_some());
+    racing.map(|one| (one.sheet.name.clone(), one))
+}
+
+/// Does something with several pairs at once, each on a thread of its own, and passes on what they tell.
+fn at_once<T: Send>(
+    pairs: impl Iterator<Item = (String, T)>,
+    tell: &mut dyn FnMut(Event),
+    work: impl Fn(T, &mut dyn FnMut(Event)) + Sync,
+) {
+    std::thread::scope(|scope| {
+        let (say, heard) = mpsc::channel();
+        for (name, pair) in pairs {
+            let (say, work) = (say.clone(), &work);
+            // The other end hears until all have ended.
+            let mut tell = move |event| say.send((name.clone(), event)).expect("it is heard");
+            scope.spawn(move || work(pair, &mut tell));
+        }
+        drop(say);
+        heard.into_iter().filter_map(|(name, event)| of_pair(&name, event)).for_each(tell);
+    });
+}
+
+/// An event of one pair among many, if it matters to who waits for all.
+fn of_pair(pair: &str, event: Event) -> Option<Event> {
+    let named = |name: &str| format!("{pair}: {name}");
+    match event {
+        Event::Voided { name, why } => Some(Event::Voided { name: named(&name), why }),
+        Event::Broke { name, round, why } => Some(Event::Broke { name: named(&name), round, why }),
+        Event::CannotRun { name, reasons } => Some(Event::CannotRun { name: named(&name), reasons }),
+        Event::PairLeft { .. } => Some(event),
+        _ => None,
+    }
+}
+
+/// The loads of all pairs: rates that are shares of a capacity are shares of the lowest. For each size of answers first the
+/// closed loop, then the rates.
+fn shared_loads(asked: &[RequestedRate], found: &[&[Capacity]]) -> Vec<Load> {
+    let mut lowest: Vec<&Capacity> = Vec::new();
+    for found in found {
+        if lowest.is_empty() {
+            lowest.extend(found.iter());
+            continue;
+        }
+        for (lowest, one) in lowest.iter_mut().zip(found.iter()) {
+            if one.rate_per_s < lowest.rate_per_s {
+                *lowest = one;
+            }
+        }
+    }
+    let of_size = |lowest: &Capacity| {
+        let closed_loop = Load { body_bytes: lowest.body_bytes, rate_per_s: None, of_capacity: None };
+        // It is no share of each pair's own.
+        let at = |rate: &RequestedRate| Load { of_capacity: None, ..lowest.load(rate) };
+        std::iter::once(closed_loop).chain(asked.iter().map(at)).collect::<Vec<_>>()
+    };
+    lowest.into_iter().flat_map(of_size).collect()
+}
+
+/// What is written down of a pair, until its end.
+struct Sheet<'c> {
+    camp: &'c Camp<'c>,
+    places: Places,
+    pair: NodePair,
+    /// For messages: "node-1 → node-2".
+    name: String,
+    record: PathBuf,
+    started: Instant,
+    header: Option<Header>,
+    /// `None`: it is over.
+    writer: Option<Writer>,
+    ended: Option<Result<Finished, LabError>>,
+}
+
+impl<'c> Sheet<'c> {
+    fn begin(camp: &'c Camp<'c>, places: Places, (dir, file): (&Path, &str)) -> Result<Sheet<'c>, LabError> {
+        let pair = camp.lane(places).pair();
+        let dir = dir.join(format!("{}--{}", pair.client.node, pair.server.node));
+        std::fs::create_dir(&dir).map_err(LabError::file("create", &dir))?;
+        let record = dir.join(file);
+        Ok(Sheet {
+            camp,
+            places,
+            name: format!("{} → {}", pair.client.node, pair.server.node),
+            pair,
+            started: Instant::now(),
+            header: None,
+            writer: Some(Writer::create(&record)?),
+            record,
+            ended: None,
+        })
+    }
+
+    /// Does a part of the race, if it is not over; `false` from it: it was asked to stop. An error ends it.
+    fn go_on(
+        &mut self,
+        tell: &mut dyn FnMut(Event),
+        part: impl FnOnce(&mut Writer, &mut dyn FnMut(Event)) -> Result<bool, LabError>,
+    ) {
+        let Some(writer) = &mut self.writer else { return };
+        match part(writer, tell) {
+            Ok(true) => {}
+            Ok(false) => self.end(Ok(Finished::Stopped)),
+            Err(error) => {
+                let error = self.camp.explained(error);
+                tell(Event::PairLeft { pair: self.name.clone(), why: error.to_string() });
+                self.end(Err(error));
+            }
+        }
+    }
+
+    fn end(&mut self, result: Result<Finished, LabError>) {
+        if let Some(writer) = self.writer.take() {
+            self.ended = Some(concluded(writer, self.started, result));
+        }
+    }
+
+    fn played(self) -> Played {
+        let result = self.ended.expect("all have ended");
+        Played { pair: self.pair, record: self.record, result }
+    }
+}
+
+/// A pair that races.
+struct Match<'m, 'c> {
+    contest: Contest<'m, ClusterArena<'m>>,
+    header: Header,
+    under_way: Option<UnderWay>,
+    /// Of its reference, for each size of answers.
+    found: Vec<Capacity>,
+    sheet: &'m mut Sheet<'c>,
+}
+
+impl<'m, 'c> Match<'m, 'c> {
+    /// `None`: it is over before it began.
+    fn of(bout: &'m Bout<'c>, sheet: &'m mut Sheet<'c>) -> Option<Match<'m, 'c>> {
+        let header = sheet.header.take()?;
+        Some(Match { contest: bout.contest(), header, under_way: None, found: Vec::new(), sheet })
+    }
+
+    /// Finds the capacity of its reference.
+    fn sound(&mut self, tell: &mut dyn FnMut(Event)) {
+        let Match { contest, header, under_way, found, sheet } = self;
+        sheet.go_on(tell, |writer, tell| {
+            *under_way = Some(contest.begin(header)?);
+            let capacities = contest.capacities(writer, tell)?;
+            let is_found = capacities.is_some();
+            *found = capacities.unwrap_or_default();
+            Ok(is_found)
+        });
+    }
+
+    /// Takes on the rates of all pairs.
+    fn adopt(&mut self, loads: &[Load], tell: &mut dyn FnMut(Event)) {
+        let Match { under_way, sheet, .. } = self;
+        let (Some(under_way), Some(_)) = (under_way, &sheet.writer) else { return };
+        sheet.go_on(tell, |writer, _| {
+            writer.append(&Line::Loads(loads.to_vec()))?;
+            under_way.adopt(loads.to_vec());
+            Ok(true)
+        });
+    }
+
+    /// Races one build.
+    fn build(&mut self, tell: &mut dyn FnMut(Event)) {
+        let Match { contest, under_way, sheet, .. } = self;
+        let Some(under_way) = under_way else { return };
+        sheet.go_on(tell, |writer, tell| contest.next_build(under_way, writer, tell));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_pairs_get_shares_of_the_lowest_capacity() {
+        let found = |rates: [f64; 2]| -> Vec<Capacity> {
+            let of = |(body_bytes, rate_per_s)| Capacity { body_bytes, rate_per_s, samples_per_s: vec![] };
+            [100, 4096].into_iter().zip(rates).map(of).collect()
+        };
+        let (fast, slow) = (found([20_000.0, 9_000.0]), found([10_000.0, 9_500.0]));
+        let rates = [RequestedRate::OfCapacity(0.5), RequestedRate::PerSecond(700.0)];
+        let told = |found: &[&[Capacity]]| -> Vec<(u32, Option<f64>)> {
+            let loads = shared_loads(&rates, found);
+            assert!(loads.iter().all(|load| load.of_capacity.is_none()));
+            loads.into_iter().map(|load| (load.body_bytes, load.rate_per_s)).collect()
+        };
+        let expected = [
+            (100, None),
+            (100, Some(5_000.0)),
+            (100, Some(700.0)),
+            (4096, None),
+            (4096, Some(4_500.0)),
+            (4096, Some(700.0)),
+        ];
+        assert_eq!(told(&[&fast, &slow]), expected);
+        // One that found none has left.
+        assert_eq!(told(&[&slow, &[], &fast]), expected);
+        assert_eq!(told(&[&[], &[]]), []);
+    }
+}
