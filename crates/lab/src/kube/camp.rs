@@ -222,7 +222,8 @@ impl<'a> Camp<'a> {
     pub(super) fn explained(&self, error: LabError) -> LabError {
         let LabError::Machine { machine, why, remedy } = error else { return error };
         let hand = self.hands.values().find(|hand| hand.name() == machine);
-        let says = hand.and_then(|hand| self.why_gone(hand));
+        // A candidate that broke by it may have said so.
+        let says = hand.and_then(|hand| self.why_gone(hand)).filter(|says| !why.starts_with(says.as_str()));
         let why = says.map_or(why.clone(), |says| format!("{says} ({why})"));
         LabError::Machine { machine, why, remedy }
     }

@@ -30,6 +30,7 @@ mod ready;
 mod runner;
 mod schedule;
 mod serving;
+mod sheet;
 mod tournament;
 
 pub use self::access::ClusterAccess;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use record::{Capacity, Header, Line, Load, Machine, NodePair, Placement, RequestedRate, Writer};
+use record::{Capacity, Header, Line, Load, Machine, NodePair, Placement, RequestedRate};
 use serde_json::Value;
 use stats::Random;
 
@@ -20,7 +20,8 @@ use super::nodes::choose_many;
 use super::race::{ClusterOptions, ClusterRace, pairs};
 use super::runner::ClusterArena;
 use super::schedule::{Company, Places, slots};
-use crate::race::{Contest, Finished, UnderWay, asked, concluded};
+use super::sheet::Sheet;
+use crate::race::{Contest, Finished, UnderWay, asked};
 use crate::{Event, LabError};
 
 /// What a race of all pairs is asked beside what a race in a cluster is.
@@ -215,8 +216,7 @@ fn in_slot<'a, 'm, 'c>(
     matches: &'a mut [Match<'m, 'c>],
     slot: &'a [Places],
 ) -> impl Iterator<Item = (String, &'a mut Match<'m, 'c>)> {
-    let racing =
-        matches.iter_mut().filter(|one| slot.contains(&one.sheet.places) && one.sheet.writer.is_some());
+    let racing = matches.iter_mut().filter(|one| slot.contains(&one.sheet.places) && !one.sheet.is_over());
     racing.map(|one| (one.sheet.name.clone(), one))
 }
 
@@ -275,70 +275,6 @@ fn shared_loads(asked: &[RequestedRate], found: &[&[Capacity]]) -> Vec<Load> {
     lowest.into_iter().flat_map(of_size).collect()
 }
 
-/// What is written down of a pair, until its end.
-struct Sheet<'c> {
-    camp: &'c Camp<'c>,
-    places: Places,
-    pair: NodePair,
-    /// For messages: "node-1 → node-2".
-    name: String,
-    record: PathBuf,
-    started: Instant,
-    header: Option<Header>,
-    /// `None`: it is over.
-    writer: Option<Writer>,
-    ended: Option<Result<Finished, LabError>>,
-}
-
-impl<'c> Sheet<'c> {
-    fn begin(camp: &'c Camp<'c>, places: Places, (dir, file): (&Path, &str)) -> Result<Sheet<'c>, LabError> {
-        let pair = camp.lane(places).pair();
-        let dir = dir.join(format!("{}--{}", pair.client.node, pair.server.node));
-        std::fs::create_dir(&dir).map_err(LabError::file("create", &dir))?;
-        let record = dir.join(file);
-        Ok(Sheet {
-            camp,
-            places,
-            name: format!("{} → {}", pair.client.node, pair.server.node),
-            pair,
-            started: Instant::now(),
-            header: None,
-            writer: Some(Writer::create(&record)?),
-            record,
-            ended: None,
-        })
-    }
-
-    /// Does a part of the race, if it is not over; `false` from it: it was asked to stop. An error ends it.
-    fn go_on(
-        &mut self,
-        tell: &mut dyn FnMut(Event),
-        part: impl FnOnce(&mut Writer, &mut dyn FnMut(Event)) -> Result<bool, LabError>,
-    ) {
-        let Some(writer) = &mut self.writer else { return };
-        match part(writer, tell) {
-            Ok(true) => {}
-            Ok(false) => self.end(Ok(Finished::Stopped)),
-            Err(error) => {
-                let error = self.camp.explained(error);
-                tell(Event::PairLeft { pair: self.name.clone(), why: error.to_string() });
-                self.end(Err(error));
-            }
-        }
-    }
-
-    fn end(&mut self, result: Result<Finished, LabError>) {
-        if let Some(writer) = self.writer.take() {
-            self.ended = Some(concluded(writer, self.started, result));
-        }
-    }
-
-    fn played(self) -> Played {
-        let result = self.ended.expect("all have ended");
-        Played { pair: self.pair, record: self.record, result }
-    }
-}
-
 /// A pair that races.
 struct Match<'m, 'c> {
     contest: Contest<'m, ClusterArena<'m>>,
@@ -371,7 +307,7 @@ impl<'m, 'c> Match<'m, 'c> {
     /// Takes on the rates of all pairs.
     fn adopt(&mut self, loads: &[Load], tell: &mut dyn FnMut(Event)) {
         let Match { under_way, sheet, .. } = self;
-        let (Some(under_way), Some(_)) = (under_way, &sheet.writer) else { return };
+        let Some(under_way) = under_way.as_mut().filter(|_| !sheet.is_over()) else { return };
         sheet.go_on(tell, |writer, _| {
             writer.append(&Line::Loads(loads.to_vec()))?;
             under_way.adopt(loads.to_vec());

@@ -1,0 +1,85 @@
+//! What is written down of a pair of nodes while it races.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use record::{Header, NodePair, Writer};
+
+use super::camp::Camp;
+use super::schedule::Places;
+use super::tournament::Played;
+use crate::race::{Finished, concluded};
+use crate::{Event, LabError};
+
+/// What is written down of a pair, until its end.
+pub(super) struct Sheet<'c> {
+    camp: &'c Camp<'c>,
+    pub(super) places: Places,
+    pair: NodePair,
+    /// For messages: "node-1 → node-2".
+    pub(super) name: String,
+    record: PathBuf,
+    started: Instant,
+    pub(super) header: Option<Header>,
+    /// `None`: it is over.
+    writer: Option<Writer>,
+    ended: Option<Result<Finished, LabError>>,
+}
+
+impl<'c> Sheet<'c> {
+    pub(super) fn begin(
+        camp: &'c Camp<'c>,
+        places: Places,
+        (dir, file): (&Path, &str),
+    ) -> Result<Sheet<'c>, LabError> {
+        let pair = camp.lane(places).pair();
+        let dir = dir.join(format!("{}--{}", pair.client.node, pair.server.node));
+        std::fs::create_dir(&dir).map_err(LabError::file("create", &dir))?;
+        let record = dir.join(file);
+        Ok(Sheet {
+            camp,
+            places,
+            name: format!("{} → {}", pair.client.node, pair.server.node),
+            pair,
+            started: Instant::now(),
+            header: None,
+            writer: Some(Writer::create(&record)?),
+            record,
+            ended: None,
+        })
+    }
+
+    /// Does a part of the race, if it is not over; `false` from it: it was asked to stop. An error ends it.
+    pub(super) fn go_on(
+        &mut self,
+        tell: &mut dyn FnMut(Event),
+        part: impl FnOnce(&mut Writer, &mut dyn FnMut(Event)) -> Result<bool, LabError>,
+    ) {
+        let Some(writer) = &mut self.writer else { return };
+        match part(writer, tell) {
+            Ok(true) => {}
+            Ok(false) => self.end(Ok(Finished::Stopped)),
+            Err(error) => {
+                let error = self.camp.explained(error);
+                tell(Event::PairLeft { pair: self.name.clone(), why: error.to_string() });
+                self.end(Err(error));
+            }
+        }
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.writer.is_none()
+    }
+
+    pub(super) fn end(&mut self, result: Result<Finished, LabError>) {
+        if let Some(writer) = self.writer.take() {
+            self.ended = Some(concluded(writer, self.started, result));
+        }
+    }
+
+    pub(super) fn played(self) -> Played {
+        let result = self.ended.expect("all have ended");
+        Played { pair: self.pair, record: self.record, result }
+    }
+}
