@@ -13,6 +13,10 @@ use crate::remote::Failed;
 /// How long an answer may take: a server or a policy is waited for, for each size of answers.
 const ANSWER_MAX: Duration = Duration::from_secs(300);
 
+/// The same for what a client's hand asks of its server's: less than it waits for it, or it would take the answer for its next
+/// task.
+const SERVER_MAX: Duration = Duration::from_secs(45);
+
 /// A process of this program in a pod. Dropped, it ends and closes all that it has opened.
 #[derive(Debug)]
 pub(super) struct Hand {
@@ -60,7 +64,17 @@ impl Hand {
         server: Option<&Arc<Hand>>,
         candidate: &str,
     ) -> Result<Answer, LabError> {
-        match self.answered(task, server)? {
+        self.answer_within(ANSWER_MAX, task, server, candidate)
+    }
+
+    fn answer_within(
+        &self,
+        limit: Duration,
+        task: &Task,
+        server: Option<&Arc<Hand>>,
+        candidate: &str,
+    ) -> Result<Answer, LabError> {
+        match self.answered(limit, task, server)? {
             Answer::Failed(Failed { broken: Some(what), .. }) => {
                 Err(LabError::Broken { candidate: candidate.to_owned(), what })
             }
@@ -71,28 +85,31 @@ impl Hand {
         }
     }
 
-    /// Its answer. What it asks of the server's hand is asked; where that fails, its error is the cause of all that follows.
-    fn answered(&self, task: &Task, server: Option<&Arc<Hand>>) -> Result<Answer, LabError> {
+    /// Its answer. What it asks of the server's hand is asked; where that fails, it hears so and can go on, since it may be the
+    /// client of other servers, and that failure is the cause of its own.
+    fn answered(&self, limit: Duration, task: &Task, server: Option<&Arc<Hand>>) -> Result<Answer, LabError> {
         let mut channel = held(&self.channel);
-        let answered = self.conversed(&**channel, task, server);
+        let mut cause = None;
+        let answered = self.conversed(&**channel, (limit, task), server, &mut cause);
         if let Err(error) = &answered {
             // What it answers later would be taken for the answer to another task.
             *channel = Box::new(Lost(error.to_string()));
         }
-        answered
+        cause.map_or(answered, Err)
     }
 
     fn conversed(
         &self,
         channel: &dyn Conversation,
-        task: &Task,
+        (limit, task): (Duration, &Task),
         server: Option<&Arc<Hand>>,
+        cause: &mut Option<LabError>,
     ) -> Result<Answer, LabError> {
         let lost = |why: String| LabError::Machine { machine: self.name.clone(), why, remedy: None };
         let line = |what: serde_json::Result<String>| what.map_err(|error| lost(error.to_string()));
         channel.say(&line(serde_json::to_string(task))?).map_err(lost)?;
         loop {
-            let said = channel.hear(ANSWER_MAX).map_err(lost)?;
+            let said = channel.hear(limit).map_err(lost)?;
             let said = serde_json::from_str(&said)
                 .map_err(|error| lost(format!("it said {:?}: {error}", shortened(&said))))?;
             match said {
@@ -100,7 +117,11 @@ impl Hand {
                 Said::Ask(task) => {
                     let server =
                         server.ok_or_else(|| lost("it asks for a server, and has none".to_owned()))?;
-                    let answer = server.ask(&task, None, "")?;
+                    let answer = server.answer_within(SERVER_MAX, &task, None, "").unwrap_or_else(|error| {
+                        let failed = Failed { why: error.to_string(), remedy: None, broken: None };
+                        cause.get_or_insert(error);
+                        Answer::Failed(failed)
+                    });
                     channel.say(&line(serde_json::to_string(&answer))?).map_err(lost)?;
                 }
             }
@@ -148,5 +169,60 @@ pub(super) fn hold_lease(kubectl: &Kubectl, namespace: &str, pod: &str) -> Resul
     match channel.hear(ANSWER_MAX)?.as_str() {
         "held" => Ok(channel),
         said => Err(format!("the pod that guards the race said {:?}", shortened(said))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// Says what was written down for it, and keeps what it hears.
+    #[derive(Debug)]
+    struct Scripted {
+        lines: Mutex<VecDeque<String>>,
+        heard: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Conversation for Scripted {
+        fn say(&self, line: &str) -> Result<(), String> {
+            held(&self.heard).push(line.to_owned());
+            Ok(())
+        }
+
+        fn hear(&self, _: Duration) -> Result<String, String> {
+            held(&self.lines).pop_front().ok_or_else(|| "it has no more to say".to_owned())
+        }
+
+        fn end(&mut self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    fn hand(name: &str, channel: impl Conversation + 'static) -> Hand {
+        Hand { name: name.to_owned(), pod: name.to_owned(), channel: Mutex::new(Box::new(channel)) }
+    }
+
+    #[test]
+    fn who_asks_a_server_that_is_lost_goes_on_with_others() {
+        let failed = Failed { why: "no answer".to_owned(), remedy: None, broken: None };
+        let said = [Said::Ask(Task::Spent), Said::Answer(Answer::Failed(failed)), Said::Answer(Answer::Done)];
+        let lines = said.iter().map(|said| serde_json::to_string(said).unwrap()).collect();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let client = hand("client", Scripted { lines: Mutex::new(lines), heard: Arc::clone(&heard) });
+        let server = Arc::new(hand("server", Lost("it was deleted".to_owned())));
+        let trial = Task::Close { candidate: "pod".to_owned() };
+        match client.ask(&trial, Some(&server), "pod") {
+            Err(LabError::Machine { machine, why, .. }) => {
+                assert_eq!((machine.as_str(), why.as_str()), ("server", "it was deleted"));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(client.ask(&trial, None, "pod"), Ok(Answer::Done)));
+        let heard = held(&heard);
+        let task = serde_json::to_string(&trial).unwrap();
+        assert_eq!((heard.len(), &heard[0], &heard[2]), (3, &task, &task));
+        assert!(heard[1].contains("it was deleted"), "{}", heard[1]);
     }
 }
