@@ -1,12 +1,13 @@
 //! `hostgap report`: render a record file again, a race's or a search's, on any machine.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::record::{NodePair, RaceRecord, Record};
 use ::report::{Style, Summary, html, search};
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 /// Render the record of a race or of a search for settings again: the table, and the page beside the record.
 ///
@@ -96,10 +97,35 @@ fn are_pairs(files: &[PathBuf]) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// The directory above those of the records of one race of all pairs.
+///
+/// # Errors
+/// They are of several races, by their places, paths or pairs.
+fn directory_of_one_race<'f>(files: &'f [PathBuf], races: &[RaceRecord]) -> anyhow::Result<&'f Path> {
+    let above = |file: &'f PathBuf| file.parent().and_then(Path::parent).unwrap_or(Path::new(""));
+    let names = |race: &RaceRecord| -> Vec<String> {
+        race.header.entrants.iter().map(|entrant| entrant.name.clone()).collect()
+    };
+    let (mut pairs, mut directories) = (BTreeSet::new(), BTreeSet::new());
+    for (file, race) in files.iter().zip(races) {
+        // Pages are written beside the records.
+        let is_new = pairs.insert(race.header.pair.as_ref()) && directories.insert(file.parent());
+        if above(file) != above(&files[0]) || names(race) != names(&races[0]) || !is_new {
+            bail!(
+                "compare {} with {}: they are not of one race of all pairs, each in a directory of its own",
+                files[0].display(),
+                file.display()
+            );
+        }
+    }
+    Ok(above(&files[0]))
+}
+
 /// Prints the map of the records of a race of all pairs, and writes the page of each race and that of all, which is one
 /// directory above them. Returns why it is not valid, if it is not.
 pub(crate) fn show_map(files: &[PathBuf], json: bool) -> anyhow::Result<Option<String>> {
     let races = files.iter().map(|file| Ok(RaceRecord::read(file)?)).collect::<anyhow::Result<Vec<_>>>()?;
+    let above = directory_of_one_race(files, &races)?;
     let mut summaries = Vec::with_capacity(races.len());
     let mut invalid = None;
     for (file, race) in files.iter().zip(&races) {
@@ -110,7 +136,6 @@ pub(crate) fn show_map(files: &[PathBuf], json: bool) -> anyhow::Result<Option<S
         summaries.push(summary);
     }
     let map = ::report::map(&races).context("compare pairs: none of the records is of a pair of nodes")?;
-    let above = files[0].parent().and_then(Path::parent).unwrap_or(Path::new(""));
     let page = above.join(PAGE);
     let link = |client: &str, server: &str| {
         let is_it = |pair: &NodePair| pair.client.node == client && pair.server.node == server;

@@ -83,6 +83,19 @@ pub struct PairFigure {
     pub unmet: Option<String>,
 }
 
+impl PairFigure {
+    /// What stands behind a ratio of `statistic` that was judged, with what decided where that is another one: " ▲ p50".
+    pub(crate) fn mark(&self, statistic: &str) -> String {
+        let arrow = match self.verdict {
+            Some(Verdict::Worse) => "▲",
+            Some(Verdict::Better) => "▼",
+            Some(Verdict::Indistinguishable | Verdict::Reference) | None => return String::new(),
+        };
+        let other = self.decided_by.filter(|of| *of != statistic);
+        other.map_or_else(|| format!(" {arrow}"), |of| format!(" {arrow} {of}"))
+    }
+}
+
 /// Something that is worse than the rest.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PairsFinding {

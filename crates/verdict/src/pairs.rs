@@ -248,12 +248,12 @@ impl<'a> PairsCompared<'a> {
         median(&floors.collect::<Vec<_>>())
     }
 
-    /// Each pair's figure ÷ the median of the others', over the builds that it has.
+    /// Each pair's figure ÷ the median of the others', over the builds that it and most of these have.
     fn pairs_over_others(&self, figures: &Figures) -> BTreeMap<(usize, usize, usize), Spread> {
         let mut spreads = BTreeMap::new();
         for (pair, entrant, of) in self.tested() {
-            let Some(units) = self.units(pair, entrant) else { continue };
             let others: Vec<usize> = (0..self.raced.len()).filter(|other| *other != pair).collect();
+            let Some(units) = self.shared_units([&[pair], &others], entrant) else { continue };
             let groups = [&[pair][..], &others].map(|group| figures.group(group, entrant, of, units));
             let spread = Figures::ratio(&groups, [middle, middle], units);
             spreads.extend(spread.map(|spread| ((pair, entrant, of as usize), spread)));
@@ -261,15 +261,14 @@ impl<'a> PairsCompared<'a> {
         spreads
     }
 
-    /// Each node's figure in a role ÷ that of the pairs without it, over the builds that most have.
+    /// Each node's figure in a role ÷ that of the pairs without it, over the builds that most on both sides have.
     fn nodes_over_rest(&self, figures: &Figures) -> BTreeMap<(usize, Role, usize, usize), Spread> {
         let mut spreads = BTreeMap::new();
         for (at, node) in self.nodes.iter().enumerate() {
             for role in Role::BOTH {
                 let (own, rest) = self.with_and_without(node, role);
                 for entrant in self.judged_entrants() {
-                    let units = own.iter().chain(&rest).filter_map(|pair| self.units(*pair, entrant));
-                    let Some(units) = units.max() else { continue };
+                    let Some(units) = self.shared_units([&own, &rest], entrant) else { continue };
                     for of in &self.deciding {
                         let groups = [&own, &rest].map(|group| figures.group(group, entrant, *of, units));
                         // With one partner it could not be told from the pair.
@@ -309,6 +308,17 @@ impl<'a> PairsCompared<'a> {
         let raced = self.raced_at_load(pair)?;
         let is_whole = !raced.cells.broke[entrant] && !raced.cells.cell(entrant, self.load).trials.is_empty();
         is_whole.then_some(raced.units)
+    }
+
+    /// The builds of a path that most of the pairs have, on each of two sides; `None` if one side has none.
+    fn shared_units(&self, sides: [&[usize]; 2], entrant: usize) -> Option<usize> {
+        let of_most = |pairs: &[usize]| {
+            let mut units: Vec<usize> = pairs.iter().filter_map(|pair| self.units(*pair, entrant)).collect();
+            units.sort_unstable();
+            units.get(units.len().checked_sub(1)? / 2).copied()
+        };
+        let [one, other] = sides.map(of_most);
+        Some(one?.min(other?))
     }
 
     fn raced_at_load(&self, pair: usize) -> Option<&Raced<'a>> {

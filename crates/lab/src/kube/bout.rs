@@ -88,7 +88,8 @@ impl Bout<'_> {
                 return Err(LabError::Machine { machine, why, remedy: Some(remedy.to_owned()) });
             }
             let contender = &mut self.contenders[at];
-            if contender.required {
+            // Between two nodes of many that is a result.
+            if contender.required && !self.in_tournament {
                 let what = format!("path {:?} in this cluster", contender.name);
                 return Err(LabError::Experiment { what, why });
             }

@@ -137,6 +137,9 @@ impl Tournament {
                     let machine = machine.clone();
                     let mut header = None;
                     sheet.go_on(tell, |writer, tell| {
+                        if bout.options.access.is_stopped() {
+                            return Ok(false);
+                        }
                         header = Some(bout.open(machine, writer, tell)?);
                         Ok(true)
                     });

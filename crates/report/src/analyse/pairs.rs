@@ -130,16 +130,18 @@ fn finding(races: &[(&NodePair, &RaceRecord)], worse: Worse) -> PairsFinding {
         .iter()
         .map(|path| format!("{} {} {}", path.name, path.statistic, figures::change_within(&path.ratio)));
     let told: Vec<String> = told.collect();
-    let cause = match with_host {
-        true => "the nodes' own network is worse, too",
-        false => "the nodes' own network is not",
+    // That host is not named does not say that it is as good as others'.
+    let cause = match (with_host, paths.len()) {
+        (true, 1) => "",
+        (true, _) => "; the nodes' own network is worse, too",
+        (false, _) => "; whether the nodes' own network is, too, is not known",
     };
     PairsFinding {
         role: role.map(role_name),
         node,
         client: pair.map(|pair| pair.client.node.clone()),
         server: pair.map(|pair| pair.server.node.clone()),
-        sentence: format!("{what}: {}; {cause}", told.join(", ")),
+        sentence: format!("{what}: {}{cause}", told.join(", ")),
         paths,
         with_host,
     }

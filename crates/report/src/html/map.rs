@@ -7,7 +7,7 @@ use super::markup::Markup;
 use super::text;
 use crate::analyse::named;
 use crate::pairs::{PairFigure, PairsMap, PathMap};
-use crate::{Ratio, Verdict, figures};
+use crate::{Ratio, figures};
 
 /// The steps of colour: from these ratios on, either way.
 const STEPS: [f64; 3] = [1.05, 1.15, 1.4];
@@ -119,7 +119,7 @@ fn cell(
     let found = path.pairs.iter().find(|pair| pair.client == client.node && pair.server == server.node);
     let Some(found) = found else { return m.leaf("td", &[], text::NONE) };
     m.within("td", &[("class", class(map, found))], |m| {
-        let told = ratio(found);
+        let told = ratio(map, found);
         match page(&client.node, &server.node) {
             Some(page) => m.leaf("a", &[("href", &page)], &told),
             None => m.text(&told),
@@ -133,12 +133,8 @@ fn cell(
 }
 
 /// "1.45 (1.30–1.62) ▲", or why there is none.
-fn ratio(pair: &PairFigure) -> String {
-    let mark = match pair.verdict {
-        Some(Verdict::Worse) => " ▲",
-        Some(Verdict::Better) => " ▼",
-        Some(Verdict::Indistinguishable | Verdict::Reference) | None => "",
-    };
+fn ratio(map: &PairsMap, pair: &PairFigure) -> String {
+    let mark = pair.mark(map.statistic);
     match (&pair.over_others, &pair.unmet) {
         (Some(of), _) => format!("{}{mark}", text::ratio(of)),
         (None, Some(_)) => "did not race".to_owned(),

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use record::NodeInZone;
-use verdict::Verdict;
 
 use super::grid::{self, Ink, Row};
 use super::{Style, finished, list, sentence};
@@ -25,7 +24,8 @@ pub fn map_table(map: &PairsMap, style: Style) -> String {
     text.push_str(&list("Ended early", &ended(map)));
     text.push_str(&list("Note", &map.notes));
     let verdict = sentence(&terminal::line(&map.verdict));
-    let _infallible = writeln!(text, "\n{}", grid::ink(&verdict, Ink::Bold, style.colour));
+    let ink = if findings.is_empty() { Ink::Bold } else { Ink::Red };
+    let _infallible = writeln!(text, "\n{}", grid::ink(&verdict, ink, style.colour));
     finished(&text, style)
 }
 
@@ -66,12 +66,10 @@ fn rows(map: &PairsMap, path: &PathMap, cell: fn(&PairFigure) -> String) -> Vec<
         let of = |client: &NodeInZone| found(path, client, server);
         let cells = map.nodes.iter().map(|client| match of(client) {
             _ if client == server => "·".to_owned(),
-            Some(figure) => cell(figure),
+            Some(figure) => format!("{}{}", cell(figure), figure.mark(map.statistic)),
             None => "–".to_owned(),
         });
-        let verdicts = || map.nodes.iter().filter_map(|client| of(client)?.verdict);
-        let ink = if verdicts().any(|verdict| verdict == Verdict::Worse) { Ink::Red } else { Ink::Plain };
-        Row { cells: std::iter::once(named(server)).chain(cells).collect(), ink }
+        Row { cells: std::iter::once(named(server)).chain(cells).collect(), ink: Ink::Plain }
     };
     std::iter::once(header).chain(map.nodes.iter().map(row)).collect()
 }
@@ -82,26 +80,16 @@ fn found<'a>(path: &'a PathMap, client: &NodeInZone, server: &NodeInZone) -> Opt
 }
 
 fn long(figure: &PairFigure) -> String {
-    let ratio = figure.over_others.as_ref().map_or_else(|| without(figure), figures::ratio);
-    format!("{ratio}{}", mark(figure))
+    figure.over_others.as_ref().map_or_else(|| without(figure), figures::ratio)
 }
 
 fn short(figure: &PairFigure) -> String {
-    let ratio = figure.over_others.as_ref().map_or_else(|| without(figure), |of| figures::change(of.value));
-    format!("{ratio}{}", mark(figure))
+    figure.over_others.as_ref().map_or_else(|| without(figure), |of| figures::change(of.value))
 }
 
 /// What stands for a ratio that is not known.
 fn without(figure: &PairFigure) -> String {
     if figure.unmet.is_some() { "none".to_owned() } else { "?".to_owned() }
-}
-
-fn mark(figure: &PairFigure) -> &'static str {
-    match figure.verdict {
-        Some(Verdict::Worse) => " ▲",
-        Some(Verdict::Better) => " ▼",
-        Some(Verdict::Indistinguishable | Verdict::Reference) | None => "",
-    }
 }
 
 fn fits(rows: &[Row], style: Style) -> bool {

@@ -89,7 +89,8 @@ fn a_path_that_is_slow_between_two_nodes_is_named_alone() {
         |client, server, path| if (client, server, path) == ("a", "b", 1) { 1.6 } else { 1.0 },
         &["a → b: pod"],
     );
-    assert!(map.findings[0].sentence.ends_with("the nodes' own network is not"), "{:?}", map.findings);
+    let ends = "whether the nodes' own network is, too, is not known";
+    assert!(map.findings[0].sentence.ends_with(ends), "{:?}", map.findings);
 }
 
 #[test]
@@ -124,6 +125,26 @@ fn a_pair_that_left_is_compared_over_its_own_builds() {
     assert!(map.notes.iter().any(|note| note.contains("12 to 18 rounds")), "{:?}", map.notes);
     let text = map_table(&map, Style { colour: false, width: 200 });
     assert!(text.contains("a to b, after 12 rounds: could not ask pod client-pod-1"), "{text}");
+}
+
+#[test]
+fn a_node_that_is_lost_is_judged_over_the_builds_that_its_pairs_have() {
+    let nodes = names(&["a", "b", "c", "d"]);
+    let mut races = races(5, &nodes, |_, server, _| if server == "c" { 1.8 } else { 1.0 });
+    let is_of_c = |race: &&mut RaceRecord| {
+        let pair = race.header.pair.as_ref().unwrap();
+        pair.client.node == "c" || pair.server.node == "c"
+    };
+    races.iter_mut().filter(is_of_c).for_each(|race| race.rounds.truncate(12));
+    assert_eq!(found(&map(&races).unwrap()), ["c as server: host pod"]);
+}
+
+#[test]
+fn a_pair_that_is_a_build_ahead_is_compared_over_the_builds_of_all() {
+    let mut races = races(5, &names(&["a", "b", "c"]), |_, _, _| 1.0);
+    races[1..].iter_mut().for_each(|race| race.rounds.truncate(15));
+    let map = map(&races).unwrap();
+    assert!(map.paths[0].pairs.iter().all(|pair| pair.over_others.is_some()));
 }
 
 #[test]
