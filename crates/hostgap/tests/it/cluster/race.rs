@@ -109,6 +109,13 @@ fn all_pairs_race_and_are_mapped(pods: &Pods) {
         };
         assert!((0..4).all(|entrant| answered(entrant) > 0), "{said}");
     }
+    let record = |pair: &str| dir.join(pair).join("race.jsonl");
+    let map = |second: &str| {
+        Command::new(HOSTGAP).arg("report").args([record("node-1--node-2"), record(second)]).output().unwrap()
+    };
+    let drawn = map("node-2--node-1");
+    assert!(crate::turn::stdout(&drawn).contains("all pairs"), "{}", stderr(&drawn));
+    crate::turn::check(&map("node-1--node-2"), 1, "not of one race of all pairs");
     assert_eq!(namespaces(pods), "");
     let refused = race(pods, out.path(), &["--all-pairs", "--nodes", "node-1"]).output().unwrap();
     assert!(stderr(&refused).contains("needs two nodes"), "{}", stderr(&refused));
