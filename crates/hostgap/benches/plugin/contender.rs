@@ -49,6 +49,7 @@ pub(crate) fn all() -> Result<Vec<Contender>, Failure> {
     all.push(ours("hostgap-cni ptp, masquerade", "a", json!({})));
     all.push(ours("the same again", "a", json!({})));
     all.push(ours("the same without anti_spoofing", "b", json!({ "anti_spoofing": false })));
+    all.push(ours("the same with anti_spoofing at tcx", "d", json!({ "anti_spoofing": "tcx" })));
     all.push(ours("hostgap-cni bridge, masquerade", "c", json!({ "attach": "bridge" })));
     let directories = std::env::var_os("CNI_PATH").unwrap_or_else(|| "/usr/lib/cni:/opt/cni/bin".into());
     let directories: Vec<PathBuf> = std::env::split_paths(&directories).collect();
