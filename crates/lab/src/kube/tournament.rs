@@ -91,6 +91,8 @@ impl Tournament {
     /// The cluster fails, or all pairs did: then the error of the first.
     pub fn run(self, dir: &Path, file: &str, tell: &mut dyn FnMut(Event)) -> Result<Vec<Played>, LabError> {
         tell(Event::Connecting { machine: self.race.options.access.kubectl.cluster() });
+        // Each hand has three pipes here, and each pair its record.
+        linux::process::raise_open_files()?;
         let ground = self.ground()?;
         let played = self.race.camped(ground, tell, |camp, tell| self.played(camp, (dir, file), tell))?;
         let mut played = played.unwrap_or_default();
