@@ -102,7 +102,7 @@ impl Netns {
         }
     }
 
-    /// The identity of a namespace (`net:[4026531840]`).
+    /// The identity of a namespace (`net:[4026531840]`), as long as it stands: the next one may get the number of one that is gone.
     pub fn inode(&self) -> Result<u64> {
         let stat = rustix::fs::fstat(&self.fd).attempt(|| format!("identify {}", self.describe()))?;
         Ok(stat.st_ino)
@@ -187,9 +187,21 @@ pub fn list() -> Result<Vec<NetnsName>> {
     Ok(names.into_iter().collect())
 }
 
-/// The processes of which a thread is in one of the namespaces, given by [`Netns::inode`]; never the calling process.
-/// Processes that end meanwhile, or that may not be read, are left out.
-pub fn pids_in(inodes: &BTreeSet<u64>) -> Result<Vec<u32>> {
+/// The processes of which a thread is in one of the namespaces; never the calling process. Processes that end meanwhile, or
+/// that may not be read, are left out.
+///
+/// They are found by the namespaces' [numbers](Netns::inode), which the kernel gives to others as soon as a namespace is gone:
+/// hence open namespaces, not numbers.
+pub fn pids_in(namespaces: &[Netns]) -> Result<Vec<u32>> {
+    pids_at(&inodes_of(namespaces)?)
+}
+
+pub(crate) fn inodes_of(namespaces: &[Netns]) -> Result<BTreeSet<u64>> {
+    namespaces.iter().map(Netns::inode).collect()
+}
+
+/// [`pids_in`] by the numbers of namespaces that the caller has open.
+pub(crate) fn pids_at(inodes: &BTreeSet<u64>) -> Result<Vec<u32>> {
     let own = std::process::id();
     let entries = fs::read_dir("/proc").attempt(|| "list /proc")?;
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -270,7 +282,6 @@ mod tests {
 
     #[test]
     fn own_process_is_never_listed() {
-        let own = Netns::current().unwrap().inode().unwrap();
-        assert!(!pids_in(&BTreeSet::from([own])).unwrap().contains(&std::process::id()));
+        assert!(!pids_in(&[Netns::current().unwrap()]).unwrap().contains(&std::process::id()));
     }
 }

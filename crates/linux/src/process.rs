@@ -217,14 +217,15 @@ pub fn require_network_admin() -> Result<()> {
     Err(Error::new("change the network", io::Error::new(io::ErrorKind::PermissionDenied, why)))
 }
 
-/// Kills every process of which a thread is in one of the namespaces, given by [`Netns::inode`], but never the calling
-/// one; how many there were. One may start another during the search, so this repeats until none is
-/// found. An error if one is left after ten seconds: a process that waits for a dead disk cannot be killed.
-pub fn kill_in(inodes: &BTreeSet<u64>) -> Result<u32> {
+/// Kills every process of which a thread is in one of the namespaces, but never the calling one; how many there were. One may
+/// start another during the search, so this repeats until none is found. An error if one is left after ten seconds: a process
+/// that waits for a dead disk cannot be killed.
+pub fn kill_in(namespaces: &[Netns]) -> Result<u32> {
+    let inodes = &netns::inodes_of(namespaces)?;
     let deadline = Instant::now() + KILL_PATIENCE;
     let mut killed = BTreeSet::new();
     loop {
-        let pids = netns::pids_in(inodes)?;
+        let pids = netns::pids_at(inodes)?;
         let Some(first) = pids.first() else {
             return Ok(u32::try_from(killed.len()).expect("a machine has fewer processes"));
         };

@@ -1,6 +1,5 @@
 //! The namespaces of one test, and the pinned programs of its nodes.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -105,8 +104,8 @@ fn with_prefix(prefix: &str) -> Vec<NetnsName> {
 
 /// Ends the processes in a namespace and removes its name. Errors are ignored: the next sweep tries again.
 fn remove(name: &NetnsName) {
-    if let Ok(inode) = Netns::open(name).and_then(|netns| netns.inode()) {
-        let _ = kill_in(&BTreeSet::from([inode]));
+    if let Ok(netns) = Netns::open(name) {
+        let _ = kill_in(&[netns]);
     }
     let _ = netns::delete(name);
 }

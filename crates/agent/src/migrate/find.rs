@@ -90,11 +90,10 @@ fn bridge(
 /// # Errors
 /// `flanneld` runs in the calling thread's network namespace.
 pub(super) fn refuse_running() -> Result<(), MigrateError> {
-    let own = BTreeSet::from([Netns::current()?.inode()?]);
     let is_flanneld = |pid: &u32| {
         fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == PROCESS)
     };
-    match netns::pids_in(&own)?.into_iter().find(is_flanneld) {
+    match netns::pids_in(&[Netns::current()?])?.into_iter().find(is_flanneld) {
         Some(pid) => Err(MigrateError::Runs { pid }),
         None => Ok(()),
     }

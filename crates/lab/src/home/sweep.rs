@@ -1,6 +1,5 @@
 //! What an owner has on this machine, found by its id, and how it is ended and undone.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -17,14 +16,9 @@ pub(super) fn namespaces_of(id: &str) -> Result<Vec<NetnsName>, LabError> {
 
 /// Kills what lives in these namespaces.
 pub(super) fn kill_in(names: &[NetnsName]) -> Result<u32, LabError> {
-    let mut inodes = BTreeSet::new();
-    for name in names {
-        // One that is half made has no namespace behind its name, and so nobody in it.
-        if let Ok(netns) = Netns::open(name) {
-            inodes.insert(netns.inode()?);
-        }
-    }
-    Ok(linux::process::kill_in(&inodes)?)
+    // One that is half made has no namespace behind its name, and so nobody in it.
+    let namespaces: Vec<Netns> = names.iter().filter_map(|name| Netns::open(name).ok()).collect();
+    Ok(linux::process::kill_in(&namespaces)?)
 }
 
 /// Lets CNI plugins take back what they may have done outside the owner's namespaces; what they could not, in words.

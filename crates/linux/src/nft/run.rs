@@ -1,10 +1,10 @@
 //! The `nft` program: tables are made and listed in a namespace.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
+use std::slice;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,9 +31,8 @@ pub fn add(netns: &Netns, table: &Table) -> Result<()> {
 /// running. Ours dies with its caller, but only after the kernel has finished the request, whose result is visible
 /// only then.
 pub fn settle(netns: &Netns) -> Result<()> {
-    let inodes = BTreeSet::from([netns.inode()?]);
     let deadline = Instant::now() + PATIENCE;
-    while netns::pids_in(&inodes)?.into_iter().any(is_nft) && Instant::now() < deadline {
+    while netns::pids_in(slice::from_ref(netns))?.into_iter().any(is_nft) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
     }
     Ok(())

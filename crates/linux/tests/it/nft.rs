@@ -1,9 +1,9 @@
 //! Tables: text and JSON are equivalent, and a table is made and deleted as a whole.
 
-use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write};
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
+use std::slice;
 use std::time::Duration;
 
 use linux::netlink::Nftables;
@@ -225,13 +225,12 @@ fn each_change_of_the_rules_has_a_generation_of_its_own() {
 #[test]
 fn a_dying_nft_is_waited_for() {
     let place = Place::new("settle");
-    let inodes = BTreeSet::from([place.netns.inode().unwrap()]);
     nft::settle(&place.netns).unwrap();
     let mut spawn = Spawn::new("nft");
     spawn.args = vec!["monitor".to_owned()];
     spawn.netns = Some(place.netns.try_clone().unwrap());
     let mut child = spawn.start().unwrap();
-    let before = netns::pids_in(&inodes).unwrap();
+    let before = netns::pids_in(slice::from_ref(&place.netns)).unwrap();
     assert_eq!(before, [child.pid()]);
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -239,7 +238,7 @@ fn a_dying_nft_is_waited_for() {
             child.kill().unwrap();
         });
         nft::settle(&place.netns).unwrap();
-        assert!(netns::pids_in(&inodes).unwrap().is_empty());
+        assert!(netns::pids_in(slice::from_ref(&place.netns)).unwrap().is_empty());
     });
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
+use std::slice;
 use std::time::Duration;
 
 use linux::cpu::{self, Scheduling};
@@ -133,9 +134,9 @@ fn whoever_lives_in_a_namespace_is_killed_and_counted_once() {
     };
     let (mut child, mut spared) = (sleeper(&place), sleeper(&other));
     eventually("both sleep", || children_of(child.pid()).len() == 1 && children_of(spared.pid()).len() == 1);
-    assert_eq!(kill_in(&BTreeSet::from([place.netns.inode().unwrap()])).unwrap(), 2);
+    assert_eq!(kill_in(slice::from_ref(&place.netns)).unwrap(), 2);
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     assert_eq!(spared.try_wait().unwrap(), None);
-    assert_eq!(kill_in(&BTreeSet::from([place.netns.inode().unwrap()])).unwrap(), 0);
-    assert_eq!(kill_in(&BTreeSet::from([other.netns.inode().unwrap()])).unwrap(), 2);
+    assert_eq!(kill_in(slice::from_ref(&place.netns)).unwrap(), 0);
+    assert_eq!(kill_in(slice::from_ref(&other.netns)).unwrap(), 2);
 }

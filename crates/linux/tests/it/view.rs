@@ -1,8 +1,8 @@
 //! A program's private view: it writes only into its own directories, and the rest of the machine is
 //! read-only.
 
-use std::collections::BTreeSet;
 use std::path::Path;
+use std::slice;
 
 use linux::process::{Spawn, kill_in};
 use linux::view::{Own, View};
@@ -107,7 +107,7 @@ fn what_it_started_ends_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let (code, _) = run(&place, &view(dir.path()), "setsid sleep 300 & exit 4");
     assert_eq!(code, Some(4));
-    assert_eq!(kill_in(&BTreeSet::from([place.netns.inode().unwrap()])).unwrap(), 0);
+    assert_eq!(kill_in(slice::from_ref(&place.netns)).unwrap(), 0);
 }
 
 /// A thread moves into a view, and what it starts one after the other share its directories and the mounts there.

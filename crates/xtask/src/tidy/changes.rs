@@ -131,8 +131,8 @@ mod tests {
         assert!(!offends("crates/vm/src/nic.rs", "netlink.link_add(&link)?"));
         assert!(offends("crates/vm/src/nic.rs", "netlink.link_del(index)?"));
         assert!(!offends("crates/conformance/src/damage.rs", "netlink.link_del(index)?"));
-        assert!(offends("crates/lab/src/home.rs", "linux::process::kill_in(&inodes)?"));
-        assert!(!offends("crates/lab/src/home/sweep.rs", "linux::process::kill_in(&inodes)?"));
+        assert!(offends("crates/lab/src/home.rs", "linux::process::kill_in(&namespaces)?"));
+        assert!(!offends("crates/lab/src/home/sweep.rs", "linux::process::kill_in(&namespaces)?"));
         assert!(offends("crates/host/src/proposal.rs", "Command::new(\"systemctl\")"));
         assert!(!offends("crates/lab/src/race.rs", "netlink.links()?"));
     }
