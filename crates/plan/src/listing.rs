@@ -53,9 +53,6 @@ impl Listing {
 
     /// The index of a link; `None` if there is none.
     pub(crate) fn index(&self, opened: &OpenNetns, name: &IfName) -> Result<Option<u32>> {
-        if !self.has_lists {
-            return opened.netlink.find_index(name);
-        }
         Ok(self.link(opened, name)?.map(|link| link.index))
     }
 

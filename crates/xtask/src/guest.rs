@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 use vm::deb;
 use vm::{Cache, Error, Flavour, Limits, Nic, Timing, Vm};
@@ -302,6 +302,9 @@ fn run_all(
 fn missed(program: &Path) -> Result<String> {
     let output = Command::new(program).args(["paths", "--json"]).output();
     let output = output.with_context(|| format!("could not start {}", program.display()))?;
+    if !output.status.success() {
+        bail!("`hostgap paths` failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
     let listed: Value = serde_json::from_slice(&output.stdout).context("`hostgap paths` wrote no JSON")?;
     let paths = listed["paths"].as_array().context("`hostgap paths` lists no paths")?;
     let missed = paths.iter().filter(|path| path["runnable"] == false);

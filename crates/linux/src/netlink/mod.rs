@@ -54,7 +54,7 @@ use std::sync::Mutex;
 
 use netlink_packet_route::AddressFamily;
 
-use crate::{Error, IfName, Netns, Result};
+use crate::{Error, Netns, Result};
 use socket::Socket;
 
 /// A route socket of the namespace in which it was opened, whichever thread uses it afterwards.
@@ -79,13 +79,6 @@ impl Netlink {
         let mut netlink = netns.run(Netlink::open)??;
         netlink.place = format!(" in {}", netns.describe());
         Ok(netlink)
-    }
-
-    /// The index of the link of that name. `ENODEV` if there is none.
-    pub fn index_of(&self, name: &IfName) -> Result<u32> {
-        self.find_index(name)?.ok_or_else(|| {
-            self.error(format!("find link {name}"), std::io::Error::from_raw_os_error(libc::ENODEV))
-        })
     }
 
     fn error(&self, attempted: impl AsRef<str>, source: std::io::Error) -> Error {

@@ -108,8 +108,8 @@ impl Netlink {
 
     /// True if the main table has the route: same destination, next hop, link, metric, tunnel, source and path MTU.
     pub fn has_route(&self, route: &Route) -> Result<bool> {
-        let Some(index) = self.find_index(&route.dev)? else { return Ok(false) };
-        Ok(self.rival(route)?.is_some_and(|info| info.is(route, index)))
+        let Some(link) = self.link(&route.dev)? else { return Ok(false) };
+        Ok(self.rival(route)?.is_some_and(|info| info.is(route, link.index)))
     }
 
     /// The route of the main table that competes with another one: it has the same destination and the same metric,

@@ -8,7 +8,6 @@ use netlink_packet_core::{
     NetlinkPayload, NetlinkSerializable,
 };
 use netlink_packet_route::RouteNetlinkMessage;
-use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 
 use super::Netlink;
@@ -69,15 +68,15 @@ impl Netlink {
         self.socket.lock().expect("no exchange panics").get(question)
     }
 
-    /// The index of a link by name; `None` if there is none. Unlike a question of rtnetlink it needs no lock of the kernel
-    /// (`dev_ifsioc_locked` in net/core/dev_ioctl.c), for which changes of links, which take milliseconds, make others wait.
-    pub fn find_index(&self, name: &IfName) -> Result<Option<u32>> {
+    /// The index of a link that should be there. `ENODEV` if there is none.
+    ///
+    /// Unlike a question of rtnetlink it needs no lock of the kernel (net/core/dev_ioctl.c), for which changes of links, which
+    /// take milliseconds, make others wait. Where there is no such link the kernel looks for a module of its name (`dev_load`):
+    /// [`Netlink::link`] is for links that may be missing.
+    pub fn index_of(&self, name: &IfName) -> Result<u32> {
         let socket = self.socket.lock().expect("no exchange panics");
-        match name_to_index(&socket.socket, name.as_str()) {
-            Ok(index) => Ok(Some(index)),
-            Err(Errno::NODEV) => Ok(None),
-            Err(errno) => Err(self.error(format!("find link {name}"), errno.into())),
-        }
+        name_to_index(&socket.socket, name.as_str())
+            .map_err(|errno| self.error(format!("find link {name}"), errno.into()))
     }
 
     /// Requests a full dump, and repeats it if a change interrupted it.

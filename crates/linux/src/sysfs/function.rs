@@ -1,5 +1,7 @@
 //! Virtual functions of cards (SR-IOV): of which card they are, and who has them.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::NetSysfs;
@@ -119,16 +121,25 @@ impl NetSysfs {
     pub fn elsewhere(&self, device: &str) -> Option<Elsewhere> {
         let path = self.path_of_device(device)?;
         let driver = self.target(&format!("{path}/driver"));
-        if let Some(driver) = driver.filter(|driver| driver.starts_with("vfio")) {
+        if let Some(driver) = driver.filter(|driver| hands_devices_away(driver)) {
             return Some(Elsewhere::Driver(driver));
         }
-        let links = self.directory(&format!("{path}/net")).ok()?;
-        links.is_empty().then_some(Elsewhere::Netns)
+        let mut links = self.links_in(&path).peekable();
+        links.peek()?;
+        links.all(|here| here.is_empty()).then_some(Elsewhere::Netns)
     }
 
-    /// Whether there is a device of this [address](NetSysfs::bus_address) on any bus, with a link here or without.
-    pub fn has_device(&self, device: &str) -> bool {
-        self.path_of_device(device).is_some()
+    /// Whether a device of this [address](NetSysfs::bus_address) has links, in whichever namespace.
+    pub fn has_links(&self, device: &str) -> bool {
+        self.path_of_device(device).is_some_and(|path| self.links_in(&path).next().is_some())
+    }
+
+    /// The links here of a device with that path, and of each virtio device that stands for it.
+    fn links_in<'a>(&'a self, path: &'a str) -> impl Iterator<Item = BTreeSet<String>> + 'a {
+        let below = self.directory(path).unwrap_or_default();
+        let virtio = below.into_iter().filter(|name| name.starts_with("virtio"));
+        let of_virtio = virtio.map(move |name| format!("{path}/{name}/net"));
+        std::iter::once(format!("{path}/net")).chain(of_virtio).filter_map(|net| self.directory(&net).ok())
     }
 
     fn path_of_device(&self, device: &str) -> Option<String> {
@@ -136,6 +147,12 @@ impl NetSysfs {
         let mut paths = buses.iter().map(|bus| format!("bus/{bus}/devices/{device}"));
         paths.find(|path| self.directory(path).is_ok())
     }
+}
+
+/// Drivers by which virtual machines and programs have a device to themselves: `vfio-pci` and its like (`mlx5_vfio_pci`), and
+/// older ones.
+fn hands_devices_away(driver: &str) -> bool {
+    driver.contains("vfio") || ["igb_uio", "pci-stub", "pciback", "uio_pci_generic"].contains(&driver)
 }
 
 #[cfg(test)]
@@ -288,6 +305,16 @@ mod tests {
         symlink("/sys/bus/pci/drivers/vfio-pci", devices.join("0000:3b:02.2/driver")).unwrap();
         assert_eq!(elsewhere("0000:3b:02.2"), Some(Elsewhere::Driver("vfio-pci".to_owned())));
         assert_eq!(elsewhere("0000:3b:02.3"), None);
-        assert!(machine.sysfs().has_device("0000:3b:02.1") && !machine.sysfs().has_device("0000:3b:02.3"));
+        assert!(hands_devices_away("mlx5_vfio_pci") && !hands_devices_away("mlx5_core"));
+        // A virtio card's links are a directory deeper, and it is known by its PCI device.
+        machine.device("0000:3b:03.0", &[]);
+        fs::remove_dir(devices.join("0000:3b:03.0/net")).unwrap();
+        fs::create_dir_all(devices.join("0000:3b:03.0/virtio1/net")).unwrap();
+        assert_eq!(elsewhere("0000:3b:03.0"), Some(Elsewhere::Netns));
+        fs::create_dir_all(devices.join("0000:3b:03.0/virtio1/net/eth1")).unwrap();
+        assert_eq!(elsewhere("0000:3b:03.0"), None);
+        let has_links = |device: &str| machine.sysfs().has_links(device);
+        assert!(has_links("0000:3b:02.1") && has_links("0000:3b:03.0"));
+        assert!(!has_links("0000:3b:02.2") && !has_links("0000:3b:02.3"));
     }
 }

@@ -101,7 +101,7 @@ impl Register for SetLinkMaster {
 
     /// A port of another bridge is refused: leaving it would lose the settings it has there.
     fn refusal(&self, at: &At<'_>, was: &Option<IfName>) -> Result<Option<String>, StepError> {
-        if at.opened.netlink.find_index(&self.master)?.is_none() {
+        if at.opened.netlink.link(&self.master)?.is_none() {
             return Err(StepError::NoLink { link: self.master.to_string() });
         }
         let other = was.as_ref().filter(|other| **other != self.master);

@@ -21,6 +21,7 @@ use std::fmt::Debug;
 
 use linux::IfName;
 use linux::netlink::LinkInfo;
+use rustix::io::Errno;
 
 use crate::entry::{After, Before, Intent, Undone};
 use crate::error::StepError;
@@ -236,8 +237,10 @@ pub(crate) fn existing(kernel: &mut Kernel, place: &Place, link: &IfName) -> Res
 
 /// The index of a link that the step needs.
 pub(crate) fn existing_index(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<u32, StepError> {
-    let found = kernel.at(place)?.netlink.find_index(link)?;
-    found.ok_or_else(|| StepError::NoLink { link: link.to_string() })
+    kernel.at(place)?.netlink.index_of(link).map_err(|error| match error.is(Errno::NODEV.raw_os_error()) {
+        true => StepError::NoLink { link: link.to_string() },
+        false => error.into(),
+    })
 }
 
 /// A journal that says something else than was written for this step.

@@ -80,7 +80,8 @@ impl<O: Object> Effect for Adds<O> {
     }
 
     fn after(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<After, StepError> {
-        let found = match self.look(kernel, place, &Listing::default())? {
+        let index = self.index(kernel, place)?;
+        let found = match self.0.look(kernel.at(place)?, &Listing::default(), index)? {
             StepState::So => return Ok(After::AsPlanned),
             StepState::Otherwise { found } => found,
             StepState::Absent => "nothing".to_owned(),

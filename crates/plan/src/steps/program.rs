@@ -158,7 +158,7 @@ impl Effect for AttachProgram<'_> {
         let Before::Unattached { index, clsact } = before else { return Err(mistaken(before)) };
         let opened = kernel.at(&past.intent.placed.place)?;
         // A later link of the same name has another index.
-        let there = opened.netlink.find_index(&self.0.link)? == Some(*index);
+        let there = opened.netlink.link(&self.0.link)?.is_some_and(|link| link.index == *index);
         match self.attached(opened, *index)? {
             Some(how) if there || how == Attached::Link => {
                 let pin = self.0.link_pin();

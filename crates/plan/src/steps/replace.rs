@@ -227,8 +227,8 @@ impl Displaced {
                 }
                 Ok(true)
             }
-            Displaced::Neighbour(neighbour) => Ok(netlink.find_index(&neighbour.dev)?.is_some()),
-            Displaced::Fdb(entry) => Ok(netlink.find_index(&entry.dev)?.is_some()),
+            Displaced::Neighbour(neighbour) => Ok(netlink.link(&neighbour.dev)?.is_some()),
+            Displaced::Fdb(entry) => Ok(netlink.link(&entry.dev)?.is_some()),
             Displaced::Service(_) => Ok(true),
         }
     }

@@ -255,7 +255,9 @@ impl KeptService {
         let external = spec.external_ips.into_iter().chain(balanced).filter_map(|text| text.parse().ok());
         // A Service without an address of the family has no endpoints of it.
         let is_of_family = |ip: &IpAddr| addresses.iter().any(|own| own.is_ipv4() == ip.is_ipv4());
-        let external = external.filter(is_of_family).collect();
+        // An API server forbids the others in `externalIPs` alone. One of zeros would stand for the node itself.
+        let is_outside = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast();
+        let external = external.filter(is_of_family).filter(is_outside).collect();
         Some(KeptService { addresses, external, ports, node_ports, affinity_s, is_local })
     }
 

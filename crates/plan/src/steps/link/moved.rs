@@ -203,7 +203,8 @@ fn rename_back(
             here.netlink.link_move(index, &here.netns, name)?;
             return Ok(None);
         }
-        if sysfs.links_of(device)?.is_empty() && sysfs.elsewhere(device).is_none() {
+        // A card that comes back at this moment has its links, whether they are seen here yet or not.
+        if !sysfs.has_links(device) && sysfs.elsewhere(device).is_none() {
             return Ok(None);
         }
         if let Some(others) = device_taken(here, device)? {

@@ -180,7 +180,8 @@ fn addresses_outside_have_all_endpoints_unless_calls_must_come_as_they_are_sent(
     service["spec"]["externalIPs"] = json!(["198.51.100.7", "2001:db8::7", "dns.example"]);
     service["status"]["loadBalancer"] = json!({ "ingress": [
         { "ip": "203.0.113.1", "ipMode": "VIP" }, { "ip": "203.0.113.2" },
-        { "ip": "203.0.113.3", "ipMode": "Proxy" }, { "hostname": "lb.example" }
+        { "ip": "203.0.113.3", "ipMode": "Proxy" }, { "hostname": "lb.example" },
+        { "ip": "0.0.0.0" }, { "ip": "127.0.0.1" }
     ] });
     let endpoints = slice("IPv4", &[endpoint("10.244.2.2", "other", READY)]);
     let outside = |service: &Value| led(service.clone(), vec![endpoints.clone()])[2..].join("\n");
