@@ -300,7 +300,7 @@ impl Dump {
     fn add_filters(&mut self, netns: &Netns) {
         let netlink = Netlink::open_in(netns).expect("a socket can be opened in a test's own namespace");
         for link in netlink.links().expect("links can be listed") {
-            if !netlink.has_qdisc(link.index, "clsact").expect("qdiscs can be listed") {
+            if !netlink.has_clsact(link.index).expect("qdiscs can be looked at") {
                 continue;
             }
             for hook in ["ingress", "egress"] {

@@ -105,7 +105,11 @@ impl Netlink {
         strictly(&mut socket).map_err(|error| self.error(attempted, error))
     }
 
-    fn exchange(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+    pub(super) fn exchange(
+        &self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.socket.lock().expect("no exchange panics").exchange(message, flags)
     }
 }

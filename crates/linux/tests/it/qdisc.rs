@@ -50,6 +50,23 @@ fn check(qdisc: &Qdisc, other: &Qdisc, expected: &[(&str, Value)]) {
 }
 
 #[test]
+fn a_place_for_filters_is_found_on_its_link_alone() {
+    let (place, index) = with_link();
+    let tc = |line: &str| place.judge("tc", &line.split(' ').collect::<Vec<_>>());
+    let has = |link: &str| place.netlink.has_clsact(place.index(link)).expect("qdiscs can be looked at");
+    assert!(!has("p0"));
+    tc("qdisc add dev p0 clsact");
+    assert!(has("p0") && !has("p1"));
+    tc("qdisc del dev p0 clsact");
+    assert!(!has("p0"));
+    // The older one has the same place, and only half of it.
+    tc("qdisc add dev p0 ingress");
+    assert!(!has("p0"));
+    place.netlink.set_root_qdisc(index, &Qdisc::Pfifo { limit: 7 }).expect("root may change its own links");
+    assert!(!has("p1") && !has("p0"));
+}
+
+#[test]
 fn simple_queues_are_put_and_taken() {
     check(&Qdisc::Pfifo { limit: 7 }, &Qdisc::Pfifo { limit: 8 }, &[("limit", 7.into())]);
     check(&Qdisc::PfifoFast, &Qdisc::Pfifo { limit: 8 }, &[("bands", 3.into())]);

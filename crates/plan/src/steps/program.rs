@@ -14,9 +14,6 @@ use crate::look::StepState;
 use crate::show::{ours, word};
 use crate::{Kernel, Place};
 
-/// The qdisc on which filters hang where the kernel has no bpf links at tc.
-const CLSACT: &str = "clsact";
-
 /// The programs of a node, pinned.
 pub(super) struct LoadPrograms<'s>(pub(super) &'s Programs);
 
@@ -138,7 +135,7 @@ impl Effect for AttachProgram<'_> {
             let remedy = format!("if it is not needed: hostgap bpf unload {node}");
             return Err(StepError::Exists { what, remedy });
         }
-        Ok(Before::Unattached { index, clsact: opened.netlink.has_qdisc(index, CLSACT)? })
+        Ok(Before::Unattached { index, clsact: opened.netlink.has_clsact(index)? })
     }
 
     fn act(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<(), StepError> {
@@ -172,8 +169,7 @@ impl Effect for AttachProgram<'_> {
             }
             _ => {
                 // Between the qdisc and the filter, power may have failed.
-                let is_begun =
-                    there && !clsact && after.is_none() && opened.netlink.has_qdisc(*index, CLSACT)?;
+                let is_begun = there && !clsact && after.is_none() && opened.netlink.has_clsact(*index)?;
                 if is_begun && opened.netlink.filters(*index)?.is_empty() {
                     opened.netns.run(|| bpf::remove_qdisc(*index))??;
                     return Ok(Undone::Restored.into());
