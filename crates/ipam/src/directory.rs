@@ -1,6 +1,6 @@
 //! The directory of a network, in the format of `host-local`, while its lock is held.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -95,32 +95,46 @@ impl Directory {
         self.path.join(address.to_string())
     }
 
-    /// Reads all addresses. `host-local` does so at each call, too: a file per address has no other index.
-    pub(crate) fn list(&self) -> Result<Listing, IpamError> {
-        let mut listing = Listing { reserved: BTreeMap::new(), unread: Vec::new() };
+    /// The addresses that have a file.
+    pub(crate) fn names(&self) -> Result<BTreeSet<IpAddr>, IpamError> {
         let fail = |errno: Errno| IpamError::file("list", &self.path)(errno);
+        let mut names = BTreeSet::new();
         for entry in Dir::read_from(&self.file).map_err(fail)? {
             let entry = entry.map_err(fail)?;
             // host-local steps over directories, whatever their name.
-            let Some(address) = address_of(entry.file_name()) else { continue };
-            if entry.file_type() == FileType::Directory {
-                continue;
+            if entry.file_type() != FileType::Directory {
+                names.extend(address_of(entry.file_name()));
             }
-            match self.holder(entry.file_name()) {
-                Ok(holder) => {
+        }
+        Ok(names)
+    }
+
+    /// Reads all addresses. `host-local` does so at each call, too: a file per address has no other index.
+    pub(crate) fn list(&self) -> Result<Listing, IpamError> {
+        let mut listing = Listing { reserved: BTreeMap::new(), unread: Vec::new() };
+        for address in self.names()? {
+            match self.holder(address) {
+                Ok(Some(holder)) => {
                     listing.reserved.insert(address, holder);
                 }
                 // Someone who does not use the lock has released it.
-                Err(Errno::NOENT) => {}
-                Err(errno) => {
-                    listing.unread.push(IpamError::file("read", &self.path_of(address))(errno));
-                }
+                Ok(None) => {}
+                Err(error) => listing.unread.push(error),
             }
         }
         Ok(listing)
     }
 
-    fn holder(&self, name: &CStr) -> Result<Holder, Errno> {
+    /// Who has an address; `None` if it has no file.
+    pub(crate) fn holder(&self, address: IpAddr) -> Result<Option<Holder>, IpamError> {
+        match self.read(&address.to_string()) {
+            Ok(holder) => Ok(Some(holder)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(IpamError::file("read", &self.path_of(address))(errno)),
+        }
+    }
+
+    fn read(&self, name: &str) -> Result<Holder, Errno> {
         let file = openat(&self.file, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         // A regular file gives all that fits at once. What does not fit is no key.
         let mut content = [0; CONTENT_BYTES];

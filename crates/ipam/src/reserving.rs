@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::choice::Occupied;
-use crate::directory::{Directory, Listing};
+use crate::directory::Directory;
 use crate::{Holder, IpamError, Key, RangeSets};
 
 /// An address that a pod has now.
@@ -25,7 +25,6 @@ pub(crate) struct Reserving<'a> {
     pub(crate) directory: &'a Directory,
     pub(crate) key: &'a Key,
     pub(crate) sets: &'a RangeSets,
-    pub(crate) listing: &'a Listing,
     pub(crate) occupied: Occupied,
     pub(crate) done: Vec<Reserved>,
 }
@@ -57,11 +56,12 @@ impl Reserving<'_> {
     }
 
     fn asked(&self, address: IpAddr) -> Result<IpAddr, IpamError> {
-        let holder = self.listing.reserved.get(&address);
-        if holder.is_none() && self.make(address)? {
+        if self.make(address)? {
             return Ok(address);
         }
-        let holder = holder.cloned().unwrap_or(Holder { container: String::new(), ifname: None });
+        // A directory may have its name, or a file that cannot be read.
+        let holder = self.directory.holder(address).ok().flatten();
+        let holder = holder.unwrap_or(Holder { container: String::new(), ifname: None });
         Err(IpamError::Taken { address, key: self.key.clone(), holder })
     }
 

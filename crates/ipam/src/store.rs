@@ -1,5 +1,6 @@
 //! The addresses of a network on this node: reserve, release, list.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -86,11 +87,36 @@ impl Store {
         if !addresses.is_empty() {
             return Err(IpamError::HasAlready { key: key.clone(), addresses });
         }
-        let resting = self.resting(&directory, &listing);
-        let occupied = Occupied::new(listing.reserved.keys().copied(), sets, resting);
-        let mut reserving =
-            Reserving { directory: &directory, key, sets, listing: &listing, occupied, done: Vec::new() };
-        reserving.all(&asked).inspect_err(|_| reserving.undo())?;
+        self.reserve_in(&directory, (key, sets, &asked), listing.reserved.into_keys().collect())
+    }
+
+    /// The same for a key that the caller knows to be new: whether it has addresses already is not looked for. That would
+    /// take reading a file for each address of the network.
+    ///
+    /// # Errors
+    /// As of [`Store::reserve`], without [`IpamError::HasAlready`].
+    pub fn reserve_for_new(
+        &self,
+        key: &Key,
+        sets: &RangeSets,
+        wanted: &[IpAddr],
+    ) -> Result<Vec<Reserved>, IpamError> {
+        let asked = by_set(key, sets, wanted)?;
+        let directory = Directory::make(&self.path)?;
+        let names = directory.names()?;
+        self.reserve_in(&directory, (key, sets, &asked), names)
+    }
+
+    fn reserve_in(
+        &self,
+        directory: &Directory,
+        (key, sets, asked): (&Key, &RangeSets, &[Option<IpAddr>]),
+        taken: BTreeSet<IpAddr>,
+    ) -> Result<Vec<Reserved>, IpamError> {
+        let resting = self.resting(directory, taken.is_empty());
+        let occupied = Occupied::new(taken.into_iter(), sets, resting);
+        let mut reserving = Reserving { directory, key, sets, occupied, done: Vec::new() };
+        reserving.all(asked).inspect_err(|_| reserving.undo())?;
         Ok(reserving.done)
     }
 
@@ -202,9 +228,9 @@ impl Store {
     }
 
     /// The addresses that rest, the oldest first.
-    fn resting(&self, directory: &Directory, listing: &Listing) -> Vec<IpAddr> {
+    fn resting(&self, directory: &Directory, is_unused: bool) -> Vec<IpAddr> {
         let Some(mut notes) = self.notes(directory) else { return Vec::new() };
-        if listing.reserved.is_empty() && !notes.is_swept {
+        if is_unused && !notes.is_swept {
             // What is reserved from now on is of this boot, however the clock will be set. Without the note a later call
             // may take it for older; that is no reason to give no address.
             notes.is_swept = true;

@@ -10,6 +10,9 @@ use serde_json::Value;
 use crate::failures::{invalid_conf, of_addresses};
 use crate::{Home, delegate};
 
+/// A way to reserve addresses.
+type Reserve = fn(&Store, &Key, &RangeSets, &[IpAddr]) -> Result<Vec<Reserved>, IpamError>;
+
 /// The addresses of a network on this node: a directory with its name below that of all networks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leases {
@@ -54,16 +57,18 @@ impl Leases {
     }
 
     /// Reserves an address of each set: one that is asked for, or the next. What containers of earlier boots had is free.
+    /// `reserve` is [`Store::reserve`], or [`Store::reserve_for_new`] for an attachment that has just begun.
     pub(crate) fn reserve(
         &self,
         (container_id, ifname): (&str, &str),
         ranges: &RangeSets,
         asked: &[IpAddr],
+        reserve: Reserve,
     ) -> Result<Vec<Reserved>, Failure> {
         self.ask(|store| {
             let key = Key::new(container_id, ifname)?;
             store.release_of_earlier_boots()?;
-            store.reserve(&key, ranges, asked)
+            reserve(store, &key, ranges, asked)
         })
     }
 

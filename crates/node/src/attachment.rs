@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cni::{AddResult, Attached, Attachment, ErrorCode, Failure};
 use datapath::Pod;
-use ipam::{Holder, Reserved};
+use ipam::{Holder, Reserved, Store};
 use linux::{IfName, Netns, NetnsPath};
 use plan::{
     BookError, FoundUnit, Journal, Kernel, Made, Place, Plan, Step, Unit, UnitState, apply, outstanding,
@@ -84,9 +84,12 @@ fn join(
     let node = network::spec(home, network, conf, network::take_number(home, network)?)?;
     network::stand(home, network, conf, &node, unit.id(), kernel)?;
     let reserved = match &conf.addresses {
-        AddressSource::Store(ranges) => {
-            record.leases(home).reserve((container_id, ifname), ranges, &wanted.ips)?
-        }
+        AddressSource::Store(ranges) => record.leases(home).reserve(
+            (container_id, ifname),
+            ranges,
+            &wanted.ips,
+            Store::reserve_for_new,
+        )?,
         AddressSource::Delegate(given) => given.clone(),
     };
     let device = wanted.device.as_deref();

@@ -1,7 +1,7 @@
 //! The plugin for addresses alone, for when the program is called `host-local`: other plugins call it for theirs.
 
 use cni::{Attachment, Failure, Request, Version};
-use ipam::{Holder, RangeSets, Reserved};
+use ipam::{Holder, RangeSets, Reserved, Store};
 use serde_json::{Value, json};
 
 use crate::addresses::Leases;
@@ -19,7 +19,7 @@ pub(crate) fn add(leases: &Leases, request: &Request, attachment: &Attachment) -
         .filter(|file| !file.is_empty())
         .map_or_else(|| Ok(json!({})), |file| resolv::read(file.as_ref()))?;
     let asked = wanted::asked_addresses(request, attachment)?;
-    let reserved = leases.reserve((container_id, ifname), &ranges(request)?, &asked)?;
+    let reserved = leases.reserve((container_id, ifname), &ranges(request)?, &asked, Store::reserve)?;
     let version = request.version()?;
     let ips: Vec<Value> = reserved.iter().map(|ip| address(ip, version)).collect();
     let routes = request.ipam().and_then(|ipam| ipam.get("routes")).cloned().unwrap_or_else(|| json!([]));

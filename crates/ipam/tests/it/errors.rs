@@ -125,6 +125,17 @@ fn an_unreadable_file_is_named_and_all_else_is_released() {
 }
 
 #[test]
+fn for_a_new_key_no_file_of_others_is_read() {
+    let (_root, store) = store();
+    store.reserve_for_new(&key("c1"), &sets(DUAL), &[]).unwrap();
+    symlink("10.0.0.3", store.path().join("10.0.0.3")).unwrap();
+    let reserved = store.reserve_for_new(&key("c2"), &sets(DUAL), &[]).unwrap();
+    assert_eq!(texts(&reserved), ["10.0.0.4/29", "fd00::3/64"]);
+    let error = store.reserve_for_new(&key("c3"), &sets(DUAL), &[address("10.0.0.4")]).unwrap_err();
+    assert_eq!(error.to_string(), "reserve 10.0.0.4 for c3/eth0: c2/eth0 has it");
+}
+
+#[test]
 fn a_disk_without_room_is_named_and_nothing_stays_reserved() {
     let (_root, store) = store();
     store.reserve(&key("c1"), &sets(DUAL), &[]).unwrap();

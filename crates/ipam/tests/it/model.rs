@@ -18,9 +18,18 @@ const RANGES: &str = r#"[
 
 #[derive(Debug, Clone)]
 enum Call {
-    Reserve { container: usize, wanted: Vec<IpAddr> },
-    Release { container: usize },
-    KeepOnly { containers: Vec<usize> },
+    /// `is_known`: if the container has nothing, the store is told so.
+    Reserve {
+        container: usize,
+        wanted: Vec<IpAddr>,
+        is_known: bool,
+    },
+    Release {
+        container: usize,
+    },
+    KeepOnly {
+        containers: Vec<usize>,
+    },
 }
 
 fn call() -> impl Strategy<Value = Call> {
@@ -31,7 +40,8 @@ fn call() -> impl Strategy<Value = Call> {
     );
     let wanted = prop_oneof![3 => Just(Vec::new()), 1 => wanted];
     prop_oneof![
-        6 => (container.clone(), wanted).prop_map(|(container, wanted)| Call::Reserve { container, wanted }),
+        6 => (container.clone(), wanted, any::<bool>())
+            .prop_map(|(container, wanted, is_known)| Call::Reserve { container, wanted, is_known }),
         3 => container.clone().prop_map(|container| Call::Release { container }),
         1 => prop::collection::vec(container, 0..5).prop_map(|containers| Call::KeepOnly { containers }),
     ]
@@ -69,9 +79,11 @@ impl Model {
             && wanted.iter().all(|address| given().iter().any(|set| set.contains(address)))
     }
 
-    fn reserve(&mut self, store: &Store, sets: &RangeSets, key: Key, wanted: &[IpAddr]) {
+    fn reserve(&mut self, store: &Store, sets: &RangeSets, key: Key, wanted: &[IpAddr], is_known: bool) {
         let possible = self.is_possible(&key, wanted);
-        let result = store.reserve(&key, sets, wanted);
+        let is_new = is_known && !self.of_key.contains_key(&key);
+        let reserve = if is_new { Store::reserve_for_new } else { Store::reserve };
+        let result = reserve(store, &key, sets, wanted);
         assert_eq!(result.is_ok(), possible, "{key} wants {wanted:?}: {result:?}");
         let Ok(reserved) = result else { return };
         let addresses: Vec<IpAddr> = reserved.iter().map(|reserved| reserved.address.addr()).collect();
@@ -87,7 +99,9 @@ impl Model {
     fn apply(&mut self, store: &Store, sets: &RangeSets, call: &Call) {
         let named = |container: &usize| key(&format!("c{container}"));
         match call {
-            Call::Reserve { container, wanted } => self.reserve(store, sets, named(container), wanted),
+            Call::Reserve { container, wanted, is_known } => {
+                self.reserve(store, sets, named(container), wanted, *is_known);
+            }
             Call::Release { container } => {
                 let expected = self.of_key.remove(&named(container)).unwrap_or_default();
                 assert_eq!(store.release(&named(container)).unwrap(), expected);
