@@ -12,7 +12,10 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::scene::WIRE;
 
-const OURS: &str = env!("CARGO_BIN_EXE_hostgap-cni");
+/// Our plugin as cargo builds it for a benchmark, with shared libraries.
+const BUILT: &str = env!("CARGO_BIN_EXE_hostgap-cni");
+/// Names another build of it, as that of a release, which needs none.
+const OURS: &str = "HOSTGAP_PLUGIN";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
@@ -38,13 +41,15 @@ enum How {
 /// The kernel alone first. Plugins that are not there are left out, and that is said.
 pub(crate) fn all() -> Result<Vec<Contender>, Failure> {
     let mut all = vec![Contender { name: "/bin/true and a pair of links".into(), how: How::Kernel }];
+    let program: PathBuf = std::env::var_os(OURS).unwrap_or_else(|| BUILT.into()).into();
+    println!("hostgap-cni is {}", program.display());
     let ours = |name: &str, network: &str, more: Value| {
         let mut conf = json!({
             "cniVersion": "1.1.0", "name": network, "type": "hostgap", "attach": "ptp", "wire": WIRE,
             "masquerade": true, "ipam": { "type": "hostgap", "ranges": [[{ "subnet": "10.9.0.0/16" }]] },
         });
         merge(&mut conf, more);
-        Contender { name: name.into(), how: How::Plugin { program: OURS.into(), conf: conf.to_string() } }
+        Contender { name: name.into(), how: How::Plugin { program: program.clone(), conf: conf.to_string() } }
     };
     all.push(ours("hostgap-cni ptp, masquerade", "a", json!({})));
     all.push(ours("the same again", "a", json!({})));
