@@ -87,6 +87,19 @@ impl Progress {
             Event::Slot { build, builds, slot, slots, pairs, left } => {
                 self.slot((*build, *builds), (*slot, *slots), pairs, *left);
             }
+            Event::NodeLeftOut { node, why } => self.line(&format!("without node {node}: {why}")),
+            Event::Preparing { what, slot, slots, pairs } => {
+                let (place, pairs) = (format!("{what} {}/{slots}", slot + 1), pairs.join(", "));
+                match &self.bar {
+                    Some(bar) => bar.set_message(terminal::line(&format!("{place}  {pairs}")).into_owned()),
+                    None if *slot == 0 => speak::aside(what),
+                    None => {}
+                }
+            }
+            Event::LowestCapacity { pair, capacity } => self.line(&format!(
+                "{pair} has the lowest capacity with {} B bodies: {:.0} requests/s",
+                capacity.body_bytes, capacity.rate_per_s
+            )),
             Event::PairLeft { pair, why } => self.line(&format!("{pair} leaves the race: could not {why}")),
             Event::Watching { name, done, total } => {
                 if *done == 0 && self.bar.is_none() {

@@ -137,6 +137,31 @@ pub enum Event {
         /// An estimate of what is left, but before the first.
         left: Option<Duration>,
     },
+    /// A node takes no part in a race of all pairs.
+    NodeLeftOut {
+        /// Which.
+        node: String,
+        /// Why; fit to follow its name and a colon.
+        why: String,
+    },
+    /// Pairs of nodes do at once what comes before the first build.
+    Preparing {
+        /// What, as "finding capacities".
+        what: String,
+        /// From 0.
+        slot: usize,
+        /// Slots of this.
+        slots: usize,
+        /// Which pairs.
+        pairs: Vec<String>,
+    },
+    /// Which pair has the lowest capacity, of which the rates of all are shares.
+    LowestCapacity {
+        /// Which.
+        pair: String,
+        /// Of its reference.
+        capacity: Capacity,
+    },
     /// A pair of nodes is out of a race of all pairs.
     PairLeft {
         /// Which.

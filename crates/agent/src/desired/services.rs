@@ -1,7 +1,7 @@
 //! The parts of Services: one for the programs, and one for each Service, so that a Service that changes is the only one
 //! that is touched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -45,10 +45,11 @@ pub(super) fn parts(
     standing: &BTreeMap<String, Plan>,
 ) -> BTreeMap<String, Plan> {
     let mut parts: BTreeMap<String, Plan> = match services {
-        Some(services) => services
-            .iter()
-            .map(|(name, service)| (service_part_of(name), service_plan(place, own, service)))
-            .collect(),
+        Some(services) => {
+            let node_ports = node_ports(services, own);
+            let plan = |service: &[Service]| service_plan(place, own, service, &node_ports);
+            services.iter().map(|(name, service)| (service_part_of(name), plan(service))).collect()
+        }
         None => {
             let stays = standing.iter().filter(|(part, _)| is_of_service(part));
             stays.map(|(part, plan)| (part.clone(), plan.clone())).collect()
@@ -66,11 +67,29 @@ fn programs_plan(place: &ServicesPlace) -> Plan {
     plan
 }
 
-fn service_plan(place: &ServicesPlace, own: &Addresses, service: &[Service]) -> Plan {
+/// The ports of the node, at its addresses.
+fn node_ports(services: &Services, own: &Addresses) -> BTreeSet<ServiceAddress> {
+    let all = services.values().flat_map(|services| services.iter());
+    let of_node = all.filter(|service| service.at.address.is_unspecified());
+    of_node
+        .filter_map(|service| Some(ServiceAddress { address: address_of(service, own)?, ..service.at }))
+        .collect()
+}
+
+/// A port of the node holds against a Service that has the node's address as one of its own outside of the cluster.
+fn service_plan(
+    place: &ServicesPlace,
+    own: &Addresses,
+    service: &[Service],
+    node_ports: &BTreeSet<ServiceAddress>,
+) -> Plan {
     let mut plan = Plan::new();
     for service in service {
         let Some(address) = address_of(service, own) else { continue };
         let at = ServiceAddress { address, ..service.at };
+        if !service.at.address.is_unspecified() && node_ports.contains(&at) {
+            continue;
+        }
         let entry = ServiceEntry { node: place.node.clone(), service: Service { at, ..service.clone() } };
         plan.push(&Place::Host, Step::ReplaceService(entry));
     }
@@ -141,6 +160,20 @@ mod tests {
         let parts = parts(&place(), &own(), Some(&services(&[("default/web", &web)])), &BTreeMap::new());
         assert_eq!(
             parts["service-default%2fweb"].commands(),
+            ["hostgap bpf service pods-services 192.0.2.1:30080/tcp 10.244.1.3:80"]
+        );
+    }
+
+    #[test]
+    fn a_port_of_the_node_holds_against_its_address_as_an_external_one() {
+        let outside = [service("192.0.2.1:30080/tcp", &["10.244.1.4:80"]), service("192.0.2.1:80/tcp", &[])];
+        let web = [service("0.0.0.0:30080/tcp", &["10.244.1.3:80"])];
+        let all = services(&[("default/outside", &outside), ("default/web", &web)]);
+        let parts = parts(&place(), &own(), Some(&all), &BTreeMap::new());
+        let commands = |name: &str| parts[&service_part_of(name)].commands();
+        assert_eq!(commands("default/outside"), ["hostgap bpf service pods-services 192.0.2.1:80/tcp"]);
+        assert_eq!(
+            commands("default/web"),
             ["hostgap bpf service pods-services 192.0.2.1:30080/tcp 10.244.1.3:80"]
         );
     }

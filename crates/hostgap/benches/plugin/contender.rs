@@ -38,11 +38,14 @@ enum How {
     },
 }
 
-/// The kernel alone first. Plugins that are not there are left out, and that is said.
-pub(crate) fn all() -> Result<Vec<Contender>, Failure> {
+/// The kernel alone first. Plugins that are not there are left out, and that is said. All are called as copies in `dir`, as
+/// who installs a plugin copies it: a file that was just linked is mapped in smaller pieces, and its program begins up to
+/// half a millisecond later.
+pub(crate) fn all(dir: &Path) -> Result<Vec<Contender>, Failure> {
     let mut all = vec![Contender { name: "/bin/true and a pair of links".into(), how: How::Kernel }];
-    let program: PathBuf = std::env::var_os(OURS).unwrap_or_else(|| BUILT.into()).into();
-    println!("hostgap-cni is {}", program.display());
+    let built: PathBuf = std::env::var_os(OURS).unwrap_or_else(|| BUILT.into()).into();
+    println!("hostgap-cni is {}", built.display());
+    let program = copied(&built, dir)?;
     let ours = |name: &str, network: &str, more: Value| {
         let mut conf = json!({
             "cniVersion": "1.1.0", "name": network, "type": "hostgap", "attach": "ptp", "wire": WIRE,
@@ -58,6 +61,9 @@ pub(crate) fn all() -> Result<Vec<Contender>, Failure> {
     all.push(ours("hostgap-cni bridge, masquerade", "c", json!({ "attach": "bridge" })));
     let directories = std::env::var_os("CNI_PATH").unwrap_or_else(|| "/usr/lib/cni:/opt/cni/bin".into());
     let directories: Vec<PathBuf> = std::env::split_paths(&directories).collect();
+    let find = |plugin: &str| directories.iter().map(|dir| dir.join(plugin)).find(|path| path.is_file());
+    // Which the others call for addresses.
+    find("host-local").map(|program| copied(&program, dir)).transpose()?;
     for (name, plugin, more) in [
         ("ptp", "ptp", json!({})),
         ("ptp, ipMasq", "ptp", json!({ "ipMasq": true })),
@@ -65,9 +71,7 @@ pub(crate) fn all() -> Result<Vec<Contender>, Failure> {
         ("bridge, ipMasq", "bridge", json!({ "isGateway": true, "bridge": "peer1", "ipMasq": true })),
         ("macvlan", "macvlan", json!({ "master": WIRE })),
     ] {
-        let Some(program) =
-            directories.iter().map(|directory| directory.join(plugin)).find(|path| path.is_file())
-        else {
+        let Some(program) = find(plugin) else {
             println!("without the CNI project's {name}: {plugin} is not in {}", shown(&directories));
             continue;
         };
@@ -76,6 +80,7 @@ pub(crate) fn all() -> Result<Vec<Contender>, Failure> {
             "ipam": { "type": "host-local", "subnet": "10.8.0.0/16" },
         });
         merge(&mut conf, more);
+        let program = copied(&program, dir)?;
         all.push(Contender {
             name: format!("CNI project's {name}"),
             how: How::Plugin { program, conf: conf.to_string() },
@@ -87,6 +92,14 @@ pub(crate) fn all() -> Result<Vec<Contender>, Failure> {
         contender.time(Verb::Del, 0)?;
     }
     Ok(all)
+}
+
+fn copied(program: &Path, dir: &Path) -> Result<PathBuf, Failure> {
+    let copy = dir.join(program.file_name().ok_or("a program has a name")?);
+    if !copy.exists() {
+        std::fs::copy(program, &copy).map_err(|error| format!("copy {}: {error}", program.display()))?;
+    }
+    Ok(copy)
 }
 
 fn shown(directories: &[PathBuf]) -> String {

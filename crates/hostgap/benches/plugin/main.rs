@@ -38,7 +38,8 @@ fn main() -> Result<(), Failure> {
     if !scene::is_inside() {
         return scene::enter(PODS);
     }
-    let contenders = contender::all()?;
+    let dir = tempfile::tempdir()?;
+    let contenders = contender::all(dir.path())?;
     let mut figures: Vec<Figures> = contenders.iter().map(|_| Figures::default()).collect();
     let mut pods = (0..PODS).cycle();
     // What one leaves to the kernel to do later, the next one feels: none has always the same before it.

@@ -89,14 +89,35 @@ pub(super) fn choose(kubectl: &Kubectl, named: &[String], same_node: bool) -> Re
 }
 
 /// The nodes of a race of all pairs: those that are named, or all that take any pods; with `zones` one for each zone, which
-/// is the first that is named or listed there.
+/// is the first that is named or listed there. And, unless some are named, the others, each with the reason.
 ///
 /// # Errors
 /// There are fewer than two, or too many; in words.
-pub(super) fn choose_many(kubectl: &Kubectl, named: &[String], zones: bool) -> Result<Vec<Node>, String> {
+pub(super) fn choose_many(
+    kubectl: &Kubectl,
+    named: &[String],
+    zones: bool,
+) -> Result<(Vec<Node>, Vec<(String, String)>), String> {
     let listed = kubectl.get(&["nodes"])?;
     let all: Vec<Node> = listed["items"].as_array().into_iter().flatten().map(Node::of).collect();
-    many(&all, named, zones)
+    let nodes = many(&all, named, zones)?;
+    let others = if named.is_empty() { left_out(&all, &nodes) } else { Vec::new() };
+    Ok((nodes, others))
+}
+
+fn left_out(all: &[Node], nodes: &[Node]) -> Vec<(String, String)> {
+    let why = |node: &Node| {
+        let of_zone = || {
+            let first = nodes.iter().find(|first| first.zone == node.zone);
+            first.map_or_else(
+                || format!("it has no label {ZONE}"),
+                |first| format!("{} stands for its zone", first.name),
+            )
+        };
+        node.closed.clone().or(node.tainted.clone()).unwrap_or_else(of_zone)
+    };
+    let others = all.iter().filter(|node| !nodes.contains(node));
+    others.map(|node| (node.name.clone(), why(node))).collect()
 }
 
 fn many(all: &[Node], named: &[String], zones: bool) -> Result<Vec<Node>, String> {
@@ -262,6 +283,8 @@ mod tests {
         assert!(of(&["a"]).unwrap_err().contains("needs two nodes"));
         assert!(of(&["a", "x"]).unwrap_err().contains("there are control, a, b, c"));
         assert!(of(&["a", "b", "a"]).unwrap_err().contains("names a twice"));
+        let others = left_out(&all, &many(&all, &[], false).unwrap());
+        assert_eq!(others, [("control".to_owned(), "it has the taint control-plane".to_owned())]);
         let few = many(&all[..2], &[], false).unwrap_err();
         assert!(few.contains("there are 1 (control: it has the taint control-plane)"), "{few}");
         let crowd: Vec<Node> = (0..33).map(|at| node(&format!("n{at}"), None)).collect();
@@ -277,6 +300,9 @@ mod tests {
             many(all, &named, true).map(|nodes| nodes.into_iter().map(|node| node.name).collect::<Vec<_>>())
         };
         assert_eq!(of(&all, &[]).unwrap(), ["a", "c"]);
+        let others = left_out(&all, &many(&all, &[], true).unwrap());
+        let expected = [("b", "a stands for its zone"), ("d", "it has no label topology.kubernetes.io/zone")];
+        assert_eq!(others, expected.map(|(node, why)| (node.to_owned(), why.to_owned())));
         assert_eq!(of(&all, &["b", "c"]).unwrap(), ["b", "c"]);
         assert!(of(&all, &["a", "c", "d"]).unwrap_err().contains("node d has no label"));
         assert!(of(&all[..2], &[]).unwrap_err().contains("all nodes are in zone \"x\""));

@@ -79,7 +79,7 @@ impl Tournament {
     /// # Errors
     /// The cluster's nodes cannot be listed, or not two of them take pods.
     pub fn manifests(&self) -> Result<Value, LabError> {
-        Ok(self.race.listed(&self.race.camp(self.ground()?)))
+        Ok(self.race.listed(&self.race.camp(self.ground(&mut |_| ())?)))
     }
 
     /// Runs it, with a record of the name `file` for each pair in a directory of its own in `dir`. Whatever happens, finished
@@ -93,7 +93,7 @@ impl Tournament {
         tell(Event::Connecting { machine: self.race.options.access.kubectl.cluster() });
         // Each hand has three pipes here, and each pair its record.
         linux::process::raise_open_files()?;
-        let ground = self.ground()?;
+        let ground = self.ground(tell)?;
         let played = self.race.camped(ground, tell, |camp, tell| self.played(camp, (dir, file), tell))?;
         let mut played = played.unwrap_or_default();
         if !played.is_empty() && played.iter().all(|pair| pair.result.is_err()) {
@@ -103,10 +103,12 @@ impl Tournament {
         Ok(played)
     }
 
-    fn ground(&self) -> Result<Ground, LabError> {
+    fn ground(&self, tell: &mut dyn FnMut(Event)) -> Result<Ground, LabError> {
         let access = &self.race.options.access;
-        let nodes = choose_many(&access.kubectl, &access.nodes, self.how.zones);
-        nodes.map(Ground::Everywhere).map_err(|why| access.kubectl.failed(why))
+        let chosen = choose_many(&access.kubectl, &access.nodes, self.how.zones);
+        let (nodes, others) = chosen.map_err(|why| access.kubectl.failed(why))?;
+        others.into_iter().for_each(|(node, why)| tell(Event::NodeLeftOut { node, why }));
+        Ok(Ground::Everywhere(nodes))
     }
 
     /// Between pods that stand.
@@ -130,24 +132,23 @@ impl Tournament {
             let sheet = Sheet::begin(camp, places, (dir, file))?;
             entries.push((bout, machine, sheet));
         }
-        for slot in self.slots(camp, &mut rng) {
+        let slots = self.slots(camp, &mut rng);
+        for (at, slot) in slots.iter().enumerate() {
             let racing = entries.iter_mut().filter(|(_, _, sheet)| slot.contains(&sheet.places));
-            at_once(
-                racing.map(|entry| (entry.2.name.clone(), entry)),
-                tell,
-                |(bout, machine, sheet), tell| {
-                    let machine = machine.clone();
-                    let mut header = None;
-                    sheet.go_on(tell, |writer, tell| {
-                        if bout.options.access.is_stopped() {
-                            return Ok(false);
-                        }
-                        header = Some(bout.open(machine, writer, tell)?);
-                        Ok(true)
-                    });
-                    sheet.header = header;
-                },
-            );
+            let racing: Vec<_> = racing.map(|entry| (entry.2.name.clone(), entry)).collect();
+            tell(preparing("looking which paths are there", (at, slots.len()), &racing));
+            at_once(racing.into_iter(), tell, |(bout, machine, sheet), tell| {
+                let machine = machine.clone();
+                let mut header = None;
+                sheet.go_on(tell, |writer, tell| {
+                    if bout.options.access.is_stopped() {
+                        return Ok(false);
+                    }
+                    header = Some(bout.open(machine, writer, tell)?);
+                    Ok(true)
+                });
+                sheet.header = header;
+            });
         }
         let matches = entries.iter_mut().filter_map(|(bout, _, sheet)| Match::of(bout, sheet)).collect();
         self.race_all(camp, matches, &mut rng, tell);
@@ -184,12 +185,21 @@ impl Tournament {
         rng: &mut Random,
         tell: &mut dyn FnMut(Event),
     ) {
-        for slot in self.slots(camp, rng) {
-            let racing = in_slot(&mut matches, &slot);
-            at_once(racing, tell, |one, tell| one.sound(tell));
+        let slots = self.slots(camp, rng);
+        for (at, slot) in slots.iter().enumerate() {
+            let racing: Vec<_> = in_slot(&mut matches, slot).collect();
+            tell(preparing("finding capacities", (at, slots.len()), &racing));
+            at_once(racing.into_iter(), tell, |one, tell| one.sound(tell));
         }
-        let found: Vec<&[Capacity]> = matches.iter().map(|one| one.found.as_slice()).collect();
-        let loads = shared_loads(&asked(&self.race.experiment), &found);
+        let found = matches.iter().map(|one| (one.sheet.name.as_str(), one.found.as_slice()));
+        let lowest = lowest(found);
+        let rates = asked(&self.race.experiment);
+        let loads = shared_loads(&rates, &lowest);
+        if rates.iter().any(|rate| matches!(rate, RequestedRate::OfCapacity(_))) {
+            for (pair, capacity) in &lowest {
+                tell(Event::LowestCapacity { pair: (*pair).to_owned(), capacity: (*capacity).clone() });
+            }
+        }
         matches.iter_mut().for_each(|one| one.adopt(&loads, tell));
         let (began, builds) = (Instant::now(), self.race.experiment.builds);
         for build in 0..builds {
@@ -256,28 +266,39 @@ fn of_pair(pair: &str, event: Event) -> Option<Event> {
     }
 }
 
-/// The loads of all pairs: rates that are shares of a capacity are shares of the lowest. For each size of answers first the
-/// closed loop, then the rates.
-fn shared_loads(asked: &[RequestedRate], found: &[&[Capacity]]) -> Vec<Load> {
-    let mut lowest: Vec<&Capacity> = Vec::new();
-    for found in found {
+/// What pairs of a slot do before the first build.
+fn preparing<T>(what: &str, (slot, slots): (usize, usize), racing: &[(String, T)]) -> Event {
+    let pairs = racing.iter().map(|(name, _)| name.clone()).collect();
+    Event::Preparing { what: what.to_owned(), slot, slots, pairs }
+}
+
+/// For each size of answers the lowest capacity that was found, and the name of the pair that has it.
+fn lowest<'f>(found: impl Iterator<Item = (&'f str, &'f [Capacity])>) -> Vec<(&'f str, &'f Capacity)> {
+    let mut lowest: Vec<(&str, &Capacity)> = Vec::new();
+    for (pair, found) in found {
         if lowest.is_empty() {
-            lowest.extend(found.iter());
+            lowest.extend(found.iter().map(|one| (pair, one)));
             continue;
         }
-        for (lowest, one) in lowest.iter_mut().zip(found.iter()) {
-            if one.rate_per_s < lowest.rate_per_s {
-                *lowest = one;
+        for (lowest, one) in lowest.iter_mut().zip(found) {
+            if one.rate_per_s < lowest.1.rate_per_s {
+                *lowest = (pair, one);
             }
         }
     }
+    lowest
+}
+
+/// The loads of all pairs: rates that are shares of a capacity are shares of the lowest. For each size of answers first the
+/// closed loop, then the rates.
+fn shared_loads(asked: &[RequestedRate], lowest: &[(&str, &Capacity)]) -> Vec<Load> {
     let of_size = |lowest: &Capacity| {
         let closed_loop = Load { body_bytes: lowest.body_bytes, rate_per_s: None, of_capacity: None };
         // It is no share of each pair's own.
         let at = |rate: &RequestedRate| Load { of_capacity: None, ..lowest.load(rate) };
         std::iter::once(closed_loop).chain(asked.iter().map(at)).collect::<Vec<_>>()
     };
-    lowest.into_iter().flat_map(of_size).collect()
+    lowest.iter().flat_map(|(_, lowest)| of_size(lowest)).collect()
 }
 
 /// A pair that races.
@@ -341,7 +362,7 @@ mod tests {
         let (fast, slow) = (found([20_000.0, 9_000.0]), found([10_000.0, 9_500.0]));
         let rates = [RequestedRate::OfCapacity(0.5), RequestedRate::PerSecond(700.0)];
         let told = |found: &[&[Capacity]]| -> Vec<(u32, Option<f64>)> {
-            let loads = shared_loads(&rates, found);
+            let loads = shared_loads(&rates, &lowest(found.iter().map(|found| ("", *found))));
             assert!(loads.iter().all(|load| load.of_capacity.is_none()));
             loads.into_iter().map(|load| (load.body_bytes, load.rate_per_s)).collect()
         };
@@ -357,5 +378,8 @@ mod tests {
         // One that found none has left.
         assert_eq!(told(&[&slow, &[], &fast]), expected);
         assert_eq!(told(&[&[], &[]]), []);
+        let named = [("a", fast.as_slice()), ("b", &slow)];
+        let pairs: Vec<&str> = lowest(named.into_iter()).into_iter().map(|(pair, _)| pair).collect();
+        assert_eq!(pairs, ["b", "a"]);
     }
 }
