@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use bpf::Unpinned;
 use linux::ethtool::Ethtool;
-use linux::netlink::{Netlink, Nftables, WireGuard, Xfrm};
+use linux::netlink::{Netlink, Nftables, RdmaDevices, WireGuard, Xfrm};
 use linux::sysfs::{Elsewhere, NetSysfs};
 use linux::{Netns, NetnsName, netns};
 
@@ -40,6 +40,7 @@ pub(crate) struct OpenNetns {
     nftables: OnceCell<Nftables>,
     wireguard: OnceCell<WireGuard>,
     xfrm: OnceCell<Xfrm>,
+    rdma: OnceCell<RdmaDevices>,
 }
 
 impl Kernel {
@@ -131,8 +132,9 @@ impl OpenNetns {
         let netlink = Netlink::open_in(&netns)?;
         let cookie = netns.cookie()?;
         let (sysfs, ethtool) = (OnceCell::new(), OnceCell::new());
-        let (nftables, wireguard, xfrm) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Ok(OpenNetns { netns, netlink, cookie, sysfs, ethtool, nftables, wireguard, xfrm })
+        let (nftables, wireguard) = (OnceCell::new(), OnceCell::new());
+        let (xfrm, rdma) = (OnceCell::new(), OnceCell::new());
+        Ok(OpenNetns { netns, netlink, cookie, sysfs, ethtool, nftables, wireguard, xfrm, rdma })
     }
 
     /// The namespace's own /sys; few steps need it.
@@ -186,6 +188,17 @@ impl OpenNetns {
             None => {
                 let xfrm = Xfrm::open_in(&self.netns)?;
                 Ok(self.xfrm.get_or_init(|| xfrm))
+            }
+        }
+    }
+
+    /// The RDMA devices that the namespace sees; few steps need them.
+    pub(crate) fn rdma(&self) -> Result<&RdmaDevices, linux::Error> {
+        match self.rdma.get() {
+            Some(rdma) => Ok(rdma),
+            None => {
+                let rdma = RdmaDevices::open_in(&self.netns)?;
+                Ok(self.rdma.get_or_init(|| rdma))
             }
         }
     }

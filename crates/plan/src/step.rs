@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use linux::{FdbEntry, IfName, Link, Mac, Neighbour, Route, WireGuardPeer, XfrmPolicy, XfrmState, nft};
+use linux::{
+    FdbEntry, IfName, Link, Mac, Neighbour, RdmaLink, Route, WireGuardPeer, XfrmPolicy, XfrmState, nft,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::{
@@ -102,6 +104,8 @@ pub enum Step {
     },
     /// Add a policy of IPsec.
     AddXfrmPolicy(XfrmPolicy),
+    /// Make an RDMA device of software RoCE on a link. The name is the machine's: it must be free in all namespaces.
+    AddRdmaLink(RdmaLink),
     /// Make an nftables table with all its chains and rules.
     AddNftTable(nft::Table),
     /// Add an element to a map or a set of an nftables table.

@@ -10,6 +10,7 @@ mod perf;
 mod process;
 mod proxy;
 mod qdisc;
+mod rdma;
 mod steering;
 mod tcp_probe;
 mod tunnel;

@@ -8,6 +8,7 @@ mod netns;
 mod object;
 mod ovs;
 mod program;
+mod rdma;
 mod replace;
 mod rules;
 mod service;
@@ -160,6 +161,7 @@ impl Step {
             Step::AddWireGuardPeer(peer) => Box::new(Adds(peer)),
             Step::AddXfrmState { state, key_file } => Box::new(Adds(xfrm::KeyedState { state, key_file })),
             Step::AddXfrmPolicy(policy) => Box::new(Adds(policy)),
+            Step::AddRdmaLink(device) => Box::new(Adds(device)),
             Step::AddNftTable(table) => Box::new(Adds(table)),
             Step::AddNftElement(element) => Box::new(Adds(element)),
             Step::StartOvs(switch) => Box::new(ovs::StartOvs(switch)),

@@ -18,6 +18,7 @@ mod ovs;
 mod path;
 mod programs;
 mod qdisc;
+mod rdma;
 mod read_only;
 mod reconcile;
 mod sample;
