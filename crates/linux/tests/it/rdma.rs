@@ -2,11 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use linux::netlink::{RdmaDevices, RdmaNetnsMode};
+use linux::rdma::{VerbsConnection, VerbsDevice, VerbsWait};
 use linux::{Netns, RdmaLink, RdmaName};
+use rustix::event::{PollFd, PollFlags, poll};
 use testkit::has_software_roce;
 
-use crate::world::{Place, ifname};
+use crate::world::{PATIENCE, Place, ifname};
 
 fn device(name: &str, link: &str) -> RdmaLink {
     RdmaLink { name: RdmaName::new(name).unwrap(), link: ifname(link) }
@@ -59,4 +64,138 @@ fn a_kernel_without_rdma_says_so() {
         Ok(_) => testkit::skip("this kernel has RDMA"),
         Err(error) => assert_eq!(error.errno(), Some(libc::EPROTONOSUPPORT), "{error}"),
     }
+}
+
+/// A wire in the machine's own namespace, with a device of software RoCE at each end: Linux 6.12 receives their packets there
+/// alone.
+struct RdmaWire;
+
+impl RdmaWire {
+    fn new() -> RdmaWire {
+        testkit::shell(
+            "ip link add hgr0 address 02:00:00:00:00:01 type veth peer name hgr1 address 02:00:00:00:00:02
+for end in 0 1; do
+    echo 1 >/proc/sys/net/ipv4/conf/hgr$end/accept_local
+    echo 0 >/proc/sys/net/ipv4/conf/hgr$end/rp_filter
+    ip address add 198.18.0.$((end + 1))/32 dev hgr$end
+    ip link set hgr$end up
+    ip route add 198.18.0.$((2 - end))/32 dev hgr$end src 198.18.0.$((end + 1))
+    ip neighbour add 198.18.0.$((2 - end)) lladdr 02:00:00:00:00:0$((2 - end)) dev hgr$end
+    rdma link add hgrxe$end type rxe netdev hgr$end
+done",
+        );
+        RdmaWire
+    }
+
+    fn device(&self, end: u8) -> Arc<VerbsDevice> {
+        VerbsDevice::open(&RdmaName::new(format!("hgrxe{end}")).unwrap()).unwrap()
+    }
+
+    /// Two ends that are connected.
+    fn connections(&self, message_bytes: u32, wait: VerbsWait) -> [VerbsConnection; 2] {
+        let mut ends =
+            [0, 1].map(|end| VerbsConnection::new(&self.device(end), message_bytes, wait).unwrap());
+        let addresses = ends.each_ref().map(VerbsConnection::address);
+        ends[0].connect(&addresses[1]).unwrap();
+        ends[1].connect(&addresses[0]).unwrap();
+        ends
+    }
+}
+
+impl Drop for RdmaWire {
+    fn drop(&mut self) {
+        testkit::shell("ip link delete hgr0; while [ -n \"$(rdma link show)\" ]; do sleep 0.01; done");
+    }
+}
+
+/// The next message, as a thread waits for it.
+fn next(end: &mut VerbsConnection, buffer: &mut [u8]) -> usize {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(bytes) = end.receive(buffer).unwrap() {
+            return bytes;
+        }
+        assert!(Instant::now() < deadline, "no message comes");
+        if !end.polls() {
+            let timeout = rustix::time::Timespec { tv_sec: 20, tv_nsec: 0 };
+            poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&timeout)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn messages_go_there_and_back_over_the_wire() {
+    if !has_software_roce() {
+        return;
+    }
+    let wire = RdmaWire::new();
+    let counted = || {
+        let text = std::fs::read_to_string("/sys/class/net/hgr0/statistics/rx_packets").unwrap();
+        text.trim().parse::<u64>().unwrap()
+    };
+    for wait in [VerbsWait::Events, VerbsWait::Polling] {
+        let before = counted();
+        let [mut client, mut server] = wire.connections(65_536, wait);
+        let mut buffer = vec![0; 65_536];
+        for (round, size) in [64, 1, 4096, 65_536, 64, 64, 64, 64, 64, 64].into_iter().enumerate() {
+            let message = testkit::noise(round as u64, size);
+            assert_eq!(client.send(&message).unwrap(), size);
+            let bytes = next(&mut server, &mut buffer);
+            assert_eq!(buffer[..bytes], message);
+            assert_eq!(server.send(&buffer[..bytes]).unwrap(), size);
+            buffer.fill(0);
+            let bytes = next(&mut client, &mut buffer);
+            assert_eq!(buffer[..bytes], message);
+        }
+        assert!(counted() >= before + 20, "answers and acknowledgements come over the wire");
+        // Whose peer is gone learns it when it sends: nobody acknowledges.
+        drop(server);
+        client.send(&[1]).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let why = loop {
+            match client.send(&[1]) {
+                Ok(_) => assert!(Instant::now() < deadline),
+                Err(why) => break why,
+            }
+        };
+        assert!([Some(libc::ETIMEDOUT), Some(libc::ECONNRESET)].contains(&why.raw_os_error()), "{why}");
+    }
+}
+
+#[test]
+fn a_device_that_is_not_there_is_an_error_with_a_reason() {
+    if !has_software_roce() {
+        return;
+    }
+    let error = VerbsDevice::open(&RdmaName::new("hgrxe9").unwrap()).unwrap_err().to_string();
+    assert!(error.starts_with("open RDMA device hgrxe9: ") && error.contains("ibverbs-providers"), "{error}");
+}
+
+/// A device of software is not moved into a namespace, in either mode.
+#[test]
+fn exclusive_mode_moves_no_device_of_software() {
+    if !has_software_roce() {
+        return;
+    }
+    let wire = RdmaWire::new();
+    let devices = RdmaDevices::open_in(&Netns::current().unwrap()).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    // Namespaces of tests before end some time after their last user.
+    while let Err(error) = devices.set_mode(RdmaNetnsMode::Exclusive) {
+        assert!(error.errno() == Some(libc::EBUSY) && Instant::now() < deadline, "{error}");
+    }
+    assert_eq!(devices.mode().unwrap(), RdmaNetnsMode::Exclusive);
+    let pod = Netns::anonymous().unwrap();
+    let device = devices.find(&RdmaName::new("hgrxe0").unwrap()).unwrap().unwrap();
+    let moved = devices.move_to(&device, &pod).unwrap_err();
+    assert_eq!(moved.errno(), Some(libc::EOPNOTSUPP), "{moved}");
+    // A pod sees none of them now, where in shared mode it sees all.
+    assert_eq!(RdmaDevices::open_in(&pod).unwrap().list().unwrap(), []);
+    let opened = pod.run(|| VerbsDevice::open(&RdmaName::new("hgrxe0").unwrap())).unwrap();
+    assert!(opened.unwrap_err().to_string().contains("no such device here"));
+    drop((pod, wire));
+    while let Err(error) = devices.set_mode(RdmaNetnsMode::Shared) {
+        assert!(error.errno() == Some(libc::EBUSY) && Instant::now() < deadline, "{error}");
+    }
+    assert_eq!(devices.mode().unwrap(), RdmaNetnsMode::Shared);
 }
