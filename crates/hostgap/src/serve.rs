@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ::load::serve::{
-    BODY_BYTES_MAX, Certificate, Idle, Injected, Listen, Raw, ResponderConfig, ServeError, Served, Server,
-    StackConfig,
+    BODY_BYTES_MAX, Certificate, Idle, Injected, Listen, MessagesConfig, Raw, ResponderConfig, ServeError,
+    Served, Server, StackConfig,
 };
 use anyhow::Context;
-use linux::{CpuSet, IfName};
+use linux::rdma::VerbsWait;
+use linux::{CpuSet, IfName, RdmaName};
 
 use crate::exit::BadInput;
 use crate::{speak, stop, units};
@@ -98,6 +99,10 @@ struct StackArgs {
     /// The CPU on which the kernel hands those frames over [default: the one that received them].
     #[arg(long, value_name = "CPU", requires = "afxdp")]
     receive_cpu: Option<u16>,
+    /// The RDMA device by which messages for verbs: addresses come and go. With --wait spin threads look for them and are not
+    /// woken.
+    #[arg(long, value_name = "DEVICE")]
+    rdma: Option<RdmaName>,
 }
 
 /// The responder's certificate.
@@ -162,8 +167,26 @@ fn config(args: &Args) -> anyhow::Result<ResponderConfig> {
     };
     let receive_cpu = args.stack.receive_cpu;
     let stack = args.stack.afxdp.clone().map(|link| StackConfig { link, receive_cpu });
-    let echo = args.echo;
-    Ok(ResponderConfig { listen, body_bytes, raw, echo, certificate, cpu_time, faults, cpus, idle, stack })
+    let messages = args.stack.rdma.clone().map(|device| MessagesConfig {
+        device,
+        wait: match args.wait {
+            Wait::Sleep => VerbsWait::Events,
+            Wait::Spin => VerbsWait::Polling,
+        },
+    });
+    Ok(ResponderConfig {
+        listen,
+        body_bytes,
+        raw,
+        echo: args.echo,
+        certificate,
+        cpu_time,
+        faults,
+        cpus,
+        idle,
+        stack,
+        messages,
+    })
 }
 
 fn certificate(args: &TlsArgs) -> anyhow::Result<Option<Certificate>> {
@@ -190,7 +213,9 @@ fn shown(listen: &Listen) -> String {
     match listen {
         Listen::Http(address) => format!("http://{address}/"),
         Listen::Https(address) => format!("https://{address}/"),
-        Listen::HttpUnix(_) | Listen::Tcp(_) | Listen::Udp(_) | Listen::Grpc(_) => listen.to_string(),
+        Listen::HttpUnix(_) | Listen::Tcp(_) | Listen::Udp(_) | Listen::Grpc(_) | Listen::Verbs(_) => {
+            listen.to_string()
+        }
     }
 }
 

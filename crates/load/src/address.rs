@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::plain;
+use crate::{VerbsTarget, plain};
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Address {
     Unix(PathBuf),
     /// The address and port of a UDP socket.
     Udp(SocketAddr),
+    /// Messages by RDMA verbs.
+    Verbs(VerbsTarget),
 }
 
 impl fmt::Display for Address {
@@ -23,6 +25,9 @@ impl fmt::Display for Address {
             Address::Tcp(address) => write!(f, "{address}"),
             Address::Unix(path) => f.write_str(&plain(&path.display().to_string())),
             Address::Udp(address) => write!(f, "UDP {address}"),
+            Address::Verbs(VerbsTarget { address, device, .. }) => {
+                write!(f, "{address} by RDMA device {}", device.name())
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::grpc::{self, GRPC_BODY_BYTES_MAX};
 use crate::target::{Ask, Expect, HttpVersion, Request, Sizes, Target};
-use crate::{Address, LoadError};
+use crate::{Address, LoadError, MESSAGE_BYTES_MAX};
 
 /// The greatest length of a request in bytes, so that one write of a whole pipeline fits in memory.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -51,7 +51,8 @@ impl Asks {
     pub(crate) fn of(target: &Target) -> Result<Asks, LoadError> {
         match (&target.ask, &target.address) {
             (Ask::Http(_), Address::Udp(_)) => Err(LoadError::Shape("HTTP does not run over UDP")),
-            (Ask::Grpc { .. }, Address::Udp(_) | Address::Unix(_)) => {
+            (Ask::Http(_), Address::Verbs(_)) => Err(LoadError::Shape("HTTP does not run over RDMA verbs")),
+            (Ask::Grpc { .. }, Address::Udp(_) | Address::Unix(_) | Address::Verbs(_)) => {
                 Err(LoadError::Shape("calls of gRPC are made over TCP"))
             }
             (Ask::Raw(_) | Ask::Grpc { .. }, _) if target.tls.is_some() => {
@@ -60,6 +61,11 @@ impl Asks {
             (Ask::Http(requests), _) => Asks::http(requests),
             (Ask::Grpc { body_bytes }, _) => Asks::grpc(*body_bytes),
             (Ask::Raw(sizes), Address::Udp(_)) => Asks::datagrams(*sizes),
+            (Ask::Raw(sizes), Address::Verbs(_))
+                if sizes.request_bytes.max(sizes.response_bytes) > MESSAGE_BYTES_MAX =>
+            {
+                Err(LoadError::Shape("messages of at most 65536 bytes are possible"))
+            }
             (Ask::Raw(sizes), _) => Asks::raw(*sizes),
         }
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use linux::netns::Netns;
+use linux::rdma::VerbsWait;
 use linux::{clock, process};
 use rustix::io::Errno;
 
@@ -13,7 +14,7 @@ use crate::connection::{Connection, ConnectionState};
 use crate::error::system;
 use crate::poller::{Poller, Tag};
 use crate::response::Learned;
-use crate::{Ask, ConnectionError, LoadError, Pool, Target};
+use crate::{Address, Ask, ConnectionError, LoadError, Pool, Target};
 
 /// Bytes that one read can take. Larger bodies take several.
 const BUFFER_BYTES: usize = 65_536;
@@ -137,6 +138,11 @@ impl Client {
     /// Whether the kernel stamps packets.
     pub(crate) fn stamps(&self) -> bool {
         self.pool.stamps
+    }
+
+    /// Whether answers are looked for, and nobody is woken for them.
+    pub fn polls(&self) -> bool {
+        matches!(&self.target.address, Address::Verbs(by) if by.wait == VerbsWait::Polling)
     }
 
     /// Whether each request opens a new connection.

@@ -16,7 +16,8 @@ use crate::poller::{Poller, Tag};
 use crate::socket::{receive, send};
 use crate::target::{Ask, Target};
 use crate::tls::Session;
-use crate::{Address, ConnectionError};
+use crate::verbs::{self, Verbs};
+use crate::{Address, ConnectionError, VerbsTarget};
 
 /// A socket that is connected or connecting.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct ClientSocket {
     tls: Option<Session>,
     /// HTTP/2 and the gRPC calls over it.
     calls: Option<Box<Calls>>,
+    /// Messages by RDMA verbs, agreed on over the socket.
+    verbs: Option<Box<Verbs>>,
     /// True while the kernel is still connecting.
     connecting: bool,
     ready: bool,
@@ -85,6 +88,10 @@ impl ClientSocket {
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         poller.add(&socket, tag, interest)?;
         let tls = target.tls.as_ref().map(Session::new).transpose()?;
+        let verbs = verbs(target)?;
+        if let Some(verbs) = &verbs {
+            poller.add(&verbs.connection, tag, EventFlags::IN | EventFlags::ET)?;
+        }
         let (socket, calls) = match (&target.ask, &target.address) {
             (Ask::Grpc { .. }, address) => {
                 let socket = Arc::new(socket);
@@ -93,7 +100,8 @@ impl ClientSocket {
             }
             (Ask::Http(_) | Ask::Raw(_), _) => (Socket::Own(socket), None),
         };
-        Ok(ClientSocket { socket, tls, calls, connecting, ready: false, came: stamps.then_some(None) })
+        let came = stamps.then_some(None);
+        Ok(ClientSocket { socket, tls, calls, verbs, connecting, ready: false, came })
     }
 
     /// Goes on with connecting. True when requests can be sent.
@@ -109,19 +117,21 @@ impl ClientSocket {
             }
             self.connecting = false;
         }
-        self.ready = match (&mut self.tls, &mut self.calls) {
-            (None, None) => true,
-            (Some(session), _) => session.handshake(&self.socket)?,
-            (None, Some(calls)) => calls.greet()?,
+        self.ready = match (&mut self.tls, &mut self.calls, &mut self.verbs) {
+            (None, None, None) => true,
+            (Some(session), ..) => session.handshake(&self.socket)?,
+            (None, Some(calls), _) => calls.greet()?,
+            (None, None, Some(verbs)) => verbs.agree(&self.socket)?,
         };
         Ok(self.ready)
     }
 
     /// Sends as much as the socket takes. What a TLS session is given it takes, and sends later.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<Option<usize>, ConnectionError> {
-        match &mut self.tls {
-            None => Ok(send(&*self.socket, bytes)?),
-            Some(session) => session.send(&self.socket, bytes).map(|()| Some(bytes.len())),
+        match (&mut self.tls, &mut self.verbs) {
+            (None, None) => Ok(send(&*self.socket, bytes)?),
+            (Some(session), _) => session.send(&self.socket, bytes).map(|()| Some(bytes.len())),
+            (None, Some(verbs)) => Ok(Some(verbs::put(&mut verbs.connection, bytes)?)),
         }
     }
 
@@ -131,9 +141,10 @@ impl ClientSocket {
     }
 
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, ConnectionError> {
-        let received = match &mut self.tls {
-            None => self.receive_plain(buffer)?,
-            Some(session) => session.receive(&self.socket, buffer)?,
+        let received = match (&mut self.tls, &mut self.verbs) {
+            (None, None) => self.receive_plain(buffer)?,
+            (Some(session), _) => session.receive(&self.socket, buffer)?,
+            (None, Some(verbs)) => verbs::take(&mut verbs.connection, &self.socket, buffer)?,
         };
         Ok(match received {
             None => Received::Empty,
@@ -174,6 +185,12 @@ impl ClientSocket {
         self.tls.as_ref()?.resumed()
     }
 
+    /// Whether a message by RDMA verbs is there; false for anything else. It is looked for without a system call.
+    pub(crate) fn has_message(&mut self) -> bool {
+        // An error is one for the reader.
+        self.verbs.as_mut().is_some_and(|verbs| verbs.connection.has_come().unwrap_or(true))
+    }
+
     /// True if a read that did not fill the buffer has emptied the socket.
     pub(crate) fn short_read_empties(&self) -> bool {
         self.tls.is_none()
@@ -181,7 +198,7 @@ impl ClientSocket {
 
     /// True if there are no bytes to read and the peer is still connected.
     pub(crate) fn is_quiet(&mut self) -> bool {
-        if self.tls.is_some() {
+        if self.tls.is_some() || self.verbs.is_some() {
             // Between answers only session tickets come, and reading takes them in.
             return matches!(self.receive(&mut [0]), Ok(Received::Empty));
         }
@@ -195,15 +212,28 @@ fn error_fault(error: &io::Error) -> ConnectionError {
     error.raw_os_error().map_or(ConnectionError::Closed, ConnectionError::System)
 }
 
+/// The client's end of messages, with room for the longest.
+fn verbs(target: &Target) -> Result<Option<Box<Verbs>>, ConnectionError> {
+    match (&target.address, &target.ask) {
+        (Address::Verbs(by), Ask::Raw(sizes)) => {
+            let message_bytes = sizes.request_bytes.max(sizes.response_bytes);
+            Ok(Some(Box::new(Verbs::new(by, message_bytes)?)))
+        }
+        _ => Ok(None),
+    }
+}
+
 fn socket(address: &Address) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (family, kind, protocol) = match address {
-        Address::Tcp(address) => (family(address), SocketType::STREAM, Some(ipproto::TCP)),
+        Address::Tcp(address) | Address::Verbs(VerbsTarget { address, .. }) => {
+            (family(address), SocketType::STREAM, Some(ipproto::TCP))
+        }
         Address::Udp(address) => (family(address), SocketType::DGRAM, Some(ipproto::UDP)),
         Address::Unix(_) => (AddressFamily::UNIX, SocketType::STREAM, None),
     };
     let socket = rustix::net::socket_with(family, kind, flags, protocol)?;
-    if let Address::Tcp(_) = address {
+    if let Address::Tcp(_) | Address::Verbs(_) = address {
         sockopt::set_tcp_nodelay(&socket, true)?;
     }
     Ok(socket)
@@ -211,7 +241,9 @@ fn socket(address: &Address) -> Result<OwnedFd, Errno> {
 
 fn connect(socket: &OwnedFd, address: &Address) -> Result<(), Errno> {
     match address {
-        Address::Tcp(address) | Address::Udp(address) => rustix::net::connect(socket, address),
+        Address::Tcp(address) | Address::Udp(address) | Address::Verbs(VerbsTarget { address, .. }) => {
+            rustix::net::connect(socket, address)
+        }
         Address::Unix(path) => rustix::net::connect(socket, &SocketAddrUnix::new(path)?),
     }
 }

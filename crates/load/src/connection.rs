@@ -194,6 +194,11 @@ impl Connection {
         self.socket.as_ref().is_none_or(ClientSocket::short_read_empties)
     }
 
+    /// Whether a message by RDMA verbs is there that nobody was woken for.
+    pub(crate) fn has_message(&mut self) -> bool {
+        self.phase == ConnectionState::Up && self.socket.as_mut().is_some_and(ClientSocket::has_message)
+    }
+
     /// From the last packet sent to the last received, by the kernel's timestamps, in nanoseconds; `None` without
     /// timestamps.
     pub(crate) fn wire_ns(&self) -> Option<u64> {

@@ -44,7 +44,7 @@ impl Pool {
             && (self.depth > 1
                 || self.fresh
                 || target.tls.is_some()
-                || matches!(target.address, Address::Unix(_)))
+                || matches!(target.address, Address::Unix(_) | Address::Verbs(_)))
         {
             return refused(
                 "packets are stamped for plain TCP and UDP, one request at a time on a connection that stays",
@@ -52,6 +52,9 @@ impl Pool {
         }
         if matches!(target.ask, Ask::Grpc { .. }) && (self.depth > 1 || self.fresh || self.stamps) {
             return refused("a call of gRPC is the only one on a connection that stays, and is not stamped");
+        }
+        if matches!(target.address, Address::Verbs(_)) && (self.depth > 1 || self.fresh) {
+            return refused("a message by RDMA verbs is the only one on a connection that stays");
         }
         let is_old = |ask: &Ask| match ask {
             Ask::Http(requests) => requests.iter().any(|request| request.version == HttpVersion::Http10),

@@ -10,6 +10,8 @@
 //! - **UDP**: each datagram, of any size, is answered by one of `response_bytes` bytes. Its first 8 bytes, or as many
 //!   as both have, are those of the request, so that a client can number its requests; the rest does not matter.
 //!
+//! By RDMA verbs it answers as over TCP, a message for a message ([`MessagesConfig`]).
+//!
 //! Over HTTP/2 without TLS it also serves gRPC: `/hostgap.Echo/Unary` answers with the message of the call.
 //!
 //! It can also add known faults: delays, freezes, errors and cuts ([`Faults`]) whose effect on latency follows by
@@ -34,6 +36,7 @@ mod injector;
 mod line;
 mod listen;
 mod listener;
+mod messages;
 mod peer;
 mod request;
 mod responder;
@@ -56,11 +59,13 @@ pub use error::ServeError;
 pub use faults::{DELAY_MAX, Delay, Faults, Freeze, Mixture, Trickle};
 pub use idle::Idle;
 pub use listen::{Listen, NoListen};
+pub use messages::MessagesConfig;
 pub use work::CPU_TIME;
 
 use crate::thread::ThreadPlacement;
 use injector::Injector;
 use listener::{Listener, SocketFile};
+use messages::Messages;
 use responder::Responder;
 use stack::{OnStack, XdpPort};
 
@@ -93,6 +98,8 @@ pub struct ResponderConfig {
     pub idle: Idle,
     /// The stack of our own that answers instead of the kernel's.
     pub stack: Option<StackConfig>,
+    /// By what messages of RDMA verbs come and go, at addresses for them, which need it.
+    pub messages: Option<MessagesConfig>,
 }
 
 /// A stack of our own, which takes frames from a link by AF_XDP before the kernel's stack sees them.
@@ -124,6 +131,7 @@ pub struct Server {
     /// With the addresses that were taken.
     config: ResponderConfig,
     threads: Vec<ThreadSetup>,
+    messages: Option<Messages>,
     _files: Vec<SocketFile>,
 }
 
@@ -190,12 +198,13 @@ impl Server {
         if cpus.is_empty() {
             cpus.push(None);
         }
+        let messages = config.messages.as_ref().map(Messages::open).transpose()?;
         if let Some(stack) = config.stack.clone() {
             let stack = stack::open(&mut config, &stack)?;
             cpus.truncate(1);
             let listens = Listens::Stack(Mutex::new(Some(Box::new(stack))));
             threads.extend(cpus.pop().map(|cpus| ThreadSetup { cpus, listens }));
-            return Ok(Server { config, threads, _files: server_files });
+            return Ok(Server { config, threads, messages, _files: server_files });
         }
         for cpus in cpus {
             let first = threads.first().and_then(|thread| match &thread.listens {
@@ -205,7 +214,7 @@ impl Server {
             let listeners = listener::listeners(&mut config.listen, first, &mut server_files)?;
             threads.push(ThreadSetup { cpus, listens: Listens::Sockets(listeners) });
         }
-        Ok(Server { config, threads, _files: server_files })
+        Ok(Server { config, threads, messages, _files: server_files })
     }
 
     /// Where it listens, with the ports that were taken, in the order of the configuration.
@@ -259,7 +268,7 @@ impl Server {
             }
         };
         let injector = Injector::start(&self.config.faults, index, started_ns);
-        Ok(Responder::new(listeners, &self.config, injector)?.run(ends))
+        Ok(Responder::new(listeners, &self.config, injector, self.messages.clone())?.run(ends))
     }
 }
 
@@ -292,6 +301,9 @@ impl ResponderConfig {
             let (least, most) = (CPU_TIME.start().as_micros(), CPU_TIME.end().as_micros());
             return Err(format!("a request costs {least} to {most} µs of CPU time"));
         }
+        if let Some(why) = messages::refused(self) {
+            return Err(why);
+        }
         if self.certificate.is_none() && any(|listen| matches!(listen, Listen::Https(_))) {
             return Err("HTTPS needs a certificate".to_owned());
         }
@@ -318,6 +330,7 @@ impl Default for ResponderConfig {
             cpus: CpuSet::default(),
             idle: Idle::Sleep,
             stack: None,
+            messages: None,
         }
     }
 }

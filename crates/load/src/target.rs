@@ -20,7 +20,7 @@ pub struct Target {
 pub enum Protocol {
     /// HTTP, over TCP, TLS or a Unix socket.
     Http,
-    /// Bytes of a stream, over TCP or a Unix socket.
+    /// Bytes of a stream, over TCP or a Unix socket; or messages by RDMA verbs.
     Stream,
     /// Datagrams over UDP.
     Datagrams,
@@ -77,7 +77,7 @@ pub struct Request {
 
 /// The sizes of a raw exchange in bytes. Over TCP and Unix sockets a request and its answer are this many bytes. A
 /// request of 4 bytes or more begins with its own length in [`Sizes::LENGTH_BYTES`] bytes, for servers that need it.
-/// Over UDP both are one datagram that starts with the request's number in [`Sizes::NUMBER_BYTES`] bytes, which the
+/// By RDMA verbs each is a message of up to [`crate::MESSAGE_BYTES_MAX`]. Over UDP both are one datagram that starts with the request's number in [`Sizes::NUMBER_BYTES`] bytes, which the
 /// server returns. So late, duplicate and reordered answers are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
@@ -148,7 +148,7 @@ impl Target {
             (Ask::Http(_), _) => Protocol::Http,
             (Ask::Grpc { .. }, _) => Protocol::Grpc,
             (Ask::Raw(_), Address::Udp(_)) => Protocol::Datagrams,
-            (Ask::Raw(_), Address::Tcp(_) | Address::Unix(_)) => Protocol::Stream,
+            (Ask::Raw(_), Address::Tcp(_) | Address::Unix(_) | Address::Verbs(_)) => Protocol::Stream,
         }
     }
 }

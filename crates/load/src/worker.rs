@@ -30,6 +30,9 @@ use ending::Quota;
 /// How long to wait before a broken connection is opened again, so that a refusing server is not asked in a tight loop.
 const RETRY_NS: u64 = 10_000_000;
 
+/// Where answers are looked for in memory, the sockets are looked at in one turn of so many.
+const TURNS: u32 = 64;
+
 /// How often the live counters are updated and the stop flag is checked.
 const LIVE_NS: u64 = 100_000_000;
 
@@ -37,6 +40,9 @@ pub(crate) struct Worker<'a> {
     client: &'a mut Client,
     pace: Pace,
     saturates: bool,
+    /// Answers are looked for, and nobody is woken for them.
+    polls: bool,
+    turn: u32,
     when_busy: WhenBusy,
     waiting: Waiting,
     outcome: &'a mut Outcome,
@@ -86,9 +92,12 @@ impl<'a> Worker<'a> {
             (Pace::Saturate, _) | (_, WhenBusy::Pipeline) => client.depth(),
             (_, WhenBusy::Wait | WhenBusy::Grow | WhenBusy::Drop) => 1,
         };
+        let polls = client.polls();
         Worker {
             client,
             saturates: matches!(order.pace, Pace::Saturate),
+            polls,
+            turn: 0,
             pace: order.pace,
             when_busy: order.when_busy,
             waiting: order.waiting,
@@ -159,7 +168,7 @@ impl<'a> Worker<'a> {
     }
 
     fn poll(&mut self, asleep_ns: u64, timeout_ns: u64) -> u64 {
-        self.client.poller.wait(timeout_ns);
+        self.await_events(timeout_ns);
         let mut now_ns = clock::now_ns();
         let awake_ns = asleep_ns.saturating_add(timeout_ns);
         if timeout_ns > 0 {
@@ -178,7 +187,18 @@ impl<'a> Worker<'a> {
             // Between two answers there is time to be late in: see whether a request is due.
             now_ns = self.send_due(now_ns);
         }
-        now_ns
+        if self.polls { self.look_for_answers(now_ns) } else { now_ns }
+    }
+
+    /// Waits for events at sockets. A thread that does not sleep and looks for its answers in memory leaves out the system call
+    /// mostly.
+    fn await_events(&mut self, timeout_ns: u64) {
+        self.turn = self.turn.wrapping_add(1);
+        if self.polls && timeout_ns == 0 && !self.turn.is_multiple_of(TURNS) {
+            self.client.poller.clear();
+        } else {
+            self.client.poller.wait(timeout_ns);
+        }
     }
 
     /// The intended instant of the next request, if that has come and lies within the schedule.
@@ -336,6 +356,9 @@ impl<'a> Worker<'a> {
 
     /// How long to sleep if no event comes.
     fn sleep_ns(&self, now_ns: u64) -> u64 {
+        if self.polls && self.open > 0 {
+            return 0;
+        }
         let next_ns = self.start_ns.saturating_add(match self.pace {
             Pace::Constant(_) | Pace::Poisson(_) => self.pace.next_ns(0),
             Pace::Saturate => now_ns.saturating_sub(self.start_ns),

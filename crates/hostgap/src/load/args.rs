@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use linux::CpuSet;
+use linux::{CpuSet, RdmaName};
 
 /// Send requests to a server at a constant rate, and measure how long its answers take.
 ///
@@ -143,6 +143,12 @@ pub(crate) struct RequestArgs {
     /// Connect to this Unix socket instead of the URL's host.
     #[arg(long, value_name = "PATH")]
     pub(crate) unix_socket: Option<PathBuf>,
+    /// The RDMA device by which messages go with verbs://. The server is `hostgap serve --rdma`.
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) rdma: Option<RdmaName>,
+    /// Look for answers in the device's queue again and again, instead of being woken by its events. It takes a whole CPU.
+    #[arg(long, requires = "rdma")]
+    pub(crate) rdma_poll: bool,
     /// Trust the certificates of this PEM file, instead of this machine's.
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     pub(crate) tls_ca: Option<PathBuf>,
@@ -152,10 +158,10 @@ pub(crate) struct RequestArgs {
     /// Make every TLS handshake a full one: resume no session. For --no-keepalive.
     #[arg(long, requires = "no_keepalive")]
     pub(crate) no_session_reuse: bool,
-    /// The size of a request with tcp:// and udp://, or of a call's body with grpc:// [default: 64].
+    /// The size of a request with tcp://, udp:// and verbs://, or of a call's body with grpc:// [default: 64].
     #[arg(long, value_name = "SIZE")]
     pub(crate) request_bytes: Option<String>,
-    /// The size of an answer with tcp:// and udp:// [default: 64].
+    /// The size of an answer with tcp://, udp:// and verbs:// [default: 64].
     #[arg(long, value_name = "SIZE")]
     pub(crate) response_bytes: Option<String>,
 }

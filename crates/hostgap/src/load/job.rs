@@ -113,6 +113,7 @@ pub(super) fn job(args: Args) -> anyhow::Result<Job> {
 fn watched(target: &Target, own: Option<&CpuSet>) -> anyhow::Result<CpuSet> {
     let is_here = match &target.address {
         Address::Tcp(address) | Address::Udp(address) => address.ip().is_loopback(),
+        Address::Verbs(by) => by.address.ip().is_loopback(),
         Address::Unix(_) => true,
     };
     match own {

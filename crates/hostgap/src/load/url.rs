@@ -2,8 +2,9 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use ::load::{Address, Ask, Expect, Request, Sessions, Sizes, Target, Tls, Trust, plain};
+use ::load::{Address, Ask, Expect, Request, Sessions, Sizes, Target, Tls, Trust, VerbsTarget, plain};
 use anyhow::Context;
+use linux::rdma::{VerbsDevice, VerbsWait};
 
 use super::args::RequestArgs;
 use crate::exit::BadInput;
@@ -20,6 +21,7 @@ enum Scheme {
     Tcp,
     Udp,
     Grpc,
+    Verbs,
 }
 
 /// The parts of `SCHEME://AUTHORITY/PATH`.
@@ -50,16 +52,29 @@ pub(super) fn target(texts: &[String], args: &RequestArgs, expect: Expect) -> an
 
 fn address(url: &Url<'_>, args: &RequestArgs) -> anyhow::Result<Address> {
     if let Some(path) = &args.unix_socket {
-        if url.scheme == Scheme::Udp {
-            return Err(BadInput("--unix-socket does not carry datagrams".to_owned()).into());
+        if matches!(url.scheme, Scheme::Udp | Scheme::Verbs) {
+            return Err(BadInput("--unix-socket carries neither datagrams nor messages".to_owned()).into());
         }
         return Ok(Address::Unix(path.clone()));
     }
     let address = resolve(url).with_context(|| format!("find the address of {}", plain(url.host)))?;
+    if args.rdma.is_some() && url.scheme != Scheme::Verbs {
+        return Err(BadInput("--rdma is for verbs://".to_owned()).into());
+    }
     Ok(match url.scheme {
         Scheme::Http | Scheme::Https | Scheme::Tcp | Scheme::Grpc => Address::Tcp(address),
         Scheme::Udp => Address::Udp(address),
+        Scheme::Verbs => Address::Verbs(verbs(address, args)?),
     })
+}
+
+fn verbs(address: SocketAddr, args: &RequestArgs) -> anyhow::Result<VerbsTarget> {
+    let Some(name) = &args.rdma else {
+        let text = "verbs:// needs --rdma DEVICE; `rdma link show` lists the devices";
+        return Err(BadInput(text.to_owned()).into());
+    };
+    let wait = if args.rdma_poll { VerbsWait::Polling } else { VerbsWait::Events };
+    Ok(VerbsTarget { address, device: VerbsDevice::open(name)?, wait })
 }
 
 fn tls(url: &Url<'_>, args: &RequestArgs) -> anyhow::Result<Option<Tls>> {
@@ -86,14 +101,15 @@ fn ask(urls: &[Url<'_>], args: &RequestArgs, expect: Expect) -> Result<Ask, BadI
     };
     if urls.iter().all(|url| matches!(url.scheme, Scheme::Http | Scheme::Https)) {
         if args.request_bytes.is_some() || args.response_bytes.is_some() {
-            let text = "--request-bytes and --response-bytes are only for tcp://, udp:// and grpc://";
+            let text =
+                "--request-bytes and --response-bytes are only for tcp://, udp://, verbs:// and grpc://";
             return Err(BadInput(text.to_owned()));
         }
         return Ok(Ask::Http(urls.iter().map(request).collect()));
     }
     if urls.len() > 1 || !urls[0].path.is_empty() {
         return Err(BadInput(
-            "with tcp://, udp:// and grpc:// one URL is possible, without a path".to_owned(),
+            "with tcp://, udp://, verbs:// and grpc:// one URL is possible, without a path".to_owned(),
         ));
     }
     let bytes = |text: &Option<String>| text.as_deref().map_or(Ok(RAW_BYTES), units::bytes).map_err(BadInput);
@@ -116,7 +132,7 @@ fn resolve(url: &Url<'_>) -> std::io::Result<SocketAddr> {
 }
 
 fn parse(text: &str) -> Result<Url<'_>, &'static str> {
-    let expected = "http://HOST[:PORT][/PATH], https://…, tcp://HOST:PORT, udp://HOST:PORT or grpc://HOST:PORT is expected";
+    let expected = "http://HOST[:PORT][/PATH], https://…, tcp://HOST:PORT, udp://HOST:PORT, grpc://HOST:PORT or verbs://HOST:PORT is expected";
     let (scheme, rest) = text.split_once("://").ok_or(expected)?;
     let (scheme, usual_port) = match scheme {
         "http" => (Scheme::Http, Some(80)),
@@ -124,6 +140,7 @@ fn parse(text: &str) -> Result<Url<'_>, &'static str> {
         "tcp" => (Scheme::Tcp, None),
         "udp" => (Scheme::Udp, None),
         "grpc" => (Scheme::Grpc, None),
+        "verbs" => (Scheme::Verbs, None),
         _ => return Err(expected),
     };
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
@@ -179,6 +196,7 @@ mod tests {
         check("tcp://[::1]:7", Scheme::Tcp, "[::1]:7", "::1", 7, "");
         check("udp://a:7", Scheme::Udp, "a:7", "a", 7, "");
         check("grpc://a:7", Scheme::Grpc, "a:7", "a", 7, "");
+        check("verbs://a:7", Scheme::Verbs, "a:7", "a", 7, "");
     }
 
     #[test]

@@ -86,6 +86,8 @@ pub struct VerbsConnection {
     wait: VerbsWait,
     /// The next completion is also an event at the channel.
     is_armed: bool,
+    /// A message that was seen and not taken yet.
+    came: Option<Completion>,
     /// Slots of messages that the peer has not acknowledged yet.
     unacknowledged: u32,
     next_slot: u32,
@@ -138,6 +140,7 @@ impl VerbsConnection {
             message_bytes,
             wait,
             is_armed: false,
+            came: None,
             unacknowledged: 0,
             next_slot: 0,
             // Any will do that is not that of the connection before.
@@ -249,12 +252,26 @@ impl VerbsConnection {
                 self.arm()?;
             }
         }
-        let Some(completion) = self.poll(self.received)? else { return Ok(None) };
+        if !self.has_come()? {
+            return Ok(None);
+        }
+        let Some(completion) = self.came.take() else { return Ok(None) };
         let slot = u32::try_from(completion.id).expect("slots are small numbers");
         let length = (completion.bytes as usize).min(buffer.len());
         self.memory.read(slot as usize * self.message_bytes, &mut buffer[..length]);
         self.post_receive(slot)?;
         Ok(Some(length))
+    }
+
+    /// Whether a message is there to be taken.
+    ///
+    /// # Errors
+    /// Those of [`VerbsConnection::send`].
+    pub fn has_come(&mut self) -> io::Result<bool> {
+        if self.came.is_none() {
+            self.came = self.poll(self.received)?;
+        }
+        Ok(self.came.is_some())
     }
 
     /// Whether the threads of this end look for messages themselves.

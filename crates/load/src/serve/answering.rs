@@ -50,7 +50,9 @@ impl Responder<'_> {
                 Ok(Skipped::Part(bytes)) => (bytes > 0).then_some(bytes),
                 Err(status) => self.give_up(peer, status, input),
             },
-            PeerProtocol::Calls(_) => unreachable!("calls are read by themselves"),
+            PeerProtocol::Calls(_) | PeerProtocol::Greeting { .. } => {
+                unreachable!("calls and greetings are read by themselves")
+            }
             PeerProtocol::Raw { partial, whole: Some(whole) } => {
                 let missing = *whole - *partial;
                 if input.len() < missing {

@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// An address and the protocol spoken there. Port 0 selects a free one; an IPv6 address accepts only IPv6.
 ///
 /// As text: `ADDRESS:PORT` or `http:ADDRESS:PORT`, `https:ADDRESS:PORT`, `unix:PATH`, `tcp:ADDRESS:PORT`,
-/// `udp:ADDRESS:PORT`, `grpc:ADDRESS:PORT`.
+/// `udp:ADDRESS:PORT`, `grpc:ADDRESS:PORT`, `verbs:ADDRESS:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// HTTP/1.1 over TCP.
@@ -23,13 +23,15 @@ pub enum Listen {
     Udp(SocketAddr),
     /// gRPC over HTTP/2 in the clear.
     Grpc(SocketAddr),
+    /// Messages by RDMA verbs, as over [`Listen::Tcp`]; queue pairs are agreed on over TCP here.
+    Verbs(SocketAddr),
 }
 
 /// A text that names no place to listen at.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no place to listen: ADDRESS:PORT, https:ADDRESS:PORT, unix:PATH, tcp:ADDRESS:PORT, \
-     udp:ADDRESS:PORT or grpc:ADDRESS:PORT is expected, the address in digits"
+     udp:ADDRESS:PORT, grpc:ADDRESS:PORT or verbs:ADDRESS:PORT is expected, the address in digits"
 )]
 pub struct NoListen(String);
 
@@ -41,7 +43,8 @@ impl Listen {
             | Listen::Https(address)
             | Listen::Tcp(address)
             | Listen::Udp(address)
-            | Listen::Grpc(address) => Some(*address),
+            | Listen::Grpc(address)
+            | Listen::Verbs(address) => Some(*address),
             Listen::HttpUnix(_) => None,
         }
     }
@@ -49,7 +52,7 @@ impl Listen {
     /// Whether it is something else than HTTP that is spoken there.
     pub(super) fn is_raw(&self) -> bool {
         match self {
-            Listen::Tcp(_) | Listen::Udp(_) | Listen::Grpc(_) => true,
+            Listen::Tcp(_) | Listen::Udp(_) | Listen::Grpc(_) | Listen::Verbs(_) => true,
             Listen::Http(_) | Listen::Https(_) | Listen::HttpUnix(_) => false,
         }
     }
@@ -60,7 +63,8 @@ impl Listen {
             | Listen::Https(address)
             | Listen::Tcp(address)
             | Listen::Udp(address)
-            | Listen::Grpc(address) => Some(address),
+            | Listen::Grpc(address)
+            | Listen::Verbs(address) => Some(address),
             Listen::HttpUnix(_) => None,
         }
     }
@@ -74,7 +78,7 @@ impl FromStr for Listen {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { Err(bad()) } else { Ok(Listen::HttpUnix(path.into())) };
         }
-        let (kind, address) = ["http", "https", "tcp", "udp", "grpc"]
+        let (kind, address) = ["http", "https", "tcp", "udp", "grpc", "verbs"]
             .into_iter()
             .find_map(|kind| Some((kind, text.strip_prefix(kind)?.strip_prefix(':')?)))
             .unwrap_or(("http", text));
@@ -84,6 +88,7 @@ impl FromStr for Listen {
             "tcp" => Listen::Tcp(address),
             "udp" => Listen::Udp(address),
             "grpc" => Listen::Grpc(address),
+            "verbs" => Listen::Verbs(address),
             _ => Listen::Http(address),
         })
     }
@@ -98,6 +103,7 @@ impl fmt::Display for Listen {
             Listen::Tcp(address) => write!(f, "tcp:{address}"),
             Listen::Udp(address) => write!(f, "udp:{address}"),
             Listen::Grpc(address) => write!(f, "grpc:{address}"),
+            Listen::Verbs(address) => write!(f, "verbs:{address}"),
         }
     }
 }
@@ -117,6 +123,7 @@ mod tests {
             ("tcp:[::1]:443", Listen::Tcp(v6)),
             ("udp:127.0.0.1:80", Listen::Udp(v4)),
             ("grpc:127.0.0.1:80", Listen::Grpc(v4)),
+            ("verbs:127.0.0.1:80", Listen::Verbs(v4)),
         ] {
             let listen: Listen = text.parse().unwrap();
             assert_eq!((&listen, listen.to_string().as_str()), (&expected, text));

@@ -34,6 +34,7 @@ pub(super) enum Speaks {
     Tcp,
     Udp,
     Grpc,
+    Verbs,
 }
 
 /// The file of a Unix socket, which would outlive it.
@@ -59,9 +60,15 @@ pub(super) fn listeners(
                 files.push(SocketFile::at(path)?);
                 Ok(socket)
             }),
-            (Listen::Http(_) | Listen::Https(_) | Listen::Tcp(_) | Listen::Udp(_) | Listen::Grpc(_), _) => {
-                bind_internet(listen).map_err(io::Error::from)
-            }
+            (
+                Listen::Http(_)
+                | Listen::Https(_)
+                | Listen::Tcp(_)
+                | Listen::Udp(_)
+                | Listen::Grpc(_)
+                | Listen::Verbs(_),
+                _,
+            ) => bind_internet(listen).map_err(io::Error::from),
         };
         let socket = socket.map_err(|why| ServeError::Listen { listen: listen.clone(), why })?;
         let (speaks, shared) = match listen {
@@ -71,6 +78,7 @@ pub(super) fn listeners(
             Listen::Tcp(_) => (Speaks::Tcp, false),
             Listen::Udp(_) => (Speaks::Udp, false),
             Listen::Grpc(_) => (Speaks::Grpc, false),
+            Listen::Verbs(_) => (Speaks::Verbs, false),
         };
         listeners.push(Listener { socket, speaks, shared });
     }

@@ -7,6 +7,8 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use linux::rdma::VerbsConnection;
+
 use super::calls::Calls;
 use super::ending::Ending;
 use super::line::AnswerQueue;
@@ -14,6 +16,7 @@ use super::session::Session;
 use super::upload::Upload;
 use crate::poller::Tag;
 use crate::socket;
+use crate::verbs::{self, HELLO_BYTES};
 
 /// A peer, with its pending requests and answers.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub(super) struct Peer {
     pub(super) protocol: PeerProtocol,
     /// The TLS session, on HTTPS.
     pub(super) session: Option<Box<Session>>,
+    /// The connection of messages by RDMA verbs, once it is agreed on.
+    pub(super) messages: Option<Box<VerbsConnection>>,
     pub(super) waits: Waits,
     /// Input that makes no whole request yet, or that waits until the peer takes its answers.
     pub(super) held: Vec<u8>,
@@ -44,6 +49,8 @@ pub(super) enum PeerProtocol {
     },
     /// gRPC, which does its own reading and writing.
     Calls(Box<Calls>),
+    /// What has come of the client's word about its queue pair.
+    Greeting { hello: [u8; HELLO_BYTES], got: usize },
     Raw {
         /// Bytes of the request that have come.
         partial: usize,
@@ -93,6 +100,7 @@ impl Peer {
             tag,
             protocol,
             session,
+            messages: None,
             waits: Waits::Input,
             held: Vec::new(),
             line: AnswerQueue::default(),
@@ -115,7 +123,10 @@ impl Peer {
 
     /// Goes on sending what was kept.
     pub(super) fn send_rest(&mut self) -> Result<Flushed, Errno> {
-        self.sent += self.push(&self.unsent[self.sent..])?;
+        let unsent = std::mem::take(&mut self.unsent);
+        let sent = self.push(&unsent[self.sent..]);
+        self.unsent = unsent;
+        self.sent += sent?;
         if self.sent < self.unsent.len() {
             return Ok(Flushed::Blocked);
         }
@@ -126,8 +137,11 @@ impl Peer {
     }
 
     /// The number of bytes received; zero at the end, `None` if none are there.
-    pub(super) fn receive(&self, input: &mut [u8]) -> Result<Option<usize>, Errno> {
-        socket::receive(&self.socket, input)
+    pub(super) fn receive(&mut self, input: &mut [u8]) -> Result<Option<usize>, Errno> {
+        match &mut self.messages {
+            None => socket::receive(&self.socket, input),
+            Some(messages) => verbs::take(messages, &self.socket, input),
+        }
     }
 
     /// Whether all output has been sent.
@@ -160,9 +174,13 @@ impl Peer {
         Ok(Flushed::Blocked)
     }
 
-    fn push(&self, output: &[u8]) -> Result<usize, Errno> {
+    fn push(&mut self, output: &[u8]) -> Result<usize, Errno> {
         let mut sent = 0;
         while sent < output.len() {
+            if let Some(messages) = &mut self.messages {
+                sent += verbs::put(messages, &output[sent..])?;
+                continue;
+            }
             match socket::send(&self.socket, &output[sent..])? {
                 Some(bytes) => sent += bytes,
                 None => break,

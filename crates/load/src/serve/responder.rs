@@ -13,12 +13,14 @@ use super::error::system;
 use super::idle;
 use super::injector::Injector;
 use super::listener::{Listener, Speaks};
+use super::messages::Messages;
 use super::peer::{Flushed, Peer, PeerProtocol, Waits};
 use super::request::Last;
 use super::session::{Opened, Session};
 use super::work::CpuWork;
 use super::{Certificate, DATAGRAM_BYTES_MAX, Raw, ResponderConfig, ServeError, Served};
 use crate::poller::{Poller, Ready, Tag};
+use crate::verbs::HELLO_BYTES;
 
 /// How often the stop flag is checked when idle.
 const TICK_NS: u64 = 50_000_000;
@@ -29,7 +31,7 @@ const INPUT_BYTES: usize = 65_536;
 const LISTENER: u32 = 0;
 
 pub(super) struct Responder<'a> {
-    poller: Poller,
+    pub(super) poller: Poller,
     pub(super) listeners: &'a [Listener],
     /// Listeners that are not watched, because there are no descriptors or no memory for more connections.
     paused: Vec<usize>,
@@ -49,6 +51,8 @@ pub(super) struct Responder<'a> {
     pub(super) datagram: Vec<u8>,
     pub(super) served: Served,
     waits: idle::Waits,
+    /// The device of messages by RDMA verbs, where they are answered.
+    pub(super) messages: Option<Messages>,
     /// What each request costs beside its answer.
     pub(super) work: Option<CpuWork>,
     /// Without faults there is none, and no clock is read.
@@ -60,6 +64,7 @@ impl<'a> Responder<'a> {
         listeners: &'a [Listener],
         config: &'a ResponderConfig,
         injector: Option<Injector>,
+        messages: Option<Messages>,
     ) -> Result<Responder<'a>, ServeError> {
         let poller = Poller::new().map_err(system("create an epoll"))?;
         for index in 0..listeners.len() {
@@ -82,6 +87,7 @@ impl<'a> Responder<'a> {
             datagram: vec![b'x'; response_bytes_max.min(DATAGRAM_BYTES_MAX) as usize],
             served: Served::default(),
             waits: idle::Waits::new(config.idle),
+            messages,
             work: CpuWork::new(config.cpu_time),
             injector,
         })
@@ -90,9 +96,9 @@ impl<'a> Responder<'a> {
     pub(super) fn run(mut self, ends: &dyn Fn() -> bool) -> Served {
         while !ends() {
             let limit_ns = self.injector.as_ref().map_or(TICK_NS, |injector| injector.timeout_ns(TICK_NS));
-            self.poller.wait(self.waits.sleeps_ns(limit_ns));
+            let came = self.await_something(limit_ns);
             self.answers.tick();
-            if !self.poller.is_empty() {
+            if came || !self.poller.is_empty() {
                 self.waits.worked();
             }
             for event in 0..self.poller.len() {
@@ -113,11 +119,21 @@ impl<'a> Responder<'a> {
         Served { injected, ..self.served }
     }
 
+    /// Waits for events at sockets, or serves messages that nobody is woken for; true if there were any.
+    fn await_something(&mut self, limit_ns: u64) -> bool {
+        let sleeps_ns = self.waits.sleeps_ns(limit_ns);
+        if !self.messages.as_ref().is_some_and(Messages::are_polled) {
+            self.poller.wait(sleeps_ns);
+            return false;
+        }
+        self.serve_messages(sleeps_ns)
+    }
+
     fn on_listener(&mut self, index: usize) {
         match self.listeners[index].speaks {
             Speaks::Udp => self.on_datagrams(index),
-            Speaks::Http | Speaks::HttpUnix | Speaks::Https | Speaks::Tcp | Speaks::Grpc => {
-                self.accept(index);
+            Speaks::Http | Speaks::HttpUnix | Speaks::Https | Speaks::Tcp | Speaks::Grpc | Speaks::Verbs => {
+                self.accept(index)
             }
         }
     }
@@ -165,13 +181,14 @@ impl<'a> Responder<'a> {
         let protocol = match speaks {
             Speaks::Grpc => PeerProtocol::Calls(Box::new(Calls::new(socket.try_clone().ok()?))),
             Speaks::Http | Speaks::HttpUnix | Speaks::Https => PeerProtocol::Http { upload: None },
-            Speaks::Tcp | Speaks::Udp => {
-                PeerProtocol::Raw { partial: 0, whole: self.raw.map(|raw| raw.request_bytes as usize) }
-            }
+            Speaks::Tcp | Speaks::Udp => self.raw_protocol(),
+            Speaks::Verbs => PeerProtocol::Greeting { hello: [0; HELLO_BYTES], got: 0 },
         };
         let session = match speaks {
             Speaks::Https => Some(Box::new(Session::new(self.certificate?.accept().ok()?))),
-            Speaks::Http | Speaks::HttpUnix | Speaks::Tcp | Speaks::Udp | Speaks::Grpc => None,
+            Speaks::Http | Speaks::HttpUnix | Speaks::Tcp | Speaks::Udp | Speaks::Grpc | Speaks::Verbs => {
+                None
+            }
         };
         if speaks != Speaks::HttpUnix {
             sockopt::set_tcp_nodelay(&socket, true).ok()?;
@@ -184,6 +201,11 @@ impl<'a> Responder<'a> {
         Some(peer)
     }
 
+    /// At the beginning of a request.
+    pub(super) fn raw_protocol(&self) -> PeerProtocol {
+        PeerProtocol::Raw { partial: 0, whole: self.raw.map(|raw| raw.request_bytes as usize) }
+    }
+
     /// Takes a peer out, if it is still there.
     pub(super) fn take(&mut self, tag: Tag) -> Option<Peer> {
         self.peers.get_mut(tag.index as usize)?.take_if(|peer| peer.tag == tag)
@@ -193,6 +215,7 @@ impl<'a> Responder<'a> {
         let Some(mut peer) = self.take(tag) else { return };
         let on = match peer.protocol {
             PeerProtocol::Calls(_) => self.serve_calls(&mut peer),
+            PeerProtocol::Greeting { .. } => self.greet(&mut peer),
             PeerProtocol::Http { .. } | PeerProtocol::Raw { .. } => self.serve(&mut peer, flags),
         };
         self.settle(peer, on);
@@ -213,7 +236,7 @@ impl<'a> Responder<'a> {
     }
 
     /// Does what can be done for a peer. False: the connection is over.
-    fn serve(&mut self, peer: &mut Peer, flags: EventFlags) -> Result<bool, Errno> {
+    pub(super) fn serve(&mut self, peer: &mut Peer, flags: EventFlags) -> Result<bool, Errno> {
         match peer.waits {
             Waits::Room if flags.contains(EventFlags::OUT) => {
                 if peer.send_rest()? == Flushed::Blocked {

@@ -63,6 +63,18 @@ impl Worker<'_> {
         }
     }
 
+    /// Takes the messages that nobody was woken for.
+    pub(super) fn look_for_answers(&mut self, mut now_ns: u64) -> u64 {
+        for index in 0..self.client.connections.len() as u32 {
+            let connection = &mut self.client.connections[index as usize];
+            if !connection.open.is_empty() && connection.has_message() {
+                now_ns = self.receive(index, false);
+                now_ns = self.send_due(now_ns);
+            }
+        }
+        now_ns
+    }
+
     /// Reads until the socket is empty. A read that does not fill the buffer has emptied it, unless the end follows.
     fn receive(&mut self, index: u32, ended: bool) -> u64 {
         loop {
