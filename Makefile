@@ -10,6 +10,8 @@ HOSTGAP = $(TARGET)/release/hostgap
 RUNNER ?=
 # The plugins with which tests race; one of them stands for the package, which puts them into no PATH.
 CNI = /usr/lib/cni/bridge=containernetworking-plugins
+# What programs use RDMA devices by, with its part for those of software; neither is in a PATH.
+VERBS = /etc/libibverbs.d/rxe.driver=ibverbs-providers
 # How long `make fuzz` runs.
 FUZZ_SECONDS ?= 600
 
@@ -34,7 +36,7 @@ test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 	@scripts/need-root 'make test'
 	@scripts/need-rust
 	@scripts/need nft=nftables ip=iproute2 wrk=wrk curl=curl c++=g++ ab=apache2-utils \
-		iperf3=iperf3 sockperf=sockperf openssl=openssl ssh=openssh-client nc.openbsd=netcat-openbsd man=man-db $(CNI)
+		iperf3=iperf3 sockperf=sockperf openssl=openssl ssh=openssh-client nc.openbsd=netcat-openbsd man=man-db $(CNI) $(VERBS)
 	@# Without Kubernetes (there is no Go, or it does not build) the tests of the cluster are skipped, and the summary says so.
 	@if kubernetes=$$(scripts/build-kubernetes); then HOSTGAP_KUBERNETES=$$kubernetes; export HOSTGAP_KUBERNETES; fi; \
 		HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_CONTAINERD=$$(scripts/fetch-containerd) && \
@@ -47,7 +49,7 @@ test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 vm-test: ## run the tests of namespaces on Debian kernels in QEMU alone (needs root)
 	@scripts/need-root 'make vm-test'
 	@scripts/need-rust
-	@scripts/need nft=nftables ip=iproute2 curl=curl $(CNI)
+	@scripts/need nft=nftables ip=iproute2 curl=curl $(CNI) $(VERBS)
 	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_OVS=$$(scripts/fetch-ovs) && export HOSTGAP_NGINX HOSTGAP_OVS && \
 		exec $(CARGO) xtask vm-test
 

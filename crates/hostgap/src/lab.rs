@@ -212,6 +212,7 @@ fn stand(
         proxies: ::record::Proxies::default(),
         stack: ::record::Stack::default(),
         filter: None,
+        rdma: None,
         flood: None,
         protocol: ::lab::protocol(args.workload),
         machines: None,

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let facts = probe()?;
     if args.json {
         let paths: Vec<_> = datapath::ALL.iter().map(|path| json(path, &facts)).collect();
-        let stacks = serde_json::json!([{ "name": AFXDP, "runnable": afxdp(&facts).is_empty(), "reasons": afxdp(&facts) }]);
+        let stacks: Vec<_> = STACKS.iter().map(|stack| stack.json(&facts)).collect();
         speak::result(
             serde_json::json!({ "schema": 1, "kernel": facts.kernel, "paths": paths, "stacks": stacks }),
         )?;
@@ -46,14 +46,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             speak::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
         }
     }
-    let unmet = afxdp(&facts);
-    let what = "a stack of our own past the kernel's (`stack` of a candidate), frames copied";
-    speak::result(format_args!(
-        "\nStacks of a server:\n\n  {AFXDP:<15} {:<11} {what}",
-        mark(unmet.is_empty())
-    ))?;
-    for need in &unmet {
-        speak::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
+    speak::result("\nStacks of a server:\n")?;
+    for Stack { name, what, feature } in &STACKS {
+        let unmet = facts.unmet(&[*feature]);
+        speak::result(format_args!("  {name:<15} {:<11} {what}", mark(unmet.is_empty())))?;
+        for need in unmet {
+            speak::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
+        }
     }
     for (part, side) in SIDES {
         let able = datapath::ALL.iter().filter(|path| path.alone(part).is_ok()).map(|path| path.name);
@@ -66,12 +65,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The sides that can be in a container while the other is not, as an experiment names them.
 const SIDES: [(SocketRole, &str); 2] = [(SocketRole::Client, "client"), (SocketRole::Server, "server")];
 
-/// The name of the stack of our own, as an experiment has it.
-const AFXDP: &str = "afxdp";
+/// What a server may answer on beside the kernel's sockets (`stack` of a candidate).
+struct Stack {
+    name: &'static str,
+    what: &'static str,
+    feature: Feature,
+}
 
-/// Why it cannot run here.
-fn afxdp(facts: &Facts) -> Vec<String> {
-    facts.unmet(&[Feature::AfXdp]).iter().map(ToString::to_string).collect()
+const STACKS: [Stack; 2] = [
+    Stack {
+        name: "afxdp",
+        what: "a stack of our own past the kernel's (`stack` of a candidate), frames copied",
+        feature: Feature::AfXdp,
+    },
+    Stack {
+        name: "verbs",
+        what: "messages by RDMA verbs over software RoCE; races in a virtual machine alone (--kernel)",
+        feature: Feature::Verbs,
+    },
+];
+
+impl Stack {
+    fn json(&self, facts: &Facts) -> serde_json::Value {
+        let reasons: Vec<String> = facts.unmet(&[self.feature]).iter().map(ToString::to_string).collect();
+        serde_json::json!({ "name": self.name, "runnable": reasons.is_empty(), "reasons": reasons })
+    }
 }
 
 fn mark(can_run: bool) -> &'static str {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use datapath::SocketRole;
 use linux::Cgroup;
 use linux::cpu::Scheduling;
+use linux::rdma::VerbsDevice;
 use load::{LoadError, Target, Tls};
 use plan::forwarding::Splice;
 use record::{Plant, Workload, WorkloadKind};
@@ -23,7 +24,7 @@ use crate::proxy::ProxyProgram;
 use crate::remote::Remote;
 use crate::server::{Server, ServerChoice};
 use crate::workload::{self, Inside};
-use crate::{LabError, Sides, Topology};
+use crate::{LabError, Sides, Topology, verbs};
 
 /// What a topology is stood up with.
 #[derive(Debug, Clone)]
@@ -60,6 +61,7 @@ impl Staffing {
             | WorkloadKind::Download
             | WorkloadKind::TcpRr
             | WorkloadKind::UdpRr
+            | WorkloadKind::Verbs
             | WorkloadKind::TcpStream
             | WorkloadKind::UdpStream
             | WorkloadKind::Packets => usual,
@@ -92,6 +94,8 @@ pub struct BuiltTopology {
     pools: Pools,
     /// What judges its frames, in a race of packets or of a flood.
     pub(crate) judge: Option<Judge>,
+    /// The client's RDMA device, where messages go by verbs.
+    verbs: Option<Arc<VerbsDevice>>,
     ground: Ground,
     /// The machine on which its other half stands, if there is another.
     there: Option<Arc<Remote>>,
@@ -105,7 +109,11 @@ impl BuiltTopology {
 
     /// What is asked for a size.
     pub(crate) fn target(&self, body_bytes: u32) -> Target {
-        workload::target(&self.workload, self.topology.called(), body_bytes, self.tls.clone())
+        let target = workload::target(&self.workload, self.topology.called(), body_bytes, self.tls.clone());
+        match &self.verbs {
+            Some(device) => verbs::target(target, device, self.topology.shape.stack.wait),
+            None => target,
+        }
     }
 
     /// Where sockets of a side are opened.

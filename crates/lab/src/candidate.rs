@@ -8,12 +8,12 @@ use std::sync::Arc;
 use datapath::{DataPath, Enters, SocketRole};
 use linux::features::{Facts, Feature};
 use record::{
-    Candidate, Experiment, PacketFilter, Plant, Proxies, Side, Stack, Underlay, Ways, WorkloadKind,
+    Candidate, Experiment, PacketFilter, Plant, Proxies, Side, Stack, StackKind, Underlay, Ways, WorkloadKind,
 };
 use tune::Settings;
 
 use crate::cni::{CniNetwork, Configuration, PluginDirs};
-use crate::{LabError, Wires};
+use crate::{LabError, Wires, verbs};
 
 /// A data path, or a network of CNI plugins, that was asked for.
 #[derive(Debug, Clone)]
@@ -56,6 +56,9 @@ pub const HOST_AGAIN: &str = "host again";
 pub fn field(experiment: &Experiment, facts: &Facts, dirs: &PluginDirs) -> Result<Vec<Contender>, LabError> {
     match experiment.workload.kind {
         WorkloadKind::Packets => filters::contenders(experiment, facts),
+        WorkloadKind::Verbs if experiment.candidates.is_empty() => {
+            contenders(&verbs::usual(experiment), facts, dirs)
+        }
         _ => contenders(&experiment.candidates, facts, dirs),
     }
 }
@@ -267,7 +270,11 @@ const SLUG_BYTES_MAX: usize = 40;
 
 /// Why a server cannot have such a stack here.
 fn stack_unmet(stack: Stack, facts: &Facts) -> Vec<String> {
-    let needs: &[Feature] = if stack.is_own() { &[Feature::AfXdp] } else { &[] };
+    let needs: &[Feature] = match stack.kind {
+        StackKind::Kernel => &[],
+        StackKind::Afxdp => &[Feature::AfXdp],
+        StackKind::Verbs => &[Feature::Verbs],
+    };
     facts.unmet(needs).iter().map(ToString::to_string).collect()
 }
 

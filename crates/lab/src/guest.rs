@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use linux::cpu::Scheduling;
-use record::{Experiment, Machines, Writer};
+use record::{Experiment, Machines, WorkloadKind, Writer};
 use vm::{Accelerator, Join, Limits, Timing, Vm, Watch};
 
 use crate::cards;
@@ -33,6 +33,8 @@ const MODULES: &str = "br_netfilter nf_conntrack";
 /// Loaded before the race where there is such a module: AES by the processor's own instructions. On a machine udev loads it for
 /// the processor; a guest has no udev, and IPsec would encrypt by tables in memory.
 const PROCESSOR_MODULES: &str = "aesni_intel";
+/// Loaded before a race of messages by RDMA verbs. The kernel knows no RDMA before, and nothing loads it by itself.
+const RDMA_MODULES: &str = " rdma_rxe ib_uverbs";
 /// How many lines of the guest's stderr an error quotes.
 const SAID_LINES: usize = 6;
 
@@ -123,11 +125,12 @@ impl GuestRace<'_> {
         let file = std::fs::canonicalize(experiment).map_err(LabError::file("resolve", experiment))?;
         let driver =
             self.experiment.underlay.wire.map_or_else(String::new, |card| format!(" {}", card.driver()));
+        let rdma = if self.experiment.workload.kind == WorkloadKind::Verbs { RDMA_MODULES } else { "" };
         let mut command = Command::new("/bin/sh");
         command
             .arg("-c")
             .arg(format!(
-                "modprobe --all {MODULES}{driver}; modprobe --quiet --all {PROCESSOR_MODULES}; exec \"$@\""
+                "modprobe --all {MODULES}{driver}{rdma}; modprobe --quiet --all {PROCESSOR_MODULES}; exec \"$@\""
             ))
             .arg("race");
         command.arg(&self.own).arg("race").arg(file).arg("--in-guest").arg(self.describe());

@@ -49,6 +49,7 @@ pub(crate) fn is_for(kind: WorkloadKind) -> bool {
         WorkloadKind::Connect
         | WorkloadKind::Download
         | WorkloadKind::UdpRr
+        | WorkloadKind::Verbs
         | WorkloadKind::TcpStream
         | WorkloadKind::UdpStream
         | WorkloadKind::Packets => false,

@@ -36,7 +36,7 @@ use crate::server::ServerChoice;
 use crate::steering::{Chosen, choose};
 use crate::trial::Method;
 use crate::witness::witness;
-use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, packets, profile};
+use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, packets, profile, verbs};
 
 pub(crate) use arena::{Arena, LastBuild, Runner};
 pub(crate) use builds::UnderWay;
@@ -121,6 +121,7 @@ impl Race {
         leave_out_wires(&mut contenders, &experiment.underlay, facts)?;
         proxy::leave_out(&mut contenders, settings.nginx.as_deref(), facts)?;
         packets::leave_out(&mut contenders)?;
+        verbs::leave_out(&mut contenders, settings.guest.is_some())?;
         cards::leave_out(&mut contenders, &experiment)?;
         if let Some(wire) = Cards::of(&experiment, settings.guest.is_some(), 1)?.of_contender(0) {
             cards::prove_on_cards(&mut contenders, &wire, &home)?;

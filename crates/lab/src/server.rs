@@ -11,7 +11,7 @@ use std::time::Duration;
 use datapath::Family;
 use linux::cpu::Scheduling;
 use linux::process::{Child, Spawn};
-use linux::{Cgroup, CpuSet, IfName};
+use linux::{Cgroup, CpuSet, IfName, RdmaName};
 use plan::Place;
 use record::{Plant, ServerKind, StackWait, Workload, WorkloadKind};
 
@@ -69,6 +69,8 @@ pub struct ServerSetup<'a> {
     pub wait: StackWait,
     /// The stack of our own that it answers on, if not the kernel's.
     pub(crate) stack: Option<OwnStack>,
+    /// The RDMA device by which messages come, if they do not come over TCP.
+    pub(crate) messages: Option<RdmaName>,
     /// What it is asked; over HTTP a body of a size is found at `/<size>`.
     pub workload: &'a Workload,
     /// With what it says who it is, in TLS.
@@ -200,7 +202,8 @@ fn own_args(setup: &ServerSetup<'_>) -> Vec<String> {
         }
         WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Download => "",
         WorkloadKind::Grpc => "grpc:",
-        WorkloadKind::TcpRr | WorkloadKind::TcpStream => "tcp:",
+        WorkloadKind::Verbs if setup.messages.is_some() => "verbs:",
+        WorkloadKind::TcpRr | WorkloadKind::Verbs | WorkloadKind::TcpStream => "tcp:",
         WorkloadKind::UdpRr | WorkloadKind::UdpStream | WorkloadKind::Packets => "udp:",
     };
     let listen = |host: &str| ["--listen".to_owned(), format!("{speaks}{host}:{}", setup.port)];
@@ -224,6 +227,7 @@ fn own_args(setup: &ServerSetup<'_>) -> Vec<String> {
         IpAddr::V6(v6) => listen(&format!("[{v6}]")),
     }));
     args.extend(["--cpus".to_owned(), setup.cpus.to_string()]);
+    args.extend(setup.messages.iter().flat_map(|device| ["--rdma".to_owned(), device.to_string()]));
     args.extend(stack_args(setup.stack.as_ref(), setup.wait));
     args
 }

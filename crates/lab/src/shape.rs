@@ -10,6 +10,7 @@ use crate::cards::CardWire;
 use crate::cni::CniNetwork;
 use crate::remote::MachineNodes;
 use crate::topology::{PUBLISHED_PORT, SERVER_PORT, family};
+use crate::verbs::RdmaWire;
 use crate::{NodeCpus, Sides, Wires, workload};
 
 /// What a topology is made from.
@@ -45,6 +46,8 @@ pub struct Shape {
     pub proxies: Proxies,
     /// What the server answers on.
     pub stack: Stack,
+    /// The wire of RDMA devices, where messages go by verbs.
+    pub rdma: Option<RdmaWire>,
     /// What becomes of frames at the server's node, in a race of packets or of a flood.
     pub filter: Option<PacketFilter>,
     /// Junk that arrives there meanwhile, if there is a filter.
@@ -79,6 +82,7 @@ impl Shape {
             settings: tune::Settings::default(),
             proxies: Proxies::default(),
             stack: Stack::default(),
+            rdma: None,
             filter: None,
             flood: None,
             protocol: workload::protocol(workload.kind),

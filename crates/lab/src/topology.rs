@@ -5,6 +5,7 @@ mod data_path;
 mod keys;
 mod machines;
 mod own_stack;
+mod rdma;
 mod redirect;
 mod specs;
 mod wires;
@@ -124,6 +125,9 @@ impl Topology {
         let all = path.traces(ends.client, ends.server, shape.protocol);
         let (mut traces, far) = machines::divided(&shape, all, &processes);
         traces.extend(own_stack::traces(&shape, homes.server));
+        if let Some(wire) = shape.rdma {
+            traces = rdma::traces(wire);
+        }
         let places = distinct([&nodes.server.place, &processes.server]);
         let there = there.map(|plan| Half { plan, traces: far, places });
         let Sides { client, server } = processes;
@@ -202,7 +206,9 @@ impl Topology {
             return distinct([&client.place, &self.client]);
         }
         let routers = client.router.iter().map(|router| &router.place);
-        distinct([&client.place, &server.place, &self.client, &self.server].into_iter().chain(routers))
+        let rdma = self.shape.rdma.map(|_| &Place::Host);
+        let own = [&client.place, &server.place, &self.client, &self.server];
+        distinct(own.into_iter().chain(routers).chain(rdma))
     }
 }
 
@@ -219,6 +225,9 @@ fn on_one_machine(
         packets::silence(nodes, &mut plan);
     }
     wires::wires(shape, nodes, &mut plan);
+    if let Some(wire) = shape.rdma {
+        rdma::wire(shape, wire, &mut plan);
+    }
     plan.extend(data_path::plan(shape, nodes, pods, keys)?);
     if shape.filter.is_some() || shape.flood.is_some() {
         packets::take_frames(&nodes.server, &mut plan);

@@ -212,12 +212,15 @@ fn asked(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Dura
     let patience = subject.patience();
     let connections = connections(subject, load.body_bytes);
     let clients = subject.clients(load.body_bytes);
+    // The kernel stops a real-time thread that never sleeps for 50 ms in each second.
+    let polls = clients.iter().any(Client::polls);
+    let scheduling = if polls { Scheduling::Normal } else { method.scheduling };
     Run {
         drain: patience.drain(load.body_bytes, connections) + method.answer * ANSWERS_WAITED_FOR,
         wait: Wait::Hybrid,
         // With fewer connections than CPUs there are fewer clients too.
         threads: method.cpus.each_client().into_iter().take(clients.len()).collect(),
-        scheduling: method.scheduling,
+        scheduling,
         ..Run::new(schedule, duration)
     }
 }

@@ -48,7 +48,8 @@ pub(crate) fn of(kind: WorkloadKind) -> &'static dyn WorkloadDriver {
         | WorkloadKind::Connect
         | WorkloadKind::Grpc
         | WorkloadKind::TcpRr
-        | WorkloadKind::UdpRr => &requests::Requests,
+        | WorkloadKind::UdpRr
+        | WorkloadKind::Verbs => &requests::Requests,
         WorkloadKind::Download => &download::Download,
         WorkloadKind::TcpStream | WorkloadKind::UdpStream => &stream::Stream,
         WorkloadKind::Packets => &packets::Packets,
@@ -101,7 +102,7 @@ pub(crate) fn target(
         WorkloadKind::Http => http(request()),
         WorkloadKind::Connect | WorkloadKind::Download => http(request().closing()),
         WorkloadKind::Grpc => (Address::Tcp(address), Ask::Grpc { body_bytes }),
-        WorkloadKind::TcpRr | WorkloadKind::TcpStream => (Address::Tcp(address), sizes),
+        WorkloadKind::TcpRr | WorkloadKind::Verbs | WorkloadKind::TcpStream => (Address::Tcp(address), sizes),
         WorkloadKind::UdpRr | WorkloadKind::UdpStream | WorkloadKind::Packets => {
             (Address::Udp(address), sizes)
         }

@@ -8,13 +8,14 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::netlink::{OvsDatapaths, Xfrm};
+use crate::netlink::{OvsDatapaths, RdmaDevices, Xfrm};
 use crate::nft::{self, Base, Chain, ChainKind, Family, Hook, Table};
 use crate::qdisc::{Fq, FqCodel, Netem, Tbf};
+use crate::rdma::VerbsDevice;
 use crate::xdp::XdpSocket;
 use crate::{
     Encap, EspKey, EspTunnel, IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netlink, Netns, Qdisc,
-    Result, Route, Spi, VethPeer, Vxlan, XfrmState, ovs, sysctl,
+    RdmaLink, RdmaName, Result, Route, Spi, VethPeer, Vxlan, XfrmState, ovs, sysctl,
 };
 
 /// Something that a data path or a knob may need of the kernel or of the machine.
@@ -75,6 +76,8 @@ pub enum Feature {
     /// AF_XDP: sockets that take frames before the kernel's stack (`CONFIG_XDP_SOCKETS`).
     #[serde(rename = "af_xdp")]
     AfXdp,
+    /// RDMA devices of software RoCE (`rdma_rxe`), and what lets programs use them: `ib_uverbs`, and libibverbs.
+    Verbs,
 }
 
 impl Feature {
@@ -103,6 +106,7 @@ impl Feature {
         Feature::BpfSockets,
         Feature::BpfServices,
         Feature::AfXdp,
+        Feature::Verbs,
     ];
 
     /// The feature without which there is none of this one.
@@ -142,6 +146,7 @@ impl fmt::Display for Feature {
             Feature::BpfSockets => "eBPF programs at sockets",
             Feature::BpfServices => "eBPF programs at socket calls",
             Feature::AfXdp => "AF_XDP",
+            Feature::Verbs => "RDMA verbs",
         })
     }
 }
@@ -256,6 +261,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
         Feature::BpfSockets => bpf::try_sockets(),
         Feature::BpfServices => bpf::try_services(),
         Feature::AfXdp => af_xdp(world, netlink),
+        Feature::Verbs => verbs(world),
     }
 }
 
@@ -336,6 +342,28 @@ fn af_xdp(world: &Netns, netlink: &Netlink) -> Result<(), String> {
     let parent = netlink.index_of(&name(PARENT)).map_err(|error| error.reason())?;
     let bound = world.run(|| XdpSocket::bind(parent)).map_err(|error| error.to_string())?;
     bound.map(drop).map_err(|error| error.reason())
+}
+
+/// The kernel's part first: where it is missing, an installation of the library helps nobody.
+fn verbs(world: &Netns) -> Result<(), String> {
+    let devices = RdmaDevices::open_in(world).map_err(|error| match error.errno() {
+        Some(libc::EPROTONOSUPPORT) => {
+            "the kernel has no RDMA, or its modules are not loaded (modprobe rdma_rxe ib_uverbs)".to_owned()
+        }
+        _ => error.reason(),
+    })?;
+    let name = RdmaName::new("hgprobe").expect("the name is valid");
+    let wanted = RdmaLink { name, link: self::name(PARENT) };
+    devices.add(&wanted).map_err(|error| match error.errno() {
+        Some(libc::EINVAL) => "the kernel has no module rdma_rxe".to_owned(),
+        _ => error.reason(),
+    })?;
+    let made = devices.find(&wanted.name).map_err(|error| error.to_string())?;
+    made.map_or(Ok(()), |made| devices.remove(&made)).map_err(|error| error.to_string())?;
+    if !std::path::Path::new("/sys/class/infiniband_verbs").exists() {
+        return Err("programs cannot use RDMA devices: the module ib_uverbs is not loaded".to_owned());
+    }
+    VerbsDevice::find_library()
 }
 
 fn at_root(netlink: &Netlink, qdisc: &Qdisc) -> Result<(), String> {

@@ -131,6 +131,7 @@ impl Experiment {
                 }
             }
             WorkloadKind::UdpRr
+            | WorkloadKind::Verbs
             | WorkloadKind::UdpStream
             | WorkloadKind::TcpStream
             | WorkloadKind::Packets => {

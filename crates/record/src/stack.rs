@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment_error::{ExperimentError, out_of_range};
-use crate::{Candidate, Experiment, Measure, Placement, ServerKind, WorkloadKind};
+use crate::{Candidate, Experiment, Measure, Placement, ServerKind, Underlay, WorkloadKind};
 
 /// What a candidate's server answers on. All that differ from the default are hostgap's own responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -28,6 +28,8 @@ pub enum StackKind {
     Kernel,
     /// One of our own in the server's process, which takes frames from the node's link by AF_XDP.
     Afxdp,
+    /// None: messages by RDMA verbs, over a wire of their own.
+    Verbs,
 }
 
 /// What a server does while nothing comes.
@@ -37,7 +39,8 @@ pub enum StackWait {
     /// It sleeps until the kernel wakes it.
     #[default]
     Sleep,
-    /// It looks again and again, and sleeps when nothing has come for 10 ms.
+    /// It looks again and again, and sleeps when nothing has come for 10 ms. By RDMA verbs the client looks for its answers in
+    /// the same way.
     Spin,
 }
 
@@ -54,10 +57,10 @@ impl Stack {
         *self == Stack::default()
     }
 
-    /// Whether it is not the kernel's.
+    /// Whether it is a TCP/IP stack of our own.
     pub fn is_own(&self) -> bool {
         match self.kind {
-            StackKind::Kernel => false,
+            StackKind::Kernel | StackKind::Verbs => false,
             StackKind::Afxdp => true,
         }
     }
@@ -71,6 +74,8 @@ impl fmt::Display for Stack {
             (StackKind::Kernel, StackWait::Spin) => "spinning",
             (StackKind::Afxdp, StackWait::Sleep) => "afxdp",
             (StackKind::Afxdp, StackWait::Spin) => "afxdp, spinning",
+            (StackKind::Verbs, StackWait::Sleep) => "verbs",
+            (StackKind::Verbs, StackWait::Spin) => "verbs, polling",
         })
     }
 }
@@ -97,6 +102,7 @@ impl Experiment {
         match stack.kind {
             StackKind::Kernel => Ok(()),
             StackKind::Afxdp => self.refuses_afxdp(candidate).map_or(Ok(()), refused),
+            StackKind::Verbs => self.refuses_verbs(candidate).map_or(Ok(()), refused),
         }
     }
 
@@ -143,6 +149,35 @@ impl Experiment {
         }
         None
     }
+
+    /// Why messages of this experiment cannot go by RDMA verbs. Their wire is one of their own between two devices of
+    /// software, which only carries them.
+    fn refuses_verbs(&self, candidate: &Candidate) -> Option<&'static str> {
+        if self.workload.kind != WorkloadKind::Verbs {
+            return Some("messages by RDMA verbs are the workload `verbs`");
+        }
+        if self.placement == Placement::SameNode {
+            return Some("its wire is between two nodes");
+        }
+        if self.workload.ipv6 {
+            return Some("its wire has addresses of IPv4");
+        }
+        let plain =
+            Underlay { mtu: self.underlay.mtu, steering: self.underlay.steering, ..Underlay::default() };
+        if self.underlay.with(&candidate.underlay) != plain {
+            return Some("its wire is one of its own, which delays, loses and limits nothing");
+        }
+        if !candidate.tune.is_empty() {
+            return Some("its packets pass no link of a node or a pod, to which settings belong");
+        }
+        if candidate.plant.is_some() {
+            return Some("a known delay would be that of a server over TCP");
+        }
+        if candidate.filter.is_some() || self.flood.is_some() {
+            return Some("the flood comes by another wire");
+        }
+        None
+    }
 }
 
 fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
@@ -171,6 +206,32 @@ mod tests {
             assert_eq!(Experiment::from_toml(&experiment.to_toml()).unwrap(), experiment);
         }
         assert!(!with("", "name = \"plain\"").unwrap().to_toml().contains("stack"));
+    }
+
+    #[test]
+    fn verbs_are_a_stack_of_their_own_workload() {
+        let verbs = "workload.kind = \"verbs\"";
+        for (stack, title) in [
+            ("stack.kind = \"verbs\"", "host, verbs"),
+            ("stack = { kind = \"verbs\", wait = \"spin\" }", "host, verbs, polling"),
+        ] {
+            let experiment = with(verbs, stack).unwrap();
+            assert_eq!(experiment.candidates[0].title(), title);
+            assert_eq!(Experiment::from_toml(&experiment.to_toml()).unwrap(), experiment);
+        }
+        for (workload, candidate, why) in [
+            ("workload.kind = \"tcp-rr\"", "", "are the workload `verbs`"),
+            ("workload = { kind = \"verbs\", ipv6 = true }", "", "addresses of IPv4"),
+            ("workload.kind = \"verbs\"\nplacement = \"same_node\"", "", "between two nodes"),
+            ("workload.kind = \"verbs\"\nunderlay.delay = \"1ms\"", "", "delays, loses and limits nothing"),
+            (verbs, "tune = { tcp_rmem_max = \"1M\" }", "to which settings belong"),
+            (verbs, "name = \"late\"\nplant = { share = \"1%\", delay = \"1ms\" }", "a known delay"),
+        ] {
+            let error =
+                with(workload, &format!("stack.kind = \"verbs\"\n{candidate}")).expect_err(why).to_string();
+            assert!(error.contains(why), "{why:?} is not in {error:?}");
+        }
+        assert!(with(verbs, "stack.kind = \"afxdp\"").is_err(), "it answers no such workload");
     }
 
     #[test]

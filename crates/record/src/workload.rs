@@ -22,7 +22,7 @@ pub struct Workload {
     /// The kind of exchange.
     #[serde(skip_serializing_if = "WorkloadKind::is_usual")]
     pub kind: WorkloadKind,
-    /// Sizes of the answers' bodies in bytes; each size is a separate load. For `grpc`, `tcp-rr` and `udp-rr` the size
+    /// Sizes of the answers' bodies in bytes; each size is a separate load. For `grpc`, `tcp-rr`, `udp-rr` and `verbs` the size
     /// of both request and answer, for `download` of the object, for `tcp-stream` of a write, for `udp-stream` of a
     /// packet, for `packets` of a frame without the checksum at its end.
     pub body_bytes: Vec<u32>,
@@ -115,6 +115,8 @@ impl Workload {
             | WorkloadKind::Grpc
             | WorkloadKind::TcpRr
             | WorkloadKind::UdpRr => (100, 32),
+            // What the examples of RDMA's own library send, one at a time.
+            WorkloadKind::Verbs => (64, 1),
             WorkloadKind::Download => (1 << 20, 8),
             // What iperf3 writes at once.
             WorkloadKind::TcpStream => (128 << 10, 1),
@@ -147,6 +149,7 @@ impl Workload {
         match self.kind {
             // Frames have no connections, and one CPU makes them.
             WorkloadKind::Packets => 1,
+            WorkloadKind::Verbs => VERBS_CONNECTIONS_MAX,
             kind if kind.is_stream() => STREAMS_MAX,
             _ => 20_000,
         }
@@ -261,7 +264,8 @@ impl Workload {
             | WorkloadKind::Connect
             | WorkloadKind::Grpc
             | WorkloadKind::TcpRr
-            | WorkloadKind::UdpRr => Ok(()),
+            | WorkloadKind::UdpRr
+            | WorkloadKind::Verbs => Ok(()),
         }
     }
 }
@@ -274,6 +278,9 @@ impl std::str::FromStr for HttpVersion {
         found.ok_or_else(|| format!("`{text}` is no version of HTTP: 1.0 or 1.1 is expected"))
     }
 }
+
+/// The most connections of RDMA verbs: each has memory that is locked, and descriptors of its own.
+const VERBS_CONNECTIONS_MAX: u32 = 256;
 
 /// The most flows of a stream: each has a thread at either end.
 const STREAMS_MAX: u32 = 256;

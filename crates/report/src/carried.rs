@@ -81,6 +81,9 @@ pub(crate) fn told(workload: &Workload) -> Option<String> {
         WorkloadKind::UdpRr => {
             format!("datagrams and answers of the same size on {}", counted(connections, "port"))
         }
+        WorkloadKind::Verbs => {
+            format!("messages and answers of the same size on {}", counted(connections, "connection"))
+        }
         WorkloadKind::TcpStream => {
             format!("bytes over TCP from client to server, {}", counted(connections, "flow"))
         }

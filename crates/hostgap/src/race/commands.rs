@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use ::lab::{INBOUND_PORT, NodeCpus, OUTBOUND_PORT, SERVER_PORT, Shape, Sides, Topology};
+use ::lab::{INBOUND_PORT, NodeCpus, OUTBOUND_PORT, RdmaWire, SERVER_PORT, Shape, Sides, Topology};
 use ::record::{Entrant, Experiment, Steering, WorkloadKind};
-use datapath::Family;
+use datapath::{Family, SocketRole};
 use plan::{Place, Step};
 
 use super::{Args, cpus_of};
@@ -14,7 +14,8 @@ use crate::speak;
 pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
     let everything = linux::features::Facts::default();
     let cpus = NodeCpus::split(&cpus_of(args.cpus.as_deref())?);
-    for contender in ::lab::field(experiment, &everything, &args.plugins.dirs())? {
+    let field = ::lab::field(experiment, &everything, &args.plugins.dirs())?;
+    for (number, contender) in field.into_iter().enumerate() {
         if contender.name == ::lab::HOST_AGAIN {
             continue;
         }
@@ -42,6 +43,7 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             settings: contender.settings.clone(),
             proxies: contender.proxy,
             stack: contender.stack,
+            rdma: RdmaWire::of(&contender, number),
             filter: contender.filter,
             flood: experiment.flood,
             protocol: ::lab::protocol(experiment.workload.kind),
@@ -53,6 +55,18 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
         speak::result(usage(&topology, experiment.workload.body_bytes[0], !is_packets))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How messages are served and asked for by verbs, if they are.
+fn rdma(topology: &Topology) -> Option<String> {
+    let (wire, Sides { client, server }) = (topology.shape.rdma?, topology.processes());
+    let [client_device, server_device] =
+        [SocketRole::Client, SocketRole::Server].map(|part| wire.device(part));
+    let (called, stack) = (topology.called(), topology.stack_arguments().join(" "));
+    Some(format!(
+        "# serve:  ip netns exec {server} hostgap serve --echo --listen verbs:0.0.0.0:{SERVER_PORT} --rdma {server_device} {stack}\n\
+         # ask:    ip netns exec {client} hostgap load --rdma {client_device} verbs://{called}\n"
+    ))
 }
 
 /// Prints the commands that build each candidate on two machines.
@@ -102,6 +116,8 @@ fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
             Some(format!("hostgap bpf unload {}; ", splice.node))
         }
         Step::StartOvs(switch) => Some(format!("{}; ", switch.removal())),
+        // Its devices go with the wire.
+        Step::AddLink(link) if placed.place == Place::Host => Some(format!("ip link delete {}; ", link.name)),
         _ => None,
     });
     let mut groups: Vec<_> = topology.groups().both().into_iter().flatten().collect();
@@ -122,6 +138,7 @@ fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
         stack.collect::<String>(),
         proxies(topology)
     );
+    let served = rdma(topology).unwrap_or(served);
     format!(
         "{}{}# remove: {}for name in {}; do ip netns del $name; done\n",
         groups.into_iter().map(group).collect::<String>(),

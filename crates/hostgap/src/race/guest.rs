@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::lab::{Finished, GuestRace, LabError, Outward, Race};
-use ::record::{Card, Experiment, Machines};
+use ::record::{Card, Experiment, Machines, WorkloadKind};
 use ::report::Summary;
 use anyhow::Context;
 use vm::{Cache, Flavour, KernelSpec, Vm};
@@ -100,7 +100,7 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
     for (name, wanted) in machines.kernels.iter().zip(&wanted) {
         let dir = if machines.kernels.len() == 1 { top.clone() } else { top.join(slug(name)) };
         std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
-        let flavour = flavour(experiment.underlay.wire);
+        let flavour = flavour(experiment);
         let result = machine(name, wanted, flavour, machines.counts()).and_then(|vm| {
             let guest = GuestRace {
                 vm: &vm,
@@ -154,9 +154,12 @@ fn machine(name: &str, wanted: &KernelSpec, flavour: Flavour, counts: bool) -> R
     Ok(if counts { vm } else { vm.tried_with_kvm() })
 }
 
-/// Debian's kernel for virtual machines lacks the drivers of real cards.
-fn flavour(wire: Option<Card>) -> Flavour {
-    match wire {
+/// Debian's kernel for virtual machines lacks the drivers of real cards, and RDMA.
+fn flavour(experiment: &Experiment) -> Flavour {
+    if experiment.workload.kind == WorkloadKind::Verbs {
+        return Flavour::Full;
+    }
+    match experiment.underlay.wire {
         Some(Card::Igb) => Flavour::Full,
         Some(Card::Virtio | Card::Vmxnet3) | None => Flavour::Cloud,
     }

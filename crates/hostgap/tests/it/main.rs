@@ -41,5 +41,6 @@ mod stopped;
 mod terminal;
 mod tune;
 mod turn;
+mod verbs;
 mod witness;
 mod workloads;

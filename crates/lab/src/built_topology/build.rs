@@ -17,7 +17,7 @@ use crate::proxy::ProxySetup;
 use crate::remote::Remote;
 use crate::server::{Secret, ServerSetup};
 use crate::workload;
-use crate::{LabError, Shape, Sides, Topology};
+use crate::{LabError, Shape, Sides, Topology, verbs};
 
 impl BuiltTopology {
     /// Builds the topology and starts its server. `dir` is a directory of ours that does not exist yet; it gets the
@@ -39,12 +39,16 @@ impl BuiltTopology {
             servers: Vec::new(),
             pools: Pools::of(staffing.workload.kind),
             judge: None,
+            verbs: None,
             ground,
             there: None,
         };
         built.ground.apply(&built.topology.plan)?;
         if built.topology.shape.cards.is_some() {
             cards::await_carrier(name, &built.topology.nodes)?;
+        }
+        if let Some(wire) = &built.topology.shape.rdma {
+            built.verbs = Some(verbs::await_devices(name, *wire)?);
         }
         built.attach()?;
         built.start_server(staffing)?;
@@ -96,6 +100,7 @@ impl BuiltTopology {
             plant: staffing.plant,
             wait: self.topology.shape.stack.wait,
             stack: self.topology.own_stack(),
+            messages: self.topology.shape.rdma.map(|wire| wire.device(SocketRole::Server)),
             workload: &self.workload,
             secret: secret.as_ref(),
         };

@@ -23,6 +23,8 @@ impl BuiltTopology {
         }
         self.pools.clear();
         self.judge = None;
+        // The kernel waits with the end of a device until no program has it open.
+        self.verbs = None;
         // Proxies first, so that none calls a server that is gone.
         let stopped = self.servers.drain(..).rev().map(Server::stop).fold(Ok(()), Result::and);
         let far = self.there.take().map_or(Ok(()), |there| there.take_down(&self.name));

@@ -221,6 +221,7 @@ mod tests {
             proxies: record::Proxies::default(),
             stack: record::Stack::default(),
             filter: None,
+            rdma: None,
             flood: None,
             protocol: datapath::Protocol::Tcp,
             machines: None,

@@ -31,7 +31,7 @@ impl Serving {
         let listen = match workload.kind {
             WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Download => Listen::Http(at),
             WorkloadKind::Grpc => Listen::Grpc(at),
-            WorkloadKind::TcpRr | WorkloadKind::TcpStream => Listen::Tcp(at),
+            WorkloadKind::TcpRr | WorkloadKind::Verbs | WorkloadKind::TcpStream => Listen::Tcp(at),
             WorkloadKind::UdpRr | WorkloadKind::UdpStream | WorkloadKind::Packets => Listen::Udp(at),
         };
         let config = ResponderConfig {

@@ -19,6 +19,7 @@ use crate::machine::machine;
 use crate::profile::profile;
 use crate::topology::{families, family};
 use crate::trial::{Method, connections, run};
+use crate::verbs::RdmaWire;
 use crate::{Event, LabError, Shape, packets, proxy, witness_choice, workload};
 
 /// Load before the first count of instructions, in counted time, in which a nanosecond is an instruction. Of a new topology
@@ -200,6 +201,7 @@ impl Race {
             settings: contender.settings.clone(),
             proxies: contender.proxy,
             stack: contender.stack,
+            rdma: RdmaWire::of(contender, self.number(contender)),
             filter: contender.filter,
             flood: self.experiment.flood,
             protocol: workload::protocol(self.experiment.workload.kind),

@@ -53,6 +53,11 @@ pub(crate) fn possible_elsewhere(experiment: &Experiment, place: &str) -> Result
         | WorkloadKind::Grpc
         | WorkloadKind::TcpRr
         | WorkloadKind::UdpRr => Ok(()),
+        WorkloadKind::Verbs => Err(refusal(
+            "workload verbs",
+            place,
+            "its devices are of software, and are made where a race has a machine of its own: in a virtual machine",
+        )),
         kind @ (WorkloadKind::Download
         | WorkloadKind::TcpStream
         | WorkloadKind::UdpStream

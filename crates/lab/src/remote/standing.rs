@@ -62,6 +62,7 @@ impl Standing {
             plant: order.plant,
             wait: shape.stack.wait,
             stack: None,
+            messages: None,
             workload: &order.workload,
             secret: None,
         };

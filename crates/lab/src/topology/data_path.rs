@@ -103,6 +103,7 @@ mod tests {
             proxies: record::Proxies::default(),
             stack: record::Stack::default(),
             filter: None,
+            rdma: None,
             flood: None,
             protocol: Protocol::Tcp,
             machines: None,

@@ -1,4 +1,4 @@
-//! Requests and answers, at a rate or in a closed loop: `http`, `connect`, `grpc`, `tcp-rr`, `udp-rr`.
+//! Requests and answers, at a rate or in a closed loop: `http`, `connect`, `grpc`, `tcp-rr`, `udp-rr`, `verbs`.
 
 use record::{Load, TrialRecord};
 

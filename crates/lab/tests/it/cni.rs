@@ -32,6 +32,7 @@ fn shape(network: CniNetwork, id: &str, ipv6: bool) -> Shape {
         proxies: record::Proxies::default(),
         stack: record::Stack::default(),
         filter: None,
+        rdma: None,
         flood: None,
         protocol: datapath::Protocol::Tcp,
         machines: None,

@@ -50,6 +50,7 @@ pub(crate) fn shape(path: &'static DataPath, id: &str, ipv6: bool) -> Shape {
         proxies: record::Proxies::default(),
         stack: record::Stack::default(),
         filter: None,
+        rdma: None,
         flood: None,
         protocol: datapath::Protocol::Tcp,
         machines: None,

@@ -20,6 +20,9 @@ pub enum WorkloadKind {
     TcpRr,
     /// A datagram and an answer of as many bytes.
     UdpRr,
+    /// A message and an answer of as many bytes: by RDMA verbs, or over TCP as [`WorkloadKind::TcpRr`], as the candidate's
+    /// [`crate::Stack`] says.
+    Verbs,
     /// Bytes from the client to the server, without a limit.
     TcpStream,
     /// Datagrams from the client to the server, at a rate or without one.
@@ -55,13 +58,14 @@ impl Measure {
 
 impl WorkloadKind {
     /// Every kind, in display order.
-    pub const ALL: [WorkloadKind; 9] = [
+    pub const ALL: [WorkloadKind; 10] = [
         WorkloadKind::Http,
         WorkloadKind::Connect,
         WorkloadKind::Grpc,
         WorkloadKind::Download,
         WorkloadKind::TcpRr,
         WorkloadKind::UdpRr,
+        WorkloadKind::Verbs,
         WorkloadKind::TcpStream,
         WorkloadKind::UdpStream,
         WorkloadKind::Packets,
@@ -76,6 +80,7 @@ impl WorkloadKind {
             WorkloadKind::Download => "download",
             WorkloadKind::TcpRr => "tcp-rr",
             WorkloadKind::UdpRr => "udp-rr",
+            WorkloadKind::Verbs => "verbs",
             WorkloadKind::TcpStream => "tcp-stream",
             WorkloadKind::UdpStream => "udp-stream",
             WorkloadKind::Packets => "packets",
@@ -94,7 +99,8 @@ impl WorkloadKind {
             | WorkloadKind::Connect
             | WorkloadKind::Grpc
             | WorkloadKind::TcpRr
-            | WorkloadKind::UdpRr => Measure::Latency,
+            | WorkloadKind::UdpRr
+            | WorkloadKind::Verbs => Measure::Latency,
             WorkloadKind::Download | WorkloadKind::TcpStream => Measure::Bandwidth,
             WorkloadKind::UdpStream => Measure::Packets,
             WorkloadKind::Packets => Measure::Frames,
@@ -108,6 +114,7 @@ impl WorkloadKind {
             WorkloadKind::Grpc
             | WorkloadKind::TcpRr
             | WorkloadKind::UdpRr
+            | WorkloadKind::Verbs
             | WorkloadKind::TcpStream
             | WorkloadKind::UdpStream
             | WorkloadKind::Packets => false,
@@ -140,6 +147,8 @@ impl WorkloadKind {
             WorkloadKind::Download => (1, 1 << 30),
             // A request begins with its own length.
             WorkloadKind::TcpRr => (4, 1 << 20),
+            // The same; each end has eight of the longest in locked memory for each connection.
+            WorkloadKind::Verbs => (4, 1 << 16),
             // A datagram begins with its number; 65 535 bytes less the headers of IPv4 and UDP.
             WorkloadKind::UdpRr => (8, 65_507),
             WorkloadKind::TcpStream => (1, 16 << 20),

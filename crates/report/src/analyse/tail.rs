@@ -67,9 +67,11 @@ fn shows_time_outs(race: &RaceRecord, entrant: &Entrant) -> bool {
     let experiment = &race.header.experiment;
     let one_answer = match experiment.workload.kind {
         WorkloadKind::Http | WorkloadKind::Connect | WorkloadKind::Grpc | WorkloadKind::TcpRr => true,
-        // An object's time depends on its size, UDP is not retransmitted, and streams have no answers.
+        // An object's time depends on its size, UDP is not retransmitted, RDMA does that by itself, and streams have no
+        // answers.
         WorkloadKind::Download
         | WorkloadKind::UdpRr
+        | WorkloadKind::Verbs
         | WorkloadKind::TcpStream
         | WorkloadKind::UdpStream
         | WorkloadKind::Packets => false,

@@ -90,7 +90,7 @@ fn thing(kind: WorkloadKind) -> &'static str {
     match kind {
         WorkloadKind::Http | WorkloadKind::Connect => "an answer's body",
         WorkloadKind::Download => "an object",
-        WorkloadKind::TcpRr | WorkloadKind::UdpRr => "request and answer",
+        WorkloadKind::TcpRr | WorkloadKind::UdpRr | WorkloadKind::Verbs => "request and answer",
         WorkloadKind::Grpc => "a message",
         WorkloadKind::TcpStream => "a write",
         WorkloadKind::UdpStream => "a packet",

@@ -1,0 +1,181 @@
+//! Messages by RDMA verbs: which candidates have them, and the devices by which they go.
+//!
+//! The devices are of software RoCE, which makes packets of UDP in the kernel. Up to Linux 6.12 at least it receives them in the
+//! machine's own network namespace alone, so that is where the wire is, beside those of the nodes. Processes reach a device from
+//! any namespace as long as the machine shares its devices among them, which is the usual mode: a pod uses the host's device, and
+//! no data path is between. A race makes nothing in the namespace of a machine that is somebody's, so it is a virtual machine
+//! that has such a race.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datapath::SocketRole;
+use linux::rdma::{VerbsDevice, VerbsWait};
+use linux::{IfName, RdmaName};
+use load::{Address, Target, VerbsTarget};
+use record::{Candidate, Experiment, Stack, StackKind, StackWait};
+
+use crate::{Contender, LabError};
+
+/// Where messages meet the data path of a pod, if no candidates are named: with the path that routes.
+const POD: &str = "ptp+direct";
+/// The kernel gives a new device its addresses some time after the link has them.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A wire of a candidate between two devices of software RoCE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RdmaWire {
+    /// Which of the candidates it is of: no two have the same, so that their names and addresses differ.
+    pub number: u8,
+}
+
+impl RdmaWire {
+    /// The wire of a candidate, if its messages go by verbs; `number` is its place among the candidates.
+    ///
+    /// # Panics
+    /// If more candidates stand than can.
+    pub fn of(contender: &Contender, number: usize) -> Option<RdmaWire> {
+        let number = u8::try_from(number).expect("far fewer candidates can stand");
+        (contender.stack.kind == StackKind::Verbs).then_some(RdmaWire { number })
+    }
+
+    /// The end of the wire on a side.
+    pub fn link(self, part: SocketRole) -> IfName {
+        IfName::new(format!("hgr{}{}", self.number, letter(part))).expect("a short name is valid")
+    }
+
+    /// The device on a side.
+    pub fn device(self, part: SocketRole) -> RdmaName {
+        RdmaName::new(format!("hgrxe{}{}", self.number, letter(part))).expect("a short name is valid")
+    }
+
+    /// The address of a side, of those that are for benchmarks (RFC 2544).
+    pub fn address(self, part: SocketRole) -> Ipv4Addr {
+        Ipv4Addr::new(198, 18, self.number, host(part))
+    }
+}
+
+/// 1 of the client's side, 2 of the server's.
+pub(crate) fn host(part: SocketRole) -> u8 {
+    match part {
+        SocketRole::Client => 1,
+        SocketRole::Server => 2,
+    }
+}
+
+fn letter(part: SocketRole) -> char {
+    match part {
+        SocketRole::Client => 'c',
+        SocketRole::Server => 's',
+    }
+}
+
+/// Who races if no candidates are named: TCP and verbs, on the host and from a pod. Where instructions are counted nobody polls.
+pub(crate) fn usual(experiment: &Experiment) -> Vec<Candidate> {
+    let of = |path: &str, kind, wait| {
+        let stack = Stack { kind, wait };
+        Candidate { path: path.to_owned(), stack, ..Candidate::default() }
+    };
+    let mut candidates = vec![of("host", StackKind::Verbs, StackWait::Sleep)];
+    if !experiment.exact() {
+        candidates.push(of("host", StackKind::Verbs, StackWait::Spin));
+    }
+    candidates.push(of(POD, StackKind::Kernel, StackWait::Sleep));
+    candidates.push(of(POD, StackKind::Verbs, StackWait::Sleep));
+    candidates
+}
+
+/// Says of contenders that would need devices in the namespace of somebody's machine why they cannot race; an error where one is
+/// required.
+pub(crate) fn leave_out(contenders: &mut [Contender], in_guest: bool) -> Result<(), LabError> {
+    let needy = contenders.iter_mut().filter(|contender| contender.stack.kind == StackKind::Verbs);
+    for contender in needy.filter(|_| !in_guest) {
+        // What the machine lacks helps nobody who has it: the race would still not be here.
+        contender.unmet = vec![
+            "devices of software RoCE receive in a machine's own network namespace alone, where a race makes nothing: race \
+             it in a virtual machine (--kernel debian:6.12)"
+                .to_owned(),
+        ];
+        if contender.required {
+            let reasons = contender.unmet.join("; ");
+            return Err(LabError::CannotRun { path: contender.name.clone(), reasons });
+        }
+    }
+    Ok(())
+}
+
+/// Waits until both devices of a wire have the addresses of their links. Returns the client's, open.
+pub(crate) fn await_devices(candidate: &str, wire: RdmaWire) -> Result<Arc<VerbsDevice>, LabError> {
+    let deadline = Instant::now() + PATIENCE;
+    let open = |part| loop {
+        let opened = VerbsDevice::open(&wire.device(part));
+        match opened {
+            Ok(device) if device.address() == wire.address(part) => return Ok(device),
+            Ok(_) | Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            Ok(device) => {
+                let what = format!(
+                    "cannot send: RDMA device {} has address {}, and not that of its link",
+                    device.name(),
+                    device.address()
+                );
+                return Err(LabError::Unreachable { candidate: candidate.to_owned(), what });
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    open(SocketRole::Server)?;
+    open(SocketRole::Client)
+}
+
+/// What is asked over TCP, by verbs.
+pub(crate) fn target(over_tcp: Target, device: &Arc<VerbsDevice>, wait: StackWait) -> Target {
+    let Address::Tcp(address) = over_tcp.address else { return over_tcp };
+    let wait = match wait {
+        StackWait::Sleep => VerbsWait::Events,
+        StackWait::Spin => VerbsWait::Polling,
+    };
+    Target { address: Address::Verbs(VerbsTarget { address, device: Arc::clone(device), wait }), ..over_tcp }
+}
+
+#[cfg(test)]
+mod tests {
+    use linux::features::Facts;
+    use record::{Machines, Workload, WorkloadKind};
+
+    use super::*;
+    use crate::cni::PluginDirs;
+    use crate::field;
+
+    fn experiment(exact: bool, candidates: Vec<Candidate>) -> Experiment {
+        let vm = Some(Machines { kernels: vec!["debian:6.12".to_owned()], exact, ..Machines::default() });
+        Experiment { workload: Workload::of(WorkloadKind::Verbs), vm, candidates, ..Experiment::default() }
+    }
+
+    fn names(experiment: &Experiment) -> Vec<String> {
+        let contenders = field(experiment, &Facts::default(), &PluginDirs::default()).unwrap();
+        contenders.into_iter().map(|contender| contender.name).collect()
+    }
+
+    #[test]
+    fn no_names_stand_for_tcp_and_verbs_on_the_host_and_in_a_pod() {
+        let all = ["host", "host again", "host, verbs", "host, verbs, polling", POD, "ptp+direct, verbs"];
+        assert_eq!(names(&experiment(false, vec![])), all);
+        let counted: Vec<_> = all.into_iter().filter(|name| !name.contains("polling")).collect();
+        assert_eq!(names(&experiment(true, vec![])), counted);
+    }
+
+    #[test]
+    fn a_machine_of_somebodys_has_no_such_race() {
+        let experiment = experiment(false, vec![]);
+        let mut contenders = field(&experiment, &Facts::default(), &PluginDirs::default()).unwrap();
+        leave_out(&mut contenders, true).unwrap();
+        assert!(contenders.iter().all(|contender| contender.unmet.is_empty()));
+        leave_out(&mut contenders, false).unwrap();
+        let left_out = contenders.iter().filter(|contender| contender.unmet.join("").contains("--kernel"));
+        assert_eq!(left_out.count(), 3);
+        contenders[2].required = true;
+        let error = leave_out(&mut contenders, false).unwrap_err().to_string();
+        assert!(error.starts_with("run host, verbs here: devices of software RoCE receive"), "{error}");
+    }
+}
