@@ -41,20 +41,21 @@ use crate::{speak, stop, units};
   hostgap serve --listen udp:127.0.0.1:9000 --response-bytes 1k
   hostgap serve --cpu-us 500
   hostgap serve --listen 0.0.0.0:8080 --afxdp eth0 --wait spin
+  hostgap serve --listen verbs:0.0.0.0:9000 --echo --rdma mlx5_0
   hostgap serve --delay 98%:1ms,2%:20ms --freeze 100ms/2s --errors 1%")]
 pub(crate) struct Args {
     /// Where to listen; may be given several times. ADDRESS:PORT or unix:PATH for HTTP, https:ADDRESS:PORT,
-    /// tcp:ADDRESS:PORT, udp:ADDRESS:PORT or grpc:ADDRESS:PORT. With a certificate ADDRESS:PORT is HTTPS too (http:ADDRESS:PORT is not).
+    /// tcp:ADDRESS:PORT, udp:ADDRESS:PORT, grpc:ADDRESS:PORT or verbs:ADDRESS:PORT. With a certificate ADDRESS:PORT is HTTPS too (http:ADDRESS:PORT is not).
     /// An IPv6 address accepts IPv6 only; the file of a Unix socket is removed at the end.
     #[arg(long, value_name = "WHERE", default_value = "127.0.0.1:8080")]
     listen: Vec<String>,
     /// Size of the body of `/` in bytes (100, 4k, at most 1M).
     #[arg(long, value_name = "SIZE", default_value = "100")]
     body: String,
-    /// Size of a request on tcp: addresses.
+    /// Size of a request on tcp: and verbs: addresses.
     #[arg(long, value_name = "SIZE", default_value = "64")]
     request_bytes: String,
-    /// Size of a response on tcp: and udp: addresses.
+    /// Size of a response on tcp:, udp: and verbs: addresses.
     #[arg(long, value_name = "SIZE", default_value = "64")]
     response_bytes: String,
     /// On tcp: addresses a request begins with its own length (4 bytes, least significant first), and its answer has
