@@ -114,6 +114,10 @@ impl Search {
             let why = "a search compares settings under requests or streams".to_owned();
             return Err(refused("packets", why));
         }
+        if kind == record::WorkloadKind::Verbs {
+            let why = "messages by RDMA verbs pass no link to which a setting belongs".to_owned();
+            return Err(refused("verbs", why));
+        }
         if sought.factors.is_empty() {
             return Err(refused("no knobs", "a search needs settings to try".to_owned()));
         }

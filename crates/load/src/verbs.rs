@@ -90,8 +90,8 @@ impl Hello {
 
 impl Verbs {
     pub(crate) fn new(target: &VerbsTarget, message_bytes: u32) -> Result<Verbs, ConnectionError> {
-        let connection =
-            VerbsConnection::new(&target.device, message_bytes, target.wait).map_err(error_of)?;
+        let connection = VerbsConnection::new(&target.device, message_bytes, target.wait)
+            .map_err(|error| error_of(&error))?;
         let (answer, answered) = ([0; HELLO_BYTES], 0);
         Ok(Verbs { connection, message_bytes, is_greeted: false, answer, answered })
     }
@@ -112,7 +112,7 @@ impl Verbs {
             }
         }
         let hello = Hello::of(&self.answer).ok_or(ConnectionError::Unasked)?;
-        self.connection.connect(&hello.address).map_err(error_of)?;
+        self.connection.connect(&hello.address).map_err(|error| error_of(&error))?;
         Ok(true)
     }
 }
@@ -143,8 +143,8 @@ pub(crate) fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-fn error_of(error: io::Error) -> ConnectionError {
-    errno(&error).into()
+fn error_of(error: &io::Error) -> ConnectionError {
+    errno(error).into()
 }
 
 #[cfg(test)]

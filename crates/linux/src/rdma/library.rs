@@ -6,7 +6,9 @@
 //! Source of the structures and of their order: libibverbs/verbs.h of rdma-core. They are the library's binary interface, which
 //! programs rely on because posting and polling are functions of that header.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+#[cfg(not(target_feature = "crt-static"))]
+use std::ffi::CStr;
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 /// The library's file, whose version of the interface has not changed since 2006.

@@ -133,7 +133,7 @@ impl<'a> Responder<'a> {
         match self.listeners[index].speaks {
             Speaks::Udp => self.on_datagrams(index),
             Speaks::Http | Speaks::HttpUnix | Speaks::Https | Speaks::Tcp | Speaks::Grpc | Speaks::Verbs => {
-                self.accept(index)
+                self.accept(index);
             }
         }
     }
