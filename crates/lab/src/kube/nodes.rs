@@ -24,6 +24,13 @@ pub(super) struct Node {
     tainted: Option<String>,
 }
 
+/// A node that takes no part in a race of all pairs, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LeftOut {
+    pub(super) node: String,
+    pub(super) why: String,
+}
+
 /// The label by which a node says in which zone it is.
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// The most nodes of a race of all pairs. Each has some six pods, and a process of `kubectl` for each of them runs here.
@@ -97,7 +104,7 @@ pub(super) fn choose_many(
     kubectl: &Kubectl,
     named: &[String],
     zones: bool,
-) -> Result<(Vec<Node>, Vec<(String, String)>), String> {
+) -> Result<(Vec<Node>, Vec<LeftOut>), String> {
     let listed = kubectl.get(&["nodes"])?;
     let all: Vec<Node> = listed["items"].as_array().into_iter().flatten().map(Node::of).collect();
     let nodes = many(&all, named, zones)?;
@@ -105,7 +112,7 @@ pub(super) fn choose_many(
     Ok((nodes, others))
 }
 
-fn left_out(all: &[Node], nodes: &[Node]) -> Vec<(String, String)> {
+fn left_out(all: &[Node], nodes: &[Node]) -> Vec<LeftOut> {
     let why = |node: &Node| {
         let of_zone = || {
             let first = nodes.iter().find(|first| first.zone == node.zone);
@@ -117,7 +124,7 @@ fn left_out(all: &[Node], nodes: &[Node]) -> Vec<(String, String)> {
         node.closed.clone().or(node.tainted.clone()).unwrap_or_else(of_zone)
     };
     let others = all.iter().filter(|node| !nodes.contains(node));
-    others.map(|node| (node.name.clone(), why(node))).collect()
+    others.map(|node| LeftOut { node: node.name.clone(), why: why(node) }).collect()
 }
 
 fn many(all: &[Node], named: &[String], zones: bool) -> Result<Vec<Node>, String> {
@@ -284,7 +291,11 @@ mod tests {
         assert!(of(&["a", "x"]).unwrap_err().contains("there are control, a, b, c"));
         assert!(of(&["a", "b", "a"]).unwrap_err().contains("names a twice"));
         let others = left_out(&all, &many(&all, &[], false).unwrap());
-        assert_eq!(others, [("control".to_owned(), "it has the taint control-plane".to_owned())]);
+        assert_eq!(others.len(), 1);
+        assert_eq!(
+            (others[0].node.as_str(), others[0].why.as_str()),
+            ("control", "it has the taint control-plane")
+        );
         let few = many(&all[..2], &[], false).unwrap_err();
         assert!(few.contains("there are 1 (control: it has the taint control-plane)"), "{few}");
         let crowd: Vec<Node> = (0..33).map(|at| node(&format!("n{at}"), None)).collect();
@@ -302,7 +313,10 @@ mod tests {
         assert_eq!(of(&all, &[]).unwrap(), ["a", "c"]);
         let others = left_out(&all, &many(&all, &[], true).unwrap());
         let expected = [("b", "a stands for its zone"), ("d", "it has no label topology.kubernetes.io/zone")];
-        assert_eq!(others, expected.map(|(node, why)| (node.to_owned(), why.to_owned())));
+        assert_eq!(
+            others.iter().map(|one| (one.node.as_str(), one.why.as_str())).collect::<Vec<_>>(),
+            expected
+        );
         assert_eq!(of(&all, &["b", "c"]).unwrap(), ["b", "c"]);
         assert!(of(&all, &["a", "c", "d"]).unwrap_err().contains("node d has no label"));
         assert!(of(&all[..2], &[]).unwrap_err().contains("all nodes are in zone \"x\""));

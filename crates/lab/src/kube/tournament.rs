@@ -16,7 +16,7 @@ use stats::Random;
 
 use super::bout::Bout;
 use super::camp::{Camp, Ground};
-use super::nodes::choose_many;
+use super::nodes::{LeftOut, choose_many};
 use super::race::{ClusterOptions, ClusterRace, pairs};
 use super::runner::ClusterArena;
 use super::schedule::{Company, Places, slots};
@@ -107,7 +107,7 @@ impl Tournament {
         let access = &self.race.options.access;
         let chosen = choose_many(&access.kubectl, &access.nodes, self.how.zones);
         let (nodes, others) = chosen.map_err(|why| access.kubectl.failed(why))?;
-        others.into_iter().for_each(|(node, why)| tell(Event::NodeLeftOut { node, why }));
+        others.into_iter().for_each(|LeftOut { node, why }| tell(Event::NodeLeftOut { node, why }));
         Ok(Ground::Everywhere(nodes))
     }
 
