@@ -89,12 +89,7 @@ impl Progress {
             }
             Event::NodeLeftOut { node, why } => self.line(&format!("without node {node}: {why}")),
             Event::Preparing { what, slot, slots, pairs } => {
-                let (place, pairs) = (format!("{what} {}/{slots}", slot + 1), pairs.join(", "));
-                match &self.bar {
-                    Some(bar) => bar.set_message(terminal::line(&format!("{place}  {pairs}")).into_owned()),
-                    None if *slot == 0 => speak::aside(what),
-                    None => {}
-                }
+                self.part((what, what), (*slot, *slots), &pairs.join(", "));
             }
             Event::LowestCapacity { pair, capacity } => self.line(&format!(
                 "{pair} has the lowest capacity with {} B bodies: {:.0} requests/s",
@@ -102,16 +97,10 @@ impl Progress {
             )),
             Event::PairLeft { pair, why } => self.line(&format!("{pair} leaves the race: could not {why}")),
             Event::Watching { name, done, total } => {
-                if *done == 0 && self.bar.is_none() {
-                    speak::aside("watching for late answers");
-                }
-                self.message(&format!("late answers {}/{total}  {name}", done + 1));
+                self.part(("watching for late answers", "late answers"), (*done, *total), name);
             }
             Event::Profiling { name, done, total } => {
-                if *done == 0 && self.bar.is_none() {
-                    speak::aside("profiling");
-                }
-                self.message(&format!("profiling {}/{total}  {name}", done + 1));
+                self.part(("profiling", "profiling"), (*done, *total), name);
             }
         }
     }
@@ -155,6 +144,14 @@ impl Progress {
             // In a log a line for each build is enough.
             None if slot == 0 => speak::aside(place),
             None => {}
+        }
+    }
+
+    /// A part of several, `at` from 0: in a log a line for the first is enough.
+    fn part(&self, (in_log, on_bar): (&str, &str), (at, of): (usize, usize), name: &str) {
+        match &self.bar {
+            None if at == 0 => speak::aside(in_log),
+            _ => self.message(&format!("{on_bar} {}/{of}  {name}", at + 1)),
         }
     }
 
