@@ -87,7 +87,9 @@ fn by_hand(turn: &Turn, path: &str, asked: &[&str], family: &[&str]) {
     let mut server = serve(turn, comment(shown, "serve:"));
     let ask = comment(shown, "ask:");
     let mut body = String::new();
-    until("the server answers", || {
+    until(&format!("the server of {path} {family:?} answers"), || {
+        let ended = server.try_wait().unwrap();
+        assert_eq!(ended, None, "the server of {path} {family:?} has ended");
         let output = turn.command("sh").args(["-c", &format!("{ask} --max-time 5")]).output().unwrap();
         body = stdout(&output);
         output.status.success()
