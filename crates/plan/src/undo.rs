@@ -81,6 +81,7 @@ fn run(
         doomed,
         journal,
         kernel,
+        staying: BTreeMap::new(),
         results: BTreeMap::new(),
         dead: false,
     };
@@ -92,8 +93,11 @@ fn run(
         Ok(_) => match in_use_by_others(&pasts, run.kernel) {
             // Half of what was made together would be of no use to them either.
             Ok(Some(why)) => run.fail_all(pasts, &format!("{why}; nothing is undone before they are gone")),
-            // Where it could not be told, undo of the step fails for the same reason and says so.
-            Ok(None) | Err(_) => run.backwards(pasts),
+            Ok(None) => run.backwards(pasts),
+            // It may be in use.
+            Err(why) => {
+                run.fail_all(pasts, &format!("{why}; nothing is undone before it is known who uses it"))
+            }
         },
     }
     run.kernel.unpinned.clear();
@@ -109,6 +113,8 @@ struct Run<'a> {
     doomed: BTreeSet<NetnsName>,
     /// Links that the journal has moved into them from namespaces that stay: they outlive them.
     guests: BTreeSet<(NetnsName, IfName)>,
+    /// Links, where they are now, that bear what is still used, and why.
+    staying: BTreeMap<(Place, IfName), String>,
     /// By number, since what lies in a namespace is settled after it.
     results: BTreeMap<u64, (Placed, Undone)>,
     /// A fault has stopped the run.
@@ -187,7 +193,10 @@ impl Run<'_> {
         }
         let (undone, index) = match attempted {
             Ok(steps::UndoOutcome { undone, index }) => (undone, index),
-            Err(why) => (Undone::Failed { why: why.to_string() }, None),
+            Err(why) => {
+                self.note_staying(&past.intent.placed, &why);
+                (Undone::Failed { why: why.to_string() }, None)
+            }
         };
         self.moved.note(&past.intent.placed.place, &past.intent.before, index);
         let entry = Entry::Undone { seq: past.intent.seq, outcome: undone.clone(), index };
@@ -195,7 +204,29 @@ impl Run<'_> {
         undone
     }
 
+    fn note_staying(&mut self, placed: &Placed, why: &StepError) {
+        if let Step::Set(set) = &placed.step
+            && let Some(link) = set.link()
+            && placed.step.effect().makes_what_is_used()
+        {
+            self.staying.insert((placed.place.clone(), link.clone()), why.to_string());
+        }
+    }
+
+    /// Why a step is not to be undone yet: it brought a link, or its namespace, that bears what is still used.
+    fn stays_for(&self, Placed { place, step }: &Placed) -> Option<&String> {
+        let (_, why) = self.staying.iter().find(|((at, link), _)| match step {
+            Step::AddNetns => at == place,
+            Step::MoveLink { to, name, .. } => at == to && link == name,
+            _ => false,
+        })?;
+        Some(why)
+    }
+
     fn attempt(&mut self, past: &Past) -> Result<steps::UndoOutcome, StepError> {
+        if let Some(why) = self.stays_for(&past.intent.placed) {
+            return Err(StepError::Refused { why: why.clone() });
+        }
         let (effect, gone) = (past.intent.placed.step.effect(), Ok(Undone::Gone.into()));
         // What is pinned lies in a mount and not in the namespace: it is still there when that is gone.
         if effect.lifetime() == Lifetime::Outside {

@@ -283,9 +283,16 @@ fn functions_that_are_in_use_stay() {
     let in_use = format!(
         "virtual function 0 of link {card} is in use: the link of device {id} is in namespace {holder}"
     );
+    // All else that was set with them goes back.
+    let (link, mtu) = (card.clone(), 1400);
+    let mut beside = Plan::new();
+    beside.push(&Place::Host, SetLinkMtu { link, mtu });
+    apply(&beside, &mut ground.journal, &mut Kernel::new().unwrap()).unwrap();
     let undone = undo(&mut ground.journal, &mut Kernel::new().unwrap());
-    let [(_, Undone::Failed { why })] = undone.as_slice() else { panic!("{undone:?}") };
-    assert_eq!(*why, format!("{in_use}; nothing is undone before they are gone"));
+    let [(_, Undone::Restored), (_, Undone::Failed { why })] = undone.as_slice() else {
+        panic!("{undone:?}")
+    };
+    assert_eq!(*why, in_use);
     let directory = tempfile::tempdir().unwrap();
     for (value, says) in [(0, in_use.as_str()), (1, "makes another number of them only from 0")] {
         let path = directory.path().join(value.to_string());

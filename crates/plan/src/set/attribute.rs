@@ -8,6 +8,7 @@ use super::register::{At, Register};
 use crate::Place;
 use crate::error::StepError;
 use crate::kernel::device_taken;
+use crate::lifetime::Lifetime;
 use crate::show::echo_at;
 
 /// Set a number that is a file of a link.
@@ -70,6 +71,14 @@ impl Register for SetLinkAttribute {
             }
         }
         Ok(None)
+    }
+
+    /// A card survives its namespace, and its functions with it.
+    fn lifetime(&self) -> Lifetime<'_> {
+        match self.attribute {
+            LinkAttribute::VirtualFunctions => Lifetime::Machine,
+            _ => Lifetime::Netns,
+        }
     }
 
     fn subject(&self) -> String {

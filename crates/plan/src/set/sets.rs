@@ -85,6 +85,12 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
         }
         let followers = R::Along::read(register, &at)?;
         if !is_back && !is_others {
+            // Asked now: what the journal's own later steps had of it is back. Without an answer it may be used.
+            if register.makes_what_is_used()
+                && let Some(why) = register.used(&at)?
+            {
+                return Err(StepError::Refused { why });
+            }
             register.write(&at, &was.value)?;
         }
         let along = Times { was: &was.along, left: left.map(|left| &left.along), found: &followers };
@@ -99,29 +105,8 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
         .into())
     }
 
-    /// Only where undo would put the old value back.
-    fn in_use(&self, kernel: &mut Kernel, past: &Past) -> Result<Option<String>, StepError> {
-        let Sets(register) = self;
-        if !register.makes_what_is_used() {
-            return Ok(None);
-        }
-        let was = self.was(&past.intent.before)?;
-        let left = past.after.as_ref().map(|after| self.is(after)).transpose()?;
-        let Some(opened) = kernel.find(&past.intent.placed.place)? else { return Ok(None) };
-        let link = was.index.map(|index| opened.netlink.link_at(index)).transpose()?.flatten();
-        if past.intent.netns_cookie.is_some_and(|cookie| cookie != opened.cookie)
-            || link.is_some() != was.index.is_some()
-        {
-            return Ok(None);
-        }
-        let listing = Listing::default();
-        let at = At::new(opened, &listing, link);
-        let Some(found) = self.read_if_there(&at)? else { return Ok(None) };
-        let values = Times { was: &was.value, left: left.map(|left| &left.value), found: &found };
-        if register.is_same(&found, &was.value) || !register.is_ours(&values) {
-            return Ok(None);
-        }
-        register.used(&at)
+    fn makes_what_is_used(&self) -> bool {
+        self.0.makes_what_is_used()
     }
 
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {

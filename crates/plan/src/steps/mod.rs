@@ -77,9 +77,15 @@ pub(crate) trait Effect {
     /// Brings back the state before the step, if what is there now is what the step left.
     fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError>;
 
-    /// What of other programs rests on what the step made, as a phrase: undo would take it from them.
+    /// What of other programs rests on what the step made, as a phrase: undo of the journal would take it from them.
     fn in_use(&self, _kernel: &mut Kernel, _past: &Past) -> Result<Option<String>, StepError> {
         Ok(None)
+    }
+
+    /// Whether others can come to use what the step made, so that its undo fails until they are gone. The link that it is about
+    /// stays where it is as long, so that another undo finds it.
+    fn makes_what_is_used(&self) -> bool {
+        false
     }
 
     /// Whether it is so now. `listing` is what its namespace holds.
