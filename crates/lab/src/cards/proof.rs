@@ -67,8 +67,10 @@ fn refused(
     };
     let mut ground = Ground::begin(card.as_str(), "", &claim.dir().join("card"), |_| Ok(()))?;
     let tried = first_refused(card, &ranked, &site, &mut ground);
-    ground.undo()?;
+    // What went wrong first is why the cards may not come back.
+    let undone = ground.undo();
     let refused = tried?;
+    undone?;
     claim.end()?;
     Ok(refused)
 }
