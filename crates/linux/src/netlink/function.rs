@@ -16,9 +16,9 @@ use crate::Result;
 pub struct FunctionRules {
     /// The VLAN to which its frames belong, 1 to 4094; it sees no tag. 0: it sends frames with tags or without.
     pub vlan: u16,
-    /// The priority in the tags that it does not see, 0 to 7.
-    #[serde(default)]
-    pub priority: u8,
+    /// The priority in the tags that it does not see, 0 to 7. The kernel always says it; `None` leaves it as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
     /// Those tags are of 802.1ad and not of 802.1Q: the function may have tags of its own behind them.
     #[serde(default)]
     pub service_tag: bool,
@@ -49,6 +49,8 @@ impl Netlink {
     /// not know one that differs, `EPROTONOSUPPORT` where it has no tags of 802.1ad.
     pub fn function_set(&self, card: u32, number: u32, rules: FunctionRules) -> Result<()> {
         let now = self.function(card, number)?;
+        let priority = rules.priority.or(now.and_then(|now| now.priority));
+        let rules = FunctionRules { priority, ..rules };
         let mut changes = Vec::new();
         if now.is_none_or(|now| now.tag() != rules.tag()) {
             changes.push(rules.vlan_change(number));
@@ -68,15 +70,22 @@ impl Netlink {
 }
 
 impl FunctionRules {
+    /// Whether both can be the rules of one function: a priority that one of them leaves open may be the other's.
+    pub fn is_same(&self, other: &FunctionRules) -> bool {
+        let priority = self.priority.or(other.priority);
+        FunctionRules { priority, ..*self }
+            == FunctionRules { priority: other.priority.or(priority), ..*other }
+    }
+
     /// What its frames are tagged with.
-    fn tag(&self) -> (u16, u8, bool) {
+    fn tag(&self) -> (u16, Option<u8>, bool) {
         (self.vlan, self.priority, self.service_tag)
     }
 
     /// Tags of 802.1ad are asked for by an attribute that not every kernel has had (`IFLA_VF_VLAN_LIST`, Linux 4.9); others by
     /// the older one.
     fn vlan_change(&self, number: u32) -> VfInfo {
-        let (vlan, priority) = (self.vlan.into(), self.priority.into());
+        let (vlan, priority) = (self.vlan.into(), self.priority.unwrap_or(0).into());
         match self.service_tag {
             false => VfInfo::Vlan(VfInfoVlan::new(number, vlan, priority)),
             true => {
@@ -106,7 +115,7 @@ fn read(function: &LinkVfInfo, number: u32) -> Option<FunctionRules> {
         VfInfo::SpoofCheck(check) if check.vf_id == number => Some(check.enabled),
         _ => None,
     })?;
-    Some(FunctionRules { vlan, priority, service_tag, spoof_check })
+    Some(FunctionRules { vlan, priority: Some(priority), service_tag, spoof_check })
 }
 
 #[cfg(test)]
@@ -120,7 +129,7 @@ mod tests {
             true => VlanProtocol::Ieee8021Ad,
             false => VlanProtocol::Ieee8021Q,
         };
-        let (vlan, priority) = (rules.vlan.into(), rules.priority.into());
+        let (vlan, priority) = (rules.vlan.into(), rules.priority.unwrap().into());
         let answer = LinkVfInfo(vec![
             VfInfo::Vlan(VfInfoVlan::new(3, vlan, priority)),
             VfInfo::SpoofCheck(VfInfoSpoofCheck::new(3, rules.spoof_check)),
@@ -141,8 +150,18 @@ mod tests {
 
     #[test]
     fn priority_and_protocol_of_a_tag_are_read_and_asked_for() {
-        check(FunctionRules { vlan: 0, priority: 0, service_tag: false, spoof_check: true });
-        check(FunctionRules { vlan: 7, priority: 5, service_tag: false, spoof_check: false });
-        check(FunctionRules { vlan: 4094, priority: 7, service_tag: true, spoof_check: true });
+        check(FunctionRules { vlan: 0, priority: Some(0), service_tag: false, spoof_check: true });
+        check(FunctionRules { vlan: 7, priority: Some(5), service_tag: false, spoof_check: false });
+        check(FunctionRules { vlan: 4094, priority: Some(7), service_tag: true, spoof_check: true });
+    }
+
+    #[test]
+    fn a_priority_that_is_left_open_is_any() {
+        let of = |priority| FunctionRules { vlan: 7, priority, service_tag: false, spoof_check: true };
+        assert!(of(None).is_same(&of(Some(3))) && of(Some(3)).is_same(&of(None)));
+        assert!(of(Some(3)).is_same(&of(Some(3))) && !of(Some(3)).is_same(&of(Some(0))));
+        assert!(!of(None).is_same(&FunctionRules { vlan: 8, ..of(None) }));
+        let early: FunctionRules = serde_json::from_str(r#"{"vlan":7,"spoof_check":true}"#).unwrap();
+        assert_eq!(early, of(None));
     }
 }

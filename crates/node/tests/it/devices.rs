@@ -42,7 +42,7 @@ struct Ground {
     made: Vec<(IfName, String)>,
     untouched: Dump,
     with_functions: Dump,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Ground {
@@ -64,7 +64,7 @@ impl Ground {
         // An administrator's rules for one of them.
         shell(&format!("ip link set {card} vf 1 vlan 5 qos 3"));
         let with_functions = dump(&here);
-        Some(Ground { card, scene, home, journal, made, untouched, with_functions, _directory: directory })
+        Some(Ground { card, scene, home, journal, made, untouched, with_functions, directory })
     }
 
     fn rules(&self, number: u32) -> FunctionRules {
@@ -144,13 +144,14 @@ fn device(id: &str) -> Value {
     with(with(vlan, "wire", json!("lo")), "runtimeConfig", json!({ "deviceID": id }))
 }
 
-const IN_VLAN: FunctionRules = FunctionRules { vlan: 7, priority: 0, service_tag: false, spoof_check: false };
+const IN_VLAN: FunctionRules =
+    FunctionRules { vlan: 7, priority: Some(0), service_tag: false, spoof_check: false };
 
 #[test]
 fn functions_are_made_given_to_containers_and_taken_back() {
     let Some(ground) = Ground::new() else { return };
     let (scene, before) = (&ground.scene, [ground.rules(0), ground.rules(1)]);
-    assert_eq!((before[1].vlan, before[1].priority), (5, 3));
+    assert_eq!((before[1].vlan, before[1].priority), (5, Some(3)));
     let netlink = Netlink::open().unwrap();
     let results = ["a", "b"].into_iter().enumerate().map(|(number, container)| {
         let result = ground.add(container, number);

@@ -43,8 +43,13 @@ impl Register for SetFunction {
         let spoof_check = self.spoof_check.unwrap_or(was.spoof_check);
         match self.vlan {
             None => FunctionRules { spoof_check, ..*was },
-            Some(vlan) => FunctionRules { vlan, priority: 0, service_tag: false, spoof_check },
+            Some(vlan) => FunctionRules { vlan, priority: Some(0), service_tag: false, spoof_check },
         }
+    }
+
+    /// Journals of earlier versions do not say which priority there was.
+    fn is_same(&self, one: &FunctionRules, other: &FunctionRules) -> bool {
+        one.is_same(other)
     }
 
     /// Another container or a virtual machine to which the function was given meanwhile may want the same rules.
@@ -68,8 +73,8 @@ impl Register for SetFunction {
 
     fn words(&self, rules: &FunctionRules) -> String {
         let mut words = format!("vlan {}", rules.vlan);
-        if rules.priority > 0 {
-            words += &format!(" qos {}", rules.priority);
+        if let Some(priority) = rules.priority.filter(|priority| *priority > 0) {
+            words += &format!(" qos {priority}");
         }
         if rules.service_tag {
             words += " proto 802.1ad";
