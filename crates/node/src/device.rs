@@ -4,19 +4,20 @@ use cni::Failure;
 use datapath::Device;
 use linux::sysfs::{FunctionCard, NetSysfs};
 use linux::{IfName, Netns};
-use plan::{BookError, Kernel, SetFunction, UnitState};
+use plan::{BookError, Kernel, SetFunction, Unit};
 
 use crate::Home;
 use crate::conf::Conf;
 use crate::failures::{busy, invalid_conf, of_book, refused, unsupported};
-use crate::unit::{recorded, remove, undo};
+use crate::unit::{Record, recorded, remove, undo};
 
 /// The link of a device, by the device's address on its bus, and the rules that the configuration has for it. It is for the
 /// attachment whose unit has the id `own`.
 ///
 /// # Errors
 /// Code 7: the node has no such device, or it has several links. Code 2: there are rules for what is no virtual function, or
-/// for one whose card has no link here or cannot be told. Code 11: another process works on an attachment that had it.
+/// for one whose card has no link here or cannot be told. Code 11: another process works on an attachment that had it. What is wrong with such an attachment is an error
+/// that names it.
 pub(crate) fn find(
     home: &Home,
     own: &str,
@@ -26,7 +27,7 @@ pub(crate) fn find(
 ) -> Result<Device, Failure> {
     let sysfs = Netns::current().and_then(|netns| NetSysfs::open(&netns)).map_err(|error| refused(&error))?;
     the_link(&sysfs, id)?;
-    take_back_earlier(home, own, id, kernel)?;
+    take_back_earlier(home, own, id, &sysfs, kernel)?;
     // It has its own name again.
     let link = the_link(&sysfs, id)?;
     if conf.vlan.is_none() && conf.spoof_check.is_none() {
@@ -80,21 +81,57 @@ fn names(links: &[IfName]) -> String {
 /// Takes back what earlier containers have done to a device whose link is in the node again: they are gone, and their DEL has
 /// yet to come. Else the next container would find their rules, and they, later, take away its own. Their addresses stay
 /// reserved until that DEL.
-fn take_back_earlier(home: &Home, own: &str, device: &str, kernel: &mut Kernel) -> Result<(), Failure> {
+fn take_back_earlier(
+    home: &Home,
+    own: &str,
+    device: &str,
+    sysfs: &NetSysfs,
+    kernel: &mut Kernel,
+) -> Result<(), Failure> {
     let book = home.attachments();
     for found in book.units().map_err(|error| of_book(&error))? {
         let record = recorded(home, &found.id).filter(|record| record.device.as_deref() == Some(device));
         let Some(record) = record.filter(|_| found.id != own) else { continue };
-        match book.take_over(&found.id) {
-            Ok(unit) if found.state == UnitState::Standing => {
-                undo(&unit, kernel)?;
-                unit.leave_standing(&record.network).map_err(|error| of_book(&error))?;
-            }
-            Ok(unit) => remove(home, unit, kernel)?,
-            Err(BookError::Unknown { .. }) => {}
-            Err(BookError::Held { pid, .. }) => return Err(busy(&record.container_id, &record.ifname, pid)),
-            Err(error) => return Err(of_book(&error)),
-        }
+        let taken_back = match book.take_over_dead(&found.id) {
+            Ok(Some(unit)) => remove(home, unit, kernel),
+            Ok(None) => match book.take_over(&found.id) {
+                Ok(unit) => take_back_standing(device, sysfs, &record, unit, kernel),
+                Err(error) => unless_gone(&error, &record),
+            },
+            Err(error) => unless_gone(&error, &record),
+        };
+        taken_back.map_err(|failure| of_earlier(failure, device, &record))?;
     }
     Ok(())
+}
+
+/// The unit is locked from here on. Its ADD may have ended since the device was looked for: then its container has it.
+fn take_back_standing(
+    device: &str,
+    sysfs: &NetSysfs,
+    record: &Record,
+    unit: Unit,
+    kernel: &mut Kernel,
+) -> Result<(), Failure> {
+    the_link(sysfs, device)?;
+    undo(&unit, kernel)?;
+    unit.leave_standing(&record.network).map_err(|error| of_book(&error))
+}
+
+fn unless_gone(error: &BookError, record: &Record) -> Result<(), Failure> {
+    match error {
+        BookError::Unknown { .. } => Ok(()),
+        BookError::Held { pid, .. } => Err(busy(&record.container_id, &record.ifname, *pid)),
+        error => Err(of_book(error)),
+    }
+}
+
+/// A failure, and whose the device was.
+fn of_earlier(failure: Failure, device: &str, record: &Record) -> Failure {
+    let Record { container_id, ifname, network, .. } = record;
+    let whose = format!(
+        "device {device} was given to interface {ifname} of container {container_id} in network {network}"
+    );
+    let details = failure.details.into_iter().chain([whose]).collect::<Vec<_>>().join("; ");
+    Failure { details: Some(details), ..failure }
 }

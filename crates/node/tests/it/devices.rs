@@ -225,6 +225,50 @@ ip link set {card} vf 0 vlan {} spoofchk {check}",
     ground.assert_as_before();
 }
 
+/// Of two ADDs at once for one device no more than one has it, and that one keeps it.
+#[test]
+fn two_at_once_do_not_take_a_device_from_each_other() {
+    let Some(ground) = Ground::new() else { return };
+    ["a", "b"].into_iter().for_each(|name| drop(ground.scene.container(name)));
+    for round in 0..6 {
+        let conf = ground.conf(0);
+        let ask = |name| ground.ask("ADD", name, &conf);
+        let replies = std::thread::scope(|scope| {
+            ["a", "b"].map(|name| scope.spawn(move || ask(name))).map(|asked| asked.join().unwrap())
+        });
+        assert!(!replies.iter().all(|reply| reply.is_success), "round {round}: both have it");
+        for (name, reply) in ["a", "b"].into_iter().zip(&replies) {
+            if reply.is_success {
+                let inside = Netlink::open_in(&ground.scene.world.open(name)).unwrap();
+                let has = inside.link(&IfName::new("eth0").unwrap()).unwrap();
+                assert!(has.is_some(), "round {round}: the other took it from {name}");
+            }
+            ground.del(name, 0);
+        }
+    }
+    ground.assert_as_before();
+}
+
+/// What a death has left of an earlier attachment and cannot be taken back is named with whose it is.
+#[test]
+fn the_owner_of_a_leftover_is_named() {
+    let Some(ground) = Ground::new() else { return };
+    ground.add("a", 0);
+    ground.end("a", 0);
+    let journal = ground.directory.path().join("run/cni-attachments/a.i-eth0/pod.journal");
+    let whole = std::fs::read(&journal).unwrap();
+    std::fs::write(&journal, [b"{\n".as_slice(), &whole].concat()).unwrap();
+    drop(ground.scene.container("b"));
+    let refused = ground.ask("ADD", "b", &ground.conf(0));
+    assert!(!refused.is_success);
+    let printed = refused.printed.unwrap().to_string();
+    assert!(printed.contains("interface eth0 of container a in network pods"), "{printed}");
+    std::fs::write(&journal, whole).unwrap();
+    ground.del("b", 0);
+    ground.del("a", 0);
+    ground.assert_as_before();
+}
+
 /// For experiments of a site (IEEE 802).
 const ETHERTYPE: u16 = 0x88b5;
 
