@@ -269,6 +269,28 @@ fn the_owner_of_a_leftover_is_named() {
     ground.assert_as_before();
 }
 
+/// A card that has by now the name of one that is gone.
+#[test]
+fn another_card_of_the_name_stays_as_it_is() {
+    let Some(mut ground) = Ground::new() else { return };
+    ground.add("a", 0);
+    ground.end("a", 0);
+    let [(gone, id), (other, _)] = ground.made.as_slice() else { unreachable!("there are two") };
+    shell(&format!(
+        "echo {id} >/sys/bus/pci/drivers/igbvf/unbind
+ip link set {other} down
+ip link set {other} name {gone} mtu 1300"
+    ));
+    ground.del("a", 0);
+    let kept = Netlink::open().unwrap().link(gone).unwrap().unwrap();
+    assert_eq!(kept.mtu, 1300);
+    shell(&format!("ip link set {gone} name {other} mtu 1500"));
+    ground.home.remove_unused_networks().unwrap();
+    let undone = undo(&mut ground.journal, &mut Kernel::new().unwrap());
+    assert!(undone.iter().all(|(_, outcome)| *outcome == Undone::Restored), "{undone:?}");
+    ground.untouched.assert_same(&dump(&Netns::current().unwrap()), "without functions");
+}
+
 /// For experiments of a site (IEEE 802).
 const ETHERTYPE: u16 = 0x88b5;
 

@@ -65,6 +65,10 @@ impl Register for SetLinkAttribute {
         for (number, device) in at.opened.sysfs()?.functions(link)? {
             if at.opened.sysfs()?.elsewhere(&device).is_some() {
                 let taken = device_taken(at.opened, &device)?;
+                // It may have come back while it was looked for.
+                if taken.is_none() && at.opened.sysfs()?.elsewhere(&device).is_none() {
+                    continue;
+                }
                 let whose =
                     taken.unwrap_or_else(|| format!("the link of device {device} is in another namespace"));
                 return Ok(Some(format!("virtual function {number} of link {link} is in use: {whose}")));

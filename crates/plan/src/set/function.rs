@@ -63,8 +63,12 @@ impl Register for SetFunction {
             return Ok(None);
         }
         let others = device_taken(at.opened, &device)?;
-        let why = format!("the link of device {device} is in a namespace that has not ended");
-        others.map(Some).ok_or(StepError::Refused { why })
+        // It may have come back while it was looked for.
+        if others.is_none() && sysfs.elsewhere(&device).is_some() {
+            let why = format!("the link of device {device} is in a namespace that has not ended");
+            return Err(StepError::Refused { why });
+        }
+        Ok(others)
     }
 
     fn subject(&self) -> String {

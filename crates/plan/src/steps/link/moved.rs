@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use linux::netlink::LinkInfo;
 use linux::sysfs::NetSysfs;
 use linux::{IfName, sysctl};
+use rustix::io::Errno;
 
 use super::{describe, refuse_taken};
 use crate::entry::{After, Before, Hardware, Undone};
@@ -81,7 +82,13 @@ impl Effect for MoveLink<'_> {
             (Some(there), _) => there.netlink.link(name)?,
         };
         // What is in there may have another link of that number by now.
-        let there = there.filter(|found| found.kind == *kind);
+        let is_it = |at: &OpenNetns, found: &LinkInfo| -> Result<bool, StepError> {
+            Ok(found.kind == *kind && is_of_device(at, found, device.as_deref(), hardware.as_deref())?)
+        };
+        let there = match there {
+            Some(found) if is_it(kernel.at(to)?, &found)? => Some(found),
+            _ => None,
+        };
         let came_alone = there.is_none();
         if let Some(there) = there {
             let here = kernel.at(place)?.netns.try_clone()?;
@@ -92,25 +99,31 @@ impl Effect for MoveLink<'_> {
             return Ok(Undone::ChangedByOther { found: others }.into());
         }
         let here = kernel.at(place)?;
-        let Some(back) = here.netlink.link(link)?.filter(|found| found.kind == *kind) else {
-            return Ok(Undone::Gone.into());
+        // Another card may have its name by now.
+        let back = match here.netlink.link(link)? {
+            Some(found) if is_it(here, &found)? => found,
+            _ => return Ok(Undone::Gone.into()),
         };
         // Before the parameters, of which some may not be more than the MTU.
         let put_back = hardware.as_ref().map_or(Ok(PutBack::Nothing), |of| of.put_back(here, &back))?;
+        // It may have come back without us, perhaps by an undo that was interrupted after the move, with the namespace's
+        // defaults. Whoever uses it by now has not asked for those.
+        match came_alone {
+            true => here.netns.run(|| restore_defaults(link, parameters))??,
+            false => here.netns.run(|| write_parameters(parameters))??,
+        }
         let undone = match (put_back, came_alone) {
             (PutBack::InUse, _) => {
                 Undone::ChangedByOther { found: format!("{}, which is up", describe(&back)) }
             }
-            (_, false) => {
-                here.netns.run(|| write_parameters(parameters))??;
-                Undone::Restored
+            (PutBack::Refused(why), _) => {
+                let found = here.netlink.link_at(back.index)?.unwrap_or(back.clone());
+                Undone::ChangedByOther {
+                    found: format!("{}, which could not be as before: {why}", describe(&found)),
+                }
             }
-            // It came back without us, perhaps by an undo that was interrupted after the move, with the namespace's
-            // defaults.
-            (put_back, true) => {
-                here.netns.run(|| restore_defaults(link, parameters))??;
-                if put_back == PutBack::Written { Undone::Restored } else { Undone::AlreadySo }
-            }
+            (PutBack::Nothing, true) => Undone::AlreadySo,
+            (PutBack::Written, _) | (PutBack::Nothing, false) => Undone::Restored,
         };
         Ok(UndoOutcome { undone, index: Some(back.index) })
     }
@@ -150,10 +163,11 @@ impl Effect for MoveLink<'_> {
 }
 
 /// Whether hardware had to be set to what it was.
-#[derive(PartialEq, Eq)]
 enum PutBack {
     Nothing,
     Written,
+    /// The card does not take what it had. Another attempt would meet the same answer, so this is final.
+    Refused(String),
     /// Another program uses it by now, and may have set it.
     InUse,
 }
@@ -169,13 +183,23 @@ impl Hardware {
         if back.up {
             return Ok(PutBack::InUse);
         }
+        let mut refused = Vec::new();
+        // `EADDRNOTAVAIL` is how drivers refuse an address (`igbvf_set_mac` in drivers/net/ethernet/intel/igbvf/netdev.c).
+        let mut note = |written: Result<(), linux::Error>| match written {
+            Err(error) if error.is(Errno::NODEV.raw_os_error()) => Err(error),
+            Err(error) => {
+                refused.push(error.to_string());
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        };
         if back.mtu != self.mtu {
-            here.netlink.link_set_mtu(back.index, self.mtu)?;
+            note(here.netlink.link_set_mtu(back.index, self.mtu))?;
         }
         if let Some(mac) = mac {
-            here.netlink.link_set_mac(back.index, mac)?;
+            note(here.netlink.link_set_mac(back.index, mac))?;
         }
-        Ok(PutBack::Written)
+        Ok(if refused.is_empty() { PutBack::Written } else { PutBack::Refused(refused.join("; ")) })
     }
 }
 
@@ -211,12 +235,30 @@ fn rename_back(
             return Ok(Some(others));
         }
         if Instant::now() > deadline {
-            let why =
-                format!("the link of device {device}, once {name}, is in a namespace that has not ended");
+            let here: Vec<String> = sysfs.links_of(device)?.iter().map(ToString::to_string).collect();
+            let why = match here.is_empty() {
+                true => {
+                    format!("the link of device {device}, once {name}, is in a namespace that has not ended")
+                }
+                false => {
+                    format!("device {device} has {}, and nothing says which was {name}", here.join(" and "))
+                }
+            };
             return Err(StepError::Refused { why });
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Whether a link is the one that went, by its device; true of a link that has none.
+fn is_of_device(
+    at: &OpenNetns,
+    link: &LinkInfo,
+    device: Option<&str>,
+    hardware: Option<&Hardware>,
+) -> Result<bool, StepError> {
+    let Some(device) = device else { return Ok(true) };
+    Ok(links_of(at.sysfs()?, device, hardware)?.contains(&link.name))
 }
 
 /// The links of a device that can be the one that went.
