@@ -56,7 +56,7 @@ pub(crate) fn add(
             Ok(()) => return Ok(Attached { dns, ..attached }),
             Err(error) => (of_book(&error), remove_dead(home, &record, &mut kernel)),
         },
-        Err(failure) => (failure, remove(home, unit, &mut kernel)),
+        Err(failure) => (failure, remove(home, unit, &mut kernel).map(drop)),
     };
     Err(with_consequence(failure, taken_back))
 }
@@ -65,7 +65,7 @@ pub(crate) fn add(
 fn remove_dead(home: &Home, record: &Record, kernel: &mut Kernel) -> Result<(), Failure> {
     let dead = home.attachments().take_over_dead(&id_of(&record.container_id, &record.ifname));
     let unit = dead.map_err(|error| of_book(&error))?;
-    unit.map_or(Ok(()), |unit| remove(home, unit, kernel))
+    unit.map_or(Ok(()), |unit| remove(home, unit, kernel).map(drop))
 }
 
 fn join(
@@ -146,11 +146,17 @@ fn give_way(plan: &mut Plan, container: &Place, rank: u32) {
     }
 }
 
-/// Takes an attachment back. It is no failure if there is none, or none any more.
+/// Takes an attachment back, and says what did not become as before. It is no failure if there is none, or none any more.
 ///
 /// # Errors
 /// Another process works on it, a step cannot be undone, or an address cannot be released.
-pub(crate) fn del(home: &Home, leases: &Leases, container_id: &str, ifname: &str) -> Result<(), Failure> {
+pub(crate) fn del(
+    home: &Home,
+    leases: &Leases,
+    container_id: &str,
+    ifname: &str,
+) -> Result<Vec<String>, Failure> {
+    let mut left = Vec::new();
     let id = id_of(container_id, ifname);
     // The interface may be another network's: an ADD that was refused for that is followed by a DEL.
     let is_ours = recorded(home, &id).is_none_or(|record| record.network == leases.network());
@@ -158,7 +164,7 @@ pub(crate) fn del(home: &Home, leases: &Leases, container_id: &str, ifname: &str
         match home.attachments().take_over(&id) {
             Ok(unit) => {
                 let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
-                remove(home, unit, &mut kernel)?;
+                left = remove(home, unit, &mut kernel)?;
             }
             Err(BookError::Unknown { .. }) => {}
             Err(BookError::Held { pid, .. }) => return Err(busy(container_id, ifname, pid)),
@@ -166,7 +172,8 @@ pub(crate) fn del(home: &Home, leases: &Leases, container_id: &str, ifname: &str
         }
     }
     // What host-local reserved, or what was reserved before the machine was restarted.
-    leases.release(container_id, ifname)
+    leases.release(container_id, ifname)?;
+    Ok(left)
 }
 
 /// Compares an attachment and its network with what ADD left and plugins behind ours have made of it, by the result of

@@ -22,6 +22,8 @@ pub struct Reply {
     pub printed: Option<Value>,
     /// Whether the process ends with 0.
     pub is_success: bool,
+    /// What did not become as before when DEL took it back, a phrase each: for the runtime's log.
+    pub left: Vec<String>,
 }
 
 /// Does what a call asks for. `name` is that by which the program was called: `bridge`, `ptp`, `macvlan` and `ipvlan` take
@@ -30,11 +32,12 @@ pub struct Reply {
 /// input. The calling thread's network namespace is the node's.
 pub fn call(home: &Home, name: &str, variable: impl Fn(&str) -> Option<String>, input: &str) -> Reply {
     let spoken = Request::read(input).ok().and_then(|request| request.version().ok());
-    match answer(home, name, variable, input) {
-        Ok(printed) => Reply { printed, is_success: true },
+    let mut left = Vec::new();
+    match answer(home, name, variable, input, &mut left) {
+        Ok(printed) => Reply { printed, is_success: true, left },
         Err(failure) => {
             let version = spoken.unwrap_or(Version::V1_1_0);
-            Reply { printed: Some(failure.to_json(version)), is_success: false }
+            Reply { printed: Some(failure.to_json(version)), is_success: false, left }
         }
     }
 }
@@ -44,6 +47,7 @@ fn answer(
     name: &str,
     variable: impl Fn(&str) -> Option<String>,
     input: &str,
+    left: &mut Vec<String>,
 ) -> Result<Option<Value>, Failure> {
     let invocation = Invocation::read(variable)?;
     if invocation == Invocation::Version {
@@ -63,7 +67,10 @@ fn answer(
             let result = add(home, &request, name, &attachment)?;
             Ok(Some(Value::from(result.as_json().clone())))
         }
-        Invocation::Del(attachment) => del(home, &request, name, &attachment).map(|()| None),
+        Invocation::Del(attachment) => {
+            *left = del(home, &request, name, &attachment)?;
+            Ok(None)
+        }
         Invocation::Check(attachment) => check(home, &request, name, &attachment).map(|()| None),
         Invocation::Gc { path } => gc(home, &request, name, &path).map(|()| None),
         Invocation::Status { path } => status(home, &request, name, &path).map(|()| None),
@@ -120,14 +127,14 @@ fn add(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> R
 }
 
 /// Another plugin releases what it gave, whatever became of the rest.
-fn del(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> Result<(), Failure> {
+fn del(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> Result<Vec<String>, Failure> {
     let Attachment { container_id, ifname, path, .. } = attachment;
     let leases = Leases::of(home, request, name)?;
     let removed = attachment::del(home, &leases, container_id, ifname);
     let released = Delegate::find(request, name, path)
         .and_then(|delegate| delegate.map_or(Ok(()), |delegate| delegate.del(attachment)));
     match removed {
-        Ok(()) => released,
+        Ok(left) => released.map(|()| left),
         Err(failure) => Err(with_consequence(failure, released)),
     }
 }

@@ -23,6 +23,10 @@ pub fn answer() -> ExitCode {
     let called = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy();
     let reply = plugin::call(&Home::of_this_machine(), &name, |name| std::env::var(name).ok(), &input);
+    // A runtime keeps it in its log, or reads it when a call fails. A closed stderr is no error.
+    for left in &reply.left {
+        let _ = writeln!(io::stderr(), "hostgap: {left}");
+    }
     let written = reply.printed.map_or(Ok(()), |printed| writeln!(io::stdout(), "{printed}"));
     if reply.is_success && written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

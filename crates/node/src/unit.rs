@@ -86,14 +86,14 @@ pub(crate) fn begin(
             Ok(unit) => {
                 return match record(home, leases, network, (attachment, device), &unit) {
                     Ok(record) => Ok((unit, record)),
-                    Err(failure) => Err(with_consequence(failure, remove(home, unit, kernel))),
+                    Err(failure) => Err(with_consequence(failure, remove(home, unit, kernel).map(drop))),
                 };
             }
             Err(BookError::Exists { .. }) => {}
             Err(error) => return Err(of_book(&error)),
         }
         match book.take_over_dead(&id) {
-            Ok(Some(unit)) => remove(home, unit, kernel)?,
+            Ok(Some(unit)) => drop(remove(home, unit, kernel)?),
             Ok(None) => {
                 let of = recorded(home, &id).map_or_else(|| "a network".to_owned(), |record| record.network);
                 let why = format!(
@@ -150,31 +150,37 @@ fn free_rank(others: &[Record]) -> u32 {
     (0..).find(is_free).expect("a container has few interfaces")
 }
 
-/// Takes a unit back, with its addresses and its number.
+/// Takes a unit back, with its addresses and its number. Says what did not become as before, as [`undo`].
 ///
 /// # Errors
 /// Something could not be undone; the unit stays, as that of a dead process, and so do its addresses.
-pub(crate) fn remove(home: &Home, unit: Unit, kernel: &mut Kernel) -> Result<(), Failure> {
-    undo(&unit, kernel)?;
+pub(crate) fn remove(home: &Home, unit: Unit, kernel: &mut Kernel) -> Result<Vec<String>, Failure> {
+    let left = undo(&unit, kernel)?;
     if let Some(record) = read(unit.dir()) {
         record.leases(home).release(&record.container_id, &record.ifname)?;
         // Before the unit goes: a number whose holder has no unit is nobody's.
         let given_back = Numbers::at(home.attachment_numbers()).give_back(record.number, unit.id());
         given_back.map_err(|error| of_file("give back a number", &error))?;
     }
-    unit.end().map_err(|error| of_book(&error))
+    unit.end().map_err(|error| of_book(&error))?;
+    Ok(left)
 }
 
-/// Undoes all journals of a unit.
-pub(crate) fn undo(unit: &Unit, kernel: &mut Kernel) -> Result<(), Failure> {
+/// Undoes all journals of a unit. Says for people what another program has changed since or a card did not take again: it
+/// stays as it is.
+pub(crate) fn undo(unit: &Unit, kernel: &mut Kernel) -> Result<Vec<String>, Failure> {
+    let mut left = Vec::new();
     for journal in unit.take_back(kernel).map_err(|error| of_book(&error))? {
         for (placed, undone) in journal.steps.map_err(|error| refused(&error))? {
-            if let Undone::Failed { why } = undone {
-                return Err(refused(&format!("undo {}: {why}", placed.commands().join("; "))));
+            let commands = placed.commands().join("; ");
+            match undone {
+                Undone::Failed { why } => return Err(refused(&format!("undo {commands}: {why}"))),
+                Undone::ChangedByOther { .. } => left.push(format!("{commands}: {undone}")),
+                _ => {}
             }
         }
     }
-    Ok(())
+    Ok(left)
 }
 
 #[cfg(test)]

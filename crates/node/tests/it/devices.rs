@@ -291,6 +291,32 @@ ip link set {other} name {gone} mtu 1300"
     ground.untouched.assert_same(&dump(&Netns::current().unwrap()), "without functions");
 }
 
+/// A card does not take every address from a function again: the administrator may have given it one meanwhile.
+#[test]
+fn a_refused_address_does_not_keep_del_from_ending() {
+    let Some(mut ground) = Ground::new() else { return };
+    ground.add("a", 0);
+    let inside = ground.scene.world.name("a");
+    shell(&format!(
+        "ip -n {inside} link set eth0 down
+ip -n {inside} link set eth0 address 02:00:00:00:00:09 mtu 1400
+ip link set {} vf 0 mac 02:00:00:00:00:0a",
+        ground.card
+    ));
+    let reply = ground.ask("DEL", "a", &ground.conf(0));
+    assert!(reply.is_success, "{reply:?}");
+    let [left] = reply.left.as_slice() else { panic!("{:?}", reply.left) };
+    assert!(left.contains("could not be as before"), "{left}");
+    let back = Netlink::open().unwrap().link(&ground.made[0].0).unwrap().unwrap();
+    assert_eq!(back.mtu, 1500, "what it takes is as before");
+    let again = ground.ask("DEL", "a", &ground.conf(0));
+    assert!(again.is_success && again.left.is_empty(), "{again:?}");
+    ground.home.remove_unused_networks().unwrap();
+    let undone = undo(&mut ground.journal, &mut Kernel::new().unwrap());
+    assert!(undone.iter().all(|(_, outcome)| *outcome == Undone::Restored), "{undone:?}");
+    ground.untouched.assert_same(&dump(&Netns::current().unwrap()), "without functions");
+}
+
 /// For experiments of a site (IEEE 802).
 const ETHERTYPE: u16 = 0x88b5;
 

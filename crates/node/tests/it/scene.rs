@@ -94,11 +94,8 @@ impl Scene {
     /// A verb without a result, which must work.
     #[track_caller]
     pub(crate) fn succeed(&self, command: &str, container: &str, conf: &Value) {
-        assert_eq!(
-            self.call(command, container, conf),
-            Reply { printed: None, is_success: true },
-            "{command}"
-        );
+        let Reply { printed, is_success, .. } = self.call(command, container, conf);
+        assert_eq!((printed, is_success), (None, true), "{command}");
     }
 
     /// A call that must fail with a code and these words.
