@@ -96,7 +96,7 @@ fn run(
             Ok(None) => run.backwards(pasts),
             // It may be in use.
             Err(why) => {
-                run.fail_all(pasts, &format!("{why}; nothing is undone before it is known who uses it"))
+                run.fail_all(pasts, &format!("{why}; nothing is undone before it is known who uses it"));
             }
         },
     }
