@@ -31,13 +31,14 @@ pub struct RdmaWire {
 }
 
 impl RdmaWire {
-    /// The wire of a candidate, if its messages go by verbs; `number` is its place among the candidates.
+    /// The wire of a candidate, if its messages go by verbs; `number` says its place among the candidates. It is not asked for
+    /// others: those of a search have no such place.
     ///
     /// # Panics
     /// If more candidates stand than can.
-    pub fn of(contender: &Contender, number: usize) -> Option<RdmaWire> {
-        let number = u8::try_from(number).expect("far fewer candidates can stand");
-        (contender.stack.kind == StackKind::Verbs).then_some(RdmaWire { number })
+    pub fn of(contender: &Contender, number: impl FnOnce() -> usize) -> Option<RdmaWire> {
+        (contender.stack.kind == StackKind::Verbs)
+            .then(|| RdmaWire { number: u8::try_from(number()).expect("far fewer candidates can stand") })
     }
 
     /// The end of the wire on a side.

@@ -43,7 +43,7 @@ pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             settings: contender.settings.clone(),
             proxies: contender.proxy,
             stack: contender.stack,
-            rdma: RdmaWire::of(&contender, number),
+            rdma: RdmaWire::of(&contender, || number),
             filter: contender.filter,
             flood: experiment.flood,
             protocol: ::lab::protocol(experiment.workload.kind),

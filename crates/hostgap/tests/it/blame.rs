@@ -297,7 +297,11 @@ fn options_of_another_protocol_are_refused() {
     }
     for option in ["--request-bytes", "--response-bytes"] {
         let output = turn.hostgap(&["load", "http://127.0.0.1:1/", option, "100"]);
-        check(&output, 2, "--request-bytes and --response-bytes are only for tcp://, udp:// and grpc://");
+        check(
+            &output,
+            2,
+            "--request-bytes and --response-bytes are only for tcp://, udp://, verbs:// and grpc://",
+        );
     }
 }
 

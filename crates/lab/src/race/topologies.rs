@@ -201,7 +201,7 @@ impl Race {
             settings: contender.settings.clone(),
             proxies: contender.proxy,
             stack: contender.stack,
-            rdma: RdmaWire::of(contender, self.number(contender)),
+            rdma: RdmaWire::of(contender, || self.number(contender)),
             filter: contender.filter,
             flood: self.experiment.flood,
             protocol: workload::protocol(self.experiment.workload.kind),
