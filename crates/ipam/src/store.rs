@@ -1,6 +1,5 @@
 //! The addresses of a network on this node: reserve, release, list.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -61,7 +60,8 @@ impl Store {
         &self.path
     }
 
-    /// Reserves one address from each set for a key, or none at all.
+    /// Reserves one address from each set for a key, or none at all. What earlier boots left behind is released before
+    /// ([`Store::release_of_earlier_boots`]).
     ///
     /// From each set it is the asked-for address (`wanted`) if one is of this set, and otherwise the next after the last
     /// one given. A gateway is never given. What was released less than the quarantine ago comes last, the longest
@@ -72,8 +72,8 @@ impl Store {
     ///
     /// # Errors
     /// [`IpamError::HasAlready`], [`IpamError::NoneLeft`]; about asked-for addresses [`IpamError::Taken`],
-    /// [`IpamError::NotInRange`], [`IpamError::Gateway`], [`IpamError::SecondOfSet`]; and what a full disk or an
-    /// unreadable file causes.
+    /// [`IpamError::NotInRange`], [`IpamError::Gateway`], [`IpamError::SecondOfSet`]; what a full disk or an unreadable
+    /// file causes; and those of the release.
     pub fn reserve(
         &self,
         key: &Key,
@@ -82,12 +82,14 @@ impl Store {
     ) -> Result<Vec<Reserved>, IpamError> {
         let asked = by_set(key, sets, wanted)?;
         let directory = Directory::make(&self.path)?;
+        let resting = self.resting(&directory)?;
         let listing = listing_of(&directory)?;
         let addresses: Vec<IpAddr> = listing.of(key).map(|(address, _)| *address).collect();
         if !addresses.is_empty() {
             return Err(IpamError::HasAlready { key: key.clone(), addresses });
         }
-        self.reserve_in(&directory, (key, sets, &asked), listing.reserved.into_keys().collect())
+        let occupied = Occupied::new(listing.reserved.into_keys(), sets, resting);
+        reserve_in(&directory, (key, sets, &asked), occupied)
     }
 
     /// The same for a key that the caller knows to be new: whether it has addresses already is not looked for. That would
@@ -103,21 +105,9 @@ impl Store {
     ) -> Result<Vec<Reserved>, IpamError> {
         let asked = by_set(key, sets, wanted)?;
         let directory = Directory::make(&self.path)?;
-        let names = directory.names()?;
-        self.reserve_in(&directory, (key, sets, &asked), names)
-    }
-
-    fn reserve_in(
-        &self,
-        directory: &Directory,
-        (key, sets, asked): (&Key, &RangeSets, &[Option<IpAddr>]),
-        taken: BTreeSet<IpAddr>,
-    ) -> Result<Vec<Reserved>, IpamError> {
-        let resting = self.resting(directory, taken.is_empty());
-        let occupied = Occupied::new(taken.into_iter(), sets, resting);
-        let mut reserving = Reserving { directory, key, sets, occupied, done: Vec::new() };
-        reserving.all(asked).inspect_err(|_| reserving.undo())?;
-        Ok(reserving.done)
+        let resting = self.resting(&directory)?;
+        let occupied = Occupied::new(directory.names()?.into_iter(), sets, resting);
+        reserve_in(&directory, (key, sets, &asked), occupied)
     }
 
     /// Releases all addresses of a key, and says which; none is fine, too, so that it can be called again. If no file
@@ -157,8 +147,8 @@ impl Store {
     /// restart no container of the boot before exists, and for most of them nobody calls DEL.
     ///
     /// A reservation is of an earlier boot if its file was written more than ten seconds before this boot began. Files
-    /// have their times from the clock on the wall, and when the boot began is that clock less the time since boot. So call
-    /// this before the first reservation of a boot. If the clock is set forward after containers got addresses, their
+    /// have their times from the clock on the wall, and when the boot began is that clock less the time since boot. So the
+    /// first reservation of a boot comes after this. If the clock is set forward after containers got addresses, their
     /// files look as if they were older than the boot. That is why a second call in a boot does nothing, even if the
     /// first one found nothing. If the clock was behind at the first call, some reservations stay that should have
     /// gone, and [`Store::keep_only`] releases them.
@@ -172,6 +162,10 @@ impl Store {
         let Some(directory) = Directory::lock_if_there(&self.path)? else { return Ok(Vec::new()) };
         // Where the id of the boot is unknown, an earlier call cannot be known either.
         let Some(mut notes) = self.notes(&directory) else { return Ok(Vec::new()) };
+        self.sweep(&directory, &mut notes)
+    }
+
+    fn sweep(&self, directory: &Directory, notes: &mut Released) -> Result<Vec<(IpAddr, Holder)>, IpamError> {
         if notes.is_swept {
             return Ok(Vec::new());
         }
@@ -179,7 +173,7 @@ impl Store {
         let now = self.boot.now();
         let mut released = Vec::new();
         for (address, holder) in reserved {
-            match release_if_older(&directory, address, &now) {
+            match release_if_older(directory, address, &now) {
                 Ok(true) => released.push((address, holder)),
                 Ok(false) => {}
                 Err(error) => failures.push(error),
@@ -227,16 +221,11 @@ impl Store {
         Some(Released::read(&directory.notes(), &self.boot.id()?))
     }
 
-    /// The addresses that rest, the oldest first.
-    fn resting(&self, directory: &Directory, is_unused: bool) -> Vec<IpAddr> {
-        let Some(mut notes) = self.notes(directory) else { return Vec::new() };
-        if is_unused && !notes.is_swept {
-            // What is reserved from now on is of this boot, however the clock will be set. Without the note a later call
-            // may take it for older; that is no reason to give no address.
-            notes.is_swept = true;
-            let _ = directory.set_notes(&notes.bytes());
-        }
-        notes.resting(self.boot.now().since_boot, self.quarantine)
+    /// The addresses that rest, the oldest first, after the sweep of this boot.
+    fn resting(&self, directory: &Directory) -> Result<Vec<IpAddr>, IpamError> {
+        let Some(mut notes) = self.notes(directory) else { return Ok(Vec::new()) };
+        self.sweep(directory, &mut notes)?;
+        Ok(notes.resting(self.boot.now().since_boot, self.quarantine))
     }
 
     /// Removes files, and goes on after one that fails.
@@ -265,6 +254,16 @@ impl Store {
         }
         reported(released, failures)
     }
+}
+
+fn reserve_in(
+    directory: &Directory,
+    (key, sets, asked): (&Key, &RangeSets, &[Option<IpAddr>]),
+    occupied: Occupied,
+) -> Result<Vec<Reserved>, IpamError> {
+    let mut reserving = Reserving { directory, key, sets, occupied, done: Vec::new() };
+    reserving.all(asked).inspect_err(|_| reserving.undo())?;
+    Ok(reserving.done)
 }
 
 impl Listing {

@@ -67,7 +67,6 @@ impl Leases {
     ) -> Result<Vec<Reserved>, Failure> {
         self.ask(|store| {
             let key = Key::new(container_id, ifname)?;
-            store.release_of_earlier_boots()?;
             reserve(store, &key, ranges, asked)
         })
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use ipam::{Boot, Moment, Store};
 
-use crate::{address, key, sets, store, texts};
+use crate::{DUAL, address, key, sets, store, texts};
 
 const FOUR: &str = r#"[[{"subnet":"10.0.0.0/29","rangeEnd":"10.0.0.5"}]]"#;
 
@@ -105,5 +105,9 @@ fn an_address_is_released_even_if_its_rest_cannot_be_noted() {
     fs::remove_file(&notes).unwrap();
     fs::create_dir_all(notes.join("in the way")).unwrap();
     assert_eq!(store.release(&key("a")).unwrap(), [address("10.0.0.2")]);
+    // Whether earlier boots left something can be noted neither, and then nothing is given.
+    let error = store.reserve(&key("b"), &sets(DUAL), &[]).unwrap_err().to_string();
+    assert!(error.contains(".hostgap-released"), "{error}");
+    fs::remove_dir_all(&notes).unwrap();
     assert_eq!(next(&store, "b"), "10.0.0.3/29");
 }
