@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -77,7 +77,8 @@ fn paths_of_threads() -> Result<Vec<PathBuf>> {
     Ok(tasks.flatten().flatten().map(|thread| thread.path().join("ns/net")).collect())
 }
 
-fn cookie_of(socket: &OwnedFd) -> std::io::Result<u64> {
+/// The cookie of a socket's namespace.
+pub(crate) fn cookie_of(socket: &impl AsRawFd) -> std::io::Result<u64> {
     let mut cookie = 0_u64;
     let mut length = libc::socklen_t::try_from(size_of::<u64>()).expect("8 fits");
     // SAFETY: the descriptor is open; `cookie` and `length` are writable for the call, and `length` says how many

@@ -46,11 +46,11 @@ pub(crate) fn add(
         None => conf.name_resolution()?,
     };
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
-    let (place, netns) = open(attachment)?;
+    let place = place_of(attachment)?;
     let network = NetworkUnit::of(leases.network(), conf);
     let (unit, record) = begin(home, leases, &network, (attachment, wanted.device.as_deref()), &mut kernel)?;
     let joined = join(home, conf, wanted, &record, &place, &unit, &mut kernel)
-        .and_then(|(plan, reserved)| describe(&plan, &reserved, attachment, &netns));
+        .and_then(|(plan, reserved)| describe(&plan, &reserved, attachment, &place, &mut kernel));
     let (failure, taken_back) = match joined {
         Ok(attached) => match unit.leave_standing(leases.network()) {
             Ok(()) => return Ok(Attached { dns, ..attached }),
@@ -81,8 +81,7 @@ fn join(
     let network = &record.network_unit();
     refuse_second(home, conf, record, unit.id())?;
     let named = IfName::new(ifname).map_err(|error| invalid_call(format!("CNI_IFNAME: {error}")))?;
-    let node = network::spec(home, network, conf, network::take_number(home, network)?)?;
-    network::stand(home, network, conf, &node, unit.id(), kernel)?;
+    let node = network::stand(home, network, conf, unit.id(), kernel)?;
     let reserved = match &conf.addresses {
         AddressSource::Store(ranges) => record.leases(home).reserve(
             (container_id, ifname),
@@ -122,10 +121,13 @@ fn join(
 
 /// Refuses a second interface in one network where it would not be reached.
 fn refuse_second(home: &Home, conf: &Conf, record: &Record, own: &str) -> Result<(), Failure> {
+    if !conf.path.attach.binds_pods() {
+        return Ok(());
+    }
     let Record { container_id, ifname, .. } = record;
     let network = record.network_unit();
     let others = others(home, own, container_id);
-    let first = others.iter().find(|other| other.network_unit() == network && conf.path.attach.binds_pods());
+    let first = others.iter().find(|other| other.network_unit() == network);
     first.map_or(Ok(()), |first| {
         let name = conf.path.name;
         Err(unsupported(format!(
@@ -198,7 +200,7 @@ pub(crate) fn check(
         let why = format!("{what} was not added to {network} here");
         return Err(Failure::new(ErrorCode::UNKNOWN_CONTAINER, why));
     };
-    open(attachment)?;
+    place_of(attachment)?;
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
     let own = home.attachments().path().join(&id).join(format!("{JOURNAL}.journal"));
     let mut made = Plan::new();
@@ -297,14 +299,14 @@ fn try_remove_units(
     Ok(failures)
 }
 
-/// Opens the container's namespace.
-fn open(attachment: &Attachment) -> Result<(Place, Netns), Failure> {
+/// Where the container's namespace is, which is there and is not the node's.
+fn place_of(attachment: &Attachment) -> Result<Place, Failure> {
     let path = attachment.netns.clone().unwrap_or_default();
     let wrong = |why: String| invalid_call(format!("CNI_NETNS: {why}"));
     let path = NetnsPath::new(path).map_err(|error| wrong(error.to_string()))?;
     let netns = Netns::open_path(&path).map_err(|error| wrong(error.to_string()))?;
     match Netns::current().and_then(|own| Ok(own.inode()? == netns.inode()?)) {
-        Ok(false) => Ok((Place::Path(path), netns)),
+        Ok(false) => Ok(Place::Path(path)),
         Ok(true) => Err(wrong(format!("{path} is the node's own namespace"))),
         Err(error) => Err(wrong(error.to_string())),
     }

@@ -4,9 +4,8 @@ use std::net::IpAddr;
 
 use cni::{Attached, AttachedAddress, AttachedRoute, Attachment, Failure, Interface};
 use ipam::Reserved;
-use linux::netlink::Netlink;
-use linux::{IfName, LinkKind, Netns, Route};
-use plan::{Place, Plan, Step};
+use linux::{IfName, LinkKind, Route};
+use plan::{Kernel, Place, Plan, Step};
 
 use crate::failures::{changed, invalid_call, refused};
 
@@ -18,7 +17,8 @@ pub(crate) fn describe(
     plan: &Plan,
     reserved: &[Reserved],
     attachment: &Attachment,
-    netns: &Netns,
+    place: &Place,
+    kernel: &mut Kernel,
 ) -> Result<Attached, Failure> {
     let mut attached = Attached::default();
     let node_end = plan.steps.iter().find_map(|placed| match &placed.step {
@@ -28,10 +28,10 @@ pub(crate) fn describe(
         _ => None,
     });
     if let Some(name) = node_end {
-        attached.interfaces.push(interface(Netlink::open(), name, None)?);
+        attached.interfaces.push(interface(kernel, &Place::Host, name, None)?);
     }
     let inside = IfName::new(&attachment.ifname).map_err(|error| invalid_call(error.to_string()))?;
-    attached.interfaces.push(interface(Netlink::open_in(netns), &inside, attachment.netns.clone())?);
+    attached.interfaces.push(interface(kernel, place, &inside, attachment.netns.clone())?);
     let index = attached.interfaces.len() - 1;
     let mut hops: Vec<IpAddr> = Vec::new();
     for placed in plan.steps.iter().filter(|placed| placed.place != Place::Host) {
@@ -60,11 +60,12 @@ pub(crate) fn describe(
 }
 
 fn interface(
-    netlink: Result<Netlink, linux::Error>,
+    kernel: &mut Kernel,
+    place: &Place,
     name: &IfName,
     sandbox: Option<String>,
 ) -> Result<Interface, Failure> {
-    let link = netlink.and_then(|netlink| netlink.link(name)).map_err(|error| refused(&error))?;
+    let link = kernel.link(place, name).map_err(|error| refused(&error))?;
     let link = link.ok_or_else(|| changed(format!("link {name} is gone already")))?;
     let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
     Ok(Interface { name: name.to_string(), mac, mtu: link.mtu, sandbox })

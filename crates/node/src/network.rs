@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use cni::{ErrorCode, Failure};
 use datapath::{Family, Network, NodeSpec};
 use plan::{
-    ApplyError, BookError, Journal, JournalError, Keeper, Kernel, Place, Plan, Step, Unit, UnitState, apply,
-    in_use,
+    ApplyError, BookError, FoundUnit, Journal, JournalError, Keeper, Kernel, Place, Plan, Step, Unit,
+    UnitState, apply, in_use,
 };
 use serde::Serialize;
 
@@ -58,7 +58,12 @@ pub(crate) fn take_number(home: &Home, network: &NetworkUnit) -> Result<u16, Fai
 /// # Errors
 /// The link to other nodes is not found, or no number of the node follows from its address.
 pub(crate) fn spec(home: &Home, network: &NetworkUnit, conf: &Conf, id: u16) -> Result<NodeSpec, Failure> {
-    let noted = noted(home, network);
+    let stands = home.networks().find(&network.id()).ok().flatten();
+    spec_beside(stands.as_ref(), conf, id)
+}
+
+fn spec_beside(stands: Option<&FoundUnit>, conf: &Conf, id: u16) -> Result<NodeSpec, Failure> {
+    let noted = stands.and_then(|found| Shape::read(found.note.as_ref()?));
     let needs_wire = conf.path.attach.needs_wire();
     let wire = conf.wire.as_ref().or(noted.as_ref().map(|noted| &noted.wire));
     let underlay = match Underlay::find(wire, needs_wire) {
@@ -100,12 +105,6 @@ pub(crate) fn spec(home: &Home, network: &NetworkUnit, conf: &Conf, id: u16) -> 
     })
 }
 
-/// What is noted of a network that stands.
-fn noted(home: &Home, network: &NetworkUnit) -> Option<Shape> {
-    let found = home.networks().find(&network.id()).ok()??;
-    Shape::read(&found.note?)
-}
-
 /// The node of a network that could be made: a plan can be, whatever the network's number is.
 ///
 /// # Errors
@@ -137,12 +136,31 @@ pub(crate) fn refuse_change(
 }
 
 /// Makes what a network's pods share, unless it stands. One that stands with another configuration is made anew if it has
-/// no attachment but `own`, the one that is being made.
+/// no attachment but `own`, the one that is being made. Returns the node as drivers see it.
 ///
 /// # Errors
 /// It stands with another configuration and has attachments, a step fails, or another process does not come to an end
-/// with it.
+/// with it; or as of [`spec`].
 pub(crate) fn stand(
+    home: &Home,
+    network: &NetworkUnit,
+    conf: &Conf,
+    own: &str,
+    kernel: &mut Kernel,
+) -> Result<NodeSpec, Failure> {
+    let found = home.networks().find(&network.id()).map_err(|error| of_book(&error))?;
+    let node = spec_beside(found.as_ref(), conf, take_number(home, network)?)?;
+    // So it is with each pod but the first.
+    let stands = found.is_some_and(|found| {
+        found.state == UnitState::Standing && found.note == Some(Shape::of(conf, &node).to_text())
+    });
+    if !stands {
+        make_stand(home, network, conf, &node, own, kernel)?;
+    }
+    Ok(node)
+}
+
+fn make_stand(
     home: &Home,
     network: &NetworkUnit,
     conf: &Conf,

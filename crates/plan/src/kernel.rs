@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use bpf::Unpinned;
 use linux::ethtool::Ethtool;
-use linux::netlink::{Netlink, Nftables, RdmaDevices, WireGuard, Xfrm};
+use linux::netlink::{LinkInfo, Netlink, Nftables, RdmaDevices, WireGuard, Xfrm};
 use linux::sysfs::{Elsewhere, NetSysfs};
-use linux::{Netns, NetnsName, netns};
+use linux::{IfName, Netns, NetnsName, netns};
 
 use crate::entry::Owner;
 use crate::error::StepError;
@@ -76,6 +76,14 @@ impl Kernel {
         claims::remove_stale(&self.claims)
     }
 
+    /// A link of a place as it is now, by the socket that a plan was applied with.
+    ///
+    /// # Errors
+    /// There is no such place, or the kernel does not answer.
+    pub fn link(&mut self, place: &Place, name: &IfName) -> Result<Option<LinkInfo>, linux::Error> {
+        self.at(place)?.netlink.link(name)
+    }
+
     /// The namespace of a place; an error if it does not exist.
     pub(crate) fn at(&mut self, place: &Place) -> Result<&OpenNetns, linux::Error> {
         match self.open.entry(place.clone()) {
@@ -130,7 +138,7 @@ impl OpenNetns {
             Place::Path(path) => Netns::open_path(path)?,
         };
         let netlink = Netlink::open_in(&netns)?;
-        let cookie = netns.cookie()?;
+        let cookie = netlink.netns_cookie()?;
         let (sysfs, ethtool) = (OnceCell::new(), OnceCell::new());
         let (nftables, wireguard) = (OnceCell::new(), OnceCell::new());
         let (xfrm, rdma) = (OnceCell::new(), OnceCell::new());

@@ -83,6 +83,12 @@ impl Netlink {
         Ok(netlink)
     }
 
+    /// The [cookie](Netns::cookie) of the socket's namespace.
+    pub fn netns_cookie(&self) -> Result<u64> {
+        let socket = self.socket.lock().expect("no exchange panics");
+        socket.netns_cookie().map_err(|error| self.error("read the cookie of the namespace", error))
+    }
+
     fn error(&self, attempted: impl AsRef<str>, source: std::io::Error) -> Error {
         Error::new(format!("{}{}", attempted.as_ref(), self.place), source)
     }

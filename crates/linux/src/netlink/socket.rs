@@ -11,6 +11,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use rustix::net::netdevice::name_to_index;
 
 use super::Netlink;
+use crate::cookie::cookie_of;
 use crate::error::refusal;
 use crate::{IfName, Result};
 
@@ -124,6 +125,10 @@ impl Socket {
         socket.set_ext_ack(true)?;
         socket.set_cap_ack(true)?;
         Ok(Socket { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER_BYTES) })
+    }
+
+    pub(super) fn netns_cookie(&self) -> io::Result<u64> {
+        cookie_of(&self.socket)
     }
 
     /// Asks for one thing. The answer needs no acknowledgement behind it.
