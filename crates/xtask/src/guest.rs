@@ -57,7 +57,7 @@ use When::{Always, Never, Skipped};
 ///
 /// An emulated CPU that waits for another's lock or interrupt spins, and where there are two, each access to memory that
 /// they share is dearer. So a guest has one CPU, unless its tests need a second one or are about what two do at once.
-pub(crate) static ALL: [Guest; 7] = [
+pub(crate) static ALL: [Guest; 8] = [
     Guest {
         kernel: deb::Suite::Backports,
         flavour: Flavour::Full,
@@ -144,6 +144,9 @@ pub(crate) static ALL: [Guest; 7] = [
             ("datapath", "splice::", Always),
             // They also run natively, and the programs lane covers the oldest verifier.
             ("bpf", "", Skipped),
+            ("lab", "standing::", Never),
+            ("lab", "one_side::", Never),
+            ("lab", "settings::both_ends", Never),
             ("lab", "", Skipped),
             // Devices that only a machine of ours may have.
             ("hostgap", "verbs::", Skipped),
@@ -167,6 +170,19 @@ pub(crate) static ALL: [Guest; 7] = [
             ("hostgap", "tune::found::", Skipped),
             ("hostgap", "tune::machine::", Skipped),
             ("hostgap", "tune::cards::", Skipped),
+        ],
+    },
+    // What is built and asked once, and has no load: one CPU is enough for it.
+    Guest {
+        kernel: deb::Suite::Backports,
+        flavour: Flavour::Full,
+        arguments: "",
+        cpus: 1,
+        lane: "topologies",
+        tests: &[
+            ("lab", "standing::", Skipped),
+            ("lab", "one_side::", Skipped),
+            ("lab", "settings::both_ends", Skipped),
         ],
     },
     Guest {
@@ -369,6 +385,7 @@ mod tests {
         assert_eq!(lanes("bpf", "replace::no_packet_is_lost"), [("programs", 2), ("races", 2)]);
         assert_eq!(lanes("datapath", "splice::a"), [("races", 2)]);
         assert_eq!(lanes("lab", "path::a"), [("races", 2)]);
+        assert_eq!(lanes("lab", "one_side::a"), [("topologies", 1)]);
         assert_eq!(lanes("linux", "steering::a"), [("cards", 2)]);
         assert_eq!(lanes("plan", "card::a"), [("cards", 2)]);
         assert_eq!(lanes("tune", "card::a"), [("programs", 2), ("cards", 2)]);
