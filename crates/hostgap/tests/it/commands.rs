@@ -86,12 +86,17 @@ fn by_hand(turn: &Turn, path: &str, asked: &[&str], family: &[&str]) {
     assert!(!turn.namespaces().is_empty());
     let mut server = serve(turn, comment(shown, "serve:"));
     let ask = comment(shown, "ask:");
-    let mut body = String::new();
+    let (mut body, mut ended_with) = (String::new(), None);
     until(&format!("the server of {path} {family:?} answers"), || {
         let ended = server.try_wait().unwrap();
         assert_eq!(ended, None, "the server of {path} {family:?} has ended");
         let output = turn.command("sh").args(["-c", &format!("{ask} --max-time 5")]).output().unwrap();
         body = stdout(&output);
+        // Shown if the test fails: refused, unreachable and without an answer are not the same fault.
+        if ended_with != output.status.code() {
+            println!("{path} {family:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+            ended_with = output.status.code();
+        }
         output.status.success()
     });
     assert_eq!(body.len(), 100, "{path} {family:?}");
