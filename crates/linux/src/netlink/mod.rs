@@ -5,6 +5,7 @@
 //! `EADDRNOTAVAIL`, as the kernel reports it). Dumps are complete or an error.
 
 mod address;
+mod answer;
 mod displaced_route;
 mod encap;
 mod fdb;

@@ -8,8 +8,8 @@ use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::route::RouteMessage;
 
+use super::answer::split;
 use super::route::read;
-use super::socket::split;
 use crate::{Error, Netns, Result};
 
 /// The groups of notices (`RTNLGRP_…` in linux/rtnetlink.h): links, neighbours with forwarding entries, addresses and
