@@ -1,6 +1,8 @@
 //! Starts programs so that none is left behind, and checks what this process itself may do.
 
-use std::collections::BTreeSet;
+mod in_namespaces;
+mod open_files;
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -9,16 +11,19 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::thread::{CapabilitySet, UnshareFlags};
 
 use crate::cgroup::{self, Cgroup};
 use crate::cpu::{self, Scheduling};
 use crate::error::Attempt;
 use crate::view::{self, View};
-use crate::{CpuSet, Error, Netns, Result, netns};
+use crate::{CpuSet, Error, Netns, Result};
+
+pub use in_namespaces::kill_in;
+pub use open_files::{allow_open_files, open_files_max, raise_open_files};
 
 /// A program to be started: what, where, and who ends it.
 #[derive(Debug)]
@@ -217,84 +222,6 @@ pub fn require_network_admin() -> Result<()> {
     Err(Error::new("change the network", io::Error::new(io::ErrorKind::PermissionDenied, why)))
 }
 
-/// Kills every process of which a thread is in one of the namespaces, but never the calling one; how many there were. One may
-/// start another during the search, so this repeats until none is found. An error if one is left after ten seconds: a process
-/// that waits for a dead disk cannot be killed.
-pub fn kill_in(namespaces: &[Netns]) -> Result<u32> {
-    let inodes = &netns::inodes_of(namespaces)?;
-    let deadline = Instant::now() + KILL_PATIENCE;
-    let mut killed = BTreeSet::new();
-    loop {
-        let pids = netns::pids_at(inodes)?;
-        let Some(first) = pids.first() else {
-            return Ok(u32::try_from(killed.len()).expect("a machine has fewer processes"));
-        };
-        if Instant::now() > deadline {
-            let why = format!("it has not ended within {} s", KILL_PATIENCE.as_secs());
-            return Err(Error::new(
-                format!("kill process {first}"),
-                io::Error::new(io::ErrorKind::TimedOut, why),
-            ));
-        }
-        for pid in pids {
-            if kill_if_in(pid, inodes)? {
-                killed.insert(pid);
-            }
-        }
-        // The killed are gone from their namespace when they have ended, which takes them a moment.
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// How long [`kill_in`] waits for the killed to end.
-const KILL_PATIENCE: Duration = Duration::from_secs(10);
-
-/// The process is held before it is checked again: a number may have been given to another process meanwhile.
-fn kill_if_in(pid: u32, inodes: &BTreeSet<u64>) -> Result<bool> {
-    let attempted = || format!("kill process {pid}");
-    let held = Pid::from_raw(pid.cast_signed()).ok_or(rustix::io::Errno::SRCH);
-    let held = held.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()));
-    let sent = match held {
-        Ok(pidfd) if netns::has_thread_in(pid, inodes) => {
-            rustix::process::pidfd_send_signal(&pidfd, Signal::KILL).map(|()| true)
-        }
-        Ok(_) => Ok(false),
-        Err(errno) => Err(errno),
-    };
-    match sent {
-        Err(rustix::io::Errno::SRCH) => Ok(false),
-        sent => sent.attempt(attempted),
-    }
-}
-
-/// How many files this process may have open now.
-pub fn open_files_max() -> u64 {
-    rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-}
-
-/// Raises the limit of open files as far as it goes; the limit in force afterwards.
-pub fn raise_open_files() -> Result<u64> {
-    let now = rustix::process::getrlimit(Resource::Nofile);
-    let highest = Rlimit { current: now.maximum, maximum: now.maximum };
-    rustix::process::setrlimit(Resource::Nofile, highest).attempt(|| "raise the limit of open files")?;
-    Ok(now.maximum.unwrap_or(u64::MAX))
-}
-
-/// Raises the soft limit of open files to the hard limit, and the hard limit to `wanted` if it is lower (needs
-/// `CAP_SYS_RESOURCE`, and `fs.nr_open` caps it). Returns the limit in force afterwards.
-pub fn allow_open_files(wanted: u64) -> Result<u64> {
-    let limit = raise_open_files()?;
-    if limit >= wanted {
-        return Ok(limit);
-    }
-    let more = Rlimit { current: Some(wanted), maximum: Some(wanted) };
-    match rustix::process::setrlimit(Resource::Nofile, more) {
-        Ok(()) => Ok(wanted),
-        Err(rustix::io::Errno::PERM) => Ok(limit),
-        Err(errno) => Err(Error::new("raise the limit of open files", errno)),
-    }
-}
-
 /// The body of the keeper thread: start the child, report that, wait, report the exit status.
 fn keep(
     spawn: Spawn,
@@ -449,14 +376,5 @@ mod tests {
         assert_eq!(child.try_wait().unwrap(), None);
         drop(child);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
-    }
-
-    #[test]
-    fn open_files_go_up_to_the_hard_limit() {
-        let limit = raise_open_files().unwrap();
-        assert_eq!(rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), limit);
-        assert_eq!(allow_open_files(limit).unwrap(), limit, "what there is suffices");
-        // A process without the privilege keeps what it has.
-        assert!([limit, limit + 1].contains(&allow_open_files(limit + 1).unwrap()));
     }
 }
