@@ -45,15 +45,10 @@ enum link {
 	NETKIT, /* while the pod sends: there is no arrival that could be moved to another pod's link */
 };
 
-/* To a pod of this node. What has just arrived changes over to the pod, past the backlog; what is only being sent is sent
- * on by the pod's link, with the pod's Ethernet address. */
+/* From a pod to another of this node. What is only being sent has not arrived anywhere from where it could change over. */
 static __always_inline int to_pod(struct __sk_buff *skb, const struct endpoint *pod, enum link from)
 {
-	if (from == VETH)
-		return bpf_redirect_peer(pod->ifindex, 0);
-	if (bpf_skb_store_bytes(skb, 0, pod->mac, sizeof(pod->mac), 0))
-		return drop(DROP_REWRITE);
-	return bpf_redirect(pod->ifindex, 0);
+	return from == VETH ? hand_to_pod(skb, pod) : send_to_pod(skb, pod);
 }
 
 static __always_inline int resolve4(struct __sk_buff *skb, const struct endpoint *own, const struct way4 *way,
@@ -235,7 +230,7 @@ static __always_inline int deliver4(struct __sk_buff *skb, const struct iphdr *i
 	if (!pod)
 		pod = bpf_map_lookup_elem(&endpoints4, &to);
 	if (pod)
-		return bpf_redirect_peer(pod->ifindex, 0);
+		return hand_to_pod(skb, pod);
 	return is_to_tunnel4(skb, ip) ? drop(DROP_TUNNEL_PORT) : pass(PASS_NODE);
 }
 
@@ -260,7 +255,7 @@ static __always_inline int deliver6(struct __sk_buff *skb)
 	if (!pod)
 		pod = bpf_map_lookup_elem(&endpoints6, &to);
 	if (pod)
-		return bpf_redirect_peer(pod->ifindex, 0);
+		return hand_to_pod(skb, pod);
 	return is_to_tunnel6(skb, ip->nexthdr) ? drop(DROP_TUNNEL_PORT) : pass(PASS_NODE);
 }
 

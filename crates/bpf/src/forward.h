@@ -14,9 +14,10 @@
  *
  * 1: without `format` and `prefixes`; prefixes were constants of the programs.
  * 2: with both.
- * 3: with `uplinks`. */
+ * 3: with `uplinks`.
+ * 4: an endpoint says `queued`, where it had two bytes of zeros. */
 enum size {
-	FORMAT = 3,
+	FORMAT = 4,
 	SLOTS = 4096,          /* places for pods, of each family */
 	RECENT = 1024,         /* places for what a CPU found out lately, of each kind */
 	ENDPOINTS_MAX = 16384, /* addresses of pods of each family, and links to pods */
@@ -39,7 +40,7 @@ struct config {
 struct endpoint {
 	__u32 ifindex;       /* of the node's end of its link */
 	__u8 mac[6];         /* the pod's own */
-	__u16 unused;
+	__u16 queued;        /* not 0: what it receives passes the queue of the node's end, where a rate is held */
 };
 
 /* The same by the lowest bits of the address, by which the pods of most nodes differ: found without a hash. Who has no

@@ -79,6 +79,9 @@ enum Command {
         /// The pod's addresses.
         #[arg(required = true)]
         addresses: Vec<IpAddr>,
+        /// All that it receives passes the queue of the node's end, so that a queueing discipline there limits it.
+        #[arg(long)]
+        queued: bool,
     },
     /// Register the tunnel end through which the pods of another node are reached.
     Tunnel {
@@ -224,8 +227,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Attach { at, program, link, at_once } => {
             by_hand_of(at, |node| Step::AttachProgram(ProgramAttachment { node, program, link, at_once }))?;
         }
-        Command::Endpoint { at, link, mac, addresses } => {
-            by_hand_of(at, |node| Step::AddEndpoint(Endpoint { node, link, mac, addresses }))?;
+        Command::Endpoint { at, link, mac, addresses, queued } => {
+            by_hand_of(at, |node| Step::AddEndpoint(Endpoint { node, link, mac, addresses, queued }))?;
         }
         Command::Tunnel { at, prefix, device, remote } => {
             by_hand_of(at, |node| Step::AddTunnel(Tunnel { node, prefix, device, remote }))?;

@@ -252,7 +252,8 @@ const EXAMPLES: &[(&str, &str)] = &[
     (
         "bpf endpoint",
         "Examples:
-  hostgap bpf endpoint --netns node-1 node-1 hgp1 02:04:00:01:00:01 10.244.1.2 fd00:244:0:1::2",
+  hostgap bpf endpoint --netns node-1 node-1 hgp1 02:04:00:01:00:01 10.244.1.2 fd00:244:0:1::2
+  hostgap bpf endpoint --netns node-1 --queued node-1 hgp2 02:04:00:01:00:02 10.244.1.3",
     ),
     (
         "bpf tunnel",

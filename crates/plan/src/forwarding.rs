@@ -59,6 +59,9 @@ pub struct Endpoint {
     pub mac: Mac,
     /// The addresses that are the pod's own.
     pub addresses: Vec<IpAddr>,
+    /// All that the pod receives passes the queue of the link, so that a limit there holds it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub queued: bool,
 }
 
 /// The tunnel to another node's pods, for a node's programs.

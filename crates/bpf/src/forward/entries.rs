@@ -8,7 +8,7 @@ use libbpf_rs::{MapCore as _, MapFlags};
 use linux::{Mac, Result};
 
 use super::skeleton::types::size;
-use super::words;
+use super::{replace, words};
 use crate::entry::{self, Entry};
 use crate::pins;
 
@@ -26,6 +26,8 @@ pub struct Endpoint {
     pub mac: Mac,
     /// The addresses from which it may send, and at which it gets packets.
     pub addresses: Vec<IpAddr>,
+    /// Whether all that it receives passes the queue of the node's end of its link.
+    pub queued: bool,
 }
 
 /// The way to another node's pods, where there is a tunnel.
@@ -42,9 +44,12 @@ pub struct Tunnel {
 /// Lets a pod send and receive.
 ///
 /// # Errors
-/// One of the addresses, or the link, is a pod's already; a map is full; nothing is loaded in the folder. What was
-/// written until then is taken back.
+/// One of the addresses, or the link, is a pod's already; a map is full; nothing is loaded in the folder; the pod is
+/// `queued`, and the programs are of a version that does not know of it. What was written until then is taken back.
 pub fn add_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<()> {
+    if endpoint.queued {
+        replace::check_that_pods_queue(folder)?;
+    }
     entry::add_all(folder, &endpoint.entries())?;
     for slot in endpoint.slots() {
         slot.take(folder)?;
@@ -112,7 +117,7 @@ fn count_prefixes(folder: &Path, end: IpAddr, change: impl FnOnce(u32) -> u32) -
 
 impl Endpoint {
     fn entries(&self) -> Vec<Entry> {
-        let value = bytes_of_endpoint(self.link, self.mac);
+        let value = self.bytes();
         let by_link = Entry { map: "links", key: self.link.to_ne_bytes().to_vec(), value: value.clone() };
         let by_address = self.addresses.iter().map(|address| {
             let (map, key) = match address {
@@ -126,7 +131,7 @@ impl Endpoint {
 
     /// Where the programs look first.
     fn slots(&self) -> Vec<Entry> {
-        let pod = bytes_of_endpoint(self.link, self.mac);
+        let pod = self.bytes();
         let slot = |address: &IpAddr| {
             let (map, bits, value) = match address {
                 IpAddr::V4(v4) => ("slots4", v4.to_bits(), [&pod[..], &v4.octets()].concat()),
@@ -136,6 +141,11 @@ impl Endpoint {
             Entry { map, key: (bits % SLOTS).to_ne_bytes().to_vec(), value }
         };
         self.addresses.iter().map(slot).collect()
+    }
+
+    /// As `struct endpoint` lies in memory.
+    fn bytes(&self) -> Vec<u8> {
+        [&self.link.to_ne_bytes()[..], &self.mac.0, &u16::from(self.queued).to_ne_bytes()].concat()
     }
 }
 
@@ -165,11 +175,6 @@ impl Entry {
             _ => Ok(()),
         })
     }
-}
-
-/// As `struct endpoint` lies in memory.
-fn bytes_of_endpoint(link: u32, mac: Mac) -> Vec<u8> {
-    [&link.to_ne_bytes()[..], &mac.0, &[0; 2]].concat()
 }
 
 /// As `struct prefix` lies in memory.

@@ -3,7 +3,7 @@
 use super::skeleton::types::{endpoint, home, prefix, slot4, slot6, tunnel};
 use crate::layout::lies_as;
 
-lies_as!(endpoint: ifindex 4, mac 6, unused 2);
+lies_as!(endpoint: ifindex 4, mac 6, queued 2);
 lies_as!(slot4: pod 12, address 4);
 lies_as!(slot6: pod 12, unused 4, address 16);
 lies_as!(prefix: bits 4, address 16);

@@ -64,4 +64,21 @@ static __always_inline bool is_own(struct __sk_buff *skb, const struct ethhdr *e
 	return true;
 }
 
+/* To a pod of this node by its link, and the queue that the link has. The pod takes what has its Ethernet address. */
+static __always_inline int send_to_pod(struct __sk_buff *skb, const struct endpoint *pod)
+{
+	if (bpf_skb_store_bytes(skb, 0, pod->mac, sizeof(pod->mac), 0))
+		return drop(DROP_REWRITE);
+	return bpf_redirect(pod->ifindex, 0);
+}
+
+/* To a pod of this node, for what has just arrived: it changes over to the pod, past the backlog, and past the queue if
+ * none is to hold it. */
+static __always_inline int hand_to_pod(struct __sk_buff *skb, const struct endpoint *pod)
+{
+	if (pod->queued)
+		return send_to_pod(skb, pod);
+	return bpf_redirect_peer(pod->ifindex, 0);
+}
+
 #endif

@@ -5,10 +5,10 @@
 //! leaves a node of which some hooks have the old programs and some the new: both work, and the next [`replace`] finds
 //! all of them.
 
-use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use libbpf_rs::Object;
 use libbpf_rs::skel::{OpenSkel, Skel};
@@ -28,6 +28,9 @@ pub(super) const MAPS: Maps = Maps {
     caches: &["routes4", "routes6", "recent4", "recent6", "homes4", "homes6"],
     since: &[("prefixes", 2), ("uplinks", 3)],
 };
+
+/// The first format in which a pod's entry says whether it is queued.
+const QUEUED_SINCE: u32 = 4;
 
 /// What became of a node's forwarding programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +71,19 @@ pub(crate) fn replace(folder: &Path, config: &NodeConfig) -> Result<Replaced> {
     }
     MAPS.seal(folder, skeleton.object_mut(), &replaced.made)?;
     Ok(replaced)
+}
+
+/// Checks that a node's programs hand nothing past the queue of a pod that is queued.
+///
+/// # Errors
+/// They do: they are of a format of before.
+pub(super) fn check_that_pods_queue(folder: &Path) -> Result<()> {
+    let format = MAPS.format_of(folder)?;
+    if format >= QUEUED_SINCE {
+        return Ok(());
+    }
+    let why = format!("its programs, of format {format}, hand packets past every queue; replace them");
+    Err(Error::new(format!("limit what a pod of {} receives", folder.display()), io::Error::other(why)))
 }
 
 /// Loaded programs with the names of their functions, which are those of their pins.

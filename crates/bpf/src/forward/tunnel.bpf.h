@@ -180,7 +180,7 @@ static __always_inline int unwrap(struct __sk_buff *skb)
 	/* What the hardware says of checksums is of the outer packet: the pod's kernel checks for itself. */
 	if (bpf_skb_adjust_room(skb, -(__s32)WRAPPING_BYTES, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
 		return drop(DROP_REWRITE);
-	return bpf_redirect_peer(pod->ifindex, 0);
+	return hand_to_pod(skb, pod);
 }
 
 #endif

@@ -42,6 +42,7 @@ fn a_full_map_is_said_and_leaves_nothing_behind() {
         link: 1_000_000 + number,
         mac: Mac::from_id(2, number),
         addresses: addresses.iter().map(|address| Ipv4Addr::from_bits(*address).into()).collect(),
+        queued: false,
     };
     let base = Ipv4Addr::new(10, 0, 0, 0).to_bits();
     // Two pods already have an address each.
@@ -64,7 +65,8 @@ fn nobody_takes_a_pods_names() {
     }
     let node = Node::direct();
     let own = node.endpoint(&ONE);
-    let free = Endpoint { link: 1_000_000, mac: TWO.mac, addresses: vec![[10, 244, 1, 50].into()] };
+    let addresses = vec![[10, 244, 1, 50].into()];
+    let free = Endpoint { link: 1_000_000, mac: TWO.mac, addresses, queued: false };
     for (taken, map) in [
         (Endpoint { link: own.link, ..free.clone() }, "links"),
         (Endpoint { addresses: vec![free.addresses[0], ONE.v4.into()], ..free.clone() }, "endpoints4"),

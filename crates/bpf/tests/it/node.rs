@@ -164,7 +164,8 @@ impl Node {
     }
 
     pub(crate) fn endpoint(&self, pod: &Pod) -> Endpoint {
-        Endpoint { link: self.index(pod.link), mac: pod.mac, addresses: vec![pod.v4.into(), pod.v6.into()] }
+        let addresses = vec![pod.v4.into(), pod.v6.into()];
+        Endpoint { link: self.index(pod.link), mac: pod.mac, addresses, queued: false }
     }
 
     pub(crate) fn index(&self, link: &str) -> u32 {

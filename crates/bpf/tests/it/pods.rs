@@ -1,12 +1,15 @@
 //! Packets to a pod of the node: from another pod, from the wire and out of a tunnel.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
-use bpf::forward::{Counter, Program};
+use bpf::forward::{Counter, Endpoint, Program, add_endpoint, remove_endpoint};
 use linux::Mac;
 
-use crate::frame::{self, Ipv4, datagram, ethernet, udp};
-use crate::node::{GATEWAY_MAC, MTU, Node, ONE, THERE, THERE6, TWO, VNI, can_run, far, from_hop};
+use crate::frame::{self, Ipv4, Wrapped, datagram, ethernet, udp};
+use crate::node::{
+    GATEWAY_MAC, HERE, HOP_MAC, MTU, Node, ONE, PORT, THERE, THERE6, TWO, VNI, WIRE_MAC, can_run, far,
+    from_hop,
+};
 use crate::run::{Context, Verdict};
 
 /// Bytes of a frame that stands for several segments.
@@ -187,7 +190,7 @@ fn from_the_wire_to_a_pod() {
         return;
     }
     let node = Node::direct();
-    let arriving = |kind, packet: &[u8]| ethernet(crate::node::WIRE_MAC, crate::node::HOP_MAC, kind, packet);
+    let arriving = |kind, packet: &[u8]| ethernet(WIRE_MAC, HOP_MAC, kind, packet);
     for frame in [from_hop(far::DIRECT, ONE.v4, b"x"), from_hop(far::DIRECT6, TWO.v6, b"x")] {
         goes_on(node.send(Program::FromWire, "wire", &frame), &frame, "plain");
     }
@@ -219,6 +222,42 @@ fn out_of_the_device_to_a_pod() {
     }
 }
 
+/// Its queue is at the node's end of its link, whose other end takes what has the pod's Ethernet address.
+#[test]
+fn to_a_pod_with_a_queue() {
+    if !can_run() {
+        return;
+    }
+    let [direct, tunnelled] = [Node::direct(), Node::tunnelled()];
+    for node in [&direct, &tunnelled] {
+        let pod = node.endpoint(&TWO);
+        remove_endpoint(&node.folder, &pod).unwrap();
+        add_endpoint(&node.folder, &Endpoint { queued: true, ..pod }).unwrap();
+    }
+    let at_pod = |frame: &[u8]| [&TWO.mac.0[..], &frame[6..]].concat();
+    for (to, from) in
+        [(IpAddr::from(TWO.v4), IpAddr::from(far::DIRECT)), (TWO.v6.into(), far::DIRECT6.into())]
+    {
+        for program in [Program::FromPod, Program::FromNetkit] {
+            let frame = ONE.to(to, b"x");
+            goes_on(direct.send(program, ONE.link, &frame), &at_pod(&frame), "from a pod");
+            assert_eq!(direct.send(program, TWO.link, &frame).verdict, Verdict::Drop, "from no pod");
+        }
+        let frame = from_hop(from, to, b"x");
+        goes_on(direct.send(Program::FromWire, "wire", &frame), &at_pod(&frame), "from the wire");
+        let (kind, packet) = datagram(from, to, b"x");
+        let frame = ethernet(GATEWAY_MAC, ONE.mac, kind, &packet);
+        let found = tunnelled.send_tunnelled(VNI, THERE, &frame);
+        goes_on(found, &at_pod(&frame), "out of the tunnel's device");
+    }
+    let inner = from_hop(far::DIRECT, TWO.v4, b"x");
+    let ends = [THERE, HERE].map(|end| SocketAddrV4::new(end, PORT));
+    let wrapped =
+        ethernet(WIRE_MAC, HOP_MAC, frame::IPV4, &Wrapped::between(ends[0], ends[1], VNI).packet(&inner));
+    let found = tunnelled.send(Program::FromWire, "wire", &wrapped);
+    goes_on(found, &at_pod(&inner), "unwrapped");
+}
+
 #[test]
 fn a_pod_that_was_taken_away_is_nobody() {
     if !can_run() {
@@ -226,7 +265,7 @@ fn a_pod_that_was_taken_away_is_nobody() {
     }
     let node = Node::direct();
     let two = node.endpoint(&TWO);
-    bpf::forward::remove_endpoint(&node.folder, &two).unwrap();
+    remove_endpoint(&node.folder, &two).unwrap();
     let to_two = node.send(Program::FromPod, ONE.link, &ONE.to(TWO.v4, b"x"));
     assert_eq!((to_two.verdict, to_two.counted), (Verdict::Pass, vec![Counter::PassNode]));
     for address in [IpAddr::from(ONE.v4), ONE.v6.into()] {

@@ -87,6 +87,7 @@ fn a_pod_without_a_slot_is_a_pod_too() {
         link: node.index("tun"),
         mac: Mac([2, 0, 0, 0, 2, 3]),
         addresses: vec![v4.into(), v6.into()],
+        queued: false,
     };
     add_endpoint(&node.folder, &late).unwrap();
     for to in [IpAddr::from(v4), v6.into()] {

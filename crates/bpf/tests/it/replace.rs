@@ -6,7 +6,10 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bpf::forward::{Counter, FORMAT, NodeConfig, Program, Tunnel, has_endpoint, has_tunnel, set_prefixes};
+use bpf::forward::{
+    Counter, Endpoint, FORMAT, NodeConfig, Program, Tunnel, add_endpoint, has_endpoint, has_tunnel,
+    remove_endpoint, set_prefixes,
+};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use linux::IfName;
 use testkit::run;
@@ -283,6 +286,29 @@ fn the_first_format_is_migrated() {
 #[test]
 fn the_second_format_is_migrated() {
     migrates(2, &["uplinks"]);
+}
+
+#[test]
+fn the_third_format_is_migrated() {
+    migrates(3, &[]);
+}
+
+/// Its programs would hand packets past the queue that limits the pod.
+#[test]
+fn a_pod_with_a_queue_needs_programs_that_know_of_it() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    attach(&node, false);
+    let pod = Endpoint { queued: true, ..node.endpoint(&TWO) };
+    remove_endpoint(&node.folder, &node.endpoint(&TWO)).unwrap();
+    write_format(&node, 3);
+    let error = add_endpoint(&node.folder, &pod).unwrap_err().to_string();
+    assert!(error.contains("of format 3, hand packets past every queue"), "{error}");
+    assert_eq!(has_endpoint(&node.folder, &pod).unwrap(), None);
+    let _ = replace_in(&node, &node.config).unwrap();
+    add_endpoint(&node.folder, &pod).unwrap();
 }
 
 fn migrates(from: u32, lacking: &[&str]) {

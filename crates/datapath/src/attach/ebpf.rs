@@ -122,6 +122,7 @@ impl Attach for Ebpf {
             link: link.clone(),
             mac: links::pod_mac(node, pod),
             addresses: pod.addresses.iter().collect(),
+            queued: false,
         }));
 
         let mut plan = outside.into_plan();

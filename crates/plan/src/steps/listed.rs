@@ -106,7 +106,8 @@ fn unlisted(before: &Before) -> Result<u32, StepError> {
 
 impl Endpoint {
     fn entry(&self, link: u32) -> forward::Endpoint {
-        forward::Endpoint { link, mac: self.mac, addresses: self.addresses.clone() }
+        let Endpoint { mac, queued, .. } = *self;
+        forward::Endpoint { link, mac, addresses: self.addresses.clone(), queued }
     }
 }
 
@@ -140,7 +141,8 @@ impl Listed for Endpoint {
     }
 
     fn command(&self) -> (&'static str, String) {
-        ("endpoint", format!("{} {} {}", word(&self.link), self.mac, joined(&self.addresses)))
+        let queued = if self.queued { "--queued " } else { "" };
+        ("endpoint", format!("{queued}{} {} {}", word(&self.link), self.mac, joined(&self.addresses)))
     }
 }
 

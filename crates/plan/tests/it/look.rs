@@ -280,7 +280,7 @@ fn a_detached_program_is_named() {
 fn a_pod_that_the_programs_have_forgotten_is_named() {
     let forget = |stage: &Stage| {
         let addresses = ["10.244.1.2", "fd00:1::2"].map(|text| text.parse().unwrap()).to_vec();
-        let pod = Endpoint { link: stage.index("hgv0"), mac: Mac::from_id(2, 2), addresses };
+        let pod = Endpoint { link: stage.index("hgv0"), mac: Mac::from_id(2, 2), addresses, queued: false };
         forward::remove_endpoint(&stage.folder(), &pod).unwrap();
     };
     check_programs(forget, "the entry for the pod at link hgv0 in the maps of hgt-");

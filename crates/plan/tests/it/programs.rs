@@ -277,7 +277,8 @@ fn what_another_took_out_of_the_maps_is_gone() {
     let (folder, link) = (stage.folder(), stage.index());
     let mac = linux::Mac::from_id(2, 2);
     let addresses = vec!["10.244.1.2".parse().unwrap()];
-    bpf::forward::remove_endpoint(&folder, &bpf::forward::Endpoint { link, mac, addresses }).unwrap();
+    let pod = bpf::forward::Endpoint { link, mac, addresses, queued: false };
+    bpf::forward::remove_endpoint(&folder, &pod).unwrap();
     let (prefix, remote) = ("10.244.4.0/24".parse().unwrap(), "192.0.2.2".parse().unwrap());
     let tunnel = bpf::forward::Tunnel { prefix, device: link, remote };
     bpf::forward::remove_tunnel(&folder, &tunnel).unwrap();

@@ -224,6 +224,7 @@ impl Sample {
             link: ifname(link),
             mac: Mac::from_id(2, 2),
             addresses,
+            queued: false,
         })
     }
 

@@ -3,6 +3,7 @@
 use linux::netlink::PortFlag;
 use linux::qdisc::{Netem, Tbf};
 use linux::{NetnsName, Qdisc};
+use plan::forwarding::Endpoint;
 use plan::{Journal, Kernel, Place, Plan, Queue, SetPortFlag, SetQueueCpus, SetRootQdisc, Step, apply};
 use testkit::{World, dump, require_root, shell};
 
@@ -30,6 +31,10 @@ fn on_the_host_nothing_enters_a_namespace() {
     let inner = Qdisc::Pfifo { limit: 50 };
     let line = Tbf { rate_bytes_per_s: 5_000_000, burst_bytes: 3028, inner };
     plan.push(&host, SetRootQdisc { link: ifname("eth0"), qdisc: Qdisc::Tbf(Box::new(line)) });
+    let node = "n1".to_owned();
+    let (mac, addresses) = ("02:00:00:00:00:01".parse().unwrap(), vec!["10.0.0.2".parse().unwrap()]);
+    let pod = Endpoint { node, link: ifname("p0"), mac, addresses, queued: true };
+    plan.push(&host, Step::AddEndpoint(pod));
     insta::assert_snapshot!(plan.commands().join("\n"));
 }
 
