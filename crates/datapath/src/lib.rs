@@ -46,7 +46,7 @@ pub trait Attach: Sync {
     fn publishes_ports(&self) -> bool {
         false
     }
-    /// Whether all that a pod receives passes the queue of a link in the node, so that it can be limited
+    /// Whether all that a pod receives passes the queue of a link in the node, or does so if it is to be limited
     /// ([`Limits::receive`]).
     fn limits_what_pods_receive(&self) -> bool {
         false

@@ -106,7 +106,7 @@ impl Wanted {
         if self.limits.receive.is_some() && !conf.path.attach.limits_what_pods_receive() {
             return Err(unsupported(format!(
                 "`runtimeConfig.bandwidth` has an `ingressRate`, and what pods of {name} receive waits in no queue of the \
-                 node's; it does with bridge and ptp, and `egressRate` works with all"
+                 node's; it does with bridge, ptp, ebpf and netkit, and `egressRate` works with all"
             )));
         }
         if let Some(mac) = self.mac.filter(|_| !conf.path.attach.has_own_mac()) {
@@ -359,7 +359,7 @@ mod tests {
             "`runtimeConfig.bandwidth` is {\"egressRate\":-1}",
         );
         let ingress = asked(json!({ "ingressRate": 8_000_000, "ingressBurst": 80_000 }));
-        for attach in ["ebpf", "netkit", "macvlan", "ipvlan-l2", "ipvlan-l3", "ipvlan-l3s"] {
+        for attach in ["macvlan", "ipvlan-l2", "ipvlan-l3", "ipvlan-l3s"] {
             refused(attach, &ingress, 2, &format!("what pods of {attach} receive"));
         }
     }

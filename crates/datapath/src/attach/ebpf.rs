@@ -69,6 +69,11 @@ impl Attach for Ebpf {
         true
     }
 
+    /// A splice takes a neighbour's bytes to the pod's socket past every link.
+    fn limits_what_pods_receive(&self) -> bool {
+        self.beside != Beside::Splice
+    }
+
     fn binds_pods(&self) -> bool {
         true
     }
@@ -122,7 +127,7 @@ impl Attach for Ebpf {
             link: link.clone(),
             mac: links::pod_mac(node, pod),
             addresses: pod.addresses.iter().collect(),
-            queued: false,
+            queued: pod.limits.receive.is_some(),
         }));
 
         let mut plan = outside.into_plan();
@@ -152,8 +157,9 @@ impl Attach for Ebpf {
         }
         traces.count(&pod.place, PacketCounter::Sent(pod.ifname.clone()), talk.sent());
         if self.pair == Pair::Veth {
-            // The kernel's own path sends by the node's end of the pair, the programs by the pod's.
-            traces.count(&node.place, PacketCounter::Sent(links::node_end(pod)), PacketDirection::None);
+            // The kernel's own path sends by the node's end of the pair, the programs only to a pod whose queue is there.
+            let packets = if pod.limits.receive.is_some() { talk.received() } else { PacketDirection::None };
+            traces.count(&node.place, PacketCounter::Sent(links::node_end(pod)), packets);
         }
         traces.into_list()
     }
