@@ -11,6 +11,7 @@ pub mod html;
 mod json;
 mod late;
 mod pairs;
+mod past;
 mod profile;
 mod published;
 mod quantities;

@@ -1,22 +1,70 @@
 //! The race in a sentence: which candidates are indistinguishable from the reference, which is nearest, which costs
-//! most.
+//! most, and before that, for which ones the rate was too much.
 
 use record::{Entrant, RaceRecord, Statistic};
 use stats::Interval;
 use verdict::{Comparisons, Ranked, Verdict, main_load, ranking};
 
 use super::{ratio, reason};
-use crate::figures;
+use crate::summary::{Candidate, Role};
+use crate::{figures, past};
 
 /// More names than these are counted.
 const NAMES_MAX: usize = 4;
 
-/// The sentence, which speaks of the [`main_load`].
-pub(super) fn verdict(race: &RaceRecord, comparisons: &Comparisons) -> String {
-    let reference = name(race, 0);
+/// The sentence, which speaks of the [`main_load`], or of a lower one where some cannot carry that.
+pub(super) fn verdict(race: &RaceRecord, comparisons: &Comparisons, candidates: &[Candidate]) -> String {
     let Some(load) = main_load(race) else {
         return "nothing has been raced yet".to_owned();
     };
+    let past = past_capacity(candidates, load);
+    if past.is_empty() {
+        return compared(race, comparisons, load);
+    }
+    let past: Vec<&str> = past.iter().map(String::as_str).collect();
+    let past = format!(
+        "{} is past the capacity of {}, so latencies there are those of growing queues",
+        named(race, load),
+        listed(&past)
+    );
+    match carried_by_all(race, candidates, load) {
+        Some((lower, what)) => format!("{past}. {what}, {}", compared(race, comparisons, lower)),
+        None => format!("{past}. No rate of this race was carried by all, so nothing is compared"),
+    }
+}
+
+/// What those carry that a load is too much for. The control is the reference once more, and none of those compared.
+fn past_capacity(candidates: &[Candidate], load: usize) -> Vec<String> {
+    let past = |candidate: &Candidate| {
+        let rate = candidate.rates.get(load).filter(|rate| past::kept(rate).is_some())?;
+        Some(past::carries(candidate, rate))
+    };
+    candidates.iter().filter(|candidate| candidate.role != Role::Control).filter_map(past).collect()
+}
+
+/// The load instead of one that is too much for some: the highest rate of the same size that all carry, or else the
+/// closed loop, in which none gets more than it can carry.
+fn carried_by_all(race: &RaceRecord, candidates: &[Candidate], load: usize) -> Option<(usize, &'static str)> {
+    let body = race.loads[load].body_bytes;
+    let of_body = || race.loads.iter().enumerate().filter(|(_, other)| other.body_bytes == body);
+    let carried = of_body()
+        .filter_map(|(index, other)| Some((index, other.rate_per_s?)))
+        .filter(|(index, _)| past_capacity(candidates, *index).is_empty())
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    if let Some((index, _)) = carried {
+        return Some((index, "At the highest rate that all carry"));
+    }
+    let closed = of_body().find(|(_, other)| other.rate_per_s.is_none());
+    closed.map(|(index, _)| (index, "No rate of this race was carried by all; by their capacity"))
+}
+
+fn named(race: &RaceRecord, load: usize) -> String {
+    figures::load(&super::load(race, &race.loads[load]))
+}
+
+/// How the contenders compare with the reference at a load.
+fn compared(race: &RaceRecord, comparisons: &Comparisons, load: usize) -> String {
+    let reference = name(race, 0);
     let of = comparisons.headline(load);
     let field = ranking(comparisons, race.header.entrants.len(), load);
     let with =
@@ -59,7 +107,7 @@ pub(super) fn verdict(race: &RaceRecord, comparisons: &Comparisons) -> String {
     if parts.is_empty() {
         return nobody(race, comparisons, load, reference);
     }
-    format!("{}: {}", figures::load(&super::load(race, &race.loads[load])), parts.join("; "))
+    format!("{}: {}", named(race, load), parts.join("; "))
 }
 
 /// Half of an interval as a share: 0.05 is ±5 %.

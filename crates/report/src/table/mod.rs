@@ -18,7 +18,7 @@ use crate::figures::{self, counted, span_s};
 use crate::quantities::Load;
 use crate::stalls::Stalls;
 use crate::summary::{Candidate, Noise, Precision, RateSummary, Role, Summary};
-use crate::{terminal, until_sentences};
+use crate::{past, terminal, until_sentences};
 use columns::Column;
 pub use exact::kernels;
 use grid::{Ink, Row};
@@ -207,17 +207,13 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
         if let Some(handshakes) = rate.handshakes {
             let _infallible = writeln!(text, "  {name}: {}", resumed(handshakes));
         }
-        if let Some(sent) = sent(rate).filter(|sent| *sent < KEPT) {
+        if let Some(sent) = sent(rate).filter(|sent| *sent < SENT) {
             let share = figures::percent(sent);
             let _infallible =
                 writeln!(text, "  {name}: {share} of the rate was sent; the sender was too slow for more");
         }
-        if let Some(kept) = kept(rate).filter(|kept| *kept < KEPT) {
-            let _infallible = writeln!(
-                text,
-                "  {name}: {} of the rate was answered in time; the latencies are those of a growing queue",
-                figures::percent(kept)
-            );
+        if let Some(kept) = past::kept(rate) {
+            let _infallible = writeln!(text, "  {name}: {}", past::told(kept));
         }
         if rate.missed > 0 {
             let unanswered = counted(rate.missed, "request");
@@ -240,13 +236,8 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
     text
 }
 
-/// A rate is kept if this share of it is answered within the measured time; requests in flight at its end are not.
-const KEPT: f64 = 0.98;
-
-/// The share of the rate that was answered in time. A stream has no answers.
-fn kept(rate: &RateSummary) -> Option<f64> {
-    if rate.carried.is_some() { None } else { Some(rate.achieved_rps? / rate.requested_rps?) }
-}
+/// Less than this share of a stream's rate is worth a remark.
+const SENT: f64 = 0.98;
 
 /// The share of a stream's rate that was sent.
 fn sent(rate: &RateSummary) -> Option<f64> {

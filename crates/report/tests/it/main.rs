@@ -17,6 +17,8 @@ mod oldest;
 #[cfg(test)]
 mod pairs;
 #[cfg(test)]
+mod past;
+#[cfg(test)]
 mod profile;
 #[cfg(test)]
 mod published;

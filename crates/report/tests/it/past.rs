@@ -1,0 +1,68 @@
+//! Races at rates that some of their candidates cannot carry.
+
+use record::{Histogram, RaceRecord, TrialRecord};
+use report::{Style, analyse, html, table};
+
+use crate::made::{Plan, Truth};
+
+/// A closed loop, a rate that all carry, and one at which those named get more than they can answer.
+fn race(loads: Vec<Option<f64>>, past: &[(usize, usize)]) -> RaceRecord {
+    let contenders = vec![Truth::of("docker", 3.0), Truth::of("macvlan", 1.1)];
+    let mut race = Plan { loads, samples: 1_000, ..Plan::of(11, contenders) }.race();
+    let trials = race.rounds.iter_mut().flat_map(|round| &mut round.trials);
+    trials.filter(|trial| past.contains(&(trial.entrant, trial.load))).for_each(flood);
+    race
+}
+
+/// Half of the requests are answered in time, each later than the one before.
+fn flood(trial: &mut TrialRecord) {
+    trial.answered_in_time = trial.intended / 2;
+    let mut queued = Histogram::empty_hdr();
+    (0..trial.intended).for_each(|place| queued.record(50_000 + 20_000 * place).expect("below an hour"));
+    trial.latencies.response = Histogram::from(&queued);
+}
+
+const LOADS: [Option<f64>; 3] = [None, Some(20_000.0), Some(40_000.0)];
+
+#[test]
+fn the_sentence_compares_at_the_highest_rate_that_all_carry() {
+    let summary = analyse(&race(LOADS.to_vec(), &[(2, 2)]));
+    let told = &summary.verdict;
+    let (past, rest) = told.split_once(". ").expect(told);
+    let expected = "100 B at 61 % (40.0k/s) is past the capacity of docker (answered 20.0k/s in time, ";
+    assert!(past.starts_with(expected) && past.contains("k/s in the closed loop)"), "{told}");
+    assert!(past.ends_with("so latencies there are those of growing queues"), "{told}");
+    let expected =
+        "At the highest rate that all carry, 100 B at 30 % (20.0k/s): macvlan is nearest to host, p50 ";
+    assert!(rest.starts_with(expected) && rest.contains("docker costs most, p50 +2"), "{told}");
+    assert!(!told.contains('×'), "no ratio of queues: {told}");
+    let reasons = summary.candidates.iter().map(|of| of.rates[2].verdict_reason.as_str());
+    let warned: Vec<bool> = reasons.map(|reason| reason.starts_with("past its capacity: 50 % of")).collect();
+    assert_eq!(warned, [false, false, true, false]);
+    let page = html::page(&summary);
+    assert!(page.contains("is past the capacity of docker") && page.contains("past its capacity: 50 % of"));
+    let text = table(&summary, Style { colour: false, width: 140 });
+    assert!(text.contains("docker: 50 % of the rate was answered in time"), "{text}");
+}
+
+#[test]
+fn without_such_a_rate_capacities_are_compared() {
+    let told = analyse(&race(LOADS.to_vec(), &[(2, 1), (2, 2), (3, 2)])).verdict;
+    assert!(told.contains("past the capacity of docker (") && told.contains(" and macvlan ("), "{told}");
+    let expected =
+        "No rate of this race was carried by all; by their capacity, 100 B, closed loop: macvlan is";
+    assert!(told.contains(expected) && told.contains("docker costs most, req/s −6"), "{told}");
+}
+
+#[test]
+fn a_reference_past_its_capacity_and_no_closed_loop_compare_nothing() {
+    let told = analyse(&race(vec![Some(90_000.0)], &[(0, 0), (1, 0), (2, 0), (3, 0)])).verdict;
+    assert!(told.contains("past the capacity of host (answered 45.0k/s in time), docker ("), "{told}");
+    assert!(!told.contains("host again") && told.ends_with("so nothing is compared"), "{told}");
+}
+
+#[test]
+fn a_rate_that_all_carry_is_spoken_of_as_ever() {
+    let told = analyse(&race(LOADS.to_vec(), &[])).verdict;
+    assert!(told.starts_with("100 B at 61 % (40.0k/s): macvlan is nearest to host"), "{told}");
+}
