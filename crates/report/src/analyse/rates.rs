@@ -5,7 +5,7 @@ use stats::Percentile;
 
 use super::quantiles::quantiles;
 use super::{by_cpu, carried, describe, ratio, ratios, reason, stalls, tail};
-use crate::past;
+use crate::past::Shortfall;
 use crate::quantities::{CurvePoint, Quantiles};
 use crate::summary::{Need, Precision, RateSummary};
 use verdict::{Cell, Cells, Comparisons};
@@ -22,13 +22,16 @@ pub(super) fn rates(
     comparisons: &Comparisons,
     entrant: usize,
 ) -> Vec<RateSummary> {
-    (0..race.loads.len()).map(|load| warned(rate(race, cells, comparisons, entrant, load))).collect()
+    let connections = race.header.experiment.workload.connections;
+    (0..race.loads.len())
+        .map(|load| warned(rate(race, cells, comparisons, entrant, load), connections))
+        .collect()
 }
 
 /// A rate that was too much for the candidate says so in front of its verdict's reason.
-fn warned(mut rate: RateSummary) -> RateSummary {
-    if let Some(kept) = past::kept(&rate) {
-        rate.verdict_reason = format!("past its capacity: {}; {}", past::told(kept), rate.verdict_reason);
+fn warned(mut rate: RateSummary, connections: u32) -> RateSummary {
+    if let Some(short) = Shortfall::queued(&rate, connections) {
+        rate.verdict_reason = format!("past its capacity: {short}; {}", rate.verdict_reason);
     }
     rate
 }

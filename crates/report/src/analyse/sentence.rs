@@ -17,7 +17,7 @@ pub(super) fn verdict(race: &RaceRecord, comparisons: &Comparisons, candidates: 
     let Some(load) = main_load(race) else {
         return "nothing has been raced yet".to_owned();
     };
-    let past = past_capacity(candidates, load);
+    let past = past_capacity(race, candidates, load);
     if past.is_empty() {
         return compared(race, comparisons, load);
     }
@@ -34,9 +34,11 @@ pub(super) fn verdict(race: &RaceRecord, comparisons: &Comparisons, candidates: 
 }
 
 /// What those carry that a load is too much for. The control is the reference once more, and none of those compared.
-fn past_capacity(candidates: &[Candidate], load: usize) -> Vec<String> {
+fn past_capacity(race: &RaceRecord, candidates: &[Candidate], load: usize) -> Vec<String> {
+    let connections = race.header.experiment.workload.connections;
     let past = |candidate: &Candidate| {
-        let rate = candidate.rates.get(load).filter(|rate| past::kept(rate).is_some())?;
+        let rate =
+            candidate.rates.get(load).filter(|rate| past::Shortfall::queued(rate, connections).is_some())?;
         Some(past::carries(candidate, rate))
     };
     candidates.iter().filter(|candidate| candidate.role != Role::Control).filter_map(past).collect()
@@ -49,7 +51,7 @@ fn carried_by_all(race: &RaceRecord, candidates: &[Candidate], load: usize) -> O
     let of_body = || race.loads.iter().enumerate().filter(|(_, other)| other.body_bytes == body);
     let carried = of_body()
         .filter_map(|(index, other)| Some((index, other.rate_per_s?)))
-        .filter(|(index, _)| past_capacity(candidates, *index).is_empty())
+        .filter(|(index, _)| past_capacity(race, candidates, *index).is_empty())
         .max_by(|a, b| a.1.total_cmp(&b.1));
     if let Some((index, _)) = carried {
         return Some((index, "At the highest rate that all carry"));

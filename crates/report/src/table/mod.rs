@@ -15,10 +15,11 @@ use record::{Handshakes, Measure, Placement};
 
 use crate::carried;
 use crate::figures::{self, counted, span_s};
+use crate::past::Shortfall;
 use crate::quantities::Load;
 use crate::stalls::Stalls;
 use crate::summary::{Candidate, Noise, Precision, RateSummary, Role, Summary};
-use crate::{past, terminal, until_sentences};
+use crate::{terminal, until_sentences};
 use columns::Column;
 pub use exact::kernels;
 use grid::{Ink, Row};
@@ -145,7 +146,7 @@ fn block(summary: &Summary, index: usize, load: &Load, style: Style) -> String {
         text.push_str(&noise_line(noise, measure));
     }
     text.push_str(&stalls(&racing));
-    text.push_str(&remarks(&racing));
+    text.push_str(&remarks(&racing, summary.experiment.workload.connections));
     text.push_str(&by_cpu::block(summary, index, style));
     text
 }
@@ -200,7 +201,7 @@ fn stalls(racing: &[(&Candidate, &RateSummary)]) -> String {
 }
 
 /// Remarks on single candidates, and the length of a race that would show more.
-fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
+fn remarks(racing: &[(&Candidate, &RateSummary)], connections: u32) -> String {
     let mut text = void(racing);
     for (candidate, rate) in racing {
         let name = &candidate.name;
@@ -212,8 +213,8 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
             let _infallible =
                 writeln!(text, "  {name}: {share} of the rate was sent; the sender was too slow for more");
         }
-        if let Some(kept) = past::kept(rate) {
-            let _infallible = writeln!(text, "  {name}: {}", past::told(kept));
+        if let Some(short) = Shortfall::of(rate, connections) {
+            let _infallible = writeln!(text, "  {name}: {short}");
         }
         if rate.missed > 0 {
             let unanswered = counted(rate.missed, "request");

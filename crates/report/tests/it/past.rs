@@ -66,3 +66,25 @@ fn a_rate_that_all_carry_is_spoken_of_as_ever() {
     let told = analyse(&race(LOADS.to_vec(), &[])).verdict;
     assert!(told.starts_with("100 B at 61 % (40.0k/s): macvlan is nearest to host"), "{told}");
 }
+
+/// On a long wire a tenth of a slice's requests are under way at its end, and lost ones leave no queue.
+#[test]
+fn requests_under_way_or_lost_are_no_queue() {
+    let mut race = race(vec![Some(2_000.0)], &[]);
+    for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials) {
+        trial.answered_in_time = trial.intended * 93 / 100;
+        let mut slow = Histogram::empty_hdr();
+        (0..trial.intended).for_each(|place| slow.record(40_000_000 + 100 * place).expect("below an hour"));
+        trial.latencies.response = Histogram::from(&slow);
+    }
+    race.header.experiment.workload.connections = 100;
+    let (wide, text) = (analyse(&race), |summary| table(summary, Style { colour: false, width: 140 }));
+    assert!(
+        wide.verdict.starts_with("100 B at 3 % (2.00k/s): ") && !text(&wide).contains("answered in time")
+    );
+    race.header.experiment.workload.connections = 10;
+    let lost = analyse(&race);
+    assert!(lost.verdict.starts_with("100 B at 3 % (2.00k/s): "), "{}", lost.verdict);
+    let told = text(&lost);
+    assert!(told.contains("docker: 93 % of the rate was answered in time\n"), "{told}");
+}
