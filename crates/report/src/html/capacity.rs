@@ -65,8 +65,9 @@ fn draw(summary: &Summary, frame: Frame) -> Markup {
     let ratios = || rows.iter().filter_map(|(_, candidate)| plottable(candidate.capacity_ratio.as_ref()));
     let most = ratios().map(|ratio| ratio.value).fold(1.0, f64::max);
     let most = ratios().map(|ratio| ratio.high).fold(most * 1.02, f64::max).min(most * 1.5);
+    let names = rows::NameColumn::beside(rows.iter().map(|(_, candidate)| *candidate));
     let ends = match frame {
-        Frame::Wide => (160.0, 840.0),
+        Frame::Wide => (names.right(), 840.0),
         Frame::Narrow => (8.0, 372.0),
     };
     let (scale, bottom) = (Linear::new(most, ends), HEAD + rows::height(frame) * rows.len() as f64);
@@ -77,7 +78,7 @@ fn draw(summary: &Summary, frame: Frame) -> Markup {
     }
     svg.line("one", at(scale.place(1.0), HEAD), at(scale.place(1.0), bottom));
     for (row, (index, candidate)) in rows.iter().enumerate() {
-        draw_row(&mut svg, &scale, (frame, rows::middle(frame, HEAD, row)), *index, candidate);
+        draw_row(&mut svg, &scale, (frame, names, rows::middle(frame, HEAD, row)), *index, candidate);
     }
     let name = format!("capacity ÷ {}", marks::reference(summary));
     svg.text("axis-name", at(f64::midpoint(ends.0, ends.1), bottom + 38.0), Anchor::Middle, &name);
@@ -88,12 +89,18 @@ fn draw(summary: &Summary, frame: Frame) -> Markup {
     svg.finish(frame, bottom + FOOT, caption)
 }
 
-fn draw_row(svg: &mut Svg, scale: &Linear, (frame, y): (Frame, f64), index: usize, candidate: &Candidate) {
+fn draw_row(
+    svg: &mut Svg,
+    scale: &Linear,
+    (frame, names, y): (Frame, rows::NameColumn, f64),
+    index: usize,
+    candidate: &Candidate,
+) {
     let (name_place, name_anchor, value_place, value_anchor) = match frame {
-        Frame::Wide => (at(150.0, y + 4.5), Anchor::End, at(858.0, y + 4.5), Anchor::Start),
+        Frame::Wide => (at(names.end(), y + 4.5), Anchor::End, at(858.0, y + 4.5), Anchor::Start),
         Frame::Narrow => (at(8.0, y - 13.0), Anchor::Start, at(372.0, y - 13.0), Anchor::End),
     };
-    rows::draw_name(svg, candidate, 19, name_place, name_anchor);
+    rows::draw_name(svg, candidate, names.letters, name_place, name_anchor);
     let Some(ratio) = ratio_text(candidate) else {
         return svg.text("missing", value_place, value_anchor, "not measured");
     };

@@ -103,11 +103,13 @@ impl<'a> Plot<'a> {
     fn draw(&self) -> Markup {
         let mut svg = Svg::new();
         let height = Panel::height(self.frame, self.rows.len());
+        let names = rows::NameColumn::beside(self.rows.iter().map(|(_, candidate, _)| *candidate));
+        let half = names.more / 2.0;
         let (panels, whole) = match self.frame {
             Frame::Wide => (
                 [
-                    Panel { left: 160.0, right: 470.0, top: 0.0 },
-                    Panel { left: 660.0, right: 970.0, top: 0.0 },
+                    Panel { left: names.right(), right: 470.0 + half, top: 0.0 },
+                    Panel { left: 660.0 + half, right: 970.0, top: 0.0 },
                 ],
                 height,
             ),
@@ -118,8 +120,8 @@ impl<'a> Plot<'a> {
         };
         if self.frame == Frame::Wide {
             for (row, (_, candidate, _)) in self.rows.iter().enumerate() {
-                let place = at(150.0, panels[0].row(self.frame, row) + 4.5);
-                rows::draw_name(&mut svg, candidate, NAME, place, Anchor::End);
+                let place = at(names.end(), panels[0].row(self.frame, row) + 4.5);
+                rows::draw_name(&mut svg, candidate, names.letters, place, Anchor::End);
             }
         }
         for (side, panel) in SIDES.into_iter().zip(panels) {

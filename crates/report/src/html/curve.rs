@@ -3,6 +3,7 @@
 
 use super::marks;
 use super::markup::Markup;
+use super::rows::NameColumn;
 use super::scale::{LogScale, Nines, spread};
 use super::svg::{Anchor, Caption, Frame, Point, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
@@ -80,6 +81,11 @@ fn lines(summary: &Summary, load: usize) -> Vec<Line<'_>> {
     marks::runners_at(summary, load).map(line).collect()
 }
 
+/// The room right of the lines.
+fn names(lines: &[Line<'_>]) -> NameColumn {
+    NameColumn::of(lines.iter().map(|line| line.candidate.name.as_str()), 26)
+}
+
 /// Every n-th point and the last.
 fn thinned(points: &[CurvePoint]) -> Vec<CurvePoint> {
     let step = points.len().div_ceil(POINTS_MAX).max(1);
@@ -90,8 +96,9 @@ fn thinned(points: &[CurvePoint]) -> Vec<CurvePoint> {
 impl<'a> Plot<'a> {
     fn new(summary: &'a Summary, load: usize, frame: Frame) -> Plot<'a> {
         let lines = lines(summary, load);
+        let names = names(&lines);
         let (left, right) = match frame {
-            Frame::Wide => (64.0, 900.0),
+            Frame::Wide => (64.0, 900.0 - names.more),
             Frame::Narrow => (42.0, 268.0),
         };
         let height = LABEL * lines.len() as f64;
@@ -185,7 +192,7 @@ impl<'a> Plot<'a> {
         let (candidate, count) = (line.index.to_string(), line.points.len().to_string());
         let (end, label_x) = (self.end(line), self.area.x + self.area.width + 20.0);
         let most = match self.frame {
-            Frame::Wide => 26,
+            Frame::Wide => names(&self.lines).letters,
             Frame::Narrow => 13,
         };
         let attrs = [("class", &*class), ("data-c", &*candidate), ("data-points", &*count)];

@@ -56,8 +56,9 @@ fn counted<'a>(summary: &'a Summary, counts: &'a Exact) -> Vec<(usize, &'a Candi
 fn draw(summary: &Summary, counts: &Exact, load: usize, frame: Frame) -> Markup {
     let rows = counted(summary, counts);
     let most = rows.iter().map(|(_, _, of)| of.per_request).fold(1.0, f64::max);
+    let names = rows::NameColumn::beside(rows.iter().map(|(_, candidate, _)| *candidate));
     let ends = match frame {
-        Frame::Wide => (160.0, 840.0),
+        Frame::Wide => (names.right(), 840.0),
         Frame::Narrow => (8.0, 372.0),
     };
     let (scale, bottom) = (Linear::new(most, ends), HEAD + rows::height(frame) * rows.len() as f64);
@@ -73,10 +74,10 @@ fn draw(summary: &Summary, counts: &Exact, load: usize, frame: Frame) -> Markup 
     for (row, (index, candidate, of)) in rows.iter().enumerate() {
         let y = rows::middle(frame, HEAD, row);
         let (name_place, name_anchor, value_place, value_anchor) = match frame {
-            Frame::Wide => (at(150.0, y + 4.5), Anchor::End, at(858.0, y + 4.5), Anchor::Start),
+            Frame::Wide => (at(names.end(), y + 4.5), Anchor::End, at(858.0, y + 4.5), Anchor::Start),
             Frame::Narrow => (at(8.0, y - 13.0), Anchor::Start, at(372.0, y - 13.0), Anchor::End),
         };
-        rows::draw_name(&mut svg, candidate, 19, name_place, name_anchor);
+        rows::draw_name(&mut svg, candidate, names.letters, name_place, name_anchor);
         let (index, key, figure) = (index.to_string(), key("exact", load, *index), figure(of));
         svg.group(&[("data-c", &*index), ("data-f", &*key), ("data-v", &*figure)], |svg| {
             svg.tooltip(&format!("{}: {figure} instructions, {}", candidate.name, change(of)));

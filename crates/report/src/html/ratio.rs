@@ -5,7 +5,7 @@ use record::Measure;
 
 use super::marks::{self, key};
 use super::markup::Markup;
-use super::rows::{self, Panel};
+use super::rows::{self, NameColumn, Panel};
 use super::scale::LogScale;
 use super::streams;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
@@ -88,6 +88,7 @@ struct Plot<'a> {
     load: usize,
     frame: Frame,
     statistics: &'static [Statistic],
+    names: NameColumn,
     rows: Vec<(usize, &'a Candidate, &'a RateSummary)>,
 }
 
@@ -152,8 +153,9 @@ pub(super) fn plottable(ratio: Option<&Ratio>) -> Option<&Ratio> {
 
 impl<'a> Plot<'a> {
     fn new(summary: &'a Summary, load: usize, frame: Frame) -> Plot<'a> {
-        let rows = marks::runners_at(summary, load).collect();
-        Plot { summary, load, frame, statistics: statistics(summary, load), rows }
+        let rows: Vec<_> = marks::runners_at(summary, load).collect();
+        let names = NameColumn::beside(rows.iter().map(|(_, candidate, _)| *candidate));
+        Plot { summary, load, frame, statistics: statistics(summary, load), names, rows }
     }
 
     fn draw(&self) -> Markup {
@@ -178,11 +180,11 @@ impl<'a> Plot<'a> {
 
     /// Side by side, or one above the other.
     fn panels(&self, height: f64) -> impl Iterator<Item = Panel> {
-        let (frame, gap) = (self.frame, 40.0);
-        let width = (780.0 + gap) / self.statistics.len() as f64;
+        let (frame, gap, begin) = (self.frame, 40.0, self.names.right());
+        let width = (940.0 - begin + gap) / self.statistics.len() as f64;
         (0..self.statistics.len()).map(move |index| match frame {
             Frame::Wide => {
-                let left = 160.0 + width * index as f64;
+                let left = begin + width * index as f64;
                 Panel { left, right: left + width - gap, top: 0.0 }
             }
             Frame::Narrow => Panel { left: 8.0, right: 372.0, top: height * index as f64 },
@@ -201,7 +203,13 @@ impl<'a> Plot<'a> {
             svg.group(
                 &[("class", marks::verdict_class(rate.verdict)), ("data-c", &index.to_string())],
                 |svg| {
-                    rows::draw_name(svg, candidate, 19, at(150.0, y + 4.5), Anchor::End);
+                    rows::draw_name(
+                        svg,
+                        candidate,
+                        self.names.letters,
+                        at(self.names.end(), y + 4.5),
+                        Anchor::End,
+                    );
                     marks::mark(svg, rate.verdict, at(968.0, y));
                     svg.text("verdict", at(982.0, y + 4.5), Anchor::Start, marks::verdict_word(rate.verdict));
                 },
@@ -221,11 +229,7 @@ impl<'a> Plot<'a> {
             let band = Rect { x: from, y: span.0, width: to - from, height: span.1 - span.0 };
             svg.rect("band", band);
         }
-        let noise = floor.map(|floor| format!(", noise ±{}", text::percent(floor)));
-        let title =
-            format!("{} ÷ {}{}", statistic.name, marks::reference(self.summary), noise.unwrap_or_default());
-        let most = ((panel.right - panel.left) / 7.2) as usize;
-        panel.draw_title(svg, &marks::fitting(&title, most));
+        panel.draw_title(svg, &self.panel_title(statistic, panel, floor));
         for tick in scale.ratio_ticks(46.0) {
             let class = if (tick - 1.0).abs() < 1e-9 { "one" } else { "grid" };
             rows::draw_tick(svg, class, scale.place(tick), span, &tick_text(tick));
@@ -233,6 +237,16 @@ impl<'a> Plot<'a> {
         for row in 0..self.rows.len() {
             self.draw_row(svg, statistic, panel, &scale, row);
         }
+    }
+
+    /// What a panel is about, with the noise in as many words as there is room for.
+    fn panel_title(&self, statistic: Statistic, panel: Panel, floor: Option<f64>) -> String {
+        let most = ((panel.right - panel.left) / 7.2) as usize;
+        let ratio = format!("{} ÷ {}", statistic.name, marks::reference(self.summary));
+        let Some(floor) = floor.map(text::percent) else { return marks::fitting(&ratio, most) };
+        let long = format!("{ratio}, noise ±{floor}");
+        let fits = long.chars().count() <= most;
+        if fits { long } else { marks::fitting(&format!("{ratio}, ±{floor}"), most) }
     }
 
     fn draw_row(&self, svg: &mut Svg, statistic: Statistic, panel: Panel, scale: &LogScale, row: usize) {
@@ -302,10 +316,10 @@ fn table(m: &mut Markup, summary: &Summary, load: usize) {
     let mut head = vec!["data path".to_owned()];
     for statistic in statistics(summary, load) {
         let is_time = [P50.name, TYPICAL_P99.name, P99.name].contains(&statistic.name);
-        let unit = if is_time { " µs" } else { "" };
+        let unit = if is_time { "\u{202f}µs" } else { "" };
         head.extend([format!("{}{unit}", statistic.name), format!("÷ {reference} (95 %)")]);
     }
-    head.extend(["verdict", "because"].map(str::to_owned));
+    head.push("verdict".to_owned());
     let rows = summary.candidates.iter().enumerate().map(|(index, candidate)| Row {
         name: candidate.name.clone(),
         candidate: candidate.runnable.then_some(index),
@@ -346,7 +360,7 @@ fn cells(
     };
     let mut cells: Vec<Cell> = statistics.iter().flat_map(pair).collect();
     cells.push(Cell::classed(marks::verdict_word(rate.verdict), marks::verdict_class(rate.verdict)));
-    cells.push(Cell::sentence(&rate.verdict_reason));
+    cells.push(Cell::under(&rate.verdict_reason));
     cells
 }
 

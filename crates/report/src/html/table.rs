@@ -27,6 +27,8 @@ pub(super) struct Cell {
 }
 
 impl Cell {
+    const UNDER: &'static str = "under";
+
     pub(super) fn figure(text: String) -> Cell {
         Cell { text, class: "", key: None, span: 1 }
     }
@@ -43,6 +45,11 @@ impl Cell {
     /// A text that is read as a sentence and needs room.
     pub(super) fn sentence(text: &str) -> Cell {
         Cell { text: text.to_owned(), class: "w s", key: None, span: 1 }
+    }
+
+    /// A sentence about the whole row, which stands in a line of its own below it.
+    pub(super) fn under(text: &str) -> Cell {
+        Cell { text: text.to_owned(), class: Cell::UNDER, key: None, span: 1 }
     }
 
     /// A word with a class of the style.
@@ -86,8 +93,9 @@ impl Table<'_> {
 impl Table<'_> {
     /// Whether a column holds words, as its first row of full width shows; its head then stands left like them.
     fn is_words(&self, column: usize) -> bool {
-        let full = self.rows.iter().find(|row| row.cells.len() + 1 == self.head.len());
-        full.and_then(|row| row.cells.get(column.checked_sub(1)?)).is_some_and(|cell| !cell.class.is_empty())
+        let full = self.rows.iter().find(|row| row.beside().count() + 1 == self.head.len());
+        full.and_then(|row| row.beside().nth(column.checked_sub(1)?))
+            .is_some_and(|cell| !cell.class.is_empty())
     }
 }
 
@@ -98,10 +106,20 @@ impl Row {
             candidate.iter().map(|index| ("data-c", index.as_str())).collect();
         m.within("tr", &attrs, |m| {
             m.leaf("th", &[("scope", "row")], &self.name);
-            for cell in &self.cells {
-                cell.write(m);
-            }
+            self.beside().for_each(|cell| cell.write(m));
         });
+        let span = (1 + self.beside().map(|cell| cell.span).sum::<usize>()).to_string();
+        for below in self.cells.iter().filter(|cell| cell.class == Cell::UNDER) {
+            m.within("tr", &[&[("class", Cell::UNDER)], attrs.as_slice()].concat(), |m| {
+                // What is wider than the window scrolls; the sentence stays in sight.
+                m.within("td", &[("colspan", &span)], |m| m.leaf("div", &[], &below.text));
+            });
+        }
+    }
+
+    /// Its cells under the heads of the columns.
+    fn beside(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(|cell| cell.class != Cell::UNDER)
     }
 }
 
@@ -119,5 +137,29 @@ impl Cell {
             attrs.push(("colspan", &span));
         }
         m.leaf("td", &attrs, &self.text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_under_a_row_spans_all_columns_and_belongs_to_the_same_candidate() {
+        let cells = vec![
+            Cell::figure("1.45".to_owned()),
+            Cell::classed("worse", "v-worse"),
+            Cell::under("p99 decides"),
+        ];
+        let row = Row { name: "docker".to_owned(), candidate: Some(2), cells };
+        let head = ["data path", "÷ host", "verdict"].map(str::to_owned).to_vec();
+        let mut m = Markup::new();
+        Table { caption: "c", head, rows: vec![row] }.write(&mut m);
+        let written = m.into_string();
+        let expected = "<tr data-c=\"2\"><th scope=\"row\">docker</th><td>1.45</td>\
+                        <td class=\"v-worse\">worse</td></tr>\
+                        <tr class=\"under\" data-c=\"2\"><td colspan=\"3\"><div>p99 decides</div></td></tr>";
+        assert!(written.replace('\n', "").contains(expected), "{written}");
+        assert!(written.contains("<th scope=\"col\" class=\"w\">verdict</th>"), "{written}");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::super::marks;
 use super::super::markup::Markup;
+use super::super::rows::NameColumn;
 use super::super::scale::{Linear, LogScale, Span, spread};
 use super::super::svg::{Anchor, Caption, Frame, Point, Rect, Svg, at};
 use super::super::text;
@@ -112,12 +113,18 @@ impl Upright {
     }
 }
 
+/// The room right of the lines.
+fn names(chart: &SweptChart) -> NameColumn {
+    let lines = chart.lines.iter().map(|line| line.name.as_str());
+    NameColumn::of(lines.chain(chart.levels.iter().map(|level| level.candidate.as_str())), 26)
+}
+
 impl<'a> Plot<'a> {
     /// A chart of a sweep; it has a line.
     pub(super) fn new(summary: &'a Summary, sweep: &'a SweepSummary, index: usize, frame: Frame) -> Plot<'a> {
         let chart = &sweep.charts[index];
         let (left, right) = match frame {
-            Frame::Wide => (74.0, 900.0),
+            Frame::Wide => (74.0, 900.0 - names(chart).more),
             Frame::Narrow => (48.0, 268.0),
         };
         let labels = LABEL * (chart.lines.len() + chart.levels.len()) as f64;
@@ -251,7 +258,7 @@ impl<'a> Plot<'a> {
     fn draw_label(&self, svg: &mut Svg, end: Point, label_y: f64, name: &str) {
         let x = self.area.x + self.area.width + 20.0;
         let most = match self.frame {
-            Frame::Wide => 26,
+            Frame::Wide => names(self.chart).letters,
             Frame::Narrow => 13,
         };
         let elbow = at((x - 14.0).max(end.x), label_y);
