@@ -1,6 +1,7 @@
 //! The end of a race with `--until` in words, for table and page.
 
-use record::Leaving;
+use record::{Leaving, Measure, Statistic};
+use stats::Percentile;
 
 use crate::figures::{self, counted, percent, span_s, trimmed};
 use crate::summary::Summary;
@@ -85,7 +86,7 @@ fn forecast(summary: &Summary, of: &Pursued, one: &ComparisonExit) -> String {
     let place = place(summary, one);
     let statistic = one.statistic.unwrap_or("its ratio");
     let Some(now) = one.half_width else {
-        return format!("undecided: {place}: {statistic} has no interval yet");
+        return format!("undecided: {place}: {}", unknown(summary, one, statistic));
     };
     let mut text = format!("undecided: {place}: {statistic} ±{}", percent(now));
     if let Some(then) = one.half_width_in_a_minute {
@@ -98,6 +99,33 @@ fn forecast(summary: &Summary, of: &Pursued, one: &ComparisonExit) -> String {
         });
     }
     text
+}
+
+/// Why there is no interval, and what is known instead.
+fn unknown(summary: &Summary, one: &ComparisonExit, statistic: &str) -> String {
+    let candidate = summary.candidates.iter().find(|candidate| candidate.name == one.candidate);
+    let Some(rate) = candidate.and_then(|candidate| candidate.rates.get(one.load)) else {
+        return format!("{statistic} has no interval yet");
+    };
+    let needed = Percentile::P99.samples_needed();
+    let a_slice = rate.response_ns.count / rate.trials.max(1);
+    let why = match rate.needs.iter().find(|need| need.percentile == statistic) {
+        Some(need) => {
+            format!("{statistic} takes {} requests, and there are {}", need.samples, rate.response_ns.count)
+        }
+        // As those slices are left out of it.
+        None if statistic == Statistic::TypicalP99.label(Measure::Latency) && a_slice < needed => format!(
+            "{statistic} takes slices of {needed} requests, and these have {a_slice}: no more of them helps, a greater \
+             slice_ms does"
+        ),
+        None => return format!("{statistic} has no interval yet"),
+    };
+    let known = [("p99", rate.ratio.p99), ("p50", rate.ratio.p50)];
+    let known = known.into_iter().find_map(|(name, ratio)| Some((name, ratio?)));
+    known.map_or_else(
+        || why.clone(),
+        |(name, ratio)| format!("{why}; {name} × host {}", figures::ratio(&ratio)),
+    )
 }
 
 /// "docker at 20.0k req/s".

@@ -1,6 +1,7 @@
 //! What a reader sees first: what raced, the verdict, and how much the race can be trusted.
 
 use record::Measure;
+use stats::Percentile;
 
 use super::marks;
 use super::markup::Markup;
@@ -100,17 +101,21 @@ fn noise_facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
     }
     vec![
         ("noise floor p50", floors(summary, |noise| noise.p50_floor), "range over all loads".to_owned()),
-        (
-            "noise floor typical p99",
-            floors(summary, |noise| noise.typical_p99_floor),
-            "p99 of a typical slice".to_owned(),
-        ),
+        ("noise floor typical p99", floors(summary, |noise| noise.typical_p99_floor), typical(summary)),
         (
             "noise floor p99",
             floors(summary, |noise| noise.p99_floor),
             "smaller differences do not count".to_owned(),
         ),
     ]
+}
+
+/// What typical p99 is, or why no load has one.
+fn typical(summary: &Summary) -> String {
+    match summary.noise.iter().any(|noise| noise.typical_p99_floor.is_some()) {
+        true => "p99 of a typical slice".to_owned(),
+        false => format!("takes slices of {} requests", text::grouped(Percentile::P99.samples_needed())),
+    }
 }
 
 /// The noise floors over all loads: `±1.2–2.1 %`.

@@ -97,7 +97,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
     let reference = marks::reference(summary);
     m.within("section", &[("id", "ratio")], |m| {
         let measure = carried::measure(summary);
-        m.leaf("h2", &[], &format!("{} relative to {reference}", subject(measure)));
+        m.leaf("h2", &[], &format!("{} relative to {reference}", subject(summary)));
         m.within("p", &[("class", "lead")], |m| {
             if measure == Measure::Frames {
                 return m.text(&format!(
@@ -113,10 +113,14 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
                     95 % intervals. The shaded band is the noise floor: the difference of {reference} from itself."
                 ));
             }
+            let typical = match has_typical(summary) {
+                true => "; typical p99 is the mean of the middle half of the slices' p99",
+                false => "",
+            };
             m.text(&format!(
                 "Response time (received − intended) ÷ that of {reference}; right of 1 is slower. In a closed loop \
                 answers per second come first, and there right of 1 is faster. p50 and p99 are of the merged \
-                histograms; typical p99 is the mean of the middle half of the slices' p99. Whiskers are 95 % \
+                histograms{typical}. Whiskers are 95 % \
                 intervals. The shaded band is the noise floor: the difference of {reference} from itself. Shape, \
                 colour and word give the verdict for the whole load; the table says which statistic decided it."
             ));
@@ -134,10 +138,17 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
     });
 }
 
+/// Whether any load has slices of enough requests for a p99 each.
+fn has_typical(summary: &Summary) -> bool {
+    let mut rates = summary.candidates.iter().flat_map(|candidate| &candidate.rates);
+    rates.any(|rate| rate.ratio.typical_p99.is_some())
+}
+
 /// What the section is about.
-fn subject(measure: Measure) -> &'static str {
-    match measure {
-        Measure::Latency => "p50, typical p99 and p99",
+fn subject(summary: &Summary) -> &'static str {
+    match carried::measure(summary) {
+        Measure::Latency if has_typical(summary) => "p50, typical p99 and p99",
+        Measure::Latency => "p50 and p99",
         Measure::Bandwidth => "Mbit/s",
         Measure::Packets => "Packets per second",
         Measure::Frames => "Packets that a CPU judges in a second",
@@ -171,7 +182,7 @@ impl<'a> Plot<'a> {
         for (statistic, panel) in self.statistics.iter().zip(self.panels(panel_height)) {
             self.draw_panel(&mut svg, *statistic, panel);
         }
-        let subject = subject(carried::measure(self.summary));
+        let subject = subject(self.summary);
         let title = format!("{subject} relative to {}", marks::reference(self.summary));
         let desc =
             format!("{}; every figure is in the table below.", text::load(&self.summary.loads[self.load]));

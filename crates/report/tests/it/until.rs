@@ -182,3 +182,28 @@ fn equals_are_seldom_called_different_by_races_that_look() {
     // shares themselves with many more races.
     assert!(called <= 3 && control <= 3, "{called} of {} equals and {control} controls differ", 2 * races);
 }
+
+#[test]
+fn what_slices_are_too_short_for_is_not_promised() {
+    let of = |samples: u64, until: &str| {
+        let plan = Plan { samples, ..plan(9, vec![Truth::of("slow", 1.1)]) };
+        let summary = analyse(&played(&plan, until));
+        (table(&summary, Style { colour: false, width: 160 }), html::page(&summary))
+    };
+    let (text, page) = of(500, "typical-p99:5%");
+    let why = "typical p99 takes slices of 1000 requests, and these have 500: no more of them helps, a greater slice_ms \
+               does; p99 × host 1.";
+    assert!(text.contains(why) && page.contains(why), "{text}");
+    assert!(
+        page.contains("takes slices of 1\u{202f}000 requests") && page.contains("<h2>p50 and p99 relative")
+    );
+    assert!(!page.contains("typical p99 is the mean") && !text.contains("typical p99 ×"), "{text}");
+    let (text, _) = of(30, "p99.9:5%");
+    assert!(text.contains("p99.9 takes 10000 requests, and there are 1620; p99 × host "), "{text}");
+    let (text, page) = of(1_500, "typical-p99:5%");
+    assert!(text.contains("typical p99 × host") && page.contains("typical p99 is the mean"), "{text}");
+    assert!(
+        page.contains("<h2>p50, typical p99 and p99 relative") && !text.contains("takes slices"),
+        "{text}"
+    );
+}
