@@ -28,7 +28,7 @@ pub struct SweptChart {
     pub requested_rps: Option<f64>,
     /// The share of capacity that the rate was asked as, 0 to 1, likewise.
     pub of_capacity: Option<f64>,
-    /// "p50", "p99", "req/s", "Mbit/s" or "packets/s".
+    /// "p50", "p99", "typical p99" where slices have requests enough, "req/s", "Mbit/s" or "packets/s".
     pub statistic: &'static str,
     /// What the estimates count: "ns", "req/s", "Mbit/s" or "packets/s".
     pub unit: &'static str,

@@ -54,8 +54,10 @@ impl Curves<'_> {
                     let cells = loads.iter().map(|(value, load)| (*value, entrant, *load));
                     SweptLine { name: self.name(entrant), points: self.points(cells, *of) }
                 };
-                let lines = (0..self.race.header.entrants.len()).map(line).collect();
-                charts.push(self.chart(common, *of, lines, vec![]));
+                let lines: Vec<SweptLine> = (0..self.race.header.entrants.len()).map(line).collect();
+                if is_worth_drawing(*of, &lines) {
+                    charts.push(self.chart(common, *of, lines, vec![]));
+                }
             }
         }
         charts
@@ -83,7 +85,10 @@ impl Curves<'_> {
                     Some(SweptLevel { candidate: self.name(entrant), figure })
                 };
                 let levels = (0..self.race.header.entrants.len().min(2)).filter_map(level).collect();
-                charts.push(self.chart(common, *of, lines.iter().map(line).collect(), levels));
+                let drawn: Vec<SweptLine> = lines.iter().map(line).collect();
+                if is_worth_drawing(*of, &drawn) {
+                    charts.push(self.chart(common, *of, drawn, levels));
+                }
             }
         }
         charts
@@ -174,5 +179,10 @@ impl Curves<'_> {
 
 /// What a sweep is drawn of: tails, then medians; where as many go as can, how many went.
 fn drawn(closed: bool) -> &'static [Statistic] {
-    if closed { &[Statistic::Throughput] } else { &[Statistic::P99, Statistic::P50] }
+    if closed { &[Statistic::Throughput] } else { &[Statistic::P99, Statistic::TypicalP99, Statistic::P50] }
+}
+
+/// Slices of few requests have no typical p99, whatever counts of them: then there is nothing to say of it.
+fn is_worth_drawing(of: Statistic, lines: &[SweptLine]) -> bool {
+    of != Statistic::TypicalP99 || lines.iter().any(|line| !line.points.is_empty())
 }

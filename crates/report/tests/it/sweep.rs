@@ -256,3 +256,37 @@ fn rates_of_datagrams_are_an_axis_of_what_arrives() {
     let section = page.split_once("id=\"sweep\"").unwrap().1.split_once("</section>").unwrap().0;
     assert!(section.contains("packets/s asked for") && !section.contains("no rate limit"));
 }
+
+/// Slices of at least 1,000 requests have a p99 each.
+#[test]
+fn the_typical_p99_of_long_slices_is_drawn_between_p99_and_p50() {
+    let statistics = |race: &RaceRecord| -> Vec<&str> {
+        swept(&analyse(race)).charts.iter().map(|chart| chart.statistic).collect()
+    };
+    assert_eq!(statistics(&over_rates()), ["p99", "p50"]);
+    let mut long = over_rates();
+    long.rounds =
+        Plan { loads: vec![None, Some(10e3), Some(20e3), Some(40e3)], samples: 1_000, ..long_plan() }
+            .race()
+            .rounds;
+    assert_eq!(statistics(&long), ["p99", "typical p99", "p50"]);
+    let summary = analyse(&long);
+    let chart = &swept(&summary).charts[1];
+    assert_eq!((chart.unit, chart.lines.len()), ("ns", 4));
+    let docker = &chart.lines[2];
+    for point in &docker.points {
+        let rate =
+            &summary.candidates[2].rates.iter().find(|rate| rate.requested_rps == Some(point.value)).unwrap();
+        assert_eq!(Some(point.figure.estimate), rate.typical_p99_ns);
+        assert!(point.figure.low.unwrap() < point.figure.estimate);
+    }
+    let schema = serde_json::from_str(include_str!("../../../../docs/report.schema.json")).unwrap();
+    assert!(jsonschema::is_valid(&schema, &serde_json::from_str(&json(&summary)).unwrap()));
+    let page = html::page(&summary);
+    assert_eq!(paths(&page, "line").len(), 3 * 4);
+    assert!(page.contains("<h3>typical p99 in µs") && docker.points.len() == 3);
+}
+
+fn long_plan() -> Plan {
+    Plan::of(3, vec![Truth::of("docker", 1.5), Truth::of("macvlan", 1.0)])
+}
