@@ -33,7 +33,7 @@ impl Shortfall {
         let under_way = median_s.map_or(f64::INFINITY, |s| s / slice_s);
         let kept = in_time + under_way.min(f64::from(connections) / (requested * slice_s));
         let spread_s = median_s.zip(p90_s).map_or(f64::INFINITY, |(median, p90)| p90 - median);
-        (kept < KEPT).then(|| Shortfall { in_time, queued: spread_s >= SPREAD * (1.0 - kept) * slice_s })
+        (kept < KEPT).then_some(Shortfall { in_time, queued: spread_s >= SPREAD * (1.0 - kept) * slice_s })
     }
 
     /// The same where the candidate is past its capacity.
