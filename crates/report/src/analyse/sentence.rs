@@ -5,7 +5,7 @@ use record::{Entrant, RaceRecord, Statistic};
 use stats::Interval;
 use verdict::{Comparisons, Ranked, Verdict, main_load, ranking};
 
-use super::{ratio, reason};
+use super::reason;
 use crate::summary::{Candidate, Role};
 use crate::{figures, past};
 
@@ -117,17 +117,20 @@ fn half_width(ratio: &Interval) -> f64 {
     ratio.half_width_ln().exp_m1()
 }
 
-/// "p50 +3 % (+1 … +5)", and p99 or that of a typical slice where it says the same.
+/// "p50 +3 % (+1 … +5)", and of the tails that say the same the one with the narrower interval: where a few slices of a race
+/// were slow, the p99 of all of them is anything from twice to a thousand times the reference's, and that of a typical slice
+/// is known.
 fn detail(comparisons: &Comparisons, contender: &Ranked, load: usize, of: Statistic) -> String {
     let mut parts =
         vec![format!("{} {}", comparisons.label(of), figures::change_within(&contender.ratio.into()))];
     let judged = comparisons.judged(contender.entrant, load);
-    let says_the_same = |tail: &Statistic| judged.by(*tail) == Some(contender.verdict);
-    let tail = [Statistic::P99, Statistic::TypicalP99].into_iter().find(says_the_same);
-    if let Some(tail) = tail.filter(|_| of == Statistic::P50)
-        && let Some(ratio) = ratio(comparisons, contender.entrant, load, tail)
-    {
-        parts.push(format!("{} {}", comparisons.label(tail), figures::change_within(&ratio)));
+    let tails = [Statistic::P99, Statistic::TypicalP99].into_iter();
+    let known = tails
+        .filter(|tail| of == Statistic::P50 && judged.by(*tail) == Some(contender.verdict))
+        .filter_map(|tail| Some((tail, comparisons.interval(contender.entrant, load, tail)?)))
+        .min_by(|a, b| a.1.half_width_ln().total_cmp(&b.1.half_width_ln()));
+    if let Some((tail, interval)) = known {
+        parts.push(format!("{} {}", comparisons.label(tail), figures::change_within(&interval.into())));
     }
     parts.join(", ")
 }

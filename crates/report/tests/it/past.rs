@@ -88,3 +88,22 @@ fn requests_under_way_or_lost_are_no_queue() {
     let told = text(&lost);
     assert!(told.contains("docker: 93 % of the rate was answered in time\n"), "{told}");
 }
+
+/// A tenth of a candidate's slices each had a queue: the p99 over all slices says no more than that there were some.
+#[test]
+fn the_sentence_names_the_tail_that_is_known() {
+    let contenders = vec![Truth::of("docker", 1.5), Truth::of("macvlan", 1.1)];
+    let mut race = Plan { loads: vec![Some(20_000.0)], samples: 2_000, ..Plan::of(40, contenders) }.race();
+    for round in race.rounds.iter_mut().step_by(10) {
+        for trial in round.trials.iter_mut().filter(|trial| trial.entrant == 2) {
+            let mut queued = Histogram::empty_hdr();
+            (0..trial.intended)
+                .for_each(|place| queued.record(50_000 + 20_000 * place).expect("below an hour"));
+            trial.latencies.response = Histogram::from(&queued);
+        }
+    }
+    let told = analyse(&race).verdict;
+    let (_, costs) = told.split_once("docker costs most, p50 +").expect(&told);
+    assert!(costs.contains(", typical p99 "), "{told}");
+    assert!(!costs.contains(", p99 "), "{told}");
+}
