@@ -73,6 +73,7 @@ fn a_sweep_shows_each_of_its_candidates() {
     );
 }
 
+#[expect(clippy::print_stdout, reason = "the output of a test that fails is shown")]
 fn by_hand(turn: &Turn, path: &str, asked: &[&str], family: &[&str]) {
     let args = [&["race", "--show-commands"], asked, family].concat();
     let shown = turn.hostgap(&args);
