@@ -236,7 +236,7 @@ pub fn desired(
     Ok(desired)
 }
 
-/// What stands of nodes that are refused, so long as its prefixes and its key are nobody else's now.
+/// What stands of nodes that are refused, so long as no other node has its prefixes or its key now.
 fn refused_that_stand(
     desired: &Desired,
     own: &Prefixes,

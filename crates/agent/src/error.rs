@@ -18,7 +18,7 @@ pub enum AgentError {
     /// The kernel's notices cannot be waited for.
     #[error("wait for the kernel's notices: {0}")]
     Watch(io::Error),
-    /// Nobody can ask the agent how it is.
+    /// The agent cannot be asked for its state.
     #[error("listen on {at}: {why}")]
     Listen {
         /// Where that was asked for.

@@ -73,7 +73,7 @@ struct Interest {
     /// A link was not there when its index was asked for: any that comes may be it.
     lacks_a_link: bool,
     routes: BTreeSet<IpNet>,
-    /// The steps whose changes the kernel tells nobody of.
+    /// The steps whose changes the kernel does not announce.
     untold: Plan,
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn check_kernel() -> Result<(), String> {
     })
 }
 
-/// The key as an agent would have it that begins now. Where there is none yet, it is one that nobody will have.
+/// The key as an agent would have it that begins now. Where there is none yet, it is a new one that is not kept.
 pub(crate) fn rehearsed(settings: &Settings, network: &NetworkConfig) -> Result<Option<TunnelKey>, String> {
     if !are_wanted(network) {
         return Ok(None);

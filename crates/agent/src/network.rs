@@ -44,7 +44,7 @@ pub struct Network {
 /// The way between nodes (`Backend`).
 ///
 /// Keys that are unknown are no error. All nodes read the same text, flannel's among them, and an option for another
-/// program must not take a node out of the network. They are listed so that they can be told.
+/// program must not take a node out of the network. They are listed so that the log can name them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
     /// Its name in lower case (`Type`): `host-gw`, `vxlan`, `wireguard`, `aws-vpc`.

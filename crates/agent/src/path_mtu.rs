@@ -71,7 +71,7 @@ fn open(is_v6: bool) -> Option<EchoSocket> {
 struct Sockets {
     v4: Option<EchoSocket>,
     v6: Option<EchoSocket>,
-    /// How many requests there were: what tells their answers apart.
+    /// How many requests there were: the number by which their answers are assigned.
     asked: u32,
 }
 
@@ -83,7 +83,7 @@ impl Sockets {
     }
 }
 
-/// Asks all targets until each answer is known, or nobody wants to know any more. What was known of one that is silent now
+/// Asks all targets until each answer is known, or no receiver is left. What was known of one that is silent now
 /// stays: it may be busy.
 fn sweep(
     sockets: &mut Sockets,
@@ -172,7 +172,7 @@ enum Stage {
     Least,
     /// Half of what is left between the largest that came back and the smallest that did not.
     Between { carries: u32, fails: u32 },
-    /// Nothing: all is known, or nobody answers.
+    /// Nothing: all is known, or no target answers.
     Over(Option<u32>),
 }
 

@@ -1,4 +1,4 @@
-//! The loop: what the source says, what the kernel tells and a timer all lead to the same look at the node.
+//! The loop: a new snapshot, a notice of the kernel and a timer all lead to the same look at the node.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -29,7 +29,7 @@ use crate::{AgentError, Endpoint};
 const GATHERED: Duration = Duration::from_millis(20);
 /// What may go unseen is found after this.
 const PERIOD: Duration = Duration::from_secs(10);
-/// So often is looked at what the kernel tells nobody of.
+/// How often the agent looks at what the kernel does not announce.
 const UNTOLD_PERIOD: Duration = Duration::from_secs(1);
 /// So many looks in a row within so long a time that had to repair something or could not, and another program works against
 /// this one, or the kernel does: then there is a look a second, so that they do not take the whole machine.
@@ -146,7 +146,7 @@ async fn keep(
     }
 }
 
-/// Tells who waits for a value, if it is another one than before.
+/// Wakes the waiters for a value, if it is another one than before.
 pub(crate) fn send_if_new<T: PartialEq>(to: &watch::Sender<T>, value: T) {
     to.send_if_modified(|known| {
         let is_new = *known != value;
@@ -163,7 +163,7 @@ fn notices(watch: Watch) -> Result<AsyncFd<Watch>, AgentError> {
     AsyncFd::with_interest(watch, Interest::READABLE).map_err(AgentError::Watch)
 }
 
-/// Waits until the kernel tells of something that the agent keeps.
+/// Waits until the kernel announces a change to something that the agent keeps.
 async fn concerned(notices: &mut AsyncFd<Watch>, node: &KeptNode) {
     loop {
         let Ok(mut guard) = notices.readable_mut().await else { return };
@@ -176,7 +176,7 @@ async fn concerned(notices: &mut AsyncFd<Watch>, node: &KeptNode) {
     }
 }
 
-/// Waits until a step of a plan is no longer so of whose changes the kernel tells nobody.
+/// Waits until a step is no longer so whose changes the kernel does not announce.
 async fn untold_change(plan: &Plan, kernel: &mut Kernel) {
     if plan.is_empty() {
         return std::future::pending().await;

@@ -1,4 +1,4 @@
-//! What an agent is told by its user.
+//! The user's settings of an agent.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::desired::ServicesPlace;
 use crate::network::NetworkConfig;
 use crate::{AgentError, Endpoint};
 
-/// What an agent is told by its user.
+/// The user's settings of an agent.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The network's name, which container runtimes see.

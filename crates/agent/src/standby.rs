@@ -16,7 +16,7 @@ use crate::lease::Snapshot;
 use crate::rehearse::rehearse;
 use crate::settings::Settings;
 
-/// Between two attempts: so long is nobody there who repairs. The kernel wakes no one for a lock who also waits for other
+/// Between two attempts: for so long nothing is repaired. The kernel wakes no one for a lock who also waits for other
 /// things.
 const PAUSE: Duration = Duration::from_millis(50);
 /// What cannot be done yet is tried again after this.

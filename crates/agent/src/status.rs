@@ -85,7 +85,7 @@ pub struct TunnelOffload {
     pub is_whole: bool,
     /// What did not arrive, and is switched off.
     pub fault: Option<OffloadFault>,
-    /// Why no node could be asked; `None` with nothing of the above: nobody has answered yet.
+    /// Why no node could be asked; `None` with nothing of the above: no node has answered yet.
     #[serde(default)]
     pub why_not: Option<String>,
 }
@@ -126,7 +126,7 @@ pub struct TableStatus {
     pub name: String,
     /// How many of its routes count for the account's quota: of the family that has more.
     pub routes: usize,
-    /// How many there may be, as the agent was told.
+    /// How many there may be, by the agent's settings.
     pub routes_max: usize,
     /// What is to be said of that; `None`: there is room.
     pub warning: Option<String>,

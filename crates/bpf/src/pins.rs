@@ -57,7 +57,7 @@ pub fn exists(folder: &Path) -> bool {
     folder.exists()
 }
 
-/// Whether there is a folder in which nobody has pinned anything.
+/// Whether there is a folder without pins.
 pub(crate) fn is_empty(folder: &Path) -> bool {
     let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
     exists(folder) && entries.all(|entry| OF_KERNEL.iter().any(|name| entry.file_name() == *name))

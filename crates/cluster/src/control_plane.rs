@@ -62,7 +62,7 @@ impl ControlPlane {
         self.say("stop\n")
     }
 
-    /// Stops the API server in the middle of whatever it does: connections stay, and nobody answers.
+    /// Stops the API server in the middle of whatever it does: connections stay, without an answer.
     ///
     /// # Errors
     /// The first process has ended.

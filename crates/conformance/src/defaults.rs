@@ -18,7 +18,7 @@ pub const KNOWN: [&str; 5] = ["hostgap", "bridge", "ptp", "macvlan", "ipvlan"];
 /// The configuration of a plugin by the name of its executable.
 ///
 /// # Errors
-/// Nobody has written one.
+/// There is none for this name.
 pub(crate) fn configuration(name: &str, defaults: &Defaults) -> Result<Map<String, Value>, ConformanceError> {
     let conf = match name {
         // The second is what its program is called where it is built.

@@ -25,7 +25,7 @@ pub enum ConformanceError {
     /// The configuration is one of other plugins.
     #[error("use the configuration: none of its plugins is of type {name:?}; it has {kinds}")]
     NotInConf { name: String, kinds: String },
-    /// Nobody knows what to configure.
+    /// The plugin has no default configuration.
     #[error("choose a configuration for {name:?}: there is a default for {known} only")]
     NoDefault { name: String, known: String },
     /// The machine refuses namespaces.

@@ -69,7 +69,7 @@ pub fn run(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(index) else { break };
                     let outcome = outcome(subject, case, version, supported);
-                    // Nobody listens any more if the teller has panicked.
+                    // The receiver is gone if its thread has panicked.
                     let _ = say.send((index, Report { case, outcome }));
                 }
             });

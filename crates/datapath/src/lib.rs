@@ -67,7 +67,7 @@ pub trait Attach: Sync {
     fn masquerades(&self) -> bool {
         false
     }
-    /// Whether the set-up that it stands for does so where nobody asks for it.
+    /// Whether the set-up that it stands for does so by default.
     fn usually_masquerades(&self) -> bool {
         self.masquerades()
     }

@@ -71,7 +71,7 @@ struct KeyArgs {
 
 /// How often the tables are compared where nothing else is said, and how many routes they may have.
 const CLOUD_PERIOD: Duration = Duration::from_secs(60);
-/// AWS's quota "Routes per route table" where nobody has raised it; it was 50 before June 2025.
+/// AWS's quota "Routes per route table" unless it was raised; it was 50 before June 2025.
 const CLOUD_ROUTES_MAX: usize = 500;
 
 impl CloudArgs {

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let home = Home::of_this_machine();
     let cleaned = home.clean()?;
-    // What races left is told first, whatever the claims say.
+    // What races left is reported first, whatever the claims say.
     let removed = Kernel::new()?.remove_stale_claims();
     let stale = removed.as_deref().unwrap_or_default();
     let unused = node::Home::of_this_machine().remove_unused_networks();

@@ -70,7 +70,7 @@ pub(crate) fn told_by_clap(told: &clap::Error) -> ExitCode {
     }
 }
 
-/// Writes the message and a hint to stderr; the exit code tells the kind.
+/// Writes the message and a hint to stderr; the exit code gives the kind.
 pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
     // A reader that closed its end (`hostgap report … | head`) is not reported as an error; another broken pipe is.
     if is_unheard(error) {

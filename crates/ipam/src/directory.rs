@@ -43,7 +43,7 @@ pub(crate) struct Directory {
 pub(crate) struct Listing {
     /// Who has which address.
     pub(crate) reserved: BTreeMap<IpAddr, Holder>,
-    /// Files that cannot be read. Their addresses are taken, by nobody known.
+    /// Files that cannot be read. Their addresses are taken, by an unknown holder.
     pub(crate) unread: Vec<IpamError>,
 }
 
@@ -60,7 +60,7 @@ impl Directory {
         if is_there(path)? { Directory::lock(path).map(Some) } else { Ok(None) }
     }
 
-    /// Waits until nobody changes it, and lets nobody; `None` if there is no directory. It needs no right to write.
+    /// Waits until no process changes it, and keeps others from changing it; `None` if there is no directory. It needs no right to write.
     pub(crate) fn look(path: &Path) -> Result<Option<Directory>, IpamError> {
         if !is_there(path)? {
             return Ok(None);

@@ -40,7 +40,7 @@ impl Key {
     /// # Errors
     /// The text is none that the CNI specification allows: a container begins with a letter or digit, and goes on with
     /// those, `_`, `.` and `-`; an interface has 1 to 15 bytes without white space, `/` and `:`, and is neither `.` nor
-    /// `..`. Anything else could not be told apart in the file.
+    /// `..`. Anything else would be ambiguous in the file.
     pub fn new(container: &str, ifname: &str) -> Result<Key, KeyError> {
         if !is_name(container) {
             return Err(KeyError { what: "container", text: container.to_owned() });

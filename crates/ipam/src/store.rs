@@ -12,7 +12,7 @@ use crate::released::Released;
 use crate::reserving::{Reserved, Reserving, by_set};
 use crate::{Holder, IpamError, Key, RangeSets};
 
-/// Where `host-local` keeps the addresses of all networks if it is not told otherwise.
+/// Where `host-local` keeps the addresses of all networks by default.
 pub const DATA_DIR: &str = "/var/lib/cni/networks";
 /// For how long an address rests after its release. Peers go on sending to the pod that had it until they notice: a
 /// client's retries, a service's list of endpoints, entries of neighbours and of connection tracking. Within half a
@@ -144,7 +144,7 @@ impl Store {
     }
 
     /// Releases reservations that earlier boots of the machine left behind, once in each boot, and says which. After a
-    /// restart no container of the boot before exists, and for most of them nobody calls DEL.
+    /// restart no container of the boot before exists, and for most of them no runtime calls DEL.
     ///
     /// A reservation is of an earlier boot if its file was written more than ten seconds before this boot began. Files
     /// have their times from the clock on the wall, and when the boot began is that clock less the time since boot. So the

@@ -99,7 +99,7 @@ impl Channel {
                 Err(error) => return Err(error.to_string()),
             }
         }
-        // Its end goes on there; here nobody waits for it any more.
+        // Its end goes on there; here nothing waits for it any more.
         let _ = self.child.kill();
         let _ = self.child.wait();
         Err(format!("it has not ended within {} s", ENDING_MAX.as_secs()))
@@ -176,7 +176,7 @@ pub(crate) fn lines(from: impl Read + Send + 'static) -> io::Result<Receiver<io:
     Ok(receive)
 }
 
-/// Lines that nobody has taken yet. Who says more waits.
+/// Lines that wait to be taken. A sender of more waits.
 const LINES_MAX: usize = 1024;
 /// The longest line, in bytes: a round of many candidates with all histograms takes a hundredth of it.
 const LINE_BYTES_MAX: u64 = 64 << 20;

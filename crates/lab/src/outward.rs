@@ -76,7 +76,7 @@ pub(crate) struct Listener<'a> {
 }
 
 impl<'a> Listener<'a> {
-    /// Writes into this record, and tells events.
+    /// Writes into this record, and reports events.
     pub(crate) fn new(writer: Writer, tell: &'a mut dyn FnMut(Event)) -> Listener<'a> {
         Listener { writer, tell, failed: None, racing: None }
     }

@@ -72,7 +72,7 @@ fn letter(part: SocketRole) -> char {
     }
 }
 
-/// Who races if no candidates are named: TCP and verbs, on the host and from a pod. Where instructions are counted nobody polls.
+/// Who races if no candidates are named: TCP and verbs, on the host and from a pod. Where instructions are counted no candidate polls.
 pub(crate) fn usual(experiment: &Experiment) -> Vec<Candidate> {
     let of = |path: &str, kind, wait| {
         let stack = Stack { kind, wait };
@@ -92,7 +92,7 @@ pub(crate) fn usual(experiment: &Experiment) -> Vec<Candidate> {
 pub(crate) fn leave_out(contenders: &mut [Contender], in_guest: bool) -> Result<(), LabError> {
     let needy = contenders.iter_mut().filter(|contender| contender.stack.kind == StackKind::Verbs);
     for contender in needy.filter(|_| !in_guest) {
-        // What the machine lacks helps nobody who has it: the race would still not be here.
+        // To name what the machine lacks would not help: even with it the race could not run here.
         contender.unmet = vec![
             "devices of software RoCE receive in a machine's own network namespace alone, where a race makes nothing: race \
              it in a virtual machine (--kernel debian:6.12)"

@@ -320,7 +320,7 @@ fn ipsec(world: &Netns) -> Result<(), String> {
     Ok(())
 }
 
-/// The kernel's part first: where it is missing, an installation of the programs helps nobody.
+/// The kernel's part first: where it is missing, an installation of the programs would not help.
 fn open_vswitch(world: &Netns) -> Result<(), String> {
     reason_of(datapaths(world)?.try_datapath())?;
     ovs::find_programs()
@@ -344,7 +344,7 @@ fn af_xdp(world: &Netns, netlink: &Netlink) -> Result<(), String> {
     bound.map(drop).map_err(|error| error.reason())
 }
 
-/// The kernel's part first: where it is missing, an installation of the library helps nobody.
+/// The kernel's part first: where it is missing, an installation of the library would not help.
 fn verbs(world: &Netns) -> Result<(), String> {
     let devices = RdmaDevices::open_in(world).map_err(|error| match error.errno() {
         Some(libc::EPROTONOSUPPORT) => {

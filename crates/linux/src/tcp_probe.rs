@@ -2,7 +2,7 @@
 //! (RFC 9293 §3.10.7.1), and drops one with a wrong checksum without a word. So a sender finds out, with no program at the
 //! other end, whether what it leaves to a link comes out right: to fill in checksums, and to cut large packets.
 //!
-//! The socket is put into an open connection that nobody else knows (`TCP_REPAIR`, made for moving processes between
+//! The socket is put into an open connection that no other program knows (`TCP_REPAIR`, made for moving processes between
 //! machines), and sends in it as any other does. What leaves nothing to the link is made by hand and sent beside it, as a
 //! segment of the same connection. So the resets for all meet the same receiver, which verifies their checksums: over IPv6
 //! a host leaves that of a reset to its own link, and what that one breaks must not count for one kind alone.

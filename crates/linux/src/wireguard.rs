@@ -1,4 +1,4 @@
-//! WireGuard's keys, and what a device is told of another.
+//! WireGuard's keys, and what a device knows of another.
 
 use std::fmt;
 use std::fs;

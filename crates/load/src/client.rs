@@ -140,7 +140,7 @@ impl Client {
         self.pool.stamps
     }
 
-    /// Whether answers are looked for, and nobody is woken for them.
+    /// Whether answers are polled for, and no thread is woken for them.
     pub fn polls(&self) -> bool {
         matches!(&self.target.address, Address::Verbs(by) if by.wait == VerbsWait::Polling)
     }

@@ -194,7 +194,7 @@ impl Connection {
         self.socket.as_ref().is_none_or(ClientSocket::short_read_empties)
     }
 
-    /// Whether a message by RDMA verbs is there that nobody was woken for.
+    /// Whether a message by RDMA verbs is there, for which no thread was woken.
     pub(crate) fn has_message(&mut self) -> bool {
         self.phase == ConnectionState::Up && self.socket.as_mut().is_some_and(ClientSocket::has_message)
     }

@@ -117,7 +117,7 @@ impl Verbs {
     }
 }
 
-/// The next message; `None` if none has come, and zero at the end, which TCP tells.
+/// The next message; `None` if none has come, and zero at the end, which TCP reports.
 pub(crate) fn take(
     connection: &mut VerbsConnection,
     control: &OwnedFd,

@@ -40,7 +40,7 @@ pub(crate) struct Worker<'a> {
     client: &'a mut Client,
     pace: Pace,
     saturates: bool,
-    /// Answers are looked for, and nobody is woken for them.
+    /// Answers are polled for, and no thread is woken for them.
     polls: bool,
     turn: u32,
     when_busy: WhenBusy,

@@ -282,7 +282,7 @@ fn try_remove_units(
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
     let mut failures = Vec::new();
     for found in book.units().map_err(|error| of_book(&error))? {
-        // An ADD that died before it said for which network it was is nobody's.
+        // An ADD that died before it said for which network it was belongs to none.
         let is_ours = recorded(home, &found.id).is_none_or(|record| record.network == network);
         if found.state == UnitState::Alive || !is_ours || is_valid(&found) {
             continue;

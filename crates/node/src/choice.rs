@@ -1,7 +1,7 @@
 //! From a race to the data path that a node ships: the best of those that the plugin can make.
 //!
 //! Figures and verdicts are the race's own ([`verdict`]). What is decided here is which candidates count, and that a
-//! candidate goes before one that it cannot be told from only by the order of the report.
+//! candidate goes before one that cannot be distinguished from it only by the order of the report.
 
 use datapath::{ATTACHES, Between, DataPath, Family};
 use record::{Entrant, RaceRecord, Setting, Side};
@@ -64,7 +64,7 @@ pub enum NoChoice {
     /// Instructions were counted.
     #[error("choose by a race that counted instructions, which do not say which path is faster")]
     Counted,
-    /// Nobody was judged.
+    /// No candidate was judged.
     #[error("choose by a race that compared nothing: {0}")]
     NotCompared(&'static str),
     /// None of the candidates can be shipped.

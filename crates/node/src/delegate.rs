@@ -53,7 +53,7 @@ pub(crate) fn kind<'a>(request: &'a Request, name: &str) -> Option<&'a str> {
 }
 
 impl<'a> Delegate<'a> {
-    /// Finds the plugin that a configuration leaves addresses to; `None`: it leaves them to nobody.
+    /// Finds the plugin that a configuration leaves addresses to; `None`: it leaves them to none.
     ///
     /// # Errors
     /// Code 7 if the type is no name of a file, 4 if no directory of `CNI_PATH` has it.
@@ -192,7 +192,7 @@ fn converse(child: &mut Child, input: &str) -> std::io::Result<Option<String>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         let read = output.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
-        // Nobody waits for it after the limit.
+        // Nothing waits for it after the limit.
         let _late = printed.send(read.map(|_count| String::from_utf8_lossy(&bytes).into_owned()));
     });
     let written = child.stdin.take().expect("it is piped").write_all(input.as_bytes());

@@ -16,7 +16,7 @@ use crate::unit::{Record, recorded, remove, undo};
 ///
 /// # Errors
 /// Code 7: the node has no such device, or it has several links. Code 2: there are rules for what is no virtual function, or
-/// for one whose card has no link here or cannot be told. Code 11: another process works on an attachment that had it. What is
+/// for one whose card has no link here or cannot be found. Code 11: another process works on an attachment that had it. What is
 /// wrong with such an attachment is an error that names it.
 pub(crate) fn find(
     home: &Home,

@@ -15,7 +15,7 @@ pub fn is_called() -> bool {
     std::env::var_os("CNI_COMMAND").is_some() && std::env::args_os().len() == 1
 }
 
-/// Answers the runtime. The process ends with 1 if what was asked for failed, or if nobody reads the answer.
+/// Answers the runtime. The process ends with 1 if what was asked for failed, or if the answer cannot be written.
 pub fn answer() -> ExitCode {
     let mut input = String::new();
     // What cannot be read is no JSON, and the plugin says so in the form that a runtime understands.

@@ -158,7 +158,7 @@ pub(crate) fn remove(home: &Home, unit: Unit, kernel: &mut Kernel) -> Result<Vec
     let left = undo(&unit, kernel)?;
     if let Some(record) = read(unit.dir()) {
         record.leases(home).release(&record.container_id, &record.ifname)?;
-        // Before the unit goes: a number whose holder has no unit is nobody's.
+        // Before the unit goes: a number whose holder has no unit is free.
         let given_back = Numbers::at(home.attachment_numbers()).give_back(record.number, unit.id());
         given_back.map_err(|error| of_file("give back a number", &error))?;
     }

@@ -75,7 +75,7 @@ impl Claims {
     }
 
     /// Writes a claim in place of the one on the same thing. The first one of a namespace also takes away what was shared
-    /// in namespaces that are gone: units that were killed and lost their journals have nobody else to do it.
+    /// in namespaces that are gone: no other process does it for units that were killed and lost their journals.
     pub(crate) fn put(&mut self, claim: Claim) -> Result<(), StepError> {
         let is_first = self.file.claims.is_empty();
         self.file.claims.insert(key(&claim.step), claim);

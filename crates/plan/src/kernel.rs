@@ -212,7 +212,7 @@ impl OpenNetns {
     }
 }
 
-/// Who else has a device that has no link here, as a phrase. `None` if nobody has, or its link is in a namespace that cannot be
+/// Who else has a device that has no link here, as a phrase. `None` if no other has it, or its link is in a namespace that cannot be
 /// found: mostly in one that ends, from which it will come back.
 pub(crate) fn device_taken(here: &OpenNetns, device: &str) -> Result<Option<String>, StepError> {
     Ok(match here.sysfs()?.elsewhere(device) {

@@ -103,7 +103,7 @@ impl Listing {
         Ok(equal(self.fdb(opened)?, |info| (info.index, info.mac).cmp(&(index, entry.mac))).to_vec())
     }
 
-    /// A WireGuard device with its peers, of which the kernel tells only all; `None` if the link is of another kind.
+    /// A WireGuard device with its peers, which the kernel lists only all at once; `None` if the link is of another kind.
     pub(crate) fn wireguard(
         &self,
         opened: &OpenNetns,

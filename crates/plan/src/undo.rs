@@ -187,7 +187,7 @@ impl Run<'_> {
     fn undo_one(&mut self, past: &Past) -> Undone {
         let mut attempted = self.attempt(past);
         // What was found can vanish before it is changed: a link goes when the kernel ends the namespace of its other end.
-        // Another look tells.
+        // Another look shows it.
         if attempted.as_ref().is_err_and(StepError::is_vanished) {
             attempted = self.attempt(past);
         }

@@ -8,7 +8,7 @@ use crate::experiment_error::{ExperimentError, out_of_range, within};
 use crate::workload::ETHERNET_BYTES;
 use crate::{Experiment, PacketFilter, Placement, WorkloadKind};
 
-/// Frames that nobody asked for, at a constant rate. Each is a UDP datagram over IPv4 to a port that the candidate's `filter`
+/// Unrequested frames, at a constant rate. Each is a UDP datagram over IPv4 to a port that the candidate's `filter`
 /// is about; candidates without a filter are left in peace, the reference among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,4 +1,4 @@
-//! Rates that a candidate cannot carry: there its latency tells how long a queue grew, and nothing of its path.
+//! Rates that a candidate cannot carry: there its latency says how long a queue grew, and nothing about its path.
 
 use std::fmt;
 

@@ -9,7 +9,7 @@
 //!   correlation between looks is used). The levels are extreme on purpose, as Haybittle (1971) and Peto et al. (1976)
 //!   have them: a difference that is found early is clear, and almost the whole error is left for the end.
 //! - **Because the interval is narrow enough, or because time is up.** Such an end depends on the scatter or on the
-//!   clock. For normal values the scatter is independent of the mean, so the end tells nothing about whether the interval
+//!   clock. For normal values the scatter is independent of the mean, so the end says nothing about whether the interval
 //!   holds the truth, and its level is 2/3 α. That is the *last* level.
 //! - The sixth of α that remains is what it costs to choose the end by a scatter that is itself an estimate: where it is
 //!   small by chance, the race ends too early. Such intervals hold the truth a little less often than their level says

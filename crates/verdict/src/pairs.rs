@@ -271,7 +271,7 @@ impl<'a> PairsCompared<'a> {
                     let Some(units) = self.shared_units([&own, &rest], entrant) else { continue };
                     for of in &self.deciding {
                         let groups = [&own, &rest].map(|group| figures.group(group, entrant, *of, units));
-                        // With one partner it could not be told from the pair.
+                        // With one partner it could not be distinguished from the pair.
                         if groups[0].len() < 2 {
                             continue;
                         }

@@ -1,7 +1,7 @@
 //! A private apt: the host's mirrors and keys, but its own lists, cache and sources inside our cache.
 //!
 //! It asks apt which packages would be needed here (a simulated installation), and to download them. For another release
-//! than the host's, apt is told that nothing is installed. It installs no package and does not touch the host's own apt.
+//! than the host's, apt is made to believe that nothing is installed. It installs no package and does not touch the host's own apt.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,7 +22,7 @@ pub(crate) struct Apt {
     release: Release,
 }
 
-/// A file in the folder of an apt that is told that nothing is installed.
+/// A file in the folder of an apt that believes that nothing is installed.
 const NOTHING_INSTALLED: &str = "status";
 
 /// One package in one version.

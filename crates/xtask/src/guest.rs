@@ -91,7 +91,7 @@ pub(crate) static ALL: [Guest; 8] = [
             ("datapath", "traffic::ipv6_alone", Never),
             ("datapath", "traffic::ovs", Never),
             ("datapath", "traffic::", Always),
-            // What gives way to a route, and what is told of it, is each kernel's own.
+            // What gives way to a route, and how it is announced, differs from kernel to kernel.
             ("plan", "keeper::", Always),
             ("plan", "reconcile::", Always),
             // The table of knobs must be right about each kernel.

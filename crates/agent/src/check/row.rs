@@ -116,7 +116,7 @@ pub enum ReasonKind {
     SendRefused,
     /// An error message came back.
     IcmpError,
-    /// Nobody on the link has the next hop's address.
+    /// No neighbour on the link has the next hop's address.
     NextHopUnresolved,
     /// The peer's node does not answer.
     NodeSilent,

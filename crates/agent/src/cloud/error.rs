@@ -3,7 +3,7 @@
 /// Why something in the cloud could not be done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloudError {
-    /// Nobody answers, or the answer makes no sense.
+    /// There is no answer, or one that makes no sense.
     #[error("{attempt}: {why}")]
     Unanswered {
         /// What was attempted, and where.
@@ -35,7 +35,7 @@ pub enum CloudError {
         /// How many routes it has that count.
         routes: usize,
     },
-    /// There is nobody to make a call as.
+    /// There are no credentials to make a call with.
     #[error("find credentials for calls of the cloud: {0}")]
     Credentials(String),
     /// The cloud does not know this machine by what the agent knows.

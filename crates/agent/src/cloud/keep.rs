@@ -25,7 +25,7 @@ const HASTE: u32 = 4;
 /// in so many looks: after that the other node has no agent, or it has one that is refused.
 const HASTY_LOOKS: u32 = 8;
 
-/// Keeps the cloud's tables as wished, until nobody wishes any more. Nothing is asked before the first wish.
+/// Keeps the cloud's tables as wished, until no wish can come any more. Nothing is asked before the first wish.
 pub(crate) fn start(
     settings: CloudSettings,
     network: String,

@@ -36,7 +36,7 @@ pub use self::table::{Call, Interface, Route, Table};
 pub use self::take_back::{TakenBack, has_record, take_back};
 pub use self::view::View;
 
-/// What an agent is told of the cloud by its user.
+/// The user's settings for the cloud.
 #[derive(Debug, Clone)]
 pub struct CloudSettings {
     /// The directory of the file in which is recorded what was made there. It has to outlive a restart of the machine:

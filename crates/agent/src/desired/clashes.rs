@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use crate::lease::{Lease, TunnelData};
 
-/// The nodes that cannot be told apart from another one: their prefixes overlap, or two tunnels have one Ethernet address or
+/// The nodes that clash with another one: their prefixes overlap, or two tunnels have one Ethernet address or
 /// one key.
 /// Neither is followed, since nothing says which is right.
 pub(super) fn find(others: &BTreeMap<String, Result<Lease, String>>) -> BTreeMap<String, String> {
@@ -47,7 +47,7 @@ pub(super) fn find(others: &BTreeMap<String, Result<Lease, String>>) -> BTreeMap
     clashing
 }
 
-/// What a tunnel tells an end by.
+/// By what a tunnel recognizes an end.
 fn known_by(data: TunnelData) -> String {
     match data {
         TunnelData::Vxlan(end) => end.mac.to_string(),

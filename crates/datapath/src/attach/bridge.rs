@@ -91,7 +91,7 @@ pub(super) enum Hairpin {
 /// The bridge with the pods' gateway addresses, and forwarding.
 ///
 /// A bridge of the user's name may be there, with other containers on it, and is used as it is. Several networks may name
-/// it, so all that is done to it is shared. One of our own name is nobody else's.
+/// it, so all that is done to it is shared. One with our own name belongs to us alone.
 ///
 /// The bridge has an Ethernet address of its own. One that follows its ports (the kernel's default) would change
 /// under the pods' neighbour entries when the port with the lowest address leaves.

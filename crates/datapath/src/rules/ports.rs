@@ -127,7 +127,7 @@ pub(crate) fn loopback_elements(pod: &Pod) -> Vec<Element> {
 
 /// The table for the node's own calls of its 127.0.0.1. With `route_localnet` at the link toward the pod the kernel routes
 /// packets from there, and they get an address of the node to which the pod can answer. That setting also admits what
-/// others send to and from 127.0.0.0/8, which nobody but the node itself may.
+/// others send to and from 127.0.0.0/8, which only the node itself may.
 pub(crate) fn loopback() -> Table {
     let own = LOOPBACK.into();
     let lo = IfName::new("lo").expect("a constant that is a name");

@@ -1,4 +1,4 @@
-//! One tunnel device for all peers, which is told with each packet where to: by our programs, or, for what they leave to
+//! One tunnel device for all peers, which gets the other end with each packet: from our programs, or, for what they leave to
 //! the kernel, by the route. It goes with the `ebpf-tunnel` attach, whose programs it uses.
 
 use bpf::forward::Program;

@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if failures > 0 { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })
 }
 
-/// What was undone, and what could not be, which is told at once.
+/// What was undone, and what could not be, which is reported at once.
 #[derive(Default)]
 pub(super) struct Undone {
     pub(super) steps: usize,

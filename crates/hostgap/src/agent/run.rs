@@ -259,7 +259,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 _ = interrupt.recv() => {}
             }
         };
-        // Without a service manager there is nobody to tell.
+        // Without a service manager there is nothing to notify.
         let ready = || drop(sd_notify::notify(&[sd_notify::NotifyState::Ready]));
         ::agent::run(settings, home, source, ready, stop).await?;
         Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! Response time limits as they are typed and told.
+//! Response time limits as they are typed and printed.
 
 use ::load::slo::{Limit, Slo, SloMiss};
 

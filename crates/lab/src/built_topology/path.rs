@@ -56,7 +56,7 @@ impl BuiltTopology {
         };
         let spent = there.spent(&self.name, work)?;
         usage.add_server(&spent);
-        // Nothing else voids a trial for what the server's machine is kept from: nobody watches it for stalls.
+        // Nothing else voids a trial for interruptions of the server's machine, which is not watched for stalls.
         let stolen = stolen_from(&usage.server);
         let far = spent.detour.map(|what| Void::PathChanged { what }).or(stolen);
         let here = match self.ground.changed()? {

@@ -16,7 +16,7 @@ pub(super) fn namespaces_of(id: &str) -> Result<Vec<NetnsName>, LabError> {
 
 /// Kills what lives in these namespaces.
 pub(super) fn kill_in(names: &[NetnsName]) -> Result<u32, LabError> {
-    // One that is half made has no namespace behind its name, and so nobody in it.
+    // One that is half made has no namespace behind its name, and so no process in it.
     let namespaces: Vec<Netns> = names.iter().filter_map(|name| Netns::open(name).ok()).collect();
     Ok(linux::process::kill_in(&namespaces)?)
 }

@@ -118,7 +118,7 @@ impl Kubectl {
         read.map(Some).map_err(|error| format!("read what {} prints: {error}", self.words[0]))
     }
 
-    /// Creates objects, in their order, and all of them, even if this process is killed meanwhile: a pipe that nobody reads
+    /// Creates objects, in their order, and all of them, even if this process is killed meanwhile: a pipe without a reader
     /// would end `kubectl` when it says that it has made the first.
     ///
     /// # Errors

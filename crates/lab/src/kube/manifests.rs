@@ -152,7 +152,7 @@ impl Manifests<'_> {
             spec["automountServiceAccountToken"] = json!(true);
         }
         json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": self.named(LEASE), "spec": {
-            // A successor of a pod that failed is attached to by nobody, and deletes everything.
+            // No process attaches to the successor of a pod that failed, which deletes everything.
             "backoffLimit": 2, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": LONGEST_S,
             "template": {
                 "metadata": { "labels": { "app": LEASE }, "annotations": no_sidecars_and_stays() },
@@ -301,7 +301,7 @@ pub(super) fn owned(mut object: Value, job_uid: &str) -> Value {
 }
 
 /// What who races may do in a cluster, and no more; in a namespace that is there, what he may do in it, beside listing the
-/// nodes. Namespaces are in the last rules because nobody grants a right that he has not.
+/// nodes. Namespaces are in the last rules because only a holder of a right can grant it.
 pub(super) fn rights(namespace: Option<&str>) -> Vec<Value> {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
     let nodes = rule("", &["nodes"], &["list"]);

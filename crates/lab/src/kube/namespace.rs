@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(super) struct LeasedNamespace<'a> {
     pub(super) kubectl: &'a Kubectl,
     pub(super) manifests: Manifests<'a>,
-    /// While it lives, so does all that was made. Nobody asks it anything.
+    /// While it lives, so does all that was made. It is never asked anything.
     lease: Option<Mutex<Channel>>,
     stands: bool,
 }

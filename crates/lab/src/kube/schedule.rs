@@ -35,7 +35,7 @@ pub(super) fn slots(nodes: usize, company: Company, rng: &mut Random) -> Vec<Vec
 
 /// The matchings of a round robin, each pair in one of its directions.
 fn matchings(order: &[usize]) -> Vec<Vec<Places>> {
-    // Who faces nobody rests.
+    // A node without an opponent rests.
     let mut circle: Vec<Option<usize>> = order.iter().copied().map(Some).collect();
     if circle.len() % 2 == 1 {
         circle.push(None);

@@ -133,7 +133,7 @@ impl StoppingRule {
     pub(super) fn stands(&self, entrant: usize) -> bool {
         match self {
             StoppingRule::Rounds { .. } => true,
-            // Before the first round nobody has left.
+            // Before the first round no candidate has left.
             StoppingRule::Known(pursuit) if pursuit.race.rounds.is_empty() => true,
             StoppingRule::Known(pursuit) => {
                 entrant < CONTENDERS_FROM || pursuit.undecided.iter().any(|(other, _)| *other == entrant)

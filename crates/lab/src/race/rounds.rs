@@ -235,7 +235,7 @@ mod tests {
         let at_rate = visits(&rate, &all);
         assert_eq!(at_rate.iter().filter(|entrant| hosts(entrant)).count(), 6);
         assert_eq!(at_rate.iter().filter(|entrant| !hosts(entrant)).count(), 9);
-        // Three are too few for a second visit, and a host that races with itself alone has nobody to serve.
+        // Three are too few for a second visit, and a host that races with itself alone has no contender.
         assert_eq!(visits(&rate, &[0, 1, 2, 3, 4]), [0, 1, 2, 3, 4]);
         assert_eq!(visits(&rate, &[0, 1]), [0, 1]);
         // Who left is not counted.

@@ -70,7 +70,7 @@ impl From<&LabError> for LeadFailed {
     }
 }
 
-/// Leads a race on this machine, as told by the first line of the input. Events, lines of the record and questions to the
+/// Leads a race on this machine, as the first line of the input says. Events, lines of the record and questions to the
 /// server's machine go to the output, and so does an error. Both machines are as before when it returns.
 ///
 /// # Errors
@@ -86,7 +86,7 @@ pub fn lead(
     if let Err(error) = &result {
         let failed = serde_json::to_string(&LeadFailed::from(error)).expect("words are plain data");
         let mut output = held(output);
-        // That nobody hears it does not change what became of the race.
+        // A lost listener does not change what became of the race.
         let _ = writeln!(output, "{FAILED}{failed}").and_then(|()| output.flush());
     }
     result
@@ -132,7 +132,7 @@ fn raced(
     let cpus = lead.cpus.map_or_else(linux::cpu::allowed, Ok)?;
     let scheduling = if linux::cpu::can_realtime() { lead.scheduling } else { Scheduling::Normal };
     let mut outward = Outward::new(record);
-    // That nobody hears it is seen by the end of the input.
+    // A lost listener is seen by the end of the input.
     let mut tell = |event: Event| drop(outward.tell(&event, &mut *held(output)));
     let relayed = Box::new(Relayed { to: Arc::clone(output), from: heard });
     let how = (lead.server_cpus, scheduling);

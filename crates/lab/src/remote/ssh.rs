@@ -94,7 +94,7 @@ pub struct SshCommand {
     pub sudo: bool,
 }
 
-/// Options for any ssh: no question that nobody answers, and an end within half a minute where the machine is gone.
+/// Options for any ssh: no question that would wait for an answer, and an end within half a minute where the machine is gone.
 const OPTIONS: [&str; 9] = [
     "-T",
     "-oBatchMode=yes",

@@ -47,7 +47,7 @@ pub fn work(
         let line = serde_json::to_string(&reply).expect("replies are plain data");
         let sent = writeln!(output, "{line}").and_then(|()| output.flush());
         if sent.is_err() {
-            // Nobody is there to be answered.
+            // No peer is left for an answer.
             stop.store(true, Ordering::Relaxed);
         }
     };

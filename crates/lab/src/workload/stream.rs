@@ -130,7 +130,7 @@ fn run(
     stream::run(sender, receiver, flow, edge).map_err(|error| built.load_error(error))
 }
 
-/// Opens the receiver's end. The port is nobody else's in a namespace of ours; but what this process has forked
+/// Opens the receiver's end. In a namespace of ours no other program has the port; but what this process has forked
 /// meanwhile holds the listener of before until it executes its program. (Those of datagrams share their port.)
 fn receive(built: &BuiltTopology, flow: &Flow) -> Result<Receiver, LabError> {
     let to = built.topology.address;

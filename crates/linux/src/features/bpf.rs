@@ -131,7 +131,7 @@ pub(super) fn try_sockets() -> Result<(), String> {
 }
 
 /// Tries what Services by socket calls need: a hierarchy of control groups, and a program at connect(2) that can refuse a
-/// call as nobody's (`ECONNREFUSED`). Returns the reason if one of them is missing.
+/// call as one to a closed port (`ECONNREFUSED`). Returns the reason if one of them is missing.
 pub(super) fn try_services() -> Result<(), String> {
     crate::cgroup::hierarchy().map_err(|error| error.reason())?;
     let refuse = [set(1, -libc::ECONNREFUSED), call(SET_RETVAL), set(0, 0), exit()];

@@ -51,7 +51,7 @@ pub struct EchoRefusal {
 pub enum IcmpReason {
     /// There is no route.
     NoRoute,
-    /// The link is reached, and nobody there has the address.
+    /// The link is reached, and no neighbour there has the address.
     HostUnreachable,
     /// A rule forbids it.
     Prohibited,

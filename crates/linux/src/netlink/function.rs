@@ -1,4 +1,4 @@
-//! Virtual functions of a card, as the switch in the card is told about them through the card's own link.
+//! Virtual functions of a card, set at the switch in the card through the card's own link.
 
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::link::{

@@ -22,7 +22,7 @@ impl Netlink {
         self.change(Message::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, attempted)
     }
 
-    /// Makes a link of another namespace, on a parent in this one. It never stands here, and nobody waits for it
+    /// Makes a link of another namespace, on a parent in this one. It never stands here, and nothing waits for it
     /// to be moved. Before Linux 6.14 its name must be free here too.
     pub fn link_add_in(&self, there: &Netns, link: &Link) -> Result<()> {
         let attempted = format!("create {} link {} in {}", link.kind.name(), link.name, there.describe());

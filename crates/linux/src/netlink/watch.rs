@@ -1,4 +1,4 @@
-//! What changes in a namespace, as the kernel tells of it.
+//! Changes in a namespace, as the kernel announces them.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -20,7 +20,7 @@ const QUEUE_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of one notice: a link with many attributes has a few KiB.
 const NOTICE_BYTES: usize = 64 * 1024;
 
-/// A socket on which the kernel tells of changes in the namespace in which it was opened.
+/// A socket on which the kernel announces changes in the namespace in which it was opened.
 #[derive(Debug)]
 pub struct Watch {
     socket: netlink_sys::Socket,

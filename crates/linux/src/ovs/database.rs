@@ -1,4 +1,4 @@
-//! The database of a switch, by which its daemon is told what to be: JSON-RPC over a socket.
+//! The database of a switch, which configures its daemon: JSON-RPC over a socket.
 //!
 //! Source: RFC 7047 (the protocol), ovs-vswitchd.conf.db(5) (the tables).
 

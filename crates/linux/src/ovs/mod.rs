@@ -115,7 +115,7 @@ impl Switch {
     /// Its database, to be read and changed.
     ///
     /// # Errors
-    /// Nobody serves it.
+    /// It is not served.
     pub fn database(&self) -> Result<Database> {
         Database::open(&self.dir)
     }

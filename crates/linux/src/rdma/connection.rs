@@ -314,7 +314,7 @@ impl VerbsConnection {
             if self.unacknowledged < SLOTS {
                 return Ok(());
             }
-            // What was answered was acknowledged: with one request at a time nobody waits here.
+            // What was answered was acknowledged: with one request at a time nothing waits here.
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + SLOT_PATIENCE);
             if Instant::now() >= deadline {
                 return Err(Errno::TIMEDOUT.into());

@@ -34,7 +34,7 @@ impl Registered {
         match region {
             Ok(region) => Ok(Registered { memory, layout, region, device: Arc::clone(device) }),
             Err(why) => {
-                // SAFETY: it was allocated with this layout, and nobody knows of it.
+                // SAFETY: it was allocated with this layout, and no other reference to it exists.
                 unsafe { dealloc(memory.as_ptr(), layout) };
                 Err(why)
             }

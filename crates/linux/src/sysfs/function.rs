@@ -12,7 +12,7 @@ use crate::{IfName, Result};
 pub struct Function {
     /// Its number on its card, from 0.
     pub number: u32,
-    /// The card's own link, by which the card is told about it.
+    /// The card's own link, through which the function is configured.
     pub card: FunctionCard,
 }
 

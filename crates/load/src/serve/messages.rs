@@ -39,7 +39,7 @@ impl Messages {
         Ok(Messages { device: VerbsDevice::open(&config.device)?, wait: config.wait, turn: 0 })
     }
 
-    /// Whether threads look for them, and nobody is woken.
+    /// Whether threads poll for them, and none is woken.
     pub(super) fn are_polled(&self) -> bool {
         self.wait == VerbsWait::Polling
     }

@@ -119,7 +119,7 @@ impl<'a> Responder<'a> {
         Served { injected, ..self.served }
     }
 
-    /// Waits for events at sockets, or serves messages that nobody is woken for; true if there were any.
+    /// Waits for events at sockets, or serves messages that are polled for; true if there were any.
     fn await_something(&mut self, limit_ns: u64) -> bool {
         let sleeps_ns = self.waits.sleeps_ns(limit_ns);
         if !self.messages.as_ref().is_some_and(Messages::are_polled) {

@@ -63,7 +63,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes the messages that nobody was woken for.
+    /// Takes the messages that are polled for.
     pub(super) fn look_for_answers(&mut self, mut now_ns: u64) -> u64 {
         for index in 0..self.client.connections.len() as u32 {
             let connection = &mut self.client.connections[index as usize];

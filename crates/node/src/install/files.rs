@@ -1,4 +1,4 @@
-//! Files in a runtime's directories: replaced in one stroke, and told from those of others.
+//! Files in a runtime's directories: replaced in one stroke, and distinguished from those of others.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};

@@ -181,7 +181,7 @@ impl Installation<'_> {
 
     fn conflist_path(&self) -> Result<PathBuf, InstallError> {
         let name = self.file.map_or_else(|| format!("10-{}.conflist", self.network.name), str::to_owned);
-        // A hidden file would be read, and one that nobody sees surprises.
+        // A hidden file would be read, which would surprise.
         let is_plain = !name.contains(['/', '\0']) && !name.starts_with('.') && name.ends_with(".conflist");
         if is_plain { Ok(self.dirs.conf.join(name)) } else { Err(InstallError::FileName(name)) }
     }

@@ -86,7 +86,7 @@ pub(crate) trait Register: Stored {
         false
     }
 
-    /// Who uses what the step has made, as a phrase. Undo takes it from nobody, and leaves it also where that cannot be told.
+    /// Who uses what the step has made, as a phrase. Undo leaves what is in use, and also what may be.
     fn used(&self, _at: &At<'_>) -> Result<Option<String>, StepError> {
         Ok(None)
     }

@@ -1,6 +1,6 @@
 //! A private Open vSwitch in a node, its bridges and their ports.
 //!
-//! The daemons are told by their database, and make the kernel's part: a datapath, of which a namespace has one. What they
+//! The daemons read their database, and make the kernel's part: a datapath, of which a namespace has one. What they
 //! would no longer take back, since they have ended, is taken from the kernel itself.
 
 use linux::IfName;

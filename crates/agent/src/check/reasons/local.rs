@@ -139,7 +139,7 @@ impl Findings<'_> {
                 format!("the tunnel device {name} is not as the agent made it{instead}"),
                 AGENT,
             ),
-            // Parameters of the node are told of once, and the state of a device by the device.
+            // Parameters of the node are reported once, and the state of a device with the device.
             _ => return Ok(None),
         }))
     }

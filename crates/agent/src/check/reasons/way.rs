@@ -210,7 +210,7 @@ impl Findings<'_> {
                     _ => "it has no route there, or one that refuses: ip route get shows which",
                 },
             )),
-            // Of the kernel here: nobody has answered ARP, and that is told by the neighbour.
+            // Of the kernel here: ARP had no answer, which the neighbour's entry says already.
             Outcome::Refused(EchoRefusal { reason: IcmpReason::HostUnreachable, .. }) if index == self.target.node => None,
             Outcome::Refused(refusal) => Some(self.of_error(index, refusal)),
             Outcome::Answered { .. } | Outcome::Silent => None,

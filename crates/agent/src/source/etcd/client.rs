@@ -57,12 +57,12 @@ pub(super) struct Watch {
     told: Streaming<wire::Watched>,
 }
 
-/// What a watch tells.
+/// What a watch reports.
 pub(super) enum Told {
-    /// A watch stands: all changes since its revision will be told.
+    /// A watch stands: all changes since its revision will be reported.
     Created,
     Changed(Vec<wire::Event>),
-    /// Changes are lost: they were compacted away before they could be told.
+    /// Changes are lost: they were compacted away before they could be reported.
     Compacted,
 }
 
@@ -171,7 +171,7 @@ impl Client {
 }
 
 impl Watch {
-    /// What it tells next. It can be given up at any time, and nothing is lost.
+    /// The next report. The call can be given up at any time, and nothing is lost.
     pub(super) async fn next(&mut self) -> Result<Told, Failure> {
         let ended = |why| Failure::WatchEnded { endpoint: self.endpoint.clone(), why };
         let told = self.told.message().await.map_err(|status| ended(said(&status)))?;
@@ -220,7 +220,7 @@ async fn ready(grpc: &mut Grpc<Channel>) -> Result<(), Status> {
     grpc.ready().await.map_err(|error| Status::unavailable(causes(&error)))
 }
 
-/// What a status says. Where it stands for an error of the connection, that is what tells why.
+/// What a status says. Where it stands for an error of the connection, that error gives the reason.
 fn said(status: &Status) -> String {
     match status.source() {
         Some(source) => causes(source),

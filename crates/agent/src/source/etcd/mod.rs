@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use crate::lease::{Announcement, Snapshot};
 use crate::source::LeaseSource;
 
-/// Where flannel keeps its network if it is not told otherwise.
+/// Where flannel keeps its network by default.
 pub const PREFIX: &str = "/coreos.com/network";
 /// How long a lease outlives the last sign of life of its node. flannel has the same.
 pub const TTL: Duration = Duration::from_secs(24 * 60 * 60);

@@ -1,4 +1,4 @@
-//! The task: connects, reads, watches, tells, and begins again after whatever fails. `hold` looks after the node's own
+//! The task: connects, reads, watches, reports, and begins again after any failure. `hold` looks after the node's own
 //! lease meanwhile.
 
 mod hold;
@@ -19,13 +19,13 @@ use super::{EtcdSource, Failure, wire};
 use crate::backoff::Backoff;
 use crate::lease::{Announcement, Snapshot};
 
-/// How long changes are gathered before they are told. When a thousand nodes start at once, each change alone would be
+/// How long changes are gathered before they are reported. When a thousand nodes start at once, each change alone would be
 /// a snapshot of a thousand.
 const GATHER: Duration = Duration::from_millis(20);
 /// How long after a lost race the lease is looked at again.
 const AFTER_RACE: Duration = Duration::from_millis(100);
 
-/// Runs until nobody is interested in snapshots any more. The node's lease stays in the store: the node may come back.
+/// Runs until no receiver of snapshots is left. The node's lease stays in the store: the node may come back.
 pub(super) async fn run(
     source: EtcdSource,
     announced: watch::Receiver<Option<Announcement>>,
@@ -247,7 +247,7 @@ impl Task<'_> {
         self.look_within(GATHER);
     }
 
-    /// Looks after the node's own lease, and tells what is known.
+    /// Looks after the node's own lease, and reports what is known.
     async fn look(&mut self, client: &Client) -> Result<(), Failure> {
         self.look_at = None;
         let looked = self.look_after_own(client).await;
@@ -298,7 +298,7 @@ impl Task<'_> {
     }
 }
 
-/// The configuration as JSON. A text that is none is told as it is, and whoever needs the network says what is wrong.
+/// The configuration as JSON. A text that is not JSON is passed on as it is, and the code that needs the network says what is wrong.
 fn network(value: &[u8]) -> Value {
     serde_json::from_slice(value).unwrap_or_else(|_| String::from_utf8_lossy(value).into())
 }

@@ -1,5 +1,5 @@
 //! The messages of etcd's API (version 3) that leases need, by the numbers of their fields in `rpc.proto` and
-//! `kv.proto`. What is left out is skipped in what etcd says, and has its default in what it is told.
+//! `kv.proto`. Fields that are left out are skipped in answers, and have their default in requests.
 //!
 //! They are written down here and not generated: generating needs `protoc` on each machine that builds.
 //! <https://github.com/etcd-io/etcd/blob/v3.5.16/api/etcdserverpb/rpc.proto>

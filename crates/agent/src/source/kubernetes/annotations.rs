@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::tunnel;
 use crate::lease::Announcement;
 
-/// The prefix that flannel has if it is told no other.
+/// flannel's default prefix.
 pub const PREFIX: &str = "flannel.alpha.coreos.com";
 
 /// Annotations by their full names.

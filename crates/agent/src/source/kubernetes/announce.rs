@@ -16,7 +16,7 @@ use crate::backoff::Backoff;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) changes: Changes,
-    /// Whether Kubernetes is to be told that the node's network is there.
+    /// Whether to report to Kubernetes that the node's network is there.
     pub(super) is_available: bool,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Announcer {
 }
 
 impl Announcer {
-    /// Goes on until nobody wants anything any more.
+    /// Runs until no wish can come any more.
     pub(super) async fn run(mut self) {
         let mut backoff = Backoff::default();
         loop {
@@ -42,7 +42,7 @@ impl Announcer {
                 if written.is_err() {
                     wait = Some(backoff.next());
                 }
-                // If nobody listens, nobody wants anything either.
+                // Without a listener there is nothing left to announce.
                 let _ = self.events.send(Event::Announced(written)).await;
             }
             let again = async {

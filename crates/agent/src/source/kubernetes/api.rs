@@ -106,7 +106,7 @@ impl Api {
         self.in_time(self.client.request_events(request)).await
     }
 
-    /// Changes annotations of a node, and tells Kubernetes that its network is there if `is_available`.
+    /// Changes annotations of a node, and reports to Kubernetes that its network is there if `is_available`.
     pub(super) async fn patch(
         &self,
         node: &str,

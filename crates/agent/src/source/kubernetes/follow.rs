@@ -77,7 +77,7 @@ pub(super) struct Follower<R, K> {
 }
 
 impl<R: Kind, K> Follower<R, K> {
-    /// Goes on until nobody listens.
+    /// Runs until no listener is left.
     pub(super) async fn run(self) {
         let mut backoff = Backoff::default();
         // The version up to which all is said; none: the list is to be made.
@@ -118,7 +118,7 @@ impl<R: Kind, K> Follower<R, K> {
                 }
                 Ok(Ok(Some(event))) => Some(event),
                 Err(_) if !is_accepted => None,
-                // Silence ends it, too. An error of the connection is none of the API server: the next attempt tells.
+                // Silence ends it, too. An error of the connection is not one of the API server: the next attempt shows which it is.
                 Ok(Ok(None) | Err(_)) | Err(_) => return Ok(()),
             };
             if !is_accepted {
@@ -172,7 +172,7 @@ impl<R: Kind, K> Follower<R, K> {
         }
     }
 
-    /// That nobody listens any more is seen at the next attempt.
+    /// That no listener is left is seen at the next attempt.
     async fn say(&self, news: News<K>) {
         let _ = self.events.send((self.event)(news)).await;
     }

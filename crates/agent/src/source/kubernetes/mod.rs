@@ -227,7 +227,7 @@ impl Keeper {
         (!changes.is_empty() || is_available).then_some(Wanted { changes, is_available })
     }
 
-    /// Reads the file of the network. It is small, and its text tells better than its time whether it has changed.
+    /// Reads the file of the network. It is small, and its text shows more reliably than its time whether it has changed.
     async fn read_network(&mut self) {
         match network(&self.source.network).await {
             Ok(network) => self.known.network = (Some(network), None),

@@ -76,7 +76,7 @@ pub(super) struct OwnNode {
     pub(super) pods: Result<Prefixes, String>,
     /// The annotations with our prefix.
     pub(super) annotations: Found,
-    /// Whether Kubernetes has been told that its network is there.
+    /// Whether Kubernetes knows that the node's network is there.
     pub(super) is_available: bool,
 }
 

@@ -78,7 +78,7 @@ struct LoadBalancer {
     ingress: Option<Vec<Ingress>>,
 }
 
-/// An address of a load balancer, or a name, which nobody can lead.
+/// An address of a load balancer, or a name, to which no rule can lead.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Ingress {

@@ -69,7 +69,7 @@ impl<P: Port> Device for Packets<P> {
         self.port.can_send().then_some(Sending { port: &mut self.port, ways: &self.ways })
     }
 
-    /// A veth link hands over packets whose checksums nobody has made yet, so they are made and not looked at.
+    /// A veth link hands over packets whose checksums are not computed yet, so they are computed and not checked.
     fn capabilities(&self) -> DeviceCapabilities {
         let mut checksum = ChecksumCapabilities::default();
         checksum.tcp = Checksum::Tx;
@@ -105,7 +105,7 @@ impl Ways {
         true
     }
 
-    /// Writes the header before a packet. One for an address that was never heard from goes to nobody.
+    /// Writes the header before a packet. One for an address that was never heard from is not sent.
     fn write(&self, frame: &mut [u8]) {
         let (header, packet) = frame.split_at_mut(ETHERNET);
         let (kind, to): ([u8; 2], std::net::IpAddr) = if packet[0] >> 4 == 4 {

@@ -135,7 +135,7 @@ impl Task<'_> {
         }
     }
 
-    /// What was changed under our hands will be told by the watch.
+    /// The watch will report a change that was made meanwhile.
     fn lose_race(&mut self) -> Result<(), Failure> {
         self.races += 1;
         if self.races >= RACES_MAX {
