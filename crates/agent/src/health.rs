@@ -143,7 +143,7 @@ impl Health {
         known.note_look();
         // Once in the network a node stays ready: its pods are well while the source is away.
         known.is_ready.fetch_or(is_ready, Ordering::Relaxed);
-        *known.status.lock().expect("nobody panics with it") = status.to_text();
+        *known.status.lock().expect("no holder panics") = status.to_text();
         let metrics = &known.metrics;
         let reached = status.peers.values().filter(|peer| peer.why_not.is_none()).count();
         for (state, count) in [("reached", reached), ("refused", status.peers.len() - reached)] {
@@ -253,7 +253,7 @@ async fn metrics(State(Health(known)): State<Health>) -> impl IntoResponse {
 }
 
 async fn status(State(Health(known)): State<Health>) -> impl IntoResponse {
-    let text = known.status.lock().expect("nobody panics with it").clone();
+    let text = known.status.lock().expect("no holder panics").clone();
     ([(CONTENT_TYPE, "application/json")], text)
 }
 

@@ -135,7 +135,7 @@ fn try_out(
         }
         let is_answered = |to, left| {
             if is_unwanted() {
-                return Err("nobody wants to know any more".to_owned());
+                return Err("no receiver is left".to_owned());
             }
             let probe = TcpProbe { link: link.clone(), from: tunnel.from, to };
             // The nodes change with the turns, and the reason is to be said once.

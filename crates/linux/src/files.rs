@@ -68,7 +68,7 @@ impl Files {
 
     /// What was read since [`Files::taking_down`], by path.
     pub fn taken(&self) -> BTreeMap<String, String> {
-        let taken = self.taken.as_ref().map(|taken| taken.lock().expect("nobody panics with it").clone());
+        let taken = self.taken.as_ref().map(|taken| taken.lock().expect("no holder panics").clone());
         taken.unwrap_or_default()
     }
 
@@ -84,7 +84,7 @@ impl Files {
             Some((Source::Directory(directory), rest)) => read_trusted(&directory.join(rest))?,
         };
         if let (Some(taken), Some(text)) = (&self.taken, &text) {
-            taken.lock().expect("nobody panics with it").insert(path.to_owned(), text.clone());
+            taken.lock().expect("no holder panics").insert(path.to_owned(), text.clone());
         }
         Ok(text)
     }

@@ -38,7 +38,7 @@ pub(crate) fn read(list: &Value, whose: &str) -> Result<Vec<PodRoute>, Failure> 
     for entry in entries {
         let route = one(entry, whose)?;
         if routes.iter().any(|other| (other.dst, other.metric) == (route.dst, route.metric)) {
-            let why = format!("{whose} has two routes to {}; `priority` tells them apart", route.dst);
+            let why = format!("{whose} has two routes to {}; `priority` distinguishes them", route.dst);
             return Err(invalid_conf(why));
         }
         routes.push(route);
@@ -129,7 +129,7 @@ mod tests {
         let twice = refused(&json!([{ "dst": "10.0.0.0/8" }, { "dst": "10.1.0.0/8", "gw": "10.1.2.9" }]));
         assert_eq!(
             twice,
-            (7, "`ipam.routes` has two routes to 10.0.0.0/8; `priority` tells them apart".to_owned())
+            (7, "`ipam.routes` has two routes to 10.0.0.0/8; `priority` distinguishes them".to_owned())
         );
         assert_eq!(refused(&json!([{ "dst": "10.0.0.0" }])).0, 7);
         assert_eq!(refused(&json!([{ "gw": "10.0.0.1" }])).0, 7);

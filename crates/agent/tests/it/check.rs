@@ -201,7 +201,7 @@ fn a_peer_that_drops_the_tunnel_or_does_not_forward_is_told_from_one_that_is_awa
             break row;
         }
     };
-    let (seen, follows) = ("nobody on the link answers ARP for 192.0.2.2", "down or off this link");
+    let (seen, follows) = ("no neighbour answers ARP for 192.0.2.2", "down or off this link");
     assert_found(&row, ReasonKind::NextHopUnresolved, &["ipv4"], seen, follows);
     nodes.at("ip -n B link set wire down ");
     let row = nodes.check("a");

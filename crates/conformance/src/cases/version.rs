@@ -43,7 +43,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         id: "version-unknown",
-        title: "a version that nobody knows is refused with code 1, and nothing is made",
+        title: "an unknown version is refused with code 1, and nothing is made",
         section: "section 5, Error",
         sentence: "`1`|Incompatible CNI version",
         demand: Demand::Must,

@@ -75,7 +75,7 @@ fn one(args: &Args, row: &Row) -> anyhow::Result<bool> {
         table::show(row)?;
         let unit = Home::of_this_machine().node_networks().find(&row.network)?;
         if unit.is_none_or(|unit| unit.state != UnitState::Alive) {
-            speak::result("no agent runs on this node: what it has made stays, and nobody repairs it")?;
+            speak::result("no agent runs on this node: what it has made stays, and nothing repairs it")?;
         }
     }
     Ok(row.is_well())

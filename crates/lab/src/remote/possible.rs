@@ -96,7 +96,10 @@ fn unmet(contender: &Contender, there: &Facts, router: Option<IpAddr>) -> Vec<St
         (contender.cni.is_some(), "CNI plugins are not called on another machine"),
         (!contender.settings.is_empty(), "settings of a node are everybody's on a machine that is shared"),
         (!contender.ways.is_empty(), "the wire is a real one"),
-        (contender.in_container != Side::Both, "a side without a container is not told from the host here"),
+        (
+            contender.in_container != Side::Both,
+            "a side without a container is not distinguished from the host here",
+        ),
         (!contender.proxy.is_empty(), "proxies are not started on another machine"),
         (!contender.stack.is_usual(), "a server on another machine has the kernel's stack and sleeps"),
         (contender.filter.is_some(), "frames are judged on the machine that makes them"),

@@ -100,7 +100,7 @@ impl Watch {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(changes),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => changes.push(Change::Anything),
-                Err(error) => return Err(Error::new("read what the network's kernel tells", error)),
+                Err(error) => return Err(Error::new("read the kernel's notices of the network", error)),
             }
         }
     }

@@ -69,7 +69,7 @@ impl Findings<'_> {
             let how = if to.is_ipv6() { "neighbour solicitations" } else { "ARP" };
             return Ok(self.reason(
                 ReasonKind::NextHopUnresolved,
-                format!("nobody on the link answers {how} for {hop}{is_node}"),
+                format!("no neighbour answers {how} for {hop}{is_node}"),
                 format!("{} is down or off this link, or it has another address now", self.peer),
             ));
         }
@@ -226,7 +226,7 @@ impl Findings<'_> {
             IcmpReason::NoRoute => {
                 format!("{from} has no route to {to}: packets go to it that it does not know")
             }
-            IcmpReason::HostUnreachable => format!("{from} finds nobody with that address on its link"),
+            IcmpReason::HostUnreachable => format!("{from} finds no neighbour with that address"),
             IcmpReason::HopLimit => {
                 format!("packets go to {from} and not to {}: the next hop is another router", self.peer)
             }

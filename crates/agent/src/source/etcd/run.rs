@@ -124,7 +124,9 @@ impl Task<'_> {
             let count = watches.len();
             let watch = client.watch(watches).await?;
             self.follow(&client, watch, count).await?;
-            tracing::debug!("etcd has compacted changes away that were not told; reading all leases again");
+            tracing::debug!(
+                "etcd has compacted changes away that were not reported; reading all leases again"
+            );
             self.next_revision = None;
         }
     }

@@ -80,7 +80,7 @@ fn a_check_says_what_is_reached_and_ends_with_a_code() {
     assert_eq!(shown.status.code(), Some(0));
     assert!(
         text(&shown.stdout)
-            .ends_with("\nno agent runs on this node: what it has made stays, and nobody repairs it\n")
+            .ends_with("\nno agent runs on this node: what it has made stays, and nothing repairs it\n")
     );
     let node = nodes.world.name("a");
     testkit::shell(&format!("ip -n {node} route del 10.244.2.0/24"));
