@@ -300,32 +300,6 @@ pub(super) fn owned(mut object: Value, job_uid: &str) -> Value {
     object
 }
 
-/// What who races may do in a cluster, and no more; in a namespace that is there, what he may do in it, beside listing the
-/// nodes. Namespaces are in the last rules because only a holder of a right can grant it.
-pub(super) fn rights(namespace: Option<&str>) -> Vec<Value> {
-    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
-    let nodes = rule("", &["nodes"], &["list"]);
-    let mut rules = vec![
-        rule("", &["pods"], &["get", "list", "create"]),
-        rule("", &["pods/exec", "pods/attach"], &["get", "create"]),
-        rule("", &["services"], &["get", "list", "create"]),
-        rule("batch", &["jobs"], &["get", "create", "delete"]),
-        rule("networking.k8s.io", &["networkpolicies"], &["create"]),
-    ];
-    let of = |kind: &str, metadata: Value, rules: Vec<Value>| json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, "rules": rules });
-    if let Some(namespace) = namespace {
-        let role = of("Role", json!({ "name": LEASE, "namespace": namespace }), rules);
-        return vec![role, of("ClusterRole", json!({ "name": LEASE }), vec![nodes])];
-    }
-    rules.insert(0, nodes);
-    rules.extend([
-        rule("", &["serviceaccounts"], &["create"]),
-        rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], &["create"]),
-        rule("", &["namespaces"], &["get", "create", "delete"]),
-    ]);
-    vec![of("ClusterRole", json!({ "name": LEASE }), rules)]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

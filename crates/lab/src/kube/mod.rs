@@ -27,6 +27,7 @@ mod path;
 mod protocol;
 mod race;
 mod ready;
+mod rights;
 mod runner;
 mod schedule;
 mod serving;
