@@ -19,6 +19,7 @@ mod full;
 mod gone;
 mod hostile;
 mod install;
+mod judges;
 mod kernel;
 mod lab;
 mod load;
