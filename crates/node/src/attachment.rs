@@ -241,10 +241,20 @@ fn allow_for_others(made: &mut Plan, attachment: &Attachment, result: &AddResult
     }
 }
 
-/// Takes back all attachments to a network but those that are valid. Returns what could not be done.
-pub(crate) fn keep_only(home: &Home, leases: &Leases, valid: &[(String, String)]) -> Vec<String> {
+/// What became of attachments that were taken back together, as phrases.
+#[derive(Debug, Default)]
+pub(crate) struct Removed {
+    /// What could not be done.
+    pub(crate) failures: Vec<String>,
+    /// What did not become as before, as [`remove`] says it.
+    pub(crate) left: Vec<String>,
+}
+
+/// Takes back all attachments to a network but those that are valid.
+pub(crate) fn keep_only(home: &Home, leases: &Leases, valid: &[(String, String)]) -> Removed {
     let ids: BTreeSet<String> = valid.iter().map(|(container, ifname)| id_of(container, ifname)).collect();
-    let mut failures = remove_units(home, leases.network(), |found| ids.contains(&found.id));
+    let mut removed = remove_units(home, leases.network(), |found| ids.contains(&found.id));
+    let failures = &mut removed.failures;
     let book = home.attachments();
     let has_unit = |id: &str| book.find(id).is_ok_and(|found| found.is_some());
     // What is being attached has a unit before it has an address. What could not be taken back keeps its own.
@@ -261,26 +271,27 @@ pub(crate) fn keep_only(home: &Home, leases: &Leases, valid: &[(String, String)]
     // Numbers of processes that died between their unit and its record.
     let swept = Numbers::at(home.attachment_numbers()).sweep(has_unit);
     failures.extend(swept.err().map(|error| format!("give back numbers: {error}")));
-    failures
+    removed
 }
 
-/// Takes back the attachments to a network whose ADD died. Returns what could not be done.
-pub(crate) fn remove_all_dead(home: &Home, network: &str) -> Vec<String> {
+/// Takes back the attachments to a network whose ADD died.
+pub(crate) fn remove_all_dead(home: &Home, network: &str) -> Removed {
     remove_units(home, network, |found| found.state == UnitState::Standing)
 }
 
-fn remove_units(home: &Home, network: &str, is_valid: impl Fn(&FoundUnit) -> bool) -> Vec<String> {
-    try_remove_units(home, network, is_valid).unwrap_or_else(|failure| vec![failure.to_string()])
+fn remove_units(home: &Home, network: &str, is_valid: impl Fn(&FoundUnit) -> bool) -> Removed {
+    let removed = try_remove_units(home, network, is_valid);
+    removed.unwrap_or_else(|failure| Removed { failures: vec![failure.to_string()], left: Vec::new() })
 }
 
 fn try_remove_units(
     home: &Home,
     network: &str,
     is_valid: impl Fn(&FoundUnit) -> bool,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Removed, Failure> {
     let book = home.attachments();
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
-    let mut failures = Vec::new();
+    let mut removed = Removed::default();
     for found in book.units().map_err(|error| of_book(&error))? {
         // An ADD that died before it said for which network it was belongs to none.
         let is_ours = recorded(home, &found.id).is_none_or(|record| record.network == network);
@@ -288,15 +299,16 @@ fn try_remove_units(
             continue;
         }
         match book.take_over(&found.id) {
-            Ok(unit) => {
-                failures.extend(remove(home, unit, &mut kernel).err().map(|failure| failure.to_string()));
-            }
+            Ok(unit) => match remove(home, unit, &mut kernel) {
+                Ok(left) => removed.left.extend(left),
+                Err(failure) => removed.failures.push(failure.to_string()),
+            },
             // Another process was faster.
             Err(BookError::Unknown { .. } | BookError::Held { .. }) => {}
-            Err(error) => failures.push(error.to_string()),
+            Err(error) => removed.failures.push(error.to_string()),
         }
     }
-    Ok(failures)
+    Ok(removed)
 }
 
 /// Where the container's namespace is, which is there and is not the node's.

@@ -22,7 +22,7 @@ pub struct Reply {
     pub printed: Option<Value>,
     /// Whether the process ends with 0.
     pub is_success: bool,
-    /// What did not become as before when DEL took it back, a phrase each: for the runtime's log.
+    /// What did not become as before when DEL or GC took it back, a phrase each: for the runtime's log.
     pub left: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ fn answer(
             Ok(None)
         }
         Invocation::Check(attachment) => check(home, &request, name, &attachment).map(|()| None),
-        Invocation::Gc { path } => gc(home, &request, name, &path).map(|()| None),
+        Invocation::Gc { path } => gc(home, &request, name, &path, left).map(|()| None),
         Invocation::Status { path } => status(home, &request, name, &path).map(|()| None),
         Invocation::Version => Ok(Some(versions(input))),
     }
@@ -150,12 +150,20 @@ fn check(home: &Home, request: &Request, name: &str, attachment: &Attachment) ->
     delegate.map_or(Ok(()), |delegate| delegate.check(attachment))
 }
 
-fn gc(home: &Home, request: &Request, name: &str, path: &[PathBuf]) -> Result<(), Failure> {
+fn gc(
+    home: &Home,
+    request: &Request,
+    name: &str,
+    path: &[PathBuf],
+    left: &mut Vec<String>,
+) -> Result<(), Failure> {
     let leases = Leases::of(home, request, name)?;
-    let mut failures = match request.valid_attachments()? {
+    let removed = match request.valid_attachments()? {
         Some(valid) => attachment::keep_only(home, &leases, &valid),
         None => attachment::remove_all_dead(home, leases.network()),
     };
+    *left = removed.left;
+    let mut failures = removed.failures;
     let released = Delegate::find(request, name, path)
         .and_then(|delegate| delegate.map_or(Ok(()), |delegate| delegate.hand_over(Command::Gc)));
     failures.extend(released.err().map(|failure| failure.to_string()));

@@ -1,5 +1,6 @@
 //! What each verb promises, whatever went wrong before.
 
+use node::plugin::Reply;
 use serde_json::json;
 use testkit::shell;
 
@@ -88,6 +89,27 @@ fn gc_keeps_what_is_valid_and_nothing_else() {
     let links = shell(&format!("ip -n {} -br link", scene.world.name("node")));
     assert_eq!(links.matches("hgp").count(), 1, "{links}");
     scene.assert_reaches("b", "10.244.1.1");
+}
+
+/// A parameter that was set to a third value stays, and the runtime's log says so, whichever verb takes it back.
+#[test]
+fn what_another_program_changed_stays_and_is_said() {
+    let Some(scene) = Scene::new() else { return };
+    let conf = with(conf("ptp"), "sysctl", json!({ "net.core.somaxconn": "517" }));
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+        scene.add(name, &conf);
+        let set = || linux::sysctl::write(&linux::sysctl::Key::new("net/core/somaxconn").unwrap(), "519");
+        scene.world.open(name).run(set).unwrap().unwrap();
+    }
+    let check = |reply: Reply| {
+        assert!(reply.is_success, "{reply:?}");
+        let [left] = reply.left.as_slice() else { panic!("{:?}", reply.left) };
+        assert!(left.contains("somaxconn") && left.contains("519"), "{left}");
+    };
+    check(scene.call("DEL", "a", &conf));
+    let none_valid = with(conf, "cni.dev/valid-attachments", json!([]));
+    check(scene.call_with(&[("CNI_COMMAND", "GC")], &none_valid));
 }
 
 #[test]
