@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use record::Experiment;
+
 use crate::figures::{self, percent};
 use crate::summary::{Candidate, RateSummary};
 
@@ -10,6 +12,8 @@ const KEPT: f64 = 0.98;
 /// Where requests wait for each other, those intended late wait longest: p90 lies above the median by 0.4 of what the
 /// queue has grown to. Of lost requests there is no such sign.
 const SPREAD: f64 = 0.25;
+/// The longest wire's share of a slice, which is ten of its round trips at least.
+const ROUND_TRIP: f64 = 0.1;
 
 /// Less of a rate than was asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,7 +36,12 @@ impl Shortfall {
         // A connection has one request under way at most; on a long wire that is a tenth of a slice.
         let under_way = median_s.map_or(f64::INFINITY, |s| s / slice_s);
         let kept = in_time + under_way.min(f64::from(connections) / (requested * slice_s));
-        let spread_s = median_s.zip(p90_s).map_or(f64::INFINITY, |(median, p90)| p90 - median);
+        let spread_s = match (median_s, p90_s) {
+            (Some(median), Some(p90)) => p90 - median,
+            // More than a tenth has no answer at all. A queue shows in the median too, beyond what a wire takes.
+            (Some(median), None) => median - ROUND_TRIP * slice_s,
+            (None, _) => 0.0,
+        };
         (kept < KEPT).then_some(Shortfall { in_time, queued: spread_s >= SPREAD * (1.0 - kept) * slice_s })
     }
 
@@ -48,6 +57,17 @@ impl fmt::Display for Shortfall {
         write!(f, "{} of the rate was answered in time", percent(self.in_time))?;
         if self.queued { f.write_str("; the latencies are those of a growing queue") } else { Ok(()) }
     }
+}
+
+/// Whether all of a rate was answered, in trials that count.
+pub(crate) fn is_carried(rate: &RateSummary, connections: u32) -> bool {
+    rate.trials > 0 && Shortfall::of(rate, connections).is_none()
+}
+
+/// The connections of a candidate: its own, or the workload's.
+pub(crate) fn connections(experiment: &Experiment, name: &str) -> u32 {
+    let own = experiment.candidates.iter().find(|one| one.title() == name).and_then(|one| one.connections);
+    own.unwrap_or(experiment.workload.connections)
 }
 
 /// What a candidate carries instead: "docker (answered 40.1k/s in time, 41.0k/s in the closed loop)".

@@ -107,16 +107,19 @@ fn unknown(summary: &Summary, one: &ComparisonExit, statistic: &str) -> String {
     let Some(rate) = candidate.and_then(|candidate| candidate.rates.get(one.load)) else {
         return format!("{statistic} has no interval yet");
     };
+    if rate.trials == 0 {
+        return format!("{statistic} has no interval: no trial counts");
+    }
     let needed = Percentile::P99.samples_needed();
-    let a_slice = rate.response_ns.count / rate.trials.max(1);
+    let a_slice = rate.response_ns.count / rate.trials;
     let why = match rate.needs.iter().find(|need| need.percentile == statistic) {
         Some(need) => {
             format!("{statistic} takes {} requests, and there are {}", need.samples, rate.response_ns.count)
         }
         // As those slices are left out of it.
         None if statistic == Statistic::TypicalP99.label(Measure::Latency) && a_slice < needed => format!(
-            "{statistic} takes slices of {needed} requests, and these have {a_slice}: no more of them helps, a greater \
-             slice_ms does"
+            "{statistic} takes slices of {needed} requests, and these have {a_slice}: more slices do not help, longer ones \
+             do (slice_ms)"
         ),
         None => return format!("{statistic} has no interval yet"),
     };

@@ -5,7 +5,7 @@ use stats::Percentile;
 
 use super::quantiles::quantiles;
 use super::{by_cpu, carried, describe, ratio, ratios, reason, stalls, tail};
-use crate::past::Shortfall;
+use crate::past::{self, Shortfall};
 use crate::quantities::{CurvePoint, Quantiles};
 use crate::summary::{Need, Precision, RateSummary};
 use verdict::{Cell, Cells, Comparisons};
@@ -22,7 +22,8 @@ pub(super) fn rates(
     comparisons: &Comparisons,
     entrant: usize,
 ) -> Vec<RateSummary> {
-    let connections = race.header.experiment.workload.connections;
+    let header = &race.header;
+    let connections = past::connections(&header.experiment, &header.entrants[entrant].name);
     (0..race.loads.len())
         .map(|load| warned(rate(race, cells, comparisons, entrant, load), connections))
         .collect()

@@ -23,7 +23,7 @@ pub(super) fn verdict(race: &RaceRecord, comparisons: &Comparisons, candidates: 
     }
     let past: Vec<&str> = past.iter().map(String::as_str).collect();
     let past = format!(
-        "{} is past the capacity of {}, so latencies there are those of growing queues",
+        "{} is past the capacity of {}, whose latencies there are those of growing queues",
         named(race, load),
         listed(&past)
     );
@@ -33,15 +33,29 @@ pub(super) fn verdict(race: &RaceRecord, comparisons: &Comparisons, candidates: 
     }
 }
 
-/// What those carry that a load is too much for. The control is the reference once more, and none of those compared.
+/// What those carry that a load is too much for.
 fn past_capacity(race: &RaceRecord, candidates: &[Candidate], load: usize) -> Vec<String> {
-    let connections = race.header.experiment.workload.connections;
+    let experiment = &race.header.experiment;
     let past = |candidate: &Candidate| {
+        let connections = past::connections(experiment, &candidate.name);
         let rate =
             candidate.rates.get(load).filter(|rate| past::Shortfall::queued(rate, connections).is_some())?;
         Some(past::carries(candidate, rate))
     };
-    candidates.iter().filter(|candidate| candidate.role != Role::Control).filter_map(past).collect()
+    compared_ones(candidates).filter_map(past).collect()
+}
+
+/// All that could run but the control, which is the reference once more.
+fn compared_ones(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> {
+    candidates.iter().filter(|candidate| candidate.role != Role::Control && candidate.runnable)
+}
+
+/// Whether all carried a load.
+fn all_carry(race: &RaceRecord, candidates: &[Candidate], load: usize) -> bool {
+    let experiment = &race.header.experiment;
+    compared_ones(candidates)
+        .filter_map(|candidate| Some((candidate, candidate.rates.get(load)?)))
+        .all(|(candidate, rate)| past::is_carried(rate, past::connections(experiment, &candidate.name)))
 }
 
 /// The load instead of one that is too much for some: the highest rate of the same size that all carry, or else the
@@ -51,7 +65,9 @@ fn carried_by_all(race: &RaceRecord, candidates: &[Candidate], load: usize) -> O
     let of_body = || race.loads.iter().enumerate().filter(|(_, other)| other.body_bytes == body);
     let carried = of_body()
         .filter_map(|(index, other)| Some((index, other.rate_per_s?)))
-        .filter(|(index, _)| past_capacity(race, candidates, *index).is_empty())
+        .filter(|(index, rate)| {
+            Some(*rate) < race.loads[load].rate_per_s && all_carry(race, candidates, *index)
+        })
         .max_by(|a, b| a.1.total_cmp(&b.1));
     if let Some((index, _)) = carried {
         return Some((index, "At the highest rate that all carry"));

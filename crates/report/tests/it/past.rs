@@ -31,7 +31,7 @@ fn the_sentence_compares_at_the_highest_rate_that_all_carry() {
     let (past, rest) = told.split_once(". ").expect(told);
     let expected = "100 B at 61 % (40.0k/s) is past the capacity of docker (answered 20.0k/s in time, ";
     assert!(past.starts_with(expected) && past.contains("k/s in the closed loop)"), "{told}");
-    assert!(past.ends_with("so latencies there are those of growing queues"), "{told}");
+    assert!(past.ends_with("whose latencies there are those of growing queues"), "{told}");
     let expected =
         "At the highest rate that all carry, 100 B at 30 % (20.0k/s): macvlan is nearest to host, p50 ";
     assert!(rest.starts_with(expected) && rest.contains("docker costs most, p50 +2"), "{told}");
@@ -106,4 +106,39 @@ fn the_sentence_names_the_tail_that_is_known() {
     let (_, costs) = told.split_once("docker costs most, p50 +").expect(&told);
     assert!(costs.contains(", typical p99 "), "{told}");
     assert!(!costs.contains(", p99 "), "{told}");
+}
+
+/// A lossy path: no request waits in a queue, and more than a tenth has no answer.
+#[test]
+fn many_lost_requests_are_no_queue() {
+    let mut race = race(vec![Some(2_000.0)], &[]);
+    for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials).filter(|trial| trial.entrant == 2)
+    {
+        let lost = trial.intended * 15 / 100;
+        trial.answered_in_time = trial.intended - lost;
+        (trial.missed, trial.missed_age_max_ns) = (lost, 1_500_000_000);
+        let mut answered = Histogram::empty_hdr();
+        (0..trial.intended - lost).for_each(|place| answered.record(50_000 + place).expect("below an hour"));
+        trial.latencies.response = Histogram::from(&answered);
+    }
+    let summary = analyse(&race);
+    assert!(summary.verdict.starts_with("100 B at 3 % (2.00k/s): "), "{}", summary.verdict);
+    let text = table(&summary, Style { colour: false, width: 140 });
+    assert!(text.contains("docker: 85 % of the rate was answered in time\n"), "{text}");
+}
+
+/// A rate of which no trial counts, or one above that which was too much, is none that all carry.
+#[test]
+fn only_a_lower_rate_with_trials_is_compared_at() {
+    let loads = vec![None, Some(20_000.0), Some(60_000.0), Some(40_000.0)];
+    let mut uncounted = race(loads.clone(), &[(2, 3)]);
+    for trial in uncounted.rounds.iter_mut().flat_map(|round| &mut round.trials) {
+        if trial.load == 1 && trial.entrant == 3 {
+            trial.void = Some(record::Void::ClientBusy { busy_permille: 990 });
+        }
+    }
+    for race in [uncounted, race(loads, &[(2, 3), (2, 1)])] {
+        let told = analyse(&race).verdict;
+        assert!(told.contains("No rate of this race was carried by all; by their capacity"), "{told}");
+    }
 }

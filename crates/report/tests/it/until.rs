@@ -191,8 +191,8 @@ fn what_slices_are_too_short_for_is_not_promised() {
         (table(&summary, Style { colour: false, width: 160 }), html::page(&summary))
     };
     let (text, page) = of(500, "typical-p99:5%");
-    let why = "typical p99 takes slices of 1000 requests, and these have 500: no more of them helps, a greater slice_ms \
-               does; p99 × host 1.";
+    let why = "typical p99 takes slices of 1000 requests, and these have 500: more slices do not help, longer ones do \
+               (slice_ms); p99 × host 1.";
     assert!(text.contains(why) && page.contains(why), "{text}");
     assert!(
         page.contains("takes slices of 1\u{202f}000 requests") && page.contains("<h2>p50 and p99 relative")
