@@ -71,7 +71,7 @@ fn open(is_v6: bool) -> Option<EchoSocket> {
 struct Sockets {
     v4: Option<EchoSocket>,
     v6: Option<EchoSocket>,
-    /// How many requests there were: the number by which their answers are assigned.
+    /// How many requests there were: by this number their answers are matched.
     asked: u32,
 }
 

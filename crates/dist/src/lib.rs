@@ -52,7 +52,7 @@ pub enum Architecture {
 pub enum Effort {
     /// As small as it gets, for files that are loaded often.
     Most,
-    /// In a moment, for files that are not shipped.
+    /// In a moment, for files that are rarely loaded.
     Least,
 }
 

@@ -147,8 +147,8 @@ impl Store {
     /// restart no container of the boot before exists, and for most of them no runtime calls DEL.
     ///
     /// A reservation is of an earlier boot if its file was written more than ten seconds before this boot began. Files
-    /// have their times from the clock on the wall, and when the boot began is that clock less the time since boot. So the
-    /// first reservation of a boot comes after this. If the clock is set forward after containers got addresses, their
+    /// have their times from the clock on the wall, and when the boot began is that clock less the time since boot. So
+    /// each reservation looks for this first. If the clock is set forward after containers got addresses, their
     /// files look as if they were older than the boot. That is why a second call in a boot does nothing, even if the
     /// first one found nothing. If the clock was behind at the first call, some reservations stay that should have
     /// gone, and [`Store::keep_only`] releases them.

@@ -139,7 +139,7 @@ impl ExchangeLog {
     fn turn_over(&mut self) -> bool {
         let Ok(empty) = self.empty.try_recv() else { return false };
         let full = std::mem::replace(&mut self.block, empty);
-        // The channel has room for every block. If the collector is gone, it is not needed.
+        // The channel has room for every block. If the collector is gone, the block is not needed.
         self.full.try_send((self.client, full)).is_ok()
     }
 

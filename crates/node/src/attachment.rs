@@ -56,7 +56,7 @@ pub(crate) fn add(
             Ok(()) => return Ok(Attached { dns, ..attached }),
             Err(error) => (of_book(&error), remove_dead(home, &record, &mut kernel)),
         },
-        Err(failure) => (failure, remove(home, unit, &mut kernel).map(drop)),
+        Err(failure) => (failure, remove(home, unit, &mut kernel, &mut Vec::new())),
     };
     Err(with_consequence(failure, taken_back))
 }
@@ -65,7 +65,7 @@ pub(crate) fn add(
 fn remove_dead(home: &Home, record: &Record, kernel: &mut Kernel) -> Result<(), Failure> {
     let dead = home.attachments().take_over_dead(&id_of(&record.container_id, &record.ifname));
     let unit = dead.map_err(|error| of_book(&error))?;
-    unit.map_or(Ok(()), |unit| remove(home, unit, kernel).map(drop))
+    unit.map_or(Ok(()), |unit| remove(home, unit, kernel, &mut Vec::new()))
 }
 
 fn join(
@@ -148,7 +148,8 @@ fn give_way(plan: &mut Plan, container: &Place, rank: u32) {
     }
 }
 
-/// Takes an attachment back, and says what did not become as before. It is no failure if there is none, or none any more.
+/// Takes an attachment back. What did not become as before goes to `left`. It is no failure if there is none, or none any
+/// more.
 ///
 /// # Errors
 /// Another process works on it, a step cannot be undone, or an address cannot be released.
@@ -157,8 +158,8 @@ pub(crate) fn del(
     leases: &Leases,
     container_id: &str,
     ifname: &str,
-) -> Result<Vec<String>, Failure> {
-    let mut left = Vec::new();
+    left: &mut Vec<String>,
+) -> Result<(), Failure> {
     let id = id_of(container_id, ifname);
     // The interface may be another network's: an ADD that was refused for that is followed by a DEL.
     let is_ours = recorded(home, &id).is_none_or(|record| record.network == leases.network());
@@ -166,7 +167,7 @@ pub(crate) fn del(
         match home.attachments().take_over(&id) {
             Ok(unit) => {
                 let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
-                left = remove(home, unit, &mut kernel)?;
+                remove(home, unit, &mut kernel, left)?;
             }
             Err(BookError::Unknown { .. }) => {}
             Err(BookError::Held { pid, .. }) => return Err(busy(container_id, ifname, pid)),
@@ -174,8 +175,7 @@ pub(crate) fn del(
         }
     }
     // What host-local reserved, or what was reserved before the machine was restarted.
-    leases.release(container_id, ifname)?;
-    Ok(left)
+    leases.release(container_id, ifname)
 }
 
 /// Compares an attachment and its network with what ADD left and plugins behind ours have made of it, by the result of
@@ -299,10 +299,10 @@ fn try_remove_units(
             continue;
         }
         match book.take_over(&found.id) {
-            Ok(unit) => match remove(home, unit, &mut kernel) {
-                Ok(left) => removed.left.extend(left),
-                Err(failure) => removed.failures.push(failure.to_string()),
-            },
+            Ok(unit) => {
+                let failed = remove(home, unit, &mut kernel, &mut removed.left).err();
+                removed.failures.extend(failed.map(|failure| failure.to_string()));
+            }
             // Another process was faster.
             Err(BookError::Unknown { .. } | BookError::Held { .. }) => {}
             Err(error) => removed.failures.push(error.to_string()),

@@ -93,7 +93,7 @@ fn take_back_earlier(
         let record = recorded(home, &found.id).filter(|record| record.device.as_deref() == Some(device));
         let Some(record) = record.filter(|_| found.id != own) else { continue };
         let taken_back = match book.take_over_dead(&found.id) {
-            Ok(Some(unit)) => remove(home, unit, kernel).map(drop),
+            Ok(Some(unit)) => remove(home, unit, kernel, &mut Vec::new()),
             Ok(None) => match book.take_over(&found.id) {
                 Ok(unit) => take_back_standing(device, sysfs, &record, unit, kernel),
                 Err(error) => unless_gone(&error, &record),
@@ -114,7 +114,7 @@ fn take_back_standing(
     kernel: &mut Kernel,
 ) -> Result<(), Failure> {
     the_link(sysfs, device)?;
-    undo(&unit, kernel)?;
+    undo(&unit, kernel, &mut Vec::new())?;
     unit.leave_standing(&record.network).map_err(|error| of_book(&error))
 }
 

@@ -243,7 +243,7 @@ fn with_remedy(plan: &Plan, error: &ApplyError) -> Failure {
 }
 
 fn take_back(unit: Unit, kernel: &mut Kernel) -> Result<(), Failure> {
-    undo(&unit, kernel)?;
+    undo(&unit, kernel, &mut Vec::new())?;
     unit.end().map_err(|error| of_book(&error))
 }
 
@@ -326,7 +326,7 @@ impl Home {
                 Err(BookError::Held { .. } | BookError::Unknown { .. }) => continue,
                 Err(error) => return Err(of_book(&error)),
             };
-            // As in `stand`: while this one is held, no ADD is missed.
+            // As in `make_stand`: while this one is held, no ADD is missed.
             if attachments(self, &network, "")? > 0 {
                 continue;
             }

@@ -68,7 +68,7 @@ fn answer(
             Ok(Some(Value::from(result.as_json().clone())))
         }
         Invocation::Del(attachment) => {
-            *left = del(home, &request, name, &attachment)?;
+            del(home, &request, name, &attachment, left)?;
             Ok(None)
         }
         Invocation::Check(attachment) => check(home, &request, name, &attachment).map(|()| None),
@@ -127,14 +127,20 @@ fn add(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> R
 }
 
 /// Another plugin releases what it gave, whatever became of the rest.
-fn del(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> Result<Vec<String>, Failure> {
+fn del(
+    home: &Home,
+    request: &Request,
+    name: &str,
+    attachment: &Attachment,
+    left: &mut Vec<String>,
+) -> Result<(), Failure> {
     let Attachment { container_id, ifname, path, .. } = attachment;
     let leases = Leases::of(home, request, name)?;
-    let removed = attachment::del(home, &leases, container_id, ifname);
+    let removed = attachment::del(home, &leases, container_id, ifname, left);
     let released = Delegate::find(request, name, path)
         .and_then(|delegate| delegate.map_or(Ok(()), |delegate| delegate.del(attachment)));
     match removed {
-        Ok(left) => released.map(|()| left),
+        Ok(()) => released,
         Err(failure) => Err(with_consequence(failure, released)),
     }
 }

@@ -86,14 +86,16 @@ pub(crate) fn begin(
             Ok(unit) => {
                 return match record(home, leases, network, (attachment, device), &unit) {
                     Ok(record) => Ok((unit, record)),
-                    Err(failure) => Err(with_consequence(failure, remove(home, unit, kernel).map(drop))),
+                    Err(failure) => {
+                        Err(with_consequence(failure, remove(home, unit, kernel, &mut Vec::new())))
+                    }
                 };
             }
             Err(BookError::Exists { .. }) => {}
             Err(error) => return Err(of_book(&error)),
         }
         match book.take_over_dead(&id) {
-            Ok(Some(unit)) => drop(remove(home, unit, kernel)?),
+            Ok(Some(unit)) => remove(home, unit, kernel, &mut Vec::new())?,
             Ok(None) => {
                 let of = recorded(home, &id).map_or_else(|| "a network".to_owned(), |record| record.network);
                 let why = format!(
@@ -150,26 +152,29 @@ fn free_rank(others: &[Record]) -> u32 {
     (0..).find(is_free).expect("a container has few interfaces")
 }
 
-/// Takes a unit back, with its addresses and its number. Says what did not become as before, as [`undo`].
+/// Takes a unit back, with its addresses and its number. What did not become as before goes to `left`, as with [`undo`].
 ///
 /// # Errors
 /// Something could not be undone; the unit stays, as that of a dead process, and so do its addresses.
-pub(crate) fn remove(home: &Home, unit: Unit, kernel: &mut Kernel) -> Result<Vec<String>, Failure> {
-    let left = undo(&unit, kernel)?;
+pub(crate) fn remove(
+    home: &Home,
+    unit: Unit,
+    kernel: &mut Kernel,
+    left: &mut Vec<String>,
+) -> Result<(), Failure> {
+    undo(&unit, kernel, left)?;
     if let Some(record) = read(unit.dir()) {
         record.leases(home).release(&record.container_id, &record.ifname)?;
         // Before the unit goes: a number whose holder has no unit is free.
         let given_back = Numbers::at(home.attachment_numbers()).give_back(record.number, unit.id());
         given_back.map_err(|error| of_file("give back a number", &error))?;
     }
-    unit.end().map_err(|error| of_book(&error))?;
-    Ok(left)
+    unit.end().map_err(|error| of_book(&error))
 }
 
-/// Undoes all journals of a unit. Says for people what another program has changed since or a card did not take again: it
-/// stays as it is.
-pub(crate) fn undo(unit: &Unit, kernel: &mut Kernel) -> Result<Vec<String>, Failure> {
-    let mut left = Vec::new();
+/// Undoes all journals of a unit. What another program has changed since, or a card did not take again, stays as it is, and
+/// goes to `left` as a phrase, also where something else fails: it is not found again.
+pub(crate) fn undo(unit: &Unit, kernel: &mut Kernel, left: &mut Vec<String>) -> Result<(), Failure> {
     for journal in unit.take_back(kernel).map_err(|error| of_book(&error))? {
         for (placed, undone) in journal.steps.map_err(|error| refused(&error))? {
             let commands = placed.commands().join("; ");
@@ -180,7 +185,7 @@ pub(crate) fn undo(unit: &Unit, kernel: &mut Kernel) -> Result<Vec<String>, Fail
             }
         }
     }
-    Ok(left)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -332,6 +332,13 @@ pub enum Void {
         /// Those that were sent on and arrived, where the filter sends them on.
         sunk: Option<u64>,
     },
+    /// Much of the flood beside the trial was not sent: its thread had no CPU.
+    FloodShort {
+        /// Frames that were sent over the wire.
+        sent: u64,
+        /// Those that the flood's rate asked for in that time.
+        due: u64,
+    },
     /// A fact of the machine changed.
     FactsChanged {
         /// Which, from what, to what.

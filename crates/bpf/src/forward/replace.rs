@@ -82,7 +82,9 @@ pub(super) fn check_that_pods_queue(folder: &Path) -> Result<()> {
     if format >= QUEUED_SINCE {
         return Ok(());
     }
-    let why = format!("its programs, of format {format}, hand packets past every queue; replace them");
+    let why = format!(
+        "its programs, of format {format}, hand packets past every queue; `hostgap bpf replace` replaces them"
+    );
     Err(Error::new(format!("limit what a pod of {} receives", folder.display()), io::Error::other(why)))
 }
 

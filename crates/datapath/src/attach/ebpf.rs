@@ -140,8 +140,8 @@ impl Attach for Ebpf {
         Ok(plan)
     }
 
-    /// The programs do what the node's routing would. What a pod receives is not counted: before Linux 6.7 a link does not
-    /// count what a program hands to it.
+    /// The programs do what the node's routing would. What a pod receives is not counted, unless its link has a queue:
+    /// before Linux 6.7 a link does not count what a program hands to it.
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         if self.beside == Beside::Device && talk.with == With::Remote {
             return ptp::PTP.traces(node, pod, talk);

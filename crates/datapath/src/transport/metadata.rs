@@ -1,5 +1,5 @@
 //! One tunnel device for all peers, which gets the other end with each packet: from our programs, or, for what they leave to
-//! the kernel, by the route. It goes with the `ebpf-tunnel` attach, whose programs it uses.
+//! the kernel, from the route. It goes with the `ebpf-tunnel` attach, whose programs it uses.
 
 use bpf::forward::Program;
 use linux::features::Feature;

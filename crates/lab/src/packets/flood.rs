@@ -25,6 +25,8 @@ const UNDER_WAY: Duration = Duration::from_millis(50);
 /// The share of the frames that must meet the filter, in permille. A veth link has room for 256 packets and drops what comes
 /// while it is full, requests and junk alike, as a card does.
 const FILTERED_PERMILLE: u64 = 900;
+/// The share of the frames due that must be sent, in permille: a trial without its flood would look like one in peace.
+const SENT_PERMILLE: u64 = 900;
 
 /// A trial of a candidate, with the flood beside it if the candidate has one.
 ///
@@ -48,64 +50,71 @@ pub(crate) fn trial(
     };
     let ended = judge.beside(flood, first, scheduling, || driver.trial(built, method, load, indexes));
     built.judge = Some(judge);
-    let (trial, junk) = ended?;
+    let (trial, (junk, due)) = ended?;
+    let short = (junk.sent < due * SENT_PERMILLE / 1000).then_some(Void::FloodShort { sent: junk.sent, due });
     let met = junk.sent * FILTERED_PERMILLE / 1000..=junk.sent;
     let lost = (!met.contains(&junk.filtered)).then_some(Void::FramesLost {
         made: junk.sent,
         judged: junk.filtered,
         sunk: None,
     });
-    Ok(TrialRecord { void: trial.void.or(lost), junk: Some(junk), ..trial })
+    Ok(TrialRecord { void: trial.void.or(short).or(lost), junk: Some(junk), ..trial })
 }
 
 impl Judge {
-    /// Sends frames at the flood's rate from a CPU while something else is done.
+    /// Sends frames at the flood's rate from a CPU while something else is done. Returns what was due meanwhile, too.
     fn beside<T>(
         &self,
         flood: Flood,
         cpu: u16,
         scheduling: Scheduling,
         work: impl FnOnce() -> Result<T, LabError>,
-    ) -> Result<(T, Junk), LabError> {
+    ) -> Result<(T, (Junk, u64)), LabError> {
         // What came too late to be counted for the trial before.
         self.read()?;
         let before = self.counted()?;
+        let begun = Instant::now();
         let (done, sent) = thread::scope(|scope| {
             // However the work ends, this end of the channel goes with it, and then the other one stops.
             let (going_on, until) = mpsc::channel();
             let sending = scope.spawn(move || {
                 cpu::pin_current_thread(&CpuSet::from_iter([cpu]))?;
                 cpu::set_current_thread_scheduling(scheduling)?;
-                self.send(flood, &until)
+                self.send(flood, begun, &until)
             });
             let done = work();
             drop(going_on);
             (done, sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
-        let (done, (mut junk, read)) = (done?, sent?);
+        let (done, (mut junk, read, due)) = (done?, sent?);
         junk.filtered = self.account(junk.sent, before, read, UNDER_WAY)?.judged;
-        Ok((done, junk))
+        Ok((done, (junk, due)))
     }
 
-    /// Sends frames until the other end of the channel is gone. Returns what they took, without their fate, and how many were
-    /// read from the socket.
-    fn send(&self, flood: Flood, until: &Receiver<Infallible>) -> Result<(Junk, u64), LabError> {
+    /// Sends frames until the other end of the channel is gone. Returns what they took, without their fate, how many were
+    /// read from the socket, and how many were due since `begun`.
+    fn send(
+        &self,
+        flood: Flood,
+        begun: Instant,
+        until: &Receiver<Infallible>,
+    ) -> Result<(Junk, u64, u64), LabError> {
         let frame = self.frame(flood.bytes);
         let per_ns = f64::from(flood.packets_per_s) / 1e9;
         let (mut junk, mut read) = (Junk::default(), 0);
         // Frames that were due when the last burst was sent, whether or not they were.
         let mut passed = 0;
-        let started = Instant::now();
-        let mut due_at = started;
+        let due = || (begun.elapsed().as_nanos() as f64 * per_ns) as u64;
+        let mut due_at = begun;
         self.within(|| {
             loop {
                 due_at += INTERVAL;
                 let wait = due_at.saturating_duration_since(Instant::now());
                 if until.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected) {
-                    return Ok((junk, read));
+                    return Ok((junk, read, due()));
                 }
                 let late = Instant::now().saturating_duration_since(due_at).as_nanos() as u64;
-                let due = (started.elapsed().as_nanos() as f64 * per_ns) as u64;
+                let due = due();
                 let frames = (due - passed).min(RING);
                 passed = due;
                 let (cpu_ns, read_now) = self.send_burst(&frame, frames as u32)?;

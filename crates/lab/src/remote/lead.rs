@@ -132,7 +132,7 @@ fn raced(
     let cpus = lead.cpus.map_or_else(linux::cpu::allowed, Ok)?;
     let scheduling = if linux::cpu::can_realtime() { lead.scheduling } else { Scheduling::Normal };
     let mut outward = Outward::new(record);
-    // A lost listener is seen by the end of the input.
+    // That the listener is gone shows in the end of the input.
     let mut tell = |event: Event| drop(outward.tell(&event, &mut *held(output)));
     let relayed = Box::new(Relayed { to: Arc::clone(output), from: heard });
     let how = (lead.server_cpus, scheduling);

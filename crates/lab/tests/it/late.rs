@@ -77,6 +77,7 @@ struct Plant {
     thread: Option<JoinHandle<()>>,
 }
 
+const ATTEMPTS: usize = 3;
 const DISTURBED: Duration = Duration::from_millis(4);
 const UNDISTURBED: Duration = Duration::from_millis(36);
 
@@ -165,7 +166,8 @@ fn descendants() -> Vec<OwnedFd> {
 }
 
 /// All plants are in one test, because two at once would each be found in the other's race. Whoever else disturbs a CPU
-/// meanwhile does so in all races: so they are compared with each other.
+/// meanwhile does so in all races: so they are compared with each other. A disturbance that lasts for one race alone, such as
+/// a plant of another run of this test, is gone at another attempt.
 #[test]
 fn each_planted_cause_is_named() {
     let nodes = NodeCpus::split(&cpu::allowed().unwrap());
@@ -173,6 +175,18 @@ fn each_planted_cause_is_named() {
         testkit::skip("with one CPU a thread takes it from both nodes");
         return;
     }
+    let mut faults = Vec::new();
+    for _ in 0..ATTEMPTS {
+        match named(&nodes) {
+            Ok(()) => return,
+            Err(fault) => faults.push(fault),
+        }
+    }
+    panic!("{faults:#?}");
+}
+
+/// Plants each cause, and says which is not named.
+fn named(nodes: &NodeCpus) -> Result<(), String> {
     let world = World::new();
     let races = [
         (Cause::ServerWaited, by_cause(&raced(|| Plant::hog(&nodes.server)))),
@@ -182,15 +196,17 @@ fn each_planted_cause_is_named() {
     ];
     for (cause, planted) in &races {
         let count = |cause: &Cause| planted.get(cause).copied().unwrap_or(0);
-        assert!(count(cause) >= 5, "{cause:?}: {races:?}");
-        // A server without its CPU, whose packets lie in a softirq, or whose client has none is not called slow.
-        assert!(count(cause) > count(&Cause::Server), "{cause:?}: {races:?}");
         // Whoever disturbs one of the other races does not disturb most of them.
         let others = races.iter().filter(|(other, _)| other != cause);
         let mut shares: Vec<f64> = others.map(|(_, found)| share(found, *cause)).collect();
         shares.sort_by(f64::total_cmp);
-        assert!(share(planted, *cause) > shares[shares.len() / 2], "{cause:?}: {races:?}");
+        // A server without its CPU, whose packets lie in a softirq, or whose client has none is not called slow.
+        let is_named = count(cause) >= 5 && count(cause) > count(&Cause::Server);
+        if !is_named || share(planted, *cause) <= shares[shares.len() / 2] {
+            return Err(format!("{cause:?}: {races:?}"));
+        }
     }
+    Ok(())
 }
 
 /// The part of late answers that has this cause.

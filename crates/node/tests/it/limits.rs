@@ -105,7 +105,7 @@ fn add_far_pod(scene: &Scene) {
     let (node, far) = (scene.world.name("node"), scene.world.name("far"));
     let [v4, v6] = FAR_POD;
     let _ = shell(&format!(
-        "ip -n {far} addr add {v4} dev lo; ip -n {far} addr add {v6}/128 dev lo; ip -n {far} link set lo up
+        "ip -n {far} link set lo up; ip -n {far} addr add {v4} dev lo; ip -n {far} addr add {v6}/128 dev lo nodad
          ip -n {far} route add 10.244.1.0/24 via 192.0.2.1 src {v4}
          ip -n {far} route add fd00:244:0:1::/64 via 2001:db8::1 src {v6}
          ip -n {node} route add {v4} via 192.0.2.2; ip -n {node} route add {v6} via 2001:db8::2"

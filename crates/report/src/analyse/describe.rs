@@ -58,6 +58,10 @@ fn told(void: &Void) -> (usize, u64, String) {
             );
             (7, made.abs_diff(sunk.map_or(*judged, |sunk| sunk.min(*judged))), words)
         }
+        Void::FloodShort { sent, due } => {
+            let words = format!("the flood was short: {sent} of its {due} frames were sent");
+            (8, due.saturating_sub(*sent), words)
+        }
         Void::FactsChanged { what } => (4, 0, format!("the machine changed: {what}")),
     }
 }

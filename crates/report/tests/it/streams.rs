@@ -141,6 +141,8 @@ fn lost_frames_void_a_trial_and_say_how_many() {
     let mut trials = race.rounds[0].trials.iter_mut().filter(|trial| trial.entrant == 2);
     trials.next().unwrap().void = lost(Some(1000));
     race.rounds[1].trials.iter_mut().find(|trial| trial.entrant == 3).unwrap().void = lost(None);
+    let short = Some(Void::FloodShort { sent: 12, due: 2_000 });
+    race.rounds[1].trials.iter_mut().find(|trial| trial.entrant == 2).unwrap().void = short;
     let summary = analyse(&race);
     let reason = |at: usize| summary.candidates[at].rates[0].void_reasons[0].reason.clone();
     assert_eq!(
@@ -148,6 +150,9 @@ fn lost_frames_void_a_trial_and_say_how_many() {
         "frames were lost or others came: of 2048 that were sent 2047 were judged and 1000 arrived"
     );
     assert!(reason(3).ends_with("2047 were judged"), "{}", reason(3));
+    let reasons = &summary.candidates[2].rates[0].void_reasons;
+    let short = reasons.iter().find(|of| of.reason.starts_with("the flood was short"));
+    assert_eq!(short.unwrap().reason, "the flood was short: 12 of its 2000 frames were sent");
     is_in_step_with_the_schema(&race);
 }
 
