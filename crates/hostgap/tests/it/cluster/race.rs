@@ -70,6 +70,18 @@ fn each_node_is_looked_at(pods: &Pods) {
     assert_eq!(namespaces(pods), "");
 }
 
+/// Both directions of the two nodes, and the ways that raced.
+#[track_caller]
+fn check_map(map: &Value) {
+    let of_nodes = |race: &Value| {
+        ["client", "server"].map(|side| race[side].as_str().unwrap_or_default().to_owned()).join(" ")
+    };
+    let races: Vec<String> = map["races"].as_array().unwrap().iter().map(of_nodes).collect();
+    assert_eq!(races, ["node-1 node-2", "node-2 node-1"]);
+    let paths = map["paths"].as_array().unwrap().iter().map(|path| path["name"].as_str().unwrap());
+    assert_eq!(paths.collect::<Vec<_>>(), ["host", "pod", "service"]);
+}
+
 /// Of two nodes both directions, each with a record of its own, and a map of both.
 #[track_caller]
 fn all_pairs_race_and_are_mapped(pods: &Pods) {
@@ -79,20 +91,12 @@ fn all_pairs_race_and_are_mapped(pods: &Pods) {
     let said = stderr(&raced);
     assert!([Some(0), Some(3)].contains(&raced.status.code()), "{said}");
     assert!(!said.contains("leaves the race"), "{said}");
-    let printed: Value =
-        serde_json::from_str(&crate::turn::stdout(&raced)).unwrap_or_else(|_| panic!("{said}"));
-    let of_nodes = |race: &Value| {
-        ["client", "server"].map(|side| race[side].as_str().unwrap_or_default().to_owned()).join(" ")
-    };
-    let races: Vec<String> = printed["map"]["races"].as_array().unwrap().iter().map(of_nodes).collect();
-    assert_eq!(races, ["node-1 node-2", "node-2 node-1"]);
-    let paths: Vec<&str> = printed["map"]["paths"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|path| path["name"].as_str().unwrap())
-        .collect();
-    assert_eq!(paths, ["host", "pod", "service"]);
+    // On a busy machine all trials of a load may be void, of which no map can be drawn. The records are there all the same.
+    let is_drawn = !said.contains("a load without a trial that counts");
+    assert!(is_drawn || raced.status.code() == Some(3), "{said}");
+    if is_drawn {
+        check_map(&crate::turn::json(&raced)["map"]);
+    }
     // Each has its own requests, at the same rates, and the facts of its own two nodes.
     let dir = std::fs::read_dir(out.path()).unwrap().next().unwrap().unwrap().path();
     assert!(dir.join("report.html").exists());
@@ -114,7 +118,7 @@ fn all_pairs_race_and_are_mapped(pods: &Pods) {
         Command::new(HOSTGAP).arg("report").args([record("node-1--node-2"), record(second)]).output().unwrap()
     };
     let drawn = map("node-2--node-1");
-    assert!(crate::turn::stdout(&drawn).contains("all pairs"), "{}", stderr(&drawn));
+    assert_eq!(crate::turn::stdout(&drawn).contains("all pairs"), is_drawn, "{}", stderr(&drawn));
     crate::turn::check(&map("node-1--node-2"), 1, "not of one race of all pairs");
     assert_eq!(namespaces(pods), "");
     let refused = race(pods, out.path(), &["--all-pairs", "--nodes", "node-1"]).output().unwrap();
