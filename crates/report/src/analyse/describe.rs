@@ -6,7 +6,7 @@ use crate::figures::duration_ns;
 use crate::summary::VoidReason;
 
 /// The kinds of void, in the order in which they are listed.
-const KINDS: usize = 8;
+const KINDS: usize = 9;
 
 /// Why trials are void: each kind once, with its worst figure.
 pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
