@@ -45,7 +45,7 @@ enum link {
 	NETKIT, /* while the pod sends: there is no arrival that could be moved to another pod's link */
 };
 
-/* From a pod to another of this node. What is only being sent has not arrived anywhere from where it could change over. */
+/* From a pod to another of this node. What a netkit pair is only sending has not arrived yet, so it cannot change over. */
 static __always_inline int to_pod(struct __sk_buff *skb, const struct endpoint *pod, enum link from)
 {
 	return from == VETH ? hand_to_pod(skb, pod) : send_to_pod(skb, pod);

@@ -1,25 +1,25 @@
 //! Why trials are void, in words.
 
+use std::collections::BTreeMap;
+
 use record::{TrialRecord, Void};
 
 use crate::figures::duration_ns;
 use crate::summary::VoidReason;
 
-/// The kinds of void, in the order in which they are listed.
-const KINDS: usize = 9;
-
 /// Why trials are void: each kind once, with its worst figure.
 pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
-    let mut worst: [Option<(u64, u64, String)>; KINDS] = Default::default();
+    // By the place of the kind in the list.
+    let mut worst: BTreeMap<usize, (u64, u64, String)> = BTreeMap::new();
     for reason in void.iter().filter_map(|trial| trial.void.as_ref()) {
         let (kind, figure, words) = told(reason);
-        let entry = worst[kind].get_or_insert_with(|| (0, figure, words.clone()));
+        let entry = worst.entry(kind).or_insert_with(|| (0, figure, words.clone()));
         entry.0 += 1;
         if figure > entry.1 {
             (entry.1, entry.2) = (figure, words);
         }
     }
-    worst.into_iter().flatten().map(|(trials, _, reason)| VoidReason { reason, trials }).collect()
+    worst.into_values().map(|(trials, _, reason)| VoidReason { reason, trials }).collect()
 }
 
 /// Its kind, its severity and the text for the worst case.
