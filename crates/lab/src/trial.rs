@@ -141,11 +141,8 @@ pub(crate) fn measure(
     let outcome = run(subject, method, load, slice, witness)?;
     let work = TransferredAmounts::exchanges(outcome.answered);
     let (usage, detour) = subject.spent(&before, &method.cpus, &work)?;
-    let void = detour.or_else(|| void(load, &outcome, &usage));
-    // Where the machine was kept from running, unanswered requests say nothing of the path. A broken one stays broken.
-    if void.is_none() {
-        broken(subject, &outcome)?;
-    }
+    // Where the machine was kept from running, unanswered requests say nothing of the path.
+    let void = detour.or_else(|| void(load, &outcome, &usage)).or_else(|| unanswered(&outcome));
     Ok(record(&outcome, &usage, (entrant, load_index), void))
 }
 
@@ -243,24 +240,36 @@ fn ran(subject: &mut dyn Subject, outcome: Result<Outcome, LoadError>) -> Result
     }
 }
 
+/// Void if most of what was sent was never answered.
+fn unanswered(outcome: &Outcome) -> Option<Void> {
+    // Of the requests that were sent: a path that is only too slow for a rate answers late, but it answers.
+    let unanswered = outcome.sent.saturating_sub(outcome.answered);
+    let answers = outcome.intended == 0 || (outcome.sent > 0 && unanswered * 2 <= outcome.sent);
+    (!answers).then(|| Void::Unanswered {
+        sent: outcome.sent,
+        unanswered,
+        unexpected: outcome.unexpected.count(),
+        connection_errors: outcome.faults.count(),
+    })
+}
+
+/// What breaks a candidate if it stays so; `None` for what is no fault of the candidate.
+pub(crate) fn breaks(void: &Void) -> Option<String> {
+    match void {
+        Void::PathChanged { what } => Some(format!("the path changed: {what}")),
+        Void::Unanswered { sent, unanswered, unexpected, connection_errors } => Some(format!(
+            "{unanswered} of {sent} requests that were sent got no valid answer ({unexpected} unexpected answers, \
+             {connection_errors} connection errors)"
+        )),
+        _ => None,
+    }
+}
+
 /// An error if most of what was sent was never answered.
 pub(crate) fn broken(subject: &mut dyn Subject, outcome: &Outcome) -> Result<(), LabError> {
-    // Of the requests that were sent: a path that is only too slow for a rate answers late, but it answers.
-    let lost = outcome.sent.saturating_sub(outcome.answered);
-    if outcome.intended == 0 || (outcome.sent > 0 && lost * 2 <= outcome.sent) {
-        return Ok(());
-    }
-    Err(LabError::Broken {
-        candidate: subject.name().to_owned(),
-        what: format!(
-            "{lost} of {} requests that were sent got no valid answer ({} missed in all, {} unexpected, \
-             {} connection errors)",
-            outcome.sent,
-            outcome.missed.count(),
-            outcome.unexpected.count(),
-            outcome.faults.count()
-        ),
-    })
+    let candidate = || subject.name().to_owned();
+    let what = unanswered(outcome).as_ref().and_then(breaks);
+    what.map_or(Ok(()), |what| Err(LabError::Broken { candidate: candidate(), what }))
 }
 
 /// What was stolen from a witnessed trial is left out of it, so that only much of it makes it void.

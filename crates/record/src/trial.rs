@@ -332,6 +332,18 @@ pub enum Void {
         /// Those that were sent on and arrived, where the filter sends them on.
         sunk: Option<u64>,
     },
+    /// Most of what was sent got no valid answer, and a repeat did: the server had no CPU for so long, or the path was
+    /// interrupted. A candidate without answers in the last repeat too is broken.
+    Unanswered {
+        /// Requests that were sent.
+        sent: u64,
+        /// Those of them without a valid answer.
+        unanswered: u64,
+        /// Answers that were not the expected ones.
+        unexpected: u64,
+        /// Connections that failed.
+        connection_errors: u64,
+    },
     /// Much of the flood beside the trial was not sent: its thread had no CPU.
     FloodShort {
         /// Frames that were sent over the wire.

@@ -10,7 +10,7 @@ use super::arena::{Arena, Runner};
 use super::contest::Contest;
 use super::goal::StoppingRule;
 use super::runners::Runners;
-use crate::trial::Method;
+use crate::trial::{Method, breaks};
 use crate::{Event, LabError};
 
 /// A void trial is repeated at most so often; then the candidate goes without this slice, and the report says so.
@@ -165,7 +165,8 @@ fn turns<R: Runner>(course: &mut Course<'_, R>, goal: &StoppingRule) -> Vec<Turn
 }
 
 /// Runs a trial until it is valid or has been repeated often enough; all of them are kept, with each CPU's time if that was
-/// asked for. A path that has changed and stays so is an error: to repeat the trial would measure another path.
+/// asked for. A path that has changed and stays so is an error: to repeat the trial would measure another path. So is one
+/// that gives no answers in the last repeat.
 pub(crate) fn valid_trial<R: Runner>(
     runner: &mut R,
     (method, by_cpu): (&Method, bool),
@@ -185,11 +186,12 @@ pub(crate) fn valid_trial<R: Runner>(
         let Some(why) = void else { break };
         let candidate = runner.name().to_owned();
         tell(Event::Voided { name: candidate.clone(), why: why.clone() });
-        if let Void::PathChanged { what } = why {
-            let stays = runner.changed()?;
-            if let Some(what) = stays.or((repeat == REPEATS).then_some(what)) {
-                return Err(LabError::Broken { candidate, what: format!("the path changed: {what}") });
-            }
+        let stays = match &why {
+            Void::PathChanged { .. } => runner.changed()?.map(|what| Void::PathChanged { what }),
+            _ => None,
+        };
+        if let Some(what) = stays.or((repeat == REPEATS).then_some(why)).as_ref().and_then(breaks) {
+            return Err(LabError::Broken { candidate, what });
         }
     }
     Ok(())

@@ -239,6 +239,44 @@ fn a_race_knows_that_rules_are_gone() {
     );
 }
 
+/// Runs shell commands before the second round's trial of the host, with its server's processes stopped, and others after
+/// the first trial that gave no answers. The race, and how many trials gave none.
+fn race_with_a_stopped_server(then: &str) -> (Result<Finished, LabError>, usize) {
+    let ground = Ground::new(&["macvlan"]);
+    let servers = "$(ip netns pids N2)";
+    let (mut stopped, mut unanswered) = (false, 0);
+    let (finished, race) = ground.run(&mut |event| match event {
+        Event::Trial { round: 1, name, .. } if name == "host" && !stopped => {
+            stopped = true;
+            shell(&ground.in_namespaces("host", &format!("kill -STOP {servers}")));
+        }
+        Event::Voided { why: Void::Unanswered { .. }, .. } => {
+            unanswered += 1;
+            shell(&ground.in_namespaces("host", &then.replace("SERVERS", servers)));
+        }
+        _ => {}
+    });
+    let in_record = race.rounds.iter().flat_map(|round| &round.trials);
+    let in_record = in_record.filter(|trial| matches!(trial.void, Some(Void::Unanswered { .. }))).count();
+    assert!(finished.is_err() || in_record == unanswered, "{in_record} {unanswered}");
+    (finished, unanswered)
+}
+
+#[test]
+fn a_server_that_answers_again_breaks_nothing() {
+    let (finished, unanswered) = race_with_a_stopped_server("kill -CONT SERVERS");
+    assert_eq!(finished.unwrap(), Finished::Whole);
+    assert!(unanswered > 0);
+}
+
+#[test]
+fn a_host_that_answers_no_more_ends_the_race() {
+    let (finished, unanswered) = race_with_a_stopped_server("true");
+    let error = finished.unwrap_err().to_string();
+    assert!(error.contains("got no valid answer"), "{error}");
+    assert_eq!(unanswered, 3);
+}
+
 #[test]
 fn a_race_knows_that_a_route_is_another() {
     let narrow = "ip -n N1 route replace 10.244.2.0/24 via 192.168.100.2 dev eth0 mtu 1400";
