@@ -5,7 +5,7 @@
 
 use datapath::{ATTACHES, Between, DataPath, Family};
 use record::{Entrant, RaceRecord, Setting, Side};
-use verdict::{Cells, Comparisons, Ranked, ResamplingUnits, Verdict, main_load, ranking};
+use verdict::{Cells, ComparedAt, Comparisons, Ranked, ResamplingUnits, Verdict, ranking};
 
 /// What a race says is to be shipped.
 #[derive(Debug, Clone)]
@@ -18,6 +18,8 @@ pub struct Choice {
     pub had_routes: bool,
     /// The load by which it was chosen, an index into the record's.
     pub load: usize,
+    /// Why it was that load.
+    pub compared_at: ComparedAt,
     /// All contenders, in the order of the report: those that were judged, the best first, then the others.
     pub contenders: Vec<Considered>,
 }
@@ -67,6 +69,9 @@ pub enum NoChoice {
     /// No candidate was judged.
     #[error("choose by a race that compared nothing: {0}")]
     NotCompared(&'static str),
+    /// Some candidate could not carry any of the rates.
+    #[error("choose by a race whose every rate is past the capacity of a candidate")]
+    PastCapacity,
     /// None of the candidates can be shipped.
     #[error("ship any candidate of this race: {0}")]
     NoneShips(String),
@@ -80,6 +85,7 @@ impl NoChoice {
             NoChoice::Swept(_) => Some("race at one value, without `sweep`"),
             NoChoice::Counted => Some("race without --exact"),
             NoChoice::NotCompared(_) => Some("race several rounds, on several builds"),
+            NoChoice::PastCapacity => Some("race at lower rates, or with a closed loop beside them"),
             NoChoice::NoneShips(_) => Some(
                 "race one of the data paths that the plugin makes (docs/cni-plugin.md), or name one with --attach",
             ),
@@ -94,9 +100,10 @@ impl NoChoice {
 /// The race is no ground for a choice, or none of its candidates can be shipped.
 pub fn choose(race: &RaceRecord) -> Result<Choice, NoChoice> {
     refuse(race)?;
-    let load = main_load(race).ok_or(NoChoice::NotCompared("it has no load"))?;
     let units = ResamplingUnits::of(race);
     let cells = Cells::of(race, &units);
+    let compared_at = ComparedAt::of(&[(race, &cells)]).ok_or(NoChoice::NotCompared("it has no load"))?;
+    let load = compared_at.load.ok_or(NoChoice::PastCapacity)?;
     let comparisons = Comparisons::of(&cells, race.header.seed);
     let ranked = ranking(&comparisons, race.header.entrants.len(), load);
     if ranked.is_empty() {
@@ -127,7 +134,7 @@ pub fn choose(race: &RaceRecord) -> Result<Choice, NoChoice> {
         (2..race.header.entrants.len()).filter(|other| ranked.iter().all(|one| one.entrant != *other));
     let contenders = order.chain(others).map(|entrant| Considered { entrant, fate: fate(entrant) }).collect();
     let Shipped { path, mtu, had_routes } = shipped(chosen).expect("only those that ship are chosen");
-    Ok(Choice { path, mtu, had_routes, load, contenders })
+    Ok(Choice { path, mtu, had_routes, load, compared_at, contenders })
 }
 
 /// Refuses a race that ended before its end, or whose figures are about something else.

@@ -3,7 +3,7 @@
 
 use record::{Capacity, Counters, Experiment, Handshakes, Machine, NodePair, Setting};
 use serde::Serialize;
-use verdict::Verdict;
+use verdict::{Shortfall, Verdict};
 
 use crate::by_cpu::CpuShares;
 use crate::late::LateLoad;
@@ -182,6 +182,9 @@ pub struct RateSummary {
     pub verdict: Option<Verdict>,
     /// Which statistic decided, in words.
     pub verdict_reason: String,
+    /// What was missing of the rate; of a rate that was not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shortfall: Option<Shortfall>,
     /// received − intended, in nanoseconds.
     pub response_ns: Quantiles,
     /// p99 of the response time in a typical slice, in nanoseconds: the mean of the middle half of the slices' p99. `None`

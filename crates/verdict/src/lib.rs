@@ -10,10 +10,12 @@ mod looks;
 mod pairs;
 mod ranking;
 mod samples;
+mod shortfall;
 
 pub use cells::{Cell, Cells, Participation, ResamplingUnit, ResamplingUnits};
 pub use comparisons::Comparisons;
 pub use judged::{Judgement, Test, Verdict, noise_floor};
 pub use looks::{last_look, look, undecided};
 pub use pairs::{PairsCompared, Role, Where, Worse, WorsePath};
-pub use ranking::{Ranked, main_load, ranking};
+pub use ranking::{ComparedAt, Ranked, ranking};
+pub use shortfall::Shortfall;

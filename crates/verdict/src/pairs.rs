@@ -18,7 +18,7 @@ use stats::{Interval, Random, Resamples, Spread, median};
 
 use crate::judged::Test;
 use crate::samples::Samples;
-use crate::{Cells, Comparisons, ResamplingUnit, ResamplingUnits, Verdict, main_load};
+use crate::{Cells, ComparedAt, Comparisons, ResamplingUnit, ResamplingUnits, Verdict};
 
 /// The error that a map may make about a cluster.
 const ALPHA: f64 = 0.05;
@@ -85,7 +85,9 @@ pub struct Worse {
 pub struct PairsCompared<'a> {
     raced: Vec<Raced<'a>>,
     nodes: Vec<NodeInZone>,
+    /// The load at which they are compared.
     load: usize,
+    at: ComparedAt,
     deciding: Vec<Statistic>,
     entrants: usize,
     /// Pairs ÷ the others, by pair, entrant and statistic.
@@ -97,7 +99,6 @@ pub struct PairsCompared<'a> {
 impl<'a> PairsCompared<'a> {
     /// Of the records of one race of all pairs. `None` if none of them has a round, or one is not of a pair.
     pub fn of(races: &[&'a RaceRecord]) -> Option<PairsCompared<'a>> {
-        let load = races.iter().find_map(|race| main_load(race))?;
         let has_builds = races.iter().any(|race| ResamplingUnits::builds(race).len() > 1);
         let raced = |race: &&'a RaceRecord| {
             let units = ResamplingUnits::of(race);
@@ -110,6 +111,10 @@ impl<'a> PairsCompared<'a> {
             Some(Raced { pair, cells, comparisons, width: units.count, units: whole })
         };
         let raced: Vec<Raced<'_>> = races.iter().map(raced).collect::<Option<_>>()?;
+        let cells: Vec<(&RaceRecord, &Cells<'_>)> =
+            races.iter().copied().zip(raced.iter().map(|one| &one.cells)).collect();
+        let at = ComparedAt::of(&cells)?;
+        let load = at.load.unwrap_or(at.main);
         let nodes: BTreeSet<NodeInZone> =
             raced.iter().flat_map(|one| [one.pair.client.clone(), one.pair.server.clone()]).collect();
         let whole = raced.iter().find(|one| one.cells.loads() > load)?;
@@ -118,6 +123,7 @@ impl<'a> PairsCompared<'a> {
             entrants: raced.iter().map(|one| one.cells.entrants).min()?,
             nodes: by_zone(nodes),
             load,
+            at,
             raced,
             of_pairs: BTreeMap::new(),
             of_nodes: BTreeMap::new(),
@@ -133,9 +139,15 @@ impl<'a> PairsCompared<'a> {
         &self.nodes
     }
 
-    /// The load at which pairs are compared: the one by which a race is summed up.
+    /// The load at which pairs are compared: the one by which a race is summed up, or a lower one where that is past the
+    /// capacity of a path between some nodes.
     pub fn load(&self) -> usize {
         self.load
+    }
+
+    /// Why it is that load.
+    pub fn compared_at(&self) -> &ComparedAt {
+        &self.at
     }
 
     /// How many tests were made.

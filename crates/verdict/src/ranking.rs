@@ -1,9 +1,76 @@
-//! The contenders in the order in which a race is summed up.
+//! The load by which a race is summed up, and its contenders in order there.
 
-use record::{RaceRecord, Statistic};
+use record::{Load, RaceRecord, Statistic};
 use stats::Interval;
 
-use crate::{Comparisons, Verdict};
+use crate::{Cells, Comparisons, Shortfall, Verdict};
+
+/// The load at which candidates are compared in a summary, and for whom the usual one is too much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComparedAt {
+    /// The load that a race is summed up by: the last load of the first body size that has a rate. Where a service should
+    /// not be loaded more, the paths differ most.
+    pub main: usize,
+    /// Entrants past their capacity there, ascending.
+    pub past: Vec<usize>,
+    /// The load at which they are compared instead: the main one if it is past nobody's capacity, else the highest lower
+    /// rate of the same size that all carry, else the closed loop, in which none gets more than it can carry. `None` where
+    /// there is no such load.
+    pub load: Option<usize>,
+}
+
+impl ComparedAt {
+    /// Of a race, or of several with the same entrants and loads. `None` before anything was raced.
+    pub fn of(races: &[(&RaceRecord, &Cells<'_>)]) -> Option<ComparedAt> {
+        let loads = races.iter().map(|(race, _)| &race.loads).find(|loads| !loads.is_empty())?;
+        let main = main_load(loads)?;
+        let raced = |load: usize| races.iter().filter(move |(race, _)| race.loads.len() > load);
+        let mut past: Vec<usize> = raced(main)
+            .flat_map(|(race, cells)| compared(race).filter(|entrant| is_past(race, cells, *entrant, main)))
+            .collect();
+        past.sort_unstable();
+        past.dedup();
+        let is_carried = |load: usize| raced(load).all(|(race, cells)| all_carry(race, cells, load));
+        let load = if past.is_empty() { Some(main) } else { lower(loads, main, is_carried) };
+        Some(ComparedAt { main, past, load })
+    }
+}
+
+fn main_load(loads: &[Load]) -> Option<usize> {
+    let body = loads.first()?.body_bytes;
+    let of_body = || loads.iter().enumerate().filter(|(_, load)| load.body_bytes == body);
+    let rated = of_body().rfind(|(_, load)| load.rate_per_s.is_some());
+    rated.or_else(|| of_body().next_back()).map(|(index, _)| index)
+}
+
+/// The highest rate below the main load's that is carried, else the closed loop.
+fn lower(loads: &[Load], main: usize, is_carried: impl Fn(usize) -> bool) -> Option<usize> {
+    let body = loads[main].body_bytes;
+    let of_body = || loads.iter().enumerate().filter(|(_, load)| load.body_bytes == body);
+    let carried = of_body()
+        .filter_map(|(index, load)| Some((index, load.rate_per_s?)))
+        .filter(|(index, rate)| Some(*rate) < loads[main].rate_per_s && is_carried(*index))
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    let closed = || of_body().find(|(_, load)| load.rate_per_s.is_none());
+    carried.map(|(index, _)| index).or_else(|| closed().map(|(index, _)| index))
+}
+
+/// All that could run but the control, which is the reference once more.
+fn compared(race: &RaceRecord) -> impl Iterator<Item = usize> {
+    let entrants = race.header.entrants.iter().enumerate();
+    entrants.filter(|(entrant, one)| *entrant != 1 && one.unmet.is_empty()).map(|(entrant, _)| entrant)
+}
+
+fn is_past(race: &RaceRecord, cells: &Cells<'_>, entrant: usize, load: usize) -> bool {
+    Shortfall::of(race, cells, entrant, load).is_some_and(|short| short.queued)
+}
+
+/// Whether all carried a load. Who broke is compared with nothing.
+fn all_carry(race: &RaceRecord, cells: &Cells<'_>, load: usize) -> bool {
+    compared(race).filter(|entrant| !cells.broke[*entrant]).all(|entrant| {
+        !cells.cell(entrant, load).trials.is_empty() && Shortfall::of(race, cells, entrant, load).is_none()
+    })
+}
 
 /// A contender that was judged at a load.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -14,15 +81,6 @@ pub struct Ranked {
     pub ratio: Interval,
     /// Against the reference.
     pub verdict: Verdict,
-}
-
-/// The load that a race is summed up by: the last load of the first body size that has a rate. Where a service should not
-/// be loaded more, the paths differ most. `None` before anything was raced.
-pub fn main_load(race: &RaceRecord) -> Option<usize> {
-    let body = race.loads.first()?.body_bytes;
-    let of_body = || race.loads.iter().enumerate().filter(|(_, load)| load.body_bytes == body);
-    let rated = of_body().rfind(|(_, load)| load.rate_per_s.is_some());
-    rated.or_else(|| of_body().next_back()).map(|(index, _)| index)
 }
 
 /// The contenders that were judged, the best first: those that beat the reference, those that cannot be distinguished from

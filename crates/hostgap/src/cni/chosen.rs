@@ -68,7 +68,17 @@ impl Chosen {
         let off = noise.verdict.is_some_and(differs).then(|| {
             "the reference differs from itself at this load: differences of that size mean nothing".to_owned()
         });
-        [other, routes, off].into_iter().flatten().collect()
+        let at = &self.choice.compared_at;
+        let name = |entrant: &usize| self.summary.candidates[*entrant].name.as_str();
+        let past: Vec<&str> = at.past.iter().map(name).collect();
+        let past = (!past.is_empty()).then(|| {
+            let main = &self.summary.loads[at.main];
+            format!(
+                "{main} is past the capacity of {}: the choice is by a load that all carry",
+                past.join(", ")
+            )
+        });
+        [other, routes, past, off].into_iter().flatten().collect()
     }
 
     pub(super) fn json(&self) -> Value {

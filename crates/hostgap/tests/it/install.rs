@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::made::{Plan, Truth, eventful};
+use crate::made::{Plan, Truth, eventful, flood};
 use crate::turn::{HOSTGAP, PLUGIN, Turn, check, kill, stderr, stdout, text, turn, until};
 
 /// A node in a namespace of the turn, with a wire, and the directories of a runtime.
@@ -393,6 +393,18 @@ fn what_won_a_race_is_installed_with_the_reason() {
         2,
         "could not ship any candidate of this race: docker: the plugin has no attach docker",
     );
+    let loads = vec![Some(20_000.0), Some(40_000.0)];
+    let mut past = Plan { loads, samples: 1_000, ..Plan::of(11, vec![Truth::of("ptp+direct", 1.1)]) }.race();
+    let trials = past.rounds.iter_mut().flat_map(|round| &mut round.trials);
+    trials.filter(|trial| (trial.entrant, trial.load) == (2, 1)).for_each(flood);
+    let chosen = from(&past, "past.jsonl");
+    check(&chosen, 0, "(40.0k/s) is past the capacity of ptp+direct: the choice is by a load that all carry");
+    assert!(
+        stdout(&chosen).contains("At 100 B at 30 % (20.0k/s), each against host:"),
+        "{}",
+        stdout(&chosen)
+    );
+
     let conflist = node.conf().join("10-pods.conflist");
     let no_race = ["--from", conflist.to_str().unwrap(), "--name", "pods", "--subnet", "10.244.1.0/24"];
     check(&node.install(&no_race), 2, "10-pods.conflist: ");

@@ -3,7 +3,7 @@
 use node::choice::{Choice, Fate, NoChoice, choose};
 use record::{Broken, End, RaceRecord, Setting, Side};
 
-use crate::made::{Plan, Truth, eventful};
+use crate::made::{Plan, Truth, eventful, flood};
 
 /// The contenders by name with what became of them, in the order of the choice.
 fn fates<'a>(race: &'a RaceRecord, choice: &Choice) -> Vec<(&'a str, Fate)> {
@@ -54,6 +54,26 @@ fn a_better_median_does_not_make_up_for_a_worse_tail() {
     let race = Plan::of(6, vec![lossy, Truth::of("bridge+direct", 1.3)]).race();
     let choice = choose(&race).unwrap();
     assert_eq!(fates(&race, &choice), [("ptp+direct", Fate::Beaten), ("bridge+direct", Fate::Chosen)]);
+}
+
+/// Of a queue that grows until the end of a slice, only its length is known. What carries the highest rate that all carry best
+/// is chosen; where there is no such rate, nothing is.
+#[test]
+fn a_rate_past_a_capacity_decides_nothing() {
+    let contenders = vec![Truth::of("ptp+direct", 1.1), Truth::of("bridge+direct", 1.6)];
+    let plan =
+        Plan { loads: vec![Some(20_000.0), Some(40_000.0)], samples: 1_000, ..Plan::of(11, contenders) };
+    let mut race = plan.race();
+    let flooded = |race: &mut RaceRecord, load: usize| {
+        let trials = race.rounds.iter_mut().flat_map(|round| &mut round.trials);
+        trials.filter(|trial| (trial.entrant, trial.load) == (2, load)).for_each(flood);
+    };
+    flooded(&mut race, 1);
+    let choice = choose(&race).unwrap();
+    assert_eq!((choice.load, choice.compared_at.main, choice.compared_at.past.as_slice()), (0, 1, &[2][..]));
+    assert_eq!(fates(&race, &choice), [("ptp+direct", Fate::Chosen), ("bridge+direct", Fate::Beaten)]);
+    flooded(&mut race, 0);
+    assert_eq!(choose(&race).unwrap_err(), NoChoice::PastCapacity);
 }
 
 #[test]

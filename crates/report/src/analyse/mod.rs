@@ -53,7 +53,7 @@ pub fn analyse(race: &RaceRecord) -> Summary {
         capacities: race.capacities.clone(),
         loads: race.loads.iter().map(|of| load(race, of)).collect(),
         verdict: match exact.as_slice() {
-            [] => sentence::verdict(race, &comparisons, &candidates),
+            [] => sentence::verdict(race, &cells, &comparisons, &candidates),
             counted => exact::sentence(counted, race.header.experiment.workload.kind.measure()),
         },
         notes: notes(race, &cells, &units, &noise),

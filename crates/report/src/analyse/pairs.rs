@@ -2,7 +2,7 @@
 
 use record::{NodeInZone, NodePair, RaceRecord, Statistic};
 use stats::median;
-use verdict::{PairsCompared, Role, Where, Worse};
+use verdict::{ComparedAt, PairsCompared, Role, Where, Worse};
 
 use super::load;
 use crate::figures;
@@ -188,7 +188,7 @@ fn verdict(findings: &[PairsFinding], paths: &[PathMap], compared: Option<&Pairs
 }
 
 fn notes(races: &[&RaceRecord], compared: Option<&PairsCompared<'_>>) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = compared.and_then(|compared| past(races[0], compared)).into_iter().collect();
     if let Some(compared) = compared.filter(|compared| compared.nodes().len() == 2) {
         let both = compared.nodes().iter().map(|node| node.node.as_str()).collect::<Vec<_>>().join(" and ");
         notes.push(format!("{both} are the only nodes: each direction is compared with the other"));
@@ -207,4 +207,18 @@ fn notes(races: &[&RaceRecord], compared: Option<&PairsCompared<'_>>) -> Vec<Str
         );
     }
     notes
+}
+
+/// That the usual load is past the capacity of some paths, so that pairs are compared at another one.
+fn past(race: &RaceRecord, compared: &PairsCompared<'_>) -> Option<String> {
+    let ComparedAt { main, past, load: lower } = compared.compared_at();
+    let name = |entrant: &usize| race.header.entrants[*entrant].name.as_str();
+    let names: Vec<&str> = past.iter().map(name).collect();
+    let rate = figures::load(&load(race, race.loads.get(*main)?));
+    let instead = match lower {
+        Some(_) => "pairs are compared at a load that all carry",
+        None => "and no load was carried by all: latencies are those of growing queues",
+    };
+    (!names.is_empty())
+        .then(|| format!("{rate} is past the capacity of {} between some nodes; {instead}", names.join(", ")))
 }

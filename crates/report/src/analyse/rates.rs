@@ -5,10 +5,10 @@ use stats::Percentile;
 
 use super::quantiles::quantiles;
 use super::{by_cpu, carried, describe, ratio, ratios, reason, stalls, tail};
-use crate::past::{self, Shortfall};
+use crate::past;
 use crate::quantities::{CurvePoint, Quantiles};
 use crate::summary::{Need, Precision, RateSummary};
-use verdict::{Cell, Cells, Comparisons};
+use verdict::{Cell, Cells, Comparisons, Shortfall};
 
 /// ±3 %, the precision that readers may want.
 const PRECISION: f64 = 0.03;
@@ -22,19 +22,7 @@ pub(super) fn rates(
     comparisons: &Comparisons,
     entrant: usize,
 ) -> Vec<RateSummary> {
-    let header = &race.header;
-    let connections = past::connections(&header.experiment, &header.entrants[entrant].name);
-    (0..race.loads.len())
-        .map(|load| warned(rate(race, cells, comparisons, entrant, load), connections))
-        .collect()
-}
-
-/// A rate that was too much for the candidate says so in front of its verdict's reason.
-fn warned(mut rate: RateSummary, connections: u32) -> RateSummary {
-    if let Some(short) = Shortfall::queued(&rate, connections) {
-        rate.verdict_reason = format!("past its capacity: {short}; {}", rate.verdict_reason);
-    }
-    rate
+    (0..race.loads.len()).map(|load| rate(race, cells, comparisons, entrant, load)).collect()
 }
 
 fn rate(
@@ -47,6 +35,7 @@ fn rate(
     let cell = cells.cell(entrant, load);
     let of = &race.loads[load];
     let judged = comparisons.judged(entrant, load);
+    let shortfall = Shortfall::of(race, cells, entrant, load);
     let server = cell.cpu(|trial| trial.server_cpu);
     let client = cell.cpu(|trial| trial.client_cpu);
     let measure = race.header.experiment.workload.kind.measure();
@@ -62,11 +51,8 @@ fn rate(
         of_capacity: of.of_capacity,
         achieved_rps: cell.achieved_rps().filter(|_| measure != Measure::Bandwidth),
         verdict: judged.verdict().filter(|_| !cell.trials.is_empty()),
-        verdict_reason: if cell.trials.is_empty() {
-            "no trial counts".to_owned()
-        } else {
-            reason::reason(judged, measure)
-        },
+        verdict_reason: why(cell, shortfall.as_ref(), &reason::reason(judged, measure)),
+        shortfall,
         response_ns: response(cell),
         service_ns: quantiles(&cell.service, cell.beyond),
         lag_ns: quantiles(&cell.lag, 0),
@@ -98,6 +84,15 @@ fn rate(
         // Where as many go as can, percentiles are not of interest.
         needs: if closed { vec![] } else { needs(cell, comparisons.part(entrant, load).rounds) },
         precision: precision(race, comparisons, entrant, load),
+    }
+}
+
+/// A verdict's reason; in front of it, that the rate was too much for the candidate.
+fn why(cell: &Cell<'_>, shortfall: Option<&Shortfall>, reason: &str) -> String {
+    match shortfall.filter(|short| short.queued) {
+        _ if cell.trials.is_empty() => "no trial counts".to_owned(),
+        Some(short) => format!("past its capacity: {}; {reason}", past::short_of(short)),
+        None => reason.to_owned(),
     }
 }
 

@@ -3,77 +3,44 @@
 
 use record::{Entrant, RaceRecord, Statistic};
 use stats::Interval;
-use verdict::{Comparisons, Ranked, Verdict, main_load, ranking};
+use verdict::{Cells, ComparedAt, Comparisons, Ranked, Verdict, ranking};
 
 use super::reason;
-use crate::summary::{Candidate, Role};
+use crate::summary::Candidate;
 use crate::{figures, past};
 
 /// More names than these are counted.
 const NAMES_MAX: usize = 4;
 
-/// The sentence, which speaks of the [`main_load`], or of a lower one where some cannot carry that.
-pub(super) fn verdict(race: &RaceRecord, comparisons: &Comparisons, candidates: &[Candidate]) -> String {
-    let Some(load) = main_load(race) else {
+/// The sentence, which speaks of the load by which a race is summed up, or of a lower one where some cannot carry that.
+pub(super) fn verdict(
+    race: &RaceRecord,
+    cells: &Cells<'_>,
+    comparisons: &Comparisons,
+    candidates: &[Candidate],
+) -> String {
+    let Some(ComparedAt { main, past, load }) = ComparedAt::of(&[(race, cells)]) else {
         return "nothing has been raced yet".to_owned();
     };
-    let past = past_capacity(race, candidates, load);
     if past.is_empty() {
-        return compared(race, comparisons, load);
+        return compared(race, comparisons, main);
     }
-    let past: Vec<&str> = past.iter().map(String::as_str).collect();
+    let carries = |entrant: &usize| past::carries(&candidates[*entrant], &candidates[*entrant].rates[main]);
+    let those: Vec<String> = past.iter().map(carries).collect();
+    let those: Vec<&str> = those.iter().map(String::as_str).collect();
     let past = format!(
         "{} is past the capacity of {}, whose latencies there are those of growing queues",
-        named(race, load),
-        listed(&past)
+        named(race, main),
+        listed(&those)
     );
-    match carried_by_all(race, candidates, load) {
-        Some((lower, what)) => format!("{past}. {what}, {}", compared(race, comparisons, lower)),
-        None => format!("{past}. No rate of this race was carried by all, so nothing is compared"),
-    }
-}
-
-/// What those carry that a load is too much for.
-fn past_capacity(race: &RaceRecord, candidates: &[Candidate], load: usize) -> Vec<String> {
-    let experiment = &race.header.experiment;
-    let past = |candidate: &Candidate| {
-        let connections = past::connections(experiment, &candidate.name);
-        let rate =
-            candidate.rates.get(load).filter(|rate| past::Shortfall::queued(rate, connections).is_some())?;
-        Some(past::carries(candidate, rate))
+    let Some(lower) = load else {
+        return format!("{past}. No rate of this race was carried by all, so nothing is compared");
     };
-    compared_ones(candidates).filter_map(past).collect()
-}
-
-/// All that could run but the control, which is the reference once more.
-fn compared_ones(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> {
-    candidates.iter().filter(|candidate| candidate.role != Role::Control && candidate.runnable)
-}
-
-/// Whether all carried a load.
-fn all_carry(race: &RaceRecord, candidates: &[Candidate], load: usize) -> bool {
-    let experiment = &race.header.experiment;
-    compared_ones(candidates)
-        .filter_map(|candidate| Some((candidate, candidate.rates.get(load)?)))
-        .all(|(candidate, rate)| past::is_carried(rate, past::connections(experiment, &candidate.name)))
-}
-
-/// The load instead of one that is too much for some: the highest rate of the same size that all carry, or else the
-/// closed loop, in which none gets more than it can carry.
-fn carried_by_all(race: &RaceRecord, candidates: &[Candidate], load: usize) -> Option<(usize, &'static str)> {
-    let body = race.loads[load].body_bytes;
-    let of_body = || race.loads.iter().enumerate().filter(|(_, other)| other.body_bytes == body);
-    let carried = of_body()
-        .filter_map(|(index, other)| Some((index, other.rate_per_s?)))
-        .filter(|(index, rate)| {
-            Some(*rate) < race.loads[load].rate_per_s && all_carry(race, candidates, *index)
-        })
-        .max_by(|a, b| a.1.total_cmp(&b.1));
-    if let Some((index, _)) = carried {
-        return Some((index, "At the highest rate that all carry"));
-    }
-    let closed = of_body().find(|(_, other)| other.rate_per_s.is_none());
-    closed.map(|(index, _)| (index, "No rate of this race was carried by all; by their capacity"))
+    let at = match race.loads[lower].rate_per_s {
+        Some(_) => "At the highest rate that all carry",
+        None => "No rate of this race was carried by all; by their capacity",
+    };
+    format!("{past}. {at}, {}", compared(race, comparisons, lower))
 }
 
 fn named(race: &RaceRecord, load: usize) -> String {

@@ -379,6 +379,7 @@ fn rate(role: Role, load: &(Option<f64>, Option<f64>, [f64; 5]), factors: [f64; 
     RateSummary {
         achieved_rps: Some(requested_rps.unwrap_or(234_104.0 * capacity)),
         verdict: Some(verdict),
+        shortfall: None,
         verdict_reason: match compared {
             true => format!(
                 "p99 decides: p99 × {tail:.3} (1.010 to 1.870 at 98.8 %), beyond the noise of ±11 %; p50 says the same"
@@ -440,6 +441,7 @@ fn empty(requested_rps: Option<f64>, of_capacity: Option<f64>) -> RateSummary {
         achieved_rps: None,
         verdict: None,
         verdict_reason: "no trial that counts".to_owned(),
+        shortfall: None,
         response_ns: Quantiles::default(),
         typical_p99_ns: None,
         service_ns: Quantiles::default(),

@@ -11,11 +11,11 @@ mod published;
 
 use std::fmt::Write;
 
-use record::{Experiment, Handshakes, Measure, Placement};
+use record::{Handshakes, Measure, Placement};
 
 use crate::carried;
 use crate::figures::{self, counted, span_s};
-use crate::past::{self, Shortfall};
+use crate::past;
 use crate::quantities::Load;
 use crate::stalls::Stalls;
 use crate::summary::{Candidate, Noise, Precision, RateSummary, Role, Summary};
@@ -146,7 +146,7 @@ fn block(summary: &Summary, index: usize, load: &Load, style: Style) -> String {
         text.push_str(&noise_line(noise, measure));
     }
     text.push_str(&stalls(&racing));
-    text.push_str(&remarks(&racing, &summary.experiment));
+    text.push_str(&remarks(&racing));
     text.push_str(&by_cpu::block(summary, index, style));
     text
 }
@@ -201,7 +201,7 @@ fn stalls(racing: &[(&Candidate, &RateSummary)]) -> String {
 }
 
 /// Remarks on single candidates, and the length of a race that would show more.
-fn remarks(racing: &[(&Candidate, &RateSummary)], experiment: &Experiment) -> String {
+fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
     let mut text = void(racing);
     for (candidate, rate) in racing {
         let name = &candidate.name;
@@ -213,8 +213,8 @@ fn remarks(racing: &[(&Candidate, &RateSummary)], experiment: &Experiment) -> St
             let _infallible =
                 writeln!(text, "  {name}: {share} of the rate was sent; the sender was too slow for more");
         }
-        if let Some(short) = Shortfall::of(rate, past::connections(experiment, name)) {
-            let _infallible = writeln!(text, "  {name}: {short}");
+        if let Some(short) = &rate.shortfall {
+            let _infallible = writeln!(text, "  {name}: {}", past::short_of(short));
         }
         if rate.missed > 0 {
             let unanswered = counted(rate.missed, "request");

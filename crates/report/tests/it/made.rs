@@ -325,3 +325,11 @@ pub(crate) fn eventful() -> RaceRecord {
     (trial.intended, trial.missed, trial.missed_age_max_ns) = (trial.intended + 3, 3, 800_000_000);
     race
 }
+
+/// Half of the requests are answered in time, each later than the one before.
+pub(crate) fn flood(trial: &mut TrialRecord) {
+    trial.answered_in_time = trial.intended / 2;
+    let mut queued = Histogram::empty_hdr();
+    (0..trial.intended).for_each(|place| queued.record(50_000 + 20_000 * place).expect("below an hour"));
+    trial.latencies.response = Histogram::from(&queued);
+}

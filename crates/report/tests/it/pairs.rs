@@ -4,7 +4,7 @@
 use record::{End, NodeInZone, NodePair, RaceRecord};
 use report::{PairsMap, Style, Verdict, analyse, html, json_of_pairs, map, map_table};
 
-use crate::made::{Plan, Truth};
+use crate::made::{Plan, Truth, flood};
 
 /// Latency ÷ the usual of a client's node, a server's node and a path: 0 is the host, 1 the pod.
 type Factor = fn(&str, &str, usize) -> f64;
@@ -236,4 +236,28 @@ fn records_of_a_map_are_read_back_and_its_json_is_what_the_schema_says() {
     let mut strange = all["map"].clone();
     strange["paths"][0]["moon"] = true.into();
     assert!(!of_map.is_valid(&strange));
+}
+
+/// Between two nodes the pods cannot carry the higher rate: all pairs are compared at the lower one, and the map says why.
+#[test]
+fn a_rate_past_a_capacity_somewhere_is_not_compared_at() {
+    let nodes = names(&["a", "b", "c"]);
+    let mut races = races(5, &nodes, |client, _, path| if (client, path) == ("a", 1) { 1.6 } else { 1.0 });
+    for race in &mut races {
+        let (mut higher, pair) = (race.loads[0].clone(), race.header.pair.clone().unwrap());
+        higher.rate_per_s = Some(40_000.0);
+        race.loads.push(higher);
+        for round in &mut race.rounds {
+            let mut more: Vec<_> = round.trials.clone();
+            more.iter_mut().for_each(|trial| trial.load = 1);
+            let is_short = (pair.client.node.as_str(), pair.server.node.as_str()) == ("b", "c");
+            more.iter_mut().filter(|trial| is_short && trial.entrant == 2).for_each(flood);
+            round.trials.append(&mut more);
+        }
+    }
+    let map = map(&races).unwrap();
+    assert_eq!(map.load.as_ref().unwrap().requested_rps, Some(20_000.0));
+    let note = "40.0k/s) is past the capacity of pod between some nodes; pairs are compared at a load that all carry";
+    assert!(map.notes.iter().any(|said| said.contains(note)), "{:?}", map.notes);
+    assert_eq!(found(&map), ["a as client: pod"]);
 }

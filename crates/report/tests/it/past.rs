@@ -1,9 +1,9 @@
 //! Races at rates that some of their candidates cannot carry.
 
-use record::{Histogram, RaceRecord, TrialRecord};
+use record::{Histogram, RaceRecord};
 use report::{Style, analyse, html, table};
 
-use crate::made::{Plan, Truth};
+use crate::made::{Plan, Truth, flood};
 
 /// A closed loop, a rate that all carry, and one at which those named get more than they can answer.
 fn race(loads: Vec<Option<f64>>, past: &[(usize, usize)]) -> RaceRecord {
@@ -12,14 +12,6 @@ fn race(loads: Vec<Option<f64>>, past: &[(usize, usize)]) -> RaceRecord {
     let trials = race.rounds.iter_mut().flat_map(|round| &mut round.trials);
     trials.filter(|trial| past.contains(&(trial.entrant, trial.load))).for_each(flood);
     race
-}
-
-/// Half of the requests are answered in time, each later than the one before.
-fn flood(trial: &mut TrialRecord) {
-    trial.answered_in_time = trial.intended / 2;
-    let mut queued = Histogram::empty_hdr();
-    (0..trial.intended).for_each(|place| queued.record(50_000 + 20_000 * place).expect("below an hour"));
-    trial.latencies.response = Histogram::from(&queued);
 }
 
 const LOADS: [Option<f64>; 3] = [None, Some(20_000.0), Some(40_000.0)];
