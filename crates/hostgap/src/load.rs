@@ -140,11 +140,11 @@ fn search(
         };
         judged(clients, job, run, stop, what)
     };
-    let mut tell = |tried: &TriedRate| {
+    let mut emit = |tried: &TriedRate| {
         let held = tried.broken.as_ref().map_or("yes".to_owned(), |why| format!("no, {}", slo::why(why)));
         speak::aside(format_args!("{}/s: {held}", tried.rate_per_s));
     };
-    RateSearch { run: &job.run, slo, stop, measure: &mut measure, tell: &mut tell }.find()
+    RateSearch { run: &job.run, slo, stop, measure: &mut measure, emit: &mut emit }.find()
 }
 
 /// Runs once, and judges the run.

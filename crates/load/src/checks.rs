@@ -24,7 +24,7 @@ mod made;
 use crate::{Outcome, Schedule};
 
 pub use generator::steal;
-pub use percentile::{PercentileEstimate, told};
+pub use percentile::{PercentileEstimate, estimate};
 pub use stats::Percentile;
 
 /// What one check found.

@@ -70,14 +70,14 @@ struct Figure(String, f64, f64, f64, &'static str);
 ///
 /// # Errors
 /// If a scene cannot be tried; not if it fails.
-pub fn prove(mut tell: impl FnMut(&[Proof])) -> Result<Vec<Proof>, ProofError> {
+pub fn prove(mut emit: impl FnMut(&[Proof])) -> Result<Vec<Proof>, ProofError> {
     let bench = Bench::new()?;
     let path_ns = bench.path_ns()?;
     let capacity_per_s = bench.capacity_per_s()?;
     let mut proofs = Vec::new();
     for scene in &SCENES {
         let figures = try_scene(&bench, scene, path_ns, capacity_per_s)?;
-        tell(&figures);
+        emit(&figures);
         proofs.extend(figures);
     }
     Ok(proofs)

@@ -33,7 +33,7 @@ pub struct RateSearch<'a> {
     /// Runs once, and judges the run.
     pub measure: &'a mut dyn FnMut(SearchStep, &Run) -> Result<CheckedRun, LoadError>,
     /// Called after each rate tried.
-    pub tell: &'a mut dyn FnMut(&TriedRate),
+    pub emit: &'a mut dyn FnMut(&TriedRate),
 }
 
 /// What a run of a search is for.
@@ -186,7 +186,7 @@ impl RateSearch<'_> {
         let broken = unsent(&ran.outcome).or_else(|| self.slo.broken_by(&ran.outcome));
         let holds = broken.is_none();
         let tried = TriedRate { rate_per_s: ran.schedule.rate_per_s().unwrap_or_default(), broken };
-        (self.tell)(&tried);
+        (self.emit)(&tried);
         found.tried.push(tried);
         holds
     }

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_spins_where_it_stops_the_load() {
+    fn no_thread_spins_where_it_stops_the_load() {
         assert_eq!(waiting(Wait::Hybrid, NORMAL).spin_ns(), 15_000);
         assert_eq!(waiting(Wait::Hybrid, WaitConditions { cpus_online: 1, ..NORMAL }).spin_ns(), 0);
         assert_eq!(waiting(Wait::Hybrid, REALTIME).spin_ns(), 15_000);

@@ -1,6 +1,6 @@
 //! The result of a run as JSON. docs/json.md describes each field.
 
-use ::load::checks::{CheckResult, CheckWeight, Percentile, told};
+use ::load::checks::{CheckResult, CheckWeight, Percentile, estimate};
 use ::load::search::{RateSearchResult, TriedRate};
 use ::load::slo::Slo;
 use ::load::windows::Witnessed;
@@ -174,10 +174,10 @@ fn distribution(times: &Histogram<u64>, independent: Option<u64>) -> Value {
     map.insert("count".to_owned(), times.len().into());
     for percentile in Percentile::LADDER {
         let name = percentile.label().replace('.', "_");
-        let told = told(times, *percentile, independent);
-        let interval = told.and_then(|told| told.interval_ns);
+        let estimate = estimate(times, *percentile, independent);
+        let interval = estimate.and_then(|estimate| estimate.interval_ns);
         intervals.insert(name.clone(), interval.map(|(low, high)| vec![low, high]).into());
-        map.insert(name, told.map(|told| told.value_ns).into());
+        map.insert(name, estimate.map(|estimate| estimate.value_ns).into());
     }
     map.insert("max".to_owned(), (!times.is_empty()).then(|| times.max()).into());
     map.insert("interval".to_owned(), intervals.into());

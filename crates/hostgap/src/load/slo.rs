@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_read_and_told() {
+    fn limits_are_read_and_printed() {
         let slo = read("p99<2ms, p99.9 < 10ms").unwrap();
         let limit = |percentile, below_ns| Limit::new(percentile, below_ns).unwrap();
         assert_eq!(slo, Slo::new(vec![limit(99.0, 2_000_000), limit(99.9, 10_000_000)]));
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold_is_told() {
+    fn a_miss_says_which_limit_and_by_how_much() {
         assert_eq!(why(&SloMiss::Slow { percentile: 99.9, seen_ns: 5_000_000 }), "p99.9 was 5.00 ms");
         let unanswered = SloMiss::Unanswered { unanswered: 1, intended: 10 };
         assert_eq!(why(&unanswered), "1 of 10 requests were not answered as expected");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ::load::checks::{CheckWeight, Percentile, told};
+use ::load::checks::{CheckWeight, Percentile, estimate};
 use ::load::search::{RateSearchResult, SearchFailure};
 use ::load::slo::Slo;
 use ::load::windows::Witnessed;
@@ -86,12 +86,12 @@ fn percentile_lines(text: &mut String, outcome: &Outcome, independent: Option<u6
     let names = ["response", "service", "lag", "late"].map(str::to_owned);
     text.write_str(&row("", names, "95 % interval"))?;
     for percentile in Percentile::LADDER {
-        let all = columns.map(|times| told(times, *percentile, independent));
-        let interval = match all[0].map(|told| told.interval_ns) {
+        let all = columns.map(|times| estimate(times, *percentile, independent));
+        let interval = match all[0].map(|estimate| estimate.interval_ns) {
             Some(Some((low, high))) => format!("{} – {}", time(low), time(high)),
             Some(None) | None => String::new(),
         };
-        let cells = all.map(|told| told.map_or(NONE.to_owned(), |told| time(told.value_ns)));
+        let cells = all.map(|estimate| estimate.map_or(NONE.to_owned(), |estimate| time(estimate.value_ns)));
         text.write_str(&row(percentile.label(), cells, &interval))?;
     }
     let max = columns.map(|times| if times.is_empty() { NONE.to_owned() } else { time(times.max()) });
@@ -209,8 +209,8 @@ fn stalls_line(text: &mut String, outcome: &Outcome, seen: &Witnessed) -> std::f
     )?;
     let ladder = [Percentile::P50, Percentile::P99, Percentile::P99_9];
     let without = ladder.iter().filter_map(|percentile| {
-        let told = told(&seen.response, *percentile, None)?;
-        Some(format!("{} {}", percentile.label(), time(told.value_ns)))
+        let estimate = estimate(&seen.response, *percentile, None)?;
+        Some(format!("{} {}", percentile.label(), time(estimate.value_ns)))
     });
     let without: Vec<String> = without.collect();
     if !without.is_empty() {

@@ -33,7 +33,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().collect();
     if let Some(address) = memory::role(&arguments) {
-        return memory::connect_and_tell(&address);
+        return memory::print_peak_memory(&address);
     }
     // Cargo runs this program with the tests too, and then without this argument.
     if !arguments.iter().any(|argument| argument == "--bench") {

@@ -18,15 +18,15 @@ const ROLE: &str = "--client-of";
 pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure> {
     println!("\nmost memory of a client, resident");
     for connections in CONNECTIONS {
-        let told = place.on_client(|| {
+        let output = place.on_client(|| {
             let mut client = Command::new(std::env::current_exe()?);
             Ok(client.args([ROLE, &format!("{address}/{connections}")]).output()?)
         })?;
-        let text = String::from_utf8_lossy(&told.stdout).trim().to_owned();
-        match told.status.success() {
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        match output.status.success() {
             true => println!("  {connections:>6} connections {text:>10}"),
             false => {
-                let why = String::from_utf8_lossy(&told.stderr);
+                let why = String::from_utf8_lossy(&output.stderr);
                 println!("  {connections:>6} connections: {}", why.trim());
             }
         }
@@ -41,7 +41,7 @@ pub(crate) fn role(arguments: &[String]) -> Option<String> {
 }
 
 /// Connects, sends a request on each connection, and prints the peak memory of this process.
-pub(crate) fn connect_and_tell(what: &str) -> Result<(), Failure> {
+pub(crate) fn print_peak_memory(what: &str) -> Result<(), Failure> {
     let (address, connections) = what.split_once('/').ok_or("ADDRESS/CONNECTIONS is expected")?;
     let address: SocketAddr = address.parse()?;
     let connections: usize = connections.parse()?;
@@ -55,7 +55,7 @@ pub(crate) fn connect_and_tell(what: &str) -> Result<(), Failure> {
     }
     let status = std::fs::read_to_string("/proc/self/status")?;
     let most =
-        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("the kernel tells no VmHWM")?;
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("the kernel reports no VmHWM")?;
     let kibibytes: f64 = most.trim().trim_end_matches("kB").trim().parse()?;
     println!("{:.1} MB", kibibytes / 1024.0);
     Ok(())

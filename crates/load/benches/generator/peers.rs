@@ -59,7 +59,7 @@ impl Peer {
         let before_s = children_cpu_s()?;
         let output = command.stderr(Stdio::null()).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let per_s = self.rate(&text).ok_or_else(|| format!("{command:?} told no rate: {text}"))?;
+        let per_s = self.rate(&text).ok_or_else(|| format!("{command:?} printed no rate: {text}"))?;
         let spent_s = children_cpu_s()? - before_s;
         Ok(Slice { per_s, cpu_s: spent_s * 1e6 / (per_s * slice.as_secs_f64()) })
     }

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fate_is_told_and_the_most_frequent_one_is_explained() {
+    fn each_fate_is_counted_and_the_most_frequent_one_is_explained() {
         #[track_caller]
         fn check(change: impl FnOnce(&mut Outcome), parts: &[&str]) {
             let mut outcome = good();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_by_kind() {
+    fn errors_are_reported_by_kind() {
         assert_eq!(errors(&good()).passed, Some(true));
         let first =
             FirstConnectionError { fault: ConnectionError::Closed, after: Duration::from_millis(2_500) };

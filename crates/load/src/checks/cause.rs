@@ -106,12 +106,12 @@ fn short(outcome: &Outcome) -> String {
         (short.broken, "had broken or could not be made"),
         (short.connecting, "were being made"),
     ];
-    let told = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| match *count == all {
+    let causes = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| match *count == all {
         true if all == 1 => format!("the only one {}", what.replace("were", "was")),
         true => format!("all {all} {what}"),
         false => format!("{count} of {all} {what}"),
     });
-    format!("no {} was free, {}", connection(outcome), told.collect::<Vec<_>>().join(", "))
+    format!("no {} was free, {}", connection(outcome), causes.collect::<Vec<_>>().join(", "))
 }
 
 /// What to do about answers that do not come, or not soon enough.

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_without_a_cpu_is_told() {
+    fn a_thread_that_waits_for_a_cpu_fails_the_check() {
         let at = |run_queue_ns| run_queue(&changed(|thread| thread.run_queue_ns = run_queue_ns)).passed;
         let second = good().threads[0].wall_ns;
         assert_eq!(at(second / 101), Some(true));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_thread_is_told_from_one_that_spins() {
+    fn a_busy_thread_is_distinguished_from_one_that_spins() {
         let busy = |share: f64| changed(|thread| thread.cpu_ns = (thread.wall_ns as f64 * share) as u64);
         assert_eq!(headroom(&busy(0.79), 5_000).passed, Some(true));
         assert_eq!(headroom(&busy(0.81), 5_000).passed, Some(false));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn stolen_time_is_told() {
+    fn stolen_time_fails_the_check() {
         assert_eq!(steal(Some(0.02)).passed, Some(true));
         assert_eq!(steal(Some(0.03)).passed, Some(false));
         assert_eq!(steal(None).passed, None);

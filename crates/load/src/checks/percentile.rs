@@ -20,7 +20,7 @@ pub struct PercentileEstimate {
 /// The interval comes from order statistics, whatever the distribution. Its ranks are computed for `independent`
 /// samples ([`independent_samples`](super::independent_samples)); the values at these ranks are taken from all times,
 /// which are more.
-pub fn told(
+pub fn estimate(
     times: &Histogram<u64>,
     percentile: Percentile,
     independent: Option<u64>,
@@ -55,7 +55,7 @@ mod tests {
     #[track_caller]
     fn check(samples: u64, percentile: Percentile, shown: bool) {
         let times = times((0..samples).map(|_| 100));
-        assert_eq!(told(&times, percentile, None).is_some(), shown, "{samples} samples, {percentile:?}");
+        assert_eq!(estimate(&times, percentile, None).is_some(), shown, "{samples} samples, {percentile:?}");
     }
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
     fn intervals_are_those_of_the_printed_ranks() {
         // 1 to 100, exactly: with 100 samples the median lies between the 40th and the 61st.
         let times = times(1..=100);
-        let at = |independent| told(&times, Percentile::P50, independent).unwrap().interval_ns;
+        let at = |independent| estimate(&times, Percentile::P50, independent).unwrap().interval_ns;
         assert_eq!(at(Some(100)), Some((40, 61)));
         // More independent samples than samples there are none.
         assert_eq!(at(Some(1_000)), Some((40, 61)));
@@ -90,7 +90,7 @@ mod tests {
         let tries = 300;
         let held = (0..tries).filter(|_| {
             let times = times((0..2_000).map(|_| (exponential(&mut random) * 1e5) as u64 + 1));
-            let (low, high) = told(&times, Percentile::P99, Some(2_000)).unwrap().interval_ns.unwrap();
+            let (low, high) = estimate(&times, Percentile::P99, Some(2_000)).unwrap().interval_ns.unwrap();
             // The histogram's values are within a thousandth.
             low as f64 <= truth_ns * 1.001 && truth_ns <= high as f64 * 1.001
         });

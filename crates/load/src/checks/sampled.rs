@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_half_that_is_slower_is_told() {
+    fn a_slower_second_half_is_reported() {
         let slower = |percent: u64| {
             with_responses(move |_, index, ns| {
                 Some(if index >= 1_250 { ns * (100 + percent) / 100 } else { ns })

@@ -30,17 +30,17 @@ fn search(
 ) -> (Result<RateSearchResult, LoadError>, Vec<SearchStep>) {
     let run = Run::new(Schedule::Constant { rate_per_s: 1.0 }, FULL);
     let slo = Slo::new(vec![Limit::new(99.0, 2_000_000).unwrap()]);
-    let (mut steps, mut told) = (Vec::new(), 0);
+    let (mut steps, mut emitted) = (Vec::new(), 0);
     let mut measure = |step, run: &Run| {
         assert_eq!(run.duration, if step == SearchStep::Confirmation { FULL } else { FULL / STEP_PART });
         steps.push(step);
         server(step, run)
     };
-    let mut tell = |_: &TriedRate| told += 1;
-    let search = RateSearch { run: &run, slo: &slo, stop, measure: &mut measure, tell: &mut tell };
+    let mut emit = |_: &TriedRate| emitted += 1;
+    let search = RateSearch { run: &run, slo: &slo, stop, measure: &mut measure, emit: &mut emit };
     let found = search.find();
     if let Ok(found) = &found {
-        assert_eq!(found.tried.len(), told);
+        assert_eq!(found.tried.len(), emitted);
     }
     (found, steps)
 }

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_that_are_no_whole_are_told() {
+    fn shares_that_do_not_add_up_to_100_percent_are_refused() {
         assert_eq!(Mixture::new(vec![(0.98, MS)]).unwrap_err(), "the shares add up to 98 %, not to 100 %");
         assert!(Mixture::new(vec![]).unwrap_err().contains("add up to 0 %"));
         assert!(Mixture::new(vec![(1.5, MS), (-0.5, MS)]).is_err());

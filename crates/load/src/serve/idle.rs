@@ -3,7 +3,7 @@
 use linux::clock;
 
 /// How long a thread that spins goes on without anything to do, in nanoseconds. Then it sleeps, so that a server that
-/// nobody asks leaves its CPU to others; at 100 requests a second and more it never does.
+/// gets no requests leaves its CPU to others; at 100 requests a second and more it never does.
 const SPIN_NS: u64 = 10_000_000;
 
 /// What a thread does when there is nothing to do.

@@ -176,7 +176,7 @@ impl Sink<'_> {
         let mut next = vec![0_u64; self.flows];
         let mut buffer = vec![0; 65_536];
         let (mut last_ns, mut before_ns) = (self.window.end_ns, None);
-        let mut told = 0;
+        let mut shared_before = 0;
         let mut received = 0;
         let mut asked_ns = clock::now_ns();
         loop {
@@ -196,8 +196,8 @@ impl Sink<'_> {
             if !shared.is_over() {
                 continue;
             }
-            shared.received.fetch_add(received - told, Ordering::AcqRel);
-            told = received;
+            shared.received.fetch_add(received - shared_before, Ordering::AcqRel);
+            shared_before = received;
             let all = shared.received.load(Ordering::Acquire) >= shared.sent.load(Ordering::Acquire);
             // Quiet is from when it was asked: this thread may have been kept from running after the answer.
             if all || asked_ns >= last_ns.saturating_add(self.quiet_ns) {

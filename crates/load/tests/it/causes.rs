@@ -124,7 +124,7 @@ fn a_generator_that_has_too_much_to_do_is_the_cause() {
 }
 
 #[test]
-fn connections_that_are_not_accepted_are_told_from_those_that_are_slow() {
+fn connections_that_are_not_accepted_are_distinguished_from_slow_ones() {
     // The kernel accepts all connections, and the program only one.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -198,14 +198,14 @@ fn datagrams_that_are_lost_hold_their_sockets() {
 }
 
 #[test]
-fn a_port_that_is_unreachable_is_told_as_one() {
+fn an_unreachable_port_is_reported_as_such() {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();
     drop(socket);
-    let nobody = Run { drain: Duration::from_millis(50), ..at(100.0, 300) };
-    let outcome = run(&mut [udp(address, 2)], &nobody);
+    let short = Run { drain: Duration::from_millis(50), ..at(100.0, 300) };
+    let outcome = run(&mut [udp(address, 2)], &short);
     assert!(outcome.faults.refused > 0 && outcome.answered == 0, "{outcome:?}");
-    let text = failed(&outcome, &nobody, "errors");
+    let text = failed(&outcome, &short, "errors");
     assert!(text.contains("the port is unreachable: nothing listened there"), "{text}");
     assert!(!text.contains("onnection"), "{text}");
 }

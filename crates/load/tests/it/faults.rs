@@ -56,7 +56,7 @@ fn no_answer_comes_before_its_delay() {
 }
 
 #[test]
-fn a_delay_holds_nobody_else_up() {
+fn a_delay_holds_up_no_other_connection() {
     with_faults(now_or_never(), |address| {
         let mut streams: Vec<TcpStream> = (0..200).map(|_| connect(address)).collect();
         for stream in &mut streams {

@@ -76,14 +76,14 @@ fn outcomes_are_counted_by_their_codes() {
     assert_eq!(outcome.unexpected.grpc, codes);
     // The connections are not at fault.
     assert_eq!((outcome.faults.count(), outcome.reconnects, outcome.missed.count()), (0, 0, 0));
-    let told = &load::checks::checks(&outcome, &Schedule::Constant { rate_per_s: 500.0 })[1];
-    assert_eq!((told.id, told.passed), ("answered", Some(false)));
-    assert!(told.text.contains("25 with code 8, 25 with code 14"), "{}", told.text);
+    let check = &load::checks::checks(&outcome, &Schedule::Constant { rate_per_s: 500.0 })[1];
+    assert_eq!((check.id, check.passed), ("answered", Some(false)));
+    assert!(check.text.contains("25 with code 8, 25 with code 14"), "{}", check.text);
 }
 
 /// The run ends by itself. It reports the calls lost with the server and those that could no longer be sent.
 #[test]
-fn a_server_that_dies_is_told() {
+fn a_server_that_dies_is_reported() {
     let mut tonic = Tonic::start(|number| (number < 20).then_some(Code::Ok));
     let mut client = client(&target(tonic.address, 100), 4);
     let endless = Run { drain: Duration::from_secs(3), ..saturate(1 << 40) };
@@ -101,13 +101,13 @@ fn a_server_that_dies_is_told() {
     assert_eq!((outcome.answered, missed.lost, missed.unsent), (20, 4, (1 << 40) - 24));
     assert_eq!(faults.closed + faults.reset, 4, "{faults:?}");
     assert!(faults.refused > 0 && faults.malformed == 0, "{faults:?} {:?}", outcome.first_fault);
-    let told = &load::checks::checks(&outcome, &Schedule::Saturate)[2].text;
-    assert!(told.contains("nothing listened there any more"), "{told}");
+    let text = &load::checks::checks(&outcome, &Schedule::Saturate)[2].text;
+    assert!(text.contains("nothing listened there any more"), "{text}");
 }
 
 /// The server's answer to the preface may come before or after the connections count as made.
 #[test]
-fn a_server_that_speaks_no_http_2_is_told() {
+fn a_server_without_http_2_is_reported() {
     let address = serve(|request| request.answer(OK));
     let opened = Client::connect(&target(address, 100), 2, Duration::from_secs(5));
     match opened.and_then(|client| load::run(&mut [client], &at(100.0, 100))) {
@@ -171,15 +171,15 @@ fn the_librarys_own_client_is_answered() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let nobody = ([127, 0, 0, 1], 1).into();
+    let absent = ([127, 0, 0, 1], 1).into();
     let pool = Pool::of(1, Duration::from_secs(1));
-    let good = target(nobody, 1);
+    let good = target(absent, 1);
     for (target, pool) in [
         (good.clone(), Pool { depth: 2, ..pool }),
         (good.clone(), Pool { fresh: true, ..pool }),
         (good.clone(), Pool { stamps: true, ..pool }),
-        (target(nobody, load::GRPC_BODY_BYTES_MAX + 1), pool),
-        (Target { address: Address::Udp(nobody), ..good.clone() }, pool),
+        (target(absent, load::GRPC_BODY_BYTES_MAX + 1), pool),
+        (Target { address: Address::Udp(absent), ..good.clone() }, pool),
     ] {
         assert!(matches!(Client::open(&target, pool), Err(LoadError::Shape(_))), "{target:?} {pool:?}");
     }

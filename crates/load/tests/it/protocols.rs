@@ -93,8 +93,8 @@ fn a_unix_socket_carries_http() {
     let outcome = run(&mut [connect(&target, 4)], &at(1000.0, 200));
     assert_eq!((outcome.answered, outcome.faults.count()), (200, 0));
 
-    let nobody = Target { address: Address::Unix(dir.path().join("nobody")), ..target };
-    let refused = Client::connect(&nobody, 1, Duration::from_secs(1));
+    let absent = Target { address: Address::Unix(dir.path().join("absent")), ..target };
+    let refused = Client::connect(&absent, 1, Duration::from_secs(1));
     assert!(matches!(refused, Err(LoadError::Connect { .. })), "{refused:?}");
 }
 
@@ -170,7 +170,7 @@ fn a_lost_datagram_is_missed_and_one_that_comes_twice_is_a_stray() {
 }
 
 #[test]
-fn a_port_that_nobody_listens_on_is_told_by_datagrams_too() {
+fn a_port_without_a_listener_is_reported_for_datagrams_too() {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();
     drop(socket);

@@ -86,10 +86,10 @@ fn a_server_that_falls_silent_ends_it() {
     assert!(silent.load(Ordering::Relaxed));
     assert_eq!((outcome.intended, outcome.answered), (1000, 40), "{outcome:?}");
     assert_eq!((outcome.missed.unanswered, outcome.missed.unsent), (4, 956), "{outcome:?}");
-    let told = &load::checks::checks(&outcome, &Schedule::Saturate)[1];
-    assert_eq!((told.id, told.passed), ("answered", Some(false)));
-    assert!(told.text.contains("956 were never sent"), "{}", told.text);
-    assert!(told.text.contains("the server does not answer"), "{}", told.text);
+    let check = &load::checks::checks(&outcome, &Schedule::Saturate)[1];
+    assert_eq!((check.id, check.passed), ("answered", Some(false)));
+    assert!(check.text.contains("956 were never sent"), "{}", check.text);
+    assert!(check.text.contains("the server does not answer"), "{}", check.text);
 }
 
 /// The port has no listener any more, so the rest cannot even be sent.
@@ -110,6 +110,6 @@ fn a_server_that_is_gone_ends_it() {
     let missed = &outcome.missed;
     assert_eq!((outcome.intended, missed.unanswered), (1000, 0), "{outcome:?}");
     assert!(missed.unsent > 900 && outcome.faults.refused > 0, "{outcome:?}");
-    let told = &load::checks::checks(&outcome, &Schedule::Saturate)[1].text;
-    assert!(told.contains("nothing listened there any more"), "{told}");
+    let text = &load::checks::checks(&outcome, &Schedule::Saturate)[1].text;
+    assert!(text.contains("nothing listened there any more"), "{text}");
 }

@@ -74,12 +74,12 @@ fn asked(stream: &mut TcpStream, request: &[u8], piece: usize) -> Vec<u8> {
     answer
 }
 
-/// Without the fields that tell when a responder was started, and when it answered.
+/// Without the fields that say when a responder was started, and when it answered.
 fn timeless(answer: &[u8]) -> String {
     let text = String::from_utf8(answer.to_vec()).unwrap();
-    let tells =
+    let is_kept =
         |line: &&str| !["Date:", "Last-Modified:", "ETag:"].iter().any(|field| line.starts_with(field));
-    text.split_inclusive("\r\n").filter(tells).collect()
+    text.split_inclusive("\r\n").filter(is_kept).collect()
 }
 
 #[test]

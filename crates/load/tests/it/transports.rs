@@ -200,7 +200,7 @@ fn https_is_answered_and_ended_as_it_should_be() {
 }
 
 #[test]
-fn who_speaks_no_tls_is_told_and_counted() {
+fn a_client_without_tls_gets_an_alert_and_is_counted() {
     let certificate = Certificate::self_signed().unwrap();
     let config = ResponderConfig { certificate: Some(certificate.clone()), ..listen("https:127.0.0.1:0") };
     let served = with_server(&config, |server| {
