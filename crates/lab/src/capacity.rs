@@ -108,7 +108,7 @@ mod tests {
         let workload = Workload { body_bytes: vec![64, 512], ..Workload::of(WorkloadKind::UdpStream) };
         let rates = vec![RequestedRate::PerSecond(5000.0)];
         let loads = without_capacity(&Experiment { workload, rates, ..Experiment::default() });
-        let told: Vec<_> = loads.iter().map(|load| (load.body_bytes, load.rate_per_s)).collect();
-        assert_eq!(told, [(64, None), (64, Some(5000.0)), (512, None), (512, Some(5000.0))]);
+        let rates_of_loads: Vec<_> = loads.iter().map(|load| (load.body_bytes, load.rate_per_s)).collect();
+        assert_eq!(rates_of_loads, [(64, None), (64, Some(5000.0)), (512, None), (512, Some(5000.0))]);
     }
 }

@@ -10,7 +10,7 @@ use crate::{Event, LabError};
 /// Takes the machine if no other race has it, clears it, and does the work under a claim.
 pub(crate) fn at_once<E, T>(
     home: &Home,
-    tell: &mut dyn FnMut(E),
+    emit: &mut dyn FnMut(E),
     work: impl FnOnce(&Unit, &mut dyn FnMut(E)) -> Result<T, LabError>,
 ) -> Result<T, LabError> {
     let mut pid = 0;
@@ -18,34 +18,34 @@ pub(crate) fn at_once<E, T>(
     let taken = home.exclusive(|holder| pid = holder, || true)?;
     let _exclusive = taken.ok_or(LabError::Busy { pid })?;
     home.clean()?;
-    under_claim(home, tell, work)
+    under_claim(home, emit, work)
 }
 
 /// Waits for the machine, clears it, and does the work under a claim. `None` if asked to stop while waiting.
 pub(crate) fn in_turn<E: From<Event>, T>(
     home: &Home,
     stop: &AtomicBool,
-    tell: &mut dyn FnMut(E),
+    emit: &mut dyn FnMut(E),
     work: impl FnOnce(&Unit, &mut dyn FnMut(E)) -> Result<T, LabError>,
 ) -> Result<Option<T>, LabError> {
     let stopped = || stop.load(Ordering::Relaxed);
-    let Some(_exclusive) = home.exclusive(|pid| tell(Event::Waiting { pid }.into()), stopped)? else {
+    let Some(_exclusive) = home.exclusive(|pid| emit(Event::Waiting { pid }.into()), stopped)? else {
         return Ok(None);
     };
     // After the wait: the race before may have died.
     for cleaned in home.clean()? {
-        tell(Event::CleanedUp { id: cleaned.id }.into());
+        emit(Event::CleanedUp { id: cleaned.id }.into());
     }
-    under_claim(home, tell, work).map(Some)
+    under_claim(home, emit, work).map(Some)
 }
 
 fn under_claim<E, T>(
     home: &Home,
-    tell: &mut dyn FnMut(E),
+    emit: &mut dyn FnMut(E),
     work: impl FnOnce(&Unit, &mut dyn FnMut(E)) -> Result<T, LabError>,
 ) -> Result<T, LabError> {
     let claim = home.claim()?;
-    let result = work(&claim, tell);
+    let result = work(&claim, emit);
     let released = claim.end();
     // Reports the first error: the other follows from it.
     let done = result?;

@@ -64,18 +64,18 @@ impl GuestRace<'_> {
     ///
     /// # Errors
     /// Those of the virtual machine, and [`LabError::Guest`] if the race in there failed.
-    pub fn run(self, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
+    pub fn run(self, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let (release, limits) = (self.vm.kernel().release.clone(), self.limits()?);
-        tell(Event::Booting { release: release.clone(), how: self.describe() });
+        emit(Event::Booting { release: release.clone(), how: self.describe() });
         let writer = Writer::create(&self.record)?;
-        tell(Event::Recording { path: self.record.clone() });
+        emit(Event::Recording { path: self.record.clone() });
         let file = self.record.with_file_name("experiment.toml");
         std::fs::write(&file, for_guest(self.experiment)?.to_toml())
             .map_err(LabError::file("write", &file))?;
         let command = self.command(&file)?;
         let started = Instant::now();
         let mut guest = Guest {
-            listener: Listener::new(writer, tell),
+            listener: Listener::new(writer, emit),
             stop: &self.stop,
             line: Vec::new(),
             said: VecDeque::new(),
@@ -247,9 +247,9 @@ mod tests {
     /// Hands everything over in small pieces, as it comes from a port.
     fn listen(words: &[u8], record: &Path) -> (Vec<Event>, Result<Finished, LabError>, Vec<String>) {
         let mut events = Vec::new();
-        let mut tell = |event| events.push(event);
+        let mut emit = |event| events.push(event);
         let stop = AtomicBool::new(false);
-        let listener = Listener::new(Writer::create(record).unwrap(), &mut tell);
+        let listener = Listener::new(Writer::create(record).unwrap(), &mut emit);
         let mut guest = Guest { listener, stop: &stop, line: Vec::new(), said: VecDeque::new() };
         for piece in words.chunks(7) {
             guest.stdout(piece);
@@ -268,11 +268,11 @@ mod tests {
         let mut words = b"modprobe: not our business\n".to_vec();
         let mut outward = Outward::new(&theirs);
         let building = Event::Building { build: 0, of: Some(3) };
-        outward.tell(&building, &mut words).unwrap();
+        outward.emit(&building, &mut words).unwrap();
         let mut writer = Writer::create(&theirs).unwrap();
         writer.append(&header()).unwrap();
         let round = Event::Round { done: 1, of: Some(3), left: Duration::from_secs(9) };
-        outward.tell(&round, &mut words).unwrap();
+        outward.emit(&round, &mut words).unwrap();
         writer.append(&Line::Loads(vec![])).unwrap();
         writer.append(&Line::End { wall_s: 1.0, stopped: None }).unwrap();
         outward.lines(&mut words).unwrap();

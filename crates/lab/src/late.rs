@@ -112,7 +112,7 @@ pub(crate) fn late(
     method: &Method,
     rng: &mut Random,
     stop: impl Fn() -> bool,
-    tell: &mut dyn FnMut(Event),
+    emit: &mut dyn FnMut(Event),
 ) -> Result<Option<Vec<Late>>, LabError> {
     let watch = Watch {
         programs: LatePrograms::load(&CONFIG)?,
@@ -123,7 +123,7 @@ pub(crate) fn late(
     let mut courses: BTreeMap<(usize, usize), Course> = BTreeMap::new();
     let visited = visit_all(runners, &lowest(loads), VISITS, rng, stop, |visit, rng| {
         let Visit { entrant, load, built, done, total } = visit;
-        tell(Event::Watching { name: built.name.clone(), done, total });
+        emit(Event::Watching { name: built.name.clone(), done, total });
         let course = courses
             .entry((load, entrant))
             .or_insert_with(|| Course::new(entrant, load, watch.programs.missing()));

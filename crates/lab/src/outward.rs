@@ -32,11 +32,11 @@ impl Outward {
         Outward { path: record.to_owned(), record: None }
     }
 
-    /// Says an event, and before it the lines of the record that are new.
+    /// Writes an event, and before it the lines of the record that are new.
     ///
     /// # Errors
     /// The reader has closed its end, or the record cannot be read.
-    pub fn tell(&mut self, event: &Event, to: &mut dyn Write) -> io::Result<()> {
+    pub fn emit(&mut self, event: &Event, to: &mut dyn Write) -> io::Result<()> {
         self.lines(to)?;
         writeln!(to, "{EVENT}{}", serde_json::to_string(event)?)
     }
@@ -44,7 +44,7 @@ impl Outward {
     /// Writes the new lines of the record.
     ///
     /// # Errors
-    /// Those of [`Outward::tell`].
+    /// Those of [`Outward::emit`].
     pub fn lines(&mut self, to: &mut dyn Write) -> io::Result<()> {
         if self.record.is_none() {
             self.record = match File::open(&self.path) {
@@ -68,7 +68,7 @@ impl Outward {
 /// The side that keeps the record: takes the words of the other apart.
 pub(crate) struct Listener<'a> {
     writer: Writer,
-    tell: &'a mut dyn FnMut(Event),
+    emit: &'a mut dyn FnMut(Event),
     /// Why nothing more is written down.
     failed: Option<LabError>,
     /// When the first round began, by this machine's clock.
@@ -77,8 +77,8 @@ pub(crate) struct Listener<'a> {
 
 impl<'a> Listener<'a> {
     /// Writes into this record, and reports events.
-    pub(crate) fn new(writer: Writer, tell: &'a mut dyn FnMut(Event)) -> Listener<'a> {
-        Listener { writer, tell, failed: None, racing: None }
+    pub(crate) fn new(writer: Writer, emit: &'a mut dyn FnMut(Event)) -> Listener<'a> {
+        Listener { writer, emit, failed: None, racing: None }
     }
 
     /// Whether there is a reason to hear no more.
@@ -116,13 +116,13 @@ impl<'a> Listener<'a> {
                     let left = self.racing.map_or(Duration::ZERO, |since| {
                         since.elapsed() * of.saturating_sub(done) / done.max(1)
                     });
-                    (self.tell)(Event::Round { done, of: Some(of), left });
+                    (self.emit)(Event::Round { done, of: Some(of), left });
                 }
                 Ok(event) => {
                     if matches!(event, Event::Trial { .. }) {
                         self.racing.get_or_insert_with(Instant::now);
                     }
-                    (self.tell)(event);
+                    (self.emit)(event);
                 }
                 // Both sides are one program; a line that a dying guest tore is no loss.
                 Err(_) => {}

@@ -44,7 +44,7 @@ pub(crate) fn profile(
     method: &Method,
     rng: &mut Random,
     stop: impl Fn() -> bool,
-    tell: &mut dyn FnMut(Event),
+    emit: &mut dyn FnMut(Event),
 ) -> Result<Option<Vec<Profile>>, LabError> {
     let cpus = method.cpus.all();
     let mut profiler = Profiler::new(&cpus, PERIOD_NS)?;
@@ -53,7 +53,7 @@ pub(crate) fn profile(
     let mut found: BTreeMap<(usize, usize), (Profile, BTreeMap<String, u64>)> = BTreeMap::new();
     let visited = visit_all(runners, &highest(loads), VISITS, rng, stop, |visited, _| {
         let Visit { entrant, load, built, done, total } = visited;
-        tell(Event::Profiling { name: built.name.clone(), done, total });
+        emit(Event::Profiling { name: built.name.clone(), done, total });
         let (profile, stacks) =
             found.entry((load, entrant)).or_insert_with(|| (empty(entrant, load, &cpus), BTreeMap::new()));
         visit(built, method, &loads[load], &mut profiler, |slice, samples| {

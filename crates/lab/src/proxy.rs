@@ -1,9 +1,9 @@
 //! Proxies beside client and server: real programs, into which the connections are redirected in their namespaces.
 //!
-//! What enters the server's namespace for the server is redirected to its proxy, which calls the server over loopback. What
-//! the client calls is a port that its namespace redirects to its proxy, and that calls the server's address. So
-//! neither end is configured for a proxy, as in a service mesh; only the client's port differs, where a mesh tells the
-//! connections of application and proxy apart by the proxy's user.
+//! What enters the server's namespace for the server is redirected to its proxy, which calls the server over loopback.
+//! What the client calls is a port that its namespace redirects to its proxy, and that calls the server's address. So
+//! neither end is configured for a proxy, as in a service mesh; only the client's port differs, where a mesh
+//! distinguishes the connections of application and proxy by the proxy's user.
 
 mod envoy;
 mod haproxy;

@@ -224,21 +224,21 @@ impl Race {
     }
 
     /// Runs it. Whatever happens, what was built is taken down and finished rounds are in the record file.
-    pub fn run(self, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
+    pub fn run(self, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let (home, stop) = (self.home.clone(), Arc::clone(&self.settings.stop));
-        let ran = in_turn(&home, &stop, tell, |claim, tell| self.recorded(claim, tell))?;
+        let ran = in_turn(&home, &stop, emit, |claim, emit| self.recorded(claim, emit))?;
         Ok(ran.unwrap_or(Finished::Stopped))
     }
 
     /// Races with a record file around it.
-    fn recorded(self, claim: &Unit, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
+    fn recorded(self, claim: &Unit, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let mut writer = Writer::create(&self.settings.record)?;
-        tell(Event::Recording { path: self.settings.record.clone() });
+        emit(Event::Recording { path: self.settings.record.clone() });
         for contender in self.contenders.iter().filter(|contender| !contender.unmet.is_empty()) {
-            tell(Event::CannotRun { name: contender.name.clone(), reasons: contender.unmet.clone() });
+            emit(Event::CannotRun { name: contender.name.clone(), reasons: contender.unmet.clone() });
         }
         let started = Instant::now();
-        let result = self.race(claim, &mut writer, tell);
+        let result = self.race(claim, &mut writer, emit);
         concluded(writer, started, result)
     }
 
@@ -247,7 +247,7 @@ impl Race {
         mut self,
         claim: &Unit,
         writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
         // Two machines work on what they receive as they are set up.
         let chosen = self.settings.machine.is_none().then(|| self.steer(claim)).transpose()?;
@@ -273,7 +273,7 @@ impl Race {
             header.machine.facts.insert("connections".to_owned(), fewer.clone());
         }
         writer.append(&Line::Header(Box::new(header.clone())))?;
-        chosen.into_iter().for_each(|chosen| tell(Event::Steering { chosen }));
+        chosen.into_iter().for_each(|chosen| emit(Event::Steering { chosen }));
         let mut contest = Contest {
             arena: Topologies { race: &self, claim },
             experiment: &self.experiment,
@@ -281,7 +281,7 @@ impl Race {
             seed: self.seed,
             stop: &self.settings.stop,
         };
-        contest.builds(&header, writer, tell)
+        contest.builds(&header, writer, emit)
     }
 
     /// Decides whose CPUs work on received packets.

@@ -139,29 +139,29 @@ impl Search {
 
     /// Runs it. Whatever happens, what was built is taken down and what was found is in the record file. The record is
     /// without an answer if the search was asked to stop, and there is none if that was before it began.
-    pub fn run(self, tell: &mut dyn FnMut(SearchEvent)) -> Result<Option<record::SearchRecord>, LabError> {
+    pub fn run(self, emit: &mut dyn FnMut(SearchEvent)) -> Result<Option<record::SearchRecord>, LabError> {
         let (home, stop) = (self.race.home.clone(), Arc::clone(&self.race.settings.stop));
-        in_turn(&home, &stop, tell, |claim, tell| self.recorded(claim, tell))
+        in_turn(&home, &stop, emit, |claim, emit| self.recorded(claim, emit))
     }
 
     /// Searches, and writes down what is found.
     fn recorded(
         mut self,
         claim: &Unit,
-        tell: &mut dyn FnMut(SearchEvent),
+        emit: &mut dyn FnMut(SearchEvent),
     ) -> Result<record::SearchRecord, LabError> {
         let started = Instant::now();
         for (option, _) in self.factors.options.iter().filter(|(option, _)| !option.unmet.is_empty()) {
-            tell(SearchEvent::CannotSet(option.clone()));
+            emit(SearchEvent::CannotSet(option.clone()));
         }
         let chosen = self.race.steer(claim)?;
         let mut record = self.header()?;
         record.machine.facts.insert("receive steering".to_owned(), chosen.describe());
-        tell(Event::Steering { chosen }.into());
+        emit(Event::Steering { chosen }.into());
         let path = self.race.settings.record.clone();
         record.save(&path)?;
-        tell(Event::Recording { path: path.clone() }.into());
-        let Some(load) = self.load(claim, tell)? else { return Ok(record) };
+        emit(Event::Recording { path: path.clone() }.into());
+        let Some(load) = self.load(claim, emit)? else { return Ok(record) };
         record.rate_per_s = load.rate_per_s;
         let slices = self.slices(&load)?;
         let rules = self.rules();
@@ -175,7 +175,7 @@ impl Search {
             slices,
             started,
             record,
-            tell,
+            emit,
             random: Random::from_seed(self.race.seed),
             spent: (0.0, 0.0),
         };
@@ -238,10 +238,10 @@ impl Search {
 
     /// The load of every visit. A rate is a share of the incumbent's capacity, or must be within it. `None` if asked to
     /// stop.
-    fn load(&mut self, claim: &Unit, tell: &mut dyn FnMut(SearchEvent)) -> Result<Option<Load>, LabError> {
+    fn load(&mut self, claim: &Unit, emit: &mut dyn FnMut(SearchEvent)) -> Result<Option<Load>, LabError> {
         let body_bytes = self.race.experiment.workload.body_bytes.first().copied().unwrap_or(100);
         let Some(rate) = self.objective().rate else {
-            tell(SearchEvent::Load(None, None));
+            emit(SearchEvent::Load(None, None));
             return Ok(Some(Load { body_bytes, rate_per_s: None, of_capacity: None }));
         };
         let mut standing = self.race.stand(self.factors.incumbent(), claim)?;
@@ -253,7 +253,7 @@ impl Search {
         possible(&[rate], &found)?;
         self.race.method.learn(&found, connections);
         let load = found.load(&rate);
-        tell(SearchEvent::Load(load.rate_per_s, Some(found.rate_per_s)));
+        emit(SearchEvent::Load(load.rate_per_s, Some(found.rate_per_s)));
         Ok(Some(load))
     }
 

@@ -129,7 +129,7 @@ impl Traffic {
         let all = self.all(traces, work);
         traces.iter().find_map(|trace| {
             let Shown { count, bytes } = self.count(trace);
-            let what = told(trace);
+            let what = describe(trace);
             if trace.packets == PacketDirection::None {
                 let elsewhere = count * 1000 <= all * HIDDEN_PERMILLE;
                 return (!elsewhere)
@@ -216,7 +216,7 @@ fn grown(now: &LinkCounters, before: &LinkCounters) -> LinkCounters {
 }
 
 /// The beginning of a sentence about a counter; its count comes next.
-fn told(trace: &Trace) -> String {
+fn describe(trace: &Trace) -> String {
     let what = match &trace.counter {
         PacketCounter::Received(link) => format!("packets that link {link} received"),
         PacketCounter::Sent(link) => format!("packets that link {link} sent"),

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn netem_is_told_what_the_wire_does() {
+    fn netem_is_set_to_what_the_wire_does() {
         let lossy = Wire { loss: Some(Share { billionths: 2_000_000 }), ..wire(40, Some(100)) };
         let wires = Wires { to_server: lossy, to_client: Wire::default() };
         assert!(wires.is_shaped());

@@ -261,7 +261,7 @@ impl SearchRecord {
 
 impl SearchOption {
     /// `tcp_sack=0`, with the side where it is one side's.
-    pub fn told(&self) -> String {
+    pub fn label(&self) -> String {
         let side = match self.side {
             Side::Both => "",
             Side::Client => "client.",
@@ -327,7 +327,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("search.json");
         let mut search = search();
-        assert_eq!(search.options[0].told(), "server.tcp_sack=0");
+        assert_eq!(search.options[0].label(), "server.tcp_sack=0");
         search.save(&path).unwrap();
         search.stages.push(SearchStage { name: "calibration".to_owned(), blocks: 1, arms: Vec::new() });
         search.save(&path).unwrap();

@@ -173,7 +173,7 @@ pub enum Nothing {
         why: String,
     },
     /// Too few of the new blocks counted to judge the best arm's gain.
-    Untold {
+    TooFewBlocks {
         /// The best arm of the race, or the only one.
         arm: Arm,
     },

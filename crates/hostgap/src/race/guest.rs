@@ -176,8 +176,8 @@ pub(super) fn tell_outward(race: Race, record: &Path) -> anyhow::Result<ExitCode
     let mut outward = Outward::new(record);
     let mut unheard = None;
     let result = race.run(&mut |event| {
-        let told = outward.tell(&event, &mut std::io::stdout());
-        unheard = unheard.take().or(told.err());
+        let written = outward.emit(&event, &mut std::io::stdout());
+        unheard = unheard.take().or(written.err());
     });
     outward.lines(&mut std::io::stdout())?;
     std::io::stdout().flush()?;

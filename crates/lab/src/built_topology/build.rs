@@ -174,7 +174,7 @@ impl BuiltTopology {
 
 /// The server's address in a family, if the client's pod has another.
 fn callable(client: &[IpNet], server: &[IpNet], family: Family) -> Result<IpAddr, String> {
-    let told = |addresses: &[IpNet]| match addresses {
+    let listed = |addresses: &[IpNet]| match addresses {
         [] => "none".to_owned(),
         some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     };
@@ -189,8 +189,8 @@ fn callable(client: &[IpNet], server: &[IpNet], family: Family) -> Result<IpAddr
         )),
         [None, _] | [_, None] => Err(format!(
             "did not give both pods an {version} address (the client's: {}; the server's: {}), but clients connect over {version}",
-            told(client),
-            told(server)
+            listed(client),
+            listed(server)
         )),
     }
 }

@@ -23,8 +23,8 @@ fn a_wire_of_its_own_makes_a_candidate_of_the_host() {
         Candidate { path: "host".into(), name: Some("whole".into()), underlay: ways, ..Candidate::default() };
     let found = resolved(&[candidate], &Facts::default()).unwrap();
     let underlay = Underlay { loss: Some("1%".parse().unwrap()), ..Underlay::default() };
-    let told: Vec<String> = found.iter().map(|one| one.wires(&underlay).to_client.to_string()).collect();
-    assert_eq!(told, ["loss 1%", "loss 1%", "loss 0%"]);
+    let wires: Vec<String> = found.iter().map(|one| one.wires(&underlay).to_client.to_string()).collect();
+    assert_eq!(wires, ["loss 1%", "loss 1%", "loss 0%"]);
 }
 
 #[test]
@@ -82,13 +82,13 @@ fn one_side_alone_says_so_or_why_it_cannot() {
     };
     let asked = [alone("docker", Side::Client), alone("docker", Side::Server), alone("docker", Side::Both)];
     let found = resolved(&asked, &Facts::default()).unwrap();
-    let told: Vec<(&str, &str)> =
+    let names: Vec<(&str, &str)> =
         found[2..].iter().map(|one| (one.name.as_str(), one.stands_for.as_str())).collect();
     let docker = "Docker's default: a bridge with NAT and published ports";
     let [client, server] =
         ["server", "client"].map(|other| format!("{docker}; the {other} is on its node without a container"));
     assert_eq!(
-        told,
+        names,
         [("docker, client only", client.as_str()), ("docker, server only", &server), ("docker", docker)]
     );
     let error = resolved(&[alone("ebpf+direct", Side::Client)], &Facts::default()).unwrap_err();

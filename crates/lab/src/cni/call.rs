@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_object_is_told_whole_and_anything_else_by_its_end() {
+    fn an_error_object_is_quoted_whole_and_anything_else_by_its_end() {
         let status = "exit status: 1";
         assert_eq!(complaint(r#"{"code":11,"msg":"no range"}"#, "noise", status), "no range (code 11)");
         assert_eq!(complaint(r#"{"code":7}"#, "", status), r#"it ended with exit status: 1: {"code":7}"#);

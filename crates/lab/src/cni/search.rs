@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_directory_with_an_executable_wins_and_none_is_told_with_all() {
+    fn the_first_directory_with_an_executable_wins_and_an_error_names_them_all() {
         let root = tempfile::tempdir().unwrap();
         for (dir, mode) in [("a", 0o644), ("b", 0o755), ("c", 0o755)] {
             let path = root.path().join(dir).join("ptp");

@@ -40,7 +40,7 @@ impl Bout<'_> {
         &mut self,
         machine: Machine,
         writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<Header, LabError> {
         let tried = self.leave_out();
         let header = self.header(machine);
@@ -49,9 +49,9 @@ impl Bout<'_> {
             writer.append(&Line::Header(Box::new(header.clone())))?;
         }
         tried?;
-        tell(Event::Recording { path: writer.path().to_owned() });
+        emit(Event::Recording { path: writer.path().to_owned() });
         for contender in self.contenders.iter().filter(|contender| !contender.unmet.is_empty()) {
-            tell(Event::CannotRun { name: contender.name.clone(), reasons: contender.unmet.clone() });
+            emit(Event::CannotRun { name: contender.name.clone(), reasons: contender.unmet.clone() });
         }
         Ok(header)
     }

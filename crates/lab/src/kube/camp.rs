@@ -121,10 +121,10 @@ impl<'a> Camp<'a> {
         paths: &BTreeSet<PodPath>,
         own: &OwnProgram,
         stop: &dyn Fn() -> bool,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
         let node = self.nodes()[0].name.clone();
-        for pod in self.namespace.make(&node, self.objects(paths), own, stop, tell)? {
+        for pod in self.namespace.make(&node, self.objects(paths), own, stop, emit)? {
             self.pods.insert(name_of(&pod).to_owned(), pod);
         }
         self.start_hands()

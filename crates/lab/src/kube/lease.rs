@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_it_is_told_to() {
+    fn it_ends_when_it_is_stopped() {
         let (read, _write) = std::io::pipe().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&stop);

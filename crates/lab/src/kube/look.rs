@@ -35,8 +35,8 @@ impl NodesLook {
     ///
     /// # Errors
     /// [`LabError::Machine`]: pods cannot be made or deleted, and why in the cluster's words.
-    pub fn run(&self, tell: &mut dyn FnMut(Event)) -> Result<Option<Vec<NodeSeen>>, LabError> {
-        tell(Event::Connecting { machine: self.access.kubectl.cluster() });
+    pub fn run(&self, emit: &mut dyn FnMut(Event)) -> Result<Option<Vec<NodeSeen>>, LabError> {
+        emit(Event::Connecting { machine: self.access.kubectl.cluster() });
         let nodes =
             all(&self.access.kubectl, &self.access.nodes).map_err(|why| self.access.kubectl.failed(why))?;
         let made = format!("hostgap-look-{:06}", fresh_seed());
@@ -44,7 +44,7 @@ impl NodesLook {
         let mut namespace = LeasedNamespace::new(&self.access.kubectl, manifests);
         let pods = nodes.iter().map(|node| namespace.manifests.node_pod(&node.name)).collect();
         let stop = || self.access.is_stopped();
-        let stood = namespace.make(&nodes[0].name, pods, &self.access.own, &stop, tell);
+        let stood = namespace.make(&nodes[0].name, pods, &self.access.own, &stop, emit);
         let seen = match stood {
             Ok(_) => Ok(Some(self.look(&namespace.manifests, &nodes))),
             Err(_) if stop() => Ok(None),

@@ -40,12 +40,12 @@ impl<'a> LeasedNamespace<'a> {
         objects: Vec<Value>,
         own: &OwnProgram,
         stop: &dyn Fn() -> bool,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<Vec<Value>, LabError> {
         let (kubectl, namespace) = (self.kubectl, self.manifests.namespace);
         let failed = |why: String| kubectl.failed(why);
         let pods = objects.iter().filter(|object| object["kind"] == "Pod").count();
-        tell(Event::Pitching { namespace: namespace.to_owned(), pods });
+        emit(Event::Pitching { namespace: namespace.to_owned(), pods });
         self.stands = true;
         // In one command, which goes on if this process is killed: there is nothing without a guard.
         if let Err(why) = kubectl.create(&self.manifests.ground(node)) {
@@ -59,7 +59,7 @@ impl<'a> LeasedNamespace<'a> {
             true => Some(std::fs::read(&own.program).map_err(LabError::file("read", &own.program))?),
             false => None,
         };
-        let guards = await_pods(kubectl, (namespace, 1), stop, tell).map_err(failed)?;
+        let guards = await_pods(kubectl, (namespace, 1), stop, emit).map_err(failed)?;
         let guard = name_of(&guards[0]);
         self.equip(guard, content.as_deref())?;
         self.lease = Some(Mutex::new(hold_lease(kubectl, namespace, guard).map_err(failed)?));
@@ -67,7 +67,7 @@ impl<'a> LeasedNamespace<'a> {
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
         let objects: Vec<Value> = objects.into_iter().map(|object| owned(object, uid)).collect();
         kubectl.create(&objects).map_err(failed)?;
-        let mut ready = await_pods(kubectl, (namespace, pods + 1), stop, tell).map_err(failed)?;
+        let mut ready = await_pods(kubectl, (namespace, pods + 1), stop, emit).map_err(failed)?;
         ready.retain(|pod| name_of(pod) != guard);
         ready.iter().try_for_each(|pod| self.equip(name_of(pod), content.as_deref()))?;
         Ok(ready)

@@ -96,18 +96,18 @@ impl ClusterRace {
     ///
     /// # Errors
     /// [`LabError::Machine`]: the cluster or a pod fails, and why in its words.
-    pub fn run(self, record: &Path, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
-        tell(Event::Connecting { machine: self.options.access.kubectl.cluster() });
+    pub fn run(self, record: &Path, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
+        emit(Event::Connecting { machine: self.options.access.kubectl.cluster() });
         let mut writer = Writer::create(record)?;
         let started = Instant::now();
-        let result = self.raced(&mut writer, tell);
+        let result = self.raced(&mut writer, emit);
         concluded(writer, started, result)
     }
 
-    fn raced(&self, writer: &mut Writer, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
+    fn raced(&self, writer: &mut Writer, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let paths = self.paths();
         let camped =
-            self.camped(self.ground()?, tell, |camp, tell| self.contest(camp, &paths, writer, tell))?;
+            self.camped(self.ground()?, emit, |camp, emit| self.contest(camp, &paths, writer, emit))?;
         Ok(camped.unwrap_or(Finished::Stopped))
     }
 
@@ -115,18 +115,18 @@ impl ClusterRace {
     pub(super) fn camped<T>(
         &self,
         ground: Ground,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
         work: impl FnOnce(&mut Camp<'_>, &mut dyn FnMut(Event)) -> Result<T, LabError>,
     ) -> Result<Option<T>, LabError> {
         let mut camp = self.camp(ground);
         let access = &self.options.access;
         let stop = || access.is_stopped();
-        if let Err(error) = camp.pitch(&self.paths(), &access.own, &stop, tell) {
+        if let Err(error) = camp.pitch(&self.paths(), &access.own, &stop, emit) {
             // Interrupted, it is no error.
             let struck = camp.strike();
             return if stop() { struck.map(|()| None) } else { Err(error) };
         }
-        let result = work(&mut camp, tell).map_err(|error| camp.explained(error));
+        let result = work(&mut camp, emit).map_err(|error| camp.explained(error));
         let struck = camp.strike();
         result.and_then(|result| struck.map(|()| Some(result)))
     }
@@ -137,14 +137,14 @@ impl ClusterRace {
         camp: &mut Camp<'_>,
         paths: &BTreeSet<PodPath>,
         writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
         let cpus = (self.options.server_cpus.as_ref(), self.options.host_port);
         let machine = self.bout(camp.lane(PAIR), false).machine(&pairs(paths))?;
         camp.serve(paths, &self.experiment.workload, cpus)?;
         let mut bout = self.bout(camp.lane(PAIR), false);
-        let header = bout.open(machine, writer, tell)?;
-        bout.contest().builds(&header, writer, tell)
+        let header = bout.open(machine, writer, emit)?;
+        bout.contest().builds(&header, writer, emit)
     }
 
     /// The race of a lane.

@@ -28,7 +28,7 @@ pub(super) fn await_pods(
     kubectl: &Kubectl,
     (namespace, count): (&str, usize),
     stop: &dyn Fn() -> bool,
-    tell: &mut dyn FnMut(Event),
+    emit: &mut dyn FnMut(Event),
 ) -> Result<Vec<Value>, String> {
     let (began, mut said) = (Instant::now(), BTreeSet::new());
     let mut since: BTreeMap<(String, Duration), Instant> = BTreeMap::new();
@@ -62,7 +62,7 @@ pub(super) fn await_pods(
         if let Some(wait) = waits.first().filter(|_| waited > SAYS_AFTER)
             && said.insert(wait.cause())
         {
-            tell(Event::AwaitingPod { why: wait.why.clone() });
+            emit(Event::AwaitingPod { why: wait.why.clone() });
         }
         std::thread::sleep(PAUSE);
     }

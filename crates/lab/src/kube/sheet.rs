@@ -52,16 +52,16 @@ impl<'c> Sheet<'c> {
     /// Does a part of the race, if it is not over; `false` from it: it was asked to stop. An error ends it.
     pub(super) fn go_on(
         &mut self,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
         part: impl FnOnce(&mut Writer, &mut dyn FnMut(Event)) -> Result<bool, LabError>,
     ) {
         let Some(writer) = &mut self.writer else { return };
-        match part(writer, tell) {
+        match part(writer, emit) {
             Ok(true) => {}
             Ok(false) => self.end(Ok(Finished::Stopped)),
             Err(error) => {
                 let error = self.camp.explained(error);
-                tell(Event::PairLeft { pair: self.name.clone(), why: error.to_string() });
+                emit(Event::PairLeft { pair: self.name.clone(), why: error.to_string() });
                 self.end(Err(error));
             }
         }

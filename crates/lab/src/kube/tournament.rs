@@ -89,12 +89,12 @@ impl Tournament {
     ///
     /// # Errors
     /// The cluster fails, or all pairs did: then the error of the first.
-    pub fn run(self, dir: &Path, file: &str, tell: &mut dyn FnMut(Event)) -> Result<Vec<Played>, LabError> {
-        tell(Event::Connecting { machine: self.race.options.access.kubectl.cluster() });
+    pub fn run(self, dir: &Path, file: &str, emit: &mut dyn FnMut(Event)) -> Result<Vec<Played>, LabError> {
+        emit(Event::Connecting { machine: self.race.options.access.kubectl.cluster() });
         // Each hand has three pipes here, and each pair its record.
         linux::process::raise_open_files()?;
-        let ground = self.ground(tell)?;
-        let played = self.race.camped(ground, tell, |camp, tell| self.played(camp, (dir, file), tell))?;
+        let ground = self.ground(emit)?;
+        let played = self.race.camped(ground, emit, |camp, emit| self.played(camp, (dir, file), emit))?;
         let mut played = played.unwrap_or_default();
         if !played.is_empty() && played.iter().all(|pair| pair.result.is_err()) {
             let first = played.swap_remove(0);
@@ -103,11 +103,11 @@ impl Tournament {
         Ok(played)
     }
 
-    fn ground(&self, tell: &mut dyn FnMut(Event)) -> Result<Ground, LabError> {
+    fn ground(&self, emit: &mut dyn FnMut(Event)) -> Result<Ground, LabError> {
         let access = &self.race.options.access;
         let chosen = choose_many(&access.kubectl, &access.nodes, self.how.zones);
         let (nodes, others) = chosen.map_err(|why| access.kubectl.failed(why))?;
-        others.into_iter().for_each(|LeftOut { node, why }| tell(Event::NodeLeftOut { node, why }));
+        others.into_iter().for_each(|LeftOut { node, why }| emit(Event::NodeLeftOut { node, why }));
         Ok(Ground::Everywhere(nodes))
     }
 
@@ -116,11 +116,11 @@ impl Tournament {
         &self,
         camp: &mut Camp<'_>,
         (dir, file): (&Path, &str),
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<Vec<Played>, LabError> {
         let ClusterRace { experiment, options, .. } = &self.race;
         let mut rng = Random::from_seed(self.race.seed);
-        let machines = self.machines(camp, &mut rng, tell)?;
+        let machines = self.machines(camp, &mut rng, emit)?;
         let cpus = (options.server_cpus.as_ref(), options.host_port);
         camp.serve(&self.race.paths(), &experiment.workload, cpus)?;
         let camp = &*camp;
@@ -136,22 +136,22 @@ impl Tournament {
         for (at, slot) in slots.iter().enumerate() {
             let racing = entries.iter_mut().filter(|(_, _, sheet)| slot.contains(&sheet.places));
             let racing: Vec<_> = racing.map(|entry| (entry.2.name.clone(), entry)).collect();
-            tell(preparing("looking which paths are there", (at, slots.len()), &racing));
-            at_once(racing.into_iter(), tell, |(bout, machine, sheet), tell| {
+            emit(preparing("looking which paths are there", (at, slots.len()), &racing));
+            at_once(racing.into_iter(), emit, |(bout, machine, sheet), emit| {
                 let machine = machine.clone();
                 let mut header = None;
-                sheet.go_on(tell, |writer, tell| {
+                sheet.go_on(emit, |writer, emit| {
                     if bout.options.access.is_stopped() {
                         return Ok(false);
                     }
-                    header = Some(bout.open(machine, writer, tell)?);
+                    header = Some(bout.open(machine, writer, emit)?);
                     Ok(true)
                 });
                 sheet.header = header;
             });
         }
         let matches = entries.iter_mut().filter_map(|(bout, _, sheet)| Match::of(bout, sheet)).collect();
-        self.race_all(camp, matches, &mut rng, tell);
+        self.race_all(camp, matches, &mut rng, emit);
         Ok(entries.into_iter().map(|(_, _, sheet)| sheet.played()).collect())
     }
 
@@ -160,14 +160,14 @@ impl Tournament {
         &self,
         camp: &Camp<'_>,
         rng: &mut Random,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<BTreeMap<Places, Machine>, LabError> {
         let pairs = pairs(&self.race.paths());
         let mut found = BTreeMap::new();
         for slot in self.slots(camp, rng) {
             let mut looks: Vec<(Places, Option<Result<Machine, LabError>>)> =
                 slot.into_iter().map(|places| (places, None)).collect();
-            at_once(looks.iter_mut().map(|look| (String::new(), look)), tell, |(places, seen), _| {
+            at_once(looks.iter_mut().map(|look| (String::new(), look)), emit, |(places, seen), _| {
                 *seen = Some(self.race.bout(camp.lane(*places), true).machine(&pairs));
             });
             for (places, seen) in looks {
@@ -183,13 +183,13 @@ impl Tournament {
         camp: &Camp<'_>,
         mut matches: Vec<Match<'_, '_>>,
         rng: &mut Random,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) {
         let slots = self.slots(camp, rng);
         for (at, slot) in slots.iter().enumerate() {
             let racing: Vec<_> = in_slot(&mut matches, slot).collect();
-            tell(preparing("finding capacities", (at, slots.len()), &racing));
-            at_once(racing.into_iter(), tell, |one, tell| one.sound(tell));
+            emit(preparing("finding capacities", (at, slots.len()), &racing));
+            at_once(racing.into_iter(), emit, |one, emit| one.sound(emit));
         }
         let found = matches.iter().map(|one| (one.sheet.name.as_str(), one.found.as_slice()));
         let lowest = lowest(found);
@@ -197,10 +197,10 @@ impl Tournament {
         let loads = shared_loads(&rates, &lowest);
         if rates.iter().any(|rate| matches!(rate, RequestedRate::OfCapacity(_))) {
             for (pair, capacity) in &lowest {
-                tell(Event::LowestCapacity { pair: (*pair).to_owned(), capacity: (*capacity).clone() });
+                emit(Event::LowestCapacity { pair: (*pair).to_owned(), capacity: (*capacity).clone() });
             }
         }
-        matches.iter_mut().for_each(|one| one.adopt(&loads, tell));
+        matches.iter_mut().for_each(|one| one.adopt(&loads, emit));
         let (began, builds) = (Instant::now(), self.race.experiment.builds);
         for build in 0..builds {
             let slots = self.slots(camp, rng);
@@ -213,8 +213,8 @@ impl Tournament {
                 let all = builds * slots.len() as u32;
                 let left = began.elapsed().checked_div(done).map(|each| each * (all - done));
                 let pairs = racing.iter().map(|(name, _)| name.clone()).collect();
-                tell(Event::Slot { build, builds, slot: at, slots: slots.len(), pairs, left });
-                at_once(racing.into_iter(), tell, |one, tell| one.build(tell));
+                emit(Event::Slot { build, builds, slot: at, slots: slots.len(), pairs, left });
+                at_once(racing.into_iter(), emit, |one, emit| one.build(emit));
             }
         }
         matches.into_iter().for_each(|one| one.sheet.end(Ok(Finished::Whole)));
@@ -235,10 +235,10 @@ fn in_slot<'a, 'm, 'c>(
     racing.map(|one| (one.sheet.name.clone(), one))
 }
 
-/// Does something with several pairs at once, each on a thread of its own, and passes on what they tell.
+/// Does something with several pairs at once, each on a thread of its own, and passes on what they emit.
 fn at_once<T: Send>(
     pairs: impl Iterator<Item = (String, T)>,
-    tell: &mut dyn FnMut(Event),
+    emit: &mut dyn FnMut(Event),
     work: impl Fn(T, &mut dyn FnMut(Event)) + Sync,
 ) {
     std::thread::scope(|scope| {
@@ -246,11 +246,11 @@ fn at_once<T: Send>(
         for (name, pair) in pairs {
             let (say, work) = (say.clone(), &work);
             // The other end hears until all have ended.
-            let mut tell = move |event| say.send((name.clone(), event)).expect("it is heard");
-            scope.spawn(move || work(pair, &mut tell));
+            let mut emit = move |event| say.send((name.clone(), event)).expect("it is heard");
+            scope.spawn(move || work(pair, &mut emit));
         }
         drop(say);
-        heard.into_iter().filter_map(|(name, event)| of_pair(&name, event)).for_each(tell);
+        heard.into_iter().filter_map(|(name, event)| of_pair(&name, event)).for_each(emit);
     });
 }
 
@@ -319,11 +319,11 @@ impl<'m, 'c> Match<'m, 'c> {
     }
 
     /// Finds the capacity of its reference.
-    fn sound(&mut self, tell: &mut dyn FnMut(Event)) {
+    fn sound(&mut self, emit: &mut dyn FnMut(Event)) {
         let Match { contest, header, under_way, found, sheet } = self;
-        sheet.go_on(tell, |writer, tell| {
+        sheet.go_on(emit, |writer, emit| {
             *under_way = Some(contest.begin(header)?);
-            let capacities = contest.capacities(writer, tell)?;
+            let capacities = contest.capacities(writer, emit)?;
             let is_found = capacities.is_some();
             *found = capacities.unwrap_or_default();
             Ok(is_found)
@@ -331,10 +331,10 @@ impl<'m, 'c> Match<'m, 'c> {
     }
 
     /// Takes on the rates of all pairs.
-    fn adopt(&mut self, loads: &[Load], tell: &mut dyn FnMut(Event)) {
+    fn adopt(&mut self, loads: &[Load], emit: &mut dyn FnMut(Event)) {
         let Match { under_way, sheet, .. } = self;
         let Some(under_way) = under_way.as_mut().filter(|_| !sheet.is_over()) else { return };
-        sheet.go_on(tell, |writer, _| {
+        sheet.go_on(emit, |writer, _| {
             writer.append(&Line::Loads(loads.to_vec()))?;
             under_way.adopt(loads.to_vec());
             Ok(true)
@@ -342,10 +342,10 @@ impl<'m, 'c> Match<'m, 'c> {
     }
 
     /// Races one build.
-    fn build(&mut self, tell: &mut dyn FnMut(Event)) {
+    fn build(&mut self, emit: &mut dyn FnMut(Event)) {
         let Match { contest, under_way, sheet, .. } = self;
         let Some(under_way) = under_way else { return };
-        sheet.go_on(tell, |writer, tell| contest.next_build(under_way, writer, tell));
+        sheet.go_on(emit, |writer, emit| contest.next_build(under_way, writer, emit));
     }
 }
 
@@ -361,7 +361,7 @@ mod tests {
         };
         let (fast, slow) = (found([20_000.0, 9_000.0]), found([10_000.0, 9_500.0]));
         let rates = [RequestedRate::OfCapacity(0.5), RequestedRate::PerSecond(700.0)];
-        let told = |found: &[&[Capacity]]| -> Vec<(u32, Option<f64>)> {
+        let shares = |found: &[&[Capacity]]| -> Vec<(u32, Option<f64>)> {
             let loads = shared_loads(&rates, &lowest(found.iter().map(|found| ("", *found))));
             assert!(loads.iter().all(|load| load.of_capacity.is_none()));
             loads.into_iter().map(|load| (load.body_bytes, load.rate_per_s)).collect()
@@ -374,10 +374,10 @@ mod tests {
             (4096, Some(4_500.0)),
             (4096, Some(700.0)),
         ];
-        assert_eq!(told(&[&fast, &slow]), expected);
+        assert_eq!(shares(&[&fast, &slow]), expected);
         // One that found none has left.
-        assert_eq!(told(&[&slow, &[], &fast]), expected);
-        assert_eq!(told(&[&[], &[]]), []);
+        assert_eq!(shares(&[&slow, &[], &fast]), expected);
+        assert_eq!(shares(&[&[], &[]]), []);
         let named = [("a", fast.as_slice()), ("b", &slow)];
         let pairs: Vec<&str> = lowest(named.into_iter()).into_iter().map(|(pair, _)| pair).collect();
         assert_eq!(pairs, ["b", "a"]);

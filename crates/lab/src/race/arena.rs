@@ -106,7 +106,7 @@ pub(crate) trait Arena {
         last: LastBuild<'_, Self::Runner>,
         experiment: &Experiment,
         writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<bool, LabError>;
 }
 

@@ -49,11 +49,11 @@ impl<A: Arena> Contest<'_, A> {
         &mut self,
         header: &Header,
         writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
         let mut under_way = self.begin(header)?;
         while under_way.goes_on() {
-            if !self.next_build(&mut under_way, writer, tell)? {
+            if !self.next_build(&mut under_way, writer, emit)? {
                 return Ok(Finished::Stopped);
             }
         }
@@ -80,16 +80,16 @@ impl<A: Arena> Contest<'_, A> {
         &mut self,
         under_way: &mut UnderWay,
         writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<bool, LabError> {
-        if !self.build(under_way.build, under_way, writer, tell)? {
+        if !self.build(under_way.build, under_way, writer, emit)? {
             return Ok(false);
         }
         under_way.build += 1;
         if let Some(look) = under_way.goal.look() {
             let (undecided, comparisons) = under_way.goal.undecided();
             let left = under_way.goal.left().unwrap_or_default();
-            tell(Event::Looked { builds: look.builds, undecided, comparisons, left });
+            emit(Event::Looked { builds: look.builds, undecided, comparisons, left });
             writer.append(&Line::Look(look))?;
         }
         Ok(true)
@@ -101,14 +101,14 @@ impl<A: Arena> Contest<'_, A> {
         build: u32,
         under_way: &mut UnderWay,
         writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<bool, LabError> {
         under_way.goal.begin();
-        tell(Event::Building { build, of: under_way.goal.builds() });
+        emit(Event::Building { build, of: under_way.goal.builds() });
         let stood = self.stand_up(under_way)?;
         let Some(mut runners) = stood else { return Ok(false) };
         if under_way.loads.is_empty() {
-            let Some(found) = self.loads(&mut runners, writer, tell)? else {
+            let Some(found) = self.loads(&mut runners, writer, emit)? else {
                 runners.take_down()?;
                 return Ok(false);
             };
@@ -120,13 +120,13 @@ impl<A: Arena> Contest<'_, A> {
         let (rng, done) = (under_way.rng.clone(), under_way.done);
         let mut course = Course { loads: &loads, runners, rng, done, total };
         for round in under_way.goal.rounds_of(build) {
-            if !self.recorded_round(&mut course, under_way, (round, build), writer, tell)? {
+            if !self.recorded_round(&mut course, under_way, (round, build), writer, emit)? {
                 course.runners.take_down()?;
                 return Ok(false);
             }
         }
         let last = under_way.goal.builds() == Some(build + 1);
-        if last && !self.after_rounds(&mut course, writer, tell)? {
+        if last && !self.after_rounds(&mut course, writer, emit)? {
             course.runners.take_down()?;
             return Ok(false);
         }
@@ -165,11 +165,11 @@ impl<A: Arena> Contest<'_, A> {
         &mut self,
         course: &mut Course<'_, A::Runner>,
         writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<bool, LabError> {
         let Course { runners, loads, rng, .. } = course;
         let last = LastBuild { runners, method: &self.method, loads, rng };
-        self.arena.after_rounds(last, self.experiment, writer, tell)
+        self.arena.after_rounds(last, self.experiment, writer, emit)
     }
 
     /// One round, judged and written down. `false` if asked to stop.
@@ -179,9 +179,9 @@ impl<A: Arena> Contest<'_, A> {
         under_way: &mut UnderWay,
         (round, build): (u32, u32),
         writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<bool, LabError> {
-        let Some(rounded) = self.round(course, &under_way.goal, round, tell)? else { return Ok(false) };
+        let Some(rounded) = self.round(course, &under_way.goal, round, emit)? else { return Ok(false) };
         under_way.broken.extend(rounded.broken.iter().map(|broken| broken.entrant));
         let last_to_break = rounded.broken.last().cloned();
         let mut judged = self.judged(rounded, (round, build), &under_way.facts)?;
@@ -197,7 +197,7 @@ impl<A: Arena> Contest<'_, A> {
         }
         let (ran, of) = (round + 1, under_way.goal.rounds());
         let left = under_way.goal.left().or_else(|| Some(elapsed * (of? - ran) / ran));
-        tell(Event::Round { done: ran, of, left: left.unwrap_or(Duration::ZERO) });
+        emit(Event::Round { done: ran, of, left: left.unwrap_or(Duration::ZERO) });
         Ok(true)
     }
 

@@ -21,10 +21,10 @@ impl<A: Arena> Contest<'_, A> {
         &mut self,
         runners: &mut Runners<A::Runner>,
         writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<Option<Vec<Load>>, LabError> {
         if !workload::of(self.experiment.workload.kind).has_capacity() {
-            return announce(without_capacity(self.experiment), writer, tell).map(Some);
+            return announce(without_capacity(self.experiment), writer, emit).map(Some);
         }
         let asked = asked(self.experiment);
         let mut loads = Vec::new();
@@ -37,16 +37,16 @@ impl<A: Arena> Contest<'_, A> {
                 loads.push(closed_loop);
                 continue;
             }
-            let Some(found) = self.capacity(runners, body_bytes, writer, tell)? else { return Ok(None) };
+            let Some(found) = self.capacity(runners, body_bytes, writer, emit)? else { return Ok(None) };
             loads.push(closed_loop);
             loads.extend(asked.iter().map(|rate| found.load(rate)));
         }
-        let loads = announce(loads, writer, tell)?;
+        let loads = announce(loads, writer, emit)?;
         if self.method.witness.is_some() {
             let reference = runners.reach(&mut self.arena, REFERENCE)?;
             if let Some(described) = self.arena.adjust_witness(reference, &self.method, &loads)? {
                 writer.append(&Line::Witness(described.clone()))?;
-                tell(Event::Witness(described));
+                emit(Event::Witness(described));
             }
         }
         Ok(Some(loads))
@@ -60,7 +60,7 @@ impl<A: Arena> Contest<'_, A> {
         runners: &mut Runners<A::Runner>,
         body_bytes: u32,
         writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<Option<Capacity>, LabError> {
         let reference = runners.reach(&mut self.arena, REFERENCE)?;
         let stop = || self.stop.load(Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl<A: Arena> Contest<'_, A> {
         let connections = reference.connections(body_bytes);
         self.method.learn(&found, connections);
         writer.append(&Line::Capacity(found.clone()))?;
-        tell(Event::Capacity(found.clone()));
+        emit(Event::Capacity(found.clone()));
         Ok(Some(found))
     }
 
@@ -77,11 +77,11 @@ impl<A: Arena> Contest<'_, A> {
     pub(crate) fn capacities(
         &mut self,
         writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<Option<Vec<Capacity>>, LabError> {
         let mut runners = Runners::in_turn(vec![REFERENCE]);
         let sizes = self.experiment.workload.body_bytes.clone();
-        let found = sizes.into_iter().map(|size| self.capacity(&mut runners, size, writer, tell)).collect();
+        let found = sizes.into_iter().map(|size| self.capacity(&mut runners, size, writer, emit)).collect();
         runners.take_down()?;
         found
     }
@@ -99,9 +99,9 @@ pub(crate) fn asked(experiment: &Experiment) -> Vec<RequestedRate> {
 fn announce(
     loads: Vec<Load>,
     writer: &mut Writer,
-    tell: &mut dyn FnMut(Event),
+    emit: &mut dyn FnMut(Event),
 ) -> Result<Vec<Load>, LabError> {
     writer.append(&Line::Loads(loads.clone()))?;
-    tell(Event::Loads(loads.clone()));
+    emit(Event::Loads(loads.clone()));
     Ok(loads)
 }

@@ -104,7 +104,7 @@ impl<A: Arena> Contest<'_, A> {
         course: &mut Course<'_, A::Runner>,
         goal: &StoppingRule,
         round: u32,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<Option<Rounded>, LabError> {
         let mut rounded = Rounded::default();
         for Turn { entrant, loads } in turns(course, goal) {
@@ -119,13 +119,13 @@ impl<A: Arena> Contest<'_, A> {
                 }
                 let name = self.arena.names()[entrant].to_owned();
                 let share = goal.share(course.done, course.total);
-                tell(Event::Trial { round, of: goal.rounds(), name, share });
-                let visited = self.visit(course, (entrant, load), &mut rounded.trials, tell);
+                emit(Event::Trial { round, of: goal.rounds(), name, share });
+                let visited = self.visit(course, (entrant, load), &mut rounded.trials, emit);
                 course.done += 1;
                 match visited {
                     Err(LabError::Broken { candidate, what }) if entrant >= CONTENDERS_FROM => {
                         course.runners.drop_out(entrant)?;
-                        tell(Event::Broke { name: candidate, round, why: what.clone() });
+                        emit(Event::Broke { name: candidate, round, why: what.clone() });
                         rounded.broken.push(Broken { entrant, why: what });
                     }
                     visited => visited?,
@@ -141,11 +141,11 @@ impl<A: Arena> Contest<'_, A> {
         course: &mut Course<'_, A::Runner>,
         (entrant, load): (usize, usize),
         trials: &mut Vec<TrialRecord>,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
         let runner = course.runners.reach(&mut self.arena, entrant).map_err(LabError::of_candidate)?;
         let how = (&self.method, self.experiment.by_cpu);
-        valid_trial(runner, how, &course.loads[load], (entrant, load), trials, tell)
+        valid_trial(runner, how, &course.loads[load], (entrant, load), trials, emit)
     }
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn valid_trial<R: Runner>(
     load: &Load,
     indexes: (usize, usize),
     trials: &mut Vec<TrialRecord>,
-    tell: &mut dyn FnMut(Event),
+    emit: &mut dyn FnMut(Event),
 ) -> Result<(), LabError> {
     for repeat in 0..=REPEATS {
         let mut trial = runner.trial(method, load, indexes)?;
@@ -185,7 +185,7 @@ pub(crate) fn valid_trial<R: Runner>(
         trials.push(trial);
         let Some(why) = void else { break };
         let candidate = runner.name().to_owned();
-        tell(Event::Voided { name: candidate.clone(), why: why.clone() });
+        emit(Event::Voided { name: candidate.clone(), why: why.clone() });
         let stays = match &why {
             Void::PathChanged { .. } => runner.changed()?.map(|what| Void::PathChanged { what }),
             _ => None,

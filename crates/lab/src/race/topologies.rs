@@ -76,17 +76,17 @@ impl Arena for Topologies<'_> {
         last: LastBuild<'_, BuiltTopology>,
         experiment: &Experiment,
         writer: &mut Writer,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<bool, LabError> {
         let LastBuild { runners, method, loads, rng } = last;
         let stop = || self.race.settings.stop.load(Ordering::Relaxed);
         if experiment.why_late {
-            let found = late(runners.standing(), loads, method, rng, stop, tell)?;
+            let found = late(runners.standing(), loads, method, rng, stop, emit)?;
             let Some(found) = found else { return Ok(false) };
             found.into_iter().try_for_each(|late| writer.append(&Line::Late(late)))?;
         }
         if experiment.profile {
-            let found = profile(runners.standing(), loads, method, rng, stop, tell)?;
+            let found = profile(runners.standing(), loads, method, rng, stop, emit)?;
             let Some(profiles) = found else { return Ok(false) };
             profiles.into_iter().try_for_each(|profile| writer.append(&Line::Profile(profile)))?;
         }

@@ -40,10 +40,10 @@ impl Remote {
         experiment: &Experiment,
         (cpus, scheduling): (Option<CpuSet>, Scheduling),
         nic: Option<&IfName>,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<Remote, LabError> {
         let name = address.to_string();
-        tell(Event::Connecting { machine: name.clone() });
+        emit(Event::Connecting { machine: name.clone() });
         let channel = ssh.start(address, own, "remote")?;
         Remote::over(name, Box::new(channel), experiment, (cpus, scheduling), nic)
     }

@@ -101,8 +101,8 @@ fn led(
 ) -> Result<Finished, LabError> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let heard = answers(input, Arc::clone(stop))?;
-    let told = heard.recv().map_err(|_| failed(LOST.to_owned()))?;
-    let lead: Lead = serde_json::from_str(&told).map_err(|error| failed(error.to_string()))?;
+    let line = heard.recv().map_err(|_| failed(LOST.to_owned()))?;
+    let lead: Lead = serde_json::from_str(&line).map_err(|error| failed(error.to_string()))?;
     let experiment = Experiment::from_toml(&lead.experiment).map_err(|error| failed(error.to_string()))?;
     let _watching = Watching::start(&own.program)?;
     // For the record, which goes to the other side line by line; it goes with its unit.
@@ -133,7 +133,7 @@ fn raced(
     let scheduling = if linux::cpu::can_realtime() { lead.scheduling } else { Scheduling::Normal };
     let mut outward = Outward::new(record);
     // That the listener is gone shows in the end of the input.
-    let mut tell = |event: Event| drop(outward.tell(&event, &mut *held(output)));
+    let mut emit = |event: Event| drop(outward.emit(&event, &mut *held(output)));
     let relayed = Box::new(Relayed { to: Arc::clone(output), from: heard });
     let how = (lead.server_cpus, scheduling);
     let machine = Remote::over(lead.server, relayed, &experiment, how, nic.as_ref())?;
@@ -150,7 +150,7 @@ fn raced(
         stop: Arc::clone(stop),
     };
     let result =
-        Race::prepare(experiment, options, &facts, home.clone()).and_then(|race| race.run(&mut tell));
+        Race::prepare(experiment, options, &facts, home.clone()).and_then(|race| race.run(&mut emit));
     let ended = machine.end();
     // What the last event came before. The other side has what it has.
     let _ = outward.lines(&mut *held(output));

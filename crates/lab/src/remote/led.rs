@@ -53,9 +53,9 @@ impl LedRace<'_> {
     ///
     /// # Errors
     /// [`LabError::Machine`]: one of them is not reached, or says why the race could not go on.
-    pub fn run(self, tell: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
+    pub fn run(self, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         for machine in [self.server, self.client] {
-            tell(Event::Connecting { machine: machine.to_string() });
+            emit(Event::Connecting { machine: machine.to_string() });
         }
         let mut server = self.ssh.start(self.server, self.own, "remote")?;
         let mut client = self.ssh.start(self.client, self.own, "remote --lead")?;
@@ -71,8 +71,8 @@ impl LedRace<'_> {
         let of_client =
             |why: String| LabError::Machine { machine: self.client.to_string(), why, remedy: None };
         let writer = Writer::create(&self.record)?;
-        tell(Event::Recording { path: self.record.clone() });
-        let mut listener = Listener::new(writer, tell);
+        emit(Event::Recording { path: self.record.clone() });
+        let mut listener = Listener::new(writer, emit);
         let started = Instant::now();
         let listened = client.say(&order).and_then(|()| self.listen(&client, &server, &mut listener));
         let result = match (listener.failure(), listened) {
@@ -104,11 +104,11 @@ impl LedRace<'_> {
         server: &Channel,
         listener: &mut Listener<'_>,
     ) -> Result<Option<LeadFailed>, String> {
-        let (mut told, mut failed) = (false, None);
+        let (mut has_stopped, mut failed) = (false, None);
         while !listener.has_failed() {
-            if self.stop.load(Ordering::Relaxed) && !told {
+            if self.stop.load(Ordering::Relaxed) && !has_stopped {
                 client.say(STOP)?;
-                told = true;
+                has_stopped = true;
             }
             // Whether the machine is still there is for ssh to find out: it may wait for a race of its own.
             let line = match client.next(LOOKS) {

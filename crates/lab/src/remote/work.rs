@@ -43,7 +43,7 @@ pub fn work(
 ) -> Result<(), LabError> {
     let asked = Asked::listen(input, Arc::clone(stop))?;
     let Some(Request::Begin(begin)) = asked.next() else { return Ok(()) };
-    let mut tell = |reply: Reply| {
+    let mut send = |reply: Reply| {
         let line = serde_json::to_string(&reply).expect("replies are plain data");
         let sent = writeln!(output, "{line}").and_then(|()| output.flush());
         if sent.is_err() {
@@ -53,15 +53,15 @@ pub fn work(
     };
     if let Err(error) = linux::process::require_network_admin().map_err(LabError::Privileges) {
         let remedy = Some("log in as root (ssh://root@…), or have it started with --sudo".to_owned());
-        tell(Reply::Failed(Failed { why: error.to_string(), remedy, broken: None }));
+        send(Reply::Failed(Failed { why: error.to_string(), remedy, broken: None }));
         return Ok(());
     }
-    let began = at_once(home, &mut tell, |claim, tell| {
+    let began = at_once(home, &mut send, |claim, send| {
         let _watching = Watching::start(&own.program)?;
-        serve((own, connection), begin, claim, &asked, tell)
+        serve((own, connection), begin, claim, &asked, send)
     });
     if let Err(error) = began {
-        tell(failed(&error));
+        send(failed(&error));
         return Err(error);
     }
     Ok(())
@@ -126,14 +126,14 @@ fn serve(
     begin: Begin,
     claim: &Unit,
     asked: &Asked,
-    tell: &mut dyn FnMut(Reply),
+    send: &mut dyn FnMut(Reply),
 ) -> Result<(), LabError> {
     let (staff, counterpart) = ready(own, connection, begin)?;
-    tell(Reply::Begun(Box::new(counterpart)));
+    send(Reply::Begun(Box::new(counterpart)));
     let mut standing = BTreeMap::new();
     while let Some(request) = asked.next() {
         let done = answer(request, &mut standing, &staff, claim);
-        tell(done.unwrap_or_else(|error| failed(&error)));
+        send(done.unwrap_or_else(|error| failed(&error)));
     }
     // What this side has not been asked to take down, since the other is gone.
     let ended: Vec<LabError> = standing.into_values().filter_map(|one| one.take_down().err()).collect();

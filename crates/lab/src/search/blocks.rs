@@ -38,7 +38,7 @@ pub(super) struct Blocks<'a> {
     pub(super) started: Instant,
     /// Everything seen so far.
     pub(super) record: record::SearchRecord,
-    pub(super) tell: &'a mut dyn FnMut(SearchEvent),
+    pub(super) emit: &'a mut dyn FnMut(SearchEvent),
     /// Of the order of building and visiting.
     pub(super) random: Random,
     /// What blocks took so far, in seconds, and how many visits they were.
@@ -64,7 +64,7 @@ impl Trials for Blocks<'_> {
 
     fn block(&mut self, arms: &[Arm]) -> Result<Vec<Response>, Halt> {
         let began = Instant::now();
-        (self.tell)(SearchEvent::Block {
+        (self.emit)(SearchEvent::Block {
             done: self.record.blocks.len(),
             arms: arms.len(),
             spent: self.started.elapsed(),
@@ -99,7 +99,7 @@ impl Trials for Blocks<'_> {
         self.record.stages.push(stage.clone());
         self.record.wall_s = self.started.elapsed().as_secs_f64();
         self.record.save(&self.race.settings.record).map_err(LabError::from)?;
-        (self.tell)(SearchEvent::Stage(stage));
+        (self.emit)(SearchEvent::Stage(stage));
         Ok(())
     }
 }
@@ -201,10 +201,10 @@ impl Blocks<'_> {
             return Err(Halt::Stopped);
         }
         let State::Standing(built) = &mut runner.state else { return Ok(()) };
-        let tell = &mut *self.tell;
-        let mut tell = |event: Event| tell(event.into());
+        let emit = &mut *self.emit;
+        let mut emit = |event: Event| emit(event.into());
         let how = (&self.race.method, self.race.experiment.by_cpu);
-        let visited = valid_trial(built.as_mut(), how, &self.load, (0, 0), &mut runner.trials, &mut tell);
+        let visited = valid_trial(built.as_mut(), how, &self.load, (0, 0), &mut runner.trials, &mut emit);
         let Err(error) = visited else { return Ok(()) };
         if runner.arm.is_incumbent() {
             return Err(error.into());

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_apart_is_refused() {
+    fn what_cannot_be_distinguished_is_refused() {
         let sack = factor("tcp_sack", Side::Both, &["0"]);
         check(&[factor("tcp_sack", Side::Both, &[])], "tcp_sack without a value");
         check(&[sack.clone(), sack.clone()], "tcp_sack twice");

@@ -50,29 +50,29 @@ pub(super) fn answer(
     let name = record.objective.as_str();
     let guards = sought.objective.guards(record.experiment.workload.kind);
     let settings = |arm: &Arm| {
-        let told = factors.places(arm).into_iter().map(|place| record.options[place].told());
-        told.collect::<Vec<_>>().join(" and ")
+        let labels = factors.places(arm).into_iter().map(|place| record.options[place].label());
+        labels.collect::<Vec<_>>().join(" and ")
     };
     match &found.answer {
         SearchConclusion::Unfit(unfit) => {
-            SearchAnswer { why: unfit_told(unfit, name, sought, high, (visit_s, record)), ..empty }
+            SearchAnswer { why: unfit_text(unfit, name, sought, high, (visit_s, record)), ..empty }
         }
         SearchConclusion::Nothing(nothing) => {
             let (arm, effect) = match nothing {
                 Nothing::NoneBetter => (Arm::default(), None),
-                Nothing::Broke { arm, .. } | Nothing::Untold { arm } => (arm.clone(), None),
+                Nothing::Broke { arm, .. } | Nothing::TooFewBlocks { arm } => (arm.clone(), None),
                 Nothing::NotConfirmed { arm, effect } | Nothing::Harms { arm, effect, .. } => {
                     (arm.clone(), Some(*effect))
                 }
             };
             // Then it is unknown whether it helps.
-            let is_told = !matches!(nothing, Nothing::Untold { .. });
-            let verdict = if is_told { SearchVerdict::NothingHelps } else { SearchVerdict::NotSearched };
+            let is_judged = !matches!(nothing, Nothing::TooFewBlocks { .. });
+            let verdict = if is_judged { SearchVerdict::NothingHelps } else { SearchVerdict::NotSearched };
             SearchAnswer {
                 verdict,
                 arm: factors.places(&arm),
                 ratio: effect.map(|effect| ratio(effect, high)),
-                why: nothing_told(nothing, (name, high), &guards, (factors.space.options() > 1, settings)),
+                why: nothing_text(nothing, (name, high), &guards, (factors.space.options() > 1, settings)),
                 ..empty
             }
         }
@@ -81,18 +81,18 @@ pub(super) fn answer(
                 // Harm is a gain with the opposite sign.
                 harm.map(|harm| ratio(Effect { ln: -harm.ln, ..harm }, guard.is_better_high()))
             };
-            let told = ratio(*effect, high);
+            let gain = ratio(*effect, high);
             SearchAnswer {
                 verdict: SearchVerdict::Better,
                 arm: factors.places(arm),
-                ratio: Some(told),
+                ratio: Some(gain),
                 guards: guards.iter().zip(harms).map(worse).collect(),
                 dropped: factors.places(&Arm::of(dropped.iter().copied())),
                 why: format!(
                     "with {} {name} is {}, over {} blocks that it was not chosen by{}",
                     settings(arm),
-                    change_told(&told),
-                    told.blocks,
+                    change_text(&gain),
+                    gain.blocks,
                     if *ablated { "" } else { "; there was no time to find out whether all of it is needed" }
                 ),
                 tune: factors.tune(arm),
@@ -119,17 +119,17 @@ fn share(gain_ln: f64, high: bool) -> f64 {
 }
 
 /// "12.3 % lower (95 %: 14.4 % lower to 10.1 % lower)".
-fn change_told(ratio: &SearchRatio) -> String {
+fn change_text(ratio: &SearchRatio) -> String {
     format!(
         "{} (95 %: {} to {})",
-        percent_told(ratio.value),
-        percent_told(ratio.low),
-        percent_told(ratio.high)
+        percent_text(ratio.value),
+        percent_text(ratio.low),
+        percent_text(ratio.high)
     )
 }
 
 /// Percentages up to three times as much, which is as far as they are read without counting.
-fn percent_told(ratio: f64) -> String {
+fn percent_text(ratio: f64) -> String {
     match ratio {
         _ if ratio >= 3.0 => format!("{ratio:.1} times as high"),
         _ if ratio < 1.0 => format!("{:.1} % lower", 100.0 * (1.0 - ratio)),
@@ -137,7 +137,7 @@ fn percent_told(ratio: f64) -> String {
     }
 }
 
-fn nothing_told(
+fn nothing_text(
     nothing: &Nothing,
     (name, high): (&str, bool),
     guards: &[VisitMetric],
@@ -151,7 +151,7 @@ fn nothing_told(
         }
         // A single setting had no rival.
         Nothing::Broke { arm, why } if !raced => format!("{} did not work: {why}", settings(arm)),
-        Nothing::Untold { arm } if !raced => {
+        Nothing::TooFewBlocks { arm } if !raced => {
             format!(
                 "too few blocks with {} counted: the machine was too busy with other things",
                 settings(arm)
@@ -160,12 +160,12 @@ fn nothing_told(
         Nothing::NotConfirmed { arm, effect } if !raced => format!(
             "with {} {name} was {}, which is no proven gain",
             settings(arm),
-            change_told(&ratio(*effect, high))
+            change_text(&ratio(*effect, high))
         ),
         Nothing::Broke { arm, why } => {
             format!("{} was best in the race, and did not work on later blocks: {why}", settings(arm))
         }
-        Nothing::Untold { arm } => format!(
+        Nothing::TooFewBlocks { arm } => format!(
             "{} was best in the race, and too few of the blocks that it was not chosen by counted: the machine was too busy \
              with other things",
             settings(arm)
@@ -173,22 +173,22 @@ fn nothing_told(
         Nothing::NotConfirmed { arm, effect } => format!(
             "{} was best in the race, but on blocks that it was not chosen by {name} was {}, which is no proven gain",
             settings(arm),
-            change_told(&ratio(*effect, high))
+            change_text(&ratio(*effect, high))
         ),
         Nothing::Harms { arm, effect, guard, harm } => {
             let guard = guards[*guard];
             format!(
                 "with {} {name} is {}, but {guard} is {}",
                 settings(arm),
-                change_told(&ratio(*effect, high)),
-                change_told(&ratio(Effect { ln: -harm.ln, ..*harm }, guard.is_better_high()))
+                change_text(&ratio(*effect, high)),
+                change_text(&ratio(Effect { ln: -harm.ln, ..*harm }, guard.is_better_high()))
             )
         }
     }
 }
 
 /// Why there was no search, and what it would need.
-fn unfit_told(
+fn unfit_text(
     unfit: &Unfit,
     name: &str,
     sought: &Sought,
@@ -208,7 +208,7 @@ fn unfit_told(
         Unfit::Unsteady { difference } => format!(
             "the incumbent differs from itself: {name} of the second was {}; something that is not the settings makes a \
              difference here",
-            change_told(&ratio(*difference, high))
+            change_text(&ratio(*difference, high))
         ),
         Unfit::Short { visits, needed } => format!(
             "the budget of {} has {visits:.0} visits left after the calibration, and a search takes {needed:.0} at least: \
@@ -241,13 +241,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gain_is_told_in_the_figures_own_direction() {
+    fn a_gain_is_described_in_the_figures_own_direction() {
         let effect = Effect { ln: 0.1, ln_error: 0.01, blocks: 1_000 };
         let (low, high) = (ratio(effect, false), ratio(effect, true));
         assert!((low.value - (-0.1_f64).exp()).abs() < 1e-12 && low.low < low.value && low.value < low.high);
-        assert_eq!(change_told(&low), "9.5 % lower (95 %: 11.3 % lower to 7.7 % lower)");
-        assert_eq!(change_told(&high), "10.5 % higher (95 %: 8.4 % higher to 12.7 % higher)");
-        assert_eq!(percent_told(18.24), "18.2 times as high");
+        assert_eq!(change_text(&low), "9.5 % lower (95 %: 11.3 % lower to 7.7 % lower)");
+        assert_eq!(change_text(&high), "10.5 % higher (95 %: 8.4 % higher to 12.7 % higher)");
+        assert_eq!(percent_text(18.24), "18.2 times as high");
         assert!((share(0.1, false) - 0.095_16).abs() < 1e-4 && (share(0.1, true) - 0.105_17).abs() < 1e-4);
     }
 

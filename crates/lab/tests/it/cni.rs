@@ -178,14 +178,14 @@ fn a_chain_is_called_in_order_with_each_result_and_back() {
     let calls = scripts.calls(&node);
     let lines: Vec<&String> = calls[2..].iter().map(|(line, _)| line).collect();
     assert_eq!(lines, [&line("second DEL"), &line("first DEL")]);
-    for (line, told) in &calls[2..] {
-        assert_eq!(told["prevResult"]["word"], "kept", "{line}");
+    for (line, config) in &calls[2..] {
+        assert_eq!(config["prevResult"]["word"], "kept", "{line}");
     }
     assert_eq!(left(claim.id()), []);
 }
 
 #[test]
-fn plugins_of_what_was_left_standing_are_told_of_its_end() {
+fn plugins_of_what_was_left_standing_are_called_at_its_end() {
     let scripts = Scripts::new();
     scripts.plugin("first", WRAPPED);
     let root = tempfile::tempdir().unwrap();
@@ -224,13 +224,14 @@ fn fails(scripts: &Scripts, plugins: &str) -> String {
 }
 
 #[test]
-fn a_plugin_that_fails_is_told_in_its_own_words_and_all_is_taken_down() {
+fn a_plugin_that_fails_is_quoted_and_all_is_taken_down() {
     let scripts = Scripts::new();
     scripts.plugin("first", WRAPPED);
     let error = r#"{"cniVersion":"1.0.0","code":42,"msg":"no more addresses","details":"ask for a /23"}"#;
     scripts.plugin("second", &format!("[ $CNI_COMMAND = DEL ] || {{ echo '{error}'; exit 1; }}"));
-    let told = "do ADD of second for the client's pod in cni:x: no more addresses: ask for a /23 (code 42)";
-    assert_eq!(fails(&scripts, LIST), told);
+    let expected =
+        "do ADD of second for the client's pod in cni:x: no more addresses: ask for a /23 (code 42)";
+    assert_eq!(fails(&scripts, LIST), expected);
 
     scripts.plugin("second", "echo 'cannot open a door' >&2; exit 3");
     let error = fails(&scripts, LIST);

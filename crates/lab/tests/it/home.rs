@@ -36,12 +36,12 @@ fn a_living_owner_is_left_alone_and_a_dead_one_is_cleaned() {
 
     // As after a kill: the locks go, the files stay, and no journal mentions this namespace.
     drop((claim, journal));
-    let untold = NetnsName::new(format!("hg-{id}-b")).unwrap();
-    drop(Netns::create(&untold).unwrap());
+    let unjournaled = NetnsName::new(format!("hg-{id}-b")).unwrap();
+    drop(Netns::create(&unjournaled).unwrap());
     await_death(&home);
     let cleaned = home.clean().unwrap();
     assert_eq!((cleaned.len(), cleaned[0].namespaces, cleaned[0].failures.len()), (1, 2, 0), "{cleaned:?}");
-    assert!(!netns::exists(&inside) && !netns::exists(&untold));
+    assert!(!netns::exists(&inside) && !netns::exists(&unjournaled));
     assert_eq!(home.remains().unwrap(), []);
 }
 
@@ -137,10 +137,10 @@ fn one_race_at_a_time() {
     let root = tempfile::tempdir().unwrap();
     let home = Home::at(root.path());
     let first = home.exclusive(|_| panic!("no other race is running"), || false).unwrap();
-    let told = Cell::new(None);
-    let second = home.exclusive(|pid| told.set(Some(pid)), || told.get().is_some()).unwrap();
+    let waited_for = Cell::new(None);
+    let second = home.exclusive(|pid| waited_for.set(Some(pid)), || waited_for.get().is_some()).unwrap();
     assert!(second.is_none(), "it was asked to stop while it waited");
-    assert_eq!(told.get(), Some(std::process::id()));
+    assert_eq!(waited_for.get(), Some(std::process::id()));
     drop(first);
     // A child that another test just forked may hold the descriptor a moment longer.
     assert!(home.exclusive(|_| {}, || false).unwrap().is_some());

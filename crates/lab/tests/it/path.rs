@@ -78,10 +78,10 @@ impl Ground {
         })
     }
 
-    /// Runs the race to its end. `tell` gets its events and may change the topologies.
+    /// Runs the race to its end. `emit` gets its events and may change the topologies.
     pub(crate) fn run(
         &self,
-        tell: &mut dyn FnMut(&Event),
+        emit: &mut dyn FnMut(&Event),
     ) -> (Result<Finished, LabError>, record::RaceRecord) {
         let settings = RaceOptions {
             machine: None,
@@ -96,7 +96,7 @@ impl Ground {
         };
         let facts = linux::features::probe().unwrap();
         let race = Race::prepare(self.experiment.clone(), settings, &facts, self.home.clone()).unwrap();
-        let finished = race.run(&mut |event| tell(&event));
+        let finished = race.run(&mut |event| emit(&event));
         assert_eq!(self.home.remains().unwrap(), [], "nothing is left");
         (finished, record::RaceRecord::read(&self.record()).unwrap())
     }
@@ -105,13 +105,13 @@ impl Ground {
 /// The candidates whose trials were void because their path had changed, and what had changed.
 pub(crate) fn changed(race: &record::RaceRecord) -> Vec<(String, String)> {
     let trials = race.rounds.iter().flat_map(|round| &round.trials);
-    let told = trials.filter_map(|trial| match &trial.void {
+    let changes = trials.filter_map(|trial| match &trial.void {
         Some(Void::PathChanged { what }) => {
             Some((race.header.entrants[trial.entrant].name.clone(), what.clone()))
         }
         _ => None,
     });
-    told.collect()
+    changes.collect()
 }
 
 /// Streams and downloads between two nodes have a test of their own with the same check.
@@ -151,20 +151,20 @@ fn check(victim: &str, commands: &str, says: &str) {
         return testkit::skip(&format!("{victim}: {unmet}"));
     }
     let ground = Ground::new(&[victim, "macvlan"]);
-    let (mut done, mut told) = (false, Vec::new());
+    let (mut done, mut broke) = (false, Vec::new());
     let (finished, race) = ground.run(&mut |event| match event {
         Event::Trial { round: 1, name, .. } if name == victim && !done => {
             done = true;
             shell(&ground.in_namespaces(victim, commands));
         }
-        Event::Broke { name, round, why } => told.push((name.clone(), *round, why.clone())),
+        Event::Broke { name, round, why } => broke.push((name.clone(), *round, why.clone())),
         _ => {}
     });
     assert_eq!(finished.unwrap(), Finished::Whole);
     let void = changed(&race);
     assert!(!void.is_empty() && void.iter().all(|(name, _)| name == victim), "{void:?}");
     assert!(void[0].1.contains(says), "{void:?}");
-    let [(name, 1, why)] = told.as_slice() else { panic!("{told:?}") };
+    let [(name, 1, why)] = broke.as_slice() else { panic!("{broke:?}") };
     let expected = format!("the path changed: {}", void[0].1);
     assert_eq!((name.as_str(), why.as_str()), (victim, expected.as_str()));
     let entrant = |name: &str| race.header.entrants.iter().position(|entrant| entrant.name == name).unwrap();

@@ -93,11 +93,11 @@ fn every_published_figure_is_that_of_its_publication() {
 
 /// An author's observation is worthless without its date and machine.
 #[test]
-fn every_reading_tells_whose_run_it_is() {
+fn every_reading_names_the_run_it_is_of() {
     for (name, path) in all() {
         let experiment = Experiment::from_toml(&std::fs::read_to_string(path).unwrap()).unwrap();
-        let told = experiment.reading_of.is_some_and(|run| !run.machine.is_empty());
-        assert!(told || experiment.reading.is_empty(), "{name}: a reading without its date and machine");
+        let is_dated = experiment.reading_of.is_some_and(|run| !run.machine.is_empty());
+        assert!(is_dated || experiment.reading.is_empty(), "{name}: a reading without its date and machine");
     }
 }
 

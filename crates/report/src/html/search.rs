@@ -141,7 +141,7 @@ fn answer(m: &mut Markup, search: &SearchRecord) {
         }
         if !answer.dropped.is_empty() {
             let dropped: Vec<String> =
-                answer.dropped.iter().map(|place| search.options[*place].told()).collect();
+                answer.dropped.iter().map(|place| search.options[*place].label()).collect();
             m.leaf("p", &[("class", "aside")], &format!("Left out, because no effect was proven: {}.", dropped.join(", ")));
         }
     });
@@ -332,7 +332,7 @@ fn tried(m: &mut Markup, search: &SearchRecord) {
     m.within("section", &[("id", "tried")], |m| {
         m.leaf("h2", &[], "Tried settings");
         let row = |option: &record::SearchOption| Row {
-            name: option.told(),
+            name: option.label(),
             candidate: None,
             cells: vec![match option.unmet.as_slice() {
                 [] => Cell::words("searched"),

@@ -77,7 +77,7 @@ pub(crate) fn arms_of(stage: &SearchStage, better_high: bool) -> Vec<&SearchArm>
 
 /// Options by their places.
 pub(crate) fn settings(search: &SearchRecord, places: &[usize]) -> String {
-    places.iter().map(|place| search.options[*place].told()).collect::<Vec<_>>().join(" + ")
+    places.iter().map(|place| search.options[*place].label()).collect::<Vec<_>>().join(" + ")
 }
 
 /// An arm as it is called in its stage.

@@ -85,7 +85,8 @@ fn beside(answer: &SearchAnswer, search: &SearchRecord) -> String {
         text += &format!("  {guard} with it: {told}\n");
     }
     if !answer.dropped.is_empty() {
-        let dropped: Vec<String> = answer.dropped.iter().map(|place| search.options[*place].told()).collect();
+        let dropped: Vec<String> =
+            answer.dropped.iter().map(|place| search.options[*place].label()).collect();
         text += &format!("  left out, because no effect was proven: {}\n", dropped.join(", "));
     }
     if let Some(resolvable) = answer.resolvable.filter(|_| answer.verdict == SearchVerdict::NothingHelps) {

@@ -125,7 +125,7 @@ fn once_more(tally: &Tally, rules: &Rules) -> Ablated {
     match judge(tally, WINNER, rules) {
         Confirmed::Yes { effect, .. } => Ablated::Again(effect),
         Confirmed::No(Nothing::NotConfirmed { effect, .. }) if effect.ln > 0.0 => Ablated::Again(effect),
-        Confirmed::No(Nothing::Untold { .. }) => Ablated::Whole,
+        Confirmed::No(Nothing::TooFewBlocks { .. }) => Ablated::Whole,
         Confirmed::No(nothing) => Ablated::Lost(nothing),
     }
 }

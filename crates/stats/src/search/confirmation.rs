@@ -54,7 +54,7 @@ pub(super) fn judge(tally: &Tally, at: usize, rules: &Rules) -> Confirmed {
     if let Some(why) = &tally.broken[at] {
         return Confirmed::No(Nothing::Broke { arm, why: why.clone() });
     }
-    let Some(found) = effect(tally, at) else { return Confirmed::No(Nothing::Untold { arm }) };
+    let Some(found) = effect(tally, at) else { return Confirmed::No(Nothing::TooFewBlocks { arm }) };
     let floor = Effect::of(&tally.gains(CONTROL)).map_or(0.0, |control| control.ln.abs());
     if !found.is_proven() || found.ln <= floor {
         return Confirmed::No(Nothing::NotConfirmed { arm, effect: found });

@@ -331,7 +331,7 @@ fn a_winner_that_ends_is_told_as_such() {
     assert!(told > 0.95, "{told}");
     let mut void = ending(Response::Void);
     void.below.0 = 0.7;
-    let is_told = |answer: &SearchConclusion| matches!(answer, SearchConclusion::Nothing(Nothing::Untold { arm }) if arm.holds(0));
+    let is_told = |answer: &SearchConclusion| matches!(answer, SearchConclusion::Nothing(Nothing::TooFewBlocks { arm }) if arm.holds(0));
     let [told, ..] = void.share(50, is_told);
     assert!(told > 0.9, "{told}");
 }

@@ -22,7 +22,7 @@ impl SearchProgress {
         match event {
             SearchEvent::Race(event) => self.race.tell(event),
             SearchEvent::CannotSet(option) => {
-                self.line(&format!("{} cannot be set here: {}", option.told(), option.unmet.join("; ")));
+                self.line(&format!("{} cannot be set here: {}", option.label(), option.unmet.join("; ")));
             }
             SearchEvent::Load(None, _) => self.line("load: closed loop"),
             SearchEvent::Load(Some(rate), capacity) => {
