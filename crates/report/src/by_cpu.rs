@@ -70,8 +70,8 @@ pub(crate) struct CpuRow {
 }
 
 impl CpuRow {
-    /// The shares as they are read.
-    pub(crate) fn told(&self) -> [String; 6] {
+    /// The shares as percentages.
+    pub(crate) fn cells(&self) -> [String; 6] {
         self.shares.map(figures::percent)
     }
 

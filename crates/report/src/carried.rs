@@ -59,7 +59,7 @@ pub(crate) fn loss(carried: &TransferRates) -> Option<String> {
 }
 
 /// The workload in words; `None` for the default.
-pub(crate) fn told(workload: &Workload) -> Option<String> {
+pub(crate) fn describe(workload: &Workload) -> Option<String> {
     if workload.kind.is_usual() && !workload.tls && workload.cpu_us.is_none() {
         return None;
     }
@@ -114,9 +114,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_usual_is_not_told() {
-        assert_eq!(told(&Workload::default()), None);
-        let of = |kind| told(&Workload::of(kind)).unwrap();
+    fn the_usual_workload_is_not_described() {
+        assert_eq!(describe(&Workload::default()), None);
+        let of = |kind| describe(&Workload::of(kind)).unwrap();
         assert_eq!(
             of(WorkloadKind::Download),
             "download: downloads by 8 clients, 5 objects each, a connection for each"
@@ -125,14 +125,14 @@ mod tests {
         assert_eq!(of(WorkloadKind::UdpStream), "udp-stream: datagrams from client to server, 1 flow");
         let tls = Workload { tls: true, session_reuse: Some(false), ..Workload::of(WorkloadKind::Connect) };
         let expected = "connect: a connection for each request, 32 at a time; TLS, full handshakes only";
-        assert_eq!(told(&tls).unwrap(), expected);
+        assert_eq!(describe(&tls).unwrap(), expected);
         let old = Workload { http: Some(HttpVersion::Http10), ..Workload::of(WorkloadKind::Connect) };
-        assert_eq!(told(&old).unwrap(), "connect: a connection for each request, 32 at a time; HTTP/1.0");
+        assert_eq!(describe(&old).unwrap(), "connect: a connection for each request, 32 at a time; HTTP/1.0");
         let costly = Workload { cpu_us: Some(250), ..Workload::default() };
         let expected = "http: requests on 32 permanent connections; each costs the server 250 µs of CPU time";
-        assert_eq!(told(&costly).unwrap(), expected);
+        assert_eq!(describe(&costly).unwrap(), expected);
         let tls = Workload { tls: true, ..Workload::default() };
-        assert_eq!(told(&tls).unwrap(), "http: requests on 32 permanent connections; TLS");
+        assert_eq!(describe(&tls).unwrap(), "http: requests on 32 permanent connections; TLS");
     }
 
     #[test]

@@ -111,10 +111,10 @@ pub(crate) fn name(cause: Cause) -> &'static str {
 const COST_MAX: f64 = 1.15;
 
 /// What is to be known beside the shares, each as a clause.
-pub(crate) fn told(candidate: &LateAnswers) -> Vec<String> {
-    let mut told = Vec::new();
+pub(crate) fn notes(candidate: &LateAnswers) -> Vec<String> {
+    let mut list = Vec::new();
     if candidate.beyond_190_ms > 0 {
-        told.push(format!(
+        list.push(format!(
             "{} took 190 ms or more, {} of them because of TCP's time-out of 200·2ⁿ ms or its tail loss probe",
             counted(candidate.beyond_190_ms, "answer"),
             candidate.time_outs
@@ -122,33 +122,33 @@ pub(crate) fn told(candidate: &LateAnswers) -> Vec<String> {
     }
     let Retransmitted { time_outs, probes, fast } = candidate.retransmitted;
     if time_outs + probes + fast > 0 {
-        told.push(format!(
+        list.push(format!(
             "segments sent again: {time_outs} by time-outs, {probes} by tail loss probes, {fast} by acknowledgements"
         ));
     }
     if !candidate.drops.is_empty() {
         let drops: Vec<String> =
             candidate.drops.iter().map(|(why, count)| format!("{why} {count}")).collect();
-        told.push(format!("packets dropped: {}", drops.join(", ")));
+        list.push(format!("packets dropped: {}", drops.join(", ")));
     }
     if let Some(cost) = &candidate.cost {
-        told.push(format!("watching changed the median by {}", figures::change_within(cost)));
+        list.push(format!("watching changed the median by {}", figures::change_within(cost)));
         if cost.low > COST_MAX {
-            told.push(
+            list.push(
                 "at this rate it pushed the path towards its limit: the shares are those of such a path"
                     .to_owned(),
             );
         }
     }
     if candidate.lost_events > 0 {
-        told.push(format!("{} lost: shares are too small", counted(candidate.lost_events, "event")));
+        list.push(format!("{} lost: shares are too small", counted(candidate.lost_events, "event")));
     }
     if candidate.lost_answers > 0 {
-        told.push(format!("{} not written down, and in no share", counted(candidate.lost_answers, "answer")));
+        list.push(format!("{} not written down, and in no share", counted(candidate.lost_answers, "answer")));
     }
     if !candidate.missing.is_empty() {
         let missing = candidate.missing.join(", ");
-        told.push(format!("this kernel lacks {missing}: what they show is not claimed"));
+        list.push(format!("this kernel lacks {missing}: what they show is not claimed"));
     }
-    told
+    list
 }

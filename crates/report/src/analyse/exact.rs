@@ -83,7 +83,7 @@ pub(super) fn sentence(exact: &[Exact], measure: Measure) -> String {
     };
     let mut contenders: Vec<&Instructions> = counts.candidates.iter().skip(2).collect();
     contenders.sort_by(|a, b| a.per_request.total_cmp(&b.per_request));
-    let told = |contender: &Instructions| match contender.over {
+    let phrase = |contender: &Instructions| match contender.over {
         Some(over) => format!("{} {}", contender.name, figures::change(1.0 + over)),
         None => contender.name.clone(),
     };
@@ -97,13 +97,13 @@ pub(super) fn sentence(exact: &[Exact], measure: Measure) -> String {
         && let [least, .., most] = contenders.as_slice()
     {
         // Filters lie on both sides of the reference.
-        return format!("{figure}; the least is {}, the most {}", told(least), told(most));
+        return format!("{figure}; the least is {}, the most {}", phrase(least), phrase(most));
     }
     match contenders.as_slice() {
         [] => figure,
-        [only] => format!("{figure}; {}", told(only)),
+        [only] => format!("{figure}; {}", phrase(only)),
         [least, .., most] => {
-            format!("{figure}; the least above it is {}, the most {}", told(least), told(most))
+            format!("{figure}; the least above it is {}, the most {}", phrase(least), phrase(most))
         }
     }
 }

@@ -126,10 +126,10 @@ fn finding(races: &[(&NodePair, &RaceRecord)], worse: Worse) -> PairsFinding {
         }
         _ => String::new(),
     };
-    let told = paths
+    let changes = paths
         .iter()
         .map(|path| format!("{} {} {}", path.name, path.statistic, figures::change_within(&path.ratio)));
-    let told: Vec<String> = told.collect();
+    let changes: Vec<String> = changes.collect();
     // That host is not named does not say that it is as good as others'.
     let cause = match (with_host, paths.len()) {
         (true, 1) => "",
@@ -141,7 +141,7 @@ fn finding(races: &[(&NodePair, &RaceRecord)], worse: Worse) -> PairsFinding {
         node,
         client: pair.map(|pair| pair.client.node.clone()),
         server: pair.map(|pair| pair.server.node.clone()),
-        sentence: format!("{what}: {}{cause}", told.join(", ")),
+        sentence: format!("{what}: {}{cause}", changes.join(", ")),
         paths,
         with_host,
     }
@@ -171,7 +171,7 @@ fn verdict(findings: &[PairsFinding], paths: &[PathMap], compared: Option<&Pairs
         1 => "; once a path did not race between two nodes".to_owned(),
         some => format!("; {some} times a path did not race between two nodes"),
     };
-    let told = match findings {
+    let found = match findings {
         [] if compared.tests() == 0 => {
             "pairs cannot be compared: there are too few builds or samples".to_owned()
         }
@@ -184,7 +184,7 @@ fn verdict(findings: &[PairsFinding], paths: &[PathMap], compared: Option<&Pairs
             format!("{}; and {} more", first.sentence, figures::counted(others.len() as u64, "finding"))
         }
     };
-    format!("{told}{silent}")
+    format!("{found}{silent}")
 }
 
 fn notes(races: &[&RaceRecord], compared: Option<&PairsCompared<'_>>) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Percentiles of a histogram, as far as its samples tell them.
+//! Percentiles of a histogram, as far as its samples allow.
 
 use hdrhistogram::Histogram;
 use stats::Percentile;
@@ -10,8 +10,8 @@ pub(super) fn quantiles(histogram: &Histogram<u64>, beyond: u64) -> Quantiles {
     let count = histogram.len() + beyond;
     let at = |percentile: Percentile| {
         let rank = percentile.rank(count);
-        let told = percentile.is_valid(count) && rank <= histogram.len();
-        told.then(|| at_rank(histogram, rank))
+        let is_known = percentile.is_valid(count) && rank <= histogram.len();
+        is_known.then(|| at_rank(histogram, rank))
     };
     Quantiles {
         p50: at(Percentile::P50),

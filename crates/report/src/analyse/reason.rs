@@ -20,14 +20,14 @@ pub(super) fn reason(judged: &Judgement, measure: Measure) -> String {
 }
 
 /// "p99 × 1.23 (1.10 to 1.37 at 98.8 %)".
-fn told(test: &Test, measure: Measure) -> String {
+fn interval_text(test: &Test, measure: Measure) -> String {
     let level = figures::trimmed(100.0 * (1.0 - test.alpha), 1);
     let (label, of) = (test.of.label(measure), test.interval);
     format!("{label} × {:.3} ({:.3} to {:.3} at {level} %)", of.value, of.low, of.high)
 }
 
 fn decided(decisive: &Test, tests: &[Test], measure: Measure) -> String {
-    let mut reason = format!("{} decides: {}", decisive.of.label(measure), told(decisive, measure));
+    let mut reason = format!("{} decides: {}", decisive.of.label(measure), interval_text(decisive, measure));
     if decisive.floor > 0.0 {
         reason.push_str(&format!(", beyond the noise of ±{}", figures::percent(decisive.floor.exp_m1())));
     }
@@ -44,13 +44,13 @@ fn decided(decisive: &Test, tests: &[Test], measure: Measure) -> String {
 }
 
 fn undecided(tests: &[Test], measure: Measure) -> String {
-    let told = |test: &Test| match test.excludes_one() {
+    let phrase = |test: &Test| match test.excludes_one() {
         true => format!(
             "{} differs by less than the noise of ±{}",
-            told(test, measure),
+            interval_text(test, measure),
             figures::percent(test.floor.exp_m1())
         ),
-        false => format!("{} may be 1", told(test, measure)),
+        false => format!("{} may be 1", interval_text(test, measure)),
     };
-    tests.iter().map(told).collect::<Vec<_>>().join("; ")
+    tests.iter().map(phrase).collect::<Vec<_>>().join("; ")
 }

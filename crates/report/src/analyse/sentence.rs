@@ -84,13 +84,13 @@ fn compared(race: &RaceRecord, comparisons: &Comparisons, load: usize) -> String
         [.., farthest] => (None, Some(farthest)),
         [] => (None, None),
     };
-    let told = |contender: &Ranked, what: &str| {
+    let phrase = |contender: &Ranked, what: &str| {
         format!("{} {what}, {}", name(race, contender.entrant), detail(comparisons, contender, load, of))
     };
-    parts.extend(nearest.map(|contender| told(contender, &format!("is nearest to {reference}"))));
-    parts.extend(farthest.map(|contender| told(contender, "costs most")));
+    parts.extend(nearest.map(|contender| phrase(contender, &format!("is nearest to {reference}"))));
+    parts.extend(farthest.map(|contender| phrase(contender, "costs most")));
     if parts.is_empty() {
-        return nobody(race, comparisons, load, reference);
+        return without_contender(race, comparisons, load, reference);
     }
     format!("{}: {}", named(race, load), parts.join("; "))
 }
@@ -119,7 +119,7 @@ fn detail(comparisons: &Comparisons, contender: &Ranked, load: usize, of: Statis
 }
 
 /// Without a contender that could be compared.
-fn nobody(race: &RaceRecord, comparisons: &Comparisons, load: usize, reference: &str) -> String {
+fn without_contender(race: &RaceRecord, comparisons: &Comparisons, load: usize, reference: &str) -> String {
     let able = |entrant: &&Entrant| entrant.unmet.is_empty();
     let contenders = race.header.entrants.iter().skip(2).filter(able).count();
     if contenders == 0 {

@@ -18,7 +18,7 @@ const RTO_KNOBS: [&str; 2] = ["rto_min", "tcp_rto_min_us"];
 pub(super) fn tail(race: &RaceRecord, entrant: usize, cell: &Cell<'_>) -> Option<String> {
     let sent_again = cell.sum(|trial| trial.counters.retransmits);
     let expiries = cell.sum(|trial| trial.counters.rto_expiries);
-    let told = format!(
+    let counts = format!(
         "{} retransmitted, {}",
         counted(sent_again, "segment"),
         match expiries {
@@ -27,7 +27,7 @@ pub(super) fn tail(race: &RaceRecord, entrant: usize, cell: &Cell<'_>) -> Option
         }
     );
     if !shows_time_outs(race, &race.header.entrants[entrant]) {
-        return (expiries > 0).then_some(told);
+        return (expiries > 0).then_some(counts);
     }
     // The counters are of all of the time, so the samples are too.
     let response = Histogram::from(cell.whole.as_ref().map_or(&cell.response, |whole| &whole.response));
@@ -59,7 +59,7 @@ pub(super) fn tail(race: &RaceRecord, entrant: usize, cell: &Cell<'_>) -> Option
             )
         }
     };
-    Some(format!("{told}; {took}{why}"))
+    Some(format!("{counts}; {took}{why}"))
 }
 
 /// Whether a sample of 200 ms can come from a timeout, as opposed to the workload, the wire or a setting.

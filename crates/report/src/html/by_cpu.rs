@@ -161,9 +161,9 @@ impl<'a> Plot<'a> {
                 if index.is_multiple_of(self.columns()) {
                     svg.text("tick", at(left - 8.0, y + BAR - 2.0), Anchor::End, &row.name());
                 }
-                let (told, segments) = (row.told(), segments(row, &scale));
+                let (cells, segments) = (row.cells(), segments(row, &scale));
                 svg.group(&[], |svg| {
-                    let parts = segments.iter().map(|(part, ..)| format!("{} {}", told[*part], HEAD[*part]));
+                    let parts = segments.iter().map(|(part, ..)| format!("{} {}", cells[*part], HEAD[*part]));
                     let parts: Vec<String> = parts.collect();
                     svg.tooltip(&format!("{}, {}: {}", candidate.name, row.name(), parts.join(", ")));
                     for (part, x, to) in &segments {
@@ -171,7 +171,7 @@ impl<'a> Plot<'a> {
                     }
                 });
                 let softirq = at(scale.place(1.0) + 8.0, y + BAR - 2.0);
-                svg.text("tick", softirq, Anchor::Start, &told[SOFTIRQ]);
+                svg.text("tick", softirq, Anchor::Start, &cells[SOFTIRQ]);
             }
         });
     }
@@ -181,7 +181,7 @@ fn table(m: &mut Markup, summary: &Summary, load: usize, panels: &[Panel]) {
     let of = |index: usize, candidate: &Candidate, row: &CpuRow| Row {
         name: format!("{}, {}", candidate.name, row.name()),
         candidate: Some(index),
-        cells: row.told().map(Cell::figure).into_iter().collect(),
+        cells: row.cells().map(Cell::figure).into_iter().collect(),
     };
     let rows = panels
         .iter()
@@ -206,10 +206,10 @@ mod tests {
     fn parts_lie_from_what_works_to_what_is_left() {
         let scale = Linear::new(1.0, (100.0, 200.0));
         let parts = segments(&row([0.1, 0.2, 0.3, 0.0, 0.25, 0.15]), &scale);
-        let told: Vec<_> =
+        let spans: Vec<_> =
             parts.iter().map(|(part, from, to)| (HEAD[*part], from.round(), to.round())).collect();
         assert_eq!(
-            told,
+            spans,
             [
                 ("user", 100.0, 110.0),
                 ("system", 110.0, 130.0),

@@ -83,7 +83,7 @@ pub(super) fn race() -> Summary {
         agreements: figures::agreements(),
         agreement: Some(
             "This run: of 5 published comparisons, 2 agree, 1 has the same direction and another size, 0 contradict, \
-             1 cannot be told from this run, 1 is not comparable."
+             1 cannot be decided by this run, 1 is not comparable."
                 .to_owned(),
         ),
         sweep: None,

@@ -122,13 +122,13 @@ impl Graph<'_> {
             difference.map_or("", |difference| self.step(difference, node))
         );
         let us = text::significant(node.samples as f64 * self.own.us_per_sample);
-        let mut told = format!("{name}: {us} µs, {}", text::percent(width / 100.0));
+        let mut title = format!("{name}: {us} µs, {}", text::percent(width / 100.0));
         if let Some(difference) = difference {
-            told.push_str(&format!(", {} µs", text::signed(difference.us, 2)));
+            title.push_str(&format!(", {} µs", text::signed(difference.us, 2)));
         }
         let attrs = [("class", &*class), ("x", &x), ("y", &y), ("width", &share), ("height", &height)];
         m.within("svg", &attrs, |m| {
-            m.leaf("title", &[], &told);
+            m.leaf("title", &[], &title);
             m.empty("rect", &[("width", "100%"), ("height", "100%")]);
             if width >= NAMED_PERCENT {
                 m.leaf("text", &[("x", "3"), ("y", "12")], name);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_tell_what_is_more_and_what_is_less() {
+    fn boxes_show_what_is_more_and_what_is_less() {
         let reference = [("server;ip_rcv", 1_000), ("server;tcp_ack", 1_000), ("server;[user]", 1_000)];
         let own = [
             ("server;ip_rcv;br_forward", 900),

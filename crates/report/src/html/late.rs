@@ -254,7 +254,7 @@ fn notes(m: &mut Markup, load: &LateLoad, index: usize) {
                 m.leaf(
                     "li",
                     &[],
-                    &format!("{}: {}.", candidate.name, crate::late::told(candidate).join("; ")),
+                    &format!("{}: {}.", candidate.name, crate::late::notes(candidate).join("; ")),
                 );
             }
         });

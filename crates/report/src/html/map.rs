@@ -68,10 +68,10 @@ fn legend(m: &mut Markup) {
         let better = STEPS.iter().zip(["m-b1", "m-b2", "m-b3"]);
         let steps = better.rev().map(|(step, class)| (class, format!("better by ×{step} at least")));
         let steps = steps.chain(worse.map(|(step, class)| (class, format!("worse by ×{step} at least"))));
-        for (class, told) in steps {
+        for (class, text) in steps {
             m.within("span", &[], |m| {
                 m.leaf("i", &[("class", class)], "");
-                m.text(&told);
+                m.text(&text);
             });
         }
     });
@@ -119,10 +119,10 @@ fn cell(
     let found = path.pairs.iter().find(|pair| pair.client == client.node && pair.server == server.node);
     let Some(found) = found else { return m.leaf("td", &[], text::NONE) };
     m.within("td", &[("class", class(map, found))], |m| {
-        let told = ratio(map, found);
+        let ratio = ratio(map, found);
         match page(&client.node, &server.node) {
-            Some(page) => m.leaf("a", &[("href", &page)], &told),
-            None => m.text(&told),
+            Some(page) => m.leaf("a", &[("href", &page)], &ratio),
+            None => m.text(&ratio),
         }
         let mut below = found.figure.map(|figure| own(map, figure)).unwrap_or_default();
         if let Some(Ratio { value, .. }) = found.over_host.as_ref() {
@@ -165,30 +165,30 @@ fn own(map: &PairsMap, value: f64) -> String {
 /// What did not race, or not to its end.
 fn left_out(m: &mut Markup, map: &PairsMap) {
     let silent = map.paths.iter().flat_map(|path| {
-        let told = |pair: &PairFigure| {
+        let describe = |pair: &PairFigure| {
             let why = pair.unmet.as_ref()?;
             Some(format!("{} from {} to {} did not race: {why}", path.name, pair.client, pair.server))
         };
-        path.pairs.iter().filter_map(told).collect::<Vec<_>>()
+        path.pairs.iter().filter_map(describe).collect::<Vec<_>>()
     });
     let ended = map.races.iter().filter_map(|race| {
         let rounds = figures::counted(race.rounds.into(), "round");
         Some(format!("{} to {} ended after {rounds}: {}", race.client, race.server, race.stopped.as_ref()?))
     });
-    let told: Vec<String> = silent.chain(ended).collect();
-    if told.is_empty() {
+    let lines: Vec<String> = silent.chain(ended).collect();
+    if lines.is_empty() {
         return;
     }
     m.within("section", &[("id", "left-out")], |m| {
         m.leaf("h2", &[], "Did not race, or not to the end");
-        m.within("ul", &[], |m| told.iter().for_each(|line| m.leaf("li", &[], line)));
+        m.within("ul", &[], |m| lines.iter().for_each(|line| m.leaf("li", &[], line)));
     });
 }
 
 fn method(m: &mut Markup, map: &PairsMap) {
     m.within("section", &[("id", "method")], |m| {
         m.leaf("h2", &[], "How pairs are compared");
-        let told = format!(
+        let text = format!(
             "All pairs race build by build, and are resampled by builds jointly. A pair is compared with the median of the \
              others. A node is compared, as client and as server, by the median over its partners with the pairs in which it \
              takes no part; of two in the middle the better one counts, so that one bad partner is not enough. A difference \
@@ -197,6 +197,6 @@ fn method(m: &mut Markup, map: &PairsMap) {
              itself, so that one in 20 misses its truth.",
             map.tests
         );
-        m.leaf("p", &[("class", "lead")], &told);
+        m.leaf("p", &[("class", "lead")], &text);
     });
 }

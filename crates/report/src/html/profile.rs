@@ -246,7 +246,7 @@ fn table(m: &mut Markup, summary: &Summary, load: &ProfiledLoad, index: usize) {
 
 /// The number of samples, and how many were lost.
 fn notes(m: &mut Markup, load: &ProfiledLoad) {
-    let told = load.candidates.iter().map(|profiled| {
+    let counts = load.candidates.iter().map(|profiled| {
         let missing = match profiled.lost {
             0 => String::new(),
             lost => format!(", {} missing", text::grouped(lost)),
@@ -258,12 +258,12 @@ fn notes(m: &mut Markup, load: &ProfiledLoad) {
             text::grouped(profiled.requests)
         )
     });
-    let told: Vec<String> = told.collect();
+    let counts: Vec<String> = counts.collect();
     let period = text::significant(load.period_ns as f64 / 1e3);
     m.leaf(
         "p",
         &[("class", "aside")],
-        &format!("Samples of busy CPUs, one on each CPU every {period} µs: {}.", told.join("; ")),
+        &format!("Samples of busy CPUs, one on each CPU every {period} µs: {}.", counts.join("; ")),
     );
 }
 

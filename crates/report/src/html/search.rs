@@ -44,9 +44,9 @@ fn head(m: &mut Markup, search: &SearchRecord) {
             search.hostgap
         );
         m.leaf("p", &[("class", "where")], &place);
-        let told = search.answer.as_ref().map(sentence);
-        let told = told.unwrap_or_else(|| "No answer: the search was interrupted.".to_owned());
-        m.leaf("p", &[("class", "verdict-sentence")], &told);
+        let answer = search.answer.as_ref().map(sentence);
+        let answer = answer.unwrap_or_else(|| "No answer: the search was interrupted.".to_owned());
+        m.leaf("p", &[("class", "verdict-sentence")], &answer);
         m.within("dl", &[("class", "facts")], |m| {
             for (name, figure, remark) in facts(search) {
                 m.within("div", &[], |m| {

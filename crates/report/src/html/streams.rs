@@ -27,8 +27,8 @@ const FIGURES: [Figure; 10] = [
 /// Writes the table of a load.
 pub(super) fn table(m: &mut Markup, summary: &Summary, load: usize) {
     let runners: Vec<_> = marks::runners_at(summary, load).collect();
-    let told = |figure: &&Figure| runners.iter().any(|(_, _, rate)| figure.1(rate).is_some());
-    let figures: Vec<&Figure> = FIGURES.iter().filter(told).collect();
+    let has_value = |figure: &&Figure| runners.iter().any(|(_, _, rate)| figure.1(rate).is_some());
+    let figures: Vec<&Figure> = FIGURES.iter().filter(has_value).collect();
     if figures.is_empty() {
         return;
     }

@@ -131,20 +131,20 @@ fn drawn(chart: &SweptChart, value: f64) -> f64 {
 }
 
 fn figure(chart: &SweptChart, figure: &SweptFigure) -> String {
-    let told = |value: f64| text::significant(drawn(chart, value));
+    let number = |value: f64| text::significant(drawn(chart, value));
     match (figure.low, figure.high) {
-        (Some(low), Some(high)) => format!("{} ({}–{})", told(figure.estimate), told(low), told(high)),
-        _ => told(figure.estimate),
+        (Some(low), Some(high)) => format!("{} ({}–{})", number(figure.estimate), number(low), number(high)),
+        _ => number(figure.estimate),
     }
 }
 
 /// The reference's own figures, which stand at no value.
 fn levels(m: &mut Markup, chart: &SweptChart) {
-    let told =
+    let levels =
         chart.levels.iter().map(|level| format!("{} {}", level.candidate, figure(chart, &level.figure)));
-    let told: Vec<String> = told.collect();
-    if !told.is_empty() {
-        let text = format!("{}, as the experiment has it: {}.", statistic(chart), told.join("; "));
+    let levels: Vec<String> = levels.collect();
+    if !levels.is_empty() {
+        let text = format!("{}, as the experiment has it: {}.", statistic(chart), levels.join("; "));
         m.leaf("p", &[("class", "aside")], &text);
     }
 }

@@ -283,7 +283,7 @@ fn what_went_wrong_is_said() {
 }
 
 #[test]
-fn a_search_tells_every_stage_and_what_became_of_each_arm() {
+fn a_search_shows_every_stage_and_what_became_of_each_arm() {
     let html = search_page(&searches::better());
     for id in ["answer", "calibration-1", "race-2", "confirmation-3", "ablation-4", "tried", "machine"] {
         assert!(html.contains(&format!("<section id=\"{id}\">")), "{id}");

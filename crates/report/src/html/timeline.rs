@@ -120,7 +120,7 @@ fn table(m: &mut Markup, summary: &Summary, timeline: &Timeline, row: &TimelineR
         marks::runners(summary).map(|(index, candidate)| (index, candidate.name.clone())).collect();
     let cell = |index: usize, step: usize| {
         let value = row.series.get(index).and_then(|series| series[step]);
-        Cell::figure(value.map_or_else(String::new, |value| told(row.quantity, value)))
+        Cell::figure(value.map_or_else(String::new, |value| figure(row.quantity, value)))
     };
     let rows = (0..timeline.steps()).map(|step| Row {
         name: rounds_of(timeline, step),
@@ -132,7 +132,7 @@ fn table(m: &mut Markup, summary: &Summary, timeline: &Timeline, row: &TimelineR
     Table { caption: &name(row.quantity), head, rows: rows.collect() }.write(m);
 }
 
-fn told(quantity: Quantity, value: f64) -> String {
+fn figure(quantity: Quantity, value: f64) -> String {
     match quantity {
         Quantity::Rate(_) | Quantity::Percentile(_) | Quantity::Stolen | Quantity::Starved => {
             text::significant(drawn(quantity, value))

@@ -93,7 +93,7 @@ fn sentences(summary: &Summary) -> Vec<String> {
         (Side::Client, "Only the client is in a pod, and the server runs on its node itself, of"),
         (Side::Server, "Only the server is in a pod, and the client runs on its node itself, of"),
     ];
-    let told = |(side, words): (Side, &str)| {
+    let sentence = |(side, words): (Side, &str)| {
         let alone = summary.experiment.candidates.iter().filter(|candidate| candidate.in_container == side);
         // The points of a line are one thing.
         let name = |candidate: &record::Candidate| match &candidate.swept {
@@ -104,7 +104,7 @@ fn sentences(summary: &Summary) -> Vec<String> {
         names.dedup();
         (!names.is_empty()).then(|| format!("{words}: {}.", names.join("; ")))
     };
-    ends.into_iter().filter_map(told).collect()
+    ends.into_iter().filter_map(sentence).collect()
 }
 
 /// Whether all candidates, some or none have a pod on a side, the client's or the server's. The host has none and does
@@ -358,8 +358,8 @@ mod tests {
     #[test]
     fn two_machines_are_not_drawn_as_nodes_of_one() {
         let mut summary = fixture::race();
-        let told = "ssh://b: Linux 6.12, 8 CPUs".to_owned();
-        summary.machine.facts.insert("server's machine".to_owned(), told);
+        let facts = "ssh://b: Linux 6.12, 8 CPUs".to_owned();
+        summary.machine.facts.insert("server's machine".to_owned(), facts);
         summary.machine.facts.remove("receive steering");
         summary.candidates[0].mtu = Some(9000);
         let page = page(&summary);

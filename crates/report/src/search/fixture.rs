@@ -37,7 +37,7 @@ pub(crate) fn better() -> SearchRecord {
     tune.client.insert("tcp_rmem".to_owned(), Asked::Text("4096 8192 16384".to_owned()));
     let incumbent = Candidate { path: "docker".to_owned(), ..Candidate::default() };
     let broken = SearchArm { ratio: None, broken: Some("it broke".to_owned()), ..arm(&[2], 1.0, false) };
-    let told = arm(&[0, 1], 0.9, true);
+    let winner = arm(&[0, 1], 0.9, true);
     let mut unmet = option("qdisc", "fq", Side::Both);
     unmet.unmet = vec!["this kernel has no fq".to_owned()];
     let all = [
@@ -69,8 +69,8 @@ pub(crate) fn better() -> SearchRecord {
         blocks: all.concat(),
         stages: vec![
             stage("calibration", 8, vec![arm(&[], 1.004, false)]),
-            stage("race", 8, vec![arm(&[0], 1.1, false), arm(&[1], 0.97, false), broken, told.clone()]),
-            stage("confirmation", 20, vec![told.clone(), arm(&[], 0.998, false)]),
+            stage("race", 8, vec![arm(&[0], 1.1, false), arm(&[1], 0.97, false), broken, winner.clone()]),
+            stage("confirmation", 20, vec![winner.clone(), arm(&[], 0.998, false)]),
             stage(
                 "ablation",
                 20,
@@ -80,8 +80,8 @@ pub(crate) fn better() -> SearchRecord {
         answer: Some(SearchAnswer {
             verdict: SearchVerdict::Better,
             arm: vec![0, 1],
-            ratio: told.ratio,
-            guards: vec![told.ratio, None],
+            ratio: winner.ratio,
+            guards: vec![winner.ratio, None],
             dropped: vec![2],
             why: "p99@30% is lower".to_owned(),
             resolvable: Some(0.03),

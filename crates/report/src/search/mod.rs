@@ -142,9 +142,9 @@ mod tests {
         let search = fixture::better();
         let race = search.stages.iter().position(|stage| stage.name == "race").unwrap();
         let rounds = halving(&search, race);
-        let told: Vec<_> = rounds.iter().map(|round| (round.arms.len(), round.blocks)).collect();
+        let sizes: Vec<_> = rounds.iter().map(|round| (round.arms.len(), round.blocks)).collect();
         // One of the four is given up after the first block, which is no new round.
-        assert_eq!(told, [(4, 3), (2, 5)]);
+        assert_eq!(sizes, [(4, 3), (2, 5)]);
         assert!(rounds[1].arms.contains(&vec![0, 1]));
     }
 

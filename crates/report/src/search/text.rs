@@ -8,7 +8,7 @@ use super::{about, arms_of, candidate, halving, is_better_high, name, sentence};
 
 /// The text of a search.
 pub fn text(search: &SearchRecord) -> String {
-    terminal::safe(&told(&named(search))).into_owned()
+    terminal::safe(&compose(&named(search))).into_owned()
 }
 
 /// The search with names of one line each.
@@ -26,7 +26,7 @@ fn named(search: &SearchRecord) -> SearchRecord {
     search
 }
 
-fn told(search: &SearchRecord) -> String {
+fn compose(search: &SearchRecord) -> String {
     let mut text = format!("{} of {}\n", search.objective, search.incumbent);
     for (place, stage) in search.stages.iter().enumerate() {
         text += &format!("\n{}\n", table(stage, search));
@@ -47,11 +47,11 @@ fn told(search: &SearchRecord) -> String {
 /// How many arms each round of a race had.
 fn rounds(search: &SearchRecord, stage: usize) -> String {
     let rounds = halving(search, stage);
-    let told = rounds.iter().map(|round| format!("{} in {} blocks", round.arms.len(), round.blocks));
+    let parts = rounds.iter().map(|round| format!("{} in {} blocks", round.arms.len(), round.blocks));
     if rounds.len() < 2 {
         return String::new();
     }
-    format!("  by halves: {}\n", told.collect::<Vec<_>>().join(", then "))
+    format!("  by halves: {}\n", parts.collect::<Vec<_>>().join(", then "))
 }
 
 /// A stage: its arms with their ratios and intervals, the best first.
@@ -81,8 +81,8 @@ fn figure(ratio: &SearchRatio) -> String {
 fn beside(answer: &SearchAnswer, search: &SearchRecord) -> String {
     let mut text = String::new();
     for (guard, ratio) in search.guards.iter().zip(&answer.guards) {
-        let told = ratio.map_or_else(|| "unknown: too few blocks".to_owned(), |ratio| figure(&ratio));
-        text += &format!("  {guard} with it: {told}\n");
+        let ratio = ratio.map_or_else(|| "unknown: too few blocks".to_owned(), |ratio| figure(&ratio));
+        text += &format!("  {guard} with it: {ratio}\n");
     }
     if !answer.dropped.is_empty() {
         let dropped: Vec<String> =
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_with_what_may_have_been_missed() {
+    fn where_nothing_helps_the_text_says_what_may_have_been_missed() {
         let shown = text(&nothing());
         assert!(
             shown.contains("Nothing helps: ") && shown.contains("gains below about 3.0 % cannot be detected"),

@@ -7,18 +7,18 @@ use crate::summary::{Role, Summary};
 
 /// The table of a load; empty if it was not requested.
 pub(super) fn block(summary: &Summary, load: usize, style: Style) -> String {
-    let told = summary.by_cpu(load);
-    if told.is_empty() {
+    let shares = summary.by_cpu(load);
+    if shares.is_empty() {
         return String::new();
     }
     let head = ["candidate", "CPU"].into_iter().chain(by_cpu::HEAD).map(str::to_owned).collect();
     let mut rows = vec![Row { cells: head, ink: Ink::Bold }];
-    for (_, candidate, shares) in told {
+    for (_, candidate, shares) in shares {
         let ink = if candidate.role == Role::Contender { Ink::Plain } else { Ink::Dim };
         let row = |(at, one): (usize, &CpuRow)| {
             // The name once, so that a candidate's CPUs are seen to belong together.
             let name = if at == 0 { candidate.name.clone() } else { String::new() };
-            Row { cells: [name, one.name()].into_iter().chain(one.told()).collect(), ink }
+            Row { cells: [name, one.name()].into_iter().chain(one.cells()).collect(), ink }
         };
         rows.extend(by_cpu::rows(shares).iter().enumerate().map(row));
     }

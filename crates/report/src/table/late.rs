@@ -24,8 +24,8 @@ pub(super) fn block(load: &LateLoad, style: Style) -> String {
         for percentile in &candidate.percentiles {
             text.push_str(&line(percentile, style.width));
         }
-        for told in late::told(candidate) {
-            text.push_str(&super::profile::wrapped("    ", &words(&told), style.width));
+        for note in late::notes(candidate) {
+            text.push_str(&super::profile::wrapped("    ", &words(&note), style.width));
         }
     }
     text

@@ -105,7 +105,7 @@ fn head(summary: &Summary) -> String {
     if let Some(flood) = summary.experiment.flood {
         let _infallible = writeln!(text, "Candidates with a filter get a flood of {flood}; host gets none.");
     }
-    if let Some(workload) = carried::told(&summary.experiment.workload) {
+    if let Some(workload) = carried::describe(&summary.experiment.workload) {
         let _infallible = writeln!(text, "Workload {workload}.");
     }
     if let Some(stopped) = &progress.stopped {
@@ -255,9 +255,13 @@ fn resumed(handshakes: Handshakes) -> String {
 /// The candidates with void trials; the page has each reason.
 fn void(racing: &[(&Candidate, &RateSummary)]) -> String {
     let void = racing.iter().filter(|(_, rate)| rate.void_trials > 0);
-    let told: Vec<String> =
+    let counts: Vec<String> =
         void.map(|(candidate, rate)| format!("{} {}", candidate.name, rate.void_trials)).collect();
-    if told.is_empty() { String::new() } else { format!("  Void trials, repeated: {}.\n", told.join(", ")) }
+    if counts.is_empty() {
+        String::new()
+    } else {
+        format!("  Void trials, repeated: {}.\n", counts.join(", "))
+    }
 }
 
 /// The percentiles that are not shown, for the candidate that lacks most.
@@ -269,14 +273,18 @@ fn needs(racing: &[(&Candidate, &RateSummary)]) -> String {
             seen.push(label);
         }
     }
-    let told = seen.iter().filter_map(|label| {
+    let lacking = seen.iter().filter_map(|label| {
         let of = racing.iter().flat_map(|(_, rate)| &rate.needs).filter(|need| need.percentile == *label);
         let worst = of.max_by_key(|need| need.rounds)?;
         let measured = worst.measured_s.map(|s| format!(" ({} measured)", span_s(s))).unwrap_or_default();
         Some(format!("{label} needs {}{measured}", counted(worst.rounds?, "round")))
     });
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { String::new() } else { format!("  Not enough samples: {}.\n", told.join(", ")) }
+    let lacking: Vec<String> = lacking.collect();
+    if lacking.is_empty() {
+        String::new()
+    } else {
+        format!("  Not enough samples: {}.\n", lacking.join(", "))
+    }
 }
 
 /// How long the race would have to be for ±3 %, for the candidate that needs longest.
@@ -286,7 +294,7 @@ fn precision(racing: &[(&Candidate, &RateSummary)]) -> String {
         let of = contenders().flat_map(|(_, rate)| &rate.precision).filter(|entry| entry.percentile == label);
         of.max_by(|a, b| a.half_width.total_cmp(&b.half_width))
     };
-    let told = |label: &str| {
+    let rounds = |label: &str| {
         let worst = worst(label)?;
         Some(match (worst.rounds, worst.wall_s) {
             (Some(rounds), Some(wall_s)) => {
@@ -296,12 +304,14 @@ fn precision(racing: &[(&Candidate, &RateSummary)]) -> String {
             (None, _) => format!("{label} impractically many"),
         })
     };
-    let told: Vec<String> =
-        ["p50", "typical p99", "p99", "req/s", "Mbit/s", "packets/s"].into_iter().filter_map(told).collect();
-    if told.is_empty() {
+    let rounds: Vec<String> = ["p50", "typical p99", "p99", "req/s", "Mbit/s", "packets/s"]
+        .into_iter()
+        .filter_map(rounds)
+        .collect();
+    if rounds.is_empty() {
         String::new()
     } else {
-        format!("  For ±3 % at every candidate: {}.\n", told.join(", "))
+        format!("  For ±3 % at every candidate: {}.\n", rounds.join(", "))
     }
 }
 

@@ -24,14 +24,14 @@ pub(super) fn block(profiled: &ProfiledLoad, style: Style) -> String {
     let widest = profiled.candidates.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
     for candidate in &profiled.candidates {
         let name = format!("  {:<widest$}  ", candidate.name);
-        text.push_str(&wrapped(&name, &told(candidate), style.width));
+        text.push_str(&wrapped(&name, &cost_words(candidate), style.width));
     }
     text.push_str(&missing(profiled));
     text
 }
 
 /// The total, and then parts with their differences.
-fn told(candidate: &Profiled) -> Vec<String> {
+fn cost_words(candidate: &Profiled) -> Vec<String> {
     let Some(total) = &candidate.total.difference else {
         let greatest = parts_by(candidate, |part| part.cost.us_per_request).into_iter().take(5);
         let parts = greatest.map(|part| format!("{} {:.1}", part.part.name(), part.cost.us_per_request));

@@ -21,10 +21,10 @@ fn race() -> RaceRecord {
 fn each_cpu_has_its_shares_in_table_page_and_json() {
     let summary = analyse(&race());
     let spread = &summary.candidates[2].rates[0].by_cpu;
-    let told: Vec<_> = spread.iter().map(|one| (one.node, one.cpu, one.softirq, one.idle)).collect();
+    let figures: Vec<_> = spread.iter().map(|one| (one.node, one.cpu, one.softirq, one.idle)).collect();
     let expected =
         [(CpuNode::Server, 2, 0.4, 0.6), (CpuNode::Server, 3, 0.4, 0.6), (CpuNode::Client, 0, 0.1, 0.9)];
-    assert_eq!(told, expected);
+    assert_eq!(figures, expected);
     let table = report::table(&summary, Style { colour: false, width: 100 });
     assert!(table.contains("Time of each CPU"), "{table}");
     let softirq = |cpu: &str| {
@@ -54,8 +54,8 @@ fn softirq_bars(page: &str) -> Vec<(String, f64, f64)> {
         let bar = bar.split_once("class=\"c-softirq\"").unwrap().1;
         bar.split_once(&format!(" {name}=\"")).unwrap().1.split_once('"').unwrap().0.parse().unwrap()
     };
-    let told = |bar: &str| bar.split_once("</title>").unwrap().0.to_owned();
-    bars.map(|bar| (told(bar), number(bar, "y"), number(bar, "width"))).collect()
+    let title = |bar: &str| bar.split_once("</title>").unwrap().0.to_owned();
+    bars.map(|bar| (title(bar), number(bar, "y"), number(bar, "width"))).collect()
 }
 
 #[test]
@@ -88,12 +88,12 @@ fn the_busiest_cpu_is_compared_with_the_busiest_that_was_published() {
         let summary = analyse(race);
         summary.published.into_iter().find(|figure| figure.path == "spread").unwrap()
     };
-    let told = of(&race);
-    assert_eq!(told.agreement, Agreement::Agrees, "{}", told.reason);
-    assert!((told.ratio.unwrap().value - 0.5).abs() < 1e-9 && told.ours == Some(40.0), "{told:?}");
+    let figure = of(&race);
+    assert_eq!(figure.agreement, Agreement::Agrees, "{}", figure.reason);
+    assert!((figure.ratio.unwrap().value - 0.5).abs() < 1e-9 && figure.ours == Some(40.0), "{figure:?}");
     for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials) {
         trial.server_by_cpu.clear();
     }
-    let told = of(&race);
-    assert!(told.reason.contains("did not record the time of each CPU"), "{}", told.reason);
+    let figure = of(&race);
+    assert!(figure.reason.contains("did not record the time of each CPU"), "{}", figure.reason);
 }

@@ -164,14 +164,14 @@ fn what_does_not_answer_is_named_with_its_reason() {
     races[0].rounds.clear();
     races[0].loads.clear();
     races[0].end = Some(End { wall_s: 9.0, stopped: Some("could not reach b".to_owned()) });
-    races[1].header.entrants[2].unmet.push("nobody answers".to_owned());
+    races[1].header.entrants[2].unmet.push("no program answers".to_owned());
     races[1].rounds.iter_mut().for_each(|round| round.trials.retain(|trial| trial.entrant != 2));
     let map = map(&races).unwrap();
     assert_eq!(found(&map), Vec::<String>::new());
     assert!(map.verdict.ends_with("; 3 times a path did not race between two nodes"), "{}", map.verdict);
     let text = map_table(&map, Style { colour: false, width: 200 });
     assert!(text.contains("host from a to b: could not reach b"), "{text}");
-    assert!(text.contains("pod from a to c: nobody answers"), "{text}");
+    assert!(text.contains("pod from a to c: no program answers"), "{text}");
 }
 
 #[test]

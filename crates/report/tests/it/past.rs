@@ -19,15 +19,15 @@ const LOADS: [Option<f64>; 3] = [None, Some(20_000.0), Some(40_000.0)];
 #[test]
 fn the_sentence_compares_at_the_highest_rate_that_all_carry() {
     let summary = analyse(&race(LOADS.to_vec(), &[(2, 2)]));
-    let told = &summary.verdict;
-    let (past, rest) = told.split_once(". ").expect(told);
+    let verdict = &summary.verdict;
+    let (past, rest) = verdict.split_once(". ").expect(verdict);
     let expected = "100 B at 61 % (40.0k/s) is past the capacity of docker (answered 20.0k/s in time, ";
-    assert!(past.starts_with(expected) && past.contains("k/s in the closed loop)"), "{told}");
-    assert!(past.ends_with("whose latencies there are those of growing queues"), "{told}");
+    assert!(past.starts_with(expected) && past.contains("k/s in the closed loop)"), "{verdict}");
+    assert!(past.ends_with("whose latencies there are those of growing queues"), "{verdict}");
     let expected =
         "At the highest rate that all carry, 100 B at 30 % (20.0k/s): macvlan is nearest to host, p50 ";
-    assert!(rest.starts_with(expected) && rest.contains("docker costs most, p50 +2"), "{told}");
-    assert!(!told.contains('×'), "no ratio of queues: {told}");
+    assert!(rest.starts_with(expected) && rest.contains("docker costs most, p50 +2"), "{verdict}");
+    assert!(!verdict.contains('×'), "no ratio of queues: {verdict}");
     let reasons = summary.candidates.iter().map(|of| of.rates[2].verdict_reason.as_str());
     let warned: Vec<bool> = reasons.map(|reason| reason.starts_with("past its capacity: 50 % of")).collect();
     assert_eq!(warned, [false, false, true, false]);
@@ -39,24 +39,27 @@ fn the_sentence_compares_at_the_highest_rate_that_all_carry() {
 
 #[test]
 fn without_such_a_rate_capacities_are_compared() {
-    let told = analyse(&race(LOADS.to_vec(), &[(2, 1), (2, 2), (3, 2)])).verdict;
-    assert!(told.contains("past the capacity of docker (") && told.contains(" and macvlan ("), "{told}");
+    let verdict = analyse(&race(LOADS.to_vec(), &[(2, 1), (2, 2), (3, 2)])).verdict;
+    assert!(
+        verdict.contains("past the capacity of docker (") && verdict.contains(" and macvlan ("),
+        "{verdict}"
+    );
     let expected =
         "No rate of this race was carried by all; by their capacity, 100 B, closed loop: macvlan is";
-    assert!(told.contains(expected) && told.contains("docker costs most, req/s −6"), "{told}");
+    assert!(verdict.contains(expected) && verdict.contains("docker costs most, req/s −6"), "{verdict}");
 }
 
 #[test]
 fn a_reference_past_its_capacity_and_no_closed_loop_compare_nothing() {
-    let told = analyse(&race(vec![Some(90_000.0)], &[(0, 0), (1, 0), (2, 0), (3, 0)])).verdict;
-    assert!(told.contains("past the capacity of host (answered 45.0k/s in time), docker ("), "{told}");
-    assert!(!told.contains("host again") && told.ends_with("so nothing is compared"), "{told}");
+    let verdict = analyse(&race(vec![Some(90_000.0)], &[(0, 0), (1, 0), (2, 0), (3, 0)])).verdict;
+    assert!(verdict.contains("past the capacity of host (answered 45.0k/s in time), docker ("), "{verdict}");
+    assert!(!verdict.contains("host again") && verdict.ends_with("so nothing is compared"), "{verdict}");
 }
 
 #[test]
 fn a_rate_that_all_carry_is_spoken_of_as_ever() {
-    let told = analyse(&race(LOADS.to_vec(), &[])).verdict;
-    assert!(told.starts_with("100 B at 61 % (40.0k/s): macvlan is nearest to host"), "{told}");
+    let verdict = analyse(&race(LOADS.to_vec(), &[])).verdict;
+    assert!(verdict.starts_with("100 B at 61 % (40.0k/s): macvlan is nearest to host"), "{verdict}");
 }
 
 /// On a long wire a tenth of a slice's requests are under way at its end, and lost ones leave no queue.
@@ -77,8 +80,8 @@ fn requests_under_way_or_lost_are_no_queue() {
     race.header.experiment.workload.connections = 10;
     let lost = analyse(&race);
     assert!(lost.verdict.starts_with("100 B at 3 % (2.00k/s): "), "{}", lost.verdict);
-    let told = text(&lost);
-    assert!(told.contains("docker: 93 % of the rate was answered in time\n"), "{told}");
+    let text = text(&lost);
+    assert!(text.contains("docker: 93 % of the rate was answered in time\n"), "{text}");
 }
 
 /// A tenth of a candidate's slices each had a queue: the p99 over all slices says no more than that there were some.
@@ -94,10 +97,10 @@ fn the_sentence_names_the_tail_that_is_known() {
             trial.latencies.response = Histogram::from(&queued);
         }
     }
-    let told = analyse(&race).verdict;
-    let (_, costs) = told.split_once("docker costs most, p50 +").expect(&told);
-    assert!(costs.contains(", typical p99 "), "{told}");
-    assert!(!costs.contains(", p99 "), "{told}");
+    let verdict = analyse(&race).verdict;
+    let (_, costs) = verdict.split_once("docker costs most, p50 +").expect(&verdict);
+    assert!(costs.contains(", typical p99 "), "{verdict}");
+    assert!(!costs.contains(", p99 "), "{verdict}");
 }
 
 /// A lossy path: no request waits in a queue, and more than a tenth has no answer.
@@ -130,7 +133,7 @@ fn only_a_lower_rate_with_trials_is_compared_at() {
         }
     }
     for race in [uncounted, race(loads, &[(2, 3), (2, 1)])] {
-        let told = analyse(&race).verdict;
-        assert!(told.contains("No rate of this race was carried by all; by their capacity"), "{told}");
+        let verdict = analyse(&race).verdict;
+        assert!(verdict.contains("No rate of this race was carried by all; by their capacity"), "{verdict}");
     }
 }

@@ -142,7 +142,7 @@ fn a_stream_s_sender_is_drawn_by_itself() {
 }
 
 #[test]
-fn the_table_the_page_and_the_json_tell_of_it() {
+fn the_table_the_page_and_the_json_show_the_profile() {
     let summary = analyse(&race(4));
     let text = table(&summary, Style { colour: false, width: 100 });
     let block = text.split_once("Where the CPU time goes").expect("it is there").1;

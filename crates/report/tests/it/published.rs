@@ -101,7 +101,7 @@ fn a_race_that_could_not_have_seen_it_agrees_with_nothing() {
     assert!(ours.low < 1.3 && 1.3 < ours.high, "their figure lies in our interval: {ours:?}");
     assert_eq!(figure.agreement, Agreement::CannotTell, "{}", figure.reason);
     assert!(figure.reason.contains("this race can only see factors of"), "{}", figure.reason);
-    let rounds = figure.rounds_needed.expect("a quieter or longer race would tell");
+    let rounds = figure.rounds_needed.expect("a quieter or longer race would decide");
     assert!(
         rounds > 6 && figure.reason.contains(&format!("about {rounds} rounds would decide it")),
         "{rounds}"
@@ -149,7 +149,7 @@ fn means_and_shares_are_quotients_of_sums() {
 /// A figure may be divided by that of a candidate other than the reference. Then that candidate's own figure
 /// has no counterpart, which is not a failure.
 #[test]
-fn what_others_are_divided_by_is_told_as_such() {
+fn what_others_are_divided_by_is_named_the_reference() {
     let mut race =
         Plan { loads: vec![None], ..Plan::of(5, vec![Truth::of("x", 2.0), Truth::of("y", 4.0)]) }.race();
     let of = |candidate: &str, value: f64, against: Option<&str>| Published {
@@ -162,8 +162,8 @@ fn what_others_are_divided_by_is_told_as_such() {
         ..published().remove(0)
     };
     race.header.experiment.published = vec![of("x", 200.0, None), of("y", 100.0, Some("x"))];
-    let told: Vec<Agreement> = analyse(&race).published.iter().map(|figure| figure.agreement).collect();
-    assert_eq!(told, [Agreement::Reference, Agreement::Agrees]);
+    let agreements: Vec<Agreement> = analyse(&race).published.iter().map(|figure| figure.agreement).collect();
+    assert_eq!(agreements, [Agreement::Reference, Agreement::Agrees]);
 }
 
 /// An experiment can declare that it cannot test a figure, whatever it measures.

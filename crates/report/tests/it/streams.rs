@@ -170,7 +170,7 @@ fn counted_packets_have_instructions_each() {
 }
 
 #[test]
-fn handshakes_are_told_where_there_are_any() {
+fn handshakes_are_shown_where_there_are_any() {
     let mut race = Plan { loads: vec![Some(20_000.0)], ..Plan::of(3, vec![Truth::of("docker", 1.2)]) }.race();
     race.header.experiment.workload =
         Workload { tls: true, session_reuse: Some(false), ..Workload::of(WorkloadKind::Connect) };

@@ -58,10 +58,10 @@ fn lines(chart: &SweptChart) -> Vec<(&str, Vec<f64>, Vec<f64>)> {
 fn rates_are_a_line_of_each_data_path_with_the_figures_of_the_tables() {
     let summary = analyse(&over_rates());
     let sweep = swept(&summary);
-    let told: Vec<_> =
+    let kinds: Vec<_> =
         sweep.charts.iter().map(|chart| (chart.statistic, chart.unit, chart.body_bytes)).collect();
     assert_eq!(
-        told,
+        kinds,
         [("p99", "ns", Some(100)), ("p50", "ns", Some(100))],
         "the closed loop is on no axis of rates"
     );
@@ -112,9 +112,9 @@ fn points_are_in_the_order_of_the_axis() {
     let mut race = over_loss();
     race.header.experiment.candidates.reverse();
     let summary = analyse(&race);
-    let told = lines(&swept(&summary).charts[0]);
-    assert_eq!(told[0].0, "bbr");
-    assert!(told.iter().all(|(_, values, _)| values == &[0.1, 4.0]), "{told:?}");
+    let lines_of_chart = lines(&swept(&summary).charts[0]);
+    assert_eq!(lines_of_chart[0].0, "bbr");
+    assert!(lines_of_chart.iter().all(|(_, values, _)| values == &[0.1, 4.0]), "{lines_of_chart:?}");
     let mut race = over_rates();
     race.loads.reverse();
     let last = race.loads.len() - 1;
@@ -122,9 +122,9 @@ fn points_are_in_the_order_of_the_axis() {
         .iter_mut()
         .flat_map(|round| &mut round.trials)
         .for_each(|trial| trial.load = last - trial.load);
-    let told = analyse(&race);
-    let told = lines(&swept(&told).charts[0]).into_iter().map(|line| line.1).collect::<Vec<_>>();
-    assert!(told.iter().all(|values| values == &[10e3, 20e3, 40e3]), "{told:?}");
+    let summary = analyse(&race);
+    let values = lines(&swept(&summary).charts[0]).into_iter().map(|line| line.1).collect::<Vec<_>>();
+    assert!(values.iter().all(|values| values == &[10e3, 20e3, 40e3]), "{values:?}");
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn a_point_without_a_trial_that_counts_is_absent() {
         }
     }
     let summary = analyse(&race);
-    let told = lines(&swept(&summary).charts[0]);
-    assert_eq!(told[2].1, [10e3, 40e3]);
+    let lines_of_chart = lines(&swept(&summary).charts[0]);
+    assert_eq!(lines_of_chart[2].1, [10e3, 40e3]);
     assert!(html::page(&summary).contains("<td>–</td>"));
 }
 

@@ -33,23 +33,23 @@ fn changed(change: impl Fn(&mut Experiment)) -> RaceRecord {
 
 #[test]
 fn time_outs_are_counted_beside_the_samples_that_took_as_long() {
-    let told = tail(&lossy()).unwrap();
+    let text = tail(&lossy()).unwrap();
     let [again, expired, late] =
         [" segments retransmitted, ", " retransmission time-outs; ", " samples took 190 ms"].map(|end| {
-            let before = told.split(end).next().unwrap();
-            before.rsplit(' ').next().unwrap().parse::<u64>().unwrap_or_else(|_| panic!("{told}"))
+            let before = text.split(end).next().unwrap();
+            before.rsplit(' ').next().unwrap().parse::<u64>().unwrap_or_else(|_| panic!("{text}"))
         });
-    assert!(again > 0 && (again, again) == (expired, late), "the three numbers are equal: {told}");
-    assert!(told.ends_with("the counters do not show who lost it"), "{told}");
+    assert!(again > 0 && (again, again) == (expired, late), "the three numbers are equal: {text}");
+    assert!(text.ends_with("the counters do not show who lost it"), "{text}");
     assert_eq!(tail(&Plan::of(7, vec![Truth::of("x", 1.2)]).race()), None, "nothing was retransmitted");
 }
 
 /// Samples of 200 ms with retransmissions but no time-out. A queue can cause both.
 #[test]
 fn without_a_time_out_no_packet_is_said_to_be_lost() {
-    let told = tail(&with_counters(3, 0)).unwrap();
-    assert!(told.contains("retransmitted, no retransmission time-out; "), "{told}");
-    assert!(told.contains("these counters do not show why") && !told.contains("lost packet"), "{told}");
+    let text = tail(&with_counters(3, 0)).unwrap();
+    assert!(text.contains("retransmitted, no retransmission time-out; "), "{text}");
+    assert!(text.contains("these counters do not show why") && !text.contains("lost packet"), "{text}");
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn more_samples_than_time_outs_have_another_cause_too() {
         trial.counters.rto_expiries = 0;
     }
     race.rounds[0].trials.iter_mut().find(|trial| trial.entrant == 2).unwrap().counters.rto_expiries = 1;
-    let told = tail(&race).unwrap();
+    let text = tail(&race).unwrap();
     assert!(
-        told.contains("1 retransmission time-out; ") && told.contains("more samples than time-outs"),
-        "{told}"
+        text.contains("1 retransmission time-out; ") && text.contains("more samples than time-outs"),
+        "{text}"
     );
 }
 
@@ -71,8 +71,8 @@ fn more_samples_than_time_outs_have_another_cause_too() {
 #[test]
 fn downloads_have_their_time_outs_counted_and_no_more() {
     let race = changed(|experiment| experiment.workload.kind = WorkloadKind::Download);
-    let told = tail(&race).unwrap();
-    assert!(told.ends_with("retransmission time-outs") && !told.contains("190 ms"), "{told}");
+    let text = tail(&race).unwrap();
+    assert!(text.ends_with("retransmission time-outs") && !text.contains("190 ms"), "{text}");
     let mut quiet = with_counters(3, 0);
     quiet.header.experiment.workload.kind = WorkloadKind::Download;
     assert_eq!(tail(&quiet), None, "retransmissions are in the counters");

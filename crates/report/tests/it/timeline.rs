@@ -74,7 +74,7 @@ fn what_the_machine_took_has_rows() {
 fn void_trials_are_counted_where_they_ran_and_what_counts_nothing_has_no_row() {
     let timeline = timeline(&race());
     let void = row(&timeline, 0, Quantity::Void);
-    let told: Vec<_> = void
+    let counted: Vec<_> = void
         .series
         .iter()
         .enumerate()
@@ -83,7 +83,7 @@ fn void_trials_are_counted_where_they_ran_and_what_counts_nothing_has_no_row() {
         })
         .filter(|(_, _, value)| *value != Some(0.0))
         .collect();
-    assert_eq!(told, [(2, 3, Some(1.0))]);
+    assert_eq!(counted, [(2, 3, Some(1.0))]);
     assert!(timeline.loads[1].iter().all(|row| row.quantity != Quantity::Void), "none at that load");
     let lost = row(&timeline, 0, Quantity::Retransmits);
     assert!(
@@ -97,8 +97,8 @@ fn void_trials_are_counted_where_they_ran_and_what_counts_nothing_has_no_row() {
 fn a_trial_too_short_for_its_p99_is_followed_by_what_it_has() {
     let plan = Plan { samples: 200, ..Plan::of(4, vec![Truth::of("docker", 1.5)]) };
     let timeline = timeline(&plan.race());
-    let told: Vec<Quantity> = timeline.loads[0].iter().map(|row| row.quantity).collect();
-    assert_eq!(told, [Quantity::Rate("req/s"), Quantity::Percentile("p90")]);
+    let quantities: Vec<Quantity> = timeline.loads[0].iter().map(|row| row.quantity).collect();
+    assert_eq!(quantities, [Quantity::Rate("req/s"), Quantity::Percentile("p90")]);
 }
 
 #[test]

@@ -159,11 +159,11 @@ fn the_figures_are_those_of_the_merged_samples() {
             }
         }
         samples.sort_unstable();
-        let told = candidate.rates[0].response_ns;
-        assert_eq!(told.count, samples.len() as u64);
-        assert_eq!(told.p50, Some(samples[samples.len().div_ceil(2) - 1]));
-        assert_eq!(told.p99, Some(samples[samples.len() - samples.len() / 100 - 1]));
-        assert_eq!(told.max, samples.last().copied());
+        let response = candidate.rates[0].response_ns;
+        assert_eq!(response.count, samples.len() as u64);
+        assert_eq!(response.p50, Some(samples[samples.len().div_ceil(2) - 1]));
+        assert_eq!(response.p99, Some(samples[samples.len() - samples.len() / 100 - 1]));
+        assert_eq!(response.max, samples.last().copied());
     }
 }
 
@@ -194,8 +194,8 @@ fn too_little_is_said_to_be_too_little() {
     assert_eq!(summary.verdict, "nothing can be said yet: a single round gives no interval");
     let nothing = RaceRecord { rounds: vec![], loads: vec![], end: None, ..one_round.race() };
     assert_eq!(analyse(&nothing).verdict, "nothing has been raced yet");
-    let nobody = Plan::of(4, vec![Truth { unmet: Some("no"), ..Truth::of("x", 1.0) }]);
-    assert_eq!(analyse(&nobody.race()).verdict, "only host could run here");
+    let without_contender = Plan::of(4, vec![Truth { unmet: Some("no"), ..Truth::of("x", 1.0) }]);
+    assert_eq!(analyse(&without_contender.race()).verdict, "only host could run here");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn as_many_as_go_is_judged_by_throughput() {
 
 /// A candidate that broke has fewer builds than the reference, so it is not compared.
 #[test]
-fn a_candidate_that_broke_is_told_and_compared_with_nothing() {
+fn a_candidate_that_broke_is_reported_and_not_compared() {
     let mut race = eventful();
     let broken = race.rounds[3].round;
     let why = "the path changed: namespace hg-x-n1: link hgp1 is gone".to_owned();

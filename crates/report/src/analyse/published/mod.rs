@@ -147,7 +147,7 @@ impl Source<'_> {
         if let Some(rounds) = beside.rounds_needed {
             beside.brief.push_str(&format!("; about {rounds} rounds would decide it"));
         }
-        beside.reason = told(beside, &ratio, floor);
+        beside.reason = ratios_and_noise(beside, &ratio, floor);
         if !beside.brief.is_empty() {
             beside.reason.push_str(&format!(": {}", beside.brief));
         }
@@ -279,7 +279,7 @@ fn valid(ratio: Ratio) -> Option<Ratio> {
 }
 
 /// The two ratios and the noise.
-fn told(beside: &PublishedFigure, ours: &Ratio, floor: f64) -> String {
+fn ratios_and_noise(beside: &PublishedFigure, ours: &Ratio, floor: f64) -> String {
     let mut text = match (beside.direction, beside.published_ratio) {
         (Some(direction), _) => format!("published {}", side(direction)),
         (None, Some(theirs)) if format!("{:.2}", theirs.low) != format!("{:.2}", theirs.high) => format!(
@@ -319,7 +319,7 @@ mod tests {
             (ratio.low - 0.65 / 0.55).abs() < 1e-9 && (ratio.high - 0.75 / 0.45).abs() < 1e-9,
             "{ratio:?}"
         );
-        assert_eq!(published_ratio(&all[1], "nobody", &all), None);
+        assert_eq!(published_ratio(&all[1], "absent", &all), None);
         assert_eq!(published_ratio(&all[2], "host", &all), None, "it may be nothing at all");
     }
 }

@@ -88,7 +88,7 @@ fn effect(theirs: &Ratio, side: i8, ours: OurRatio<'_>) -> AgreementResult {
     let resolution = ours.resolution();
     let meet = theirs.low <= ours.ratio.high && ours.ratio.low <= theirs.high;
     let near = meet || (theirs.value / ours.ratio.value).ln().abs() <= ours.floor;
-    let told = |agreement| AgreementResult::plain(agreement);
+    let plain = |agreement| AgreementResult::plain(agreement);
     let open = |why: String| AgreementResult {
         agreement: Agreement::CannotTell,
         why,
@@ -96,8 +96,8 @@ fn effect(theirs: &Ratio, side: i8, ours: OurRatio<'_>) -> AgreementResult {
         resolution_wanted: Some(published / 2.0),
     };
     match (near, ours.way() * side) {
-        (_, -1) => told(Agreement::Contradicts),
-        (false, 1) => told(Agreement::SameDirection),
+        (_, -1) => plain(Agreement::Contradicts),
+        (false, 1) => plain(Agreement::SameDirection),
         (false, _) => AgreementResult::because(
             Agreement::Contradicts,
             format!("the published size is ruled out, and {}", held(ours)),
@@ -107,7 +107,7 @@ fn effect(theirs: &Ratio, side: i8, ours: OurRatio<'_>) -> AgreementResult {
             factor(resolution),
             factor(published)
         )),
-        (true, 1) => told(Agreement::Agrees),
+        (true, 1) => plain(Agreement::Agrees),
         (true, _) => open(format!("{}, and the published ratio is not ruled out", held(ours))),
     }
 }
@@ -167,7 +167,7 @@ mod tests {
 
     /// An interval from a quarter to nearly all, above a noise of 88 %, holds 0.77 as it holds most others.
     #[test]
-    fn an_interval_wider_than_the_published_effect_tells_nothing() {
+    fn an_interval_wider_than_the_published_effect_decides_nothing() {
         let wide = judged([0.77, 0.765, 0.775], [0.45, 0.22, 0.94], 0.63);
         assert_eq!(wide.agreement, Agreement::CannotTell);
         assert_eq!(

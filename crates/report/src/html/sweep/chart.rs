@@ -243,10 +243,10 @@ impl<'a> Plot<'a> {
             svg.path("line", &marks.iter().map(|mark| mark.at).collect::<Vec<_>>());
             for (place, mark) in marks.iter().enumerate() {
                 let point = &line.points[place];
-                let told = figure(self.chart, &point.figure);
+                let value = figure(self.chart, &point.figure);
                 let key = key_of(self.index, index, place);
-                svg.group(&[("data-f", &*key), ("data-v", &*told)], |svg| {
-                    svg.tooltip(&format!("{}, {}: {told}", point.candidate, tick(point.value)));
+                svg.group(&[("data-f", &*key), ("data-v", &*value)], |svg| {
+                    svg.tooltip(&format!("{}, {}: {value}", point.candidate, tick(point.value)));
                     draw_whisker(svg, mark);
                     svg.circle("end", mark.at, 3.0);
                 });
