@@ -74,7 +74,7 @@ struct Interest {
     lacks_a_link: bool,
     routes: BTreeSet<IpNet>,
     /// The steps whose changes the kernel does not announce.
-    untold: Plan,
+    unannounced: Plan,
 }
 
 /// What was found out beside this node's kernel: of the ways to other nodes, with packets.
@@ -160,8 +160,8 @@ impl KeptNode {
     }
 
     /// What may change without a word of the kernel's: peers and keys of encrypted tunnels.
-    pub(crate) fn untold(&self) -> &Plan {
-        &self.interest.untold
+    pub(crate) fn unannounced(&self) -> &Plan {
+        &self.interest.unannounced
     }
 
     /// Looks at the node, brings it to what the source says, and writes down how it is. As long as it is not clear what the
@@ -242,7 +242,7 @@ impl KeptNode {
         }
         let Some(key) = &self.key else { return Ok(None) };
         key.keep()?;
-        Ok(Some(key.as_told()))
+        Ok(Some(key.tunnel_key()))
     }
 
     /// Writes down how the other nodes are, and the files that other programs wait for.
@@ -299,7 +299,7 @@ impl KeptNode {
             match &placed.step {
                 Step::ReplaceRoute(route) => drop(interest.routes.insert(route.dst.trunc())),
                 Step::AddWireGuardPeer(_) | Step::Set(Set::WireGuard(_)) => {
-                    interest.untold.steps.push(placed.clone());
+                    interest.unannounced.steps.push(placed.clone());
                 }
                 _ => {}
             }

@@ -46,7 +46,7 @@ pub(crate) fn rehearsed(settings: &Settings, network: &NetworkConfig) -> Result<
     check_kernel()?;
     let key =
         NodeKey::read_or_generate(&settings.keys, &settings.network).map_err(|error| error.to_string())?;
-    Ok(Some(key.as_told()))
+    Ok(Some(key.tunnel_key()))
 }
 
 impl NodeKey {
@@ -79,7 +79,7 @@ impl NodeKey {
     }
 
     /// What plans have of it.
-    pub(crate) fn as_told(&self) -> TunnelKey {
+    pub(crate) fn tunnel_key(&self) -> TunnelKey {
         TunnelKey { file: self.file.clone(), public: self.private.public() }
     }
 }
@@ -98,10 +98,10 @@ mod tests {
         let first = NodeKey::open(&keys, "pods").unwrap();
         let path = file(&keys, "pods");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(NodeKey::open(&keys, "pods").unwrap().as_told(), first.as_told());
-        assert_ne!(NodeKey::open(&keys, "others").unwrap().as_told().public, first.as_told().public);
+        assert_eq!(NodeKey::open(&keys, "pods").unwrap().tunnel_key(), first.tunnel_key());
+        assert_ne!(NodeKey::open(&keys, "others").unwrap().tunnel_key().public, first.tunnel_key().public);
         let secret = fs::read_to_string(&path).unwrap();
-        assert!(!format!("{first:?} {:?}", first.as_told()).contains(secret.trim()));
+        assert!(!format!("{first:?} {:?}", first.tunnel_key()).contains(secret.trim()));
 
         fs::remove_file(&path).unwrap();
         first.keep().unwrap();

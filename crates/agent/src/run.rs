@@ -30,7 +30,7 @@ const GATHERED: Duration = Duration::from_millis(20);
 /// What may go unseen is found after this.
 const PERIOD: Duration = Duration::from_secs(10);
 /// How often the agent looks at what the kernel does not announce.
-const UNTOLD_PERIOD: Duration = Duration::from_secs(1);
+const UNANNOUNCED_PERIOD: Duration = Duration::from_secs(1);
 /// So many looks in a row within so long a time that had to repair something or could not, and another program works against
 /// this one, or the kernel does: then there is a look a second, so that they do not take the whole machine.
 const FIGHT: usize = 20;
@@ -139,7 +139,7 @@ async fn keep(
             changed = offloads.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
             changed = views.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
             () = concerned(&mut notices, &node) => {}
-            () = untold_change(node.untold(), &mut kernel) => {}
+            () = unannounced_change(node.unannounced(), &mut kernel) => {}
             () = sleep(PERIOD) => {}
         }
         sleep(pause).await;
@@ -177,12 +177,12 @@ async fn concerned(notices: &mut AsyncFd<Watch>, node: &KeptNode) {
 }
 
 /// Waits until a step is no longer so whose changes the kernel does not announce.
-async fn untold_change(plan: &Plan, kernel: &mut Kernel) {
+async fn unannounced_change(plan: &Plan, kernel: &mut Kernel) {
     if plan.is_empty() {
         return std::future::pending().await;
     }
     loop {
-        sleep(UNTOLD_PERIOD).await;
+        sleep(UNANNOUNCED_PERIOD).await;
         let drifts = Survey::of([plan], kernel).and_then(|survey| survey.drifts(plan, kernel));
         // Where it cannot be asked, the look says why.
         if drifts.map_or(true, |drifts| !drifts.is_empty()) {

@@ -85,8 +85,8 @@ impl Table {
         let is_near = count * 10 >= routes_max.saturating_mul(9) && count <= routes_max;
         is_near.then(|| {
             format!(
-                "it has {count} {family} routes of {routes_max}, and each node takes one; {RAISE_QUOTA}, and tell the agent \
-                 by --cloud-routes-max"
+                "it has {count} {family} routes of {routes_max}, and each node takes one; {RAISE_QUOTA}, and give the agent the \
+                 new one as --cloud-routes-max"
             )
         })
     }

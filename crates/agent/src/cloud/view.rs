@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_told() {
+    fn all_that_is_wrong_is_reported() {
         let view = View {
             failed: vec!["no route".to_owned(), "no check".to_owned()],
             unasked: Some("no answer".to_owned()),

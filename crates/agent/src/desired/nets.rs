@@ -102,8 +102,8 @@ impl Nets<'_> {
         Ok(plan)
     }
 
-    /// The way to a peer's pods, in which routes take the place of others: the prefixes are the peer's, and nobody
-    /// else's.
+    /// The way to a peer's pods, in which routes take the place of others: the prefixes are the peer's, and no
+    /// other's.
     pub(super) fn peer_plan(
         &self,
         name: &str,

@@ -120,7 +120,7 @@ fn what_stands_of_a_refused_node_stays_until_another_has_its_prefix() {
 }
 
 #[test]
-fn nodes_that_cannot_be_told_apart_are_refused() {
+fn nodes_that_cannot_be_distinguished_are_refused() {
     let network = network(&json!({ "Type": "vxlan" }));
     let mut twin = lease("10.244.9.0/24", [192, 0, 2, 9]);
     twin.node.data = lease("10.244.4.0/24", [192, 0, 2, 4]).node.data;
@@ -342,7 +342,7 @@ fn what_a_network_says_of_encrypted_tunnels_is_followed_or_refused() {
 }
 
 #[test]
-fn keys_that_cannot_be_told_apart_are_refused_and_what_stood_stays() {
+fn keys_that_cannot_be_distinguished_are_refused_and_what_stood_stays() {
     let lease = encrypted_lease;
     let before = encrypted(
         &json!({}),

@@ -50,8 +50,8 @@ fn a_login_is_proved_and_its_lack_is_said() {
         let refused =
             |why: &String| why.contains("refused the login") && why.contains("invalid user ID or password");
         wrong.until(|seen| seen.unreachable.as_ref().is_some_and(refused)).await;
-        let mut nobody = Node::start(node(3));
-        nobody
+        let mut anonymous = Node::start(node(3));
+        anonymous
             .until(|seen| seen.unreachable.as_ref().is_some_and(|why| why.contains("user name is empty")))
             .await;
         let mut other = Node::start_as(with("secret"), node(4));

@@ -83,7 +83,7 @@ fn the_log_says_once_that_etcd_is_away_and_once_that_it_is_back() {
         one.until(|seen| seen.unreachable.is_none()).await;
         let before = (log.count(Level::WARN), log.count(Level::INFO), log.count(Level::DEBUG));
         lose(etcd, &mut one).await;
-        // As many tries that failed as are told to who looks for them.
+        // As many failed tries as are logged for who looks for them.
         patiently(async {
             while log.count(Level::DEBUG) < before.2 + 3 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -110,7 +110,7 @@ fn what_another_agent_says_of_the_node_is_logged_each_time_that_it_begins() {
         let before = log.count(Level::WARN);
         for (said, warnings) in [(&twin, 1), (&own, 1), (&twin, 2)] {
             etcd.put(&key, said);
-            // All that is told before this has been looked at.
+            // All that is reported before this has been looked at.
             let marker = format!("10.5.{}.0-24", 200 + etcd.put("nothing", "") % 50);
             etcd.put(&format!("subnets/{marker}"), &value(8));
             one.other(&marker).await.unwrap();
@@ -210,7 +210,7 @@ fn a_store_that_has_lost_changes_is_not_believed() {
     });
 }
 
-/// etcd calls the cluster the same whose directory was emptied, and its revisions pass those of before. It tells of no
+/// etcd calls the cluster the same whose directory was emptied, and its revisions pass those of before. It reports no
 /// deletion.
 #[test]
 fn a_store_that_was_wiped_and_filled_again_has_the_node_again() {

@@ -18,7 +18,7 @@ use crate::nodes::{Agent, Nodes};
 
 const NODES: [(&str, &str, &str); 2] = [A, B];
 
-/// What the nodes say of themselves, and what each is told of the network.
+/// What the nodes say of themselves, and the network that each is given.
 #[derive(Debug, Clone, Default)]
 struct Board(Arc<watch::Sender<Posted>>);
 
@@ -35,7 +35,7 @@ struct Reader {
 }
 
 impl Board {
-    fn tell(&self, node: &str, backend: &Value) {
+    fn post(&self, node: &str, backend: &Value) {
         let network = json!({ "Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:244::/56",
             "Backend": backend });
         self.0.send_modify(|posted| drop(posted.networks.insert(node.to_owned(), network)));
@@ -108,7 +108,7 @@ fn nothing_is_lost(backends: &[(Value, &'static str)]) {
     let before = ["a", "b"].map(|node| dump(&nodes.world.open(node)));
     let board = Board::default();
     let [first, changes @ ..] = backends else { panic!("there is no backend") };
-    NODES.iter().for_each(|(node, ..)| board.tell(node, &first.0));
+    NODES.iter().for_each(|(node, ..)| board.post(node, &first.0));
     let agents = ["a", "b"].map(|node| {
         let source = Reader { board: board.clone(), node: node.to_owned() };
         (node, nodes.start_with(node, source))
@@ -120,11 +120,11 @@ fn nothing_is_lost(backends: &[(Value, &'static str)]) {
     for (change, (backend, by)) in changes.iter().enumerate() {
         they_go_on();
         let [earlier, later] = [change % 2, 1 - change % 2].map(|at| &agents[at]);
-        board.tell(earlier.0, backend);
+        board.post(earlier.0, backend);
         let kind = backend["Type"].as_str();
         earlier.1.until("it has changed", |status| status.backend.as_deref() == kind);
         they_go_on();
-        board.tell(later.0, backend);
+        board.post(later.0, backend);
         await_ways(&agents, by);
     }
     they_go_on();

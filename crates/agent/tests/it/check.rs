@@ -164,7 +164,7 @@ fn what_a_tunnel_lacks_is_named() {
 
 /// Nothing is wrong on the node that asks.
 #[test]
-fn a_peer_that_drops_the_tunnel_or_does_not_forward_is_told_from_one_that_is_away() {
+fn a_peer_that_drops_the_tunnel_or_does_not_forward_is_distinguished_from_one_that_is_away() {
     if !require_root() {
         return;
     }

@@ -194,7 +194,7 @@ fn who_makes_too_many_calls_waits_longer_each_time() {
 }
 
 #[test]
-fn who_may_not_is_told_which_call_and_no_secret() {
+fn a_refused_call_is_named_without_secrets() {
     if !require_root() {
         return;
     }

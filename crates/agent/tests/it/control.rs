@@ -1,4 +1,4 @@
-//! A control plane with nobody's nodes, and a source that follows it.
+//! A control plane whose nodes no kubelet runs, and a source that follows it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

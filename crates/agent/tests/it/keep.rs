@@ -180,7 +180,7 @@ fn a_way_that_carries_less_is_found_and_followed() {
 }
 
 #[test]
-fn what_strangers_break_is_mended_and_told() {
+fn what_strangers_break_is_repaired_and_reported() {
     if !require_root() {
         return;
     }

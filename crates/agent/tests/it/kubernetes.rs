@@ -102,7 +102,7 @@ fn a_node_gets_its_prefixes_and_announces_itself() {
     scene.kubectl(&["annotate", "node", "own", &format!("{PREFIX}/backend-type-")]);
     scene.until_node("own", |node| annotation(node, "backend-type") == Some("vxlan"));
 
-    // What is of no concern is answered with nothing. That it was seen, another node tells, which was posted later.
+    // What is of no concern is answered with nothing. Another node, which was posted later, shows that it was seen.
     following.announce(own([192, 0, 2, 9]));
     scene.kubectl(&["label", "node", "own", "a=b"]);
     scene.set_network(&json!({ "Network": "10.0.0.0/9" }));
@@ -245,7 +245,7 @@ fn an_api_server_behind_a_silent_partition_is_noticed() {
     let nft = |command: &str| testkit::shell(&format!("nsenter --net={network} nft '{command}'"));
     nft("add table inet partition");
     let begun = Instant::now();
-    // What is dropped on the way out would be an error for who sends; on the way in nobody is told.
+    // What is dropped on the way out would be an error for who sends; on the way in no program notices.
     nft("add chain inet partition in { type filter hook input priority 0; }");
     nft(&format!("add rule inet partition in tcp dport {PORT} drop"));
     nft(&format!("add rule inet partition in tcp sport {PORT} drop"));

@@ -213,7 +213,7 @@ fn what_a_whole_card_does_is_left_to_it() {
 }
 
 #[test]
-fn why_no_node_can_be_asked_is_told() {
+fn why_no_node_can_be_asked_is_reported() {
     if !require_root() {
         return;
     }

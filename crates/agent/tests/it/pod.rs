@@ -8,7 +8,7 @@ use cluster::ControlPlane;
 use crate::control::{Following, Scene};
 use crate::kubernetes::{own, peer, with_pods};
 
-/// Tells the child where the configuration of the network is.
+/// The environment variable that names the network's configuration to the child.
 const NETWORK: &str = "HOSTGAP_TEST_NET_CONF";
 /// Where a pod has its account.
 const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";

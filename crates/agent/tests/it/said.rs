@@ -24,17 +24,17 @@ fn many_nodes_that_fail_for_one_reason_have_one_line() {
     let (settings, home, log) = (nodes.settings("a"), nodes.home("a"), Log::default());
     let path = Status::path(&settings.status, &settings.network);
     // Its status is written after the line.
-    let is_told = || Status::read(&path).is_ok_and(|status| status.peers.len() == 5);
-    let told = async {
-        while !is_told() {
+    let is_written = || Status::read(&path).is_ok_and(|status| status.peers.len() == 5);
+    let written = async {
+        while !is_written() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     let source = FileSource { path: nodes.leases(), node: "a".to_owned() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let run = || {
-        let until_told = async { drop(tokio::time::timeout(PATIENCE, told).await) };
-        runtime.block_on(agent::run(settings, home, source, || (), until_told))
+        let until_written = async { drop(tokio::time::timeout(PATIENCE, written).await) };
+        runtime.block_on(agent::run(settings, home, source, || (), until_written))
     };
     let listening = log.clone();
     let run = || tracing::subscriber::with_default(listening, run);

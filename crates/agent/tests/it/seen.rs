@@ -110,7 +110,7 @@ fn two_agents_with_one_address_do_not_fight() {
 }
 
 #[test]
-fn a_configuration_that_changes_is_told() {
+fn a_configuration_that_changes_is_reported() {
     with_etcd(&config(), async |etcd| {
         let mut one = Node::start(node(1));
         let pods = one.own().await;
@@ -118,7 +118,7 @@ fn a_configuration_that_changes_is_told() {
         other["Backend"] = json!({ "Type": "host-gw" });
         etcd.put("config", &other.to_string());
         one.until(|seen| seen.network.as_ref() == Some(&other)).await;
-        // One that is no JSON is told as it is, and one that is gone is not missed.
+        // One that is no JSON is reported as it is, and one that is gone is not missed.
         etcd.put("config", "{");
         one.until(|seen| seen.network == Some(json!("{"))).await;
         etcd.delete("config");

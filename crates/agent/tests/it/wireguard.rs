@@ -44,7 +44,7 @@ impl Nodes {
         fs::rename(self.leases().with_extension("new"), self.leases()).unwrap();
     }
 
-    /// Starts both agents, whose keys nobody knows yet. They say them.
+    /// Starts both agents, whose keys no other node knows yet. They say them.
     fn start_keyless(&self) -> [(Agent, PublicKey); 2] {
         self.write_leases(WIREGUARD, &[A, B]);
         ["a", "b"].map(|node| {
@@ -105,7 +105,7 @@ fn encrypted_tunnels_carry_pods_and_are_mended_and_taken_back() {
     assert_eq!(status.mtu, Some(1420));
     transfer(&nodes);
 
-    // The kernel tells nobody of the first two.
+    // The kernel announces neither of the first two.
     let devices = WireGuard::open_in(&nodes.world.open("a")).unwrap();
     let made = nodes.tunnels();
     let tunnel = &made[0].1;

@@ -134,14 +134,14 @@ fn complaint(printed: &str, log: &str, status: &str) -> String {
 }
 
 /// How much of a program's output an error quotes, in characters.
-const TOLD_CHARS: usize = 300;
+const QUOTED_CHARS: usize = 300;
 
 /// The last lines, where the reason is.
 fn ending(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let text = lines[lines.len().saturating_sub(3)..].join(" | ");
     let chars = text.chars().count();
-    text.chars().skip(chars.saturating_sub(TOLD_CHARS)).collect()
+    text.chars().skip(chars.saturating_sub(QUOTED_CHARS)).collect()
 }
 
 #[cfg(test)]

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_told_without_what_nobody_can_read() {
+    fn a_refusal_is_quoted_without_its_encoded_part() {
         let body = "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>You are not authorized to perform \
                     this operation. Encoded authorization failure message: 4GIOHlTkIaWHQD0Q0m6XSnuUMCm-abcdef</Message>\
                     </Error></Errors><RequestID>ea966190</RequestID></Response>";

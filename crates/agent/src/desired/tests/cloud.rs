@@ -44,13 +44,13 @@ fn node_in_cloud(is_settled: bool) -> Node {
 
 #[test]
 fn what_no_transport_could_have_is_not_asked_of_a_cloud() {
-    let nobody = snapshot(&[]);
+    let alone = snapshot(&[]);
     let decided = |node: &Node, snapshot: &Snapshot| desired(node, &in_cloud(), snapshot, &BTreeMap::new());
-    assert!(decided(&node(), &nobody).is_ok());
+    assert!(decided(&node(), &alone).is_ok());
     let among_pods = Node { underlay: [IpAddr::from([10, 244, 7, 7])].into_iter().collect(), ..node() };
-    let Err(Undecided::Node(why)) = decided(&among_pods, &nobody) else { panic!("it is followed") };
+    let Err(Undecided::Node(why)) = decided(&among_pods, &alone) else { panic!("it is followed") };
     assert!(why.contains("10.244.0.0/16"), "{why}");
-    let elsewhere = Snapshot { own: prefixes(&["10.1.0.0/24"]), ..nobody };
+    let elsewhere = Snapshot { own: prefixes(&["10.1.0.0/24"]), ..alone };
     let Err(Undecided::Node(why)) = decided(&node(), &elsewhere) else { panic!("it is followed") };
     assert!(why.contains("10.1.0.0/24"), "{why}");
 }

@@ -54,11 +54,11 @@ pub(super) struct Committed {
 /// The changes of some keys since some revisions, as they happen.
 pub(super) struct Watch {
     endpoint: String,
-    told: Streaming<wire::Watched>,
+    answers: Streaming<wire::Watched>,
 }
 
 /// What a watch reports.
-pub(super) enum Told {
+pub(super) enum WatchReport {
     /// A watch stands: all changes since its revision will be reported.
     Created,
     Changed(Vec<wire::Event>),
@@ -126,8 +126,8 @@ impl Client {
             ready(&mut grpc).await?;
             grpc.streaming(request, path, ProstCodec::<wire::WatchRequest, wire::Watched>::default()).await
         };
-        let told = self.answer("the watch", open).await?;
-        Ok(Watch { endpoint: self.endpoint.clone(), told })
+        let answers = self.answer("the watch", open).await?;
+        Ok(Watch { endpoint: self.endpoint.clone(), answers })
     }
 
     async fn call<Q, A>(&self, what: &'static str, path: &'static str, message: Q) -> Result<A, Failure>
@@ -172,15 +172,15 @@ impl Client {
 
 impl Watch {
     /// The next report. The call can be given up at any time, and nothing is lost.
-    pub(super) async fn next(&mut self) -> Result<Told, Failure> {
+    pub(super) async fn next(&mut self) -> Result<WatchReport, Failure> {
         let ended = |why| Failure::WatchEnded { endpoint: self.endpoint.clone(), why };
-        let told = self.told.message().await.map_err(|status| ended(said(&status)))?;
-        let told = told.ok_or_else(|| ended("etcd closed it".to_owned()))?;
-        match told {
-            wire::Watched { compact_revision: 1.., .. } => Ok(Told::Compacted),
+        let answer = self.answers.message().await.map_err(|status| ended(said(&status)))?;
+        let answer = answer.ok_or_else(|| ended("etcd closed it".to_owned()))?;
+        match answer {
+            wire::Watched { compact_revision: 1.., .. } => Ok(WatchReport::Compacted),
             wire::Watched { canceled: true, cancel_reason, .. } => Err(ended(cancel_reason)),
-            wire::Watched { created: true, .. } => Ok(Told::Created),
-            wire::Watched { events, .. } => Ok(Told::Changed(events)),
+            wire::Watched { created: true, .. } => Ok(WatchReport::Created),
+            wire::Watched { events, .. } => Ok(WatchReport::Changed(events)),
         }
     }
 }

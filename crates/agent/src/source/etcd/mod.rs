@@ -6,7 +6,7 @@
 //!
 //! Where flannel gives up, this goes on. A node's own key that is deleted is written again. etcd may be away for hours,
 //! and a restarted one is asked for what has changed meanwhile, not for everything. What flannel does not look for is
-//! told: keys and values without sense, two nodes with one prefix or one address, and a store that has lost what it had.
+//! reported: keys and values without sense, two nodes with one prefix or one address, and a store that has lost what it had.
 
 mod choice;
 mod client;

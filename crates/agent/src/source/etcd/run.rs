@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::choice::Own;
-use super::client::{Client, Moment, Told, Watch};
+use super::client::{Client, Moment, Watch, WatchReport};
 use super::view::View;
 use super::{EtcdSource, Failure, wire};
 use crate::backoff::Backoff;
@@ -77,7 +77,7 @@ struct Task<'a> {
     /// Those to be taken if they are free.
     previous: Prefixes,
     races: u32,
-    /// When to look after the node's own lease and to tell what has changed.
+    /// When to look after the node's own lease and to report what has changed.
     look_at: Option<Instant>,
     renew_at: Option<Instant>,
     /// Why the store cannot be used.
@@ -94,7 +94,7 @@ impl Task<'_> {
         loop {
             let endpoint = self.source.endpoints.get(turn % self.source.endpoints.len().max(1)).cloned();
             let Err(failure) = self.session(endpoint).await;
-            self.tell_failure(&failure);
+            self.report_failure(&failure);
             sleep(backoff.next()).await;
             turn = turn.wrapping_add(1);
         }
@@ -107,7 +107,7 @@ impl Task<'_> {
         loop {
             let since = self.read(&client, &endpoint).await?;
             if let Err(failure) = self.look(&client).await {
-                // Where reading is allowed and writing is not, no watch will tell what changes.
+                // Where reading is allowed and writing is not, no watch will report what changes.
                 self.next_revision = None;
                 return Err(failure);
             }
@@ -132,7 +132,7 @@ impl Task<'_> {
     }
 
     /// Reads the configuration, and the leases if what has changed of them cannot be asked for. Otherwise a few of them show
-    /// whether the store has what it had: one that was wiped, and filled beyond the revision that it had, tells of no
+    /// whether the store has what it had: one that was wiped, and filled beyond the revision that it had, reports no
     /// deletion. Returns the revision from which on the configuration is to be watched.
     async fn read(&mut self, client: &Client, endpoint: &str) -> Result<i64, Failure> {
         loop {
@@ -213,10 +213,10 @@ impl Task<'_> {
                 () = until(look_at) => self.look(client).await?,
                 () = until(renew_at) => self.look(client).await?,
                 () = changed(&mut self.announced) => self.look(client).await?,
-                told = watch.next() => match told? {
-                    Told::Compacted => return Ok(()),
-                    Told::Changed(events) => self.apply(&events),
-                    Told::Created => {
+                report = watch.next() => match report? {
+                    WatchReport::Compacted => return Ok(()),
+                    WatchReport::Changed(events) => self.apply(&events),
+                    WatchReport::Created => {
                         absent = absent.saturating_sub(1);
                         if absent == 0 {
                             self.stand();
@@ -254,7 +254,7 @@ impl Task<'_> {
         self.look_at = None;
         let looked = self.look_after_own(client).await;
         // Also if that failed: what the others have said is known.
-        self.tell();
+        self.publish();
         looked
     }
 
@@ -268,20 +268,20 @@ impl Task<'_> {
         if self.trouble.take().is_some() {
             tracing::info!("etcd can be used again");
         }
-        self.tell();
+        self.publish();
     }
 
-    fn tell_failure(&mut self, failure: &Failure) {
+    fn report_failure(&mut self, failure: &Failure) {
         let trouble = failure.to_string();
         match self.trouble {
             None => tracing::warn!("{trouble}; what etcd said last stays"),
             Some(_) => tracing::debug!("{trouble}"),
         }
         self.trouble = Some(trouble.clone());
-        self.snapshots.send_if_modified(|told| told.unreachable.replace(trouble) != self.trouble);
+        self.snapshots.send_if_modified(|published| published.unreachable.replace(trouble) != self.trouble);
     }
 
-    fn tell(&self) {
+    fn publish(&self) {
         let own = self.own.as_ref().map(|own| own.name.as_str());
         let public = self.announced.borrow().as_ref().map(|node| node.public).unwrap_or_default();
         let snapshot = Snapshot {
@@ -292,9 +292,9 @@ impl Task<'_> {
             services: None,
             unreachable: self.trouble.clone(),
         };
-        self.snapshots.send_if_modified(|told| {
-            let is_other = *told != snapshot;
-            *told = snapshot;
+        self.snapshots.send_if_modified(|published| {
+            let is_other = *published != snapshot;
+            *published = snapshot;
             is_other
         });
     }

@@ -31,7 +31,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Whether it stays without its node. An entry without sense is none: no node can tell whose it would be.
+    /// Whether it stays without its node. An entry without sense is none: no node knows whose it would be.
     pub(super) fn is_reservation(&self) -> bool {
         self.lease == 0 && self.said.is_ok()
     }

@@ -59,7 +59,7 @@ pub struct KubernetesSource {
     pub network: PathBuf,
     /// What the names of the annotations begin with, usually [`PREFIX`].
     pub annotation_prefix: String,
-    /// Whether to tell Kubernetes that the node's network is there (`NetworkUnavailable` is false) when the node is
+    /// Whether to report to Kubernetes that the node's network is there (`NetworkUnavailable` is false) when the node is
     /// announced. Clouds without routes for pods keep pods away from nodes until somebody does.
     pub set_condition: bool,
     /// Whether to say where calls of the cluster's Services are to be led.

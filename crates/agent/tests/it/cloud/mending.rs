@@ -46,7 +46,7 @@ fn what_may_have_been_made_is_taken_back() {
 }
 
 #[test]
-fn each_refusal_is_told_alike_and_all_of_them() {
+fn all_refusals_are_reported_in_the_same_words() {
     if !require_root() {
         return;
     }

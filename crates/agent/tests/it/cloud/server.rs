@@ -176,7 +176,7 @@ impl State {
         }
     }
 
-    /// What an instance, known by its address, is told of itself.
+    /// What an instance, known by its address, learns of itself.
     fn metadata(&self, request: &Request) -> (u16, String) {
         if request.path == "/latest/api/token" {
             let has_time = !request.header("x-aws-ec2-metadata-token-ttl-seconds").is_empty();
