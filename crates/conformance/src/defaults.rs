@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_known_plugin_has_one_and_others_are_told_which() {
+    fn each_known_plugin_has_one_and_an_error_for_others_names_them() {
         let defaults = Defaults { attach: "ptp".to_owned() };
         for name in KNOWN {
             assert_eq!(configuration(name, &defaults).unwrap()["type"], *name);

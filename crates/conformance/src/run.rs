@@ -44,7 +44,7 @@ pub struct Report {
 /// The version that is tried with a plugin that does not say which it speaks.
 const FALLBACK: Version = Version::V1_0_0;
 
-/// Puts a plugin to cases. `tell` hears of each when it has ended, whatever their order.
+/// Puts a plugin to cases. `emit` is called for each when it has ended, whatever their order.
 ///
 /// # Errors
 /// Namespaces cannot be made, for lack of root for instance.
@@ -52,7 +52,7 @@ pub fn run(
     subject: &Subject,
     cases: &[&'static Case],
     options: &Options<'_>,
-    mut tell: impl FnMut(&Report),
+    mut emit: impl FnMut(&Report),
 ) -> Result<Conformance, ConformanceError> {
     let supported = on_stage(|| supported(subject))?;
     let version =
@@ -76,7 +76,7 @@ pub fn run(
         }
         drop(say);
         for (index, report) in ended {
-            tell(&report);
+            emit(&report);
             reports.push((index, report));
         }
     });
@@ -109,7 +109,7 @@ fn outcome(subject: &Subject, case: &Case, version: Version, supported: &[String
     }
     let staged = on_stage(|| match Scene::new(subject, version, supported) {
         Ok(scene) => judge(case, &scene),
-        Err(stop) => told(stop, None),
+        Err(stop) => outcome_of(stop, None),
     });
     staged.unwrap_or_else(|error| Outcome::Undecided { reason: error.to_string() })
 }
@@ -117,11 +117,11 @@ fn outcome(subject: &Subject, case: &Case, version: Version, supported: &[String
 fn judge(case: &Case, scene: &Scene<'_>) -> Outcome {
     match (case.judge)(scene) {
         Ok(()) => Outcome::Passed,
-        Err(stop) => told(stop, Some(scene)),
+        Err(stop) => outcome_of(stop, Some(scene)),
     }
 }
 
-fn told(stop: Stop, scene: Option<&Scene<'_>>) -> Outcome {
+fn outcome_of(stop: Stop, scene: Option<&Scene<'_>>) -> Outcome {
     match (stop, scene) {
         (Stop::Failed { why, call }, Some(scene)) => {
             let transcript = scene.transcript();

@@ -176,10 +176,10 @@ impl Snapshot {
     fn read_datagrams(&mut self, procfs: &Procfs) {
         let there = self.sockets(&["UDP inuse", "UDP6 inuse"]);
         if there > SOCKETS_MAX {
-            let told = format!(
+            let unseen = format!(
                 "sockets for datagrams: {there} are too many to list within the cost that is allowed"
             );
-            self.unseen.push(told);
+            self.unseen.push(unseen);
         } else {
             self.datagrams = or_default(procfs.udp_sockets(), &mut self.unseen);
         }

@@ -102,9 +102,9 @@ fn reserved_keys(scene: &Scene<'_>) -> Judged {
         .ask_add(&container)?
         .key("args", json!({ "cni": { "labels": [{ "key": "a", "value": "b" }] } }));
     let ask =
-        ask.key("runtimeConfig", json!({ "nobodysCapability": { "a": 1 } })).key("cni.dev/nobodys-key", 7);
+        ask.key("runtimeConfig", json!({ "unknownCapability": { "a": 1 } })).key("cni.dev/unknown-key", 7);
     ask.send()?.result()?;
-    scene.ask(Command::Del, &container).key("cni.dev/nobodys-key", 7).send()?.succeeded()
+    scene.ask(Command::Del, &container).key("cni.dev/unknown-key", 7).send()?.succeeded()
 }
 
 /// In each version that the plugin lists: in its newest it may be right by chance.

@@ -24,7 +24,7 @@ const BROKEN: &[(&str, &[&str])] = &[
         ],
     ),
     ("echo noise; exec $REAL", &["result-only", "check-silent", "version-alone"]),
-    // What succeeds and what fails cannot be told from each other.
+    // What succeeds and what fails cannot be distinguished.
     (
         "$REAL; exit 0",
         &[
@@ -39,7 +39,7 @@ const BROKEN: &[(&str, &[&str])] = &[
     ("CNI_IFNAME=fixed exec $REAL", &["add-interface", "env-ifname-bad", "env-ifname-missing"]),
     ("[ \"$CNI_ARGS\" ] && exit 1; exec $REAL", &["env-args-kubelet"]),
     (
-        "in=$(cat); case $in in *nobodys*) exit 1;; esac; echo \"$in\" | sed 's/\"name\":\\(\"[^\"]*\"\\|null\\)/\"name\":\"fixed\"/' | $REAL",
+        "in=$(cat); case $in in *unknown-key*) exit 1;; esac; echo \"$in\" | sed 's/\"name\":\\(\"[^\"]*\"\\|null\\)/\"name\":\"fixed\"/' | $REAL",
         &["input-name-bad", "input-name-missing", "input-reserved-keys"],
     ),
     // Results that are not what was made. No random address of a link begins with 00.

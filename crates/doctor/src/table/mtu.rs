@@ -112,14 +112,14 @@ fn smaller(window: &Window<'_>) -> Vec<Observation> {
         paths.entry(path.peer).or_insert(path);
     }
     let mut found: Vec<Observation> =
-        paths.values().map(|path| told(window, path, &connections)).take(PATHS_MAX).collect();
+        paths.values().map(|path| observation(window, path, &connections)).take(PATHS_MAX).collect();
     if let (Some(last), more @ 1..) = (found.last_mut(), paths.len().saturating_sub(PATHS_MAX)) {
         last.subject += &format!(" and {more} more");
     }
     found
 }
 
-fn told(window: &Window<'_>, path: &Narrow<'_>, connections: &[Connection<'_>]) -> Observation {
+fn observation(window: &Window<'_>, path: &Narrow<'_>, connections: &[Connection<'_>]) -> Observation {
     let loses = |connection: &Connection<'_>| {
         let again = connection.now.total_retrans > connection.then.total_retrans;
         connection.socket.peer.ip().to_canonical() == path.peer && again && connection.loss() > 0.01

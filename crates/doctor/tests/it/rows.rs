@@ -183,7 +183,7 @@ fn a_packet_without_a_route_is_no_warning() {
 /// Ports of services are proposed only if no others are left, and then with their names.
 #[test]
 fn ports_of_services_are_not_given_away() {
-    let told = |range: &str, first: u16| {
+    let proposed = |range: &str, first: u16| {
         let mut scene = Scene::healthy();
         scene.sysctl("net/ipv4/ip_local_port_range", range);
         for port in [80, 27_017, 61_616] {
@@ -202,10 +202,10 @@ fn ports_of_services_are_not_given_away() {
         let finding = findings.iter().find(|finding| finding.check.code == "HG064").unwrap();
         (finding.seen.proposals[0].value.clone(), finding.remedy())
     };
-    let (range, remedy) = told("40001 40100", 40_001);
+    let (range, remedy) = proposed("40001 40100", 40_001);
     assert_eq!(range, "40001 65535");
     assert!(remedy.contains("ip_local_reserved_ports") && remedy.contains("here listen 61616"), "{remedy}");
-    let (range, remedy) = told("65436 65535", 65_436);
+    let (range, remedy) = proposed("65436 65535", 65_436);
     assert_eq!(range, "10240 65535");
     assert!(remedy.contains("ip_local_reserved_ports") && remedy.contains("here listen 27017"), "{remedy}");
 }

@@ -41,7 +41,7 @@ fn a_collected_tree_is_diagnosed_as_its_machine_was() {
 }
 
 #[test]
-fn what_is_no_tree_is_told() {
+fn what_is_no_tree_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let check = |text: &str, expected: &str| {
         fs::write(directory.path().join("collected.json"), text).unwrap();
@@ -76,8 +76,8 @@ fn nothing_outside_of_a_tree_is_read() {
     fs::remove_dir_all(tree.join("after/sys/class/net")).unwrap();
     symlink("/sys/class/net", tree.join("after/sys/class/net")).unwrap();
     let diagnosis = diagnosis(&tree);
-    let told = format!("{diagnosis:?}");
-    assert!(!told.contains("HOSTGAP-SECRET"), "{told}");
+    let text = format!("{diagnosis:?}");
+    assert!(!text.contains("HOSTGAP-SECRET"), "{text}");
     for file in ["softnet_stat", "default_qdisc", "somaxconn", "sys/class/net"] {
         let is_named = |text: &&String| text.contains(file) && text.contains("a symbolic link");
         assert_eq!(diagnosis.unseen.iter().filter(is_named).count(), 1, "{file}: {:#?}", diagnosis.unseen);
@@ -143,7 +143,7 @@ fn a_tree_that_lacks_a_part_of_the_network_says_so() {
 }
 
 #[test]
-fn what_could_not_be_read_there_is_told_once() {
+fn what_could_not_be_read_there_is_reported_once() {
     let directory = tempfile::tempdir().unwrap();
     let tree = collected(directory.path());
     let refused = "could not read /proc/interrupts: permission denied";

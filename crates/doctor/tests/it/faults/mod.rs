@@ -124,7 +124,7 @@ const HARMLESS: &[Harmless] = &[
         scene.after.counters.insert("TcpOutSegs".to_owned(), 1100);
         scene.count("TcpRetransSegs", 1);
     }),
-    ("HG070", "programs that connect to where nobody answers", handshakes),
+    ("HG070", "programs that connect to where no program answers", handshakes),
     ("HG071", "timeouts of those who connect", handshakes),
     ("HG071", "timeouts of those who connect since before", |scene| {
         scene.after.counters.insert("TcpActiveOpens".to_owned(), 0);
@@ -169,7 +169,7 @@ const HARMLESS: &[Harmless] = &[
         ipv6::route_mtu(scene, "10.0.0.0/24", 1400);
         scene.connect(|socket| socket.tcp.as_mut().unwrap().pmtu = 1400);
     }),
-    ("HG100", "a narrow connection where nobody knows what routes say", |scene| {
+    ("HG100", "a narrow connection where it is not known what routes say", |scene| {
         scene.after.answers.route_mtus = None;
         scene.connect(|socket| socket.tcp.as_mut().unwrap().pmtu = 1400);
     }),

@@ -340,7 +340,7 @@ pub(super) const HARMLESS: &[Harmless] = &[
         shared_core(scene, [100, 0, 50, 800, 0, 0, 50, 0]);
     }),
     ("HG150", "a link half full", |scene| scene.link("tx_bytes", 6_000_000_000)),
-    ("HG151", "a link that tells no speed", |scene| scene.card("speed", "-1\n")),
+    ("HG151", "a link that reports no speed", |scene| scene.card("speed", "-1\n")),
     ("HG152", "a slot of half the lanes that carries the link", |scene| slot(scene, "8.0", 4)),
     ("HG153", "a wait that the driver chooses", |scene| waits(scene, true)),
     ("HG153", "a short path to a container", |scene| {

@@ -345,7 +345,7 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         code: "HG108",
-        name: "datagrams for nobody",
+        name: "datagrams to ports without a socket",
         severity: Information,
         plant: |scene| scene.count("UdpNoPorts", 3000),
     },

@@ -138,8 +138,8 @@ fn is_first(diagnosis: &Diagnosis, code: &str) -> Verdict {
     let mut warnings = diagnosis.findings.iter().filter(|finding| finding.is_warning());
     match warnings.find(|finding| finding.check.code == code || !is_shared(finding)) {
         Some(first) if first.check.code == code => Ok(()),
-        Some(first) => Err(format!("{} is before {code}: {}", first.check.code, told(diagnosis))),
-        None => Err(format!("{code} is not found: {}", told(diagnosis))),
+        Some(first) => Err(format!("{} is before {code}: {}", first.check.code, all_findings(diagnosis))),
+        None => Err(format!("{code} is not found: {}", all_findings(diagnosis))),
     }
 }
 
@@ -154,7 +154,7 @@ fn is_foremost(diagnosis: &Diagnosis, code: &str) -> Verdict {
 #[track_caller]
 pub(crate) fn check_known(diagnosis: &Diagnosis, code: &str) {
     let finding = diagnosis.findings.iter().find(|finding| finding.check.code == code);
-    let finding = finding.unwrap_or_else(|| panic!("{code} is not found: {}", told(diagnosis)));
+    let finding = finding.unwrap_or_else(|| panic!("{code} is not found: {}", all_findings(diagnosis)));
     assert_eq!(finding.seen.severity, Severity::Information, "{:#?}", finding.seen);
     check_quiet(diagnosis);
 }
@@ -168,7 +168,7 @@ pub(crate) fn check_quiet(diagnosis: &Diagnosis) {
 fn is_quiet(diagnosis: &Diagnosis) -> Verdict {
     let warning = diagnosis.findings.iter().find(|finding| finding.is_warning() && !is_shared(finding));
     match warning {
-        Some(warning) => Err(format!("{} is a false alarm: {}", warning.check.code, told(diagnosis))),
+        Some(warning) => Err(format!("{} is a false alarm: {}", warning.check.code, all_findings(diagnosis))),
         None => Ok(()),
     }
 }
@@ -178,7 +178,7 @@ fn is_shared(finding: &Finding) -> bool {
     SHARED.iter().any(|start| finding.check.code.starts_with(start))
 }
 
-fn told(diagnosis: &Diagnosis) -> String {
+fn all_findings(diagnosis: &Diagnosis) -> String {
     let findings = diagnosis.findings.iter();
     let lines = findings.map(|finding| format!("\n{} {:?}", finding.check.code, finding.seen));
     lines.collect::<String>() + &format!("\nunseen: {:?}", diagnosis.unseen)

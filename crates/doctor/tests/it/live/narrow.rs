@@ -103,14 +103,14 @@ fn check_learnt(addresses: [&str; 4]) {
 }
 
 #[test]
-fn a_narrow_path_is_told_for_ipv4() {
+fn a_narrow_path_is_found_for_ipv4() {
     if require_root() {
         check_learnt(["10.78.1.1/24", "10.78.1.254/24", "10.78.2.254/24", "10.78.2.2/24"]);
     }
 }
 
 #[test]
-fn a_narrow_path_is_told_for_ipv6() {
+fn a_narrow_path_is_found_for_ipv6() {
     if require_root() {
         check_learnt(["fd78:1::1/64", "fd78:1::254/64", "fd78:2::254/64", "fd78:2::2/64"]);
     }
@@ -118,7 +118,7 @@ fn a_narrow_path_is_told_for_ipv6() {
 
 /// Applies the advice of HG100: the route gets the path's MTU, and the kernel learns none.
 #[test]
-fn a_narrow_path_with_a_route_that_says_so_is_not_told() {
+fn a_narrow_path_with_a_route_that_says_so_is_no_finding() {
     if !require_root() {
         return;
     }
@@ -146,7 +146,7 @@ fn a_narrow_path_with_a_route_that_says_so_is_not_told() {
 }
 
 #[test]
-fn a_wide_path_is_not_told() {
+fn a_wide_path_is_no_finding() {
     if !require_root() {
         return;
     }
@@ -164,7 +164,7 @@ fn a_wide_path_is_not_told() {
 
 /// The tables are shared by the whole machine, but only its first namespace reports them.
 #[test]
-fn neighbours_that_do_not_answer_are_told() {
+fn neighbours_that_do_not_answer_are_found() {
     if !require_root() {
         return;
     }
@@ -175,9 +175,9 @@ fn neighbours_that_do_not_answer_are_told() {
     }
     let road = Road::new(["fd78:1::1/64", "fd78:1::254/64", "fd78:2::254/64", "fd78:2::2/64"]);
     let client = road.client.run(|| UdpSocket::bind("[::]:0")).unwrap().unwrap();
-    let nobody = SocketAddr::from(("fd78:1::77".parse::<Ipv6Addr>().unwrap(), 9));
+    let absent = SocketAddr::from(("fd78:1::77".parse::<Ipv6Addr>().unwrap(), 9));
     // More than the queue of a single neighbour holds (unres_qlen_bytes, 212 992 by default).
-    (0..400).for_each(|_| drop(client.send_to(&[7; 1200], nobody)));
+    (0..400).for_each(|_| drop(client.send_to(&[7; 1200], absent)));
     let after = here();
     let diagnosis = diagnose(&Window { before: &before, after: &after });
     let finding = diagnosis.findings.iter().find(|finding| {

@@ -72,7 +72,7 @@ fn a_limit_from_an_old_guide_is_felt() {
 }
 
 #[test]
-fn datagrams_that_nobody_reads_are_dropped() {
+fn datagrams_that_no_program_reads_are_dropped() {
     if !require_root() {
         return;
     }
@@ -86,9 +86,9 @@ fn datagrams_that_nobody_reads_are_dropped() {
         sleep(100);
     });
     check_first(&diagnosis, "HG105");
-    let told = format!("the socket at {address} ");
+    let expected = format!("the socket at {address} ");
     // Findings about the whole machine may come before it.
     let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG105").unwrap();
     let saw = &finding.seen.evidence;
-    assert!(saw.iter().any(|seen| seen.saw.starts_with(&told)), "{told}: {saw:?}");
+    assert!(saw.iter().any(|seen| seen.saw.starts_with(&expected)), "{expected}: {saw:?}");
 }

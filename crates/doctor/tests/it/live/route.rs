@@ -15,7 +15,7 @@ use super::{
 };
 
 #[test]
-fn packets_without_a_route_are_told() {
+fn packets_without_a_route_are_found() {
     if !require_root() {
         return;
     }
