@@ -8,7 +8,7 @@ use node::UnusedNetworks;
 use plan::Kernel;
 use serde_json::json;
 
-use crate::cni::tell_networks;
+use crate::cni::print_networks;
 use crate::{exit, speak};
 
 /// Remove what races left behind that died without cleaning up (after SIGKILL, for example).
@@ -48,8 +48,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else if cleaned.is_empty() && networks == UnusedNetworks::default() && stale.is_empty() {
         speak::result("nothing to clean")?;
     } else {
-        cleaned.iter().try_for_each(tell)?;
-        tell_networks(&networks)?;
+        cleaned.iter().try_for_each(print)?;
+        print_networks(&networks)?;
         for claims in stale {
             speak::result(format_args!("{}: removed, its namespace is gone", claims.display()))?;
         }
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if failed { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })
 }
 
-fn tell(cleaned: &Cleaned) -> Result<(), speak::Unspoken> {
+fn print(cleaned: &Cleaned) -> Result<(), speak::Unspoken> {
     speak::result(format_args!(
         "{}: undid {} steps, removed {} namespaces, ended {} processes",
         cleaned.id, cleaned.steps, cleaned.namespaces, cleaned.processes

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use node::install::RuntimeDirs;
-pub(crate) use uninstall::tell_networks;
+pub(crate) use uninstall::print_networks;
 
 /// Put hostgap under containers, as a plugin of the Container Network Interface, and judge plugins.
 ///

@@ -62,16 +62,16 @@ impl std::fmt::Display for Unprivileged {
 impl std::error::Error for Unprivileged {}
 
 /// Help, a version, or what is wrong with the command line: clap has the words.
-pub(crate) fn told_by_clap(told: &clap::Error) -> ExitCode {
-    let code = u8::try_from(told.exit_code()).unwrap_or(BAD_INPUT);
-    match told.print() {
-        Err(error) if !told.use_stderr() => tell(&speak::Unspoken::from(error).into()),
+pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
+    let code = u8::try_from(error.exit_code()).unwrap_or(BAD_INPUT);
+    match error.print() {
+        Err(unwritten) if !error.use_stderr() => report(&speak::Unspoken::from(unwritten).into()),
         Ok(()) | Err(_) => ExitCode::from(code),
     }
 }
 
 /// Writes the message and a hint to stderr; the exit code gives the kind.
-pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     // A reader that closed its end (`hostgap report … | head`) is not reported as an error; another broken pipe is.
     if is_unheard(error) {
         return ExitCode::SUCCESS;

@@ -154,7 +154,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         speak::aside("interrupted: nothing was left up");
         return Ok(ExitCode::from(exit::INTERRUPTED));
     }
-    let text = told(args, claim.id(), &built, &staffing);
+    let text = describe(args, claim.id(), &built, &staffing);
     built.leave_standing();
     claim.leave_standing(&contender.name)?;
     speak::result(text)?;
@@ -230,7 +230,7 @@ fn stand(
 const CONNECTIONS: u32 = 32;
 
 /// What `up` prints about the topology.
-fn told(args: &UpArgs, id: &str, built: &BuiltTopology, staffing: &Staffing) -> String {
+fn describe(args: &UpArgs, id: &str, built: &BuiltTopology, staffing: &Staffing) -> String {
     let topology = &built.topology;
     let (address, processes) = (topology.address, topology.processes());
     let workload = &staffing.workload;

@@ -36,7 +36,7 @@ impl Progress {
     }
 
     /// Shows an event.
-    pub(crate) fn tell(&mut self, event: &Event) {
+    pub(crate) fn show(&mut self, event: &Event) {
         match event {
             Event::CleanedUp { id } => self.line(&format!("removed what the dead race {id} left behind")),
             Event::Waiting { pid } => {

@@ -239,7 +239,7 @@ fn race(
     let experiment = duration::with_duration(experiment, args, facts)?;
     if args.vm.is_guest() {
         let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
-        return guest::tell_outward(race, &dir.join(RECORD));
+        return guest::race_outward(race, &dir.join(RECORD));
     }
     let mut progress = Progress::new();
     let machine = args.machines.connect(&args.server, &experiment, &settings, &mut progress)?;
@@ -248,7 +248,7 @@ fn race(
     if args.show_commands {
         return commands::show_for_machines(&race.entrants()?);
     }
-    let result = race.run(&mut |event| progress.tell(&event));
+    let result = race.run(&mut |event| progress.show(&event));
     progress.finish();
     // Whatever the race has come to, nothing of it is to stay there. Its own error comes first.
     let ended = machine.map_or(Ok(()), |machine| machine.end());

@@ -85,9 +85,9 @@ fn take_over(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let switched = migrate::take_over(site, &flannel, &pods, &mut Kernel::new()?)?;
-    tell_flannel(&flannel)?;
-    tell_files(&switched, "set aside")?;
-    tell_rules()?;
+    print_flannel(&flannel)?;
+    print_files(&switched, "set aside")?;
+    print_rules()?;
     let masquerade = if pods.masquerade { " --masquerade" } else { "" };
     speak::result(format_args!(
         "next: `hostgap agent run --network {network} --attach {}{masquerade} --source …`",
@@ -99,7 +99,7 @@ fn take_over(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
 fn give_back(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
     let network = &args.network.network;
     let given = migrate::give_back(site, network, &mut Kernel::new()?)?;
-    tell_files(&given.switched, "put back")?;
+    print_files(&given.switched, "put back")?;
     let left = given.left;
     let Undone { steps, failures } = Undone::of(given.journals);
     speak::result(format_args!("{network}: undid {steps} steps"))?;
@@ -114,7 +114,7 @@ fn give_back(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell_flannel(flannel: &Flannel) -> Result<(), speak::Unspoken> {
+fn print_flannel(flannel: &Flannel) -> Result<(), speak::Unspoken> {
     for tunnel in &flannel.tunnels {
         let LinkKind::Vxlan(vxlan) = &tunnel.kind else { continue };
         let mac = tunnel.mac.map(|mac| format!(", address {mac}")).unwrap_or_default();
@@ -132,7 +132,7 @@ fn tell_flannel(flannel: &Flannel) -> Result<(), speak::Unspoken> {
     Ok(())
 }
 
-fn tell_files(switched: &Switched, verb: &str) -> Result<(), speak::Unspoken> {
+fn print_files(switched: &Switched, verb: &str) -> Result<(), speak::Unspoken> {
     for path in &switched.of_flannel {
         speak::result(format_args!("{}: {verb}", path.display()))?;
     }
@@ -144,7 +144,7 @@ fn tell_files(switched: &Switched, verb: &str) -> Result<(), speak::Unspoken> {
 }
 
 /// They are as good for pods of the plugin's as for flannel's.
-fn tell_rules() -> Result<(), speak::Unspoken> {
+fn print_rules() -> Result<(), speak::Unspoken> {
     match Flannel::rules() {
         Ok(rules) => {
             for rule in rules {

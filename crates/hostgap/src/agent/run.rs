@@ -132,7 +132,7 @@ struct KubernetesArgs {
     /// What the names of nodes' annotations begin with.
     #[arg(long, value_name = "PREFIX", default_value = kubernetes::PREFIX)]
     annotation_prefix: String,
-    /// Tell Kubernetes that the node's network is there (the condition NetworkUnavailable).
+    /// Report to Kubernetes that the node's network is there (the condition NetworkUnavailable).
     #[arg(long)]
     set_condition: bool,
 }

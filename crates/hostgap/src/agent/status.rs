@@ -45,12 +45,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         all["running"] = json!(is_running);
         speak::result(all)?;
     } else {
-        tell(&status, is_running)?;
+        print(&status, is_running)?;
     }
     Ok(if all_reached && all_led { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILURE) })
 }
 
-fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
+fn print(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
     let words = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
     let agent = if is_running {
         format!("process {}", status.pid)
@@ -87,7 +87,7 @@ fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
         }
     }
     if let Some(cloud) = &status.cloud {
-        tell_cloud(cloud)?;
+        print_cloud(cloud)?;
     }
     for (what, why) in [("node", &status.undecided), ("source", &status.source_unreachable)] {
         if let Some(why) = why {
@@ -108,7 +108,7 @@ fn tell(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
     Ok(())
 }
 
-fn tell_cloud(cloud: &CloudStatus) -> Result<(), speak::Unspoken> {
+fn print_cloud(cloud: &CloudStatus) -> Result<(), speak::Unspoken> {
     let interface = cloud.interface.as_deref().unwrap_or("an interface that is not known yet");
     for table in &cloud.tables {
         let TableStatus { name, routes, routes_max, warning } = table;

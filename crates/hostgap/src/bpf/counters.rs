@@ -56,7 +56,7 @@ impl Counted {
         json!({ "node": node, "dropped": dropped, "passed": passed, "spliced": spliced, "calls": calls })
     }
 
-    fn tell(&self) -> anyhow::Result<()> {
+    fn print(&self) -> anyhow::Result<()> {
         for (drops, title) in [(true, "dropped"), (false, "left to the kernel")] {
             // A guard leaves everything else to the kernel, and does not count it.
             if self.packets(drops).next().is_some() {
@@ -110,7 +110,7 @@ pub(super) fn show(node: Option<String>, json: bool) -> anyhow::Result<()> {
     }
     for (node, counted) in all {
         speak::result(format_args!("{node}"))?;
-        counted.tell()?;
+        counted.print()?;
     }
     Ok(())
 }

@@ -32,8 +32,8 @@ impl Chosen {
         Ok(Chosen { record: record.to_owned(), summary, choice })
     }
 
-    /// Says why: each contender with what the race says of it and what the choice made of that.
-    pub(super) fn tell(&self) -> Result<(), speak::Unspoken> {
+    /// Prints why: each contender with what the race says of it and what the choice made of that.
+    pub(super) fn print(&self) -> Result<(), speak::Unspoken> {
         let Summary { experiment, progress, machine, .. } = &self.summary;
         speak::result(format_args!(
             "{}: {}, {} rounds on {} builds, Linux {}",

@@ -81,10 +81,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signals()?;
     let jobs =
         args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
-    let mut told = Told::new(cases.len());
+    let mut progress = CaseProgress::new(cases.len());
     let found =
-        ::conformance::run(&subject, &cases, &Options { jobs, stop: &stop }, |report| told.hear(report))?;
-    told.finish();
+        ::conformance::run(&subject, &cases, &Options { jobs, stop: &stop }, |report| progress.show(report))?;
+    progress.finish();
     match args.json {
         true => speak::result(json::conformance(&subject, &found))?,
         false => speak::result(words::conformance(&subject, &found).trim_end())?,
@@ -148,21 +148,21 @@ fn subject(args: &Args, plugin: &std::path::Path) -> anyhow::Result<Subject> {
 }
 
 /// Shows how far it is: a bar on a terminal, and nothing elsewhere, where the result comes soon.
-struct Told {
+struct CaseProgress {
     bar: Option<indicatif::ProgressBar>,
     failed: u32,
 }
 
-impl Told {
-    fn new(cases: usize) -> Told {
+impl CaseProgress {
+    fn new(cases: usize) -> CaseProgress {
         let bar = progress::bar();
         if let Some(bar) = &bar {
             bar.set_length(u64::try_from(cases).unwrap_or_default());
         }
-        Told { bar, failed: 0 }
+        CaseProgress { bar, failed: 0 }
     }
 
-    fn hear(&mut self, report: &Report) {
+    fn show(&mut self, report: &Report) {
         self.failed += u32::from(matches!(report.outcome, Outcome::Failed(_)));
         if let Some(bar) = &self.bar {
             bar.inc(1);

@@ -93,13 +93,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         program: install::program(),
     };
     if let Some(chosen) = chosen.as_ref().filter(|_| !args.json) {
-        chosen.tell()?;
+        chosen.print()?;
     }
     let installed = if args.dry_run { installation.preview() } else { installation.install() }?;
     if args.json {
         speak::result(json(args, &installed, chosen.as_ref()))?;
     } else {
-        tell(args, &installed)?;
+        print(args, &installed)?;
     }
     for remark in chosen.iter().flat_map(Chosen::remarks) {
         speak::aside(format_args!("note: {remark}"));
@@ -113,12 +113,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "hint: move that file away, or install with --file 00-NAME.conflist, under a name that comes first",
         );
     }
-    tell_of_loopback(&args.dirs.bin_dir);
+    mention_loopback(&args.dirs.bin_dir);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Without that plugin no pod starts under containerd, whose message does not say that it is none of ours.
-fn tell_of_loopback(bin: &Path) {
+fn mention_loopback(bin: &Path) {
     const LOOPBACK: &str = "loopback";
     if bin.join(LOOPBACK).exists() {
         return;
@@ -155,7 +155,7 @@ fn network(args: &Args, chosen: Option<&Chosen>) -> Network {
     }
 }
 
-fn tell(args: &Args, installed: &Installed) -> Result<(), speak::Unspoken> {
+fn print(args: &Args, installed: &Installed) -> Result<(), speak::Unspoken> {
     for (path, change) in [&installed.program, &installed.conflist] {
         let change = match (change, args.dry_run) {
             (Change::Written, false) => "written",

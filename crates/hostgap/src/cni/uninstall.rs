@@ -38,12 +38,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.json {
         speak::result(json(&removed))?;
     } else {
-        tell(&removed)?;
+        print(&removed)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(removed: &Uninstalled) -> Result<(), speak::Unspoken> {
+fn print(removed: &Uninstalled) -> Result<(), speak::Unspoken> {
     let program = removed.program.display();
     for path in &removed.conflists {
         speak::result(format_args!("{}: removed", path.display()))?;
@@ -65,7 +65,7 @@ fn tell(removed: &Uninstalled) -> Result<(), speak::Unspoken> {
             speak::result(format_args!("{program}: left, it is another program"))?;
         }
     }
-    tell_networks(&removed.networks)?;
+    print_networks(&removed.networks)?;
     for attachment in &removed.attachments {
         speak::result(format_args!("attached: {}", line(attachment)))?;
     }
@@ -76,7 +76,7 @@ fn tell(removed: &Uninstalled) -> Result<(), speak::Unspoken> {
 }
 
 /// What became of networks that no container is attached to.
-pub(crate) fn tell_networks(unused: &UnusedNetworks) -> Result<(), speak::Unspoken> {
+pub(crate) fn print_networks(unused: &UnusedNetworks) -> Result<(), speak::Unspoken> {
     for network in &unused.removed {
         speak::result(format_args!("network {network}: removed, no container is attached to it"))?;
     }

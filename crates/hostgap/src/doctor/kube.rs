@@ -22,7 +22,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             .collect(),
     };
     let mut progress = Progress::quiet();
-    let Some(seen) = look.run(&mut |event| progress.tell(&event))? else {
+    let Some(seen) = look.run(&mut |event| progress.show(&event))? else {
         return Ok(ExitCode::from(exit::INTERRUPTED));
     };
     if args.json {

@@ -117,7 +117,7 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
                 stop: stop.clone(),
             };
             let mut progress = Progress::new();
-            let result = guest.run(&mut |event| progress.tell(&event));
+            let result = guest.run(&mut |event| progress.show(&event));
             progress.finish();
             result
         });
@@ -172,7 +172,7 @@ fn slug(name: &str) -> String {
 }
 
 /// Races inside the machine, and reports everything to the program that started it.
-pub(super) fn tell_outward(race: Race, record: &Path) -> anyhow::Result<ExitCode> {
+pub(super) fn race_outward(race: Race, record: &Path) -> anyhow::Result<ExitCode> {
     let mut outward = Outward::new(record);
     let mut unheard = None;
     let result = race.run(&mut |event| {

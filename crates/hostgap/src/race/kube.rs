@@ -110,7 +110,7 @@ pub(super) fn race(experiment: Experiment, args: &Args) -> anyhow::Result<ExitCo
     }
     let dir = fresh_dir(&args.out, &name)?;
     let mut progress = Progress::new();
-    let result = race.run(&dir.join(RECORD), &mut |event| progress.tell(&event));
+    let result = race.run(&dir.join(RECORD), &mut |event| progress.show(&event));
     progress.finish();
     let finished = finish(&dir, result, &mut |summary| report::show(&summary, args.json));
     // This fails, as it should, if something was written there.

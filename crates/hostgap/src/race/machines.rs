@@ -76,9 +76,9 @@ impl MachineArgs {
         let Some(address) = self.server_in(servers)? else { return Ok(None) };
         let Reached { ssh, nic, server_cpus: cpus } = self.reached()?;
         ::lab::remote::possible(experiment)?;
-        let tell = &mut |event| progress.tell(&event);
+        let emit = &mut |event| progress.show(&event);
         let how = (cpus, settings.scheduling);
-        let remote = Remote::connect(address, &ssh, &settings.own, experiment, how, nic.as_ref(), tell);
+        let remote = Remote::connect(address, &ssh, &settings.own, experiment, how, nic.as_ref(), emit);
         Ok(Some(Arc::new(remote?)))
     }
 
@@ -167,7 +167,7 @@ pub(super) fn race(client: &SshAddress, experiment: Experiment, args: &Args) -> 
         stop,
     };
     let mut progress = Progress::new();
-    let result = race.run(&mut |event| progress.tell(&event));
+    let result = race.run(&mut |event| progress.show(&event));
     progress.finish();
     let finished = finish(&dir, result, &mut |summary| report::show(&summary, args.json));
     // This fails, as it should, if something was written there.

@@ -150,7 +150,7 @@ fn carry_out(
     match held.apply(standing, plan, journal, kernel) {
         Ok(()) => Ok(()),
         Err(TransactionError::Apply { why, back }) => {
-            tell_failure(&back);
+            print_failures(&back);
             Err((*why).into())
         }
         Err(error) => Err(error.into()),
@@ -173,7 +173,7 @@ fn carry_on(
     let second = match Proposal::of_wishes(netns, device, &first.later) {
         Ok(second) => second,
         Err(error) => {
-            tell_failure(&held.take_back(kernel, Why::Failed)?);
+            print_failures(&held.take_back(kernel, Why::Failed)?);
             return Err(error.into());
         }
     };
@@ -210,12 +210,12 @@ pub(super) fn settle(held: &LockedStore, kernel: &mut Kernel) -> anyhow::Result<
         Phase::Applying | Phase::Unconfirmed { .. } | Phase::Confirmed => format!("Tuning {id}"),
     };
     speak::aside(format_args!("{what} was undone, {why}."));
-    tell_failure(&back);
+    print_failures(&back);
     Ok(())
 }
 
 /// Prints what could not be undone, and what was left alone.
-pub(super) fn tell_failure(back: &TakenBack) {
+pub(super) fn print_failures(back: &TakenBack) {
     for (placed, undone) in &back.steps {
         if let Undone::Failed { .. } | Undone::ChangedByOther { .. } = undone {
             speak::aside(format_args!("  {}\n    {undone}", placed.commands().join("; ")));

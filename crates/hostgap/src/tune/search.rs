@@ -129,9 +129,9 @@ fn search(
     facts: &linux::features::Facts,
 ) -> Result<Option<::record::SearchRecord>, LabError> {
     let search = Search::prepare(experiment, sought, settings, facts, Home::of_this_machine())?;
-    let mut teller = progress::SearchProgress::new();
-    let found = search.run(&mut |event| teller.tell(&event));
-    teller.finish();
+    let mut progress = progress::SearchProgress::new();
+    let found = search.run(&mut |event| progress.show(&event));
+    progress.finish();
     found
 }
 

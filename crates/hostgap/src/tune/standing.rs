@@ -27,7 +27,7 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     match standing {
-        Some((standing, description)) => tell(store, standing, description, &seen)?,
+        Some((standing, description)) => print(store, standing, description, &seen)?,
         None if seen.doubt.is_some() => speak::result(format_args!(
             "What is set is unknown: {} exists, but the file that describes its tuning is missing. `hostgap tune \
              rollback` undoes the steps in that journal.",
@@ -113,7 +113,7 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
     let restored = count(|undone| matches!(undone, Undone::Restored | Undone::AlreadySo));
     let left = count(|undone| matches!(undone, Undone::ChangedByOther { .. }));
     let gone = count(|undone| matches!(undone, Undone::Gone | Undone::Rebooted));
-    apply::tell_failure(&back);
+    apply::print_failures(&back);
     let steps = if restored == 1 { "step" } else { "steps" };
     let mut text = format!("{restored} {steps} undone");
     if gone > 0 {
@@ -145,7 +145,7 @@ fn taken_back(store: &Store, stood: &OpenTransaction) -> Option<EndedTransaction
     store.last().filter(|last| last.id == stood.id && !last.addition)
 }
 
-fn tell(
+fn print(
     store: &Store,
     standing: &OpenTransaction,
     description: &Description,

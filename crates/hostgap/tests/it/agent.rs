@@ -224,7 +224,7 @@ fn no_request_is_lost_while_agents_are_killed() {
     let output = load.wait_with_output().unwrap();
     let answered = answered_all(&output);
     assert!(answered >= 2_900 && deaths >= 2, "{deaths} deaths, {answered} answers");
-    // Nobody has repaired anything, since nothing was ever broken.
+    // No agent has repaired anything, since nothing was ever broken.
     assert_eq!(nodes.status("a")["repairs_total"], 0, "{:#}", nodes.status("a"));
     a.kill();
     b.kill();
@@ -301,7 +301,7 @@ fn an_agent_that_could_not_take_over_is_not_ready() {
     assert_eq!((answer.status.code(), text(&answer.stdout).contains("not ready yet")), (Some(1), true));
     assert!(probe("/healthz").status.success());
     drop(second);
-    // The socket of a killed agent is there, and nobody answers.
+    // The socket of a killed agent is there, and nothing answers.
     let answer = probe("/readyz");
     assert!(!answer.status.success() && text(&answer.stderr).contains("could not ask the agent at"));
 }

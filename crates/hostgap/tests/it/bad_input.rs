@@ -143,17 +143,17 @@ fn what_is_named_and_is_not_there_or_something_else_is_bad_input() {
     }
     let endless = turn.hostgap(&["tune", "plan", "/dev/zero"]);
     check(&endless, 2, "could not read profile /dev/zero: it has more than 16 MiB");
-    let replace = "bpf replace hgt-nobody --wire lo --mtu 1500 --pods 10.1.0.0/24 --cluster 10.1.0.0/16 \
+    let replace = "bpf replace hgt-absent --wire lo --mtu 1500 --pods 10.1.0.0/24 --cluster 10.1.0.0/16 \
                    --gateway 169.254.1.1 --gateway-mac 02:05:00:00:00:00";
     let replace: Vec<&str> = replace.split_whitespace().collect();
     let absent: [(&[&str], &str); 8] = [
-        (&["bpf", "counters", "hgt-nobody"], "\"hgt-nobody\" has no hostgap programs"),
-        (&["bpf", "unload", "hgt-nobody"], "\"hgt-nobody\" has no hostgap programs"),
-        (&replace, "\"hgt-nobody\" has no hostgap programs"),
-        (&["bpf", "member", "hgt-nobody", "10.0.0.1"], "\"hgt-nobody\" has no hostgap programs"),
+        (&["bpf", "counters", "hgt-absent"], "\"hgt-absent\" has no hostgap programs"),
+        (&["bpf", "unload", "hgt-absent"], "\"hgt-absent\" has no hostgap programs"),
+        (&replace, "\"hgt-absent\" has no hostgap programs"),
+        (&["bpf", "member", "hgt-absent", "10.0.0.1"], "\"hgt-absent\" has no hostgap programs"),
         (
-            &["bpf", "splice", "hgt-nobody", "--attach", "/sys/fs/cgroup"],
-            "\"hgt-nobody\" has no hostgap programs",
+            &["bpf", "splice", "hgt-absent", "--attach", "/sys/fs/cgroup"],
+            "\"hgt-absent\" has no hostgap programs",
         ),
         (&["doctor", "--netns", "hgt-none"], "open namespace hgt-none"),
         (&["serve", "--listen", "127.0.0.1:0", "--cpus", "900"], "CPU 900 does not exist or is not allowed"),

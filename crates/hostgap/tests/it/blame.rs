@@ -270,8 +270,8 @@ fn datagrams_are_not_judged_in_words_of_http() {
     assert!(table.contains("200 had an answer of another size, the first of 100 bytes"), "{table}");
     end(server, Signal::TERM);
     // Nothing listens, which the kernel reports.
-    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let value = failed(&turn, &format!("udp://{nobody}"), &rate);
+    let absent = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let value = failed(&turn, &format!("udp://{absent}"), &rate);
     says(&text(&value, "errors"), &["sockets failed", "the port is unreachable: nothing listened there"]);
     all(&value);
 }

@@ -25,11 +25,11 @@ fn a_node_that_goes_away_meanwhile_is_left_out() {
     check(&turn.hostgap(&["bpf", "counters", "hgt-leaving"]), 2, "node \"hgt-leaving\" has no counters");
 
     check(&turn.hostgap(&["lab", "up", "ebpf+direct"]), 0, "");
-    let told = json(&turn.hostgap(&["bpf", "counters", "--json"]));
-    let nodes = told["nodes"].as_array().unwrap();
+    let counted = json(&turn.hostgap(&["bpf", "counters", "--json"]));
+    let nodes = counted["nodes"].as_array().unwrap();
     let names: Vec<&str> = nodes.iter().map(|node| node["node"].as_str().unwrap()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
-    assert!(!names.contains(&"hgt-leaving") && nodes[0]["dropped"].is_object(), "{told}");
+    assert!(!names.contains(&"hgt-leaving") && nodes[0]["dropped"].is_object(), "{counted}");
     let link = ["bpf", "attach", names[0], "from_pod", "hgt-nolink"];
     check(&turn.hostgap(&link), 2, "hgt-nolink");
     check(&turn.hostgap(&["lab", "down"]), 0, "");
@@ -48,9 +48,9 @@ fn the_kernel_s_own_files_are_no_nodes() {
     let listed = turn.command("sh").args(["-c", mount]).output().unwrap();
     assert!(stdout(&listed).contains(".debug"), "{listed:?}");
     check(&turn.hostgap(&["bpf", "guard", "hgt-node"]), 0, "");
-    let told = json(&turn.hostgap(&["bpf", "counters", "--json"]));
-    let nodes = told["nodes"].as_array().unwrap();
-    assert_eq!((nodes.len(), nodes[0]["node"].as_str()), (1, Some("hgt-node")), "{told}");
+    let counted = json(&turn.hostgap(&["bpf", "counters", "--json"]));
+    let nodes = counted["nodes"].as_array().unwrap();
+    assert_eq!((nodes.len(), nodes[0]["node"].as_str()), (1, Some("hgt-node")), "{counted}");
     check(&turn.hostgap(&["bpf", "unload", "hgt-node"]), 0, "");
     assert!(turn.command("umount").arg("/run/hostgap-bpf").status().unwrap().success());
 }
@@ -75,8 +75,8 @@ fn services_are_set_by_hand() {
         1,
         "other family",
     );
-    let told = json(&turn.hostgap(&["bpf", "counters", "hgt-node", "--json"]));
-    assert_eq!(told["nodes"][0]["calls"]["led"], 0, "{told}");
+    let counted = json(&turn.hostgap(&["bpf", "counters", "hgt-node", "--json"]));
+    assert_eq!(counted["nodes"][0]["calls"]["led"], 0, "{counted}");
     let shown = stdout(&turn.hostgap(&["bpf", "counters"]));
     assert!(shown.contains("calls led to a backend"), "{shown}");
     check(&turn.hostgap(&["bpf", "unload", "hgt-node"]), 0, "");
@@ -96,10 +96,10 @@ fn the_pins_of_a_container_are_found_on_its_machine() {
     text(turn.command("sh").args(["-c", enter]));
     check(&turn.hostgap(&["bpf", "services", "hgt-node"]), 0, "");
     text(turn.command("umount").arg("/run/hostgap-bpf"));
-    let told = json(&turn.hostgap(&["bpf", "counters", "--json"]));
-    let nodes = told["nodes"].as_array().unwrap();
-    assert_eq!((nodes.len(), nodes[0]["node"].as_str()), (1, Some("hgt-node")), "{told}");
-    assert_eq!(nodes[0]["calls"]["led"], 0, "{told}");
+    let counted = json(&turn.hostgap(&["bpf", "counters", "--json"]));
+    let nodes = counted["nodes"].as_array().unwrap();
+    assert_eq!((nodes.len(), nodes[0]["node"].as_str()), (1, Some("hgt-node")), "{counted}");
+    assert_eq!(nodes[0]["calls"]["led"], 0, "{counted}");
     check(&turn.hostgap(&["bpf", "unload", "hgt-node"]), 0, "");
     assert_eq!(text(turn.command("find").args(["/sys/fs/bpf", "-name", "h*"])), "");
     turn.assert_nothing_left();
@@ -115,8 +115,8 @@ fn a_replacement_that_was_killed_is_completed_by_the_next() {
         return testkit::skip(&format!("ebpf+direct: {unmet}"));
     }
     check(&turn.hostgap(&["lab", "up", "ebpf+direct"]), 0, "");
-    let told = json(&turn.hostgap(&["bpf", "counters", "--json"]));
-    let node = told["nodes"][0]["node"].as_str().unwrap();
+    let counted = json(&turn.hostgap(&["bpf", "counters", "--json"]));
+    let node = counted["nodes"][0]["node"].as_str().unwrap();
     let netns = node.strip_suffix("-1").unwrap();
     let arguments = |wire| {
         format!(

@@ -374,7 +374,7 @@ fn no_request_is_lost(pods: &Pods, loads: &[Load<'_>], done: impl FnOnce()) {
     }
     done();
     for ((name, log), load) in running.into_iter().zip(loads) {
-        // It is told to end, and says what became of all requests.
+        // It is asked to end, and says what became of all requests.
         pods.kubectl(&["delete", "pod", &name]);
         let log = stdout(&log.wait_with_output().unwrap());
         let json = &log[log.find('{').unwrap_or_else(|| panic!("no result: {log}"))..];

@@ -20,8 +20,8 @@ fn shown_commands_build_every_path_by_hand() {
         }
         let needs = path.needs();
         if needs.contains(&Feature::WireGuard) || needs.contains(&Feature::IpSec) {
-            // They name files of keys that nobody has.
-            println!("{}: its keys are shown to nobody", path.name);
+            // They name files of keys that no node has.
+            println!("{}: its keys are not shown", path.name);
             continue;
         }
         for family in [&[][..], &["--ipv6"]] {
@@ -65,9 +65,9 @@ fn a_sweep_shows_each_of_its_candidates() {
     }
     assert!(!shown.contains("macvlan"));
     std::fs::write(file, format!("schema = 1\nname = \"x\"\n{sweep}\n")).unwrap();
-    let nobody = turn.hostgap(&["race", "--show-commands", file]);
+    let refused = turn.hostgap(&["race", "--show-commands", file]);
     check(
-        &nobody,
+        &refused,
         2,
         "line 3, column 18: `sweep.over` is to_client.loss: every candidate races at every value",
     );

@@ -113,7 +113,7 @@ fn each_break_of_the_newest_commands_is_seen() {
 }
 
 #[test]
-fn a_failure_is_told_with_the_sentence_the_call_and_a_script() {
+fn a_failure_is_reported_with_the_sentence_the_call_and_a_script() {
     let turn = turn();
     let plugin = wrapped(
         &turn,
@@ -152,7 +152,7 @@ fn a_failure_is_told_with_the_sentence_the_call_and_a_script() {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anything_runs() {
+fn what_is_wrong_is_reported_before_anything_runs() {
     let turn = turn();
     let conf = turn.out().join("x.conf");
     std::fs::write(&conf, "{").unwrap();

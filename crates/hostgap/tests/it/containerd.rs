@@ -58,7 +58,7 @@ fn group() -> String {
 }
 
 impl Node {
-    /// `None`, and a skip that is counted, if nobody said where containerd is.
+    /// `None`, and a skip that is counted, if the environment does not say where containerd is.
     fn new() -> Option<Node> {
         let Ok(programs) = std::env::var("HOSTGAP_CONTAINERD") else {
             testkit::skip("HOSTGAP_CONTAINERD does not say where containerd is: scripts/fetch-containerd");

@@ -9,10 +9,10 @@ fn a_diagnosis_is_made_and_can_be_read_by_programs() {
     check(&output, 0, "");
     let text = stdout(&output);
     assert!(text.starts_with("Linux ") && text.contains("worth knowing"), "{text}");
-    let told = json(&turn.hostgap(&["doctor", "--for", "300ms", "--json"]));
-    assert_eq!(told["schema"], 1);
-    assert!(told["window_s"].as_f64().unwrap() >= 0.3, "{told}");
-    for finding in told["findings"].as_array().unwrap() {
+    let diagnosis = json(&turn.hostgap(&["doctor", "--for", "300ms", "--json"]));
+    assert_eq!(diagnosis["schema"], 1);
+    assert!(diagnosis["window_s"].as_f64().unwrap() >= 0.3, "{diagnosis}");
+    for finding in diagnosis["findings"].as_array().unwrap() {
         for field in [
             "code",
             "severity",
@@ -37,8 +37,8 @@ fn a_collected_tree_is_diagnosed_elsewhere() {
     let tree = turn.out().join("tree");
     let tree = tree.to_str().unwrap();
     check(&turn.hostgap(&["collect", tree, "--for", "300ms"]), 0, "hostgap doctor --from");
-    let told = json(&turn.hostgap(&["doctor", "--from", tree, "--json"]));
-    assert!(told["window_s"].as_f64().unwrap() >= 0.3, "{told}");
+    let diagnosis = json(&turn.hostgap(&["doctor", "--from", tree, "--json"]));
+    assert!(diagnosis["window_s"].as_f64().unwrap() >= 0.3, "{diagnosis}");
     check(&turn.hostgap(&["collect", tree]), 2, "is not empty");
     let link = turn.out().join("link");
     std::os::unix::fs::symlink(tree, &link).unwrap();
@@ -88,8 +88,8 @@ fn findings_are_explained() {
     check(&output, 0, "");
     assert!(stdout(&output).contains("larger buffers cannot help here"), "{}", stdout(&output));
     let listed = stdout(&turn.hostgap(&["explain"]));
-    let told = json(&turn.hostgap(&["explain", "--json"]));
-    let checks = told["checks"].as_array().unwrap();
+    let explained = json(&turn.hostgap(&["explain", "--json"]));
+    let checks = explained["checks"].as_array().unwrap();
     assert!(checks.iter().all(|check| listed.contains(check["code"].as_str().unwrap())));
     check(&turn.hostgap(&["explain", "HG999"]), 2, "`hostgap explain` lists them");
     check(&turn.hostgap(&["explain", "82"]), 2, "did you mean \"HG082\"?");

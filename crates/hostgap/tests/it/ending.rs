@@ -236,7 +236,7 @@ fn ended(turn: &Turn, race: Child, says: &str) -> Output {
 }
 
 #[test]
-fn a_full_disk_is_told_and_cleaned_up_after() {
+fn a_full_disk_is_reported_and_cleaned_up_after() {
     let turn = turn();
     // The disk has room for the head of a record, but not for many rounds.
     let script = format!(

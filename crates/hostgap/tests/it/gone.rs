@@ -15,9 +15,9 @@ fn a_search_ends_where_nothing_answers() {
     let search = ["--find-max", "--slo", "p90<50ms"];
     let output = brief(&turn, &mute(), &search);
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    let told = stdout(&output);
+    let printed = stdout(&output);
     says(
-        &told,
+        &printed,
         &[
             "no rate was found that meets p90 < 50.0 ms: no answer of the server was as expected: of 4 requests 0",
         ],
@@ -28,8 +28,8 @@ fn a_search_ends_where_nothing_answers() {
     assert_eq!((&value["max_rps"], &value["tried"]), (&Value::Null, &Value::Array(vec![])));
     says(value["ended"].as_str().unwrap(), &["no answer of the server was as expected", "status 503"]);
     end(server, Signal::TERM);
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    check(&brief(&turn, &format!("http://{nobody}/"), &search), 1, "Connection refused");
+    let absent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    check(&brief(&turn, &format!("http://{absent}/"), &search), 1, "Connection refused");
 }
 
 #[test]
@@ -43,13 +43,13 @@ fn a_search_ends_when_its_server_dies() {
     server.wait().unwrap();
     let output = load.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    let told = stdout(&output);
-    assert!(told.starts_with("no rate was found that meets p90 < 50.0 s: "), "{told}");
+    let printed = stdout(&output);
+    assert!(printed.starts_with("no rate was found that meets p90 < 50.0 s: "), "{printed}");
     // The server died either within a step, which then had no answer at all, or between two steps.
     assert!(
-        told.contains("disappeared: could not connect")
-            || told.contains("no answer of the server was as expected"),
-        "{told}"
+        printed.contains("disappeared: could not connect")
+            || printed.contains("no answer of the server was as expected"),
+        "{printed}"
     );
 }
 

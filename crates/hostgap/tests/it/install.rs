@@ -195,7 +195,7 @@ fn an_installer_that_is_killed_between_its_files_leaves_no_configuration() {
 
 /// What runtimes start is the plugin's program, which has the commands of none but them.
 #[test]
-fn a_person_who_starts_the_plugin_is_told_whom_it_serves() {
+fn a_person_who_starts_the_plugin_gets_a_hint() {
     let node = Node::new();
     check(&node.install(&PODS), 0, "");
     assert!(fs::read(node.plugin()).unwrap() == fs::read(PLUGIN).unwrap());
@@ -221,7 +221,7 @@ fn the_program_goes_when_no_container_needs_it() {
     assert!(says.contains("10-pods.conflist: removed\n"), "{says}");
     assert!(says.contains("bin/hostgap: left, to take back containers that are attached\n"), "{says}");
     assert!(says.contains("attached: interface eth0 of container a in network pods\n"), "{says}");
-    // Nobody listens on the port, and the node says so.
+    // Nothing listens on the port, and the node says so.
     let connect = "exec 3<>/dev/tcp/192.0.2.1/9";
     let refused =
         node.turn.command("ip").args(["netns", "exec", "a", "bash", "-c", connect]).output().unwrap();

@@ -10,18 +10,18 @@ use crate::turn::{Turn, check, check_race, json, stderr, stdout, turn};
 /// A topology that stands for an outside program to judge.
 struct Up<'a> {
     turn: &'a Turn,
-    told: Value,
+    described: Value,
 }
 
 impl<'a> Up<'a> {
     fn of(turn: &'a Turn, args: &[&str]) -> Up<'a> {
         let output = turn.hostgap(&[&["lab", "up", "bridge+direct", "--json"], args].concat());
         check(&output, 0, "");
-        Up { turn, told: json(&output) }
+        Up { turn, described: json(&output) }
     }
 
     fn address(&self) -> String {
-        self.told["address"].as_str().unwrap().to_owned()
+        self.described["address"].as_str().unwrap().to_owned()
     }
 
     fn host(&self) -> String {
@@ -42,8 +42,8 @@ impl<'a> Up<'a> {
 
     fn inside_as(&self, pod: &str, program: &[&str], realtime: bool) -> Command {
         let mut command = self.turn.command("ip");
-        let cpus = self.told[pod.replace("netns", "cpus").as_str()].as_str().unwrap();
-        command.args(["netns", "exec", self.told[pod].as_str().unwrap(), "taskset", "-c", cpus]);
+        let cpus = self.described[pod.replace("netns", "cpus").as_str()].as_str().unwrap();
+        command.args(["netns", "exec", self.described[pod].as_str().unwrap(), "taskset", "-c", cpus]);
         if realtime {
             command.args(["chrt", "--fifo", "10"]);
         }
@@ -164,9 +164,9 @@ const ALONE: [&str; 4] =
 fn once_ready(mut client: Command) -> String {
     for _ in 0..50 {
         let output = client.output().unwrap();
-        let told = stdout(&output);
-        if output.status.success() && !ALONE.iter().any(|alone| told.contains(alone)) {
-            return told;
+        let printed = stdout(&output);
+        if output.status.success() && !ALONE.iter().any(|alone| printed.contains(alone)) {
+            return printed;
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }

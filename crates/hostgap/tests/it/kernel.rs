@@ -93,7 +93,7 @@ fn a_race_in_emulation_says_so_and_can_be_interrupted() {
 }
 
 #[test]
-fn bad_input_is_told_before_anything_boots() {
+fn bad_input_is_refused_before_anything_boots() {
     let turn = turn();
     let bad: [(&[&str], i32, &str); 8] = [
         (
@@ -126,7 +126,7 @@ fn bad_input_is_told_before_anything_boots() {
 
 /// One cache is on a file system of two mebibytes. Another cannot be filled because apt is missing.
 #[test]
-fn no_space_and_no_packages_are_told_with_a_way_out() {
+fn no_space_and_no_packages_are_reported_with_a_way_out() {
     if !is_debian() {
         return;
     }

@@ -47,10 +47,10 @@ fn a_table_and_json_of_a_valid_run() {
     );
     check_fields(&value);
     assert_eq!(text(turn.command("curl").args(["-sf", &format!("{url}123")])).len(), 123);
-    let told = end(server, Signal::TERM);
-    let answered: u64 = told.split_whitespace().nth(2).unwrap().parse().unwrap();
+    let account = end(server, Signal::TERM);
+    let answered: u64 = account.split_whitespace().nth(2).unwrap().parse().unwrap();
     // Every run sent 500 requests, and curl one.
-    assert_eq!(answered % 500, 1, "{told}");
+    assert_eq!(answered % 500, 1, "{account}");
 }
 
 /// Checks what docs/json.md promises for a valid run of 500 requests.
@@ -136,9 +136,9 @@ fn a_disturbed_run_leaves_a_doubt_and_fails_under_strict() {
     assert!(value["failed_checks"].as_array().unwrap().contains(&"late".into()), "{value}");
     // If the generator stood still at the schedule's end, the rate is missed. Otherwise there is only a
     // doubt, which is reported and nothing more.
-    let told = fails(&value, "truth");
-    assert_eq!(value["valid"], told == 0);
-    assert_eq!(output.status.code(), Some(if told == 0 { 0 } else { 3 }), "{}", stderr(&output));
+    let failed = fails(&value, "truth");
+    assert_eq!(value["valid"], failed == 0);
+    assert_eq!(output.status.code(), Some(if failed == 0 { 0 } else { 3 }), "{}", stderr(&output));
     let output = disturbed(&turn, &url, &["--strict"]);
     let value = json(&output);
     assert_eq!(
@@ -169,10 +169,10 @@ fn a_log_that_other_tools_read_has_the_values_of_the_json() {
                 let tag = interval.tag().unwrap().as_str().to_owned();
                 let bytes = BASE64_STANDARD.decode(interval.encoded_histogram()).unwrap();
                 let times: Histogram<u64> = deserializer.deserialize(&mut bytes.as_slice()).unwrap();
-                let told = &value[format!("{tag}_ns")];
-                assert_eq!(told["count"], times.len(), "{tag}");
-                assert_eq!(told["p50"], times.value_at_quantile(0.5), "{tag}");
-                assert_eq!(told["max"], times.max(), "{tag}");
+                let times_of_json = &value[format!("{tag}_ns")];
+                assert_eq!(times_of_json["count"], times.len(), "{tag}");
+                assert_eq!(times_of_json["p50"], times.value_at_quantile(0.5), "{tag}");
+                assert_eq!(times_of_json["max"], times.max(), "{tag}");
                 assert_eq!(interval.duration().as_secs_f64(), value["duration_s"].as_f64().unwrap());
                 tags.push(tag);
             }
@@ -229,7 +229,7 @@ fn a_run_that_is_not_valid_is_code_3() {
 }
 
 #[test]
-fn a_port_in_use_and_one_where_nobody_listens() {
+fn a_port_in_use_and_one_without_a_listener() {
     let turn = turn();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -237,7 +237,7 @@ fn a_port_in_use_and_one_where_nobody_listens() {
     check(&output, 1, &format!("could not listen on {address}: Address already in use"));
     drop(taken);
     // A child that another test forked meanwhile holds the listener until it executes its program.
-    until("nobody listens", || TcpStream::connect(&address).is_err());
+    until("nothing listens", || TcpStream::connect(&address).is_err());
     let output = turn.hostgap(&["load", &format!("http://{address}/"), "--duration", "1s"]);
     check(&output, 1, &format!("could not connect to {address}: Connection refused"));
 }

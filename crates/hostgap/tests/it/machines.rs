@@ -71,8 +71,8 @@ fn write_config(dir: &Path) {
     std::fs::set_permissions(dir.join("bin/sudo"), std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::write(file("sshd_config"), config).unwrap();
     let config = format!(
-        "Host a b nobody\n  User root\n  IdentityFile {}\n  IdentitiesOnly yes\n  StrictHostKeyChecking no\n  \
-         UserKnownHostsFile /dev/null\n  LogLevel ERROR\nHost a\n  HostName 10.9.0.1\nHost b\n  HostName 10.9.0.2\nHost nobody\n  HostName 10.9.0.9\n",
+        "Host a b absent\n  User root\n  IdentityFile {}\n  IdentitiesOnly yes\n  StrictHostKeyChecking no\n  \
+         UserKnownHostsFile /dev/null\n  LogLevel ERROR\nHost a\n  HostName 10.9.0.1\nHost b\n  HostName 10.9.0.2\nHost absent\n  HostName 10.9.0.9\n",
         file("user-key")
     );
     std::fs::write(file("ssh_config"), config).unwrap();
@@ -278,8 +278,8 @@ fn a_race_between_two_other_machines_is_led_by_the_clients() {
     nothing_left();
     let race = started();
     kill(machines.worker().unwrap(), Signal::KILL);
-    let told = check(&race.wait_with_output().unwrap(), 1, "use ssh://b: ");
-    assert!(!told.contains("use ssh://a"), "it was the server's machine alone: {told}");
+    let printed = check(&race.wait_with_output().unwrap(), 1, "use ssh://b: ");
+    assert!(!printed.contains("use ssh://a"), "it was the server's machine alone: {printed}");
     nothing_left();
 }
 
@@ -338,13 +338,13 @@ pub(crate) fn killed_after(number: u32, after: Duration, three: &Three) {
 }
 
 #[test]
-fn who_cannot_race_on_another_machine_is_told_why() {
+fn what_cannot_race_on_another_machine_is_refused_with_the_reason() {
     let Some(machines) = machines() else { return };
     let refused = |args: &[&str], code, says: &str| check(&machines.output(args), code, says);
     refused(
-        &["--server", "ssh://nobody"],
+        &["--server", "ssh://absent"],
         1,
-        "use ssh://nobody: ssh: connect to host 10.9.0.9 port 22: No route to host",
+        "use ssh://absent: ssh: connect to host 10.9.0.9 port 22: No route to host",
     );
     refused(&["--server", "ssh://b", "--delay", "5ms"], 2, "it is a real one");
     refused(&["--server", "ssh://b", "--paths", "macvlan"], 4, "switches and clouds drop");

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use crate::turn::{HOSTGAP, check, stdout, text, turn};
 
-fn nobody(args: &[&str]) -> Output {
+fn without_root(args: &[&str]) -> Output {
     // A copy that every user may run, wherever the build directory is.
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("hostgap");
@@ -29,13 +29,13 @@ fn it_says_what_is_needed_and_why() {
         &["tune", "apply", "latency"],
     ];
     for args in needing {
-        let text = check(&nobody(args), 4, "could not change the network: this process lacks CAP_");
+        let text = check(&without_root(args), 4, "could not change the network: this process lacks CAP_");
         assert!(text.contains("run it as root"), "{args:?}: {text}");
     }
 }
 
 #[test]
-fn root_without_a_capability_is_told_which() {
+fn the_capability_that_root_lacks_is_named() {
     let turn = turn();
     let mut command = turn.command("setpriv");
     let output = command.args(["--bounding-set=-sys_admin", HOSTGAP, "race"]).output().unwrap();
@@ -45,13 +45,13 @@ fn root_without_a_capability_is_told_which() {
 
 #[test]
 fn what_needs_none_works() {
-    let shown = nobody(&["race", "--paths", "bridge+vxlan", "--show-commands"]);
+    let shown = without_root(&["race", "--paths", "bridge+vxlan", "--show-commands"]);
     check(&shown, 0, "");
     let text = stdout(&shown);
     assert!(text.contains("ip netns add hg-bridge-vxlan-n1"), "{text}");
     assert!(text.contains("type vxlan id 1"), "{text}");
-    check(&nobody(&["lab", "list"]), 0, "");
-    check(&nobody(&["doctor", "--for", "200ms"]), 0, "");
-    check(&nobody(&["completions", "bash"]), 0, "");
-    check(&nobody(&["report", "/nonexistent/race.jsonl"]), 2, "/nonexistent/race.jsonl: No such file");
+    check(&without_root(&["lab", "list"]), 0, "");
+    check(&without_root(&["doctor", "--for", "200ms"]), 0, "");
+    check(&without_root(&["completions", "bash"]), 0, "");
+    check(&without_root(&["report", "/nonexistent/race.jsonl"]), 2, "/nonexistent/race.jsonl: No such file");
 }

@@ -248,14 +248,14 @@ fn a_second_race_says_that_it_waits_and_then_runs() {
     let mut first = turn.start_race(&["--paths", "macvlan", "--rounds", "400", "--rate", "1k"]);
     until("the first race has namespaces", || !turn.namespaces().is_empty());
     let mut second = turn.start_race(&["--paths", "macvlan", "--rounds", "1", "--rate", "1k"]);
-    let (mut told, mut lines) = (String::new(), BufReader::new(second.stderr.take().unwrap()));
-    while !told.contains("another race") {
-        assert!(lines.read_line(&mut told).unwrap() > 0, "it does not wait: {told}");
+    let (mut printed, mut lines) = (String::new(), BufReader::new(second.stderr.take().unwrap()));
+    while !printed.contains("another race") {
+        assert!(lines.read_line(&mut printed).unwrap() > 0, "it does not wait: {printed}");
     }
     kill(first.id(), Signal::INT);
     assert_eq!(first.wait().unwrap().code(), Some(130));
-    lines.read_to_string(&mut told).unwrap();
-    let second = Output { stderr: told.into_bytes(), ..second.wait_with_output().unwrap() };
+    lines.read_to_string(&mut printed).unwrap();
+    let second = Output { stderr: printed.into_bytes(), ..second.wait_with_output().unwrap() };
     check_race(&second, "another race");
     turn.assert_nothing_left();
 }

@@ -36,7 +36,7 @@ fn a_release_is_installed_and_removed_and_packed_again_the_same() {
     let pages = install_from_archive(&files[0], &at.join("archive"));
     install_package(&files[1], &at.join("root"), &program, &pages);
 
-    // Another folder, and files that nobody else may read: neither is in what is packed.
+    // Another folder, and files that no other user may read: neither is in what is packed.
     fs::create_dir(at.join("again")).unwrap();
     let again = at.join("again").join("programs");
     shell(&format!("umask 077; cp -r {0}/programs {0}/again/programs", at.display()));
@@ -112,7 +112,7 @@ fn install_package(package: &Path, root: &Path, program: &Path, pages: &BTreeSet
     ));
     let before = everything(root);
     let dpkg = |args: &[&str]| {
-        // Images of containers tell dpkg to leave documents out.
+        // Images of containers configure dpkg to leave documents out.
         let mut dpkg = Command::new("dpkg");
         dpkg.arg(format!("--root={at}")).args(["--log=/dev/null", "--path-include=/usr/*"]);
         dpkg.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(args);

@@ -25,8 +25,8 @@ fn search(turn: &Turn, args: &[&str]) -> Output {
 
 /// The record renders to the same result as the search itself, and its page lies beside it.
 fn rendered_again(turn: &Turn, output: &Output, result: &serde_json::Value) {
-    let told = stderr(output);
-    let record = PathBuf::from(told.lines().find_map(|line| line.strip_prefix("record: ")).unwrap());
+    let printed = stderr(output);
+    let record = PathBuf::from(printed.lines().find_map(|line| line.strip_prefix("record: ")).unwrap());
     let again = turn.hostgap(&["report", "--json", record.to_str().unwrap()]);
     assert_eq!(json(&again), *result);
     let shown = turn.hostgap(&["report", record.to_str().unwrap()]);
@@ -91,9 +91,10 @@ fn what_is_planted_is_found_and_what_breaks_is_named() {
     // The reported gain comes from the stage on which no choice depended: the confirmation, or the one that
     // checked the rest.
     let last = stages.iter().rfind(|stage| stage["name"] != "ablation").unwrap();
-    let told = last["arms"].as_array().unwrap().iter().find(|arm| arm["arm"] == answer["arm"]).unwrap();
+    let judged = last["arms"].as_array().unwrap().iter().find(|arm| arm["arm"] == answer["arm"]).unwrap();
     assert!(
-        (told["ratio"]["value"].as_f64().unwrap() - answer["ratio"]["value"].as_f64().unwrap()).abs() < 1e-9
+        (judged["ratio"]["value"].as_f64().unwrap() - answer["ratio"]["value"].as_f64().unwrap()).abs()
+            < 1e-9
     );
     let broken = |arm: &&serde_json::Value| arm["arm"].as_array().unwrap().contains(&2.into());
     let raced = stages.iter().find(|stage| stage["name"] == "race").unwrap();

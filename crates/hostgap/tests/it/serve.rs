@@ -52,8 +52,8 @@ fn everything_that_it_listens_on() {
     datagrams.send_to(b"ab", udp.strip_prefix("udp:").unwrap()).unwrap();
     let mut answer = [0; 9];
     assert_eq!((datagrams.recv(&mut answer).unwrap(), &answer[..2]), (3, b"ab".as_slice()));
-    let told = end(server, Signal::TERM);
-    assert_eq!(told.trim(), "4 connections, 6 requests answered, 0 refused");
+    let account = end(server, Signal::TERM);
+    assert_eq!(account.trim(), "4 connections, 6 requests answered, 0 refused");
     assert!(!socket.exists());
 }
 
@@ -63,12 +63,12 @@ fn faults_are_injected_and_counted() {
     let (server, places) =
         serve(&turn, &["--listen", "127.0.0.1:0", "--errors", "100%", "--delay", "5ms"], 1);
     let status = ["-s", "-o", "/dev/null", "-w", "%{http_code} %{time_total}", &places[0]];
-    let told = text(turn.command("curl").args(status));
-    let (status, seconds) = told.split_once(' ').unwrap();
-    assert!(status == "503" && seconds.parse::<f64>().unwrap() >= 0.005, "{told}");
-    let told = end(server, Signal::INT);
+    let answered = text(turn.command("curl").args(status));
+    let (status, seconds) = answered.split_once(' ').unwrap();
+    assert!(status == "503" && seconds.parse::<f64>().unwrap() >= 0.005, "{answered}");
+    let account = end(server, Signal::INT);
     let expected = "1 connections, 0 requests answered, 1 refused, 1 answers delayed, 1 errors injected";
-    assert_eq!(told.trim(), expected);
+    assert_eq!(account.trim(), expected);
 }
 
 /// The CPU time of a process, in nanoseconds.
@@ -100,8 +100,8 @@ fn a_request_costs_the_cpu_time_that_was_asked_for() {
         // Beyond 2000 µs, it spends time only on reading, answering and checking the clock.
         assert!((2000.0..2300.0).contains(&each_us), "{url}: {each_us} µs");
     }
-    let told = end(server, Signal::TERM);
-    assert!(told.contains("900 requests answered"), "{told}");
+    let account = end(server, Signal::TERM);
+    assert!(account.contains("900 requests answered"), "{account}");
 }
 
 #[test]

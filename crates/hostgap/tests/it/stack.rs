@@ -127,7 +127,7 @@ fn a_killed_server_leaves_nothing() {
     assert_eq!(end(server, Signal::TERM).trim(), "1 connections, 1 requests answered, 0 refused");
 }
 
-/// The kernel has the packets, and nobody listens there.
+/// The kernel has the packets, and nothing listens there.
 fn expect_refusal(near: &Netns, address: SocketAddr) {
     let refused = near.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap();
     assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);

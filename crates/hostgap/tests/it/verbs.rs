@@ -102,8 +102,11 @@ fn what_is_missing_is_said() {
     let library = Path::new("/usr/lib/x86_64-linux-gnu/libibverbs.so.1").canonicalize().unwrap();
     let hidden = format!("mount --bind /dev/null {} && exec {HOSTGAP} paths", library.display());
     let without = turn.command("unshare").args(["--mount", "sh", "-c", &hidden]).output().unwrap();
-    let told = found(&without);
-    assert!(told.contains("cannot run") && told.contains("Debian has it in libibverbs1"), "{told}");
+    let found_without = found(&without);
+    assert!(
+        found_without.contains("cannot run") && found_without.contains("Debian has it in libibverbs1"),
+        "{found_without}"
+    );
 }
 
 #[test]
@@ -113,10 +116,10 @@ fn without_a_virtual_machine_verbs_are_left_out_with_the_reason() {
     }
     let turn = turn();
     let tcp = turn.run_race(&["--workload", "verbs", "--rounds", "1", "--no-realtime"]);
-    let told = stderr(&tcp);
+    let printed = stderr(&tcp);
     let reason = "devices of software RoCE receive in a machine's own network namespace alone";
-    assert!(told.contains(&format!("host, verbs cannot run here: {reason}")), "{told}");
-    assert!(told.contains("--kernel debian:6.12") && !told.contains("ptp+direct cannot"), "{told}");
+    assert!(printed.contains(&format!("host, verbs cannot run here: {reason}")), "{printed}");
+    assert!(printed.contains("--kernel debian:6.12") && !printed.contains("ptp+direct cannot"), "{printed}");
     let file = turn.out().join("named.toml");
     let named =
         format!("{EXPERIMENT}[[candidates]]\npath = \"host\"\nstack.kind = \"verbs\"\nrequired = true\n");
@@ -124,10 +127,10 @@ fn without_a_virtual_machine_verbs_are_left_out_with_the_reason() {
     let refused = turn.hostgap(&["race", file.to_str().unwrap()]);
     assert!(!refused.status.success());
     // Named, it is an error, for the first reason that is found: what the kernel lacks, else where the race would be.
-    let told = stderr(&refused);
+    let printed = stderr(&refused);
     assert!(
-        told.contains("could not run host") && (told.contains("RDMA") || told.contains(reason)),
-        "{told}"
+        printed.contains("could not run host") && (printed.contains("RDMA") || printed.contains(reason)),
+        "{printed}"
     );
     turn.assert_nothing_left();
 }

@@ -32,8 +32,8 @@ fn case(report: &Report) -> String {
     match &report.outcome {
         Outcome::Passed => format!("{open}/>\n"),
         Outcome::Failed(fault) => {
-            let (why, told) = (escaped(&fault.why), escaped(&words::failure(report.case, fault)));
-            format!("{open}>\n    <failure message=\"{why}\">{told}</failure>\n  </testcase>\n")
+            let (why, text) = (escaped(&fault.why), escaped(&words::failure(report.case, fault)));
+            format!("{open}>\n    <failure message=\"{why}\">{text}</failure>\n  </testcase>\n")
         }
         Outcome::NotApplicable { reason } => {
             format!("{open}>\n    <skipped message=\"{}\"/>\n  </testcase>\n", escaped(reason))

@@ -18,7 +18,7 @@ pub(super) fn race(tournament: Tournament, name: &str, args: &Args) -> anyhow::R
     }
     let dir = fresh_dir(&args.out, name)?;
     let mut progress = Progress::new();
-    let result = tournament.run(&dir, RECORD, &mut |event| progress.tell(&event));
+    let result = tournament.run(&dir, RECORD, &mut |event| progress.show(&event));
     progress.finish();
     let finished = finish(&dir, result, args.json);
     tidy(&dir);

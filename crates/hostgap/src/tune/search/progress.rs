@@ -18,9 +18,9 @@ impl SearchProgress {
         SearchProgress { bar: bar(), race: Progress::quiet() }
     }
 
-    pub(super) fn tell(&mut self, event: &SearchEvent) {
+    pub(super) fn show(&mut self, event: &SearchEvent) {
         match event {
-            SearchEvent::Race(event) => self.race.tell(event),
+            SearchEvent::Race(event) => self.race.show(event),
             SearchEvent::CannotSet(option) => {
                 self.line(&format!("{} cannot be set here: {}", option.label(), option.unmet.join("; ")));
             }

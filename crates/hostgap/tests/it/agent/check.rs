@@ -75,7 +75,7 @@ fn a_check_says_what_is_reached_and_ends_with_a_code() {
     }
     assert!(table.ends_with("\n1 of 1 nodes are reached\n"), "{table}");
     agents.iter_mut().for_each(Running::kill);
-    // The same without agents; then it finds out what nobody repairs.
+    // The same without agents; then it finds out what no agent repairs.
     let shown = nodes.check("a", &["--peer", "b"]);
     assert_eq!(shown.status.code(), Some(0));
     assert!(

@@ -44,7 +44,7 @@ impl Nodes {
         text(&output.stdout)
     }
 
-    /// Whether an address answers in a namespace: nobody listens at the port, and whoever has the address says so.
+    /// Whether an address answers in a namespace: nothing listens at the port, and whoever has the address says so.
     #[track_caller]
     pub(super) fn assert_reaches(&self, from: &str, to: IpAddr) {
         let call = || TcpStream::connect_timeout(&SocketAddr::new(to, 9), PATIENCE);

@@ -36,7 +36,7 @@ fn services_are_led_where_kube_proxy_is_missed() {
     let on_node = AgentOfNode::begin(&pods, agents);
     pods.cluster.connect_by_agents(agents).unwrap();
     on_node.end(&pods);
-    for name in ["web", "nobody"] {
+    for name in ["web", "empty"] {
         pods.apply(&service(name));
     }
     for node in NODES {
@@ -46,7 +46,7 @@ fn services_are_led_where_kube_proxy_is_missed() {
     pods.kubectl(&["wait", "--for=condition=Ready", "--timeout=15m", "pod", "--all"]);
     let all = NODES.map(server_name);
     await_endpoints(&pods, &all);
-    nobody_refuses(&pods);
+    calls_without_endpoints_are_refused(&pods);
     ports_of_nodes_are_led(&pods, &all);
     addresses_outside_are_led(&pods, &all);
     programs_use_the_tunnels(&pods);
@@ -174,7 +174,7 @@ fn service(name: &str) -> Value {
     } })
 }
 
-/// The addresses outside of the cluster by which a Service is called, too. Nobody has them.
+/// The addresses outside of the cluster by which a Service is called, too. No node has them.
 fn outside(service: &str) -> &'static [&'static str] {
     if service == "web" { &["198.51.100.7", "2001:db8:7::7"] } else { &[] }
 }
@@ -246,7 +246,7 @@ fn await_calls(pods: &Pods, client: &str, address: &str, port: u16, servers: &[S
 
 /// The agents' programs refuse the calls of a Service without endpoints, so that no call waits.
 #[track_caller]
-fn nobody_refuses(pods: &Pods) {
+fn calls_without_endpoints_are_refused(pods: &Pods) {
     for node in NODES {
         let refused = || {
             let counters = ["bpf", "counters", "pods-services", "--json"];
@@ -254,7 +254,7 @@ fn nobody_refuses(pods: &Pods) {
             let counters: Value = serde_json::from_str(&counters).unwrap();
             counters["nodes"][0]["calls"]["refused"].as_u64().unwrap()
         };
-        for address in addresses(pods, "nobody") {
+        for address in addresses(pods, "empty") {
             until_within(PATIENCE, &format!("{} refuses all calls of {address}", node.name), || {
                 let before = refused();
                 let calls = calls(pods, &format!("client-{}", node.name), &address, 80);

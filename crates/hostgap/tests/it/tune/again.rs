@@ -50,15 +50,15 @@ fn a_link_that_comes_anew_gets_it_again_and_gives_it_back() {
     let back = ground.tune("rollback", &[]);
     check(&back, 0, "");
     // Every step except the namespace's parameter was done twice: on the old link and on the new one.
-    let told = stdout(&back);
-    assert!(told.contains(&format!("{} steps undone", steps.len())), "{told}");
-    assert!(told.contains(&format!("{} already gone", steps.len() - 1)), "{told}");
+    let printed = stdout(&back);
+    assert!(printed.contains(&format!("{} steps undone", steps.len())), "{printed}");
+    assert!(printed.contains(&format!("{} already gone", steps.len() - 1)), "{printed}");
     before.assert_same(&ground.dump(), "after rollback");
 }
 
 /// The user edits the profile and the unit restarts.
 #[test]
-fn another_value_is_told_once_and_both_go_back() {
+fn another_value_is_reported_once_and_both_go_back() {
     let Some(ground) = Ground::new() else { return };
     let before = ground.dump();
     ground.stand(&["--set", "somaxconn=8192", "--set", "txqueuelen=77"]);
@@ -99,8 +99,8 @@ fn a_step_that_fails_takes_back_what_was_added_and_no_more() {
     assert_eq!(ground.status()["standing"], standing);
     let last = ground.status()["last"].clone();
     assert_eq!((last["why"].as_str(), last["addition"].as_bool()), (Some("failed"), Some(true)), "{last}");
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("What was being added to it was undone, since a step failed."), "{told}");
+    let printed = stdout(&ground.tune("status", &[]));
+    assert!(printed.contains("What was being added to it was undone, since a step failed."), "{printed}");
     check(&ground.tune("rollback", &[]), 0, "");
     before.assert_same(&ground.dump(), "after rollback");
 }
@@ -160,7 +160,7 @@ fn a_killed_addition_leaves_what_stood() {
 /// The process that adds and its watcher both died just before the last record was written. The store's phase
 /// shows this.
 #[test]
-fn with_nobody_left_the_next_command_takes_back_what_was_added() {
+fn without_adder_and_watcher_the_next_command_takes_back_what_was_added() {
     let Some(ground) = Ground::new() else { return };
     let before = ground.dump();
     ground.stand(&["--set", "somaxconn=8192"]);
@@ -168,8 +168,11 @@ fn with_nobody_left_the_next_command_takes_back_what_was_added() {
     check(&ground.again(&["--set", "txqueuelen=77"]), 0, "");
     until("the watcher has ended", || ground.is_unwatched());
     ground.write_standing(|standing| standing["phase"] = json!({ "extending": { "from": 1 } }));
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("more is being added") && told.contains("NOT WATCHED while something"), "{told}");
+    let printed = stdout(&ground.tune("status", &[]));
+    assert!(
+        printed.contains("more is being added") && printed.contains("NOT WATCHED while something"),
+        "{printed}"
+    );
     check(&ground.tune("confirm", &[]), 1, "is active already, confirmed, and more is being added");
     let next = ground.apply(&["--set", "tcp_mtu_probing=1"]);
     let said = check(&next, 1, "is active already, confirmed");

@@ -130,10 +130,10 @@ ip -n {home} -6 address add 2001:db8:99::1/64 dev wire0 nodad valid_lft 3600 pre
     before.assert_same(&ground.dump(), "after rollback");
     let applied = ground.apply(&["--set", "initcwnd=20"]);
     check(&applied, 0, "");
-    let told = stdout(&applied) + &stderr(&applied);
+    let printed = stdout(&applied) + &stderr(&applied);
     // The second is the kernel's own, to the prefix of an address with a limited lifetime.
     for announced in ["2001:db8:77::/48", "2001:db8:99::/64"] {
-        assert!(told.contains(announced) && told.contains("was announced by a router"), "{told}");
+        assert!(printed.contains(announced) && printed.contains("was announced by a router"), "{printed}");
     }
     check(&ground.tune("rollback", &[]), 0, "");
     before.assert_same(&ground.dump(), "after rollback");
@@ -150,9 +150,10 @@ fn what_is_larger_at_one_route_stays_so() {
         "schema = 1\nabout = \"x\"\n[[set]]\nknob = \"initcwnd\"\nvalue = 20\nat_least = true\nwhy = \"x\"\n",
     );
     check(&ground.apply(&[&profile]), 0, "");
-    let told = shell(&format!("ip -n {home} route"));
-    let of = |dst: &str| told.lines().find(|line| line.starts_with(dst)).unwrap_or_else(|| panic!("{told}"));
-    assert!(of("default").contains("initcwnd 20") && of("10.9.0.0/16").contains("initcwnd 30"), "{told}");
+    let routes = shell(&format!("ip -n {home} route"));
+    let of =
+        |dst: &str| routes.lines().find(|line| line.starts_with(dst)).unwrap_or_else(|| panic!("{routes}"));
+    assert!(of("default").contains("initcwnd 20") && of("10.9.0.0/16").contains("initcwnd 30"), "{routes}");
     check(&ground.tune("rollback", &[]), 0, "");
     before.assert_same(&ground.dump(), "after rollback");
 }
@@ -202,6 +203,6 @@ fn a_link_with_an_mtu_of_ipv6_s_own_keeps_its_mtu() {
 #[test]
 fn commands_name_what_they_leave_out() {
     let Some(ground) = Ground::new() else { return };
-    let told = stdout(&ground.look("show-commands", &["latency"]));
-    assert!(told.lines().any(|line| line.starts_with("# cpu_dma_latency = ")), "{told}");
+    let printed = stdout(&ground.look("show-commands", &["latency"]));
+    assert!(printed.lines().any(|line| line.starts_with("# cpu_dma_latency = ")), "{printed}");
 }

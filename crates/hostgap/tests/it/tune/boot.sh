@@ -27,7 +27,7 @@ lay() {
 	ip link add "$link" type dummy && ip link set "$link" up || give_up "could not make the link"
 }
 
-tell() {
+show_values() {
 	echo "$1: somaxconn $(cat /proc/sys/net/core/somaxconn)" \
 		"mtu $(cat /sys/class/net/$link/mtu) txqueuelen $(cat /sys/class/net/$link/tx_queue_len)"
 }
@@ -46,7 +46,7 @@ until_unit() {
 for folder; do
 	tar -C "$folder" -c . | tar -C / -x --keep-directory-symlink --no-overwrite-dir || give_up "could not unpack $folder"
 done
-# Nothing is mounted, nobody is asked what a first start asks, and nothing is cleared away: programs may lie in /tmp.
+# Nothing is mounted, the questions of a first start are not asked, and nothing is cleared away: programs may lie in /tmp.
 : >/etc/fstab
 echo 0123456789abcdef0123456789abcdef >/etc/machine-id
 ln -sf /dev/null /etc/systemd/system/systemd-tmpfiles-setup.service
@@ -56,7 +56,7 @@ lay
 set=(--set somaxconn=8192 --set mtu=1400 --set txqueuelen=77)
 "$hostgap" tune apply --dev "$link" "${set[@]}" >&2 && "$hostgap" tune confirm >&2 || give_up "could not apply"
 "$hostgap" tune keep >&2 || give_up "could not keep"
-tell kept
+show_values kept
 systemd-analyze verify --man=no --recursive-errors=no /etc/systemd/system/hostgap-tune@.service || give_up "the unit is not sound"
 echo "verified: $(systemd-analyze --version | head -n 1)"
 
@@ -64,7 +64,7 @@ echo "verified: $(systemd-analyze --version | head -n 1)"
 "$hostgap" tune rollback >&2 || give_up "could not roll back"
 ip link del "$link"
 lay
-tell restarted
+show_values restarted
 unshare --pid --fork --mount-proc /lib/systemd/systemd --unit=sysinit.target --log-target=kmsg </dev/null >&2 &
 until [ -n "$systemd" ]; do
 	sleep 0.1
@@ -72,7 +72,7 @@ until [ -n "$systemd" ]; do
 done
 until_unit sysinit.target active x
 until_unit "$unit" active x
-tell booted
+show_values booted
 
 booted=$run
 ip link del "$link"
@@ -80,13 +80,13 @@ until_unit "$unit" inactive x
 echo "gone: inactive"
 lay
 until_unit "$unit" active "$booted"
-tell anew
+show_values anew
 # Before systemd has seen that it went.
 anew=$run
 ip link del "$link"
 lay
 until_unit "$unit" active "$anew"
-tell "at once"
+show_values "at once"
 echo "status: $("$hostgap" tune status --json)"
 "$hostgap" tune rollback >&2 || give_up "could not roll back on the new link"
-tell "rolled back"
+show_values "rolled back"

@@ -21,8 +21,8 @@ fn a_damaged_journal_is_not_guessed_at() {
     // The intact lines are shown to the user: the other parameter and its old value.
     assert!(said.contains("tcp_mtu_probing=1") && said.contains("\"value\":\"0\""), "{said}");
     assert_eq!(ground.sysctl("net/ipv4/tcp_mtu_probing"), "1", "nothing was undone on incomplete evidence");
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("line is damaged") || told.contains("is damaged:"), "{told}");
+    let printed = stdout(&ground.tune("status", &[]));
+    assert!(printed.contains("line is damaged") || printed.contains("is damaged:"), "{printed}");
     // The restored journal works again, and so does giving up.
     std::fs::write(&path, text).unwrap();
     check(&ground.tune("rollback", &[]), 0, "");
@@ -47,20 +47,20 @@ fn a_damaged_store_is_named_and_the_journal_is_enough() {
     let back = ground.tune("rollback", &[]);
     assert_doubtful(&back, "1 step", "EOF while parsing a value at line 1 column 12");
     before.assert_same(&ground.dump(), "after rollback by the journal alone");
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("It is not certain that this was all: "), "{told}");
+    let printed = stdout(&ground.tune("status", &[]));
+    assert!(printed.contains("It is not certain that this was all: "), "{printed}");
 }
 
 /// Fails unless this many steps were undone by the journal alone, with the reason why there may have been
 /// more.
 #[track_caller]
 fn assert_doubtful(back: &Output, steps: &str, why: &str) {
-    let (said, told) = (stdout(back), stderr(back));
-    assert_eq!(back.status.code(), Some(3), "{said}{told}");
+    let (said, warned) = (stdout(back), stderr(back));
+    assert_eq!(back.status.code(), Some(3), "{said}{warned}");
     assert!(said.contains(&format!("{steps} undone")), "{said}");
-    let doubt = told.lines().find(|line| line.starts_with("It is not certain that this was all: "));
+    let doubt = warned.lines().find(|line| line.starts_with("It is not certain that this was all: "));
     let says = format!("{why}, and a journal does not show by itself that its last steps are lost.");
-    assert!(doubt.is_some_and(|doubt| doubt.ends_with(&says)), "{told}");
+    assert!(doubt.is_some_and(|doubt| doubt.ends_with(&says)), "{warned}");
 }
 
 const EARLIER: &str = "11111111-2222-3333-4444-555555555555";
@@ -84,8 +84,8 @@ fn the_last_run_of_the_machine_left_nothing() {
     let journal = ground.state().join("journal");
     std::fs::remove_file(&journal).unwrap();
     drop(plan::Journal::create_with_boot_id(&journal, boot_id.as_ref()).unwrap());
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("before the machine was restarted, which has reset all of it"), "{told}");
+    let printed = stdout(&ground.tune("status", &[]));
+    assert!(printed.contains("before the machine was restarted, which has reset all of it"), "{printed}");
     check(&ground.tune("keep", &[]), 2, "is not confirmed");
     let applied = ground.apply(&["--set", "somaxconn=8192"]);
     check(&applied, 0, "the machine was restarted since");
@@ -118,7 +118,7 @@ fn after_a_restart_the_journal_is_not_needed() {
 
 /// Of the store's files, the record that something is active is removed first.
 #[test]
-fn a_death_while_it_is_forgotten_is_nobody_s_trouble() {
+fn a_death_while_it_is_forgotten_harms_nothing() {
     let Some(ground) = Ground::new() else { return };
     std::fs::create_dir_all(ground.state()).unwrap();
     let journal = ground.state().join("journal");
@@ -138,13 +138,13 @@ fn steps_that_a_journal_has_lost_are_missed() {
     let whole = std::fs::read_to_string(&journal).unwrap();
     let header: String = whole.lines().take(1).map(|line| format!("{line}\n")).collect();
     std::fs::write(&journal, header).unwrap();
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("it has 0 of the 2 steps that were done"), "{told}");
+    let printed = stdout(&ground.tune("status", &[]));
+    assert!(printed.contains("it has 0 of the 2 steps that were done"), "{printed}");
     check(&ground.tune("rollback", &[]), 1, "it has 0 of the 2 steps that were done");
     std::fs::remove_file(&journal).unwrap();
     check(&ground.tune("rollback", &[]), 1, "it is gone, and with it the way back");
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("it is gone"), "{told}");
+    let printed = stdout(&ground.tune("status", &[]));
+    assert!(printed.contains("it is gone"), "{printed}");
     std::fs::write(&journal, whole).unwrap();
     let back = ground.tune("rollback", &[]);
     check(&back, 0, "");
@@ -178,8 +178,8 @@ fn a_changed_digit_is_no_restart() {
         standing.insert("boot_id".to_owned(), other.into()).unwrap();
     });
     let says = "its steps are newer than the last restart, and standing.json is older";
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains(says) && told.contains("tcp_mtu_probing=1"), "{told}");
+    let printed = stdout(&ground.tune("status", &[]));
+    assert!(printed.contains(says) && printed.contains("tcp_mtu_probing=1"), "{printed}");
     for refused in [
         ground.tune("rollback", &[]),
         ground.tune("keep", &[]),

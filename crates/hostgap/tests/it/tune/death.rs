@@ -94,8 +94,8 @@ fn with_the_watcher_dead_too_the_next_command_takes_it_back() {
     check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
     kill(ground.watcher().unwrap(), Signal::KILL);
     until("the watcher is dead", || ground.is_unwatched());
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("NOT WATCHED: its watcher has died"), "{told}");
+    let printed = stdout(&ground.tune("status", &[]));
+    assert!(printed.contains("NOT WATCHED: its watcher has died"), "{printed}");
     // The deadline has passed.
     ground.write_standing(|standing| standing["phase"]["unconfirmed"]["deadline_ns"] = 1.into());
     check(

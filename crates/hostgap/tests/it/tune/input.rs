@@ -79,7 +79,7 @@ fn what_rules_stand_on_is_not_taken_from_them() {
 }
 
 #[test]
-fn a_profile_s_fault_is_told_with_its_place() {
+fn a_profile_s_fault_is_reported_with_its_place() {
     let Some(ground) = Ground::new() else { return };
     let text = "schema = 1\nabout = \"mine\"\n\n[[set]]\nknob = \"somaxcon\"\nvalue = 1\n";
     let file = ground.write("mine.toml", text);
@@ -88,10 +88,10 @@ fn a_profile_s_fault_is_told_with_its_place() {
     // A setting that is of no use here is left out with its reason. The others are planned.
     let text = text.replace("somaxcon\"", "somaxconn\"") + "[[set]]\nknob = \"ring_rx\"\nvalue = 1\n";
     let file = ground.write("mine.toml", &text);
-    let told = stdout(&ground.look("plan", &[&file]));
+    let printed = stdout(&ground.look("plan", &[&file]));
     assert!(
-        told.contains("somaxconn  4096 → 1") && told.contains("Left out: ring_rx = 1: wire0 does not"),
-        "{told}"
+        printed.contains("somaxconn  4096 → 1") && printed.contains("Left out: ring_rx = 1: wire0 does not"),
+        "{printed}"
     );
     let all = stdout(&Command::new(HOSTGAP).args(["tune", "profiles"]).output().unwrap());
     for (name, _) in tune::PROFILES {

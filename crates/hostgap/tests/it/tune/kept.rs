@@ -149,8 +149,8 @@ fn what_no_unit_sets_is_said() {
     check(&inside(&ground, "confirm", &["--same-login"]), 0, "");
     let kept = inside(&ground, "keep", &keep);
     assert_eq!(kept.status.code(), Some(3));
-    let told = String::from_utf8_lossy(&kept.stderr).into_owned();
-    assert!(told.contains("notrack is not kept") && !told.contains("somaxconn is not kept"), "{told}");
+    let warned = String::from_utf8_lossy(&kept.stderr).into_owned();
+    assert!(warned.contains("notrack is not kept") && !warned.contains("somaxconn is not kept"), "{warned}");
     check(&inside(&ground, "rollback", &[]), 0, "");
 }
 

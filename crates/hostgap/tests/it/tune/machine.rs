@@ -46,8 +46,8 @@ fn every_profile_is_applied_to_a_machine_and_taken_back() {
             check(&tune(state, "confirm", &[]), 0, "");
             std::thread::sleep(std::time::Duration::from_millis(300));
             assert_eq!(latency::limit().unwrap(), LatencyLimit::Micros(3));
-            let told = stdout(&tune(state, "status", &[]));
-            assert!(told.contains("a limit of 3 µs on the latency of CPUs is held"), "{told}");
+            let printed = stdout(&tune(state, "status", &[]));
+            assert!(printed.contains("a limit of 3 µs on the latency of CPUs is held"), "{printed}");
         }
         check(&tune(state, "rollback", &[]), 0, "");
         before.assert_same(&dump(&netns), &format!("after {name}"));
@@ -55,6 +55,8 @@ fn every_profile_is_applied_to_a_machine_and_taken_back() {
     }
     let machine = ["--set", "rmem_max=8388608", "--set", "netdev_budget=600", "--confirm-within", "3s"];
     check(&tune(state, "apply", &machine), 0, "");
-    until("nobody confirmed", || stdout(&tune(state, "status", &[])).contains("No tuning is active."));
-    before.assert_same(&dump(&netns), "after nobody confirmed");
+    until("the tuning is taken back", || {
+        stdout(&tune(state, "status", &[])).contains("No tuning is active.")
+    });
+    before.assert_same(&dump(&netns), "after the confirmation that did not come");
 }

@@ -6,7 +6,7 @@ use super::Ground;
 use crate::turn::{check, json, kill, stderr, stdout, until};
 
 #[test]
-fn what_nobody_confirms_is_taken_back_by_itself() {
+fn what_is_not_confirmed_is_taken_back_by_itself() {
     let Some(ground) = Ground::new() else { return };
     let before = ground.dump();
     let applied =
@@ -19,7 +19,7 @@ fn what_nobody_confirms_is_taken_back_by_itself() {
         assert_eq!(now, "8192");
     }
     ground.until_nothing_stands();
-    before.assert_same(&ground.dump(), "after nobody confirmed");
+    before.assert_same(&ground.dump(), "after the confirmation that did not come");
     let last = ground.status()["last"].clone();
     assert_eq!((last["why"].as_str(), last["steps"].as_u64()), (Some("unconfirmed"), Some(5)), "{last}");
     check(&ground.tune("confirm", &[]), 1, "there is no tuning that could be confirmed");
@@ -63,8 +63,8 @@ fn what_somebody_else_has_changed_is_left_alone_and_named() {
     );
     check(&ground.tune("confirm", &[]), 0, "");
     ground.set_sysctl("net/ipv4/tcp_mtu_probing", "2");
-    let told = stdout(&ground.tune("status", &[]));
-    assert!(told.contains("is 2 now: it was changed since"), "{told}");
+    let printed = stdout(&ground.tune("status", &[]));
+    assert!(printed.contains("is 2 now: it was changed since"), "{printed}");
     let back = ground.tune("rollback", &[]);
     assert_eq!(back.status.code(), Some(3), "{}", stderr(&back));
     let said = stdout(&back) + &stderr(&back);
@@ -78,7 +78,7 @@ fn what_somebody_else_has_changed_is_left_alone_and_named() {
 
 /// A login that closes kills its processes. The watcher must survive that.
 #[test]
-fn a_watcher_that_is_told_to_end_takes_it_back_first() {
+fn a_watcher_that_is_terminated_takes_it_back_first() {
     let Some(ground) = Ground::new() else { return };
     let before = ground.dump();
     check(&ground.apply(&["--set", "somaxconn=8192"]), 0, "");
