@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_told_in_the_greatest_unit() {
+    fn figures_are_printed_in_the_greatest_unit() {
         assert_eq!([7000, 7001, 0].map(|figure| text(figure, UNITS)), ["7k", "7001", "0k"]);
         assert_eq!([1250, 7000, 5].map(|figure| in_unit(figure, 3)), ["1.25", "7", "0.005"]);
     }

@@ -246,14 +246,14 @@ impl RaceRecord {
 
 /// A note on rounds that are missing, by the numbers that they have in the file.
 fn lacking(missing: &[RangeInclusive<u32>]) -> Option<String> {
-    let told = |range: &RangeInclusive<u32>| {
+    let numbers = |range: &RangeInclusive<u32>| {
         if range.start() == range.end() {
             range.start().to_string()
         } else {
             format!("{} to {}", range.start(), range.end())
         }
     };
-    let ranges: Vec<String> = missing.iter().map(told).collect();
+    let ranges: Vec<String> = missing.iter().map(numbers).collect();
     let one = matches!(missing, [range] if range.start() == range.end());
     let (rounds, are) = if one { ("round", "is") } else { ("rounds", "are") };
     (!ranges.is_empty()).then(|| {

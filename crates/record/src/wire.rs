@@ -384,7 +384,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn told_is_read_again(ns: u64, billionths in 0_u64..=1_000_000_000, bits_per_s: u64) {
+        fn what_is_printed_is_read_again(ns: u64, billionths in 0_u64..=1_000_000_000, bits_per_s: u64) {
             let (delay, share, rate) = (Delay { ns }, Share { billionths }, BitRate { bits_per_s });
             prop_assert_eq!(delay.to_string().parse(), Ok(delay));
             prop_assert_eq!(share.to_string().parse(), Ok(share));

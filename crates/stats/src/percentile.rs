@@ -131,8 +131,8 @@ mod tests {
     #[test]
     fn labels_and_quantiles_agree() {
         for percentile in Percentile::LADDER.iter().chain(&[Percentile::P95, Percentile::P99_5]) {
-            let told: f64 = percentile.label()[1..].parse().unwrap();
-            assert!((told / 100.0 - percentile.quantile()).abs() < 1e-12, "{percentile:?}");
+            let percent: f64 = percentile.label()[1..].parse().unwrap();
+            assert!((percent / 100.0 - percentile.quantile()).abs() < 1e-12, "{percentile:?}");
         }
     }
 }

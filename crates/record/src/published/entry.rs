@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_none_is_told_with_the_nearest() {
+    fn an_unknown_key_is_refused_with_the_nearest() {
         check(
             "path = 'a'\nkey = 'machine-zone/150k-350B/vlxan'",
             "line 4, column 1: no published figure has the key `machine-zone/150k-350B/vlxan`, did you mean \

@@ -289,7 +289,7 @@ source = "a talk, 2015"
     }
 
     #[test]
-    fn what_cannot_be_compared_is_told() {
+    fn what_cannot_be_compared_is_refused() {
         let ratio: Published = toml::from_str(&WHOLE.replace("\"ms\"", "\"ratio\"")).unwrap();
         assert_eq!((ratio.fault(), ratio.scale()), (None, None));
         check("value = 1.6", "value = inf", "published.value is inf: a finite number is expected");

@@ -57,7 +57,7 @@ struct Publication {
     #[serde(default)]
     figures: Vec<Figure>,
     #[serde(default)]
-    directions: Vec<Told>,
+    directions: Vec<DirectionClaim>,
 }
 
 #[derive(Deserialize)]
@@ -102,7 +102,7 @@ struct Figure {
 /// Who is ahead, without a figure.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Told {
+struct DirectionClaim {
     key: String,
     place: String,
     setting: String,
@@ -158,14 +158,14 @@ fn all_of(publication: &'static Publication) -> Result<Vec<PublishedFact>, Strin
         value: Some(figure.value),
         ..publication.fact(&figure.key)
     }));
-    for told in &publication.directions {
-        facts.extend(told.metrics.iter().map(|metric| PublishedFact {
-            place: &told.place,
-            setting: &told.setting,
-            what: told.what.clone(),
+    for claim in &publication.directions {
+        facts.extend(claim.metrics.iter().map(|metric| PublishedFact {
+            place: &claim.place,
+            setting: &claim.setting,
+            what: claim.what.clone(),
             metric: Some(*metric),
-            direction: Some(told.direction),
-            ..publication.fact(&format!("{}/{}", told.key, metric.name()))
+            direction: Some(claim.direction),
+            ..publication.fact(&format!("{}/{}", claim.key, metric.name()))
         }));
     }
     Ok(facts)
@@ -323,25 +323,25 @@ mod tests {
 
     /// Beside its tables the publication has one figure each for what was gained.
     #[test]
-    fn the_gains_that_aws_tells_are_those_of_its_tables() {
+    fn the_gains_that_aws_states_are_those_of_its_tables() {
         let gain = |above: &str, below: &str, column: &str| {
             let of = |key: &str| row(&format!("aws/{key}"))[column];
             (of(above) / of(below) - 1.0) * 100.0
         };
-        let told = [
+        let stated = [
             (gain("loss/illinois", "loss/default", "bandwidth"), 137.0, 0.5),
             (gain("buffers/illinois-both-buffers-aqm", "buffers/default", "bandwidth"), 32.0, 0.5),
             (gain("mtu/mtu-9001", "mtu/default-mtu-1500", "bandwidth"), 5.0, 0.5),
             // 4.66, which the publication cuts off to 4.6.
             (gain("small-objects/illinois-initcwnd", "small-objects/default", "milliseconds"), -4.6, 0.1),
         ];
-        for (ours, theirs, open) in told {
+        for (ours, theirs, open) in stated {
             assert!((ours - theirs).abs() <= open, "{ours} and {theirs}");
         }
     }
 
     #[test]
-    fn the_factors_that_hokkaido_tells_are_those_of_its_figures() {
+    fn the_factors_that_hokkaido_states_are_those_of_its_figures() {
         let factor = |table: &str, column: &str| {
             let of = |switch: &str| find(&format!("hokkaido/{table}/{switch}/{column}"))[0].value.unwrap();
             of("ovs-dpdk") / of("linux-bridge")

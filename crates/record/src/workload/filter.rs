@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_filter_is_told_with_its_place() {
+    fn an_unknown_filter_is_refused_with_its_place() {
         let error =
             read(&packets("candidates = [{ path = \"host\", filter = \"xdp\" }]")).unwrap_err().to_string();
         assert!(error.starts_with("line 3, column ") && error.contains("unknown variant `xdp`"), "{error}");

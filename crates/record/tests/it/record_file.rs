@@ -374,8 +374,8 @@ fn a_file_of_any_length_is_not_read_into_memory() {
     let path = folder.path().join("race.jsonl");
     std::fs::File::create(&path).unwrap().set_len(1 << 42).unwrap();
     for error in [RaceRecord::read(&path).unwrap_err(), record::Record::read(&path).unwrap_err()] {
-        let told = error.to_string();
-        assert!(told.starts_with("read record /") && told.ends_with("it has more than 1 GiB"), "{told}");
+        let text = error.to_string();
+        assert!(text.starts_with("read record /") && text.ends_with("it has more than 1 GiB"), "{text}");
     }
 }
 

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_budget_resolves_is_told_and_what_would_suffice() {
+    fn a_coarse_budget_says_what_it_resolves_and_what_would_suffice() {
         let Err(Unfit::Coarse { resolvable_ln, needed }) = fit(calibration(0.0, 0.1), 200.0, 0.02) else {
             panic!("200 visits do not resolve 2 %")
         };

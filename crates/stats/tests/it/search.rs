@@ -118,10 +118,10 @@ impl Trials for Machine<'_> {
         }
         let incumbent = seen[arms.len()];
         let respond = |(arm, (gain, harm)): (&Arm, &(f64, f64))| {
-            let (share, told) = &self.world.below;
+            let (share, response) = &self.world.below;
             let is_late = self.left <= share * self.world.visits;
             if is_late && arm.options().iter().any(|option| self.world.broken.contains(option)) {
-                return told.clone();
+                return response.clone();
             }
             let harms: f64 = arm.options().iter().map(|option| self.world.harms[*option]).sum();
             Response::Measured {
@@ -231,17 +231,17 @@ fn what_helps_is_found_and_what_does_not_is_dropped() {
 
 /// The reported gain comes from the hold-out. Over many searches its mean is the true gain.
 #[test]
-fn the_told_gain_is_the_true_one() {
+fn the_reported_gain_is_the_true_one() {
     let world = World::of(&USUAL, 800.0);
-    let (mut told, mut held, mut count) = (0.0, 0, 0);
+    let (mut error, mut held, mut count) = (0.0, 0, 0);
     for seed in 0..300 {
         let SearchConclusion::Better { arm, effect, .. } = world.search(seed).0 else { continue };
-        told += effect.ln - world.gain(&arm);
+        error += effect.ln - world.gain(&arm);
         held += i32::from(effect.ratio().holds(world.gain(&arm).exp()));
         count += 1;
     }
     let count = f64::from(count);
-    assert!((told / count).abs() < 0.004, "the reported gain is {} too high", told / count);
+    assert!((error / count).abs() < 0.004, "the reported gain is {} too high", error / count);
     assert!(f64::from(held) / count > 0.91, "{held} of {count} intervals contain the truth");
 }
 
@@ -319,21 +319,24 @@ fn what_does_not_work_is_named_and_the_others_are_searched() {
 /// If the winner of the race later fails, or its visits are void, the answer says so instead of "it did not
 /// help".
 #[test]
-fn a_winner_that_ends_is_told_as_such() {
-    let ending =
-        |told: Response| World { broken: vec![0], below: (0.3, told), ..World::of(&[0.2, 0.0], 600.0) };
+fn a_winner_that_ends_is_reported_as_such() {
+    let ending = |response: Response| World {
+        broken: vec![0],
+        below: (0.3, response),
+        ..World::of(&[0.2, 0.0], 600.0)
+    };
     let broke = ending(Response::Broken("no room".to_owned()));
-    let is_told = |answer: &SearchConclusion| match answer {
+    let is_reported = |answer: &SearchConclusion| match answer {
         SearchConclusion::Nothing(Nothing::Broke { arm, why }) => arm.holds(0) && why == "no room",
         _ => false,
     };
-    let [told, ..] = broke.share(50, is_told);
-    assert!(told > 0.95, "{told}");
+    let [reported, ..] = broke.share(50, is_reported);
+    assert!(reported > 0.95, "{reported}");
     let mut void = ending(Response::Void);
     void.below.0 = 0.7;
-    let is_told = |answer: &SearchConclusion| matches!(answer, SearchConclusion::Nothing(Nothing::TooFewBlocks { arm }) if arm.holds(0));
-    let [told, ..] = void.share(50, is_told);
-    assert!(told > 0.9, "{told}");
+    let is_reported = |answer: &SearchConclusion| matches!(answer, SearchConclusion::Nothing(Nothing::TooFewBlocks { arm }) if arm.holds(0));
+    let [reported, ..] = void.share(50, is_reported);
+    assert!(reported > 0.9, "{reported}");
 }
 
 /// A gain at the expense of a guarded figure is refused.
