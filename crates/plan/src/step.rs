@@ -141,7 +141,7 @@ pub enum Step {
     AddMember(Member),
     /// Load the program that checks what the pods of a node send, and pin it in a bpffs of its own.
     LoadGuard(Guard),
-    /// Tell it which addresses an interface of a pod has.
+    /// Give it the addresses that an interface of a pod has.
     AddGuarded(Guarded),
     /// Load the programs that lead sockets' calls of Services to backends, and pin them in a bpffs of their own.
     LoadServices(ServicePrograms),

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_told_by_how_it_spreads() {
+    fn a_table_is_described_by_how_it_spreads() {
         let over = |queues, table: &[u32]| {
             let link = IfName::new("eth0").unwrap();
             SetIndirection { link, queues }.words(&table.to_vec())

@@ -89,7 +89,7 @@ impl Register for SetLinkMaster {
         master.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
     }
 
-    fn told(&self, master: &Option<IfName>) -> String {
+    fn phrase(&self, master: &Option<IfName>) -> String {
         master
             .as_ref()
             .map_or_else(|| "a port of no bridge".to_owned(), |bridge| format!("a port of {bridge}"))

@@ -23,7 +23,7 @@ pub struct SetRootQdisc {
 #[serde(untagged)]
 pub(crate) enum Root {
     /// As the kernel reports it, with its number; `None`: the kernel's own choice, which comes back when another goes.
-    Told(Option<QdiscInfo>),
+    Reported(Option<QdiscInfo>),
     /// As a step asks for it: the kernel gives it a number.
     #[serde(skip)]
     Asked(Qdisc),
@@ -34,14 +34,14 @@ impl Register for SetRootQdisc {
     type Along = ();
 
     fn read(&self, at: &At<'_>) -> Result<Option<Root>, StepError> {
-        Ok(Some(Root::Told(at.opened.netlink.root_qdisc(at.link().index)?)))
+        Ok(Some(Root::Reported(at.opened.netlink.root_qdisc(at.link().index)?)))
     }
 
     fn write(&self, at: &At<'_>, root: &Root) -> Result<(), StepError> {
         let (netlink, index) = (&at.opened.netlink, at.link().index);
         match root {
-            Root::Told(Some(old)) => netlink.restore_root_qdisc(index, old)?,
-            Root::Told(None) => netlink.delete_root_qdisc(index)?,
+            Root::Reported(Some(old)) => netlink.restore_root_qdisc(index, old)?,
+            Root::Reported(None) => netlink.delete_root_qdisc(index)?,
             Root::Asked(qdisc) => netlink.set_root_qdisc(index, qdisc)?,
         }
         Ok(())
@@ -54,8 +54,8 @@ impl Register for SetRootQdisc {
     /// The kernel reports options that were not asked for.
     fn is_met(&self, found: &Root) -> bool {
         match found {
-            Root::Told(Some(found)) => found.qdisc().is_some_and(|found| self.qdisc.is_met_by(&found)),
-            Root::Told(None) => false,
+            Root::Reported(Some(found)) => found.qdisc().is_some_and(|found| self.qdisc.is_met_by(&found)),
+            Root::Reported(None) => false,
             Root::Asked(asked) => self.qdisc == *asked,
         }
     }
@@ -66,19 +66,21 @@ impl Register for SetRootQdisc {
 
     fn words(&self, root: &Root) -> String {
         match root {
-            Root::Told(None) => "the kernel's own".to_owned(),
-            Root::Told(Some(told)) => told.qdisc().map_or_else(|| told.kind.clone(), |told| told.to_string()),
+            Root::Reported(None) => "the kernel's own".to_owned(),
+            Root::Reported(Some(found)) => {
+                found.qdisc().map_or_else(|| found.kind.clone(), |found| found.to_string())
+            }
             Root::Asked(qdisc) => qdisc.to_string(),
         }
     }
 
     /// With the number by which tc knows it.
-    fn told(&self, root: &Root) -> String {
+    fn phrase(&self, root: &Root) -> String {
         match root {
-            Root::Told(Some(QdiscInfo { kind, major, .. })) => {
+            Root::Reported(Some(QdiscInfo { kind, major, .. })) => {
                 format!("queueing discipline {kind} {major:x}:")
             }
-            Root::Told(None) | Root::Asked(_) => self.words(root),
+            Root::Reported(None) | Root::Asked(_) => self.words(root),
         }
     }
 
@@ -94,11 +96,11 @@ impl Register for SetRootQdisc {
 
     /// What was put there by others is refused where it could not be put back.
     fn refusal(&self, _: &At<'_>, was: &Root) -> Result<Option<String>, StepError> {
-        let Root::Told(Some(old)) = was else { return Ok(None) };
-        let (link, told) = (&self.link, self.told(was));
+        let Root::Reported(Some(old)) = was else { return Ok(None) };
+        let (link, phrase) = (&self.link, self.phrase(was));
         Ok(old.irretrievable().map(|why| {
             format!(
-                "link {link} has {told} at its root, which could not be put back: {why}; \
+                "link {link} has {phrase} at its root, which could not be put back: {why}; \
                  remove it first (tc qdisc del dev {link} root)"
             )
         }))

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_else_wrote_is_told_from_what_the_step_left() {
+    fn what_somebody_else_wrote_is_distinguished_from_what_the_step_left() {
         assert_eq!(others(&1, Some(&0), Some(&0)), None);
         assert_eq!(others(&1, Some(&0), Some(&1)), None);
         assert_eq!(others(&1, Some(&0), Some(&7)), Some(&7));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_for_the_queues_that_were_left_is_nobody_s_choice() {
+    fn a_table_for_the_queues_that_were_left_was_not_chosen() {
         let left = Some([0, 1, 0, 1].as_slice());
         assert!(is_forced(left, &[0, 0, 0, 0], 1));
         assert!(!is_forced(left, &[0, 0, 0, 0], 2), "two queues are there, and a program chose one");

@@ -42,8 +42,8 @@ pub(crate) trait Register: Stored {
     /// A value, as a person would type it to set it.
     fn words(&self, value: &Self::Value) -> String;
 
-    /// The same, with what distinguishes it from another value of the same words.
-    fn told(&self, value: &Self::Value) -> String {
+    /// As a phrase, with what distinguishes it from another value of the same words.
+    fn phrase(&self, value: &Self::Value) -> String {
         self.words(value)
     }
 

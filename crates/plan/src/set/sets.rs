@@ -79,7 +79,7 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
             false => register.taken(&at)?,
         };
         let is_others = !is_back && (others.is_some() || !register.is_ours(&values));
-        let changed = Undone::ChangedByOther { found: others.unwrap_or_else(|| register.told(&found)) };
+        let changed = Undone::ChangedByOther { found: others.unwrap_or_else(|| register.phrase(&found)) };
         if is_others && !R::Along::GOES_ALONE {
             return Ok(changed.into());
         }

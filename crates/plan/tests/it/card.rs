@@ -163,22 +163,25 @@ fn what_a_card_cannot_do_is_said_before_anything_is_done() {
     ] {
         let plan = ground.plan(vec![step]);
         let seen = preview(&plan.steps[0], &mut Kernel::new().unwrap()).unwrap_err().to_string();
-        let told = ground.apply(&plan, Fault::None).unwrap_err().to_string();
-        assert!(seen.contains(why) && told.contains(why), "{why:?} is neither in {seen:?} nor in {told:?}");
+        let refused = ground.apply(&plan, Fault::None).unwrap_err().to_string();
+        assert!(
+            seen.contains(why) && refused.contains(why),
+            "{why:?} is neither in {seen:?} nor in {refused:?}"
+        );
     }
     before.assert_same(&ground.dump(), "after refusals");
 }
 
 #[test]
-fn a_preview_changes_nothing_and_tells_both_values() {
+fn a_preview_changes_nothing_and_shows_both_values() {
     let Some(ground) = Ground::new() else { return };
     let before = ground.dump();
     let mut kernel = Kernel::new().unwrap();
     let plan = ground.plan(everything());
     let seen: Vec<_> = plan.steps.iter().map(|step| preview(step, &mut kernel).unwrap().unwrap()).collect();
-    let told: Vec<_> = seen.iter().map(|seen| format!("{} → {}", seen.old, seen.new)).collect();
+    let changes: Vec<_> = seen.iter().map(|seen| format!("{} → {}", seen.old, seen.new)).collect();
     assert_eq!(
-        told,
+        changes,
         ["2 → 1", "0 → 128", "0 → 20000", "0 → 2", "1000 → 77", "1 → 0", "1 → 0", "1 → 0", "1 → 0"]
     );
     before.assert_same(&ground.dump(), "after a preview");

@@ -337,7 +337,7 @@ fn a_namespace_that_lost_its_name_is_named() {
 /// If something differs from the plan at the start, that may be intended. It is reported once and not
 /// expected later.
 #[test]
-fn what_is_otherwise_from_the_start_is_told_once() {
+fn what_is_otherwise_from_the_start_is_reported_once() {
     if !require_root() {
         return;
     }
@@ -349,8 +349,8 @@ fn what_is_otherwise_from_the_start_is_told_once() {
     shell(&format!("ip -n {} link set free0 down", scene.sample.home));
     let mut kernel = Kernel::new().unwrap();
     let (made, changes) = Made::of(&plan, &mut kernel).unwrap();
-    let told: Vec<_> = changes.iter().map(ToString::to_string).collect();
-    assert_eq!(told, [format!("namespace {}: link free0 is down", scene.sample.home)]);
+    let reported: Vec<_> = changes.iter().map(ToString::to_string).collect();
+    assert_eq!(reported, [format!("namespace {}: link free0 is down", scene.sample.home)]);
     assert_eq!(made.changed(&mut kernel).unwrap(), None);
     let place = Place::Netns(scene.sample.away.clone());
     assert_eq!(changes.iter().filter(|change| change.place == place).count(), 0);

@@ -44,8 +44,8 @@ fn a_root_qdisc_that_could_not_be_put_back_is_refused() {
     let expected = "link own0 has queueing discipline htb 1a: at its root, which could not be put back";
     assert!(why.starts_with(expected) && why.contains("tc qdisc del dev own0 root"), "{why}");
     // htb has packet counters, so whole namespaces cannot be compared.
-    let told = run(&scene.world.open("home"), "tc", &["qdisc", "show", "dev", "own0", "root"]);
-    assert!(told.starts_with("qdisc htb 1a: "), "{told}");
+    let shown = run(&scene.world.open("home"), "tc", &["qdisc", "show", "dev", "own0", "root"]);
+    assert!(shown.starts_with("qdisc htb 1a: "), "{shown}");
 }
 
 #[test]
@@ -112,13 +112,13 @@ fn check_identity(feature: Feature) {
     for (_, other) in wide().into_iter().filter(|(kind, _)| !is_missing(*kind)) {
         let other = other.to_string().replace("limit 500", "limit 501").replace("limit 2000", "limit 2001");
         shell(&format!("tc -n {} qdisc add dev own0 root handle 5: {other}", scene.sample.home));
-        let told = || run(&scene.world.open("home"), "tc", &["qdisc", "show", "dev", "own0", "root"]);
-        let before = told();
+        let shown = || run(&scene.world.open("home"), "tc", &["qdisc", "show", "dev", "own0", "root"]);
+        let before = shown();
         for fault in [Fault::None, Fault::AfterStep(0)] {
             assert_eq!(scene.apply(&plan, fault).is_ok(), fault == Fault::None, "over {other}");
-            assert!(told() != before && told().contains(qdisc.kind()), "over {other}");
+            assert!(shown() != before && shown().contains(qdisc.kind()), "over {other}");
             assert_eq!(scene.undo().0[0].1, Undone::Restored, "over {other}");
-            assert_eq!(told(), before, "over {other}");
+            assert_eq!(shown(), before, "over {other}");
         }
         shell(&format!("tc -n {} qdisc del dev own0 root", scene.sample.home));
     }
@@ -138,8 +138,8 @@ fn check_typed(feature: Feature, qdisc: &Qdisc) {
     plan.push(&by_hand.home(), root(qdisc.clone()));
     shell(&plan.commands().join("\n"));
     applied.apply_steps(&[applied.home(root(qdisc.clone()))]).expect("the kernel has the kind");
-    let told = run(&typed.open("home"), "tc", &["qdisc", "show", "dev", "own0"]);
-    assert!(told.contains(qdisc.kind()), "{told}");
+    let shown = run(&typed.open("home"), "tc", &["qdisc", "show", "dev", "own0"]);
+    assert!(shown.contains(qdisc.kind()), "{shown}");
     let dumps = [&typed, &applied.world].map(|world| dump(&world.open("home")));
     dumps[0].assert_same(&dumps[1], &format!("{feature} typed and applied"));
 }

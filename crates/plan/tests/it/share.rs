@@ -200,7 +200,7 @@ fn a_shared_bridge_is_not_taken_from_ports_of_another_program() {
     let before = dump(&scene.world.open("home"));
     let third = scene.unit("third");
     scene.apply(&third, Step::EnsureLink(link("br1"))).unwrap();
-    // Another unit that wants another bridge of this name is told who has it.
+    // Another unit that wants another bridge of this name gets the name of the unit that has it.
     let fourth = scene.unit("fourth");
     let other = Link { mtu: Some(1400), ..link("br1") };
     let error = scene.apply(&fourth, Step::EnsureLink(other)).unwrap_err().to_string();
