@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_the_kernel_does_not_tell_is_none() {
+    fn a_value_that_the_kernel_does_not_give_is_none() {
         // The loopback has no speed: EINVAL.
         assert_eq!(Files::kernel().read("sys/class/net/lo/speed").unwrap(), None);
         assert!(Files::kernel().read("proc/stat").unwrap().is_some());

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_told_by_the_end_of_a_name() {
+    fn the_number_of_a_queue_is_at_the_end_of_a_name() {
         assert_eq!(queue_of("virtio1-output.3"), Some(3));
         assert_eq!(queue_of("eth0-TxRx-12"), Some(12));
         assert_eq!(queue_of("mlx5_comp7@pci:0000:3b:00.0"), Some(7));

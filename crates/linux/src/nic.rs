@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_tells_its_offloads_and_a_missing_link_is_an_error() {
+    fn the_loopback_reports_its_offloads_and_a_missing_link_is_an_error() {
         let nic = ask(&IfName::new("lo").unwrap()).unwrap();
         assert!(nic.offloads["gso"], "{nic:?}");
         assert_eq!(nic.rings, None);

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleeps_are_told_from_the_lightest() {
+    fn sleep_states_are_listed_from_the_lightest() {
         let texts = [
             ("cpuidle/state0/name", "POLL\n"),
             ("cpuidle/state0/latency", "0\n"),

@@ -141,8 +141,8 @@ impl Qdisc {
             }
             (Qdisc::FqCodel(asked), Qdisc::FqCodel(found)) => {
                 met(asked.limit, found.limit)
-                    && met(asked.target_us.map(codel_told_us), found.target_us)
-                    && met(asked.interval_us.map(codel_told_us), found.interval_us)
+                    && met(asked.target_us.map(codel_reported_us), found.target_us)
+                    && met(asked.interval_us.map(codel_reported_us), found.interval_us)
                     && met(asked.quantum, found.quantum)
                     && met(asked.ecn, found.ecn)
             }
@@ -157,7 +157,7 @@ impl Qdisc {
 
 /// The time that CoDel reports for a requested one. It counts in units of 1024 ns and rounds down twice (`CODEL_SHIFT`
 /// in include/net/codel.h), so tc shows 4999 µs for 5 ms.
-fn codel_told_us(asked_us: u32) -> u32 {
+fn codel_reported_us(asked_us: u32) -> u32 {
     let units = (u64::from(asked_us) * 1000) >> 10;
     u32::try_from((units << 10) / 1000).expect("rounded down from a figure that fits")
 }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_told_in_tcs_words() {
+    fn they_are_printed_in_tcs_syntax() {
         let wan = Netem {
             delay_ns: 40_000_000,
             jitter_ns: 1_500_000,
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_told_so_that_it_is_read_again() {
+    fn a_share_is_printed_so_that_it_is_read_again() {
         for share in [0, 1, 2, 8_589_935, u32::MAX / 3, u32::MAX - 1, u32::MAX] {
             let text = Probability(share).to_string();
             let percent: f64 = text.trim_end_matches('%').parse().unwrap();

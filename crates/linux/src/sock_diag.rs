@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_told_with_what_it_carried() {
+    fn a_connection_is_listed_with_what_it_carried() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut client = TcpStream::connect(address).unwrap();

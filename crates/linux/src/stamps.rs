@@ -148,7 +148,7 @@ mod tests {
                 }
             };
             let went = sent(socket.as_fd());
-            assert_eq!(sent(socket.as_fd()), None, "stamps are told once");
+            assert_eq!(sent(socket.as_fd()), None, "stamps are reported once");
             last = came.zip(went).or(last);
         }
         let (came, went) = last.expect("ten seconds are enough to switch stamping on");

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_tell_their_quotas() {
+    fn quotas_of_both_versions_are_read() {
         let texts = [
             ("cgroup.controllers", "cpu\n"),
             ("kube.slice/cpu.max", "max 100000\n"),
@@ -182,14 +182,14 @@ mod tests {
         ];
         let texts = texts.iter().map(|(path, text)| (format!("sys/fs/cgroup/{path}"), (*text).to_owned()));
         let groups = Files::of(texts.collect()).limited_groups().unwrap().throttled;
-        let told: Vec<_> =
+        let throttled_groups: Vec<_> =
             groups.iter().map(|group| (group.path.as_str(), group.throttled, group.throttled_us)).collect();
-        assert_eq!(told, [("cpu/box", 2, 3000), ("kube.slice/pod.scope", 9, 800)]);
+        assert_eq!(throttled_groups, [("cpu/box", 2, 3000), ("kube.slice/pod.scope", 9, 800)]);
         assert_eq!((groups[1].quota_us, groups[1].periods), (20_000, 10));
     }
 
     #[test]
-    fn memory_that_is_nearly_all_taken_is_told() {
+    fn memory_that_is_nearly_all_taken_is_reported() {
         let texts = [
             ("cgroup.controllers", "memory\n"),
             ("free/memory.max", "1000000\n"),

@@ -69,14 +69,14 @@ impl Ethtool {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP)) => return Ok(None),
             Err(error) => return Err(self.failed("read", KEY, link, error)),
         }
-        let told = question[KEY_SIZE];
-        if told == 0 {
+        let reported = question[KEY_SIZE];
+        if reported == 0 {
             return Ok(None);
         }
-        let length = usize::try_from(told).ok().filter(|length| *length <= HashKey::BYTES_MAX);
+        let length = usize::try_from(reported).ok().filter(|length| *length <= HashKey::BYTES_MAX);
         let Some(length) = length else {
             let attempted = format!("read {KEY} of {link} in {}", self.place);
-            return Err(Error::invalid(attempted, format!("a key of {told} bytes")));
+            return Err(Error::invalid(attempted, format!("a key of {reported} bytes")));
         };
         let mut request = key_request(GET_KEY, 0, &vec![0; length]);
         self.ioctl(link, &mut request).map_err(|error| self.failed("read", KEY, link, error))?;

@@ -121,9 +121,10 @@ pub(super) fn try_sockets() -> Result<(), String> {
     if !std::path::Path::new(TYPES).exists() {
         return Err(format!("there is no {TYPES}: the kernel was built without CONFIG_DEBUG_INFO_BTF"));
     }
-    let told = [call(GET_NETNS_COOKIE), set(0, 1), exit()];
-    load(BPF_PROG_TYPE_SOCK_OPS, &told).map_err(|why| format!("programs of kind sock_ops: {why}"))?;
-    load(BPF_PROG_TYPE_SK_MSG, &told).map_err(|why| format!("programs of kind sk_msg: {why}"))?;
+    let asks_for_cookie = [call(GET_NETNS_COOKIE), set(0, 1), exit()];
+    load(BPF_PROG_TYPE_SOCK_OPS, &asks_for_cookie)
+        .map_err(|why| format!("programs of kind sock_ops: {why}"))?;
+    load(BPF_PROG_TYPE_SK_MSG, &asks_for_cookie).map_err(|why| format!("programs of kind sk_msg: {why}"))?;
     let map = CreateMap { kind: BPF_MAP_TYPE_SOCKHASH, key_bytes: 4, value_bytes: 4, entries: 1, flags: 0 };
     // SAFETY: `CreateMap` is what this command reads, and has no pointers.
     let map = unsafe { bpf(BPF_MAP_CREATE, &map) };

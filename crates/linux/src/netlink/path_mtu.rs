@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exceptions_with_an_mtu_are_told() {
+    fn exceptions_with_an_mtu_are_read() {
         let dst: std::net::Ipv6Addr = "fd00::9".parse().unwrap();
         let mut message = RouteMessage::default();
         message.header.flags = RouteFlags::Cloned;
@@ -107,20 +107,20 @@ mod tests {
             RouteAttribute::Oif(7),
             RouteAttribute::Metrics(vec![RouteMetric::Hoplimit(64), RouteMetric::Mtu(1400)]),
         ];
-        let told = |message: &RouteMessage| read(&Message::NewRoute(message.clone()));
-        assert_eq!(told(&message), Some(PathMtu { index: 7, dst: dst.into(), mtu: 1400 }));
+        let path_mtu = |message: &RouteMessage| read(&Message::NewRoute(message.clone()));
+        assert_eq!(path_mtu(&message), Some(PathMtu { index: 7, dst: dst.into(), mtu: 1400 }));
         let set_by_somebody = {
             let mut message = message.clone();
             message.header.flags = RouteFlags::empty();
             message
         };
-        assert_eq!(told(&set_by_somebody), None);
+        assert_eq!(path_mtu(&set_by_somebody), None);
         message.attributes.pop();
-        assert_eq!(told(&message), None);
+        assert_eq!(path_mtu(&message), None);
     }
 
     #[test]
-    fn routes_with_an_mtu_of_their_own_are_told_for_each_way() {
+    fn routes_with_an_mtu_of_their_own_are_listed_for_each_way() {
         let hop = |index| NextHop { index: Some(index), via: None, onlink: false, encap: None };
         let route = |mtu, next_hops| RouteInfo {
             table: 254,
@@ -135,8 +135,8 @@ mod tests {
             kind: 1,
         };
         let routes = [route(Some(1400), vec![hop(2), hop(3)]), route(None, vec![hop(4)])];
-        let told: Vec<_> = mtus_of(&routes).iter().map(|route| (route.index, route.mtu)).collect();
-        assert_eq!(told, [(2, 1400), (3, 1400)]);
+        let mtus: Vec<_> = mtus_of(&routes).iter().map(|route| (route.index, route.mtu)).collect();
+        assert_eq!(mtus, [(2, 1400), (3, 1400)]);
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn netem_options(netem: &Netem) -> Vec<u8> {
     // Packets are reordered only with a gap; 1 is the default of tc.
     let gap = u32::from(!reorder.is_zero());
     let head = [0, *limit, loss.0, gap, 0, 0];
-    let mut told = head.map(u32::to_ne_bytes).concat();
+    let mut options = head.map(u32::to_ne_bytes).concat();
     let mut attributes = vec![
         DefaultNla::new(netem::LATENCY64, delay_ns.to_ne_bytes().to_vec()),
         DefaultNla::new(netem::JITTER64, jitter_ns.to_ne_bytes().to_vec()),
@@ -116,8 +116,8 @@ fn netem_options(netem: &Netem) -> Vec<u8> {
             attributes.push(DefaultNla::new(netem::RATE64, rate.to_ne_bytes().to_vec()));
         }
     }
-    told.extend(bytes(&attributes));
-    told
+    options.extend(bytes(&attributes));
+    options
 }
 
 /// The line rate of a tbf in bytes a second, and its burst in bytes, as the kernel reports them: the burst to the unit
@@ -192,9 +192,9 @@ pub(super) fn repeated(kind: &str, options: &[u8]) -> Vec<u8> {
     let Some(mut found) = attributes(options).filter(|_| kind == "fq_codel") else { return options.to_vec() };
     for (kind, value) in &mut found {
         if [codel::TARGET, codel::INTERVAL, codel::CE_THRESHOLD].contains(kind)
-            && let Ok(told) = <[u8; 4]>::try_from(value.as_slice())
+            && let Ok(time) = <[u8; 4]>::try_from(value.as_slice())
         {
-            *value = u32::from_ne_bytes(told).saturating_add(1).to_ne_bytes().to_vec();
+            *value = u32::from_ne_bytes(time).saturating_add(1).to_ne_bytes().to_vec();
         }
     }
     let found: Vec<DefaultNla> =
@@ -242,9 +242,9 @@ mod tests {
 
     #[track_caller]
     fn check(qdisc: &Qdisc, expected: &[u8]) {
-        let told = options(qdisc).unwrap();
-        assert_eq!(told, expected);
-        assert!(qdisc.is_met_by(&read(qdisc.kind(), &told).unwrap()));
+        let bytes = options(qdisc).unwrap();
+        assert_eq!(bytes, expected);
+        assert!(qdisc.is_met_by(&read(qdisc.kind(), &bytes).unwrap()));
     }
 
     #[test]
@@ -266,10 +266,10 @@ mod tests {
         ];
         check(&Qdisc::Netem(wan.clone()), &expected.concat());
         let fast = Netem { rate_bytes_per_s: Some(1 << 33), reorder: Probability(0), ..wan };
-        let told = options(&Qdisc::Netem(fast.clone())).unwrap();
+        let bytes = options(&Qdisc::Netem(fast.clone())).unwrap();
         let rates = [nla(6, &words(&[u32::MAX, 0, 0, 0])), nla(8, &(1_u64 << 33).to_ne_bytes())].concat();
-        assert!(told.ends_with(&rates), "{told:?}");
-        assert_eq!(read("netem", &told), Some(Qdisc::Netem(fast)));
+        assert!(bytes.ends_with(&rates), "{bytes:?}");
+        assert_eq!(read("netem", &bytes), Some(Qdisc::Netem(fast)));
         let plain = Netem { limit: 1, ..Netem::default() };
         let times = [nla(10, &[0; 8]), nla(11, &[0; 8])].concat();
         check(&Qdisc::Netem(plain), &[words(&[0, 1, 0, 0, 0, 0]), times].concat());
@@ -291,23 +291,23 @@ mod tests {
     fn a_line_rate_has_the_kernels_layout() {
         let line = |rate_bytes_per_s| Tbf { rate_bytes_per_s, burst_bytes: 3028, inner: Qdisc::PfifoFast };
         let head = |rate| words(&[u32::from_ne_bytes([0, 1, 0, 0]), 0, rate, 0, 0, 0, 3028, 0, 0]);
-        let told = options(&Qdisc::Tbf(Box::new(line(5_000_000)))).unwrap();
-        assert_eq!(told, [nla(1, &head(5_000_000)), nla(6, &words(&[3028]))].concat());
-        assert_eq!(read_tbf(&told), Some((5_000_000, 0)));
-        let told = options(&Qdisc::Tbf(Box::new(line(1 << 33)))).unwrap();
-        assert_eq!(read_tbf(&told), Some((1 << 33, 0)));
+        let bytes = options(&Qdisc::Tbf(Box::new(line(5_000_000)))).unwrap();
+        assert_eq!(bytes, [nla(1, &head(5_000_000)), nla(6, &words(&[3028]))].concat());
+        assert_eq!(read_tbf(&bytes), Some((5_000_000, 0)));
+        let bytes = options(&Qdisc::Tbf(Box::new(line(1 << 33)))).unwrap();
+        assert_eq!(read_tbf(&bytes), Some((1 << 33, 0)));
         assert_eq!(read_tbf(&[9, 0, 1, 0, 5]), None);
     }
 
     #[test]
     fn codels_times_are_repeated_so_that_they_stay() {
         // The kernel's arithmetic (codel_time_to_us and its inverse).
-        let told = |us: u32| (((u64::from(us) * 1000) >> 10) << 10) / 1000;
+        let reported = |us: u32| (((u64::from(us) * 1000) >> 10) << 10) / 1000;
         for asked in (1..3000).chain([4999, 5000, 100_000, 999_999]) {
-            let first = u32::try_from(told(asked)).unwrap();
+            let first = u32::try_from(reported(asked)).unwrap();
             let again = repeated("fq_codel", &[nla(1, &words(&[first])), nla(2, &words(&[9]))].concat());
             let found = attributes(&again).unwrap();
-            assert_eq!(told(word(&found, 1).unwrap()), u64::from(first), "{asked} µs");
+            assert_eq!(reported(word(&found, 1).unwrap()), u64::from(first), "{asked} µs");
             assert_eq!(word(&found, 2), Some(9));
         }
         assert_eq!(repeated("pfifo", &[1, 2, 3, 4]), [1, 2, 3, 4]);
@@ -315,10 +315,10 @@ mod tests {
 
     #[test]
     fn times_from_a_distribution_are_found() {
-        let told = |jitter_ns| options(&Qdisc::Netem(Netem { jitter_ns, ..Netem::default() })).unwrap();
-        assert!(!is_spread(&told(0)) && is_spread(&told(1)));
-        assert!(is_spread(&[told(0), nla(12, &[0; 48])].concat()));
-        assert!(is_spread(&[0; 9]) && is_spread(&[told(0), vec![9, 0, 1, 0, 5]].concat()));
+        let netem = |jitter_ns| options(&Qdisc::Netem(Netem { jitter_ns, ..Netem::default() })).unwrap();
+        assert!(!is_spread(&netem(0)) && is_spread(&netem(1)));
+        assert!(is_spread(&[netem(0), nla(12, &[0; 48])].concat()));
+        assert!(is_spread(&[0; 9]) && is_spread(&[netem(0), vec![9, 0, 1, 0, 5]].concat()));
     }
 
     #[test]

@@ -131,21 +131,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fq_tells_what_its_limit_of_a_flow_dropped() {
+    fn what_the_limit_of_a_flow_of_fq_dropped_is_read() {
         let mut bytes = vec![0; 88];
         bytes[FQ_FLOWS_PLIMIT] = 7;
-        let told = |kind: &str, bytes: Vec<u8>| {
+        let dropped = |kind: &str, bytes: Vec<u8>| {
             let mut message = TcMessage::with_index(2);
             let stats = vec![TcStats2::App(TcXstats::Other(bytes))];
             message.attributes = vec![TcAttribute::Kind(kind.to_owned()), TcAttribute::Stats2(stats)];
             read(&message).flow_limited
         };
-        assert_eq!(told("fq", bytes.clone()), 7);
-        assert_eq!((told("sfq", bytes), told("fq", vec![0; 39])), (0, 0));
+        assert_eq!(dropped("fq", bytes.clone()), 7);
+        assert_eq!((dropped("sfq", bytes), dropped("fq", vec![0; 39])), (0, 0));
     }
 
     #[test]
-    fn packets_beyond_32_bits_are_told() {
+    fn packets_beyond_32_bits_are_counted() {
         let many = u64::from(u32::MAX) + 7;
         let attribute = DefaultNla::new(TCA_STATS_PKT64, many.to_ne_bytes().to_vec());
         let mut message = TcMessage::with_index(2);

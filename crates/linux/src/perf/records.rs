@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_told_apart() {
+    fn kinds_of_records_are_distinguished() {
         assert_eq!(taken(&stream()), Ok(expected()));
         assert_eq!(taken(&record(RECORD_LOST_SAMPLES, 0, &5_u64.to_ne_bytes())).unwrap().lost, 5);
         assert_eq!(taken(&[]), Ok(Samples::default()));

@@ -223,7 +223,7 @@ Tcp: 1 -1 42
         assert!(counters.has("TcpMaxConn") && !counters.has("TcpNothing"));
         let earlier = Counters(BTreeMap::from([("TcpRetransSegs".to_owned(), 40)]));
         assert_eq!(counters.since(&earlier, "TcpRetransSegs"), 2);
-        assert_eq!(counters.since(&earlier, "TcpExtTCPTimeouts"), 0, "nobody knows what it was");
+        assert_eq!(counters.since(&earlier, "TcpExtTCPTimeouts"), 0, "it is not known what it was");
         assert_eq!(earlier.since(&counters, "TcpRetransSegs"), 0);
     }
 

@@ -136,10 +136,10 @@ mod tests {
         );
         let (_directory, procfs) = proc_with(&[("thread-self/net/ipv6_route", &text)]);
         let routes = procfs.routes().unwrap();
-        let told = routes.iter().map(|route| (route.dst.to_string(), route.link.as_str(), route.announced));
+        let found = routes.iter().map(|route| (route.dst.to_string(), route.link.as_str(), route.announced));
         let expected =
             [("2001:db8::/32", "eth0", false), ("::/0", "eth0", true), ("2001:db8::1/128", "lo", false)];
-        assert_eq!(told.collect::<Vec<_>>(), expected.map(|(dst, link, is)| (dst.to_owned(), link, is)));
+        assert_eq!(found.collect::<Vec<_>>(), expected.map(|(dst, link, is)| (dst.to_owned(), link, is)));
         assert_eq!((routes[0].metric, routes[0].gateway, routes[1].gateway), (256, false, true));
     }
 

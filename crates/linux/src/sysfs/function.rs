@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_ports_tell_what_stands_for_a_function() {
+    fn names_of_ports_show_what_stands_for_a_function() {
         let check = |name: &str, expected: bool| {
             let port = DevicePort { number: Some(0), name: Some(name.to_owned()) };
             assert_eq!(port.stands_for_a_function(), expected, "{name}");

@@ -112,14 +112,14 @@ fn programs_are_probed_as_the_kernel_was_built() {
     assert_eq!(tcx().unwrap(), has("tcx_link_attach"));
     let grouped = std::fs::read_to_string("/proc/self/mountinfo").unwrap().contains(" - cgroup2 ");
     let typed = std::path::Path::new("/sys/kernel/btf/vmlinux").exists();
-    let told = has("bpf_get_netns_cookie_sock_ops") && has("bpf_get_netns_cookie_sk_msg");
+    let has_cookie = has("bpf_get_netns_cookie_sock_ops") && has("bpf_get_netns_cookie_sk_msg");
     let why = missing.remove(&Feature::BpfSockets);
     // Splicing is trusted from Linux 6.12 on.
     let release = linux::features::release();
     let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap());
     let version = (numbers.next().unwrap(), numbers.next().unwrap());
     let trusted = version >= (6, 12);
-    assert_eq!(why.is_none(), trusted && grouped && typed && told && has("sock_hash_alloc"), "{why:?}");
+    assert_eq!(why.is_none(), trusted && grouped && typed && has_cookie && has("sock_hash_alloc"), "{why:?}");
     let why = missing.remove(&Feature::BpfServices);
     // A helper that there was before is for these programs from Linux 6.1 on.
     let called = has("__cgroup_bpf_run_filter_sock_addr") && version >= (6, 1);

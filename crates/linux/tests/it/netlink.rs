@@ -155,7 +155,7 @@ fn an_ipv6_address_can_be_used_at_once() {
 /// A query for one route must agree with the list of all routes, whatever else there is: longer and shorter
 /// prefixes, other metrics and tables, rules.
 #[test]
-fn a_route_is_told_as_the_list_tells_it() {
+fn a_route_is_read_as_the_list_has_it() {
     let (here, there) = (Place::new("rivals-a"), Place::new("rivals-b"));
     here.wire(&there, "hgv0", "192.0.2.1/24", "192.0.2.2/24");
     here.up("hgv0", &["2001:db8::1/64"]);

@@ -84,12 +84,12 @@ fn learnt(pod: &Place, gateway: &str, is_due: bool) -> Option<Mac> {
     let ip: IpAddr = gateway.parse().expect("a valid address");
     socket.send_to(b"x", (ip, 9)).expect("it is on the link as far as the pod knows");
     eventually(&format!("the question for {gateway} has an end"), || {
-        let told = pod.judge("ip", &["neighbour", "show", gateway, "dev", "hgv0"]);
-        if told.contains("FAILED") && is_due {
+        let shown = pod.judge("ip", &["neighbour", "show", gateway, "dev", "hgv0"]);
+        if shown.contains("FAILED") && is_due {
             // The failure of the previous request may surface here as an error.
             let _ = socket.send_to(b"x", (ip, 9));
         }
-        told.contains("lladdr") || (told.contains("FAILED") && !is_due)
+        shown.contains("lladdr") || (shown.contains("FAILED") && !is_due)
     });
     let known = pod.netlink.neighbours().expect("neighbours can be listed");
     known.iter().find(|entry| entry.ip == ip).and_then(|entry| entry.mac)
@@ -105,7 +105,7 @@ fn check(needs: Needs, expected: [bool; 2]) {
 }
 
 #[test]
-fn a_node_answers_for_what_nobody_has() {
+fn a_node_answers_for_addresses_that_no_host_has() {
     check(ALL, [true, true]);
 }
 

@@ -39,10 +39,10 @@ fn check(qdisc: &Qdisc, other: &Qdisc, expected: &[(&str, Value)]) {
     place.netlink.set_root_qdisc(index, qdisc).expect("root may change its own links");
     let found = place.netlink.root_qdisc(index).expect(READ).expect("it was put there");
     assert!(qdisc.is_met_by(&found.qdisc().expect("its kind is ours")), "{qdisc} is read as {found:?}");
-    let told = root(&place, "p0");
-    assert_eq!(told["kind"], qdisc.kind());
+    let shown = root(&place, "p0");
+    assert_eq!(shown["kind"], qdisc.kind());
     for (name, value) in expected {
-        assert_eq!(told["options"][name], *value, "{name} of {told}");
+        assert_eq!(shown["options"][name], *value, "{name} of {shown}");
     }
     place.netlink.delete_root_qdisc(index).expect(READ);
     assert_eq!(root(&place, "p0")["kind"], kernels["kind"]);
@@ -147,8 +147,8 @@ fn a_line_rate_is_put_with_its_queue_and_taken() {
     );
     let found = place.netlink.root_qdisc(index).expect(READ).expect("it was put there");
     let other = line(5_000_000, Qdisc::Pfifo { limit: 34 });
-    let told = found.qdisc().expect("its kind is ours");
-    assert!(five.is_met_by(&told) && !other.is_met_by(&told), "{found:?}");
+    let found_qdisc = found.qdisc().expect("its kind is ours");
+    assert!(five.is_met_by(&found_qdisc) && !other.is_met_by(&found_qdisc), "{found:?}");
     assert_eq!(found.irretrievable(), Some("others or filters stand below it"));
 }
 
@@ -197,14 +197,14 @@ fn others_queues_of_flows_are_put_back() {
 }
 
 #[test]
-fn what_could_not_be_put_back_is_told() {
+fn what_could_not_be_put_back_is_named() {
     let (place, index) = with_link();
-    let told = |words: &str| {
+    let irretrievable = |words: &str| {
         let replace = format!("qdisc replace dev p0 root handle 7: {words}");
         place.judge("tc", &replace.split(' ').collect::<Vec<_>>());
         place.netlink.root_qdisc(index).unwrap().unwrap().irretrievable()
     };
-    assert_eq!(told("htb"), Some("the kernel does not report its options as they are set"));
+    assert_eq!(irretrievable("htb"), Some("the kernel does not report its options as they are set"));
     place.judge(
         "tc",
         &["class", "add", "dev", "p0", "parent", "7:", "classid", "7:1", "htb", "rate", "1mbit"],
@@ -215,7 +215,7 @@ fn what_could_not_be_put_back_is_told() {
     if !is_missing(Feature::Netem) {
         place.netlink.delete_root_qdisc(index).unwrap();
         let why = Some("the kernel does not report the distribution of its jitter");
-        assert_eq!(told("netem delay 9ms 1ms distribution normal"), why);
+        assert_eq!(irretrievable("netem delay 9ms 1ms distribution normal"), why);
     }
 }
 
@@ -287,8 +287,8 @@ fn netem_loses() {
     let mac = far.netlink.link(&ifname("w0")).unwrap().unwrap().mac.unwrap().to_string();
     near.judge("ip", &["neighbour", "replace", "192.0.2.2", "lladdr", &mac, "dev", "w0"]);
     let counters = || {
-        let told = root(&near, "w0");
-        ["packets", "drops"].map(|name| told[name].as_u64().expect("tc counts"))
+        let shown = root(&near, "w0");
+        ["packets", "drops"].map(|name| shown[name].as_u64().expect("tc counts"))
     };
     let before = counters();
     let address = theirs.local_addr().unwrap();

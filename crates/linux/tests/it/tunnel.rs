@@ -39,8 +39,8 @@ fn vxlan_between(outer: [&str; 2], inner: [&str; 2], pods: [&str; 2]) {
 }
 
 fn bytes_sent(place: &Place, link: &str) -> u64 {
-    let told = place.judge("ip", &["-s", "link", "show", link]);
-    let last = told.lines().last().and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
+    let shown = place.judge("ip", &["-s", "link", "show", link]);
+    let last = shown.lines().last().and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
     last.expect("a count")
 }
 
@@ -68,10 +68,10 @@ fn vxlan_has_the_options_that_were_asked_for() {
         let local_ip = local.parse().unwrap();
         let vxlan = Vxlan { vni, parent: ifname("hgw0"), local: local_ip, port: 4789, learning };
         here.add(name, LinkKind::Vxlan(vxlan));
-        let told = here.judge("ip", &["-d", "link", "show", name]);
-        assert!(told.contains(&format!("vxlan id {vni} local {local} dev hgw0")), "{told}");
-        assert!(told.contains("dstport 4789") && told.contains(&format!(" {expected}")), "{told}");
-        assert_eq!(told.contains("nolearning"), !learning, "{told}");
+        let shown = here.judge("ip", &["-d", "link", "show", name]);
+        assert!(shown.contains(&format!("vxlan id {vni} local {local} dev hgw0")), "{shown}");
+        assert!(shown.contains("dstport 4789") && shown.contains(&format!(" {expected}")), "{shown}");
+        assert_eq!(shown.contains("nolearning"), !learning, "{shown}");
         let found = here.netlink.link(&ifname(name)).unwrap().unwrap().vxlan.unwrap();
         let parent = here.netlink.link(&ifname("hgw0")).unwrap().map(|wire| wire.index);
         assert_eq!(found, VxlanInfo { vni, parent, local: Some(local_ip), port: 4789, learning });
@@ -146,9 +146,9 @@ fn routes_into_tunnels_lead_there_over_ipv6() {
 #[test]
 fn a_tunnel_takes_packets_without_outer_checksum() {
     let [a, b] = external_nodes(["2001:db8::1", "2001:db8::2"]);
-    let told = a.judge("ip", &["-d", "link", "show", "hgvx"]);
-    assert!(told.contains("vxlan external id 0"), "{told}");
-    assert!(told.contains("dstport 8472 nolearning") && told.contains(" udp6zerocsumrx"), "{told}");
+    let shown = a.judge("ip", &["-d", "link", "show", "hgvx"]);
+    assert!(shown.contains("vxlan external id 0"), "{shown}");
+    assert!(shown.contains("dstport 8472 nolearning") && shown.contains(" udp6zerocsumrx"), "{shown}");
     // The route that `ip` makes does not ask for a checksum. Ours on the way back does.
     let typed = "route add fd02::/64 encap ip6 id 42 dst 2001:db8::2 via fd02:: dev hgvx onlink";
     a.judge("ip", &typed.split(' ').collect::<Vec<_>>());
@@ -156,8 +156,8 @@ fn a_tunnel_takes_packets_without_outer_checksum() {
     let back = ways(1, encap);
     b.netlink.route_add(&back[1]).unwrap();
     assert!(talk(&a, &b, "fd02::9"));
-    let told = b.judge("ip", &["-6", "route", "show", "fd01::/64"]);
-    assert!(told.contains("csum"), "{told}");
+    let shown = b.judge("ip", &["-6", "route", "show", "fd01::/64"]);
+    assert!(shown.contains("csum"), "{shown}");
     let listed = a.netlink.routes().unwrap();
     let typed = listed.iter().find(|route| route.dst == ways(2, encap)[1].dst).unwrap();
     // Without the checksum it does not count as a tunnel of ours. 4 is LWTUNNEL_ENCAP_IP6.

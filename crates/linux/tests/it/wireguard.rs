@@ -67,7 +67,9 @@ fn between(outer: [&str; 2]) {
     assert!(found.handshake_s.is_some(), "{found:?}");
 
     two.devices.remove_peer(&ifname("hgwg1"), one.key.public()).unwrap();
-    two.devices.remove_peer(&ifname("hgwg1"), one.key.public()).expect("to remove nobody is no error");
+    two.devices
+        .remove_peer(&ifname("hgwg1"), one.key.public())
+        .expect("to remove an absent peer is no error");
     assert!(two.devices.device(&ifname("hgwg1")).unwrap().peers.is_empty());
     two.devices.clear_key(&ifname("hgwg1"), 1234).unwrap();
     let device = two.devices.device(&ifname("hgwg1")).unwrap();
@@ -83,7 +85,7 @@ fn it_carries_both_families_over_either() {
     between(["2001:db8::1", "2001:db8::2"]);
 }
 
-/// The kernel tells of so many in several messages.
+/// The kernel lists so many in several messages.
 #[test]
 fn a_long_list_of_peers_is_read_whole() {
     if is_missing(Feature::WireGuard) {
@@ -140,7 +142,7 @@ fn a_peer_may_have_thousands_of_prefixes() {
 }
 
 #[test]
-fn a_link_of_another_kind_is_told_apart() {
+fn a_link_of_another_kind_has_an_error_of_its_own() {
     if is_missing(Feature::WireGuard) {
         return;
     }
@@ -148,5 +150,5 @@ fn a_link_of_another_kind_is_told_apart() {
     place.add("hgbr1", LinkKind::Bridge);
     let devices = WireGuard::open_in(&place.netns).unwrap();
     let errno = |link: &str| devices.device(&ifname(link)).unwrap_err().errno();
-    assert_eq!([errno("hgbr1"), errno("nobody")], [Some(libc::EOPNOTSUPP), Some(libc::ENODEV)]);
+    assert_eq!([errno("hgbr1"), errno("absent")], [Some(libc::EOPNOTSUPP), Some(libc::ENODEV)]);
 }

@@ -142,7 +142,7 @@ fn it_carries_both_families_over_either() {
     between(["2001:db8::1", "2001:db8::2"]);
 }
 
-/// `ip` is the judge of what the kernel was told.
+/// `ip` is the judge of what the kernel was given.
 #[test]
 fn ip_shows_what_was_added() {
     if is_missing(Feature::IpSec) {
