@@ -98,7 +98,7 @@ static __always_inline int is_wanted(const struct xdp_md *ctx)
 	return 0;
 }
 
-/* Where nobody listens on the queue, the frame is the kernel's, which knows no such port and says so. */
+/* Where no socket listens on the queue, the frame is the kernel's, which knows no such port and says so. */
 static __always_inline int hand_over(struct xdp_md *ctx)
 {
 	return bpf_redirect_map(&afxdp_sockets, ctx->rx_queue_index, XDP_PASS);

@@ -6,7 +6,7 @@
  * 5.17 (kfree_skb's reason was the last); what was added behind them later (tcp_retransmit_skb, kfree_skb) is not
  * touched. Where a kernel lacks one of them the others still work: the loader attaches each by itself.
  *
- * Only what takes longer than a limit is reported, so that the ring holds a whole slice and nobody has to read
+ * Only what takes longer than a limit is reported, so that the ring holds a whole slice and no program has to read
  * meanwhile, which would itself take CPU time from the nodes. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -260,7 +260,7 @@ int late_receive(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* The timer's handler tells the probe by the timer that is still set, and has cleared it for a time-out. */
+/* The timer's handler knows the probe by the timer that is still set, and has cleared it for a time-out. */
 static __always_inline __u32 timer_of(struct sock *sk)
 {
 	struct inet_connection_sock *icsk = (void *)sk;
@@ -329,7 +329,7 @@ int late_drop(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* Whose thread a task is: a kind of event, or LATE_KINDS if it is nobody's. Those of the generator's threads that send
+/* Whose thread a task is: a kind of event, or LATE_KINDS if it is of no kind. Those of the generator's threads that send
  * are in a namespace of ours, its others are not. */
 static __always_inline __u32 whose(struct task_struct *task)
 {

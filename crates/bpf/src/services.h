@@ -38,7 +38,7 @@ struct destination {
  * an entry for a Service as long as it has slots. */
 struct service {
 	__u32 generation;
-	__u32 backends;    /* 0: nobody answers, and calls are refused */
+	__u32 backends;    /* 0: no backend answers, and calls are refused */
 	__u32 affinity_s;  /* so long after its last call a client is led to the same backend; 0: each call to any */
 };
 

@@ -4,7 +4,7 @@
  * The connection is made, kept and ended by TCP as ever, and each message can still go its way. So there are two ways
  * for the bytes of one stream, and three things must hold:
  *
- * - One queue. A socket in a map has a queue of its own beside TCP's, and is read from it first. A reader that is told
+ * - One queue. A socket in a map has a queue of its own beside TCP's, and is read from it first. A reader that learns
  *   of new bytes by edges (EPOLLET) and takes a short read for the end would miss what lies in the other. So TCP's
  *   bytes are put into the same queue on arrival (from_wire), and there is only one.
  * - Order. Bytes left to TCP take their time. Until they are in the queue, no later ones go past them: the sender compares

@@ -43,8 +43,8 @@ const volatile __u64 woken_late_min_ns = 0;
 /* Never read. By it the layout is in the type information, against which the loader is checked. */
 const volatile struct stall stall_layout = {};
 
-/* What the timers call, by which they are told from all others: perf's (kernel/events/core.c), and the kernel's own tick
- * (kernel/time/tick-sched.c) since and before Linux 6.9. */
+/* What the timers call, which distinguishes them from all others: perf's (kernel/events/core.c), and the kernel's own
+ * tick (kernel/time/tick-sched.c) since and before Linux 6.9. */
 extern const void perf_swevent_hrtimer __ksym;
 extern const void tick_nohz_handler __ksym __weak;
 extern const void tick_sched_timer __ksym __weak;

@@ -2,7 +2,7 @@
 //!
 //! Timers tick on each CPU, the kernel's own and, if asked for, one of the witness; a program runs in their interrupts.
 //! See `witness.bpf.c` for what it sees and why nothing that the CPU itself does, however long, delays it. Three signs
-//! tell a stall, and each stall says which it had:
+//! mark a stall, and each stall says which it had:
 //!
 //! - a tick came late: sees a stall that a tick falls into, whatever its reason; in a virtual machine also, a thread that
 //!   was woken on an idle CPU had its turn late;

@@ -156,7 +156,7 @@ impl Cluster {
     /// # Errors
     /// Its lifeline cannot be written to.
     pub fn end(self) -> Result<()> {
-        fs::write(self.folder.join(LIFELINE), "end\n").context("could not tell the cluster to end")?;
+        fs::write(self.folder.join(LIFELINE), "end\n").context("could not ask the cluster to end")?;
         while Path::new(&format!("/proc/{}/ns/pid_for_children", self.keeper)).exists() {
             std::thread::sleep(std::time::Duration::from_millis(50));
         }

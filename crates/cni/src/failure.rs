@@ -86,12 +86,12 @@ mod tests {
 
     #[track_caller]
     fn check(printed: &str, expected: Option<&str>) {
-        let told = Failure::read(printed).map(|failure| failure.to_string());
-        assert_eq!(told.as_deref(), expected, "{printed}");
+        let text = Failure::read(printed).map(|failure| failure.to_string());
+        assert_eq!(text.as_deref(), expected, "{printed}");
     }
 
     #[test]
-    fn an_error_object_is_told_whole() {
+    fn an_error_object_is_printed_whole() {
         let whole = r#"{"cniVersion":"1.0.0","code":11,"msg":"no range","details":"set one\n"}"#;
         check(whole, Some("no range: set one (code 11)"));
         assert_eq!(Failure::read(whole).unwrap().code, Some(ErrorCode::TRY_AGAIN_LATER));

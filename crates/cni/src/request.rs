@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_result_before_is_handed_on_with_fields_that_nobody_knows() {
+    fn the_previous_result_is_handed_on_with_its_unknown_fields() {
         let request = request(r#"{"type":"x"}"#, &json!({}));
         assert_eq!(request.after(None), request);
         let result = AddResult::read(r#"{"ips":[],"new":[7]}"#).unwrap();

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn results_that_cannot_be_understood_are_told() {
+    fn results_that_cannot_be_understood_are_refused() {
         check(&json!({"ips": {}}), "`ips` of its result is {}");
         check(&json!({"ips": [7]}), "no `address` in 7");
         check(&json!({"ips": [{"address": 7}]}), "no `address`");

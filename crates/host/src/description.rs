@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_told_with_what_stood() {
+    fn what_was_added_is_described_with_what_stood() {
         let stood = about("eth0", 2, &[setting("mtu", "1400"), setting("somaxconn", "1")]);
         let added = about("eth0", 7, &[setting("somaxconn", "8192"), setting("txqueuelen", "77")]);
         let all = [setting("mtu", "1400"), setting("somaxconn", "8192"), setting("txqueuelen", "77")];

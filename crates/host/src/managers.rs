@@ -155,10 +155,10 @@ mod tests {
         write("etc/sysctl.d/61-other.conf", "vm.swappiness = 1\n");
         let changes = [change("irq_affinity", "0-1"), change("somaxconn", "4096"), change("tcp_dsack", "0")];
         let found = conflicts(root.path(), &changes);
-        let told: Vec<_> = found.iter().map(|one| (one.who.clone(), one.knobs.join(" "))).collect();
+        let named: Vec<_> = found.iter().map(|one| (one.who.clone(), one.knobs.join(" "))).collect();
         let file = root.path().join("etc/sysctl.d/60-old.conf").display().to_string();
         assert_eq!(
-            told,
+            named,
             [("irqbalance".to_owned(), "irq_affinity".to_owned()), (file, "somaxconn".to_owned())]
         );
     }

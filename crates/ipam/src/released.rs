@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_boot_wrote_or_nobody_says_nothing() {
+    fn what_another_boot_wrote_or_what_is_damaged_says_nothing() {
         let mut released = Released::read(b"", "a");
         released.is_swept = true;
         released.add(&["10.0.0.9".parse().unwrap()], at(100), REST);

@@ -38,7 +38,7 @@ pub struct Considered {
 pub enum Fate {
     /// It is shipped.
     Chosen,
-    /// The race cannot tell it from the chosen one, which goes before it in the report.
+    /// The race cannot distinguish it from the chosen one, which goes before it in the report.
     WithinNoise,
     /// The chosen one beats it.
     Beaten,
@@ -214,9 +214,9 @@ fn shipped(race: &RaceRecord, entrant: usize) -> Result<Shipped, String> {
 /// Why none ships, each contender with its reason.
 fn reasons(race: &RaceRecord) -> String {
     let contenders = race.header.entrants.iter().enumerate().skip(2);
-    let told = contenders.filter_map(|(index, entrant)| {
+    let reasons = contenders.filter_map(|(index, entrant)| {
         shipped(race, index).err().map(|why| format!("{}: {why}", entrant.name))
     });
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { "none of them was judged".to_owned() } else { told.join("; ") }
+    let reasons: Vec<String> = reasons.collect();
+    if reasons.is_empty() { "none of them was judged".to_owned() } else { reasons.join("; ") }
 }

@@ -81,7 +81,7 @@ mod tests {
 
     /// virtio_net and others refuse a delay while they find their own.
     #[test]
-    fn a_card_ends_finding_its_delays_before_it_is_told_one() {
+    fn a_card_ends_finding_its_delays_before_it_is_given_one() {
         let rank =
             |knob: &str, value: u64| Setting::asked(knob, &Asked::Text(value.to_string())).unwrap().rank();
         assert!(rank("coalesce_adaptive_rx", 0) < rank("coalesce_rx_usecs", 8));

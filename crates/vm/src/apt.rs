@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn other_systems_are_told_what_is_needed() {
+    fn an_error_on_other_systems_says_what_is_needed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("os-release");
         fs::write(&path, "ID=ubuntu\nVERSION_CODENAME=noble\n").unwrap();

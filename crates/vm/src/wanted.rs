@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_nothing_is_told_what_there_is() {
+    fn an_unknown_kernel_is_refused_with_those_there_are() {
         for name in ["6.12", "debian:5.10", "debian:6.1.0", "debian:", "ubuntu:6.8", ""] {
             let message = KernelSpec::parse(name, None).unwrap_err().to_string();
             assert!(message.contains("debian:6.1, debian:6.12"), "{name}: {message}");

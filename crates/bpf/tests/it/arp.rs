@@ -12,7 +12,7 @@ use crate::run::Verdict;
 const REQUEST: u16 = 1;
 const REPLY: u16 = 2;
 const UNKNOWN: Mac = Mac([0; 6]);
-const NOBODY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+const UNSPECIFIED: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
 /// The request "who has the gateway's address? Tell pod one."
 pub(crate) fn question() -> Vec<u8> {
@@ -30,7 +30,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Vec<u8>, Counter)> {
     vec![
         ("asks for a pod", said(REQUEST, own, (UNKNOWN, TWO.v4)), Counter::PassArp),
         ("answers", said(REPLY, own, (GATEWAY_MAC, GATEWAY)), Counter::PassArp),
-        ("probes its address", said(REQUEST, (ONE.mac, NOBODY), (UNKNOWN, ONE.v4)), Counter::PassArp),
+        ("probes its address", said(REQUEST, (ONE.mac, UNSPECIFIED), (UNKNOWN, ONE.v4)), Counter::PassArp),
         ("announces its address", said(REQUEST, own, (UNKNOWN, ONE.v4)), Counter::PassArp),
         (
             "announces another's",
@@ -55,7 +55,7 @@ fn a_pod_learns_the_gateway() {
     }
     let node = Node::direct();
     for program in [Program::FromPod, Program::FromNetkit] {
-        for asking in [ONE.v4, NOBODY] {
+        for asking in [ONE.v4, UNSPECIFIED] {
             // Links with a minimum length pad their frames.
             for padding in [0, 18] {
                 let question = said(REQUEST, (ONE.mac, asking), (UNKNOWN, GATEWAY));

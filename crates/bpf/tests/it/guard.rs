@@ -27,7 +27,7 @@ const REDIRECT: u8 = 137;
 
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11);
-const NOBODY: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
+const UNSPECIFIED: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
 
 /// The namespace of the container behind the first link, and that of another.
 const CONTAINER: u64 = 7;
@@ -110,10 +110,10 @@ fn a_pod_sends_from_its_own_addresses() {
         forged[6..12].copy_from_slice(&TWO.mac.0);
         scene.drops(ONE.link, "another's MAC", &forged, Counter::DropSpoofedMac);
     }
-    let (kind, nobodys) = frame::datagram(Ipv4Addr::UNSPECIFIED.into(), far::OUTSIDE.into(), b"x");
-    scene.drops(ONE.link, "no address", &ONE.frame(kind, &nobodys), Counter::DropSpoofedAddress);
-    let (kind, nobodys) = frame::datagram(NOBODY.into(), TWO.v6.into(), b"x");
-    scene.drops(ONE.link, "no address to one", &ONE.frame(kind, &nobodys), Counter::DropSpoofedAddress);
+    let (kind, unspecified) = frame::datagram(Ipv4Addr::UNSPECIFIED.into(), far::OUTSIDE.into(), b"x");
+    scene.drops(ONE.link, "no address", &ONE.frame(kind, &unspecified), Counter::DropSpoofedAddress);
+    let (kind, unspecified) = frame::datagram(UNSPECIFIED.into(), TWO.v6.into(), b"x");
+    scene.drops(ONE.link, "no address to one", &ONE.frame(kind, &unspecified), Counter::DropSpoofedAddress);
 }
 
 #[test]
@@ -132,10 +132,10 @@ fn arp_is_judged_as_the_forwarding_programs_do() {
 fn neighbours_speak_for_themselves_alone() {
     let Some(scene) = Scene::new() else { return };
     let honest = [
-        ("detects duplicates", NOBODY, ALL_NODES, NEIGHBOUR_SOLICITATION, ONE.v6),
+        ("detects duplicates", UNSPECIFIED, ALL_NODES, NEIGHBOUR_SOLICITATION, ONE.v6),
         ("asks for a neighbour", ONE.v6, ALL_NODES, NEIGHBOUR_SOLICITATION, TWO.v6),
         ("asks from its link-local address", LINK_LOCAL, ALL_NODES, NEIGHBOUR_SOLICITATION, TWO.v6),
-        ("asks for routers", LINK_LOCAL, ALL_NODES, ROUTER_SOLICITATION, NOBODY),
+        ("asks for routers", LINK_LOCAL, ALL_NODES, ROUTER_SOLICITATION, UNSPECIFIED),
         ("answers", ONE.v6, TWO.v6, NEIGHBOUR_ADVERTISEMENT, ONE.v6),
         ("answers from its link-local address", LINK_LOCAL, TWO.v6, NEIGHBOUR_ADVERTISEMENT, ONE.v6),
         ("says where its link-local address is", LINK_LOCAL, ALL_NODES, NEIGHBOUR_ADVERTISEMENT, LINK_LOCAL),
@@ -147,7 +147,7 @@ fn neighbours_speak_for_themselves_alone() {
         ("says where another is", LINK_LOCAL, NEIGHBOUR_ADVERTISEMENT, TWO.v6),
         ("says so by its own address", ONE.v6, NEIGHBOUR_ADVERTISEMENT, TWO.v6),
         ("says where the gateway is", LINK_LOCAL, NEIGHBOUR_ADVERTISEMENT, "fd00:1::1".parse().unwrap()),
-        ("is a router", LINK_LOCAL, ROUTER_ADVERTISEMENT, NOBODY),
+        ("is a router", LINK_LOCAL, ROUTER_ADVERTISEMENT, UNSPECIFIED),
         ("redirects", LINK_LOCAL, REDIRECT, TWO.v6),
     ];
     for (what, from, kind, about) in forged {
@@ -172,11 +172,11 @@ fn neighbours_speak_for_themselves_alone() {
         let frame = from_one(from, ALL_NODES, FRAGMENT, &part);
         scene.drops(ONE.link, &format!("{what} in a fragment"), &frame, Counter::DropSpoofedAddress);
     }
-    let mut foreign = from_one(LINK_LOCAL, ALL_NODES, ICMPV6, &message(ROUTER_SOLICITATION, NOBODY));
+    let mut foreign = from_one(LINK_LOCAL, ALL_NODES, ICMPV6, &message(ROUTER_SOLICITATION, UNSPECIFIED));
     foreign[6..12].copy_from_slice(&TWO.mac.0);
     scene.drops(ONE.link, "another's MAC", &foreign, Counter::DropSpoofedMac);
-    // A later fragment has no message, whatever its bytes are, and an echo is about nobody.
-    let later = [&[ICMPV6, 0, 0, 9, 0, 0, 0, 9][..], &message(ROUTER_ADVERTISEMENT, NOBODY)].concat();
+    // A later fragment has no message, whatever its bytes are, and an echo names no other.
+    let later = [&[ICMPV6, 0, 0, 9, 0, 0, 0, 9][..], &message(ROUTER_ADVERTISEMENT, UNSPECIFIED)].concat();
     scene.passes(ONE.link, "a later fragment", &from_one(ONE.v6, TWO.v6, FRAGMENT, &later));
     scene.passes(ONE.link, "an echo", &from_one(ONE.v6, TWO.v6, ICMPV6, &message(128, TWO.v6)));
 }
@@ -253,11 +253,11 @@ fn an_interface_of_one_family_has_none_of_the_other() {
         let frames = [TWO.to(far::OUTSIDE, b"x"), TWO.to(far::OUTSIDE6, b"x")];
         scene.passes(TWO.link, "its family", &frames[own]);
         scene.drops(TWO.link, "the other", &frames[1 - own], Counter::DropSpoofedAddress);
-        let nobodys = [
+        let unspecified = [
             frame::datagram(Ipv4Addr::UNSPECIFIED.into(), far::OUTSIDE.into(), b"x"),
-            frame::datagram(NOBODY.into(), far::OUTSIDE6.into(), b"x"),
+            frame::datagram(UNSPECIFIED.into(), far::OUTSIDE6.into(), b"x"),
         ];
-        for (kind, packet) in nobodys {
+        for (kind, packet) in unspecified {
             scene.drops(TWO.link, "none", &TWO.frame(kind, &packet), Counter::DropSpoofedAddress);
         }
         guard::remove(&scene.folder, &one).unwrap();

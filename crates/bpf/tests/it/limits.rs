@@ -59,7 +59,7 @@ fn a_full_map_is_said_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn nobody_takes_a_pods_names() {
+fn another_pods_names_are_refused() {
     if !can_run() {
         return;
     }

@@ -201,7 +201,7 @@ fn frames_that_pass_reach_the_rules_of_the_kernel() {
 }
 
 #[test]
-fn frames_that_meet_nobody_are_only_generated() {
+fn frames_that_meet_no_filter_are_only_generated() {
     let Some(wire) = Wire::new() else { return };
     let before = wire.programs.seen().unwrap();
     let mut made = 0;

@@ -259,7 +259,7 @@ fn to_a_pod_with_a_queue() {
 }
 
 #[test]
-fn a_pod_that_was_taken_away_is_nobody() {
+fn a_pod_that_was_taken_away_is_unknown() {
     if !can_run() {
         return;
     }

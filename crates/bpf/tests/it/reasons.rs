@@ -153,14 +153,14 @@ fn every_reason_is_reached() {
 
 /// Packets for pods of the node, from the wire or out of a tunnel.
 fn arriving(frame: impl Fn(IpAddr, IpAddr) -> Vec<u8>) -> Vec<Case> {
-    let nobody = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0x99);
+    let free = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0x99);
     vec![
         ("from outside", frame(far::OUTSIDE.into(), ONE.v4.into()), Counter::PassOutside),
         ("from outside, IPv6", frame(far::OUTSIDE6.into(), ONE.v6.into()), Counter::PassOutside),
         ("with a pod's address", frame(TWO.v4.into(), ONE.v4.into()), Counter::PassMartian),
         ("with a pod's IPv6 address", frame(TWO.v6.into(), ONE.v6.into()), Counter::PassMartian),
-        ("to nobody", frame(far::DIRECT.into(), [10, 244, 1, 99].into()), Counter::PassNode),
-        ("to nobody, IPv6", frame(far::DIRECT6.into(), nobody.into()), Counter::PassNode),
+        ("to no pod", frame(far::DIRECT.into(), [10, 244, 1, 99].into()), Counter::PassNode),
+        ("to no pod, IPv6", frame(far::DIRECT6.into(), free.into()), Counter::PassNode),
     ]
 }
 

@@ -174,7 +174,7 @@ fn patient(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Writes the same bytes again and again, in pieces of many lengths, until told to stop. How many there were.
+/// Writes the same bytes again and again, in pieces of many lengths, until it has to stop. How many there were.
 fn write_until(stop: &AtomicBool, mut stream: &TcpStream, bytes: &[u8]) -> usize {
     let (mut written, mut step) = (0, 1);
     while !stop.load(Ordering::Relaxed) {
@@ -379,7 +379,7 @@ fn a_folder_without_a_format_is_of_the_first() {
     assert_eq!((replaced.from, replaced.made.len()), (FORMAT, 0));
 }
 
-/// Whoever was killed has left a pin that nobody uses, and another generation at the group than is pinned.
+/// Whoever was killed has left a pin that no program uses, and another generation at the group than is pinned.
 #[test]
 fn what_was_begun_is_completed() {
     let Some(spliced) = Spliced::new() else { return };

@@ -227,7 +227,7 @@ fn what_is_odd_is_left_to_the_device() {
         ("ARP inside", usual().packet(&crate::arp::question())),
         ("cut off inside", usual().packet(&good[..ETHERNET + IP_HEADER - 1])),
         (
-            "to nobody",
+            "to no pod",
             usual().packet(&inner(frame::IPV4, &packet(far::DIRECT.into(), [10, 244, 1, 99].into()))),
         ),
         ("to the node", usual().packet(&inner(frame::IPV4, &packet(far::DIRECT.into(), HERE.into())))),

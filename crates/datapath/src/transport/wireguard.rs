@@ -14,8 +14,8 @@ use crate::{Family, NodeSpec, Peer, SocketRole, SpecError, Talk, Trace, Transpor
 
 pub(crate) const WIREGUARD: WireGuard = WireGuard;
 
-/// Bytes of the outer IPv4 (20) and UDP (8) headers, of WireGuard's header (16), and of the code that shows that nobody
-/// changed the packet (16).
+/// Bytes of the outer IPv4 (20) and UDP (8) headers, of WireGuard's header (16), and of the code that
+/// authenticates the packet (16).
 const OVERHEAD_V4: u32 = 60;
 /// The same with an outer IPv6 header of 40 bytes.
 const OVERHEAD_V6: u32 = 80;

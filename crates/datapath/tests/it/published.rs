@@ -88,7 +88,7 @@ fn publishes(name: &str) {
         }
         answers(&pair.inside(1), client, SocketAddr::new(addresses[0], 8082));
     }
-    // The other family's address does not lead there: the node itself answers that nobody listens.
+    // The other family's address does not lead there: the node itself answers that nothing listens.
     let other = SocketAddr::new(addresses[1], 8082);
     let refused =
         probe::tcp(&pair.inside(1), POD_PORT, &pair.inside(0), other).expect_err("it is not published");

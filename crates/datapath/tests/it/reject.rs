@@ -235,7 +235,7 @@ fn a_peer_must_stand_beside_the_node() {
 }
 
 #[test]
-fn clients_are_told_where_a_pod_serves() {
+fn clients_get_the_address_at_which_a_pod_serves() {
     #[track_caller]
     fn check(path: &'static str, family: Family, expected: &str) {
         let shape = shape(path);

@@ -123,7 +123,7 @@ fn both_directions_are_counted_at_links_that_the_path_has() {
 /// Each bridge and each tunnel device of a path counts its packets, because no other path has them. The
 /// exceptions are a device that programs bypass, and the link of a switch that sends to tunnels itself.
 #[test]
-fn what_tells_a_path_from_others_is_counted() {
+fn what_distinguishes_a_path_from_others_is_counted() {
     for path in ALL {
         let case = Case::new(path, false);
         let traces = case.traces(Protocol::Tcp);

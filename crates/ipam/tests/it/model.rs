@@ -18,7 +18,7 @@ const RANGES: &str = r#"[
 
 #[derive(Debug, Clone)]
 enum Call {
-    /// `is_known`: if the container has nothing, the store is told so.
+    /// `is_known`: whether the store learns that the container has nothing.
     Reserve {
         container: usize,
         wanted: Vec<IpAddr>,

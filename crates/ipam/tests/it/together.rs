@@ -12,9 +12,9 @@ use ipam::{RangeSets, Store};
 use crate::{key, names, sets, store};
 
 const RANGES: &str = r#"[[{"subnet":"10.0.0.0/24"}],[{"subnet":"fd00::/64"}]]"#;
-/// Tells a process of this test where the store is.
+/// The environment variable with the directory of the store, for a process of this test.
 const DATA_DIR: &str = "IPAM_TEST_DATA_DIR";
-/// Tells it how its containers begin.
+/// That with the beginning of the names of its containers.
 const NAME: &str = "IPAM_TEST_NAME";
 const CONTAINERS: usize = 20;
 

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_of_ours_are_told_from_others() {
+    fn configurations_of_ours_are_distinguished_from_others() {
         let network = |text: &str| network_of_ours(text.as_bytes());
         assert_eq!(
             network(r#"{"name":"a","plugins":[{"type":"x"},{"type":"hostgap"}]}"#),

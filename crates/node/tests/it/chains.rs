@@ -32,7 +32,7 @@ fn ports() -> Value {
     json!({ "portMappings": [{ "hostPort": 8080, "containerPort": 80, "protocol": "tcp" }] })
 }
 
-/// A rate that no test reaches, so that nobody waits for it.
+/// A rate that no test reaches, so that no transfer waits for it.
 fn bandwidth() -> Value {
     let (rate, burst) = (1_000_000_000_u64, 1_000_000_000_u64);
     json!({

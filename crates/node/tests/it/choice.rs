@@ -35,7 +35,7 @@ fn the_best_that_the_plugin_makes_is_chosen() {
 }
 
 #[test]
-fn what_cannot_be_told_apart_goes_by_the_order_of_the_report() {
+fn what_cannot_be_distinguished_goes_by_the_order_of_the_report() {
     let race = race(5, &[("ptp+direct", 1.1), ("ebpf+direct", 1.1), ("bridge+direct", 1.6)]);
     let choice = choose(&race).unwrap();
     let fates = fates(&race, &choice);

@@ -284,9 +284,9 @@ fn the_program_stays_for_a_container_that_is_attached() {
     host.scene.succeed("DEL", "b", &conf);
     let removed = host.uninstall(None);
     assert_eq!((removed.conflists.len(), &removed.left), (1, &Some(LeftProgram::Attached)));
-    let told: Vec<_> =
+    let attached: Vec<_> =
         removed.attachments.iter().map(|one| (&*one.container_id, &*one.ifname, &*one.network)).collect();
-    assert_eq!(told, [("a", "eth0", "pods")]);
+    assert_eq!(attached, [("a", "eth0", "pods")]);
     assert_eq!(host.files(), std::slice::from_ref(&removed.program));
     host.scene.assert_reaches("a", "192.0.2.1");
     host.scene.assert_reaches("a", "2001:db8::1");

@@ -130,7 +130,7 @@ fn routes_that_cannot_be_are_refused_with_their_key() {
     refused("ptp", json!([{ "dst": "10.0.0.0/8" }, { "dst": "10.0.0.0/8" }]), 7, "two routes to 10.0.0.0/8");
     refused("ptp", json!("10.0.0.0/8"), 7, "`ipam.routes` is \"10.0.0.0/8\"");
     before.assert_same(&scene.dump(), "after refusals");
-    // Only the kernel knows that nobody is there.
+    // Only the kernel knows that no host is there.
     refused("bridge", json!([{ "dst": "10.0.0.0/8", "gw": "203.0.113.1" }]), 100, "203.0.113.1");
     assert_eq!(scene.reserved("pods"), 0);
 }

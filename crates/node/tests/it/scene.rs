@@ -125,7 +125,7 @@ impl Scene {
             .count()
     }
 
-    /// Whether a container reaches an address: nobody listens on the port, and whoever has the address says so.
+    /// Whether a container reaches an address: nothing listens on the port, and whoever has the address says so.
     #[track_caller]
     pub(crate) fn assert_reaches(&self, container: &str, address: &str) {
         let to = SocketAddr::new(address.parse().unwrap(), 9);

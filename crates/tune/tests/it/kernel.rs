@@ -252,11 +252,11 @@ fn a_qdisc_has_the_options_that_were_asked_for() {
     let scene = Scene::new();
     let shown = || shell(&format!("tc -n {} qdisc show dev wire0", scene.home()));
     let before = shown();
-    let check = |asked: &str, told: &str| {
+    let check = |asked: &str, expected: &str| {
         let knob = tune::find("qdisc").unwrap();
         let setting = Setting::read(knob, &Asked::Text(asked.to_owned())).unwrap();
         there_and_back(&setting.plan(&scene.site), Fault::None, || {
-            assert!(shown().contains(told), "{asked}: {}", shown());
+            assert!(shown().contains(expected), "{asked}: {}", shown());
         });
         assert_eq!(shown(), before, "{asked}");
     };

@@ -68,7 +68,7 @@ fn one_side_counts_more_than_both() {
         &[("initcwnd", "32"), ("tcp_dsack", "0")],
     );
     let settings = Settings::read(&asked).unwrap();
-    let told: Vec<String> = settings
+    let recorded: Vec<String> = settings
         .recorded()
         .iter()
         .map(|setting| format!("{}={} {:?}", setting.knob, setting.value, setting.side))
@@ -81,7 +81,7 @@ fn one_side_counts_more_than_both() {
         "initcwnd=32 Server",
         "mtu=9001 Both",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(recorded, expected);
     assert_eq!(settings.recorded()[2].side, Side::Both);
     assert_eq!(settings.of_both(Lives::Mtu), Some(&Value::Number(9001)));
     assert_eq!(settings.of_both(Lives::Sysctl("net/ipv4/tcp_sack")), None);
