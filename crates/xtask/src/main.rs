@@ -1,7 +1,7 @@
 //! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | suites | cluster | image | dist | lint | tidy | golden | ci`.
 //!
 //! All CI jobs are here, so that they can be run before CI does.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to tell people")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to print for people")]
 
 mod cluster;
 mod dist;

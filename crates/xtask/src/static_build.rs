@@ -77,8 +77,8 @@ pub(crate) fn build(triple: &str) -> Result<StaticBuild> {
     Ok(StaticBuild { program, runner })
 }
 
-/// Flags of the compiler, as cargo separates them. Where the sources lie on this machine is nobody's business, and
-/// would make each machine's programs differ.
+/// Flags of the compiler, as cargo separates them. Where the sources lie on this machine does not belong into a
+/// program, and would make each machine's programs differ.
 fn flags() -> Result<String> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
     let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from).or(home).context("HOME is not set")?;

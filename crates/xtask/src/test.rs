@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_and_filters_are_told_apart() {
+    fn packages_and_filters_are_distinguished() {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let selection = Selection::parse(&words("plan lab -- faults:: --exact"));
         assert_eq!((selection.packages, selection.filters), (words("plan lab"), words("faults:: --exact")));
