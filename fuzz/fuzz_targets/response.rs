@@ -21,9 +21,9 @@ type Pieces<'a> = &'a [u8];
 #[derive(Clone, Copy)]
 struct Heads(u8);
 
-/// What a connection told: its responses, each with where it ends, and how the connection ended.
+/// What was read of a connection: its responses, each with where it ends, and how the connection ended.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct ReadResponses {
     responses: Vec<(usize, Response)>,
     end: Result<Option<Response>, Malformed>,
 }
@@ -51,7 +51,7 @@ impl Heads {
 }
 
 /// Reads the stream to its end, or to the first error.
-fn read(stream: &[u8], pieces: Pieces<'_>, heads: Heads, mut learned: Option<Learned>) -> Told {
+fn read(stream: &[u8], pieces: Pieces<'_>, heads: Heads, mut learned: Option<Learned>) -> ReadResponses {
     let mut parser = Parser::default();
     let mut responses = Vec::new();
     let mut at = 0;
@@ -64,7 +64,7 @@ fn read(stream: &[u8], pieces: Pieces<'_>, heads: Heads, mut learned: Option<Lea
                 None => parser.feed(rest, is_head),
             };
             match fed {
-                Err(error) => return Told { responses, end: Err(error) },
+                Err(error) => return ReadResponses { responses, end: Err(error) },
                 Ok(None) => break,
                 Ok(Some((used, response))) => {
                     assert!((1..=rest.len()).contains(&used), "{used} of {} bytes used", rest.len());
@@ -79,7 +79,7 @@ fn read(stream: &[u8], pieces: Pieces<'_>, heads: Heads, mut learned: Option<Lea
     let fresh = parser.is_fresh();
     let end = parser.end();
     assert_eq!(fresh, end == Ok(None));
-    Told { responses, end }
+    ReadResponses { responses, end }
 }
 
 /// The stream in pieces of the given lengths, in turn. Without a length above zero it is one piece.
@@ -97,9 +97,9 @@ fn cut<'a>(stream: &'a [u8], lengths: Pieces<'a>) -> impl Iterator<Item = &'a [u
 }
 
 /// What holds of every response, whatever the bytes are.
-fn check(stream: &[u8], told: &Told, heads: Heads) {
+fn check(stream: &[u8], found: &ReadResponses, heads: Heads) {
     let mut start = 0;
-    for (nth, (end, response)) in told.responses.iter().enumerate() {
+    for (nth, (end, response)) in found.responses.iter().enumerate() {
         let bytes = &stream[start..*end];
         assert!(bytes.starts_with(b"HTTP/1."));
         assert!((200..1000).contains(&response.status));
@@ -110,7 +110,7 @@ fn check(stream: &[u8], told: &Told, heads: Heads) {
         judge(bytes, response, heads.is_head(nth));
         start = *end;
     }
-    match told.end {
+    match found.end {
         Ok(None) => assert_eq!(start, stream.len()),
         Ok(Some(response)) => {
             assert!(!response.keep_alive);

@@ -42,7 +42,7 @@ fn read(bytes: &[u8]) -> (DatagramEnd, Vec<TcpSocket>) {
 
 fn check(socket: &TcpSocket) {
     assert!(!socket.congestion.contains('\0'));
-    // A mapped address is told as what it is.
+    // A mapped address is reported as what it is.
     for address in [socket.local.ip(), socket.peer.ip()] {
         assert!(matches!(address, IpAddr::V4(_)) || address.to_canonical() == address);
     }

@@ -1,4 +1,4 @@
-//! The two files of a tuning that stands, damaged in up to three places: whatever is left of them, nobody is told that a
+//! The two files of a tuning that stands, damaged in up to three places: whatever is left of them, it is never reported that a
 //! restart took it back, that nothing stands, or that what the journal says is all, unless it is so.
 //!
 //! An input is a moment of a recorded transaction and a list of damages. Three of them do not make a CRC-32 right again;
@@ -79,7 +79,7 @@ static GROUND: LazyLock<Ground> = LazyLock::new(|| {
     for files in &moments {
         match account(&store, files, &boot_id) {
             Ok(Account::Stands { open, doubt: None }) => known.extend(open),
-            other => panic!("a sound moment is not told: {other:?}"),
+            other => panic!("a sound moment is not reported: {other:?}"),
         }
     }
     Ground { store, boot_id, moments, known }
@@ -112,7 +112,7 @@ fuzz_target!(|input: Input| {
     }
 });
 
-/// Fails unless every step is among those that are told as standing, of which `standing.json` knows.
+/// Fails unless every step is among those that are reported as standing, of which `standing.json` knows.
 fn assert_whole(open: &[Intent], files: &Files, ground: &Ground) {
     assert!(ground.moments.iter().any(|moment| moment[0] == files[0]), "a changed standing.json is believed");
     if !has(&files[1], b"\"undone\"") {
@@ -131,7 +131,7 @@ fn standing(files: &Files) -> OpenTransaction {
     serde_json::from_slice(files[0].as_ref().expect("it is there")).expect("it is sound")
 }
 
-/// What is told of these files, once they lie in the store.
+/// What is reported of these files, once they lie in the store.
 fn account(store: &Store, files: &Files, boot_id: &str) -> Result<Account, TransactionError> {
     fs::create_dir_all(store.path()).expect("a temporary directory can be made");
     let put = |path: PathBuf, bytes: &Option<Vec<u8>>| {
