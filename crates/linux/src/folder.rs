@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_removes_the_last_does_not_disturb_others() {
+    fn removing_the_last_does_not_disturb_others() {
         let top = tempfile::tempdir().unwrap();
         let parent = top.path().join("parent");
         std::thread::scope(|scope| {

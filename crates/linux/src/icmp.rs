@@ -107,7 +107,7 @@ impl EchoSocket {
         }
     }
 
-    /// The same for who wants to know why nothing was sent: `EMSGSIZE` where the link carries less, `ENETUNREACH` without a
+    /// The same for callers that report why nothing was sent: `EMSGSIZE` where the link carries less, `ENETUNREACH` without a
     /// route, `EPERM` where a rule of this machine drops it.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use crate::node::can_run;
 const TIMES: u32 = 60;
 
 #[test]
-fn who_removes_the_last_does_not_disturb_others() {
+fn removing_the_last_does_not_disturb_others() {
     if !can_run() {
         return;
     }

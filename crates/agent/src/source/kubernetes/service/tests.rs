@@ -123,7 +123,7 @@ fn each_address_and_port_has_the_endpoints_of_its_family_and_name() {
 }
 
 #[test]
-fn who_is_leaving_answers_as_long_as_no_endpoint_is_ready() {
+fn leaving_endpoints_answer_as_long_as_none_is_ready() {
     let [a, b, c, d] = [1, 2, 3, 4].map(|last| format!("10.244.1.{last}"));
     let of = |conditions: &[(&str, [Option<bool>; 3])]| {
         let endpoints: Vec<Value> =
