@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_boot_wrote_or_what_is_damaged_says_nothing() {
+    fn the_file_of_another_boot_or_a_damaged_one_is_ignored() {
         let mut released = Released::read(b"", "a");
         released.is_swept = true;
         released.add(&["10.0.0.9".parse().unwrap()], at(100), REST);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_reported_with_its_place() {
+    fn mistakes_are_reported_with_their_place() {
         const HEAD: &str = "schema = 1\nabout = \"x\"\n[[set]]\n";
         check(
             &format!("{HEAD}knob = \"bsy_poll\"\nvalue = 1\n"),

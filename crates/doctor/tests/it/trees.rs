@@ -41,7 +41,7 @@ fn a_collected_tree_is_diagnosed_as_its_machine_was() {
 }
 
 #[test]
-fn what_is_no_tree_is_refused() {
+fn a_directory_that_is_no_tree_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let check = |text: &str, expected: &str| {
         fs::write(directory.path().join("collected.json"), text).unwrap();

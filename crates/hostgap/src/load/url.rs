@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_with_the_reason() {
+    fn an_invalid_url_is_refused_with_the_reason() {
         for text in [
             "ftp://a/",
             "a:80",

@@ -152,7 +152,7 @@ fn a_failure_is_reported_with_the_sentence_the_call_and_a_script() {
 }
 
 #[test]
-fn what_is_wrong_is_reported_before_anything_runs() {
+fn bad_input_is_refused_before_anything_runs() {
     let turn = turn();
     let conf = turn.out().join("x.conf");
     std::fs::write(&conf, "{").unwrap();

@@ -156,7 +156,7 @@ fn a_directory_that_cannot_be_made_is_named() {
 }
 
 #[test]
-fn gc_keeps_what_it_has_to_and_old_files_of_those_containers() {
+fn gc_keeps_the_given_containers_and_their_old_files() {
     let (_root, store) = store();
     for container in ["c1", "c2"] {
         store.reserve(&key(container), &sets(DUAL), &[]).unwrap();

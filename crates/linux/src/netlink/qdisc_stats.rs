@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_limit_of_a_flow_of_fq_dropped_is_read() {
+    fn drops_by_the_flow_limit_of_fq_are_read() {
         let mut bytes = vec![0; 88];
         bytes[FQ_FLOWS_PLIMIT] = 7;
         let dropped = |kind: &str, bytes: Vec<u8>| {

@@ -160,7 +160,7 @@ fn a_killed_addition_leaves_what_stood() {
 /// The process that adds and its watcher both died just before the last record was written. The store's phase
 /// shows this.
 #[test]
-fn without_adder_and_watcher_the_next_command_takes_back_what_was_added() {
+fn after_both_processes_died_the_next_command_takes_back_what_was_added() {
     let Some(ground) = Ground::new() else { return };
     let before = ground.dump();
     ground.stand(&["--set", "somaxconn=8192"]);
