@@ -13,7 +13,7 @@ pub struct ComparedAt {
     pub main: usize,
     /// Entrants past their capacity there, ascending.
     pub past: Vec<usize>,
-    /// The load at which they are compared instead: the main one if it is past nobody's capacity, else the highest lower
+    /// The load at which they are compared instead: the main one if all carry it, else the highest lower
     /// rate of the same size that all carry, else the closed loop, in which none gets more than it can carry. `None` where
     /// there is no such load.
     pub load: Option<usize>,
