@@ -39,6 +39,9 @@ pub enum LinkKind {
     },
     /// A software switch; its ports are the links that have it as master.
     Bridge,
+    /// A link that gives what it sends back to the stack, as if it had just arrived where it was redirected from. So the
+    /// queueing discipline at its root holds what another link of the namespace receives (`ifb`).
+    Ifb,
     /// Ethernet in UDP (RFC 7348).
     Vxlan(Vxlan),
     /// A vxlan device without a network identifier, parent or remotes ("external", "collect metadata", Linux 4.3). A
@@ -126,6 +129,7 @@ impl LinkKind {
             LinkKind::Veth { .. } => "veth",
             LinkKind::Netkit { .. } => "netkit",
             LinkKind::Bridge => "bridge",
+            LinkKind::Ifb => "ifb",
             LinkKind::Vxlan(_) | LinkKind::VxlanExternal { .. } => "vxlan",
             LinkKind::WireGuard => "wireguard",
             LinkKind::Macvlan { .. } => "macvlan",
@@ -142,6 +146,7 @@ impl LinkKind {
             LinkKind::Veth { .. }
             | LinkKind::Netkit { .. }
             | LinkKind::Bridge
+            | LinkKind::Ifb
             | LinkKind::VxlanExternal { .. }
             | LinkKind::WireGuard => None,
         }
@@ -152,6 +157,7 @@ impl LinkKind {
         match self {
             LinkKind::Veth { peer } | LinkKind::Netkit { peer } => Some(peer),
             LinkKind::Bridge
+            | LinkKind::Ifb
             | LinkKind::Vxlan(_)
             | LinkKind::VxlanExternal { .. }
             | LinkKind::WireGuard

@@ -106,6 +106,14 @@ pub enum Step {
     AddXfrmPolicy(XfrmPolicy),
     /// Make an RDMA device of software RoCE on a link. The name is the machine's: it must be free in all namespaces.
     AddRdmaLink(RdmaLink),
+    /// Lead all that arrives at a link to another one, which sends it: an ingress qdisc with a single filter. Refused where
+    /// the link has an ingress or a clsact qdisc.
+    AddRedirect {
+        /// The link at which it arrives.
+        from: IfName,
+        /// The link of the same namespace that gets it, an ifb to hold it back a while.
+        to: IfName,
+    },
     /// Make an nftables table with all its chains and rules.
     AddNftTable(nft::Table),
     /// Add an element to a map or a set of an nftables table.

@@ -300,12 +300,17 @@ impl Dump {
     fn add_filters(&mut self, netns: &Netns) {
         let netlink = Netlink::open_in(netns).expect("a socket can be opened in a test's own namespace");
         for link in netlink.links().expect("links can be listed") {
-            if !netlink.has_clsact(link.index).expect("qdiscs can be looked at") {
-                continue;
-            }
-            for hook in ["ingress", "egress"] {
+            let hooks: &[&str] =
+                match netlink.ingress_kind(link.index).expect("qdiscs can be looked at").as_deref() {
+                    None => &[],
+                    Some("clsact") => &["ingress", "egress"],
+                    Some(_) => &["ingress"],
+                };
+            for hook in hooks {
                 for filter in list(netns, "tc", &["-j", "filter", "show", "dev", link.name.as_str(), hook]) {
-                    let name = filter["options"]["bpf_name"].as_str().unwrap_or_default();
+                    let options = &filter["options"];
+                    let leads_to = &options["actions"][0]["to_dev"];
+                    let name = options["bpf_name"].as_str().or(leads_to.as_str()).unwrap_or_default();
                     self.add(format!(
                         "filter {} {hook} {} {} {name}",
                         link.name, filter["pref"], filter["kind"]

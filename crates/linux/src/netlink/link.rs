@@ -151,6 +151,7 @@ impl Netlink {
             LinkKind::Veth { .. }
             | LinkKind::Netkit { .. }
             | LinkKind::Bridge
+            | LinkKind::Ifb
             | LinkKind::WireGuard
             | LinkKind::VxlanExternal { .. } => None,
             LinkKind::Vxlan(Vxlan { parent, .. })

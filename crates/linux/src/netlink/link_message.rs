@@ -153,6 +153,7 @@ fn kind(kind: &LinkKind) -> InfoKind {
         LinkKind::Veth { .. } => InfoKind::Veth,
         LinkKind::Netkit { .. } => InfoKind::Netkit,
         LinkKind::Bridge => InfoKind::Bridge,
+        LinkKind::Ifb => InfoKind::Ifb,
         LinkKind::Vxlan(_) | LinkKind::VxlanExternal { .. } => InfoKind::Vxlan,
         LinkKind::WireGuard => InfoKind::Wireguard,
         LinkKind::Macvlan { .. } => InfoKind::MacVlan,
@@ -169,7 +170,7 @@ fn data(kind: &LinkKind, found: &Resolved) -> Option<InfoData> {
             InfoNetkit::PeerPolicy(NetkitPolicy::Pass),
             InfoNetkit::Peer(other_end(peer, found)),
         ]),
-        LinkKind::Bridge | LinkKind::WireGuard => return None,
+        LinkKind::Bridge | LinkKind::Ifb | LinkKind::WireGuard => return None,
         LinkKind::Vxlan(vxlan) => InfoData::Vxlan(tunnel(vxlan, found)),
         LinkKind::VxlanExternal { port } => InfoData::Vxlan(external_tunnel(*port)),
         LinkKind::Macvlan { mode, .. } => InfoData::MacVlan(vec![InfoMacVlan::Mode(match mode {

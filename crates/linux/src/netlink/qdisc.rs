@@ -1,6 +1,6 @@
 //! Queueing disciplines: the one at the root of a link, and filters at its clsact qdisc.
 
-use netlink_packet_core::{DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_ECHO, NLM_F_REPLACE, Nla};
+use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE, Nla};
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
 use serde::{Deserialize, Serialize};
@@ -66,11 +66,9 @@ pub struct FilterInfo {
     pub handle: u32,
 }
 
-/// The place of a link's clsact qdisc (`TC_H_CLSACT`).
-const CLSACT: TcHandle = TcHandle { major: u16::MAX, minor: 0xfff1 };
-/// Where a clsact qdisc has its filters for either direction (`TC_H_CLSACT` with `TC_H_MIN_INGRESS`, `_EGRESS`).
-const INGRESS: u16 = 0xfff2;
-const EGRESS: u16 = 0xfff3;
+/// Where a clsact qdisc has its filters for either direction (`TC_H_CLSACT` with one of them).
+const INGRESS: u16 = TcHandle::MIN_INGRESS;
+const EGRESS: u16 = TcHandle::MIN_EGRESS;
 
 impl Netlink {
     /// The filters of a link's clsact qdisc; empty if it has no such qdisc.
@@ -87,7 +85,7 @@ impl Netlink {
         Ok(filters)
     }
 
-    fn filters_at(&self, index: u32, parent: TcHandle) -> Result<Vec<TcMessage>> {
+    pub(super) fn filters_at(&self, index: u32, parent: TcHandle) -> Result<Vec<TcMessage>> {
         let mut question = TcMessage::with_index(index.cast_signed());
         question.header.parent = parent;
         let answers = self.dump(&Message::GetTrafficFilter(question), "list filters")?;
@@ -96,29 +94,6 @@ impl Netlink {
             _ => None,
         });
         Ok(filters.filter(|filter| filter.header.index == index.cast_signed()).collect())
-    }
-
-    /// Whether a link has a clsact qdisc. The kernel lists the disciplines of all links or says that of one place; this asks
-    /// for the place.
-    pub fn has_clsact(&self, index: u32) -> Result<bool> {
-        let mut question = TcMessage::with_index(index.cast_signed());
-        question.header.parent = CLSACT;
-        // The answer is a notification, which comes to who asks for an echo (`tc_get_qdisc` in net/sched/sch_api.c).
-        let found = self
-            .exchange(Message::GetQueueDiscipline(question), NLM_F_ACK | NLM_F_ECHO)
-            .map_err(|error| self.error(format!("look for a clsact qdisc of link {index}"), error));
-        let is_kind =
-            |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(name) if name == "clsact");
-        match found {
-            // The older `ingress` has the same place.
-            Ok(answers) => Ok(answers.iter().any(|answer| match answer {
-                Message::NewQueueDiscipline(qdisc) => qdisc.attributes.iter().any(is_kind),
-                _ => false,
-            })),
-            // A link that had one has a place for it still, which the kernel has nothing to say of.
-            Err(error) if error.is(libc::ENOENT) || error.is(libc::EINVAL) => Ok(false),
-            Err(error) => Err(error),
-        }
     }
 
     /// The discipline that was set at the root of a link; `None` if the kernel's own choice is there.

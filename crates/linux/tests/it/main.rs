@@ -3,6 +3,7 @@
 
 mod cgroup;
 mod features;
+mod ingress;
 mod netlink;
 mod netns;
 mod nft;

@@ -9,6 +9,7 @@ mod object;
 mod ovs;
 mod program;
 mod rdma;
+mod redirect;
 mod replace;
 mod rules;
 mod service;
@@ -168,6 +169,7 @@ impl Step {
             Step::AddXfrmState { state, key_file } => Box::new(Adds(xfrm::KeyedState { state, key_file })),
             Step::AddXfrmPolicy(policy) => Box::new(Adds(policy)),
             Step::AddRdmaLink(device) => Box::new(Adds(device)),
+            Step::AddRedirect { from, to } => Box::new(Adds(redirect::Redirect { from, to })),
             Step::AddNftTable(table) => Box::new(Adds(table)),
             Step::AddNftElement(element) => Box::new(Adds(element)),
             Step::StartOvs(switch) => Box::new(ovs::StartOvs(switch)),

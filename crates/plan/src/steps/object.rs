@@ -33,6 +33,11 @@ pub(super) trait Object {
         Ok(())
     }
 
+    /// Whether what is there is all that an add came to which was interrupted.
+    fn is_begun(&self, _opened: &OpenNetns, _index: u32) -> Result<bool, StepError> {
+        Ok(false)
+    }
+
     /// Whether an inventory of the namespace shows it.
     fn is_listed(&self) -> bool {
         true
@@ -100,6 +105,10 @@ impl<O: Object> Effect for Adds<O> {
         }
         Ok(match object.look(opened, &Listing::default(), index)? {
             StepState::So => {
+                object.remove(opened, index)?;
+                Undone::Restored
+            }
+            StepState::Otherwise { .. } if after.is_none() && object.is_begun(opened, index)? => {
                 object.remove(opened, index)?;
                 Undone::Restored
             }

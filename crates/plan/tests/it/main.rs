@@ -21,6 +21,7 @@ mod qdisc;
 mod rdma;
 mod read_only;
 mod reconcile;
+mod redirect;
 mod sample;
 mod scene;
 mod service;

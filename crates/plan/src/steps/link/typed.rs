@@ -14,6 +14,7 @@ pub(super) fn link(link: &Link, netns: &str) -> String {
         LinkKind::Veth { .. }
         | LinkKind::Netkit { .. }
         | LinkKind::Bridge
+        | LinkKind::Ifb
         | LinkKind::WireGuard
         | LinkKind::Vxlan(_)
         | LinkKind::VxlanExternal { .. } => {}
@@ -25,7 +26,7 @@ pub(super) fn link(link: &Link, netns: &str) -> String {
         LinkKind::Veth { peer } => text += &other_end(peer),
         // Both policies are `forward`, ip's default, which is "pass" to the kernel.
         LinkKind::Netkit { peer } => text += &format!(" mode l2{}", other_end(peer)),
-        LinkKind::Bridge | LinkKind::WireGuard => {}
+        LinkKind::Bridge | LinkKind::Ifb | LinkKind::WireGuard => {}
         LinkKind::Vxlan(vxlan) => text += &vxlan_options(vxlan),
         // That it does not learn is what ip makes of `external`.
         LinkKind::VxlanExternal { port } => text += &format!(" external dstport {port} udp6zerocsumrx"),
