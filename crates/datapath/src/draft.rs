@@ -83,6 +83,14 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Brings up a link that is not to have any address: from IPv6 it would get one of its own.
+    pub(crate) fn up_without_ipv6(&mut self, link: &IfName) {
+        if self.families.contains(&Family::V6) {
+            self.step(parameter(&format!("net/ipv6/conf/{link}/disable_ipv6"), "1"));
+        }
+        self.step(SetLinkUp { link: link.clone() });
+    }
+
     /// Does a step for the whole place, which other networks may want as well: it stays done as long as one does.
     pub(crate) fn share(&mut self, step: Step) {
         self.step(Step::Share(Box::new(step)));

@@ -46,10 +46,9 @@ pub trait Attach: Sync {
     fn publishes_ports(&self) -> bool {
         false
     }
-    /// Whether all that a pod receives passes the queue of a link in the node, or does so if it is to be limited
-    /// ([`Limits::receive`]).
-    fn limits_what_pods_receive(&self) -> bool {
-        false
+    /// Where what a pod receives can be held to a rate ([`Limits::receive`]).
+    fn receive_limit(&self) -> ReceiveLimit {
+        ReceiveLimit::Nowhere("it comes by no interface that is the pod's alone")
     }
     /// Whether its links hang on the node's wire. Others work on a node without one.
     fn needs_wire(&self) -> bool {
@@ -110,6 +109,17 @@ pub enum AntiSpoofing {
     Optional,
     /// It does not.
     Never,
+}
+
+/// Where what a pod receives waits, if it is held to a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReceiveLimit {
+    /// At the node's end of its link: all of it passes the queue there, or does so if it is to be limited.
+    NodeEnd,
+    /// In the pod: all that arrives at its interface is led through one more link.
+    Pod,
+    /// It cannot; why.
+    Nowhere(&'static str),
 }
 
 /// How one node's packets reach another node's pods. As with [`Attach`], specifications come checked.

@@ -1,10 +1,11 @@
-//! What a pod may send and receive at most: a token bucket at each end of its link.
+//! What a pod may send and receive at most: a token bucket for each direction.
 
 use linux::qdisc::Tbf;
-use linux::{IfName, Qdisc};
-use plan::{Plan, SetRootQdisc};
+use linux::{IfName, LinkKind, Qdisc};
+use plan::{Plan, SetRootQdisc, Step};
 
-use crate::{Attach, NodeSpec, Pod, RateLimit, SpecError, links};
+use crate::draft::Draft;
+use crate::{Attach, NodeSpec, Pod, RateLimit, ReceiveLimit, SpecError, links};
 
 /// Bytes of an Ethernet header, which count.
 const HEADER_BYTES: u32 = 14;
@@ -15,10 +16,10 @@ const QUEUE_MS: u64 = 25;
 const QUEUE_PACKETS_MIN: u64 = 10;
 
 /// The buckets of a pod. What it sends waits in the pod, where the sending socket feels it. What it receives waits in the
-/// node, before its link.
+/// node, before its link; where it has none there, in the pod, behind its interface.
 ///
 /// # Errors
-/// A packet would never pass, or what the pod receives goes by no link of the node's.
+/// A packet would never pass, or what the pod receives waits nowhere.
 pub(crate) fn plan(
     attach: &dyn Attach,
     node: &NodeSpec,
@@ -31,13 +32,30 @@ pub(crate) fn plan(
         plan.push(&pod.place, limit.at(&pod.ifname, mtu_bytes).map_err(refused)?);
     }
     if let Some(limit) = pod.limits.receive {
-        if !attach.limits_what_pods_receive() {
-            let why = "what it receives is to be limited, and passes no queue of the node's with the attach";
-            return Err(refused(format!("{why} {}", attach.name())));
+        match attach.receive_limit() {
+            ReceiveLimit::NodeEnd => {
+                plan.push(&node.place, limit.at(&links::node_end(pod), mtu_bytes).map_err(refused)?);
+            }
+            ReceiveLimit::Pod => plan.extend(in_pod(node, pod, limit, mtu_bytes).map_err(refused)?),
+            ReceiveLimit::Nowhere(why) => {
+                let attach = attach.name();
+                return Err(refused(format!("what it receives is to be limited, and with {attach} {why}")));
+            }
         }
-        plan.push(&node.place, limit.at(&links::node_end(pod), mtu_bytes).map_err(refused)?);
     }
     Ok(plan)
+}
+
+/// A queue is for what a link sends. So what arrives at the pod's interface is sent by a link that gives it back as if it had
+/// just arrived, and that link has the bucket.
+fn in_pod(node: &NodeSpec, pod: &Pod, limit: RateLimit, mtu_bytes: u32) -> Result<Plan, String> {
+    let (from, to) = (pod.ifname.clone(), links::arrivals(pod));
+    let mut inside = Draft::at(&pod.place, node.families());
+    inside.link(&to, LinkKind::Ifb, mtu_bytes, Some(links::arrivals_mac(node, pod)));
+    inside.step(limit.at(&to, mtu_bytes)?);
+    inside.up_without_ipv6(&to);
+    inside.step(Step::AddRedirect { from, to });
+    Ok(inside.into_plan())
 }
 
 impl RateLimit {

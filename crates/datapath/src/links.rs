@@ -21,6 +21,8 @@ pub(crate) enum MacOf {
     Gateway = 5,
     /// The node's own link beside its pods' on the wire.
     HostLink = 6,
+    /// The link in a pod through which what arrives at its interface is led.
+    Arrivals = 7,
 }
 
 /// The bridge of a network on a node.
@@ -79,6 +81,11 @@ pub(crate) fn born(pod: &Pod) -> IfName {
     valid(format!("hgb{}", pod.id))
 }
 
+/// The link in the pod through which what arrives at its interface is led.
+pub(crate) fn arrivals(pod: &Pod) -> IfName {
+    valid(format!("hgi{}", pod.id))
+}
+
 /// The Ethernet address of all pods' gateways on all nodes, where programs forward: with one for all, what a pod sends
 /// to its gateway is in order wherever it arrives. (Calico's is `ee:ee:ee:ee:ee:ee`, for a similar reason.)
 pub(crate) fn gateway_mac() -> Mac {
@@ -98,6 +105,11 @@ pub(crate) fn host_link_mac(node: &NodeSpec) -> Mac {
 /// The Ethernet address of a pod's interface.
 pub(crate) fn pod_mac(node: &NodeSpec, pod: &Pod) -> Mac {
     pod.mac.unwrap_or_else(|| node.mac(MacOf::Pod as u8, pod.id))
+}
+
+/// The Ethernet address of the link through which what arrives at a pod's interface is led. No frame has it.
+pub(crate) fn arrivals_mac(node: &NodeSpec, pod: &Pod) -> Mac {
+    node.mac(MacOf::Arrivals as u8, pod.id)
 }
 
 /// The Ethernet address of the node's end of a pod's veth pair.

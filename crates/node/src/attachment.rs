@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cni::{AddResult, Attached, Attachment, ErrorCode, Failure};
 use datapath::Pod;
 use ipam::{Holder, Reserved, Store};
-use linux::{IfName, Netns, NetnsPath};
+use linux::{IfName, LinkKind, Netns, NetnsPath};
 use plan::{
     BookError, FoundUnit, Journal, Kernel, Made, Place, Plan, Step, Unit, UnitState, apply, outstanding,
 };
@@ -225,7 +225,8 @@ pub(crate) fn check(
 }
 
 /// A plugin behind ours may have given the container's interface another Ethernet address, which its result has, and
-/// another MTU, which it need not say (both are what `tuning` does).
+/// another MTU, which it need not say (both are what `tuning` does). The link that holds back what the interface receives is
+/// ours alone.
 fn allow_for_others(made: &mut Plan, attachment: &Attachment, result: &AddResult) {
     let text = |of: &Value, key: &str| of.get(key).and_then(Value::as_str).map(str::to_owned);
     let interfaces = result.as_json().get("interfaces").and_then(Value::as_array);
@@ -234,7 +235,9 @@ fn allow_for_others(made: &mut Plan, attachment: &Attachment, result: &AddResult
     });
     let mac = of_container.and_then(|one| text(one, "mac")?.parse().ok());
     for placed in made.steps.iter_mut().filter(|placed| placed.place != Place::Host) {
-        if let Step::AddLink(link) | Step::AddLinkOn { link, .. } = &mut placed.step {
+        if let Step::AddLink(link) | Step::AddLinkOn { link, .. } = &mut placed.step
+            && link.kind != LinkKind::Ifb
+        {
             link.mtu = None;
             link.mac = mac.or(link.mac);
         }

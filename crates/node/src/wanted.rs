@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use cni::{Attachment, Failure, Request};
-use datapath::{DEVICE, Limits, Protocol, PublishedPort, RateLimit};
+use datapath::{DEVICE, Limits, Protocol, PublishedPort, RateLimit, ReceiveLimit};
 use linux::Mac;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -103,10 +103,12 @@ impl Wanted {
                 port.node
             )));
         }
-        if self.limits.receive.is_some() && !conf.path.attach.limits_what_pods_receive() {
+        if self.limits.receive.is_some()
+            && let ReceiveLimit::Nowhere(why) = conf.path.attach.receive_limit()
+        {
             return Err(unsupported(format!(
-                "`runtimeConfig.bandwidth` has an `ingressRate`, and what pods of {name} receive waits in no queue of the \
-                 node's; it does with bridge, ptp, ebpf and netkit, and `egressRate` works with all"
+                "`runtimeConfig.bandwidth` has an `ingressRate`, which pods of {name} cannot have: {why}; \
+                 `egressRate` works with all"
             )));
         }
         if let Some(mac) = self.mac.filter(|_| !conf.path.attach.has_own_mac()) {
@@ -359,9 +361,8 @@ mod tests {
             "`runtimeConfig.bandwidth` is {\"egressRate\":-1}",
         );
         let ingress = asked(json!({ "ingressRate": 8_000_000, "ingressBurst": 80_000 }));
-        for attach in ["macvlan", "ipvlan-l2", "ipvlan-l3", "ipvlan-l3s"] {
-            refused(attach, &ingress, 2, &format!("what pods of {attach} receive"));
-        }
+        let says = "which pods of ipvlan-l3s cannot have: what comes by the wire passes the node's netfilter, and not";
+        refused("ipvlan-l3s", &ingress, 2, says);
     }
 
     #[test]

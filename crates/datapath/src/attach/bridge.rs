@@ -10,7 +10,9 @@ use super::veth::{self, Pair};
 use crate::draft::{Draft, OfLink};
 use crate::links::{self, MacOf};
 use crate::trace::{PacketDirection, Traces};
-use crate::{AntiSpoofing, Attach, NodeSpec, Pod, Prefixes, SpecError, Talk, Trace, With, rules};
+use crate::{
+    AntiSpoofing, Attach, NodeSpec, Pod, Prefixes, ReceiveLimit, SpecError, Talk, Trace, With, rules,
+};
 
 pub(crate) const BRIDGE: Bridge = Bridge;
 
@@ -26,8 +28,8 @@ impl Attach for Bridge {
         &[Feature::Veth, Feature::Bridge, Feature::Nftables]
     }
 
-    fn limits_what_pods_receive(&self) -> bool {
-        true
+    fn receive_limit(&self) -> ReceiveLimit {
+        ReceiveLimit::NodeEnd
     }
 
     fn needs_wire(&self) -> bool {

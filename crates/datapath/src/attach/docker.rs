@@ -5,7 +5,7 @@ use plan::{Plan, Step};
 
 use super::bridge::{self, Hairpin};
 use crate::draft::Draft;
-use crate::{Attach, Family, NodeSpec, Pod, SpecError, Talk, Trace, rules};
+use crate::{Attach, Family, NodeSpec, Pod, ReceiveLimit, SpecError, Talk, Trace, rules};
 
 pub(crate) const DOCKER: Docker = Docker;
 
@@ -26,8 +26,8 @@ impl Attach for Docker {
         true
     }
 
-    fn limits_what_pods_receive(&self) -> bool {
-        true
+    fn receive_limit(&self) -> ReceiveLimit {
+        ReceiveLimit::NodeEnd
     }
 
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {

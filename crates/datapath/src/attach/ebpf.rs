@@ -13,8 +13,8 @@ use crate::links;
 use crate::rules::border;
 use crate::trace::{PacketCounter, PacketDirection, Traces};
 use crate::{
-    Addresses, AntiSpoofing, Attach, Network, NodeSpec, Pod, Protocol, SocketRole, SpecError, Talk, Trace,
-    With,
+    Addresses, AntiSpoofing, Attach, Network, NodeSpec, Pod, Protocol, ReceiveLimit, SocketRole, SpecError,
+    Talk, Trace, With,
 };
 
 /// Veth pairs, to nodes on the same wire.
@@ -69,9 +69,13 @@ impl Attach for Ebpf {
         true
     }
 
-    /// A splice takes a neighbour's bytes to the pod's socket past every link.
-    fn limits_what_pods_receive(&self) -> bool {
-        self.beside != Beside::Splice
+    fn receive_limit(&self) -> ReceiveLimit {
+        match self.beside {
+            Beside::Splice => {
+                ReceiveLimit::Nowhere("a neighbour's bytes come to its sockets past every link")
+            }
+            Beside::Nothing | Beside::Tunnel | Beside::Device => ReceiveLimit::NodeEnd,
+        }
     }
 
     fn binds_pods(&self) -> bool {

@@ -6,7 +6,7 @@ use plan::{Plan, SetLinkMtu, Step};
 use super::macvlan::neighbourhood;
 use crate::draft::Draft;
 use crate::trace::{PacketDirection, Traces};
-use crate::{Attach, NodeSpec, Pod, SocketRole, SpecError, Talk, Trace};
+use crate::{Attach, NodeSpec, Pod, ReceiveLimit, SocketRole, SpecError, Talk, Trace};
 
 pub(crate) const HOST_DEVICE: HostDevice = HostDevice;
 
@@ -21,6 +21,10 @@ impl Attach for HostDevice {
 
     fn needs(&self) -> &'static [Feature] {
         &[]
+    }
+
+    fn receive_limit(&self) -> ReceiveLimit {
+        ReceiveLimit::Pod
     }
 
     fn needs_wire(&self) -> bool {

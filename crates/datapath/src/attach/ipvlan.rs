@@ -7,7 +7,7 @@ use plan::Plan;
 use super::{host_link, macvlan};
 use crate::draft::Draft;
 use crate::trace::{PacketDirection, Traces};
-use crate::{Addresses, Attach, NodeSpec, Pod, SpecError, Talk, Trace};
+use crate::{Addresses, Attach, NodeSpec, Pod, ReceiveLimit, SpecError, Talk, Trace};
 
 pub(crate) const IPVLAN_L2: Ipvlan = Ipvlan { name: "ipvlan-l2", mode: IpvlanMode::L2 };
 pub(crate) const IPVLAN_L3: Ipvlan = Ipvlan { name: "ipvlan-l3", mode: IpvlanMode::L3 };
@@ -28,6 +28,17 @@ impl Attach for Ipvlan {
         match self.mode {
             IpvlanMode::L2 | IpvlanMode::L3 => &[Feature::Ipvlan],
             IpvlanMode::L3s => &[Feature::IpvlanL3s],
+        }
+    }
+
+    /// In L3s a packet of the wire becomes the pod's interface's only where the node would take it for its own
+    /// (`ipvlan_nf_input` in drivers/net/ipvlan/ipvlan_l3s.c), which is behind every ingress.
+    fn receive_limit(&self) -> ReceiveLimit {
+        match self.mode {
+            IpvlanMode::L2 | IpvlanMode::L3 => ReceiveLimit::Pod,
+            IpvlanMode::L3s => ReceiveLimit::Nowhere(
+                "what comes by the wire passes the node's netfilter, and not the ingress of the pod's interface",
+            ),
         }
     }
 

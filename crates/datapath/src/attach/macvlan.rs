@@ -10,7 +10,7 @@ use super::ptp::GATEWAY;
 use crate::draft::Draft;
 use crate::links;
 use crate::trace::{PacketDirection, Traces};
-use crate::{Addresses, Attach, NodeSpec, Pod, Prefixes, SpecError, Talk, Trace};
+use crate::{Addresses, Attach, NodeSpec, Pod, Prefixes, ReceiveLimit, SpecError, Talk, Trace};
 
 pub(crate) const MACVLAN: Macvlan = Macvlan;
 
@@ -25,6 +25,10 @@ impl Attach for Macvlan {
 
     fn needs(&self) -> &'static [Feature] {
         &[Feature::Macvlan]
+    }
+
+    fn receive_limit(&self) -> ReceiveLimit {
+        ReceiveLimit::Pod
     }
 
     fn leads_out(&self) -> bool {

@@ -11,7 +11,7 @@ use super::veth::{self, Pair};
 use crate::draft::Draft;
 use crate::links::{self, MacOf};
 use crate::trace::{PacketDirection, Traces};
-use crate::{Attach, NodeSpec, Pod, SpecError, Talk, Trace};
+use crate::{Attach, NodeSpec, Pod, ReceiveLimit, SpecError, Talk, Trace};
 
 pub(crate) const OVS: Ovs = Ovs { beyond: Beyond::Routed };
 pub(crate) const OVS_TUNNEL: Ovs = Ovs { beyond: Beyond::Switched };
@@ -42,8 +42,8 @@ impl Attach for Ovs {
         &[Feature::Veth, Feature::OpenVSwitch]
     }
 
-    fn limits_what_pods_receive(&self) -> bool {
-        true
+    fn receive_limit(&self) -> ReceiveLimit {
+        ReceiveLimit::NodeEnd
     }
 
     fn needs_wire(&self) -> bool {

@@ -11,7 +11,7 @@ use super::veth::{self, Pair};
 use crate::draft::{Draft, OfLink};
 use crate::links;
 use crate::trace::{PacketDirection, Traces};
-use crate::{Addresses, AntiSpoofing, Attach, NodeSpec, Pod, SpecError, Talk, Trace, rules};
+use crate::{Addresses, AntiSpoofing, Attach, NodeSpec, Pod, ReceiveLimit, SpecError, Talk, Trace, rules};
 
 pub(crate) const PTP: Ptp = Ptp;
 
@@ -47,8 +47,8 @@ impl Attach for Ptp {
         Ok(draft.into_plan())
     }
 
-    fn limits_what_pods_receive(&self) -> bool {
-        true
+    fn receive_limit(&self) -> ReceiveLimit {
+        ReceiveLimit::NodeEnd
     }
 
     fn needs_wire(&self) -> bool {

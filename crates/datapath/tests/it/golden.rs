@@ -1,6 +1,6 @@
 //! Each data path as the commands that one would type. A change to a driver shows as a diff of these files.
 
-use datapath::{ALL, DEVICE, DataPath, Device, Family, Pod, SocketRole};
+use datapath::{ALL, DEVICE, DataPath, Device, Family, Limits, Pod, RateLimit, ReceiveLimit, SocketRole};
 use plan::{Plan, SetFunction};
 
 use crate::accepted;
@@ -25,7 +25,7 @@ fn a_node_without_ipv6_gets_none() {
     for path in reviewed() {
         let shape = Shape { families: &[Family::V4], ..Shape::new("hg", path) };
         let (node, other) = (shape.node(2), shape.node(1));
-        let pod = shape.pod(&node, 1);
+        let pod = limited(path, shape.pod(&node, 1));
         let plans = [path.node_plan(&node), path.pod_plan(&node, &pod), path.peer_plan(&node, &peer(&other))];
         for command in plans.into_iter().flat_map(|plan| plan.expect("a sound specification").commands()) {
             let is_rule = command.contains("nft -f - <<");
@@ -60,6 +60,12 @@ fn rendered(path: &'static DataPath) -> String {
     let plain = path.pod_plan(&node, &pod).expect("a sound pod");
     section(&mut text, "pod 1 of node 2", &plain);
     // The same for each transport.
+    let is_limited = !matches!(path.attach.receive_limit(), ReceiveLimit::Nowhere(_));
+    if is_limited && ["direct", "onlink"].contains(&path.transport.name()) {
+        let mut plan = path.pod_plan(&node, &limited(path, pod.clone())).expect("a sound pod");
+        plan.steps.retain(|placed| !plain.steps.contains(placed));
+        section(&mut text, "what limits on pod 1 add", &plan);
+    }
     if path.attach.publishes_ports() && path.transport.name() == "direct" {
         let mut plan = path.pod_plan(&node, &Pod { published: published(8080), ..pod }).expect("a sound pod");
         plan.steps.retain(|placed| !plain.steps.contains(placed));
@@ -71,6 +77,16 @@ fn rendered(path: &'static DataPath) -> String {
         section(&mut text, "node 1 without a pod, toward pod 1 of node 2", &bare);
     }
     text
+}
+
+/// The same pod, with all limits that the path can hold it to.
+fn limited(path: &DataPath, pod: Pod) -> Pod {
+    let limit = |rate_bytes_per_s| Some(RateLimit { rate_bytes_per_s, burst_bytes: 20_000 });
+    let receive = match path.attach.receive_limit() {
+        ReceiveLimit::NodeEnd | ReceiveLimit::Pod => limit(5_000_000),
+        ReceiveLimit::Nowhere(_) => None,
+    };
+    Pod { limits: Limits { send: limit(2_500_000), receive }, ..pod }
 }
 
 /// The same device as a virtual function that its card holds to rules.

@@ -3,7 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use datapath::{
-    Family, Limits, NodeSpec, Peer, Pod, Prefixes, Protocol, PublishedPort, RateLimit, SpecError, find,
+    Family, Limits, NodeSpec, Peer, Pod, Prefixes, Protocol, PublishedPort, RateLimit, ReceiveLimit,
+    SpecError, find,
 };
 use ipnet::IpNet;
 use linux::{IfName, Mac};
@@ -210,10 +211,11 @@ fn a_limit_must_be_possible() {
     check(plan(ptp, Limits { receive: limit(1, 1513), ..fits }), "1513 at once its packets of 1514 bytes");
     for path in datapath::ALL {
         let plan = plan(path, Limits { send: None, ..fits });
-        if path.attach.limits_what_pods_receive() {
-            assert!(plan.is_ok(), "{}: {plan:?}", path.name);
-        } else {
-            check(plan, "passes no queue of the node's");
+        match path.attach.receive_limit() {
+            ReceiveLimit::NodeEnd | ReceiveLimit::Pod => assert!(plan.is_ok(), "{}: {plan:?}", path.name),
+            ReceiveLimit::Nowhere(why) => {
+                check(plan, &format!("to be limited, and with {} {why}", path.attach.name()));
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ use plan::{
 use serde_json::{Value, json};
 use testkit::{Dump, Offload, PacketSocket, card, dump, quick_dump, set_card_up, settle_card, shell};
 
+use crate::limits::{assert_limited, bandwidth, transfer};
 use crate::scene::{PATIENCE, Scene, address, check_failure, conf, with, works};
 
 /// The functions of a card, by number: each with its link and the address of its device.
@@ -49,8 +50,9 @@ impl Ground {
     /// `None`, with the skip recorded, without such a card.
     fn new() -> Option<Ground> {
         let (card, scene) = (card("igb")?, Scene::new()?);
-        // A guest has no udev that would load it for the functions.
-        shell("modprobe igbvf");
+        // A guest has no udev that would load it for the functions. The other would make links of its own when it is first
+        // needed.
+        shell("modprobe igbvf && modprobe ifb numifbs=0");
         set_card_up(&card);
         let here = Netns::current().unwrap();
         let untouched = dump(&here);
@@ -185,6 +187,31 @@ ip -n {inside} link set eth0 up"
     assert_eq!(ground.home.remove_unused_networks().unwrap().removed, ["pods"]);
     // When a link goes down, its driver takes the address that it has for the permanent one (`igbvf_reset` in
     // drivers/net/ethernet/intel/igbvf/netdev.c).
+    ground.made.iter().for_each(|(link, _)| settle_card(link));
+    ground.assert_as_before();
+}
+
+/// A limit stays in the container that had it: neither DEL nor the end of the namespace leaves any of it at the function.
+#[test]
+fn what_a_container_receives_by_a_function_is_limited() {
+    let Some(ground) = Ground::new() else { return };
+    let scene = &ground.scene;
+    let limited = |number: usize| {
+        let runtime = json!({ "deviceID": ground.made[number].1, "bandwidth": bandwidth(&["ingress"]) });
+        with(ground.conf(number), "runtimeConfig", runtime)
+    };
+    let results = ["a", "b"].into_iter().enumerate().map(|(number, container)| {
+        drop(scene.container(container));
+        works(ground.ask("ADD", container, &limited(number)))
+    });
+    let results: Vec<Value> = results.collect();
+    assert_limited(transfer(scene, "b", "a", &address(&results[0], 0)), "received from another function");
+    assert_limited(transfer(scene, "a", "b", &address(&results[1], 1)), "received from another function");
+    let check = with(limited(0), "prevResult", results[0].clone());
+    assert!(ground.ask("CHECK", "a", &check).is_success);
+    ground.del("a", 0);
+    ground.end("b", 1);
+    ground.del("b", 1);
     ground.made.iter().for_each(|(link, _)| settle_card(link));
     ground.assert_as_before();
 }

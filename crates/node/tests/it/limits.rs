@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use testkit::{run, shell};
+use testkit::{dump, has_redirects, run, shell};
 
 use crate::attachments::can_run;
-use crate::scene::{PATIENCE, Scene, address, conf, connect, of_each_attach, with};
+use crate::scene::{PATIENCE, Scene, address, check_failure, conf, connect, of_each_attach, with, works};
 
 /// Bits a second, and bits that pass at once.
 const RATE: u64 = 40_000_000;
@@ -20,15 +20,19 @@ const BURST: u64 = 160_000;
 const BYTES: usize = 500_000;
 
 fn limited(attach: &str, directions: &[&str]) -> Value {
+    with(conf(attach), "runtimeConfig", json!({ "bandwidth": bandwidth(directions) }))
+}
+
+/// What a runtime asks for these directions.
+pub(crate) fn bandwidth(directions: &[&str]) -> Value {
     let limits = directions.iter().flat_map(|direction| {
         [(format!("{direction}Rate"), json!(RATE)), (format!("{direction}Burst"), json!(BURST))]
     });
-    let limits: serde_json::Map<String, Value> = limits.collect();
-    with(conf(attach), "runtimeConfig", json!({ "bandwidth": limits }))
+    limits.collect::<serde_json::Map<_, _>>().into()
 }
 
 /// How long it takes until all that one container sends to another has arrived.
-fn transfer(scene: &Scene, from: &str, to: &str, address: &str) -> Duration {
+pub(crate) fn transfer(scene: &Scene, from: &str, to: &str, address: &str) -> Duration {
     let to_address = SocketAddr::new(address.parse().unwrap(), 80);
     let listener = scene.world.open(to).run(|| TcpListener::bind(to_address)).unwrap().unwrap();
     let mut near = scene.world.open(from).run(|| connect(to_address)).unwrap().unwrap();
@@ -46,7 +50,7 @@ fn transfer(scene: &Scene, from: &str, to: &str, address: &str) -> Duration {
 
 /// A bucket lets no more pass than its rate and once its burst, however fast the machine is.
 #[track_caller]
-fn assert_limited(took: Duration, what: &str) {
+pub(crate) fn assert_limited(took: Duration, what: &str) {
     let bytes = BYTES as u64 - BURST / 8;
     let least = Duration::from_secs_f64((bytes * 8) as f64 / RATE as f64);
     assert!(took >= least, "{what}: {BYTES} bytes took {took:?}, at least {least:?} by the rate");
@@ -57,9 +61,9 @@ fn has_bucket(scene: &Scene, container: &str) -> bool {
     run(&scene.world.open(container), "tc", &["qdisc", "show", "dev", "eth0"]).contains("qdisc tbf")
 }
 
-/// The one link of the node that has a bucket.
-fn node_end(scene: &Scene) -> String {
-    let shown = run(&scene.world.open("node"), "tc", &["qdisc", "show"]);
+/// The one link of a namespace that has a bucket.
+fn with_bucket(scene: &Scene, namespace: &str) -> String {
+    let shown = run(&scene.world.open(namespace), "tc", &["qdisc", "show"]);
     let links = shown
         .lines()
         .filter(|line| line.contains("qdisc tbf"))
@@ -136,7 +140,7 @@ fn receives(attach: &str) {
     }
     let checked = with(limited.clone(), "prevResult", a);
     scene.succeed("CHECK", "a", &checked);
-    let link = node_end(&scene);
+    let link = with_bucket(&scene, "node");
     let _ = run(&scene.world.open("node"), "tc", &["qdisc", "del", "dev", &link, "root"]);
     scene.fail("CHECK", "a", &checked, 101, &format!("the queueing discipline of link {link}"));
     scene.succeed("DEL", "a", &limited);
@@ -161,6 +165,140 @@ fn what_programs_redirect_to_a_veth_pair_is_limited() {
 #[test]
 fn what_programs_redirect_to_a_netkit_pair_is_limited() {
     receives("netkit");
+}
+
+/// The machine at the other end of the wire has a pod's addresses on it, as a neighbour of those of the node.
+fn add_far_neighbour(scene: &Scene) {
+    let far = scene.world.name("far");
+    let [v4, v6] = FAR_POD;
+    let _ = shell(&format!(
+        "ip -n {far} addr add {v4}/32 dev wire1; ip -n {far} addr add {v6}/128 dev wire1 nodad
+         ip -n {far} route add 10.244.1.0/24 dev wire1 src {v4}
+         ip -n {far} route add fd00:244:0:1::/64 dev wire1 src {v6}"
+    ));
+}
+
+/// What somebody takes away of a limit in the container, in which `HGI` is the link that has the bucket, and what CHECK says
+/// then.
+const TAKEN: [(&str, &str); 4] = [
+    (
+        "tc -n POD filter del dev eth0 ingress",
+        "the redirect of what arrives at link eth0 is now an ingress qdisc without a filter",
+    ),
+    ("tc -n POD qdisc del dev eth0 ingress", "the redirect of what arrives at link eth0 is gone"),
+    ("tc -n POD qdisc del dev HGI root", "the queueing discipline of link HGI"),
+    ("ip -n POD link del HGI", "link HGI is gone"),
+];
+
+/// Where the node has no end of a container's link, what arrives waits in the container.
+#[track_caller]
+fn receives_in_pod(attach: &str, senders: &[&str]) {
+    let Some(scene) = Scene::new() else { return };
+    if !can_run(attach) || !has_redirects() {
+        return;
+    }
+    match attach {
+        "ipvlan-l3" => add_far_pod(&scene),
+        _ => add_far_neighbour(&scene),
+    }
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    // The node itself is a sender where it has a link beside theirs.
+    let of_network = |conf| {
+        let conf = with(conf, "prefixes", json!(["10.244.0.0/16", "fd00:244::/48"]));
+        with(conf, "host_link", json!(senders.contains(&"node")))
+    };
+    let b = scene.add("b", &of_network(conf(attach)));
+    let before = ["node", "a"].map(|name| dump(&scene.world.open(name)));
+    let limited = of_network(limited(attach, &["ingress"]));
+    for (index, (change, says)) in TAKEN.into_iter().enumerate() {
+        let a = scene.add("a", &limited);
+        let link = with_bucket(&scene, "a");
+        assert_ne!(link, "eth0");
+        for sender in senders.iter().filter(|_| index < 2) {
+            let took = transfer(&scene, sender, "a", &address(&a, index));
+            assert_limited(took, &format!("received from {sender}"));
+        }
+        let _ = transfer(&scene, "a", "b", &address(&b, index % 2));
+        let checked = with(limited.clone(), "prevResult", a);
+        scene.succeed("CHECK", "a", &checked);
+        let _ = shell(&change.replace("POD", scene.world.name("a").as_str()).replace("HGI", &link));
+        scene.fail("CHECK", "a", &checked, 101, &says.replace("HGI", &link));
+        scene.succeed("DEL", "a", &limited);
+        for (name, before) in ["node", "a"].into_iter().zip(&before) {
+            before.assert_same(&dump(&scene.world.open(name)), &format!("{name} after {change} and DEL"));
+        }
+    }
+}
+
+#[test]
+fn what_a_macvlan_link_receives_is_limited() {
+    receives_in_pod("macvlan", &["b", "node", "far"]);
+}
+
+#[test]
+fn what_an_ipvlan_link_receives_is_limited() {
+    // The node has the Ethernet address of its containers, and no way to them.
+    receives_in_pod("ipvlan-l2", &["b", "far"]);
+}
+
+#[test]
+fn what_a_routed_ipvlan_link_receives_is_limited() {
+    receives_in_pod("ipvlan-l3", &["b", "node", "far"]);
+}
+
+/// Each interface of a container has a limit of its own, and they go one without the other.
+#[test]
+fn two_interfaces_wait_at_links_of_their_own() {
+    let Some(scene) = Scene::new() else { return };
+    if !has_redirects() {
+        return;
+    }
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    let (limited, netns) = (limited("macvlan", &["ingress"]), scene.netns("a"));
+    let call = |verb: &str, ifname: &str, conf: &Value| {
+        let variables =
+            [("CNI_COMMAND", verb), ("CNI_CONTAINERID", "a"), ("CNI_NETNS", &*netns), ("CNI_IFNAME", ifname)];
+        works(scene.call_with(&variables, conf))
+    };
+    scene.add("b", &conf("macvlan"));
+    let before = dump(&scene.world.open("a"));
+    let [first, second] = ["eth0", "net1"].map(|ifname| call("ADD", ifname, &limited));
+    for (ifname, result) in [("eth0", &first), ("net1", &second)] {
+        call("CHECK", ifname, &with(limited.clone(), "prevResult", result.clone()));
+    }
+    call("DEL", "eth0", &limited);
+    call("CHECK", "net1", &with(limited.clone(), "prevResult", second.clone()));
+    assert_limited(transfer(&scene, "b", "a", &address(&second, 0)), "received by the second interface");
+    call("DEL", "net1", &limited);
+    before.assert_same(&dump(&scene.world.open("a")), "after both have gone");
+}
+
+/// Under the names of the CNI project's plugins, too.
+#[test]
+fn it_limits_by_the_names_of_other_plugins() {
+    let Some(scene) = Scene::new() else { return };
+    if !has_redirects() {
+        return;
+    }
+    let _ = scene.container("a");
+    let on_wire = |mode: &str| {
+        json!({
+            "cniVersion": "1.0.0", "name": "pods", "type": "x", "master": "wire0", "mode": mode,
+            "ipam": { "type": "host-local", "subnet": "10.1.2.0/24" },
+            "runtimeConfig": { "bandwidth": bandwidth(&["ingress"]) },
+        })
+    };
+    let macvlan = on_wire("bridge");
+    let result = works(scene.call_named("macvlan", "ADD", "a", &macvlan));
+    assert_ne!(with_bucket(&scene, "a"), "eth0");
+    works(scene.call_named("macvlan", "CHECK", "a", &with(macvlan.clone(), "prevResult", result)));
+    works(scene.call_named("macvlan", "DEL", "a", &macvlan));
+    let refused = scene.call_named("ipvlan", "ADD", "a", &on_wire("l3s"));
+    check_failure(&refused, 2, "an `ingressRate`, which pods of ipvlan-l3s cannot have");
 }
 
 #[test]
