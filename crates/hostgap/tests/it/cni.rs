@@ -209,14 +209,24 @@ fn our_own_plugin_stands_answers_races_and_goes() {
     assert_eq!((listed("/var/lib/cni"), listed("/var/log/cni")), before);
 }
 
+/// The namespaces of a node and its container.
+const NODE: &str = "hg-node";
+const POD: &str = "hg-pod";
+
+/// A configuration for [`call`], with more keys behind it.
+fn plugin_conf(attach: &str, more: &str) -> String {
+    format!(
+        r#"{{"cniVersion":"1.1.0","name":"own","type":"hostgap","attach":"{attach}","wire":"wire0",
+        "ipam":{{"type":"hostgap","ranges":[[{{"subnet":"10.9.0.0/28"}}]]}},"prevResult":{{}}{more}}}"#
+    )
+}
+
 /// A runtime's call of the program as a plugin, in a node's namespace.
-fn call(turn: &Turn, verb: &str, node: &str, pod: &str) -> std::process::Child {
-    let netns = format!("CNI_NETNS=/run/netns/{pod}");
-    let conf = r#"{"cniVersion":"1.1.0","name":"own","type":"hostgap","attach":"bridge","wire":"wire0",
-        "ipam":{"type":"hostgap","ranges":[[{"subnet":"10.9.0.0/28"}]]},"prevResult":{}}"#;
+fn call(turn: &Turn, verb: &str, conf: &str) -> std::process::Child {
+    let netns = format!("CNI_NETNS=/run/netns/{POD}");
     let set = [&format!("CNI_COMMAND={verb}"), "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", &netns];
     let mut command = turn.command("ip");
-    command.args(["netns", "exec", node, "env"]).args(set).arg(PLUGIN);
+    command.args(["netns", "exec", NODE, "env"]).args(set).arg(PLUGIN);
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     let mut child = command.spawn().unwrap();
     // It may have been killed already.
@@ -226,28 +236,27 @@ fn call(turn: &Turn, verb: &str, node: &str, pod: &str) -> std::process::Child {
 
 /// Wherever an ADD dies, the next one works, and DEL leaves nothing. The turn has a `/var/lib` of its own for leases, and a
 /// bpffs: one that is mounted under `ip netns exec` goes with the call.
-#[test]
-fn an_add_that_is_killed_is_taken_back_by_the_next() {
+#[track_caller]
+fn check_killed(conf: &str) {
     let turn = turn();
-    let [node, pod] = ["hg-node", "hg-pod"];
     let made = format!(
-        "ip netns add {node}; ip netns add {pod}; ip -n {node} link add wire0 type veth peer name wire1
-         ip -n {node} addr add 192.0.2.1/24 dev wire0; ip -n {node} link set wire0 up
+        "ip netns add {NODE}; ip netns add {POD}; ip -n {NODE} link add wire0 type veth peer name wire1
+         ip -n {NODE} addr add 192.0.2.1/24 dev wire0; ip -n {NODE} link set wire0 up
          mount -t tmpfs none /var/lib; mkdir /run/hostgap-bpf; mount -t bpf none /run/hostgap-bpf"
     );
     text(turn.command("sh").args(["-ec", &made]));
     let succeed = |verb: &str| {
-        let output = call(&turn, verb, node, pod).wait_with_output().unwrap();
+        let output = call(&turn, verb, conf).wait_with_output().unwrap();
         assert!(output.status.success(), "{verb}: {}", stdout(&output));
     };
     // The network stands before and stays.
     succeed("ADD");
     succeed("DEL");
-    let links =
-        || text(turn.command("ip").args(["-n", node, "-br", "link"])).replace(char::is_whitespace, "");
+    let list = format!("for at in {NODE} {POD}; do ip -n $at -br link; tc -n $at qdisc; done");
+    let links = || text(turn.command("sh").args(["-ec", &list])).replace(char::is_whitespace, "");
     let before = links();
     for after_us in (0..40).map(|step| step * 700) {
-        let mut add = call(&turn, "ADD", node, pod);
+        let mut add = call(&turn, "ADD", conf);
         std::thread::sleep(Duration::from_micros(after_us));
         add.kill().unwrap();
         add.wait().unwrap();
@@ -255,7 +264,7 @@ fn an_add_that_is_killed_is_taken_back_by_the_next() {
         if after_us % 1400 == 0 {
             succeed("DEL");
         }
-        let next = call(&turn, "ADD", node, pod).wait_with_output().unwrap();
+        let next = call(&turn, "ADD", conf).wait_with_output().unwrap();
         let printed = stdout(&next);
         assert!(
             next.status.success() || printed.contains("is attached to own already"),
@@ -267,8 +276,22 @@ fn an_add_that_is_killed_is_taken_back_by_the_next() {
     }
     let leases = text(turn.command("sh").args(["-c", "ls /var/lib/cni/networks/own"]));
     assert!(!leases.contains("10.9.0"), "{leases}");
-    for name in [node, pod] {
+    for name in [NODE, POD] {
         text(turn.command("ip").args(["netns", "del", name]));
+    }
+}
+
+#[test]
+fn an_add_that_is_killed_is_taken_back_by_the_next() {
+    check_killed(&plugin_conf("bridge", ""));
+}
+
+/// What a container of such a network receives waits at a link of its own.
+#[test]
+fn a_limited_add_that_is_killed_is_taken_back_by_the_next() {
+    if testkit::has_redirects() {
+        let limit = r#""bandwidth":{"ingressRate":40000000,"ingressBurst":160000}"#;
+        check_killed(&plugin_conf("macvlan", &format!(r#","runtimeConfig":{{{limit}}}"#)));
     }
 }
 
