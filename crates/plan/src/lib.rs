@@ -11,6 +11,7 @@ mod apply;
 mod book;
 mod boot;
 mod claims;
+mod crc32;
 mod entry;
 mod error;
 mod fault;

@@ -8,6 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::crc32;
+
 /// The key of the checksum of all the others.
 const CRC32: &str = "crc32";
 /// The key of the version of the format.
@@ -65,5 +67,5 @@ fn content<T: DeserializeOwned>(bytes: &[u8], version: u32) -> Result<T, String>
 }
 
 fn crc32_of(object: &Map<String, Value>) -> u32 {
-    crc32fast::hash(&serde_json::to_vec(object).expect("the keys of an object are texts"))
+    crc32::of(&serde_json::to_vec(object).expect("the keys of an object are texts"))
 }

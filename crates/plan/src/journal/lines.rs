@@ -6,8 +6,8 @@ use std::path::Path;
 use super::Seal;
 use super::order::JournalOrder;
 use super::v2::Reader;
-use crate::JournalError;
 use crate::entry::{Entry, Header, VERSION};
+use crate::{JournalError, crc32};
 
 /// What a line of a damaged journal still proves.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub fn salvage(path: &Path) -> Result<Vec<Salvaged>, JournalError> {
 pub(super) fn line(entry: &Entry) -> String {
     let json =
         serde_json::to_string(entry).expect("journal entries have only text keys and no foreign types");
-    format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))
+    format!("{:08x} {json}\n", crc32::of(json.as_bytes()))
 }
 
 /// What the sound lines of a journal say.
@@ -120,7 +120,7 @@ fn sound_json(text: &[u8]) -> Result<&str, String> {
     let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
     let text = text.strip_suffix('\n').ok_or("it has no end")?;
     let (crc, json) = text.split_once(' ').ok_or("no checksum stands before its content")?;
-    let expected = format!("{:08x}", crc32fast::hash(json.as_bytes()));
+    let expected = format!("{:08x}", crc32::of(json.as_bytes()));
     if crc != expected {
         return Err(format!("its checksum is {crc:?} and its content's is {expected}"));
     }

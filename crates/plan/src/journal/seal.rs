@@ -1,7 +1,8 @@
 //! What a journal was at a moment, in a few numbers.
 
-use crc32fast::Hasher;
 use serde::{Deserialize, Serialize};
+
+use crate::crc32;
 
 /// The beginning of a journal, so that a journal that has lost some of it, or another one, can be recognized. What is
 /// written behind it later changes nothing.
@@ -18,12 +19,10 @@ pub struct Seal {
 impl Seal {
     /// Of that beginning and what follows it, in which some steps begin.
     pub(super) fn and(self, following: &[u8], steps: usize) -> Seal {
-        let mut hasher = Hasher::new_with_initial(self.crc32);
-        hasher.update(following);
         Seal {
             steps: self.steps + steps as u64,
             bytes: self.bytes + following.len() as u64,
-            crc32: hasher.finalize(),
+            crc32: crc32::and(self.crc32, following),
         }
     }
 
@@ -34,7 +33,7 @@ impl Seal {
         }
         let beginning = usize::try_from(self.bytes).ok().and_then(|length| bytes.get(..length));
         match beginning {
-            Some(beginning) if crc32fast::hash(beginning) == self.crc32 => Ok(()),
+            Some(beginning) if crc32::of(beginning) == self.crc32 => Ok(()),
             Some(_) | None => Err("it is not as it was when its steps were done".to_owned()),
         }
     }
