@@ -1,4 +1,4 @@
-//! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | suites | cluster | image | dist | lint | tidy | golden | ci`.
+//! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | suites | plugins | cluster | image | dist | lint | tidy | golden | ci`.
 //!
 //! All CI jobs are here, so that they can be run before CI does.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to print for people")]
@@ -40,6 +40,7 @@ usage: cargo xtask CHORE [PACKAGE...] [-- FILTER...]
   fuzz         the parsers of foreign bytes, for SECONDS each (600)
   suites       the CNI project's own test suites, with this program under the names of its plugins, and the tests of
                containers under a newer containerd (needs Go)
+  plugins      build the CNI project's plugins, for the benchmark of ours (needs Go)
   cluster      a Kubernetes of two nodes, in namespaces
   image        the agent's image for Kubernetes, called NAME (localhost/hostgap:latest), as an archive
   dist         the files of a release in DIR (target/dist): archive, package, image, sums, for this machine or for the
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         }
         "fuzz" => fuzz::run(packages),
         "suites" => suites::run(),
+        "plugins" => suites::plugins(),
         "cluster" => cluster::run(packages),
         "image" => image::run(packages),
         "dist" => dist::run(packages),

@@ -1,9 +1,9 @@
 //! `cargo xtask suites`: the CNI project's own test suites, with this program under the names of its plugins, and our tests
 //! of containers under a containerd that is newer than Debian's.
 //!
-//! The suites and containerd are Go modules of fixed versions (`go.mod` and `go.sum` in `suites` and
-//! `suites/containerd`), which `go` keeps outside the checkout. They are no part of `cargo xtask test`, which needs no
-//! Go.
+//! The suites, containerd and the project's plugins, which a benchmark calls (`cargo xtask plugins`), are Go modules of fixed
+//! versions (`go.mod` and `go.sum` in `suites`, `suites/containerd` and `suites/plugins`), which `go` keeps outside the
+//! checkout. They are no part of `cargo xtask test`, which needs no Go.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -49,6 +49,15 @@ pub(crate) fn run() -> Result<()> {
         println!("suites  {package}: {passed} passed ({:.0} s)", start.elapsed().as_secs_f64());
     }
     under_containerd()
+}
+
+/// Builds the CNI project's plugins that the benchmark of ours calls, and prints the folder that they are in.
+///
+/// # Errors
+/// There is no Go, or they do not build.
+pub(crate) fn plugins() -> Result<()> {
+    println!("{}", tools("suites/plugins")?.join("bin").display());
+    Ok(())
 }
 
 /// Runs our tests of containers under the containerd of the lock file. What it needs besides, runc above all, is Debian's.

@@ -21,6 +21,17 @@ const OURS: &str = "HOSTGAP_PLUGIN";
 pub(crate) enum Verb {
     Add,
     Del,
+    Status,
+}
+
+impl Verb {
+    fn name(self) -> &'static str {
+        match self {
+            Verb::Add => "ADD",
+            Verb::Del => "DEL",
+            Verb::Status => "STATUS",
+        }
+    }
 }
 
 /// A row of the table.
@@ -57,6 +68,8 @@ pub(crate) fn all(dir: &Path) -> Result<Vec<Contender>, Failure> {
     all.push(ours("hostgap-cni ptp, masquerade", "a", json!({})));
     all.push(ours("the same again", "a", json!({})));
     all.push(ours("the same without anti_spoofing", "b", json!({ "anti_spoofing": false })));
+    let bare = json!({ "anti_spoofing": false, "masquerade": false });
+    all.push(ours("the same without either", "e", bare));
     all.push(ours("the same with anti_spoofing at tcx", "d", json!({ "anti_spoofing": "tcx" })));
     all.push(ours("hostgap-cni bridge, masquerade", "c", json!({ "attach": "bridge" })));
     let directories = std::env::var_os("CNI_PATH").unwrap_or_else(|| "/usr/lib/cni:/opt/cni/bin".into());
@@ -75,12 +88,12 @@ pub(crate) fn all(dir: &Path) -> Result<Vec<Contender>, Failure> {
             println!("without the CNI project's {name}: {plugin} is not in {}", shown(&directories));
             continue;
         };
+        let program = copied(&program, dir)?;
         let mut conf = json!({
             "cniVersion": "1.0.0", "name": name.replace(", ", "-"), "type": plugin,
             "ipam": { "type": "host-local", "subnet": "10.8.0.0/16" },
         });
         merge(&mut conf, more);
-        let program = copied(&program, dir)?;
         all.push(Contender {
             name: format!("CNI project's {name}"),
             how: How::Plugin { program, conf: conf.to_string() },
@@ -113,6 +126,14 @@ fn merge(conf: &mut Value, more: Value) {
 }
 
 impl Contender {
+    /// Whether it answers STATUS, which came with version 1.1.0 of the specification.
+    pub(crate) fn has_status(&self) -> bool {
+        match &self.how {
+            How::Kernel => true,
+            How::Plugin { conf, .. } => conf.contains(r#""cniVersion":"1.1.0""#),
+        }
+    }
+
     /// How long a call takes, from its start to its end.
     pub(crate) fn time(&self, verb: Verb, pod: usize) -> Result<Duration, Failure> {
         match &self.how {
@@ -126,7 +147,7 @@ impl Contender {
 
 fn of_plugin(program: &Path, conf: &str, verb: Verb, pod: usize) -> Result<Duration, Failure> {
     let mut command = Command::new(program);
-    command.env("CNI_COMMAND", if verb == Verb::Add { "ADD" } else { "DEL" }).env("CNI_IFNAME", "eth0");
+    command.env("CNI_COMMAND", verb.name()).env("CNI_IFNAME", "eth0");
     command.env("CNI_CONTAINERID", format!("p{pod}")).env("CNI_NETNS", format!("/run/netns/p{pod}"));
     command.env("CNI_PATH", program.parent().unwrap_or(program));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -148,11 +169,13 @@ fn of_kernel(verb: Verb, pod: usize) -> Result<Duration, Failure> {
     let peer = VethPeer { name: IfName::new("eth0")?, netns, mtu: None, mac: None };
     let pair = Link { name, kind: LinkKind::Veth { peer }, mtu: None, mac: None };
     let start = Instant::now();
-    if verb == Verb::Add {
+    if verb != Verb::Del {
         Command::new("/bin/true").status()?;
-        netlink.link_add(&pair)?;
-    } else {
-        netlink.link_del(netlink.index_of(&pair.name)?)?;
+    }
+    match verb {
+        Verb::Add => netlink.link_add(&pair)?,
+        Verb::Del => netlink.link_del(netlink.index_of(&pair.name)?)?,
+        Verb::Status => {}
     }
     Ok(start.elapsed())
 }

@@ -1,9 +1,10 @@
 //! The time of the plugin's ADD and DEL, beside that of the CNI project's plugins and of the kernel alone.
 //!
 //! `cargo bench -p hostgap --bench plugin`; three minutes, as root. The CNI project's plugins are looked for in
-//! `/usr/lib/cni` and `/opt/cni/bin`, or in `CNI_PATH`. `HOSTGAP_PLUGIN` names another `hostgap-cni` than that which cargo
-//! builds for this: a release has one without shared libraries, which begins sooner. Everything lies in a mount namespace with directories of its own,
-//! and ends with it. Nothing is asserted: the figures are for readers.
+//! `/usr/lib/cni` and `/opt/cni/bin`, or in `CNI_PATH`: `cargo xtask plugins` builds those of a fixed version and prints
+//! where they are. `HOSTGAP_PLUGIN` names another `hostgap-cni` than that which cargo
+//! builds for this: a release has one without shared libraries, which begins sooner. Everything lies in a mount
+//! namespace with directories of its own, and ends with it. Nothing is asserted: the figures are for readers.
 //!
 //! The least that ADD can take is the start of a program and a pair of links, and the least for DEL the end of that pair:
 //! the first row does only this. All rows take turns, in an order that is drawn for each turn. The second row of
@@ -27,6 +28,8 @@ type Failure = Box<dyn Error + Send + Sync>;
 const TURNS: usize = 40;
 /// Namespaces: that many ADDs at once, too.
 const PODS: usize = 200;
+/// Calls of STATUS while all namespaces are attached, in each round.
+const STATUSES: usize = 20;
 /// How often they all come at once.
 const ROUNDS: usize = 3;
 
@@ -59,6 +62,9 @@ fn main() -> Result<(), Failure> {
         for which in &order {
             let contender = &contenders[*which];
             figures[*which].at_once.extend(at_once(contender, Verb::Add)?);
+            for _ in (0..STATUSES).filter(|_| contender.has_status()) {
+                figures[*which].status.push(contender.time(Verb::Status, 0)?);
+            }
             at_once(contender, Verb::Del)?;
         }
     }
@@ -73,6 +79,8 @@ struct Figures {
     del: Vec<Duration>,
     /// Of ADDs that all began together.
     at_once: Vec<Duration>,
+    /// With all namespaces attached.
+    status: Vec<Duration>,
 }
 
 /// Calls for all namespaces at the same time.
@@ -85,7 +93,10 @@ fn at_once(contender: &Contender, verb: Verb) -> Result<Vec<Duration>, Failure> 
 
 fn print(contenders: &[Contender], figures: &[Figures]) {
     println!("medians of {TURNS} in ms, with the middle half; × is how many times that of the kernel alone");
-    println!("{:<34} {:>20} {:>5}   {:>20} {:>5}   p99 of {PODS} ADD at once", "", "ADD", "×", "DEL", "×");
+    println!(
+        "{:<34} {:>20} {:>5}   {:>20} {:>5}   {:>20}   p99 of {PODS} ADD at once",
+        "", "ADD", "×", "DEL", "×", "STATUS"
+    );
     let floor = &figures[0];
     for (contender, of) in contenders.iter().zip(figures) {
         let times = |all: &[Duration]| {
@@ -94,12 +105,13 @@ fn print(contenders: &[Contender], figures: &[Figures]) {
         };
         let ratio = |own: &[Duration], least: &[Duration]| quantile(own, 0.5) / quantile(least, 0.5);
         println!(
-            "{:<34} {:>20} {:>5.2}   {:>20} {:>5.2}   {:>8.0} {:>5.2}",
+            "{:<34} {:>20} {:>5.2}   {:>20} {:>5.2}   {:>20}   {:>8.0} {:>5.2}",
             contender.name,
             times(&of.add),
             ratio(&of.add, &floor.add),
             times(&of.del),
             ratio(&of.del, &floor.del),
+            if of.status.is_empty() { "–".to_owned() } else { times(&of.status) },
             quantile(&of.at_once, 0.99),
             quantile(&of.at_once, 0.99) / quantile(&floor.at_once, 0.99),
         );
