@@ -148,8 +148,8 @@ fn what_cannot_run_says_why_and_touches_nothing() {
     turn.assert_nothing_left();
 }
 
-/// A configuration of our own plugin, which the tests run from where cargo built it.
-fn own(turn: &Turn, attach: &str) -> [String; 4] {
+/// A configuration of our own plugin with more keys behind it. The tests run it from where cargo built it.
+pub(crate) fn own(turn: &Turn, attach: &str, more: &str) -> [String; 4] {
     // On one wire, pods of both nodes are neighbours in one subnet.
     let ranges = match attach {
         "macvlan" => {
@@ -159,7 +159,7 @@ fn own(turn: &Turn, attach: &str) -> [String; 4] {
     };
     let conf = format!(
         r#"{{"cniVersion":"1.1.0","name":"own","type":"hostgap","attach":"{attach}","wire":"${{WIRE}}",
-            "prefixes":["10.244.0.0/16","fd00:244::/48"],"ipam":{{"type":"hostgap","ranges":{ranges}}}}}"#
+            "prefixes":["10.244.0.0/16","fd00:244::/48"],"ipam":{{"type":"hostgap","ranges":{ranges}}}{more}}}"#
     );
     let file = turn.out().join(format!("{attach}.conf"));
     std::fs::write(&file, conf).unwrap();
@@ -183,7 +183,7 @@ fn our_own_plugin_stands_answers_races_and_goes() {
     let turn = turn();
     let before = (listed("/var/lib/cni"), listed("/var/log/cni"));
     for attach in ["bridge", "ptp", "ebpf", "macvlan"] {
-        let options = own(&turn, attach);
+        let options = own(&turn, attach, "");
         let up = up(&turn, &[vec!["--json".to_owned()], options.to_vec()].concat());
         check(&up, 0, "");
         let up = json(&up);
@@ -199,7 +199,7 @@ fn our_own_plugin_stands_answers_races_and_goes() {
         check(&turn.hostgap(&["lab", "down", "cni:own"]), 0, "");
         turn.assert_nothing_left();
     }
-    let options = own(&turn, "ptp");
+    let options = own(&turn, "ptp", "");
     let race: Vec<&str> =
         options.iter().map(String::as_str).chain(["--rounds", "1", "--rate", "1k"]).collect();
     let output = turn.run_race(&race);
