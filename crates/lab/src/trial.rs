@@ -246,6 +246,7 @@ fn unanswered(outcome: &Outcome) -> Option<Void> {
     let unanswered = outcome.sent.saturating_sub(outcome.answered);
     let answers = outcome.intended == 0 || (outcome.sent > 0 && unanswered * 2 <= outcome.sent);
     (!answers).then(|| Void::Unanswered {
+        intended: outcome.intended,
         sent: outcome.sent,
         unanswered,
         unexpected: outcome.unexpected.count(),
@@ -257,9 +258,9 @@ fn unanswered(outcome: &Outcome) -> Option<Void> {
 pub(crate) fn breaks(void: &Void) -> Option<String> {
     match void {
         Void::PathChanged { what } => Some(format!("the path changed: {what}")),
-        Void::Unanswered { sent, unanswered, unexpected, connection_errors } => Some(format!(
-            "{unanswered} of {sent} requests that were sent got no valid answer ({unexpected} unexpected answers, \
-             {connection_errors} connection errors)"
+        Void::Unanswered { intended, sent, unanswered, unexpected, connection_errors } => Some(format!(
+            "{unanswered} of {sent} requests that were sent, of {intended} that were due, got no valid answer \
+             ({unexpected} unexpected answers, {connection_errors} connection errors)"
         )),
         _ => None,
     }

@@ -7,7 +7,7 @@ use datapath::Pod;
 use ipam::{Holder, Reserved, Store};
 use linux::{IfName, LinkKind, Netns, NetnsPath};
 use plan::{
-    BookError, FoundUnit, Journal, Kernel, Made, Place, Plan, Step, Unit, UnitState, apply, outstanding,
+    BookError, FoundUnit, Journal, Kernel, Made, Place, Plan, Set, Step, Unit, UnitState, apply, outstanding,
 };
 use serde_json::Value;
 
@@ -226,7 +226,7 @@ pub(crate) fn check(
 
 /// A plugin behind ours may have given the container's interface another Ethernet address, which its result has, and
 /// another MTU, which it need not say (both are what `tuning` does). The link that holds back what the interface receives is
-/// ours alone.
+/// ours alone, but for whether it has IPv6: who sets that for all links of the container sets it there, too.
 fn allow_for_others(made: &mut Plan, attachment: &Attachment, result: &AddResult) {
     let text = |of: &Value, key: &str| of.get(key).and_then(Value::as_str).map(str::to_owned);
     let interfaces = result.as_json().get("interfaces").and_then(Value::as_array);
@@ -234,14 +234,22 @@ fn allow_for_others(made: &mut Plan, attachment: &Attachment, result: &AddResult
         text(one, "name").as_ref() == Some(&attachment.ifname) && text(one, "sandbox") == attachment.netns
     });
     let mac = of_container.and_then(|one| text(one, "mac")?.parse().ok());
+    let mut holds_back = None;
     for placed in made.steps.iter_mut().filter(|placed| placed.place != Place::Host) {
-        if let Step::AddLink(link) | Step::AddLinkOn { link, .. } = &mut placed.step
-            && link.kind != LinkKind::Ifb
-        {
-            link.mtu = None;
-            link.mac = mac.or(link.mac);
+        match &mut placed.step {
+            Step::AddLink(link) if link.kind == LinkKind::Ifb => holds_back = Some(link.name.clone()),
+            Step::AddLink(link) | Step::AddLinkOn { link, .. } => {
+                link.mtu = None;
+                link.mac = mac.or(link.mac);
+            }
+            _ => {}
         }
     }
+    let for_all = holds_back.map(|link| format!("net/ipv6/conf/{link}/disable_ipv6"));
+    made.steps.retain(|placed| match &placed.step {
+        Step::Set(Set::Sysctl(set)) => for_all.as_deref() != Some(set.key.as_str()),
+        _ => true,
+    });
 }
 
 /// What became of attachments that were taken back together, as phrases.

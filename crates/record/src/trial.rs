@@ -332,9 +332,11 @@ pub enum Void {
         /// Those that were sent on and arrived, where the filter sends them on.
         sunk: Option<u64>,
     },
-    /// Most of what was sent got no valid answer, and a repeat did: the server had no CPU for so long, or the path was
-    /// interrupted. A candidate without answers in the last repeat too is broken.
+    /// Most of what was sent got no valid answer, while the machine and the generator ran: the server had no CPU for so
+    /// long, or the path was interrupted. A candidate without answers in each repeat is broken.
     Unanswered {
+        /// Requests that were due.
+        intended: u64,
         /// Requests that were sent.
         sent: u64,
         /// Those of them without a valid answer.

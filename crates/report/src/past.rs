@@ -6,7 +6,7 @@ use crate::figures::{self, percent};
 use crate::summary::{Candidate, RateSummary};
 
 /// "73 % of the rate was answered in time; the latencies are those of a growing queue".
-pub(crate) fn short_of(short: &Shortfall) -> String {
+pub(crate) fn shortfall_text(short: &Shortfall) -> String {
     let queue = if short.queued { "; the latencies are those of a growing queue" } else { "" };
     format!("{} of the rate was answered in time{queue}", percent(short.in_time))
 }

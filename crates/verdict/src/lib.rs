@@ -17,5 +17,5 @@ pub use comparisons::Comparisons;
 pub use judged::{Judgement, Test, Verdict, noise_floor};
 pub use looks::{last_look, look, undecided};
 pub use pairs::{PairsCompared, Role, Where, Worse, WorsePath};
-pub use ranking::{ComparedAt, Ranked, ranking};
+pub use ranking::{ComparedAt, Past, Ranked, ranking};
 pub use shortfall::Shortfall;

@@ -139,8 +139,8 @@ impl<'a> PairsCompared<'a> {
         &self.nodes
     }
 
-    /// The load at which pairs are compared: the one by which a race is summed up, or a lower one where that is past the
-    /// capacity of a path between some nodes.
+    /// The load at which pairs are compared: the one by which a race is summed up, or where that is past the capacity
+    /// of a path between some nodes, a lower one or the closed loop.
     pub fn load(&self) -> usize {
         self.load
     }

@@ -11,26 +11,44 @@ pub struct ComparedAt {
     /// The load that a race is summed up by: the last load of the first body size that has a rate. Where a service should
     /// not be loaded more, the paths differ most.
     pub main: usize,
-    /// Entrants past their capacity there, ascending.
-    pub past: Vec<usize>,
-    /// The load at which they are compared instead: the main one if all carry it, else the highest lower
+    /// Who is past its capacity there.
+    pub past: Vec<Past>,
+    /// The load at which they are compared: the main one if no entrant is past its capacity there, else the highest lower
     /// rate of the same size that all carry, else the closed loop, in which none gets more than it can carry. `None` where
     /// there is no such load.
     pub load: Option<usize>,
 }
 
+/// An entrant that is past its capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Past {
+    /// In which of several races.
+    pub race: usize,
+    /// The entrant's index there.
+    pub entrant: usize,
+}
+
+/// A race with its cells.
+type Raced<'a> = (&'a RaceRecord, &'a Cells<'a>);
+
 impl ComparedAt {
     /// Of a race, or of several with the same entrants and loads. `None` before anything was raced.
-    pub fn of(races: &[(&RaceRecord, &Cells<'_>)]) -> Option<ComparedAt> {
+    pub fn of(races: &[Raced<'_>]) -> Option<ComparedAt> {
         let loads = races.iter().map(|(race, _)| &race.loads).find(|loads| !loads.is_empty())?;
         let main = main_load(loads)?;
-        let raced = |load: usize| races.iter().filter(move |(race, _)| race.loads.len() > load);
-        let mut past: Vec<usize> = raced(main)
-            .flat_map(|(race, cells)| compared(race).filter(|entrant| is_past(race, cells, *entrant, main)))
-            .collect();
-        past.sort_unstable();
-        past.dedup();
-        let is_carried = |load: usize| raced(load).all(|(race, cells)| all_carry(race, cells, load));
+        let past_in = |(index, raced): (usize, &Raced<'_>)| {
+            let past: Vec<usize> =
+                tried(*raced, main).filter(|entrant| is_past(*raced, *entrant, main)).collect();
+            past.into_iter().map(move |entrant| Past { race: index, entrant })
+        };
+        let past: Vec<Past> = races.iter().enumerate().flat_map(past_in).collect();
+        // A race that ended before it came to a load says nothing of it.
+        let is_carried = |load: usize| {
+            races.iter().any(|raced| tried(*raced, load).next().is_some())
+                && races
+                    .iter()
+                    .all(|raced| tried(*raced, load).all(|entrant| !is_past(*raced, entrant, load)))
+        };
         let load = if past.is_empty() { Some(main) } else { lower(loads, main, is_carried) };
         Some(ComparedAt { main, past, load })
     }
@@ -55,21 +73,17 @@ fn lower(loads: &[Load], main: usize, is_carried: impl Fn(usize) -> bool) -> Opt
     carried.map(|(index, _)| index).or_else(|| closed().map(|(index, _)| index))
 }
 
-/// All that could run but the control, which is the reference once more.
-fn compared(race: &RaceRecord) -> impl Iterator<Item = usize> {
-    let entrants = race.header.entrants.iter().enumerate();
-    entrants.filter(|(entrant, one)| *entrant != 1 && one.unmet.is_empty()).map(|(entrant, _)| entrant)
-}
-
-fn is_past(race: &RaceRecord, cells: &Cells<'_>, entrant: usize, load: usize) -> bool {
-    Shortfall::of(race, cells, entrant, load).is_some_and(|short| short.queued)
-}
-
-/// Whether all carried a load. Who broke is compared with nothing.
-fn all_carry(race: &RaceRecord, cells: &Cells<'_>, load: usize) -> bool {
-    compared(race).filter(|entrant| !cells.broke[*entrant]).all(|entrant| {
-        !cells.cell(entrant, load).trials.is_empty() && Shortfall::of(race, cells, entrant, load).is_none()
+/// All with a trial that counts at a load, but the control, which is the reference once more, and who broke, which is
+/// compared with nothing.
+fn tried<'a>((race, cells): Raced<'a>, load: usize) -> impl Iterator<Item = usize> + 'a {
+    let has_load = race.loads.len() > load;
+    (0..cells.entrants).filter(move |entrant| {
+        has_load && *entrant != 1 && !cells.broke[*entrant] && !cells.cell(*entrant, load).trials.is_empty()
     })
+}
+
+fn is_past((race, cells): Raced<'_>, entrant: usize, load: usize) -> bool {
+    Shortfall::of(race, cells, entrant, load).is_some_and(|short| short.queued)
 }
 
 /// A contender that was judged at a load.

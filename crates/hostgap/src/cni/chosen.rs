@@ -6,6 +6,7 @@ use ::record::RaceRecord;
 use ::report::{Candidate, RateSummary, Summary, Verdict, analyse};
 use node::choice::{Choice, Fate, choose};
 use serde_json::{Value, json};
+use verdict::{ComparedAt, Past};
 
 use crate::exit::BadInput;
 use crate::{race, speak};
@@ -68,15 +69,12 @@ impl Chosen {
         let off = noise.verdict.is_some_and(differs).then(|| {
             "the reference differs from itself at this load: differences of that size mean nothing".to_owned()
         });
-        let at = &self.choice.compared_at;
-        let name = |entrant: &usize| self.summary.candidates[*entrant].name.as_str();
-        let past: Vec<&str> = at.past.iter().map(name).collect();
+        let ComparedAt { main, past, .. } = &self.choice.compared_at;
+        let name = |past: &Past| self.summary.candidates[past.entrant].name.as_str();
+        let past: Vec<&str> = past.iter().map(name).collect();
         let past = (!past.is_empty()).then(|| {
-            let main = &self.summary.loads[at.main];
-            format!(
-                "{main} is past the capacity of {}: the choice is by a load that all carry",
-                past.join(", ")
-            )
+            let main = &self.summary.loads[*main];
+            format!("{main} is past the capacity of {}: the choice is by {}", past.join(", "), self.load())
         });
         [other, routes, past, off].into_iter().flatten().collect()
     }

@@ -398,7 +398,11 @@ fn what_won_a_race_is_installed_with_the_reason() {
     let trials = past.rounds.iter_mut().flat_map(|round| &mut round.trials);
     trials.filter(|trial| (trial.entrant, trial.load) == (2, 1)).for_each(flood);
     let chosen = from(&past, "past.jsonl");
-    check(&chosen, 0, "(40.0k/s) is past the capacity of ptp+direct: the choice is by a load that all carry");
+    check(
+        &chosen,
+        0,
+        "(40.0k/s) is past the capacity of ptp+direct: the choice is by 100 B at 30 % (20.0k/s)",
+    );
     assert!(
         stdout(&chosen).contains("At 100 B at 30 % (20.0k/s), each against host:"),
         "{}",

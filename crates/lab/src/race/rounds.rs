@@ -14,7 +14,7 @@ use crate::trial::{Method, breaks};
 use crate::{Event, LabError};
 
 /// A void trial is repeated at most so often; then the candidate goes without this slice, and the report says so.
-const REPEATS: u32 = 2;
+const REPEATS: usize = 2;
 
 /// A round that is under way: what may fail in it and what it has so far.
 pub(super) struct Course<'a, R> {
@@ -165,8 +165,8 @@ fn turns<R: Runner>(course: &mut Course<'_, R>, goal: &StoppingRule) -> Vec<Turn
 }
 
 /// Runs a trial until it is valid or has been repeated often enough; all of them are kept, with each CPU's time if that was
-/// asked for. A path that has changed and stays so is an error: to repeat the trial would measure another path. So is one
-/// that gives no answers in the last repeat.
+/// asked for. A path that has changed and stays so is an error: to repeat the trial would measure another path. So it is if
+/// no attempt took the path or had answers.
 pub(crate) fn valid_trial<R: Runner>(
     runner: &mut R,
     (method, by_cpu): (&Method, bool),
@@ -175,7 +175,8 @@ pub(crate) fn valid_trial<R: Runner>(
     trials: &mut Vec<TrialRecord>,
     emit: &mut dyn FnMut(Event),
 ) -> Result<(), LabError> {
-    for repeat in 0..=REPEATS {
+    let mut voids = Vec::new();
+    while voids.len() <= REPEATS {
         let mut trial = runner.trial(method, load, indexes)?;
         if !by_cpu {
             // On a large machine this would be most of a record, and it was not requested.
@@ -183,23 +184,45 @@ pub(crate) fn valid_trial<R: Runner>(
         }
         let void = trial.void.clone();
         trials.push(trial);
-        let Some(why) = void else { break };
-        let candidate = runner.name().to_owned();
-        emit(Event::Voided { name: candidate.clone(), why: why.clone() });
-        let stays = match &why {
-            Void::PathChanged { .. } => runner.changed()?.map(|what| Void::PathChanged { what }),
-            _ => None,
-        };
-        if let Some(what) = stays.or((repeat == REPEATS).then_some(why)).as_ref().and_then(breaks) {
-            return Err(LabError::Broken { candidate, what });
+        let Some(why) = void else { return Ok(()) };
+        emit(Event::Voided { name: runner.name().to_owned(), why: why.clone() });
+        if let Void::PathChanged { .. } = why
+            && let Some(what) = runner.changed()?
+        {
+            voids = vec![Void::PathChanged { what }];
+            break;
         }
+        voids.push(why);
     }
-    Ok(())
+    match broke(&voids) {
+        Some(what) => Err(LabError::Broken { candidate: runner.name().to_owned(), what }),
+        None => Ok(()),
+    }
+}
+
+/// What broke a candidate all of whose attempts were void. If the machine or the generator voided one of them, they may have
+/// been behind the others too.
+fn broke(voids: &[Void]) -> Option<String> {
+    voids.iter().map(breaks).collect::<Option<Vec<String>>>()?.pop()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_candidate_breaks_if_every_attempt_failed_by_its_path() {
+        let changed = || Void::PathChanged { what: "no packet took it".to_owned() };
+        let late = || Void::GeneratorLate { late_p99_ns: 300_000, limit_ns: 150_000 };
+        let none =
+            || Void::Unanswered { sent: 4, intended: 5, unanswered: 4, unexpected: 0, connection_errors: 1 };
+        assert_eq!(broke(&[changed(), changed(), changed()]).unwrap(), "the path changed: no packet took it");
+        let words = "4 of 4 requests that were sent, of 5 that were due, got no valid answer (0 unexpected answers, \
+                     1 connection errors)";
+        assert_eq!(broke(&[none(), changed(), none()]).unwrap(), words);
+        assert_eq!(broke(&[late(), late(), none()]), None);
+        assert_eq!(broke(&[none(), none(), late()]), None);
+    }
 
     #[test]
     fn who_is_built_for_a_visit_is_visited_at_all_loads_in_a_row() {

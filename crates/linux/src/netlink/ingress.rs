@@ -36,7 +36,7 @@ pub enum IngressFilter {
 
 /// The kind of the older of the two qdiscs for the place, which is for what arrives alone.
 const INGRESS: &str = "ingress";
-/// The number of the qdisc that has the place (`ingress_init` in net/sched/sch_ingress.c).
+/// The number of the qdisc that has the place (`qdisc_create` in net/sched/sch_api.c).
 const HANDLE: TcHandle = TcHandle { major: u16::MAX, minor: 0 };
 /// Its filters for what arrives, in either kind.
 const ARRIVALS: TcHandle = TcHandle { major: u16::MAX, minor: TcHandle::MIN_INGRESS };

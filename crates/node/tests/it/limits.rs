@@ -277,6 +277,24 @@ fn two_interfaces_wait_at_links_of_their_own() {
     before.assert_same(&dump(&scene.world.open("a")), "after both have gone");
 }
 
+/// `tuning` and programs in the container may turn IPv6 on for all of its links.
+#[test]
+fn ipv6_of_all_links_is_the_containers() {
+    let Some(scene) = Scene::new() else { return };
+    if !has_redirects() {
+        return;
+    }
+    let _ = scene.container("a");
+    let before = scene.dump();
+    let limited = limited("macvlan", &["ingress"]);
+    let checked = with(limited.clone(), "prevResult", scene.add("a", &limited));
+    let netns = scene.world.name("a");
+    let _ = shell(&format!("ip netns exec {netns} sh -c 'echo 0 >/proc/sys/net/ipv6/conf/all/disable_ipv6'"));
+    scene.succeed("CHECK", "a", &checked);
+    scene.succeed("DEL", "a", &limited);
+    before.assert_same(&scene.dump(), "after DEL");
+}
+
 /// Under the names of the CNI project's plugins, too.
 #[test]
 fn it_limits_by_the_names_of_other_plugins() {

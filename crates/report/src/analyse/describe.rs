@@ -62,10 +62,10 @@ fn describe(void: &Void) -> (usize, u64, String) {
             let words = format!("the flood was short: {sent} of its {due} frames were sent");
             (8, due.saturating_sub(*sent), words)
         }
-        Void::Unanswered { sent, unanswered, unexpected, connection_errors } => {
+        Void::Unanswered { intended, sent, unanswered, unexpected, connection_errors } => {
             let words = format!(
-                "most requests got no answer: {unanswered} of {sent}, with {unexpected} unexpected answers and \
-                 {connection_errors} connection errors"
+                "most requests got no answer: {unanswered} of {sent} that were sent, of {intended} that were due, with \
+                 {unexpected} unexpected answers and {connection_errors} connection errors"
             );
             (9, *unanswered, words)
         }

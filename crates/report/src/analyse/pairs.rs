@@ -36,7 +36,7 @@ pub fn map(races: &[RaceRecord]) -> Option<PairsMap> {
         statistic: shown.map_or("", |shown| shown.label(measure)),
         unit: if shown == Some(Statistic::Throughput) { measure.unit() } else { "ns" },
         tests: compared.as_ref().map_or(0, PairsCompared::tests),
-        verdict: verdict(&findings, &paths, compared.as_ref()),
+        verdict: verdict(&races, &findings, &paths, compared.as_ref()),
         notes: notes(&records, compared.as_ref()),
         paths,
         findings,
@@ -162,7 +162,12 @@ pub(crate) fn named(node: &NodeInZone) -> String {
     }
 }
 
-fn verdict(findings: &[PairsFinding], paths: &[PathMap], compared: Option<&PairsCompared<'_>>) -> String {
+fn verdict(
+    races: &[(&NodePair, &RaceRecord)],
+    findings: &[PairsFinding],
+    paths: &[PathMap],
+    compared: Option<&PairsCompared<'_>>,
+) -> String {
     let Some(compared) = compared else { return "nothing has been raced yet".to_owned() };
     let silent = |path: &PathMap| path.pairs.iter().filter(|pair| pair.unmet.is_some()).count();
     let silent: usize = paths.iter().map(silent).sum();
@@ -184,11 +189,11 @@ fn verdict(findings: &[PairsFinding], paths: &[PathMap], compared: Option<&Pairs
             format!("{}; and {} more", first.sentence, figures::counted(others.len() as u64, "finding"))
         }
     };
-    format!("{found}{silent}")
+    format!("{}{found}{silent}", past(races, compared).unwrap_or_default())
 }
 
 fn notes(races: &[&RaceRecord], compared: Option<&PairsCompared<'_>>) -> Vec<String> {
-    let mut notes: Vec<String> = compared.and_then(|compared| past(races[0], compared)).into_iter().collect();
+    let mut notes = Vec::new();
     if let Some(compared) = compared.filter(|compared| compared.nodes().len() == 2) {
         let both = compared.nodes().iter().map(|node| node.node.as_str()).collect::<Vec<_>>().join(" and ");
         notes.push(format!("{both} are the only nodes: each direction is compared with the other"));
@@ -209,16 +214,23 @@ fn notes(races: &[&RaceRecord], compared: Option<&PairsCompared<'_>>) -> Vec<Str
     notes
 }
 
-/// That the usual load is past the capacity of some paths, so that pairs are compared at another one.
-fn past(race: &RaceRecord, compared: &PairsCompared<'_>) -> Option<String> {
+/// Where the usual load is past the capacity of a path between two nodes, and at which one all are compared instead:
+/// "100 B at 61 % (40.0k/s) is past the capacity of pod from b to c; at 100 B at 30 % (20.0k/s) ".
+fn past(races: &[(&NodePair, &RaceRecord)], compared: &PairsCompared<'_>) -> Option<String> {
     let ComparedAt { main, past, load: lower } = compared.compared_at();
-    let name = |entrant: &usize| race.header.entrants[*entrant].name.as_str();
-    let names: Vec<&str> = past.iter().map(name).collect();
-    let rate = figures::load(&load(race, race.loads.get(*main)?));
-    let instead = match lower {
-        Some(_) => "pairs are compared at a load that all carry",
-        None => "and no load was carried by all: latencies are those of growing queues",
+    let (first, others) = past.split_first()?;
+    let (pair, race) = races[first.race];
+    let named = |at: usize| figures::load(&load(race, &race.loads[at]));
+    let path = &race.header.entrants[first.entrant].name;
+    let more = match others.len() {
+        0 => String::new(),
+        1 => " and of another path".to_owned(),
+        more => format!(" and of {more} other paths"),
     };
-    (!names.is_empty())
-        .then(|| format!("{rate} is past the capacity of {} between some nodes; {instead}", names.join(", ")))
+    let at = match lower {
+        Some(lower) => format!("at {} ", named(*lower)),
+        None => "no load was carried by all, so these latencies are those of growing queues: ".to_owned(),
+    };
+    let (client, server) = (&pair.client.node, &pair.server.node);
+    Some(format!("{} is past the capacity of {path} from {client} to {server}{more}; {at}", named(*main)))
 }

@@ -91,7 +91,7 @@ fn rate(
 fn why(cell: &Cell<'_>, shortfall: Option<&Shortfall>, reason: &str) -> String {
     match shortfall.filter(|short| short.queued) {
         _ if cell.trials.is_empty() => "no trial counts".to_owned(),
-        Some(short) => format!("past its capacity: {}; {reason}", past::short_of(short)),
+        Some(short) => format!("past its capacity: {}; {reason}", past::shortfall_text(short)),
         None => reason.to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 
 use record::{Entrant, RaceRecord, Statistic};
 use stats::Interval;
-use verdict::{Cells, ComparedAt, Comparisons, Ranked, Verdict, ranking};
+use verdict::{Cells, ComparedAt, Comparisons, Past, Ranked, Verdict, ranking};
 
 use super::reason;
 use crate::summary::Candidate;
@@ -25,13 +25,14 @@ pub(super) fn verdict(
     if past.is_empty() {
         return compared(race, comparisons, main);
     }
-    let carries = |entrant: &usize| past::carries(&candidates[*entrant], &candidates[*entrant].rates[main]);
-    let those: Vec<String> = past.iter().map(carries).collect();
-    let those: Vec<&str> = those.iter().map(String::as_str).collect();
+    let carries =
+        |past: &Past| past::carries(&candidates[past.entrant], &candidates[past.entrant].rates[main]);
+    let carried: Vec<String> = past.iter().map(carries).collect();
+    let carried: Vec<&str> = carried.iter().map(String::as_str).collect();
     let past = format!(
         "{} is past the capacity of {}, whose latencies there are those of growing queues",
         named(race, main),
-        listed(&those)
+        listed(&carried)
     );
     let Some(lower) = load else {
         return format!("{past}. No rate of this race was carried by all, so nothing is compared");

@@ -214,7 +214,7 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
                 writeln!(text, "  {name}: {share} of the rate was sent; the sender was too slow for more");
         }
         if let Some(short) = &rate.shortfall {
-            let _infallible = writeln!(text, "  {name}: {}", past::short_of(short));
+            let _infallible = writeln!(text, "  {name}: {}", past::shortfall_text(short));
         }
         if rate.missed > 0 {
             let unanswered = counted(rate.missed, "request");
