@@ -260,7 +260,7 @@ int late_receive(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* The timer's handler knows the probe by the timer that is still set, and has cleared it for a time-out. */
+/* The timer's handler recognises the probe by the timer that is still set, and has cleared it for a time-out. */
 static __always_inline __u32 timer_of(struct sock *sk)
 {
 	struct inet_connection_sock *icsk = (void *)sk;

@@ -18,8 +18,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 const volatile struct packets_lists packets_lists = {};
 
-/* Where other frames pass too: the port of UDP over IPv4 to which those go that are judged. 0: all are, and no
- * socket reads them for it. */
+/* Where other frames pass too: the port of UDP over IPv4 to which those go that are judged. 0: all frames are
+ * judged, and none is left for a socket. */
 const volatile __u16 only_port = 0;
 
 struct {

@@ -16,7 +16,7 @@ echo 1 >/proc/sys/net/ipv4/ip_forward
 echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
 
 # As systemd has it: what is mounted on the node is mounted in containers that ask for it. All that is mounted here was a
-# slave or private, and does not spread.
+# slave or private, and does not propagate.
 mount --make-rshared /
 mount -t tmpfs none /run
 mount -t tmpfs none /var/lib

@@ -221,7 +221,7 @@ struct LoadArgs {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     match args.command {
-        Command::Counters { node, json } => counters::show(node, json)?,
+        Command::Counters { node, json } => counters::print(node, json)?,
         Command::Load(args) => load(args)?,
         Command::Replace(args) => replace(args)?,
         Command::Attach { at, program, link, at_once } => {

@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         },
     };
     let diagnosis = diagnose(&Window { before: &before, after: &after });
-    show(&diagnosis, &after, args.json)?;
+    print(&diagnosis, &after, args.json)?;
     if !diagnosis.blind.is_empty() {
         let parts = diagnosis.blind.join(", ");
         speak::aside(format_args!("hostgap: the diagnosis is not complete; it says nothing about {parts}"));
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(diagnosis: &Diagnosis, after: &Snapshot, as_json: bool) -> anyhow::Result<()> {
+fn print(diagnosis: &Diagnosis, after: &Snapshot, as_json: bool) -> anyhow::Result<()> {
     if as_json {
         speak::result(json::diagnosis(diagnosis))?;
     } else {

@@ -62,16 +62,16 @@ impl std::fmt::Display for Unprivileged {
 impl std::error::Error for Unprivileged {}
 
 /// Help, a version, or what is wrong with the command line: clap has the words.
-pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
+pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
     let code = u8::try_from(error.exit_code()).unwrap_or(BAD_INPUT);
     match error.print() {
-        Err(unwritten) if !error.use_stderr() => report(&speak::Unspoken::from(unwritten).into()),
+        Err(unwritten) if !error.use_stderr() => print_error(&speak::Unspoken::from(unwritten).into()),
         Ok(()) | Err(_) => ExitCode::from(code),
     }
 }
 
 /// Writes the message and a hint to stderr; the exit code gives the kind.
-pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+pub(crate) fn print_error(error: &anyhow::Error) -> ExitCode {
     // A reader that closed its end (`hostgap report … | head`) is not reported as an error; another broken pipe is.
     if is_unheard(error) {
         return ExitCode::SUCCESS;

@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     }
     let cli = match command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(other) => return exit::report_usage(&other),
+        Err(other) => return exit::print_usage(&other),
     };
     let result = match cli.command {
         Command::Race(args) => race::run(&args),
@@ -97,5 +97,5 @@ fn main() -> ExitCode {
         Command::Man(args) => manual::man(&args),
         Command::Completions(args) => manual::completions(&args),
     };
-    result.unwrap_or_else(|error| exit::report(&error))
+    result.unwrap_or_else(|error| exit::print_error(&error))
 }

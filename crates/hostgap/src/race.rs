@@ -200,7 +200,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return kube::race(experiment, args);
     }
     if args.show_commands && !args.has_machine() && args.machines.client().is_none() {
-        return commands::show(&experiment, args);
+        return commands::print(&experiment, args);
     }
     if let Some(client) = args.machines.client() {
         return machines::race(client, experiment, args);
@@ -246,21 +246,21 @@ fn race(
     let settings = RaceOptions { machine: machine.clone(), ..settings };
     let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
     if args.show_commands {
-        return commands::show_for_machines(&race.entrants()?);
+        return commands::print_for_machines(&race.entrants()?);
     }
     let result = race.run(&mut |event| progress.show(&event));
     progress.finish();
     // Whatever the race has come to, nothing of it is to stay there. Its own error comes first.
     let ended = machine.map_or(Ok(()), |machine| machine.end());
     let result = result.and_then(|finished| ended.map(|()| finished));
-    finish(dir, result, &mut |summary| report::show(&summary, args.json))
+    finish(dir, result, &mut |summary| report::print(&summary, args.json))
 }
 
 /// Renders the record, prints the result, then returns how the race ended.
 fn finish(
     dir: &Path,
     result: Result<Finished, LabError>,
-    show: &mut dyn FnMut(::report::Summary) -> anyhow::Result<()>,
+    print: &mut dyn FnMut(::report::Summary) -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitCode> {
     let record = dir.join(RECORD);
     let page = dir.join(report::PAGE);
@@ -271,21 +271,21 @@ fn finish(
         if let Some(why) = &invalid {
             speak::aside(format_args!("not valid: {why}"));
         }
-        show(summary)?;
+        print(summary)?;
         speak::aside(format_args!("page:   {}\nrecord: {}", page.display(), record.display()));
         anyhow::Ok(if invalid.is_none() { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
     };
-    let shown = if rounds > 0 { render() } else { Ok(ExitCode::SUCCESS) };
+    let printed = if rounds > 0 { render() } else { Ok(ExitCode::SUCCESS) };
     let kept = match rounds {
         0 => "no round was finished".to_owned(),
         1 => "the one finished round is kept".to_owned(),
         rounds => format!("the {rounds} finished rounds are kept"),
     };
     match result {
-        Ok(Finished::Whole) => shown,
+        Ok(Finished::Whole) => printed,
         Ok(Finished::Stopped) => {
             speak::aside(format_args!("interrupted: {kept}"));
-            shown.map(|_| ExitCode::from(exit::INTERRUPTED))
+            printed.map(|_| ExitCode::from(exit::INTERRUPTED))
         }
         // An error about the page would hide the cause.
         Err(error) => Err(anyhow::Error::from(error).context(format!("finish the race ({kept})"))),

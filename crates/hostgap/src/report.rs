@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         );
     }
     if args.files.len() > 1 && are_pairs(&args.files)? {
-        return Ok(match show_map(&args.files, args.json)? {
+        return Ok(match print_map(&args.files, args.json)? {
             None => ExitCode::SUCCESS,
             Some(why) => {
                 crate::speak::aside(format_args!("hostgap: {why}"));
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         match Record::read(file)? {
             Record::Race(race) => {
                 let summary = summarise(&race, &page)?;
-                show(&summary, args.json)?;
+                print(&summary, args.json)?;
                 if let Some(why) = incomplete(file, &summary) {
                     whole = false;
                     crate::speak::aside(format_args!("hostgap: {why}"));
@@ -123,7 +123,7 @@ fn directory_of_one_race<'f>(files: &'f [PathBuf], races: &[RaceRecord]) -> anyh
 
 /// Prints the map of the records of a race of all pairs, and writes the page of each race and that of all, which is one
 /// directory above them. Returns why it is not valid, if it is not.
-pub(crate) fn show_map(files: &[PathBuf], json: bool) -> anyhow::Result<Option<String>> {
+pub(crate) fn print_map(files: &[PathBuf], json: bool) -> anyhow::Result<Option<String>> {
     let races = files.iter().map(|file| Ok(RaceRecord::read(file)?)).collect::<anyhow::Result<Vec<_>>>()?;
     let above = directory_of_one_race(files, &races)?;
     let mut summaries = Vec::with_capacity(races.len());
@@ -176,20 +176,20 @@ fn replace(page: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// Prints the summaries of the same experiment on several kernels.
-pub(crate) fn show_all(summaries: &[Summary], json: bool) -> anyhow::Result<()> {
+pub(crate) fn print_all(summaries: &[Summary], json: bool) -> anyhow::Result<()> {
     match summaries {
         [] => Ok(()),
-        [one] => show(one, json),
+        [one] => print(one, json),
         all if json => write(&::report::json_of_all(all)),
         all => {
-            all.iter().try_for_each(|summary| show(summary, false))?;
+            all.iter().try_for_each(|summary| print(summary, false))?;
             ::report::kernels(all, style()).map_or(Ok(()), |text| write(&text))
         }
     }
 }
 
 /// Prints a summary to stdout.
-pub(crate) fn show(summary: &Summary, json: bool) -> anyhow::Result<()> {
+pub(crate) fn print(summary: &Summary, json: bool) -> anyhow::Result<()> {
     if json { write(&::report::json(summary)) } else { write(&::report::table(summary, style())) }
 }
 

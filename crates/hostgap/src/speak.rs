@@ -56,7 +56,7 @@ impl Display for Unspoken {
 
 impl std::error::Error for Unspoken {}
 
-/// A line of the result. If it cannot be written, the error ends the command; [`crate::exit::report`] does not report it
+/// A line of the result. If it cannot be written, the error ends the command; [`crate::exit::print_error`] does not report it
 /// if the reader has closed its end.
 pub(crate) fn result(line: impl Display) -> Result<(), Unspoken> {
     text(&format!("{}\n", terminal::safe(&line.to_string())))

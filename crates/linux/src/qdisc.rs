@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn disciplines_are_printed_in_tcs_syntax() {
+    fn disciplines_are_printed_in_the_syntax_of_tc() {
         let wan = Netem {
             delay_ns: 40_000_000,
             jitter_ns: 1_500_000,

@@ -38,7 +38,7 @@ pub struct Considered {
 pub enum Fate {
     /// It is shipped.
     Chosen,
-    /// The race cannot distinguish it from the chosen one, which goes before it in the report.
+    /// The race cannot distinguish it from the chosen one, which ranks ahead of it.
     WithinNoise,
     /// The chosen one beats it.
     Beaten,

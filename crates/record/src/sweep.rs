@@ -181,7 +181,7 @@ impl Over {
     pub(crate) fn laid(&self, candidate: &Candidate, value: &SweepValue) -> Candidate {
         let line = candidate.title();
         let mut laid = candidate.clone();
-        let position = match self {
+        let label = match self {
             Over::BodyBytes | Over::Rate => return laid,
             Over::Wire(key, way) => {
                 key.lay(*way, &mut laid, value);
@@ -202,7 +202,7 @@ impl Over {
                 format!("{}={value}", self.to_string().trim_start_matches("settings."))
             }
         };
-        laid.name = Some(format!("{line} {position}"));
+        laid.name = Some(format!("{line} {label}"));
         laid.swept = Some(SweepPosition { line, at: value.clone() });
         laid
     }

@@ -70,8 +70,8 @@ pub(crate) struct CpuRow {
 }
 
 impl CpuRow {
-    /// The shares as percentages.
-    pub(crate) fn cells(&self) -> [String; 6] {
+    /// The shares, in percent.
+    pub(crate) fn percentages(&self) -> [String; 6] {
         self.shares.map(figures::percent)
     }
 

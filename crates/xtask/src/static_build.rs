@@ -77,7 +77,7 @@ pub(crate) fn build(triple: &str) -> Result<StaticBuild> {
     Ok(StaticBuild { program, runner })
 }
 
-/// Flags of the compiler, as cargo separates them. Where the sources lie on this machine does not belong into a
+/// Flags of the compiler, as cargo separates them. Where the sources lie on this machine does not belong in a
 /// program, and would make each machine's programs differ.
 fn flags() -> Result<String> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));

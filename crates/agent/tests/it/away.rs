@@ -83,7 +83,7 @@ fn the_log_says_once_that_etcd_is_away_and_once_that_it_is_back() {
         one.until(|seen| seen.unreachable.is_none()).await;
         let before = (log.count(Level::WARN), log.count(Level::INFO), log.count(Level::DEBUG));
         lose(etcd, &mut one).await;
-        // As many failed tries as are logged for who looks for them.
+        // As many failed attempts as are logged.
         patiently(async {
             while log.count(Level::DEBUG) < before.2 + 3 {
                 tokio::time::sleep(Duration::from_millis(20)).await;

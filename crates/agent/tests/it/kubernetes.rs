@@ -245,7 +245,7 @@ fn an_api_server_behind_a_silent_partition_is_noticed() {
     let nft = |command: &str| testkit::shell(&format!("nsenter --net={network} nft '{command}'"));
     nft("add table inet partition");
     let begun = Instant::now();
-    // What is dropped on the way out would be an error for who sends; on the way in no program notices.
+    // What is dropped on the way out would be an error for the sender; on the way in the sender does not notice.
     nft("add chain inet partition in { type filter hook input priority 0; }");
     nft(&format!("add rule inet partition in tcp dport {PORT} drop"));
     nft(&format!("add rule inet partition in tcp sport {PORT} drop"));

@@ -379,7 +379,7 @@ fn a_folder_without_a_format_is_of_the_first() {
     assert_eq!((replaced.from, replaced.made.len()), (FORMAT, 0));
 }
 
-/// Whoever was killed has left a pin that no program uses, and another generation at the group than is pinned.
+/// A killed replacement has left a pin that no program uses, and programs at the cgroup that are not the pinned ones.
 #[test]
 fn what_was_begun_is_completed() {
     let Some(spliced) = Spliced::new() else { return };

@@ -111,7 +111,7 @@ fn heavy<'a>(window: &Window<'a>) -> Vec<Connection<'a>> {
 }
 
 /// One finding a service, of the connection that carried most; the others are counted.
-fn by_service(
+fn one_per_service(
     window: &Window<'_>,
     limited: impl Fn(&Connection<'_>) -> Option<Observation>,
 ) -> Vec<Observation> {
@@ -147,7 +147,7 @@ fn figures(connection: &Connection<'_>) -> String {
 }
 
 fn by_window(window: &Window<'_>) -> Vec<Observation> {
-    by_service(window, |connection| {
+    one_per_service(window, |connection| {
         let limited = connection.rwnd_share();
         if limited < 0.2 {
             return None;
@@ -194,7 +194,7 @@ fn is_buffer_full(connection: &Connection<'_>) -> bool {
 
 fn by_buffer(window: &Window<'_>) -> Vec<Observation> {
     let most = window.numbers("net/ipv4/tcp_wmem").get(2).copied().unwrap_or_default();
-    by_service(window, |connection| {
+    one_per_service(window, |connection| {
         let (limited, full) = (connection.sndbuf_share(), is_buffer_full(connection));
         if limited < 0.1 && !full {
             return None;
@@ -249,7 +249,7 @@ fn is_loss_limited(connection: &Connection<'_>) -> bool {
 }
 
 fn by_loss(window: &Window<'_>) -> Vec<Observation> {
-    by_service(window, |connection| {
+    one_per_service(window, |connection| {
         if !is_loss_limited(connection) {
             return None;
         }
@@ -278,7 +278,7 @@ fn by_loss(window: &Window<'_>) -> Vec<Observation> {
 }
 
 fn by_path(window: &Window<'_>) -> Vec<Observation> {
-    by_service(window, |connection| {
+    one_per_service(window, |connection| {
         let limited = connection.network_share();
         if limited < 0.8
             || connection.busy_share() < 0.5
@@ -334,7 +334,7 @@ fn is_in_a_queue(connection: &Connection<'_>) -> bool {
 }
 
 fn waiting(window: &Window<'_>) -> Vec<Observation> {
-    by_service(window, |connection| {
+    one_per_service(window, |connection| {
         let (takes, least) = (f64::from(connection.lasting_rtt()), f64::from(connection.now.min_rtt.max(1)));
         if !is_in_a_queue(connection) {
             return None;

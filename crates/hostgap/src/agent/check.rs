@@ -72,7 +72,7 @@ fn one(args: &Args, row: &Row) -> anyhow::Result<bool> {
     if args.json {
         speak::result(serde_json::to_value(row)?)?;
     } else {
-        table::show(row)?;
+        table::print(row)?;
         let unit = Home::of_this_machine().node_networks().find(&row.network)?;
         if unit.is_none_or(|unit| unit.state != UnitState::Alive) {
             speak::result("no agent runs on this node: what it has made stays, and nothing repairs it")?;
@@ -98,7 +98,7 @@ fn all(
         let all = json!({ "schema": matrix::SCHEMA, "network": network.name, "rows": matrix.rows, "silent": matrix.silent });
         speak::result(all)?;
     } else {
-        matrix.show()?;
+        matrix.print()?;
     }
     Ok(matrix.is_well())
 }

@@ -83,7 +83,7 @@ impl Counted {
 }
 
 /// `hostgap bpf counters`.
-pub(super) fn show(node: Option<String>, json: bool) -> anyhow::Result<()> {
+pub(super) fn print(node: Option<String>, json: bool) -> anyhow::Result<()> {
     if let Some(node) = &node {
         known(node)?;
     }

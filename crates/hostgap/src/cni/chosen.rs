@@ -119,9 +119,7 @@ impl Chosen {
         let attach = self.choice.path.name;
         match fate {
             Fate::Chosen => format!("chosen, as attach {attach}"),
-            Fate::WithinNoise => {
-                "within the noise of the chosen one, which goes before it in the report".to_owned()
-            }
+            Fate::WithinNoise => "within the noise of the chosen one, which ranks ahead of it".to_owned(),
             Fate::Beaten => "worse than the chosen one".to_owned(),
             Fate::Uncompared => "not comparable with the chosen one".to_owned(),
             Fate::NotShipped(why) => format!("not to be chosen: {why}"),

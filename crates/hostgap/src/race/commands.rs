@@ -11,7 +11,7 @@ use super::{Args, cpus_of};
 use crate::speak;
 
 /// Prints the commands that build each candidate, and how to use what they build.
-pub(super) fn show(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn print(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
     let everything = linux::features::Facts::default();
     let cpus = NodeCpus::split(&cpus_of(args.cpus.as_deref())?);
     let field = ::lab::field(experiment, &everything, &args.plugins.dirs())?;
@@ -70,7 +70,7 @@ fn rdma(topology: &Topology) -> Option<String> {
 }
 
 /// Prints the commands that build each candidate on two machines.
-pub(super) fn show_for_machines(entrants: &[Entrant]) -> anyhow::Result<ExitCode> {
+pub(super) fn print_for_machines(entrants: &[Entrant]) -> anyhow::Result<ExitCode> {
     for entrant in entrants.iter().filter(|entrant| entrant.name != ::lab::HOST_AGAIN) {
         speak::result(format_args!("# {}: {}", entrant.name, entrant.stands_for))?;
         match entrant.unmet.as_slice() {

@@ -68,7 +68,7 @@ fn sidecar(text: &str) -> Result<SidecarMark, String> {
 }
 
 /// Prints what would be created.
-fn show(manifests: &serde_json::Value) -> anyhow::Result<ExitCode> {
+fn print(manifests: &serde_json::Value) -> anyhow::Result<ExitCode> {
     speak::result(serde_json::to_string_pretty(manifests)?)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -106,13 +106,13 @@ pub(super) fn race(experiment: Experiment, args: &Args) -> anyhow::Result<ExitCo
     let name = experiment.name.clone();
     let race = ClusterRace::prepare(experiment, options)?;
     if kube.show_manifests {
-        return show(&race.manifests()?);
+        return print(&race.manifests()?);
     }
     let dir = fresh_dir(&args.out, &name)?;
     let mut progress = Progress::new();
     let result = race.run(&dir.join(RECORD), &mut |event| progress.show(&event));
     progress.finish();
-    let finished = finish(&dir, result, &mut |summary| report::show(&summary, args.json));
+    let finished = finish(&dir, result, &mut |summary| report::print(&summary, args.json));
     // This fails, as it should, if something was written there.
     let _ = std::fs::remove_dir(&dir);
     finished

@@ -169,7 +169,7 @@ pub(super) fn race(client: &SshAddress, experiment: Experiment, args: &Args) -> 
     let mut progress = Progress::new();
     let result = race.run(&mut |event| progress.show(&event));
     progress.finish();
-    let finished = finish(&dir, result, &mut |summary| report::show(&summary, args.json));
+    let finished = finish(&dir, result, &mut |summary| report::print(&summary, args.json));
     // This fails, as it should, if something was written there.
     let _ = std::fs::remove_dir(&dir);
     finished

@@ -28,8 +28,8 @@ fn a_search_ends_where_nothing_answers() {
     assert_eq!((&value["max_rps"], &value["tried"]), (&Value::Null, &Value::Array(vec![])));
     says(value["ended"].as_str().unwrap(), &["no answer of the server was as expected", "status 503"]);
     end(server, Signal::TERM);
-    let absent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    check(&brief(&turn, &format!("http://{absent}/"), &search), 1, "Connection refused");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    check(&brief(&turn, &format!("http://{closed}/"), &search), 1, "Connection refused");
 }
 
 #[test]

@@ -229,7 +229,7 @@ fn a_run_that_is_not_valid_is_code_3() {
 }
 
 #[test]
-fn a_port_in_use_and_one_without_a_listener() {
+fn a_port_in_use_and_one_without_a_listener_are_reported() {
     let turn = turn();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

@@ -112,7 +112,7 @@ fn install_package(package: &Path, root: &Path, program: &Path, pages: &BTreeSet
     ));
     let before = everything(root);
     let dpkg = |args: &[&str]| {
-        // Images of containers configure dpkg to leave documents out.
+        // Container images configure dpkg to leave documentation out.
         let mut dpkg = Command::new("dpkg");
         dpkg.arg(format!("--root={at}")).args(["--log=/dev/null", "--path-include=/usr/*"]);
         dpkg.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(args);

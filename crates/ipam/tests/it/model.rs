@@ -18,11 +18,11 @@ const RANGES: &str = r#"[
 
 #[derive(Debug, Clone)]
 enum Call {
-    /// `is_known`: whether the store learns that the container has nothing.
+    /// `is_new`: whether the caller says that the container has no addresses yet.
     Reserve {
         container: usize,
         wanted: Vec<IpAddr>,
-        is_known: bool,
+        is_new: bool,
     },
     Release {
         container: usize,
@@ -41,7 +41,7 @@ fn call() -> impl Strategy<Value = Call> {
     let wanted = prop_oneof![3 => Just(Vec::new()), 1 => wanted];
     prop_oneof![
         6 => (container.clone(), wanted, any::<bool>())
-            .prop_map(|(container, wanted, is_known)| Call::Reserve { container, wanted, is_known }),
+            .prop_map(|(container, wanted, is_new)| Call::Reserve { container, wanted, is_new }),
         3 => container.clone().prop_map(|container| Call::Release { container }),
         1 => prop::collection::vec(container, 0..5).prop_map(|containers| Call::KeepOnly { containers }),
     ]
@@ -79,9 +79,9 @@ impl Model {
             && wanted.iter().all(|address| given().iter().any(|set| set.contains(address)))
     }
 
-    fn reserve(&mut self, store: &Store, sets: &RangeSets, key: Key, wanted: &[IpAddr], is_known: bool) {
+    fn reserve(&mut self, store: &Store, sets: &RangeSets, key: Key, wanted: &[IpAddr], is_new: bool) {
         let possible = self.is_possible(&key, wanted);
-        let is_new = is_known && !self.of_key.contains_key(&key);
+        let is_new = is_new && !self.of_key.contains_key(&key);
         let reserve = if is_new { Store::reserve_for_new } else { Store::reserve };
         let result = reserve(store, &key, sets, wanted);
         assert_eq!(result.is_ok(), possible, "{key} wants {wanted:?}: {result:?}");
@@ -99,8 +99,8 @@ impl Model {
     fn apply(&mut self, store: &Store, sets: &RangeSets, call: &Call) {
         let named = |container: &usize| key(&format!("c{container}"));
         match call {
-            Call::Reserve { container, wanted, is_known } => {
-                self.reserve(store, sets, named(container), wanted, *is_known);
+            Call::Reserve { container, wanted, is_new } => {
+                self.reserve(store, sets, named(container), wanted, *is_new);
             }
             Call::Release { container } => {
                 let expected = self.of_key.remove(&named(container)).unwrap_or_default();

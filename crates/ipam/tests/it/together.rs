@@ -14,7 +14,7 @@ use crate::{key, names, sets, store};
 const RANGES: &str = r#"[[{"subnet":"10.0.0.0/24"}],[{"subnet":"fd00::/64"}]]"#;
 /// The environment variable with the directory of the store, for a process of this test.
 const DATA_DIR: &str = "IPAM_TEST_DATA_DIR";
-/// That with the beginning of the names of its containers.
+/// The environment variable with the prefix of its containers' names.
 const NAME: &str = "IPAM_TEST_NAME";
 const CONTAINERS: usize = 20;
 

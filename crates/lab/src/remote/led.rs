@@ -104,11 +104,11 @@ impl LedRace<'_> {
         server: &Channel,
         listener: &mut Listener<'_>,
     ) -> Result<Option<LeadFailed>, String> {
-        let (mut has_stopped, mut failed) = (false, None);
+        let (mut stop_sent, mut failed) = (false, None);
         while !listener.has_failed() {
-            if self.stop.load(Ordering::Relaxed) && !has_stopped {
+            if self.stop.load(Ordering::Relaxed) && !stop_sent {
                 client.say(STOP)?;
-                has_stopped = true;
+                stop_sent = true;
             }
             // Whether the machine is still there is for ssh to find out: it may wait for a race of its own.
             let line = match client.next(LOOKS) {

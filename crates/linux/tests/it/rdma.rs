@@ -148,7 +148,7 @@ fn messages_go_there_and_back_over_the_wire() {
             assert_eq!(buffer[..bytes], message);
         }
         assert!(counted() >= before + 20, "answers and acknowledgements come over the wire");
-        // Whose peer is gone learns it when it sends: nothing acknowledges.
+        // A sender whose peer is gone learns of it when it sends, since nothing acknowledges.
         drop(server);
         client.send(&[1]).unwrap();
         let deadline = Instant::now() + PATIENCE;

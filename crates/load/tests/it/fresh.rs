@@ -98,8 +98,8 @@ fn what_has_no_connection_cannot_have_a_fresh_one() {
     let ask = Ask::Raw(Sizes { request_bytes: 64, response_bytes: 64 });
     let udp = Target { address: Address::Udp(([127, 0, 0, 1], 9).into()), tls: None, ask };
     assert!(matches!(Client::open(&udp, pool), Err(LoadError::Shape(_))));
-    let absent = Target::get(([127, 0, 0, 1], 1).into(), "a", "/", Expect::default());
-    assert!(matches!(Client::open(&absent, pool), Err(LoadError::Connect { .. })));
+    let closed = Target::get(([127, 0, 0, 1], 1).into(), "a", "/", Expect::default());
+    assert!(matches!(Client::open(&closed, pool), Err(LoadError::Connect { .. })));
     let deep = Pool { depth: 2, ..pool };
-    assert!(matches!(Client::open(&absent, deep), Err(LoadError::Shape(_))));
+    assert!(matches!(Client::open(&closed, deep), Err(LoadError::Shape(_))));
 }

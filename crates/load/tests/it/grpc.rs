@@ -171,15 +171,15 @@ fn the_librarys_own_client_is_answered() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let absent = ([127, 0, 0, 1], 1).into();
+    let closed = ([127, 0, 0, 1], 1).into();
     let pool = Pool::of(1, Duration::from_secs(1));
-    let good = target(absent, 1);
+    let good = target(closed, 1);
     for (target, pool) in [
         (good.clone(), Pool { depth: 2, ..pool }),
         (good.clone(), Pool { fresh: true, ..pool }),
         (good.clone(), Pool { stamps: true, ..pool }),
-        (target(absent, load::GRPC_BODY_BYTES_MAX + 1), pool),
-        (Target { address: Address::Udp(absent), ..good.clone() }, pool),
+        (target(closed, load::GRPC_BODY_BYTES_MAX + 1), pool),
+        (Target { address: Address::Udp(closed), ..good.clone() }, pool),
     ] {
         assert!(matches!(Client::open(&target, pool), Err(LoadError::Shape(_))), "{target:?} {pool:?}");
     }

@@ -114,8 +114,8 @@ fn streams_that_cannot_be_are_errors() {
     ] {
         assert!(matches!(shape(carries, udp), Err(LoadError::Shape(_))), "{carries:?}");
     }
-    let absent = Sender::segments("127.0.0.1:1".parse().unwrap(), 1, Duration::from_secs(1));
-    assert!(matches!(absent, Err(LoadError::Connect { .. })));
+    let refused = Sender::segments("127.0.0.1:1".parse().unwrap(), 1, Duration::from_secs(1));
+    assert!(matches!(refused, Err(LoadError::Connect { .. })));
 }
 
 fn object(address: SocketAddr, bytes: u32, closes: bool) -> Target {
@@ -166,6 +166,6 @@ fn a_download_that_fails_says_how_far_it_came() {
         false
     });
     assert!(failed(one, Duration::from_millis(300)).ends_with("1 are there: there was no time left"));
-    let absent = "127.0.0.1:1".parse().unwrap();
-    assert!(failed(absent, Duration::from_secs(20)).contains("refused"));
+    let closed = "127.0.0.1:1".parse().unwrap();
+    assert!(failed(closed, Duration::from_secs(20)).contains("refused"));
 }

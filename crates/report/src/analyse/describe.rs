@@ -12,7 +12,7 @@ pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
     // By the place of the kind in the list.
     let mut worst: BTreeMap<usize, (u64, u64, String)> = BTreeMap::new();
     for reason in void.iter().filter_map(|trial| trial.void.as_ref()) {
-        let (kind, figure, words) = describe(reason);
+        let (kind, figure, words) = ranked_reason(reason);
         let entry = worst.entry(kind).or_insert_with(|| (0, figure, words.clone()));
         entry.0 += 1;
         if figure > entry.1 {
@@ -23,7 +23,7 @@ pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
 }
 
 /// Its kind, its severity and the text for the worst case.
-fn describe(void: &Void) -> (usize, u64, String) {
+fn ranked_reason(void: &Void) -> (usize, u64, String) {
     match void {
         Void::GeneratorLate { late_p99_ns, limit_ns } => {
             let (late, limit) = (duration_ns(*late_p99_ns), duration_ns(*limit_ns));

@@ -161,7 +161,7 @@ impl<'a> Plot<'a> {
                 if index.is_multiple_of(self.columns()) {
                     svg.text("tick", at(left - 8.0, y + BAR - 2.0), Anchor::End, &row.name());
                 }
-                let (cells, segments) = (row.cells(), segments(row, &scale));
+                let (cells, segments) = (row.percentages(), segments(row, &scale));
                 svg.group(&[], |svg| {
                     let parts = segments.iter().map(|(part, ..)| format!("{} {}", cells[*part], HEAD[*part]));
                     let parts: Vec<String> = parts.collect();
@@ -181,7 +181,7 @@ fn table(m: &mut Markup, summary: &Summary, load: usize, panels: &[Panel]) {
     let of = |index: usize, candidate: &Candidate, row: &CpuRow| Row {
         name: format!("{}, {}", candidate.name, row.name()),
         candidate: Some(index),
-        cells: row.cells().map(Cell::figure).into_iter().collect(),
+        cells: row.percentages().map(Cell::figure).into_iter().collect(),
     };
     let rows = panels
         .iter()

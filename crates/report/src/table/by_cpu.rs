@@ -18,7 +18,7 @@ pub(super) fn block(summary: &Summary, load: usize, style: Style) -> String {
         let row = |(at, one): (usize, &CpuRow)| {
             // The name once, so that a candidate's CPUs are seen to belong together.
             let name = if at == 0 { candidate.name.clone() } else { String::new() };
-            Row { cells: [name, one.name()].into_iter().chain(one.cells()).collect(), ink }
+            Row { cells: [name, one.name()].into_iter().chain(one.percentages()).collect(), ink }
         };
         rows.extend(by_cpu::rows(shares).iter().enumerate().map(row));
     }

@@ -149,7 +149,7 @@ fn means_and_shares_are_quotients_of_sums() {
 /// A figure may be divided by that of a candidate other than the reference. Then that candidate's own figure
 /// has no counterpart, which is not a failure.
 #[test]
-fn the_divisor_of_others_is_named_the_reference() {
+fn the_candidate_of_against_is_called_the_reference() {
     let mut race =
         Plan { loads: vec![None], ..Plan::of(5, vec![Truth::of("x", 2.0), Truth::of("y", 4.0)]) }.race();
     let of = |candidate: &str, value: f64, against: Option<&str>| Published {

@@ -140,7 +140,7 @@ fn formulas(scene: &Scene, with_shared: bool) -> usize {
 
 /// Shared settings are checked only where no other program can have changed them.
 #[test]
-fn what_no_program_has_set_is_the_default() {
+fn an_unset_value_is_the_default() {
     if !require_root() {
         return;
     }
@@ -156,7 +156,7 @@ fn a_kernel_of_ours_is_as_the_table_says() {
         return skip("it is about the kernel of a virtual machine of ours");
     }
     testkit::shell("mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug");
-    what_no_program_has_set_is_the_default();
+    an_unset_value_is_the_default();
     parameters_come_with_the_kernel_that_the_table_says();
     obsolete_parameters_have_no_effect();
 }

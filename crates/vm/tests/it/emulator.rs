@@ -73,9 +73,9 @@ fn fails_under_a_watched_command(vm: &Vm, how: &str, befall: impl Fn(Pid, &Path)
     assert_eq!((found.as_str(), text(&stdout).as_str()), (how, "begun\n"));
 }
 
-/// No program has heard from the first one, and it left nothing behind.
+/// Nothing was reported by the first one, and it left nothing behind.
 #[test]
-fn a_command_that_no_program_watches_begins_again() {
+fn a_command_without_a_watcher_starts_again() {
     with_vm(|vm| {
         let folder = tempfile::tempdir().unwrap();
         let failed = folder.path().join("failed");

@@ -176,7 +176,7 @@ impl State {
         }
     }
 
-    /// What an instance, known by its address, learns of itself.
+    /// What the metadata service tells an instance, which it knows by its address.
     fn metadata(&self, request: &Request) -> (u16, String) {
         if request.path == "/latest/api/token" {
             let has_time = !request.header("x-aws-ec2-metadata-token-ttl-seconds").is_empty();

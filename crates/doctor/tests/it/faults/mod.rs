@@ -124,7 +124,7 @@ const HARMLESS: &[Harmless] = &[
         scene.after.counters.insert("TcpOutSegs".to_owned(), 1100);
         scene.count("TcpRetransSegs", 1);
     }),
-    ("HG070", "programs that connect to where no program answers", handshakes),
+    ("HG070", "connections to a port without a listener", handshakes),
     ("HG071", "timeouts of those who connect", handshakes),
     ("HG071", "timeouts of those who connect since before", |scene| {
         scene.after.counters.insert("TcpActiveOpens".to_owned(), 0);

@@ -48,7 +48,7 @@ impl Matrix {
     }
 
     /// Prints it.
-    pub(super) fn show(&self) -> Result<(), Unspoken> {
+    pub(super) fn print(&self) -> Result<(), Unspoken> {
         let names = self.names();
         if names.len() <= DRAWN {
             self.draw(&names)?;

@@ -8,7 +8,7 @@ use crate::speak::{self, Unspoken};
 const LISTED: usize = 50;
 
 /// Prints the row of this node.
-pub(super) fn show(row: &Row) -> Result<(), Unspoken> {
+pub(super) fn print(row: &Row) -> Result<(), Unspoken> {
     let is_long = row.peers.len() > LISTED;
     let mut lines: Vec<[String; 6]> = Vec::new();
     for (name, peer) in &row.peers {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use ::lab::kube::{Played, Tournament};
 use ::lab::{Finished, LabError};
 
-use super::show;
+use super::print;
 use crate::progress::Progress;
 use crate::race::{Args, RECORD, fresh_dir};
 use crate::{exit, report, speak};
@@ -14,7 +14,7 @@ use crate::{exit, report, speak};
 /// Races, and draws the map of all pairs that have a record.
 pub(super) fn race(tournament: Tournament, name: &str, args: &Args) -> anyhow::Result<ExitCode> {
     if args.kube.show_manifests {
-        return show(&tournament.manifests()?);
+        return print(&tournament.manifests()?);
     }
     let dir = fresh_dir(&args.out, name)?;
     let mut progress = Progress::new();
@@ -27,7 +27,7 @@ pub(super) fn race(tournament: Tournament, name: &str, args: &Args) -> anyhow::R
 
 fn finish(dir: &Path, result: Result<Vec<Played>, LabError>, json: bool) -> anyhow::Result<ExitCode> {
     let records = records(dir);
-    let shown = if records.is_empty() { Ok(None) } else { report::show_map(&records, json).map(Some) };
+    let shown = if records.is_empty() { Ok(None) } else { report::print_map(&records, json).map(Some) };
     let played = match result {
         Ok(played) => played,
         // An error about the page would hide the cause.
