@@ -91,12 +91,10 @@ fn all_pairs_race_and_are_mapped(pods: &Pods) {
     let said = stderr(&raced);
     assert!([Some(0), Some(3)].contains(&raced.status.code()), "{said}");
     assert!(!said.contains("leaves the race"), "{said}");
-    // On a busy machine all trials of a load may be void, of which no map can be drawn. The records are there all the same.
-    let is_drawn = !said.contains("a load without a trial that counts");
-    assert!(is_drawn || raced.status.code() == Some(3), "{said}");
-    if is_drawn {
-        check_map(&crate::turn::json(&raced)["map"]);
-    }
+    // On a busy machine all trials of a pair at a load may be void. The map is drawn all the same, with the others.
+    let is_whole = !said.contains("a load without a trial that counts");
+    assert_eq!(raced.status.code(), Some(if is_whole { 0 } else { 3 }), "{said}");
+    check_map(&crate::turn::json(&raced)["map"]);
     // Each has its own requests, at the same rates, and the facts of its own two nodes.
     let dir = std::fs::read_dir(out.path()).unwrap().next().unwrap().unwrap().path();
     assert!(dir.join("report.html").exists());
@@ -118,7 +116,7 @@ fn all_pairs_race_and_are_mapped(pods: &Pods) {
         Command::new(HOSTGAP).arg("report").args([record("node-1--node-2"), record(second)]).output().unwrap()
     };
     let drawn = map("node-2--node-1");
-    assert_eq!(crate::turn::stdout(&drawn).contains("all pairs"), is_drawn, "{}", stderr(&drawn));
+    assert!(crate::turn::stdout(&drawn).contains("all pairs"), "{}", stderr(&drawn));
     crate::turn::check(&map("node-1--node-2"), 1, "not of one race of all pairs");
     assert_eq!(namespaces(pods), "");
     let refused = race(pods, out.path(), &["--all-pairs", "--nodes", "node-1"]).output().unwrap();
