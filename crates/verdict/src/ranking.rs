@@ -1,5 +1,7 @@
 //! The load by which a race is summed up, and its contenders in order there.
 
+use std::collections::BTreeSet;
+
 use record::{Load, RaceRecord, Statistic};
 use stats::Interval;
 
@@ -37,17 +39,17 @@ impl ComparedAt {
         let loads = races.iter().map(|(race, _)| &race.loads).find(|loads| !loads.is_empty())?;
         let main = main_load(loads)?;
         let past_in = |(index, raced): (usize, &Raced<'_>)| {
-            let past: Vec<usize> =
-                tried(*raced, main).filter(|entrant| is_past(*raced, *entrant, main)).collect();
-            past.into_iter().map(move |entrant| Past { race: index, entrant })
+            let past = compared(*raced).filter(|entrant| is_past(*raced, *entrant, main));
+            past.map(|entrant| Past { race: index, entrant }).collect::<Vec<_>>()
         };
         let past: Vec<Past> = races.iter().enumerate().flat_map(past_in).collect();
-        // A race that ended before it came to a load says nothing of it.
+        // A race that ended before it came to a load says nothing of it, but some race must.
+        let entrants: BTreeSet<usize> = races.iter().flat_map(|raced| compared(*raced)).collect();
         let is_carried = |load: usize| {
-            races.iter().any(|raced| tried(*raced, load).next().is_some())
-                && races
-                    .iter()
-                    .all(|raced| tried(*raced, load).all(|entrant| !is_past(*raced, entrant, load)))
+            entrants.iter().all(|entrant| {
+                races.iter().any(|raced| has_trials(*raced, *entrant, load))
+                    && races.iter().all(|raced| !is_past(*raced, *entrant, load))
+            })
         };
         let load = if past.is_empty() { Some(main) } else { lower(loads, main, is_carried) };
         Some(ComparedAt { main, past, load })
@@ -73,17 +75,21 @@ fn lower(loads: &[Load], main: usize, is_carried: impl Fn(usize) -> bool) -> Opt
     carried.map(|(index, _)| index).or_else(|| closed().map(|(index, _)| index))
 }
 
-/// All with a trial that counts at a load, but the control, which is the reference once more, and who broke, which is
-/// compared with nothing.
-fn tried<'a>((race, cells): Raced<'a>, load: usize) -> impl Iterator<Item = usize> + 'a {
-    let has_load = race.loads.len() > load;
-    (0..cells.entrants).filter(move |entrant| {
-        has_load && *entrant != 1 && !cells.broke[*entrant] && !cells.cell(*entrant, load).trials.is_empty()
-    })
+/// All that could run but the control, which is the reference once more, and who broke, which is compared with nothing.
+fn compared<'a>((race, cells): Raced<'a>) -> impl Iterator<Item = usize> + 'a {
+    let entrants = race.header.entrants.iter().enumerate();
+    let able =
+        entrants.filter(|(entrant, one)| *entrant != 1 && one.unmet.is_empty() && !cells.broke[*entrant]);
+    able.map(|(entrant, _)| entrant)
+}
+
+fn has_trials((race, cells): Raced<'_>, entrant: usize, load: usize) -> bool {
+    race.loads.len() > load && !cells.cell(entrant, load).trials.is_empty()
 }
 
 fn is_past((race, cells): Raced<'_>, entrant: usize, load: usize) -> bool {
-    Shortfall::of(race, cells, entrant, load).is_some_and(|short| short.queued)
+    has_trials((race, cells), entrant, load)
+        && Shortfall::of(race, cells, entrant, load).is_some_and(|short| short.queued)
 }
 
 /// A contender that was judged at a load.

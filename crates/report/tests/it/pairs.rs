@@ -256,7 +256,7 @@ fn a_rate_past_a_capacity_somewhere_is_not_compared_at() {
             round.trials.append(&mut more);
         }
     }
-    let begins = "100 B at 60 % (40.0k/s) is past the capacity of pod from b to c; at 100 B at 30 % (20.0k/s) a as client";
+    let begins = "100 B at 30 % (40.0k/s) is past the capacity of pod from b to c; at 100 B at 30 % (20.0k/s) a as client";
     for has_all in [true, false] {
         let map = map(&races).unwrap();
         assert_eq!(map.load.as_ref().unwrap().requested_rps, Some(20_000.0));
