@@ -304,20 +304,25 @@ fn try_remove_units(
     let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
     let mut removed = Removed::default();
     for found in book.units().map_err(|error| of_book(&error))? {
+        let record = recorded(home, &found.id);
         // An ADD that died before it said for which network it was belongs to none.
-        let is_ours = recorded(home, &found.id).is_none_or(|record| record.network == network);
+        let is_ours = record.as_ref().is_none_or(|record| record.network == network);
         if found.state == UnitState::Alive || !is_ours || is_valid(&found) {
             continue;
         }
-        match book.take_over(&found.id) {
+        let failed = match book.take_over(&found.id) {
             Ok(unit) => {
-                let failed = remove(home, unit, &mut kernel, &mut removed.left).err();
-                removed.failures.extend(failed.map(|failure| failure.to_string()));
+                remove(home, unit, &mut kernel, &mut removed.left).err().map(|failure| failure.to_string())
             }
             // Another process was faster.
-            Err(BookError::Unknown { .. } | BookError::Held { .. }) => {}
-            Err(error) => removed.failures.push(error.to_string()),
-        }
+            Err(BookError::Unknown { .. } | BookError::Held { .. }) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        let whose = || match &record {
+            Some(record) => format!("interface {} of container {}", record.ifname, record.container_id),
+            None => found.id.clone(),
+        };
+        removed.failures.extend(failed.map(|why| format!("{}: {why}", whose())));
     }
     Ok(removed)
 }

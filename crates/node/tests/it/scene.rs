@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use linux::Netns;
@@ -44,6 +45,11 @@ impl Scene {
 
     pub(crate) fn home(&self) -> Home {
         Home::at(self.root.path().join("run"), self.root.path().join("leases"))
+    }
+
+    /// The journal of what stands for `eth0` of a container.
+    pub(crate) fn journal(&self, container: &str) -> PathBuf {
+        self.root.path().join(format!("run/cni-attachments/{container}.i-eth0/pod.journal"))
     }
 
     /// A container's namespace.

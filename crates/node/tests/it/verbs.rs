@@ -66,31 +66,6 @@ fn check_names_what_is_otherwise() {
     scene.fail("CHECK", "a", &checked, 101, "container a");
 }
 
-#[test]
-fn gc_keeps_what_is_valid_and_nothing_else() {
-    let Some(scene) = Scene::new() else { return };
-    let conf = conf("bridge");
-    for name in ["a", "b", "c"] {
-        let _ = scene.container(name);
-        scene.add(name, &conf);
-    }
-    linux::netns::delete(&scene.world.name("c")).unwrap();
-    let gc = [("CNI_COMMAND", "GC")];
-    let wrong = with(conf.clone(), "cni.dev/valid-attachments", json!("b"));
-    check_failure(&scene.call_with(&gc, &wrong), 7, "cni.dev/valid-attachments");
-    // `cnitool gc` gives no list. Nothing that stands is known to be invalid.
-    assert!(scene.call_with(&gc, &conf).is_success);
-    assert_eq!(scene.reserved("pods"), 6);
-    scene.assert_reaches("a", "10.244.1.1");
-    let valid = json!([{ "containerID": "b", "ifname": "eth0" }]);
-    let reply = scene.call_with(&gc, &with(conf.clone(), "cni.dev/valid-attachments", valid));
-    assert!(reply.is_success && reply.printed.is_none(), "{reply:?}");
-    assert_eq!(scene.reserved("pods"), 2);
-    let links = shell(&format!("ip -n {} -br link", scene.world.name("node")));
-    assert_eq!(links.matches("hgp").count(), 1, "{links}");
-    scene.assert_reaches("b", "10.244.1.1");
-}
-
 /// A parameter that was set to a third value stays, and the runtime's log says so, whichever verb takes it back.
 #[test]
 fn what_another_program_changed_stays_and_is_said() {
