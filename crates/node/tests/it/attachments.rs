@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use datapath::ATTACHES;
 use serde_json::{Value, json};
@@ -90,6 +91,52 @@ fn pods_of_several_networks_stand_side_by_side() {
     assert!(scene.call_with(&del, &other).is_success);
     assert_eq!((scene.reserved("pods"), scene.reserved("other")), (4, 1));
     scene.assert_reaches("a", "10.244.1.1");
+}
+
+/// Containers of veth and of netkit pairs, in a network each, reach each other over both families, and those of one network
+/// go without the others.
+#[test]
+fn veth_and_netkit_stand_side_by_side() {
+    let Some(scene) = Scene::new() else { return };
+    if !can_run("netkit") {
+        return;
+    }
+    let veth = conf("ptp");
+    let netkit = json!({
+        "cniVersion": "1.1.0", "name": "other", "type": "hostgap", "attach": "netkit",
+        "ipam": { "type": "hostgap", "ranges": [
+            [{ "subnet": "10.245.1.0/24" }], [{ "subnet": "fd00:245:0:1::/64" }],
+        ] },
+    });
+    let conf_of = |name: &str| if name.starts_with("veth") { &veth } else { &netkit };
+    let add = |name: &'static str| {
+        let _ = scene.container(name);
+        (name, scene.add(name, conf_of(name)))
+    };
+    let mut results = BTreeMap::from(["veth-a", "veth-b"].map(add));
+    let veth_alone = scene.dump();
+    results.extend(["netkit-a", "netkit-b"].map(add));
+    let exchange_all = |names: &[&str]| {
+        for (server, client) in
+            names.iter().flat_map(|server| names.iter().map(move |client| (server, client)))
+        {
+            for index in (0..2).filter(|_| server != client) {
+                let to: IpAddr = address(&results[server], index).parse().unwrap();
+                scene.exchange(server, client, (to, 80).into());
+            }
+        }
+    };
+    exchange_all(&["veth-a", "veth-b", "netkit-a", "netkit-b"]);
+    scene.succeed("DEL", "netkit-b", &netkit);
+    exchange_all(&["veth-a", "veth-b", "netkit-a"]);
+    for name in ["veth-a", "netkit-a"] {
+        let checked = with(conf_of(name).clone(), "prevResult", results[name].clone());
+        scene.succeed("CHECK", name, &checked);
+    }
+    scene.succeed("DEL", "netkit-a", &netkit);
+    assert_eq!(scene.remove_unused().removed, ["other"]);
+    veth_alone.assert_same(&scene.dump(), "without netkit");
+    exchange_all(&["veth-a", "veth-b"]);
 }
 
 /// Both interfaces of a container in one network, as two annotations of one network ask for, are reached, CHECKed, and go
