@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use testkit::{run, shell};
 
+use crate::attachments::can_run;
 use crate::scene::{Scene, address, check_failure, with, works};
 
 /// The CNI project's plugin for addresses.
@@ -143,6 +145,90 @@ fn a_file_of_servers_that_cannot_be_followed_is_named_and_nothing_is_made() {
     check_failure(&scene.call_named("ptp", "STATUS", "", &status), 50, "follow `ipam.resolvConf`");
     before.assert_same(&scene.dump(), "after refusals");
     assert_eq!(scene.reserved("pods"), 0);
+}
+
+/// A configuration of the CNI project's plugins for links on the node's wire, in both families. The gateway is the machine at
+/// its other end.
+fn on_wire(name: &str, mode: &str) -> Value {
+    json!({
+        "cniVersion": "1.0.0", "name": "pods", "type": name, "master": "wire0", "mode": mode, "mtu": 1400,
+        "ipam": {
+            "type": "host-local",
+            "ranges": [
+                [{ "subnet": "10.1.2.0/24", "rangeStart": "10.1.2.10", "gateway": "10.1.2.1" }],
+                [{ "subnet": "fd00:1:2::/64", "rangeStart": "fd00:1:2::10", "gateway": "fd00:1:2::1" }],
+            ],
+            "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }],
+        },
+    })
+}
+
+/// Called by a plugin's name with its configuration, the program makes the link of that mode, CHECK finds all in order, and
+/// DEL leaves the node as it was. `targets` are reached beside the neighbour.
+#[track_caller]
+fn comes_and_goes(name: &str, mode: &str, attach: &str, targets: &[&str]) {
+    let Some(scene) = Scene::new() else { return };
+    if !can_run(attach) {
+        return;
+    }
+    let far = scene.world.name("far");
+    let _ = shell(&format!(
+        "ip -n {far} addr add 10.1.2.1/24 dev wire1; ip -n {far} addr add fd00:1:2::1/64 dev wire1 nodad
+         ip -n {far} link set lo up; ip -n {far} addr add 198.51.100.1/32 dev lo
+         ip -n {far} addr add 2001:db8:ffff::1/128 dev lo"
+    ));
+    let conf = on_wire(name, mode);
+    for container in ["first", "a", "b"] {
+        let _ = scene.container(container);
+    }
+    works(scene.call_named(name, "ADD", "first", &conf));
+    works(scene.call_named(name, "DEL", "first", &conf));
+    let before = scene.dump();
+    let [a, b] = ["a", "b"].map(|container| works(scene.call_named(name, "ADD", container, &conf)));
+    assert_eq!([0, 1].map(|index| address(&a, index)), ["10.1.2.11", "fd00:1:2::11"]);
+    let shown = run(&scene.world.open("a"), "ip", &["-d", "link", "show", "eth0"]);
+    let words: Vec<&str> = shown.split_whitespace().collect();
+    for expected in [&[name, "mode", mode][..], &["mtu", "1400"]] {
+        assert!(words.windows(expected.len()).any(|window| window == expected), "{expected:?}: {shown}");
+    }
+    for index in 0..2 {
+        scene.assert_reaches("a", &address(&b, index));
+        scene.assert_reaches("b", &address(&a, index));
+    }
+    for target in targets {
+        scene.assert_reaches("a", target);
+    }
+    for (container, result) in [("a", a), ("b", b)] {
+        works(scene.call_named(name, "CHECK", container, &with(conf.clone(), "prevResult", result)));
+    }
+    for container in ["a", "b"] {
+        works(scene.call_named(name, "DEL", container, &conf));
+    }
+    before.assert_same(&scene.dump(), "after DEL");
+    assert_eq!(scene.reserved("pods"), 0);
+}
+
+/// What containers reach on their wire, and behind the gateway there.
+const ON_WIRE: [&str; 4] = ["10.1.2.1", "fd00:1:2::1", "198.51.100.1", "2001:db8:ffff::1"];
+
+#[test]
+fn it_is_macvlan() {
+    comes_and_goes("macvlan", "bridge", "macvlan", &ON_WIRE);
+}
+
+#[test]
+fn it_is_ipvlan() {
+    comes_and_goes("ipvlan", "l2", "ipvlan-l2", &ON_WIRE);
+}
+
+#[test]
+fn it_is_routed_ipvlan() {
+    comes_and_goes("ipvlan", "l3", "ipvlan-l3", &[]);
+}
+
+#[test]
+fn it_is_ipvlan_routed_through_netfilter() {
+    comes_and_goes("ipvlan", "l3s", "ipvlan-l3s", &[]);
 }
 
 /// The CNI project's own host-local, for a container of the same directory.
