@@ -1,6 +1,6 @@
 //! The user's settings of an agent.
 
-use std::path::PathBuf;
+use std::path::{self, PathBuf};
 use std::time::Duration;
 
 use datapath::{ATTACHES, Attach, Prefixes};
@@ -63,6 +63,8 @@ impl Settings {
             masquerade: self.masquerade,
             anti_spoofing: None,
             host_link: self.attach().is_some_and(Attach::takes_host_link),
+            // It is written before the configuration, and stays when the agent ends.
+            readiness_file: path::absolute(&self.subnet_env).ok(),
         }
     }
 

@@ -45,8 +45,6 @@ impl ErrorCode {
     pub const TRY_AGAIN_LATER: ErrorCode = ErrorCode(11);
     /// An answer to STATUS: ADD cannot be done.
     pub const NOT_AVAILABLE: ErrorCode = ErrorCode(50);
-    /// An answer to STATUS: ADD cannot be done, and containers in the network may have lost connectivity.
-    pub const LIMITED_CONNECTIVITY: ErrorCode = ErrorCode(51);
 }
 
 impl Failure {

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use crate::delegate::{self, Given};
 use crate::failures::{invalid_conf, unsupported};
 use crate::parameters::Parameters;
-use crate::{dropin, resolv, routes};
+use crate::{dropin, readiness, resolv, routes};
 
 /// What a network's configuration says.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ pub(crate) enum AddressSource {
 }
 
 /// The keys of the configuration, and those of its `ipam`.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "anti_spoofing",
     "attach",
     "bridge",
@@ -90,6 +90,7 @@ const KEYS: [&str; 17] = [
     "node",
     "port_isolation",
     "prefixes",
+    readiness::KEY,
     "spoof_check",
     "sysctl",
     "vlan",
@@ -172,6 +173,7 @@ impl Conf {
             own = dropin::own_form(name, own)?;
         }
         check_keys(&own, &KEYS, "")?;
+        readiness::file(request)?;
         let is_delegated = delegate::kind(request, name).is_some();
         if let Some(Value::Object(ipam)) = own.get("ipam").filter(|_| !is_delegated) {
             check_keys(ipam, &IPAM_KEYS, "ipam.")?;

@@ -1,5 +1,7 @@
 //! The configuration of a network as a container runtime reads it: written for a runtime, and read as the plugin reads it.
 
+use std::path::{Path, PathBuf};
+
 use cni::{Conflist, Failure, Request, Version};
 use datapath::{ATTACHES, DataPath, GuardHook};
 use ipnet::IpNet;
@@ -40,6 +42,9 @@ pub struct Network {
     /// Whether the node has a link of its own beside the containers', for the attaches that take one: without it the node and
     /// its containers do not reach each other.
     pub host_link: bool,
+    /// The absolute path of a file that whoever makes the ways to other nodes writes when it has made them; in a directory that
+    /// is empty after a restart of the machine. `STATUS` fails without it. `None`: nobody is waited for.
+    pub readiness_file: Option<PathBuf>,
 }
 
 /// A check of what containers send that is not the usual one.
@@ -87,6 +92,8 @@ struct WrittenPlugin<'a> {
     anti_spoofing: Option<SenderCheck>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     host_link: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    readiness_file: Option<&'a Path>,
     #[serde(skip_serializing_if = "<[IpNet]>::is_empty")]
     prefixes: &'a [IpNet],
     ipam: WrittenIpam,
@@ -136,6 +143,7 @@ impl Network {
             masquerade: self.masquerade,
             anti_spoofing: self.anti_spoofing,
             host_link: self.host_link,
+            readiness_file: self.readiness_file.as_deref(),
             prefixes: &self.prefixes,
             ipam: WrittenIpam { kind: OWN_IPAM, ranges },
         };
@@ -229,6 +237,7 @@ mod tests {
             masquerade: false,
             anti_spoofing: None,
             host_link: false,
+            readiness_file: None,
         }
     }
 
@@ -245,6 +254,7 @@ mod tests {
             mtu: Some(1400),
             masquerade: true,
             anti_spoofing: Some(SenderCheck::Off),
+            readiness_file: Some("/run/flannel/subnet.env".into()),
             ..network("bridge", &["10.1.0.0/24"])
         };
         let read = Configured::read(&whole.conflist()).unwrap().remove(0).conf;

@@ -26,6 +26,7 @@ mod network;
 mod network_unit;
 mod numbers;
 mod parameters;
+mod readiness;
 mod resolv;
 mod routes;
 mod shape;

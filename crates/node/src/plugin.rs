@@ -13,7 +13,7 @@ use crate::dropin::HOST_LOCAL;
 use crate::failures::{invalid_conf, refused, with_consequence};
 use crate::network_unit::NetworkUnit;
 use crate::wanted::Wanted;
-use crate::{attachment, host_local, network};
+use crate::{attachment, host_local, network, readiness};
 
 /// What a call prints on its standard output, and whether it worked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,9 +183,10 @@ fn gc(
     }
 }
 
-/// ADD can be done if a plan can be made, so that the link to other nodes is there, and each set of ranges has an address
+/// ADD can be done if the file is there that the configuration waits for, and a plan can be made, so that the link to other nodes is there, and each set of ranges has an address
 /// left, or the plugin that gives addresses says so of itself. Nothing is written.
 fn status(home: &Home, request: &Request, name: &str, path: &[PathBuf]) -> Result<(), Failure> {
+    readiness::require(request)?;
     let unavailable = |why: String| Failure::new(ErrorCode::NOT_AVAILABLE, why);
     if delegate::kind(request, name).is_none() && Conf::awaits_ranges(request) {
         return Ok(());

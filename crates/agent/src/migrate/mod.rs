@@ -145,6 +145,8 @@ pub fn pods_of(flannel: &Flannel, network: &str, attach: &str) -> Network {
         masquerade: flannel.environment.masquerades,
         anti_spoofing: None,
         host_link: found.is_some_and(Attach::takes_host_link),
+        // The agent adds it: until then the ways are flannel's, which are there.
+        readiness_file: None,
     }
 }
 

@@ -152,6 +152,7 @@ fn network(args: &Args, chosen: Option<&Chosen>) -> Network {
             (false, None) => None,
         },
         host_link: args.host_link,
+        readiness_file: None,
     }
 }
 

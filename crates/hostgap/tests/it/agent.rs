@@ -135,12 +135,18 @@ impl Nodes {
     #[track_caller]
     fn assert_taken_back(&self, before: &[Dump; 2]) {
         for (node, before) in ["a", "b"].iter().zip(before) {
-            for mut command in [self.agent(node, "down"), self.hostgap(node, &["clean"])] {
-                let output = command.output().unwrap();
-                assert!(output.status.success(), "{output:?}");
-            }
-            before.assert_same(&dump(&self.world.open(node)), "after all is taken back");
+            self.assert_taken_back_on(node, before);
         }
+    }
+
+    /// The same on one node.
+    #[track_caller]
+    fn assert_taken_back_on(&self, node: &str, before: &Dump) {
+        for mut command in [self.agent(node, "down"), self.hostgap(node, &["clean"])] {
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+        before.assert_same(&dump(&self.world.open(node)), "after all is taken back");
     }
 
     /// Waits until a node's agent reaches the other one.

@@ -110,6 +110,7 @@ fn network(attach: &str) -> Network {
         masquerade: false,
         anti_spoofing: None,
         host_link: false,
+        readiness_file: None,
     }
 }
 

@@ -1,7 +1,9 @@
 //! What each verb promises, whatever went wrong before.
 
+use std::fs;
+
 use node::plugin::Reply;
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::shell;
 
 use crate::scene::{Scene, address, check_failure, conf, with};
@@ -109,6 +111,44 @@ fn status_says_whether_add_could_be_done() {
     check_failure(&reply, 50, "find the link to other nodes");
 }
 
+/// Before the ways to other nodes are made a container would not reach those. Only STATUS says so: what is there goes on.
+#[test]
+fn status_waits_for_the_ways_to_other_nodes() {
+    let Some(scene) = Scene::new() else { return };
+    let run = tempfile::tempdir().unwrap();
+    let file = run.path().join("flannel/subnet.env");
+    let conf = with(conf("ptp"), "readiness_file", json!(file));
+    let status = |conf: &Value| scene.call_with(&[("CNI_COMMAND", "STATUS")], conf);
+    let is_missing = |conf: &Value| {
+        let reply = status(conf);
+        check_failure(&reply, 50, "network pods does not reach other nodes yet: `readiness_file` is ");
+        check_failure(&reply, 50, "flannel/subnet.env, and it is not there");
+    };
+    is_missing(&conf);
+    // Also where the runtime gives the ranges with ADD alone.
+    is_missing(&with(conf.clone(), "ipam", json!({ "type": "hostgap" })));
+    let _ = scene.container("a");
+    let result = scene.add("a", &conf);
+    scene.succeed("CHECK", "a", &with(conf.clone(), "prevResult", result));
+    fs::create_dir(file.parent().unwrap()).unwrap();
+    is_missing(&conf);
+    fs::write(&file, "").unwrap();
+    assert!(status(&conf).is_success, "{:?}", status(&conf));
+    fs::remove_file(&file).unwrap();
+    is_missing(&conf);
+    // The network is the same with the key and without it.
+    let _ = scene.container("b");
+    scene.add("b", &self::conf("ptp"));
+    for name in ["a", "b"] {
+        scene.succeed("DEL", name, &conf);
+    }
+    for wrong in [json!("run/subnet.env"), json!(7)] {
+        let wrong = with(conf.clone(), "readiness_file", wrong);
+        scene.fail("ADD", "a", &wrong, 7, "the absolute path of a file is expected");
+        check_failure(&status(&wrong), 7, "`readiness_file` is ");
+    }
+}
+
 #[test]
 fn wrong_configurations_are_named_and_leave_nothing() {
     let Some(scene) = Scene::new() else { return };
@@ -212,7 +252,7 @@ fn a_change_for_new_containers_alone_is_followed() {
 }
 
 /// The part of a configuration that has these ranges.
-fn ranges(sets: &serde_json::Value) -> serde_json::Value {
+fn ranges(sets: &Value) -> Value {
     json!({ "type": "hostgap", "ranges": sets })
 }
 

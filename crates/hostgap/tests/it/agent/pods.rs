@@ -3,14 +3,14 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Instant;
 
 use linux::features::{self, Feature};
 use serde_json::Value;
 use testkit::{dump, require_root, skip};
 
-use super::{Nodes, PATIENCE, Running, is_file, text};
+use super::{Nodes, PATIENCE, Running, is_file, text, until};
 
 const MACVLAN: [&str; 4] = ["--wire", "wire", "--attach", "macvlan"];
 
@@ -31,17 +31,30 @@ impl Nodes {
         own
     }
 
-    /// Calls the plugin for `eth0` of a pod; what it prints.
-    #[track_caller]
-    pub(super) fn call(&self, verb: &str, node: &str, pod: &str, conf: &Value) -> String {
+    /// Calls the plugin for `eth0` of a pod.
+    fn answer(&self, verb: &str, node: &str, pod: &str, conf: &Value) -> Output {
         let mut command = self.hostgap(node, &[]);
         command.env("CNI_COMMAND", verb).env("CNI_CONTAINERID", pod).env("CNI_IFNAME", "eth0");
         command.env("CNI_NETNS", format!("/run/netns/{}", self.world.name(pod)));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(conf.to_string().as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// The same, which must work; what it prints.
+    #[track_caller]
+    pub(super) fn call(&self, verb: &str, node: &str, pod: &str, conf: &Value) -> String {
+        let output = self.answer(verb, node, pod, conf);
         assert!(output.status.success(), "{verb} {pod}: {}", text(&output.stdout));
         text(&output.stdout)
+    }
+
+    /// The same, which must fail; the error object.
+    #[track_caller]
+    fn fails(&self, verb: &str, node: &str, pod: &str, conf: &Value) -> Value {
+        let output = self.answer(verb, node, pod, conf);
+        assert!(!output.status.success(), "{verb} {pod}: {}", text(&output.stdout));
+        serde_json::from_slice(&output.stdout).unwrap()
     }
 
     /// Whether an address answers in a namespace: nothing listens at the port, and whoever has the address says so.
@@ -94,6 +107,42 @@ fn pods_on_the_nodes_own_link_reach_each_other_and_the_nodes() {
         nodes.call("DEL", node, pod, conf);
     }
     nodes.assert_taken_back(&before);
+}
+
+/// After a restart of the machine the configuration is there before the agent has made the network again. Its death alone is
+/// no reason: what it has made stays.
+#[test]
+fn a_node_is_ready_once_an_agent_has_made_the_network_in_this_boot() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new("host-gw");
+    let before = dump(&nodes.world.open("a"));
+    let mut agent = nodes.start("a");
+    let mut conf = nodes.configuration("a", &agent);
+    let file = nodes.path("a").join("subnet.env");
+    assert_eq!(conf["readiness_file"].as_str(), file.to_str());
+    conf["cniVersion"] = "1.1.0".into();
+    assert_eq!(nodes.call("STATUS", "a", "pod", &conf), "");
+    agent.kill();
+    assert_eq!(nodes.call("STATUS", "a", "pod", &conf), "");
+    // The next agent replaces nothing that STATUS looks at while it begins.
+    let mut next = nodes.start("a");
+    while nodes.status("a")["pid"] != next.pid() {
+        assert_eq!(nodes.call("STATUS", "a", "pod", &conf), "");
+    }
+    assert_eq!(nodes.call("STATUS", "a", "pod", &conf), "");
+    next.kill();
+    nodes.assert_taken_back_on("a", &before);
+    // As after a restart, nothing of the network is there but the configuration.
+    let failure = nodes.fails("STATUS", "a", "pod", &conf);
+    assert_eq!(failure["code"], 50, "{failure}");
+    let says = "network pods does not reach other nodes yet: `readiness_file` is ";
+    assert!(failure["msg"].as_str().unwrap().starts_with(says), "{failure}");
+    let agent = nodes.start("a");
+    until("STATUS succeeds again", &agent, || nodes.answer("STATUS", "a", "pod", &conf).status.success());
+    drop(agent);
+    nodes.assert_taken_back_on("a", &before);
 }
 
 /// A tunnel leads beyond the link on which such pods look for each other.
