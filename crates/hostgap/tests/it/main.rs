@@ -8,6 +8,7 @@ mod agent;
 mod bad_input;
 mod blame;
 mod bpf;
+mod by_name;
 mod cluster;
 mod cni;
 mod commands;
