@@ -78,6 +78,11 @@ fn ipvlan_l3_conforms() {
     conforms("ipvlan-l3", &[]);
 }
 
+#[test]
+fn ipvlan_l3s_conforms() {
+    conforms("ipvlan-l3s", &[]);
+}
+
 /// A script called `hostgap` that stands between a case and the program.
 fn wrapped(turn: &Turn, script: &str) -> String {
     let program = turn.out().join("hostgap");
