@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use cni::{Failure, Request};
-use datapath::{ATTACHES, AntiSpoofing, DEVICE, DataPath, GuardHook, PodRoute, Prefixes};
+use datapath::{ATTACHES, AntiSpoofing, DEVICE, DataPath, GuardHook, PodRoute, Prefixes, gateway_in};
 use ipam::{Range, RangeSets, Reserved};
 use ipnet::IpNet;
 use linux::IfName;
@@ -392,7 +392,7 @@ fn check_sets(sets: &[Vec<Range>], path: &DataPath) -> Result<(), Failure> {
 
 /// Where the attach itself is the gateway, it is the first address of a subnet.
 fn require_gateway(path: &DataPath, subnet: IpNet, gateway: IpAddr) -> Result<(), Failure> {
-    if path.attach.leads_out() && subnet.hosts().next() != Some(gateway) {
+    if path.attach.leads_out() && gateway_in(subnet) != gateway {
         let why = format!("`gateway` is {gateway}; that of {subnet} is its first address with {}", path.name);
         return Err(unsupported(why));
     }

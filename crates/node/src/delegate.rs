@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use cni::{AddResult, Attachment, Call, Command, ErrorCode, Failure, Request};
-use datapath::PodRoute;
+use datapath::{PodRoute, gateway_in};
 use ipam::Reserved;
 use ipnet::IpNet;
 use serde_json::Value;
@@ -180,7 +180,8 @@ fn reserved(ip: &Value, set: usize) -> Option<Reserved> {
     let address: IpNet = ip.get("address")?.as_str()?.parse().ok()?;
     let gateway = match ip.get("gateway").filter(|gateway| !gateway.is_null()) {
         Some(gateway) => gateway.as_str()?.parse::<IpAddr>().ok()?,
-        None => address.hosts().next()?,
+        // A subnet of one address has no other.
+        None => Some(gateway_in(address)).filter(|first| address.contains(first)).unwrap_or(address.addr()),
     };
     Some(Reserved { address, gateway, set })
 }

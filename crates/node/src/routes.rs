@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use cni::Failure;
-use datapath::{DataPath, PodRoute, Prefixes};
+use datapath::{DataPath, PodRoute, Prefixes, gateway_in};
 use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::Value;
@@ -77,7 +77,7 @@ pub(crate) fn of_attach(
     if path.attach.has_neighbours() {
         return Ok(routes);
     }
-    let is_node = |gw: IpAddr| pods.iter().any(|subnet| subnet.hosts().next() == Some(gw));
+    let is_node = |gw: IpAddr| pods.iter().any(|subnet| gateway_in(subnet) == gw);
     let other = routes.iter().find_map(|route| Some((route.dst, route.via.filter(|gw| !is_node(*gw))?)));
     if let Some((dst, gw)) = other {
         let name = path.name;

@@ -72,6 +72,30 @@ fn addresses_are_kept_where_the_configuration_says() {
     works(scene.call_named("ptp", "DEL", "a", &conf));
 }
 
+/// A gateway that is written down is the one that there is anyway, in both families.
+#[test]
+fn a_gateway_may_be_the_first_address_of_its_subnet() {
+    let Some(scene) = Scene::new() else { return };
+    let ipam = json!({
+        "type": "host-local",
+        "ranges": [
+            [{ "subnet": "10.1.2.0/24", "gateway": "10.1.2.1" }],
+            [{ "subnet": "fd00:1:2::/64", "gateway": "fd00:1:2::1" }],
+        ],
+        "routes": [{ "dst": "::/0", "gw": "fd00:1:2::1" }, { "dst": "0.0.0.0/0", "gw": "10.1.2.1" }],
+    });
+    let conf = json!({ "cniVersion": "1.0.0", "name": "pods", "type": "ptp", "ipam": ipam });
+    let _ = scene.container("a");
+    works(scene.call_named("ptp", "ADD", "a", &conf));
+    for target in ["192.0.2.1", "2001:db8::1"] {
+        scene.assert_reaches("a", target);
+    }
+    let mut other = conf.clone();
+    other["ipam"]["ranges"][1][0]["gateway"] = json!("fd00:1:2::");
+    let _ = scene.container("b");
+    check_failure(&scene.call_named("ptp", "ADD", "b", &other), 2, "`gateway` is fd00:1:2::;");
+}
+
 #[test]
 fn a_directory_of_addresses_that_is_none_is_refused() {
     let Some(scene) = Scene::new() else { return };
