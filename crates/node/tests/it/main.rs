@@ -9,6 +9,7 @@ mod choice;
 mod delegates;
 mod devices;
 mod dropin;
+mod earlier;
 mod gc;
 mod guarded;
 mod host_link;

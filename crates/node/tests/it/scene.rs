@@ -44,7 +44,12 @@ impl Scene {
     }
 
     pub(crate) fn home(&self) -> Home {
-        Home::at(self.root.path().join("run"), self.root.path().join("leases"))
+        Home::at(self.run_dir(), self.root.path().join("leases"))
+    }
+
+    /// Where the plugin keeps what stands until the machine is restarted.
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        self.root.path().join("run")
     }
 
     /// The journal of what stands for `eth0` of a container.
