@@ -176,12 +176,24 @@ fn a_plugin_that_is_nowhere_is_named() {
     check_failure(&call(&scene, "ADD", "a", &outside, "/tmp"), 7, "the name of a plugin is expected");
 }
 
+/// Where Debian has the CNI project's plugins.
+const DEBIAN: &str = "/usr/lib/cni";
+
+/// False, with the skip recorded, if a plugin is not installed.
+fn has(plugin: &str) -> bool {
+    let path = Path::new(DEBIAN).join(plugin);
+    let is_there = path.exists();
+    if !is_there {
+        let path = path.display();
+        testkit::skip(&format!("{path} is missing; it is in the package containernetworking-plugins"));
+    }
+    is_there
+}
+
 /// The CNI project's plugin for fixed addresses.
 #[test]
 fn static_gives_what_a_configuration_says() {
-    const STATIC: &str = "/usr/lib/cni/static";
-    if !Path::new(STATIC).exists() {
-        testkit::skip(&format!("{STATIC} is missing; it is in the package containernetworking-plugins"));
+    if !has("static") {
         return;
     }
     let Some(scene) = Scene::new() else { return };
@@ -191,8 +203,83 @@ fn static_gives_what_a_configuration_says() {
     conf["ipam"] = json!({
         "type": "static", "addresses": [{ "address": "10.244.1.9/24", "gateway": "10.244.1.1" }],
     });
-    let result = works(call(&scene, "ADD", "a", &conf, "/usr/lib/cni"));
+    let result = works(call(&scene, "ADD", "a", &conf, DEBIAN));
     assert_eq!(result["ips"][0]["address"], "10.244.1.9/24");
     scene.assert_reaches("a", "192.0.2.1");
-    works(call(&scene, "DEL", "a", &conf, "/usr/lib/cni"));
+    works(call(&scene, "DEL", "a", &conf, DEBIAN));
+}
+
+/// The CNI project's own plugin for addresses, as another program: what it gives it releases, also where our ADD fails
+/// behind it.
+#[test]
+fn host_local_gives_addresses_and_gets_them_back() {
+    if !has("host-local") {
+        return;
+    }
+    let Some(scene) = Scene::new() else { return };
+    let store = tempfile::tempdir().unwrap();
+    for (attach, length) in [("bridge", 24), ("ptp", 32)] {
+        let mut conf = conf(attach);
+        conf["cniVersion"] = "1.0.0".into();
+        conf["ipam"] = json!({
+            "type": "host-local", "dataDir": store.path(), "routes": [{ "dst": "0.0.0.0/0" }],
+            "ranges": [[{ "subnet": "10.244.1.0/24", "rangeStart": "10.244.1.7", "rangeEnd": "10.244.1.8" }]],
+        });
+        for name in ["a", "b", "c"] {
+            let _ = scene.container(&format!("{attach}-{name}"));
+        }
+        let [a, b, c] = ["a", "b", "c"].map(|name| format!("{attach}-{name}"));
+        let does =
+            |verb: &str, container: &str, conf: &Value| works(call(&scene, verb, container, conf, DEBIAN));
+        // The network stands before and stays.
+        does("ADD", &a, &conf);
+        does("DEL", &a, &conf);
+        let before = scene.dump();
+        let result = does("ADD", &a, &conf);
+        let address = crate::scene::address(&result, 0);
+        assert_eq!(result["ips"][0]["address"], format!("{address}/{length}"));
+        assert_eq!(held(store.path()), [format!("{address} {a}")]);
+        scene.assert_reaches(&a, "192.0.2.1");
+        let mut checked = conf.clone();
+        checked["prevResult"] = result;
+        does("CHECK", &a, &checked);
+        // A link of another program has the name: our part fails, and the address goes back at once.
+        let _ = testkit::shell(&format!("ip -n {} link add eth0 type bridge", scene.world.name(&b)));
+        check_failure(&call(&scene, "ADD", &b, &conf, DEBIAN), 100, "eth0");
+        assert_eq!(held(store.path()), [format!("{address} {a}")]);
+        does("DEL", &b, &conf);
+        // It has two addresses, and a third container gets none.
+        let _ = testkit::shell(&format!("ip -n {} link del eth0", scene.world.name(&b)));
+        does("ADD", &b, &conf);
+        let none_left = call(&scene, "ADD", &c, &conf, DEBIAN);
+        assert!(!none_left.is_success, "{none_left:?}");
+        let says = none_left.printed.unwrap()["msg"].as_str().unwrap().to_owned();
+        assert!(says.contains("host-local: ") && says.contains("no IP addresses available"), "{says}");
+        // What it no longer has, CHECK misses.
+        fs::remove_file(store.path().join("pods").join(&address)).unwrap();
+        let missed = call(&scene, "CHECK", &a, &checked, DEBIAN);
+        assert!(!missed.is_success, "{missed:?}");
+        for container in [&a, &b, &c, &a] {
+            does("DEL", container, &conf);
+        }
+        assert_eq!(held(store.path()), [""; 0]);
+        assert_eq!(scene.reserved("pods"), 0);
+        before.assert_same(&scene.dump(), "after DEL of all");
+        assert_eq!(scene.remove_unused().removed, ["pods"]);
+    }
+}
+
+/// The addresses that host-local's store holds, and the container that has each.
+fn held(store: &Path) -> Vec<String> {
+    let mut held = Vec::new();
+    for entry in fs::read_dir(store.join("pods")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if name.parse::<std::net::IpAddr>().is_ok() {
+            let text = fs::read_to_string(&path).unwrap();
+            held.push(format!("{name} {}", text.lines().next().unwrap_or_default()));
+        }
+    }
+    held.sort();
+    held
 }
