@@ -135,6 +135,11 @@ impl IpamError {
         }
     }
 
+    /// True if nothing can be written there.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, IpamError::File { why, .. } if why.kind() == io::ErrorKind::ReadOnlyFilesystem)
+    }
+
     /// An error maker for a file: `fs::read(&path).map_err(IpamError::file("read", &path))`.
     pub(crate) fn file<E: Into<io::Error>>(
         attempted: &'static str,

@@ -116,9 +116,15 @@ impl Store {
     /// An address is released even if it cannot be noted that it should rest, as on a full disk.
     ///
     /// # Errors
-    /// The lock cannot be had, or [`IpamError::Unreleased`] after all else was released.
+    /// The lock cannot be had, or [`IpamError::Unreleased`] after all else was released. A file system that is read-only is
+    /// an error only if the key has an address.
     pub fn release(&self, key: &Key) -> Result<Vec<IpAddr>, IpamError> {
-        let Some(directory) = Directory::lock_if_there(&self.path)? else { return Ok(Vec::new()) };
+        let directory = match Directory::lock_if_there(&self.path) {
+            Ok(Some(directory)) => directory,
+            Ok(None) => return Ok(Vec::new()),
+            Err(error) if error.is_read_only() && self.reserved(key)?.is_empty() => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
         let listing = directory.list()?;
         let exact: Vec<_> =
             listing.of(key).filter(|(_, holder)| holder.ifname.is_some()).map(clone_of).collect();

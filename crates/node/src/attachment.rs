@@ -17,7 +17,8 @@ use crate::conf::{AddressSource, Conf};
 use crate::describe::describe;
 use crate::device;
 use crate::failures::{
-    busy, changed, invalid_call, invalid_conf, of_book, refused, unsupported, with_consequence,
+    busy, changed, invalid_call, invalid_conf, of_book, of_journal, of_plan, refused, unsupported,
+    with_consequence,
 };
 use crate::network;
 use crate::network_unit::NetworkUnit;
@@ -114,8 +115,8 @@ fn join(
     if record.rank > 0 && !conf.path.attach.binds_pods() {
         give_way(&mut plan, place, record.rank);
     }
-    let mut journal = unit.journal(JOURNAL).map_err(|error| refused(&error))?;
-    apply(&plan, &mut journal, kernel).map_err(|error| refused(&error))?;
+    let mut journal = unit.journal(JOURNAL).map_err(|error| of_journal(&error))?;
+    apply(&plan, &mut journal, kernel).map_err(|error| of_plan(&plan, &error))?;
     Ok((plan, reserved))
 }
 

@@ -5,7 +5,7 @@ use std::io;
 
 use cni::{ErrorCode, Failure};
 use ipam::IpamError;
-use plan::BookError;
+use plan::{ApplyError, BookError, JournalError, Plan, Step, StepError};
 
 /// The kernel refused a step, or could not be asked.
 const REFUSED_BY_KERNEL: ErrorCode = ErrorCode(100);
@@ -33,16 +33,68 @@ pub(crate) fn unsupported(why: impl Into<String>) -> Failure {
 }
 
 pub(crate) fn of_file(attempted: &str, error: &io::Error) -> Failure {
-    Failure::new(ErrorCode::IO_FAILURE, format!("{attempted}: {error}"))
+    of_system(format!("{attempted}: {error}"), error)
+}
+
+/// A file that the system refused, with the whole text, and what to try.
+fn of_system(text: String, why: &io::Error) -> Failure {
+    let is_full = why.kind() == io::ErrorKind::StorageFull;
+    let details = is_full.then(|| "make room on that file system".to_owned());
+    Failure { details, ..Failure::new(ErrorCode::IO_FAILURE, text) }
 }
 
 /// A name of which no unit can be made is the caller's fault.
 pub(crate) fn of_book(error: &BookError) -> Failure {
-    let code = match error {
-        BookError::BadId { .. } => ErrorCode::INVALID_ENVIRONMENT,
-        _ => ErrorCode::IO_FAILURE,
+    match error {
+        BookError::BadId { .. } => Failure::new(ErrorCode::INVALID_ENVIRONMENT, error.to_string()),
+        BookError::File { why, .. } | BookError::Journal(JournalError::File { why, .. }) => {
+            of_system(error.to_string(), why)
+        }
+        _ => Failure::new(ErrorCode::IO_FAILURE, error.to_string()),
+    }
+}
+
+/// A journal that cannot be written. One that cannot be trusted keeps what it holds from being undone.
+pub(crate) fn of_journal(error: &JournalError) -> Failure {
+    match error {
+        JournalError::File { why, .. } => of_system(error.to_string(), why),
+        _ => refused(error),
+    }
+}
+
+/// A plan that was not done to its end, and what does without the step that failed.
+pub(crate) fn of_plan(plan: &Plan, error: &ApplyError) -> Failure {
+    let (command, why) = match error {
+        ApplyError::Journal(error) => return of_journal(error),
+        ApplyError::Step { why: StepError::File { why, .. }, .. } => {
+            return of_system(error.to_string(), why);
+        }
+        ApplyError::Step { command, why, .. } => (command, why),
+        ApplyError::Injected { .. } => return refused(error),
     };
-    Failure::new(code, error.to_string())
+    let failed = plan.steps.iter().find(|placed| placed.commands().join("\n") == *command);
+    let details = failed.and_then(|placed| match &placed.step {
+        Step::LoadGuard(_) => Some(
+            "with `\"anti_spoofing\": false` the network needs no program, and its containers can pose as others"
+                .to_owned(),
+        ),
+        Step::AddLink(link) | Step::EnsureLink(link) | Step::AddLinkOn { link, .. } if is_unknown_link(why) => {
+            let kind = link.kind.name();
+            let option = kind.to_uppercase();
+            Some(format!(
+                "this kernel has no links of type {kind}: module {kind} is missing, or the kernel is built without \
+                 CONFIG_{option}; `hostgap paths` says what it can do"
+            ))
+        }
+        _ => None,
+    });
+    Failure { details, ..refused(error) }
+}
+
+/// Whether the kernel does not know links of that type, nor any module for them. Its words for that are as old as the oldest
+/// kernel that is supported.
+fn is_unknown_link(why: &StepError) -> bool {
+    matches!(why, StepError::Kernel(error) if error.reason().ends_with("Unknown device type"))
 }
 
 pub(crate) fn of_addresses(error: &IpamError) -> Failure {

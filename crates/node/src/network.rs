@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 use cni::{ErrorCode, Failure};
 use datapath::{Family, Network, NodeSpec};
 use plan::{
-    ApplyError, BookError, FoundUnit, Journal, JournalError, Keeper, Kernel, Place, Plan, Step, Unit,
-    UnitState, apply, in_use,
+    BookError, FoundUnit, Journal, JournalError, Keeper, Kernel, Place, Step, Unit, UnitState, apply, in_use,
 };
 use serde::Serialize;
 
 use crate::Home;
 use crate::conf::Conf;
-use crate::failures::{invalid_conf, of_book, of_file, refused, with_consequence};
+use crate::failures::{invalid_conf, of_book, of_file, of_journal, of_plan, refused, with_consequence};
 use crate::network_unit::NetworkUnit;
 use crate::numbers::Numbers;
 use crate::shape::{Shape, leaves_alone};
@@ -220,25 +219,12 @@ fn make(
 ) -> Result<(), Failure> {
     let plan = conf.path.node_plan(node).map_err(|error| invalid_conf(error.to_string()));
     let made = plan.and_then(|plan| {
-        let mut journal = unit.journal(JOURNAL).map_err(|error| refused(&error))?;
-        apply(&plan, &mut journal, kernel).map_err(|error| with_remedy(&plan, &error))
+        let mut journal = unit.journal(JOURNAL).map_err(|error| of_journal(&error))?;
+        apply(&plan, &mut journal, kernel).map_err(|error| of_plan(&plan, &error))
     });
     match made {
         Ok(_) => unit.leave_standing(described).map_err(|error| of_book(&error)),
         Err(failure) => Err(with_consequence(failure, take_back(unit, kernel))),
-    }
-}
-
-/// A step's failure, and what does without the step.
-fn with_remedy(plan: &Plan, error: &ApplyError) -> Failure {
-    let failure = refused(error);
-    let loads_guard = plan.steps.iter().find(|placed| matches!(placed.step, Step::LoadGuard(_)));
-    match (loads_guard, error) {
-        (Some(placed), ApplyError::Step { command, .. }) if placed.commands().join("\n") == *command => {
-            let remedy = "with `\"anti_spoofing\": false` the network needs no program, and its containers can pose as others";
-            Failure { details: Some(remedy.to_owned()), ..failure }
-        }
-        _ => failure,
     }
 }
 

@@ -120,7 +120,8 @@ fn record(
     unit: &Unit,
 ) -> Result<Record, Failure> {
     let attempted = || format!("note whose {} is", unit.dir().display());
-    let number = Numbers::at(home.attachment_numbers()).take(unit.id());
+    let numbers = Numbers::at(home.attachment_numbers());
+    let number = numbers.take(unit.id());
     let record = Record {
         network: leases.network().to_owned(),
         container_id: attachment.container_id.clone(),
@@ -134,7 +135,11 @@ fn record(
     let fresh = unit.dir().join("attachment.new");
     let text = serde_json::to_vec(&record).expect("its keys are texts");
     let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, unit.dir().join(RECORD)));
-    written.map_err(|error| of_file(&attempted(), &error))?;
+    written.map_err(|error| {
+        // Without a record it is not known which number goes with the unit.
+        let _ = numbers.give_back(record.number, unit.id());
+        of_file(&attempted(), &error)
+    })?;
     Ok(record)
 }
 

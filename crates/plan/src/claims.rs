@@ -99,7 +99,11 @@ impl Claims {
                 io::ErrorKind::NotFound => Ok(()),
                 _ => Err(error),
             }),
-            false => sealed::write(&self.path, &self.file),
+            false => sealed::write(&self.path, &self.file).or_else(|error| match error.kind() {
+                // Where more claims fitted, there is room for fewer: who gives one up needs none.
+                io::ErrorKind::StorageFull => sealed::write_over(&self.path, &self.file).map_err(|_| error),
+                _ => Err(error),
+            }),
         };
         written.map_err(unusable("write", &self.path))
     }
@@ -208,5 +212,5 @@ fn key(step: &Step) -> String {
 }
 
 fn unusable(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StepError {
-    move |error| StepError::Refused { why: format!("could not {attempted} {}: {error}", path.display()) }
+    move |why| StepError::File { attempted, path: path.to_owned(), why }
 }

@@ -72,6 +72,16 @@ pub enum StepError {
         /// How they have it, as commands.
         wanted: String,
     },
+    /// The file that says which units share what could not be handled.
+    #[error("{attempted} {path}: {why}")]
+    File {
+        /// A verb: "write", "lock", …
+        attempted: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's reason.
+        why: io::Error,
+    },
     /// The kernel took the change and made something else of it.
     #[error("the kernel set {found} instead of {wanted}")]
     NotTaken {
@@ -107,6 +117,7 @@ impl StepError {
             | StepError::NoParameter { .. }
             | StepError::Refused { .. }
             | StepError::Shared { .. }
+            | StepError::File { .. }
             | StepError::NotTaken { .. } => false,
         }
     }

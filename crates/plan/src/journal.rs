@@ -39,8 +39,10 @@ pub struct Journal {
     entries: Vec<Entry>,
     /// Of the file up to the last sound line.
     seal: Seal,
-    /// A failed write that could not be taken back: nothing may follow it.
+    /// A failed write that could not be taken back, or outcomes that are only remembered: nothing may follow in the file.
     broken: bool,
+    /// The file goes once all of it is undone.
+    is_ending: bool,
 }
 
 impl Journal {
@@ -85,6 +87,7 @@ impl Journal {
             entries: Vec::new(),
             seal: Seal::default(),
             broken: false,
+            is_ending: false,
         };
         let named = lock(&journal.file).map_err(failed).and_then(|()| {
             journal.append(Entry::Header(header))?;
@@ -121,7 +124,7 @@ impl Journal {
                 .and_then(|()| file.sync_data())
                 .map_err(failed("cut the damaged end off"))?;
         }
-        Ok(Journal { path: path.to_owned(), file, header, entries, seal, broken: false })
+        Ok(Journal { path: path.to_owned(), file, header, entries, seal, broken: false, is_ending: false })
     }
 
     /// The path under which it was made or opened.
@@ -188,6 +191,24 @@ impl Journal {
         let steps = entries.iter().filter(|entry| matches!(entry, Entry::Intent(_))).count();
         self.seal = self.seal.and(text.as_bytes(), steps);
         self.entries.extend(entries);
+        Ok(())
+    }
+
+    /// Says that the file goes once all of it is undone. From now on a disk without room is no obstacle: outcomes that it does
+    /// not take are remembered by this value, and undo finds them again by looking if this process dies before the file goes.
+    pub(crate) fn end_with_undo(&mut self) {
+        self.is_ending = true;
+    }
+
+    /// Writes outcomes of undo, as [`Journal::append_all`] does.
+    pub(crate) fn append_outcomes(&mut self, outcomes: Vec<Entry>) -> Result<(), JournalError> {
+        if !self.is_ending {
+            return self.append_all(outcomes);
+        }
+        if self.append_all(outcomes.clone()).is_err() {
+            self.broken = true;
+            self.entries.extend(outcomes);
+        }
         Ok(())
     }
 

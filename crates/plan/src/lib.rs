@@ -23,6 +23,7 @@ mod listing;
 pub mod lock;
 mod look;
 mod made;
+mod overwrite;
 mod place;
 mod preview;
 mod reconcile;

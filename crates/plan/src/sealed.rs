@@ -1,6 +1,6 @@
 //! Small files of ours, each an object of JSON with a checksum of its own: under its name there is always a whole one.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::crc32;
+use crate::overwrite::overwrite;
 
 /// The key of the checksum of all the others.
 const CRC32: &str = "crc32";
@@ -35,14 +36,10 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, version: u32) -> Result<Opt
 
 /// Writes a value that has fields, one of which is `schema`.
 pub(crate) fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let value = serde_json::to_value(value).expect("these types have only text keys");
-    let Value::Object(mut object) = value else { unreachable!("these types have fields") };
-    let crc32 = crc32_of(&object);
-    object.insert(CRC32.to_owned(), crc32.into());
-    let text = serde_json::to_vec(&object).expect("the keys of an object are texts");
+    let text = sealed(value);
     let fresh = path.with_extension("new");
     let written = File::create(&fresh).and_then(|mut file| {
-        file.write_all(&text)?;
+        file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&fresh, path)?;
         File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
@@ -50,6 +47,22 @@ pub(crate) fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
     written.inspect_err(|_| {
         let _ = fs::remove_file(&fresh);
     })
+}
+
+/// Writes a value over one in memory (`/run`) that is there, for which a full disk has room if it is no longer than that one.
+pub(crate) fn write_over(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let text = sealed(value);
+    let file = OpenOptions::new().write(true).open(path)?;
+    overwrite(&file, &text)?;
+    file.set_len(text.len() as u64)
+}
+
+fn sealed(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).expect("these types have only text keys");
+    let Value::Object(mut object) = value else { unreachable!("these types have fields") };
+    let crc32 = crc32_of(&object);
+    object.insert(CRC32.to_owned(), crc32.into());
+    serde_json::to_string(&object).expect("the keys of an object are texts")
 }
 
 fn content<T: DeserializeOwned>(bytes: &[u8], version: u32) -> Result<T, String> {

@@ -254,7 +254,7 @@ impl Run<'_> {
         if entries.is_empty() {
             return;
         }
-        let outcome = match self.journal.append_all(entries) {
+        let outcome = match self.journal.append_outcomes(entries) {
             Ok(()) => outcome.clone(),
             Err(error) => {
                 Undone::Failed { why: format!("{outcome}, but this could not be written down: {error}") }

@@ -1,5 +1,9 @@
 //! CNI plugins as data paths: as a topology, in a race, when they fail, and when they are killed.
 
+mod failures;
+mod ground;
+mod reboot;
+
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -223,8 +227,14 @@ fn plugin_conf(attach: &str, more: &str) -> String {
 
 /// A runtime's call of the program as a plugin, in a node's namespace.
 fn call(turn: &Turn, verb: &str, conf: &str) -> std::process::Child {
+    call_for(turn, verb, "c1", conf)
+}
+
+/// The same for another container.
+fn call_for(turn: &Turn, verb: &str, container: &str, conf: &str) -> std::process::Child {
     let netns = format!("CNI_NETNS=/run/netns/{POD}");
-    let set = [&format!("CNI_COMMAND={verb}"), "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", &netns];
+    let [verb, container] = [format!("CNI_COMMAND={verb}"), format!("CNI_CONTAINERID={container}")];
+    let set = [&verb, &container, "CNI_IFNAME=eth0", &netns];
     let mut command = turn.command("ip");
     command.args(["netns", "exec", NODE, "env"]).args(set).arg(PLUGIN);
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());

@@ -1,14 +1,12 @@
 //! A unit that this process holds: its journals, and how it ends.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, FlockOperation, flock};
-use rustix::io::Errno;
+use rustix::fs::{FlockOperation, flock};
 
 use super::{Book, BookError, OWNER, Owner, entries};
+use crate::overwrite::overwrite;
 use crate::{Journal, JournalError, Kernel, Placed, Undone, lock, undo};
 
 /// How the name of a journal's file ends.
@@ -53,8 +51,10 @@ impl Unit {
     /// Called with the book's guard held.
     pub(super) fn begin(book: &Book, id: &str, dir: PathBuf) -> Result<Unit, BookError> {
         let path = dir.join(OWNER);
-        let owner = File::create_new(&path).map_err(BookError::file("create", &path))?;
-        Unit::hold(book, id, dir, owner, None)
+        let owner = File::create_new(&path).map_err(BookError::file("create", &path));
+        let begun = owner.and_then(|owner| Unit::hold(book, id, dir.clone(), owner, None));
+        // A full disk may have taken the directory and no word of its owner.
+        begun.inspect_err(|_| drop(remove(&dir)))
     }
 
     /// Called with the book's guard held, for a unit that no process holds.
@@ -130,7 +130,8 @@ impl Unit {
     }
 
     /// Takes back the steps of all the unit's journals, the last by name first. What another program has changed meanwhile
-    /// is left alone. A journal of which a step failed stays, and so does one that cannot be read.
+    /// is left alone. A journal of which a step failed stays, and so does one that cannot be read. It needs no room on the
+    /// disk.
     ///
     /// # Errors
     /// The directory cannot be listed, or a journal that is done with cannot be removed.
@@ -138,7 +139,10 @@ impl Unit {
         let mut outcomes = Vec::new();
         for path in self.journals()?.into_iter().rev() {
             let opened = Journal::open(&path);
-            let steps = opened.map(|mut journal| (undo(&mut journal, kernel), journal.is_undone_since(0)));
+            let steps = opened.map(|mut journal| {
+                journal.end_with_undo();
+                (undo(&mut journal, kernel), journal.is_undone_since(0))
+            });
             if let Ok((_, true)) = &steps {
                 fs::remove_file(&path).map_err(BookError::file("remove", &path))?;
             }
@@ -202,19 +206,6 @@ impl Drop for Unit {
         }
         // A child that another thread has just forked holds the lock, too, until it has loaded its program.
         let _ = flock(&self.owner, FlockOperation::Unlock);
-    }
-}
-
-/// Writes a text over that of a file, padded with spaces to the old length; the caller then cuts the padding off. A
-/// process that is killed here, or a file system that is full, leaves the old text or the new one and never a part of
-/// either: a unit that was left standing would count as a dead owner's.
-fn overwrite(file: &File, text: &str) -> io::Result<()> {
-    let width = usize::try_from(file.metadata()?.len()).unwrap_or(0);
-    let padded = format!("{text:<width$}");
-    // Room for all of it before a byte changes. A file system without this call writes such a text as a whole.
-    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, padded.len() as u64) {
-        Ok(()) | Err(Errno::OPNOTSUPP) => file.write_all_at(padded.as_bytes(), 0),
-        Err(errno) => Err(errno.into()),
     }
 }
 
