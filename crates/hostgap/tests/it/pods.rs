@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::json;
 use stats::Random;
 
 use crate::turn::{HOSTGAP, PLUGIN, Turn, check, stdout, text, turn};
@@ -18,6 +19,37 @@ const WORKERS: usize = 4;
 /// One call in five is killed, within the time that it takes.
 const KILLED: u64 = 5;
 const CALL_US: u64 = 30_000;
+
+/// Every second container has a port of the node of its own, every third one may receive and send at a rate, so that some have
+/// both and some neither.
+fn conf(pod: usize) -> String {
+    let mut asked = serde_json::Map::new();
+    if let Some(port) = port(pod) {
+        let ports = json!([{ "hostPort": port, "containerPort": 80, "protocol": "tcp" }]);
+        asked.insert("portMappings".to_owned(), ports);
+    }
+    if is_limited(pod) {
+        let (rate, burst) = (40_000_000, 160_000);
+        let limits =
+            json!({ "ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst });
+        asked.insert("bandwidth".to_owned(), limits);
+    }
+    json!({
+        "cniVersion": "1.1.0", "name": "many", "type": "hostgap", "attach": "bridge", "wire": "wire0",
+        "masquerade": true, "ipam": { "type": "hostgap", "ranges": [[{ "subnet": "10.9.0.0/16" }]] },
+        "runtimeConfig": asked,
+    })
+    .to_string()
+}
+
+/// The port of the node that a container has.
+fn port(pod: usize) -> Option<usize> {
+    pod.is_multiple_of(2).then_some(20_000 + pod)
+}
+
+fn is_limited(pod: usize) -> bool {
+    pod.is_multiple_of(3)
+}
 
 /// A node with a wire, and containers p0, p1, …
 struct Node {
@@ -44,15 +76,13 @@ impl Node {
     }
 
     fn start(&self, verb: &str, pod: usize) -> Child {
-        let conf = r#"{"cniVersion":"1.1.0","name":"many","type":"hostgap","attach":"bridge","wire":"wire0",
-            "masquerade":true,"ipam":{"type":"hostgap","ranges":[[{"subnet":"10.9.0.0/16"}]]}}"#;
         let mut command = self.turn.command("ip");
         command.args(["netns", "exec", "node", "env", "CNI_IFNAME=eth0"]);
         command.args([format!("CNI_COMMAND={verb}"), format!("CNI_CONTAINERID=p{pod}")]);
         command.args([&format!("CNI_NETNS=/run/netns/p{pod}"), PLUGIN]);
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         // It may have been killed already.
-        let _ = child.stdin.take().unwrap().write_all(conf.as_bytes());
+        let _ = child.stdin.take().unwrap().write_all(conf(pod).as_bytes());
         child
     }
 
@@ -95,9 +125,39 @@ impl Node {
         attached
     }
 
-    /// The links, addresses, routes, rules and parameters of the node.
+    /// Fails unless a container has its address, its port and its buckets, of the node as `rules` and `qdiscs` say.
+    #[track_caller]
+    fn assert_attached(&self, pod: usize, rules: &str, qdiscs: &str) {
+        let name = format!("p{pod}");
+        let pod_has =
+            |script: &[&str]| text(self.turn.command("ip").args(["netns", "exec", &name]).args(script));
+        let links = pod_has(&["ip", "-br", "addr", "show", "eth0"]);
+        let address = links.split_whitespace().find(|word| word.starts_with("10.9.")).expect("its address");
+        let (address, _) = address.split_once('/').unwrap();
+        if let Some(port) = port(pod) {
+            let to = format!("tcp . {port} : {address} . 80");
+            assert!(rules.contains(&to), "{name}: {to} is not in {rules}");
+        }
+        if is_limited(pod) {
+            assert!(pod_has(&["tc", "qdisc", "show", "dev", "eth0"]).contains("qdisc tbf"), "{name}");
+            let link = pod_has(&["ip", "-o", "link", "show", "eth0"]);
+            let index = link.split_once("@if").unwrap().1.split(':').next().unwrap();
+            let node_end = text(self.turn.command("ip").args(["-n", "node", "-o", "link"]));
+            let node_end =
+                node_end.lines().find_map(|line| line.strip_prefix(&format!("{index}: "))).unwrap();
+            let node_end = node_end.split(['@', ':']).next().unwrap();
+            assert!(
+                qdiscs
+                    .lines()
+                    .any(|line| line.contains("qdisc tbf") && line.contains(&format!(" dev {node_end} "))),
+                "{name}: {node_end} in {qdiscs}"
+            );
+        }
+    }
+
+    /// The links, queueing disciplines, addresses, routes, rules and parameters of the node.
     fn state(&self) -> String {
-        let script = "ip -n node -o -d link | sed 's/ promiscuity.*//'; ip -n node -o addr; ip -n node route show table all
+        let script = "ip -n node -o -d link | sed 's/ promiscuity.*//'; tc -n node qdisc; ip -n node -o addr; ip -n node route show table all
              ip netns exec node nft list ruleset; ip netns exec node cat /proc/sys/net/ipv4/ip_forward
              find /var/lib/cni/networks -name '10.*'; ls /run/hostgap/cni-attachments | grep -v lock$; ls /run/hostgap-bpf; true";
         text(self.turn.command("sh").args(["-c", script]))
@@ -123,9 +183,12 @@ fn containers_come_and_go_while_calls_are_killed() {
                 scope.spawn(move || node.work(pods, &mut Random::from_seed(seed)))
             })
             .collect();
-        for attached in working.into_iter().flat_map(|worker| worker.join().unwrap()) {
-            let link = text(node.turn.command("ip").args(["-n", &format!("p{attached}"), "-br", "addr"]));
-            assert!(link.contains("10.9."), "p{attached}: {link}");
+        let attached: Vec<_> = working.into_iter().map(|worker| worker.join().unwrap()).collect();
+        let of_node = |command: &str| text(node.turn.command("sh").args(["-c", command]));
+        let rules = of_node("ip netns exec node nft list ruleset");
+        let qdiscs = of_node("tc -n node qdisc");
+        for pod in attached.into_iter().flatten() {
+            node.assert_attached(pod, &rules, &qdiscs);
         }
     });
     random.shuffle(&mut pods);
