@@ -130,7 +130,7 @@ impl Book {
         let _guard = self.guard()?;
         let dir = self.root.join(id);
         match fs::create_dir(&dir) {
-            Ok(()) => Unit::begin(self, id, dir),
+            Ok(()) => Unit::begin(self, id, &dir),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 Err(BookError::Exists { path: dir })
             }

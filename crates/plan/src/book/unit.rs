@@ -49,12 +49,12 @@ impl TakenBackJournal {
 
 impl Unit {
     /// Called with the book's guard held.
-    pub(super) fn begin(book: &Book, id: &str, dir: PathBuf) -> Result<Unit, BookError> {
+    pub(super) fn begin(book: &Book, id: &str, dir: &Path) -> Result<Unit, BookError> {
         let path = dir.join(OWNER);
         let owner = File::create_new(&path).map_err(BookError::file("create", &path));
-        let begun = owner.and_then(|owner| Unit::hold(book, id, dir.clone(), owner, None));
+        let begun = owner.and_then(|owner| Unit::hold(book, id, dir.to_owned(), owner, None));
         // A full disk may have taken the directory and no word of its owner.
-        begun.inspect_err(|_| drop(remove(&dir)))
+        begun.inspect_err(|_| drop(remove(dir)))
     }
 
     /// Called with the book's guard held, for a unit that no process holds.
