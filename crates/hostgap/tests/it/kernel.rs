@@ -22,7 +22,7 @@ fn instructions_are_counted_and_a_data_path_costs_more() {
         return;
     }
     let turn = turn();
-    let shipped = crate::cni::own(&turn, "bridge", r#","anti_spoofing":false"#);
+    let shipped = crate::cni::own(&turn, "bridge", r#","anti_spoofing":false,"masquerade":true"#);
     let shipped: Vec<&str> = shipped.iter().map(String::as_str).collect();
     let raced = ["--exact", "--paths", "bridge+direct", "--rounds", "2", "--json"];
     let output = turn.run_race(&[&raced[..], &shipped].concat());
