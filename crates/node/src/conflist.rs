@@ -43,7 +43,7 @@ pub struct Network {
     /// its containers do not reach each other.
     pub host_link: bool,
     /// The absolute path of a file that whoever makes the ways to other nodes writes when it has made them; in a directory that
-    /// is empty after a restart of the machine. `STATUS` fails without it. `None`: nobody is waited for.
+    /// is empty after a restart of the machine. `STATUS` fails without it. `None`: it waits for no file.
     pub readiness_file: Option<PathBuf>,
 }
 

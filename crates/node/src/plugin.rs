@@ -183,8 +183,9 @@ fn gc(
     }
 }
 
-/// ADD can be done if the file is there that the configuration waits for, and a plan can be made, so that the link to other nodes is there, and each set of ranges has an address
-/// left, or the plugin that gives addresses says so of itself. Nothing is written.
+/// ADD can be done if the file that the configuration waits for is there, a plan can be made, so that the link to other nodes
+/// is there, and each set of ranges has an address left, or the plugin that gives addresses says so of itself. Nothing is
+/// written.
 fn status(home: &Home, request: &Request, name: &str, path: &[PathBuf]) -> Result<(), Failure> {
     readiness::require(request)?;
     let unavailable = |why: String| Failure::new(ErrorCode::NOT_AVAILABLE, why);

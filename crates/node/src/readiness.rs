@@ -25,7 +25,7 @@ pub(crate) fn file(request: &Request) -> Result<Option<PathBuf>, Failure> {
 /// Fails as long as the file is not there. Whether the process lives that wrote it does not matter: what it made stays.
 ///
 /// # Errors
-/// Code 50 without the file, or if it cannot be told; or as of [`file`].
+/// Code 50: the file is not there, or cannot be looked at. Code 7 as of [`file`].
 pub(crate) fn require(request: &Request) -> Result<(), Failure> {
     let Some(file) = file(request)? else { return Ok(()) };
     let why = match file.try_exists() {

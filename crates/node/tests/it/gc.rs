@@ -76,7 +76,7 @@ fn gc_goes_on_where_one_cannot_be_taken_back() {
     check_failure(&reply, 100, "interface eth0 of container c-damaged: ");
     check_failure(&reply, 100, "c-damaged.i-eth0/pod.journal");
     listed_and_damaged.assert_same(&scene.dump(), "after a GC that failed for one");
-    // In both families. What is damaged keeps its addresses, since nobody knows whether they are still in use.
+    // In both families. What is damaged keeps its addresses, which may still be in use.
     assert_eq!(scene.reserved("pods"), 4);
     for name in ["a-sound", "d-sound"] {
         let _ = shell(&format!("! ip -n {} link show eth0", scene.world.name(name)));

@@ -58,13 +58,7 @@ fn undo_takes_both_ends_wherever_apply_stopped() {
     }
     let scene = Scene::new();
     let plan = plan(&scene.sample);
-    let lines = scene.apply(&plan, Fault::None).unwrap();
-    assert!(scene.is_changed(), "the plan changes something");
-    let (results, _) = scene.undo();
-    assert!(results.iter().all(|(_, outcome)| *outcome == Undone::Restored), "{results:?}");
-    scene.assert_as_before("after undo");
-
-    scene.undo_wherever_apply_stops(&plan, lines, |when| scene.assert_as_before(when));
+    scene.assert_undo_takes_all(&plan);
 }
 
 #[test]

@@ -60,12 +60,7 @@ fn undo_takes_all_of_it_wherever_apply_stopped() {
     }
     let scene = Scene::new();
     let plan = plan(&scene.sample.home());
-    let lines = scene.apply(&plan, Fault::None).unwrap();
-    assert!(scene.is_changed(), "the plan changes something");
-    let (results, _) = scene.undo();
-    assert!(results.iter().all(|(_, outcome)| *outcome == Undone::Restored), "{results:?}");
-    scene.assert_as_before("after undo");
-    scene.undo_wherever_apply_stops(&plan, lines, |when| scene.assert_as_before(when));
+    let lines = scene.assert_undo_takes_all(&plan);
 
     // Between the qdisc and its filter, when the journal has only what was to be done.
     scene.apply(&plan, Fault::DeadAfterLine(lines - 1)).unwrap_err();

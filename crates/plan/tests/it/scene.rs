@@ -60,6 +60,19 @@ impl Scene {
         (results, journal)
     }
 
+    /// Undo of a plan takes all of it, of the whole and wherever apply stopped. Returns how many lines the journal of the whole
+    /// has.
+    #[track_caller]
+    pub(crate) fn assert_undo_takes_all(&self, plan: &Plan) -> usize {
+        let lines = self.apply(plan, Fault::None).expect("the plan can be applied");
+        assert!(self.is_changed(), "the plan changes something");
+        let (results, _) = self.undo();
+        assert!(results.iter().all(|(_, outcome)| *outcome == Undone::Restored), "{results:?}");
+        self.assert_as_before("after undo");
+        self.undo_wherever_apply_stops(plan, lines, |when| self.assert_as_before(when));
+        lines
+    }
+
     /// Applies with a fault after each step, and dies after each line of a journal of so many `lines`. Undo of each must
     /// come to its end; `check` looks at what it leaves.
     #[track_caller]
