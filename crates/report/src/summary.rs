@@ -252,6 +252,14 @@ pub struct RateSummary {
     pub precision: Vec<Precision>,
 }
 
+impl RateSummary {
+    /// Whether requests waited in a queue that grew until the end. Its latencies then say how long the rate was sent, and
+    /// nothing about the data path, so they have no ratio.
+    pub fn is_past_capacity(&self) -> bool {
+        self.shortfall.is_some_and(|short| short.queued)
+    }
+}
+
 /// A reason for void trials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]

@@ -6,7 +6,7 @@ use stats::Percentile;
 use super::quantiles::quantiles;
 use super::{by_cpu, carried, describe, ratio, ratios, reason, stalls, tail};
 use crate::past;
-use crate::quantities::{CurvePoint, Quantiles};
+use crate::quantities::{CurvePoint, Quantiles, Ratios};
 use crate::summary::{Need, Precision, RateSummary};
 use verdict::{Cell, Cells, Comparisons, Shortfall};
 
@@ -36,6 +36,8 @@ fn rate(
     let of = &race.loads[load];
     let judged = comparisons.judged(entrant, load);
     let shortfall = Shortfall::of(race, cells, entrant, load);
+    let queued = [entrant, 0].map(|of| Shortfall::of(race, cells, of, load).filter(|short| short.queued));
+    let comparable = queued == [None; 2];
     let server = cell.cpu(|trial| trial.server_cpu);
     let client = cell.cpu(|trial| trial.client_cpu);
     let measure = race.header.experiment.workload.kind.measure();
@@ -51,13 +53,18 @@ fn rate(
         of_capacity: of.of_capacity,
         achieved_rps: cell.achieved_rps().filter(|_| measure != Measure::Bandwidth),
         verdict: judged.verdict().filter(|_| !cell.trials.is_empty()),
-        verdict_reason: why(cell, shortfall.as_ref(), &reason::reason(judged, measure)),
+        verdict_reason: match queued {
+            _ if cell.trials.is_empty() => "no trial counts".to_owned(),
+            [Some(short), _] => format!("past its capacity: {}", past::shortfall_text(&short)),
+            [None, Some(_)] => format!("past the capacity of {}", race.header.entrants[0].name),
+            [None, None] => reason::reason(judged, measure),
+        },
         shortfall,
         response_ns: response(cell),
         service_ns: quantiles(&cell.service, cell.beyond),
         lag_ns: quantiles(&cell.lag, 0),
         typical_p99_ns: comparisons.own(entrant, load, Statistic::TypicalP99).map(|(ns, _)| ns),
-        ratio: ratios(comparisons, entrant, load),
+        ratio: if comparable { ratios(comparisons, entrant, load) } else { Ratios::default() },
         rps_ratio: if closed { ratio(comparisons, entrant, load, Statistic::Throughput) } else { None },
         carried: carried::carried(cell),
         frames: carried::frames(cell),
@@ -81,18 +88,13 @@ fn rate(
         counters: cell.counters(),
         stalls: stalls::stalls(race, cells, entrant, load),
         tail: tail::tail(race, entrant, cell),
-        // Where as many go as can, percentiles are not of interest.
-        needs: if closed { vec![] } else { needs(cell, comparisons.part(entrant, load).rounds) },
-        precision: precision(race, comparisons, entrant, load),
-    }
-}
-
-/// A verdict's reason; in front of it, that the rate was too much for the candidate.
-fn why(cell: &Cell<'_>, shortfall: Option<&Shortfall>, reason: &str) -> String {
-    match shortfall.filter(|short| short.queued) {
-        _ if cell.trials.is_empty() => "no trial counts".to_owned(),
-        Some(short) => format!("past its capacity: {}; {reason}", past::shortfall_text(short)),
-        None => reason.to_owned(),
+        // Where as many go as can, percentiles are not of interest; nor are those of queues.
+        needs: if closed || !comparable {
+            vec![]
+        } else {
+            needs(cell, comparisons.part(entrant, load).rounds)
+        },
+        precision: if comparable { precision(race, comparisons, entrant, load) } else { vec![] },
     }
 }
 

@@ -222,7 +222,7 @@ impl<'a> Plot<'a> {
                         Anchor::End,
                     );
                     marks::mark(svg, rate.verdict, at(968.0, y));
-                    svg.text("verdict", at(982.0, y + 4.5), Anchor::Start, marks::verdict_word(rate.verdict));
+                    svg.text("verdict", at(982.0, y + 4.5), Anchor::Start, marks::rate_word(rate));
                 },
             );
         }
@@ -267,7 +267,7 @@ impl<'a> Plot<'a> {
             let above = y - 13.0;
             svg.group(&[("class", class)], |svg| {
                 rows::draw_name(svg, candidate, 26, at(panel.left, above), Anchor::Start);
-                svg.text("verdict", at(panel.right, above), Anchor::End, marks::verdict_word(rate.verdict));
+                svg.text("verdict", at(panel.right, above), Anchor::End, marks::rate_word(rate));
             });
         }
         if candidate.role == Role::Reference {
@@ -276,7 +276,11 @@ impl<'a> Plot<'a> {
         }
         let Some(ratio) = plottable((statistic.ratio)(rate)) else {
             let place = at(scale.place(1.0) + 8.0, y + 4.0);
-            let why = if rate.trials == 0 { "no trial that counts" } else { "too few samples" };
+            let why = match rate.trials {
+                0 => "no trial that counts",
+                _ if rate.is_past_capacity() => "past its capacity",
+                _ => "too few samples",
+            };
             return svg.text("missing", place, Anchor::Start, why);
         };
         let (key, value) = (key(statistic.name, self.load, index), text::ratio(ratio));
@@ -370,7 +374,7 @@ fn cells(
         [Cell::figure((statistic.own)(rate)), ratio]
     };
     let mut cells: Vec<Cell> = statistics.iter().flat_map(pair).collect();
-    cells.push(Cell::classed(marks::verdict_word(rate.verdict), marks::verdict_class(rate.verdict)));
+    cells.push(Cell::classed(marks::rate_word(rate), marks::verdict_class(rate.verdict)));
     cells.push(Cell::under(&rate.verdict_reason));
     cells
 }

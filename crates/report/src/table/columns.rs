@@ -184,7 +184,7 @@ impl Column {
             Column::TypicalP99Ratio => rate.ratio.typical_p99.as_ref().map_or_else(missing, figures::ratio),
             Column::P99Ratio => rate.ratio.p99.as_ref().map_or_else(missing, figures::ratio),
             Column::Cpu(_) => rate.cpu_us_per_request.map_or_else(missing, |us| format!("{us:.1}")),
-            Column::Verdict => rate.verdict.map_or("unknown", word).to_owned(),
+            Column::Verdict => word(rate).to_owned(),
             Column::P50
             | Column::P90
             | Column::P99
@@ -237,11 +237,13 @@ impl Column {
     }
 }
 
-fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Reference => "reference",
-        Verdict::Better => "better",
-        Verdict::Worse => "worse",
-        Verdict::Indistinguishable => "indistinguishable",
+fn word(rate: &RateSummary) -> &'static str {
+    match rate.verdict {
+        Some(Verdict::Reference) => "reference",
+        _ if rate.is_past_capacity() => "past capacity",
+        Some(Verdict::Better) => "better",
+        Some(Verdict::Worse) => "worse",
+        Some(Verdict::Indistinguishable) => "indistinguishable",
+        None => "unknown",
     }
 }

@@ -35,6 +35,12 @@ fn the_sentence_compares_at_the_highest_rate_that_all_carry() {
     assert!(page.contains("is past the capacity of docker") && page.contains("past its capacity: 50 % of"));
     let text = table(&summary, Style { colour: false, width: 140 });
     assert!(text.contains("docker: 50 % of the rate was answered in time"), "{text}");
+    let (_, above) = text.split_once("(40.0k/s)").expect(&text);
+    let row = above.lines().find(|line| line.trim_start().starts_with("docker")).expect(above);
+    assert!(row.ends_with("past capacity") && row.contains(" – "), "no ratio of queues: {row}");
+    let docker = &summary.candidates[2].rates;
+    assert!(docker[1].ratio.p50.is_some() && docker[2].ratio == report::Ratios::default());
+    assert!(docker[2].needs.is_empty() && docker[2].precision.is_empty());
 }
 
 #[test]
@@ -51,9 +57,13 @@ fn without_such_a_rate_capacities_are_compared() {
 
 #[test]
 fn a_reference_past_its_capacity_and_no_closed_loop_compare_nothing() {
-    let verdict = analyse(&race(vec![Some(90_000.0)], &[(0, 0), (1, 0), (2, 0), (3, 0)])).verdict;
+    let summary = analyse(&race(vec![Some(90_000.0)], &[(0, 0), (1, 0), (2, 0), (3, 0)]));
+    let verdict = &summary.verdict;
     assert!(verdict.contains("past the capacity of host (answered 45.0k/s in time), docker ("), "{verdict}");
     assert!(!verdict.contains("host again") && verdict.ends_with("so nothing is compared"), "{verdict}");
+    let flooded = analyse(&race(vec![Some(90_000.0)], &[(0, 0)]));
+    let docker = &flooded.candidates[2].rates[0];
+    assert_eq!((docker.verdict_reason.as_str(), docker.ratio.p50), ("past the capacity of host", None));
 }
 
 #[test]
