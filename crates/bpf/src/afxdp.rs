@@ -40,7 +40,7 @@ pub struct Wanted {
     pub v4: Option<Ipv4Addr>,
     /// The address of IPv6.
     pub v6: Option<Ipv6Addr>,
-    /// What they carry.
+    /// The transport protocol of these packets; others stay with the kernel.
     pub carried: Carried,
     /// The port that they are for.
     pub port: u16,
@@ -49,7 +49,7 @@ pub struct Wanted {
     pub cpu: Option<u16>,
 }
 
-/// What frames carry.
+/// The transport protocol of the packets that are handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Carried {

@@ -87,7 +87,7 @@ impl Tracepoint {
         Tracepoint::Receive,
     ];
 
-    /// The kernel's name.
+    /// The name that the kernel has for it (`/sys/kernel/tracing/available_events`, after the colon).
     pub fn name(self) -> &'static str {
         let name = self.c_name().to_str();
         name.expect("a name of ASCII")
@@ -136,7 +136,7 @@ pub struct Watching<'p> {
     lost_before: u64,
 }
 
-/// What was seen.
+/// The events of one watch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LateEvents {
     /// In the order of their report.
@@ -206,7 +206,7 @@ impl LatePrograms {
         Ok(())
     }
 
-    /// Empties the ring.
+    /// Takes out of the ring buffer all that is in it.
     fn take(&self, into: &mut Vec<LateEvent>) -> libbpf_rs::Result<()> {
         let mut builder = RingBufferBuilder::new();
         builder.add(&self.events, |bytes| {

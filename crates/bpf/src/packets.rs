@@ -95,11 +95,11 @@ struct InDispatcher {
 /// How many frames were seen since the programs were loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// By the generator.
+    /// Frames that the generator made.
     pub generated: u64,
-    /// By a verdict.
+    /// Frames on which a filter gave its verdict.
     pub judged: u64,
-    /// By a [`Filter::Sink`].
+    /// Frames that arrived at a [`Filter::Sink`].
     pub sunk: u64,
 }
 

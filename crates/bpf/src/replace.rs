@@ -7,7 +7,7 @@ use linux::Result;
 
 use crate::{ffi, forward, pins, splice};
 
-/// What [`replace`] did.
+/// What [`replace`] found and changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replaced {
     /// To the forwarding programs.

@@ -89,7 +89,7 @@ pub fn woken_late_ns(senses: Senses) -> Option<u64> {
 /// A CPU stood still for a time between two instants of `CLOCK_MONOTONIC`, or ran what has nothing to do with the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stall {
-    /// Which CPU.
+    /// The number of the CPU.
     pub cpu: u16,
     /// The last instant before it at which the CPU is known to have run, in nanoseconds: a tick, the setting of the timer
     /// that was late, or a look at the hypervisor's clock; or when a thread was woken that had to wait. Never before the
@@ -144,7 +144,7 @@ pub struct StallReport {
 /// Between two ticks that are waited for, in nanoseconds.
 const CATCH_UP_NS: u64 = 500_000;
 
-/// Watches some CPUs.
+/// Programs and perf events that notice when some CPUs stand still.
 #[derive(Debug)]
 pub struct Witness {
     cpus: CpuSet,
@@ -153,7 +153,7 @@ pub struct Witness {
     /// Tick only where the kernel's ticks are waited for.
     catching_up: Vec<Ticker>,
     programs: Vec<(Option<&'static CStr>, OwnedFd)>,
-    /// While it watches.
+    /// The attached programs; empty unless it watches.
     links: Mutex<Vec<OwnedFd>>,
     stalls: MapHandle,
     sightings: MapHandle,

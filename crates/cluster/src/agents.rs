@@ -25,7 +25,7 @@ const SOCKETS: &str = "/run/sockets";
 /// How the nodes' agents run.
 #[derive(Debug, Clone, Copy)]
 pub struct Agents<'a> {
-    /// The program.
+    /// The executable of hostgap.
     pub hostgap: &'a Path,
     /// How pods reach their node, one of the plugin's attaches by name.
     pub attach: &'a str,

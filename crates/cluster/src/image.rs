@@ -30,7 +30,7 @@ pub(crate) struct Image<'a> {
     environment: &'static [&'static str],
     /// A program to be in it, `$PROGRAM` of the script.
     program: Option<&'a Path>,
-    /// Fills `root`.
+    /// A shell script that fills the directory `root`, which becomes the image's.
     script: &'static str,
 }
 

@@ -34,13 +34,13 @@ pub use programs::Programs;
 pub struct Node {
     /// Its name, in Kubernetes and of its files.
     pub name: &'static str,
-    /// Its IPv4 address.
+    /// Its address in the network between the nodes, of RFC 5737's for documentation.
     pub ipv4: &'static str,
-    /// Its IPv6 address.
+    /// Likewise of IPv6, of RFC 3849's.
     pub ipv6: &'static str,
 }
 
-/// The nodes.
+/// Both nodes. Each has a namespace of its own.
 pub const NODES: [Node; 2] = [
     Node { name: "node-1", ipv4: "192.0.2.11", ipv6: "2001:db8::11" },
     Node { name: "node-2", ipv4: "192.0.2.12", ipv6: "2001:db8::12" },

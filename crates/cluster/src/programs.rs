@@ -57,7 +57,7 @@ impl Programs {
         Self { path }
     }
 
-    /// The `PATH`.
+    /// The value for `PATH` with which programs are started.
     pub fn path(&self) -> &str {
         &self.path
     }

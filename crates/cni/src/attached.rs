@@ -12,18 +12,18 @@ use crate::{AddResult, Version};
 pub struct Attached {
     /// The interfaces, those of the node too.
     pub interfaces: Vec<Interface>,
-    /// The container's addresses.
+    /// The addresses of the container, and which interface has each.
     pub ips: Vec<AttachedAddress>,
-    /// The container's routes.
+    /// The routes of the container, as they were asked for or made.
     pub routes: Vec<AttachedRoute>,
     /// How the container resolves names, in the specification's own form.
     pub dns: Option<Value>,
 }
 
-/// An interface.
+/// An interface that the plugin made, or that an address is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// Its name in its own namespace.
     pub name: String,
     /// Its Ethernet address, as `02:00:00:00:00:01`.
     pub mac: String,
@@ -47,7 +47,7 @@ pub struct AttachedAddress {
 /// A route of the container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachedRoute {
-    /// The destination.
+    /// The destination prefix.
     pub dst: IpNet,
     /// The next hop; `None`: the destination is on the link.
     pub gw: Option<IpAddr>,

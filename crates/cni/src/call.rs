@@ -9,7 +9,7 @@ use crate::Version;
 pub enum Command {
     /// Join the container to the network.
     Add,
-    /// Take that back.
+    /// Undo the ADD. It should succeed also where nothing is left to undo.
     Del,
     /// Say whether what ADD made is as it should be (0.4.0).
     Check,
@@ -22,7 +22,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// All of them.
+    /// Every command, with VERSION last.
     pub const ALL: [Command; 6] =
         [Command::Add, Command::Del, Command::Check, Command::Gc, Command::Status, Command::Version];
 

@@ -69,7 +69,7 @@ pub enum ConflistError {
     Plugin {
         /// Its place in the list, from 1.
         number: usize,
-        /// What is wrong.
+        /// What is wrong with the plugin's part.
         source: PluginError,
     },
 }
@@ -97,7 +97,7 @@ pub enum PluginError {
 #[expect(missing_docs, reason = "the names say it")]
 pub struct NoText {
     pub key: &'static str,
-    /// What it is.
+    /// The value in the text's place.
     pub found: Value,
 }
 

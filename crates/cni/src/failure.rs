@@ -16,7 +16,7 @@ pub struct Failure {
     /// What happened, in short.
     #[serde(rename = "msg")]
     pub message: String,
-    /// More about it.
+    /// More about it than fits into a line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<String>,
 }

@@ -15,7 +15,7 @@ pub struct AddResult(Map<String, Value>);
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum ResultError {
-    /// There is none.
+    /// Nothing was printed.
     #[error("it said that it worked and printed no result")]
     Empty,
     /// The text is no JSON.
@@ -32,7 +32,7 @@ pub enum ResultError {
     #[error("`{key}` of its result is {found}, and a list is expected")]
     NoList {
         key: &'static str,
-        /// What is there.
+        /// The value in the list's place.
         found: Value,
     },
     /// An address is on an interface that is not listed.

@@ -14,7 +14,7 @@ pub(crate) struct Answer {
     pub(crate) exchange: Exchange,
 }
 
-/// What ADD printed.
+/// The result that a successful ADD printed.
 pub(crate) struct Added {
     pub(crate) result: Value,
     pub(crate) answer: Answer,
@@ -30,7 +30,7 @@ impl Added {
         self.result.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
     }
 
-    /// The container's addresses.
+    /// The entries of `ips`; a fault if one is not in CIDR notation.
     pub(crate) fn addresses(&self) -> Judged<Vec<IpNet>> {
         let texts =
             self.list("ips").into_iter().map(|ip| ip["address"].as_str().unwrap_or_default().to_owned());
@@ -44,7 +44,7 @@ impl Added {
     }
 }
 
-/// An error object.
+/// The error object that a failed call printed.
 #[derive(Debug, Clone)]
 pub(crate) struct Refusal {
     answer: Answer,
@@ -57,7 +57,7 @@ impl Answer {
         Stop::Failed { why: why.into(), call: Some(self.number) }
     }
 
-    /// "ADD".
+    /// The value of `CNI_COMMAND`: "ADD".
     pub(crate) fn command(&self) -> &str {
         let variable = self.exchange.environment.iter().find(|(name, _)| name == "CNI_COMMAND");
         variable.map_or("the call", |(_, command)| command.as_str())

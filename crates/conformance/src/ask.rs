@@ -82,7 +82,7 @@ impl<'s> Ask<'s> {
         self
     }
 
-    /// Without a variable.
+    /// Leaves out a variable of the protocol.
     pub(crate) fn unset(mut self, name: &'static str) -> Ask<'s> {
         self.variables.remove(name);
         self
@@ -96,7 +96,7 @@ impl<'s> Ask<'s> {
         self
     }
 
-    /// In another version.
+    /// In another version of the specification.
     pub(crate) fn version(self, version: impl Into<Value>) -> Ask<'s> {
         self.key("cniVersion", version)
     }

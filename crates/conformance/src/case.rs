@@ -40,7 +40,7 @@ pub enum Demand {
 /// Which plugins a case is about (section 2, "Overview").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Every plugin.
+    /// All plugins, those behind another one too.
     Any,
     /// Those that create the interface, and not those that are called behind them.
     Interface,

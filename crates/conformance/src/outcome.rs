@@ -10,7 +10,7 @@ use serde::Serialize;
 pub enum Outcome {
     /// The plugin does what the sentence says.
     Passed,
-    /// It does not.
+    /// The plugin does otherwise.
     Failed(Box<Fault>),
     /// The sentence is not about this plugin in this configuration.
     #[expect(missing_docs, reason = "the name says it")]
@@ -39,11 +39,11 @@ pub struct Exchange {
     pub environment: Vec<(String, String)>,
     /// What it was given on its standard input.
     pub input: String,
-    /// How it ended.
+    /// How the plugin's process ended.
     pub ended: Ended,
-    /// What it printed.
+    /// Its standard output: the result, or the error object.
     pub stdout: String,
-    /// What it logged.
+    /// Its standard error, where plugins log.
     pub stderr: String,
 }
 
@@ -53,7 +53,7 @@ pub struct Exchange {
 pub enum Ended {
     /// By itself, with this status.
     Status(i32),
-    /// By this signal.
+    /// By the signal of this number.
     Signal(i32),
     /// It was killed, because it did not end in time.
     TimedOut,

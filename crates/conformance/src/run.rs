@@ -21,7 +21,7 @@ pub struct Options<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// What was found.
+/// The outcomes of all cases that were run, and how the plugin was asked.
 #[derive(Debug)]
 pub struct Conformance {
     /// The versions that the plugin says it speaks; empty if it does not say.
@@ -35,7 +35,7 @@ pub struct Conformance {
 /// A case and its outcome.
 #[derive(Debug)]
 pub struct Report {
-    /// The case.
+    /// The case that was run.
     pub case: &'static Case,
     /// What became of it.
     pub outcome: Outcome,

@@ -117,7 +117,7 @@ impl<'s> Scene<'s> {
 }
 
 impl Container {
-    /// `CNI_NETNS`.
+    /// The path of the network namespace, for `CNI_NETNS`.
     pub(crate) fn path(&self) -> String {
         format!("/run/netns/{}", self.name)
     }

@@ -88,7 +88,7 @@ impl Subject {
         Ok(Subject { program, conf, network: list.name, before, dirs })
     }
 
-    /// `CNI_PATH`.
+    /// The value for `CNI_PATH`: the directories, joined by colons.
     pub(crate) fn cni_path(&self) -> String {
         let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display().to_string()).collect();
         dirs.join(":")

@@ -15,7 +15,7 @@ pub struct LateEvent {
     pub local_port: u16,
     /// The port of its peer, or to which the packet goes.
     pub remote_port: u16,
-    /// What it was.
+    /// What happened, with what is known of it.
     pub what: What,
 }
 

@@ -46,7 +46,7 @@ pub struct ServiceAddress {
 /// Where calls of a Service's address are led.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
-    /// What sockets call.
+    /// The address, port and protocol that sockets call.
     pub at: ServiceAddress,
     /// So many seconds after its last call a network namespace is led to the same backend again; 0: each call to any.
     pub affinity_s: u32,
@@ -114,7 +114,6 @@ pub fn list(folder: &Path) -> Result<BTreeMap<ServiceAddress, FoundService>> {
         .map_err(|error| ffi::failed(format!("list the services of {}", folder.display()), &error))
 }
 
-/// The maps.
 struct Tables {
     services: MapHandle,
     slots: MapHandle,

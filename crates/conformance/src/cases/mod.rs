@@ -32,7 +32,7 @@ pub const ALL: &[&[Case]] = &[
     status::CASES,
 ];
 
-/// All cases.
+/// All cases, verb by verb.
 pub fn all() -> impl Iterator<Item = &'static Case> {
     ALL.iter().copied().flatten()
 }
