@@ -38,7 +38,7 @@ impl BackendKind {
         format!("{} and {last}", before.join(", "))
     }
 
-    /// flannel's name.
+    /// The name that flannel's configuration and leases have for it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             BackendKind::HostGw => "host-gw",

@@ -32,11 +32,11 @@ use crate::status::{PeerStatus, Status, now_s, word};
 /// A network as its agent has left it in files: the state and the journals. No agent has to run.
 #[derive(Debug, Clone)]
 pub struct Network {
-    /// The network's name.
+    /// Its name, after which the file of the state and the unit of the journals are called.
     pub name: String,
     /// The directory of the file with the agent's state.
     pub status: PathBuf,
-    /// Where the journals are.
+    /// The book in which its unit has the journals.
     pub home: Home,
 }
 
@@ -50,7 +50,7 @@ pub enum CheckError {
     #[error("the agent has no lease of a node {peer}; those that it has are {known}")]
     #[expect(missing_docs, reason = "the names say it")]
     Unknown { peer: String, known: String },
-    /// The kernel refuses.
+    /// A call to the kernel failed, or a socket cannot be read.
     #[error(transparent)]
     Kernel(#[from] linux::Error),
 }

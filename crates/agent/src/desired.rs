@@ -85,12 +85,12 @@ pub struct Desired {
     pub offload_faults: BTreeMap<IfName, OffloadFault>,
 }
 
-/// Another node.
+/// What the node is to have for another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DesiredPeer {
-    /// It is reached.
+    /// The way to it is made.
     Reached {
-        /// Its lease.
+        /// What it has announced of itself.
         lease: Lease,
         /// By which transport ([`datapath::BACKENDS`], or `aws-vpc`), for each family of pods.
         by: BTreeMap<Family, &'static str>,

@@ -39,7 +39,7 @@ pub enum AgentError {
 }
 
 impl AgentError {
-    /// What to try.
+    /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             AgentError::UnseenServices(_) => {

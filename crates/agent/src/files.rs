@@ -79,7 +79,7 @@ impl Environment {
         Ok(environment)
     }
 
-    /// The node's prefixes.
+    /// The prefixes of this node's pods. The file has the gateways' addresses in their place.
     pub fn subnets(&self) -> Prefixes {
         self.gateways.iter().map(IpNet::trunc).collect()
     }

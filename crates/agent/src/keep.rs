@@ -63,12 +63,12 @@ pub(crate) struct KeptNode {
     repaired_in_cloud: usize,
 }
 
-/// Whose changes matter.
+/// Which of the kernel's notices concern the agent.
 #[derive(Debug, Default)]
 struct Interest {
     /// The index of the link to other nodes. Its neighbours come and go by themselves.
     wire: Option<u32>,
-    /// Those of tunnels.
+    /// The indexes of the links of tunnels.
     tunnels: BTreeSet<u32>,
     /// A link was not there when its index was asked for: any that comes may be it.
     lacks_a_link: bool,

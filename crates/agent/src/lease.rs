@@ -37,9 +37,9 @@ pub struct Announcement {
 /// What a transport with tunnels says of a node's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TunnelData {
-    /// `vxlan`.
+    /// The other end of a tunnel of the transport `vxlan`.
     Vxlan(VxlanEnd),
-    /// `wireguard`: the public key.
+    /// The public key of an end of the transport `wireguard`.
     WireGuard(PublicKey),
 }
 

@@ -19,7 +19,7 @@ pub(crate) type Tunnels = BTreeMap<IfName, Tunnel>;
 /// What trying tunnels has come to, by their links.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Offloads {
-    /// What was found.
+    /// The tunnels that were tried, with the result.
     pub(crate) found: BTreeMap<IfName, Offload>,
     /// Why those could not be tried of which nothing is known: no node could be asked.
     pub(crate) failed: BTreeMap<IfName, String>,
@@ -48,9 +48,9 @@ pub struct Tunnel {
 /// What was found of a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offload {
-    /// All arrives.
+    /// Nothing that was left to the card was lost.
     Whole,
-    /// Something does not.
+    /// Something arrives only if it is not left to the card.
     Faulty(OffloadFault),
 }
 

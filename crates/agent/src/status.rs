@@ -19,7 +19,7 @@ const REPAIRS: usize = 50;
 /// The state of a network on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Status {
-    /// [`SCHEMA`].
+    /// The version of this format: [`SCHEMA`].
     pub schema: u32,
     /// The network's name.
     pub network: String,
@@ -60,7 +60,7 @@ pub struct Status {
     pub repairs_total: u64,
 }
 
-/// Another node.
+/// What the agent knows of another node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerStatus {
     /// The prefixes of its pods; none where it is refused.
@@ -113,13 +113,13 @@ pub struct ServicesStatus {
 pub struct CloudStatus {
     /// The cloud's name of this node's network interface.
     pub interface: Option<String>,
-    /// The tables.
+    /// The route tables that the agent keeps.
     pub tables: Vec<TableStatus>,
     /// What is not as it should be there, and why the tables cannot be asked for at the moment.
     pub failed: Vec<String>,
 }
 
-/// A route table.
+/// How full a route table of a cloud is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableStatus {
     /// The cloud's name of it.

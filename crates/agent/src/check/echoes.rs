@@ -27,7 +27,7 @@ const PATIENCE_FOR_ERRORS: [Duration; 3] =
 const SMALL_V4: u32 = 84;
 const SMALL_V6: u32 = 104;
 
-/// What is asked.
+/// A destination, and the sizes of the packets that it is to answer.
 #[derive(Debug, Clone)]
 pub(super) struct Question {
     /// The number of the socket.
@@ -43,7 +43,7 @@ pub(super) struct Question {
 /// What came of a question.
 #[derive(Debug)]
 pub(super) struct Asked {
-    /// Of a small packet.
+    /// What came of the packet of as many bytes as `ping` sends.
     pub(super) small: Outcome,
     /// Of a full one; `None`: small ones do not pass, or it was not asked for.
     pub(super) full: Option<Outcome>,
@@ -52,16 +52,15 @@ pub(super) struct Asked {
 /// What came of a request and its repetitions.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// An answer.
     Answered {
-        /// After so long.
+        /// From the sending of the request that was answered, not of the first.
         rtt: Duration,
     },
     /// An error message, and no answer.
     Refused(EchoRefusal),
     /// This machine could not send it.
     Unsent(linux::Error),
-    /// Nothing.
+    /// Neither an answer nor an error message came after all repetitions.
     Silent,
 }
 
@@ -89,7 +88,7 @@ pub(super) fn ask(sockets: &[EchoSocket], questions: &[Question]) -> linux::Resu
     Ok(asking.states.into_iter().map(|state| Asked { small: state.small, full: state.full }).collect())
 }
 
-/// Where a question is.
+/// Which packet of a question is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Small,
@@ -107,7 +106,6 @@ struct State {
     full: Option<Outcome>,
 }
 
-/// A request under way.
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     question: usize,
@@ -122,7 +120,7 @@ struct Asking<'a> {
     /// The questions whose next request is to be sent.
     due: VecDeque<usize>,
     next_send: Instant,
-    /// Requests by their numbers.
+    /// Requests that wait for an answer, by their numbers.
     sent: HashMap<u32, Sent>,
     /// Until when their answers are waited for.
     deadlines: BTreeSet<(Instant, u32)>,

@@ -11,7 +11,7 @@ pub const SCHEMA: u32 = 1;
 /// One node's ways to the others: a row of the matrix.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Row {
-    /// [`SCHEMA`].
+    /// The version of this format: [`SCHEMA`].
     pub schema: u32,
     /// The network's name.
     pub network: String,
@@ -25,7 +25,7 @@ pub struct Row {
     pub peers: BTreeMap<String, CheckedPeer>,
 }
 
-/// Another node.
+/// What was found of the ways to another node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CheckedPeer {
     /// The prefixes of its pods; none where its lease is refused.
@@ -34,7 +34,7 @@ pub struct CheckedPeer {
     pub is_reached: bool,
     /// Its ways by the family of pods: `ipv4`, `ipv6`.
     pub families: BTreeMap<String, CheckedFamily>,
-    /// Why not.
+    /// Why it is not reached; empty if nothing is wrong.
     pub reasons: Vec<Reason>,
 }
 
@@ -54,10 +54,10 @@ pub struct CheckedFamily {
     pub as_pod: Option<CheckedWay>,
 }
 
-/// One way.
+/// What was found of one way: an address that was asked for an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckedWay {
-    /// Who was asked.
+    /// The address that was to answer.
     pub address: IpAddr,
     /// Whether small packets came back.
     pub is_reached: bool,
@@ -74,7 +74,7 @@ pub struct CheckedWay {
 /// Why something is not reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// For programs.
+    /// The same for programs, which do not parse sentences.
     pub kind: ReasonKind,
     /// The family of pods that it concerns; `None`: all.
     pub family: Option<String>,

@@ -22,7 +22,7 @@ pub(crate) struct Checks {
 /// What a check has found.
 #[derive(Debug, Clone)]
 struct Checked {
-    /// When it ended.
+    /// When the check ended. The row is handed out again while it is young.
     at: Instant,
     /// The row as JSON.
     row: Arc<str>,

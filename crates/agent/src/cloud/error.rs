@@ -8,13 +8,13 @@ pub enum CloudError {
     Unanswered {
         /// What was attempted, and where.
         attempt: String,
-        /// In words.
+        /// The reason, in words.
         why: String,
     },
     /// The cloud says no.
     #[error("{attempt}: {code}: {message}")]
     Refused {
-        /// What was attempted.
+        /// The call and what it is about, fit to follow "could not".
         attempt: String,
         /// The call's name, which a role has to allow.
         action: &'static str,
@@ -28,7 +28,7 @@ pub enum CloudError {
     /// The table takes no more routes.
     #[error("add {prefix} to route table {table}: it is full, with {routes} routes (RouteLimitExceeded)")]
     Full {
-        /// The table.
+        /// The cloud's name of the table: `rtb-0123456789abcdef0`.
         table: String,
         /// The prefix of this node's pods.
         prefix: String,
@@ -97,7 +97,7 @@ impl CloudError {
         matches!(self, CloudError::Refused { code, .. } if STALE.contains(&code.as_str()))
     }
 
-    /// What to try.
+    /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<String> {
         match self {
             CloudError::Full { .. } => Some(format!(

@@ -55,7 +55,7 @@ pub struct CloudSettings {
 pub(crate) enum Wish {
     /// Nothing: the network has another backend. What was made before is taken back.
     Nothing,
-    /// Routes to it.
+    /// Routes to this node's pods, in the tables of the cloud.
     Routes(Wanted),
 }
 
@@ -86,7 +86,7 @@ pub(crate) trait RouteTables {
     async fn table_of(&mut self, interface: &Interface) -> Result<Table, CloudError>;
     /// Whether a virtual network is to be seen at all: what is missing in it is gone then, and not another account's.
     async fn sees(&mut self, vpc: &str) -> Result<bool, CloudError>;
-    /// Changes something.
+    /// Makes a call that changes the cloud.
     async fn call(&mut self, call: &Call) -> Result<(), CloudError>;
     /// Where calls go, for the record: to take something back takes the same place.
     async fn place(&mut self) -> Result<Place, CloudError>;
@@ -94,7 +94,7 @@ pub(crate) trait RouteTables {
     fn at(&self, place: &Place) -> Self;
 }
 
-/// Where calls go.
+/// The region, or the URL, to which calls go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The region of the cloud.

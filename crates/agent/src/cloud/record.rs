@@ -17,7 +17,7 @@ const SCHEMA: u32 = 1;
 /// What was made, as it has to be known to take it back. It has no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// [`SCHEMA`].
+    /// The version of this format: [`SCHEMA`].
     schema: u32,
     /// The virtual machine for which it was made; older versions did not note it.
     #[serde(default)]
@@ -32,7 +32,7 @@ pub(crate) struct Record {
     pub(crate) account: Option<String>,
     /// The interfaces whose source/destination check was on, and was turned off.
     pub(crate) unchecked: Vec<String>,
-    /// The routes.
+    /// The routes that were made, and not those that were there before.
     pub(crate) routes: Vec<Made>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Record {
 pub(crate) struct Made {
     pub(crate) table: String,
     pub(crate) prefix: IpNet,
-    /// Where it leads.
+    /// The interface to which it leads.
     pub(crate) interface: String,
     /// The interface to which a dead route led whose place it took.
     pub(crate) before: Option<String>,

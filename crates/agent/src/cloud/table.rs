@@ -23,7 +23,7 @@ pub struct Interface {
     pub checks_source: bool,
 }
 
-/// A route table.
+/// A route table, as far as it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// Its name in the cloud: `rtb-0123456789abcdef0`.
@@ -37,7 +37,7 @@ pub struct Table {
 /// A route of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Where to.
+    /// The destination.
     pub prefix: IpNet,
     /// The interface or gateway to which it leads.
     pub target: String,
@@ -52,13 +52,13 @@ pub struct Route {
 /// What changes something in the cloud. Its text is the command of AWS's own command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
-    /// A new route.
+    /// A route that the table does not have is added.
     #[expect(missing_docs, reason = "the names say it")]
     Create { table: String, prefix: IpNet, interface: String },
     /// A route leads elsewhere from now on.
     #[expect(missing_docs, reason = "the names say it")]
     Replace { table: String, prefix: IpNet, interface: String },
-    /// A route goes.
+    /// A route is removed.
     #[expect(missing_docs, reason = "the names say it")]
     Delete { table: String, prefix: IpNet },
     /// The source/destination check of an interface.

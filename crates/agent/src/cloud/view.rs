@@ -9,7 +9,7 @@ use super::{Interface, Table};
 pub struct View {
     /// The interface of this node; `None`: it is not known yet.
     pub interface: Option<Interface>,
-    /// The tables.
+    /// The route tables that lead to this node's pods, or are to.
     pub tables: Vec<Table>,
     /// What cannot be had, in words.
     pub failed: Vec<String>,
@@ -91,7 +91,7 @@ impl View {
         self.unasked.iter().chain(&self.failed).cloned().collect()
     }
 
-    /// Notes a repair.
+    /// Counts a repair. Only the last ones are kept in words.
     pub(crate) fn add_repair(&mut self, what: String) {
         self.repaired_total += 1;
         self.repaired.push(what);

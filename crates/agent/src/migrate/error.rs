@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use node::install::InstallError;
 use plan::{ApplyError, BookError, JournalError, StepError};
 
-/// Why not.
+/// Why a node cannot be taken over from flannel, or given back.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
     /// Two would write the same routes.
     #[error("change the node while flanneld runs, as process {pid}")]
     Runs {
-        /// The process.
+        /// The process id of flanneld.
         pid: u32,
     },
-    /// The environment file says nothing.
+    /// The environment file has no network or no prefix.
     #[error("find flannel's network in {}: it has no FLANNEL_NETWORK or FLANNEL_SUBNET", path.display())]
     NoPrefix {
-        /// The file.
+        /// The path of flannel's environment file.
         path: PathBuf,
     },
     /// A device of another backend, or one with options that the agent does not have.
@@ -26,9 +26,9 @@ pub enum MigrateError {
         "take over flannel's device {link} ({kind}): of its backends, vxlan on a link of the node and host-gw can be"
     )]
     Backend {
-        /// The device.
+        /// The name of the device.
         link: String,
-        /// Its kind.
+        /// Its kind of link, by the kernel's name.
         kind: String,
     },
     /// The addresses of pods are kept by the network's name.
@@ -38,9 +38,9 @@ pub enum MigrateError {
         path.display()
     )]
     Named {
-        /// flannel's configuration.
+        /// The path of a configuration of flannel's plugin, for container runtimes.
         path: PathBuf,
-        /// The name there.
+        /// The name that the configuration has.
         network: String,
         /// The name that was given.
         given: String,
@@ -61,10 +61,10 @@ pub enum MigrateError {
     Attached {
         /// The network.
         network: String,
-        /// How many.
+        /// How many interfaces are attached.
         attached: usize,
     },
-    /// A step failed.
+    /// A step of the plan failed.
     #[error(transparent)]
     Apply(#[from] ApplyError),
     /// The kernel cannot be looked at.
@@ -95,7 +95,7 @@ pub enum MigrateError {
 }
 
 impl MigrateError {
-    /// What to try.
+    /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             MigrateError::Runs { .. } => {

@@ -35,7 +35,7 @@ const BRIDGE: &str = "bridge";
 /// Where things are on this node.
 #[derive(Debug, Clone)]
 pub struct Site<'a> {
-    /// What hostgap keeps.
+    /// The book of hostgap's units on this node.
     pub home: &'a Home,
     /// Where container runtimes look; `None`: that is left alone.
     pub runtime: Option<&'a RuntimeDirs>,

@@ -38,7 +38,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// ```
 #[derive(Debug, Clone)]
 pub struct FileSource {
-    /// The file.
+    /// The path of the file with all nodes.
     pub path: PathBuf,
     /// The name in it of this node.
     pub node: String,

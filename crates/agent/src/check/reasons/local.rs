@@ -13,7 +13,7 @@ use super::super::scene::{Lost, Scene};
 use super::Findings;
 use crate::backend::AWS_VPC;
 
-/// What mends it.
+/// The advice for everything that an agent repairs by itself.
 const AGENT: &str = "an agent that runs makes it again within a second: `hostgap agent status` says whether one does, and \
                      what it has repaired";
 

@@ -22,7 +22,7 @@ impl<T> Default for Items<T> {
     }
 }
 
-/// `DescribeNetworkInterfacesResponse`.
+/// The answer to `DescribeNetworkInterfaces`, as far as it is read.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct InterfacesAnswer {
@@ -51,7 +51,7 @@ struct AddressItem {
     address: IpAddr,
 }
 
-/// `DescribeRouteTablesResponse`.
+/// The answer to `DescribeRouteTables`, as far as it is read.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RouteTablesAnswer {

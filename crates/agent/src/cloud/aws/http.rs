@@ -25,7 +25,6 @@ pub(super) struct Client {
     secure: Option<Connections<HttpsConnector<HttpConnector>>>,
 }
 
-/// What came back.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) body: Vec<u8>,

@@ -11,7 +11,7 @@ const USUAL: &str = "http://169.254.169.254";
 /// How long a token lasts, in seconds: as long as a few questions.
 const TOKEN_S: &str = "60";
 
-/// The service.
+/// The service from which a machine of the cloud learns about itself.
 pub(super) struct Metadata {
     url: String,
 }

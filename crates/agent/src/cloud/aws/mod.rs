@@ -292,7 +292,7 @@ impl Query {
         self
     }
 
-    /// `Name.1`, `Name.2` …
+    /// Adds a list as AWS's query protocol has it: `Name.1`, `Name.2` …
     fn list(mut self, name: &str, values: &[String]) -> Query {
         let numbered = (1..).zip(values).map(|(number, value)| (format!("{name}.{number}"), value.clone()));
         self.0.extend(numbered);

@@ -14,7 +14,7 @@ use super::credentials::Keys;
 pub(super) const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// What is signed.
+/// The parts of a request that its signature covers.
 pub(super) struct Request<'a> {
     /// With the port, if the URL has one.
     pub(super) host: &'a str,

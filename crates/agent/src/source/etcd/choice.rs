@@ -17,7 +17,7 @@ pub(super) struct Own {
     pub(super) pods: Prefixes,
     /// The etcd lease; 0 if an administrator reserved the prefixes for this node.
     pub(super) lease: i64,
-    /// What was written.
+    /// What the entry announces.
     pub(super) said: Announcement,
 }
 

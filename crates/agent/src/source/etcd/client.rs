@@ -28,7 +28,7 @@ const SIGN_PATIENCE: Duration = Duration::from_secs(5);
 /// The longest message. A list of 10,000 nodes has about 4 MB.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// A connection.
+/// A connection to one of etcd's members.
 pub(super) struct Client {
     endpoint: String,
     channel: Channel,

@@ -32,7 +32,7 @@ pub const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long before its end a lease is renewed (flannel's `--subnet-lease-renew-margin`).
 pub const RENEW_MARGIN: Duration = Duration::from_secs(60 * 60);
 
-/// Leases in etcd.
+/// etcd as a source of leases, in the layout of flannel's keys.
 #[derive(Debug, Clone)]
 pub struct EtcdSource {
     /// The URLs of etcd's members: `http://127.0.0.1:2379`. One of them is talked to, and the next one if it fails.
@@ -93,7 +93,7 @@ impl LeaseSource for EtcdSource {
 }
 
 impl fmt::Debug for Login {
-    /// Without the password.
+    /// Leaves out the password, which would get into logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
     }

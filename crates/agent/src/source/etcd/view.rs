@@ -26,7 +26,7 @@ pub(super) struct Entry {
     pub(super) lease: i64,
     /// What the name says. It is taken, whatever the value is.
     pub(super) pods: Prefixes,
-    /// What both say.
+    /// The lease that key and value make together, or why they make none.
     pub(super) said: Result<Lease, String>,
 }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::tunnel;
 use crate::lease::Announcement;
 
-/// flannel's default prefix.
+/// What the keys of flannel's annotations begin with by default (`--kube-annotation-prefix`).
 pub const PREFIX: &str = "flannel.alpha.coreos.com";
 
 /// Annotations by their full names.

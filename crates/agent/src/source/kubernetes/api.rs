@@ -36,7 +36,7 @@ pub(super) enum Failure {
     Unreachable(String),
 }
 
-/// Where namespaces are.
+/// The path of namespaces in the API, below which most objects are.
 const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// A page of a list.

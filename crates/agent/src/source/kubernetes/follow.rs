@@ -21,14 +21,11 @@ const LASTED: Duration = Duration::from_secs(10);
 /// Within so long a watch that cannot go on where another ended is refused, after it was accepted in form.
 const REFUSAL: Duration = Duration::from_secs(1);
 
-/// What is new.
+/// What a watch, or the node's own announcement, has brought.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// Of nodes.
     Nodes(News<node::Kept>),
-    /// Of Services.
     Services(News<KeptService>),
-    /// Of EndpointSlices.
     Slices(News<KeptSlice>),
     /// Whether what this node announces could be written, and if not, why.
     Announced(Result<(), String>),
@@ -43,7 +40,7 @@ pub(super) enum News<K> {
     One(String, K),
     /// One that was deleted, or of which nothing is kept any more.
     Gone(String),
-    /// They are watched.
+    /// The watch stands, and nothing is missed from now on.
     Watched,
     /// They are not, and why.
     Unreachable(String),

@@ -12,7 +12,7 @@ use crate::lease::{Lease, Snapshot};
 /// All that a snapshot is made of.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// This node's name.
+    /// The name of this node's object in the API.
     name: String,
     /// The configuration of the network that was read last, and why a newer one could not be read.
     pub(super) network: (Option<Value>, Option<String>),
@@ -36,7 +36,7 @@ pub(super) enum Change {
     Nothing,
     /// Something of a snapshot.
     Snapshot,
-    /// This node.
+    /// This node's own object.
     Own,
     /// Everything: what was written before may or may not be in it.
     All,
