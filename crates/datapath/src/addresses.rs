@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// An address family.
+/// The version of the Internet Protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Family {
@@ -26,7 +26,7 @@ pub struct Addresses {
 pub struct Prefixes(Vec<IpNet>);
 
 impl Family {
-    /// Both, IPv4 first.
+    /// IPv4 first, as in all texts.
     pub const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
     /// The family of an address.
@@ -34,7 +34,7 @@ impl Family {
         if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
 
-    /// "IPv4" or "IPv6".
+    /// The name for texts: "IPv4" or "IPv6".
     pub fn name(self) -> &'static str {
         match self {
             Family::V4 => "IPv4",

@@ -107,7 +107,7 @@ pub enum AntiSpoofing {
     Always,
     /// If the network says so ([`Network::anti_spoofing`]).
     Optional,
-    /// It does not.
+    /// The sources of a pod's packets are not checked.
     Never,
 }
 
@@ -118,7 +118,7 @@ pub enum ReceiveLimit {
     NodeEnd,
     /// In the pod: all that arrives at its interface is led through one more link.
     Pod,
-    /// It cannot; why.
+    /// What a pod receives cannot be held to a rate, for this reason.
     Nowhere(&'static str),
 }
 
@@ -141,7 +141,7 @@ pub trait Transport: Sync {
     fn peer(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError>;
     /// What the packets of a node's pod leave at counters on their way to another node.
     fn traces(&self, node: &NodeSpec, talk: Talk) -> Vec<Trace>;
-    /// As [`Attach::refuses_nodes`].
+    /// Why a pod that has this part cannot talk with another node's own address by this transport; `None`: it can.
     fn refuses_nodes(&self, _part: SocketRole) -> Option<&'static str> {
         None
     }

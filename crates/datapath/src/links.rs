@@ -15,7 +15,7 @@ pub(crate) enum MacOf {
     TunnelEnd = 2,
     /// The node's end of a pod's veth pair.
     NodeEnd = 3,
-    /// The pod's interface.
+    /// The end of a pod's link that is inside the pod.
     Pod = 4,
     /// The node's end of any pod's link, where programs forward.
     Gateway = 5,
@@ -45,7 +45,7 @@ pub(crate) fn tunnel_port(peer: &Peer) -> IfName {
     valid(format!("hgtn{}", peer.id))
 }
 
-/// The node's loopback.
+/// Loopback, which each namespace has from its beginning.
 pub(crate) fn loopback() -> IfName {
     valid("lo".to_owned())
 }

@@ -43,7 +43,7 @@ pub struct DataPath {
 /// Whether a data path races where none is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enters {
-    /// It does.
+    /// It takes part where no data path is named.
     Always,
     /// Only by name: it is for a special case, and elsewhere the same as another or dearer for what is not asked for.
     Named,

@@ -139,7 +139,7 @@ pub struct Device {
 /// A route that a pod has beside those of its network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodRoute {
-    /// Where it leads.
+    /// The destination prefix.
     pub dst: IpNet,
     /// The neighbour by which it leads there, for attaches whose pods have some ([`crate::Attach::has_neighbours`]); `None`:
     /// the way of the interface's other routes.
@@ -184,12 +184,12 @@ pub struct RateLimit {
 /// A port of the node that leads to one of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublishedPort {
-    /// On the node.
+    /// The number of the port on the node.
     pub node: u16,
     /// The address of the node on which it is. `0.0.0.0` and `::` are all addresses of their family, and `None` those of
     /// the families that the pod has.
     pub address: Option<IpAddr>,
-    /// In the pod.
+    /// The number of the port in the pod.
     pub pod: u16,
     /// What comes in on it.
     pub protocol: Protocol,
@@ -199,7 +199,6 @@ pub struct PublishedPort {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Protocol {
-    /// TCP.
     #[default]
     Tcp,
     Udp,

@@ -42,7 +42,7 @@ pub enum PacketDirection {
     Requests,
     /// Those from the server to the client.
     Answers,
-    /// All of them.
+    /// Those of both directions.
     Both,
     /// None: what is counted there took another way.
     None,
@@ -51,7 +51,7 @@ pub enum PacketDirection {
 /// An end of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End<'a> {
-    /// Where it is.
+    /// The node of this end.
     pub node: &'a NodeSpec,
     /// The pod that has this part; `None`: the node's own namespace has it.
     pub pod: Option<&'a Pod>,
@@ -64,16 +64,16 @@ pub struct Talk {
     pub part: SocketRole,
     /// Where the other pod is.
     pub with: With,
-    /// What they speak.
+    /// The transport protocol of the conversation.
     pub protocol: Protocol,
 }
 
 /// A pod's part in a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketRole {
-    /// It asks.
+    /// The end that sends requests.
     Client,
-    /// It answers.
+    /// The end that answers them.
     Server,
 }
 

@@ -61,7 +61,7 @@ pub enum DoctorError {
 }
 
 impl DoctorError {
-    /// What to try.
+    /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         matches!(self, DoctorError::Occupied { .. }).then_some("give the tree a directory of its own")
     }

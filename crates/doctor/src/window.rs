@@ -242,9 +242,9 @@ impl<'a> Window<'a> {
     }
 }
 
-/// `TCP_SYN_SENT` of include/net/tcp_states.h.
+/// The number of the state `TCP_SYN_SENT` (include/net/tcp_states.h).
 pub(crate) const SYN_SENT: u8 = 2;
-/// `TCP_LISTEN` of include/net/tcp_states.h.
+/// The number of the state `TCP_LISTEN` (include/net/tcp_states.h).
 const LISTEN: u8 = 10;
 /// `TCP_ESTABLISHED`, and those in which data may still be on its way: FIN_WAIT1, CLOSE_WAIT, LAST_ACK.
 const CONNECTED: [u8; 4] = [1, 4, 8, 9];

@@ -83,7 +83,7 @@ impl Description {
         }
     }
 
-    /// For [`OpenTransaction::about`].
+    /// The description as [`OpenTransaction::about`], from which [`Description::read`] makes it again.
     pub fn about(&self) -> Value {
         serde_json::to_value(self).expect("all keys are texts")
     }

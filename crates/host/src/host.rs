@@ -100,7 +100,7 @@ impl Host {
         Ok(Host { netns: name, device: Some(device), site, mtu_max: found.mtu_max, announced })
     }
 
-    /// The namespace, opened.
+    /// Opens the namespace; that of the calling thread where none is named.
     pub(crate) fn open(&self) -> Result<Netns, linux::Error> {
         self.netns.as_ref().map_or_else(Netns::current, Netns::open)
     }

@@ -6,7 +6,7 @@ use tune::{PROFILES, Scope, Setting, WantedSetting};
 use crate::findings::{Document, Finding};
 use crate::{Findings, HostError, Request};
 
-/// A requested setting.
+/// A setting that the user, a profile or a finding asks for.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Wish {

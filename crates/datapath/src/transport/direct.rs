@@ -10,7 +10,7 @@ use crate::{Family, NodeSpec, Peer, SpecError, Talk, Trace, Transport};
 
 pub(crate) const DIRECT: Direct = Direct;
 
-/// Routes between neighbours.
+/// Routes to the other nodes' own addresses, without a tunnel; all nodes are neighbours.
 pub(crate) struct Direct;
 
 impl Transport for Direct {
