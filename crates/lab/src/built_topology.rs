@@ -29,7 +29,7 @@ use crate::{LabError, Sides, Topology, verbs};
 /// What a topology is stood up with.
 #[derive(Debug, Clone)]
 pub struct Staffing {
-    /// Who answers.
+    /// The program that serves.
     pub server: ServerChoice,
     /// Policy of the server's threads.
     pub scheduling: Scheduling,
@@ -80,9 +80,9 @@ impl Staffing {
 
 /// A topology in the kernel.
 pub struct BuiltTopology {
-    /// The candidate's name.
+    /// The name of the candidate, for tables and messages.
     pub name: String,
-    /// What stands.
+    /// The nodes and pods that stand.
     pub topology: Topology,
     /// What is done with it.
     pub workload: Workload,
@@ -90,7 +90,7 @@ pub struct BuiltTopology {
     tls: Option<Tls>,
     /// The server, then what passes connections on to it.
     servers: Vec<Server>,
-    /// The client's connections.
+    /// The connections of the client, by the size of answers.
     pools: Pools,
     /// What judges its frames, in a race of packets or of a flood.
     pub(crate) judge: Option<Judge>,

@@ -19,15 +19,15 @@ pub enum LabError {
     /// A candidate that was named cannot run here.
     #[error("run {path} here: {reasons}")]
     CannotRun {
-        /// Its name.
+        /// The name of the data path.
         path: String,
-        /// Why, joined.
+        /// The reasons, joined by semicolons.
         reasons: String,
     },
-    /// No such data path.
+    /// A data path has a name that there is not.
     #[error("find data path {name:?}: there is none{}", record::did_you_mean(nearest.as_ref().map(|path| format!("{path:?}"))))]
     UnknownPath {
-        /// What was asked.
+        /// The name that was given.
         name: String,
         /// The most similar name, if one is similar.
         nearest: Option<String>,
@@ -35,15 +35,15 @@ pub enum LabError {
     /// A candidate asks for a setting that there is not.
     #[error("use the settings of {candidate}: {why}")]
     Settings {
-        /// Whose.
+        /// The name of the candidate.
         candidate: String,
-        /// Which, and why.
+        /// The setting, and what is wrong with it.
         why: tune::TuneError,
     },
     /// A file is no network configuration.
     #[error("use the CNI configuration {}: {why}", file.display())]
     Conflist {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
         /// What is wrong with it.
         why: String,
@@ -59,7 +59,7 @@ pub enum LabError {
     /// A plugin failed, or its answer cannot be parsed.
     #[error("do {call} in {candidate}: {why}")]
     Plugin {
-        /// Whose.
+        /// The name of the candidate.
         candidate: String,
         /// "ADD of ptp for the server's pod".
         call: String,
@@ -69,7 +69,7 @@ pub enum LabError {
     /// The plugins succeeded, but clients cannot reach the server.
     #[error("go on: the CNI plugins of {candidate} {what}")]
     Unreachable {
-        /// Whose.
+        /// The name of the candidate.
         candidate: String,
         /// What they did, and what to write instead.
         what: String,
@@ -77,15 +77,15 @@ pub enum LabError {
     /// The experiment asks for something impossible.
     #[error("race as asked: {what}: {why}")]
     Experiment {
-        /// The setting.
+        /// The setting of the experiment.
         what: String,
-        /// Why it cannot be.
+        /// The reason why it cannot be done.
         why: String,
     },
     /// nginx was asked for and is not there.
     #[error("start a server: nginx was requested but is not installed ({why})")]
     NoNginx {
-        /// What was tried.
+        /// Where it was looked for, or how it failed.
         why: String,
     },
     /// A server, or a proxy in front of one, ended or never answered.
@@ -101,23 +101,23 @@ pub enum LabError {
     /// A data path stopped carrying traffic.
     #[error("go on: data path {candidate} broke: {what}")]
     Broken {
-        /// Which.
+        /// The name of the candidate.
         candidate: String,
-        /// What was seen.
+        /// What the client or the server noticed.
         what: String,
     },
     /// Frames could not be made or received.
     #[error("{what}: {why}")]
     Packets {
-        /// What was attempted.
+        /// The attempt, fit to follow "could not".
         what: String,
-        /// Why it failed.
+        /// The kernel's reason, or this program's.
         why: String,
     },
     /// Another race has this machine, and who asks does not wait.
     #[error("take the machine for a race: another race (process {pid}) has it")]
     Busy {
-        /// The other race's.
+        /// The process of the other race.
         pid: u32,
     },
     /// Something failed on another machine, or on the way to it.
@@ -136,17 +136,17 @@ pub enum LabError {
     /// The race in a virtual machine ended with an error of its own.
     #[error("race on Linux {release}: {said}")]
     Guest {
-        /// The guest's kernel.
+        /// The release of the guest's kernel.
         release: String,
         /// The exit status of its hostgap.
         status: u8,
-        /// What that said last.
+        /// The last lines that it printed.
         said: String,
     },
     /// Something could not be taken down; its journal is kept.
     #[error("take down {candidate}: {failures}")]
     NotUndone {
-        /// Which.
+        /// The name of the candidate.
         candidate: String,
         /// The steps that failed and why, joined.
         failures: String,
@@ -154,11 +154,11 @@ pub enum LabError {
     /// A file of ours could not be handled.
     #[error("{verb} {path}: {why}")]
     File {
-        /// "create", "write", …
+        /// The attempt, a verb: "create", "write", …
         verb: &'static str,
-        /// Which.
+        /// The path of the file or directory.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         why: std::io::Error,
     },
     /// The specification of a topology is not sound.
@@ -167,17 +167,17 @@ pub enum LabError {
     /// A topology could not be built.
     #[error("build {candidate}: {why}")]
     Build {
-        /// Whose.
+        /// The name of the candidate.
         candidate: String,
-        /// Why.
+        /// The step that failed, and its reason.
         why: Box<plan::ApplyError>,
     },
     /// It cannot be checked whether a topology is still what was built.
     #[error("check the path of {candidate}: {why}")]
     Look {
-        /// Whose.
+        /// The name of the candidate.
         candidate: String,
-        /// Why.
+        /// What could not be read, and the reason.
         why: Box<plan::StepError>,
     },
     /// A journal could not be written or read.
@@ -192,9 +192,9 @@ pub enum LabError {
     /// The generator could not run.
     #[error("load {candidate}: {why}")]
     Load {
-        /// Through which data path.
+        /// The name of the candidate.
         candidate: String,
-        /// Why.
+        /// What the generator could not do.
         why: Box<load::LoadError>,
     },
     /// The record file could not be written.

@@ -13,7 +13,7 @@ use crate::Chosen;
 pub enum Event {
     /// A virtual machine boots, in which the race will run.
     Booting {
-        /// The kernel's release.
+        /// The release of the guest's kernel.
         release: String,
         /// Who executes its instructions, and what its clock counts.
         how: String,
@@ -25,19 +25,19 @@ pub enum Event {
     },
     /// Pods are being created in a cluster.
     Pitching {
-        /// Where.
+        /// The name of the namespace in the cluster.
         namespace: String,
         /// How many take part.
         pods: usize,
     },
     /// A pod does not run yet.
     AwaitingPod {
-        /// Which, and why.
+        /// The name of the pod, and the reason.
         why: String,
     },
     /// The remains of a dead race were removed before this one began.
     CleanedUp {
-        /// Its id.
+        /// The id of the dead race.
         id: String,
     },
     /// Another race runs on this machine; this one begins when that one ends.
@@ -47,24 +47,24 @@ pub enum Event {
     },
     /// A candidate cannot run here.
     CannotRun {
-        /// Its name.
+        /// The name of the candidate.
         name: String,
-        /// Why.
+        /// What it lacks here, each a phrase.
         reasons: Vec<String>,
     },
     /// The record file is open.
     Recording {
-        /// Where.
+        /// The path of the record file.
         path: PathBuf,
     },
     /// It is decided whose CPUs work on received packets.
     Steering {
-        /// What, and why.
+        /// The choice, and the reason for it.
         chosen: Chosen,
     },
     /// All topologies are being built.
     Building {
-        /// From 0.
+        /// The number of the build, from 0.
         build: u32,
         /// How many there will be; `None` where the race ends for what it sees.
         of: Option<u32>,
@@ -75,36 +75,36 @@ pub enum Event {
     Loads(Vec<Load>),
     /// The machine is watched for stalls.
     Witness(Witness),
-    /// A trial begins.
+    /// A trial of a candidate begins.
     Trial {
         /// The round, from 0.
         round: u32,
         /// How many rounds there will be, if that is known.
         of: Option<u32>,
-        /// The candidate.
+        /// The name of the candidate.
         name: String,
         /// How much of the race is done, 0 to 1: of its trials, or of its budget.
         share: f64,
     },
     /// A trial does not count and is repeated.
     Voided {
-        /// The candidate.
+        /// The name of the candidate.
         name: String,
-        /// Why.
+        /// What makes the trial void.
         why: Void,
     },
     /// A candidate broke and is out of the race.
     Broke {
-        /// Its name.
+        /// The name of the candidate.
         name: String,
         /// The round, from 0.
         round: u32,
-        /// What was seen.
+        /// What the client or the server noticed.
         why: String,
     },
     /// A round is done and written down.
     Round {
-        /// Rounds done.
+        /// Rounds that are done, this one included.
         done: u32,
         /// Rounds to do, if that is known.
         of: Option<u32>,
@@ -113,7 +113,7 @@ pub enum Event {
     },
     /// All comparisons were looked at.
     Looked {
-        /// Builds so far.
+        /// Builds that have raced so far.
         builds: u32,
         /// The candidates that race on.
         undecided: Vec<String>,
@@ -124,22 +124,22 @@ pub enum Event {
     },
     /// Pairs of nodes race at once, where all pairs do.
     Slot {
-        /// From 0.
+        /// The number of the build, from 0.
         build: u32,
         /// How many builds there will be.
         builds: u32,
-        /// From 0.
+        /// The number of the slot within the build, from 0.
         slot: usize,
         /// Slots of a build.
         slots: usize,
-        /// Which pairs.
+        /// The pairs that race in this slot, by their names.
         pairs: Vec<String>,
         /// An estimate of what is left, but before the first.
         left: Option<Duration>,
     },
     /// A node takes no part in a race of all pairs.
     NodeLeftOut {
-        /// Which.
+        /// The name of the node.
         node: String,
         /// Why; fit to follow its name and a colon.
         why: String,
@@ -148,30 +148,30 @@ pub enum Event {
     Preparing {
         /// What, as "finding capacities".
         what: String,
-        /// From 0.
+        /// The number of the slot, from 0.
         slot: usize,
-        /// Slots of this.
+        /// How many slots this work takes.
         slots: usize,
-        /// Which pairs.
+        /// The pairs that work in this slot.
         pairs: Vec<String>,
     },
     /// Which pair has the lowest capacity, of which the rates of all are shares.
     LowestCapacity {
-        /// Which.
+        /// The name of the pair.
         pair: String,
-        /// Of its reference.
+        /// The capacity of its reference.
         capacity: Capacity,
     },
     /// A pair of nodes is out of a race of all pairs.
     PairLeft {
-        /// Which.
+        /// The name of the pair.
         pair: String,
         /// Why; fit to follow "could not".
         why: String,
     },
     /// A slice begins whose late answers are looked at; the rounds are over.
     Watching {
-        /// The candidate.
+        /// The name of the candidate.
         name: String,
         /// Visits done so far.
         done: usize,
@@ -180,7 +180,7 @@ pub enum Event {
     },
     /// A slice of a profile begins; the rounds are over.
     Profiling {
-        /// The candidate.
+        /// The name of the candidate.
         name: String,
         /// Slices done so far.
         done: usize,

@@ -41,13 +41,13 @@ const SAID_LINES: usize = 6;
 /// A race that runs in a virtual machine.
 #[derive(Debug)]
 pub struct GuestRace<'a> {
-    /// The machine.
+    /// The virtual machine to boot.
     pub vm: &'a Vm,
     /// What is raced there: [`Experiment::on`] its kernel.
     pub experiment: &'a Experiment,
     /// The record file to write; it must not exist yet. Meanwhile the experiment lies beside it, for the guest to read.
     pub record: PathBuf,
-    /// This executable.
+    /// The path of this executable, which the guest starts.
     pub own: PathBuf,
     /// The nginx to use, where not the one in `PATH`.
     pub nginx: Option<PathBuf>,

@@ -38,7 +38,7 @@ pub struct Home {
 /// What a dead owner, or one left standing, has on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Remains {
-    /// Its id.
+    /// The id in the names of its namespaces and of its directory.
     pub id: String,
     /// Its process, dead unless `state` says otherwise.
     pub pid: u32,
@@ -46,14 +46,14 @@ pub struct Remains {
     pub state: UnitState,
     /// What stands, for topologies that were left standing: the data path's name.
     pub standing: Option<String>,
-    /// Its namespaces.
+    /// The namespaces that are left of it.
     pub namespaces: Vec<NetnsName>,
 }
 
 /// What cleaning up did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cleaned {
-    /// The owner's id.
+    /// The id of the owner that was cleaned up after.
     pub id: String,
     /// Processes that were killed in its namespaces.
     pub processes: u32,
@@ -76,7 +76,7 @@ impl Home {
         Home { book: Book::at(root) }
     }
 
-    /// Begins a unit.
+    /// Begins a unit, which this process owns until it ends.
     pub fn claim(&self) -> Result<Unit, LabError> {
         Ok(self.book.begin()?)
     }

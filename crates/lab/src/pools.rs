@@ -25,7 +25,7 @@ pub(crate) type Open<'a> = dyn Fn(&Target, Pool) -> Result<Result<Client, LoadEr
 
 /// How connections are opened.
 pub(crate) struct Opening<'a> {
-    /// Whose they are.
+    /// The name of the candidate, for messages.
     pub(crate) candidate: &'a str,
     /// Opens a client's connections where the client is.
     pub(crate) open: &'a Open<'a>,

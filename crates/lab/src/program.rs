@@ -6,7 +6,7 @@ use std::process::Command;
 /// A program that answers when asked for its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// The executable.
+    /// The path of the executable.
     pub program: PathBuf,
     /// Its name and version: "nginx/1.22.1".
     pub version: String,
@@ -15,7 +15,7 @@ pub struct Program {
 /// This program: what runs in a pod where hostgap itself serves, and what records say wrote them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnProgram {
-    /// The executable.
+    /// The path of the executable.
     pub program: PathBuf,
     /// As `hostgap --version` says it, without the name. Crates have no versions of their own.
     pub version: &'static str,

@@ -49,7 +49,7 @@ pub(crate) struct ProxySetup<'a> {
     pub(crate) candidate: &'a str,
     /// Beside which end it is.
     pub(crate) part: SocketRole,
-    /// The namespace.
+    /// The namespace in which it runs.
     pub(crate) place: &'a Place,
     /// The control group, if it is to be in one.
     pub(crate) cgroup: Option<Cgroup>,
@@ -103,7 +103,7 @@ impl ProxyProgram {
         Ok(ProxyProgram { kind, program, module })
     }
 
-    /// Starts it.
+    /// Writes the proxy's configuration and starts it.
     pub(crate) fn start(&self, setup: &ProxySetup<'_>) -> Result<Server, LabError> {
         let end = match setup.part {
             SocketRole::Client => "client",

@@ -33,7 +33,7 @@ use objective::VisitMetric;
 pub use factors::Factor;
 pub use objective::Objective;
 
-/// What is searched.
+/// A search: the candidate, what may be set, the objective and the budget.
 #[derive(Debug, Clone)]
 pub struct Sought {
     /// The incumbent: the candidate with the settings that it has.
@@ -57,7 +57,6 @@ pub enum SearchEvent {
     CannotSet(SearchOption),
     /// The load is known: requests per second, or a closed loop, and the incumbent's capacity if it was measured.
     Load(Option<f64>, Option<f64>),
-    /// A block begins.
     Block {
         /// How many came before.
         done: usize,

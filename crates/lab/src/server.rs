@@ -20,12 +20,12 @@ use crate::program::{self, OwnProgram, Program};
 use crate::proxy;
 pub(crate) use secret::Secret;
 
-/// Who will answer.
+/// The program that answers requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum ServerChoice {
     Nginx(Program),
-    /// `hostgap serve`.
+    /// This program, as `hostgap serve`.
     Hostgap(OwnProgram),
 }
 
@@ -43,9 +43,9 @@ pub struct Server {
 pub struct ServerSetup<'a> {
     /// Whose server it is, for messages.
     pub candidate: &'a str,
-    /// The namespace.
+    /// The namespace in which it runs.
     pub place: &'a Place,
-    /// Where it answers.
+    /// The port at which it answers, of each address.
     pub port: u16,
     /// The only address at which it answers; `None`: all.
     pub address: Option<IpAddr>,
@@ -78,7 +78,7 @@ pub struct ServerSetup<'a> {
 }
 
 impl ServerSetup<'_> {
-    /// Where it listens.
+    /// The addresses at which it listens: the one that is set, or any of each family.
     fn addresses(&self) -> Vec<IpAddr> {
         match self.address {
             Some(address) => vec![address],
@@ -133,7 +133,7 @@ impl ServerChoice {
         }
     }
 
-    /// Starts it.
+    /// Starts the program in its namespace, with a log in its directory.
     pub fn start(&self, setup: &ServerSetup<'_>) -> Result<Server, LabError> {
         fs::create_dir_all(setup.dir).map_err(LabError::file("create", setup.dir))?;
         let log = setup.dir.join("server.log");

@@ -24,7 +24,7 @@ pub struct Shape {
     pub cni: Option<Arc<CniNetwork>>,
     /// Bytes of a packet on the wire without the Ethernet header.
     pub mtu_bytes: u32,
-    /// The nodes' CPUs.
+    /// The CPUs on which each node's threads run.
     pub cpus: NodeCpus,
     /// The family in which clients call and in which transports wrap.
     pub family: Family,

@@ -5,9 +5,9 @@ use datapath::SocketRole;
 /// One thing of the client's side and one of the server's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sides<T> {
-    /// The client's.
+    /// The thing of the client's side.
     pub client: T,
-    /// The server's.
+    /// The thing of the server's side.
     pub server: T,
 }
 

@@ -25,7 +25,7 @@ pub struct Method {
     pub warmup: Duration,
     /// The measured part. Longer where the wire is long.
     pub slice: Duration,
-    /// The nodes' CPUs.
+    /// The CPUs on which each node's threads run.
     pub cpus: NodeCpus,
     /// Policy of the generator's threads.
     pub scheduling: Scheduling,
@@ -88,7 +88,7 @@ const ANSWERS_WAITED_FOR: u32 = 4;
 
 /// What a trial loads: a client's connections to a server, and who counts what the load costs both sides.
 pub(crate) trait Subject {
-    /// The candidate's name.
+    /// The name of the candidate.
     fn name(&self) -> &str;
 
     /// How long its wire makes everything take.

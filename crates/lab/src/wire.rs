@@ -26,7 +26,7 @@ pub struct Patience {
     round_trip: Duration,
     /// A round trip through queues that are full.
     crowded: Duration,
-    /// Packets are lost.
+    /// Whether the wire loses packets, so that answers can take a retransmission longer.
     lossy: bool,
     /// Bits per second of the way to the client, where it is narrow.
     to_client: Option<u64>,

@@ -18,7 +18,7 @@ const WITNESSES: [(Senses, f64); 2] = [(FINE, 1.02), (COARSE, 1.1)];
 /// Witnesses of the nodes' CPUs, of which one watches.
 #[derive(Debug)]
 pub struct Witnesses {
-    /// Of [`WITNESSES`].
+    /// In the order of [`WITNESSES`], of which each has other senses.
     all: Vec<Witness>,
     /// Not known before their costs are; `None`: each costs too much.
     chosen: OnceLock<Option<usize>>,

@@ -39,12 +39,12 @@ impl Ground {
         Ok(Ground { name, prefix, journal: Some(journal), kernel, made: None, dir: dir.to_owned() })
     }
 
-    /// The candidate's directory.
+    /// The directory for the files of the candidate's servers and plugins.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Builds it.
+    /// Applies the plan, with the candidate's journal.
     pub(crate) fn apply(&mut self, plan: &Plan) -> Result<(), LabError> {
         let journal = self.journal.as_mut().expect("what stands has its journal until it is taken down");
         plan::apply(plan, journal, &mut self.kernel)

@@ -11,7 +11,7 @@ use crate::LabError;
 /// A network configuration that can be a candidate: its name fits into those of namespaces, and its marks are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Configuration {
-    /// The configuration itself.
+    /// The list as it was parsed; its name and marks have been checked.
     pub list: Conflist,
 }
 

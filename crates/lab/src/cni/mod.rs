@@ -28,7 +28,7 @@ use crate::LabError;
 /// A network of CNI plugins that are all there.
 #[derive(Debug, Clone)]
 pub struct CniNetwork {
-    /// What was asked.
+    /// The configuration that was asked for.
     pub configuration: Configuration,
     /// The plugins' executables, in the order of the list.
     pub programs: Vec<PathBuf>,

@@ -19,7 +19,7 @@ pub struct ClusterAccess {
     pub image: String,
     /// An image with a shell, into whose pods this program is copied instead.
     pub copy: Option<String>,
-    /// This program.
+    /// This program, which is copied into pods whose image has a shell alone.
     pub own: OwnProgram,
     /// Set from outside to end what goes on, after the running trial.
     pub stop: Arc<AtomicBool>,

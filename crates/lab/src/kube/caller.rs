@@ -17,7 +17,7 @@ use crate::usage::{CounterSnapshot, Usage};
 use crate::wire::Patience;
 use crate::{LabError, NodeCpus, Wires, workload};
 
-/// A candidate's connections.
+/// The client of a candidate: its connections, and the threads that use them.
 pub(super) struct Caller {
     candidate: String,
     address: SocketAddr,

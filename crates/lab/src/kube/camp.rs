@@ -24,7 +24,7 @@ use crate::{Event, LabError, OwnProgram};
 pub(super) enum Ground {
     /// The client's pods are on the first, the server's on the second.
     Pair(Box<[Node; 2]>),
-    /// Each has both.
+    /// On each are a pod of a client and one of a server.
     Everywhere(Vec<Node>),
 }
 
@@ -81,7 +81,6 @@ impl<'a> Camp<'a> {
         Lane { camp: self, client, server }
     }
 
-    /// The cluster.
     pub(super) fn kubectl(&self) -> &'a Kubectl {
         self.namespace.kubectl
     }

@@ -110,7 +110,7 @@ struct Hand {
     version: String,
     serving: Option<Serving>,
     callers: BTreeMap<String, Caller>,
-    /// The server's.
+    /// The CPUs of the server's threads.
     cpus: CpuSet,
     before: Option<JoinHandle<Result<CounterSnapshot, LabError>>>,
 }
@@ -222,7 +222,7 @@ fn is_kept_out(address: SocketAddr) -> bool {
     true
 }
 
-/// Between two tries.
+/// How long a name that is not known yet is left alone.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// An address of a family. A name that is new is asked for until it is known.

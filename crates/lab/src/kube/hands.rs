@@ -49,7 +49,7 @@ impl Hand {
         &self.name
     }
 
-    /// The pod alone.
+    /// The name of the pod, without that of its node.
     pub(super) fn pod(&self) -> &str {
         &self.pod
     }
@@ -135,7 +135,7 @@ impl Hand {
     }
 }
 
-/// For a message.
+/// The first 200 characters, as many as fit into a message.
 fn shortened(text: &str) -> String {
     text.chars().take(200).collect()
 }

@@ -24,7 +24,7 @@ pub struct NodesLook {
 /// What was seen of a node.
 #[derive(Debug, Clone)]
 pub struct NodeSeen {
-    /// The node's name.
+    /// The name of the node in the cluster.
     pub node: String,
     /// What the program printed there, or why it did not.
     pub printed: Result<Value, String>,

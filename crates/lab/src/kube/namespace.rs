@@ -27,7 +27,7 @@ pub(super) struct LeasedNamespace<'a> {
 }
 
 impl<'a> LeasedNamespace<'a> {
-    /// Nothing yet.
+    /// Makes nothing in the cluster yet.
     pub(super) fn new(kubectl: &'a Kubectl, manifests: Manifests<'a>) -> LeasedNamespace<'a> {
         LeasedNamespace { kubectl, manifests, lease: None, stands: false }
     }

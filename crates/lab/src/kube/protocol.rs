@@ -48,7 +48,7 @@ pub(super) struct Serve {
 /// Which CPUs threads run on: one each.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Workers {
-    /// These.
+    /// The CPUs that were named.
     Named(linux::CpuSet),
     /// The last of those that the pod may use, so many; before them come so many others, of a pod on the same node.
     Last { count: u32, others: u32 },
@@ -58,7 +58,7 @@ pub(super) enum Workers {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Call {
     pub(super) candidate: String,
-    /// `ADDRESS:PORT` or `NAME:PORT`.
+    /// Where the server is found: `ADDRESS:PORT` or `NAME:PORT`.
     pub(super) address: String,
     /// What is asked, with the number of connections.
     pub(super) workload: Workload,
@@ -94,7 +94,6 @@ pub(super) enum Said {
     Ask(Task),
 }
 
-/// An answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Answer {
     Done,
@@ -121,7 +120,7 @@ pub(super) struct SpentInPod {
 /// What a pod sees of its node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Seen {
-    /// The program's version.
+    /// The version of hostgap in the pod.
     pub(super) version: String,
     pub(super) machine: Machine,
     /// CPUs that the pod may use.

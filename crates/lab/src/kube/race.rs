@@ -28,7 +28,7 @@ const PORT: u16 = 8080;
 /// What a race in a cluster needs beside its experiment.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    /// The cluster.
+    /// How the cluster is reached, and what runs in its pods.
     pub access: ClusterAccess,
     /// Whole CPUs of a pod, and threads of client and server.
     pub pod_cpus: u32,

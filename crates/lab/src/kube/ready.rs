@@ -9,7 +9,7 @@ use super::kubectl::Kubectl;
 use super::manifests::CONTAINER;
 use crate::Event;
 
-/// Between two looks.
+/// How long pods are left alone between two looks at them.
 const PAUSE: Duration = Duration::from_millis(250);
 /// How long pods may take until they run: an image of 20 MB comes over a slow line.
 const READY_MAX: Duration = Duration::from_secs(300);

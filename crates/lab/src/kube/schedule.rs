@@ -14,7 +14,7 @@ pub(super) type Places = [usize; 2];
 pub(super) enum Company {
     /// As many as share no node.
     Disjoint,
-    /// One.
+    /// One pair at a time.
     Alone,
 }
 

@@ -51,7 +51,7 @@ impl Serving {
         Ok(Serving { port, stop, thread: Some(thread) })
     }
 
-    /// Where it answers.
+    /// The port at which it answers.
     pub(super) fn port(&self) -> u16 {
         self.port
     }

@@ -341,7 +341,7 @@ impl<'m, 'c> Match<'m, 'c> {
         });
     }
 
-    /// Races one build.
+    /// Races one build, unless the pair is out.
     fn build(&mut self, emit: &mut dyn FnMut(Event)) {
         let Match { contest, under_way, sheet, .. } = self;
         let Some(under_way) = under_way else { return };

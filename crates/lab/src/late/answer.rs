@@ -5,7 +5,7 @@
 pub(crate) struct AnsweredRequest {
     /// When it should have been sent.
     pub(crate) intended_ns: u64,
-    /// When it was.
+    /// When it was sent.
     pub(crate) sent_ns: u64,
     /// When its answer was read.
     pub(crate) received_ns: u64,

@@ -27,7 +27,7 @@ pub(crate) enum RetransmitKind {
 /// A segment that was sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Resent {
-    /// The client's port.
+    /// The client's port of its connection.
     pub(crate) port: u16,
     pub(crate) at_ns: u64,
     pub(crate) kind: RetransmitKind,

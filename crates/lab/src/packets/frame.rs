@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 use linux::Mac;
 use linux::icmp::checksum;
 
-/// `ETH_P_IP`, and `IPPROTO_UDP`.
+/// `ETH_P_IP` in network order, and the number of UDP in an IP header (`IPPROTO_UDP`).
 const IPV4: [u8; 2] = [0x08, 0x00];
 const UDP: u8 = 17;
 /// Bytes of the headers of Ethernet and IPv4.

@@ -13,7 +13,7 @@ use crate::{Event, LabError};
 
 /// A candidate that stands.
 pub(crate) trait Runner: Sized {
-    /// The candidate's name.
+    /// The name of the candidate, in tables and in the record.
     fn name(&self) -> &str;
 
     /// How many connections its client has for answers of a size.
@@ -56,7 +56,7 @@ pub(crate) trait Runner: Sized {
 
 /// Where a race is held.
 pub(crate) trait Arena {
-    /// What stands there.
+    /// A candidate that stands there.
     type Runner: Runner;
 
     /// Names of all entrants in tables, able to run or not; the reference and its control come first.

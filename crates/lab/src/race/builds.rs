@@ -23,7 +23,7 @@ pub(crate) struct UnderWay {
     loads: Vec<Load>,
     broken: BTreeSet<usize>,
     rng: Random,
-    /// Trials done.
+    /// Trials that are done, of all builds.
     done: u64,
     /// The machines when the race began.
     facts: record::Machine,

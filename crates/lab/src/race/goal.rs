@@ -174,7 +174,7 @@ impl StoppingRule {
         }
     }
 
-    /// A build begins.
+    /// Starts the clock of a build.
     pub(super) fn begin(&mut self) {
         if let StoppingRule::Known(pursuit) = self {
             pursuit.build_began = Instant::now();

@@ -8,7 +8,7 @@ use crate::LabError;
 /// Usually all stand at the same time, each with nodes of its own. Those of two machines share the machines, and stand
 /// one at a time: connections that are tracked for one, or programs at the card, would cost the others too.
 pub(crate) struct Runners<R> {
-    /// In display order.
+    /// The indexes of the entrants, in display order.
     entrants: Vec<usize>,
     standing: Vec<(usize, R)>,
     in_turn: bool,
@@ -37,7 +37,6 @@ impl<R: Runner> Runners<R> {
         &self.entrants
     }
 
-    /// All that stand.
     pub(super) fn standing(&mut self) -> &mut [(usize, R)] {
         &mut self.standing
     }
@@ -77,7 +76,6 @@ impl<R: Runner> Runners<R> {
         take_down(std::mem::take(&mut self.standing))
     }
 
-    /// Takes all down.
     pub(super) fn take_down(self) -> Result<(), LabError> {
         take_down(self.standing)
     }

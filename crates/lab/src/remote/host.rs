@@ -19,7 +19,7 @@ use crate::{Event, LabError, OwnProgram};
 /// A machine that builds and serves its half of each topology. Dropping it ends the process there, which undoes everything.
 #[derive(Debug)]
 pub struct Remote {
-    /// For messages.
+    /// The machine as the user names it, for messages.
     name: String,
     channel: Mutex<Box<dyn Conversation>>,
     counterpart: Counterpart,
@@ -100,7 +100,7 @@ impl Remote {
         machine.facts.insert("between the machines".to_owned(), between);
     }
 
-    /// Who answers there.
+    /// The program that serves there: "nginx/1.22.1".
     pub fn server(&self) -> &str {
         &self.counterpart.server
     }
@@ -222,7 +222,7 @@ fn candidate_of(request: &Request) -> String {
     }
 }
 
-/// Takes the machine.
+/// Asks for the machine, past what a shell prints before the program begins.
 fn begun(name: &str, channel: &dyn Conversation, begin: Begin) -> Result<Counterpart, LabError> {
     let failed = |why: String, remedy| LabError::Machine { machine: name.to_owned(), why, remedy };
     say(channel, &Request::Begin(begin)).map_err(|why| failed(why, None))?;

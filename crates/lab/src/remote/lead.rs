@@ -38,7 +38,7 @@ pub(super) const STOP: &str = "stop";
 /// A race, as it is handed to the client's machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Lead {
-    /// As TOML.
+    /// The experiment, as the text of its TOML file.
     pub(super) experiment: String,
     /// The server's machine, as the user names it.
     pub(super) server: String,
@@ -55,7 +55,7 @@ pub(super) struct LeadFailed {
     /// The machine, as the user names it; `None`: the leading one.
     pub(super) machine: Option<String>,
     pub(super) why: String,
-    /// What to try.
+    /// What the user can try, shown as a hint.
     pub(super) remedy: Option<String>,
 }
 

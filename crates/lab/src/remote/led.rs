@@ -31,13 +31,13 @@ pub struct LedRace<'a> {
     pub ssh: &'a SshCommand,
     /// This program, which runs there.
     pub own: &'a OwnProgram,
-    /// What is raced.
+    /// The experiment that is raced.
     pub experiment: &'a Experiment,
     /// The record file to write; it must not exist yet.
     pub record: PathBuf,
     /// The client's CPUs; `None`: all that the process there may use.
     pub cpus: Option<CpuSet>,
-    /// The server's.
+    /// The server's CPUs; `None`: all that the process there may use.
     pub server_cpus: Option<CpuSet>,
     /// Policy of the threads of client and server, where their machine permits it.
     pub scheduling: Scheduling,

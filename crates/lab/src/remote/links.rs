@@ -15,9 +15,9 @@ const UNIVERSE: u8 = 0;
 /// A link of a machine with addresses for the world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineLink {
-    /// Its name.
+    /// The name of the link on its machine.
     pub name: IfName,
-    /// In bytes.
+    /// The MTU of the link in bytes.
     pub mtu: u32,
     /// Those of a family in the order in which they are used.
     pub addresses: Vec<IpAddr>,
@@ -28,9 +28,9 @@ pub struct MachineLink {
 /// Two machines as the nodes of a topology, and which of their networks it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineNodes {
-    /// The client's end.
+    /// The link of the client's machine.
     pub client: MachineLink,
-    /// The server's end.
+    /// The link of the server's machine.
     pub server: MachineLink,
     /// The candidate's, from 0, at most [`MachineNodes::NUMBER_MAX`]: names, addresses and ports come from it.
     pub number: u16,

@@ -130,7 +130,7 @@ fn of_path(path: &DataPath, router: Option<IpAddr>) -> Option<String> {
     Some(format!("the machines are not neighbours: {router} lies between them and has no route to the pods"))
 }
 
-/// In bytes.
+/// The MTU of an Ethernet without jumbo frames, in bytes.
 const ETHERNET_MTU: u32 = 1500;
 
 #[cfg(test)]

@@ -56,12 +56,12 @@ pub(super) struct Order {
     pub(super) plant: Option<Plant>,
 }
 
-/// An answer.
+/// What the server's machine answers to a [`Request`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Reply {
     /// The machine is the race's.
     Begun(Box<Counterpart>),
-    /// It is done.
+    /// What was asked is done, and there is nothing to say of it.
     Done,
     /// What a trial cost there.
     Spent(Box<Spent>),
@@ -75,7 +75,7 @@ pub(super) enum Reply {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Failed {
     pub(crate) why: String,
-    /// What to try.
+    /// What the user can try, shown as a hint.
     pub(crate) remedy: Option<String>,
     /// What the candidate broke by, where it is that and the race can go on without it.
     pub(crate) broken: Option<String>,

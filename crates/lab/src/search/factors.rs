@@ -12,9 +12,9 @@ use crate::{Contender, LabError, MachineUse, prove};
 /// A knob and the values to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Factor {
-    /// Its name.
+    /// The name of the knob.
     pub knob: String,
-    /// Whose it is.
+    /// The side on which it is set.
     pub side: Side,
     /// The values, besides the one that the incumbent has.
     pub values: Vec<Asked>,

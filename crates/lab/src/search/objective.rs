@@ -33,7 +33,7 @@ pub enum VisitMetric {
 pub(super) struct Reading {
     /// As many requests go as can.
     pub(super) closed: bool,
-    /// What is counted.
+    /// What the throughput of the workload counts.
     pub(super) measure: Measure,
     /// Bytes of an answer.
     pub(super) body_bytes: u32,

@@ -22,7 +22,7 @@ const SUBNET: u8 = 24;
 const ENDS: [(SocketRole, SocketRole); 2] =
     [(SocketRole::Client, SocketRole::Server), (SocketRole::Server, SocketRole::Client)];
 
-/// Makes it.
+/// Adds the wire and its addresses to the plan.
 pub(super) fn wire(shape: &Shape, wire: RdmaWire, plan: &mut Plan) {
     let here = Place::Host;
     let (client, server) = (wire.link(SocketRole::Client), wire.link(SocketRole::Server));

@@ -16,7 +16,7 @@ use crate::trial::{Method, stolen};
 use crate::usage::CounterSnapshot;
 use crate::{BuiltTopology, LabError};
 
-/// Frames, one way.
+/// Frames that the kernel makes and judges; none is answered.
 pub(super) struct Packets;
 
 impl WorkloadDriver for Packets {
