@@ -86,7 +86,6 @@ impl CloudArgs {
     }
 }
 
-/// `hostgap agent`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Run(args) => run::run(args),

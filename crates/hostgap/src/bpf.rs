@@ -217,7 +217,6 @@ struct LoadArgs {
     port: Option<u16>,
 }
 
-/// `hostgap bpf`.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     match args.command {

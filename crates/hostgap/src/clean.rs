@@ -25,7 +25,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// `hostgap clean`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let home = Home::of_this_machine();

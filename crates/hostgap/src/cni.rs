@@ -45,7 +45,6 @@ impl DirArgs {
     }
 }
 
-/// `hostgap cni`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Install(args) => install::run(args),

@@ -80,7 +80,6 @@ fn window(text: &str) -> Result<Duration, String> {
     if fits { Ok(time) } else { Err("0.1 s to 1 day is expected".to_owned()) }
 }
 
-/// `hostgap doctor`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.kube {
         return kube::run(args);

@@ -26,7 +26,7 @@ Exit codes:
   4    it cannot run here: a privilege, a kernel feature or a program is missing
   130  it was interrupted; finished parts are kept";
 
-/// It failed.
+/// It failed for a reason that no other code names.
 pub(crate) const FAILURE: u8 = 1;
 /// The input is wrong.
 pub(crate) const BAD_INPUT: u8 = 2;

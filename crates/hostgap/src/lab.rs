@@ -93,7 +93,6 @@ struct UpArgs {
     json: bool,
 }
 
-/// `hostgap lab`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let home = Home::of_this_machine();
     match &args.command {

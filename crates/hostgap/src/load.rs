@@ -27,7 +27,6 @@ use self::hlog::Hlog;
 use self::job::{Goal, Job};
 use crate::{exit, speak, stop};
 
-/// `hostgap load`.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.result.self_test {
         return self_test::run(args.result.json);

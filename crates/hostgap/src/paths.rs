@@ -18,7 +18,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// `hostgap paths`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let facts = probe()?;

@@ -25,7 +25,6 @@ Plugins run in the nodes' namespaces and write only into directories of the cand
 scenarios/cni/ some to begin with.";
 
 impl PluginArgs {
-    /// The directories.
     pub(crate) fn dirs(&self) -> PluginDirs {
         PluginDirs::parse(&self.dirs)
     }

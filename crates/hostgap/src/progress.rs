@@ -35,7 +35,7 @@ impl Progress {
         Progress { bar: None, voided: 0 }
     }
 
-    /// Shows an event.
+    /// Shows what an event changes: a line of its own, or the bar.
     pub(crate) fn show(&mut self, event: &Event) {
         match event {
             Event::CleanedUp { id } => self.line(&format!("removed what the dead race {id} left behind")),

@@ -193,7 +193,6 @@ impl Args {
     }
 }
 
-/// `hostgap race`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let experiment = asked(args)?;
     if args.kube.kube {
@@ -367,7 +366,7 @@ pub(crate) fn fresh_dir(out: &Path, experiment: &str) -> anyhow::Result<PathBuf>
     Ok(dir)
 }
 
-/// `2026-11-21T21-05-33-default`.
+/// The name of a race's directory: `2026-11-21T21-05-33-default`, in UTC.
 fn dir_name(experiment: &str) -> String {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let name: String =

@@ -40,7 +40,6 @@ pub(crate) struct Args {
     connection: String,
 }
 
-/// `hostgap remote`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let home = Home::of_this_machine();
     if let Some(pid) = args.watch {

@@ -28,7 +28,6 @@ pub(crate) struct Args {
     html: Option<PathBuf>,
 }
 
-/// `hostgap report`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.html.is_some() && args.files.len() > 1 {
         return Err(

@@ -123,7 +123,6 @@ struct TlsArgs {
     tls_cert_out: Option<PathBuf>,
 }
 
-/// `hostgap serve`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = config(args)?;
     let stop = stop::on_signals()?;

@@ -123,7 +123,6 @@ impl StateArgs {
     }
 }
 
-/// `hostgap tune`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Knobs { name, json } => knobs::run(name.as_deref(), *json),

@@ -118,7 +118,7 @@ fn print(contenders: &[Contender], figures: &[Figures]) {
     }
 }
 
-/// In milliseconds.
+/// A quantile of the times, in milliseconds.
 fn quantile(times: &[Duration], share: f64) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort();

@@ -48,7 +48,6 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// `hostgap agent check`.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let network = Network {
         name: args.network.network.clone(),

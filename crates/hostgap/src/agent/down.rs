@@ -32,7 +32,6 @@ pub(super) struct Args {
     cloud: CloudArgs,
 }
 
-/// `hostgap agent down`.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let network = &args.network.network;

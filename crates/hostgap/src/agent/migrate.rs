@@ -58,7 +58,6 @@ enum Program {
     Flannel,
 }
 
-/// `hostgap agent migrate`.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let Program::Flannel = args.from;

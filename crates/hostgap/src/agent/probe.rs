@@ -29,7 +29,6 @@ pub(super) struct Args {
     socket: PathBuf,
 }
 
-/// `hostgap agent probe`.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let asked = || format!("ask the agent at {}", args.socket.display());
     let answer = ask(args).with_context(asked)?;

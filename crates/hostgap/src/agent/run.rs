@@ -223,7 +223,6 @@ pub(super) fn attach(text: &str) -> Result<String, String> {
     Err(format!("one of {} is expected", names.join(", ")))
 }
 
-/// `hostgap agent run`.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let source = source(args);

@@ -28,7 +28,6 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// `hostgap agent status`.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let network = &args.network.network;
     let path = Status::path(&args.network.status_dir, network);

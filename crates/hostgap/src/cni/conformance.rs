@@ -66,7 +66,6 @@ pub(crate) struct Args {
     junit: Option<PathBuf>,
 }
 
-/// `hostgap cni conformance`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let cases = chosen(args)?;
     let Some(plugin) = args.plugin.as_ref().filter(|_| !args.list) else {

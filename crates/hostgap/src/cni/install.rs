@@ -79,7 +79,6 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// `hostgap cni install`.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let chosen = args.from.as_deref().map(Chosen::read).transpose()?;

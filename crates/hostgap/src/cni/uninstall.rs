@@ -31,7 +31,6 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// `hostgap cni uninstall`.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let removed = uninstall(&Home::of_this_machine(), &args.dirs.dirs(), args.name.as_deref())?;

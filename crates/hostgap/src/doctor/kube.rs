@@ -11,7 +11,7 @@ use super::words::{counted, labelled};
 use crate::progress::Progress;
 use crate::{exit, speak, stop};
 
-/// Diagnoses all nodes.
+/// Diagnoses each node of the cluster by a pod there.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let look = NodesLook {
         access: args.cluster.access(stop::on_signals()?)?,

@@ -1,4 +1,4 @@
-//! A run, watched.
+//! Runs a load with a progress bar, and ends it when a signal comes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -33,7 +33,7 @@ pub(super) struct Job {
     pub(super) target: Target,
     /// Which CPUs to watch for stalls of the machine; `None`: none.
     pub(super) watched: Option<CpuSet>,
-    /// Of each thread.
+    /// The connections of each thread.
     pub(super) pools: Vec<Pool>,
     pub(super) warmup: Duration,
     /// The run, except for its schedule.

@@ -1,4 +1,4 @@
-//! `hostgap load --self-test`.
+//! `hostgap load --self-test`: the generator measures servers whose delays are known.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;

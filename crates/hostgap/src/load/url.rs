@@ -1,4 +1,4 @@
-//! Parsing of URLs.
+//! From the URLs of the command line to a server and its requests.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 

@@ -1,4 +1,4 @@
-//! `hostgap race --show-commands`.
+//! `hostgap race --show-commands`: each candidate's plan as the commands that one would type.
 
 use std::process::ExitCode;
 

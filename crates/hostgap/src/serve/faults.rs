@@ -67,13 +67,13 @@ fn delay(text: &str) -> Result<Delay, String> {
     Mixture::new(parts).map(Delay::Mixture).map_err(because)
 }
 
-/// `100ms/2s`.
+/// Parses a length and a period: `100ms/2s`.
 fn freeze(text: &str) -> Result<Freeze, String> {
     let (length, period) = pair(text).ok_or_else(|| format!("--freeze {text}: 100ms/2s is expected"))?;
     Ok(Freeze { length: units::duration(length)?, period: units::duration(period)? })
 }
 
-/// `16/10ms`.
+/// Parses bytes and an interval: `16/10ms`.
 fn trickle(text: &str) -> Result<Trickle, String> {
     let (bytes, every) = pair(text).ok_or_else(|| format!("--trickle {text}: 16/10ms is expected"))?;
     let bytes = NonZeroU32::new(units::bytes(bytes)?)

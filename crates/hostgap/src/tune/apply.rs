@@ -37,7 +37,6 @@ pub(super) struct Args {
     state: StateArgs,
 }
 
-/// `hostgap tune apply`.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(Unprivileged)?;
     if !args.confirmed && args.confirm_within.is_zero() {

@@ -23,7 +23,6 @@ pub(super) struct Args {
     state: StateArgs,
 }
 
-/// `hostgap tune keep`.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let files = KeptFiles::below(&args.root);
     if args.forget {

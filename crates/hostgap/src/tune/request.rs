@@ -60,7 +60,6 @@ impl RequestArgs {
     }
 }
 
-/// `hostgap tune profiles`.
 pub(super) fn profiles(name: Option<&str>) -> anyhow::Result<ExitCode> {
     for (own, _) in PROFILES.iter().filter(|(own, _)| name.is_none_or(|name| name == *own)) {
         let profile = read(own)?;

@@ -91,7 +91,6 @@ pub(crate) struct Args {
 /// The record's name in its directory.
 const RECORD: &str = "search.json";
 
-/// `hostgap tune search`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (experiment, candidate) = experiment(args)?;
     let sought = Sought {

@@ -14,7 +14,6 @@ use super::apply;
 use crate::exit::{self, BadInput};
 use crate::speak;
 
-/// `hostgap tune status`.
 pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     let standing = store.standing()?;
     let seen = JournalStatus::of(store, standing.as_ref())?;
@@ -45,7 +44,6 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `hostgap tune confirm`.
 pub(super) fn confirm(store: &Store, same_login: bool) -> anyhow::Result<ExitCode> {
     let held = hold(store, "confirmed")?;
     if let Some(standing) = store.standing()?.filter(|_| !same_login)
@@ -81,7 +79,6 @@ pub(super) fn confirm(store: &Store, same_login: bool) -> anyhow::Result<ExitCod
     }
 }
 
-/// `hostgap tune rollback`.
 pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode> {
     let stood = store.standing().ok().flatten();
     let held = hold(store, "rolled back")?;

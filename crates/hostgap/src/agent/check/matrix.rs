@@ -47,7 +47,7 @@ impl Matrix {
         self.silent.is_empty() && self.rows.iter().all(is_whole)
     }
 
-    /// Prints it.
+    /// Prints the matrix of a small network, and what is not whole.
     pub(super) fn print(&self) -> Result<(), Unspoken> {
         let names = self.names();
         if names.len() <= DRAWN {

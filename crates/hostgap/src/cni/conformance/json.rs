@@ -19,7 +19,7 @@ pub(super) fn conformance(subject: &Subject, found: &Conformance) -> Value {
     })
 }
 
-/// The cases alone.
+/// The document of `--list --json`: the cases without outcomes.
 pub(super) fn list(cases: &[&Case]) -> Value {
     json!({ "schema": 1, "cases": cases.iter().map(|one| case(one)).collect::<Vec<_>>() })
 }
