@@ -21,7 +21,7 @@ const LAST_RESERVED: &str = "last_reserved_ip.";
 /// A file that is being written. One name is enough, since only the holder of the lock writes. It is no address, so that
 /// `host-local` never takes it for one.
 const FRESH: &str = ".hostgap-new";
-/// Notes of ours.
+/// The file that says which addresses were released in this boot, and when.
 const RELEASED: &str = ".hostgap-released";
 /// More than the longest content: a container's id has 64 bytes, an interface's name 15.
 const CONTENT_BYTES: usize = 1024;

@@ -24,11 +24,11 @@ pub enum IpamError {
     Reserve {
         /// The address that was to be reserved.
         address: IpAddr,
-        /// For whom.
+        /// The container and interface that were to have it.
         key: Key,
         /// A verb: "write", "sync", …
         attempted: &'static str,
-        /// The file.
+        /// The path of the file that could not be made.
         path: PathBuf,
         /// The system's reason.
         why: io::Error,
@@ -48,16 +48,16 @@ pub enum IpamError {
     /// The key has addresses, and an ADD without a DEL before it is an error.
     #[error("reserve an address for {key}: it has {} already", list(addresses))]
     HasAlready {
-        /// For whom.
+        /// The container and interface that ask.
         key: Key,
-        /// Those that it has.
+        /// The addresses that it has.
         addresses: Vec<IpAddr>,
     },
     /// Every address of a range set is taken. CNI has a code for it, 11 ("try again later"). Nothing stays reserved for
     /// this call.
     #[error("reserve an address for {key}: none is left in range set {set} ({ranges})")]
     NoneLeft {
-        /// For whom.
+        /// The container and interface that ask.
         key: Key,
         /// The index of the range set, from 0.
         set: usize,
@@ -67,19 +67,19 @@ pub enum IpamError {
     /// An asked-for address belongs to another.
     #[error("reserve {address} for {key}: {holder} has it")]
     Taken {
-        /// The address.
+        /// The address that was asked for.
         address: IpAddr,
-        /// For whom.
+        /// The container and interface that ask.
         key: Key,
-        /// Who has it.
+        /// The container and interface that have it.
         holder: Holder,
     },
     /// An asked-for address is in no range.
     #[error("reserve {address} for {key}: it is in no range of {ranges}")]
     NotInRange {
-        /// The address.
+        /// The address that was asked for.
         address: IpAddr,
-        /// For whom.
+        /// The container and interface that ask.
         key: Key,
         /// All ranges of all sets.
         ranges: String,
@@ -87,9 +87,9 @@ pub enum IpamError {
     /// An asked-for address is a gateway, which no pod may have.
     #[error("reserve {address} for {key}: it is a gateway")]
     Gateway {
-        /// The address.
+        /// The address that was asked for.
         address: IpAddr,
-        /// For whom.
+        /// The container and interface that ask.
         key: Key,
     },
     /// Two addresses of one set were asked for, and a pod gets one from each.
@@ -97,11 +97,11 @@ pub enum IpamError {
         "reserve {address} for {key}: {first} is asked for as well, and a pod gets one address of range set {set}"
     )]
     SecondOfSet {
-        /// The second address.
+        /// The second address that was asked for.
         address: IpAddr,
-        /// The first one.
+        /// The first address that was asked for.
         first: IpAddr,
-        /// For whom.
+        /// The container and interface that ask.
         key: Key,
         /// The index of the range set, from 0.
         set: usize,
@@ -117,7 +117,7 @@ pub enum IpamError {
 }
 
 impl IpamError {
-    /// What to try.
+    /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             IpamError::HasAlready { .. } => Some("release them first (DEL)"),

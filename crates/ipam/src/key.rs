@@ -28,7 +28,7 @@ pub struct Holder {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("use {text:?} as the name of a {what}: the CNI specification does not allow it")]
 pub struct KeyError {
-    /// "container" or "interface".
+    /// What has the name: "container" or "interface".
     pub what: &'static str,
     /// The name as it was given.
     pub text: String,

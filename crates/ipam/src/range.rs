@@ -78,7 +78,7 @@ pub enum RangeError {
     Outside {
         /// The key of the configuration: "rangeStart", "rangeEnd" or "gateway".
         key: &'static str,
-        /// The address.
+        /// The address that lies outside.
         address: IpAddr,
         /// The subnet of the same range.
         subnet: IpNet,
@@ -86,9 +86,9 @@ pub enum RangeError {
     /// A range that ends before it begins, or has only the network's own or the broadcast address.
     #[error("take addresses from {start} to {end}: there is none for a pod")]
     NoAddress {
-        /// The first address.
+        /// The first address that was to be taken.
         start: IpAddr,
-        /// The last address.
+        /// The last address that was to be taken.
         end: IpAddr,
     },
     /// A set of both families, from which a pod would get one or the other.
@@ -96,7 +96,7 @@ pub enum RangeError {
     TwoFamilies {
         /// The index of the range set, from 0.
         set: usize,
-        /// The first range.
+        /// The first range of the set, which decides the family.
         first: String,
         /// The one that does not fit.
         other: String,
@@ -104,7 +104,7 @@ pub enum RangeError {
     /// An address in two ranges.
     #[error("take addresses from {first} and {other}: they overlap")]
     Overlap {
-        /// A range.
+        /// The range that comes first.
         first: String,
         /// One that shares addresses with it.
         other: String,

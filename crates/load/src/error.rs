@@ -90,7 +90,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// What to try.
+    /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             LoadError::Spin(_) => Some("wait hybrid instead"),

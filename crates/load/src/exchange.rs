@@ -30,7 +30,7 @@ pub struct Exchange {
 impl Exchange {
     /// An instant that has not come.
     pub const NEVER: u64 = u64::MAX;
-    /// No connection.
+    /// The number of a connection where there is none.
     pub const NOWHERE: u32 = u32::MAX;
 
     /// A request that was on a connection, and when its answer was read.
@@ -84,7 +84,7 @@ pub(crate) fn looks_every(requests_per_s: f64) -> Duration {
 
 type Block = Vec<Exchange>;
 
-/// A worker's end.
+/// The end of one worker, which fills blocks and never waits.
 pub(crate) struct ExchangeLog {
     client: u32,
     block: Block,
@@ -94,7 +94,7 @@ pub(crate) struct ExchangeLog {
     unlogged: u64,
 }
 
-/// The collector's end.
+/// The end that takes full blocks and hands out empty ones.
 pub(crate) struct Collector {
     full: Receiver<(u32, Block)>,
     empty: Vec<Sender<Block>>,

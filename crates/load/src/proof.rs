@@ -42,10 +42,10 @@ impl Proof {
 /// Why a proof could not be tried.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
-    /// The generator failed.
+    /// The generator cannot open its connections or run.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The responder failed.
+    /// The responder cannot listen or run.
     #[error(transparent)]
     Serve(#[from] ServeError),
 }

@@ -22,7 +22,7 @@ pub enum Protocol {
     Http,
     /// Bytes of a stream, over TCP or a Unix socket; or messages by RDMA verbs.
     Stream,
-    /// Datagrams over UDP.
+    /// Datagrams over UDP, one for a request and one for its answer.
     Datagrams,
     /// Unary calls of gRPC over HTTP/2, over TCP.
     Grpc,

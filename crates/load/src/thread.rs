@@ -9,7 +9,7 @@ use linux::{CpuSet, clock};
 /// Where a thread runs, and how the kernel schedules it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ThreadPlacement<'a> {
-    /// `None`: anywhere.
+    /// The CPUs that it may use; `None`: any.
     pub(crate) cpus: Option<&'a CpuSet>,
     /// `None`: the class of the thread that started it.
     pub(crate) scheduling: Option<Scheduling>,

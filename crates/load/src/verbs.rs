@@ -28,7 +28,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"hgv1");
 pub struct VerbsTarget {
     /// Where the server agrees on queue pairs, over TCP.
     pub address: SocketAddr,
-    /// The client's device.
+    /// The RDMA device by which the client sends.
     pub device: Arc<VerbsDevice>,
     /// What the client does until an answer comes.
     pub wait: VerbsWait,

@@ -66,7 +66,7 @@ fn window(stall: &Stall) -> (u64, u64) {
 /// What a run gave outside the windows of all stalls.
 #[derive(Debug, Clone)]
 pub struct Witnessed {
-    /// The watched CPUs.
+    /// The CPUs on which stalls were watched for.
     pub cpus: CpuSet,
     /// Requests due within the schedule and outside the windows. Those that are not in `response` had no expected
     /// answer.

@@ -18,7 +18,7 @@ pub enum ResamplingUnit {
 /// The units of a race.
 #[derive(Debug)]
 pub struct ResamplingUnits {
-    /// What they are.
+    /// Whether each is a build or a round.
     pub unit: ResamplingUnit,
     /// How many there are.
     pub count: usize,

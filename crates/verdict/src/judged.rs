@@ -21,7 +21,7 @@ pub enum Verdict {
 /// The test of one statistic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Test {
-    /// What was compared.
+    /// The statistic of which the ratio is.
     pub of: Statistic,
     /// What this statistic alone says.
     pub verdict: Verdict,

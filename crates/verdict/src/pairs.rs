@@ -65,7 +65,7 @@ pub enum Where {
 pub struct WorsePath {
     /// The path, as an entrant.
     pub entrant: usize,
-    /// What decided.
+    /// The statistic that decided.
     pub of: Statistic,
     /// The ratio to the rest, at 95 %.
     pub ratio: Interval,
@@ -74,7 +74,7 @@ pub struct WorsePath {
 /// Something that is worse than the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Worse {
-    /// What.
+    /// The node or pair that is worse.
     pub at: Where,
     /// With which paths, in display order.
     pub paths: Vec<WorsePath>,

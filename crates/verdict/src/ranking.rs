@@ -99,7 +99,7 @@ pub struct Ranked {
     pub entrant: usize,
     /// The ratio of the load's headline to the reference's ([`Comparisons::headline`]).
     pub ratio: Interval,
-    /// Against the reference.
+    /// The verdict on it against the reference.
     pub verdict: Verdict,
 }
 

@@ -45,7 +45,7 @@ impl Samples {
         *self.resampled.get(draw)?
     }
 
-    /// Its own scatter.
+    /// How much it scatters over the resampled values.
     pub(crate) fn spread(&self, units: usize) -> Option<Spread> {
         Spread::new(self.value?, self.resampled.iter().copied(), units)
     }

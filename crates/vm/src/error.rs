@@ -155,7 +155,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What to try.
+    /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         matches!(self, Self::Nic(_)).then_some("run it as root (sudo): a guest's network card needs that")
     }

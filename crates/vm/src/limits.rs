@@ -26,9 +26,9 @@ pub struct Limits {
     pub timing: Timing,
     /// Bytes on stdout and stderr together, and of the files in `/out`.
     pub output_bytes: u64,
-    /// Network cards.
+    /// Its network cards, in the order in which it finds them.
     pub nics: Vec<Nic>,
-    /// What joins them.
+    /// Whether they share a switch, or each two are the ends of a wire.
     pub join: Join,
 }
 

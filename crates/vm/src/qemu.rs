@@ -23,7 +23,7 @@ pub struct Qemu {
     virtiofsd: PackagedProgram,
 }
 
-/// What is booted.
+/// A kernel and its command line.
 pub(crate) struct Boot<'a> {
     pub(crate) kernel: &'a Kernel,
     /// More words for its command line.

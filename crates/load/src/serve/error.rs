@@ -24,7 +24,7 @@ pub enum ServeError {
     Certificate {
         /// What was attempted, and with which file.
         attempted: String,
-        /// The library's error.
+        /// The reason of the file system or of the TLS library.
         why: Box<dyn Error + Send + Sync>,
     },
     /// A CPU or timers of the wanted precision could not be had.

@@ -34,7 +34,7 @@ pub struct Faults {
 /// How long an answer takes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Delay {
-    /// A constant delay.
+    /// The same delay for every answer.
     Fixed(Duration),
     /// Exponentially distributed, as the service times of the M/M/1 queue are.
     Exponential {

@@ -29,7 +29,7 @@ impl Waits {
         Waits { idle, until_ns: 0 }
     }
 
-    /// Something came.
+    /// Puts off sleep: something came, and more may follow.
     pub(super) fn worked(&mut self) {
         if self.idle == Idle::Spin {
             self.until_ns = clock::now_ns() + SPIN_NS;

@@ -11,7 +11,7 @@ use std::str::FromStr;
 /// `udp:ADDRESS:PORT`, `grpc:ADDRESS:PORT`, `verbs:ADDRESS:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
-    /// HTTP/1.1 over TCP.
+    /// HTTP/1.1 over TCP; connections stay open as the client asks.
     Http(SocketAddr),
     /// HTTP/1.1 over TLS.
     Https(SocketAddr),

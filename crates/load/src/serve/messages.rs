@@ -20,13 +20,13 @@ const TURNS: u32 = 64;
 /// By what messages come and go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessagesConfig {
-    /// The device.
+    /// The RDMA device by its name.
     pub device: RdmaName,
     /// What a thread does until one comes. With [`super::Idle::Sleep`] it sleeps in any case.
     pub wait: VerbsWait,
 }
 
-/// The open device.
+/// The open device, and how messages are waited for.
 #[derive(Debug, Clone)]
 pub(super) struct Messages {
     device: Arc<VerbsDevice>,

@@ -1,4 +1,4 @@
-//! Reads requests.
+//! Parsing of the heads of HTTP/1.1 requests, as far as they decide the answer.
 
 use super::answers::Reply;
 use super::upload::Body;

@@ -55,7 +55,7 @@ pub(super) struct OnStack<P> {
     due: Instant,
 }
 
-/// What is served.
+/// The protocol that is served, with its connections.
 enum Service {
     Http { port: u16, connections: Vec<Connection> },
     Datagrams { handle: SocketHandle, datagrams: Datagrams },
