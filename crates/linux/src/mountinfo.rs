@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::Result;
 use crate::error::Attempt;
 
-/// One mount.
+/// A line of `/proc/<pid>/mountinfo`, as far as it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
     /// Where it is. Another mount may cover it.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct NameError {
     /// What it should have been: "interface name", "MAC address", …
     pub kind: &'static str,
-    /// The rejected text.
+    /// The text that was rejected.
     pub text: String,
     /// The rule that it breaks.
     pub why: &'static str,

@@ -28,7 +28,7 @@ pub mod states {
     pub const CLOSE_WAIT: u32 = 1 << 8;
     /// Listeners, which wait for connections.
     pub const LISTEN: u32 = 1 << 10;
-    /// Every state.
+    /// Every state, from `TCP_ESTABLISHED` (1) to `TCP_CLOSING` (11) of include/net/tcp_states.h.
     pub const ALL: u32 = 0xfff;
 }
 

@@ -30,7 +30,7 @@ const SEGMENT_BYTES: u32 = 512;
 const FEW_BYTES: usize = 2;
 /// A TCP header without options in bytes.
 const TCP_BYTES: usize = 20;
-/// `IPPROTO_TCP`.
+/// The number of the protocol (`IPPROTO_TCP`), and flags of a header (RFC 9293, 3.1).
 const TCP: u8 = 6;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;

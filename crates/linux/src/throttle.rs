@@ -28,7 +28,7 @@ pub struct Tight {
     pub path: String,
     /// The limit in bytes (`memory.max`).
     pub most: u64,
-    /// Bytes in use.
+    /// Bytes in use (`memory.current`).
     pub taken: u64,
     /// Bytes among them in buffers of sockets.
     pub sockets: u64,

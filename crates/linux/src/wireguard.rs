@@ -32,7 +32,7 @@ pub struct PrivateKey([u8; KEY_BYTES]);
 pub struct WireGuardPeer {
     /// The device that knows it.
     pub dev: IfName,
-    /// Its public key.
+    /// The public key by which it is known.
     pub key: PublicKey,
     /// Where packets for it are sent until it is heard from elsewhere.
     pub endpoint: SocketAddr,

@@ -24,7 +24,7 @@ const SPI_MIN: u32 = 256;
 pub struct EspTunnel {
     /// The outer source, of the family of the destination.
     pub src: IpAddr,
-    /// The outer destination.
+    /// The outer destination: where the tunnel ends.
     pub dst: IpAddr,
     /// What the policies and the associations of a network have in common, so that a policy takes none of another's.
     pub reqid: u32,
@@ -41,7 +41,7 @@ pub struct Spi(u32);
 pub struct XfrmState {
     /// Where it begins and ends.
     pub tunnel: EspTunnel,
-    /// Its number.
+    /// The SPI by which its receiver finds it.
     pub spi: Spi,
 }
 

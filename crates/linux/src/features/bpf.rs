@@ -216,17 +216,17 @@ fn words(error: io::Error) -> String {
     crate::Error::new("use bpf", error).reason()
 }
 
-/// `register = value`
+/// The instruction `register = value`.
 fn set(register: u8, value: i32) -> Instruction {
     Instruction { code: 0xb7, register, offset: 0, immediate: value }
 }
 
-/// `call helper`
+/// The instruction that calls a helper by its number.
 fn call(helper: i32) -> Instruction {
     Instruction { code: 0x85, register: 0, offset: 0, immediate: helper }
 }
 
-/// Returns register 0.
+/// The instruction that ends the program; register 0 has its result.
 fn exit() -> Instruction {
     Instruction { code: 0x95, register: 0, offset: 0, immediate: 0 }
 }

@@ -7,14 +7,14 @@ pub(super) const ECHO_BYTES: usize = 8;
 /// The headers of IP without options in bytes, in an error's copy of the packet.
 const V4_BYTES: usize = 20;
 const V6_BYTES: usize = 40;
-/// `IPPROTO_ICMP`, `IPPROTO_ICMPV6`.
+/// The numbers of the protocols (`IPPROTO_ICMP`, `IPPROTO_ICMPV6`).
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
 /// What comes for an echo request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IcmpMessage {
-    /// Its answer.
+    /// The answer of the destination.
     Reply(Echo),
     /// Somebody on the way says that it does not get there.
     Refusal(EchoRefusal),
@@ -23,11 +23,11 @@ pub enum IcmpMessage {
 /// An answer to an echo request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Echo {
-    /// Who answers.
+    /// The source address of the answer.
     pub from: IpAddr,
     /// What the request had, by which the asker knows its own.
     pub id: u16,
-    /// What the request had.
+    /// The sequence number of the request.
     pub sequence: u16,
 }
 
@@ -66,9 +66,9 @@ pub enum IcmpReason {
     HopLimit,
     /// Another type and code.
     Other {
-        /// The type.
+        /// The number of the type.
         kind: u8,
-        /// The code.
+        /// The number of the code, whose meaning depends on the type.
         code: u8,
     },
 }

@@ -1,4 +1,4 @@
-//! Addresses of links.
+//! Adds, removes and lists addresses of links.
 
 use std::net::IpAddr;
 

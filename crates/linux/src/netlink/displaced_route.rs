@@ -78,7 +78,7 @@ impl DisplacedRoute {
     }
 }
 
-/// As hexadecimal digits.
+/// The message as hexadecimal digits, two a byte.
 impl Serialize for DisplacedRoute {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut digits = String::new();

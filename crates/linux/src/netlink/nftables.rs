@@ -30,7 +30,7 @@ const GET_GENERATION: u16 = SUBSYSTEM << 8 | 16;
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
 
-/// `NFTA_TABLE_NAME`.
+/// The attribute with a table's name (`NFTA_TABLE_NAME`).
 const TABLE_NAME: u16 = 1;
 /// `NFTA_SET_ELEM_LIST_TABLE`, `…_SET`, `…_ELEMENTS`, and `NFTA_LIST_ELEM` within the last.
 const LIST_TABLE: u16 = 1;

@@ -19,7 +19,7 @@ use crate::{Error, Netns, Result};
 
 /// `RDMA_NL_NLDEV`, above the ten bits of the command (`RDMA_NL_GET_TYPE`).
 const NLDEV: u16 = 5 << 10;
-/// `RDMA_NLDEV_CMD_…`.
+/// Commands (`RDMA_NLDEV_CMD_…`).
 const GET: u16 = 1;
 const SET: u16 = 2;
 const NEW_LINK: u16 = 3;
@@ -27,7 +27,7 @@ const DELETE_LINK: u16 = 4;
 const GET_PORT: u16 = 5;
 const GET_SYSTEM: u16 = 6;
 const SET_SYSTEM: u16 = 7;
-/// `RDMA_NLDEV_ATTR_…`.
+/// Attributes (`RDMA_NLDEV_ATTR_…`).
 const DEVICE_INDEX: u16 = 1;
 const DEVICE_NAME: u16 = 2;
 const PORT_INDEX: u16 = 3;
@@ -55,7 +55,7 @@ pub struct RdmaDevices {
 pub struct RdmaDeviceInfo {
     /// Its number, which no other device of the machine has had.
     pub index: u32,
-    /// Its name.
+    /// The name of the device, which can be changed.
     pub name: String,
 }
 

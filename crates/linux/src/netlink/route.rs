@@ -19,7 +19,7 @@ use crate::{Result, Route};
 pub struct RouteInfo {
     /// The table (254 main, 255 local).
     pub table: u32,
-    /// The destination prefix.
+    /// The destination prefix; of length 0: the default route.
     pub dst: IpNet,
     /// The ways: one, or several of equal cost; none for a route that refuses.
     pub next_hops: Vec<NextHop>,

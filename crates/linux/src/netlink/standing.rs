@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::{AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, Netlink, NextHop, RouteInfo};
 use crate::{Mac, Result};
 
-/// `RTPROT_KERNEL` and `RT_TABLE_LOCAL`.
+/// Routes with this protocol are the kernel's own (`RTPROT_KERNEL`), those of this table too (`RT_TABLE_LOCAL`).
 const OF_KERNEL: u8 = 2;
 const LOCAL: u32 = 255;
 

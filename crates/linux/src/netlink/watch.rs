@@ -32,7 +32,7 @@ pub struct Watch {
 pub enum Change {
     /// A link came, went or has another property.
     Link {
-        /// Its index.
+        /// The index of the link.
         index: u32,
     },
     /// An address came or went.

@@ -13,7 +13,7 @@ use super::{Attributes, Generic, Request};
 use crate::wireguard::KEY_BYTES;
 use crate::{Error, IfName, Netns, PrivateKey, PublicKey, Result, WireGuardPeer};
 
-/// The requests.
+/// Commands (`enum wg_cmd` of include/uapi/linux/wireguard.h).
 const GET_DEVICE: u8 = 0;
 const SET_DEVICE: u8 = 1;
 /// Attributes of a device.
@@ -55,7 +55,7 @@ pub struct WireGuardDevice {
     pub public: Option<PublicKey>,
     /// The UDP port on which it listens; 0: none was chosen yet.
     pub port: u16,
-    /// Its peers.
+    /// The peers by their public keys.
     pub peers: BTreeMap<PublicKey, WireGuardPeerInfo>,
 }
 
@@ -66,7 +66,7 @@ pub struct WireGuardPeerInfo {
     pub endpoint: Option<SocketAddr>,
     /// The prefixes that are its, sorted.
     pub allowed: Vec<IpNet>,
-    /// As [`WireGuardPeer::keepalive_s`].
+    /// Seconds between empty packets, as in [`WireGuardPeer::keepalive_s`]; 0: never.
     pub keepalive_s: u16,
     /// When both ends last agreed on a session, in seconds since 1970: each then knew the other's key. `None`: never since the
     /// peer was added.

@@ -22,7 +22,7 @@ const GET_STATE: u16 = 0x12;
 const NEW_POLICY: u16 = 0x13;
 const DELETE_POLICY: u16 = 0x14;
 const GET_POLICY: u16 = 0x15;
-/// `XFRMA_…`: attributes.
+/// Attributes of a state or policy (`XFRMA_…`).
 const TEMPLATES: u16 = 5;
 const AEAD: u16 = 18;
 const REPLAY: u16 = 23;
@@ -31,7 +31,7 @@ const REPLAY: u16 = 23;
 const ALGORITHM: &str = "rfc4106(gcm(aes))";
 const ICV_BITS: u32 = 128;
 const NAME_BYTES: usize = 64;
-/// `XFRM_MODE_TUNNEL`.
+/// The mode in which a whole packet is wrapped (`XFRM_MODE_TUNNEL`).
 const TUNNEL: u8 = 1;
 /// `XFRM_STATE_AF_UNSPEC`: the inner packets may be of either family, whatever the outer one is.
 const BOTH_FAMILIES: u8 = 32;
@@ -47,7 +47,7 @@ const SELECTOR_BYTES: usize = 56;
 const STATE_BYTES: usize = 224;
 const POLICY_BYTES: usize = 168;
 const TEMPLATE_BYTES: usize = 64;
-/// In `struct xfrm_usersa_info`.
+/// Offsets in `struct xfrm_usersa_info`, in bytes.
 const STATE_SRC: usize = 80;
 const STATE_PACKETS: usize = 168;
 const STATE_REQID: usize = 208;
@@ -56,7 +56,7 @@ const STATE_MODE: usize = 214;
 const STATE_FLAGS: usize = 216;
 /// In `struct xfrm_userpolicy_info`: `XFRM_POLICY_ALLOW` is 0.
 const POLICY_ACTION: usize = 161;
-/// In `struct xfrm_user_tmpl`.
+/// Offsets in `struct xfrm_user_tmpl`, in bytes.
 const TEMPLATE_PROTOCOL: usize = 20;
 const TEMPLATE_FAMILY: usize = 24;
 const TEMPLATE_SRC: usize = 28;
@@ -195,7 +195,7 @@ fn new_state(state: &XfrmState, key: &EspKey) -> Vec<u8> {
     bytes
 }
 
-/// `struct xfrm_algo_aead`.
+/// The key and its algorithm as `struct xfrm_algo_aead`.
 fn aead(key: &EspKey) -> Vec<u8> {
     let mut bytes = ALGORITHM.as_bytes().to_vec();
     bytes.resize(NAME_BYTES, 0);
@@ -214,7 +214,7 @@ fn replay() -> Vec<u8> {
     bytes
 }
 
-/// `struct xfrm_usersa_id`.
+/// What identifies a state, as `struct xfrm_usersa_id`.
 fn state_id(XfrmState { tunnel, spi }: &XfrmState) -> Vec<u8> {
     let mut bytes = [&address(tunnel.dst)[..], &u32::from(*spi).to_be_bytes()].concat();
     bytes.extend(family(tunnel.dst).to_ne_bytes());
@@ -235,7 +235,7 @@ fn new_policy(policy: &XfrmPolicy) -> Vec<u8> {
     bytes
 }
 
-/// `struct xfrm_userpolicy_id`.
+/// What identifies a policy, as `struct xfrm_userpolicy_id`.
 fn policy_id(policy: &XfrmPolicy) -> Vec<u8> {
     let mut bytes = selector(policy);
     bytes.extend([0; 4]);
@@ -278,7 +278,7 @@ fn unlimited() -> Vec<u8> {
     [[0xff; 32], [0; 32]].concat()
 }
 
-/// `xfrm_address_t`.
+/// An address as `xfrm_address_t`: 16 bytes, of which IPv4 has the first four.
 fn address(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(v4) => {
@@ -299,7 +299,7 @@ fn esp() -> u8 {
     libc::IPPROTO_ESP as u8
 }
 
-/// `XFRM_POLICY_IN`, `…_OUT`, `…_FWD`.
+/// The number of a direction (`XFRM_POLICY_IN`, `…_OUT`, `…_FWD`).
 fn direction(direction: XfrmDirection) -> u8 {
     match direction {
         XfrmDirection::In => 0,

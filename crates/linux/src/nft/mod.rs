@@ -125,11 +125,11 @@ pub struct Base {
 pub mod priority {
     /// Before connection tracking, which is at -200.
     pub const RAW: i32 = -300;
-    /// Destination translation.
+    /// Destination translation (`NF_IP_PRI_NAT_DST`).
     pub const DSTNAT: i32 = -100;
-    /// Chains that filter.
+    /// Chains that accept and drop (`NF_IP_PRI_FILTER`).
     pub const FILTER: i32 = 0;
-    /// Source translation.
+    /// Source translation (`NF_IP_PRI_NAT_SRC`).
     pub const SRCNAT: i32 = 100;
 }
 

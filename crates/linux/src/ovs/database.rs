@@ -56,9 +56,9 @@ pub struct NewPort<'a> {
 /// The interface of a port, as the database has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FoundInterface {
-    /// As [`NewPort::kind`].
+    /// The type of the interface, as in [`NewPort::kind`].
     pub kind: String,
-    /// As [`NewPort::options`].
+    /// The options of the interface, as in [`NewPort::options`].
     pub options: BTreeMap<String, String>,
     /// What the daemon says is wrong with it.
     pub error: Option<String>,

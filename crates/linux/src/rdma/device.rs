@@ -14,7 +14,7 @@ use crate::{Error, Result};
 
 /// Ports are counted from 1, and devices of RoCE have one.
 pub(super) const PORT: u8 = 1;
-/// `IBV_PORT_ACTIVE`.
+/// The state of a port that can send (`IBV_PORT_ACTIVE`).
 const ACTIVE: u32 = 4;
 /// `IBV_GID_TYPE_ROCE_V2`: packets are UDP over IP.
 const ROCE_V2: u32 = 2;
@@ -70,7 +70,7 @@ impl VerbsDevice {
         device.with_address().attempt(attempted).map(Arc::new)
     }
 
-    /// Its name.
+    /// The name by which it was opened.
     pub fn name(&self) -> &RdmaName {
         &self.name
     }
