@@ -51,7 +51,7 @@ impl Leases {
         &self.data_dir
     }
 
-    /// The network.
+    /// The name of the network whose addresses these are.
     pub(crate) fn network(&self) -> &str {
         &self.network
     }

@@ -36,7 +36,7 @@ pub struct Considered {
 /// What became of a contender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// It is shipped.
+    /// It ranks first of those that can be shipped.
     Chosen,
     /// The race cannot distinguish it from the chosen one, which ranks ahead of it.
     WithinNoise,
@@ -63,10 +63,10 @@ pub enum NoChoice {
     /// The candidates differ in more than their data path.
     #[error("choose by a race that swept over {0}: its candidates differ in more than the data path")]
     Swept(String),
-    /// Instructions were counted.
+    /// The race counted instructions instead of measuring time.
     #[error("choose by a race that counted instructions, which do not say which path is faster")]
     Counted,
-    /// No candidate was judged.
+    /// The race judged no candidate, for this reason.
     #[error("choose by a race that compared nothing: {0}")]
     NotCompared(&'static str),
     /// Some candidate could not carry any of the rates.
@@ -78,7 +78,7 @@ pub enum NoChoice {
 }
 
 impl NoChoice {
-    /// What to try.
+    /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             NoChoice::CutOff | NoChoice::Stopped(_) | NoChoice::Incomplete => Some("race again, to the end"),

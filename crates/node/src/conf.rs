@@ -62,7 +62,7 @@ pub(crate) struct Conf {
     pub(crate) device: Option<String>,
     /// What the switch of its card is to hold it to, where it is a virtual function.
     pub(crate) vlan: Option<u16>,
-    /// As `vlan`.
+    /// Likewise whether it drops frames from another Ethernet address than the function's.
     pub(crate) spoof_check: Option<bool>,
 }
 

@@ -51,7 +51,7 @@ pub struct Network {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(into = "Value")]
 pub enum SenderCheck {
-    /// None.
+    /// Nothing is checked.
     Off,
     /// At tcx, which leaves the ingress qdisc of a container's link to other programs (Linux 6.6).
     Tcx,
@@ -182,7 +182,7 @@ impl Configured {
         .collect()
     }
 
-    /// The network's name.
+    /// The name of the network, which its file and its state are called after.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -32,7 +32,7 @@ pub(crate) struct Delegate<'a> {
     request: &'a Request,
 }
 
-/// What it gave.
+/// What the plugin for addresses gave a container.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Given {
     /// One address of each family at most.

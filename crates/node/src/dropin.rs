@@ -20,7 +20,7 @@ pub(crate) const HOST_LOCAL: &str = "host-local";
 /// The `type` of the addresses that the plugin itself keeps.
 pub(crate) const OWN_IPAM: &str = "hostgap";
 
-/// <https://www.cni.dev/plugins/current/main/ptp/>
+/// The keys of the CNI project's plugin: <https://www.cni.dev/plugins/current/main/ptp/>
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Ptp {
@@ -35,7 +35,7 @@ struct Ptp {
     dns: Option<Value>,
 }
 
-/// <https://www.cni.dev/plugins/current/main/bridge/>
+/// The keys of the CNI project's plugin: <https://www.cni.dev/plugins/current/main/bridge/>
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Bridge {
@@ -97,7 +97,7 @@ struct OnWire {
     dns: Option<Value>,
 }
 
-/// <https://www.cni.dev/plugins/current/ipam/host-local/>
+/// The keys of the CNI project's plugin: <https://www.cni.dev/plugins/current/ipam/host-local/>
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct HostLocal {

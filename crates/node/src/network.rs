@@ -39,7 +39,7 @@ pub struct UnusedNetworks {
 /// A network that was not taken back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LeftNetwork {
-    /// The network.
+    /// The name of the network.
     pub network: String,
     /// What of other programs rests on it: "link cni0 has ports of another program: veth1".
     pub why: String,

@@ -24,7 +24,7 @@ pub(crate) struct Shape {
     /// container's own matter.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     anti_spoofing: bool,
-    /// As `anti_spoofing`.
+    /// Likewise not in the notes of networks that stand without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     host_link: bool,
     prefixes: Vec<String>,

@@ -10,7 +10,7 @@ use linux::netlink::Netlink;
 /// The link to other nodes, and what the node is on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Underlay {
-    /// The link.
+    /// The name of the link.
     pub wire: IfName,
     /// Its MTU in bytes.
     pub mtu: u32,
@@ -20,7 +20,7 @@ pub struct Underlay {
     pub subnets: Vec<IpNet>,
 }
 
-/// `RT_SCOPE_UNIVERSE`.
+/// The scope of an address that is valid everywhere (`RT_SCOPE_UNIVERSE`).
 const UNIVERSE: u8 = 0;
 /// What stands for the wire of a node without one.
 const LOOPBACK: &str = "lo";

@@ -7,7 +7,7 @@ use crc::{CRC_32_ISO_HDLC, Crc, Table};
 
 static CRC32: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
 
-/// Of some bytes.
+/// The CRC-32 of these bytes.
 pub(crate) fn of(bytes: &[u8]) -> u32 {
     CRC32.checksum(bytes)
 }

@@ -160,7 +160,7 @@ pub enum Displaced {
     Route(DisplacedRoute),
     /// A permanent neighbour entry.
     Neighbour(Neighbour),
-    /// A forwarding entry.
+    /// An entry of a bridge's or tunnel's forwarding database.
     Fdb(FdbEntry),
     /// A Service in the programs' maps.
     Service(Service),

@@ -19,7 +19,7 @@ pub enum ApplyError {
         command: String,
         /// The namespace in which it was done.
         place: Box<Place>,
-        /// What stopped it.
+        /// The reason why the step failed.
         why: StepError,
     },
     /// A fault was asked for; see [`crate::Fault`].
@@ -90,7 +90,7 @@ pub enum StepError {
         /// What was read back.
         found: String,
     },
-    /// The kernel refused.
+    /// A call to the kernel failed.
     #[error(transparent)]
     Kernel(#[from] linux::Error),
 }
@@ -131,7 +131,7 @@ pub enum JournalError {
     File {
         /// "create", "open", "read", "append to", …
         attempted: &'static str,
-        /// The journal.
+        /// The path of the journal.
         path: PathBuf,
         /// The system's reason.
         why: io::Error,
@@ -139,7 +139,7 @@ pub enum JournalError {
     /// A line in the middle is damaged.
     #[error("read journal {path}: line {line} is damaged ({why}), and what it held cannot be undone from it")]
     Damaged {
-        /// The journal.
+        /// The path of the journal.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
@@ -149,13 +149,13 @@ pub enum JournalError {
     /// There is no sound first line.
     #[error("read journal {path}: it has no sound header")]
     NoHeader {
-        /// The file.
+        /// The path of the journal.
         path: PathBuf,
     },
     /// It was written by another version.
     #[error("read journal {path}: it has format {found}, this program reads {VERSION}")]
     Version {
-        /// The journal.
+        /// The path of the journal.
         path: PathBuf,
         /// The version in its header.
         found: u32,
@@ -163,7 +163,7 @@ pub enum JournalError {
     /// Another process has it open.
     #[error("open journal {path}: it is in use, and process {pid} made it")]
     InUse {
-        /// The journal.
+        /// The path of the journal.
         path: PathBuf,
         /// The process that made it.
         pid: u32,
@@ -179,7 +179,7 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// What to try.
+    /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             JournalError::Version { .. } => Some("use the version of hostgap that wrote it"),

@@ -6,7 +6,7 @@
 /// Where a run fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fault {
-    /// Nothing fails.
+    /// No fault is injected: the usual run.
     #[default]
     None,
     /// Step `n` (from 0, in one call of apply) fails after its intent was written and before anything is changed.

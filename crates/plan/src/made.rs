@@ -130,7 +130,7 @@ enum Subject {
     Link(Place, linux::IfName),
     /// A route that is made, with its metric.
     Route(Place, IpNet, linux::IfName, Option<u32>),
-    /// By [`crate::steps::Effect::identity`].
+    /// What another step made, by [`crate::steps::Effect::identity`].
     Other(Place, String),
 }
 

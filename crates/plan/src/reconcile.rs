@@ -190,7 +190,7 @@ fn made_on_free(
     }
 }
 
-/// The second half.
+/// Undoes what the plan no longer has: the second half of a reconciliation.
 pub(crate) fn take_back_these(
     left_over: &LeftOver,
     journal: &mut Journal,

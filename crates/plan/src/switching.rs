@@ -32,7 +32,7 @@ pub struct OvsBridge {
 pub struct OvsPort {
     /// The node: the name of its directory.
     pub node: String,
-    /// The bridge.
+    /// The bridge whose port it is.
     pub bridge: IfName,
     /// The link that becomes the port; the name of a tunnel.
     pub name: IfName,
@@ -50,9 +50,9 @@ pub struct OvsTunnel {
     pub vni: u32,
     /// The UDP port of both ends.
     pub port: u16,
-    /// This end.
+    /// The address from which this end sends.
     pub local: IpAddr,
-    /// The other end.
+    /// The address of the tunnel's other end.
     pub remote: IpAddr,
 }
 

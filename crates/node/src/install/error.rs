@@ -42,7 +42,7 @@ pub enum InstallError {
     /// Another network of ours has the file.
     #[error("replace {}: it configures network {network}", path.display())]
     OtherNetwork {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The network that it configures.
         network: String,
@@ -66,7 +66,7 @@ pub enum InstallError {
     Node {
         /// What was attempted: "list the attachments of this node".
         doing: &'static str,
-        /// Why it failed.
+        /// The error as the plugin would print it.
         failure: Failure,
     },
     /// A file cannot be read, written or removed.
@@ -82,7 +82,7 @@ pub enum InstallError {
 }
 
 impl InstallError {
-    /// What to try.
+    /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             InstallError::Unmet { .. } => {

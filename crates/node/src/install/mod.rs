@@ -79,7 +79,7 @@ pub fn install_cli(dirs: &RuntimeDirs) -> Result<Change, InstallError> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// There was none.
+    /// It did not exist, and was written.
     Written,
     /// An earlier one of ours is gone.
     Replaced,
@@ -90,11 +90,11 @@ pub enum Change {
 /// What was installed, or would be.
 #[derive(Debug, Clone)]
 pub struct Installed {
-    /// The program.
+    /// The path of the program, and what became of it.
     pub program: (PathBuf, Change),
-    /// The configuration.
+    /// The path of the configuration, and what became of it.
     pub conflist: (PathBuf, Change),
-    /// The configuration's text.
+    /// The text of the configuration.
     pub text: String,
     /// How containers reach the node.
     pub path: &'static DataPath,

@@ -61,7 +61,7 @@ pub enum BookError {
 }
 
 impl BookError {
-    /// What to try.
+    /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             BookError::Exists { .. } => Some("take that unit back first"),

@@ -40,7 +40,7 @@ struct Program {
     id: u32,
 }
 
-/// `RTPROT_KERNEL` and `RT_TABLE_LOCAL`.
+/// Routes with this protocol are the kernel's own (`RTPROT_KERNEL`), those of this table too (`RT_TABLE_LOCAL`).
 const OF_KERNEL: u8 = 2;
 const LOCAL: u32 = 255;
 

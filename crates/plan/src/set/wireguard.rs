@@ -16,13 +16,13 @@ use crate::show::{inside, quoted, word};
 /// key: by that one, which the kernel gives too, they know whether the device still has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetWireGuard {
-    /// The device.
+    /// The name of the device.
     pub link: IfName,
     /// The file with the private key, as `wg genkey` writes one.
     pub key_file: PathBuf,
     /// The public key that belongs to it.
     pub public: PublicKey,
-    /// The UDP port.
+    /// The UDP port on which it listens.
     pub port: u16,
 }
 

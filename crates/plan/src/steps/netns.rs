@@ -1,4 +1,4 @@
-//! Namespaces.
+//! The step that makes a network namespace.
 
 use linux::{Netns, NetnsName, netns};
 

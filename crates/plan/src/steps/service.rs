@@ -45,7 +45,7 @@ pub fn leads_services(cgroup: &Path) -> Result<bool, StepError> {
     Ok(services::are_at(cgroup)?)
 }
 
-/// The programs, pinned.
+/// Loads the programs that lead the calls of sockets, and pins them.
 pub(super) struct LoadServices<'s>(pub(super) &'s ServicePrograms);
 
 impl Effect for LoadServices<'_> {

@@ -66,13 +66,13 @@ pub enum TransactionError {
         /// How taking back went.
         back: TakenBack,
     },
-    /// The kernel.
+    /// A call to the kernel failed.
     #[error(transparent)]
     Kernel(#[from] linux::Error),
 }
 
 impl TransactionError {
-    /// What to try.
+    /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             TransactionError::InUse { .. } => Some("wait until it has ended"),
