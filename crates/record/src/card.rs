@@ -22,7 +22,7 @@ pub enum Card {
 }
 
 impl Card {
-    /// Every model.
+    /// Every model, in display order.
     pub const ALL: [Card; 3] = [Card::Virtio, Card::Igb, Card::Vmxnet3];
 
     /// Its name in an experiment.

@@ -30,7 +30,7 @@ pub enum Cause {
     Server,
     /// The request lay in the server's socket, unread.
     Queue,
-    /// None of these.
+    /// None of the above was seen while the answer was late.
     Unknown,
 }
 

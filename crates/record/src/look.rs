@@ -24,7 +24,7 @@ pub struct Left {
     pub entrant: usize,
     /// Index into the record's loads.
     pub load: usize,
-    /// Why.
+    /// Why the comparison left.
     pub why: Leaving,
 }
 

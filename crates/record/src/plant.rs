@@ -10,7 +10,7 @@ use crate::{Candidate, Delay, Experiment, Measure, ServerKind, Share};
 
 /// The longest delay: far beyond any tail that a race compares, and short enough for a slice to end.
 const DELAY_MAX: Delay = Delay { ns: 1_000_000_000 };
-/// Every answer.
+/// Every answer, 100 %.
 const ALL: Share = Share { billionths: 1_000_000_000 };
 
 /// Answers that the server of one candidate holds back.

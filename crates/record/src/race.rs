@@ -181,7 +181,7 @@ pub struct NodePair {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeInZone {
-    /// Its name.
+    /// The name of the node in the cluster.
     pub node: String,
     /// Its label `topology.kubernetes.io/zone`, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -18,7 +18,7 @@ pub enum RequestedRate {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a rate: {why}")]
 pub struct RateParseError {
-    /// The rejected text.
+    /// The text that was rejected.
     pub text: String,
     /// Why it is none.
     pub why: &'static str,

@@ -31,10 +31,10 @@ pub enum RecordError {
     Unwritable {
         /// The path of the record.
         path: PathBuf,
-        /// The serialisation error.
+        /// The reason of the JSON encoder.
         why: serde_json::Error,
     },
-    /// No line is whole.
+    /// The file has not even one whole line.
     #[error("find a race in {}: {why}", path.display())]
     Empty {
         /// The path that was given.
@@ -74,7 +74,7 @@ pub enum RecordError {
         line: usize,
         /// The version of hostgap that wrote it.
         hostgap: String,
-        /// The parser's error.
+        /// The reason of the JSON parser.
         why: serde_json::Error,
     },
     /// It is neither a race's file nor a whole one of a search.
@@ -98,7 +98,7 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// What to try.
+    /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         matches!(self, RecordError::Newer { .. }).then_some("use a newer hostgap")
     }

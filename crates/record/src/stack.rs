@@ -23,7 +23,7 @@ pub struct Stack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StackKind {
-    /// The kernel's.
+    /// TCP/IP of the kernel.
     #[default]
     Kernel,
     /// One of our own in the server's process, which takes frames from the node's link by AF_XDP.
@@ -67,7 +67,7 @@ impl Stack {
 }
 
 impl fmt::Display for Stack {
-    /// `afxdp, spinning`
+    /// What differs from the usual: `afxdp, spinning`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match (self.kind, self.wait) {
             (StackKind::Kernel, StackWait::Sleep) => "kernel",

@@ -26,7 +26,7 @@ pub enum Statistic {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a statistic: p50, p90, p99, p99.9, p99.99, p99.999, typical-p99 or throughput is expected{}", did_you_mean(.nearest.as_ref()))]
 pub struct StatisticError {
-    /// The rejected text.
+    /// The text that was rejected.
     pub text: String,
     /// The name that is nearest to it.
     pub nearest: Option<String>,

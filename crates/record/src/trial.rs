@@ -183,7 +183,7 @@ pub struct Witnessed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stall {
-    /// Which CPU.
+    /// The number of the CPU.
     pub cpu: u16,
     /// The tick before it, or when the thread was woken, in nanoseconds from the first intended
     /// instant; negative in front of that.

@@ -29,7 +29,7 @@ pub enum UntilError {
     /// The part after it.
     #[error("`{text}` is not a precision: {why}")]
     HalfWidth {
-        /// The rejected text.
+        /// The text that was rejected.
         text: String,
         /// Why it is none.
         why: &'static str,

@@ -73,7 +73,7 @@ pub struct BitRate {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
 pub struct FigureError {
-    /// The rejected text.
+    /// The text that was rejected.
     pub text: String,
     /// What it should be, with examples.
     pub expected: &'static str,

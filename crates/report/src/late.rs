@@ -24,7 +24,7 @@ pub struct LateLoad {
 /// The late answers of a candidate at a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LateAnswers {
-    /// The candidate's name.
+    /// The name of the candidate.
     pub name: String,
     /// Answers while the programs watched.
     pub answers: u64,
@@ -66,9 +66,9 @@ pub struct LatePercentile {
 /// Late answers that are neighbours by their length.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LateStep {
-    /// From this quantile,
+    /// The lower quantile of the step, 0.99 or above.
     pub from: f64,
-    /// to this one.
+    /// The upper quantile of the step, up to 1.
     pub to: f64,
     /// How many there are.
     pub answers: u64,
@@ -78,10 +78,10 @@ pub struct LateStep {
     pub shares: Vec<CauseShare>,
 }
 
-/// A cause's part.
+/// How much of an excess a cause is charged with.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CauseShare {
-    /// Whose.
+    /// The cause that is charged.
     pub cause: Cause,
     /// Its share of the excess over the median, above 0, up to 1.
     pub share: f64,

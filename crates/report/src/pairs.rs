@@ -41,9 +41,9 @@ pub struct PairsMap {
 /// A race of one pair in one direction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PairRace {
-    /// The client's node.
+    /// The node on which the client ran.
     pub client: String,
-    /// The server's node.
+    /// The node on which the server ran.
     pub server: String,
     /// Rounds in its record.
     pub rounds: u32,
@@ -54,7 +54,7 @@ pub struct PairRace {
 /// A path between all pairs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PathMap {
-    /// Its name.
+    /// The name of the path.
     pub name: String,
     /// The median of the pairs' figures, in [`PairsMap::unit`].
     pub median: Option<f64>,
@@ -65,9 +65,9 @@ pub struct PathMap {
 /// A path between two nodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PairFigure {
-    /// The client's node.
+    /// The node on which the client ran.
     pub client: String,
-    /// The server's node.
+    /// The node on which the server ran.
     pub server: String,
     /// Its figure, in [`PairsMap::unit`]; `None`: it has none, or too few samples.
     pub figure: Option<f64>,
@@ -118,9 +118,9 @@ pub struct PairsFinding {
 /// A path of a finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorsePathFigure {
-    /// Its name.
+    /// The name of the path.
     pub name: String,
-    /// What decided.
+    /// The statistic that decided: "p99".
     pub statistic: &'static str,
     /// The ratio to the rest, with the 95 % interval.
     pub ratio: Ratio,

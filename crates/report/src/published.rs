@@ -52,15 +52,15 @@ pub struct PublishedFigure {
 /// How many of the published figures stand how to ours.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Agreements {
-    /// Figures with [`Agreement::Agrees`].
+    /// How many are [`Agreement::Agrees`].
     pub agree: u64,
-    /// Figures with [`Agreement::SameDirection`].
+    /// How many are [`Agreement::SameDirection`].
     pub same_direction: u64,
-    /// Figures with [`Agreement::Contradicts`].
+    /// How many are [`Agreement::Contradicts`].
     pub contradict: u64,
-    /// Figures with [`Agreement::CannotTell`].
+    /// How many are [`Agreement::CannotTell`].
     pub cannot_tell: u64,
-    /// Figures with [`Agreement::NotComparable`].
+    /// How many are [`Agreement::NotComparable`].
     pub not_comparable: u64,
     /// Why those are not, the most frequent reason first.
     pub obstacles: Vec<Obstacle>,
@@ -122,7 +122,7 @@ impl Agreement {
 pub(crate) enum Shown<'a> {
     /// Cells of one table of a publication.
     Table(ShownTable<'a>),
-    /// A single figure.
+    /// A figure that is in no table.
     One(&'a PublishedFigure),
 }
 

@@ -120,7 +120,7 @@ pub enum Role {
     Reference,
     /// The reference again: what it differs by is noise.
     Control,
-    /// Any other candidate.
+    /// A candidate that is compared with the reference.
     Contender,
 }
 

@@ -12,7 +12,7 @@ pub struct Pursued {
     pub half_width: f64,
     /// The most seconds that it might take.
     pub budget_s: u32,
-    /// Why it ended.
+    /// The rule by which it ended.
     pub ended: StopReason,
     /// The looks, in their order. The end is none.
     pub looks: Vec<LookTaken>,
@@ -32,7 +32,7 @@ pub enum StopReason {
     Unfinished,
 }
 
-/// A look.
+/// What one look at the comparisons decided.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LookTaken {
     /// After so many builds.

@@ -7,7 +7,7 @@ use verdict::Comparisons;
 use super::rates::UNITS_MAX;
 use crate::until::{ComparisonExit, LookTaken, NamedFloor, Pursued, StopReason};
 
-/// The forecast's time.
+/// How much more racing the forecast is about, in seconds.
 const MINUTE_S: f64 = 60.0;
 
 /// `None` of a race with a number of rounds.

@@ -19,7 +19,7 @@ const CURVE: f64 = 190.0;
 const FOOT: f64 = 40.0;
 /// Room for the ticks of the response time.
 const TICKS: f64 = 52.0;
-/// Between panels.
+/// The space between panels, in px.
 const GAP: f64 = 26.0;
 /// Letters of a candidate's name.
 const NAME: usize = 30;

@@ -14,7 +14,6 @@ pub(super) type Attrs<'a> = &'a [(&'static str, &'a str)];
 pub(super) struct Markup(String);
 
 impl Markup {
-    /// Markup without content.
     pub(super) fn new() -> Markup {
         Markup::default()
     }
@@ -69,7 +68,7 @@ impl Markup {
         self.0.push_str(&other.0);
     }
 
-    /// The finished markup.
+    /// The text, with every element closed.
     pub(super) fn into_string(self) -> String {
         self.0
     }

@@ -32,7 +32,7 @@ pub(super) enum Anchor {
 pub(super) enum Frame {
     /// For windows of 900 px and more.
     Wide,
-    /// For narrower windows.
+    /// For windows of less than 900 px.
     Narrow,
 }
 
