@@ -44,7 +44,7 @@ pub enum Change {
     Route {
         /// The table (254 main).
         table: u32,
-        /// Where it leads.
+        /// The destination prefix.
         dst: IpNet,
         /// It went, and none has taken its place in the same moment.
         is_gone: bool,
