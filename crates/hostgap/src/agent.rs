@@ -17,9 +17,10 @@ use clap::Subcommand;
 /// Keep one network of pods over many nodes, by the data path that won the race.
 ///
 /// The agent runs on each node. It reads from a lease source which node has which prefixes of pods, makes the ways to
-/// them (routes, a VXLAN or WireGuard tunnel, or routes in AWS's route tables, compatible with flannel's host-gw, vxlan,
-/// wireguard and aws-vpc), and installs the CNI plugin with the node's own prefixes. What another program deletes or
-/// changes is back within a second. Packets do not need it: it can be stopped, killed and upgraded while pods talk.
+/// them (routes, a VXLAN or WireGuard tunnel, or routes in AWS's route tables, compatible with flannel's host-gw,
+/// vxlan, wireguard and aws-vpc), and installs the CNI plugin with the node's own prefixes. If another program
+/// deletes or changes what the agent made, the agent restores it within a second. Packets do not pass through the
+/// agent: it can be stopped, killed and upgraded while pods talk.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -43,7 +44,7 @@ struct NetworkArgs {
     /// The name of the network.
     #[arg(long, default_value = "pods")]
     network: String,
-    /// The directory of the files that say how networks are.
+    /// The directory of the files with the state of networks.
     #[arg(long, value_name = "DIR", default_value = "/run/hostgap/agent-status")]
     status_dir: PathBuf,
     /// flannel's environment file.

@@ -59,7 +59,7 @@ enum Command {
         /// from_pod, from_netkit, from_wire, from_tunnel or guard.
         #[arg(value_parser = program)]
         program: ::bpf::forward::Program,
-        /// The link.
+        /// The link to attach it to.
         #[arg(value_parser = ifname)]
         link: IfName,
         /// Packets that arrive meet it within a fraction of a millisecond: in a filter, also where the
@@ -79,7 +79,8 @@ enum Command {
         /// The pod's addresses.
         #[arg(required = true)]
         addresses: Vec<IpAddr>,
-        /// All that it receives passes the queue of the node's end, so that a queueing discipline there limits it.
+        /// Send all that it receives through the queue of the node's end, so that a queueing discipline there limits
+        /// it.
         #[arg(long)]
         queued: bool,
     },
@@ -159,7 +160,7 @@ enum Command {
         /// The Service's address, port and protocol.
         #[arg(value_name = "ADDRESS:PORT/PROTOCOL")]
         at: ServiceAddress,
-        /// Where calls are led.
+        /// The backends to which calls are led, as ADDRESS:PORT.
         #[arg(value_name = "ADDRESS:PORT")]
         backends: Vec<SocketAddr>,
         /// Lead a network namespace to the same backend again within so many seconds after its last call.
@@ -168,7 +169,7 @@ enum Command {
     },
     /// Detach and remove the programs of a node. Packets then take the kernel's own path.
     Unload {
-        /// The node.
+        /// The name under which the node's programs are pinned.
         node: String,
     },
 }

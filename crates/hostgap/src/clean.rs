@@ -11,13 +11,14 @@ use serde_json::json;
 use crate::cni::print_networks;
 use crate::{exit, speak};
 
-/// Remove what races left behind that died without cleaning up (after SIGKILL, for example).
+/// Remove what is left of races that died without cleaning up (after SIGKILL, for example).
 ///
 /// Every start of `hostgap race` does the same. Running races and topologies of `hostgap lab up` are not touched, nor
 /// is anything that hostgap did not make: other files in /run/hostgap/lab are named and left alone.
 ///
-/// Also removed: what containers shared in networks of the CNI plugin that none is attached to any more, and notes of what units shared in network namespaces that are gone (/run/hostgap/claims), if those units
-/// have lost their journals.
+/// It also removes what the containers of a CNI network shared, if none is attached to that network any more; and
+/// notes of what units shared in network namespaces that are gone (/run/hostgap/claims), if those units have lost
+/// their journals.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print the result as JSON.

@@ -17,7 +17,7 @@ pub(crate) struct ManArgs {
 /// Print the completions for a shell.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
-    /// The shell.
+    /// The shell to complete commands for.
     shell: clap_complete::Shell,
 }
 

@@ -3,7 +3,7 @@
 use lab::PluginDirs;
 use record::Candidate;
 
-/// Where plugins are searched.
+/// The directories in which plugins are looked for.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginArgs {
     /// Directories of CNI plugins, joined by colons.

@@ -19,17 +19,17 @@ use crate::{exit, speak};
 
 /// Check with packets whether this node reaches the others and their pods' network, and say why not.
 ///
-/// For each other node and each family of addresses it asks by echo requests: the node's address; its address in the
-/// pods' network, where the network has tunnels; and what the node is to forward to its pods. It asks with small packets
-/// and with such as fill the way and may not be fragmented. Nothing is made on the host, and no pod is needed. Where
-/// something does not come back, it compares routes, neighbours, forwarding entries and devices with what the agent made,
-/// and says what is seen and what follows.
+/// For each other node and each family of addresses it sends echo requests to: the node's address; its address in the
+/// pods' network, where the network has tunnels; and what the node is to forward to its pods. It sends small packets,
+/// and packets that fill the way and may not be fragmented. It makes nothing on the host and needs no pod. Where
+/// something does not come back, it compares routes, neighbours, forwarding entries and devices with what the agent
+/// made, and says what it sees and what follows.
 ///
-/// It knows the other nodes from the agent's state, so it also works while no agent runs. With --all it asks the other
-/// nodes' agents for their rows, which takes `--listen` with an address on each node.
+/// It knows the other nodes from the agent's state, so it also works while no agent runs. With --all it asks the
+/// other nodes' agents for their rows, for which each must run with `--listen` and an address.
 ///
 /// The exit code is 0 if all is reached, 3 if something is not or an agent does not answer, and 2 for a node that is not
-/// known. It takes CAP_NET_RAW.
+/// known. It needs CAP_NET_RAW.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

@@ -18,17 +18,17 @@ use crate::{exit, speak};
 
 /// Take this node over from flannel, or give it back, while its pods talk.
 ///
-/// End flanneld on the node first: what it has made stays in the kernel. Then this command notes flannel's tunnel device
-/// in the network's journal and gives container runtimes the configuration of hostgap's plugin; flannel's is set aside.
-/// `hostgap agent run` with the same --network goes on with the tunnel, and takes flannel's routes over, each in one step.
-/// Pods that flannel has attached stay as they are. With --back all is put back as flannel had it, and flanneld can be
-/// started again.
+/// End flanneld on the node first: what it has made stays in the kernel. Then this command notes flannel's tunnel
+/// device in the network's journal and gives container runtimes the configuration of hostgap's plugin; flannel's is
+/// set aside. `hostgap agent run` with the same --network goes on with the tunnel, and takes flannel's routes over,
+/// each in one step. Pods that flannel has attached stay as they are. With --back it puts all back as flannel had it,
+/// and flanneld can be started again.
 ///
 /// A run that was interrupted is completed by another one, or taken back with --back. docs/agent.md says what is not
 /// taken over.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// From which program.
+    /// The program that has the node now.
     from: Program,
     /// Give the node back. No agent may run.
     #[arg(long)]

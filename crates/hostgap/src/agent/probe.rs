@@ -13,7 +13,7 @@ use crate::{exit, speak};
 /// An agent answers at once, unless it is busy with its node.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Ask an agent how it is, at the socket of `hostgap agent run --listen unix:PATH`.
+/// Ask an agent for its health, at the socket of `hostgap agent run --listen unix:PATH`.
 ///
 /// The exit code is 0 if it is well, and 1 if it is not or does not answer; its reason is printed. Kubernetes probes the
 /// agent by it. Over the node's address it would ask the agent that has the port, which is another one while one agent

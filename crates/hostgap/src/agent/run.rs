@@ -56,7 +56,7 @@ pub(super) struct Args {
     /// How pods reach the node: bridge, ptp, ebpf, netkit, ipvlan-l3, ipvlan-l3s, or macvlan where nodes are neighbours.
     #[arg(long, value_name = "ATTACH", default_value = "ptp", value_parser = attach)]
     attach: String,
-    /// Give what pods send out of the network the node's address.
+    /// Replace the source address of what pods send out of the network by the node's.
     #[arg(long)]
     masquerade: bool,
     /// Write no configuration for container runtimes, and copy no program for them.
@@ -72,11 +72,11 @@ pub(super) struct Args {
     /// Where the container runtime looks for configurations.
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     conf_dir: PathBuf,
-    /// How often to find out how large packets the ways to other nodes carry, by echo requests.
+    /// How often to find out, by echo requests, how large a packet can be on the way to each node.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = period)]
     path_mtu_every: Duration,
-    /// Do not find out, with TCP segments to the other nodes, whether checksums and large packets that a tunnel leaves to the
-    /// card arrive; what does not is switched off at the tunnel.
+    /// Do not test, with TCP segments to the other nodes, whether packets arrive whose checksum or segmentation a
+    /// tunnel leaves to the card. The test switches off at the tunnel what fails.
     #[arg(long)]
     no_offload_test: bool,
     /// Serve /healthz, /readyz, /metrics and /status over HTTP, at an address (127.0.0.1:9475) or a socket in the file

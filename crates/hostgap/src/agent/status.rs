@@ -15,7 +15,7 @@ use crate::{exit, speak};
 /// How many of the last repairs are shown.
 const REPAIRS: usize = 5;
 
-/// Show how a network is on this node: the other nodes, the way to each, and what was repaired.
+/// Show the state of a network on this node: the other nodes, the way to each, and what was repaired.
 ///
 /// It reads what the agent wrote last, so it also works while no agent runs. The exit code is 0 if all nodes are reached
 /// (and calls of all Services led, with --services), and 1 if not.

@@ -17,7 +17,7 @@ use anyhow::Context;
 use crate::exit::{self, BadInput};
 use crate::{input, progress, speak, stop};
 
-/// Put a CNI plugin to the specification: one case for each sentence that can be judged.
+/// Test a CNI plugin against the specification: one case for each sentence that can be judged.
 ///
 /// A case calls the plugin as a container runtime does, in a node and containers made for it alone, and compares what it
 /// prints with the specification and with what the kernel has. Each failure is shown with the sentence, the call, the

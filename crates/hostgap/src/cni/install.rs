@@ -17,9 +17,9 @@ use crate::speak;
 /// Install hostgap as the CNI plugin of this node.
 ///
 /// It copies the plugin's program, hostgap-cni, into the directory where the container runtime looks for plugins, and
-/// calls it hostgap there. Then it writes the configuration of a network that uses it. Both are replaced in one stroke,
-/// so it can be run while containers come and go, to upgrade. Containers that are attached already stay as they are, and
-/// a network that has some is not changed.
+/// calls it hostgap there. Then it writes the configuration of a network that uses it. Each is replaced in one
+/// stroke, so you can run it to upgrade while containers come and go. Containers that are attached already stay as
+/// they are, and a network that has some is not changed.
 ///
 /// Before it writes, it reads the configuration as the plugin will, asks the kernel for what the attach needs, and makes
 /// the plan of the network. If the plugin would fail, it says why and writes nothing. Files of other programs are never
@@ -40,7 +40,7 @@ pub(super) struct Args {
     /// The name of the network.
     #[arg(long)]
     name: String,
-    /// From which containers of this node get their addresses; once for each family.
+    /// The subnet from which containers of this node get their addresses; once for each family.
     #[arg(long, value_name = "CIDR", required = true, num_args = 1..)]
     subnet: Vec<IpNet>,
     /// The prefixes of all nodes' containers [default: the subnets].
@@ -52,7 +52,8 @@ pub(super) struct Args {
     /// The MTU of containers in bytes [default: the wire's].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     mtu: Option<u32>,
-    /// Give what containers send out of the network the node's address (bridge, ptp, ebpf, netkit, and with --host-link).
+    /// Replace the source address of what containers send out of the network by the node's (bridge, ptp, ebpf,
+    /// netkit, and with --host-link).
     #[arg(long)]
     masquerade: bool,
     /// Let containers send from other addresses than their own (bridge, ptp).

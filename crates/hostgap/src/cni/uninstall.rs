@@ -14,9 +14,9 @@ use crate::speak;
 
 /// Remove hostgap's networks from a container runtime, then the program.
 ///
-/// It removes the configurations that have hostgap's plugin. Containers that are attached keep their network: the program
-/// that takes them back when they go stays for them, and the result names them. Run it again when they are gone; then
-/// the program goes, and with it what the containers of a network shared.
+/// It removes the configurations that have hostgap's plugin. Containers that are attached keep their network. The
+/// program stays, because it detaches them when they go, and the result names them. Run the command again when they
+/// are gone; it then removes the program, and what the containers of a network shared.
 ///
 /// A configuration or a program that is not hostgap's is left alone.
 #[derive(Debug, clap::Args)]

@@ -192,7 +192,7 @@ pub(crate) struct GeneratorArgs {
     pub(crate) fifo: Option<u8>,
 }
 
-/// Output.
+/// How the result is printed, written and judged.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Result")]
 pub(crate) struct ResultArgs {

@@ -19,7 +19,7 @@ use super::{Args, RECORD};
 /// The kernel for `--exact` without `--kernel`.
 const USUAL: &str = "debian:6.12";
 
-/// Where to race.
+/// The virtual machines in which to race; none by default.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Another kernel")]
 pub(crate) struct VmArgs {
