@@ -27,7 +27,7 @@ pub struct NetworkConfig {
     pub networks: Vec<Network>,
     /// Whether rules are to be nftables (`EnableNFTables`).
     pub nftables: bool,
-    /// The way between nodes.
+    /// How packets get from node to node.
     pub backend: Backend,
 }
 

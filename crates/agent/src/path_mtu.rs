@@ -163,7 +163,7 @@ struct Search {
     unanswered: u32,
 }
 
-/// What is asked next.
+/// The size that is tried next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// The most that could be, since mostly that is it.

@@ -100,7 +100,7 @@ pub struct ProgramsStatus {
 /// The Services of the cluster on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ServicesStatus {
-    /// How many there are.
+    /// How many Services the agent knows of.
     pub total: usize,
     /// Those whose calls are not led as they should be, by name, and why.
     pub failed: BTreeMap<String, String>,

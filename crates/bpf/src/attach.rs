@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AddressCall, ffi, pins};
 
-/// What meets a program.
+/// The event at which a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hook {
@@ -27,7 +27,7 @@ pub enum Hook {
     Address(AddressCall),
 }
 
-/// Where a hook is.
+/// What a hook belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookTarget<'t> {
     /// At the link of this index in the calling thread's namespace.
@@ -75,7 +75,7 @@ impl HookTarget<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attached {
-    /// By a pinned link.
+    /// By a bpf link that is pinned, so that it outlives the process.
     Link,
     /// By a filter of the clsact qdisc.
     Filter,

@@ -118,7 +118,7 @@ impl Program {
         }
     }
 
-    /// Where it is attached.
+    /// The hook to which it is attached.
     pub fn hook(self) -> crate::Hook {
         match self {
             Program::FromNetkit => crate::Hook::NetkitPeer,

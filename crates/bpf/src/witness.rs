@@ -135,7 +135,7 @@ pub struct StallReport {
     /// Up to this instant of `CLOCK_MONOTONIC` nothing is unknown of any CPU: the earliest of their last ticks, or the
     /// start.
     pub until_ns: u64,
-    /// Ticks on all CPUs.
+    /// How many ticks came, on all CPUs together.
     pub ticks: u64,
     /// Stalls that found no room: more than six thousand since the last look.
     pub lost: u64,

@@ -44,7 +44,7 @@ pub struct Attachment {
 }
 
 impl Invocation {
-    /// Which command it is.
+    /// The command by which the runtime asked for it.
     pub fn command(&self) -> Command {
         match self {
             Invocation::Add(_) => Command::Add,

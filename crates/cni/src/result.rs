@@ -22,7 +22,7 @@ pub enum ResultError {
     #[error("its result is no JSON ({source}): {printed}")]
     Json {
         source: serde_json::Error,
-        /// How the text begins.
+        /// The beginning of the text, for the message.
         printed: String,
     },
     /// It is JSON, and no object.

@@ -130,7 +130,7 @@ impl Refusal {
         self.answer.fault(why)
     }
 
-    /// It has this code.
+    /// Passes if `code` is this number; otherwise a fault that names both.
     pub(crate) fn code(&self, expected: u64, meaning: &str) -> Judged<&Refusal> {
         let code = &self.object["code"];
         if code.as_u64() == Some(expected) {
@@ -142,7 +142,7 @@ impl Refusal {
         )))
     }
 
-    /// Its message names something.
+    /// Passes if `msg` or `details` contains this text.
     pub(crate) fn names(&self, what: &str) -> Judged {
         let text = |key: &str| self.object[key].as_str().unwrap_or_default().to_owned();
         if text("msg").contains(what) || text("details").contains(what) {

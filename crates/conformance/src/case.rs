@@ -1,4 +1,4 @@
-//! What a case is.
+//! A case: a sentence of the specification, and the function that judges a plugin by it.
 
 use cni::Version;
 use serde::Serialize;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use cni::ConflistError;
 
-/// Nothing could be judged.
+/// Why no case could be run.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum ConformanceError {

@@ -83,7 +83,7 @@ impl Addresses {
         self.iter().map(IpNet::from)
     }
 
-    /// Those of some families.
+    /// The addresses of these families.
     #[must_use]
     pub fn only(&self, families: &[Family]) -> Addresses {
         let has = |family| families.contains(&family);
@@ -121,7 +121,7 @@ impl Prefixes {
         self.iter().filter(move |net| Family::of(net.addr()) == family)
     }
 
-    /// Those of some families.
+    /// The prefixes of these families.
     #[must_use]
     pub fn only(&self, families: &[Family]) -> Prefixes {
         self.iter().filter(|net| families.contains(&Family::of(net.addr()))).collect()

@@ -214,9 +214,9 @@ impl<'a> Draft<'a> {
 /// Whether other pods or networks want the same of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OfLink {
-    /// It is one pod's.
+    /// The link is of one pod alone.
     Own,
-    /// It is a bridge.
+    /// The link is a bridge, which pods share.
     Shared,
 }
 

@@ -244,7 +244,7 @@ pub struct Association {
 pub struct SpecError {
     /// Which part of the specification.
     pub what: String,
-    /// Why it cannot be.
+    /// Why it is not possible.
     pub why: String,
 }
 

@@ -20,7 +20,7 @@ pub struct Trace {
     pub packets: PacketDirection,
 }
 
-/// A counter of packets.
+/// What counts packets on their way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PacketCounter {
     /// What a link received.

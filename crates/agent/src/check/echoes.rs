@@ -32,7 +32,7 @@ const SMALL_V6: u32 = 104;
 pub(super) struct Question {
     /// The number of the socket.
     pub(super) socket: usize,
-    /// Who is to answer.
+    /// The address that is to answer.
     pub(super) to: IpAddr,
     /// The bytes of the packet that fills the way; `None`: a small one will do.
     pub(super) full_bytes: Option<u32>,

@@ -84,7 +84,7 @@ pub struct Reason {
     pub follows: String,
 }
 
-/// What is the matter.
+/// What is wrong, as a code for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasonKind {
@@ -142,7 +142,7 @@ impl CheckedWay {
 }
 
 impl CheckedFamily {
-    /// All of its ways.
+    /// The ways that were checked, of those that the network has.
     pub fn ways(&self) -> impl Iterator<Item = &CheckedWay> {
         [&self.node, &self.pods].into_iter().chain(&self.tunnel).chain(&self.as_pod)
     }
@@ -154,7 +154,7 @@ impl CheckedFamily {
 }
 
 impl Row {
-    /// Whether all is well.
+    /// Whether nothing is wrong on this node and every peer is reached.
     pub fn is_well(&self) -> bool {
         self.here.is_empty() && self.peers.values().all(|peer| peer.is_reached)
     }

@@ -11,7 +11,7 @@ pub enum CloudError {
         /// The reason, in words.
         why: String,
     },
-    /// The cloud says no.
+    /// The cloud refused the call.
     #[error("{attempt}: {code}: {message}")]
     Refused {
         /// The call and what it is about, fit to follow "could not".

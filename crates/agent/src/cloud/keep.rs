@@ -17,7 +17,7 @@ use super::{Call, CloudError, CloudSettings, Interface, RouteTables, Table, View
 use crate::backoff::{Backoff, jittered};
 use crate::run::send_if_new;
 
-/// The waits after failures.
+/// The shortest and the longest wait after a failure.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(300);
 /// While a table lacks a route to another node, it is asked for so many times as often,

@@ -19,7 +19,7 @@ pub struct LateEvent {
     pub what: What,
 }
 
-/// What an event was.
+/// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// A TCP segment was sent again.
@@ -57,7 +57,7 @@ pub enum Retransmission {
     Fast,
 }
 
-/// Whose thread it was.
+/// Whether a thread belongs to the client or to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Side {

@@ -42,7 +42,7 @@ pub(super) enum Fate {
     Lost(String),
 }
 
-/// All families are taken.
+/// No prefix is free in this family: all that the network has are taken.
 #[derive(Debug, thiserror::Error, PartialEq)]
 #[error("no {0} prefix is free for this node's pods")]
 pub(super) struct NoneFree(&'static str);

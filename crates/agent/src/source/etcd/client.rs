@@ -57,7 +57,6 @@ pub(super) struct Watch {
     answers: Streaming<wire::Watched>,
 }
 
-/// What a watch reports.
 pub(super) enum WatchReport {
     /// A watch stands: all changes since its revision will be reported.
     Created,
