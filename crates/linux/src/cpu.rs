@@ -120,7 +120,7 @@ impl CpuSet {
         self.0.iter().copied()
     }
 
-    /// How many there are.
+    /// The number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.0.len()
     }

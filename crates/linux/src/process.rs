@@ -40,7 +40,7 @@ pub struct Spawn {
     pub cgroup: Option<Cgroup>,
     /// The CPUs on which it may run; `None`: as the caller.
     pub cpus: Option<CpuSet>,
-    /// How it is scheduled.
+    /// The scheduling policy of its threads.
     pub scheduling: Scheduling,
     /// The file for its standard input; `None`: `/dev/null`.
     pub input: Option<PathBuf>,

@@ -56,10 +56,10 @@ pub struct Netem {
 /// Options of fq; `None` leaves the kernel's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Fq {
-    /// Packets of all flows.
+    /// The most packets that wait, of all flows together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// Packets of one flow.
+    /// The most packets that wait, of one flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow_limit: Option<u32>,
     /// Bytes that a flow may send before it is the next one's turn.
@@ -73,7 +73,7 @@ pub struct Fq {
 /// Options of fq_codel; `None` leaves the kernel's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FqCodel {
-    /// Packets of all flows.
+    /// The most packets that wait, of all flows together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// Microseconds that packets may wait.

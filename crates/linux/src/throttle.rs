@@ -11,7 +11,7 @@ pub struct Throttled {
     pub path: String,
     /// Microseconds of CPU time in a period.
     pub quota_us: u64,
-    /// Microseconds of a period.
+    /// The length of a period, in microseconds.
     pub period_us: u64,
     /// Periods in which it had work.
     pub periods: u64,

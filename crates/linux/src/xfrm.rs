@@ -50,7 +50,7 @@ pub struct XfrmState {
 pub struct XfrmPolicy {
     /// At which point of their way they are looked at.
     pub direction: XfrmDirection,
-    /// Where they come from.
+    /// The source prefix of the packets.
     pub src: IpNet,
     /// Where they go, in the same family.
     pub dst: IpNet,

@@ -39,7 +39,7 @@ pub enum LoadError {
     /// The process may not have as many open files as it needs sockets.
     #[error("open a socket for each of {wanted} connections: this process may have {limit} files open")]
     Files {
-        /// Connections of this thread.
+        /// The connections that this thread was to have.
         wanted: usize,
         /// Open files that are allowed.
         limit: u64,
@@ -57,7 +57,7 @@ pub enum LoadError {
     ConnectTimeout {
         /// The address of the server.
         address: Address,
-        /// Connections that are there.
+        /// The connections that could be opened.
         connected: usize,
         /// The number of connections requested.
         wanted: usize,

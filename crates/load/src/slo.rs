@@ -27,7 +27,7 @@ pub enum SloMiss {
     },
     /// A percentile reached its limit.
     Slow {
-        /// The percentile, in percent.
+        /// The percentile that was named, 0 to 100.
         percentile: f64,
         /// The percentile's value in nanoseconds.
         seen_ns: u64,
@@ -50,7 +50,7 @@ impl Limit {
         ((0.0..100.0).contains(&percentile) && below_ns > 0).then_some(Limit { percentile, below_ns })
     }
 
-    /// Which percentile, in percent.
+    /// The percentile that is limited, 0 to 100.
     pub fn percentile(&self) -> f64 {
         self.percentile
     }

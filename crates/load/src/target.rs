@@ -38,7 +38,7 @@ pub enum Ask {
     /// Unary calls of gRPC's that are echoes, over HTTP/2 in the clear: a message with as many bytes as its body, at
     /// most [`crate::GRPC_BODY_BYTES_MAX`], for one of the same size.
     Grpc {
-        /// Bytes of the body.
+        /// The size of the call's body in bytes.
         body_bytes: u32,
     },
 }

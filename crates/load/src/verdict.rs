@@ -41,7 +41,7 @@ impl RunVerdict {
         self.complaints().next().is_none()
     }
 
-    /// Why it is not.
+    /// The failed checks for which the run is not valid: truths, and under `strict` doubts too.
     pub fn complaints(&self) -> impl Iterator<Item = &CheckResult> {
         self.failed().filter(|check| self.strict || check.kind == CheckWeight::Truth)
     }

@@ -81,7 +81,7 @@ pub struct Witnessed {
     pub stalls: Vec<Stall>,
     /// Stalls that were seen and are not there, because too many came at once. If there are any, nothing is known.
     pub lost: u64,
-    /// Ticks of all CPUs.
+    /// How many ticks came, on all CPUs together.
     pub ticks: u64,
 }
 

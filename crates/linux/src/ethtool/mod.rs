@@ -41,7 +41,7 @@ pub struct Ethtool {
 /// A setting of a card, and its maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NicValue {
-    /// What it has now.
+    /// The value that is in force.
     pub now: u32,
     /// The requested value. It differs from the value in force only for an offload that needs another offload which is
     /// off.

@@ -38,9 +38,9 @@ pub struct EchoRefusal {
     pub from: IpAddr,
     /// Where the request was to go.
     pub to: IpAddr,
-    /// What the request had.
+    /// The identifier of the request.
     pub id: u16,
-    /// What the request had.
+    /// The sequence number of the request.
     pub sequence: u16,
     /// Why it does not get there.
     pub reason: IcmpReason,
@@ -49,11 +49,11 @@ pub struct EchoRefusal {
 /// Why a packet does not get there: the types and codes of RFC 792, RFC 1812 §5.2.7 and RFC 4443 §3, by what they mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IcmpReason {
-    /// There is no route.
+    /// A router or this machine has no route.
     NoRoute,
     /// The link is reached, and no neighbour there has the address.
     HostUnreachable,
-    /// A rule forbids it.
+    /// A rule of a filter forbids it.
     Prohibited,
     /// The destination, or a firewall in its stead, takes nothing of the kind (port or protocol unreachable).
     Rejected,

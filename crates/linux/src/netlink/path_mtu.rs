@@ -28,7 +28,7 @@ pub struct PathMtu {
 pub struct RouteMtu {
     /// The index of the route's link.
     pub index: u32,
-    /// Where the route leads.
+    /// The destination prefix of the route.
     pub dst: IpNet,
     /// Bytes of a packet that the route takes.
     pub mtu: u32,

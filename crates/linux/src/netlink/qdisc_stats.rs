@@ -29,9 +29,9 @@ pub struct QdiscCounters {
     pub drops: u64,
     /// How often the driver had no room and the packet came back, in 32 bits that restart at 0.
     pub requeues: u64,
-    /// Bytes that wait now.
+    /// Bytes that wait in the queue now.
     pub backlog_bytes: u32,
-    /// Packets that wait now.
+    /// Packets that wait in the queue now.
     pub queued: u32,
     /// Of `fq`: packets dropped because their flow had too many waiting already. They are among the drops.
     #[serde(default)]

@@ -42,7 +42,7 @@ pub enum Change {
     },
     /// A route came, went or leads elsewhere.
     Route {
-        /// The table (254 main).
+        /// The number of the table (254 is the main one).
         table: u32,
         /// The destination prefix.
         dst: IpNet,

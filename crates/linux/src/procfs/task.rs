@@ -1,4 +1,4 @@
-//! Who a task is.
+//! The name and the parent of a process or thread (`/proc/<pid>/stat`).
 
 use super::Procfs;
 use crate::Result;

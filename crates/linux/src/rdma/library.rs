@@ -90,7 +90,7 @@ pub(super) struct SendRequest {
     pub(super) _other: [u64; 11],
 }
 
-/// `struct ibv_recv_wr`.
+/// As `struct ibv_recv_wr` lies in memory (infiniband/verbs.h).
 #[repr(C)]
 pub(super) struct ReceiveRequest {
     pub(super) id: u64,
@@ -111,7 +111,7 @@ pub(super) struct Completion {
     _other: [u32; 6],
 }
 
-/// `struct ibv_qp_cap`.
+/// As `struct ibv_qp_cap` lies in memory.
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Capacity {
@@ -122,7 +122,7 @@ pub(super) struct Capacity {
     pub(super) inline_bytes: u32,
 }
 
-/// `struct ibv_qp_init_attr`.
+/// As `struct ibv_qp_init_attr` lies in memory.
 #[repr(C)]
 pub(super) struct QueuePairSetup {
     pub(super) context: *mut c_void,
@@ -152,7 +152,7 @@ pub(super) struct Way {
     pub(super) port: u8,
 }
 
-/// `struct ibv_qp_attr`.
+/// As `struct ibv_qp_attr` lies in memory.
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct QueuePairState {
@@ -183,7 +183,7 @@ pub(super) struct QueuePairState {
     pub(super) rate_limit: u32,
 }
 
-/// `struct ibv_gid_entry`.
+/// As `struct ibv_gid_entry` lies in memory.
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct GidEntry {
