@@ -19,7 +19,7 @@ pub struct Diagnosis {
     pub blind: Vec<&'static str>,
     /// Seconds between the two snapshots.
     pub seconds: f64,
-    /// Which kernel (`uname -r`).
+    /// The release of the kernel (`uname -r`).
     pub kernel: String,
     /// The boot of the machine that was read (`/proc/sys/kernel/random/boot_id`); empty if that file was not readable.
     pub boot_id: String,

@@ -62,7 +62,7 @@ pub struct Evidence {
 /// What a check saw of one subject.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
-    /// How much it matters.
+    /// Whether it is a warning or information.
     pub severity: Severity,
     /// The link, listener or group concerned; empty for the machine.
     pub subject: String,
@@ -70,7 +70,7 @@ pub struct Observation {
     pub evidence: Vec<Evidence>,
     /// What to do here, where that is more exact than the row's words.
     pub remedy: Option<String>,
-    /// Settings that do it.
+    /// Settings that would remedy it.
     pub proposals: Vec<KnobProposal>,
     /// 0 to 100: about how many hundredths of the packets, connections or time are harmed. It orders findings.
     pub impact: f64,

@@ -20,11 +20,11 @@ use crate::sysctls;
 pub struct Snapshot {
     /// Nanoseconds since the machine's start.
     pub at_ns: u64,
-    /// Which kernel (`uname -r`).
+    /// The release of the kernel (`uname -r`).
     pub kernel: String,
     /// The name of the network namespace, if it was named.
     pub netns: Option<NetnsName>,
-    /// What each CPU did.
+    /// The time that each CPU spent in each state, since the start (`/proc/stat`).
     pub stat: Stat,
     /// Soft interrupts by kind.
     pub softirqs: BTreeMap<String, PerCpu>,

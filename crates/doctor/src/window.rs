@@ -27,7 +27,7 @@ pub struct Window<'a> {
 pub struct Connection<'a> {
     /// As it was at the end.
     pub socket: &'a TcpSocket,
-    /// What TCP knew then.
+    /// Its `tcp_info` at the end.
     pub now: &'a TcpInfo,
     /// The socket as it was at the beginning, if it was there.
     pub earlier: Option<&'a TcpSocket>,
@@ -59,7 +59,7 @@ impl<'a> Window<'a> {
         self.after.sysctls.get(key).map(String::as_str)
     }
 
-    /// The same as numbers.
+    /// The parameter's value as numbers; words that are none are left out.
     pub fn numbers(&self, key: &str) -> Vec<u64> {
         let words = self.sysctl(key).unwrap_or_default().split_ascii_whitespace();
         words.filter_map(|word| word.parse().ok()).collect()

@@ -17,7 +17,7 @@ const UNICAST: u8 = 1;
 /// The number of a protocol there: router advertisements (`RTPROT_RA`).
 const ANNOUNCED: u8 = 9;
 
-/// Where settings are made.
+/// The place in which settings are made: a namespace and its link to the network.
 pub struct Host {
     /// The namespace; `None` for the one in which this process is.
     pub netns: Option<NetnsName>,

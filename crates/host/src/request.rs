@@ -8,7 +8,7 @@ use crate::Findings;
 /// What is to be set, and where.
 #[derive(Debug, Default)]
 pub struct Request {
-    /// Settings for a purpose.
+    /// The profile whose settings are asked for.
     pub profile: Option<Profile>,
     /// What a diagnosis proposes; it takes precedence over the profile.
     pub findings: Option<Findings>,

@@ -18,7 +18,7 @@ use crate::{LabError, Wires, verbs};
 /// A data path, or a network of CNI plugins, that was asked for.
 #[derive(Debug, Clone)]
 pub struct Contender {
-    /// The name in tables.
+    /// The name of the candidate, in tables and in the record.
     pub name: String,
     /// The data path; [`datapath::CNI`] where plugins join pods to nodes.
     pub path: &'static DataPath,

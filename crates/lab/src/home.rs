@@ -42,7 +42,7 @@ pub struct Remains {
     pub id: String,
     /// Its process, dead unless `state` says otherwise.
     pub pid: u32,
-    /// Who answers for it.
+    /// Whether its process lives, has left it standing on purpose, or is dead.
     pub state: UnitState,
     /// What stands, for topologies that were left standing: the data path's name.
     pub standing: Option<String>,

@@ -40,7 +40,7 @@ pub enum ExperimentError {
         key: String,
         /// The invalid value, as text.
         value: String,
-        /// What it may be.
+        /// The values that are allowed.
         why: String,
     },
 }

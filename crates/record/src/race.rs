@@ -300,7 +300,7 @@ pub struct Witness {
     pub left_off: bool,
 }
 
-/// What a witness costs.
+/// What watching for stalls adds to an answer's time, as it was measured before the first round.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WitnessCost {

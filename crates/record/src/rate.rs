@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::de::{Error, Visitor};
 
-/// A rate of requests.
+/// A rate as it is asked for, before the capacity is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RequestedRate {
     /// Requests per second, 1 to 10 million.
@@ -20,7 +20,7 @@ pub enum RequestedRate {
 pub struct RateParseError {
     /// The text that was rejected.
     pub text: String,
-    /// Why it is none.
+    /// The rule that the text breaks.
     pub why: &'static str,
 }
 

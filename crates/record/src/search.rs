@@ -77,7 +77,7 @@ pub struct SearchBlock {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchVisit {
-    /// The options in force.
+    /// The options in force, as indexes into the record's options.
     pub arm: Vec<usize>,
     /// The objective: nanoseconds, answers or bytes per second, nanoseconds of CPU time per answer or byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,7 +116,7 @@ pub struct SearchArm {
     /// Why it was given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
-    /// Whether it came further.
+    /// Whether it went on to the next round or stage.
     pub kept: bool,
 }
 

@@ -25,7 +25,7 @@ pub struct Sweep {
     pub values: Vec<SweepValue>,
 }
 
-/// What a sweep varies.
+/// The key of an experiment that a sweep varies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Over {
@@ -50,7 +50,7 @@ pub enum WireKey {
     Delay,
 }
 
-/// Directions of a wire.
+/// The directions of a wire to which a value applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Way {

@@ -39,9 +39,9 @@ pub struct TrialRecord {
     /// The same response times without the machine's stalls, where a witness watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witnessed: Option<Witnessed>,
-    /// What the nodes spent.
+    /// CPU time of the client's node.
     pub client_cpu: CpuTime,
-    /// What the nodes spent.
+    /// CPU time of the server's node.
     pub server_cpu: CpuTime,
     /// Of which each CPU of the node spent this, where [`crate::Experiment::by_cpu`] asks for it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -78,7 +78,7 @@ pub struct Transfer {
     /// nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects_ns: Option<u64>,
-    /// Of streams of datagrams.
+    /// What became of the datagrams; of streams of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<Packets>,
 }
@@ -343,7 +343,7 @@ pub enum Void {
         unanswered: u64,
         /// Answers that were not the expected ones.
         unexpected: u64,
-        /// Connections that failed.
+        /// Connections that broke or could not be opened.
         connection_errors: u64,
     },
     /// Much of the flood beside the trial was not sent: its thread had no CPU.

@@ -26,12 +26,12 @@ pub enum UntilError {
     /// The part before the colon.
     #[error(transparent)]
     Statistic(#[from] StatisticError),
-    /// The part after it.
+    /// The precision, behind the statistic and its colon.
     #[error("`{text}` is not a precision: {why}")]
     HalfWidth {
         /// The text that was rejected.
         text: String,
-        /// Why it is none.
+        /// The rule that the text breaks.
         why: &'static str,
     },
 }

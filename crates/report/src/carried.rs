@@ -15,7 +15,7 @@ pub(crate) fn cpu_unit(measure: Measure) -> &'static str {
     }
 }
 
-/// The same in full.
+/// What one unit of a measure is called in sentences.
 pub(crate) fn subject(measure: Measure) -> &'static str {
     match measure {
         Measure::Latency => "request",

@@ -158,7 +158,7 @@ pub struct Candidate {
     pub rates: Vec<RateSummary>,
 }
 
-/// When a candidate broke.
+/// When and why a candidate broke.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Broke {
     /// In which round, from 1.
@@ -278,7 +278,7 @@ pub struct Need {
     pub samples: u64,
     /// Measured seconds of this candidate at this load, at the rate achieved.
     pub measured_s: Option<f64>,
-    /// Rounds of this race.
+    /// The same in rounds of this race.
     pub rounds: Option<u64>,
 }
 
@@ -340,7 +340,7 @@ pub struct Instructions {
     pub spread: f64,
     /// How often it was counted, each time as the median of several slices.
     pub repetitions: u64,
-    /// More than the reference.
+    /// How much more it takes than the reference, in the unit of `per_request`.
     pub more: Option<f64>,
     /// The same as a share of the reference's.
     pub over: Option<f64>,

@@ -35,9 +35,9 @@ pub enum StopReason {
 /// What one look at the comparisons decided.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LookTaken {
-    /// After so many builds.
+    /// Builds that had raced by then.
     pub builds: u32,
-    /// After so many rounds.
+    /// Rounds that had been raced by then.
     pub rounds: u32,
     /// The level of an interval that had to exclude 1 for a difference at this look, 0 to 1, before it is divided among
     /// the tests of a candidate.

@@ -56,7 +56,7 @@ pub enum Response {
     Broken(String),
 }
 
-/// Who makes the visits.
+/// What visits arms for the search: a race, or a simulation in tests.
 pub trait Trials {
     /// Why there are no more.
     type Error;
@@ -124,7 +124,7 @@ pub struct Scored {
     pub effect: Option<Effect>,
     /// Why it was not visited any more.
     pub broken: Option<String>,
-    /// Whether it came further.
+    /// Whether it went on to the next round or stage.
     pub kept: bool,
 }
 
@@ -169,7 +169,7 @@ pub enum Nothing {
     Broke {
         /// The best arm of the race, or the only one.
         arm: Arm,
-        /// Why it did not.
+        /// What went wrong afterwards.
         why: String,
     },
     /// Too few of the new blocks counted to judge the best arm's gain.

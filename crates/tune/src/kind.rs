@@ -51,7 +51,7 @@ pub enum ValueKind {
     Algorithm,
     /// A queueing discipline, with options or without.
     Qdisc,
-    /// One of these words.
+    /// One of a list of words.
     Choice(&'static [&'static str]),
     Cpus,
     /// CPUs of several queues: one list for all, or one list for each group of queues.

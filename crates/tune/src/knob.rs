@@ -50,7 +50,7 @@ pub struct Knob {
     pub source: &'static str,
 }
 
-/// Where a knob lives.
+/// The file, call or object of the kernel by which a knob is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lives {
     /// A kernel parameter below `/proc/sys` of each network namespace.

@@ -52,7 +52,7 @@ pub enum TuneError {
         /// The name of the knob.
         knob: String,
     },
-    /// The knob is gone.
+    /// Newer kernels do not have the knob any more.
     #[error("{knob} cannot be set: {gone}; {instead}")]
     Obsolete {
         /// The name of the knob.

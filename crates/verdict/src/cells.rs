@@ -6,7 +6,7 @@ use hdrhistogram::Histogram as Hdr;
 use record::{Counters, CpuTime, Histogram, Leaving, Measure, RaceRecord, TrialRecord, Until};
 use stats::{Columns, Interval, Level, MiddleHalf, Percentile, Random, Resamples, Sparse, Spread};
 
-/// The unit of resampling.
+/// What is drawn with replacement when a race is resampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResamplingUnit {
     /// A build with all its rounds.
@@ -20,7 +20,7 @@ pub enum ResamplingUnit {
 pub struct ResamplingUnits {
     /// Whether each is a build or a round.
     pub unit: ResamplingUnit,
-    /// How many there are.
+    /// How many there are to draw from.
     pub count: usize,
     /// The unit of each round of the record.
     of_round: Vec<usize>,
@@ -126,7 +126,7 @@ pub struct Cells<'a> {
     pub measure: Measure,
     /// True where throughput is the question: as many requests go as can, or there are no requests.
     pub closed: Vec<bool>,
-    /// Who broke, by entrant.
+    /// Whether each entrant broke.
     pub broke: Vec<bool>,
     parts: Vec<Participation>,
     cells: Vec<Cell<'a>>,

@@ -8,7 +8,7 @@ use stats::{Interval, Spread};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It is the reference.
+    /// The reference itself, to which all others are compared.
     Reference,
     /// Faster, beyond the noise.
     Better,

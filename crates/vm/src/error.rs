@@ -35,7 +35,7 @@ pub enum Error {
     /// The machine runs a release whose packages are not supported.
     #[error("use packages of this machine: it is {found}, and kernel and QEMU come from {needed}")]
     Unsupported {
-        /// What the machine is.
+        /// The distribution and architecture of the machine.
         found: String,
         /// What it would have to be.
         needed: &'static str,

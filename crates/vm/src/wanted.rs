@@ -18,7 +18,7 @@ pub enum KernelSpec {
     Debian {
         /// Its version's first two numbers.
         version: &'static str,
-        /// Where it comes from.
+        /// The archive of Debian's that has it.
         suite: Suite,
     },
     /// A kernel image of the user.

@@ -105,7 +105,7 @@ impl Talk<'_> {
     }
 }
 
-/// What a hand has.
+/// The state of the process in a pod, between two tasks.
 struct Hand {
     version: String,
     serving: Option<Serving>,

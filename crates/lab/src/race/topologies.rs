@@ -29,7 +29,7 @@ const SETTLE: Duration = Duration::from_millis(800);
 /// This machine's namespaces, or this machine and another, as the arena of a race.
 pub(super) struct Topologies<'a> {
     pub(super) race: &'a Race,
-    /// Whose the topologies are.
+    /// The unit to which the topologies belong.
     pub(super) claim: &'a Unit,
 }
 

@@ -55,7 +55,7 @@ impl PacketFilter {
         PacketFilter::XdpPass,
     ];
 
-    /// As it is written.
+    /// The name in an experiment.
     pub fn name(self) -> &'static str {
         match self {
             PacketFilter::XdpDrop => "xdp-drop",

@@ -71,7 +71,7 @@ impl WorkloadKind {
         WorkloadKind::Packets,
     ];
 
-    /// As it is written.
+    /// The name in an experiment.
     pub fn name(self) -> &'static str {
         match self {
             WorkloadKind::Http => "http",

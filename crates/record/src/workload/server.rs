@@ -29,7 +29,7 @@ pub enum ServerKind {
 }
 
 impl HttpVersion {
-    /// As it is written.
+    /// The name in an experiment.
     pub fn name(self) -> &'static str {
         match self {
             HttpVersion::Http10 => "1.0",

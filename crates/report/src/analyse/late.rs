@@ -11,7 +11,7 @@ use stats::student_t_quantile;
 use crate::late::{CauseShare, LateAnswers, LateLoad, LatePercentile, LateStep};
 use crate::quantities::Ratio;
 
-/// The first late answer.
+/// The quantile from which on an answer counts as late.
 const FROM: f64 = 0.99;
 /// Percentiles of which the shares are said.
 const QUANTILES: [f64; 3] = [0.99, 0.999, 0.9999];

@@ -217,7 +217,7 @@ fn plottable(arm: &SearchArm) -> Option<Ratio> {
     [ratio.low, ratio.value, ratio.high].iter().all(|part| part.is_finite() && *part > 0.0).then_some(ratio)
 }
 
-/// By its interval alone.
+/// The verdict by the interval alone, without a noise floor.
 fn verdict(ratio: &Ratio, better_high: bool) -> Verdict {
     match (ratio.low > 1.0, ratio.high < 1.0) {
         (true, _) if better_high => Verdict::Better,

@@ -53,12 +53,12 @@ pub struct Profiled {
 pub struct PartCost {
     /// The part of the system.
     pub part: PathPart,
-    /// Its time per request.
+    /// The CPU time that it takes of a request.
     #[serde(flatten)]
     pub cost: Cost,
 }
 
-/// CPU time a request.
+/// CPU time for each answered request.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {
     /// The estimate in microseconds.

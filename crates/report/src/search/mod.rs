@@ -24,7 +24,7 @@ pub fn json(search: &SearchRecord) -> String {
 /// A round of a race by halves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HalvingRound {
-    /// Who was in it.
+    /// The arms that raced in this round.
     pub(crate) arms: Vec<Vec<usize>>,
     /// How many blocks it took.
     pub(crate) blocks: usize,
@@ -75,7 +75,7 @@ pub(crate) fn arms_of(stage: &SearchStage, better_high: bool) -> Vec<&SearchArm>
     arms
 }
 
-/// Options by their places.
+/// The texts of options, by their indexes.
 pub(crate) fn settings(search: &SearchRecord, places: &[usize]) -> String {
     places.iter().map(|place| search.options[*place].label()).collect::<Vec<_>>().join(" + ")
 }

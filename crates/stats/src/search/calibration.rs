@@ -7,7 +7,7 @@ use super::tally::Tally;
 use super::{Arm, Effect, Rules, Space, StageName, Trials};
 use crate::student_t_quantile;
 
-/// Blocks of the calibration.
+/// How many blocks compare the incumbent with itself.
 const BLOCKS: u32 = 8;
 
 /// The scatter of a visit, as a logarithm, above which there is no search: finding a gain of a tenth would take some

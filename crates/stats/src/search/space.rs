@@ -92,7 +92,7 @@ impl Arm {
         &self.0
     }
 
-    /// True of the incumbent.
+    /// Whether it is the incumbent: no option is in force.
     pub fn is_incumbent(&self) -> bool {
         self.0.is_empty()
     }
