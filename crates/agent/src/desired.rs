@@ -47,7 +47,7 @@ pub struct Node {
     pub wire_mtu: u32,
     /// The node's addresses there.
     pub underlay: Addresses,
-    /// The prefixes of that link: whoever is in one is a neighbour.
+    /// The prefixes of that link: a node whose address is in one is a neighbour.
     pub subnets: Vec<IpNet>,
     /// The numbers of which the names of its tunnel devices are made, one for each family of pods: IPv4, IPv6.
     pub numbers: [u16; 2],

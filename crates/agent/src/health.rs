@@ -1,4 +1,4 @@
-//! How an agent is, for whoever watches it: health checks and Prometheus's metrics, over HTTP.
+//! The state of an agent over HTTP: health checks and Prometheus's metrics.
 
 use std::fmt;
 use std::fs;

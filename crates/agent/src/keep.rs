@@ -104,7 +104,7 @@ struct Decided {
 pub(crate) struct Look {
     /// What the node is to say of itself; `None`: it is not known yet.
     pub(crate) announcement: Option<Announcement>,
-    /// All is as it should be, and whoever waits for the network can use it.
+    /// All is as it should be, and programs that wait for the network can use it.
     pub(crate) is_ready: bool,
     /// Something had been changed by another program, or could not be made.
     pub(crate) has_changed: bool,

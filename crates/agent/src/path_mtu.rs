@@ -168,7 +168,7 @@ struct Search {
 enum Stage {
     /// The most that could be, since mostly that is it.
     Most,
-    /// The least, to know whether anybody answers.
+    /// The least, to know whether the node answers at all.
     Least,
     /// Half of what is left between the largest that came back and the smallest that did not.
     Between { carries: u32, fails: u32 },

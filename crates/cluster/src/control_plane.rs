@@ -97,7 +97,7 @@ impl ControlPlane {
         command
     }
 
-    /// Writes a kubeconfig for whoever has a token, and returns its path.
+    /// Writes a kubeconfig for the account of a token, and returns its path.
     ///
     /// # Errors
     /// It cannot be written.

@@ -45,7 +45,7 @@ pub(crate) fn write_for_control_plane(folder: &Path, programs: &Programs) -> Res
     write_for_api(folder, programs, [ADMIN])
 }
 
-/// Writes a kubeconfig for whoever has a token, and returns its path.
+/// Writes a kubeconfig for the account of a token, and returns its path.
 pub(crate) fn write_kubeconfig(folder: &Path, name: &str, token: &str) -> Result<PathBuf> {
     let file = format!("{name}.kubeconfig");
     put(folder, &file, &kubeconfig(folder, token).to_string())?;

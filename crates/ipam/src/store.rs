@@ -137,8 +137,9 @@ impl Store {
         Ok(released.into_iter().map(|(address, _)| address).collect())
     }
 
-    /// Releases what is not to be kept (`gc`), and says what that was. `is_kept` is asked under the lock, beside which no
-    /// address is reserved: whoever looks for what is just being attached sees all that has an address.
+    /// Releases what is not to be kept (`gc`), and says what that was. `is_kept` is asked under the lock, beside
+    /// which no address is reserved: a process that looks for attachments that have just begun sees all that have an
+    /// address.
     ///
     /// # Errors
     /// As of [`Store::release`].

@@ -21,7 +21,8 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
 use crate::error::Attempt;
 use crate::{IfName, Result};
 
-/// The port "discard" (RFC 863). Whether somebody listens there makes no difference: a listener resets such a segment too.
+/// The port "discard" (RFC 863). Whether a program listens there makes no difference: a listener resets such a
+/// segment too.
 const PORT: u16 = 9;
 /// How many segments a large packet has, and the bytes of data in each: every path carries them (RFC 9293 §3.7.1).
 const SEGMENTS: u32 = 8;

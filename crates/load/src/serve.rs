@@ -104,8 +104,9 @@ pub struct ResponderConfig {
 
 /// A stack of our own, which takes frames from a link by AF_XDP before the kernel's stack sees them.
 ///
-/// It speaks HTTP, or raw datagrams, at one port of one address of each family. Addresses that are not said are the link's.
-/// The link keeps them: the kernel answers whoever asks for the neighbour, and has all other packets.
+/// It speaks HTTP, or raw datagrams, at one port of one address of each family. Addresses that are not said are the
+/// link's. The link keeps them: the kernel answers ARP requests and neighbour solicitations for them, and gets all
+/// other packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StackConfig {
     /// The link. Its driver needs XDP, as that of veth has it.

@@ -19,9 +19,9 @@ use crate::{Client, Exchange, Live, LoadError, Outcome};
 pub const FINE: Senses =
     Senses { period_ns: Some(500_000), late_ns: 60_000, stolen_ns: 50_000, woken_late_ns: 150_000 };
 
-/// The kernel's own ticks, where timers are dear. In a guest whose timers are the hypervisor's (PVM) a tick took 17 µs, and
-/// with a timer that is always near each idle moment of the server sets it anew: ticks each 3 ms made p99 a quarter
-/// longer, and each millisecond as much, but did not make it scatter less.
+/// The kernel's own ticks, where timers are expensive. In a guest whose timers are the hypervisor's (PVM) a tick took
+/// 17 µs, and with a timer that is always near each idle moment of the server sets it anew: ticks each 3 ms made p99
+/// a quarter longer, and each millisecond as much, but did not make it scatter less.
 pub const COARSE: Senses = Senses { period_ns: None, ..FINE };
 
 /// A thread's wait for another program is known when it is over: longer ones than this, in nanoseconds, may be known only

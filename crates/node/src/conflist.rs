@@ -42,8 +42,9 @@ pub struct Network {
     /// Whether the node has a link of its own beside the containers', for the attaches that take one: without it the node and
     /// its containers do not reach each other.
     pub host_link: bool,
-    /// The absolute path of a file that whoever makes the ways to other nodes writes when it has made them; in a directory that
-    /// is empty after a restart of the machine. `STATUS` fails without it. `None`: it waits for no file.
+    /// The absolute path of a file that an agent or routing daemon writes when it has made the ways to other nodes;
+    /// in a directory that is empty after a restart of the machine. `STATUS` fails without it. `None`: it waits for
+    /// no file.
     pub readiness_file: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! The file by which whoever makes the ways to other nodes says that it has made them in this boot.
+//! The file by which an agent or routing daemon says that it has made the ways to other nodes in this boot.
 
 use std::path::PathBuf;
 

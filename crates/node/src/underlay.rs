@@ -16,7 +16,7 @@ pub struct Underlay {
     pub mtu: u32,
     /// The node's addresses there, the first of each family.
     pub addresses: Addresses,
-    /// All of them with the lengths of their prefixes: whoever is in one is a neighbour.
+    /// All of them with the lengths of their prefixes: a host whose address is in one is a neighbour.
     pub subnets: Vec<IpNet>,
 }
 

@@ -124,8 +124,8 @@ impl ClaimsFile {
         Ok(file.unwrap_or(ClaimsFile { schema: VERSION, claims: BTreeMap::new() }))
     }
 
-    /// Whether taking away the file takes nothing from anybody, once its namespace is gone: no unit that has a claim has a
-    /// journal, and what was shared went with the namespace.
+    /// Whether no unit needs the file any more, once its namespace is gone: no unit that has a claim has a journal,
+    /// and what was shared went with the namespace.
     fn is_stale(&self) -> bool {
         self.claims.values().all(|claim| {
             let is_owned = claim.owners.iter().any(|owner| owner.journal.exists());

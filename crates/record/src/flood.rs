@@ -53,7 +53,7 @@ impl PacketFilter {
 }
 
 impl Experiment {
-    /// Checks that a flood can be made, and that somebody gets it.
+    /// Checks that a flood can be made, and that a candidate gets it.
     pub(crate) fn validate_flood(&self, flood: Flood) -> Result<(), ExperimentError> {
         within("flood.packets_per_s", flood.packets_per_s, 1_000..=2_000_000)?;
         within("flood.bytes", flood.bytes, 60..=self.underlay.mtu + ETHERNET_BYTES)?;

@@ -276,7 +276,7 @@ impl Capacity {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Witness {
-    /// Between two ticks of a CPU, in nanoseconds: the witness's own, or where those are too dear the kernel's.
+    /// Between two ticks of a CPU, in nanoseconds: the witness's own, or where those cost too much the kernel's.
     pub period_ns: u64,
     /// A tick that was this much later than that showed a stall, in nanoseconds.
     pub late_ns: u64,

@@ -55,8 +55,9 @@ use When::{Always, Never, Skipped};
 
 /// Every guest, in the order in which they boot. Those that wait for the native lane's skips come last.
 ///
-/// An emulated CPU that waits for another's lock or interrupt spins, and where there are two, each access to memory that
-/// they share is dearer. So a guest has one CPU, unless its tests need a second one or are about what two do at once.
+/// An emulated CPU that waits for another's lock or interrupt spins, and where there are two, each access to memory
+/// that they share costs more. So a guest has one CPU, unless its tests need a second one or are about what two do at
+/// once.
 pub(crate) static ALL: [Guest; 8] = [
     Guest {
         kernel: deb::Suite::Backports,

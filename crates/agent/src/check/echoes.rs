@@ -36,7 +36,7 @@ pub(super) struct Question {
     pub(super) to: IpAddr,
     /// The bytes of the packet that fills the way; `None`: a small one will do.
     pub(super) full_bytes: Option<u32>,
-    /// Whose errors are answers, too: whoever says that a packet cannot go on has got it.
+    /// Prefixes whose error messages are answers too: a host that says that a packet cannot go on has received it.
     pub(super) witnesses: Vec<IpNet>,
 }
 

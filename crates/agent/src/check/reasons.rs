@@ -55,7 +55,7 @@ pub(super) fn of_lease(peer: &PeerStatus) -> Option<Reason> {
     Some(Reason { kind, family: None, seen: format!("the agent says: {why}"), follows: follows.to_owned() })
 }
 
-/// What is wrong on this node whoever the peer is.
+/// What is wrong on this node for every peer.
 pub(super) fn here(status: &Status, families: &BTreeSet<Family>) -> Result<Vec<Reason>, CheckError> {
     let mut reasons = Vec::new();
     reasons.extend(status.undecided.as_ref().map(|why| {

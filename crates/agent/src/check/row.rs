@@ -19,7 +19,7 @@ pub struct Row {
     pub pods: Vec<String>,
     /// When the check began, in seconds since 1970.
     pub at_s: u64,
-    /// What is wrong on this node whoever the peer is.
+    /// What is wrong on this node for every peer.
     pub here: Vec<Reason>,
     /// The other nodes by the source's names for them.
     pub peers: BTreeMap<String, CheckedPeer>,

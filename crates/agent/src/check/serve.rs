@@ -1,4 +1,4 @@
-//! Checks for whoever asks the agent over HTTP. They load the network, so there is one at a time at most, and who asks within a
+//! Checks on request, over HTTP. They load the network, so there is one at a time at most, and who asks within a
 //! second of one gets the same.
 
 use std::sync::Arc;

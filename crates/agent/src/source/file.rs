@@ -1,4 +1,4 @@
-//! A static file as lease source: all nodes have a copy, and whoever edits it is the one who gives out prefixes.
+//! A static file as lease source: all nodes have a copy, and its author gives out the prefixes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -36,7 +36,7 @@ pub(crate) struct Usual {
     pub(crate) limit_ns: u64,
 }
 
-/// Part of an answer's time that is not explained yet: whoever explains it takes it away.
+/// Part of an answer's time that is not explained yet: the cause that explains a part takes it away.
 struct Rest(Vec<(u64, u64)>);
 
 /// What the largest part of an answer's time was.

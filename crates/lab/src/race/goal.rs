@@ -158,7 +158,7 @@ impl StoppingRule {
         }
     }
 
-    /// Whether a comparison is settled already: then the race has a result, whoever breaks after it.
+    /// Whether a comparison is settled already: then the race has a result, even if candidates break after it.
     pub(super) fn anyone_left(&self) -> bool {
         match self {
             StoppingRule::Rounds { .. } => false,

@@ -30,7 +30,7 @@ const SERVER: &str = "ovsdb-server";
 const SWITCH: &str = "ovs-vswitchd";
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/bin"];
 
-/// The datapath in the kernel, of which a namespace has one, and its daemon is whoever made it.
+/// The name of the datapath in the kernel. A namespace has one, which belongs to the daemon that made it.
 pub const DATAPATH: &str = "ovs-system";
 
 /// A private Open vSwitch, which may run or not.

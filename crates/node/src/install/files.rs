@@ -17,8 +17,9 @@ const READ_BY_RUNTIMES: [&str; 3] = ["conf", "conflist", "json"];
 /// How an executable begins.
 const ELF: &[u8] = b"\x7fELF";
 
-/// Replaces a file in one stroke: whoever opens it has the old or the new one, whole. A program that runs keeps its own,
-/// and none is open for writing when a runtime starts it (ETXTBSY). One process at a time replaces a file.
+/// Replaces a file in one stroke: a program that opens it has the old or the new one, whole. A program that runs
+/// keeps its own, and none is open for writing when a runtime starts it (ETXTBSY). One process at a time replaces a
+/// file.
 ///
 /// What a killed process leaves is `.NAME.new`, which no runtime reads; the next call replaces it.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {

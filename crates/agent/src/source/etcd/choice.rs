@@ -36,7 +36,7 @@ pub(super) enum Fate {
     Held,
     /// Its key has a value that makes no sense.
     Spoilt,
-    /// Its key is gone: it expired, or somebody deleted it.
+    /// Its key is gone: it expired, or was deleted.
     Gone,
     /// Another node has it; this is what says so.
     Lost(String),

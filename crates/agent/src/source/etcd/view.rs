@@ -91,7 +91,7 @@ impl View {
         self.entries.iter().map(|(name, entry)| (name.as_str(), entry))
     }
 
-    /// All prefixes that somebody has, except for those of one name.
+    /// All prefixes that are taken, except for those of one name.
     pub(super) fn taken(&self, except: Option<&str>) -> Vec<IpNet> {
         let others = self.iter().filter(|(name, _)| Some(*name) != except);
         others.flat_map(|(_, entry)| entry.pods.iter()).collect()

@@ -203,7 +203,7 @@ impl Hardware {
     }
 }
 
-/// How long the kernel may take to end a namespace: it waits for whoever still looks at something of it.
+/// How long the kernel may take to end a namespace: it waits for processes that still read something of it.
 const NAMESPACE_END_MAX: Duration = Duration::from_secs(10);
 
 /// Waits for a card to come back from a namespace that ends, and gives it its name. It comes under the one that it had there,
