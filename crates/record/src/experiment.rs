@@ -1,11 +1,31 @@
 //! An experiment: the candidates, their load and the duration. The TOML file and the command line both become one.
 
+mod candidates;
+mod card;
+mod file;
+mod filters;
+mod flood;
+mod plant;
+mod proxy;
+mod quick;
+mod stack;
+mod sweep;
+mod until;
+mod vm;
+
 use serde::{Deserialize, Serialize};
 
-use crate::quick::Quick;
+pub use self::card::{Card, CardError};
+pub use self::flood::Flood;
+pub use self::plant::Plant;
+pub use self::proxy::{Proxies, ProxyKind};
+use self::quick::Quick;
+pub use self::stack::{Stack, StackKind, StackWait};
+pub use self::sweep::{AxisUnit, Over, Sweep, SweepPosition, SweepValue, Way, WireKey};
+pub use self::until::{Until, UntilError};
+pub use self::vm::{Clock, Machines};
 use crate::{
-    BitRate, Card, Delay, Flood, Machines, PacketFilter, Plant, Proxies, Published, RequestedRate, Share,
-    Side, Stack, Sweep, SweepPosition, Tuning, Until, Ways, Wire, Workload,
+    BitRate, Delay, PacketFilter, Published, RequestedRate, Share, Side, Tuning, Ways, Wire, Workload,
 };
 
 /// What a race is asked to do.

@@ -4,50 +4,38 @@
 //! round at most, and a damaged last line is as if it had never been written. This is the project's one stable file
 //! format beside the experiment file; both carry a version.
 
-mod candidates;
-mod card;
 mod decimal;
 mod experiment;
 mod experiment_error;
-mod experiment_file;
 mod file;
-mod flood;
 mod histogram;
 mod late;
 mod look;
-mod plant;
 mod profile;
-mod proxy;
 mod published;
-mod quick;
 mod race;
 mod rate;
 mod record_error;
 mod search;
 mod spelling;
-mod stack;
 mod statistic;
-mod sweep;
 mod trial;
 mod tuning;
-mod until;
-mod vm;
 mod wire;
 mod workload;
 
-pub use card::{Card, CardError};
-pub use experiment::{AuthorsRun, Candidate, Experiment, Placement, Steering, Underlay};
+pub use experiment::{
+    AuthorsRun, AxisUnit, Candidate, Card, CardError, Clock, Experiment, Flood, Machines, Over, Placement,
+    Plant, Proxies, ProxyKind, Stack, StackKind, StackWait, Steering, Sweep, SweepPosition, SweepValue,
+    Underlay, Until, UntilError, Way, WireKey,
+};
 pub use experiment_error::ExperimentError;
 pub use file::{Record, Writer};
-pub use flood::Flood;
 pub use histogram::Histogram;
 pub use late::{Cause, Late, Retransmitted};
 pub use look::{Leaving, Left, Look};
-pub use plant::Plant;
 pub use profile::Profile;
-pub use proxy::{Proxies, ProxyKind};
 pub use published::{Direction, Metric, Published, PublishedFact, RATIO, facts as published_facts};
-pub use quick::Quick;
 pub use race::{
     Broken, Capacity, End, Entrant, Header, Line, Load, Machine, NodeInZone, NodePair, RaceRecord, Round,
     Witness, WitnessCost,
@@ -59,16 +47,12 @@ pub use search::{
     SearchVerdict, SearchVisit,
 };
 pub use spelling::{did_you_mean, nearest};
-pub use stack::{Stack, StackKind, StackWait};
 pub use statistic::{Statistic, StatisticError};
-pub use sweep::{AxisUnit, Over, Sweep, SweepPosition, SweepValue, Way, WireKey};
 pub use trial::{
     Counters, CpuTime, Frames, Handshakes, Junk, Latencies, Packets, Stall, Transfer, TrialRecord, Void,
     Witnessed,
 };
 pub use tuning::{Asked, Setting, Side, Tuning};
-pub use until::{Until, UntilError};
-pub use vm::{Clock, Machines};
 pub use wire::{BitRate, Delay, FigureError, Share, Ways, Wire};
 pub use workload::{HttpVersion, Measure, PacketFilter, ServerKind, Workload, WorkloadKind};
 

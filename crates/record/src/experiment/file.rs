@@ -16,7 +16,7 @@ impl Experiment {
     /// The first thing that is wrong, with its place in the text where it has one.
     pub fn from_toml(text: &str) -> Result<Experiment, ExperimentError> {
         let experiment: Experiment = toml::from_str(text).map_err(|error| located(text, &error))?;
-        experiment.validate().map_err(|error| crate::sweep::check::located(text, error))?;
+        experiment.validate().map_err(|error| super::sweep::check::located(text, error))?;
         experiment.quick()?;
         Ok(experiment)
     }

@@ -28,7 +28,7 @@ impl Experiment {
             validate_origin(candidate)?;
             self.validate_container(candidate)?;
             validate_name(candidate)?;
-            crate::sweep::check::connections(candidate, self.workload.connections_max())?;
+            super::sweep::check::connections(candidate, self.workload.connections_max())?;
             self.validate_plant(candidate)?;
             self.validate_proxies(candidate)?;
             self.validate_stack(candidate)?;
