@@ -37,6 +37,7 @@ mod line;
 mod listen;
 mod listener;
 mod messages;
+mod messaging;
 mod peer;
 mod request;
 mod responder;

@@ -1,12 +1,13 @@
 //! Parses the output of a Rust test binary: its list of tests, and the result of a single test.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use crate::ledger::TestOutcome;
-use crate::suite::Suite;
+use crate::suite::{Suite, TestKind};
 
 /// One test of a binary.
 #[derive(Clone, Debug)]
@@ -21,6 +22,14 @@ impl Test<'_> {
     pub(crate) fn full_name(&self) -> String {
         format!("{} {}", self.suite.name(), self.name)
     }
+}
+
+/// The program `hostgap` that the integration tests among these start; `None` if there are none.
+pub(crate) fn program(tests: &[Test<'_>]) -> Option<PathBuf> {
+    let of_program = |suite: &Suite| suite.package == "hostgap" && suite.kind == TestKind::Integration;
+    let suite = tests.iter().map(|test| test.suite).find(|suite| of_program(suite))?;
+    // Cargo puts tests into the folder `deps` beside it.
+    Some(suite.binary.parent()?.parent()?.join("hostgap"))
 }
 
 /// The tests of a binary that `filters` select. Without filters, all of them.

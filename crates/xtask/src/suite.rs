@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::cargo;
-use crate::libtest::Test;
 
 /// A test binary that cargo has built.
 #[derive(Clone, Debug)]
@@ -42,14 +41,6 @@ impl Suite {
             }
         }
     }
-}
-
-/// The program `hostgap` that the integration tests among these start; `None` if there are none.
-pub(crate) fn program(tests: &[Test<'_>]) -> Option<PathBuf> {
-    let of_program = |suite: &Suite| suite.package == "hostgap" && suite.kind == TestKind::Integration;
-    let suite = tests.iter().map(|test| test.suite).find(|suite| of_program(suite))?;
-    // Cargo puts tests into the folder `deps` beside it.
-    Some(suite.binary.parent()?.parent()?.join("hostgap"))
 }
 
 /// Builds all tests of `packages`, or of the whole workspace, and returns their binaries.

@@ -144,7 +144,7 @@ fn guest_lanes(
     ledger: &Mutex<Ledger>,
 ) -> Result<Report> {
     let next = AtomicUsize::new(0);
-    let after_native = if native.is_some() && native::is_root()? { suite::program(tests) } else { None };
+    let after_native = if native.is_some() && native::is_root()? { libtest::program(tests) } else { None };
     let work = || {
         let mut report = Report::default();
         while let Some(guest) = guest::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -13,13 +13,15 @@
 mod account;
 mod error;
 mod extend;
+mod phase;
 mod room;
 mod state;
 mod watch;
 
 pub use account::Account;
 pub use error::TransactionError;
-pub use state::{EndedTransaction, OpenTransaction, Phase, Why};
+pub use phase::Phase;
+pub use state::{EndedTransaction, OpenTransaction, Why};
 pub use watch::{WatchEnd, Watcher};
 
 use std::fs::{self, File};

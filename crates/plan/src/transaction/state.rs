@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{TransactionError, failed, this_boot};
+use super::{Phase, TransactionError, failed, this_boot};
 use crate::sealed::{self, Unsealed};
 use crate::{Placed, Seal, Undone};
 
@@ -33,26 +33,6 @@ pub struct OpenTransaction {
     pub seal: Seal,
     /// What the caller wanted to remember.
     pub about: Value,
-}
-
-/// How far a transaction is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// Its steps are being done.
-    Applying,
-    /// Done, and taken back unless it is confirmed in time.
-    Unconfirmed {
-        /// Until when, in nanoseconds of `CLOCK_BOOTTIME`, which goes on while the machine sleeps.
-        deadline_ns: u64,
-    },
-    /// It stays until it is taken back by `rollback`.
-    Confirmed,
-    /// It stays, and more is being added to it.
-    Extending {
-        /// The number of the first step that is added: the journal holds those before it as they were confirmed.
-        from: u64,
-    },
 }
 
 /// How much of a transaction is taken back.
@@ -187,17 +167,6 @@ impl EndedTransaction {
             addition,
             doubt,
         }
-    }
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Phase::Applying => "not yet whole",
-            Phase::Unconfirmed { .. } => "unconfirmed",
-            Phase::Confirmed => "confirmed",
-            Phase::Extending { .. } => "confirmed, and more is being added",
-        })
     }
 }
 
