@@ -200,7 +200,7 @@ pub fn desired(
     found::remember(&mut node_plan, standing);
     desired.offload_faults = offload::switch_off(&mut node_plan, &node.offloads, standing.get(NODE_PART));
     let clashing = clashes::find(&snapshot.others);
-    nets.find_keys(snapshot.others.iter().filter(|(name, _)| !clashing.contains_key(*name)));
+    nets.holders.find(snapshot.others.iter().filter(|(name, _)| !clashing.contains_key(*name)));
     for (name, lease) in &snapshot.others {
         let planned = match (lease, clashing.get(name)) {
             (Err(why), _) | (Ok(_), Some(why)) => Err(why.clone()),

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use linux::IfName;
 use linux::features::{self, Facts};
 use linux::netlink::{Change, Netlink, RouteInfo};
-use node::install::{self, Installation, RuntimeDirs};
+use node::install;
 use node::{Home, Underlay};
 use plan::forwarding::ServicePrograms;
 use plan::{Keeper, Kept, Kernel, Plan, Set, Step};
@@ -24,6 +24,7 @@ use crate::desired::{
     Desired, FLANNEL_PART, NODE_PART, Node, SERVICES_PART, ServicesPlace, Undecided, announcement, desired,
     wish,
 };
+use crate::installation::{NOTE, installation};
 use crate::keys::{self, NodeKey};
 use crate::lease::{Announcement, Snapshot};
 use crate::migrate::of_flannel;
@@ -34,9 +35,6 @@ use crate::said::Said;
 use crate::settings::Settings;
 use crate::status::{SCHEMA, Status};
 use crate::{AgentError, files};
-
-/// What units of networks are noted as.
-pub(crate) const NOTE: &str = "a network over many nodes";
 
 /// The node, as an agent keeps it.
 pub(crate) struct KeptNode {
@@ -343,16 +341,6 @@ fn renew_programs(settings: &Settings) {
         // What cannot be taken over is made anew with the first look.
         Err(error) => warn!("the programs for Services that are there cannot be replaced: {error}"),
     }
-}
-
-/// The plugin's program and a configuration, for container runtimes.
-pub(crate) fn installation<'a>(
-    home: &'a Home,
-    facts: &'a Facts,
-    dirs: &'a RuntimeDirs,
-    network: &'a node::Network,
-) -> Installation<'a> {
-    Installation { home, facts, dirs, network, file: None, program: install::program() }
 }
 
 /// The node as it is now, without its key, where nothing has changed lately. `number_of_link` gives its tunnels their numbers.

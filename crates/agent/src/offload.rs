@@ -11,7 +11,7 @@ use linux::{IfName, LinkKind};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::run::send_if_new;
+use crate::latest::send_if_new;
 
 /// The tunnels to try, by their links.
 pub(crate) type Tunnels = BTreeMap<IfName, Tunnel>;

@@ -13,7 +13,7 @@ use linux::icmp::EchoSocket;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::run::send_if_new;
+use crate::latest::send_if_new;
 
 /// The addresses to ask, with the most that the way there could carry: the bytes of the link on which it begins.
 pub(crate) type Targets = BTreeMap<IpAddr, u32>;

@@ -8,7 +8,8 @@ use plan::Plan;
 
 use crate::cloud::{self, Preview, Wish};
 use crate::desired::{Desired, DesiredPeer, Node, desired, wish};
-use crate::keep::{Found, installation, network_of, node};
+use crate::installation::installation;
+use crate::keep::{Found, network_of, node};
 use crate::keys;
 use crate::lease::Snapshot;
 use crate::network::NetworkConfig;

@@ -17,6 +17,7 @@ use crate::check::{self, Checks};
 use crate::cloud::{self, Wish};
 use crate::health::Health;
 use crate::keep::{Found, KeptNode};
+use crate::latest::send_if_new;
 use crate::lease::{Announcement, Snapshot};
 use crate::offload::{self, Tunnels};
 use crate::path_mtu::{self, Targets};
@@ -144,15 +145,6 @@ async fn keep(
         }
         sleep(pause).await;
     }
-}
-
-/// Wakes the waiters for a value, if it is another one than before.
-pub(crate) fn send_if_new<T: PartialEq>(to: &watch::Sender<T>, value: T) {
-    to.send_if_modified(|known| {
-        let is_new = *known != value;
-        *known = value;
-        is_new
-    });
 }
 
 #[expect(

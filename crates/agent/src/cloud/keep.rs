@@ -15,7 +15,7 @@ use super::take_back::{TakenBack, table_named, take_back_all};
 use super::words::Words;
 use super::{Call, CloudError, CloudSettings, Interface, RouteTables, Table, View, Wanted, Wish, aws};
 use crate::backoff::{Backoff, jittered};
-use crate::run::send_if_new;
+use crate::latest::send_if_new;
 
 /// The shortest and the longest wait after a failure.
 const WAIT_MIN: Duration = Duration::from_secs(1);

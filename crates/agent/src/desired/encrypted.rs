@@ -7,14 +7,17 @@ use ipnet::IpNet;
 use linux::PublicKey;
 use plan::{Plan, Step};
 
-use super::{Nets, Undecided};
+use super::Undecided;
 use crate::backend::BackendKind;
 use crate::lease::{Lease, TunnelData};
-use crate::network::{Mode, WireGuardConfig};
+use crate::network::{Mode, NetworkConfig, WireGuardConfig};
 
-/// By key: the lease whose part has the peer, and all prefixes that are the peer's. A node that has taken another prefix has
-/// two leases for a while, and a device has each key once.
-pub(super) type Holders = BTreeMap<(Family, PublicKey), (String, Vec<IpNet>)>;
+/// Who has which keys. A node that has taken another prefix has two leases for a while, and a device has each key once.
+#[derive(Default)]
+pub(super) struct KeyHolders {
+    /// By key: the lease whose part has the peer, and all prefixes that are the peer's.
+    by_key: BTreeMap<(Family, PublicKey), (String, Vec<IpNet>)>,
+}
 
 /// Refuses what would leave nodes that cannot hear each other.
 pub(super) fn check_config(config: &WireGuardConfig, families: &[Family]) -> Result<(), Undecided> {
@@ -37,12 +40,9 @@ pub(super) fn check_config(config: &WireGuardConfig, families: &[Family]) -> Res
     Err(Undecided::Network(why.to_owned()))
 }
 
-impl Nets<'_> {
+impl KeyHolders {
     /// Finds out who has which keys.
-    pub(super) fn find_keys<'l>(
-        &mut self,
-        leases: impl Iterator<Item = (&'l String, &'l Result<Lease, String>)>,
-    ) {
+    pub(super) fn find<'l>(&mut self, leases: impl Iterator<Item = (&'l String, &'l Result<Lease, String>)>) {
         let of_kind = |lease: &&Lease| lease.node.backend == BackendKind::WireGuard.name();
         for (name, lease) in leases {
             let Some(lease) = lease.as_ref().ok().filter(of_kind) else { continue };
@@ -51,7 +51,7 @@ impl Nets<'_> {
                 let key = data.and_then(TunnelData::key).filter(|_| !pods.families().is_empty());
                 if let Some(key) = key {
                     let holder =
-                        self.holders.entry((family, key)).or_insert_with(|| (name.clone(), Vec::new()));
+                        self.by_key.entry((family, key)).or_insert_with(|| (name.clone(), Vec::new()));
                     holder.1.extend(pods.iter());
                 }
             }
@@ -60,11 +60,11 @@ impl Nets<'_> {
 
     /// Leaves a peer in one plan of those that have its key, with the prefixes of all, and gives it what the network says of
     /// peers.
-    pub(super) fn hold_keys(&self, name: &str, family: Family, way: &mut Plan) {
+    pub(super) fn hold(&self, name: &str, family: Family, network: &NetworkConfig, way: &mut Plan) {
         way.steps.retain_mut(|placed| {
             let Step::AddWireGuardPeer(peer) = &mut placed.step else { return true };
-            peer.keepalive_s = self.network.backend.wireguard.keepalive_s;
-            match self.holders.get(&(family, peer.key)) {
+            peer.keepalive_s = network.backend.wireguard.keepalive_s;
+            match self.by_key.get(&(family, peer.key)) {
                 Some((holder, _)) if holder != name => false,
                 Some((_, prefixes)) => {
                     peer.allowed.clone_from(prefixes);

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use datapath::{Addresses, DataPath, Family, Network, NodeSpec, Peer, Prefixes};
 use plan::{Place, Plan, Step};
 
-use super::encrypted::{Holders, check_config};
+use super::encrypted::{KeyHolders, check_config};
 use super::{Node, Undecided, found, tunnel_mac};
 use crate::backend::{BackendKind, DIRECT, VXLAN, transport};
 use crate::lease::{Lease, TunnelData, VxlanEnd};
@@ -19,7 +19,7 @@ pub(super) struct Nets<'a> {
     pub(super) kind: BackendKind,
     pub(super) specs: Vec<(Family, NodeSpec)>,
     /// Who has which keys, where tunnels are encrypted.
-    pub(super) holders: Holders,
+    pub(super) holders: KeyHolders,
 }
 
 impl Nets<'_> {
@@ -81,7 +81,7 @@ impl Nets<'_> {
         for (family, _) in &specs {
             found::check(found::tunnel(standing, *family, backend), node)?;
         }
-        Ok(Nets { node, network, kind, specs, holders: Holders::default() })
+        Ok(Nets { node, network, kind, specs, holders: KeyHolders::default() })
     }
 
     pub(super) fn mtu(&self) -> Result<u32, Undecided> {
@@ -140,7 +140,7 @@ impl Nets<'_> {
                 associations: None,
             };
             let mut way = path.peer_plan(spec, &peer).map_err(|error| error.why)?;
-            self.hold_keys(name, *family, &mut way);
+            self.holders.hold(name, *family, self.network, &mut way);
             if let Some(mtu) = self.narrower_mtu(path, spec, &announced.public) {
                 way.steps.iter_mut().for_each(|placed| bound(&mut placed.step, mtu));
             }

@@ -25,7 +25,7 @@ pub use self::error::MigrateError;
 pub use self::find::{Bridge, Flannel, find};
 use crate::desired::FLANNEL_PART;
 use crate::files;
-use crate::keep::{NOTE, installation};
+use crate::installation::{NOTE, installation};
 
 /// The `type` of flannel's plugin in a runtime's configuration.
 const PLUGIN: &str = "flannel";

@@ -141,7 +141,9 @@ impl Task<'_> {
                 ..wire::Operation::default()
             };
             let mut success = vec![range(self.config_key.clone().into_bytes(), Vec::new())];
-            let known = self.next_revision.map(|_| self.view.witnesses(self.own.as_ref()));
+            let known = self
+                .next_revision
+                .map(|_| self.view.witnesses(self.own.as_ref().map(|own| own.name.as_str())));
             match &known {
                 Some(names) => success.extend(names.iter().map(|name| range(self.key_of(name), Vec::new()))),
                 None => success.push(range(self.below.clone(), end_of(&self.below))),

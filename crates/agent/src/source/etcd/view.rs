@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use datapath::{Addresses, Family, Prefixes};
 use ipnet::IpNet;
 
-use super::choice::Own;
 use super::wire::{Event, KeyValue};
 use crate::flannel;
 use crate::lease::Lease;
@@ -63,9 +62,9 @@ impl View {
     }
 
     /// The names of entries by which a store is known again: the node's own, and that which changed last.
-    pub(super) fn witnesses(&self, own: Option<&Own>) -> Vec<String> {
+    pub(super) fn witnesses(&self, own: Option<&str>) -> Vec<String> {
         let last = self.iter().max_by_key(|(_, entry)| entry.changed).map(|(name, _)| name);
-        let own = own.map(|own| own.name.as_str()).filter(|own| last != Some(own));
+        let own = own.filter(|own| last != Some(own));
         own.into_iter().chain(last).map(str::to_owned).collect()
     }
 

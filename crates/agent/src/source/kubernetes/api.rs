@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::annotations::Changes;
-use super::follow::Kind;
+use super::kind::Kind;
 use super::node::{NETWORK_UNAVAILABLE, NODES};
 
 /// Who has written a field, as the API server notes it.

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use kube::api::WatchEvent;
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::api::{Api, Failure};
+use super::kind::Kind;
 use super::node;
 use super::service::{KeptService, KeptSlice};
 use crate::backoff::Backoff;
@@ -44,23 +44,6 @@ pub(super) enum News<K> {
     Watched,
     /// They are not, and why.
     Unreachable(String),
-}
-
-/// A kind of objects, with the fields that are read of one.
-pub(super) trait Kind: Clone + Debug + DeserializeOwned + Send + 'static {
-    /// Where the API server has all of them.
-    const PATH: &'static str;
-    /// Which of them, as a selector of labels.
-    const LABELS: Option<&'static str>;
-    /// After so long without a word a watch is opened anew, on another connection: the other end of this one may be gone
-    /// without a sign. Where nothing has happened for so long it costs one request.
-    const SILENCE_MAX: Duration;
-
-    /// The name by which it is known here, with its namespace if it has one.
-    fn name(&self) -> String;
-
-    /// The version of the object.
-    fn version(&self) -> &str;
 }
 
 /// Lists and watches objects of a kind.

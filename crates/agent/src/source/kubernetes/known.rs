@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::change::Change;
 use super::follow::{Event, News};
 use super::node::{Kept, OwnNode};
 use super::services::KnownServices;
@@ -27,19 +28,6 @@ pub(super) struct Known {
     pub(super) unannounced: Option<String>,
     /// The cluster's Services, if they are asked for.
     pub(super) services: Option<KnownServices>,
-}
-
-/// What an event was about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
-    /// Nothing that is kept.
-    Nothing,
-    /// Something of a snapshot.
-    Snapshot,
-    /// This node's own object.
-    Own,
-    /// Everything: what was written before may or may not be in it.
-    All,
 }
 
 impl Known {

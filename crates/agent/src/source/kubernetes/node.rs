@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::annotations::{Found, Names, OfFamily};
-use super::follow::Kind;
+use super::kind::Kind;
 use super::tunnel;
 use crate::backend::BackendKind;
 use crate::lease::{Announcement, Lease, TunnelData};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use plan::forwarding::{Protocol, Service as LedService, ServiceAddress};
 use serde::Deserialize;
 
-use super::follow::Kind;
+use super::kind::Kind;
 
 /// Those of other proxies, and those without an address, are left out by the API server, as kube-proxy asks it too.
 const LABELS: &str = "!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless";

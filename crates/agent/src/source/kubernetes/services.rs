@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use plan::forwarding::ServiceAddress;
 
+use super::change::Change;
 use super::follow::News;
-use super::known::Change;
 use super::service::{KeptService, KeptSlice};
 use crate::lease::Services;
 
