@@ -268,7 +268,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
 /// The link that the others are made on.
 const PARENT: &str = "hgparent";
 
-pub(crate) fn name(text: &str) -> IfName {
+fn name(text: &str) -> IfName {
     IfName::new(text).expect("the names used here are valid")
 }
 

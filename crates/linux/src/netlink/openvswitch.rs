@@ -80,7 +80,7 @@ impl OvsDatapaths {
     /// Makes a datapath with a tunnel of GENEVE, and deletes both.
     pub(crate) fn try_geneve(&self) -> Result<()> {
         self.with_one(|| {
-            let tunnel = crate::features::name("hggeneve");
+            let tunnel = IfName::new("hggeneve").expect("it is a valid name");
             let mut options = Request::default();
             options.put(OPTION_PORT, &6081u16.to_ne_bytes());
             let datapath = self.datapaths.call(GET, &named(DATAPATH_NAME, &probe()))?;
@@ -107,7 +107,7 @@ impl OvsDatapaths {
 
 /// The datapath that is tried.
 fn probe() -> IfName {
-    crate::features::name("hgprobe")
+    IfName::new("hgprobe").expect("it is a valid name")
 }
 
 /// A request about something of a name. Its header is of `struct ovs_header`, the number of a datapath; 0 for any.

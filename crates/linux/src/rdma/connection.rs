@@ -25,11 +25,10 @@ use super::memory::Registered;
 
 /// Messages in each direction that may be on their way.
 const SLOTS: u32 = 4;
-/// `IBV_QPT_RC`, `IBV_WR_SEND`, `IBV_SEND_SIGNALED`, `IBV_ACCESS_LOCAL_WRITE`.
+/// `IBV_QPT_RC`, `IBV_WR_SEND`, `IBV_SEND_SIGNALED`.
 const RELIABLE: u32 = 2;
 const SEND: u32 = 2;
 const SIGNALED: u32 = 2;
-pub(super) const LOCAL_WRITE: i32 = 1;
 /// `IBV_QPS_INIT`, `IBV_QPS_RTR`, `IBV_QPS_RTS`: states of a queue pair.
 const INIT: u32 = 1;
 const READY_TO_RECEIVE: u32 = 2;

@@ -6,12 +6,14 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::VerbsDevice;
-use super::connection::LOCAL_WRITE;
 use super::device::made;
 use super::library::{MemoryRegion, Piece};
 
 /// Pages of its own, so that nothing else of the process is on one that is locked.
 const PAGE_BYTES: usize = 4096;
+
+/// `IBV_ACCESS_LOCAL_WRITE`.
+const LOCAL_WRITE: i32 = 1;
 
 /// Memory that is registered with a device: locked, and known to it by a key. It is reached through its methods alone, since the
 /// device may write to any of it that was posted.
