@@ -266,7 +266,7 @@ fn finish(
     let rounds = ::record::RaceRecord::read(&record).map_or(0, |race| race.rounds.len());
     let mut render = || {
         let summary = report::render(&record, &page)?;
-        let invalid = invalid(&summary);
+        let invalid = report::why_invalid(&summary);
         if let Some(why) = &invalid {
             speak::aside(format_args!("not valid: {why}"));
         }
@@ -289,17 +289,6 @@ fn finish(
         // An error about the page would hide the cause.
         Err(error) => Err(anyhow::Error::from(error).context(format!("finish the race ({kept})"))),
     }
-}
-
-/// Why a race is not valid: a candidate broke, or has a load without a trial that counts, because the machine was too busy
-/// with other work; `None`: it is. The result says both, too.
-pub(crate) fn invalid(summary: &::report::Summary) -> Option<String> {
-    let broken = summary.candidates.iter().find_map(|c| Some((&c.name, c.broke.as_ref()?)));
-    if let Some((name, broke)) = broken {
-        return Some(format!("{name} broke in round {}: {}", broke.round, broke.why));
-    }
-    let empty = summary.candidates.iter().find(|c| c.rates.iter().any(|rate| rate.trials == 0))?;
-    Some(format!("{} has a load without a trial that counts; race on a quieter machine", empty.name))
 }
 
 /// This program, for records and for what it starts.

@@ -130,7 +130,7 @@ pub(crate) fn print_map(files: &[PathBuf], json: bool) -> anyhow::Result<Option<
     for (file, race) in files.iter().zip(&races) {
         let summary = summarise(race, &file.with_file_name(PAGE))?;
         let why = incomplete(file, &summary);
-        let why = why.or_else(|| Some(format!("{}: {}", file.display(), crate::race::invalid(&summary)?)));
+        let why = why.or_else(|| Some(format!("{}: {}", file.display(), why_invalid(&summary)?)));
         invalid = invalid.or(why);
         summaries.push(summary);
     }
@@ -204,4 +204,15 @@ fn write(text: &str) -> anyhow::Result<()> {
 
 fn terminal_width() -> usize {
     terminal_size::terminal_size().map_or(100, |(width, _)| width.0.into())
+}
+
+/// Why a race is not valid: a candidate broke, or has a load without a trial that counts, because the machine was too busy
+/// with other work; `None`: it is. The result says both, too.
+pub(crate) fn why_invalid(summary: &Summary) -> Option<String> {
+    let broken = summary.candidates.iter().find_map(|c| Some((&c.name, c.broke.as_ref()?)));
+    if let Some((name, broke)) = broken {
+        return Some(format!("{name} broke in round {}: {}", broke.round, broke.why));
+    }
+    let empty = summary.candidates.iter().find(|c| c.rates.iter().any(|rate| rate.trials == 0))?;
+    Some(format!("{} has a load without a trial that counts; race on a quieter machine", empty.name))
 }

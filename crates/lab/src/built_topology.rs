@@ -3,6 +3,7 @@
 mod build;
 mod connections;
 mod ground;
+mod inside;
 mod path;
 mod undo;
 
@@ -18,13 +19,13 @@ use plan::forwarding::Splice;
 use record::{Plant, Workload, WorkloadKind};
 
 pub(crate) use self::ground::Ground;
+use self::inside::Inside;
 use crate::packets::Judge;
 use crate::pools::Pools;
 use crate::proxy::ProxyProgram;
 use crate::remote::Remote;
 use crate::server::{Server, ServerChoice};
-use crate::workload::{self, Inside};
-use crate::{LabError, Sides, Topology, verbs};
+use crate::{LabError, Sides, Topology, target, verbs};
 
 /// What a topology is stood up with.
 #[derive(Debug, Clone)]
@@ -102,14 +103,9 @@ pub struct BuiltTopology {
 }
 
 impl BuiltTopology {
-    /// Opens what stays open for a size between trials; tried again until the server is ready.
-    pub fn open(&mut self, body_bytes: u32, connections: u32) -> Result<(), LabError> {
-        workload::of(self.workload.kind).open(self, body_bytes, connections)
-    }
-
     /// What is asked for a size.
     pub(crate) fn target(&self, body_bytes: u32) -> Target {
-        let target = workload::target(&self.workload, self.topology.called(), body_bytes, self.tls.clone());
+        let target = target::target(&self.workload, self.topology.called(), body_bytes, self.tls.clone());
         match &self.verbs {
             Some(device) => verbs::target(target, device, self.topology.shape.stack.wait),
             None => target,

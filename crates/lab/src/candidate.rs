@@ -1,6 +1,7 @@
 //! From names to who races: data paths that can run here, and those that cannot, with the reason.
 
 mod filters;
+mod verbs;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use record::{
 use tune::Settings;
 
 use crate::cni::{CniNetwork, Configuration, PluginDirs};
-use crate::{LabError, Wires, verbs};
+use crate::{LabError, Wires};
 
 /// A data path, or a network of CNI plugins, that was asked for.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use load::{Client, Exchange, Outcome};
 use record::{Cause, Histogram, Late, Load, Retransmitted, WorkloadKind};
 use stats::Random;
 
-use crate::topology::SERVER_PORT;
+use crate::ports::SERVER_PORT;
 use crate::trial::{Method, broken, connections, kept_from_running, rest, run, run_with_log, warmup};
 use crate::visits::{Visit, visit_all};
 use crate::{BuiltTopology, Event, LabError};

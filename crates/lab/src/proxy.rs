@@ -11,7 +11,7 @@ mod nginx;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use datapath::{Family, SocketRole};
@@ -23,9 +23,10 @@ use plan::Place;
 use record::{Proxies, ProxyKind};
 
 use crate::candidate::find;
+use crate::family::{any, loopback};
+use crate::ports::SERVER_PORT;
 use crate::program::{self, Program};
 use crate::server::Server;
-use crate::topology::SERVER_PORT;
 use crate::{Contender, LabError, Sides};
 
 /// The port of the client's proxy, into which calls are redirected: that of Istio.
@@ -200,20 +201,6 @@ pub(crate) fn port(part: SocketRole) -> u16 {
     match part {
         SocketRole::Client => OUTBOUND_PORT,
         SocketRole::Server => INBOUND_PORT,
-    }
-}
-
-pub(crate) fn any(family: Family) -> IpAddr {
-    match family {
-        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
-    }
-}
-
-pub(crate) fn loopback(family: Family) -> IpAddr {
-    match family {
-        Family::V4 => Ipv4Addr::LOCALHOST.into(),
-        Family::V6 => Ipv6Addr::LOCALHOST.into(),
     }
 }
 

@@ -38,12 +38,13 @@ use crate::trial::Method;
 use crate::witness::witness;
 use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, packets, profile, verbs};
 
-pub(crate) use arena::{Arena, LastBuild, Runner};
+pub(crate) use arena::{Arena, LastBuild};
 pub(crate) use builds::UnderWay;
 pub(crate) use contest::Contest;
 pub(crate) use loads::asked;
 pub use rounds::host_visits;
 pub(crate) use rounds::valid_trial;
+pub(crate) use runners::Runner;
 
 /// The first entrants are the reference and its control, without which there is no race.
 pub(crate) const CONTENDERS_FROM: usize = 2;

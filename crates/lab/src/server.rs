@@ -16,8 +16,8 @@ use plan::Place;
 use record::{Plant, ServerKind, StackWait, Workload, WorkloadKind};
 
 use crate::LabError;
+use crate::family::any;
 use crate::program::{self, OwnProgram, Program};
-use crate::proxy;
 pub(crate) use secret::Secret;
 
 /// The program that answers requests.
@@ -82,7 +82,7 @@ impl ServerSetup<'_> {
     fn addresses(&self) -> Vec<IpAddr> {
         match self.address {
             Some(address) => vec![address],
-            None => self.families.iter().map(|family| proxy::any(*family)).collect(),
+            None => self.families.iter().map(|family| any(*family)).collect(),
         }
     }
 }

@@ -8,8 +8,9 @@ use record::{Flood, PacketFilter, Placement, Proxies, Side, Stack, Workload};
 
 use crate::cards::CardWire;
 use crate::cni::CniNetwork;
+use crate::family::family;
+use crate::ports::{PUBLISHED_PORT, SERVER_PORT};
 use crate::remote::MachineNodes;
-use crate::topology::{PUBLISHED_PORT, SERVER_PORT, family};
 use crate::verbs::RdmaWire;
 use crate::{NodeCpus, Sides, Wires, workload};
 

@@ -23,15 +23,10 @@ use self::keys::TunnelKeys;
 use self::specs::{node, pod};
 use self::wires::wan;
 use crate::cni::{Attachment, CniNetwork};
+use crate::ports::{PROXIED_PORT, SERVER_PORT};
 use crate::server::{self, OwnStack};
 use crate::{LabError, Shape, Sides, packets, side_settings};
 
-/// The port on which the server answers in its pod.
-pub const SERVER_PORT: u16 = 80;
-/// The port of the node that leads to it, for data paths that publish ports.
-pub const PUBLISHED_PORT: u16 = 8080;
-/// The port that a client with a proxy calls; the proxy calls the port that leads to the server.
-pub const PROXIED_PORT: u16 = 8000;
 const CLIENT_NODE: u16 = 1;
 const SERVER_NODE: u16 = 2;
 
@@ -244,11 +239,6 @@ fn distinct<'a>(places: impl IntoIterator<Item = &'a Place>) -> Vec<Place> {
     places.into_iter().collect::<BTreeSet<_>>().into_iter().cloned().collect()
 }
 
-/// The family in which clients call and transports wrap.
-pub fn family(ipv6: bool) -> Family {
-    if ipv6 { Family::V6 } else { Family::V4 }
-}
-
 fn name(shape: &Shape, part: &str) -> NetnsName {
     NetnsName::new(format!("{}-{part}", shape.prefix))
         .expect("a prefix of ours and a short part make a valid name")
@@ -256,11 +246,6 @@ fn name(shape: &Shape, part: &str) -> NetnsName {
 
 fn ifname(text: &str) -> IfName {
     IfName::new(text).expect("the lab's own interface names are valid")
-}
-
-/// The families of this kernel: both, unless IPv6 is switched off.
-pub fn families() -> &'static [Family] {
-    if linux::features::has_ipv6() { &Family::BOTH } else { &[Family::V4] }
 }
 
 /// A node's address on the underlay, in a family in which the topology is called.

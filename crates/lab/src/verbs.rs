@@ -1,4 +1,4 @@
-//! Messages by RDMA verbs: which candidates have them, and the devices by which they go.
+//! Messages by RDMA verbs: the devices by which they go, and who cannot race there.
 //!
 //! The devices are of software RoCE, which makes packets of UDP in the kernel. Up to Linux 6.12 at least it receives them in the
 //! machine's own network namespace alone, so that is where the wire is, beside those of the nodes. Processes reach a device from
@@ -14,12 +14,10 @@ use datapath::SocketRole;
 use linux::rdma::{VerbsDevice, VerbsWait};
 use linux::{IfName, RdmaName};
 use load::{Address, Target, VerbsTarget};
-use record::{Candidate, Experiment, Stack, StackKind, StackWait};
+use record::{StackKind, StackWait};
 
 use crate::{Contender, LabError};
 
-/// Where messages meet the data path of a pod, if no candidates are named: with the path that routes.
-const POD: &str = "ptp+direct";
 /// The kernel gives a new device its addresses some time after the link has them.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -70,21 +68,6 @@ fn letter(part: SocketRole) -> char {
         SocketRole::Client => 'c',
         SocketRole::Server => 's',
     }
-}
-
-/// Who races if no candidates are named: TCP and verbs, on the host and from a pod. Where instructions are counted no candidate polls.
-pub(crate) fn usual(experiment: &Experiment) -> Vec<Candidate> {
-    let of = |path: &str, kind, wait| {
-        let stack = Stack { kind, wait };
-        Candidate { path: path.to_owned(), stack, ..Candidate::default() }
-    };
-    let mut candidates = vec![of("host", StackKind::Verbs, StackWait::Sleep)];
-    if !experiment.exact() {
-        candidates.push(of("host", StackKind::Verbs, StackWait::Spin));
-    }
-    candidates.push(of(POD, StackKind::Kernel, StackWait::Sleep));
-    candidates.push(of(POD, StackKind::Verbs, StackWait::Sleep));
-    candidates
 }
 
 /// Says of contenders that would need devices in the namespace of somebody's machine why they cannot race; an error where one is
@@ -142,33 +125,17 @@ pub(crate) fn target(over_tcp: Target, device: &Arc<VerbsDevice>, wait: StackWai
 #[cfg(test)]
 mod tests {
     use linux::features::Facts;
-    use record::{Machines, Workload, WorkloadKind};
+    use record::{Experiment, Machines, Workload, WorkloadKind};
 
     use super::*;
     use crate::cni::PluginDirs;
     use crate::field;
 
-    fn experiment(exact: bool, candidates: Vec<Candidate>) -> Experiment {
-        let vm = Some(Machines { kernels: vec!["debian:6.12".to_owned()], exact, ..Machines::default() });
-        Experiment { workload: Workload::of(WorkloadKind::Verbs), vm, candidates, ..Experiment::default() }
-    }
-
-    fn names(experiment: &Experiment) -> Vec<String> {
-        let contenders = field(experiment, &Facts::default(), &PluginDirs::default()).unwrap();
-        contenders.into_iter().map(|contender| contender.name).collect()
-    }
-
-    #[test]
-    fn no_names_stand_for_tcp_and_verbs_on_the_host_and_in_a_pod() {
-        let all = ["host", "host again", "host, verbs", "host, verbs, polling", POD, "ptp+direct, verbs"];
-        assert_eq!(names(&experiment(false, vec![])), all);
-        let counted: Vec<_> = all.into_iter().filter(|name| !name.contains("polling")).collect();
-        assert_eq!(names(&experiment(true, vec![])), counted);
-    }
-
     #[test]
     fn a_machine_of_somebodys_has_no_such_race() {
-        let experiment = experiment(false, vec![]);
+        let workload = Workload::of(WorkloadKind::Verbs);
+        let vm = Some(Machines { kernels: vec!["debian:6.12".to_owned()], ..Machines::default() });
+        let experiment = Experiment { workload, vm, ..Experiment::default() };
         let mut contenders = field(&experiment, &Facts::default(), &PluginDirs::default()).unwrap();
         leave_out(&mut contenders, true).unwrap();
         assert!(contenders.iter().all(|contender| contender.unmet.is_empty()));

@@ -8,15 +8,9 @@ mod packets;
 mod requests;
 mod stream;
 
-use std::net::SocketAddr;
-
 use datapath::Protocol;
-use linux::Cgroup;
-use linux::netns::Netns;
-use load::{Address, Ask, Expect, Request, Sessions, Sizes, Target, Tls, Trust};
-use record::{HttpVersion, Load, TrialRecord, WorkloadKind};
+use record::{Load, TrialRecord, WorkloadKind};
 
-use crate::server::Secret;
 use crate::trial::Method;
 use crate::{BuiltTopology, LabError};
 
@@ -56,82 +50,14 @@ pub(crate) fn of(kind: WorkloadKind) -> &'static dyn WorkloadDriver {
     }
 }
 
+impl BuiltTopology {
+    /// Opens what stays open for a size between trials; tried again until the server is ready.
+    pub fn open(&mut self, body_bytes: u32, connections: u32) -> Result<(), LabError> {
+        of(self.workload.kind).open(self, body_bytes, connections)
+    }
+}
+
 /// What a data path that publishes ports publishes for a kind.
 pub fn protocol(kind: WorkloadKind) -> Protocol {
     if kind.is_udp() { Protocol::Udp } else { Protocol::Tcp }
-}
-
-/// A namespace and, if the data path wants one, the control group of those who open sockets there.
-pub(crate) struct Inside(pub(crate) Netns, pub(crate) Option<Cgroup>);
-
-impl Inside {
-    /// Opens sockets in there: a socket belongs to the group of the task that opens it.
-    pub(crate) fn run<T>(&self, open: impl FnOnce() -> T) -> Result<T, LabError> {
-        let inside = || self.0.run(open);
-        Ok(match &self.1 {
-            Some(cgroup) => cgroup.run(inside)?,
-            None => inside(),
-        }?)
-    }
-}
-
-/// How a client speaks TLS with a server of a workload.
-pub(crate) fn tls(secret: &Secret, workload: &record::Workload) -> Result<Tls, load::LoadError> {
-    let sessions = if workload.reuses_sessions() { Sessions::Resumed } else { Sessions::Forgotten };
-    Ok(Tls::new("localhost", Trust::File(&secret.chain))?.with_sessions(sessions))
-}
-
-/// What is asked for a size.
-pub(crate) fn target(
-    workload: &record::Workload,
-    address: SocketAddr,
-    body_bytes: u32,
-    tls: Option<Tls>,
-) -> Target {
-    let request = || {
-        let expect = Expect { status: 200, body_bytes: Some(body_bytes.into()) };
-        let version = match workload.http_version() {
-            HttpVersion::Http10 => load::HttpVersion::Http10,
-            HttpVersion::Http11 => load::HttpVersion::Http11,
-        };
-        Request { version, ..Request::get(&address.to_string(), &format!("/{body_bytes}"), expect) }
-    };
-    let http = |request| (Address::Tcp(address), Ask::Http(vec![request]));
-    let sizes = Ask::Raw(Sizes { request_bytes: body_bytes, response_bytes: body_bytes });
-    let (address, ask) = match workload.kind {
-        WorkloadKind::Http => http(request()),
-        WorkloadKind::Connect | WorkloadKind::Download => http(request().closing()),
-        WorkloadKind::Grpc => (Address::Tcp(address), Ask::Grpc { body_bytes }),
-        WorkloadKind::TcpRr | WorkloadKind::Verbs | WorkloadKind::TcpStream => (Address::Tcp(address), sizes),
-        WorkloadKind::UdpRr | WorkloadKind::UdpStream | WorkloadKind::Packets => {
-            (Address::Udp(address), sizes)
-        }
-    };
-    Target { address, tls, ask }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request(workload: &record::Workload) -> Request {
-        let target = target(workload, ([127, 0, 0, 1], 80).into(), 100, None);
-        let Ask::Http(mut requests) = target.ask else { panic!("{target:?}") };
-        assert_eq!((requests.len(), requests[0].path.as_str()), (1, "/100"));
-        requests.remove(0)
-    }
-
-    #[test]
-    fn a_request_ends_its_connection_as_its_kind_and_version_have_it() {
-        let closing = |fields: &[(String, String)]| fields.iter().any(|(name, _)| name == "Connection");
-        let stays = request(&record::Workload::of(WorkloadKind::Http));
-        assert!(stays.version == load::HttpVersion::Http11 && !closing(&stays.fields));
-        for kind in [WorkloadKind::Connect, WorkloadKind::Download] {
-            let asked = request(&record::Workload::of(kind));
-            assert!(asked.version == load::HttpVersion::Http11 && closing(&asked.fields));
-            let http = Some(HttpVersion::Http10);
-            let unasked = request(&record::Workload { http, ..record::Workload::of(kind) });
-            assert!(unasked.version == load::HttpVersion::Http10 && !closing(&unasked.fields));
-        }
-    }
 }

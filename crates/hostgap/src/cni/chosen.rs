@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use verdict::{ComparedAt, Past};
 
 use crate::exit::BadInput;
-use crate::{race, speak};
+use crate::{report, speak};
 
 /// The choice of a race with its figures.
 pub(super) struct Chosen {
@@ -27,7 +27,7 @@ impl Chosen {
         let race = RaceRecord::read(record)?;
         let choice = choose(&race)?;
         let summary = analyse(&race);
-        if let Some(why) = race::invalid(&summary) {
+        if let Some(why) = report::why_invalid(&summary) {
             return Err(BadInput(format!("{} is no race to choose by: {why}", record.display())).into());
         }
         Ok(Chosen { record: record.to_owned(), summary, choice })

@@ -17,7 +17,7 @@ use crate::proxy::ProxySetup;
 use crate::remote::Remote;
 use crate::server::{Secret, ServerSetup};
 use crate::workload;
-use crate::{LabError, Shape, Sides, Topology, verbs};
+use crate::{LabError, Shape, Sides, Topology, target, verbs};
 
 impl BuiltTopology {
     /// Builds the topology and starts its server. `dir` is a directory of ours that does not exist yet; it gets the
@@ -149,7 +149,7 @@ impl BuiltTopology {
     /// Makes the server's secret, and what clients need to trust it.
     fn agree_on_tls(&mut self) -> Result<Secret, LabError> {
         let secret = Secret::make(&self.name, self.ground.dir())?;
-        let tls = workload::tls(&secret, &self.workload).map_err(|error| self.load_error(error))?;
+        let tls = target::tls(&secret, &self.workload).map_err(|error| self.load_error(error))?;
         self.tls = Some(tls);
         Ok(secret)
     }

@@ -8,14 +8,14 @@ use linux::cpu::Scheduling;
 use load::{Client, Pool, Target};
 use record::{Void, Workload};
 
-use super::hand::{READY, Talk};
 use super::protocol::{Answer, SpentInPod, Task};
+use super::talk::{READY, Talk};
 use crate::pools::{Opening, Pools};
 use crate::traffic::TransferredAmounts;
 use crate::trial::{Method, Subject, stolen_from};
 use crate::usage::{CounterSnapshot, Usage};
 use crate::wire::Patience;
-use crate::{LabError, NodeCpus, Wires, workload};
+use crate::{LabError, NodeCpus, Wires, target};
 
 /// The client of a candidate: its connections, and the threads that use them.
 pub(super) struct Caller {
@@ -64,7 +64,7 @@ impl Caller {
     }
 
     fn target(&self, body_bytes: u32) -> Target {
-        workload::target(&self.workload, self.address, body_bytes, None)
+        target::target(&self.workload, self.address, body_bytes, None)
     }
 }
 

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::hands::Hand;
 use super::kubectl::Kubectl;
-use super::lane::Lane;
 use super::manifests::{Manifests, Seat, Side, pod_name, service_name};
 use super::namespace::LeasedNamespace;
 use super::nodes::Node;
@@ -74,11 +73,6 @@ impl<'a> Camp<'a> {
     /// The nodes that have pods.
     pub(super) fn nodes(&self) -> &[Node] {
         self.ground.nodes()
-    }
-
-    /// The way from the client's node to the server's, by their places among the nodes.
-    pub(super) fn lane(&self, [client, server]: [usize; 2]) -> Lane<'_> {
-        Lane { camp: self, client, server }
     }
 
     pub(super) fn kubectl(&self) -> &'a Kubectl {

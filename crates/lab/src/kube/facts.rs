@@ -8,9 +8,9 @@ use record::Machine;
 use super::hands::Hand;
 use super::lane::Lane;
 use super::manifests::Side;
+use super::options::ClusterOptions;
 use super::path::Pods;
 use super::protocol::{Answer, Seen, Task};
-use super::race::ClusterOptions;
 use crate::LabError;
 
 /// All hands of a lane, asked before anything is done with them: an image of another version speaks another protocol.

@@ -1,7 +1,7 @@
 //! What runs in a pod: serves, or loads a server, as it is asked.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,7 @@ use record::Capacity;
 use super::caller::Caller;
 use super::protocol::{Answer, Call, Said, Seen, Serve, SpentInPod, Task, Workers};
 use super::serving::Serving;
+use super::talk::{READY, Talk};
 use crate::capacity::capacity;
 use crate::machine::machine;
 use crate::remote::{Failed, Spent, answers};
@@ -23,12 +24,8 @@ use crate::trial::{measure, stolen_from};
 use crate::usage::CounterSnapshot;
 use crate::{LabError, NodeCpus};
 
-/// How long a question to the server's hand may take.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// How long an attempt to connect to an address that is not to answer takes.
 const ENTER_MAX: Duration = Duration::from_secs(2);
-/// A cluster's nodes hear of a new Service, name or policy some time later.
-pub(super) const READY: Duration = Duration::from_secs(30);
 
 /// Does what the lines of the input ask, until it ends, nothing is heard any more, or `stop` is set. All that was opened is
 /// closed then.
@@ -75,34 +72,6 @@ fn failed(error: &LabError) -> Answer {
         _ => None,
     };
     Answer::Failed(Failed { why: error.to_string(), remedy: error.remedy().map(str::to_owned), broken })
-}
-
-/// The way to the server's hand, which leads over the other side.
-pub(super) struct Talk<'a> {
-    heard: &'a Receiver<String>,
-    output: &'a mut dyn Write,
-}
-
-impl Talk<'_> {
-    fn say(&mut self, said: &Said) -> io::Result<()> {
-        let line = serde_json::to_string(said)?;
-        writeln!(self.output, "{line}")?;
-        self.output.flush()
-    }
-
-    /// Has the server's hand do something.
-    pub(super) fn ask(&mut self, task: Task) -> Result<Answer, LabError> {
-        let lost =
-            |why: String| LabError::Machine { machine: "the server's pod".to_owned(), why, remedy: None };
-        self.say(&Said::Ask(task)).map_err(|error| lost(error.to_string()))?;
-        let line = self.heard.recv_timeout(ANSWER_MAX).map_err(|error| lost(error.to_string()))?;
-        match serde_json::from_str(&line).map_err(|error| lost(error.to_string()))? {
-            Answer::Failed(Failed { why, remedy, .. }) => {
-                Err(LabError::Machine { machine: "the server's pod".to_owned(), why, remedy })
-            }
-            answer => Ok(answer),
-        }
-    }
 }
 
 /// The state of the process in a pod, between two tasks.

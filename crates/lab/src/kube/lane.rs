@@ -23,6 +23,13 @@ pub(super) struct Lane<'a> {
     pub(super) server: usize,
 }
 
+impl Camp<'_> {
+    /// The way from the client's node to the server's, by their places among the nodes.
+    pub(super) fn lane(&self, [client, server]: [usize; 2]) -> Lane<'_> {
+        Lane { camp: self, client, server }
+    }
+}
+
 impl<'a> Lane<'a> {
     /// What all objects have in common.
     pub(super) fn manifests(&self) -> &'a Manifests<'a> {

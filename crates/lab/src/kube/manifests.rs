@@ -7,6 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::path::{By, Pods};
+use super::sidecar::SidecarMark;
 
 /// What all objects have in common.
 pub(super) struct Manifests<'a> {
@@ -28,15 +29,6 @@ pub(super) struct Manifests<'a> {
     pub(super) tolerates: bool,
     /// By which label and annotation the cluster adds its proxy.
     pub(super) sidecar: Option<&'a SidecarMark>,
-}
-
-/// A label and annotation by which a cluster puts a proxy beside a container: `sidecar.istio.io/inject=true`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SidecarMark {
-    /// The name of both.
-    pub key: String,
-    /// The value of both.
-    pub value: String,
 }
 
 /// A side of a race.

@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use record::{Candidate, Experiment, did_you_mean, nearest};
 
+use super::sidecar::SidecarMark;
+use crate::LabError;
 use crate::candidate::HOST_AGAIN;
-use crate::{LabError, kube::SidecarMark};
 
 /// A way by which a client reaches its server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
-use linux::CpuSet;
 use record::{Experiment, Placement, ServerKind, Writer};
 use serde_json::{Value, json};
 
@@ -12,8 +11,9 @@ use super::access::ClusterAccess;
 use super::bout::Bout;
 use super::camp::{Camp, Ground};
 use super::lane::Lane;
-use super::manifests::{Manifests, SidecarMark};
+use super::manifests::Manifests;
 use super::nodes::choose;
+use super::options::ClusterOptions;
 use super::path::{ClusterContender, PodPath, Pods, contenders};
 use super::rights::rights;
 use crate::race::{Finished, concluded, fresh_seed};
@@ -24,25 +24,6 @@ use crate::{Event, LabError};
 const PAIR: [usize; 2] = [0, 1];
 /// Where a server listens in its pod.
 const PORT: u16 = 8080;
-
-/// What a race in a cluster needs beside its experiment.
-#[derive(Debug, Clone)]
-pub struct ClusterOptions {
-    /// How the cluster is reached, and what runs in its pods.
-    pub access: ClusterAccess,
-    /// Whole CPUs of a pod, and threads of client and server.
-    pub pod_cpus: u32,
-    /// Pods have these CPUs for themselves; otherwise they share with all others.
-    pub guaranteed: bool,
-    /// CPUs of the client's threads, where not the last that its pod may use.
-    pub client_cpus: Option<CpuSet>,
-    /// The same of the server's.
-    pub server_cpus: Option<CpuSet>,
-    /// Where the reference's server listens on its node; 0: at a port that is free.
-    pub host_port: u16,
-    /// How the cluster is asked for a sidecar.
-    pub sidecar: Option<SidecarMark>,
-}
 
 /// A race in a cluster that is ready to run.
 #[derive(Debug)]

@@ -7,9 +7,19 @@ use record::{Header, NodePair, Writer};
 
 use super::camp::Camp;
 use super::schedule::Places;
-use super::tournament::Played;
 use crate::race::{Finished, concluded};
 use crate::{Event, LabError};
+
+/// What became of a pair.
+#[derive(Debug)]
+pub struct Played {
+    /// The client's and the server's node.
+    pub pair: NodePair,
+    /// Its record. It is not there if the pair failed before its first round.
+    pub record: PathBuf,
+    /// How it ended. Finished rounds are in the record in all cases.
+    pub result: Result<Finished, LabError>,
+}
 
 /// What is written down of a pair, until its end.
 pub(super) struct Sheet<'c> {

@@ -6,21 +6,22 @@
 //! sustain would compare its queue with the others' latency.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use record::{Capacity, Header, Line, Load, Machine, NodePair, Placement, RequestedRate};
+use record::{Capacity, Header, Line, Load, Machine, Placement, RequestedRate};
 use serde_json::Value;
 use stats::Random;
 
 use super::bout::Bout;
 use super::camp::{Camp, Ground};
 use super::nodes::{LeftOut, choose_many};
-use super::race::{ClusterOptions, ClusterRace, pairs};
+use super::options::ClusterOptions;
+use super::race::{ClusterRace, pairs};
 use super::runner::ClusterArena;
 use super::schedule::{Company, Places, slots};
-use super::sheet::Sheet;
+use super::sheet::{Played, Sheet};
 use crate::race::{Contest, Finished, UnderWay, asked};
 use crate::{Event, LabError};
 
@@ -38,17 +39,6 @@ pub struct AllPairs {
 pub struct Tournament {
     race: ClusterRace,
     how: AllPairs,
-}
-
-/// What became of a pair.
-#[derive(Debug)]
-pub struct Played {
-    /// The client's and the server's node.
-    pub pair: NodePair,
-    /// Its record. It is not there if the pair failed before its first round.
-    pub record: PathBuf,
-    /// How it ended. Finished rounds are in the record in all cases.
-    pub result: Result<Finished, LabError>,
 }
 
 impl Tournament {

@@ -6,7 +6,7 @@ use bpf::late::{LateEvent, LateEvents, Retransmission, Side, What};
 use record::Retransmitted;
 
 use super::answer::AnsweredRequest;
-use crate::topology::SERVER_PORT;
+use crate::ports::SERVER_PORT;
 
 /// A time in which something was the case on a CPU, in nanoseconds of [`linux::clock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,55 +4,12 @@
 //! ([`Contest`](super::contest::Contest)). An arena makes the candidates stand and says what its machines are; a runner is
 //! one that stands, and is loaded.
 
-use record::{Capacity, Experiment, Load, Machine, TrialRecord, Witness, Writer};
+use record::{Experiment, Load, Machine, Witness, Writer};
 use stats::Random;
 
-use super::runners::Runners;
+use super::runners::{Runner, Runners};
 use crate::trial::Method;
 use crate::{Event, LabError};
-
-/// A candidate that stands.
-pub(crate) trait Runner: Sized {
-    /// The name of the candidate, in tables and in the record.
-    fn name(&self) -> &str;
-
-    /// How many connections its client has for answers of a size.
-    fn connections(&mut self, body_bytes: u32) -> usize;
-
-    /// The highest rate that it sustains; `None` if asked to stop.
-    ///
-    /// # Errors
-    /// It broke, or cannot be reached any more.
-    fn capacity(
-        &mut self,
-        method: &Method,
-        body_bytes: u32,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<Option<Capacity>, LabError>;
-
-    /// One slice of load. `indexes` are the record's, of entrant and load.
-    ///
-    /// # Errors
-    /// [`LabError::Broken`]: it does not answer any more; others of what failed beside it.
-    fn trial(
-        &mut self,
-        method: &Method,
-        load: &Load,
-        indexes: (usize, usize),
-    ) -> Result<TrialRecord, LabError>;
-
-    /// What has changed of its path since it stands, in words; `None` if nothing has.
-    ///
-    /// # Errors
-    /// It cannot be looked at.
-    fn changed(&mut self) -> Result<Option<String>, LabError>;
-
-    /// Takes it down.
-    ///
-    /// # Errors
-    /// Something could not be undone.
-    fn take_down(self) -> Result<(), LabError>;
-}
 
 /// Where a race is held.
 pub(crate) trait Arena {

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use record::{Capacity, Experiment, Line, Load, RequestedRate, Writer};
 
-use super::arena::{Arena, Runner};
+use super::arena::Arena;
 use super::contest::Contest;
-use super::runners::Runners;
+use super::runners::{Runner, Runners};
 use crate::capacity::without_capacity;
 use crate::limits::possible;
 use crate::{Event, LabError, workload};
@@ -43,7 +43,7 @@ impl<A: Arena> Contest<'_, A> {
         }
         let loads = announce(loads, writer, emit)?;
         if self.method.witness.is_some() {
-            let reference = runners.reach(&mut self.arena, REFERENCE)?;
+            let reference = runners.reach(REFERENCE, |entrant| self.arena.stand(entrant))?;
             if let Some(described) = self.arena.adjust_witness(reference, &self.method, &loads)? {
                 writer.append(&Line::Witness(described.clone()))?;
                 emit(Event::Witness(described));
@@ -62,7 +62,7 @@ impl<A: Arena> Contest<'_, A> {
         writer: &mut Writer,
         emit: &mut dyn FnMut(Event),
     ) -> Result<Option<Capacity>, LabError> {
-        let reference = runners.reach(&mut self.arena, REFERENCE)?;
+        let reference = runners.reach(REFERENCE, |entrant| self.arena.stand(entrant))?;
         let stop = || self.stop.load(Ordering::Relaxed);
         let Some(found) = reference.capacity(&self.method, body_bytes, &stop)? else { return Ok(None) };
         possible(&asked(self.experiment), &found)?;

@@ -6,10 +6,10 @@ use record::{Broken, Load, TrialRecord, Void};
 use stats::Random;
 
 use super::CONTENDERS_FROM;
-use super::arena::{Arena, Runner};
+use super::arena::Arena;
 use super::contest::Contest;
 use super::goal::StoppingRule;
-use super::runners::Runners;
+use super::runners::{Runner, Runners};
 use crate::trial::{Method, breaks};
 use crate::{Event, LabError};
 
@@ -143,7 +143,10 @@ impl<A: Arena> Contest<'_, A> {
         trials: &mut Vec<TrialRecord>,
         emit: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
-        let runner = course.runners.reach(&mut self.arena, entrant).map_err(LabError::of_candidate)?;
+        let runner = course
+            .runners
+            .reach(entrant, |entrant| self.arena.stand(entrant))
+            .map_err(LabError::of_candidate)?;
         let how = (&self.method, self.experiment.by_cpu);
         valid_trial(runner, how, &course.loads[load], (entrant, load), trials, emit)
     }

@@ -1,7 +1,52 @@
 //! Who races in a build, as its rounds visit them.
 
-use super::arena::{Arena, Runner};
+use record::{Capacity, Load, TrialRecord};
+
 use crate::LabError;
+use crate::trial::Method;
+
+/// A candidate that stands.
+pub(crate) trait Runner: Sized {
+    /// The name of the candidate, in tables and in the record.
+    fn name(&self) -> &str;
+
+    /// How many connections its client has for answers of a size.
+    fn connections(&mut self, body_bytes: u32) -> usize;
+
+    /// The highest rate that it sustains; `None` if asked to stop.
+    ///
+    /// # Errors
+    /// It broke, or cannot be reached any more.
+    fn capacity(
+        &mut self,
+        method: &Method,
+        body_bytes: u32,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Capacity>, LabError>;
+
+    /// One slice of load. `indexes` are the record's, of entrant and load.
+    ///
+    /// # Errors
+    /// [`LabError::Broken`]: it does not answer any more; others of what failed beside it.
+    fn trial(
+        &mut self,
+        method: &Method,
+        load: &Load,
+        indexes: (usize, usize),
+    ) -> Result<TrialRecord, LabError>;
+
+    /// What has changed of its path since it stands, in words; `None` if nothing has.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    fn changed(&mut self) -> Result<Option<String>, LabError>;
+
+    /// Takes it down.
+    ///
+    /// # Errors
+    /// Something could not be undone.
+    fn take_down(self) -> Result<(), LabError>;
+}
 
 /// Who races in a build.
 ///
@@ -46,18 +91,18 @@ impl<R: Runner> Runners<R> {
         if self.in_turn { self.empty() } else { Ok(()) }
     }
 
-    /// One that stands; it is built if it does not.
-    pub(super) fn reach<A: Arena<Runner = R>>(
+    /// One that stands; `stand` builds it if it does not.
+    pub(super) fn reach(
         &mut self,
-        arena: &mut A,
         entrant: usize,
+        stand: impl FnOnce(usize) -> Result<R, LabError>,
     ) -> Result<&mut R, LabError> {
         let at = self.standing.iter().position(|(other, _)| *other == entrant);
         let at = match at {
             Some(at) => at,
             None => {
                 take_down(std::mem::take(&mut self.standing))?;
-                self.standing.push((entrant, arena.stand(entrant)?));
+                self.standing.push((entrant, stand(entrant)?));
                 0
             }
         };

@@ -10,14 +10,15 @@ use record::{
 };
 
 use super::Race;
-use super::arena::{Arena, LastBuild, Runner};
+use super::arena::{Arena, LastBuild};
+use super::runners::Runner;
 use crate::built_topology::{BuiltTopology, Staffing};
 use crate::candidate::{Contender, slug};
 use crate::capacity::capacity;
+use crate::family::{families, family};
 use crate::late::late;
 use crate::machine::machine;
 use crate::profile::profile;
-use crate::topology::{families, family};
 use crate::trial::{Method, connections, run};
 use crate::verbs::RdmaWire;
 use crate::{Event, LabError, Shape, packets, proxy, witness_choice, workload};

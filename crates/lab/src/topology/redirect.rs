@@ -7,7 +7,9 @@ use linux::nft::{self, Base, Chain, ChainKind, Hook, Match, Rule, Statement};
 use plan::forwarding::{Member, Splice};
 use plan::{Place, Plan, Step};
 
-use super::{PROXIED_PORT, SERVER_PORT, ifname};
+use super::ifname;
+use crate::family::loopback;
+use crate::ports::{PROXIED_PORT, SERVER_PORT};
 use crate::{Shape, Sides, proxy};
 
 /// The name of the tables.
@@ -51,7 +53,7 @@ pub(super) fn traces(shape: &Shape, processes: &Sides<Place>) -> Vec<Trace> {
 /// The programs that pass on between sockets, for those of the loopback address of the server's namespace.
 fn splice(shape: &Shape, place: &Place, plan: &mut Plan) {
     let splice = hop(shape);
-    let member = Member { node: splice.node.clone(), addresses: vec![proxy::loopback(shape.family)] };
+    let member = Member { node: splice.node.clone(), addresses: vec![loopback(shape.family)] };
     plan.push(place, Step::LoadSplice(splice.clone()));
     plan.push(place, Step::AddCgroup(splice.clone()));
     plan.push(place, Step::AttachSplice(splice));

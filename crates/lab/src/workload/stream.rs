@@ -12,7 +12,7 @@ use load::{LoadError, ThreadCost};
 use record::{Latencies, Load, Packets, Transfer, TrialRecord, Void};
 
 use super::WorkloadDriver;
-use crate::topology::SERVER_PORT;
+use crate::ports::SERVER_PORT;
 use crate::traffic::TransferredAmounts;
 use crate::trial::{Method, STARVED_LIMIT_PERMILLE, stolen};
 use crate::usage::{CounterSnapshot, Usage, sum};

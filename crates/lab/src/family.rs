@@ -1,0 +1,31 @@
+//! Families of addresses.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use datapath::Family;
+
+/// The family in which clients call and transports wrap.
+pub fn family(ipv6: bool) -> Family {
+    if ipv6 { Family::V6 } else { Family::V4 }
+}
+
+/// The families of this kernel: both, unless IPv6 is switched off.
+pub fn families() -> &'static [Family] {
+    if linux::features::has_ipv6() { &Family::BOTH } else { &[Family::V4] }
+}
+
+/// All addresses of the machine.
+pub(crate) fn any(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// Its loopback.
+pub(crate) fn loopback(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::LOCALHOST.into(),
+        Family::V6 => Ipv6Addr::LOCALHOST.into(),
+    }
+}
