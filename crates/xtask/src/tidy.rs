@@ -2,6 +2,7 @@
 
 mod arrows;
 mod changes;
+mod circles;
 mod errors;
 mod examples;
 mod licences;
@@ -29,6 +30,7 @@ pub(crate) fn run() -> Result<()> {
     offences.extend(files.iter().flat_map(|(path, content)| text::check(path, content)));
     offences.extend(files.iter().flat_map(|(path, content)| errors::check(path, content)));
     offences.extend(files.iter().flat_map(|(path, content)| examples::check(path, content)));
+    offences.extend(circles::check(&files));
     offences.extend(arrows::check(&root.join("crates"))?);
     offences.extend(pages::check(&root)?);
     offences.extend(licences::check()?);

@@ -1,0 +1,173 @@
+//! Circles between the files of a crate: of two files one uses the other, and not the other way round as well. A module and
+//! those below it are one thing in several files, and may.
+
+mod paths;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::paths::{Names, names};
+
+/// Two files that may use each other, and why. The list gets shorter: what is no circle any more may not stay in it.
+const EXCEPTIONS: [(&str, &str); 1] = [
+    // A new namespace gets its loopback up, and a netlink socket is opened in a namespace.
+    ("crates/linux/src/netlink/mod.rs", "crates/linux/src/netns.rs"),
+];
+/// More re-exports of re-exports than there are.
+const REEXPORTS_MAX: usize = 10;
+
+/// A module by its place in the crate; the crate itself is empty.
+type Place = Vec<String>;
+
+struct Module<'a> {
+    file: &'a str,
+    names: Names<'a>,
+}
+
+/// The files that use each other, of all crates, and the exceptions that are none.
+pub(super) fn check(files: &[(String, String)]) -> Vec<String> {
+    check_with(files, &EXCEPTIONS)
+}
+
+fn check_with(files: &[(String, String)], exceptions: &[(&str, &str)]) -> Vec<String> {
+    let mut crates: BTreeMap<&str, BTreeMap<Place, Module<'_>>> = BTreeMap::new();
+    for (file, content) in files {
+        let Some((name, place)) = place_of(file) else { continue };
+        crates.entry(name).or_default().insert(place, Module { file, names: names(content) });
+    }
+    let found: BTreeSet<(&str, &str)> = crates.values().flat_map(circles).collect();
+    let circles = found.iter().filter(|circle| !exceptions.contains(circle)).map(|(one, other)| {
+        format!("{one} and {other} use each other; what both need has a file of its own, or belongs to one of them")
+    });
+    let past = exceptions.iter().filter(|exception| !found.contains(*exception)).map(|(one, other)| {
+        format!("crates/xtask/src/tidy/circles.rs: {one} and {other} do not use each other any more")
+    });
+    circles.chain(past).collect()
+}
+
+/// The crate of a file and the module that is in it; `None`: it is of no library or program.
+fn place_of(file: &str) -> Option<(&str, Place)> {
+    let (name, path) = file.strip_prefix("crates/")?.split_once("/src/")?;
+    let mut place: Place = path.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
+    match place.last()?.as_str() {
+        _ if place[0] == "bin" => return None,
+        "mod" => drop(place.pop()),
+        "lib" | "main" if place.len() == 1 => place.clear(),
+        _ => {}
+    }
+    Some((name, place))
+}
+
+/// The pairs of files of a crate that use each other, in the order of their names.
+fn circles<'a>(modules: &BTreeMap<Place, Module<'a>>) -> BTreeSet<(&'a str, &'a str)> {
+    let mut used: BTreeSet<(&Place, &Place)> = BTreeSet::new();
+    for (place, module) in modules {
+        let imported = module.names.uses.iter().map(|one| one.path.as_slice());
+        let named = module.names.paths.iter().map(Vec::as_slice);
+        // Whoever imports a module uses what it names of it afterwards.
+        let homes =
+            imported.chain(named).filter_map(|path| home(modules, place, path, 0)).filter(|home| home.1);
+        used.extend(homes.map(|(home, _)| (place, home)).filter(|(place, home)| !related(place, home)));
+    }
+    let both = used.iter().filter(|(from, to)| used.contains(&(*to, *from)));
+    let files = both.map(|(from, to)| (modules[*from].file, modules[*to].file));
+    files.filter(|(one, other)| one < other).collect()
+}
+
+/// Whether one is the other, or is below it.
+fn related(one: &Place, other: &Place) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+/// The module where what `path` names for `from` is written, and whether it names something in it and not itself.
+fn home<'m>(
+    modules: &'m BTreeMap<Place, Module<'_>>,
+    from: &Place,
+    path: &[&str],
+    reexports: usize,
+) -> Option<(&'m Place, bool)> {
+    let (first, mut rest) = path.split_first().filter(|_| reexports <= REEXPORTS_MAX)?;
+    let mut at = from.clone();
+    match *first {
+        "crate" => at.clear(),
+        "self" => {}
+        "super" => {
+            at.pop()?;
+            while let Some((&"super", after)) = rest.split_first() {
+                at.pop()?;
+                rest = after;
+            }
+        }
+        name => {
+            let below = [from.as_slice(), &[name.to_owned()]].concat();
+            if !modules.contains_key(&below) {
+                let one = modules[from].names.uses.iter().find(|one| one.name == name && one.path != path)?;
+                return home(modules, from, &[one.path.as_slice(), rest].concat(), reexports + 1);
+            }
+            at = below;
+        }
+    }
+    while let Some((name, after)) = rest.split_first() {
+        let below = [at.as_slice(), &[(*name).to_owned()]].concat();
+        if !modules.contains_key(&below) {
+            break;
+        }
+        (at, rest) = (below, after);
+    }
+    let (place, module) = modules.get_key_value(&at)?;
+    let Some((name, after)) = rest.split_first() else { return Some((place, false)) };
+    match module.names.uses.iter().find(|one| one.name == *name) {
+        Some(one) => home(modules, place, &[one.path.as_slice(), after].concat(), reexports + 1),
+        None => Some((place, true)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(files: &[(&str, &str)], exceptions: &[(&str, &str)], expected: &[&str]) {
+        let files: Vec<_> = files
+            .iter()
+            .map(|(name, text)| (format!("crates/a/src/{name}.rs"), (*text).to_owned()))
+            .collect();
+        let found = check_with(&files, exceptions);
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        assert!(found.iter().zip(expected).all(|(found, expected)| found.contains(expected)), "{found:?}");
+    }
+
+    const B_AND_C: &str = "crates/a/src/b.rs and crates/a/src/c.rs use each other";
+
+    #[test]
+    fn two_files_that_use_each_other_are_a_circle() {
+        let c = ("c", "use super::b::B;\nstruct C;");
+        check(&[("b", "use crate::c::C;"), c], &[], &[B_AND_C]);
+        check(&[("b", "fn f() { crate::c::f() }"), c], &[], &[B_AND_C]);
+        check(&[("b", "use crate::c;\nfn f(c: c::C) {}"), c], &[], &[B_AND_C]);
+        check(&[("lib", "mod b; mod c; pub use c::{C as D};"), ("b", "use crate::{D};"), c], &[], &[B_AND_C]);
+    }
+
+    #[test]
+    fn one_way_is_none_nor_what_only_tests_comments_and_strings_use() {
+        let c = ("c", "use crate::b::B;");
+        check(&[("b", "struct B;"), c], &[], &[]);
+        check(&[("b", "#[cfg(test)]\nmod tests { use crate::c::C; }"), c], &[], &[]);
+        check(&[("b", "// crate::c::C\nconst C: &str = \"crate::c::C\";"), c], &[], &[]);
+        check(&[("b", "use crate::c;"), c], &[], &[]);
+    }
+
+    #[test]
+    fn a_module_and_those_below_it_are_one_thing() {
+        check(&[("b", "mod c; use self::c::C;"), ("b/c", "use super::B;")], &[], &[]);
+        check(&[("lib", "mod b; use b::B;"), ("b", "use crate::A;")], &[], &[]);
+        check(&[("b/mod", "mod c; use c::C;"), ("b/c", "use crate::b::B;")], &[], &[]);
+    }
+
+    #[test]
+    fn an_exception_holds_or_goes() {
+        let exception = ("crates/a/src/b.rs", "crates/a/src/c.rs");
+        let c = ("c", "use crate::b::B;");
+        check(&[("b", "use crate::c::C;"), c], &[exception], &[]);
+        check(&[("b", ""), c], &[exception], &["do not use each other any more"]);
+    }
+}
