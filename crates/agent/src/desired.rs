@@ -3,7 +3,7 @@
 mod clashes;
 mod cloud;
 mod encrypted;
-mod found;
+mod flannel_tunnel;
 mod leaving;
 mod nets;
 mod offload;
@@ -19,7 +19,7 @@ use linux::{IfName, Mac, PublicKey};
 use plan::{Plan, Step};
 
 pub(crate) use self::cloud::wish;
-pub(crate) use self::found::FLANNEL_PART;
+pub(crate) use self::flannel_tunnel::FLANNEL_PART;
 use self::nets::Nets;
 pub use self::programs::PROGRAMS_PART;
 pub use self::services::{SERVICES_PART, ServicesPlace, is_of_service, service_part_of};
@@ -161,7 +161,7 @@ pub fn tunnel_mac(underlay: &Addresses) -> Mac {
 pub fn announcement(node: &Node, network: &NetworkConfig, standing: &BTreeMap<String, Plan>) -> Announcement {
     let data = |family| match BackendKind::find(&network.backend.kind)? {
         BackendKind::Vxlan => {
-            let found = found::tunnel(standing, family, &network.backend).and_then(|link| link.mac);
+            let found = flannel_tunnel::tunnel(standing, family, &network.backend).and_then(|link| link.mac);
             let mac = found.unwrap_or_else(|| tunnel_mac(&node.underlay));
             Some(TunnelData::Vxlan(VxlanEnd { vni: Some(network.backend.vni), mac }))
         }
@@ -197,7 +197,7 @@ pub fn desired(
     let mut nets = Nets::of(node, network, &snapshot.own, standing)?;
     let mut desired = Desired { mtu: nets.mtu()?, ..Desired::default() };
     let mut node_plan = nets.node_plan()?;
-    found::remember(&mut node_plan, standing);
+    flannel_tunnel::remember(&mut node_plan, standing);
     desired.offload_faults = offload::switch_off(&mut node_plan, &node.offloads, standing.get(NODE_PART));
     let clashing = clashes::find(&snapshot.others);
     nets.holders.find(snapshot.others.iter().filter(|(name, _)| !clashing.contains_key(*name)));

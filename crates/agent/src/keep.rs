@@ -31,7 +31,7 @@ use crate::migrate::of_flannel;
 use crate::network::NetworkConfig;
 use crate::offload::{Offloads, Tunnels};
 use crate::path_mtu::{PathMtus, Targets};
-use crate::said::Said;
+use crate::reason_log::ReasonLog;
 use crate::settings::Settings;
 use crate::status::{SCHEMA, Status};
 use crate::{AgentError, files};
@@ -43,7 +43,7 @@ pub(crate) struct KeptNode {
     keeper: Keeper,
     kernel: Kernel,
     netlink: Netlink,
-    said: Said,
+    said: ReasonLog,
     pub(crate) status: Status,
     interest: Interest,
     /// The link to other nodes, as it was found last.
@@ -129,7 +129,7 @@ impl KeptNode {
             keeper,
             kernel: Kernel::new()?,
             netlink: Netlink::open()?,
-            said: Said::default(),
+            said: ReasonLog::default(),
             status,
             interest: Interest::default(),
             wire: None,

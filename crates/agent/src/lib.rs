@@ -25,9 +25,9 @@ mod keep;
 mod latest;
 mod offload;
 mod path_mtu;
+mod reason_log;
 mod rehearse;
 mod run;
-mod said;
 mod settings;
 mod standby;
 

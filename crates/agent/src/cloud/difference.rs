@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 
 use super::record::Made;
-use super::{Call, Interface, Record, Table, Wanted};
+use super::{Call, Interface, Record, Table, WantedRoutes};
 
 /// What is to be done, and what cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -26,7 +26,7 @@ pub(crate) struct Planned {
 
 /// What brings the tables to what is wanted.
 pub(crate) fn difference(
-    wanted: &Wanted,
+    wanted: &WantedRoutes,
     interface: &Interface,
     tables: &[Table],
     record: &Record,
@@ -117,7 +117,7 @@ pub(super) mod tests {
     }
 
     fn between(own: &[IpNet], tables: &[Table], record: &Record) -> Difference {
-        let wanted = Wanted {
+        let wanted = WantedRoutes {
             tables: Vec::new(),
             addresses: [].into_iter().collect(),
             own: own.to_vec(),
@@ -153,7 +153,7 @@ pub(super) mod tests {
     #[test]
     fn the_check_of_the_interface_is_turned_off_first() {
         let interface = Interface { checks_source: true, ..interface() };
-        let wanted = Wanted {
+        let wanted = WantedRoutes {
             tables: Vec::new(),
             addresses: [].into_iter().collect(),
             own: vec![prefix()],

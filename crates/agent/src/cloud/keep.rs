@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::difference::{Planned, difference};
+use super::error_texts::ErrorTexts;
 use super::record::RecordFile;
 use super::take_back::{TakenBack, table_named, take_back_all};
-use super::words::Words;
-use super::{Call, CloudError, CloudSettings, Interface, RouteTables, Table, View, Wanted, Wish, aws};
+use super::{Call, CloudError, CloudSettings, Interface, RouteTables, Table, View, WantedRoutes, Wish, aws};
 use crate::backoff::{Backoff, jittered};
 use crate::latest::send_if_new;
 
@@ -39,7 +39,7 @@ pub(crate) fn start(
             settings,
             network,
             view: View::default(),
-            words: Words::default(),
+            error_texts: ErrorTexts::default(),
             unsure: Vec::new(),
             hasty_looks: 0,
             whole_since: None,
@@ -54,7 +54,7 @@ struct CloudKeeper<R> {
     settings: CloudSettings,
     network: String,
     view: View,
-    words: Words,
+    error_texts: ErrorTexts,
     /// Calls that are recorded, and of which no answer has said yet that they have succeeded.
     unsure: Vec<Call>,
     /// The last looks, in a row, that found a way to be lacking.
@@ -80,7 +80,7 @@ impl Asked {
     /// An answer is missing, or what is recorded was made elsewhere.
     pub(super) async fn ask(
         cloud: &mut impl RouteTables,
-        wanted: &Wanted,
+        wanted: &WantedRoutes,
         file: &mut RecordFile,
     ) -> Result<Asked, CloudError> {
         let interface = cloud.interface(&wanted.addresses).await?;
@@ -128,12 +128,12 @@ impl<R: RouteTables> CloudKeeper<R> {
                 Some(Wish::Nothing) => self.leave().await,
                 Some(Wish::Routes(wanted)) => self.look(wanted).await,
             };
-            self.view.unasked = outcome.as_ref().err().map(|error| self.words.of(error));
+            self.view.unasked = outcome.as_ref().err().map(|error| self.error_texts.of(error));
             self.note_whole(wish.as_ref().filter(|_| outcome.is_ok()));
             send_if_new(seen, self.view.clone());
             let pause = match &outcome {
                 Ok(()) if self.view.failed.is_empty() => {
-                    self.words.forget();
+                    self.error_texts.forget();
                     backoff = Backoff::between(WAIT_MIN, WAIT_MAX);
                     self.pause()
                 }
@@ -183,7 +183,7 @@ impl<R: RouteTables> CloudKeeper<R> {
     }
 
     /// Compares the tables with what is wanted, and makes them so.
-    async fn look(&mut self, wanted: &Wanted) -> Result<(), CloudError> {
+    async fn look(&mut self, wanted: &WantedRoutes) -> Result<(), CloudError> {
         let mut file = RecordFile::open(&self.settings.record, &self.network)?;
         let asked = Asked::ask(&mut self.cloud, wanted, &mut file).await?;
         if let Some(copied) = file.set_aside()? {
@@ -216,8 +216,8 @@ impl<R: RouteTables> CloudKeeper<R> {
         if error.is_throttled() || matches!(error, CloudError::Unanswered { .. }) {
             return Err(error);
         }
-        let words = self.words.of(&error);
-        self.view.failed.push(words);
+        let text = self.error_texts.of(&error);
+        self.view.failed.push(text);
         Ok(())
     }
 

@@ -12,13 +12,13 @@
 mod aws;
 mod difference;
 mod error;
+mod error_texts;
 mod keep;
 mod preview;
 mod record;
 mod table;
 mod take_back;
 mod view;
-mod words;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -56,12 +56,12 @@ pub(crate) enum Wish {
     /// Nothing: the network has another backend. What was made before is taken back.
     Nothing,
     /// Routes to this node's pods, in the tables of the cloud.
-    Routes(Wanted),
+    Routes(WantedRoutes),
 }
 
 /// The routes to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedRoutes {
     /// In these tables; none: in that of the node's subnet.
     pub(crate) tables: Vec<String>,
     /// The node's addresses, by which its interface is found.
@@ -89,14 +89,14 @@ pub(crate) trait RouteTables {
     /// Makes a call that changes the cloud.
     async fn call(&mut self, call: &Call) -> Result<(), CloudError>;
     /// Where calls go, for the record: to take something back takes the same place.
-    async fn place(&mut self) -> Result<Place, CloudError>;
+    async fn place(&mut self) -> Result<CloudEndpoint, CloudError>;
     /// The same cloud with calls that go to another place.
-    fn at(&self, place: &Place) -> Self;
+    fn at(&self, place: &CloudEndpoint) -> Self;
 }
 
 /// The region, or the URL, to which calls go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct CloudEndpoint {
     /// The region of the cloud.
     pub(crate) region: String,
     /// A URL, if it is not the region's own.

@@ -3,7 +3,7 @@
 use super::difference::difference;
 use super::keep::Asked;
 use super::record::RecordFile;
-use super::{Call, CloudError, CloudSettings, View, Wanted, aws};
+use super::{Call, CloudError, CloudSettings, View, WantedRoutes, aws};
 
 /// What an agent would do in the cloud, and how that is then.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Preview {
 pub(crate) async fn preview(
     settings: &CloudSettings,
     network: &str,
-    wanted: &Wanted,
+    wanted: &WantedRoutes,
 ) -> Result<Preview, CloudError> {
     let mut file = RecordFile::open(&settings.record, network)?;
     let cloud = &mut aws::Ec2::new(settings.login.clone());

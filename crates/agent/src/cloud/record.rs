@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, CloudError, Interface, Place, Route, Table};
+use super::{Call, CloudEndpoint, CloudError, Interface, Route, Table};
 use crate::files;
 
 /// The version of the form below.
@@ -119,8 +119,8 @@ impl Record {
     }
 
     /// Where to take it back.
-    pub(crate) fn place(&self) -> Place {
-        Place { region: self.region.clone(), endpoint: self.endpoint.clone() }
+    pub(crate) fn place(&self) -> CloudEndpoint {
+        CloudEndpoint { region: self.region.clone(), endpoint: self.endpoint.clone() }
     }
 
     /// That in words, with whose it is.
@@ -194,7 +194,7 @@ impl RecordFile {
     ///
     /// # Errors
     /// What is recorded was made elsewhere, and would be forgotten.
-    pub(crate) fn at(&mut self, place: &Place, interface: &Interface) -> Result<(), CloudError> {
+    pub(crate) fn at(&mut self, place: &CloudEndpoint, interface: &Interface) -> Result<(), CloudError> {
         self.belong_to(&interface.instance);
         let here = Record {
             machine: Some(interface.instance.clone()),
@@ -299,7 +299,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut file = RecordFile::open(directory.path(), "pods").unwrap();
         let interface = |vpc: &str| Interface { vpc: vpc.to_owned(), ..interface_of_a() };
-        let place = |region: &str| Place { region: region.to_owned(), endpoint: None };
+        let place = |region: &str| CloudEndpoint { region: region.to_owned(), endpoint: None };
         file.at(&place("eu-1"), &interface("vpc-1")).unwrap();
         file.at(&place("eu-2"), &interface("vpc-1")).unwrap();
         let call =
@@ -318,7 +318,7 @@ mod tests {
     fn what_was_made_for_another_machine_is_left_to_it() {
         let directory = tempfile::tempdir().unwrap();
         let open = || RecordFile::open(directory.path(), "pods").unwrap();
-        let place = Place { region: "eu-1".to_owned(), endpoint: None };
+        let place = CloudEndpoint { region: "eu-1".to_owned(), endpoint: None };
         let call =
             Call::Create { table: "rtb-1".to_owned(), prefix: prefix(), interface: "eni-a".to_owned() };
         let mut original = open();

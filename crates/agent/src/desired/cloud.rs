@@ -9,7 +9,7 @@ use plan::Plan;
 
 use super::{Nets, Node};
 use crate::backend::BackendKind;
-use crate::cloud::{Wanted, Wish};
+use crate::cloud::{WantedRoutes, Wish};
 use crate::lease::{Lease, Snapshot};
 use crate::network::NetworkConfig;
 
@@ -24,7 +24,7 @@ pub(crate) fn wish(node: &Node, network: &NetworkConfig, snapshot: &Snapshot) ->
     if snapshot.own.families().is_empty() {
         return None;
     }
-    Some(Wish::Routes(Wanted {
+    Some(Wish::Routes(WantedRoutes {
         tables: network.backend.tables.clone(),
         addresses: node.underlay,
         own: snapshot.own.iter().collect(),

@@ -7,7 +7,7 @@ use datapath::{Addresses, DataPath, Family, Network, NodeSpec, Peer, Prefixes};
 use plan::{Place, Plan, Step};
 
 use super::encrypted::{KeyHolders, check_config};
-use super::{Node, Undecided, found, tunnel_mac};
+use super::{Node, Undecided, flannel_tunnel, tunnel_mac};
 use crate::backend::{BackendKind, DIRECT, VXLAN, transport};
 use crate::lease::{Lease, TunnelData, VxlanEnd};
 use crate::network::NetworkConfig;
@@ -47,7 +47,7 @@ impl Nets<'_> {
         let spec = |family: Family| {
             let [v4, v6] = node.numbers;
             let prefixes = network.networks.iter().map(|one| one.prefix);
-            let found = found::tunnel(standing, family, backend);
+            let found = flannel_tunnel::tunnel(standing, family, backend);
             let net = Network {
                 id: if family == Family::V4 { v4 } else { v6 },
                 prefixes: prefixes.filter(|prefix| Family::of(prefix.addr()) == family).collect(),
@@ -79,7 +79,7 @@ impl Nets<'_> {
         let specs: Vec<(Family, NodeSpec)> =
             own.families().iter().map(|family| (*family, spec(*family))).collect();
         for (family, _) in &specs {
-            found::check(found::tunnel(standing, *family, backend), node)?;
+            flannel_tunnel::check(flannel_tunnel::tunnel(standing, *family, backend), node)?;
         }
         Ok(Nets { node, network, kind, specs, holders: KeyHolders::default() })
     }

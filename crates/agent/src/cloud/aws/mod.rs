@@ -20,7 +20,7 @@ use self::answers::{InterfacesAnswer, Pages, RouteTablesAnswer};
 use self::credentials::{Credentials, Keys};
 use self::http::Client;
 use self::metadata::Metadata;
-use super::{Call, CloudError, Interface, Place, RouteTables, Table};
+use super::{Call, CloudEndpoint, CloudError, Interface, RouteTables, Table};
 
 /// The version of the API, the only one there is since 2016.
 const VERSION: &str = "2016-11-15";
@@ -77,7 +77,7 @@ impl Login {
     }
 
     /// The same at the place where something was made: there alone it can be taken back, whatever the environment says.
-    fn at(self, place: &Place) -> Login {
+    fn at(self, place: &CloudEndpoint) -> Login {
         Login { region: Some(place.region.clone()), endpoint: place.endpoint.clone(), ..self }
     }
 }
@@ -135,7 +135,7 @@ impl Ec2 {
         let credentials = self.credentials().await?;
         let body = query.with(&[("Action", action), ("Version", VERSION)]).finish();
         let host = host(&endpoint);
-        let to_sign = sign::Request { host: &host, body: &body, region: &region, service: SERVICE };
+        let to_sign = sign::UnsignedRequest { host: &host, body: &body, region: &region, service: SERVICE };
         let mut request = ::http::Request::builder().method(Method::POST).uri(&endpoint);
         request = request.header(header::CONTENT_TYPE, sign::FORM).header(header::HOST, &host);
         for (name, value) in sign::headers(&to_sign, &credentials.keys, SystemTime::now()) {
@@ -239,11 +239,11 @@ impl RouteTables for Ec2 {
         done.check().map_err(|why| CloudError::Unanswered { attempt: call.attempt(), why })
     }
 
-    async fn place(&mut self) -> Result<Place, CloudError> {
-        Ok(Place { region: self.region().await?, endpoint: self.login.endpoint.clone() })
+    async fn place(&mut self) -> Result<CloudEndpoint, CloudError> {
+        Ok(CloudEndpoint { region: self.region().await?, endpoint: self.login.endpoint.clone() })
     }
 
-    fn at(&self, place: &Place) -> Ec2 {
+    fn at(&self, place: &CloudEndpoint) -> Ec2 {
         Ec2::new(self.login.clone().at(place))
     }
 }

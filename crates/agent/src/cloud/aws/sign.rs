@@ -15,7 +15,7 @@ pub(super) const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8"
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// The parts of a request that its signature covers.
-pub(super) struct Request<'a> {
+pub(super) struct UnsignedRequest<'a> {
     /// With the port, if the URL has one.
     pub(super) host: &'a str,
     pub(super) body: &'a str,
@@ -24,7 +24,11 @@ pub(super) struct Request<'a> {
 }
 
 /// The headers that a signed request has beside its type and host.
-pub(super) fn headers(request: &Request<'_>, keys: &Keys, now: SystemTime) -> Vec<(&'static str, String)> {
+pub(super) fn headers(
+    request: &UnsignedRequest<'_>,
+    keys: &Keys,
+    now: SystemTime,
+) -> Vec<(&'static str, String)> {
     let now = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
     let time = now.strftime("%Y%m%dT%H%M%SZ").to_string();
     let token = keys.token.as_ref().map(|token| ("x-amz-security-token", token.clone()));
@@ -38,8 +42,13 @@ pub(super) fn headers(request: &Request<'_>, keys: &Keys, now: SystemTime) -> Ve
 }
 
 /// The header with the signature of these headers, which are in alphabetical order.
-fn authorization(request: &Request<'_>, keys: &Keys, time: &str, signed: &[(&str, String)]) -> String {
-    let Request { body, region, service, .. } = request;
+fn authorization(
+    request: &UnsignedRequest<'_>,
+    keys: &Keys,
+    time: &str,
+    signed: &[(&str, String)],
+) -> String {
+    let UnsignedRequest { body, region, service, .. } = request;
     let date = time.get(..8).unwrap_or_default();
     let names = signed.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";");
     let lines: String = signed.iter().map(|(name, value)| format!("{name}:{}\n", value.trim())).collect();
@@ -73,7 +82,7 @@ mod tests {
     /// `post-x-www-form-urlencoded` of AWS's own test suite of this version.
     #[test]
     fn a_form_is_signed_as_in_the_test_suite() {
-        let request = Request {
+        let request = UnsignedRequest {
             host: "example.amazonaws.com",
             body: "Param1=value1",
             region: "us-east-1",
@@ -95,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_token_of_a_role_is_signed_too() {
-        let request = Request { host: "h", body: "", region: "r", service: "ec2" };
+        let request = UnsignedRequest { host: "h", body: "", region: "r", service: "ec2" };
         let keys = Keys { token: Some("t".to_owned()), ..Keys::new("id", "secret") };
         let headers = headers(&request, &keys, SystemTime::UNIX_EPOCH);
         assert_eq!(

@@ -14,7 +14,7 @@ use crate::backoff::Backoff;
 
 /// What is to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct WantedStatus {
     pub(super) changes: Changes,
     /// Whether to report to Kubernetes that the node's network is there.
     pub(super) is_available: bool,
@@ -26,7 +26,7 @@ pub(super) struct Wanted {
 pub(super) struct Announcer {
     pub(super) kubeconfig: Option<PathBuf>,
     pub(super) node: String,
-    pub(super) wanted: watch::Receiver<Option<Wanted>>,
+    pub(super) wanted: watch::Receiver<Option<WantedStatus>>,
     pub(super) events: mpsc::Sender<Event>,
 }
 
@@ -58,7 +58,7 @@ impl Announcer {
         }
     }
 
-    async fn write(&self, wanted: &Wanted) -> Result<(), String> {
+    async fn write(&self, wanted: &WantedStatus) -> Result<(), String> {
         let written = match Api::connect(self.kubeconfig.as_deref()).await {
             Ok(api) => api.patch(&self.node, &wanted.changes, wanted.is_available).await,
             Err(failure) => Err(failure),

@@ -12,9 +12,9 @@ mod follow;
 mod kind;
 mod known;
 mod node;
-mod said;
 mod service;
 mod services;
+mod trouble_log;
 mod tunnel;
 
 use std::path::{Path, PathBuf};
@@ -29,15 +29,15 @@ use tokio::time::{Instant, sleep_until};
 pub use annotations::PREFIX;
 
 use self::annotations::Names;
-use self::announce::{Announcer, Wanted};
+use self::announce::{Announcer, WantedStatus};
 use self::api::{Api, Failure};
 use self::change::Change;
 use self::follow::{Event, Follower};
 use self::known::Known;
 use self::node::{Kept, Node};
-use self::said::{Said, Subject};
 use self::service::{EndpointSlice, KeptService, KeptSlice, Service};
 use self::services::KnownServices;
+use self::trouble_log::{Subject, TroubleLog};
 use super::LeaseSource;
 use crate::lease::{Announcement, Snapshot};
 
@@ -113,7 +113,7 @@ impl LeaseSource for KubernetesSource {
             own,
             known,
             snapshots,
-            said: Said::default(),
+            said: TroubleLog::default(),
         };
         tokio::spawn(keeper.run());
         receiver
@@ -127,9 +127,9 @@ struct Keeper {
     own: watch::Receiver<Option<Announcement>>,
     known: Known,
     /// What is to be written on this node, for the task that writes.
-    wanted: watch::Sender<Option<Wanted>>,
+    wanted: watch::Sender<Option<WantedStatus>>,
     snapshots: watch::Sender<Snapshot>,
-    said: Said,
+    said: TroubleLog,
 }
 
 impl Keeper {
@@ -217,7 +217,7 @@ impl Keeper {
     }
 
     /// What is to be written; nothing if all of it is there, or if the node cannot be reached yet.
-    fn wanted(&mut self) -> Option<Wanted> {
+    fn wanted(&mut self) -> Option<WantedStatus> {
         let announcement = self.own.borrow_and_update().clone()?;
         let own = self.known.own.as_ref()?;
         let has_pods = own.pods.as_ref().is_ok_and(|pods| !pods.families().is_empty());
@@ -227,7 +227,7 @@ impl Keeper {
         let (changes, wrong) = annotations::changes(&self.names, &announcement, &own.annotations);
         self.said.about(Subject::Overwrite, wrong.as_deref());
         let is_available = self.source.set_condition && !own.is_available;
-        (!changes.is_empty() || is_available).then_some(Wanted { changes, is_available })
+        (!changes.is_empty() || is_available).then_some(WantedStatus { changes, is_available })
     }
 
     /// Reads the file of the network. It is small, and its text shows more reliably than its time whether it has changed.
@@ -296,7 +296,7 @@ mod tests {
             known: Known::new("own", false),
             wanted: watch::channel(None).0,
             snapshots: watch::channel(Snapshot::default()).0,
-            said: Said::default(),
+            said: TroubleLog::default(),
         }
     }
 

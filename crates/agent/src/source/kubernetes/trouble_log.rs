@@ -21,11 +21,11 @@ pub(super) enum Subject {
 
 /// The subjects that have trouble now.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct TroubleLog {
     troubled: BTreeSet<Subject>,
 }
 
-impl Said {
+impl TroubleLog {
     /// Says what has begun or ended. A trouble that goes on for another reason is no new one: while an API server starts,
     /// the reason changes with each attempt.
     pub(super) fn about(&mut self, subject: Subject, trouble: Option<&str>) {

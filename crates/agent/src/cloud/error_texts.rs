@@ -7,9 +7,9 @@ use super::CloudError;
 /// The words for errors, the same each time that one comes again. The cloud's own differ: they have times in them, and sums of
 /// the request.
 #[derive(Debug, Default)]
-pub(super) struct Words(BTreeMap<String, String>);
+pub(super) struct ErrorTexts(BTreeMap<String, String>);
 
-impl Words {
+impl ErrorTexts {
     /// Those that were found when this error came first.
     pub(super) fn of(&mut self, error: &CloudError) -> String {
         self.0.entry(error.kind()).or_insert_with(|| error.in_words()).clone()
@@ -37,12 +37,12 @@ mod tests {
 
     #[test]
     fn an_error_that_comes_again_has_the_words_of_the_first_one() {
-        let mut words = Words::default();
-        let first = words.of(&refused("add a route", "Timestamp date is 12:00"));
+        let mut texts = ErrorTexts::default();
+        let first = texts.of(&refused("add a route", "Timestamp date is 12:00"));
         assert!(first.contains("12:00"));
-        assert_eq!(words.of(&refused("add a route", "Timestamp date is 12:01")), first);
-        assert_ne!(words.of(&refused("add another route", "Timestamp date is 12:01")), first);
-        words.forget();
-        assert!(words.of(&refused("add a route", "Timestamp date is 12:02")).contains("12:02"));
+        assert_eq!(texts.of(&refused("add a route", "Timestamp date is 12:01")), first);
+        assert_ne!(texts.of(&refused("add another route", "Timestamp date is 12:01")), first);
+        texts.forget();
+        assert!(texts.of(&refused("add a route", "Timestamp date is 12:02")).contains("12:02"));
     }
 }

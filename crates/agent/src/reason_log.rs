@@ -11,9 +11,9 @@ const EACH: usize = 3;
 
 /// What was said last of each thing that is not as it should be.
 #[derive(Debug, Default)]
-pub(crate) struct Said(BTreeMap<String, String>);
+pub(crate) struct ReasonLog(BTreeMap<String, String>);
 
-impl Said {
+impl ReasonLog {
     /// Says why something is not as it should be, once, and once that it is again.
     pub(crate) fn say_if_new(&mut self, what: &str, why: Option<&str>) {
         match (self.0.get(what), why) {
@@ -91,14 +91,14 @@ mod tests {
     use super::*;
 
     /// What is known to be said after these.
-    fn said(said: &mut Said, whys: &[(&str, Option<&str>)]) -> Vec<String> {
+    fn said(said: &mut ReasonLog, whys: &[(&str, Option<&str>)]) -> Vec<String> {
         said.say_of_many("node", &whys.iter().map(|(name, why)| (*name, why.map(str::to_owned))).collect());
         said.0.iter().map(|(what, why)| format!("{what}: {why}")).collect()
     }
 
     #[test]
     fn what_is_said_of_many_is_known_of_each() {
-        let mut all = Said::default();
+        let mut all = ReasonLog::default();
         let down = |name| (name, Some("replace route: network is down"));
         let four = [down("a"), down("b"), down("c"), down("d")];
         assert_eq!(said(&mut all, &four).len(), 4);
