@@ -22,16 +22,15 @@
 
 mod answering;
 mod answers;
-mod asked;
 mod calls;
 mod certificate;
 mod datagrams;
 mod date;
+mod delayed_answers;
 mod ending;
 mod error;
 mod faults;
 mod idle;
-mod in_time;
 mod injector;
 mod line;
 mod listen;
@@ -40,6 +39,7 @@ mod message_loop;
 mod messages;
 mod peer;
 mod request;
+mod request_head;
 mod responder;
 mod session;
 mod stack;

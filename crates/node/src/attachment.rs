@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::Home;
 use crate::addresses::Leases;
 use crate::conf::{AddressSource, Conf};
+use crate::container_args::ContainerArgs;
 use crate::describe::describe;
 use crate::device;
 use crate::failures::{
@@ -24,7 +25,6 @@ use crate::network;
 use crate::network_unit::NetworkUnit;
 use crate::numbers::Numbers;
 use crate::unit::{Record, begin, id_of, others, recorded, remove};
-use crate::wanted::Wanted;
 
 /// The name of a unit's journal.
 const JOURNAL: &str = "pod";
@@ -39,7 +39,7 @@ pub(crate) fn add(
     home: &Home,
     leases: &Leases,
     conf: &Conf,
-    wanted: &Wanted,
+    wanted: &ContainerArgs,
     attachment: &Attachment,
 ) -> Result<Attached, Failure> {
     let dns = match &wanted.dns {
@@ -72,7 +72,7 @@ fn remove_dead(home: &Home, record: &Record, kernel: &mut Kernel) -> Result<(), 
 fn join(
     home: &Home,
     conf: &Conf,
-    wanted: &Wanted,
+    wanted: &ContainerArgs,
     record: &Record,
     place: &Place,
     unit: &Unit,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::addresses::Leases;
 use crate::conf::{range_sets, sets};
 use crate::failures::{changed, invalid_conf};
-use crate::{dropin, resolv, wanted};
+use crate::{container_args, dropin, resolv};
 
 /// Reserves an address of each range set, and says so with the routes of the configuration and what its file says of
 /// name servers.
@@ -18,7 +18,7 @@ pub(crate) fn add(leases: &Leases, request: &Request, attachment: &Attachment) -
     let dns = file
         .filter(|file| !file.is_empty())
         .map_or_else(|| Ok(json!({})), |file| resolv::read(file.as_ref()))?;
-    let asked = wanted::asked_addresses(request, attachment)?;
+    let asked = container_args::asked_addresses(request, attachment)?;
     let reserved = leases.reserve((container_id, ifname), &ranges(request)?, &asked, Store::reserve)?;
     let version = request.version()?;
     let ips: Vec<Value> = reserved.iter().map(|ip| address(ip, version)).collect();

@@ -14,6 +14,7 @@ mod addresses;
 mod attachment;
 mod conf;
 mod conflist;
+mod container_args;
 mod delegate;
 mod describe;
 mod device;
@@ -33,7 +34,6 @@ mod shape;
 mod standing;
 mod underlay;
 mod unit;
-mod wanted;
 
 pub use conflist::{Configured, Network, PLUGIN, SenderCheck};
 pub use home::Home;

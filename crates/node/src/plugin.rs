@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use crate::Home;
 use crate::addresses::Leases;
 use crate::conf::{AddressSource, Conf};
+use crate::container_args::ContainerArgs;
 use crate::delegate::{self, Delegate};
 use crate::dropin::HOST_LOCAL;
 use crate::failures::{invalid_conf, refused, with_consequence};
 use crate::network_unit::NetworkUnit;
-use crate::wanted::Wanted;
 use crate::{attachment, host_local, network, readiness};
 
 /// What a call prints on its standard output, and whether it worked.
@@ -111,7 +111,7 @@ fn versions(input: &str) -> Value {
 
 fn add(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> Result<AddResult, Failure> {
     let conf = Conf::read(request, name)?;
-    let wanted = Wanted::read(request, attachment, &conf)?;
+    let wanted = ContainerArgs::read(request, attachment, &conf)?;
     let (leases, version) = (Leases::of(home, request, name)?, request.version()?);
     let attached = match Delegate::find(request, name, &attachment.path)? {
         None => attachment::add(home, &leases, &conf, &wanted, attachment)?,

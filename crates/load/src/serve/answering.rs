@@ -3,9 +3,9 @@
 use rustix::io::Errno;
 
 use super::answers::{BODY_BYTES_MAX, Reply};
-use super::asked::{Asked, CONTINUE};
 use super::ending::Ending;
 use super::peer::{Flushed, Peer, PeerProtocol, Waits};
+use super::request_head::{CONTINUE, RequestHead};
 use super::responder::Responder;
 use super::upload::Skipped;
 use crate::grpc::OK;
@@ -81,13 +81,13 @@ impl Responder<'_> {
     }
 
     fn answer_head(&mut self, peer: &mut Peer, input: &[u8]) -> Option<usize> {
-        match Asked::read(&mut self.last, &self.answers, input) {
-            Asked::Incomplete => None,
-            Asked::Now { bytes, reply } => {
+        match RequestHead::read(&mut self.last, &self.answers, input) {
+            RequestHead::Incomplete => None,
+            RequestHead::Now { bytes, reply } => {
                 self.reply(peer, reply);
                 Some(bytes)
             }
-            Asked::AfterBody { bytes, upload, says_continue } => {
+            RequestHead::AfterBody { bytes, upload, says_continue } => {
                 if says_continue {
                     self.output.extend_from_slice(CONTINUE);
                     self.line_up_now(peer);
@@ -95,7 +95,7 @@ impl Responder<'_> {
                 peer.protocol = PeerProtocol::Http { upload: Some(upload) };
                 Some(bytes)
             }
-            Asked::Unreadable { status } => self.give_up(peer, status, input),
+            RequestHead::Unreadable { status } => self.give_up(peer, status, input),
         }
     }
 

@@ -6,8 +6,8 @@ use smoltcp::time::Duration;
 
 use super::super::Served;
 use super::super::answers::{Answers, Reply};
-use super::super::asked::{Asked, CONTINUE};
 use super::super::request::Last;
+use super::super::request_head::{CONTINUE, RequestHead};
 use super::super::upload::{Skipped, Upload};
 use super::super::work::CpuWork;
 
@@ -160,20 +160,20 @@ impl Connection {
                 Err(status) => self.give_up(status, desk),
             };
         }
-        match Asked::read(&mut desk.last, &desk.answers, input) {
-            Asked::Incomplete => None,
-            Asked::Now { bytes, reply } => {
+        match RequestHead::read(&mut desk.last, &desk.answers, input) {
+            RequestHead::Incomplete => None,
+            RequestHead::Now { bytes, reply } => {
                 self.reply(reply, desk);
                 Some(bytes)
             }
-            Asked::AfterBody { bytes, upload, says_continue } => {
+            RequestHead::AfterBody { bytes, upload, says_continue } => {
                 if says_continue {
                     self.output.extend_from_slice(CONTINUE);
                 }
                 self.upload = Some(upload);
                 Some(bytes)
             }
-            Asked::Unreadable { status } => self.give_up(status, desk),
+            RequestHead::Unreadable { status } => self.give_up(status, desk),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::failures::{invalid_conf, unsupported};
 
 /// What is asked for one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct ContainerArgs {
     /// Addresses that it is to have; those of other range sets are chosen.
     pub(crate) ips: Vec<IpAddr>,
     /// The Ethernet address of its interface; `None`: one that is derived from numbers.
@@ -54,20 +54,24 @@ struct Bandwidth {
     egress_burst: u64,
 }
 
-impl Wanted {
+impl ContainerArgs {
     /// Reads what is asked for: by a capability (`runtimeConfig`), else by the configuration's `args.cni`, else by
     /// `CNI_ARGS`.
     ///
     /// # Errors
     /// Code 7 for a value that makes no sense, 2 for what the network's attach cannot do; the message names it.
-    pub(crate) fn read(request: &Request, attachment: &Attachment, conf: &Conf) -> Result<Wanted, Failure> {
+    pub(crate) fn read(
+        request: &Request,
+        attachment: &Attachment,
+        conf: &Conf,
+    ) -> Result<ContainerArgs, Failure> {
         for (name, instead) in OF_OTHERS {
             if let Some(value) = request.runtime(name) {
                 return Err(unsupported(format!("`runtimeConfig.{name}` is {value}; {instead}")));
             }
         }
         let named = asked(request, attachment, "mac", "MAC");
-        let wanted = Wanted {
+        let wanted = ContainerArgs {
             ips: asked_addresses(request, attachment)?,
             mac: named.map(|(name, value)| mac(&name, &value)).transpose()?,
             ports: request.runtime("portMappings").map_or(Ok(Vec::new()), |value| ports(&value))?,
@@ -251,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    fn read(attach: &str, more: &Value, args: &[(&str, &str)]) -> Result<Wanted, Failure> {
+    fn read(attach: &str, more: &Value, args: &[(&str, &str)]) -> Result<ContainerArgs, Failure> {
         let mut conf = json!({
             "cniVersion": "1.1.0", "name": "pods", "type": "hostgap", "attach": attach,
             "ipam": { "type": "hostgap", "ranges": [[{ "subnet": "10.244.1.0/24" }]] },
@@ -265,7 +269,7 @@ mod tests {
             args: args.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
             path: Vec::new(),
         };
-        Wanted::read(&request, &attachment, &Conf::read(&request, "hostgap").unwrap())
+        ContainerArgs::read(&request, &attachment, &Conf::read(&request, "hostgap").unwrap())
     }
 
     #[track_caller]
@@ -390,7 +394,7 @@ mod tests {
         refused("ipvlan-l3", &json!({ "mac": "02:00:00:00:00:01" }), 2, "that of the node's wire");
         assert_eq!(
             read("ptp", &json!({ "runtimeConfig": { "aliases": ["a"] } }), &[]).unwrap(),
-            Wanted::default()
+            ContainerArgs::default()
         );
     }
 }

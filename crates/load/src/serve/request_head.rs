@@ -9,7 +9,7 @@ pub(super) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// What the beginning of the input asks for.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum RequestHead {
     /// It is not a whole head yet.
     Incomplete,
     /// An answer at once; the request has so many bytes.
@@ -25,16 +25,16 @@ pub(super) enum Asked {
     Unreadable { status: u16 },
 }
 
-impl Asked {
+impl RequestHead {
     /// Reads a request's head.
-    pub(super) fn read(last: &mut Last, answers: &Answers, input: &[u8]) -> Asked {
+    pub(super) fn read(last: &mut Last, answers: &Answers, input: &[u8]) -> RequestHead {
         if let Some((bytes, reply)) = last.repeated(input) {
-            return Asked::Now { bytes, reply };
+            return RequestHead::Now { bytes, reply };
         }
         let request = match request::parse(input) {
-            Ok(None) => return Asked::Incomplete,
+            Ok(None) => return RequestHead::Incomplete,
             Ok(Some(request)) => request,
-            Err(status) => return Asked::Unreadable { status },
+            Err(status) => return RequestHead::Unreadable { status },
         };
         let (bytes, keep_alive) = (request.bytes, request.keep_alive);
         let reply = match answers.body_bytes(request.path) {
@@ -44,9 +44,9 @@ impl Asked {
         match request.body {
             None => {
                 last.remember(&input[..bytes], reply);
-                Asked::Now { bytes, reply }
+                RequestHead::Now { bytes, reply }
             }
-            Some(body) => Asked::AfterBody {
+            Some(body) => RequestHead::AfterBody {
                 bytes,
                 upload: Upload { body, reply },
                 says_continue: request.expects_continue && input.len() == bytes,
