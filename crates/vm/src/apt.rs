@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::request::{Release, Request, Suite};
+use crate::package_request::{PackageRequest, Release, Suite};
 use crate::{Cache, Error, Result, sources};
 
 /// After this, lists are fetched again: packages of a point release leave the archive when the next one comes.
@@ -77,7 +77,7 @@ impl Apt {
     }
 
     /// The packages to unpack for `request`: those named, and what they need that is not installed.
-    pub(crate) fn resolve(&self, request: &Request) -> Result<Vec<Package>> {
+    pub(crate) fn resolve(&self, request: &PackageRequest) -> Result<Vec<Package>> {
         let mut command = self.command();
         command.args(["install", "--simulate", "--reinstall", "--no-install-recommends"]);
         if let Suite::Backports = request.suite {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::apt::{Apt, Package, run};
-pub use crate::request::{Release, Request, Suite};
+pub use crate::package_request::{PackageRequest, Release, Suite};
 use crate::{Cache, Error, Result};
 
 /// Packages that have been unpacked.
@@ -57,7 +57,7 @@ const LOADERS: [&str; 2] = ["usr/lib64/ld-linux-x86-64.so.2", "lib64/ld-linux-x8
 /// # Errors
 /// If the machine runs no supported Debian release, if apt is missing or cannot reach its mirror, or if the cache
 /// cannot be written.
-pub fn fetch(cache: &Cache, request: &Request) -> Result<Unpacked> {
+pub fn fetch(cache: &Cache, request: &PackageRequest) -> Result<Unpacked> {
     let _lock = cache.lock("fetch")?;
     let deb = cache.folder("deb")?;
     let memo = cache.folder("sets")?.join(request.name);
@@ -91,7 +91,7 @@ fn remembered(memo: &Path, key: &str, deb: &Path) -> Option<Unpacked> {
     folders.iter().all(|folder| folder.is_dir()).then_some(Unpacked { folders })
 }
 
-fn unpack_all(cache: &Cache, apt: &Apt, request: &Request, deb: &Path) -> Result<Vec<Package>> {
+fn unpack_all(cache: &Cache, apt: &Apt, request: &PackageRequest, deb: &Path) -> Result<Vec<Package>> {
     let packages = apt.resolve(request)?;
     let place = |package: &Package| deb.join(package.folder_name());
     let absent: Vec<&Package> = packages.iter().filter(|package| !place(package).is_dir()).collect();
@@ -110,7 +110,7 @@ fn unpack_all(cache: &Cache, apt: &Apt, request: &Request, deb: &Path) -> Result
     Ok(packages)
 }
 
-impl Request<'_> {
+impl PackageRequest<'_> {
     /// Whether a package belongs to the answer.
     pub(crate) fn wants(&self, name: &str) -> bool {
         // Within one release the host's own C library serves, and its loader starts no other.
@@ -233,11 +233,11 @@ mod tests {
     #[test]
     fn libc_of_another_build_is_never_mixed_in() {
         let (suite, release) = (Suite::Stable, Release::Own);
-        let all = Request { name: "x", packages: &["x"], suite, release, keep: &[] };
+        let all = PackageRequest { name: "x", packages: &["x"], suite, release, keep: &[] };
         assert!(all.wants("libaio1") && !all.wants("libc6"));
-        let kernel = Request { keep: &["linux-image-"], ..all.clone() };
+        let kernel = PackageRequest { keep: &["linux-image-"], ..all.clone() };
         assert!(kernel.wants("linux-image-6.12.95+deb12-amd64") && !kernel.wants("udev"));
-        let next = Request { release: Release::Next, ..all };
+        let next = PackageRequest { release: Release::Next, ..all };
         assert!(next.wants("libaio1t64") && next.wants("libc6"));
     }
 }

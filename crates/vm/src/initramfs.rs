@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::deb::{self, Release, Request, Suite};
+use crate::deb::{self, PackageRequest, Release, Suite};
 use crate::{Cache, Error, Result};
 
 /// What must be there before the guest has a root, and for the ports over which it answers.
@@ -39,7 +39,7 @@ impl Early {
         if order.is_empty() {
             return Ok(None);
         }
-        let request = Request {
+        let request = PackageRequest {
             name: "busybox",
             packages: &["busybox-static"],
             suite: Suite::Stable,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::apt::run;
-use crate::deb::{self, PackagedProgram, Release, Request, Suite};
+use crate::deb::{self, PackageRequest, PackagedProgram, Release, Suite};
 use crate::initramfs::Early;
 use crate::local;
 use crate::{Cache, Error, Result, bzimage};
@@ -54,7 +54,8 @@ impl Kernel {
         };
         // An installation would bring more (initramfs tools, udev); only the kernel itself is needed.
         let keep = ["linux-image-"];
-        let request = Request { name, packages: &[package], suite, release: Release::Own, keep: &keep };
+        let request =
+            PackageRequest { name, packages: &[package], suite, release: Release::Own, keep: &keep };
         let unpacked = deb::fetch(cache, &request)?;
         let folder = unpacked.folders().iter().find(|folder| folder.join("boot").is_dir());
         let folder = folder.ok_or_else(|| unpacked.absent("boot/vmlinuz"))?;
@@ -112,7 +113,7 @@ impl Kernel {
 /// What loads modules in the guest.
 fn kmod(cache: &Cache) -> Result<PackagedProgram> {
     let (suite, release) = (Suite::Stable, Release::Own);
-    let request = Request { name: "kmod", packages: &["kmod"], suite, release, keep: &[] };
+    let request = PackageRequest { name: "kmod", packages: &["kmod"], suite, release, keep: &[] };
     deb::fetch(cache, &request)?.program(&["bin/kmod", "usr/bin/kmod"])
 }
 

@@ -18,17 +18,17 @@ mod error;
 mod guest;
 mod initramfs;
 mod kernel;
+mod kernel_spec;
 mod limits;
 mod local;
 mod lz4;
 mod machine;
 mod nic;
+mod package_request;
 mod process;
 mod qemu;
-mod request;
 mod run;
 mod sources;
-mod wanted;
 mod workdir;
 
 pub mod deb;
@@ -36,12 +36,12 @@ pub mod deb;
 pub use cache::Cache;
 pub use error::Error;
 pub use kernel::{Flavour, Kernel};
+pub use kernel_spec::{KernelSpec, names};
 pub use limits::{Accelerator, Limits, Timing};
 pub use machine::Vm;
 pub use nic::{Join, Nic};
 pub use qemu::Qemu;
 pub use run::{Output, Watch};
-pub use wanted::{KernelSpec, names};
 
 /// What every fallible function of this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;

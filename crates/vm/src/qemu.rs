@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use crate::deb::{self, PackagedProgram, Release, Request, Suite, Unpacked};
+use crate::deb::{self, PackageRequest, PackagedProgram, Release, Suite, Unpacked};
 use crate::limits::{Accelerator, Limits, Timing};
 use crate::{Cache, Kernel, Result, nic};
 
@@ -57,7 +57,7 @@ impl Qemu {
     /// # Errors
     /// Passes on those of [`deb::fetch`].
     pub fn fetch(cache: &Cache) -> Result<Self> {
-        let request = Request {
+        let request = PackageRequest {
             name: "qemu",
             packages: &["qemu-system-x86"],
             suite: Suite::Backports,
@@ -65,7 +65,7 @@ impl Qemu {
             keep: &QEMU_PACKAGES,
         };
         let packages = deb::fetch(cache, &request)?;
-        let request = Request {
+        let request = PackageRequest {
             name: "virtiofsd",
             packages: &["qemu-system-common"],
             suite: Suite::Stable,

@@ -26,7 +26,7 @@ fn systemd_makes_it_again_at_a_start_and_for_a_link_that_comes_anew() {
     let cache = Cache::open().unwrap();
     let wanted = ["systemd", "udev"];
     let (suite, release) = (deb::Suite::Stable, deb::Release::Own);
-    let request = deb::Request { name: "systemd", packages: &wanted, suite, release, keep: &[] };
+    let request = deb::PackageRequest { name: "systemd", packages: &wanted, suite, release, keep: &[] };
     let packages = deb::fetch(&cache, &request).unwrap();
     let machine = Vm::fetch(&cache, deb::Suite::Backports, Flavour::Cloud).unwrap();
     let mut command = Command::new("/bin/bash");

@@ -21,7 +21,7 @@ pub enum Release {
 /// The packages to fetch, and the parts of them to keep.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Request<'a> {
+pub struct PackageRequest<'a> {
     /// A name for the answer, under which it is remembered.
     pub name: &'a str,
     pub packages: &'a [&'a str],
