@@ -9,8 +9,8 @@ mod experiment;
 mod experiment_error;
 mod file;
 mod histogram;
+mod interim_look;
 mod late;
-mod look;
 mod profile;
 mod published;
 mod race;
@@ -32,8 +32,8 @@ pub use experiment::{
 pub use experiment_error::ExperimentError;
 pub use file::{Record, Writer};
 pub use histogram::Histogram;
+pub use interim_look::{InterimLook, Leaving, Left};
 pub use late::{Cause, Late, Retransmitted};
-pub use look::{Leaving, Left, Look};
 pub use profile::Profile;
 pub use published::{Direction, Metric, Published, PublishedFact, RATIO, facts as published_facts};
 pub use race::{

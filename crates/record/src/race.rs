@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Experiment, Late, Leaving, Look, Profile, RequestedRate, Setting, TrialRecord};
+use crate::{Experiment, InterimLook, Late, Leaving, Profile, RequestedRate, Setting, TrialRecord};
 
 /// One line of a record file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub enum Line {
     /// A finished round of trials.
     Round(Round),
     /// What left after a build, and at the end; only in races with [`Experiment::until`].
-    Look(Look),
+    Look(InterimLook),
     /// Where a candidate's time went at a load; after the last round, if requested.
     Profile(Profile),
     /// Why a candidate's answers were late at a load; after the last round, if requested.
@@ -51,7 +51,7 @@ pub struct RaceRecord {
     /// The rounds that were completed.
     pub rounds: Vec<Round>,
     /// What left the race and when, where it had [`Experiment::until`].
-    pub looks: Vec<Look>,
+    pub looks: Vec<InterimLook>,
     /// Where each candidate's time went, if that was asked.
     pub profiles: Vec<Profile>,
     /// Why each candidate's answers were late, if that was asked.
@@ -98,7 +98,7 @@ impl RaceRecord {
     }
 
     /// At which look a candidate left a load, and why; `None` if it did not.
-    pub fn left(&self, entrant: usize, load: usize) -> Option<(&Look, Leaving)> {
+    pub fn left(&self, entrant: usize, load: usize) -> Option<(&InterimLook, Leaving)> {
         self.looks.iter().find_map(|look| {
             let left = look.left.iter().find(|left| (left.entrant, left.load) == (entrant, load))?;
             Some((look, left.why))
@@ -106,7 +106,7 @@ impl RaceRecord {
     }
 
     /// Whether a look can be the next one; otherwise why not.
-    pub(crate) fn expects(&self, look: &Look) -> Result<(), String> {
+    pub(crate) fn expects(&self, look: &InterimLook) -> Result<(), String> {
         let number = look.number;
         if self.header.experiment.until.is_none() {
             return Err(format!("look {number} is in a race that was not to end for what it sees"));

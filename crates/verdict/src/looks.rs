@@ -1,12 +1,12 @@
 //! Looks at a race that runs: what is decided and may leave.
 
-use record::{Leaving, Left, Look, RaceRecord, Statistic, Until};
+use record::{InterimLook, Leaving, Left, RaceRecord, Statistic, Until};
 use stats::{Level, PRECISE_FROM, look_due};
 
 use crate::{Cells, Comparisons, Participation, ResamplingUnits};
 
 /// The look that is due after the builds that a race has, with what leaves at it; `None` if none is due.
-pub fn look(race: &RaceRecord) -> Option<Look> {
+pub fn look(race: &RaceRecord) -> Option<InterimLook> {
     let until = race.header.experiment.until?;
     let builds = ResamplingUnits::builds(race).len() as u32;
     let number = look_due(builds)?;
@@ -18,16 +18,16 @@ pub fn look(race: &RaceRecord) -> Option<Look> {
         Some(Left { entrant, load, why })
     };
     let left = undecided(race).into_iter().filter_map(leaves).collect();
-    Some(Look { number, builds, rounds: race.rounds.len() as u32, left })
+    Some(InterimLook { number, builds, rounds: race.rounds.len() as u32, left })
 }
 
 /// The look at the end: all that is left leaves undecided.
-pub fn last_look(race: &RaceRecord) -> Look {
+pub fn last_look(race: &RaceRecord) -> InterimLook {
     let number = race.looks.last().map_or(0, |look| look.number) + 1;
     let builds = ResamplingUnits::builds(race).len() as u32;
     let left = |(entrant, load)| Left { entrant, load, why: Leaving::Ended };
     let left = undecided(race).into_iter().map(left).collect();
-    Look { number, builds, rounds: race.rounds.len() as u32, left }
+    InterimLook { number, builds, rounds: race.rounds.len() as u32, left }
 }
 
 /// The contenders that race on, each with its load. Where there are none at all it is the control that is to be known.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use record::{Header, Look, Round};
+use record::{Header, InterimLook, Round};
 
 use super::CONTENDERS_FROM;
 
@@ -190,7 +190,7 @@ impl StoppingRule {
     }
 
     /// A build has ended: the look that is due, if one is.
-    pub(super) fn look(&mut self) -> Option<Look> {
+    pub(super) fn look(&mut self) -> Option<InterimLook> {
         let StoppingRule::Known(pursuit) = self else { return None };
         pursuit.last_build = pursuit.build_began.elapsed();
         let look = verdict::look(&pursuit.race)?;
@@ -200,7 +200,7 @@ impl StoppingRule {
     }
 
     /// The race has ended: the look at which all that is undecided leaves.
-    pub(super) fn last_look(&self) -> Option<Look> {
+    pub(super) fn last_look(&self) -> Option<InterimLook> {
         let StoppingRule::Known(pursuit) = self else { return None };
         let seen = pursuit.race.looks.last().map_or(0, |look| look.rounds as usize);
         let is_whole = pursuit.undecided.is_empty() && seen == pursuit.race.rounds.len();
@@ -285,7 +285,7 @@ mod tests {
         let StoppingRule::Known(pursuit) = &mut goal else { panic!("it ends for what it sees") };
         let left = |entrant, load| Left { entrant, load, why: Leaving::Precise };
         let left = vec![left(2, 0), left(2, 1), left(3, 0)];
-        pursuit.race.looks.push(Look { number: 1, builds: 1, rounds: 1, left });
+        pursuit.race.looks.push(InterimLook { number: 1, builds: 1, rounds: 1, left });
         pursuit.decide();
         assert!(!goal.stands(2) && goal.stands(3) && goal.stands(0) && goal.stands(1));
         assert!(!goal.is_open(0) && goal.is_open(1) && goal.goes_on(1));

@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use record::{Broken, Capacity, Leaving, Left, Line, Look, RaceRecord, RecordError, Void, Writer};
+use record::{Broken, Capacity, InterimLook, Leaving, Left, Line, RaceRecord, RecordError, Void, Writer};
 use tempfile::TempDir;
 
 use crate::made;
@@ -108,8 +108,11 @@ fn looked_at() -> Vec<Line> {
     header.experiment.rounds = 1;
     header.experiment.builds = 1;
     let left = |why| vec![Left { entrant: 1, load: 0, why }];
-    lines.insert(5, Line::Look(Look { number: 1, builds: 2, rounds: 2, left: left(Leaving::Different) }));
-    lines.insert(7, Line::Look(Look { number: 2, builds: 3, rounds: 3, left: vec![] }));
+    lines.insert(
+        5,
+        Line::Look(InterimLook { number: 1, builds: 2, rounds: 2, left: left(Leaving::Different) }),
+    );
+    lines.insert(7, Line::Look(InterimLook { number: 2, builds: 3, rounds: 3, left: vec![] }));
     lines
 }
 
@@ -135,16 +138,16 @@ fn a_look_that_does_not_fit_is_refused_and_shows_what_was_taken_out() {
     assert!(fault(|lines| lines[7] = lines[5].clone()).contains("look 1 is not later"));
     let unknown = |lines: &mut Vec<Line>| {
         let left = vec![Left { entrant: 9, load: 0, why: Leaving::Precise }];
-        lines[7] = Line::Look(Look { number: 2, builds: 3, rounds: 3, left });
+        lines[7] = Line::Look(InterimLook { number: 2, builds: 3, rounds: 3, left });
     };
     assert!(fault(unknown).contains("at look 2 an unknown entrant or load left"));
     let twice = |lines: &mut Vec<Line>| {
         let left = vec![Left { entrant: 1, load: 0, why: Leaving::Precise }];
-        lines[7] = Line::Look(Look { number: 2, builds: 3, rounds: 3, left });
+        lines[7] = Line::Look(InterimLook { number: 2, builds: 3, rounds: 3, left });
     };
     assert!(fault(twice).contains("left a load for a second time"));
     let too_early = |lines: &mut Vec<Line>| {
-        lines[7] = Line::Look(Look { number: 2, builds: 3, rounds: 2, left: vec![] });
+        lines[7] = Line::Look(InterimLook { number: 2, builds: 3, rounds: 2, left: vec![] });
     };
     assert!(fault(too_early).contains("look 2 saw 2 rounds of the 3 before it"));
     let unasked = |lines: &mut Vec<Line>| {

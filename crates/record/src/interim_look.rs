@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A look at all comparisons after a build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Look {
+pub struct InterimLook {
     /// Its number, from 1. The level of its intervals depends on it.
     pub number: u32,
     /// How many builds there were.
