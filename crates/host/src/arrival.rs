@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use tune::Lives;
 
-use crate::{Host, HostError, Request};
+use crate::{Host, HostError, TuningRequest};
 
 /// The wait is over when nothing new has appeared for this long: the routes of a link are made one after the other.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -18,12 +18,12 @@ struct Arrived {
     interrupts: usize,
 }
 
-impl Request {
+impl TuningRequest {
     /// Waits at most so long for the objects of the settings: routes over the link, or the link's interrupts. It is no error
     /// if they do not appear.
     ///
     /// # Errors
-    /// Those of [`Request::wishes`] and [`Host::look`].
+    /// Those of [`TuningRequest::wishes`] and [`Host::look`].
     pub fn wait_for_objects(&self, most: Duration) -> Result<(), HostError> {
         let wishes = self.wishes()?;
         let about = |is: fn(Lives) -> bool| wishes.wishes.iter().any(|wish| is(wish.wanted.setting.lives));

@@ -1,6 +1,6 @@
 //! The host as its knobs see it: what a request would change here, why not, and what was set before.
 //!
-//! A [`Request`] (a profile, findings, single settings) becomes [`Wishes`]. [`Host::look`] reads the place where they are
+//! A [`TuningRequest`] (a profile, findings, single settings) becomes [`RequestedSettings`]. [`Host::look`] reads the place where they are
 //! to be made, and a [`Proposal`] compares the two: what changes, what cannot be made and why, and which programs set
 //! the same. [`Proposal::plan`] is what `plan` applies. Its [`Description`] stands beside the steps, and [`JournalStatus`] compares
 //! those with the host again.
@@ -20,10 +20,10 @@ mod managers;
 mod obstacle;
 mod proposal;
 mod request;
+mod requested_settings;
 mod stored_plan;
 mod tracking;
 mod wanted_text;
-mod wishes;
 
 pub use change::Change;
 pub use description::{Description, NotKept};
@@ -34,7 +34,7 @@ pub use journal_status::{JournalStatus, StepStatus};
 pub use keep::{KeptFiles, KeptTuning};
 pub use managers::Conflict;
 pub use proposal::Proposal;
-pub use request::Request;
+pub use request::TuningRequest;
+pub use requested_settings::{RequestedSetting, RequestedSettings};
 pub use stored_plan::StoredPlan;
 pub use wanted_text::WantedText;
-pub use wishes::{Wish, Wishes};

@@ -9,7 +9,7 @@ use plan::{Kernel, Placed, Plan, Preview, Set, Step, StepError};
 use tune::{Lives, Setting, Site, WantedSetting};
 
 use crate::obstacle::too_young;
-use crate::{Change, Conflict, Host, HostError, Request, Wish, managers};
+use crate::{Change, Conflict, Host, HostError, RequestedSetting, TuningRequest, managers};
 
 /// What would change, and what would not.
 #[expect(missing_docs, reason = "the names say it")]
@@ -19,7 +19,7 @@ pub struct Proposal {
     pub changes: Vec<Change>,
     /// Settings whose steps are known only after the others: for example, a driver makes new interrupts for a new
     /// number of queues.
-    pub later: Vec<Wish>,
+    pub later: Vec<RequestedSetting>,
     /// Settings that already have their value.
     pub already: Vec<WantedSetting>,
     /// Settings that are impossible here, and why.
@@ -39,8 +39,8 @@ impl Proposal {
     /// Compares the requested settings with the host. Changes nothing. It needs the right to administer the network.
     ///
     /// # Errors
-    /// Those of [`Request::wishes`] and [`Proposal::of_wishes`].
-    pub fn of(request: &Request) -> Result<Proposal, HostError> {
+    /// Those of [`TuningRequest::wishes`] and [`Proposal::of_wishes`].
+    pub fn of(request: &TuningRequest) -> Result<Proposal, HostError> {
         let wishes = request.wishes()?;
         let mut proposal =
             Proposal::of_wishes(request.netns.as_deref(), wishes.device.as_deref(), &wishes.wishes)?;
@@ -55,7 +55,7 @@ impl Proposal {
     pub fn of_wishes(
         netns: Option<&str>,
         device: Option<&str>,
-        wishes: &[Wish],
+        wishes: &[RequestedSetting],
     ) -> Result<Proposal, HostError> {
         let host = Host::look(netns, device)?;
         let mut proposal = Proposal {
@@ -124,7 +124,7 @@ impl Proposal {
 
     fn settle(
         &self,
-        Wish { wanted, is_named }: &Wish,
+        RequestedSetting { wanted, is_named }: &RequestedSetting,
         kernel: &mut Kernel,
     ) -> Result<SettingOutcome, linux::Error> {
         if let Some(why) = self.host.obstacle(&wanted.setting, &self.changes)? {

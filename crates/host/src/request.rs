@@ -7,7 +7,7 @@ use crate::Findings;
 
 /// What is to be set, and where.
 #[derive(Debug, Default)]
-pub struct Request {
+pub struct TuningRequest {
     /// The profile whose settings are asked for.
     pub profile: Option<Profile>,
     /// What a diagnosis proposes; it takes precedence over the profile.

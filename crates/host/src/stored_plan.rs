@@ -6,7 +6,7 @@ use plan::{Placed, Preview};
 use serde::{Deserialize, Serialize};
 use tune::{Setting, WantedSetting};
 
-use crate::{Change, Conflict, Device, HostError, Proposal, WantedText, Wish};
+use crate::{Change, Conflict, Device, HostError, Proposal, RequestedSetting, WantedText};
 
 /// The version of the format.
 const SCHEMA: u32 = 1;
@@ -106,16 +106,16 @@ impl StoredPlan {
     ///
     /// # Errors
     /// [`HostError::Asked`]: there is no such knob, or it does not take the value.
-    pub fn wishes(&self) -> Result<Vec<Wish>, HostError> {
+    pub fn wishes(&self) -> Result<Vec<RequestedSetting>, HostError> {
         let all = self.changes.iter().map(|change| &change.wanted).chain(&self.later);
-        all.map(|text| Ok(Wish { wanted: text.read()?, is_named: true })).collect()
+        all.map(|text| Ok(RequestedSetting { wanted: text.read()?, is_named: true })).collect()
     }
 
     /// Makes the proposal again, of its [`StoredPlan::wishes`].
     ///
     /// # Errors
     /// Those of [`Proposal::of_wishes`].
-    pub fn proposal(&self, wishes: &[Wish]) -> Result<Proposal, HostError> {
+    pub fn proposal(&self, wishes: &[RequestedSetting]) -> Result<Proposal, HostError> {
         let device = self.device.as_ref().map(|device| device.name.as_str());
         Proposal::of_wishes(self.netns.as_deref(), device, wishes)
     }

@@ -17,7 +17,7 @@ use plan::forwarding::{
 use plan::{ApplyError, Kernel, Place, Placed, Step, StepError};
 
 use crate::exit::BadInput;
-use crate::speak;
+use crate::output;
 
 /// Show what the programs of the ebpf and netkit data paths and those that check what pods send drop, and load and attach
 /// them by hand.
@@ -282,15 +282,15 @@ fn replace(args: LoadArgs) -> anyhow::Result<()> {
     let ::bpf::Replaced { forward, splice } = replaced;
     let ::bpf::forward::Replaced { from, links, filters, made } = forward;
     let at = links + filters;
-    speak::result(format_args!("the programs of {} were replaced at {at} links", programs.node))?;
+    output::result(format_args!("the programs of {} were replaced at {at} links", programs.node))?;
     if from != ::bpf::forward::FORMAT {
-        speak::result(format_args!("  maps of format {from} are now of format {}", ::bpf::forward::FORMAT))?;
+        output::result(format_args!("  maps of format {from} are now of format {}", ::bpf::forward::FORMAT))?;
     }
     if !made.is_empty() {
-        speak::result(format_args!("  made again: {}", made.join(", ")))?;
+        output::result(format_args!("  made again: {}", made.join(", ")))?;
     }
     if let Some(::bpf::splice::Replaced { connections, .. }) = splice {
-        speak::result(format_args!(
+        output::result(format_args!(
             "  those that splice were replaced; connections that keep the old ones until they end: {connections}"
         ))?;
     }

@@ -9,7 +9,7 @@ use plan::Kernel;
 use serde_json::json;
 
 use crate::cni::print_networks;
-use crate::{exit, speak};
+use crate::{exit, output};
 
 /// Remove what is left of races that died without cleaning up (after SIGKILL, for example).
 ///
@@ -37,21 +37,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let networks = unused.clone().unwrap_or_default();
     let strangers = home.strangers()?;
     for stranger in &strangers {
-        speak::aside(format_args!("hostgap: left alone {}: not made by a race", stranger.display()));
+        output::aside(format_args!("hostgap: left alone {}: not made by a race", stranger.display()));
     }
     if args.json {
         let found = json!({
             "schema": 1, "cleaned": cleaned, "networks": networks.removed, "networks_left": networks.left,
             "stale_claims": stale, "left_alone": strangers
         });
-        speak::result(found)?;
+        output::result(found)?;
     } else if cleaned.is_empty() && networks == UnusedNetworks::default() && stale.is_empty() {
-        speak::result("nothing to clean")?;
+        output::result("nothing to clean")?;
     } else {
         cleaned.iter().try_for_each(print)?;
         print_networks(&networks)?;
         for claims in stale {
-            speak::result(format_args!("{}: removed, its namespace is gone", claims.display()))?;
+            output::result(format_args!("{}: removed, its namespace is gone", claims.display()))?;
         }
     }
     unused.as_ref().map_err(|failure| anyhow!("could not remove an unused network: {failure}"))?;
@@ -60,13 +60,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if failed { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })
 }
 
-fn print(cleaned: &Cleaned) -> Result<(), speak::Unspoken> {
-    speak::result(format_args!(
+fn print(cleaned: &Cleaned) -> Result<(), output::OutputError> {
+    output::result(format_args!(
         "{}: undid {} steps, removed {} namespaces, ended {} processes",
         cleaned.id, cleaned.steps, cleaned.namespaces, cleaned.processes
     ))?;
     for failure in &cleaned.failures {
-        speak::aside(format_args!("hostgap: could not undo {failure}"));
+        output::aside(format_args!("hostgap: could not undo {failure}"));
     }
     Ok(())
 }

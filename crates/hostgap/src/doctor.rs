@@ -14,7 +14,7 @@ use anyhow::Context;
 use linux::NetnsName;
 
 use crate::cluster::ClusterArgs;
-use crate::{exit, speak, stop};
+use crate::{exit, output, stop};
 
 /// Examine this host's network path and report what is wrong with it, with figures and a remedy.
 ///
@@ -95,12 +95,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     print(&diagnosis, &after, args.json)?;
     if !diagnosis.blind.is_empty() {
         let parts = diagnosis.blind.join(", ");
-        speak::aside(format_args!("hostgap: the diagnosis is not complete; it says nothing about {parts}"));
+        output::aside(format_args!("hostgap: the diagnosis is not complete; it says nothing about {parts}"));
         return Ok(ExitCode::from(exit::INVALID));
     }
     let warnings = diagnosis.findings.iter().filter(|finding| finding.is_warning()).count();
     if args.strict && warnings > 0 {
-        speak::aside(format_args!("hostgap: warnings were found: {warnings}"));
+        output::aside(format_args!("hostgap: warnings were found: {warnings}"));
         return Ok(ExitCode::from(exit::INVALID));
     }
     Ok(ExitCode::SUCCESS)
@@ -108,9 +108,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn print(diagnosis: &Diagnosis, after: &Snapshot, as_json: bool) -> anyhow::Result<()> {
     if as_json {
-        speak::result(json::diagnosis(diagnosis))?;
+        output::result(json::diagnosis(diagnosis))?;
     } else {
-        speak::result(words::diagnosis(diagnosis, after).trim_end())?;
+        output::result(words::diagnosis(diagnosis, after).trim_end())?;
     }
     Ok(())
 }
@@ -132,14 +132,14 @@ pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     };
     if args.json {
         let checks: Vec<_> = checks.into_iter().map(json::check).collect();
-        speak::result(serde_json::json!({ "schema": 1, "checks": checks }))?;
+        output::result(serde_json::json!({ "schema": 1, "checks": checks }))?;
     } else if args.code.is_some() {
-        speak::result(words::check(checks[0]).trim_end())?;
+        output::result(words::check(checks[0]).trim_end())?;
     } else {
         for family in ::doctor::TABLE {
-            speak::result(format_args!("{}", family.title))?;
+            output::result(format_args!("{}", family.title))?;
             for check in family.checks {
-                speak::result(format_args!("  {}  {}", check.code, check.title))?;
+                output::result(format_args!("  {}  {}", check.code, check.title))?;
             }
         }
     }
@@ -159,7 +159,7 @@ pub(crate) fn collect(args: &CollectArgs) -> anyhow::Result<ExitCode> {
         }
     };
     ::doctor::collect(tree, &before, &after).context("collect")?;
-    speak::aside(format_args!("diagnose it with: hostgap doctor --from {}", args.directory.display()));
+    output::aside(format_args!("diagnose it with: hostgap doctor --from {}", args.directory.display()));
     Ok(ExitCode::SUCCESS)
 }
 

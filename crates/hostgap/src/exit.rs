@@ -12,7 +12,7 @@ use node::choice::NoChoice;
 use node::install::InstallError;
 use plan::{Phase, TransactionError};
 
-use crate::speak;
+use crate::output;
 
 /// The list for `--help` and the man page.
 pub(crate) const HELP: &str = "\
@@ -65,7 +65,7 @@ impl std::error::Error for Unprivileged {}
 pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
     let code = u8::try_from(error.exit_code()).unwrap_or(BAD_INPUT);
     match error.print() {
-        Err(unwritten) if !error.use_stderr() => print_error(&speak::Unspoken::from(unwritten).into()),
+        Err(unwritten) if !error.use_stderr() => print_error(&output::OutputError::from(unwritten).into()),
         Ok(()) | Err(_) => ExitCode::from(code),
     }
 }
@@ -76,10 +76,10 @@ pub(crate) fn print_error(error: &anyhow::Error) -> ExitCode {
     if is_unheard(error) {
         return ExitCode::SUCCESS;
     }
-    speak::aside(format_args!("hostgap: {}", sentence(error)));
+    output::aside(format_args!("hostgap: {}", sentence(error)));
     let (code, hint) = judge(error);
     if let Some(hint) = hint.or_else(|| remedy(error)) {
-        speak::aside(format_args!("hint: {hint}"));
+        output::aside(format_args!("hint: {hint}"));
     }
     ExitCode::from(code)
 }
@@ -352,5 +352,5 @@ fn machine(error: &vm::Error) -> (u8, Option<&'static str>) {
 fn is_unheard(error: &anyhow::Error) -> bool {
     error
         .chain()
-        .any(|cause| cause.downcast_ref::<speak::Unspoken>().is_some_and(speak::Unspoken::is_unheard))
+        .any(|cause| cause.downcast_ref::<output::OutputError>().is_some_and(output::OutputError::is_unheard))
 }

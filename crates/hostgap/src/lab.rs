@@ -16,7 +16,7 @@ use plan::{Unit, UnitState};
 use crate::exit::{self, BadInput};
 use crate::plugins::{self, PluginArgs};
 use crate::wire::WireArgs;
-use crate::{speak, stop, units};
+use crate::{output, stop, units};
 
 /// Build the topology of a data path and keep it up, so that any program can run in it.
 ///
@@ -128,12 +128,12 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         connections: 16_000,
         outlives_us: true,
         plant: None,
-        proxies: ::lab::Sides::default(),
+        proxies: ::lab::ByRole::default(),
         workload,
     };
     // Measuring the cost of steering uses both nodes' CPUs for a second, which would disturb a race.
     let waiting = |pid| {
-        speak::aside(format!("a race (process {pid}) is running on this machine; waiting until it ends"));
+        output::aside(format!("a race (process {pid}) is running on this machine; waiting until it ends"));
     };
     let Some(_exclusive) = home.exclusive(waiting, || stop.load(Ordering::Relaxed))? else {
         return Ok(ExitCode::from(exit::INTERRUPTED));
@@ -150,13 +150,13 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     if stop.load(Ordering::Relaxed) {
         built.take_down()?;
         claim.end()?;
-        speak::aside("interrupted: nothing was left up");
+        output::aside("interrupted: nothing was left up");
         return Ok(ExitCode::from(exit::INTERRUPTED));
     }
     let text = describe(args, claim.id(), &built, &staffing);
     built.leave_standing();
     claim.leave_standing(&contender.name)?;
-    speak::result(text)?;
+    output::result(text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -283,15 +283,15 @@ fn down(home: &Home, which: Option<&str>) -> anyhow::Result<ExitCode> {
         return Err(BadInput(format!("no topology {which:?} is up; `hostgap lab list` lists them")).into());
     }
     if standing.is_empty() {
-        speak::result("no topology is up")?;
+        output::result("no topology is up")?;
     }
     let mut code = ExitCode::SUCCESS;
     for remains in standing {
         let Cleaned { namespaces, failures, .. } = home.remove(&remains.id)?;
         let path = remains.standing.unwrap_or_default();
-        speak::result(format_args!("took down {} ({path}), {namespaces} namespaces", remains.id))?;
+        output::result(format_args!("took down {} ({path}), {namespaces} namespaces", remains.id))?;
         for failure in failures {
-            speak::aside(format_args!("hostgap: could not undo {failure}"));
+            output::aside(format_args!("hostgap: could not undo {failure}"));
             code = ExitCode::from(exit::FAILURE);
         }
     }
@@ -301,11 +301,11 @@ fn down(home: &Home, which: Option<&str>) -> anyhow::Result<ExitCode> {
 fn list(home: &Home, json: bool) -> anyhow::Result<ExitCode> {
     let remains = home.remains()?;
     if json {
-        speak::result(serde_json::json!({ "schema": 1, "owners": remains }))?;
+        output::result(serde_json::json!({ "schema": 1, "owners": remains }))?;
         return Ok(ExitCode::SUCCESS);
     }
     if remains.is_empty() {
-        speak::result("no topology is up")?;
+        output::result("no topology is up")?;
     }
     for Remains { id, pid, state, standing, namespaces } in remains {
         let what = match state {
@@ -313,8 +313,8 @@ fn list(home: &Home, json: bool) -> anyhow::Result<ExitCode> {
             UnitState::Standing => format!("{} is up", standing.unwrap_or_default()),
             UnitState::Dead => format!("process {pid} died; `hostgap clean` removes this"),
         };
-        speak::result(format_args!("{id}  {what}"))?;
-        namespaces.iter().try_for_each(|name| speak::result(format_args!("      {name}")))?;
+        output::result(format_args!("{id}  {what}"))?;
+        namespaces.iter().try_for_each(|name| output::result(format_args!("      {name}")))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -25,7 +25,7 @@ pub(crate) use self::args::Args;
 use self::drive::drive;
 use self::hlog::Hlog;
 use self::job::{Goal, Job};
-use crate::{exit, speak, stop};
+use crate::{exit, output, stop};
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.result.self_test {
@@ -141,7 +141,7 @@ fn search(
     };
     let mut emit = |tried: &TriedRate| {
         let held = tried.broken.as_ref().map_or("yes".to_owned(), |why| format!("no, {}", slo::why(why)));
-        speak::aside(format_args!("{}/s: {held}", tried.rate_per_s));
+        output::aside(format_args!("{}/s: {held}", tried.rate_per_s));
     };
     RateSearch { run: &job.run, slo, stop, measure: &mut measure, emit: &mut emit }.find()
 }
@@ -171,12 +171,12 @@ fn witness(job: &Job, run: &Run) -> Option<Witness> {
 
 fn complain(ran: &CheckedRun) {
     for complaint in ran.verdict.complaints() {
-        speak::aside(format_args!("hostgap: the run is not valid: {}", complaint.text));
+        output::aside(format_args!("hostgap: the run is not valid: {}", complaint.text));
     }
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
-    Ok(speak::text(&::report::terminal::safe(text))?)
+    Ok(output::text(&::report::terminal::safe(text))?)
 }
 
 fn connect(job: &Job) -> anyhow::Result<Vec<Client>> {

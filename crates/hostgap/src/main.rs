@@ -14,6 +14,7 @@ mod input;
 mod lab;
 mod load;
 mod manual;
+mod output;
 mod paths;
 mod plugins;
 mod progress;
@@ -21,7 +22,6 @@ mod race;
 mod remote;
 mod report;
 mod serve;
-mod speak;
 mod stop;
 mod tune;
 mod units;
@@ -67,7 +67,7 @@ enum Command {
 
 /// The command line with its complete help.
 fn command() -> clap::Command {
-    examples::with(Cli::command().color(speak::colours_of_help()))
+    examples::with(Cli::command().color(output::colours_of_help()))
 }
 
 fn main() -> ExitCode {

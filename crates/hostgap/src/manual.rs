@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::speak;
+use crate::output;
 
 /// Write the man pages into a directory.
 #[derive(Debug, clap::Args)]
@@ -31,6 +31,6 @@ pub(crate) fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
 pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut crate::command(), "hostgap", &mut text);
-    speak::text(&String::from_utf8(text).expect("completions are text"))?;
+    output::text(&String::from_utf8(text).expect("completions are text"))?;
     Ok(ExitCode::SUCCESS)
 }

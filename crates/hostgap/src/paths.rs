@@ -6,7 +6,7 @@ use datapath::{DataPath, Enters, SocketRole};
 use lab::LabError;
 use linux::features::{Facts, Feature, probe};
 
-use crate::speak;
+use crate::output;
 
 /// List the data paths, what each stands for, and whether it can run on this machine.
 ///
@@ -24,39 +24,39 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.json {
         let paths: Vec<_> = datapath::ALL.iter().map(|path| json(path, &facts)).collect();
         let stacks: Vec<_> = STACKS.iter().map(|stack| stack.json(&facts)).collect();
-        speak::result(
+        output::result(
             serde_json::json!({ "schema": 1, "kernel": facts.kernel, "paths": paths, "stacks": stacks }),
         )?;
         return Ok(ExitCode::SUCCESS);
     }
-    speak::result(format_args!("Data paths on kernel {}:\n", facts.kernel))?;
+    output::result(format_args!("Data paths on kernel {}:\n", facts.kernel))?;
     for path in datapath::ALL {
         let unmet = path.unmet(&facts);
-        speak::result(format_args!(
+        output::result(format_args!(
             "  {:<15} {:<11} {}",
             path.name,
             mark(unmet.is_empty()),
             path.stands_for
         ))?;
         if path.enters == Enters::Named {
-            speak::result(format_args!("  {:<15} {:<11} races only when it is named", "", ""))?;
+            output::result(format_args!("  {:<15} {:<11} races only when it is named", "", ""))?;
         }
         for need in unmet {
-            speak::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
+            output::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
         }
     }
-    speak::result("\nStacks of a server:\n")?;
+    output::result("\nStacks of a server:\n")?;
     for Stack { name, what, feature } in &STACKS {
         let unmet = facts.unmet(&[*feature]);
-        speak::result(format_args!("  {name:<15} {:<11} {what}", mark(unmet.is_empty())))?;
+        output::result(format_args!("  {name:<15} {:<11} {what}", mark(unmet.is_empty())))?;
         for need in unmet {
-            speak::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
+            output::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
         }
     }
     for (part, side) in SIDES {
         let able = datapath::ALL.iter().filter(|path| path.alone(part).is_ok()).map(|path| path.name);
         let able: Vec<&str> = able.collect();
-        speak::result(format_args!("\nWith only the {side} in a container: {}", able.join(", ")))?;
+        output::result(format_args!("\nWith only the {side} in a container: {}", able.join(", ")))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,11 +6,11 @@ use ::lab::Event;
 use ::report::terminal;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::speak;
+use crate::output;
 
 /// A bar if stderr is a terminal on which one can be drawn.
 pub(crate) fn bar() -> Option<ProgressBar> {
-    speak::takes_orders(&std::io::stderr()).then(|| {
+    output::takes_orders(&std::io::stderr()).then(|| {
         let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
             .expect("the template is constant and was tried");
         ProgressBar::new(1).with_style(style)
@@ -120,7 +120,7 @@ impl Progress {
         match &self.bar {
             Some(bar) => bar.set_message(terminal::line(&text).into_owned()),
             // In a log a line now and then is enough; one for each round would be too many.
-            None if Some(done) == of || done.is_multiple_of(5) => speak::aside(text),
+            None if Some(done) == of || done.is_multiple_of(5) => output::aside(text),
             None => {}
         }
     }
@@ -142,7 +142,7 @@ impl Progress {
                 bar.set_message(terminal::line(&format!("{place}  {}", pairs.join(", "))).into_owned());
             }
             // In a log a line for each build is enough.
-            None if slot == 0 => speak::aside(place),
+            None if slot == 0 => output::aside(place),
             None => {}
         }
     }
@@ -150,7 +150,7 @@ impl Progress {
     /// A part of several, `at` from 0: in a log a line for the first is enough.
     fn part(&self, (in_log, on_bar): (&str, &str), (at, of): (usize, usize), name: &str) {
         match &self.bar {
-            None if at == 0 => speak::aside(in_log),
+            None if at == 0 => output::aside(in_log),
             _ => self.message(&format!("{on_bar} {}/{of}  {name}", at + 1)),
         }
     }
@@ -158,7 +158,7 @@ impl Progress {
     fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(terminal::safe(text)),
-            None => speak::aside(text),
+            None => output::aside(text),
         }
     }
 

@@ -27,7 +27,7 @@ use crate::exit::{self, BadInput};
 use crate::plugins::{self, PluginArgs};
 use crate::progress::Progress;
 use crate::wire::WireArgs;
-use crate::{report, speak, stop};
+use crate::{output, report, stop};
 
 /// Race container data paths by tail latency at a constant request rate, against the host.
 ///
@@ -268,10 +268,10 @@ fn finish(
         let summary = report::render(&record, &page)?;
         let invalid = report::why_invalid(&summary);
         if let Some(why) = &invalid {
-            speak::aside(format_args!("not valid: {why}"));
+            output::aside(format_args!("not valid: {why}"));
         }
         print(summary)?;
-        speak::aside(format_args!("page:   {}\nrecord: {}", page.display(), record.display()));
+        output::aside(format_args!("page:   {}\nrecord: {}", page.display(), record.display()));
         anyhow::Ok(if invalid.is_none() { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
     };
     let printed = if rounds > 0 { render() } else { Ok(ExitCode::SUCCESS) };
@@ -283,7 +283,7 @@ fn finish(
     match result {
         Ok(Finished::Whole) => printed,
         Ok(Finished::Stopped) => {
-            speak::aside(format_args!("interrupted: {kept}"));
+            output::aside(format_args!("interrupted: {kept}"));
             printed.map(|_| ExitCode::from(exit::INTERRUPTED))
         }
         // An error about the page would hide the cause.

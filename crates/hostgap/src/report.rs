@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(match print_map(&args.files, args.json)? {
             None => ExitCode::SUCCESS,
             Some(why) => {
-                crate::speak::aside(format_args!("hostgap: {why}"));
+                crate::output::aside(format_args!("hostgap: {why}"));
                 ExitCode::from(crate::exit::INVALID)
             }
         });
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 print(&summary, args.json)?;
                 if let Some(why) = incomplete(file, &summary) {
                     whole = false;
-                    crate::speak::aside(format_args!("hostgap: {why}"));
+                    crate::output::aside(format_args!("hostgap: {why}"));
                 }
             }
             Record::Search(search) => {
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 write(&if args.json { search::json(&search) } else { search::text(&search) })?;
             }
         }
-        crate::speak::aside(format_args!("page: {}", page.display()));
+        crate::output::aside(format_args!("page: {}", page.display()));
     }
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(crate::exit::INVALID) })
 }
@@ -147,7 +147,7 @@ pub(crate) fn print_map(files: &[PathBuf], json: bool) -> anyhow::Result<Option<
         true => write(&::report::json_of_pairs(&map, &summaries))?,
         false => write(&::report::map_table(&map, style()))?,
     }
-    crate::speak::aside(format_args!("page:    {}\nrecords: {} of pairs", page.display(), files.len()));
+    crate::output::aside(format_args!("page:    {}\nrecords: {} of pairs", page.display(), files.len()));
     Ok(invalid)
 }
 
@@ -194,12 +194,12 @@ pub(crate) fn print(summary: &Summary, json: bool) -> anyhow::Result<()> {
 
 /// How to draw on this stdout.
 fn style() -> Style {
-    Style { colour: crate::speak::has_colours(), width: terminal_width() }
+    Style { colour: crate::output::has_colours(), width: terminal_width() }
 }
 
 fn write(text: &str) -> anyhow::Result<()> {
     let end = if text.ends_with('\n') { "" } else { "\n" };
-    Ok(crate::speak::text(&format!("{text}{end}"))?)
+    Ok(crate::output::text(&format!("{text}{end}"))?)
 }
 
 fn terminal_width() -> usize {

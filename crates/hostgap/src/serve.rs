@@ -17,7 +17,7 @@ use linux::rdma::VerbsWait;
 use linux::{CpuSet, IfName, RdmaName};
 
 use crate::exit::BadInput;
-use crate::{speak, stop, units};
+use crate::{output, stop, units};
 
 /// Answer all requests alike, as fast as one thread per CPU can, or with known delays and faults.
 ///
@@ -137,10 +137,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("write the certificate to {}", file.display()))?;
     }
     for listen in server.listening() {
-        speak::aside(format_args!("listening on {}", shown(listen)));
+        output::aside(format_args!("listening on {}", shown(listen)));
     }
     let served = server.run(&stop)?;
-    speak::aside(format_args!("{}", sum(&served)));
+    output::aside(format_args!("{}", sum(&served)));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use host::StoredPlan;
 
-use crate::speak;
+use crate::output;
 
 /// Tune a host's network, and undo that exactly.
 ///
@@ -130,14 +130,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Plan { asked, json } => {
             let proposal = asked.proposal()?;
             if *json {
-                speak::result(serde_json::json!(StoredPlan::of(&proposal)))?;
+                output::result(serde_json::json!(StoredPlan::of(&proposal)))?;
             } else {
-                speak::result(show::text(&proposal).trim_end())?;
+                output::result(show::text(&proposal).trim_end())?;
             }
             Ok(ExitCode::SUCCESS)
         }
         Command::ShowCommands { asked } => {
-            show::commands(&asked.proposal()?).iter().try_for_each(speak::result)?;
+            show::commands(&asked.proposal()?).iter().try_for_each(output::result)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Search(args) => search::run(args),

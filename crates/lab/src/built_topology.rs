@@ -1,8 +1,8 @@
 //! A topology that stands: built, with its server and the client's connections. Dropping it takes it down.
 
+mod applied_plan;
 mod build;
 mod connections;
-mod ground;
 mod inside;
 mod path;
 mod undo;
@@ -18,14 +18,14 @@ use load::{LoadError, Target, Tls};
 use plan::forwarding::Splice;
 use record::{Plant, Workload, WorkloadKind};
 
-pub(crate) use self::ground::Ground;
+pub(crate) use self::applied_plan::AppliedPlan;
 use self::inside::Inside;
 use crate::packets::Judge;
 use crate::pools::Pools;
 use crate::proxy::ProxyProgram;
 use crate::remote::Remote;
 use crate::server::{Server, ServerChoice};
-use crate::{LabError, Sides, Topology, target, verbs};
+use crate::{ByRole, LabError, Topology, target, verbs};
 
 /// What a topology is stood up with.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ pub struct Staffing {
     /// Answers that the server holds back on purpose.
     pub plant: Option<Plant>,
     /// What passes connections on beside client and server.
-    pub proxies: Sides<Option<ProxyProgram>>,
+    pub proxies: ByRole<Option<ProxyProgram>>,
     /// What is done with it.
     pub workload: Workload,
 }
@@ -73,7 +73,7 @@ impl Staffing {
             workload,
             outlives_us: false,
             plant: None,
-            proxies: Sides::default(),
+            proxies: ByRole::default(),
             ..self.clone()
         }
     }
@@ -97,7 +97,7 @@ pub struct BuiltTopology {
     pub(crate) judge: Option<Judge>,
     /// The client's RDMA device, where messages go by verbs.
     verbs: Option<Arc<VerbsDevice>>,
-    ground: Ground,
+    applied: AppliedPlan,
     /// The machine on which its other half stands, if there is another.
     there: Option<Arc<Remote>>,
 }

@@ -16,7 +16,7 @@ use vm::Nic;
 
 pub use self::proof::prove_on_cards;
 use crate::remote::card;
-use crate::{Contender, LabError, Sides};
+use crate::{ByRole, Contender, LabError};
 
 /// How long a wire may take to carry. A driver looks at its card's link every two seconds, and emulation slows it down.
 const CARRIER_MAX: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ pub(crate) struct Cards(Vec<CardWire>);
 #[derive(Debug, Clone)]
 pub struct CardWire {
     /// Their links, in the namespace of this process.
-    pub ends: Sides<IfName>,
+    pub ends: ByRole<IfName>,
     /// The queues that each of them has.
     pub nic: tune::Nic,
     /// Interrupts wait for no more packets. Where instructions are counted, a wait would count as so many of them.
@@ -42,7 +42,7 @@ impl CardWire {
     /// A wire between two cards of one model. The driver says how many queues they will have when they are up; until then
     /// the kernel may show as many as the card has at most.
     fn between(
-        ends: Sides<IfName>,
+        ends: ByRole<IfName>,
         sysfs: &NetSysfs,
         interrupts_at_once: bool,
     ) -> Result<CardWire, LabError> {
@@ -81,7 +81,7 @@ impl Cards {
         };
         let sysfs = NetSysfs::open(&Netns::current()?)?;
         let pair = |number| {
-            let ends = Sides { client: end(2 * number)?, server: end(2 * number + 1)? };
+            let ends = ByRole { client: end(2 * number)?, server: end(2 * number + 1)? };
             CardWire::between(ends, &sysfs, has_waits_off(experiment, card))
         };
         (0..contenders).map(pair).collect::<Result<_, LabError>>().map(Cards)
@@ -134,7 +134,7 @@ pub(crate) fn of_machine(experiment: &Experiment) -> Result<Vec<Nic>, LabError> 
 pub fn shown_cards(experiment: &Experiment) -> Option<CardWire> {
     let name = |text| IfName::new(text).expect("a constant name is valid");
     experiment.underlay.wire.map(|card| CardWire {
-        ends: Sides { client: name("eth0"), server: name("eth1") },
+        ends: ByRole { client: name("eth0"), server: name("eth1") },
         nic: tune::Nic::default(),
         interrupts_at_once: has_waits_off(experiment, card),
     })
@@ -174,7 +174,7 @@ fn unmet(path: &DataPath, card: Card) -> Option<String> {
 ///
 /// # Errors
 /// They do not, or are not there.
-pub(crate) fn await_carrier(candidate: &str, nodes: &Sides<NodeSpec>) -> Result<(), LabError> {
+pub(crate) fn await_carrier(candidate: &str, nodes: &ByRole<NodeSpec>) -> Result<(), LabError> {
     let deadline = Instant::now() + CARRIER_MAX;
     for node in nodes.as_ref().both() {
         let netlink = Netlink::open_in(&node.place.open()?)?;

@@ -4,6 +4,7 @@
 //! prints nothing: progress is reported as [`Event`]s, results are in the record file.
 
 mod built_topology;
+mod by_role;
 mod candidate;
 mod capacity;
 mod cards;
@@ -35,7 +36,6 @@ mod search;
 mod server;
 mod shape;
 mod side_settings;
-mod sides;
 mod steering;
 mod target;
 mod topology;
@@ -51,6 +51,7 @@ mod workload;
 
 pub use self::cni::{Attachment, CniNetwork, Configuration, PluginDirs};
 pub use built_topology::{BuiltTopology, Staffing};
+pub use by_role::ByRole;
 pub use candidate::{Contender, HOST_AGAIN, contenders, field, find, slug};
 pub use cards::{CardWire, prove_on_cards, shown_cards};
 pub use cpus::NodeCpus;
@@ -69,7 +70,6 @@ pub use race::{Finished, Race, RaceOptions, host_visits};
 pub use search::{Factor, Objective, Search, SearchEvent, Sought};
 pub use server::ServerChoice;
 pub use shape::Shape;
-pub use sides::Sides;
 pub use steering::{Chosen, choose};
 pub use topology::Topology;
 pub use trial::Method;

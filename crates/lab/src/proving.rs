@@ -27,17 +27,17 @@ pub enum MachineUse {
 /// A contender that must be able to run cannot; or there can be no namespace.
 pub fn prove(contenders: &mut [Contender], facts: &Facts, machine: MachineUse) -> Result<(), LabError> {
     for contender in contenders.iter_mut().filter(|contender| !contender.settings.is_empty()) {
-        let ground = Ground::new(facts, machine)?;
+        let netns = TrialNetns::new(facts, machine)?;
         let Settings { client, server } = &mut contender.settings;
         let flows = client.iter().chain(server.iter()).any(|one| matches!(one.lives, Lives::Machine(_)));
         let mut unmet = Vec::new();
-        // What both sides are to have is tried once: a table of rules cannot be made twice on one ground.
+        // What both sides are to have is tried once: a table of rules cannot be made twice in one namespace.
         let mut tried: Vec<(Setting, Result<Setting, String>)> = Vec::new();
         for setting in client.iter_mut().chain(server) {
             let known = tried.iter().find(|(asked, _)| asked == setting).map(|(_, settled)| settled.clone());
             let settled = match known {
                 Some(settled) => settled,
-                None => ground.settle(setting, flows)?,
+                None => netns.settle(setting, flows)?,
             };
             tried.push((setting.clone(), settled.clone()));
             match settled {
@@ -56,7 +56,7 @@ pub fn prove(contenders: &mut [Contender], facts: &Facts, machine: MachineUse) -
 }
 
 /// A namespace with what settings need: a link that is up, and a route.
-struct Ground {
+struct TrialNetns {
     netns: Netns,
     site: Site,
     /// The kernel's version, where its release begins with one.
@@ -64,8 +64,8 @@ struct Ground {
     machine: MachineUse,
 }
 
-impl Ground {
-    fn new(facts: &Facts, machine: MachineUse) -> Result<Ground, LabError> {
+impl TrialNetns {
+    fn new(facts: &Facts, machine: MachineUse) -> Result<TrialNetns, LabError> {
         let name = |text| IfName::new(text).expect("a constant name is valid");
         let netns = Netns::anonymous()?;
         let netlink = Netlink::open_in(&netns)?;
@@ -90,7 +90,7 @@ impl Ground {
             cpus: linux::cpu::allowed()?,
             nic: Nic::default(),
         };
-        Ok(Ground { netns, site, kernel: Since::of_release(&facts.kernel), machine })
+        Ok(TrialNetns { netns, site, kernel: Since::of_release(&facts.kernel), machine })
     }
 
     /// The setting as it can be made here, or why it cannot. `flows`: the table of flows is set as well.

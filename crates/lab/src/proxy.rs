@@ -27,7 +27,7 @@ use crate::family::{any, loopback};
 use crate::ports::SERVER_PORT;
 use crate::program::{self, Program};
 use crate::server::Server;
-use crate::{Contender, LabError, Sides};
+use crate::{ByRole, Contender, LabError};
 
 /// The port of the client's proxy, into which calls are redirected: that of Istio.
 pub const OUTBOUND_PORT: u16 = 15001;
@@ -183,9 +183,9 @@ pub(crate) fn leave_out(
 }
 
 /// Those of one contender.
-pub(crate) fn of(proxies: Proxies, programs: &[ProxyProgram]) -> Sides<Option<ProxyProgram>> {
+pub(crate) fn of(proxies: Proxies, programs: &[ProxyProgram]) -> ByRole<Option<ProxyProgram>> {
     let Proxies { client, server, .. } = proxies;
-    Sides { client, server }.map(|kind| programs.iter().find(|program| Some(program.kind) == kind).cloned())
+    ByRole { client, server }.map(|kind| programs.iter().find(|program| Some(program.kind) == kind).cloned())
 }
 
 /// What a record says of them: `HAProxy 2.6.12-1+deb12u4, nginx/1.22.1`.

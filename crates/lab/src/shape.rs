@@ -12,7 +12,7 @@ use crate::family::family;
 use crate::ports::{PUBLISHED_PORT, SERVER_PORT};
 use crate::remote::MachineNodes;
 use crate::verbs::RdmaWire;
-use crate::{NodeCpus, Sides, Wires, workload};
+use crate::{ByRole, NodeCpus, Wires, workload};
 
 /// What a topology is made from.
 #[derive(Debug, Clone)]
@@ -105,12 +105,12 @@ impl Shape {
     }
 
     /// The node of the client's process and of the server's.
-    pub fn homes<'a>(&self, nodes: &'a Sides<NodeSpec>) -> Sides<&'a NodeSpec> {
+    pub fn homes<'a>(&self, nodes: &'a ByRole<NodeSpec>) -> ByRole<&'a NodeSpec> {
         let server = match self.placement {
             Placement::TwoNodes => &nodes.server,
             Placement::SameNode => &nodes.client,
         };
-        Sides { client: &nodes.client, server }
+        ByRole { client: &nodes.client, server }
     }
 
     /// Whether a side is in a pod of its own.

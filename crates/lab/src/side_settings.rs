@@ -11,7 +11,7 @@ use plan::{Place, Plan, Set, SetRootQdisc, Step};
 use record::{Placement, Side};
 use tune::{Lives, Nic, Setting, Settings, Site, Value};
 
-use crate::{CardWire, Shape, Sides};
+use crate::{ByRole, CardWire, Shape};
 
 /// The shape with the MTU that its settings ask for.
 pub(crate) fn with_its_mtu(mut shape: Shape) -> Result<Shape, SpecError> {
@@ -33,7 +33,7 @@ pub(crate) fn with_its_mtu(mut shape: Shape) -> Result<Shape, SpecError> {
 type Whereabouts<'a> = (&'a NodeSpec, &'a Pod, &'a Place);
 
 /// What makes the settings, once everything else of a topology is in `plan`.
-pub(crate) fn plan(shape: &Shape, sides: &Sides<Whereabouts<'_>>, plan: &Plan) -> Result<Plan, SpecError> {
+pub(crate) fn plan(shape: &Shape, sides: &ByRole<Whereabouts<'_>>, plan: &Plan) -> Result<Plan, SpecError> {
     let Settings { client, server } = &shape.settings;
     possible(shape)?;
     let mut made = Plan::new();

@@ -25,7 +25,7 @@ use self::wires::wan;
 use crate::cni::{Attachment, CniNetwork};
 use crate::ports::{PROXIED_PORT, SERVER_PORT};
 use crate::server::{self, OwnStack};
-use crate::{LabError, Shape, Sides, packets, side_settings};
+use crate::{ByRole, LabError, Shape, packets, side_settings};
 
 const CLIENT_NODE: u16 = 1;
 const SERVER_NODE: u16 = 2;
@@ -37,7 +37,7 @@ pub struct Topology {
     pub shape: Shape,
     /// The nodes at the two ends of the wire. On [`record::Placement::SameNode`] the client's is the server's too, and
     /// the other has no pod ([`Shape::homes`]).
-    pub nodes: Sides<NodeSpec>,
+    pub nodes: ByRole<NodeSpec>,
     /// Where the client's process is: in its pod, or in its node where pods share its namespace or it has none.
     pub client: Place,
     /// Where the server's process is.
@@ -51,7 +51,7 @@ pub struct Topology {
     /// The keys of the nodes' tunnels, where these encrypt. The plan has files for them, which are written when it is built.
     keys: Option<TunnelKeys>,
     /// What plugins do to the pods afterwards, if there are any.
-    pub attachments: Option<Sides<Attachment>>,
+    pub attachments: Option<ByRole<Attachment>>,
     /// What counters have to show of the packets between client and server.
     pub traces: Vec<Trace>,
     /// What of it is on the server's machine, where that is another.
@@ -78,28 +78,28 @@ impl Topology {
         }
         let keys = TunnelKeys::make(&shape)?;
         let public = keys.as_ref().and_then(TunnelKeys::public);
-        let nodes = Sides {
+        let nodes = ByRole {
             client: node(&shape, CLIENT_NODE, public.as_ref().map(|public| public.client)),
             server: node(&shape, SERVER_NODE, public.as_ref().map(|public| public.server)),
         };
         let homes = shape.homes(&nodes);
-        let pods = Sides::make(|part| pod(&shape, homes.of(part), part));
+        let pods = ByRole::make(|part| pod(&shape, homes.of(part), part));
         let path = shape.path;
         let pod_mtu_bytes = path.pod_mtu(&nodes.client)?;
 
-        let processes = Sides::make(|part| match shape.has_pod(part) {
+        let processes = ByRole::make(|part| match shape.has_pod(part) {
             true => pods.of(part).place.clone(),
             false => homes.of(part).place.clone(),
         });
         let (mut plan, there) = match &shape.machines {
             None => (on_one_machine(&shape, &nodes, &pods, keys.as_ref())?, None),
             Some(_) => {
-                let Sides { client, server } = machines::plans(&shape, &nodes, &pods)?;
+                let ByRole { client, server } = machines::plans(&shape, &nodes, &pods)?;
                 (client, Some(server))
             }
         };
         // After everything that they act on, and before the first socket.
-        let sites = Sides::make(|part| (*homes.of(part), pods.of(part), processes.of(part)));
+        let sites = ByRole::make(|part| (*homes.of(part), pods.of(part), processes.of(part)));
         let settings = side_settings::plan(&shape, &sites, &plan)?;
         side_settings::extend(&mut plan, settings);
         redirect::plan(&shape, &processes, &mut plan);
@@ -108,12 +108,12 @@ impl Topology {
             false => SocketAddr::new(on_underlay(homes.server, shape.family), SERVER_PORT),
         };
         let attach = |network: &Arc<CniNetwork>| {
-            let whose = Sides { client: "the client's pod", server: "the server's pod" };
+            let whose = ByRole { client: "the client's pod", server: "the server's pod" };
             let of = |part| Attachment::plan(network, homes.of(part), pods.of(part), whose.of(part));
-            Sides::make(of)
+            ByRole::make(of)
         };
         let attachments = shape.cni.as_ref().map(attach);
-        let ends = Sides::make(|part| End {
+        let ends = ByRole::make(|part| End {
             node: homes.of(part),
             pod: shape.is_in_container(part).then_some(pods.of(part)),
         });
@@ -125,7 +125,7 @@ impl Topology {
         }
         let places = distinct([&nodes.server.place, &processes.server]);
         let there = there.map(|plan| Half { plan, traces: far, places });
-        let Sides { client, server } = processes;
+        let ByRole { client, server } = processes;
         Ok(Topology {
             client,
             server,
@@ -172,10 +172,10 @@ impl Topology {
 
     /// The control group of the client and the server, where the data path or a spliced proxy asks that their processes
     /// be in one: that of the node, or that of the namespace of the processes.
-    pub fn groups(&self) -> Sides<Option<&Splice>> {
+    pub fn groups(&self) -> ByRole<Option<&Splice>> {
         let homes = self.shape.homes(&self.nodes);
-        let processes = Sides { client: &self.client, server: &self.server };
-        Sides::make(|part| {
+        let processes = ByRole { client: &self.client, server: &self.server };
+        ByRole::make(|part| {
             let half = self.there.as_ref().filter(|_| part == SocketRole::Server).map(|half| &half.plan);
             half.unwrap_or(&self.plan).steps.iter().find_map(|placed| match &placed.step {
                 Step::AddCgroup(splice)
@@ -189,14 +189,14 @@ impl Topology {
     }
 
     /// The names of the namespaces of the client's process and of the server's, which the lab gave them.
-    pub fn processes(&self) -> Sides<&NetnsName> {
+    pub fn processes(&self) -> ByRole<&NetnsName> {
         let named = |place| Place::name(place).expect("the lab's own namespaces have names");
-        Sides { client: &self.client, server: &self.server }.map(named)
+        ByRole { client: &self.client, server: &self.server }.map(named)
     }
 
     /// The namespaces of this machine whose counters belong to it.
     pub fn places(&self) -> Vec<Place> {
-        let Sides { client, server } = self.nodes.as_ref();
+        let ByRole { client, server } = self.nodes.as_ref();
         if self.there.is_some() {
             return distinct([&client.place, &self.client]);
         }
@@ -210,8 +210,8 @@ impl Topology {
 /// All of a topology whose nodes are namespaces of this machine, but settings and proxies.
 fn on_one_machine(
     shape: &Shape,
-    nodes: &Sides<NodeSpec>,
-    pods: &Sides<Pod>,
+    nodes: &ByRole<NodeSpec>,
+    pods: &ByRole<Pod>,
     keys: Option<&TunnelKeys>,
 ) -> Result<Plan, LabError> {
     let mut plan = Plan::new();
@@ -253,7 +253,7 @@ pub(crate) fn on_underlay(node: &NodeSpec, family: Family) -> IpAddr {
     node.underlay.of(family).expect("nodes have the family in which clients call")
 }
 
-fn namespaces(shape: &Shape, nodes: &Sides<NodeSpec>, pods: &Sides<Pod>, plan: &mut Plan) {
+fn namespaces(shape: &Shape, nodes: &ByRole<NodeSpec>, pods: &ByRole<Pod>, plan: &mut Plan) {
     for node in nodes.as_ref().both() {
         plan.push(&node.place, Step::AddNetns);
     }

@@ -8,7 +8,7 @@ use linux::qdisc::{Netem, Probability, Tbf};
 use record::{BitRate, Underlay, Wire};
 
 use crate::LabError;
-use crate::sides::Sides;
+use crate::by_role::ByRole;
 
 /// Both directions of the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,8 +65,8 @@ impl Wires {
     }
 
     /// What netem does to packets on their way to a side, if anything. `mtu_bytes` is the wire's.
-    pub fn netem(&self, mtu_bytes: u32) -> Sides<Option<Netem>> {
-        Sides { client: self.to_client, server: self.to_server }.map(|wire| {
+    pub fn netem(&self, mtu_bytes: u32) -> ByRole<Option<Netem>> {
+        ByRole { client: self.to_client, server: self.to_server }.map(|wire| {
             let share = |share: Option<record::Share>| {
                 Probability::from_ratio(share.unwrap_or_default().billionths as f64 / 1e9)
             };
@@ -202,7 +202,7 @@ mod tests {
         let lossy = Wire { loss: Some(Share { billionths: 2_000_000 }), ..wire(40, Some(100)) };
         let wires = Wires { to_server: lossy, to_client: Wire::default() };
         assert!(wires.is_shaped());
-        let Sides { client, server } = wires.netem(1500);
+        let ByRole { client, server } = wires.netem(1500);
         let there = server.unwrap();
         assert_eq!((there.delay_ns, there.rate_bytes_per_s), (40_000_000, Some(12_500_000)));
         assert_eq!((there.loss.to_string().as_str(), client), ("0.2%", None));

@@ -15,7 +15,7 @@ use serde_json::json;
 use self::matrix::Matrix;
 use super::NetworkArgs;
 use crate::exit::BadInput;
-use crate::{exit, speak};
+use crate::{exit, output};
 
 /// Check with packets whether this node reaches the others and their pods' network, and say why not.
 ///
@@ -69,12 +69,12 @@ fn explained(error: CheckError) -> anyhow::Error {
 
 fn one(args: &Args, row: &Row) -> anyhow::Result<bool> {
     if args.json {
-        speak::result(serde_json::to_value(row)?)?;
+        output::result(serde_json::to_value(row)?)?;
     } else {
         table::print(row)?;
         let unit = Home::of_this_machine().node_networks().find(&row.network)?;
         if unit.is_none_or(|unit| unit.state != UnitState::Alive) {
-            speak::result("no agent runs on this node: what it has made stays, and nothing repairs it")?;
+            output::result("no agent runs on this node: what it has made stays, and nothing repairs it")?;
         }
     }
     Ok(row.is_well())
@@ -95,7 +95,7 @@ fn all(
     let matrix = Matrix::of(own?, answers);
     if args.json {
         let all = json!({ "schema": matrix::SCHEMA, "network": network.name, "rows": matrix.rows, "silent": matrix.silent });
-        speak::result(all)?;
+        output::result(all)?;
     } else {
         matrix.print()?;
     }

@@ -15,7 +15,7 @@ use node::Home;
 use plan::{Keeper, Kernel, TakenBackJournal};
 
 use super::{CloudArgs, KeyArgs, NetworkArgs};
-use crate::{exit, speak};
+use crate::{exit, output};
 
 /// Take back what the agent made of a network on this node: tunnels with the node's key, the ways to other nodes' pods, and
 /// this node's own routes in the cloud's route tables.
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             remove(file)?;
         }
     }
-    speak::result(format_args!("{network}: undid {steps} steps"))?;
+    output::result(format_args!("{network}: undid {steps} steps"))?;
     Ok(if failures > 0 { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })
 }
 
@@ -74,13 +74,13 @@ pub(super) struct Undone {
 impl Undone {
     fn fail(&mut self, what: fmt::Arguments<'_>) {
         self.failures += 1;
-        speak::aside(format_args!("hostgap: {what}"));
+        output::aside(format_args!("hostgap: {what}"));
     }
 
     fn add_cloud(&mut self, taken: TakenBack) {
         self.steps += taken.done.len();
         if let Some(copied) = taken.copied {
-            speak::aside(format_args!("hostgap: {copied}"));
+            output::aside(format_args!("hostgap: {copied}"));
         }
         for error in taken.failed {
             let remedy = error.remedy().map(|remedy| format!("; {remedy}"));

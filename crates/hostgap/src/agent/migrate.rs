@@ -14,7 +14,7 @@ use plan::{Kernel, Plan};
 use super::NetworkArgs;
 use super::down::{Undone, remove};
 use crate::cni::DirArgs;
-use crate::{exit, speak};
+use crate::{exit, output};
 
 /// Take this node over from flannel, or give it back, while its pods talk.
 ///
@@ -74,12 +74,12 @@ fn take_over(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
     if args.dry_run {
         migrate::check(site, &flannel, &pods)?;
         for command in flannel.parts().values().flat_map(Plan::commands) {
-            speak::result(command)?;
+            output::result(command)?;
         }
         for (path, _) in
             site.runtime.map_or(Ok(Vec::new()), |dirs| configurations_of("flannel", &dirs.conf))?
         {
-            speak::result(format_args!("mv {} {}", path.display(), aside_of(&path).display()))?;
+            output::result(format_args!("mv {} {}", path.display(), aside_of(&path).display()))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -88,7 +88,7 @@ fn take_over(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
     print_files(&switched, "set aside")?;
     print_rules()?;
     let masquerade = if pods.masquerade { " --masquerade" } else { "" };
-    speak::result(format_args!(
+    output::result(format_args!(
         "next: `hostgap agent run --network {network} --attach {}{masquerade} --source …`",
         args.attach
     ))?;
@@ -101,58 +101,58 @@ fn give_back(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
     print_files(&given.switched, "put back")?;
     let left = given.left;
     let Undone { steps, failures } = Undone::of(given.journals);
-    speak::result(format_args!("{network}: undid {steps} steps"))?;
+    output::result(format_args!("{network}: undid {steps} steps"))?;
     if failures > 0 {
         return Ok(ExitCode::from(exit::FAILURE));
     }
     remove(&Status::path(&args.network.status_dir, network))?;
     if left > 0 {
-        speak::result(format_args!("left: the ways to {left} nodes that have come or changed since"))?;
+        output::result(format_args!("left: the ways to {left} nodes that have come or changed since"))?;
     }
-    speak::result("next: start flanneld")?;
+    output::result("next: start flanneld")?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_flannel(flannel: &Flannel) -> Result<(), speak::Unspoken> {
+fn print_flannel(flannel: &Flannel) -> Result<(), output::OutputError> {
     for tunnel in &flannel.tunnels {
         let LinkKind::Vxlan(vxlan) = &tunnel.kind else { continue };
         let mac = tunnel.mac.map(|mac| format!(", address {mac}")).unwrap_or_default();
-        speak::result(format_args!(
+        output::result(format_args!(
             "tunnel {}: used from now on (VNI {}, port {}{mac})",
             tunnel.name, vxlan.vni, vxlan.port
         ))?;
     }
     if flannel.tunnels.is_empty() {
-        speak::result("no tunnel of flannel's: its backend is host-gw")?;
+        output::result("no tunnel of flannel's: its backend is host-gw")?;
     }
     if let Some(Bridge { name, ports }) = &flannel.bridge {
-        speak::result(format_args!("bridge {name}: left, with {ports} pods of flannel's"))?;
+        output::result(format_args!("bridge {name}: left, with {ports} pods of flannel's"))?;
     }
     Ok(())
 }
 
-fn print_files(switched: &Switched, verb: &str) -> Result<(), speak::Unspoken> {
+fn print_files(switched: &Switched, verb: &str) -> Result<(), output::OutputError> {
     for path in &switched.of_flannel {
-        speak::result(format_args!("{}: {verb}", path.display()))?;
+        output::result(format_args!("{}: {verb}", path.display()))?;
     }
     for path in &switched.ours {
         let verb = if path.exists() { "written" } else { "removed" };
-        speak::result(format_args!("{}: {verb}", path.display()))?;
+        output::result(format_args!("{}: {verb}", path.display()))?;
     }
     Ok(())
 }
 
 /// They are as good for pods of the plugin's as for flannel's.
-fn print_rules() -> Result<(), speak::Unspoken> {
+fn print_rules() -> Result<(), output::OutputError> {
     match Flannel::rules() {
         Ok(rules) => {
             for rule in rules {
-                speak::result(format_args!("nftables, {rule}: left"))?;
+                output::result(format_args!("nftables, {rule}: left"))?;
             }
             Ok(())
         }
         Err(error) => {
-            speak::aside(format_args!("hostgap: could not {error}; flannel's rules are left"));
+            output::aside(format_args!("hostgap: could not {error}; flannel's rules are left"));
             Ok(())
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use crate::{exit, speak};
+use crate::{exit, output};
 
 /// An agent answers at once, unless it is busy with its node.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some((head, body)) = answer.split_once("\r\n\r\n") else {
         bail!("{}: its answer is not HTTP: {answer:?}", asked());
     };
-    speak::result(body.trim_end())?;
+    output::result(body.trim_end())?;
     let is_well = head.split(' ').nth(1) == Some("200");
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILURE) })
 }

@@ -30,7 +30,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::{CLOUD_ROUTES_MAX, CloudArgs, KeyArgs, NetworkArgs};
 use crate::exit::BadInput;
-use crate::{speak, units};
+use crate::{output, units};
 
 /// Run the agent on this node until it is stopped (SIGTERM, SIGINT).
 ///
@@ -239,7 +239,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let runtime = runtime.context("start the loop of events")?;
         let commands = runtime.block_on(::agent::preview(&settings, &home, &snapshot));
         for command in commands.map_err(|why| anyhow!(why))? {
-            speak::result(command)?;
+            output::result(command)?;
         }
         return Ok(ExitCode::SUCCESS);
     }

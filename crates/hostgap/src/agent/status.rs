@@ -10,7 +10,7 @@ use plan::UnitState;
 use serde_json::json;
 
 use super::NetworkArgs;
-use crate::{exit, speak};
+use crate::{exit, output};
 
 /// How many of the last repairs are shown.
 const REPAIRS: usize = 5;
@@ -42,36 +42,36 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.json {
         let mut all = serde_json::to_value(&status)?;
         all["running"] = json!(is_running);
-        speak::result(all)?;
+        output::result(all)?;
     } else {
         print(&status, is_running)?;
     }
     Ok(if all_reached && all_led { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILURE) })
 }
 
-fn print(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
+fn print(status: &Status, is_running: bool) -> Result<(), output::OutputError> {
     let words = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
     let agent = if is_running {
         format!("process {}", status.pid)
     } else {
         "not running; what it made stays".to_owned()
     };
-    speak::result(format_args!("network  {}", status.network))?;
-    speak::result(format_args!("agent    {agent}"))?;
-    speak::result(format_args!("backend  {}", words(&status.backend)))?;
-    speak::result(format_args!("wire     {}", words(&status.wire)))?;
-    speak::result(format_args!("pods     {}", status.pods.join(", ")))?;
+    output::result(format_args!("network  {}", status.network))?;
+    output::result(format_args!("agent    {agent}"))?;
+    output::result(format_args!("backend  {}", words(&status.backend)))?;
+    output::result(format_args!("wire     {}", words(&status.wire)))?;
+    output::result(format_args!("pods     {}", status.pods.join(", ")))?;
     let mtu = status.mtu.map_or_else(|| "-".to_owned(), |mtu| format!("{mtu} bytes"));
-    speak::result(format_args!("MTU      {mtu}"))?;
+    output::result(format_args!("MTU      {mtu}"))?;
     if let Some(key) = &status.public_key {
-        speak::result(format_args!("key      {key}"))?;
+        output::result(format_args!("key      {key}"))?;
     }
     for (link, offload) in &status.offload {
-        speak::result(format_args!("tunnel   {link}: {}", offload.words()))?;
+        output::result(format_args!("tunnel   {link}: {}", offload.words()))?;
     }
     if let Some(programs) = &status.programs {
         let why = programs.why_not.as_deref();
-        speak::result(format_args!(
+        output::result(format_args!(
             "programs {}",
             why.unwrap_or("pods' packets take them through the tunnels")
         ))?;
@@ -79,10 +79,10 @@ fn print(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
     if let Some(services) = &status.services {
         let failed = services.failed.len();
         let failed = if failed > 0 { format!(", {failed} of them not led") } else { String::new() };
-        speak::result(format_args!("services {}{failed}", services.total))?;
+        output::result(format_args!("services {}{failed}", services.total))?;
         let why = services.failed.iter().map(|(name, why)| (name.as_str(), why));
         for (name, why) in services.why_not.iter().map(|why| ("services", why)).chain(why) {
-            speak::result(format_args!("{name:8} {why}"))?;
+            output::result(format_args!("{name:8} {why}"))?;
         }
     }
     if let Some(cloud) = &status.cloud {
@@ -90,36 +90,36 @@ fn print(status: &Status, is_running: bool) -> Result<(), speak::Unspoken> {
     }
     for (what, why) in [("node", &status.undecided), ("source", &status.source_unreachable)] {
         if let Some(why) = why {
-            speak::result(format_args!("{what:8} {why}"))?;
+            output::result(format_args!("{what:8} {why}"))?;
         }
     }
     let rows: Vec<Row> = status.peers.iter().map(|(name, peer)| row(name, peer)).collect();
     if !rows.is_empty() {
-        speak::result("")?;
+        output::result("")?;
         table(&rows)?;
     }
     if status.repairs_total > 0 {
-        speak::result(format_args!("\nrepaired {} times, last:", status.repairs_total))?;
+        output::result(format_args!("\nrepaired {} times, last:", status.repairs_total))?;
         for repair in status.repairs.iter().rev().take(REPAIRS) {
-            speak::result(format_args!("  {} ago  {}", ago(repair.at_s), repair.what))?;
+            output::result(format_args!("  {} ago  {}", ago(repair.at_s), repair.what))?;
         }
     }
     Ok(())
 }
 
-fn print_cloud(cloud: &CloudStatus) -> Result<(), speak::Unspoken> {
+fn print_cloud(cloud: &CloudStatus) -> Result<(), output::OutputError> {
     let interface = cloud.interface.as_deref().unwrap_or("an interface that is not known yet");
     for table in &cloud.tables {
         let TableStatus { name, routes, routes_max, warning } = table;
-        speak::result(format_args!(
+        output::result(format_args!(
             "table    {name}, {routes} of {routes_max} routes, leads to {interface}"
         ))?;
         if let Some(warning) = warning {
-            speak::result(format_args!("table    {name}: {warning}"))?;
+            output::result(format_args!("table    {name}: {warning}"))?;
         }
     }
     for why in &cloud.failed {
-        speak::result(format_args!("cloud    {why}"))?;
+        output::result(format_args!("cloud    {why}"))?;
     }
     Ok(())
 }
@@ -138,7 +138,7 @@ fn row(name: &str, peer: &PeerStatus) -> Row {
     [name.to_owned(), peer.pods.join(", "), peer.public.join(", "), path_mtu, ago(peer.since_s), way]
 }
 
-fn table(rows: &[Row]) -> Result<(), speak::Unspoken> {
+fn table(rows: &[Row]) -> Result<(), output::OutputError> {
     let head = ["NODE", "PODS", "ADDRESS", "PATH MTU", "SINCE", "WAY"].map(str::to_owned);
     let all: Vec<&Row> = std::iter::once(&head).chain(rows).collect();
     let width = |column: usize| all.iter().map(|row| row[column].len()).max().unwrap_or(0);
@@ -146,7 +146,7 @@ fn table(rows: &[Row]) -> Result<(), speak::Unspoken> {
     for row in all {
         let cells: Vec<String> =
             row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        speak::result(format_args!("{}  {}", cells.join("  "), row[5]))?;
+        output::result(format_args!("{}  {}", cells.join("  "), row[5]))?;
     }
     Ok(())
 }

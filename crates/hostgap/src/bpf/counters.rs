@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::known;
 use crate::exit::BadInput;
-use crate::speak;
+use crate::output;
 
 /// The counters of a node, by its programs.
 #[derive(Default)]
@@ -60,22 +60,22 @@ impl Counted {
         for (drops, title) in [(true, "dropped"), (false, "left to the kernel")] {
             // A guard leaves everything else to the kernel, and does not count it.
             if self.packets(drops).next().is_some() {
-                speak::result(format_args!("  {title}"))?;
+                output::result(format_args!("  {title}"))?;
             }
             for (counter, packets) in self.packets(drops) {
-                speak::result(format_args!("    {packets:>12}  {counter}"))?;
+                output::result(format_args!("    {packets:>12}  {counter}"))?;
             }
         }
         if let Some(spliced) = &self.spliced {
-            speak::result("  spliced")?;
+            output::result("  spliced")?;
             for (counter, number) in spliced {
-                speak::result(format_args!("    {number:>12}  {counter}"))?;
+                output::result(format_args!("    {number:>12}  {counter}"))?;
             }
         }
         if let Some(calls) = &self.calls {
-            speak::result("  calls of Services")?;
+            output::result("  calls of Services")?;
             for (counter, number) in calls {
-                speak::result(format_args!("    {number:>12}  {counter}"))?;
+                output::result(format_args!("    {number:>12}  {counter}"))?;
             }
         }
         Ok(())
@@ -102,14 +102,14 @@ pub(super) fn print(node: Option<String>, json: bool) -> anyhow::Result<()> {
     }
     if json {
         let nodes: Vec<_> = all.iter().map(|(node, counted)| counted.json(node)).collect();
-        speak::result(json!({ "schema": 1, "nodes": nodes }))?;
+        output::result(json!({ "schema": 1, "nodes": nodes }))?;
         return Ok(());
     }
     if all.is_empty() {
-        speak::result("no node has hostgap programs")?;
+        output::result("no node has hostgap programs")?;
     }
     for (node, counted) in all {
-        speak::result(format_args!("{node}"))?;
+        output::result(format_args!("{node}"))?;
         counted.print()?;
     }
     Ok(())

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use verdict::{ComparedAt, Past};
 
 use crate::exit::BadInput;
-use crate::{report, speak};
+use crate::{output, report};
 
 /// The choice of a race with its figures.
 pub(super) struct Chosen {
@@ -34,9 +34,9 @@ impl Chosen {
     }
 
     /// Prints why: each contender with what the race says of it and what the choice made of that.
-    pub(super) fn print(&self) -> Result<(), speak::Unspoken> {
+    pub(super) fn print(&self) -> Result<(), output::OutputError> {
         let Summary { experiment, progress, machine, .. } = &self.summary;
-        speak::result(format_args!(
+        output::result(format_args!(
             "{}: {}, {} rounds on {} builds, Linux {}",
             self.record.display(),
             experiment.name,
@@ -45,12 +45,12 @@ impl Chosen {
             machine.kernel
         ))?;
         let reference = &self.summary.candidates[0].name;
-        speak::result(format_args!("At {}, each against {reference}:", self.load()))?;
+        output::result(format_args!("At {}, each against {reference}:", self.load()))?;
         for (candidate, rate, fate) in self.contenders() {
             let judged = rate.map_or_else(String::new, |rate| format!("{}\n      ", of(rate)));
-            speak::result(format_args!("  {}: {judged}{}", candidate.name, self.words(fate)))?;
+            output::result(format_args!("  {}: {judged}{}", candidate.name, self.words(fate)))?;
         }
-        speak::result("")
+        output::result("")
     }
 
     /// What a reader must know who takes a race's result to this machine.

@@ -15,7 +15,7 @@ use ::lab::LabError;
 use anyhow::Context;
 
 use crate::exit::{self, BadInput};
-use crate::{input, progress, speak, stop};
+use crate::{input, output, progress, stop};
 
 /// Test a CNI plugin against the specification: one case for each sentence that can be judged.
 ///
@@ -70,8 +70,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let cases = chosen(args)?;
     let Some(plugin) = args.plugin.as_ref().filter(|_| !args.list) else {
         match args.json {
-            true => speak::result(json::list(&cases))?,
-            false => speak::result(words::list(&cases).trim_end())?,
+            true => output::result(json::list(&cases))?,
+            false => output::result(words::list(&cases).trim_end())?,
         }
         return Ok(ExitCode::SUCCESS);
     };
@@ -85,8 +85,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ::conformance::run(&subject, &cases, &Options { jobs, stop: &stop }, |report| progress.show(report))?;
     progress.finish();
     match args.json {
-        true => speak::result(json::conformance(&subject, &found))?,
-        false => speak::result(words::conformance(&subject, &found).trim_end())?,
+        true => output::result(json::conformance(&subject, &found))?,
+        false => output::result(words::conformance(&subject, &found).trim_end())?,
     }
     if let Some(file) = &args.junit {
         std::fs::write(file, junit::conformance(&subject, &found))
@@ -104,8 +104,8 @@ fn ended(found: &Conformance, was_interrupted: bool) -> ExitCode {
     let undecided = count(found, |outcome| matches!(outcome, Outcome::Undecided { .. }));
     match (failed, undecided) {
         (0, 0) => return ExitCode::SUCCESS,
-        (0, _) => speak::aside(format_args!("hostgap: cases that could not be judged here: {undecided}")),
-        _ => speak::aside(format_args!("hostgap: cases that failed: {failed}")),
+        (0, _) => output::aside(format_args!("hostgap: cases that could not be judged here: {undecided}")),
+        _ => output::aside(format_args!("hostgap: cases that failed: {failed}")),
     }
     ExitCode::from(exit::FAILURE)
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::DirArgs;
 use super::chosen::Chosen;
-use crate::speak;
+use crate::output;
 
 /// Install hostgap as the CNI plugin of this node.
 ///
@@ -97,19 +97,19 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let installed = if args.dry_run { installation.preview() } else { installation.install() }?;
     if args.json {
-        speak::result(json(args, &installed, chosen.as_ref()))?;
+        output::result(json(args, &installed, chosen.as_ref()))?;
     } else {
         print(args, &installed)?;
     }
     for remark in chosen.iter().flat_map(Chosen::remarks) {
-        speak::aside(format_args!("note: {remark}"));
+        output::aside(format_args!("note: {remark}"));
     }
     if let Some(first) = installed.before.first() {
         let (first, ours) = (first.display(), name_of(&installed.conflist.0));
-        speak::aside(format_args!(
+        output::aside(format_args!(
             "note: {first} comes before {ours} by its name, so runtimes that use one network use that one"
         ));
-        speak::aside(
+        output::aside(
             "hint: move that file away, or install with --file 00-NAME.conflist, under a name that comes first",
         );
     }
@@ -124,10 +124,10 @@ fn mention_loopback(bin: &Path) {
         return;
     }
     let bin = bin.display();
-    speak::aside(format_args!(
+    output::aside(format_args!(
         "note: {bin} has no plugin {LOOPBACK}, which containerd calls for each pod of Kubernetes"
     ));
-    speak::aside(format_args!(
+    output::aside(format_args!(
         "hint: link it there if you need it: Debian's package containernetworking-plugins has /usr/lib/cni/{LOOPBACK}"
     ));
 }
@@ -156,7 +156,7 @@ fn network(args: &Args, chosen: Option<&Chosen>) -> Network {
     }
 }
 
-fn print(args: &Args, installed: &Installed) -> Result<(), speak::Unspoken> {
+fn print(args: &Args, installed: &Installed) -> Result<(), output::OutputError> {
     for (path, change) in [&installed.program, &installed.conflist] {
         let change = match (change, args.dry_run) {
             (Change::Written, false) => "written",
@@ -165,14 +165,14 @@ fn print(args: &Args, installed: &Installed) -> Result<(), speak::Unspoken> {
             (Change::Written, true) => "would be written",
             (Change::Replaced, true) => "would be replaced",
         };
-        speak::result(format_args!("{}: {change}", path.display()))?;
+        output::result(format_args!("{}: {change}", path.display()))?;
     }
     if args.dry_run {
-        speak::result(format_args!("\n{}", installed.text))?;
+        output::result(format_args!("\n{}", installed.text))?;
     }
     if installed.before.is_empty() {
         let (ours, name) = (name_of(&installed.conflist.0), &args.name);
-        speak::result(format_args!(
+        output::result(format_args!(
             "{ours} is the first file of its directory: runtimes use network {name}, attach {}",
             installed.path.name
         ))?;

@@ -10,7 +10,7 @@ use plan::UnitState;
 use serde_json::{Value, json};
 
 use super::DirArgs;
-use crate::speak;
+use crate::output;
 
 /// Remove hostgap's networks from a container runtime, then the program.
 ///
@@ -35,52 +35,52 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let removed = uninstall(&Home::of_this_machine(), &args.dirs.dirs(), args.name.as_deref())?;
     if args.json {
-        speak::result(json(&removed))?;
+        output::result(json(&removed))?;
     } else {
         print(&removed)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(removed: &Uninstalled) -> Result<(), speak::Unspoken> {
+fn print(removed: &Uninstalled) -> Result<(), output::OutputError> {
     let program = removed.program.display();
     for path in &removed.conflists {
-        speak::result(format_args!("{}: removed", path.display()))?;
+        output::result(format_args!("{}: removed", path.display()))?;
     }
     match (&removed.left, removed.program_was_there) {
-        (None, true) => speak::result(format_args!("{program}: removed"))?,
-        (None, false) if removed.conflists.is_empty() => speak::result("nothing to remove")?,
+        (None, true) => output::result(format_args!("{program}: removed"))?,
+        (None, false) if removed.conflists.is_empty() => output::result("nothing to remove")?,
         (None, false) => {}
         (Some(LeftProgram::Configured(by)), _) => {
-            speak::result(format_args!("{program}: left, needed by {}", listed(by)))?;
+            output::result(format_args!("{program}: left, needed by {}", listed(by)))?;
         }
         (Some(LeftProgram::Linked(by)), _) => {
-            speak::result(format_args!("{program}: left, links lead to it: {}", listed(by)))?;
+            output::result(format_args!("{program}: left, links lead to it: {}", listed(by)))?;
         }
         (Some(LeftProgram::Attached), _) => {
-            speak::result(format_args!("{program}: left, to take back containers that are attached"))?;
+            output::result(format_args!("{program}: left, to take back containers that are attached"))?;
         }
         (Some(LeftProgram::Foreign), _) => {
-            speak::result(format_args!("{program}: left, it is another program"))?;
+            output::result(format_args!("{program}: left, it is another program"))?;
         }
     }
     print_networks(&removed.networks)?;
     for attachment in &removed.attachments {
-        speak::result(format_args!("attached: {}", line(attachment)))?;
+        output::result(format_args!("attached: {}", line(attachment)))?;
     }
     if removed.left == Some(LeftProgram::Attached) {
-        speak::aside("hint: when these containers are gone, run `hostgap cni uninstall` again");
+        output::aside("hint: when these containers are gone, run `hostgap cni uninstall` again");
     }
     Ok(())
 }
 
 /// What became of networks that no container is attached to.
-pub(crate) fn print_networks(unused: &UnusedNetworks) -> Result<(), speak::Unspoken> {
+pub(crate) fn print_networks(unused: &UnusedNetworks) -> Result<(), output::OutputError> {
     for network in &unused.removed {
-        speak::result(format_args!("network {network}: removed, no container is attached to it"))?;
+        output::result(format_args!("network {network}: removed, no container is attached to it"))?;
     }
     for LeftNetwork { network, why } in &unused.left {
-        speak::result(format_args!("network {network}: left, {why}"))?;
+        output::result(format_args!("network {network}: left, {why}"))?;
     }
     Ok(())
 }

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use ::lab::kube::{NodeSeen, NodesLook};
+use ::lab::kube::{NodeSeen, NodeSurvey};
 use serde_json::{Value, json};
 
 use super::Args;
 use super::words::{counted, labelled};
 use crate::progress::Progress;
-use crate::{exit, speak, stop};
+use crate::{exit, output, stop};
 
 /// Diagnoses each node of the cluster by a pod there.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let look = NodesLook {
+    let look = NodeSurvey {
         access: args.cluster.access(stop::on_signals()?)?,
         arguments: ["doctor", "--json", "--for"]
             .map(str::to_owned)
@@ -26,9 +26,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(exit::INTERRUPTED));
     };
     if args.json {
-        speak::result(as_json(&seen))?;
+        output::result(as_json(&seen))?;
     } else {
-        speak::result(as_text(&seen).trim_end())?;
+        output::result(as_text(&seen).trim_end())?;
     }
     let diagnoses = || seen.iter().filter_map(|one| one.printed.as_ref().ok());
     let is_blind =

@@ -30,7 +30,7 @@ pub(super) fn drive(
 }
 
 fn watch(live: &Live, run: &Run, stop: &AtomicBool, done: &AtomicBool, what: &str) {
-    let bar = crate::speak::takes_orders(&std::io::stderr()).then(|| {
+    let bar = crate::output::takes_orders(&std::io::stderr()).then(|| {
         let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
             .expect("the template is constant and was tried");
         let whole = run.requests.unwrap_or(run.duration.as_millis() as u64);

@@ -6,21 +6,21 @@ use std::process::ExitCode;
 use ::load::proof::{self, Proof};
 use serde_json::{Value, json};
 
-use crate::{exit, speak};
+use crate::{exit, output};
 
 pub(super) fn run(as_json: bool) -> anyhow::Result<ExitCode> {
-    speak::aside(format_args!(
+    output::aside(format_args!(
         "this takes half a minute, with a CPU for the generator and one for the responder"
     ));
     let proofs = proof::prove(|scene| {
         if !as_json {
             // Shows progress scene by scene; the table is printed once, at the end.
             let held = scene.iter().filter(|proof| proof.holds()).count();
-            speak::aside(format_args!("{}: {held} of {} hold", scene[0].scene, scene.len()));
+            output::aside(format_args!("{}: {held} of {} hold", scene[0].scene, scene.len()));
         }
     })?;
     let text = if as_json { format!("{}\n", json(&proofs)) } else { table(&proofs) };
-    speak::text(&text)?;
+    output::text(&text)?;
     let holds = proofs.iter().all(Proof::holds);
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) })
 }

@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use ::lab::{INBOUND_PORT, NodeCpus, OUTBOUND_PORT, RdmaWire, SERVER_PORT, Shape, Sides, Topology};
+use ::lab::{ByRole, INBOUND_PORT, NodeCpus, OUTBOUND_PORT, RdmaWire, SERVER_PORT, Shape, Topology};
 use ::record::{Entrant, Experiment, Steering, WorkloadKind};
 use datapath::{Family, SocketRole};
 use plan::{Place, Step};
 
 use super::{Args, cpus_of};
-use crate::speak;
+use crate::output;
 
 /// Prints the commands that build each candidate, and how to use what they build.
 pub(super) fn print(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
@@ -21,7 +21,7 @@ pub(super) fn print(experiment: &Experiment, args: &Args) -> anyhow::Result<Exit
         }
         if !contender.is_known() {
             let (name, why) = (&contender.name, contender.unmet.join("; "));
-            speak::result(format_args!("# {name}: cannot be shown: {why}\n"))?;
+            output::result(format_args!("# {name}: cannot be shown: {why}\n"))?;
             continue;
         }
         let is_packets = experiment.workload.kind == WorkloadKind::Packets;
@@ -50,16 +50,16 @@ pub(super) fn print(experiment: &Experiment, args: &Args) -> anyhow::Result<Exit
             machines: None,
         };
         let topology = Topology::plan(shape)?;
-        speak::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;
-        topology.commands().iter().try_for_each(speak::result)?;
-        speak::result(usage(&topology, experiment.workload.body_bytes[0], !is_packets))?;
+        output::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;
+        topology.commands().iter().try_for_each(output::result)?;
+        output::result(usage(&topology, experiment.workload.body_bytes[0], !is_packets))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// How messages are served and asked for by verbs, if they are.
 fn rdma(topology: &Topology) -> Option<String> {
-    let (wire, Sides { client, server }) = (topology.shape.rdma?, topology.processes());
+    let (wire, ByRole { client, server }) = (topology.shape.rdma?, topology.processes());
     let [client_device, server_device] =
         [SocketRole::Client, SocketRole::Server].map(|part| wire.device(part));
     let (called, stack) = (topology.called(), topology.stack_arguments().join(" "));
@@ -72,12 +72,12 @@ fn rdma(topology: &Topology) -> Option<String> {
 /// Prints the commands that build each candidate on two machines.
 pub(super) fn print_for_machines(entrants: &[Entrant]) -> anyhow::Result<ExitCode> {
     for entrant in entrants.iter().filter(|entrant| entrant.name != ::lab::HOST_AGAIN) {
-        speak::result(format_args!("# {}: {}", entrant.name, entrant.stands_for))?;
+        output::result(format_args!("# {}: {}", entrant.name, entrant.stands_for))?;
         match entrant.unmet.as_slice() {
-            [] => entrant.commands.iter().try_for_each(speak::result)?,
-            unmet => speak::result(format_args!("# cannot run: {}", unmet.join("; ")))?,
+            [] => entrant.commands.iter().try_for_each(output::result)?,
+            unmet => output::result(format_args!("# cannot run: {}", unmet.join("; ")))?,
         }
-        speak::result("")?;
+        output::result("")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -85,7 +85,7 @@ pub(super) fn print_for_machines(entrants: &[Entrant]) -> anyhow::Result<ExitCod
 /// Which proxies have to run for what is redirected to arrive.
 fn proxies(topology: &Topology) -> String {
     let Topology { address, shape, .. } = topology;
-    let Sides { client, server } = topology.processes();
+    let ByRole { client, server } = topology.processes();
     let mut text = String::new();
     if let Some(kind) = shape.proxies.client {
         let kind = kind.name();
@@ -102,7 +102,7 @@ fn proxies(topology: &Topology) -> String {
 /// How to use the topology that the commands build, and how to remove it. These are comments, so that a shell that runs the
 /// whole text only builds it.
 fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
-    let Sides { client, server } = topology.processes();
+    let ByRole { client, server } = topology.processes();
     let called = topology.called();
     let added = topology.plan.steps.iter().filter_map(|placed| match (&placed.step, &placed.place) {
         (Step::AddNetns, Place::Netns(name)) => Some(name.to_string()),

@@ -12,7 +12,7 @@ use vm::{Cache, Flavour, KernelSpec, Vm};
 
 use crate::exit;
 use crate::progress::Progress;
-use crate::{report, speak, stop};
+use crate::{output, report, stop};
 
 use super::{Args, RECORD};
 
@@ -149,7 +149,7 @@ fn keep(shown: &mut Vec<Summary>, summary: Summary) -> anyhow::Result<()> {
 
 /// A machine with a kernel, made ready to boot.
 fn machine(name: &str, wanted: &KernelSpec, flavour: Flavour, counts: bool) -> Result<Vm, LabError> {
-    speak::aside(format_args!("{name}: fetching kernel and QEMU, unless they are in the cache"));
+    output::aside(format_args!("{name}: fetching kernel and QEMU, unless they are in the cache"));
     let vm = wanted.fetch(&Cache::open()?, flavour)?;
     Ok(if counts { vm } else { vm.tried_with_kvm() })
 }

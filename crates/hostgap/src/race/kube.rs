@@ -11,7 +11,7 @@ use super::{Args, RECORD, finish, fresh_dir};
 use crate::cluster::ClusterArgs;
 use crate::exit::BadInput;
 use crate::progress::Progress;
-use crate::{report, speak, stop};
+use crate::{output, report, stop};
 
 mod pairs;
 
@@ -69,7 +69,7 @@ fn sidecar(text: &str) -> Result<SidecarMark, String> {
 
 /// Prints what would be created.
 fn print(manifests: &serde_json::Value) -> anyhow::Result<ExitCode> {
-    speak::result(serde_json::to_string_pretty(manifests)?)?;
+    output::result(serde_json::to_string_pretty(manifests)?)?;
     Ok(ExitCode::SUCCESS)
 }
 

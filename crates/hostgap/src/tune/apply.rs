@@ -13,7 +13,7 @@ use plan::{
 
 use super::{StateArgs, request, show, watch};
 use crate::exit::{BadInput, Unprivileged};
-use crate::{input, speak, units};
+use crate::{input, output, units};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     refuse_beside_unconfirmed(held.store())?;
     // Read under the lock, so that no other tuning changes it in between.
     let proposal = proposal(args)?;
-    speak::aside(show::text(&proposal).trim_end());
+    output::aside(show::text(&proposal).trim_end());
     if proposal.changes.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
@@ -88,13 +88,13 @@ fn begin(
         Phase::Unconfirmed { .. } => {
             let from = if proposal.host.netns.is_none() { ", from a new login" } else { "" };
             let seconds = args.confirm_within.as_secs_f64();
-            speak::result(format_args!(
+            output::result(format_args!(
                 "Applied as {}. It is undone in {seconds} s, unless you run{from}:\n  hostgap tune confirm",
                 standing.id
             ))?;
         }
         Phase::Applying | Phase::Confirmed | Phase::Extending { .. } => {
-            speak::result(format_args!("Applied as {}.", standing.id))?;
+            output::result(format_args!("Applied as {}.", standing.id))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -125,7 +125,7 @@ fn add(
         held.await_confirmation(OpenTransaction { about: description.about(), ..standing }, None)?;
     let count = proposal.changes.len();
     let settings = if count == 1 { "setting" } else { "settings" };
-    speak::result(format_args!("{count} {settings} made again, as part of tuning {}.", standing.id))?;
+    output::result(format_args!("{count} {settings} made again, as part of tuning {}.", standing.id))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -176,7 +176,7 @@ fn carry_on(
             return Err(error.into());
         }
     };
-    speak::aside(show::text(&second).trim_end());
+    output::aside(show::text(&second).trim_end());
     if !second.changes.is_empty() {
         let plan = second.plan();
         let journal = held.go_on(&plan)?;
@@ -192,7 +192,7 @@ pub(super) fn settle(held: &LockedStore, kernel: &mut Kernel) -> anyhow::Result<
     let id = &standing.id;
     if held.store().account()? == Account::Restarted {
         held.take_back(kernel, Why::Asked)?;
-        speak::aside(format_args!(
+        output::aside(format_args!(
             "Tuning {id} is gone: the machine was restarted since, which resets all of it."
         ));
         return Ok(());
@@ -208,7 +208,7 @@ pub(super) fn settle(held: &LockedStore, kernel: &mut Kernel) -> anyhow::Result<
         Phase::Extending { .. } => format!("What was being added to tuning {id}"),
         Phase::Applying | Phase::Unconfirmed { .. } | Phase::Confirmed => format!("Tuning {id}"),
     };
-    speak::aside(format_args!("{what} was undone, {why}."));
+    output::aside(format_args!("{what} was undone, {why}."));
     print_failures(&back);
     Ok(())
 }
@@ -217,14 +217,14 @@ pub(super) fn settle(held: &LockedStore, kernel: &mut Kernel) -> anyhow::Result<
 pub(super) fn print_failures(back: &TakenBack) {
     for (placed, undone) in &back.steps {
         if let Undone::Failed { .. } | Undone::ChangedByOther { .. } = undone {
-            speak::aside(format_args!("  {}\n    {undone}", placed.commands().join("; ")));
+            output::aside(format_args!("  {}\n    {undone}", placed.commands().join("; ")));
         }
     }
     if !back.is_whole {
-        speak::aside("Not all of it could be undone: `hostgap tune rollback` tries again.");
+        output::aside("Not all of it could be undone: `hostgap tune rollback` tries again.");
     }
     if let Some(doubt) = &back.doubt {
-        speak::aside(format_args!("It is not certain that this was all: {doubt}."));
+        output::aside(format_args!("It is not certain that this was all: {doubt}."));
     }
 }
 

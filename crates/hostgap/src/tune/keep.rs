@@ -9,7 +9,7 @@ use plan::{Account, Phase};
 
 use super::{StateArgs, request};
 use crate::exit::{self, BadInput};
-use crate::speak;
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -28,7 +28,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.forget {
         let removed = files.forget()?;
         reload(&files);
-        speak::result(format_args!("{removed} files removed."))?;
+        output::result(format_args!("{removed} files removed."))?;
         return Ok(ExitCode::SUCCESS);
     }
     let store = args.state.store();
@@ -44,23 +44,23 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Removes everything of a tuning that was kept before.
     files.forget()?;
     for path in files.write(&kept, &own)? {
-        speak::result(path.display())?;
+        output::result(path.display())?;
     }
     reload(&files);
     let profile = Some(files.profile().display().to_string());
     let dev = kept.link().map(str::to_owned);
     let asked = request::RequestArgs { profile, dev, ..request::RequestArgs::default() };
     let faults = files.faults(&kept, &asked.proposal()?)?;
-    faults.iter().for_each(speak::aside);
+    faults.iter().for_each(output::aside);
     if !faults.is_empty() {
         return Ok(ExitCode::from(exit::INVALID));
     }
-    speak::result(format_args!("Tuning {} is applied again at every start.", standing.id))?;
+    output::result(format_args!("Tuning {} is applied again at every start.", standing.id))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn reload(files: &KeptFiles) {
     if !files.reload() {
-        speak::aside("systemd did not reload its units: run `systemctl daemon-reload`.");
+        output::aside("systemd did not reload its units: run `systemctl daemon-reload`.");
     }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use ::tune::{Disrupts, Knob, Lives, TABLE};
 
-use crate::speak;
+use crate::output;
 
 /// Prints the knobs whose name has the text in it, or all of them.
 pub(super) fn run(name: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
@@ -20,15 +20,15 @@ pub(super) fn run(name: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
             .filter(|(_, knob)| is_asked(knob))
             .map(|(family, knob)| object(family, knob))
             .collect();
-        speak::result(serde_json::json!({ "schema": 1, "knobs": knobs }))?;
+        output::result(serde_json::json!({ "schema": 1, "knobs": knobs }))?;
         return Ok(ExitCode::SUCCESS);
     }
     for family in TABLE {
         let mut asked = family.knobs.iter().filter(|knob| is_asked(knob)).peekable();
         if asked.peek().is_some() {
-            speak::result(format_args!("{}\n", family.title))?;
+            output::result(format_args!("{}\n", family.title))?;
         }
-        asked.try_for_each(|knob| speak::result(text(knob)))?;
+        asked.try_for_each(|knob| output::result(text(knob)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

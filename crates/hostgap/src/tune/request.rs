@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use ::record::Asked;
 use ::tune::{PROFILES, Profile, Setting, WantedSetting};
-use host::{Findings, Proposal, Request};
+use host::{Findings, Proposal, TuningRequest};
 use ipnet::IpNet;
 
 use crate::exit::{BadInput, Unprivileged};
-use crate::speak;
+use crate::output;
 
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct RequestArgs {
@@ -38,11 +38,11 @@ pub(super) struct RequestArgs {
 
 impl RequestArgs {
     /// The same with profile and findings read.
-    pub(super) fn request(&self) -> anyhow::Result<Request> {
+    pub(super) fn request(&self) -> anyhow::Result<TuningRequest> {
         let findings = self.from_findings.as_ref().map(|path| -> anyhow::Result<Findings> {
             Ok(Findings::parse(path, &crate::input::text("findings", path)?)?)
         });
-        Ok(Request {
+        Ok(TuningRequest {
             findings: findings.transpose()?,
             all_findings: self.all_findings,
             profile: self.profile.as_deref().map(read).transpose()?,
@@ -63,13 +63,13 @@ impl RequestArgs {
 pub(super) fn profiles(name: Option<&str>) -> anyhow::Result<ExitCode> {
     for (own, _) in PROFILES.iter().filter(|(own, _)| name.is_none_or(|name| name == *own)) {
         let profile = read(own)?;
-        speak::result(format_args!("{own}\n  {}", profile.about))?;
+        output::result(format_args!("{own}\n  {}", profile.about))?;
         for WantedSetting { setting, at_least, why, .. } in &profile.wanted {
             let least = if *at_least { "at least " } else { "" };
-            speak::result(format_args!("  {} = {least}{}\n      {why}", setting.knob.id, setting.value))?;
+            output::result(format_args!("  {} = {least}{}\n      {why}", setting.knob.id, setting.value))?;
         }
         for left_out in &profile.left_out {
-            speak::result(format_args!("  not {}\n      {}", left_out.what, left_out.why))?;
+            output::result(format_args!("  not {}\n      {}", left_out.what, left_out.why))?;
         }
     }
     match name.filter(|name| !PROFILES.iter().any(|(own, _)| own == name)) {

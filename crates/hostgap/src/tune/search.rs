@@ -15,7 +15,7 @@ use crate::exit::{self, BadInput};
 use crate::plugins::PluginArgs;
 use crate::race::{cpus_of, fresh_dir, own_program, read_experiment, scheduling_of};
 use crate::wire::WireArgs;
-use crate::{speak, stop, units};
+use crate::{output, stop, units};
 
 /// Find out by racing which of these settings help a candidate, or that none does.
 ///
@@ -137,23 +137,23 @@ fn search(
 /// Prints the result and returns how the search ended.
 fn finish(found: Option<::record::SearchRecord>, args: &Args, dir: &Path) -> anyhow::Result<ExitCode> {
     let Some(record) = found else {
-        speak::aside("interrupted before the search began");
+        output::aside("interrupted before the search began");
         return Ok(ExitCode::from(exit::INTERRUPTED));
     };
     if args.json {
-        speak::result(serde_json::to_string_pretty(&record)?)?;
+        output::result(serde_json::to_string_pretty(&record)?)?;
     } else {
-        speak::result(::report::search::text(&record))?;
+        output::result(::report::search::text(&record))?;
     }
-    speak::aside(format_args!("record: {}", dir.join(RECORD).display()));
+    output::aside(format_args!("record: {}", dir.join(RECORD).display()));
     Ok(match record.answer.map(|answer| (answer.verdict, answer.why)) {
         Some((SearchVerdict::Better | SearchVerdict::NothingHelps, _)) => ExitCode::SUCCESS,
         Some((SearchVerdict::NotSearched, why)) => {
-            speak::aside(format_args!("not valid: {why}"));
+            output::aside(format_args!("not valid: {why}"));
             ExitCode::from(exit::INVALID)
         }
         None => {
-            speak::aside("interrupted: the finished stages are kept");
+            output::aside("interrupted: the finished stages are kept");
             ExitCode::from(exit::INTERRUPTED)
         }
     })

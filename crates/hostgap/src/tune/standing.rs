@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::apply;
 use crate::exit::{self, BadInput};
-use crate::speak;
+use crate::output;
 
 pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     let standing = store.standing()?;
@@ -22,24 +22,24 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     let last = store.last();
     if as_json {
         let standing = standing.map(|(standing, description)| object(store, standing, description, &seen));
-        speak::result(json!({ "schema": 1, "standing": standing, "last": last }))?;
+        output::result(json!({ "schema": 1, "standing": standing, "last": last }))?;
         return Ok(ExitCode::SUCCESS);
     }
     match standing {
         Some((standing, description)) => print(store, standing, description, &seen)?,
-        None if seen.doubt.is_some() => speak::result(format_args!(
+        None if seen.doubt.is_some() => output::result(format_args!(
             "What is set is unknown: {} exists, but the file that describes its tuning is missing. `hostgap tune \
              rollback` undoes the steps in that journal.",
             store.journal_path().display()
         ))?,
-        None => speak::result("No tuning is active.")?,
+        None => output::result("No tuning is active.")?,
     }
     let is_news = |last: &EndedTransaction| match standing {
         Some((standing, _)) => last.addition && last.id == standing.id,
         None => true,
     };
     if let Some(last) = last.filter(is_news) {
-        speak::result(ended(&last))?;
+        output::result(ended(&last))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -60,19 +60,19 @@ pub(super) fn confirm(store: &Store, same_login: bool) -> anyhow::Result<ExitCod
     }
     match held.confirm() {
         Ok(standing) => {
-            speak::result(format_args!(
+            output::result(format_args!(
                 "Tuning {} stays until `hostgap tune rollback` or a restart; `hostgap tune keep` makes it survive that.",
                 standing.id
             ))?;
             Ok(ExitCode::SUCCESS)
         }
         Err(TransactionError::Stands { id, phase: Phase::Confirmed }) => {
-            speak::result(format_args!("Tuning {id} is confirmed already."))?;
+            output::result(format_args!("Tuning {id} is confirmed already."))?;
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => {
             if let Some(last) = store.last() {
-                speak::aside(ended(&last));
+                output::aside(ended(&last));
             }
             Err(error.into())
         }
@@ -84,7 +84,7 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
     let held = hold(store, "rolled back")?;
     if discard {
         held.forget()?;
-        speak::result("Forgotten; what was set stays as it is.")?;
+        output::result("Forgotten; what was set stays as it is.")?;
         return Ok(ExitCode::SUCCESS);
     }
     let back = match held.take_back(&mut Kernel::new()?, Why::Asked) {
@@ -97,13 +97,13 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
             let Some(last) = stood.and_then(|stood| taken_back(store, &stood)) else {
                 return Err(error.into());
             };
-            speak::result(ended(&last))?;
+            output::result(ended(&last))?;
             return Ok(if last.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) });
         }
         Err(error) => return Err(error.into()),
     };
     if let (true, Some(last)) = (back.rebooted, store.last()) {
-        speak::result(ended(&last))?;
+        output::result(ended(&last))?;
         return Ok(ExitCode::SUCCESS);
     }
     let count = |is: fn(&Undone) -> bool| back.steps.iter().filter(|(_, undone)| is(undone)).count();
@@ -119,9 +119,9 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
     if left > 0 {
         text += &format!(", {left} left alone because they were changed since");
     }
-    speak::result(format_args!("{text}."))?;
+    output::result(format_args!("{text}."))?;
     if KeptFiles::below(Path::new("/")).exist() {
-        speak::aside(
+        output::aside(
             "`keep` applies the settings again at the next start; `hostgap tune keep --forget` ends that.",
         );
     }
@@ -150,7 +150,7 @@ fn print(
 ) -> anyhow::Result<()> {
     if seen.is_restarted {
         let text = "Tuning {} was made before the machine was restarted, which has reset all of it.";
-        speak::result(text.replace("{}", &standing.id))?;
+        output::result(text.replace("{}", &standing.id))?;
         return Ok(());
     }
     let place = description.netns.as_ref().map_or(String::new(), |name| format!(" in namespace {name}"));
@@ -158,12 +158,12 @@ fn print(
         (Phase::Unconfirmed { .. }, Some(left)) => format!("unconfirmed, {} s left", left / 1_000_000_000),
         (phase, _) => phase.to_string(),
     };
-    speak::result(format_args!("Tuning {}{place}: {how}.", standing.id))?;
+    output::result(format_args!("Tuning {}{place}: {how}.", standing.id))?;
     match standing.phase {
         Phase::Applying | Phase::Unconfirmed { .. } if !store.is_watched() => {
-            speak::result("NOT WATCHED: its watcher has died. `hostgap tune rollback` undoes it.")?;
+            output::result("NOT WATCHED: its watcher has died. `hostgap tune rollback` undoes it.")?;
         }
-        Phase::Extending { .. } if !store.is_watched() => speak::result(
+        Phase::Extending { .. } if !store.is_watched() => output::result(
             "NOT WATCHED while something is being added: the next `hostgap tune apply` undoes that, and \
              `hostgap tune rollback` all of it.",
         )?,
@@ -171,26 +171,26 @@ fn print(
     }
     if let Some(limit_us) = standing.cpu_latency_us {
         let held = if store.is_watched() { "is held" } else { "is NO LONGER held: the watcher has died" };
-        speak::result(format_args!("  a limit of {limit_us} µs on the latency of CPUs {held}"))?;
+        output::result(format_args!("  a limit of {limit_us} µs on the latency of CPUs {held}"))?;
     }
     for StepStatus { placed, look, .. } in &seen.steps {
         let what = placed.commands().join("; ");
         match look {
-            Ok(StepState::So) => speak::result(format_args!("  {what}"))?,
+            Ok(StepState::So) => output::result(format_args!("  {what}"))?,
             Ok(StepState::Otherwise { found }) => {
-                speak::result(format_args!("  {what}\n    is {found} now: it was changed since"))?;
+                output::result(format_args!("  {what}\n    is {found} now: it was changed since"))?;
             }
             Ok(StepState::Absent) => {
-                speak::result(format_args!("  {what}\n    is not there now: it was removed since"))?;
+                output::result(format_args!("  {what}\n    is not there now: it was removed since"))?;
             }
-            Err(why) => speak::result(format_args!("  {what}\n    cannot be read now: {why}"))?,
+            Err(why) => output::result(format_args!("  {what}\n    cannot be read now: {why}"))?,
         }
     }
     for (line, why) in &seen.damaged {
-        speak::result(format_args!("  the journal's line {line} is damaged: {why}"))?;
+        output::result(format_args!("  the journal's line {line} is damaged: {why}"))?;
     }
     if let Some(doubt) = &seen.doubt {
-        speak::result(format_args!("It is not certain that this is all: {doubt}."))?;
+        output::result(format_args!("It is not certain that this is all: {doubt}."))?;
     }
     Ok(())
 }
@@ -245,16 +245,16 @@ fn ended(last: &EndedTransaction) -> String {
 
 /// Prints the readable lines of a damaged journal, so that the old values can be restored by hand.
 fn prove(store: &Store) -> anyhow::Result<()> {
-    speak::aside("The journal is damaged, and undoing half of it could do harm. Its intact lines say:");
+    output::aside("The journal is damaged, and undoing half of it could do harm. Its intact lines say:");
     for plan::Salvaged { line, entry } in plan::salvage(&store.journal_path())? {
         match entry {
             Ok(Entry::Intent(intent)) => {
                 let before = serde_json::to_string(&intent.before)?;
                 let command = intent.placed.commands().join("; ");
-                speak::aside(format_args!("  line {line}: before {command}\n    the value was {before}"));
+                output::aside(format_args!("  line {line}: before {command}\n    the value was {before}"));
             }
             Ok(Entry::Header(_) | Entry::Done { .. } | Entry::Undone { .. }) => {}
-            Err(why) => speak::aside(format_args!("  line {line} cannot be read: {why}")),
+            Err(why) => output::aside(format_args!("  line {line} cannot be read: {why}")),
         }
     }
     Ok(())

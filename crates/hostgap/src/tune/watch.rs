@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context, bail};
 use plan::{Kernel, Store, WatchEnd, Watcher};
 
-use crate::{exit, speak, stop};
+use crate::{exit, output, stop};
 
 /// The line that the watcher prints when it is ready.
 const WATCHING: &str = "watching";
@@ -39,11 +39,11 @@ pub(super) fn run(store: &Store) -> anyhow::Result<ExitCode> {
         Ok(watcher) => watcher,
         Err(error) => {
             // The process that started it reads one line.
-            speak::result(error)?;
+            output::result(error)?;
             return Ok(ExitCode::from(exit::FAILURE));
         }
     };
-    speak::result(WATCHING)?;
+    output::result(WATCHING)?;
     Ok(match watcher.watch(&mut kernel, || stop.load(Ordering::Relaxed))? {
         WatchEnd::Settled => ExitCode::SUCCESS,
         WatchEnd::TakenBack(_, back) if back.is_whole => ExitCode::SUCCESS,

@@ -8,7 +8,7 @@ use datapath::{Family, SocketRole};
 use ipnet::IpNet;
 use record::Plant;
 
-use super::{BuiltTopology, Ground, Staffing};
+use super::{AppliedPlan, BuiltTopology, Staffing};
 use crate::cards;
 use crate::cni::Attachment;
 use crate::packets::{JUNK_PORT, Judge};
@@ -17,7 +17,7 @@ use crate::proxy::ProxySetup;
 use crate::remote::Remote;
 use crate::server::{Secret, ServerSetup};
 use crate::workload;
-use crate::{LabError, Shape, Sides, Topology, target, verbs};
+use crate::{ByRole, LabError, Shape, Topology, target, verbs};
 
 impl BuiltTopology {
     /// Builds the topology and starts its server. `dir` is a directory of ours that does not exist yet; it gets the
@@ -30,7 +30,7 @@ impl BuiltTopology {
     ) -> Result<BuiltTopology, LabError> {
         let mut topology = Topology::plan(shape)?;
         let prefix = topology.shape.prefix.clone();
-        let ground = Ground::begin(name, &prefix, dir, |dir| topology.keep_keys(dir))?;
+        let applied = AppliedPlan::begin(name, &prefix, dir, |dir| topology.keep_keys(dir))?;
         let mut built = BuiltTopology {
             name: name.to_owned(),
             topology,
@@ -40,10 +40,10 @@ impl BuiltTopology {
             pools: Pools::of(staffing.workload.kind),
             judge: None,
             verbs: None,
-            ground,
+            applied,
             there: None,
         };
-        built.ground.apply(&built.topology.plan)?;
+        built.applied.apply(&built.topology.plan)?;
         if built.topology.shape.cards.is_some() {
             cards::await_carrier(name, &built.topology.nodes)?;
         }
@@ -63,9 +63,9 @@ impl BuiltTopology {
     /// Lets CNI plugins join the pods; the server's address is what they say.
     fn attach(&mut self) -> Result<(), LabError> {
         let Some(pods) = &mut self.topology.attachments else { return Ok(()) };
-        let client = pods.client.add(&self.name, self.ground.dir())?;
-        let server = pods.server.add(&self.name, self.ground.dir())?;
-        Attachment::save(pods.as_ref(), self.ground.dir())?;
+        let client = pods.client.add(&self.name, self.applied.dir())?;
+        let server = pods.server.add(&self.name, self.applied.dir())?;
+        Attachment::save(pods.as_ref(), self.applied.dir())?;
         let ip = callable(&client, &server, self.topology.shape.family)
             .map_err(|what| LabError::Unreachable { candidate: self.name.clone(), what })?;
         self.topology.address.set_ip(ip);
@@ -93,7 +93,7 @@ impl BuiltTopology {
             families: self.topology.shape.families,
             cgroup: self.group(SocketRole::Server)?,
             cpus: &self.topology.shape.cpus.server,
-            dir: self.ground.dir(),
+            dir: self.applied.dir(),
             scheduling: staffing.scheduling,
             connections: staffing.connections,
             outlives_us: staffing.outlives_us,
@@ -125,8 +125,8 @@ impl BuiltTopology {
         for part in [SocketRole::Server, SocketRole::Client] {
             let Some(program) = staffing.proxies.of(part) else { continue };
             let Topology { client, server, shape, address, .. } = &self.topology;
-            let processes = Sides { client, server };
-            let cpus = Sides { client: &shape.cpus.client, server: &shape.cpus.server };
+            let processes = ByRole { client, server };
+            let cpus = ByRole { client: &shape.cpus.client, server: &shape.cpus.server };
             let setup = ProxySetup {
                 candidate: &self.name,
                 part,
@@ -135,7 +135,7 @@ impl BuiltTopology {
                 family: shape.family,
                 server: *address,
                 cpus: cpus.of(part),
-                dir: self.ground.dir(),
+                dir: self.applied.dir(),
                 scheduling: staffing.scheduling,
                 connections: staffing.connections,
                 outlives_us: staffing.outlives_us,
@@ -148,7 +148,7 @@ impl BuiltTopology {
 
     /// Makes the server's secret, and what clients need to trust it.
     fn agree_on_tls(&mut self) -> Result<Secret, LabError> {
-        let secret = Secret::make(&self.name, self.ground.dir())?;
+        let secret = Secret::make(&self.name, self.applied.dir())?;
         let tls = target::tls(&secret, &self.workload).map_err(|error| self.load_error(error))?;
         self.tls = Some(tls);
         Ok(secret)

@@ -16,7 +16,7 @@ impl BuiltTopology {
     /// Looks at all that was built, before the first trial. Plugins are part of a path and may change what the plan did
     /// before them; what they leave otherwise is not expected later.
     pub(super) fn take_stock(&mut self) -> Result<(), LabError> {
-        let changes = self.ground.take_stock(&self.topology.plan)?;
+        let changes = self.applied.take_stock(&self.topology.plan)?;
         match changes.first().filter(|_| self.topology.attachments.is_none()) {
             Some(change) => Err(self.broken(&format!("it was built, and yet {change}"))),
             None => Ok(()),
@@ -26,7 +26,7 @@ impl BuiltTopology {
     /// What has changed of the path since it was built, in words; `None` if nothing has. Takes about a millisecond, in
     /// which nothing may be measured.
     pub(crate) fn changed(&mut self) -> Result<Option<String>, LabError> {
-        match (self.ground.changed()?, &self.there) {
+        match (self.applied.changed()?, &self.there) {
             (None, Some(there)) => there.check(&self.name),
             (changed, _) => Ok(changed),
         }
@@ -59,7 +59,7 @@ impl BuiltTopology {
         // Nothing else voids a trial for interruptions of the server's machine, which is not watched for stalls.
         let stolen = stolen_from(&usage.server);
         let far = spent.detour.map(|what| Void::PathChanged { what }).or(stolen);
-        let here = match self.ground.changed()? {
+        let here = match self.applied.changed()? {
             Some(what) => Some(what),
             None => self.strayed(&usage.traffic, work),
         };
@@ -81,7 +81,7 @@ impl BuiltTopology {
 
     /// What counters of this machine show of packets that went another way.
     fn strayed(&self, traffic: &Traffic, work: &TransferredAmounts) -> Option<String> {
-        traffic.detour(&self.topology.traces, work).map(|what| self.ground.for_readers(&what))
+        traffic.detour(&self.topology.traces, work).map(|what| self.applied.for_readers(&what))
     }
 
     /// The path is not what it was built as.

@@ -14,11 +14,11 @@ impl BuiltTopology {
     pub fn leave_standing(mut self) {
         self.pools.clear();
         self.servers.drain(..).for_each(Server::leave_running);
-        self.ground.leave();
+        self.applied.leave();
     }
 
     fn undo(&mut self) -> Result<(), LabError> {
-        if !self.ground.stands() {
+        if !self.applied.stands() {
             return Ok(());
         }
         self.pools.clear();
@@ -31,10 +31,10 @@ impl BuiltTopology {
         let attachments =
             self.topology.attachments.iter_mut().flat_map(|pods| [&mut pods.server, &mut pods.client]);
         let mut attached: Vec<LabError> =
-            attachments.flat_map(|attachment| attachment.del(&self.name, self.ground.dir())).collect();
+            attachments.flat_map(|attachment| attachment.del(&self.name, self.applied.dir())).collect();
         let attachments = self.topology.attachments.iter().flat_map(|pods| pods.as_ref().both());
         attached.extend(attachments.filter_map(|attachment| attachment.forget_pins().err()));
-        self.ground.undo()?;
+        self.applied.undo()?;
         // What plugins could not take back was in the namespaces, or is nothing that the lab knows of.
         attached.into_iter().next().map_or(stopped.and(far), Err)
     }

@@ -6,7 +6,7 @@ use plan::{ApplyError, Place, Plan, SetLinkUp, Step};
 use tune::{Setting, Settings, Site};
 
 use super::CardWire;
-use crate::built_topology::Ground;
+use crate::built_topology::AppliedPlan;
 use crate::proving::is_of_card;
 use crate::{Contender, Home, LabError, side_settings};
 
@@ -65,10 +65,10 @@ fn refused(
         cpus: linux::cpu::allowed()?,
         nic: side_settings::nic(Some(wire), settings),
     };
-    let mut ground = Ground::begin(card.as_str(), "", &claim.dir().join("card"), |_| Ok(()))?;
-    let tried = first_refused(card, &ranked, &site, &mut ground);
+    let mut applied = AppliedPlan::begin(card.as_str(), "", &claim.dir().join("card"), |_| Ok(()))?;
+    let tried = first_refused(card, &ranked, &site, &mut applied);
     // What went wrong first is why the cards may not come back.
-    let undone = ground.undo();
+    let undone = applied.undo();
     let refused = tried?;
     undone?;
     claim.end()?;
@@ -80,16 +80,16 @@ fn first_refused(
     card: &IfName,
     ranked: &[&Setting],
     site: &Site,
-    ground: &mut Ground,
+    applied: &mut AppliedPlan,
 ) -> Result<Option<String>, LabError> {
     let (node, wire) = (&site.node, &site.wire);
     let mut up = Plan::new();
     up.push(node, Step::AddNetns);
     up.push(&Place::Host, Step::MoveLink { link: card.clone(), to: node.clone(), name: wire.clone() });
     up.push(node, SetLinkUp { link: wire.clone() });
-    ground.apply(&up)?;
+    applied.apply(&up)?;
     for setting in ranked {
-        let Err(error) = ground.apply(&setting.plan(site)) else { continue };
+        let Err(error) = applied.apply(&setting.plan(site)) else { continue };
         let LabError::Build { why, .. } = &error else { return Err(error) };
         let ApplyError::Step { why, .. } = why.as_ref() else { return Err(error) };
         return Ok(Some(format!("{} = {}: {why}", setting.knob.id, setting.value)));

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::call::Subject;
 use super::{CniNetwork, NodeValues, pins};
-use crate::{LabError, Sides};
+use crate::{ByRole, LabError};
 
 /// The file in which a topology that is left standing keeps its attachments.
 const FILE: &str = "cni.json";
@@ -151,7 +151,7 @@ impl Attachment {
     }
 
     /// Writes the attachments of a topology down, for another process to take back.
-    pub(crate) fn save(all: Sides<&Attachment>, dir: &Path) -> Result<(), LabError> {
+    pub(crate) fn save(all: ByRole<&Attachment>, dir: &Path) -> Result<(), LabError> {
         let path = dir.join(FILE);
         let text = serde_json::to_string(&all.both()).expect("texts and JSON values can be written as JSON");
         fs::write(&path, text).map_err(LabError::file("write", &path))

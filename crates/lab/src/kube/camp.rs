@@ -20,7 +20,7 @@ use crate::{Event, LabError, OwnProgram};
 
 /// On which nodes a race has pods.
 #[derive(Debug)]
-pub(super) enum Ground {
+pub(super) enum PodPlacement {
     /// The client's pods are on the first, the server's on the second.
     Pair(Box<[Node; 2]>),
     /// On each are a pod of a client and one of a server.
@@ -30,49 +30,49 @@ pub(super) enum Ground {
 /// What stands in a cluster for a race. Ended or dropped, it goes.
 pub(super) struct Camp<'a> {
     namespace: LeasedNamespace<'a>,
-    ground: Ground,
+    placement: PodPlacement,
     pods: BTreeMap<String, Value>,
     hands: BTreeMap<String, Arc<Hand>>,
     /// Where the servers of each node listen.
     ports: BTreeMap<(usize, Pods), u16>,
 }
 
-impl Ground {
+impl PodPlacement {
     fn nodes(&self) -> &[Node] {
         match self {
-            Ground::Pair(nodes) => nodes.as_slice(),
-            Ground::Everywhere(nodes) => nodes,
+            PodPlacement::Pair(nodes) => nodes.as_slice(),
+            PodPlacement::Everywhere(nodes) => nodes,
         }
     }
 
     /// The places of the nodes that have pods of a side.
     fn seats(&self, side: Side) -> Range<usize> {
         match (self, side) {
-            (Ground::Pair(_), Side::Client) => 0..1,
-            (Ground::Pair(_), Side::Server) => 1..2,
-            (Ground::Everywhere(nodes), _) => 0..nodes.len(),
+            (PodPlacement::Pair(_), Side::Client) => 0..1,
+            (PodPlacement::Pair(_), Side::Server) => 1..2,
+            (PodPlacement::Everywhere(nodes), _) => 0..nodes.len(),
         }
     }
 
     /// What the names of a node's objects end with.
     fn tag(&self, at: usize) -> String {
         match self {
-            Ground::Pair(_) => String::new(),
-            Ground::Everywhere(_) => format!("-{}", at + 1),
+            PodPlacement::Pair(_) => String::new(),
+            PodPlacement::Everywhere(_) => format!("-{}", at + 1),
         }
     }
 }
 
 impl<'a> Camp<'a> {
     /// A camp of which nothing stands yet.
-    pub(super) fn new(kubectl: &'a Kubectl, manifests: Manifests<'a>, ground: Ground) -> Camp<'a> {
+    pub(super) fn new(kubectl: &'a Kubectl, manifests: Manifests<'a>, placement: PodPlacement) -> Camp<'a> {
         let (pods, hands, ports) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Camp { namespace: LeasedNamespace::new(kubectl, manifests), ground, pods, hands, ports }
+        Camp { namespace: LeasedNamespace::new(kubectl, manifests), placement, pods, hands, ports }
     }
 
     /// The nodes that have pods.
     pub(super) fn nodes(&self) -> &[Node] {
-        self.ground.nodes()
+        self.placement.nodes()
     }
 
     pub(super) fn kubectl(&self) -> &'a Kubectl {
@@ -90,8 +90,8 @@ impl<'a> Camp<'a> {
         let mut objects = Vec::new();
         for pods in pairs {
             for side in [Side::Client, Side::Server] {
-                for at in self.ground.seats(side) {
-                    let seat = Seat { node: &self.nodes()[at].name, tag: &self.ground.tag(at) };
+                for at in self.placement.seats(side) {
+                    let seat = Seat { node: &self.nodes()[at].name, tag: &self.placement.tag(at) };
                     objects.push(self.manifests().pod(side, pods, seat));
                 }
             }
@@ -100,9 +100,9 @@ impl<'a> Camp<'a> {
             }
         }
         for path in paths.iter().filter(|path| path.by != By::Address) {
-            let servers = self.ground.seats(Side::Server);
+            let servers = self.placement.seats(Side::Server);
             objects.extend(
-                servers.map(|at| self.manifests().service(path.by, &path.pods, &self.ground.tag(at))),
+                servers.map(|at| self.manifests().service(path.by, &path.pods, &self.placement.tag(at))),
             );
         }
         objects
@@ -144,7 +144,7 @@ impl<'a> Camp<'a> {
         (cpus, host_port): (Option<&linux::CpuSet>, u16),
     ) -> Result<(), LabError> {
         let pairs: BTreeSet<&Pods> = paths.iter().map(|path| &path.pods).collect();
-        for at in self.ground.seats(Side::Server) {
+        for at in self.placement.seats(Side::Server) {
             for pods in &pairs {
                 let port = self.serve_at(at, pods, workload, (cpus, host_port))?;
                 self.ports.insert((at, (*pods).clone()), port);
@@ -170,7 +170,7 @@ impl<'a> Camp<'a> {
             Pods::HostAgain => (of_node()?, if host_port == 0 { 0 } else { host_port.saturating_add(1) }),
             _ => (any, self.manifests().port),
         };
-        let client = self.ground.seats(Side::Client).find(|client| *client != at);
+        let client = self.placement.seats(Side::Client).find(|client| *client != at);
         let lane = self.lane([client.expect("a race has a client's node beside the server's"), at]);
         let workers = lane.workers(Side::Server, cpus);
         let serve = Serve { workload: workload.clone(), address, port, workers };
@@ -182,12 +182,12 @@ impl<'a> Camp<'a> {
 
     /// The hand of a side of a pair, on a node.
     pub(super) fn hand(&self, side: Side, pods: &Pods, at: usize) -> Arc<Hand> {
-        Arc::clone(&self.hands[&pod_name(side, pods, &self.ground.tag(at))])
+        Arc::clone(&self.hands[&pod_name(side, pods, &self.placement.tag(at))])
     }
 
     /// A pod of a pair, on a node.
     pub(super) fn pod(&self, side: Side, pods: &Pods, at: usize) -> &Value {
-        &self.pods[&pod_name(side, pods, &self.ground.tag(at))]
+        &self.pods[&pod_name(side, pods, &self.placement.tag(at))]
     }
 
     /// Where the server of a pair listens on a node.
@@ -197,7 +197,7 @@ impl<'a> Camp<'a> {
 
     /// The name of the Service before the server of a pair on a node.
     pub(super) fn service(&self, by: By, pods: &Pods, at: usize) -> String {
-        service_name(by, pods, &self.ground.tag(at))
+        service_name(by, pods, &self.placement.tag(at))
     }
 
     /// Deletes everything, and waits until it is gone.

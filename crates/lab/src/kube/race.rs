@@ -8,12 +8,12 @@ use record::{Experiment, Placement, ServerKind, Writer};
 use serde_json::{Value, json};
 
 use super::access::ClusterAccess;
-use super::bout::Bout;
-use super::camp::{Camp, Ground};
+use super::camp::{Camp, PodPlacement};
 use super::lane::Lane;
 use super::manifests::Manifests;
 use super::nodes::choose;
 use super::options::ClusterOptions;
+use super::pair_race::PairRace;
 use super::path::{ClusterContender, PodPath, Pods, contenders};
 use super::rights::rights;
 use crate::race::{Finished, concluded, fresh_seed};
@@ -61,7 +61,7 @@ impl ClusterRace {
     /// # Errors
     /// The cluster's nodes cannot be listed, or not two of them take pods.
     pub fn manifests(&self) -> Result<Value, LabError> {
-        Ok(self.listed(&self.camp(self.ground()?)))
+        Ok(self.listed(&self.camp(self.placement()?)))
     }
 
     /// What a camp would have, as a list of objects.
@@ -88,18 +88,18 @@ impl ClusterRace {
     fn raced(&self, writer: &mut Writer, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let paths = self.paths();
         let camped =
-            self.camped(self.ground()?, emit, |camp, emit| self.contest(camp, &paths, writer, emit))?;
+            self.camped(self.placement()?, emit, |camp, emit| self.contest(camp, &paths, writer, emit))?;
         Ok(camped.unwrap_or(Finished::Stopped))
     }
 
     /// Does something with a camp that stands, and strikes it, whatever becomes of that. `None` if it was stopped before.
     pub(super) fn camped<T>(
         &self,
-        ground: Ground,
+        placement: PodPlacement,
         emit: &mut dyn FnMut(Event),
         work: impl FnOnce(&mut Camp<'_>, &mut dyn FnMut(Event)) -> Result<T, LabError>,
     ) -> Result<Option<T>, LabError> {
-        let mut camp = self.camp(ground);
+        let mut camp = self.camp(placement);
         let access = &self.options.access;
         let stop = || access.is_stopped();
         if let Err(error) = camp.pitch(&self.paths(), &access.own, &stop, emit) {
@@ -129,9 +129,9 @@ impl ClusterRace {
     }
 
     /// The race of a lane.
-    pub(super) fn bout<'a>(&'a self, lane: Lane<'a>, in_tournament: bool) -> Bout<'a> {
+    pub(super) fn bout<'a>(&'a self, lane: Lane<'a>, in_tournament: bool) -> PairRace<'a> {
         let contenders = self.contenders.clone();
-        Bout {
+        PairRace {
             lane,
             experiment: &self.experiment,
             options: &self.options,
@@ -151,18 +151,18 @@ impl ClusterRace {
         paths
     }
 
-    fn ground(&self) -> Result<Ground, LabError> {
+    fn placement(&self) -> Result<PodPlacement, LabError> {
         let same_node = self.experiment.placement == Placement::SameNode;
         let ClusterAccess { kubectl, nodes, .. } = &self.options.access;
         choose(kubectl, nodes, same_node)
-            .map(|pair| Ground::Pair(Box::new(pair)))
+            .map(|pair| PodPlacement::Pair(Box::new(pair)))
             .map_err(|why| kubectl.failed(why))
     }
 
     /// A camp of which nothing stands yet.
-    pub(super) fn camp(&self, ground: Ground) -> Camp<'_> {
+    pub(super) fn camp(&self, placement: PodPlacement) -> Camp<'_> {
         let manifests = manifests(&self.options, &self.namespace, &self.experiment);
-        Camp::new(&self.options.access.kubectl, manifests, ground)
+        Camp::new(&self.options.access.kubectl, manifests, placement)
     }
 }
 

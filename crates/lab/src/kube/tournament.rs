@@ -14,14 +14,14 @@ use record::{Capacity, Header, Line, Load, Machine, Placement, RequestedRate};
 use serde_json::Value;
 use stats::Random;
 
-use super::bout::Bout;
-use super::camp::{Camp, Ground};
+use super::camp::{Camp, PodPlacement};
 use super::nodes::{LeftOut, choose_many};
 use super::options::ClusterOptions;
+use super::pair_race::PairRace;
+use super::pair_record::{PairRecord, PairResult};
 use super::race::{ClusterRace, pairs};
 use super::runner::ClusterArena;
 use super::schedule::{Company, Places, slots};
-use super::sheet::{Played, Sheet};
 use crate::race::{Contest, Finished, UnderWay, asked};
 use crate::{Event, LabError};
 
@@ -79,7 +79,12 @@ impl Tournament {
     ///
     /// # Errors
     /// The cluster fails, or all pairs did: then the error of the first.
-    pub fn run(self, dir: &Path, file: &str, emit: &mut dyn FnMut(Event)) -> Result<Vec<Played>, LabError> {
+    pub fn run(
+        self,
+        dir: &Path,
+        file: &str,
+        emit: &mut dyn FnMut(Event),
+    ) -> Result<Vec<PairResult>, LabError> {
         emit(Event::Connecting { machine: self.race.options.access.kubectl.cluster() });
         // Each hand has three pipes here, and each pair its record.
         linux::process::raise_open_files()?;
@@ -93,12 +98,12 @@ impl Tournament {
         Ok(played)
     }
 
-    fn ground(&self, emit: &mut dyn FnMut(Event)) -> Result<Ground, LabError> {
+    fn ground(&self, emit: &mut dyn FnMut(Event)) -> Result<PodPlacement, LabError> {
         let access = &self.race.options.access;
         let chosen = choose_many(&access.kubectl, &access.nodes, self.how.zones);
         let (nodes, others) = chosen.map_err(|why| access.kubectl.failed(why))?;
         others.into_iter().for_each(|LeftOut { node, why }| emit(Event::NodeLeftOut { node, why }));
-        Ok(Ground::Everywhere(nodes))
+        Ok(PodPlacement::Everywhere(nodes))
     }
 
     /// Between pods that stand.
@@ -107,7 +112,7 @@ impl Tournament {
         camp: &mut Camp<'_>,
         (dir, file): (&Path, &str),
         emit: &mut dyn FnMut(Event),
-    ) -> Result<Vec<Played>, LabError> {
+    ) -> Result<Vec<PairResult>, LabError> {
         let ClusterRace { experiment, options, .. } = &self.race;
         let mut rng = Random::from_seed(self.race.seed);
         let machines = self.machines(camp, &mut rng, emit)?;
@@ -118,8 +123,8 @@ impl Tournament {
         for (index, (places, machine)) in machines.into_iter().enumerate() {
             // Pairs that race at once are not to visit their candidates in the same order.
             let seed = self.race.seed.wrapping_add(index as u64);
-            let bout = Bout { seed, ..self.race.bout(camp.lane(places), true) };
-            let sheet = Sheet::begin(camp, places, (dir, file))?;
+            let bout = PairRace { seed, ..self.race.bout(camp.lane(places), true) };
+            let sheet = PairRecord::begin(camp, places, (dir, file))?;
             entries.push((bout, machine, sheet));
         }
         let slots = self.slots(camp, &mut rng);
@@ -298,12 +303,12 @@ struct Match<'m, 'c> {
     under_way: Option<UnderWay>,
     /// Of its reference, for each size of answers.
     found: Vec<Capacity>,
-    sheet: &'m mut Sheet<'c>,
+    sheet: &'m mut PairRecord<'c>,
 }
 
 impl<'m, 'c> Match<'m, 'c> {
     /// `None`: it is over before it began.
-    fn of(bout: &'m Bout<'c>, sheet: &'m mut Sheet<'c>) -> Option<Match<'m, 'c>> {
+    fn of(bout: &'m PairRace<'c>, sheet: &'m mut PairRecord<'c>) -> Option<Match<'m, 'c>> {
         let header = sheet.header.take()?;
         Some(Match { contest: bout.contest(), header, under_way: None, found: Vec::new(), sheet })
     }

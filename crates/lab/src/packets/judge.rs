@@ -17,7 +17,7 @@ use super::frame::{Endpoint, frame};
 use super::{onward, table};
 use crate::ports::SERVER_PORT;
 use crate::topology::on_underlay;
-use crate::{LabError, Sides};
+use crate::{ByRole, LabError};
 
 /// Frames of a call; a veth link takes them in batches of 64. A call has a cost of its own, some microseconds of CPU time.
 const BURST: u32 = 8192;
@@ -36,7 +36,7 @@ pub(crate) struct Judge {
     filter: PacketFilter,
     near: Netns,
     far: Netns,
-    ends: Sides<Endpoint>,
+    ends: ByRole<Endpoint>,
     programs: PacketPrograms,
     /// They are detached when this is dropped.
     _attached: Vec<Judging>,
@@ -65,7 +65,7 @@ impl Judge {
     pub(crate) fn new(
         filter: PacketFilter,
         port: Option<NonZero<u16>>,
-        nodes: &Sides<NodeSpec>,
+        nodes: &ByRole<NodeSpec>,
     ) -> Result<Judge, LabError> {
         let open = |node: &NodeSpec| Netns::open(node.place.name().expect("the lab's nodes have namespaces"));
         let (near, far) = (open(&nodes.client)?, open(&nodes.server)?);
@@ -87,7 +87,7 @@ impl Judge {
             }
         }
         let to = port.map_or(SERVER_PORT, NonZero::get);
-        let ends = Sides {
+        let ends = ByRole {
             client: endpoint(&near, &nodes.client, SERVER_PORT)?,
             server: endpoint(&far, &nodes.server, to)?,
         };

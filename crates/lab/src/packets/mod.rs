@@ -20,7 +20,7 @@ use linux::{IfName, Link, LinkKind, VethPeer, sysctl};
 use plan::{Plan, SetLinkUp, SetNic, SetSysctl, Step};
 use record::PacketFilter;
 
-use crate::Sides;
+use crate::ByRole;
 
 pub(crate) use flood::{JUNK_PORT, trial};
 pub(crate) use judge::{Judge, is_whole, sends_on};
@@ -33,7 +33,7 @@ fn onward() -> [IfName; 2] {
 
 /// Keeps nodes from sending frames of their own, which would be judged too. What is set for all links holds for those that
 /// are made later.
-pub(crate) fn silence(nodes: &Sides<NodeSpec>, plan: &mut Plan) {
+pub(crate) fn silence(nodes: &ByRole<NodeSpec>, plan: &mut Plan) {
     if !linux::features::has_ipv6() {
         return;
     }

@@ -10,7 +10,7 @@ use linux::{CpuSet, IfName};
 use record::{Experiment, Machine, Plant, ServerKind, Workload};
 
 use super::links::{MachineNodes, Way, way};
-use super::protocol::{Begin, Counterpart, Failed, Order, Reply, Request, Spent};
+use super::protocol::{Begin, Counterpart, Failed, Order, RemoteRequest, Reply, Spent};
 use super::ssh::{SshAddress, SshCommand};
 use crate::channel::{ANSWER_MAX, Conversation, Lost, held};
 use crate::traffic::TransferredAmounts;
@@ -137,17 +137,17 @@ impl Remote {
             workload: workload.clone(),
             plant,
         };
-        self.done(&Request::Stand(Box::new(order)))
+        self.done(&RemoteRequest::Stand(Box::new(order)))
     }
 
     /// Looks at a candidate's counters there, before the measured part of a trial.
     pub(crate) fn count(&self, candidate: &str) -> Result<(), LabError> {
-        self.done(&Request::Count { candidate: candidate.to_owned() })
+        self.done(&RemoteRequest::Count { candidate: candidate.to_owned() })
     }
 
     /// What has happened there since.
     pub(crate) fn spent(&self, candidate: &str, work: &TransferredAmounts) -> Result<Spent, LabError> {
-        match self.ask(&Request::Spent { candidate: candidate.to_owned(), work: *work })? {
+        match self.ask(&RemoteRequest::Spent { candidate: candidate.to_owned(), work: *work })? {
             Reply::Spent(spent) => Ok(*spent),
             other => Err(self.strange(&other)),
         }
@@ -155,7 +155,7 @@ impl Remote {
 
     /// What has changed of its half since it was built; an error if the server has ended.
     pub(crate) fn check(&self, candidate: &str) -> Result<Option<String>, LabError> {
-        match self.ask(&Request::Check { candidate: candidate.to_owned() })? {
+        match self.ask(&RemoteRequest::Check { candidate: candidate.to_owned() })? {
             Reply::Changed(what) => Ok(what),
             other => Err(self.strange(&other)),
         }
@@ -163,7 +163,7 @@ impl Remote {
 
     /// Ends the server and undoes its half.
     pub(crate) fn take_down(&self, candidate: &str) -> Result<(), LabError> {
-        self.done(&Request::TakeDown { candidate: candidate.to_owned() })
+        self.done(&RemoteRequest::TakeDown { candidate: candidate.to_owned() })
     }
 
     /// Ends the process there.
@@ -175,14 +175,14 @@ impl Remote {
         channel.end().map_err(|why| self.failed(why))
     }
 
-    fn done(&self, request: &Request) -> Result<(), LabError> {
+    fn done(&self, request: &RemoteRequest) -> Result<(), LabError> {
         match self.ask(request)? {
             Reply::Done => Ok(()),
             other => Err(self.strange(&other)),
         }
     }
 
-    fn ask(&self, request: &Request) -> Result<Reply, LabError> {
+    fn ask(&self, request: &RemoteRequest) -> Result<Reply, LabError> {
         let mut channel = held(&self.channel);
         let answered = say(&**channel, request).and_then(|()| hear(&**channel, ANSWER_MAX));
         if let Err(why) = &answered {
@@ -211,21 +211,21 @@ impl Remote {
 }
 
 /// Whose an error is.
-fn candidate_of(request: &Request) -> String {
+fn candidate_of(request: &RemoteRequest) -> String {
     match request {
-        Request::Begin(_) => String::new(),
-        Request::Stand(order) => order.candidate.clone(),
-        Request::Count { candidate }
-        | Request::Spent { candidate, .. }
-        | Request::Check { candidate }
-        | Request::TakeDown { candidate } => candidate.clone(),
+        RemoteRequest::Begin(_) => String::new(),
+        RemoteRequest::Stand(order) => order.candidate.clone(),
+        RemoteRequest::Count { candidate }
+        | RemoteRequest::Spent { candidate, .. }
+        | RemoteRequest::Check { candidate }
+        | RemoteRequest::TakeDown { candidate } => candidate.clone(),
     }
 }
 
 /// Asks for the machine, past what a shell prints before the program begins.
 fn begun(name: &str, channel: &dyn Conversation, begin: Begin) -> Result<Counterpart, LabError> {
     let failed = |why: String, remedy| LabError::Machine { machine: name.to_owned(), why, remedy };
-    say(channel, &Request::Begin(begin)).map_err(|why| failed(why, None))?;
+    say(channel, &RemoteRequest::Begin(begin)).map_err(|why| failed(why, None))?;
     // A shell may greet before the program begins.
     let mut said = String::new();
     for _ in 0..GREETING_LINES {
@@ -242,7 +242,7 @@ fn begun(name: &str, channel: &dyn Conversation, begin: Begin) -> Result<Counter
 /// At most so many lines.
 const GREETING_LINES: usize = 50;
 
-fn say(channel: &dyn Conversation, request: &Request) -> Result<(), String> {
+fn say(channel: &dyn Conversation, request: &RemoteRequest) -> Result<(), String> {
     channel.say(&serde_json::to_string(request).map_err(|error| error.to_string())?)
 }
 

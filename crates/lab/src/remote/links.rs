@@ -7,7 +7,7 @@ use linux::{IfName, Netlink};
 use serde::{Deserialize, Serialize};
 
 use super::card;
-use crate::{LabError, Sides};
+use crate::{ByRole, LabError};
 
 /// An address that is valid everywhere (`RT_SCOPE_UNIVERSE`).
 const UNIVERSE: u8 = 0;
@@ -64,7 +64,7 @@ impl MachineNodes {
 /// The way from this machine to another.
 #[derive(Debug, Clone)]
 pub(super) struct Way {
-    pub(super) ends: Sides<MachineLink>,
+    pub(super) ends: ByRole<MachineLink>,
     /// The router in between; `None`: they are neighbours on one Ethernet.
     pub(super) router: Option<IpAddr>,
 }
@@ -132,7 +132,7 @@ pub(super) fn way(
         client.ok_or_else(|| format!("{to}, by which it is reached, is an address of this machine"))?;
     let server = theirs.iter().find(|link| link.addresses.contains(&to)).cloned();
     let server = server.expect("the address is one of theirs");
-    Ok(Way { ends: Sides { client, server: first(server, to) }, router })
+    Ok(Way { ends: ByRole { client, server: first(server, to) }, router })
 }
 
 /// The routes to the addresses of a family on those links.

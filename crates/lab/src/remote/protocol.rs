@@ -15,7 +15,7 @@ use crate::traffic::TransferredAmounts;
 
 /// Asked of the server's machine. Each is answered before the next; an empty line says only that this side is there.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Request {
+pub(super) enum RemoteRequest {
     /// Takes the machine for the race. Answered with [`Reply::Begun`].
     Begin(Begin),
     /// Builds its half of a topology and starts the server.

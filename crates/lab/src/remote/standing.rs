@@ -8,7 +8,7 @@ use linux::cpu::Scheduling;
 use plan::forwarding::Splice;
 
 use super::protocol::{Order, Spent};
-use crate::built_topology::Ground;
+use crate::built_topology::AppliedPlan;
 use crate::candidate::{find, slug};
 use crate::server::{Server, ServerChoice, ServerSetup};
 use crate::topology::Half;
@@ -27,7 +27,7 @@ pub(super) struct Staff {
 
 /// Half a topology that stands.
 pub(super) struct Standing {
-    ground: Ground,
+    applied: AppliedPlan,
     half: Half,
     server: Option<Server>,
     cpus: NodeCpus,
@@ -42,10 +42,10 @@ impl Standing {
         let Topology { shape, server: place, address, there, .. } = topology;
         let half = there.expect("a topology between machines has a half there");
         let dir = dir.join(slug(&order.candidate));
-        let ground = Ground::begin(&order.candidate, &shape.prefix, &dir, |_| Ok(()))?;
+        let applied = AppliedPlan::begin(&order.candidate, &shape.prefix, &dir, |_| Ok(()))?;
         let cpus = NodeCpus { client: CpuSet::default(), server: staff.counted.clone() };
-        let mut standing = Standing { ground, half, server: None, cpus, before: None };
-        standing.ground.apply(&standing.half.plan)?;
+        let mut standing = Standing { applied, half, server: None, cpus, before: None };
+        standing.applied.apply(&standing.half.plan)?;
         let setup = ServerSetup {
             candidate: &order.candidate,
             place: &place,
@@ -67,7 +67,7 @@ impl Standing {
             secret: None,
         };
         standing.server = Some(staff.server.start(&setup)?);
-        match standing.ground.take_stock(&standing.half.plan)?.first() {
+        match standing.applied.take_stock(&standing.half.plan)?.first() {
             Some(change) => {
                 let what = format!("it was built, and yet {change}");
                 Err(LabError::Broken { candidate: order.candidate.clone(), what })
@@ -79,7 +79,7 @@ impl Standing {
     /// What has changed since it was built, in words; an error if the server has ended.
     pub(super) fn check(&mut self) -> Result<Option<String>, LabError> {
         self.server.iter_mut().try_for_each(Server::check)?;
-        self.ground.changed()
+        self.applied.changed()
     }
 
     /// Looks at the counters.
@@ -95,7 +95,7 @@ impl Standing {
         let usage = now.since(&before, &self.cpus);
         let detour = match self.check()? {
             Some(what) => Some(what),
-            None => usage.traffic.detour(&self.half.traces, work).map(|what| self.ground.for_readers(&what)),
+            None => usage.traffic.detour(&self.half.traces, work).map(|what| self.applied.for_readers(&what)),
         };
         Ok(Spent { cpus: usage.server, counters: usage.counters, detour })
     }
@@ -107,7 +107,7 @@ impl Standing {
 
     fn undo(&mut self) -> Result<(), LabError> {
         let stopped = self.server.take().map_or(Ok(()), Server::stop);
-        self.ground.undo()?;
+        self.applied.undo()?;
         stopped
     }
 }

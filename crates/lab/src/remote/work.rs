@@ -15,7 +15,7 @@ use linux::cpu::Scheduling;
 use plan::Unit;
 
 use super::links::links;
-use super::protocol::{Begin, Counterpart, Failed, Reply, Request};
+use super::protocol::{Begin, Counterpart, Failed, RemoteRequest, Reply};
 use super::standing::{Staff, Standing};
 use super::watch::Watching;
 use crate::exclusive::at_once;
@@ -42,7 +42,7 @@ pub fn work(
     output: &mut dyn Write,
 ) -> Result<(), LabError> {
     let asked = Asked::listen(input, Arc::clone(stop))?;
-    let Some(Request::Begin(begin)) = asked.next() else { return Ok(()) };
+    let Some(RemoteRequest::Begin(begin)) = asked.next() else { return Ok(()) };
     let mut send = |reply: Reply| {
         let line = serde_json::to_string(&reply).expect("replies are plain data");
         let sent = writeln!(output, "{line}").and_then(|()| output.flush());
@@ -103,7 +103,7 @@ impl Asked {
     }
 
     /// The next request; `None`: there will be none.
-    fn next(&self) -> Option<Request> {
+    fn next(&self) -> Option<RemoteRequest> {
         let mut heard = Instant::now();
         loop {
             match self.lines.recv_timeout(LOOKS) {
@@ -171,31 +171,31 @@ fn reached_by(connection: &str) -> Option<IpAddr> {
 }
 
 fn answer(
-    request: Request,
+    request: RemoteRequest,
     standing: &mut BTreeMap<String, Standing>,
     staff: &Staff,
     claim: &Unit,
 ) -> Result<Reply, LabError> {
     let unknown = |candidate: String| LabError::Broken { candidate, what: "it does not stand".to_owned() };
     match request {
-        Request::Begin(_) => return Ok(failed(&unknown(String::new()))),
-        Request::Stand(order) => {
+        RemoteRequest::Begin(_) => return Ok(failed(&unknown(String::new()))),
+        RemoteRequest::Stand(order) => {
             let built =
                 Standing::build(&order, staff, claim.id(), claim.dir()).map_err(LabError::of_candidate)?;
             standing.insert(order.candidate, built);
         }
-        Request::Count { candidate } => {
+        RemoteRequest::Count { candidate } => {
             standing.get_mut(&candidate).ok_or_else(|| unknown(candidate))?.count()?;
         }
-        Request::Spent { candidate, work } => {
+        RemoteRequest::Spent { candidate, work } => {
             let one = standing.get_mut(&candidate).ok_or_else(|| unknown(candidate))?;
             return Ok(Reply::Spent(Box::new(one.spent(&work)?)));
         }
-        Request::Check { candidate } => {
+        RemoteRequest::Check { candidate } => {
             let one = standing.get_mut(&candidate).ok_or_else(|| unknown(candidate))?;
             return Ok(Reply::Changed(one.check()?));
         }
-        Request::TakeDown { candidate } => {
+        RemoteRequest::TakeDown { candidate } => {
             standing.remove(&candidate).ok_or_else(|| unknown(candidate))?.take_down()?;
         }
     }

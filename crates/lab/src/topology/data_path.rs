@@ -6,16 +6,16 @@ use record::{Placement, Side};
 
 use super::keys::TunnelKeys;
 use super::specs::peer;
-use crate::{Shape, Sides};
+use crate::{ByRole, Shape};
 
 /// What the data path does for these pods.
 pub(super) fn plan(
     shape: &Shape,
-    nodes: &Sides<NodeSpec>,
-    pods: &Sides<Pod>,
+    nodes: &ByRole<NodeSpec>,
+    pods: &ByRole<Pod>,
     keys: Option<&TunnelKeys>,
 ) -> Result<Plan, SpecError> {
-    let Sides { client, server } = nodes;
+    let ByRole { client, server } = nodes;
     match shape.in_container {
         Side::Both => both_sides(shape, nodes, pods, keys),
         Side::Client => one_side(shape, [client, server], &pods.client, SocketRole::Client, keys),
@@ -25,8 +25,8 @@ pub(super) fn plan(
 
 fn both_sides(
     shape: &Shape,
-    nodes: &Sides<NodeSpec>,
-    pods: &Sides<Pod>,
+    nodes: &ByRole<NodeSpec>,
+    pods: &ByRole<Pod>,
     keys: Option<&TunnelKeys>,
 ) -> Result<Plan, SpecError> {
     let mut plan = Plan::new();
@@ -40,7 +40,7 @@ fn both_sides(
 pub(super) fn one_node(
     shape: &Shape,
     (here, there): (&NodeSpec, &NodeSpec),
-    (nodes, pods): (&Sides<NodeSpec>, &Sides<Pod>),
+    (nodes, pods): (&ByRole<NodeSpec>, &ByRole<Pod>),
     keys: Option<&TunnelKeys>,
 ) -> Result<Plan, SpecError> {
     let path = shape.path;
@@ -114,7 +114,7 @@ mod tests {
     #[track_caller]
     fn check(path: &str, in_container: Side, expected: [&str; 3]) {
         let topology = topology(path, in_container, Placement::TwoNodes).unwrap();
-        let (address, Sides { client, server }) = (topology.address, topology.processes());
+        let (address, ByRole { client, server }) = (topology.address, topology.processes());
         assert_eq!([client.to_string(), server.to_string(), address.to_string()], expected, "{path}");
         // Nothing is made for a pod that is not there.
         let made: BTreeSet<String> = topology.places().iter().map(ToString::to_string).collect();

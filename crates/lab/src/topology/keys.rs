@@ -8,15 +8,15 @@ use linux::{EspKey, PrivateKey, PublicKey, Spi};
 use plan::{Set, Step};
 
 use super::{CLIENT_NODE, SERVER_NODE, Topology};
-use crate::{LabError, Shape, Sides};
+use crate::{ByRole, LabError, Shape};
 
 /// The keys of both nodes.
 #[derive(Debug, Clone)]
 pub(super) enum TunnelKeys {
     /// What each node is known by.
-    WireGuard(Sides<PrivateKey>),
+    WireGuard(ByRole<PrivateKey>),
     /// What each node encrypts with, and the other decrypts.
-    IpSec(Sides<EspKey>, Sides<Spi>),
+    IpSec(ByRole<EspKey>, ByRole<Spi>),
 }
 
 impl TunnelKeys {
@@ -24,18 +24,18 @@ impl TunnelKeys {
     pub(super) fn make(shape: &Shape) -> Result<Option<TunnelKeys>, LabError> {
         let needs = shape.path.needs();
         Ok(if needs.contains(&Feature::WireGuard) {
-            let keys = Sides { client: PrivateKey::generate()?, server: PrivateKey::generate()? };
+            let keys = ByRole { client: PrivateKey::generate()?, server: PrivateKey::generate()? };
             Some(TunnelKeys::WireGuard(keys))
         } else if needs.contains(&Feature::IpSec) {
-            let keys = Sides { client: EspKey::generate()?, server: EspKey::generate()? };
-            Some(TunnelKeys::IpSec(keys, Sides { client: Spi::generate()?, server: Spi::generate()? }))
+            let keys = ByRole { client: EspKey::generate()?, server: EspKey::generate()? };
+            Some(TunnelKeys::IpSec(keys, ByRole { client: Spi::generate()?, server: Spi::generate()? }))
         } else {
             None
         })
     }
 
     /// What each node is known by.
-    pub(super) fn public(&self) -> Option<Sides<PublicKey>> {
+    pub(super) fn public(&self) -> Option<ByRole<PublicKey>> {
         match self {
             TunnelKeys::WireGuard(keys) => Some(keys.as_ref().map(PrivateKey::public)),
             TunnelKeys::IpSec(..) => None,

@@ -4,14 +4,14 @@ use datapath::{NodeSpec, PacketDirection, Pod, SocketRole, SpecError, Trace};
 use plan::{Place, Plan, Step};
 
 use super::{data_path, redirect};
-use crate::{Shape, Sides};
+use crate::{ByRole, Shape};
 
 /// What each machine does of it.
 pub(super) fn plans(
     shape: &Shape,
-    nodes: &Sides<NodeSpec>,
-    pods: &Sides<Pod>,
-) -> Result<Sides<Plan>, SpecError> {
+    nodes: &ByRole<NodeSpec>,
+    pods: &ByRole<Pod>,
+) -> Result<ByRole<Plan>, SpecError> {
     let [client, server] = nodes.as_ref().facing();
     let half = |facing, part| {
         let mut plan = Plan::new();
@@ -21,14 +21,14 @@ pub(super) fn plans(
         plan.extend(data_path::one_node(shape, facing, (nodes, pods), None)?);
         Ok(plan)
     };
-    Ok(Sides { client: half(client, SocketRole::Client)?, server: half(server, SocketRole::Server)? })
+    Ok(ByRole { client: half(client, SocketRole::Client)?, server: half(server, SocketRole::Server)? })
 }
 
 /// What counters of this machine have to show, and those of the server's where that is another.
 pub(super) fn divided(
     shape: &Shape,
     [mut here, far]: [Vec<Trace>; 2],
-    processes: &Sides<Place>,
+    processes: &ByRole<Place>,
 ) -> (Vec<Trace>, Vec<Trace>) {
     if shape.machines.is_none() {
         here.extend(far);

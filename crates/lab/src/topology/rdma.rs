@@ -11,7 +11,7 @@ use linux::{Link, LinkKind, Mac, Neighbour, RdmaLink, VethPeer, sysctl};
 use plan::{Place, Plan, Queue, SetLinkUp, SetQueueCpus, SetSysctl, Step};
 
 use crate::verbs::{RdmaWire, host};
-use crate::{Shape, Sides};
+use crate::{ByRole, Shape};
 
 /// Keeps the addresses of these links apart from others' ([`Mac::from_id`]).
 const MACS: u8 = 9;
@@ -52,7 +52,7 @@ pub(super) fn wire(shape: &Shape, wire: RdmaWire, plan: &mut Plan) {
         plan.push(&here, Step::AddRdmaLink(RdmaLink { name: wire.device(own), link }));
     }
     if shape.steered {
-        let cpus = Sides { client: &shape.cpus.client, server: &shape.cpus.server };
+        let cpus = ByRole { client: &shape.cpus.client, server: &shape.cpus.server };
         for (own, _) in ENDS {
             let (link, cpus) = (wire.link(own), (*cpus.of(own)).clone());
             plan.push(&here, Step::from(SetQueueCpus { link, queue: Queue::Rx(0), cpus }));

@@ -10,13 +10,13 @@ use plan::{Place, Plan, Step};
 use super::ifname;
 use crate::family::loopback;
 use crate::ports::{PROXIED_PORT, SERVER_PORT};
-use crate::{Shape, Sides, proxy};
+use crate::{ByRole, Shape, proxy};
 
 /// The name of the tables.
 const TABLE: &str = "hgproxy";
 
 /// The rules of each end that has a proxy.
-pub(super) fn plan(shape: &Shape, processes: &Sides<Place>, plan: &mut Plan) {
+pub(super) fn plan(shape: &Shape, processes: &ByRole<Place>, plan: &mut Plan) {
     for (part, proxy) in
         [(SocketRole::Client, shape.proxies.client), (SocketRole::Server, shape.proxies.server)]
     {
@@ -35,7 +35,7 @@ fn hop(shape: &Shape) -> Splice {
 
 /// What has to be counted of requests and answers where there are proxies: on the loopback links by which they reach the
 /// proxies and leave them, or by the short cut that replaces the server's.
-pub(super) fn traces(shape: &Shape, processes: &Sides<Place>) -> Vec<Trace> {
+pub(super) fn traces(shape: &Shape, processes: &ByRole<Place>) -> Vec<Trace> {
     let loopback = PacketCounter::Received(ifname("lo"));
     let server = match shape.proxies.splice {
         true => PacketCounter::Spliced(hop(shape)),

@@ -11,7 +11,7 @@ use plan::{
 
 use super::{ifname, name};
 use crate::cards::CardWire;
-use crate::{Shape, Sides};
+use crate::{ByRole, Shape};
 
 /// The namespace of the bridge in the middle of a wire that is longer or worse than one of this machine.
 pub(super) fn wan(shape: &Shape) -> Place {
@@ -21,8 +21,8 @@ pub(super) fn wan(shape: &Shape) -> Place {
 /// One veth pair between the nodes, or one from each node to the router or bridge between them. A veth hands a packet
 /// to the backlog of the CPU that sent it; RPS on each node's end steers it on to that node's CPUs, so that a node pays
 /// for its own receive path as a machine of its own would.
-pub(super) fn wires(shape: &Shape, nodes: &Sides<NodeSpec>, plan: &mut Plan) {
-    let Sides { client, server } = nodes;
+pub(super) fn wires(shape: &Shape, nodes: &ByRole<NodeSpec>, plan: &mut Plan) {
+    let ByRole { client, server } = nodes;
     if let (Some(near), Some(far)) = (&client.router, &server.router) {
         wire(shape, (&client.place, &client.wire), (&near.place, &near.wire), plan);
         wire(shape, (&server.place, &server.wire), (&far.place, &far.wire), plan);
@@ -42,7 +42,7 @@ pub(super) fn wires(shape: &Shape, nodes: &Sides<NodeSpec>, plan: &mut Plan) {
             let key = sysctl::Key::new(key).expect("a constant key is a path");
             plan.push(&near.place, SetSysctl { key, value: "1".to_owned() });
         }
-        let ends = Sides { client: near, server: far };
+        let ends = ByRole { client: near, server: far };
         worsen(shape, ends.map(|router| (&router.place, &router.wire)), plan);
     } else {
         match &shape.cards {
@@ -78,7 +78,7 @@ pub(super) fn wires(shape: &Shape, nodes: &Sides<NodeSpec>, plan: &mut Plan) {
 }
 
 /// Gives each node a card of this machine. They are joined already.
-fn between_cards(shape: &Shape, cards: &CardWire, nodes: &Sides<NodeSpec>, plan: &mut Plan) {
+fn between_cards(shape: &Shape, cards: &CardWire, nodes: &ByRole<NodeSpec>, plan: &mut Plan) {
     for (card, node) in [(&cards.ends.client, &nodes.client), (&cards.ends.server, &nodes.server)] {
         let (to, name) = (node.place.clone(), node.wire.clone());
         plan.push(&Place::Host, Step::MoveLink { link: card.clone(), to, name });
@@ -93,7 +93,7 @@ fn between_cards(shape: &Shape, cards: &CardWire, nodes: &Sides<NodeSpec>, plan:
 
 /// A wire through a bridge whose ports delay what they send towards a node. On the nodes' own ends netem would be part
 /// of the sender's host: TCP holds back what it would add to a full queue of its own host.
-fn long_wire(shape: &Shape, nodes: &Sides<NodeSpec>, plan: &mut Plan) {
+fn long_wire(shape: &Shape, nodes: &ByRole<NodeSpec>, plan: &mut Plan) {
     let (wan, bridge) = (wan(shape), ifname("br0"));
     // No process runs here; without an address the bridge sends nothing by itself.
     if shape.families.contains(&Family::V6) {
@@ -112,7 +112,7 @@ fn long_wire(shape: &Shape, nodes: &Sides<NodeSpec>, plan: &mut Plan) {
 }
 
 /// Lets the last link towards the server and the last towards the client do what the wire does.
-fn worsen(shape: &Shape, ends: Sides<(&Place, &IfName)>, plan: &mut Plan) {
+fn worsen(shape: &Shape, ends: ByRole<(&Place, &IfName)>, plan: &mut Plan) {
     let netem = shape.wires.netem(shape.mtu_bytes);
     for ((place, link), netem) in [(ends.server, netem.server), (ends.client, netem.client)] {
         if let Some(netem) = netem {

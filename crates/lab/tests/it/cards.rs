@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::{BuiltTopology, CardWire, Home, MachineUse, PluginDirs, Shape, Sides};
+use lab::{BuiltTopology, ByRole, CardWire, Home, MachineUse, PluginDirs, Shape};
 use linux::Netns;
 use linux::ethtool::{Ethtool, NicParameter};
 use linux::features::probe;
@@ -37,7 +37,7 @@ fn nodes_ask_over_cards_and_give_them_back_as_they_were() {
         let mut contenders = lab::contenders(&[tuned(path)], &facts, &PluginDirs::default()).unwrap();
         lab::prove(&mut contenders, &facts, MachineUse::OursWithCards).unwrap();
         let settings = contenders.pop().unwrap().settings;
-        let ends = Sides { client: client.clone(), server: server.clone() };
+        let ends = ByRole { client: client.clone(), server: server.clone() };
         let cards =
             CardWire { ends, nic: tune::Nic { rx: 2, tx: 2, interrupts: vec![] }, interrupts_at_once: false };
         let plain = shape(datapath::find(path).unwrap(), claim.id(), false);
@@ -93,7 +93,7 @@ fn what_a_card_refuses_leaves_its_candidate_out() {
     let mut contenders = lab::contenders(&candidates, &facts, &PluginDirs::default()).unwrap();
     lab::prove(&mut contenders, &facts, MachineUse::OursWithCards).unwrap();
     assert!(contenders.iter().all(|contender| contender.unmet.is_empty()), "a veth has none of it");
-    let ends = Sides { client, server };
+    let ends = ByRole { client, server };
     let nic = tune::Nic { rx: 2, tx: 2, interrupts: vec![] };
     let wire = CardWire { ends, nic, interrupts_at_once: false };
     let root = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ pub(crate) fn staffing() -> Staffing {
         connections: 16,
         outlives_us: false,
         plant: None,
-        proxies: lab::Sides::default(),
+        proxies: lab::ByRole::default(),
         workload: Workload { body_bytes: vec![100, 4096], ..Workload::default() },
     }
 }

@@ -6,7 +6,7 @@ use ::agent::check::{CheckedPeer, Row};
 
 use super::others::Answers;
 use super::table::{milliseconds, reasons};
-use crate::speak::{self, Unspoken};
+use crate::output::{self, OutputError};
 
 /// The version of the JSON.
 pub(super) const SCHEMA: u32 = 1;
@@ -48,7 +48,7 @@ impl Matrix {
     }
 
     /// Prints the matrix of a small network, and what is not whole.
-    pub(super) fn print(&self) -> Result<(), Unspoken> {
+    pub(super) fn print(&self) -> Result<(), OutputError> {
         let names = self.names();
         if names.len() <= DRAWN {
             self.draw(&names)?;
@@ -60,10 +60,10 @@ impl Matrix {
                     Some(peer) => reasons(&format!("{name} to {other}"), &peer.reasons)?,
                     None if *other == name => {}
                     None => {
-                        speak::result(format_args!(
+                        output::result(format_args!(
                             "\n{name} to {other}: the agent of {name} has no lease of {other}"
                         ))?;
-                        speak::result(
+                        output::result(
                             "    compare the sources of the two agents: hostgap agent status on each",
                         )?;
                     }
@@ -71,13 +71,13 @@ impl Matrix {
             }
         }
         for (name, why) in &self.silent {
-            speak::result(format_args!("\n{name}: its agent does not answer: {why}"))?;
-            speak::result(
+            output::result(format_args!("\n{name}: its agent does not answer: {why}"))?;
+            output::result(
                 "    it needs `--listen ADDRESS:PORT` at an address of its node, and --port names the port",
             )?;
         }
         let (asked, reached) = self.count(&names);
-        speak::result(format_args!(
+        output::result(format_args!(
             "\n{reached} of {asked} ways are well; {} of {} agents have answered",
             self.rows.len(),
             names.len()
@@ -97,7 +97,7 @@ impl Matrix {
     }
 
     /// A line for each node that has answered, a column for each that is asked.
-    fn draw(&self, names: &[&String]) -> Result<(), Unspoken> {
+    fn draw(&self, names: &[&String]) -> Result<(), OutputError> {
         let cell = |name: &String, row: &Row, other: &String| match row.peers.get(other) {
             _ if name == other => "-".to_owned(),
             Some(peer) if peer.is_reached => slowest(peer).map_or_else(|| "ok".to_owned(), milliseconds),
@@ -118,7 +118,7 @@ impl Matrix {
         for line in &lines {
             let cells: Vec<String> =
                 line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-            speak::result(cells.join("  ").trim_end())?;
+            output::result(cells.join("  ").trim_end())?;
         }
         Ok(())
     }

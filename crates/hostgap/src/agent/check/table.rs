@@ -2,13 +2,13 @@
 
 use ::agent::check::{CheckedFamily, CheckedPeer, CheckedWay, Reason, Row};
 
-use crate::speak::{self, Unspoken};
+use crate::output::{self, OutputError};
 
 /// Peers beyond which those that are well are counted and not listed.
 const LISTED: usize = 50;
 
 /// Prints the row of this node.
-pub(super) fn print(row: &Row) -> Result<(), Unspoken> {
+pub(super) fn print(row: &Row) -> Result<(), OutputError> {
     let is_long = row.peers.len() > LISTED;
     let mut lines: Vec<[String; 6]> = Vec::new();
     for (name, peer) in &row.peers {
@@ -24,15 +24,15 @@ pub(super) fn print(row: &Row) -> Result<(), Unspoken> {
         reasons(name, &peer.reasons)?;
     }
     let reached = row.peers.values().filter(|peer| peer.is_reached).count();
-    speak::result(format_args!("\n{reached} of {} nodes are reached", row.peers.len()))
+    output::result(format_args!("\n{reached} of {} nodes are reached", row.peers.len()))
 }
 
 /// What is the matter with a node, if anything.
-pub(super) fn reasons(name: &str, reasons: &[Reason]) -> Result<(), Unspoken> {
+pub(super) fn reasons(name: &str, reasons: &[Reason]) -> Result<(), OutputError> {
     for reason in reasons {
         let family = reason.family.as_deref().map(|family| format!(" ({family})")).unwrap_or_default();
-        speak::result(format_args!("\n{name}{family}: {}", reason.seen))?;
-        speak::result(format_args!("    {}", reason.follows))?;
+        output::result(format_args!("\n{name}{family}: {}", reason.seen))?;
+        output::result(format_args!("    {}", reason.follows))?;
     }
     Ok(())
 }
@@ -79,14 +79,14 @@ pub(super) fn milliseconds(us: u64) -> String {
 }
 
 /// Prints cells in columns.
-pub(super) fn table<const N: usize>(head: &[String; N], rows: &[[String; N]]) -> Result<(), Unspoken> {
+pub(super) fn table<const N: usize>(head: &[String; N], rows: &[[String; N]]) -> Result<(), OutputError> {
     let all: Vec<&[String; N]> = std::iter::once(head).chain(rows).collect();
     let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
     for row in all {
         let cells: Vec<String> =
             row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        speak::result(cells.join("  ").trim_end())?;
+        output::result(cells.join("  ").trim_end())?;
     }
     Ok(())
 }

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::lab::kube::{Played, Tournament};
+use ::lab::kube::{PairResult, Tournament};
 use ::lab::{Finished, LabError};
 
 use super::print;
 use crate::progress::Progress;
 use crate::race::{Args, RECORD, fresh_dir};
-use crate::{exit, report, speak};
+use crate::{exit, output, report};
 
 /// Races, and draws the map of all pairs that have a record.
 pub(super) fn race(tournament: Tournament, name: &str, args: &Args) -> anyhow::Result<ExitCode> {
@@ -25,7 +25,7 @@ pub(super) fn race(tournament: Tournament, name: &str, args: &Args) -> anyhow::R
     finished
 }
 
-fn finish(dir: &Path, result: Result<Vec<Played>, LabError>, json: bool) -> anyhow::Result<ExitCode> {
+fn finish(dir: &Path, result: Result<Vec<PairResult>, LabError>, json: bool) -> anyhow::Result<ExitCode> {
     let records = records(dir);
     let shown = if records.is_empty() { Ok(None) } else { report::print_map(&records, json).map(Some) };
     let played = match result {
@@ -38,17 +38,17 @@ fn finish(dir: &Path, result: Result<Vec<Played>, LabError>, json: bool) -> anyh
     };
     let invalid = shown?.flatten();
     if played.is_empty() || played.iter().any(|pair| matches!(pair.result, Ok(Finished::Stopped))) {
-        speak::aside("interrupted: finished rounds are kept");
+        output::aside("interrupted: finished rounds are kept");
         return Ok(ExitCode::from(exit::INTERRUPTED));
     }
     let left = played.iter().filter(|pair| pair.result.is_err()).count();
     if left > 0 {
-        speak::aside(format_args!("not valid: {left} of {} pairs did not race to the end", played.len()));
+        output::aside(format_args!("not valid: {left} of {} pairs did not race to the end", played.len()));
         return Ok(ExitCode::from(exit::INVALID));
     }
     match invalid {
         Some(why) => {
-            speak::aside(format_args!("not valid: {why}"));
+            output::aside(format_args!("not valid: {why}"));
             Ok(ExitCode::from(exit::INVALID))
         }
         None => Ok(ExitCode::SUCCESS),

@@ -4,8 +4,8 @@ use ::lab::SearchEvent;
 use ::report::terminal;
 use indicatif::ProgressBar;
 
+use crate::output;
 use crate::progress::{Progress, bar};
-use crate::speak;
 
 /// Shows the events of a search.
 pub(super) struct SearchProgress {
@@ -54,7 +54,7 @@ impl SearchProgress {
     fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(terminal::safe(text)),
-            None => speak::aside(text),
+            None => output::aside(text),
         }
     }
 }

@@ -4,12 +4,12 @@ use linux::sysctl;
 use tune::{PROFILES, Scope, Setting, WantedSetting};
 
 use crate::findings::{Document, Finding};
-use crate::{Findings, HostError, Request};
+use crate::{Findings, HostError, TuningRequest};
 
 /// A setting that the user, a profile or a finding asks for.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Wish {
+pub struct RequestedSetting {
     pub wanted: WantedSetting,
     /// Named by the user: if it cannot be made, that is an error, not a reason to leave it out.
     pub is_named: bool,
@@ -17,30 +17,30 @@ pub struct Wish {
 
 /// All requested settings, each knob once.
 #[derive(Debug, Default)]
-pub struct Wishes {
+pub struct RequestedSettings {
     /// In the order in which they are to be made.
-    pub wishes: Vec<Wish>,
+    pub wishes: Vec<RequestedSetting>,
     /// The link, where the request or its findings name one.
     pub device: Option<String>,
     /// Proposals of findings that are left out, and why.
     pub left_out: Vec<(Setting, String)>,
 }
 
-impl Request {
+impl TuningRequest {
     /// The settings of all sources, in the order in which they are to be made.
     ///
     /// # Errors
     /// [`HostError::Asked`]: nothing is requested, or the findings are about another host or propose what cannot be
     /// set. [`HostError::Linux`]: this host's identity cannot be read.
-    pub fn wishes(&self) -> Result<Wishes, HostError> {
+    pub fn wishes(&self) -> Result<RequestedSettings, HostError> {
         let mut all = match &self.findings {
             Some(findings) => of_findings(findings, self)?,
-            None => Wishes { device: self.device.clone(), ..Wishes::default() },
+            None => RequestedSettings { device: self.device.clone(), ..RequestedSettings::default() },
         };
         let found = std::mem::take(&mut all.wishes);
         let wish = |wanted: &WantedSetting, is_named| {
             let route = wanted.route.or(self.route);
-            Wish { wanted: WantedSetting { route, ..wanted.clone() }, is_named }
+            RequestedSetting { wanted: WantedSetting { route, ..wanted.clone() }, is_named }
         };
         let of_profile = self.profile.iter().flat_map(|profile| &profile.wanted);
         let of_profile = of_profile.map(|wanted| wish(wanted, false));
@@ -63,17 +63,17 @@ impl Request {
 
 /// What a request's findings propose, the first for each knob, since findings are sorted by impact; and the
 /// proposals that are left out, with the reasons.
-fn of_findings(findings: &Findings, request: &Request) -> Result<Wishes, HostError> {
+fn of_findings(findings: &Findings, request: &TuningRequest) -> Result<RequestedSettings, HostError> {
     let document = &findings.document;
     if let Some(why) = elsewhere(document, request)? {
         return Err(findings.bad(&why));
     }
-    let mut wishes = Wishes { device: device(document, request), ..Wishes::default() };
+    let mut wishes = RequestedSettings { device: device(document, request), ..RequestedSettings::default() };
     for finding in &document.findings {
         for proposed in &finding.proposals {
             let setting = Setting::asked(&proposed.knob, &proposed.value)
                 .map_err(|error| findings.bad(&format_args!("{}: {error}", finding.code)))?;
-            let is_known = |wish: &Wish| wish.wanted.setting.knob == setting.knob;
+            let is_known = |wish: &RequestedSetting| wish.wanted.setting.knob == setting.knob;
             match against(finding, &setting, document, &wishes, request) {
                 Some(why) => wishes.left_out.push((setting, format!("{}: {why}", finding.code))),
                 None if wishes.wishes.iter().any(is_known) => {}
@@ -81,7 +81,7 @@ fn of_findings(findings: &Findings, request: &Request) -> Result<Wishes, HostErr
                     let why = format!("{} {}", finding.code, finding.title).trim().to_owned();
                     let route = proposed.route.or(request.route);
                     let wanted = WantedSetting { setting, at_least: false, route, why };
-                    wishes.wishes.push(Wish { wanted, is_named: false });
+                    wishes.wishes.push(RequestedSetting { wanted, is_named: false });
                 }
             }
         }
@@ -90,7 +90,7 @@ fn of_findings(findings: &Findings, request: &Request) -> Result<Wishes, HostErr
 }
 
 /// Why the findings are not about the host or namespace to be tuned.
-fn elsewhere(document: &Document, request: &Request) -> Result<Option<String>, linux::Error> {
+fn elsewhere(document: &Document, request: &TuningRequest) -> Result<Option<String>, linux::Error> {
     let key = sysctl::Key::new("kernel/random/boot_id").expect("a constant key is a path");
     let here = sysctl::read(&key)?;
     if let (Some(then), Some(here)) = (&document.boot_id, here)
@@ -112,7 +112,7 @@ fn elsewhere(document: &Document, request: &Request) -> Result<Option<String>, l
 }
 
 /// The link to be tuned: the one that was named, otherwise that of the first finding about a link.
-fn device(document: &Document, request: &Request) -> Option<String> {
+fn device(document: &Document, request: &TuningRequest) -> Option<String> {
     let weightiest = || {
         let mut findings = document.findings.iter().filter(|finding| is_taken(finding, request));
         findings.find_map(|finding| finding.device.clone().filter(|_| !finding.proposals.is_empty()))
@@ -120,7 +120,7 @@ fn device(document: &Document, request: &Request) -> Option<String> {
     request.device.clone().or_else(weightiest)
 }
 
-fn is_taken(finding: &Finding, request: &Request) -> bool {
+fn is_taken(finding: &Finding, request: &TuningRequest) -> bool {
     finding.severity == "warning" || request.all_findings
 }
 
@@ -129,8 +129,8 @@ fn against(
     finding: &Finding,
     setting: &Setting,
     document: &Document,
-    wishes: &Wishes,
-    request: &Request,
+    wishes: &RequestedSettings,
+    request: &TuningRequest,
 ) -> Option<String> {
     if !is_taken(finding, request) {
         return Some("its finding is no warning; --all-findings includes it".to_owned());

@@ -33,39 +33,39 @@ pub(crate) fn has_colours() -> bool {
 
 /// The result could not be written to stdout.
 #[derive(Debug)]
-pub(crate) struct Unspoken(std::io::Error);
+pub(crate) struct OutputError(std::io::Error);
 
-impl Unspoken {
+impl OutputError {
     /// The reader closed its end, which is no error.
     pub(crate) fn is_unheard(&self) -> bool {
         self.0.kind() == std::io::ErrorKind::BrokenPipe
     }
 }
 
-impl From<std::io::Error> for Unspoken {
-    fn from(error: std::io::Error) -> Unspoken {
-        Unspoken(error)
+impl From<std::io::Error> for OutputError {
+    fn from(error: std::io::Error) -> OutputError {
+        OutputError(error)
     }
 }
 
-impl Display for Unspoken {
+impl Display for OutputError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "write the result to standard output: {}", self.0)
     }
 }
 
-impl std::error::Error for Unspoken {}
+impl std::error::Error for OutputError {}
 
 /// A line of the result. If it cannot be written, the error ends the command; [`crate::exit::print_error`] does not report it
 /// if the reader has closed its end.
-pub(crate) fn result(line: impl Display) -> Result<(), Unspoken> {
+pub(crate) fn result(line: impl Display) -> Result<(), OutputError> {
     text(&format!("{}\n", terminal::safe(&line.to_string())))
 }
 
 /// Text that is already safe for a terminal.
-pub(crate) fn text(text: &str) -> Result<(), Unspoken> {
+pub(crate) fn text(text: &str) -> Result<(), OutputError> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Unspoken)
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(OutputError)
 }
 
 /// A line on stderr. It is no error if it cannot be written.

@@ -4,18 +4,18 @@ use datapath::SocketRole;
 
 /// One thing of the client's side and one of the server's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sides<T> {
+pub struct ByRole<T> {
     /// The thing of the client's side.
     pub client: T,
     /// The thing of the server's side.
     pub server: T,
 }
 
-impl<T> Sides<T> {
+impl<T> ByRole<T> {
     /// Makes the thing of each side, the client's first.
-    pub fn make(mut of: impl FnMut(SocketRole) -> T) -> Sides<T> {
+    pub fn make(mut of: impl FnMut(SocketRole) -> T) -> ByRole<T> {
         let client = of(SocketRole::Client);
-        Sides { client, server: of(SocketRole::Server) }
+        ByRole { client, server: of(SocketRole::Server) }
     }
 
     /// The thing of a side.
@@ -27,14 +27,14 @@ impl<T> Sides<T> {
     }
 
     /// References to both.
-    pub fn as_ref(&self) -> Sides<&T> {
-        Sides { client: &self.client, server: &self.server }
+    pub fn as_ref(&self) -> ByRole<&T> {
+        ByRole { client: &self.client, server: &self.server }
     }
 
     /// The same of both, the client's first.
-    pub fn map<U>(self, mut make: impl FnMut(T) -> U) -> Sides<U> {
+    pub fn map<U>(self, mut make: impl FnMut(T) -> U) -> ByRole<U> {
         let client = make(self.client);
-        Sides { client, server: make(self.server) }
+        ByRole { client, server: make(self.server) }
     }
 
     /// Each thing with what faces it on the other side, the client's first.
@@ -57,14 +57,14 @@ mod tests {
 
     #[test]
     fn the_client_comes_first_and_each_faces_the_other() {
-        let sides = Sides::make(|part| format!("{part:?}"));
+        let sides = ByRole::make(|part| format!("{part:?}"));
         assert_eq!(
             (sides.of(SocketRole::Client).as_str(), sides.of(SocketRole::Server).as_str()),
             ("Client", "Server")
         );
         let lengths = sides.as_ref().map(String::len);
-        assert_eq!(lengths, Sides { client: 6, server: 6 });
-        assert_eq!(Sides { client: 1, server: 2 }.facing(), [(1, 2), (2, 1)]);
+        assert_eq!(lengths, ByRole { client: 6, server: 6 });
+        assert_eq!(ByRole { client: 1, server: 2 }.facing(), [(1, 2), (2, 1)]);
         assert_eq!(sides.both(), ["Client", "Server"]);
     }
 }

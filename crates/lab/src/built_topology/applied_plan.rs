@@ -7,7 +7,7 @@ use plan::{Drift, Journal, Kernel, Made, Plan, StepError, Undone};
 use crate::{LabError, slug};
 
 /// A plan that was applied. Dropping it leaves the journal, so that the owner's remains are found.
-pub(crate) struct Ground {
+pub(crate) struct AppliedPlan {
     name: String,
     /// The beginning of its namespaces' names.
     prefix: String,
@@ -18,7 +18,7 @@ pub(crate) struct Ground {
     dir: PathBuf,
 }
 
-impl Ground {
+impl AppliedPlan {
     /// Makes a candidate's directory, which must not exist yet, with its journal beside it; `fill` puts in what the plan
     /// refers to. On failure neither is left.
     pub(crate) fn begin(
@@ -26,7 +26,7 @@ impl Ground {
         prefix: &str,
         dir: &Path,
         fill: impl FnOnce(&Path) -> Result<(), LabError>,
-    ) -> Result<Ground, LabError> {
+    ) -> Result<AppliedPlan, LabError> {
         let kernel = Kernel::new()?;
         std::fs::create_dir_all(dir.parent().unwrap_or(dir)).map_err(LabError::file("create", dir))?;
         std::fs::create_dir(dir).map_err(LabError::file("create", dir))?;
@@ -36,7 +36,7 @@ impl Ground {
             let _ = std::fs::remove_dir_all(dir);
         })?;
         let (name, prefix) = (name.to_owned(), prefix.to_owned());
-        Ok(Ground { name, prefix, journal: Some(journal), kernel, made: None, dir: dir.to_owned() })
+        Ok(AppliedPlan { name, prefix, journal: Some(journal), kernel, made: None, dir: dir.to_owned() })
     }
 
     /// The directory for the files of the candidate's servers and plugins.

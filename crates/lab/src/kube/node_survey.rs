@@ -14,7 +14,7 @@ const AT_ONCE: usize = 16;
 
 /// How the nodes of a cluster are looked at.
 #[derive(Debug, Clone)]
-pub struct NodesLook {
+pub struct NodeSurvey {
     /// The cluster. No nodes are all that run Linux and are ready.
     pub access: ClusterAccess,
     /// The arguments of this program on each node; it prints JSON.
@@ -30,7 +30,7 @@ pub struct NodeSeen {
     pub printed: Result<Value, String>,
 }
 
-impl NodesLook {
+impl NodeSurvey {
     /// Makes a pod on each node, runs the program in all of them, and deletes everything. `None` if it was stopped.
     ///
     /// # Errors

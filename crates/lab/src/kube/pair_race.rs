@@ -19,7 +19,7 @@ use crate::trial::Method;
 use crate::{Event, LabError, NodeCpus};
 
 /// The race of one lane.
-pub(super) struct Bout<'a> {
+pub(super) struct PairRace<'a> {
     pub(super) lane: Lane<'a>,
     pub(super) experiment: &'a Experiment,
     pub(super) options: &'a ClusterOptions,
@@ -29,7 +29,7 @@ pub(super) struct Bout<'a> {
     pub(super) in_tournament: bool,
 }
 
-impl Bout<'_> {
+impl PairRace<'_> {
     /// What the hands of the lane see of their nodes.
     pub(super) fn machine(&self, pairs: &BTreeSet<Pods>) -> Result<Machine, LabError> {
         facts::machine(self.lane, self.options, pairs)

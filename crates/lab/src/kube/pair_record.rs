@@ -12,7 +12,7 @@ use crate::{Event, LabError};
 
 /// What became of a pair.
 #[derive(Debug)]
-pub struct Played {
+pub struct PairResult {
     /// The client's and the server's node.
     pub pair: NodePair,
     /// Its record. It is not there if the pair failed before its first round.
@@ -22,7 +22,7 @@ pub struct Played {
 }
 
 /// What is written down of a pair, until its end.
-pub(super) struct Sheet<'c> {
+pub(super) struct PairRecord<'c> {
     camp: &'c Camp<'c>,
     pub(super) places: Places,
     pair: NodePair,
@@ -36,17 +36,17 @@ pub(super) struct Sheet<'c> {
     ended: Option<Result<Finished, LabError>>,
 }
 
-impl<'c> Sheet<'c> {
+impl<'c> PairRecord<'c> {
     pub(super) fn begin(
         camp: &'c Camp<'c>,
         places: Places,
         (dir, file): (&Path, &str),
-    ) -> Result<Sheet<'c>, LabError> {
+    ) -> Result<PairRecord<'c>, LabError> {
         let pair = camp.lane(places).pair();
         let dir = dir.join(format!("{}--{}", pair.client.node, pair.server.node));
         std::fs::create_dir(&dir).map_err(LabError::file("create", &dir))?;
         let record = dir.join(file);
-        Ok(Sheet {
+        Ok(PairRecord {
             camp,
             places,
             name: format!("{} → {}", pair.client.node, pair.server.node),
@@ -88,8 +88,8 @@ impl<'c> Sheet<'c> {
         }
     }
 
-    pub(super) fn played(self) -> Played {
+    pub(super) fn played(self) -> PairResult {
         let result = self.ended.expect("all have ended");
-        Played { pair: self.pair, record: self.record, result }
+        PairResult { pair: self.pair, record: self.record, result }
     }
 }
