@@ -22,7 +22,7 @@ use node::Home;
 pub use self::row::{CheckedFamily, CheckedPeer, CheckedWay, Reason, ReasonKind, Row, SCHEMA};
 pub(crate) use self::serve::Checks;
 
-use self::echoes::{Asked, Outcome};
+use self::echoes::{EchoResult, Outcome};
 use self::reasons::Findings;
 use self::scene::Scene;
 use self::targets::{Target, Targets};
@@ -105,8 +105,8 @@ pub fn check(network: &Network, peers: &[String]) -> Result<Row, CheckError> {
 }
 
 /// How much the ways carry on which small packets pass and full ones do not.
-fn carried(status: &Status, targets: &Targets, asked: &[Asked]) -> path_mtu::PathMtus {
-    let is_narrow = |asked: &Asked| {
+fn carried(status: &Status, targets: &Targets, asked: &[EchoResult]) -> path_mtu::PathMtus {
+    let is_narrow = |asked: &EchoResult| {
         asked.small.is_answered() && asked.full.as_ref().is_some_and(|full| !full.is_answered())
     };
     let narrow = targets
@@ -127,7 +127,7 @@ fn carried(status: &Status, targets: &Targets, asked: &[Asked]) -> path_mtu::Pat
     path_mtu::search(&searched)
 }
 
-fn checked_family(target: &Target, targets: &Targets, asked: &[Asked]) -> CheckedFamily {
+fn checked_family(target: &Target, targets: &Targets, asked: &[EchoResult]) -> CheckedFamily {
     let way = |index: usize| {
         let (question, asked) = (&targets.questions[index], &asked[index]);
         checked_way(question.to, question.full_bytes, asked)
@@ -141,7 +141,7 @@ fn checked_family(target: &Target, targets: &Targets, asked: &[Asked]) -> Checke
     }
 }
 
-fn checked_way(address: IpAddr, full_bytes: Option<u32>, asked: &Asked) -> CheckedWay {
+fn checked_way(address: IpAddr, full_bytes: Option<u32>, asked: &EchoResult) -> CheckedWay {
     let rtt_us = match &asked.small {
         Outcome::Answered { rtt } => Some(u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
         Outcome::Refused(_) | Outcome::Unsent(_) | Outcome::Silent => None,

@@ -77,7 +77,7 @@ struct Interest {
 
 /// What was found out beside this node's kernel: of the ways to other nodes, with packets.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Found {
+pub(crate) struct ProbeResults {
     pub(crate) path_mtus: PathMtus,
     pub(crate) offloads: Offloads,
     /// The cloud's route tables.
@@ -86,7 +86,7 @@ pub(crate) struct Found {
 
 /// What is to be found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct ProbeTargets {
     /// To whom the ways are to be tried.
     pub(crate) targets: Targets,
     pub(crate) tunnels: Tunnels,
@@ -99,7 +99,7 @@ struct Decided {
 }
 
 /// What one look has come to.
-pub(crate) struct Look {
+pub(crate) struct LookOutcome {
     /// What the node is to say of itself; `None`: it is not known yet.
     pub(crate) announcement: Option<Announcement>,
     /// All is as it should be, and programs that wait for the network can use it.
@@ -107,7 +107,7 @@ pub(crate) struct Look {
     /// Something had been changed by another program, or could not be made.
     pub(crate) has_changed: bool,
     /// What is to be found out; `None`: it is not known yet.
-    pub(crate) wanted: Option<Wanted>,
+    pub(crate) wanted: Option<ProbeTargets>,
     /// What the cloud is to have; `None`: it is not known yet.
     pub(crate) wish: Option<Wish>,
 }
@@ -164,9 +164,9 @@ impl KeptNode {
 
     /// Looks at the node, brings it to what the source says, and writes down how it is. As long as it is not clear what the
     /// node is to have, what it has is repaired.
-    pub(crate) fn keep(&mut self, snapshot: &Snapshot, found: &Found) -> Look {
+    pub(crate) fn keep(&mut self, snapshot: &Snapshot, found: &ProbeResults) -> LookOutcome {
         let ((announcement, wish), decided) = self.decide(snapshot, found);
-        let wanted = decided.as_ref().ok().map(|Decided { wanted, .. }| Wanted {
+        let wanted = decided.as_ref().ok().map(|Decided { wanted, .. }| ProbeTargets {
             targets: wanted.targets.clone(),
             tunnels: if self.settings.tests_offload { wanted.tunnels.clone() } else { Tunnels::new() },
         });
@@ -189,7 +189,7 @@ impl KeptNode {
         let written = files::replace(&path, &self.status.to_text());
         let failed = written.err().map(|error| format!("write {}: {error}", path.display()));
         self.said.say_if_new("status", failed.as_deref());
-        Look { announcement, is_ready: outcome.is_ok(), has_changed, wanted, wish }
+        LookOutcome { announcement, is_ready: outcome.is_ok(), has_changed, wanted, wish }
     }
 
     /// What the node is to say of itself and what the cloud is to have, as soon as that is known, and what the node is to
@@ -197,7 +197,7 @@ impl KeptNode {
     fn decide(
         &mut self,
         snapshot: &Snapshot,
-        known: &Found,
+        known: &ProbeResults,
     ) -> ((Option<Announcement>, Option<Wish>), Result<Decided, String>) {
         let found = self.network_of(snapshot).map_err(|why| why.to_string());
         let found = found.and_then(|network| {
@@ -248,7 +248,7 @@ impl KeptNode {
         &mut self,
         snapshot: &Snapshot,
         decided: &Decided,
-        found: &Found,
+        found: &ProbeResults,
         kept: &Kept,
     ) -> Result<(), String> {
         self.status.mtu = Some(decided.wanted.mtu);
@@ -347,7 +347,7 @@ fn renew_programs(settings: &Settings) {
 pub(crate) fn node(
     settings: &Settings,
     home: &Home,
-    found: &Found,
+    found: &ProbeResults,
     number_of_link: impl Fn(&Home, &str, &str) -> std::io::Result<u16>,
 ) -> Result<Node, String> {
     let Underlay { wire, mtu, addresses, subnets } = Underlay::find(settings.wire.as_ref(), true)

@@ -9,7 +9,7 @@ use plan::Plan;
 use crate::cloud::{self, Preview, Wish};
 use crate::desired::{Desired, DesiredPeer, Node, desired, wish};
 use crate::installation::installation;
-use crate::keep::{Found, network_of, node};
+use crate::keep::{ProbeResults, network_of, node};
 use crate::keys;
 use crate::lease::Snapshot;
 use crate::network::NetworkConfig;
@@ -22,7 +22,7 @@ use crate::status::Status;
 /// # Errors
 /// In words: what the source says cannot be, or the node cannot be looked at.
 pub async fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<Vec<String>, String> {
-    let mut found = Found::default();
+    let mut found = ProbeResults::default();
     let mut commands = Vec::new();
     let (network, _) = wanted(settings, home, snapshot, &found)?;
     if let Some(Wish::Routes(wanted)) =
@@ -54,7 +54,7 @@ pub(crate) fn rehearse(settings: &Settings, home: &Home, snapshot: &Snapshot) ->
         let remedy = error.remedy().map(|remedy| format!("; {remedy}"));
         format!("it could not {error}{}", remedy.unwrap_or_default())
     })?;
-    let (network, wanted) = wanted(settings, home, snapshot, &Found::default())?;
+    let (network, wanted) = wanted(settings, home, snapshot, &ProbeResults::default())?;
     let Some(dirs) = &settings.runtime else { return Ok(()) };
     let facts = features::probe().map_err(|error| error.to_string())?;
     let conf = settings.pods(&snapshot.own, &network, wanted.mtu);
@@ -66,7 +66,7 @@ fn wanted(
     settings: &Settings,
     home: &Home,
     snapshot: &Snapshot,
-    found: &Found,
+    found: &ProbeResults,
 ) -> Result<(NetworkConfig, Desired), String> {
     let network = network_of(snapshot).map_err(|why| why.to_string())?;
     settings.check_backend(&network)?;

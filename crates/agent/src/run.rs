@@ -16,7 +16,7 @@ use tracing::info;
 use crate::check::{self, Checks};
 use crate::cloud::{self, Wish};
 use crate::health::Health;
-use crate::keep::{Found, KeptNode};
+use crate::keep::{KeptNode, ProbeResults};
 use crate::latest::send_if_new;
 use crate::lease::{Announcement, Snapshot};
 use crate::offload::{self, Tunnels};
@@ -109,7 +109,7 @@ async fn keep(
     }
     loop {
         let snapshot: Snapshot = leases.borrow_and_update().clone();
-        let found = Found {
+        let found = ProbeResults {
             path_mtus: path_mtus.borrow_and_update().clone(),
             offloads: offloads.borrow_and_update().clone(),
             cloud: views.borrow_and_update().clone(),

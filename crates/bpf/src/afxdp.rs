@@ -35,7 +35,7 @@ const WAITING_FRAMES: u32 = 2048;
 
 /// Whose frames a socket gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct FrameFilter {
     /// The address of IPv4 that they are for.
     pub v4: Option<Ipv4Addr>,
     /// The address of IPv6.
@@ -79,7 +79,7 @@ impl Handing {
     /// # Errors
     /// There is no such link, its driver has no XDP, another program is there, its MTU is too large, or the kernel refuses
     /// the program (the text has the verifier's words).
-    pub fn attach(wanted: &Wanted, ifindex: u32, socket: &XdpSocket) -> Result<Handing> {
+    pub fn attach(wanted: &FrameFilter, ifindex: u32, socket: &XdpSocket) -> Result<Handing> {
         ffi::listen();
         let attempted = || format!("hand the frames of link {ifindex} to a socket (AF_XDP)");
         let failed = |error| ffi::failed(attempted(), &error);
@@ -154,7 +154,7 @@ impl Drop for Handing {
     }
 }
 
-impl Wanted {
+impl FrameFilter {
     fn to_program(self) -> afxdp_wanted {
         afxdp_wanted {
             v4: self.v4.map_or([0; 4], |v4| v4.octets()),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use load::{Address, Ask, Expect, Request, Sessions, Sizes, Target, Tls, Trust};
+use load::{Address, Ask, Expect, HttpRequest, Sessions, Sizes, Target, Tls, Trust};
 use record::{HttpVersion, WorkloadKind};
 
 use crate::server::Secret;
@@ -26,7 +26,7 @@ pub(crate) fn target(
             HttpVersion::Http10 => load::HttpVersion::Http10,
             HttpVersion::Http11 => load::HttpVersion::Http11,
         };
-        Request { version, ..Request::get(&address.to_string(), &format!("/{body_bytes}"), expect) }
+        HttpRequest { version, ..HttpRequest::get(&address.to_string(), &format!("/{body_bytes}"), expect) }
     };
     let http = |request| (Address::Tcp(address), Ask::Http(vec![request]));
     let sizes = Ask::Raw(Sizes { request_bytes: body_bytes, response_bytes: body_bytes });
@@ -46,7 +46,7 @@ pub(crate) fn target(
 mod tests {
     use super::*;
 
-    fn request(workload: &record::Workload) -> Request {
+    fn request(workload: &record::Workload) -> HttpRequest {
         let target = target(workload, ([127, 0, 0, 1], 80).into(), 100, None);
         let Ask::Http(mut requests) = target.ask else { panic!("{target:?}") };
         assert_eq!((requests.len(), requests[0].path.as_str()), (1, "/100"));

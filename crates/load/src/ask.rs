@@ -5,7 +5,7 @@ use std::io::Write;
 use bytes::Bytes;
 
 use crate::grpc::{self, GRPC_BODY_BYTES_MAX};
-use crate::target::{Ask, Expect, HttpVersion, Request, Sizes, Target};
+use crate::target::{Ask, Expect, HttpRequest, HttpVersion, Sizes, Target};
 use crate::{Address, LoadError, MESSAGE_BYTES_MAX};
 
 /// The greatest length of a request in bytes, so that one write of a whole pipeline fits in memory.
@@ -70,7 +70,7 @@ impl Asks {
         }
     }
 
-    fn http(requests: &[Request]) -> Result<Asks, LoadError> {
+    fn http(requests: &[HttpRequest]) -> Result<Asks, LoadError> {
         if requests.is_empty() {
             return Err(LoadError::Shape("there is nothing to ask"));
         }
@@ -147,7 +147,7 @@ fn scatter(number: u64) -> u64 {
 }
 
 impl EncodedRequest {
-    fn http(request: &Request) -> Result<EncodedRequest, LoadError> {
+    fn http(request: &HttpRequest) -> Result<EncodedRequest, LoadError> {
         let bad = |what, text: &str, why| LoadError::Target { what, text: text.to_owned(), why };
         let visible = |text: &str| !text.is_empty() && text.bytes().all(|byte| (0x21..0x7f).contains(&byte));
         if !visible(&request.path) || !request.path.starts_with('/') {
@@ -179,8 +179,8 @@ impl EncodedRequest {
         Ok(EncodedRequest { bytes, is_head: request.method == "HEAD", expect: request.expect })
     }
 
-    fn bytes(request: &Request) -> Vec<u8> {
-        let Request { method, host, path, fields, body, .. } = request;
+    fn bytes(request: &HttpRequest) -> Vec<u8> {
+        let HttpRequest { method, host, path, fields, body, .. } = request;
         let mut bytes = Vec::new();
         let mut line = |text: std::fmt::Arguments<'_>| {
             bytes.write_fmt(text).expect("writing to memory does not fail");
@@ -217,11 +217,11 @@ fn is_token(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn get(host: &str, path: &str) -> Request {
-        Request::get(host, path, Expect::default())
+    fn get(host: &str, path: &str) -> HttpRequest {
+        HttpRequest::get(host, path, Expect::default())
     }
 
-    fn bytes(request: &Request) -> Result<String, LoadError> {
+    fn bytes(request: &HttpRequest) -> Result<String, LoadError> {
         let kind = EncodedRequest::http(request)?;
         Ok(String::from_utf8(kind.bytes).unwrap())
     }
@@ -236,7 +236,7 @@ mod tests {
     fn a_request_says_how_its_connection_ends() {
         let text = bytes(&get("a", "/").closing()).unwrap();
         assert_eq!(text, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-        let old = Request { version: HttpVersion::Http10, ..get("a", "/") };
+        let old = HttpRequest { version: HttpVersion::Http10, ..get("a", "/") };
         assert_eq!(bytes(&old.closing()).unwrap(), "GET / HTTP/1.0\r\nHost: a\r\n\r\n");
     }
 
@@ -244,16 +244,16 @@ mod tests {
     fn fields_and_a_body_are_sent_as_given() {
         let fields = vec![("Host".to_owned(), "b".to_owned()), ("X-Y".to_owned(), "1 2".to_owned())];
         let method = "POST".to_owned();
-        let post = Request { method, fields, body: b"hello".to_vec(), ..get("a", "/") };
+        let post = HttpRequest { method, fields, body: b"hello".to_vec(), ..get("a", "/") };
         let text = bytes(&post).unwrap();
         assert_eq!(text, "POST / HTTP/1.1\r\nHost: b\r\nX-Y: 1 2\r\nContent-Length: 5\r\n\r\nhello");
-        let empty = Request { body: Vec::new(), ..post };
+        let empty = HttpRequest { body: Vec::new(), ..post };
         assert!(bytes(&empty).unwrap().contains("Content-Length: 0\r\n"));
     }
 
     #[test]
     fn nothing_can_be_smuggled_into_a_request() {
-        let field = |name: &str, value: &str| Request {
+        let field = |name: &str, value: &str| HttpRequest {
             fields: vec![(name.to_owned(), value.to_owned())],
             ..get("a", "/")
         };
@@ -266,7 +266,7 @@ mod tests {
             field("A b", "c"),
             field("A", "b\r\nC: d"),
             field("content-length", "5"),
-            Request { method: "G ET".to_owned(), ..get("a", "/") },
+            HttpRequest { method: "G ET".to_owned(), ..get("a", "/") },
         ] {
             assert!(bytes(&request).is_err(), "{} {}", request.host, request.method);
         }
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn requests_are_asked_as_often_as_they_weigh() {
-        let weighted = |weight| Request { weight, ..get("a", "/") };
+        let weighted = |weight| HttpRequest { weight, ..get("a", "/") };
         let asks = Asks::http(&[weighted(1), weighted(7), weighted(2)]).unwrap();
         let mut counts = [0; 3];
         (0..100_000).for_each(|number| counts[usize::from(asks.kind_of(number))] += 1);

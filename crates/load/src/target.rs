@@ -32,7 +32,7 @@ pub enum Protocol {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
     /// HTTP requests, mixed in proportion to their weights.
-    Http(Vec<Request>),
+    Http(Vec<HttpRequest>),
     /// Bytes for bytes, without a meaning.
     Raw(Sizes),
     /// Unary calls of gRPC's that are echoes, over HTTP/2 in the clear: a message with as many bytes as its body, at
@@ -56,7 +56,7 @@ pub enum HttpVersion {
 
 /// An HTTP request and its weight in the mix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct HttpRequest {
     /// Which HTTP it is written in.
     pub version: HttpVersion,
     /// The method, in capitals.
@@ -111,10 +111,10 @@ impl Sizes {
     pub const NUMBER_BYTES: usize = 8;
 }
 
-impl Request {
+impl HttpRequest {
     /// The simplest: GET, no further fields, a weight of 1.
-    pub fn get(host: &str, path: &str, expect: Expect) -> Request {
-        Request {
+    pub fn get(host: &str, path: &str, expect: Expect) -> HttpRequest {
+        HttpRequest {
             version: HttpVersion::Http11,
             method: "GET".to_owned(),
             host: host.to_owned(),
@@ -127,7 +127,7 @@ impl Request {
     }
 
     /// The last of its connection: the server is asked to close it behind the answer. Over HTTP/1.0 it does so unasked.
-    pub fn closing(mut self) -> Request {
+    pub fn closing(mut self) -> HttpRequest {
         if self.version == HttpVersion::Http11 {
             self.fields.push(("Connection".to_owned(), "close".to_owned()));
         }
@@ -138,7 +138,7 @@ impl Request {
 impl Target {
     /// One resource of an HTTP server on a TCP port, requested by GET.
     pub fn get(address: SocketAddr, host: &str, path: &str, expect: Expect) -> Target {
-        let ask = Ask::Http(vec![Request::get(host, path, expect)]);
+        let ask = Ask::Http(vec![HttpRequest::get(host, path, expect)]);
         Target { address: Address::Tcp(address), tls: None, ask }
     }
 

@@ -42,7 +42,7 @@ pub(super) struct Question {
 
 /// What came of a question.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct EchoResult {
     /// What came of the packet of as many bytes as `ping` sends.
     pub(super) small: Outcome,
     /// Of a full one; `None`: small ones do not pass, or it was not asked for.
@@ -74,7 +74,7 @@ impl Outcome {
 ///
 /// # Errors
 /// A socket cannot be read.
-pub(super) fn ask(sockets: &[EchoSocket], questions: &[Question]) -> linux::Result<Vec<Asked>> {
+pub(super) fn ask(sockets: &[EchoSocket], questions: &[Question]) -> linux::Result<Vec<EchoResult>> {
     let polled: Vec<&EchoSocket> = sockets.iter().collect();
     let mut asking = Asking::new(questions);
     while let Some(until) = asking.next_event() {
@@ -85,7 +85,7 @@ pub(super) fn ask(sockets: &[EchoSocket], questions: &[Question]) -> linux::Resu
         }
         asking.give_up_on_late();
     }
-    Ok(asking.states.into_iter().map(|state| Asked { small: state.small, full: state.full }).collect())
+    Ok(asking.states.into_iter().map(|state| EchoResult { small: state.small, full: state.full }).collect())
 }
 
 /// Which packet of a question is under way.

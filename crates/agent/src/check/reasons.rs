@@ -10,7 +10,7 @@ use datapath::Family;
 use linux::icmp::{EchoRefusal, IcmpReason};
 
 use super::CheckError;
-use super::echoes::{Asked, Outcome};
+use super::echoes::{EchoResult, Outcome};
 use super::row::{Reason, ReasonKind};
 use super::scene::Scene;
 use super::targets::{Target, Targets};
@@ -22,7 +22,7 @@ pub(super) struct Findings<'a> {
     pub(super) peer: &'a str,
     pub(super) target: &'a Target,
     pub(super) targets: &'a Targets,
-    pub(super) asked: &'a [Asked],
+    pub(super) asked: &'a [EchoResult],
     /// How much narrow ways carry.
     pub(super) carried: &'a PathMtus,
 }

@@ -65,7 +65,7 @@ struct CloudKeeper<R> {
 
 /// What the cloud says of this node.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct CloudState {
     pub(super) interface: Interface,
     pub(super) tables: Vec<Table>,
     /// Tables in which something was made, and which are not to lead to this node any more. Those that are gone are not among
@@ -73,7 +73,7 @@ pub(super) struct Asked {
     former: Vec<Table>,
 }
 
-impl Asked {
+impl CloudState {
     /// Asks, where calls go now, and notes in the record which place that is.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Asked {
         cloud: &mut impl RouteTables,
         wanted: &WantedRoutes,
         file: &mut RecordFile,
-    ) -> Result<Asked, CloudError> {
+    ) -> Result<CloudState, CloudError> {
         let interface = cloud.interface(&wanted.addresses).await?;
         file.at(&cloud.place().await?, &interface)?;
         let tables = match &wanted.tables[..] {
@@ -98,7 +98,7 @@ impl Asked {
                 former.extend(table_named(cloud, file, name).await?);
             }
         }
-        Ok(Asked { interface, tables, former })
+        Ok(CloudState { interface, tables, former })
     }
 
     /// A table in which something is or was to be; `None`: it is gone.
@@ -185,7 +185,7 @@ impl<R: RouteTables> CloudKeeper<R> {
     /// Compares the tables with what is wanted, and makes them so.
     async fn look(&mut self, wanted: &WantedRoutes) -> Result<(), CloudError> {
         let mut file = RecordFile::open(&self.settings.record, &self.network)?;
-        let asked = Asked::ask(&mut self.cloud, wanted, &mut file).await?;
+        let asked = CloudState::ask(&mut self.cloud, wanted, &mut file).await?;
         if let Some(copied) = file.set_aside()? {
             warn!("{copied}");
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use plan::Kept;
 use tracing::{info, warn};
 
-use super::{Found, KeptNode};
+use super::{KeptNode, ProbeResults};
 use crate::backend::AWS_VPC;
 use crate::cloud::View;
 use crate::desired::{Desired, PROGRAMS_PART, SERVICES_PART, is_of_service, service_part_of};
@@ -58,7 +58,7 @@ impl KeptNode {
         });
     }
 
-    pub(super) fn note_offload(&mut self, wanted: &Desired, found: &Found) {
+    pub(super) fn note_offload(&mut self, wanted: &Desired, found: &ProbeResults) {
         let Offloads { found, failed } = &found.offloads;
         let tried = wanted.tunnels.keys().filter(|_| self.settings.tests_offload).map(|link| {
             let is_whole = found.get(link) == Some(&Offload::Whole);

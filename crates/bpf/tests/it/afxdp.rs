@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use bpf::afxdp::{Carried, Handing, Wanted};
+use bpf::afxdp::{Carried, FrameFilter, Handing};
 use linux::xdp::XdpSocket;
 use linux::{IfName, Netlink};
 use testkit::{Wire, require_root};
@@ -23,7 +23,7 @@ fn handing(wire: &Wire, cpu: Option<u16>) -> (XdpSocket, Handing) {
         let index = Netlink::open().unwrap().index_of(&IfName::new("b0").unwrap()).unwrap();
         let socket = XdpSocket::bind(index).unwrap();
         let v6 = linux::features::has_ipv6().then_some(V6);
-        let wanted = Wanted { v4: Some(V4), v6, carried: Carried::Udp, port: PORT, cpu };
+        let wanted = FrameFilter { v4: Some(V4), v6, carried: Carried::Udp, port: PORT, cpu };
         let handing = Handing::attach(&wanted, index, &socket).unwrap();
         (socket, handing)
     };

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ::load::{Ask, HttpVersion, Request, Target, plain};
+use ::load::{Ask, HttpRequest, HttpVersion, Target, plain};
 use anyhow::Context;
 
 use super::args::{HttpArg, RequestArgs};
@@ -46,7 +46,7 @@ pub(super) fn dressed(mut target: Target, args: &RequestArgs, closes: bool) -> a
     }
     let usual = if args.body.is_some() { "POST" } else { "GET" };
     for (index, request) in requests.iter_mut().enumerate() {
-        let dressed = Request {
+        let dressed = HttpRequest {
             version: match args.http {
                 Some(HttpArg::Http10) => HttpVersion::Http10,
                 Some(HttpArg::Http11) | None => HttpVersion::Http11,

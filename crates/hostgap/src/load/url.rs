@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use ::load::{Address, Ask, Expect, Request, Sessions, Sizes, Target, Tls, Trust, VerbsTarget, plain};
+use ::load::{Address, Ask, Expect, HttpRequest, Sessions, Sizes, Target, Tls, Trust, VerbsTarget, plain};
 use anyhow::Context;
 use linux::rdma::{VerbsDevice, VerbsWait};
 
@@ -97,7 +97,7 @@ fn tls(url: &Url<'_>, args: &RequestArgs) -> anyhow::Result<Option<Tls>> {
 fn ask(urls: &[Url<'_>], args: &RequestArgs, expect: Expect) -> Result<Ask, BadInput> {
     let request = |url: &Url<'_>| {
         let path = if url.path.is_empty() { "/" } else { url.path };
-        Request::get(url.authority, path, expect)
+        HttpRequest::get(url.authority, path, expect)
     };
     if urls.iter().all(|url| matches!(url.scheme, Scheme::Http | Scheme::Https)) {
         if args.request_bytes.is_some() || args.response_bytes.is_some() {

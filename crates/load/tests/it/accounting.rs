@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use load::{Ask, Client, Expect, Live, LoadError, Request, Run, Schedule, Sizes, Wait};
+use load::{Ask, Client, Expect, HttpRequest, Live, LoadError, Run, Schedule, Sizes, Wait};
 
 use crate::servers::{OK, at, check, client, run, serve, target};
 
@@ -29,7 +29,7 @@ fn connections_ask_for_something_else() {
     });
     let expecting = |body_bytes| {
         let expect = Expect { status: 200, body_bytes: Some(body_bytes) };
-        Ask::Http(vec![Request::get("x", &format!("/{body_bytes}"), expect)])
+        Ask::Http(vec![HttpRequest::get("x", &format!("/{body_bytes}"), expect)])
     };
     let mut clients = [client(address, 1)];
     for body_bytes in [1, 2] {

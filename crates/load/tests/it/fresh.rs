@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use load::serve::{Certificate, ResponderConfig};
 use load::{
-    Address, Ask, Client, Expect, LoadError, Pool, Request, Run, Schedule, Sessions, Sizes, Target, Tls,
+    Address, Ask, Client, Expect, HttpRequest, LoadError, Pool, Run, Schedule, Sessions, Sizes, Target, Tls,
     Trust, Wait,
 };
 
@@ -14,7 +14,7 @@ use crate::servers::{OK, at, run, serve};
 /// A client that closes after each answer, and asks the server to close with `Connection: close`.
 fn fresh(address: Address, tls: Option<Tls>, connections: usize) -> Client {
     let expect = Expect { status: 200, body_bytes: Some(100) };
-    let ask = Ask::Http(vec![Request::get("localhost", "/100", expect).closing()]);
+    let ask = Ask::Http(vec![HttpRequest::get("localhost", "/100", expect).closing()]);
     let pool = Pool { fresh: true, ..Pool::of(connections, Duration::from_secs(5)) };
     Client::open(&Target { address, tls, ask }, pool).unwrap()
 }

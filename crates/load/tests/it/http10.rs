@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use load::serve::ResponderConfig;
 use load::{
-    Address, Ask, Client, Expect, HttpVersion, LoadError, Pool, Request, Run, Schedule, Target, Wait,
+    Address, Ask, Client, Expect, HttpRequest, HttpVersion, LoadError, Pool, Run, Schedule, Target, Wait,
 };
 use rustix::net::sockopt;
 
@@ -16,7 +16,7 @@ use crate::servers::{self, at, run, serve};
 const FIVE: Expect = Expect { status: 200, body_bytes: Some(5) };
 
 fn target(address: SocketAddr, path: &str, expect: Expect) -> Target {
-    let request = Request { version: HttpVersion::Http10, ..Request::get("localhost", path, expect) };
+    let request = HttpRequest { version: HttpVersion::Http10, ..HttpRequest::get("localhost", path, expect) };
     Target { address: Address::Tcp(address), tls: None, ask: Ask::Http(vec![request.closing()]) }
 }
 

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use load::{Address, Ask, Client, Expect, LoadError, Pool, Request, Run, Schedule, Sizes, Target};
+use load::{Address, Ask, Client, Expect, HttpRequest, LoadError, Pool, Run, Schedule, Sizes, Target};
 
 use crate::servers::{OK, at, run, serve};
 
 const FIVE: Expect = Expect { status: 200, body_bytes: Some(5) };
 
-fn http(address: SocketAddr, requests: Vec<Request>) -> Target {
+fn http(address: SocketAddr, requests: Vec<HttpRequest>) -> Target {
     Target { address: Address::Tcp(address), tls: None, ask: Ask::Http(requests) }
 }
 
@@ -30,7 +30,8 @@ fn connect(target: &Target, connections: usize) -> Client {
 fn an_answer_to_head_has_no_body() {
     let address = serve(|request| request.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"));
     let method = "HEAD".to_owned();
-    let head = Request { method, ..Request::get("a", "/", Expect { status: 200, body_bytes: Some(0) }) };
+    let head =
+        HttpRequest { method, ..HttpRequest::get("a", "/", Expect { status: 200, body_bytes: Some(0) }) };
     let outcome = run(&mut [connect(&http(address, vec![head]), 2)], &at(500.0, 100));
     assert_eq!((outcome.answered, outcome.faults.count()), (50, 0));
 }
@@ -57,12 +58,12 @@ fn several_requests_are_asked_as_often_as_they_weigh() {
             });
         }
     });
-    let get = Request { weight: 3, ..Request::get("a", "/get", FIVE) };
-    let post = Request {
+    let get = HttpRequest { weight: 3, ..HttpRequest::get("a", "/get", FIVE) };
+    let post = HttpRequest {
         method: "POST".to_owned(),
         body: b"12345".to_vec(),
         expect: Expect { status: 200, body_bytes: Some(1) },
-        ..Request::get("a", "/post", FIVE)
+        ..HttpRequest::get("a", "/post", FIVE)
     };
     let outcome = run(&mut [connect(&http(address, vec![get, post]), 4)], &at(4000.0, 250));
     assert_eq!((outcome.answered, outcome.unexpected.count()), (1000, 0));
@@ -88,7 +89,7 @@ fn a_unix_socket_carries_http() {
             });
         }
     });
-    let ask = Ask::Http(vec![Request::get("a", "/", FIVE)]);
+    let ask = Ask::Http(vec![HttpRequest::get("a", "/", FIVE)]);
     let target = Target { address: Address::Unix(path), tls: None, ask };
     let outcome = run(&mut [connect(&target, 4)], &at(1000.0, 200));
     assert_eq!((outcome.answered, outcome.faults.count()), (200, 0));
@@ -183,7 +184,7 @@ fn a_port_without_a_listener_is_reported_for_datagrams_too() {
 fn what_cannot_be_asked_is_refused() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
     let over_udp =
-        Target { address: Address::Udp(address), ..http(address, vec![Request::get("a", "/", FIVE)]) };
+        Target { address: Address::Udp(address), ..http(address, vec![HttpRequest::get("a", "/", FIVE)]) };
     for target in [over_udp, http(address, vec![]), raw(Address::Udp(address), 4, 64)] {
         let refused = Client::connect(&target, 1, Duration::from_secs(1));
         assert!(matches!(refused, Err(LoadError::Shape(_))), "{refused:?}");

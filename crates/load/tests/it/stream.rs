@@ -8,7 +8,7 @@ use linux::{CpuSet, Netns};
 use load::download::{Download, download};
 use load::serve::ResponderConfig;
 use load::stream::{Carries, Delivered, Flow, Receiver, Sender};
-use load::{Ask, Expect, LoadError, Request, Target, stream};
+use load::{Ask, Expect, HttpRequest, LoadError, Target, stream};
 
 use crate::responder::with_server;
 use crate::servers::serve;
@@ -121,7 +121,7 @@ fn streams_that_cannot_be_are_errors() {
 fn object(address: SocketAddr, bytes: u32, closes: bool) -> Target {
     let fields = if closes { vec![("Connection".to_owned(), "close".to_owned())] } else { vec![] };
     let expect = Expect { status: 200, body_bytes: Some(bytes.into()) };
-    let ask = Ask::Http(vec![Request { fields, ..Request::get("a", &format!("/{bytes}"), expect) }]);
+    let ask = Ask::Http(vec![HttpRequest { fields, ..HttpRequest::get("a", &format!("/{bytes}"), expect) }]);
     Target { ask, ..Target::get(address, "a", "/", expect) }
 }
 

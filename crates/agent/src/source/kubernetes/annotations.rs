@@ -10,7 +10,7 @@ use crate::lease::Announcement;
 pub const PREFIX: &str = "flannel.alpha.coreos.com";
 
 /// Annotations by their full names.
-pub(super) type Found = BTreeMap<String, String>;
+pub(super) type Annotations = BTreeMap<String, String>;
 /// What is to be changed of them: a new text, or that it goes.
 pub(super) type Changes = BTreeMap<String, Option<String>>;
 
@@ -66,7 +66,7 @@ impl Names {
 
 /// What is to be changed on this node, so that it announces itself as it wants; nothing if it does so already.
 /// The second value is what is wrong with an overwrite; the node's own address is then announced.
-pub(super) fn changes(names: &Names, own: &Announcement, found: &Found) -> (Changes, Option<String>) {
+pub(super) fn changes(names: &Names, own: &Announcement, found: &Annotations) -> (Changes, Option<String>) {
     let (v4, wrong_v4) = public(&names.v4, own.public.v4, found);
     let (v6, wrong_v6) = public(&names.v6, own.public.v6, found);
     let wanted = [
@@ -87,7 +87,7 @@ pub(super) fn changes(names: &Names, own: &Announcement, found: &Found) -> (Chan
 fn public<A: FromStr + ToString>(
     names: &OfFamily,
     own: Option<A>,
-    found: &Found,
+    found: &Annotations,
 ) -> (Option<String>, Option<String>) {
     let Some(own) = own else { return (None, None) };
     let own = Some(own.to_string());
@@ -118,7 +118,7 @@ mod tests {
     }
 
     /// What is found after the changes were made.
-    fn after(found: &Found, changes: Changes) -> Found {
+    fn after(found: &Annotations, changes: Changes) -> Annotations {
         let mut found = found.clone();
         for (name, text) in changes {
             match text {
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_second_look_finds_nothing_to_change() {
         let names = Names::new(PREFIX);
-        let first = after(&Found::new(), changes(&names, &own(), &Found::new()).0);
+        let first = after(&Annotations::new(), changes(&names, &own(), &Annotations::new()).0);
         let expected = [
             ("backend-data", r#"{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}"#),
             ("backend-type", "vxlan"),
@@ -140,7 +140,7 @@ mod tests {
             ("public-ip", "192.0.2.1"),
         ];
         let expected = expected.map(|(name, text)| (format!("{PREFIX}/{name}"), text.to_owned()));
-        assert_eq!(first, Found::from(expected));
+        assert_eq!(first, Annotations::from(expected));
         assert_eq!(changes(&names, &own(), &first), (Changes::new(), None));
     }
 
@@ -148,7 +148,7 @@ mod tests {
     fn a_family_without_an_address_is_taken_back() {
         let names = Names::new(PREFIX);
         let both = Announcement { public: Addresses::both([192, 0, 2, 1].into(), 1.into()), ..own() };
-        let found = after(&Found::new(), changes(&names, &both, &Found::new()).0);
+        let found = after(&Annotations::new(), changes(&names, &both, &Annotations::new()).0);
         assert_eq!(found[&names.v6.data], "null");
         let gone = [(names.v6.data.clone(), None), (names.v6.public.clone(), None)];
         assert_eq!(changes(&names, &own(), &found).0, Changes::from(gone));
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn an_administrators_address_wins() {
         let names = Names::new(PREFIX);
-        let overwrite = |text: &str| Found::from([(names.v4.overwrite.clone(), text.to_owned())]);
+        let overwrite = |text: &str| Annotations::from([(names.v4.overwrite.clone(), text.to_owned())]);
         let announced = |text: &str| {
             let (changes, wrong) = changes(&names, &own(), &overwrite(text));
             (changes[&names.v4.public].clone().unwrap(), wrong.is_some())

@@ -145,11 +145,11 @@ mod tests {
     use datapath::Prefixes;
 
     use super::*;
-    use crate::source::kubernetes::annotations::Found;
+    use crate::source::kubernetes::annotations::Annotations;
 
     fn own(cidr: &str) -> Kept {
         let pods: Prefixes = [cidr.parse::<ipnet::IpNet>().unwrap()].into_iter().collect();
-        Kept::Own(OwnNode { pods: Ok(pods), annotations: Found::new(), is_available: false })
+        Kept::Own(OwnNode { pods: Ok(pods), annotations: Annotations::new(), is_available: false })
     }
 
     fn garbage(why: &str) -> Kept {

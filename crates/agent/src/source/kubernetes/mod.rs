@@ -270,7 +270,7 @@ mod tests {
     use datapath::{Addresses, Prefixes};
     use ipnet::IpNet;
 
-    use super::annotations::Found;
+    use super::annotations::Annotations;
     use super::follow::News;
     use super::node::OwnNode;
     use super::*;
@@ -303,7 +303,7 @@ mod tests {
     /// The node was seen with annotations.
     fn see(keeper: &mut Keeper, annotations: &[(&str, &str)], in_a_list: bool) {
         let name = |(name, text): &(&str, &str)| (format!("{PREFIX}/{name}"), (*text).to_owned());
-        let annotations: Found = annotations.iter().map(name).collect();
+        let annotations: Annotations = annotations.iter().map(name).collect();
         let pods: Prefixes = ["10.1.0.0/24".parse::<IpNet>().unwrap()].into_iter().collect();
         let kept = Kept::Own(OwnNode { pods: Ok(pods), annotations, is_available: false });
         let event = match in_a_list {

@@ -7,7 +7,7 @@ use datapath::{Addresses, Family, Prefixes};
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::annotations::{Found, Names, OfFamily};
+use super::annotations::{Annotations, Names, OfFamily};
 use super::kind::Kind;
 use super::tunnel;
 use crate::backend::BackendKind;
@@ -75,7 +75,7 @@ pub(super) struct OwnNode {
     /// Its pods' prefixes, or the reason why they make no sense. It has none at first.
     pub(super) pods: Result<Prefixes, String>,
     /// The annotations with our prefix.
-    pub(super) annotations: Found,
+    pub(super) annotations: Annotations,
     /// Whether Kubernetes knows that the node's network is there.
     pub(super) is_available: bool,
 }
@@ -133,7 +133,7 @@ fn pods(spec: &Spec) -> Result<Prefixes, String> {
 }
 
 /// What another node says of itself.
-fn lease(spec: &Spec, found: &Found, names: &Names) -> Result<Lease, String> {
+fn lease(spec: &Spec, found: &Annotations, names: &Names) -> Result<Lease, String> {
     let pods = pods(spec)?;
     if pods.families().is_empty() {
         return Err("it has announced itself, and has no podCIDR".to_owned());
@@ -152,11 +152,11 @@ fn lease(spec: &Spec, found: &Found, names: &Names) -> Result<Lease, String> {
     Ok(Lease { pods, node: Announcement { public, backend: backend.to_owned(), data, data_v6 } })
 }
 
-fn text<'a>(found: &'a Found, name: &str) -> Option<&'a str> {
+fn text<'a>(found: &'a Annotations, name: &str) -> Option<&'a str> {
     found.get(name).map(String::as_str).filter(|text| !text.is_empty())
 }
 
-fn address<A: std::str::FromStr>(found: &Found, names: &OfFamily) -> Result<Option<A>, String> {
+fn address<A: std::str::FromStr>(found: &Annotations, names: &OfFamily) -> Result<Option<A>, String> {
     let Some(text) = text(found, &names.public) else { return Ok(None) };
     let wrong = |_| format!("{} is no address of its family: {text:?}", names.public);
     text.parse().map(Some).map_err(wrong)
@@ -165,7 +165,7 @@ fn address<A: std::str::FromStr>(found: &Found, names: &OfFamily) -> Result<Opti
 /// The data of other backends may have any form, which is theirs to judge.
 fn tunnel_data(
     backend: Option<BackendKind>,
-    found: &Found,
+    found: &Annotations,
     names: &OfFamily,
 ) -> Result<Option<TunnelData>, String> {
     let text = text(found, &names.data).filter(|_| backend.is_some_and(BackendKind::has_tunnels));

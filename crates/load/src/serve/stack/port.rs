@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use bpf::afxdp::{Carried, Handing, Wanted};
+use bpf::afxdp::{Carried, FrameFilter, Handing};
 use linux::xdp::XdpSocket;
 use linux::{IfName, Netlink};
 
@@ -46,7 +46,7 @@ impl XdpPort {
             IpAddr::V6(v6) => Some(*v6),
             IpAddr::V4(_) => None,
         });
-        let wanted = Wanted { v4, v6, carried, port, cpu: config.receive_cpu };
+        let wanted = FrameFilter { v4, v6, carried, port, cpu: config.receive_cpu };
         Ok(XdpPort { _handing: Handing::attach(&wanted, ifindex, &socket)?, socket })
     }
 }
@@ -83,7 +83,7 @@ impl Port for XdpPort {
 }
 
 /// A link of the calling thread's namespace.
-pub(super) struct Found {
+pub(super) struct ServedLink {
     pub(super) ifindex: u32,
     /// Bytes of a packet without the Ethernet header.
     pub(super) mtu: u32,
@@ -92,7 +92,7 @@ pub(super) struct Found {
 }
 
 /// What the kernel says of a link.
-pub(super) fn find(link: &IfName) -> Result<Found, ServeError> {
+pub(super) fn find(link: &IfName) -> Result<ServedLink, ServeError> {
     /// The scope of addresses that are known elsewhere (`RT_SCOPE_UNIVERSE`).
     const UNIVERSE: u8 = 0;
     let netlink = Netlink::open()?;
@@ -103,5 +103,5 @@ pub(super) fn find(link: &IfName) -> Result<Found, ServeError> {
     })?;
     let addresses = netlink.addresses_of(index)?.into_iter();
     let addresses = addresses.filter(|info| info.scope == UNIVERSE).map(|info| info.address.addr());
-    Ok(Found { ifindex: index, mtu: info.mtu, addresses: addresses.collect() })
+    Ok(ServedLink { ifindex: index, mtu: info.mtu, addresses: addresses.collect() })
 }
