@@ -19,10 +19,11 @@ use linux::{Error, Result};
 
 pub(crate) use replace::Successor;
 pub use replace::{FORMAT, Replaced};
-use skeleton::types::splice_counter as list;
+use skeleton::types::{address, splice_counter as list};
 
 use crate::attach::unpin;
 use crate::generation::{self, NEW};
+use crate::layout::lies_as;
 use crate::{Hook, ffi, pins};
 
 #[expect(
@@ -51,10 +52,8 @@ const MEMBERS: &str = "splice_members";
 const STREAMS: &str = "splice_streams";
 const COUNTERS: &str = "splice_counters";
 
-const _: () = {
-    assert!(SpliceCounter::ALL.len() == list::SPLICE_COUNTERS.0 as usize, "the lists are as long");
-    assert!(size_of::<skeleton::types::address>() == 16, "as bytes_of() writes it");
-};
+const _: () = assert!(SpliceCounter::ALL.len() == list::SPLICE_COUNTERS.0 as usize, "the lists are as long");
+lies_as!(address: words 16);
 
 /// What the programs count, by the numbers of `enum splice_counter` of `splice.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -28,6 +28,7 @@ use linux::procfs::Procfs;
 use linux::{CpuSet, Error, Result, clock};
 
 use crate::ffi;
+use crate::layout::lies_as;
 
 #[expect(
     unreachable_pub,
@@ -51,20 +52,15 @@ const TIMER: &CStr = c"hrtimer_expire_entry";
 const STALL_BYTES: usize = 48;
 const SIGHTING_BYTES: usize = 112;
 
-const _: () = {
+lies_as!(
+    stall: from_ns 8, to_ns 8, late_ns 8, stolen_ns 8, blocked_ns 8, cpu 4, pad 4
+);
+lies_as!(
+    sighting: ticks 8, seen_ns 8, lost 8, watched 8, clock_ns 8, stolen_ns 8, woken_ns 8, kept_ns 8,
+    softirq_since_ns 8, softirq_ns 8, waiter 4, is_behind 4, is_idle 4, pad 4, softirqs 8, softirqs_before 8
+);
+const _: () =
     assert!(size_of::<stall>() == STALL_BYTES && size_of::<sighting>() == SIGHTING_BYTES, "as they are read");
-    assert!(offset_of!(stall, from_ns) == 0 && offset_of!(stall, to_ns) == 8, "as Stall::of() reads it");
-    assert!(
-        offset_of!(stall, late_ns) == 16 && offset_of!(stall, stolen_ns) == 24,
-        "as Stall::of() reads it"
-    );
-    assert!(offset_of!(stall, blocked_ns) == 32 && offset_of!(stall, cpu) == 40, "as Stall::of() reads it");
-    assert!(offset_of!(sighting, ticks) == 0 && offset_of!(sighting, seen_ns) == 8, "as it is read below");
-    assert!(
-        offset_of!(sighting, lost) == 16 && offset_of!(sighting, watched) == 24,
-        "as they are used below"
-    );
-};
 
 /// What a witness takes for a stall. All in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The events, as they lie in the ring.
 
 use super::skeleton::types::{late_event, late_kind, late_timer};
+use crate::layout::lies_as;
 
 /// Something that took long, or should not have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,10 +66,11 @@ pub enum Side {
     Server,
 }
 
-const _: () = {
-    assert!(size_of::<late_event>() == 6 * 8 + 3 * 4 + 2 * 2, "no byte of it is padding");
-    assert!(late_kind::LATE_KINDS.0 == 6 && late_timer::LATE_TIMERS.0 == 3, "read() knows all");
-};
+lies_as!(
+    late_event: from_ns 8, until_ns 8, arrived_ns 8, read_ns 8, answered_ns 8, back_ns 8, kind 4, detail 4, cpu 4,
+    local_port 2, remote_port 2
+);
+const _: () = assert!(late_kind::LATE_KINDS.0 == 6 && late_timer::LATE_TIMERS.0 == 3, "read() knows all");
 
 /// An event from its bytes; `None` if it is none.
 pub(super) fn read(bytes: &[u8]) -> Option<LateEvent> {
