@@ -5,15 +5,16 @@
 
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
-use linux::Result;
 use linux::xdp::{QUEUE, XdpSocket};
+use linux::{Error, Result};
 use rustix::net::ipproto;
 
-use crate::ffi;
+use crate::attach::hold;
+use crate::{Hook, Unpinned, XdpMode, ffi};
 
 #[expect(
     unreachable_pub,
@@ -60,7 +61,7 @@ pub enum Carried {
 /// A program at a link that hands frames over. It is detached when it is dropped.
 #[derive(Debug)]
 pub struct Handing {
-    attached: OwnedFd,
+    _attached: Unpinned,
     counts: MapHandle,
 }
 
@@ -105,25 +106,12 @@ impl Handing {
             .afxdp_sockets
             .update(&QUEUE.to_ne_bytes(), &descriptor, MapFlags::ANY)
             .map_err(failed)?;
-        let options = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as u64,
-            flags: libbpf_sys::XDP_FLAGS_DRV_MODE,
-            ..Default::default()
-        };
-        let program = skeleton.progs.afxdp_choose.as_fd().as_raw_fd();
-        // SAFETY: the descriptor is open, and the options contain their length and outlive the call.
-        let link = unsafe {
-            libbpf_sys::bpf_link_create(
-                program,
-                ifindex.cast_signed(),
-                libbpf_sys::BPF_XDP,
-                &raw const options,
-            )
-        };
-        let link = ffi::check(link, attempted)?;
-        // SAFETY: the descriptor was just made and has no other owner.
-        let attached = unsafe { OwnedFd::from_raw_fd(link) };
-        Ok(Handing { attached, counts: MapHandle::try_from(&skeleton.maps.afxdp_counts).map_err(failed)? })
+        let attached = hold(&skeleton.progs.afxdp_choose, Hook::Xdp(XdpMode::Native), ifindex)
+            .map_err(|error| Error::new(attempted(), error.source))?;
+        Ok(Handing {
+            _attached: attached,
+            counts: MapHandle::try_from(&skeleton.maps.afxdp_counts).map_err(failed)?,
+        })
     }
 
     /// What it saw, summed over the CPUs.
@@ -144,13 +132,6 @@ impl Handing {
             .map_err(|error| ffi::failed("count the frames that were handed over".to_owned(), &error))?;
         let each = cpus.into_iter().flatten();
         Ok(each.map(|value| u64::from_ne_bytes(value.try_into().expect("eight bytes"))).sum())
-    }
-}
-
-impl Drop for Handing {
-    fn drop(&mut self) {
-        // Where this fails, the link ends with the descriptor.
-        let _ = ffi::end_link(&self.attached);
     }
 }
 

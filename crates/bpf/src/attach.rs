@@ -1,75 +1,15 @@
-//! Programs at their hooks, by pinned bpf links. A network link has hooks for them where the kernel has tcx (6.6) or
-//! netkit (6.7); else a program is in a filter of a clsact qdisc, which holds the program itself. A control group has
-//! hooks since Linux 4.10, and bpf links since 5.7.
+//! Programs at their hooks, by bpf links that are pinned or held. A network link has hooks for them where the kernel has
+//! tcx (6.6) or netkit (6.7); else a program is in a filter of a clsact qdisc, which holds the program itself. XDP has bpf
+//! links since Linux 5.9. A control group has hooks since Linux 4.10, and bpf links since 5.7.
 
-use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::{fmt, ptr};
 
+use linux::Result;
 use linux::netlink::FilterInfo;
-use linux::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::{AddressCall, ffi, pins};
-
-/// The event at which a program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Hook {
-    /// A packet that arrives at a link (tcx, or a filter).
-    Ingress,
-    /// A packet that is being sent at the other end of a netkit pair.
-    NetkitPeer,
-    /// A TCP socket of a task in a control group (of version 2), whenever its state changes.
-    SockOps,
-    /// A call of a socket of a task in a control group (of version 2), with the address that it names or is to show.
-    Address(AddressCall),
-}
-
-/// What a hook belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HookTarget<'t> {
-    /// At the link of this index in the calling thread's namespace.
-    Link(u32),
-    /// At a control group: its directory.
-    Cgroup(&'t Path),
-}
-
-impl From<u32> for HookTarget<'_> {
-    fn from(ifindex: u32) -> Self {
-        HookTarget::Link(ifindex)
-    }
-}
-
-impl<'t> From<&'t Path> for HookTarget<'t> {
-    fn from(cgroup: &'t Path) -> Self {
-        HookTarget::Cgroup(cgroup)
-    }
-}
-
-impl fmt::Display for HookTarget<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HookTarget::Link(ifindex) => write!(f, "link {ifindex}"),
-            HookTarget::Cgroup(cgroup) => write!(f, "control group {}", cgroup.display()),
-        }
-    }
-}
-
-impl HookTarget<'_> {
-    /// Calls with the number by which the kernel knows it: an index, or a descriptor that is open for the length of the
-    /// call.
-    fn with_number<T>(self, work: impl FnOnce(i32) -> Result<T>) -> Result<T> {
-        match self {
-            HookTarget::Link(ifindex) => work(ifindex.cast_signed()),
-            HookTarget::Cgroup(cgroup) => {
-                let open = File::open(cgroup).map_err(|error| Error::new(format!("open {self}"), error))?;
-                work(open.as_raw_fd())
-            }
-        }
-    }
-}
+use crate::{Hook, HookTarget, ffi, pins};
 
 /// How a program hangs on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,17 +19,6 @@ pub enum Attached {
     Link,
     /// By a filter of the clsact qdisc.
     Filter,
-}
-
-impl Hook {
-    fn kind(self) -> libbpf_sys::bpf_attach_type {
-        match self {
-            Hook::Ingress => libbpf_sys::BPF_TCX_INGRESS,
-            Hook::NetkitPeer => libbpf_sys::BPF_NETKIT_PEER,
-            Hook::SockOps => libbpf_sys::BPF_CGROUP_SOCK_OPS,
-            Hook::Address(call) => call.kind(),
-        }
-    }
 }
 
 /// The place of our filter among others'.
@@ -117,20 +46,48 @@ pub fn attach<'t>(program: &Path, hook: Hook, at: impl Into<HookTarget<'t>>, pin
     let _alone = program.parent().map(pins::alone).transpose()?;
     ffi::listen();
     let (program, at) = (ffi::open(program)?, at.into());
-    let link = at.with_number(|target| {
-        // SAFETY: the descriptors are open; no options are given.
-        Ok(unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, hook.kind(), ptr::null()) })
-    })?;
-    if let (Hook::Ingress, HookTarget::Link(ifindex)) = (hook, at)
-        && link == -NO_TCX.raw_os_error()
-    {
-        return add_filter(&program, ifindex.cast_signed()).map(|()| Attached::Filter);
-    }
-    let link = ffi::check(link, || format!("attach a program to {at}"))?;
-    // SAFETY: the descriptor was just made and has no other owner.
-    let link = unsafe { OwnedFd::from_raw_fd(link) };
+    let link = match link_to(&program, hook, at) {
+        Err(error) if hook == Hook::Ingress && error.errno() == Some(NO_TCX.raw_os_error()) => {
+            return match at {
+                HookTarget::Link(ifindex) => {
+                    add_filter(&program, ifindex.cast_signed()).map(|()| Attached::Filter)
+                }
+                HookTarget::Cgroup(_) => Err(error),
+            };
+        }
+        link => link?,
+    };
     ffi::pin(&link, pin)?;
     Ok(Attached::Link)
+}
+
+/// Attaches a program that has no pin until what is returned is dropped, or the process dies of whatever.
+///
+/// # Errors
+/// The program is of another kind, there is no such target, or the target or this kernel has no such hook; with XDP there
+/// is another program, or a program in the other mode.
+pub(crate) fn hold<'t>(program: impl AsFd, hook: Hook, at: impl Into<HookTarget<'t>>) -> Result<Unpinned> {
+    ffi::listen();
+    link_to(program, hook, at.into()).map(Unpinned)
+}
+
+/// Makes the bpf link between a program and a hook.
+fn link_to(program: impl AsFd, hook: Hook, at: HookTarget<'_>) -> Result<OwnedFd> {
+    let program = program.as_fd();
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as u64,
+        flags: hook.flags(),
+        ..Default::default()
+    };
+    let link = at.with_number(|target| {
+        // SAFETY: the descriptors are open, and the options contain their length and outlive the call.
+        Ok(unsafe {
+            libbpf_sys::bpf_link_create(program.as_raw_fd(), target, hook.kind(), &raw const options)
+        })
+    })?;
+    let link = ffi::check(link, || format!("attach a program to {at}"))?;
+    // SAFETY: the descriptor was just made and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
 /// Attaches a pinned program as [`attach`] does on a kernel without tcx. Kernels with tcx have filters too.
@@ -187,7 +144,7 @@ pub fn met<'t>(program: &Path, hook: Hook, at: impl Into<HookTarget<'t>>) -> Res
     }
     ffi::listen();
     let (program, at) = (ffi::open(program)?, at.into());
-    let ids = at_hook(at, hook.kind())?;
+    let ids = ids_at(at, hook)?;
     for id in &ids {
         if ffi::is_generation_of(&program, *id)? {
             return Ok(Some(ids.len() - 1));
@@ -206,7 +163,7 @@ pub fn met<'t>(program: &Path, hook: Hook, at: impl Into<HookTarget<'t>>) -> Res
 /// There is no such target, or this user may not ask.
 pub(crate) fn names_at<'t>(hook: Hook, at: impl Into<HookTarget<'t>>) -> Result<Vec<String>> {
     ffi::listen();
-    let ids = at_hook(at.into(), hook.kind())?;
+    let ids = ids_at(at.into(), hook)?;
     let names: Result<Vec<Option<String>>> = ids.into_iter().map(ffi::name_of).collect();
     Ok(names?.into_iter().flatten().collect())
 }
@@ -240,7 +197,7 @@ pub(crate) fn replace_filter<'p>(
     Ok(false)
 }
 
-/// A bpf link that has no pin any more. It ends when this is dropped or its process ends, and until then packets meet
+/// A bpf link that has no pin, or none any more. It ends when this is dropped or its process ends, and until then packets meet
 /// its program.
 #[derive(Debug)]
 pub struct Unpinned(OwnedFd);
@@ -314,6 +271,16 @@ pub fn program_ids_at(ifindex: u32) -> Result<Vec<(&'static str, u32)>> {
         programs.extend(ids.into_iter().map(|id| (hook, id)));
     }
     Ok(programs)
+}
+
+fn ids_at(at: HookTarget<'_>, hook: Hook) -> Result<Vec<u32>> {
+    match (hook, at) {
+        // The kernel has no list of them: a link tells its one program of each mode.
+        (Hook::Xdp(mode), HookTarget::Link(ifindex)) => {
+            Ok(ffi::xdp_program(ifindex, mode)?.into_iter().collect())
+        }
+        _ => at_hook(at, hook.kind()),
+    }
 }
 
 fn at_hook(at: HookTarget<'_>, kind: libbpf_sys::bpf_attach_type) -> Result<Vec<u32>> {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -12,6 +13,8 @@ use std::sync::Once;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, PrintLevel};
 use linux::{Error, Result};
 use rustix::io::Errno;
+
+use crate::XdpMode;
 
 thread_local! {
     /// What libbpf said last, so that an error can repeat it: the verifier's complaint is worth more than an error
@@ -213,6 +216,23 @@ pub(crate) fn query(
     // SAFETY: both members are the same number.
     let count = unsafe { options.__bindgen_anon_1.count };
     Ok(ids[..count as usize].to_vec())
+}
+
+/// The number of the XDP program that a link of the calling thread's namespace has in a mode.
+pub(crate) fn xdp_program(ifindex: u32, mode: XdpMode) -> Result<Option<u32>> {
+    let mut found = libbpf_sys::bpf_xdp_query_opts {
+        // Up to there libbpf asks the kernel for the link alone.
+        sz: offset_of!(libbpf_sys::bpf_xdp_query_opts, feature_flags) as u64,
+        ..Default::default()
+    };
+    // SAFETY: the structure is longer than the length that it contains, and outlives the call.
+    let result = unsafe { libbpf_sys::bpf_xdp_query(ifindex.cast_signed(), 0, &raw mut found) };
+    check(result, || format!("ask for the XDP program of link {ifindex}"))?;
+    let id = match mode {
+        XdpMode::Native => found.drv_prog_id,
+        XdpMode::Generic => found.skb_prog_id,
+    };
+    Ok((id != 0).then_some(id))
 }
 
 /// Opens a loaded program; `None` if there is none of this number any more.

@@ -12,6 +12,7 @@ mod ffi;
 pub mod forward;
 mod generation;
 pub mod guard;
+mod hook;
 pub mod late;
 mod layout;
 pub mod packets;
@@ -22,8 +23,7 @@ pub mod splice;
 pub mod witness;
 
 pub use address_call::AddressCall;
-pub use attach::{
-    Attached, Hook, HookTarget, Unpinned, attach, attach_at_once, attach_filter, attached, detach, met,
-};
+pub use attach::{Attached, Unpinned, attach, attach_at_once, attach_filter, attached, detach, met};
 pub use attach::{is_our_place, program_ids_at, programs_at, remove_qdisc};
+pub use hook::{Hook, HookTarget, XdpMode};
 pub use replace::{Replaced, replace};

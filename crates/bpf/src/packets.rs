@@ -5,17 +5,18 @@
 //! from one CPU. What receives them runs on that CPU too, in softirqs that are booked on the generator's thread. So the
 //! thread's CPU time of a run, less that of a run of [`Source::Alone`], is what the verdict costs.
 //!
-//! Nothing is pinned. A program is attached until its [`Judging`] is dropped, or the process dies of whatever.
+//! Nothing is pinned. A program is attached until what [`PacketPrograms::attach`] gave is dropped, or the process dies of whatever.
 
 use std::mem::MaybeUninit;
 use std::num::NonZero;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, ProgramMut};
-use linux::{Netns, Result, clock};
+use linux::{Error, Netns, Result, clock};
 
-use crate::ffi;
+use crate::attach::hold;
+use crate::{Hook, Unpinned, XdpMode, ffi};
 
 #[expect(
     unreachable_pub,
@@ -34,6 +35,8 @@ use skeleton::types::{packets_counter, packets_link};
 
 /// Frames of a batch: the kernel's default. A veth link has room for four batches.
 const BATCH: u32 = 64;
+const NATIVE: Hook = Hook::Xdp(XdpMode::Native);
+const GENERIC: Hook = Hook::Xdp(XdpMode::Generic);
 
 /// Where generated frames go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,16 +82,12 @@ pub struct PacketPrograms {
     _ready: [InDispatcher; 2],
 }
 
-/// An attached program; dropping it detaches it.
-#[derive(Debug)]
-pub struct Judging(OwnedFd);
-
 /// A program at the loopback link of a namespace of its own, which is down and receives nothing. The kernel puts a program
 /// that it runs into XDP's dispatcher and takes it out again, each time with a grace period of RCU (28 ms were seen); one that
 /// is attached somewhere is there already, and a run takes no longer than its frames.
 #[derive(Debug)]
 struct InDispatcher {
-    _attached: Judging,
+    _attached: Unpinned,
     _ground: Netns,
 }
 
@@ -175,17 +174,18 @@ impl PacketPrograms {
     ///
     /// # Errors
     /// There is no such link, it has XDP already, or its driver or this kernel has no such hook.
-    pub fn attach(&self, filter: Filter, ifindex: u32) -> Result<Judging> {
-        let (program, hook, flags) = match filter {
-            Filter::XdpDrop => (&self.xdp_drop, libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_DRV_MODE),
-            Filter::XdpPass => (&self.xdp_pass, libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_DRV_MODE),
-            Filter::XdpTx => (&self.xdp_tx, libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_DRV_MODE),
-            Filter::XdpRedirect => (&self.xdp_redirect, libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_DRV_MODE),
-            Filter::Sink => (&self.sink, libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_DRV_MODE),
-            Filter::XdpGeneric => (&self.xdp_drop, libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_SKB_MODE),
-            Filter::TcDrop => (&self.tc_drop, libbpf_sys::BPF_TCX_INGRESS, 0),
+    pub fn attach(&self, filter: Filter, ifindex: u32) -> Result<Unpinned> {
+        let (program, hook) = match filter {
+            Filter::XdpDrop => (&self.xdp_drop, NATIVE),
+            Filter::XdpPass => (&self.xdp_pass, NATIVE),
+            Filter::XdpTx => (&self.xdp_tx, NATIVE),
+            Filter::XdpRedirect => (&self.xdp_redirect, NATIVE),
+            Filter::Sink => (&self.sink, NATIVE),
+            Filter::XdpGeneric => (&self.xdp_drop, GENERIC),
+            Filter::TcDrop => (&self.tc_drop, Hook::Ingress),
         };
-        attach(program, ifindex, hook, flags)
+        let attempted = || format!("attach a filter of packets to link {ifindex}");
+        hold(program, hook, ifindex).map_err(|error| Error::new(attempted(), error.source))
     }
 
     /// Makes copies of a frame, as many as asked for, in the calling thread and namespace. Returns the CPU time of the
@@ -247,31 +247,7 @@ impl InDispatcher {
         /// The index of the loopback link, the first of every namespace (`LOOPBACK_IFINDEX`).
         const LOOPBACK: u32 = 1;
         let ground = Netns::anonymous()?;
-        let attach = || attach(program, LOOPBACK, libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_SKB_MODE);
-        let attached = ground.run(attach)??;
+        let attached = ground.run(|| hold(program, GENERIC, LOOPBACK))??;
         Ok(InDispatcher { _attached: attached, _ground: ground })
-    }
-}
-
-fn attach(program: &OwnedFd, ifindex: u32, hook: u32, flags: u32) -> Result<Judging> {
-    ffi::listen();
-    let options = libbpf_sys::bpf_link_create_opts {
-        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as u64,
-        flags,
-        ..Default::default()
-    };
-    // SAFETY: the descriptor is open, and the options contain their length and outlive the call.
-    let link = unsafe {
-        libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex.cast_signed(), hook, &raw const options)
-    };
-    let link = ffi::check(link, || format!("attach a filter of packets to link {ifindex}"))?;
-    // SAFETY: the descriptor was just made and has no other owner.
-    Ok(Judging(unsafe { OwnedFd::from_raw_fd(link) }))
-}
-
-impl Drop for Judging {
-    fn drop(&mut self) {
-        // Where this fails, the link ends with the descriptor.
-        let _ = ffi::end_link(&self.0);
     }
 }

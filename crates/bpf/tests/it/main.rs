@@ -27,3 +27,4 @@ mod splice;
 mod tunnel;
 mod vlan;
 mod witness;
+mod xdp;

@@ -1,6 +1,7 @@
 //! A program that gives a packet the metadata that a link would add, and then calls the program under test. A
 //! test run cannot set this metadata.
 
+use std::ffi::CStr;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -19,7 +20,7 @@ const OVER_IPV6: i32 = 1;
 const STUCK: i32 = 99;
 
 /// One instruction: its code, destination and source registers, offset and immediate (RFC 9669, section 3).
-fn instruction(code: u8, registers: (u8, u8), offset: i16, number: i32) -> [u8; 8] {
+pub(crate) fn instruction(code: u8, registers: (u8, u8), offset: i16, number: i32) -> [u8; 8] {
     let (destination, source) = registers;
     let mut bytes = [code, source << 4 | destination, 0, 0, 0, 0, 0, 0];
     bytes[2..4].copy_from_slice(&offset.to_ne_bytes());
@@ -37,12 +38,12 @@ pub(crate) enum Given {
 }
 
 const MOVE: u8 = 0xbf;
-const SET: u8 = 0xb7;
-const ADD: u8 = 0x07;
+pub(crate) const SET: u8 = 0xb7;
+pub(crate) const ADD: u8 = 0x07;
 const CALL: u8 = 0x85;
 const STORE: u8 = 0x62;
 const WIDE: u8 = 0x18;
-const EXIT: u8 = 0x95;
+pub(crate) const EXIT: u8 = 0x95;
 
 /// `give(skb, …); tail_call(skb, programs, 0); return STUCK;`
 fn code(given: Given, programs: BorrowedFd<'_>) -> Vec<[u8; 8]> {
@@ -111,19 +112,24 @@ pub(crate) fn load(next: BorrowedFd<'_>, given: Given) -> Preamble {
     let value = next.as_raw_fd().to_ne_bytes();
     programs.update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY).expect("programs of one kind fit");
     let code = code(given, programs.as_fd());
+    let program = load_code(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, c"preamble", &code);
+    Preamble { program, _programs: programs }
+}
+
+/// Loads a program of these instructions.
+pub(crate) fn load_code(kind: libbpf_sys::bpf_prog_type, name: &CStr, code: &[[u8; 8]]) -> OwnedFd {
     // SAFETY: the strings end with a zero, the instruction count is right, and all of them outlive the call.
     let program = unsafe {
         libbpf_sys::bpf_prog_load(
-            libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
-            c"preamble".as_ptr(),
+            kind,
+            name.as_ptr(),
             c"Dual BSD/GPL".as_ptr(),
             code.as_ptr().cast(),
             code.len() as u64,
             ptr::null_mut(),
         )
     };
-    assert!(program >= 0, "the preamble: {}", io::Error::from_raw_os_error(-program));
+    assert!(program >= 0, "{name:?}: {}", io::Error::from_raw_os_error(-program));
     // SAFETY: the descriptor was just made and has no other owner.
-    let program = unsafe { OwnedFd::from_raw_fd(program) };
-    Preamble { program, _programs: programs }
+    unsafe { OwnedFd::from_raw_fd(program) }
 }

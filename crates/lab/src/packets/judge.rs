@@ -6,7 +6,8 @@ use std::num::NonZero;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bpf::packets::{Filter, Judging, PacketPrograms, Seen, Source};
+use bpf::Unpinned;
+use bpf::packets::{Filter, PacketPrograms, Seen, Source};
 use datapath::{Family, NodeSpec};
 use linux::netlink::Netlink;
 use linux::netns::Netns;
@@ -39,7 +40,7 @@ pub(crate) struct Judge {
     ends: ByRole<Endpoint>,
     programs: PacketPrograms,
     /// They are detached when this is dropped.
-    _attached: Vec<Judging>,
+    _attached: Vec<Unpinned>,
     /// Where frames end that nothing takes before.
     socket: Option<UdpSocket>,
     table: Option<nft::Table>,
