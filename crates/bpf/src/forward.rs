@@ -23,10 +23,11 @@ pub use counter::{Counter, counters};
 pub use entries::{ENDPOINTS_MAX, Endpoint, Tunnel, add_endpoint, add_tunnel, has_endpoint, has_tunnel};
 pub use entries::{remove_endpoint, remove_tunnel};
 pub use prefixes::set_prefixes;
+pub use replace::FORMAT;
 pub(crate) use replace::replace;
-pub use replace::{FORMAT, Replaced};
 pub use uplinks::{add_uplink, has_uplink, remove_uplink};
 
+pub use crate::generation::Replaced;
 use crate::{ffi, generation};
 
 #[expect(
@@ -105,7 +106,7 @@ impl Program {
         &[Program::FromPod, Program::FromNetkit, Program::FromWire, Program::FromTunnel];
 
     /// What the pins of bpf links begin with.
-    const LINK: &str = "link_";
+    pub(crate) const LINK: &str = "link_";
 
     /// The name of its function, and of its pin.
     pub fn name(self) -> &'static str {

@@ -4,6 +4,8 @@
 //! Programs that are loaded together have their maps in one format, a number that is pinned with them. It goes up with
 //! every change by which two generations would read the same bytes as something else.
 
+mod at_links;
+
 use std::fmt;
 use std::fs;
 use std::io;
@@ -12,6 +14,9 @@ use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapInfo, MapType, Object, OpenMap, OpenObject};
 use linux::{Error, Result};
+
+pub(crate) use at_links::AtLinks;
+pub use at_links::Replaced;
 
 use crate::ffi;
 
@@ -52,6 +57,15 @@ impl Maps {
                 Err(refused(folder, format!("{theirs}; this one knows {}; {REMEDY}", self.known())))
             }
             None => Err(refused(folder, format!("its map {} has no number", self.format))),
+        }
+    }
+
+    /// Whether those in a folder are of a format that these programs know. True also where nothing is loaded.
+    pub(crate) fn are_of_this_format(&self, folder: &Path) -> Result<bool> {
+        match self.format_of(folder) {
+            Ok(_) => Ok(true),
+            Err(_) if folder.join(self.format).exists() => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

@@ -52,6 +52,14 @@ struct {
 	__type(value, __u32);
 } sources SEC(".maps");
 
+/* GUARD_FORMAT, as the maps in this folder have it. No packet is looked up in it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} guard_format SEC(".maps");
+
 static __always_inline const struct guarded *pod_at_link(const struct __sk_buff *skb)
 {
 	__u32 ifindex = skb->ifindex;

@@ -7,7 +7,12 @@
 
 #include "pod/counter.h"
 
+/* The format of the maps goes up with every change by which programs of before and of after would read the same bytes as
+ * something else, or would miss a map of the other's: then guard/replace.rs says what to do with a folder of before.
+ *
+ * 1: what is below. The first ones had no map `guard_format`. */
 enum guard_size {
+	GUARD_FORMAT = 1,
 	GUARDED_MAX = 16384, /* links to pods, and addresses of pods */
 };
 

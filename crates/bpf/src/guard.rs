@@ -4,18 +4,22 @@
 //! [`load`] pins the program and its maps in a folder of their own ([`crate::pins`]). The forwarding programs
 //! ([`crate::forward`]) check by the same rules, so no link has both.
 
+mod replace;
+
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use libbpf_rs::MapCore as _;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use linux::{Mac, Result};
+use linux::{Error, Mac, Result};
+pub use replace::{FORMAT, is_of_this_format, replace};
 
 use crate::entry::{self, Entry};
 use crate::forward::{Counter, Program};
+pub use crate::generation::Replaced;
 use crate::layout::lies_as;
-use crate::{ffi, generation};
+use crate::{ffi, generation, pins};
 
 #[expect(
     unreachable_pub,
@@ -72,6 +76,7 @@ pub fn load(folder: &Path) -> Result<()> {
 fn load_and_pin(folder: &Path) -> libbpf_rs::Result<()> {
     let mut object = MaybeUninit::uninit();
     let mut skeleton = skeleton::GuardSkelBuilder::default().open(&mut object)?.load()?;
+    replace::MAPS.write_format(&skeleton.maps.guard_format)?;
     for mut map in skeleton.object_mut().maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if generation::is_pinned(&name) {
@@ -89,9 +94,13 @@ pub fn is_loaded(folder: &Path) -> bool {
 /// Lets an interface send from its own addresses and from those of the same container's other interfaces.
 ///
 /// # Errors
-/// The link or one of the addresses is there already; a map is full; nothing is loaded in the folder. What was written
-/// until then is taken back.
+/// The link or one of the addresses is there already; a map is full; nothing is loaded in the folder, or a program whose maps
+/// are of another format than this version knows. What was written until then is taken back.
 pub fn add(folder: &Path, guarded: &Guarded) -> Result<()> {
+    let attempted = || format!("add link {} to the guard of {}", guarded.link, folder.display());
+    // A replacement may change the format.
+    let _alone = pins::alone(folder)?;
+    replace::MAPS.format_of(folder).map_err(|error| Error::new(attempted(), error.source))?;
     entry::add_all(folder, &guarded.entries())
 }
 

@@ -126,6 +126,15 @@ enum Command {
         /// The name under which it is pinned.
         node: String,
     },
+    /// Replace the program that checks what a node's pods send by that of this version, while they send.
+    ///
+    /// Each frame meets the old program or the new one: none is lost, and none passes unchecked. Pods and counters stay. If
+    /// the guard's maps are of a newer version, or cannot be kept, nothing is changed. If the command is interrupted, give
+    /// it again.
+    ReplaceGuard {
+        #[command(flatten)]
+        at: At,
+    },
     /// Register an interface of a pod with the guard of its node. At its link, frames with other addresses than the
     /// pod's are dropped.
     Guarded {
@@ -242,6 +251,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             by_hand_of(at, |node| Step::AddMember(Member { node, addresses }))?;
         }
         Command::Guard { node } => by_hand(None, Step::LoadGuard(Guard { node }))?,
+        Command::ReplaceGuard { at } => replace_guard(at)?,
         Command::Guarded { at, link, pod, mac, addresses } => {
             let pod = place_of(Some(pod))?;
             by_hand_of(at, |node| Step::AddGuarded(Guarded { node, link, pod, mac, addresses }))?;
@@ -283,16 +293,31 @@ fn replace(args: LoadArgs) -> anyhow::Result<()> {
     let ::bpf::forward::Replaced { from, links, filters, made } = forward;
     let at = links + filters;
     output::result(format_args!("the programs of {} were replaced at {at} links", programs.node))?;
-    if from != ::bpf::forward::FORMAT {
-        output::result(format_args!("  maps of format {from} are now of format {}", ::bpf::forward::FORMAT))?;
-    }
-    if !made.is_empty() {
-        output::result(format_args!("  made again: {}", made.join(", ")))?;
-    }
+    print_maps((from, ::bpf::forward::FORMAT), &made)?;
     if let Some(::bpf::splice::Replaced { connections, .. }) = splice {
         output::result(format_args!(
             "  those that splice were replaced; connections that keep the old ones until they end: {connections}"
         ))?;
+    }
+    Ok(())
+}
+
+fn replace_guard(at: At) -> anyhow::Result<()> {
+    known(&at.node)?;
+    let place = place_of(at.netns)?;
+    let replaced = plan::replace_guard(&mut Kernel::new()?, &place, &Guard { node: at.node.clone() });
+    let ::bpf::guard::Replaced { from, links, filters, made } = replaced.context("replace")?;
+    output::result(format_args!("the guard of {} was replaced at {} links", at.node, links + filters))?;
+    print_maps((from, ::bpf::guard::FORMAT), &made)
+}
+
+/// What became of maps that were not as today's programs make them.
+fn print_maps((from, to): (u32, u32), made: &[String]) -> anyhow::Result<()> {
+    if from != to {
+        output::result(format_args!("  maps of format {from} are now of format {to}"))?;
+    }
+    if !made.is_empty() {
+        output::result(format_args!("  made again: {}", made.join(", ")))?;
     }
     Ok(())
 }

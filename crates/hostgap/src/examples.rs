@@ -284,6 +284,12 @@ const EXAMPLES: &[(&str, &str)] = &[
   hostgap bpf guard node-1",
     ),
     (
+        "bpf replace-guard",
+        "Examples:
+  hostgap bpf replace-guard hg-net-pods-1
+  hostgap bpf replace-guard --netns node-1 node-1    a node in a network namespace",
+    ),
+    (
         "bpf guarded",
         "Examples:
   hostgap bpf guarded --netns node-1 node-1 hgp1 pod-1 02:04:00:01:00:01 10.244.1.2 fd00:244:0:1::2",

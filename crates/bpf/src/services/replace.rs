@@ -43,11 +43,7 @@ pub struct Replaced {
 /// # Errors
 /// A map cannot be read.
 pub fn is_of_this_format(folder: &Path) -> Result<bool> {
-    match MAPS.format_of(folder) {
-        Ok(_) => Ok(true),
-        Err(_) if folder.join(MAPS.format).exists() => Ok(false),
-        Err(error) => Err(error),
-    }
+    MAPS.are_of_this_format(folder)
 }
 
 /// Replaces the programs of a folder by those of [`super::load`], while sockets call. Services and their backends stay.

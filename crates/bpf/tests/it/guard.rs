@@ -1,5 +1,7 @@
 //! What the guard drops and what it lets through: each frame by its sender's addresses.
 
+mod replace;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::path::PathBuf;

@@ -6,6 +6,7 @@
 
 mod afxdp;
 mod arp;
+mod datagrams;
 mod frame;
 mod guard;
 mod late;
@@ -15,6 +16,7 @@ mod mounts;
 mod node;
 mod odd;
 mod packets;
+mod pinned;
 mod pods;
 mod preamble;
 mod prefixes;

@@ -172,6 +172,20 @@ impl Node {
         self.netlink.index_of(&ifname(link)).expect("the link is there")
     }
 
+    /// Gives the pods their IPv4 addresses, and a route by the gateway.
+    pub(crate) fn address_pods(&self) {
+        for pod in [ONE, TWO] {
+            for arguments in [
+                format!("address add {}/32 dev eth0", pod.v4),
+                format!("neighbour add {GATEWAY} lladdr {GATEWAY_MAC} dev eth0"),
+                format!("route add default via {GATEWAY} dev eth0 onlink"),
+            ] {
+                // A pod's namespace is called as the node's link to it.
+                run(&self.world.open(pod.link), "ip", &arguments.split(' ').collect::<Vec<_>>());
+            }
+        }
+    }
+
     /// Runs `ip` in the node's namespace.
     pub(crate) fn ip(&self, arguments: &str) {
         run(&self.netns, "ip", &arguments.split(' ').collect::<Vec<_>>());

@@ -1,8 +1,6 @@
 //! Replaces a node's programs while packets flow.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -10,61 +8,17 @@ use bpf::forward::{
     Counter, Endpoint, FORMAT, NodeConfig, Program, Tunnel, add_endpoint, has_endpoint, has_tunnel,
     remove_endpoint, set_prefixes,
 };
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
+use libbpf_rs::{MapCore as _, MapHandle, MapType};
 use linux::IfName;
 use testkit::run;
 
-use crate::node::{GATEWAY, GATEWAY_MAC, HERE, Node, ONE, THERE, TWO, can_run, far, from_hop};
+use crate::datagrams::{echo, exchange, socket};
+use crate::node::{HERE, Node, ONE, THERE, TWO, can_run, far, from_hop};
+use crate::pinned::{self, State, maps, pin, pin_instead};
 use crate::run::Verdict;
 
 const TIMES: u32 = 20;
-/// Datagrams in flight at a time in each direction. A socket has room for them.
-const AHEAD: usize = 16;
-/// How long a datagram may be in flight before it counts as lost. Other tests use the same CPUs.
-const LOST: Duration = Duration::from_secs(10);
 const PORT: u16 = 4001;
-
-/// The kernel's ids of the maps, by the names of their pins.
-fn maps(node: &Node) -> BTreeMap<String, u32> {
-    let mut ids = BTreeMap::new();
-    for entry in fs::read_dir(&node.folder).expect("root can do it") {
-        let path = entry.expect("root can do it").path();
-        let name = path.file_name().expect("root can do it").to_str().expect("root can do it").to_owned();
-        // Every pin can be opened this way, and programs have ids too.
-        let is_program = Program::FORWARD.iter().any(|program| name.contains(program.name()));
-        if let Some(map) =
-            MapHandle::from_pinned_path(&path).ok().filter(|_| !is_program && !name.contains("link_"))
-        {
-            ids.insert(
-                name,
-                libbpf_rs::MapInfo::new(std::os::fd::AsFd::as_fd(&map)).expect("root can do it").info.id,
-            );
-        }
-    }
-    ids
-}
-
-/// The names of all pins, the ids of the maps, and the programs at the links.
-#[derive(Debug, PartialEq)]
-struct State {
-    names: Vec<String>,
-    maps: BTreeMap<String, u32>,
-    attached: Vec<(&'static str, u32)>,
-}
-
-fn state(node: &Node) -> State {
-    let name = |entry: std::io::Result<fs::DirEntry>| {
-        let name = entry.expect("root can do it").file_name();
-        name.into_string().expect("pins have plain names")
-    };
-    let mut names: Vec<String> = fs::read_dir(&node.folder).expect("root can do it").map(name).collect();
-    names.sort();
-    let attached = node
-        .netns
-        .run(|| bpf::program_ids_at(node.index(ONE.link)).expect("root can do it"))
-        .expect("root can do it");
-    State { names, maps: maps(node), attached }
-}
 
 /// As `hostgap bpf replace` does it.
 pub(crate) fn replace_all(node: &Node, config: &NodeConfig) -> linux::Result<bpf::Replaced> {
@@ -77,17 +31,7 @@ fn replace_in(node: &Node, config: &NodeConfig) -> linux::Result<bpf::forward::R
 
 /// Gives the pods and the next hop addresses and routes, and attaches the programs to the node's links.
 pub(crate) fn furnish(node: &Node, by_filter: bool) {
-    let pod = |place: &str, address: Ipv4Addr| {
-        for arguments in [
-            format!("address add {address}/32 dev eth0"),
-            format!("neighbour add {GATEWAY} lladdr {GATEWAY_MAC} dev eth0"),
-            format!("route add default via {GATEWAY} dev eth0 onlink"),
-        ] {
-            run(&node.world.open(place), "ip", &arguments.split(' ').collect::<Vec<_>>());
-        }
-    };
-    pod("pod1", ONE.v4);
-    pod("pod2", TWO.v4);
+    node.address_pods();
     let to_pods = format!("route add 10.244.1.0/24 via {HERE}");
     for arguments in [
         "link set lo up".to_owned(),
@@ -125,47 +69,6 @@ fn forwarded(node: &Node) -> u64 {
     let (mut names, mut values) = (ip.next().expect("root can do it"), ip.next().expect("root can do it"));
     let at = names.position(|name| name == "ForwDatagrams").expect("root can do it");
     values.nth(at).expect("root can do it").parse().expect("root can do it")
-}
-
-fn socket(node: &Node, place: &str, address: Ipv4Addr, port: u16) -> UdpSocket {
-    let socket = node
-        .world
-        .open(place)
-        .run(|| UdpSocket::bind((address, port)))
-        .expect("root can do it")
-        .expect("root can do it");
-    socket.set_read_timeout(Some(LOST)).expect("root can do it");
-    socket
-}
-
-/// Sends numbered datagrams to `to`, which echoes them, until `stop` is set. Each must come back once, with
-/// at most [`AHEAD`] in flight. Their order is not checked: a sender that changes CPUs changes queues.
-fn exchange(here: &UdpSocket, to: SocketAddr, stop: &AtomicBool, count: &AtomicU64) {
-    let mut sent = 0_u64;
-    let mut away = BTreeSet::new();
-    while !stop.load(Ordering::Relaxed) || !away.is_empty() {
-        while away.len() < AHEAD && !stop.load(Ordering::Relaxed) {
-            here.send_to(&sent.to_ne_bytes(), to).expect("root can do it");
-            away.insert(sent);
-            sent += 1;
-        }
-        if !away.is_empty() {
-            let mut number = [0; 8];
-            here.recv(&mut number)
-                .unwrap_or_else(|error| panic!("{to}: of {sent} these are lost: {away:?}: {error}"));
-            assert!(away.remove(&u64::from_ne_bytes(number)), "{to}: {number:?} came twice");
-        }
-    }
-    count.store(sent, Ordering::Relaxed);
-}
-
-fn echo(socket: &UdpSocket, stop: &AtomicBool) {
-    let mut bytes = [0; 8];
-    while !stop.load(Ordering::Relaxed) {
-        if let Ok((_, from)) = socket.recv_from(&mut bytes) {
-            socket.send_to(&bytes, from).expect("root can do it");
-        }
-    }
 }
 
 /// Replaces the programs many times while pods exchange packets with each other and with the next hop.
@@ -239,11 +142,11 @@ fn what_the_programs_know_stays() {
     let node = Node::tunnelled();
     attach(&node, false);
     node.send(Program::FromPod, ONE.link, &TWO.to(ONE.v4, b"x"));
-    let State { names, maps: maps_before, .. } = state(&node);
+    let State { names, maps: maps_before, .. } = State::of(&node.folder, &node);
     let counters = node.counters();
     let replaced = replace_in(&node, &node.config).unwrap();
     assert_eq!((replaced.from, replaced.links + replaced.filters), (FORMAT, 3));
-    let State { names: names_after, maps: maps_after, .. } = state(&node);
+    let State { names: names_after, maps: maps_after, .. } = State::of(&node.folder, &node);
     assert_eq!((names_after, maps_after), (names, maps_before), "the same pins, and the very same maps");
     assert_eq!(node.counters(), counters);
     for pod in [ONE, TWO] {
@@ -318,7 +221,7 @@ fn migrates(from: u32, lacking: &[&str]) {
     let node = Node::direct();
     attach(&node, false);
     let kept = |node: &Node| {
-        let mut maps = maps(node);
+        let mut maps = maps(&node.folder);
         maps.retain(|name, _| !lacking.contains(&name.as_str()));
         maps
     };
@@ -347,7 +250,7 @@ fn a_cache_of_another_form_is_made_anew() {
     }
     let node = Node::direct();
     attach(&node, false);
-    pin_instead(&node, "routes4", MapType::LruHash, 8, 64);
+    pin_instead(&node.folder, "routes4", MapType::LruHash, 8, 64);
     let replaced = replace_in(&node, &node.config).unwrap();
     assert_eq!(replaced.made, ["routes4"]);
     let sent = node.send(Program::FromPod, ONE.link, &ONE.to(far::DIRECT, b"x"));
@@ -356,21 +259,7 @@ fn a_cache_of_another_form_is_made_anew() {
 }
 
 fn write_format(node: &Node, number: u32) {
-    let format = MapHandle::from_pinned_path(node.folder.join("format")).expect("it is pinned");
-    format.update(&[0; 4], &number.to_ne_bytes(), MapFlags::ANY).expect("root can do it");
-}
-
-/// Replaces one of a node's pinned maps by a map of another shape.
-pub(crate) fn pin_instead(node: &Node, name: &str, kind: MapType, key_bytes: u32, value_bytes: u32) {
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
-        ..Default::default()
-    };
-    let path = node.folder.join(name);
-    fs::remove_file(&path).expect("root can do it");
-    let mut other =
-        MapHandle::create(kind, Some(name), key_bytes, value_bytes, 1, &options).expect("root can do it");
-    other.pin(&path).expect("root can do it");
+    pinned::write_format(&node.folder, "format", number);
 }
 
 #[test]
@@ -381,17 +270,17 @@ fn what_cannot_be_kept_is_refused_and_nothing_is_changed() {
     let node = Node::direct();
     attach(&node, false);
     let refused = |config: &NodeConfig, words: &str| {
-        let before = state(&node);
+        let before = State::of(&node.folder, &node);
         let error = replace_in(&node, config).unwrap_err().to_string();
         assert!(error.contains("replace the programs of") && error.contains(words), "{error}");
-        assert_eq!(state(&node), before, "{words}");
+        assert_eq!(State::of(&node.folder, &node), before, "{words}");
     };
     for number in [FORMAT + 1, u32::MAX, 0] {
         write_format(&node, number);
         refused(&node.config, &format!("its maps are of format {number}"));
     }
     write_format(&node, FORMAT);
-    pin_instead(&node, "endpoints4", MapType::Hash, 4, 16);
+    pin_instead(&node.folder, "endpoints4", MapType::Hash, 4, 16);
     refused(&node.config, "its map endpoints4 is a Hash of 1 entries");
     fs::remove_file(node.folder.join("endpoints4")).unwrap();
     refused(&node.config, "there is no map endpoints4");
@@ -405,18 +294,15 @@ fn what_was_begun_is_completed() {
     }
     let node = Node::direct();
     attach(&node, false);
-    let State { names, .. } = state(&node);
+    let State { names, .. } = State::of(&node.folder, &node);
     // As after a kill before the first pin was replaced: two links have the programs of the folder's next
     // generation, and the pins are those of the previous one.
     let old: Vec<_> = Program::FORWARD.iter().map(|program| node.program(*program)).collect();
     replace_in(&node, &node.config).unwrap();
     for (program, old) in Program::FORWARD.iter().zip(&old) {
-        let pin = program.pin(&node.folder);
-        fs::rename(&pin, node.folder.join(format!("new_{}", program.name()))).unwrap();
-        let name = std::ffi::CString::new(pin.to_str().unwrap()).unwrap();
-        // SAFETY: the string ends with a zero, and the descriptor is open.
-        let pinned = unsafe { libbpf_sys::bpf_obj_pin(std::os::fd::AsRawFd::as_raw_fd(old), name.as_ptr()) };
-        assert_eq!(pinned, 0);
+        let place = program.pin(&node.folder);
+        fs::rename(&place, node.folder.join(format!("new_{}", program.name()))).unwrap();
+        pin(old, &place);
     }
     let index = node.index(ONE.link);
     let met = || {
@@ -426,6 +312,6 @@ fn what_was_begun_is_completed() {
     assert_eq!(met(), Some(0), "a program of another generation belongs to the node too");
     let replaced = replace_in(&node, &node.config).unwrap();
     assert_eq!((replaced.from, replaced.links + replaced.filters), (FORMAT, 3));
-    assert_eq!(state(&node).names, names);
+    assert_eq!(State::of(&node.folder, &node).names, names);
     assert_eq!(met(), Some(0));
 }

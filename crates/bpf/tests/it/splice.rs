@@ -15,7 +15,8 @@ use linux::features::{Feature, probe};
 use testkit::{defer, noise, run};
 
 use crate::node::{MTU, Node, ONE, TWO, can_run};
-use crate::replace::{furnish, pin_instead, replace_all};
+use crate::pinned::{pin, pin_instead};
+use crate::replace::{furnish, replace_all};
 
 const TIMES: usize = 5;
 const STREAMS: usize = 3;
@@ -358,7 +359,7 @@ fn what_cannot_be_kept_is_refused_and_nothing_is_changed() {
     of_forward.update(&[0; 4], &u32::MAX.to_ne_bytes(), MapFlags::ANY).unwrap();
     refused(&["its maps are of format 4294967295", "unload the node and load it again"]);
     of_forward.update(&[0; 4], &known, MapFlags::ANY).unwrap();
-    pin_instead(node, "splice_streams", MapType::Hash, 4, 16);
+    pin_instead(&node.folder, "splice_streams", MapType::Hash, 4, 16);
     refused(&["its map splice_streams is a Hash of 1 entries", "unload the node and load it again"]);
     fs::remove_file(node.folder.join("splice_streams")).unwrap();
     refused(&["there is no map splice_streams"]);
@@ -384,19 +385,17 @@ fn a_folder_without_a_format_is_of_the_first() {
 fn what_was_begun_is_completed() {
     let Some(spliced) = Spliced::new() else { return };
     let (pins, folder) = (spliced.pins(), &spliced.node.folder);
-    let pin = folder.join("splice_ends");
-    let old = libbpf_rs::Program::fd_from_pinned_path(&pin).unwrap();
+    let place = folder.join("splice_ends");
+    let old = libbpf_rs::Program::fd_from_pinned_path(&place).unwrap();
     spliced.replace().unwrap();
     let new = folder.join("new_splice_ends");
-    fs::rename(&pin, &new).unwrap();
-    let name = std::ffi::CString::new(pin.to_str().unwrap()).unwrap();
-    // SAFETY: the string ends with a zero, and the descriptor is open.
-    assert_eq!(unsafe { libbpf_sys::bpf_obj_pin(old.as_raw_fd(), name.as_ptr()) }, 0);
+    fs::rename(&place, &new).unwrap();
+    pin(&old, &place);
     assert!(spliced.is_met(), "another generation of a program is the node's too");
     assert!(spliced.replace().unwrap().is_attached);
     assert_eq!(spliced.pins(), pins);
     assert!(spliced.is_met());
-    fs::rename(&pin, &new).unwrap();
+    fs::rename(&place, &new).unwrap();
     splice::remove(folder).unwrap();
     assert!(!spliced.pins().iter().any(|name| name.contains("splice")), "{:?}", spliced.pins());
 }

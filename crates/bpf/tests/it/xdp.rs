@@ -1,8 +1,6 @@
 //! XDP as a hook: frames meet a pinned program in the mode that it was attached in, and no longer than that.
 
-use std::ffi::CString;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,6 +8,7 @@ use bpf::{Attached, Hook, XdpMode, pins};
 use linux::{IfName, Netlink};
 use testkit::{Wire, World, require_root};
 
+use crate::pinned::pin;
 use crate::preamble::{ADD, EXIT, SET, instruction, load_code};
 
 const FAR: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 2), 4000);
@@ -32,11 +31,9 @@ fn pin_program(folder: &Path) -> PathBuf {
         instruction(EXIT, (0, 0), 0, 0),
     ];
     let program = load_code(libbpf_sys::BPF_PROG_TYPE_XDP, c"drop_long", &code);
-    let pin = folder.join("drop_long");
-    let name = CString::new(pin.to_str().unwrap()).unwrap();
-    // SAFETY: the string ends with a zero, and the descriptor is open.
-    assert_eq!(unsafe { libbpf_sys::bpf_obj_pin(program.as_raw_fd(), name.as_ptr()) }, 0);
-    pin
+    let place = folder.join("drop_long");
+    pin(&program, &place);
+    place
 }
 
 #[test]
@@ -47,7 +44,7 @@ fn frames_meet_a_program_of_either_mode_until_it_is_detached() {
     let (wire, world) = (Wire::up(), World::new());
     let folder = pins::folder(world.name("xdp").as_str());
     pins::make(&folder).unwrap();
-    let (program, pin) = (pin_program(&folder), folder.join("link_b0"));
+    let (program, place) = (pin_program(&folder), folder.join("link_b0"));
     let index = wire.far.run(|| Netlink::open().unwrap().index_of(&IfName::new("b0").unwrap()).unwrap());
     let index = index.unwrap();
     let met = |mode| wire.far.run(|| bpf::met(&program, Hook::Xdp(mode), index)).unwrap().unwrap();
@@ -57,18 +54,18 @@ fn frames_meet_a_program_of_either_mode_until_it_is_detached() {
     let send = |bytes: usize| assert_eq!(sender.send_to(&vec![0; bytes], FAR).unwrap(), bytes);
     let received = || receiver.recv(&mut [0; 2000]).unwrap();
     for (mode, other) in [(XdpMode::Native, XdpMode::Generic), (XdpMode::Generic, XdpMode::Native)] {
-        let attach = |mode, pin: &Path| bpf::attach(&program, Hook::Xdp(mode), index, pin);
-        let attached = wire.far.run(|| attach(mode, &pin)).unwrap().unwrap();
+        let attach = |mode, place: &Path| bpf::attach(&program, Hook::Xdp(mode), index, place);
+        let attached = wire.far.run(|| attach(mode, &place)).unwrap().unwrap();
         assert_eq!((attached, met(mode), met(other)), (Attached::Link, Some(0), None), "{mode:?}");
         for second in [mode, other] {
-            let place = folder.join("second");
-            let error = wire.far.run(|| attach(second, &place)).unwrap().unwrap_err().to_string();
+            let error =
+                wire.far.run(|| attach(second, &folder.join("second"))).unwrap().unwrap_err().to_string();
             assert!(error.starts_with(&format!("attach a program to link {index}: ")), "{error}");
         }
         send(1000);
         send(10);
         assert_eq!(received(), 10, "{mode:?}: the long one was dropped");
-        drop(wire.far.run(|| bpf::detach(attached, index, &pin, false)).unwrap().unwrap());
+        drop(wire.far.run(|| bpf::detach(attached, index, &place, false)).unwrap().unwrap());
         assert_eq!((met(mode), met(other)), (None, None), "{mode:?}");
         send(1000);
         assert_eq!(received(), 1000, "{mode:?}: no program is there any more");

@@ -146,10 +146,11 @@ fn what_is_named_and_is_not_there_or_something_else_is_bad_input() {
     let replace = "bpf replace hgt-absent --wire lo --mtu 1500 --pods 10.1.0.0/24 --cluster 10.1.0.0/16 \
                    --gateway 169.254.1.1 --gateway-mac 02:05:00:00:00:00";
     let replace: Vec<&str> = replace.split_whitespace().collect();
-    let absent: [(&[&str], &str); 8] = [
+    let absent: [(&[&str], &str); 9] = [
         (&["bpf", "counters", "hgt-absent"], "\"hgt-absent\" has no hostgap programs"),
         (&["bpf", "unload", "hgt-absent"], "\"hgt-absent\" has no hostgap programs"),
         (&replace, "\"hgt-absent\" has no hostgap programs"),
+        (&["bpf", "replace-guard", "hgt-absent"], "\"hgt-absent\" has no hostgap programs"),
         (&["bpf", "member", "hgt-absent", "10.0.0.1"], "\"hgt-absent\" has no hostgap programs"),
         (
             &["bpf", "splice", "hgt-absent", "--attach", "/sys/fs/cgroup"],

@@ -2,7 +2,7 @@
 
 use bpf::{guard, pins};
 
-use super::program::{refuse_loaded, unpin};
+use super::program::{of_another_version, refuse_loaded, unpin};
 use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing_index, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
@@ -12,6 +12,16 @@ use crate::listing::Listing;
 use crate::look::StepState;
 use crate::show::{joined, netns_operand, ours, quoted, word};
 use crate::{Kernel, Place};
+
+/// Replaces the guard of a node by that of this version while pods send: each frame meets the old one or the new one, and
+/// pods and counters stay. Filters are replaced at the links of `place`. Nothing is written down, and nothing undoes it: the
+/// undo of the steps that loaded and attached the old one is that of the new one too.
+///
+/// # Errors
+/// As for [`guard::replace`].
+pub fn replace_guard(kernel: &mut Kernel, place: &Place, of: &Guard) -> Result<guard::Replaced, StepError> {
+    Ok(kernel.at(place)?.netns.run(|| guard::replace(&pins::folder(&of.node)))??)
+}
 
 /// The program of a network on a node, pinned.
 pub(super) struct LoadGuard<'s>(pub(super) &'s Guard);
@@ -33,7 +43,11 @@ impl Effect for LoadGuard<'_> {
     }
 
     fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
-        Ok(StepState::whether(guard::is_loaded(&pins::folder(&self.0.node))))
+        let folder = pins::folder(&self.0.node);
+        if !guard::is_loaded(&folder) {
+            return Ok(StepState::Absent);
+        }
+        Ok(StepState::of(guard::is_of_this_format(&folder)?, of_another_version))
     }
 
     fn lifetime(&self) -> Lifetime<'_> {

@@ -32,6 +32,7 @@ use crate::listing::Listing;
 use crate::look::StepState;
 use crate::preview::Preview;
 use crate::{Kernel, Place, Step};
+pub use guard::replace_guard;
 use listed::Lists;
 use object::Adds;
 pub use program::replace_programs;

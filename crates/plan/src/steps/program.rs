@@ -82,6 +82,11 @@ pub(super) fn refuse_loaded(node: &str) -> Result<Before, StepError> {
     Ok(Before::Absent)
 }
 
+/// How programs are found that this version cannot work with.
+pub(super) fn of_another_version() -> String {
+    "that of another version, whose maps this one cannot read".to_owned()
+}
+
 /// Takes away all that is pinned for a node. One unmount takes programs, maps and bpf links. What stands there is ours: the
 /// step refused a folder that existed.
 pub(super) fn unpin(node: &str, past: &Past) -> Result<UndoOutcome, StepError> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bpf::services::{self, FoundService};
 use bpf::{AddressCall, pins};
 
-use super::program::{refuse_loaded, unpin};
+use super::program::{of_another_version, refuse_loaded, unpin};
 use super::{Effect, MovedBack, Past, UndoOutcome, absent, mistaken};
 use crate::entry::{Before, Displaced, Undone};
 use crate::error::StepError;
@@ -69,8 +69,7 @@ impl Effect for LoadServices<'_> {
         if !services::is_loaded(&folder) {
             return Ok(StepState::Absent);
         }
-        let another = || "that of another version, whose maps this one cannot read".to_owned();
-        Ok(StepState::of(services::is_of_this_format(&folder)?, another))
+        Ok(StepState::of(services::is_of_this_format(&folder)?, of_another_version))
     }
 
     fn lifetime(&self) -> Lifetime<'_> {

@@ -87,6 +87,10 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("forward::add_", PLAN),
     ("forward::remove_", PLAN),
     ("forward::set_prefixes(", PLAN),
+    ("guard::load(", PLAN),
+    ("guard::add(", PLAN),
+    ("guard::remove(", PLAN),
+    ("guard::replace(", PLAN),
     ("programs.attach(", &["crates/lab/src/packets/possible.rs", "crates/lab/src/packets/judge.rs"]),
     ("splice::load(", PLAN),
     ("splice::attach(", &["crates/hostgap/src/bpf.rs"]),
@@ -106,6 +110,7 @@ const CHANGES: &[(&str, &[&str])] = &[
         &["crates/lab/src/proving.rs", "crates/host/src/obstacle.rs", "crates/hostgap/src/bpf.rs"],
     ),
     ("plan::replace_programs(", &["crates/hostgap/src/bpf.rs"]),
+    ("plan::replace_guard(", &["crates/hostgap/src/bpf.rs"]),
     ("plan::replace_services(", &["crates/agent/src/keep.rs"]),
 ];
 
