@@ -286,7 +286,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     (
         "bpf replace-guard",
         "Examples:
-  hostgap bpf replace-guard hg-net-pods-1
+  hostgap bpf replace-guard host-1
   hostgap bpf replace-guard --netns node-1 node-1    a node in a network namespace",
     ),
     (

@@ -105,6 +105,35 @@ fn the_pins_of_a_container_are_found_on_its_machine() {
     turn.assert_nothing_left();
 }
 
+/// A namespace with the guard at its loopback link. Replacements are killed at any point, and then one runs to its end.
+#[test]
+fn a_guard_is_replaced_by_hand() {
+    let turn = turn();
+    let facts = linux::features::probe().unwrap();
+    if let Some(unmet) = facts.unmet(&[linux::features::Feature::BpfTc]).first() {
+        return testkit::skip(&unmet.to_string());
+    }
+    text(turn.command("ip").args(["netns", "add", "hgt-node"]));
+    check(&turn.hostgap(&["bpf", "guard", "hgt-node"]), 0, "");
+    let attach = ["bpf", "attach", "--netns", "hgt-node", "hgt-node", "guard", "lo"];
+    check(&turn.hostgap(&attach), 0, "");
+    let replace = ["bpf", "replace-guard", "--netns", "hgt-node", "hgt-node"];
+    for after in (0..KILLS).map(|kill| KILLED_EVERY * kill) {
+        let mut child = turn.command(HOSTGAP).args(replace).spawn().unwrap();
+        std::thread::sleep(after);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let replaced = turn.hostgap(&replace);
+    check(&replaced, 0, "");
+    assert_eq!(stdout(&replaced), "the guard of hgt-node was replaced at 1 links\n");
+    let nowhere = ["bpf", "replace-guard", "--netns", "hgt-none", "hgt-node"];
+    check(&turn.hostgap(&nowhere), 2, "there is no network namespace hgt-none");
+    check(&turn.hostgap(&["bpf", "unload", "hgt-node"]), 0, "");
+    text(turn.command("ip").args(["netns", "del", "hgt-node"]));
+    turn.assert_nothing_left();
+}
+
 /// The replacement is killed at any point, and then run once more.
 #[test]
 fn a_replacement_that_was_killed_is_completed_by_the_next() {

@@ -5,10 +5,11 @@
 use bpf::forward::Program;
 use bpf::guard::{self, Guarded as Entry};
 use bpf::pins;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use linux::features::Feature;
 use linux::{Mac, Netlink};
 use plan::forwarding::{Guard, Guarded, ProgramAttachment};
-use plan::{Fault, Kernel, Place, Plan, Step, StepState, Undone, look};
+use plan::{Fault, Kernel, Place, Plan, Step, StepState, Undone, by_hand, look, replace_guard};
 use testkit::shell;
 
 use crate::node_with_pod::{NodeWithPod, outcomes};
@@ -120,4 +121,36 @@ fn looked_at(node: &Node, plan: &Plan) {
     guard::remove(&pins::folder(&node.name()), &node.entry(0)).unwrap();
     assert_eq!(states(), [StepState::So, StepState::So, StepState::Absent]);
     let _ = outcomes(&mut journal);
+}
+
+/// The steps of the version before hold for the program of this one; of maps that it cannot read they say so.
+#[test]
+fn its_program_is_replaced_and_another_format_is_noticed() {
+    let Some(node) = Node::new() else { return };
+    for at_once in [true, false] {
+        let plan = node.plan(at_once);
+        let (result, mut journal) = node.0.apply(&plan, Fault::None);
+        result.unwrap();
+        let mut kernel = Kernel::new().unwrap();
+        let (place, of) = (Place::Netns(node.0.world.name("node")), Guard { node: node.name() });
+        let replaced = replace_guard(&mut kernel, &place, &of).unwrap();
+        assert_eq!((replaced.from, replaced.links + replaced.filters), (guard::FORMAT, 1));
+        let states: Vec<_> = plan.steps.iter().map(|step| look(step, &mut kernel).unwrap()).collect();
+        assert_eq!(states, [StepState::So, StepState::So, StepState::So]);
+        let folder = pins::folder(&node.name());
+        guard::remove(&folder, &node.entry(0)).unwrap();
+        let format = MapHandle::from_pinned_path(folder.join("guard_format")).unwrap();
+        format.update(&[0; 4], &9_u32.to_ne_bytes(), MapFlags::ANY).unwrap();
+        let found = look(&plan.steps[0], &mut kernel).unwrap();
+        let another = "that of another version, whose maps this one cannot read";
+        assert_eq!(found, StepState::Otherwise { found: another.to_owned() });
+        for error in [
+            replace_guard(&mut kernel, &place, &of).unwrap_err().to_string(),
+            by_hand(&plan.steps[2], &mut kernel).unwrap_err().to_string(),
+        ] {
+            assert!(error.contains("the maps of its guard are of format 9"), "{error}");
+        }
+        assert_eq!(guard::has(&folder, &node.entry(0)).unwrap(), None);
+        assert_eq!(outcomes(&mut journal), [Undone::Restored, Undone::Restored, Undone::Gone]);
+    }
 }
