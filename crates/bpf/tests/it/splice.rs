@@ -1,9 +1,11 @@
 //! Other programs in the place of a splice's, while streams between two pods pass it.
 
+mod stream;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +16,7 @@ use linux::Cgroup;
 use linux::features::{Feature, probe};
 use testkit::{defer, noise, run};
 
+use self::stream::{LOST, PERIOD, assert_passes, patient, read_all, read_some, write_until};
 use crate::node::{MTU, Node, ONE, TWO, can_run};
 use crate::pinned::{pin, pin_instead};
 use crate::replace::{furnish, replace_all};
@@ -21,11 +24,6 @@ use crate::replace::{furnish, replace_all};
 const TIMES: usize = 5;
 const STREAMS: usize = 3;
 const PORT: u16 = 4001;
-/// So long a byte may be on its way before it counts as lost: other tests have the same CPUs.
-const LOST: Duration = Duration::from_secs(20);
-/// Bytes after which a stream says the same again: as no power of two divides it, a piece that is left out or comes twice
-/// is seen.
-const PERIOD: usize = 999_983;
 /// The maps of a splice.
 const MAPS: [&str; 5] =
     ["splice_counters", "splice_format", "splice_members", "splice_sockets", "splice_streams"];
@@ -167,71 +165,6 @@ fn program_at(target: &impl AsFd, kind: libbpf_sys::bpf_attach_type) -> u32 {
 fn is_loaded(id: u32) -> bool {
     let found = libbpf_rs::Program::fd_from_id(id);
     found.is_ok()
-}
-
-fn patient(stream: TcpStream) -> TcpStream {
-    stream.set_read_timeout(Some(LOST)).expect("a time is set");
-    stream.set_write_timeout(Some(LOST)).expect("a time is set");
-    stream
-}
-
-/// Writes the same bytes again and again, in pieces of many lengths, until it has to stop. How many there were.
-fn write_until(stop: &AtomicBool, mut stream: &TcpStream, bytes: &[u8]) -> usize {
-    let (mut written, mut step) = (0, 1);
-    while !stop.load(Ordering::Relaxed) {
-        step = (step * 31 + 17) % 70_001;
-        let at = written % PERIOD;
-        let piece = &bytes[at..(at + 1 + step).min(PERIOD)];
-        stream.write_all(piece).unwrap_or_else(|error| panic!("{error} after {written} bytes"));
-        written += piece.len();
-    }
-    stream.shutdown(Shutdown::Write).expect("it is open");
-    written
-}
-
-/// Reads to the end, and finds the bytes of [`write_until`]. How many there were; `count` says it meanwhile.
-fn read_all(stream: &TcpStream, bytes: &[u8], count: &AtomicU64) -> usize {
-    let (mut read, mut buffer) = (0, vec![0; 1 << 16]);
-    loop {
-        let at = read % PERIOD;
-        let room = buffer.len().min(PERIOD - at);
-        match read_some(stream, &mut buffer[..room]) {
-            0 => return read,
-            more => {
-                assert!(buffer[..more] == bytes[at..at + more], "other bytes than were sent, after {read}");
-                read += more;
-                count.store(read as u64, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-/// The kernel ends the wait of one who reads a socket in a map whenever it is woken and finds nothing, though it be for
-/// another reason than bytes (`tcp_bpf_recvmsg_parser`).
-fn read_some(mut stream: &TcpStream, into: &mut [u8]) -> usize {
-    let since = Instant::now();
-    loop {
-        match stream.read(into) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock && since.elapsed() < LOST => {}
-            done => return done.unwrap_or_else(|error| panic!("a byte is lost: {error}")),
-        }
-    }
-}
-
-/// A word there and one back.
-#[track_caller]
-fn assert_passes(near: &TcpStream, far: &TcpStream, word: &[u8]) {
-    for (mut from, to) in [(near, far), (far, near)] {
-        from.write_all(word).expect("the stream stands");
-        let mut got = Vec::new();
-        while got.len() < word.len() {
-            let mut buffer = vec![0; word.len() - got.len()];
-            let more = read_some(to, &mut buffer);
-            assert!(more > 0, "it ended");
-            got.extend_from_slice(&buffer[..more]);
-        }
-        assert_eq!(got, word);
-    }
 }
 
 #[track_caller]

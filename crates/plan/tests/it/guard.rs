@@ -151,6 +151,6 @@ fn its_program_is_replaced_and_another_format_is_noticed() {
             assert!(error.contains("the maps of its guard are of format 9"), "{error}");
         }
         assert_eq!(guard::has(&folder, &node.entry(0)).unwrap(), None);
-        assert_eq!(outcomes(&mut journal), [Undone::Restored, Undone::Restored, Undone::Gone]);
+        assert_eq!(outcomes(&mut journal), [Undone::Gone, Undone::Restored, Undone::Restored]);
     }
 }
