@@ -171,7 +171,10 @@ fn race(error: &LabError) -> (u8, Option<&'static str>) {
         ),
         LabError::Conflist { .. } | LabError::Unreachable { .. } => (
             BAD_INPUT,
-            Some("docs/cni.md describes a configuration for both nodes; scenarios/cni has examples"),
+            Some(
+                "docs/cni.md describes a configuration for both nodes, and scenarios/cni has examples; one for a single node \
+                 races with --same-node",
+            ),
         ),
         LabError::NoNginx { .. } => (
             UNABLE,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ::record::RaceRecord;
+use ::record::{Placement, RaceRecord};
 use ::report::{Candidate, RateSummary, Summary, Verdict, analyse};
 use node::choice::{Choice, Fate, choose};
 use serde_json::{Value, json};
@@ -59,7 +59,11 @@ impl Chosen {
         let other = (*raced != here).then(|| {
             format!("the race ran on Linux {raced}, and this is {here}: the ranking depends on the kernel")
         });
-        let routes = self.choice.had_routes.then(|| {
+        let is_one_node = self.summary.experiment.placement == Placement::SameNode;
+        let one_node = is_one_node.then(|| {
+            "the race was between pods of one node: it does not say what a way to pods of other nodes costs".to_owned()
+        });
+        let routes = (self.choice.had_routes && !is_one_node).then(|| {
             "in the race the nodes had routes to each other's pods, and the plugin makes none: flannel host-gw, a BGP daemon \
              or static routes do"
                 .to_owned()
@@ -76,7 +80,7 @@ impl Chosen {
             let main = &self.summary.loads[*main];
             format!("{main} is past the capacity of {}: the choice is by {}", past.join(", "), self.load())
         });
-        [other, routes, past, off].into_iter().flatten().collect()
+        [other, one_node, routes, past, off].into_iter().flatten().collect()
     }
 
     pub(super) fn json(&self) -> Value {

@@ -373,6 +373,12 @@ fn what_won_a_race_is_installed_with_the_reason() {
     assert_eq!(says, include_str!("install/chosen.txt"));
     assert_eq!(node.files(&node.conf()), ["10-pods.conflist"]);
 
+    let mut near = race.clone();
+    near.header.experiment.placement = record::Placement::SameNode;
+    let installed = from(&near, "near.jsonl");
+    check(&installed, 0, "note: the race was between pods of one node");
+    assert!(!stderr(&installed).contains("routes to each other's pods"), "{}", stderr(&installed));
+
     let mut cut = eventful();
     cut.end = None;
     check(
