@@ -88,6 +88,16 @@ pub trait Attach: Sync {
     fn anti_spoofing(&self) -> AntiSpoofing {
         AntiSpoofing::Never
     }
+    /// Whether a pod can ask a machine on the wire which address it is to have: its interface is on the wire itself, with an
+    /// Ethernet address by which the answer comes.
+    fn can_ask_wire(&self) -> bool {
+        false
+    }
+    /// The beginning of [`Attach::pod`], by which a pod asks: its interface, up and without addresses. Nothing where
+    /// [`Attach::can_ask_wire`] is false.
+    fn interface(&self, _node: &NodeSpec, _pod: &Pod, _mtu: u32) -> Result<Plan, SpecError> {
+        Ok(Plan::new())
+    }
     /// Why a pod that has this part cannot talk with another node's own address, or would do so by a way that is not this
     /// attach's; `None`: it can.
     fn refuses_nodes(&self, _part: SocketRole) -> Option<&'static str> {

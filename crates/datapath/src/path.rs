@@ -247,6 +247,16 @@ impl DataPath {
         Ok(plan)
     }
 
+    /// The beginning of [`DataPath::pod_plan`] for a pod that has no address yet and asks for one on the wire
+    /// ([`Attach::can_ask_wire`]). Its steps are among those of the whole plan, which the rest of them completes.
+    ///
+    /// # Errors
+    /// The wire's MTU is too small, or the pod lacks what its interface is made of.
+    pub fn interface_plan(&self, node: &NodeSpec, pod: &Pod) -> Result<Plan, SpecError> {
+        self.check_mac(node, pod)?;
+        self.attach.interface(node, pod, self.pod_mtu(node)?)
+    }
+
     fn check_node(&self, node: &NodeSpec) -> Result<(), SpecError> {
         node.check()?;
         self.check_anti_spoofing(node)?;

@@ -3,44 +3,36 @@
 use std::collections::BTreeSet;
 
 use cni::{AddResult, Attached, Attachment, ErrorCode, Failure};
-use datapath::Pod;
-use ipam::{Holder, Reserved, Store};
-use linux::{IfName, LinkKind, Netns, NetnsPath};
-use plan::{
-    BookError, FoundUnit, Journal, Kernel, Made, Place, Plan, Set, Step, Unit, UnitState, apply, outstanding,
-};
+use ipam::Holder;
+use linux::{LinkKind, Netns, NetnsPath};
+use plan::{BookError, FoundUnit, Journal, Kernel, Made, Place, Plan, Set, Step, UnitState, outstanding};
 use serde_json::Value;
 
 use crate::Home;
 use crate::addresses::Leases;
-use crate::conf::{AddressSource, Conf};
-use crate::container_args::ContainerArgs;
-use crate::describe::describe;
-use crate::device;
-use crate::failures::{
-    busy, changed, invalid_call, invalid_conf, of_book, of_journal, of_plan, refused, unsupported,
-    with_consequence,
-};
+use crate::conf::Conf;
+use crate::delegate::Delegate;
+use crate::failures::{busy, changed, invalid_call, of_book, refused, with_consequence};
+use crate::making::{Making, released};
 use crate::network;
 use crate::network_unit::NetworkUnit;
 use crate::numbers::Numbers;
-use crate::unit::{Record, begin, id_of, others, recorded, remove};
+use crate::unit::{Record, begin, id_of, recorded, remove};
+use crate::container_args::ContainerArgs;
 
 /// The name of a unit's journal.
-const JOURNAL: &str = "pod";
-/// Behind it are the routes of further interfaces. It is the kernel's default for IPv6, and behind that for IPv4.
-const METRIC: u32 = 1024;
+pub(crate) const JOURNAL: &str = "pod";
 
-/// Joins a container to a network.
+/// Joins a container to a network, with the addresses of a plugin for them if there is one.
 ///
 /// # Errors
-/// Whatever was done until then is taken back.
+/// Whatever was done until then is taken back, and the plugin has released what it gave.
 pub(crate) fn add(
     home: &Home,
     leases: &Leases,
     conf: &Conf,
     wanted: &ContainerArgs,
-    attachment: &Attachment,
+    (attachment, delegate): (&Attachment, Option<&Delegate<'_>>),
 ) -> Result<Attached, Failure> {
     let dns = match &wanted.dns {
         Some(dns) => Some(dns.clone()),
@@ -50,12 +42,14 @@ pub(crate) fn add(
     let place = place_of(attachment)?;
     let network = NetworkUnit::of(leases.network(), conf);
     let (unit, record) = begin(home, leases, &network, (attachment, wanted.device.as_deref()), &mut kernel)?;
-    let joined = join(home, conf, wanted, &record, &place, &unit, &mut kernel)
-        .and_then(|(plan, reserved)| describe(&plan, &reserved, attachment, &place, &mut kernel));
-    let (failure, taken_back) = match joined {
+    let making = Making { home, wanted, attachment, record: &record, place: &place, unit: &unit };
+    let (failure, taken_back) = match making.join(conf, delegate, &mut kernel) {
         Ok(attached) => match unit.leave_standing(leases.network()) {
-            Ok(()) => return Ok(Attached { dns, ..attached }),
-            Err(error) => (of_book(&error), remove_dead(home, &record, &mut kernel)),
+            Ok(()) => return Ok(Attached { dns: dns.or(attached.dns), ..attached }),
+            Err(error) => {
+                let failure = released(of_book(&error), delegate, attachment);
+                (failure, remove_dead(home, &record, &mut kernel))
+            }
         },
         Err(failure) => (failure, remove(home, unit, &mut kernel, &mut Vec::new())),
     };
@@ -67,86 +61,6 @@ fn remove_dead(home: &Home, record: &Record, kernel: &mut Kernel) -> Result<(), 
     let dead = home.attachments().take_over_dead(&id_of(&record.container_id, &record.ifname));
     let unit = dead.map_err(|error| of_book(&error))?;
     unit.map_or(Ok(()), |unit| remove(home, unit, kernel, &mut Vec::new()))
-}
-
-fn join(
-    home: &Home,
-    conf: &Conf,
-    wanted: &ContainerArgs,
-    record: &Record,
-    place: &Place,
-    unit: &Unit,
-    kernel: &mut Kernel,
-) -> Result<(Plan, Vec<Reserved>), Failure> {
-    let Record { container_id, ifname, number, .. } = record;
-    let network = &record.network_unit();
-    refuse_second(home, conf, record, unit.id())?;
-    let named = IfName::new(ifname).map_err(|error| invalid_call(format!("CNI_IFNAME: {error}")))?;
-    let node = network::stand(home, network, conf, unit.id(), kernel)?;
-    let reserved = match &conf.addresses {
-        AddressSource::Store(ranges) => record.leases(home).reserve(
-            (container_id, ifname),
-            ranges,
-            &wanted.ips,
-            Store::reserve_for_new,
-        )?,
-        AddressSource::Delegate(given) => given.clone(),
-    };
-    let device = wanted.device.as_deref();
-    let device = device.map(|id| device::find(home, unit.id(), id, conf, kernel)).transpose()?;
-    let pod = Pod {
-        id: *number,
-        place: place.clone(),
-        ifname: named,
-        addresses: reserved.iter().map(|one| one.address.addr()).collect(),
-        mac: wanted.mac,
-        default_route: conf.default_route,
-        routes: conf.routes.clone(),
-        gateways: reserved.iter().map(|one| one.gateway).collect(),
-        published: wanted.ports.clone(),
-        limits: wanted.limits,
-        device,
-    };
-    let mut plan = conf.path.pod_plan(&node, &pod).map_err(|error| invalid_conf(error.to_string()))?;
-    for step in conf.parameters.steps(&pod.ifname) {
-        plan.push(&pod.place, step);
-    }
-    // Where an interface sends from its own addresses alone, a route behind another's would be of no use.
-    if record.rank > 0 && !conf.path.attach.binds_pods() {
-        give_way(&mut plan, place, record.rank);
-    }
-    let mut journal = unit.journal(JOURNAL).map_err(|error| of_journal(&error))?;
-    apply(&plan, &mut journal, kernel).map_err(|error| of_plan(&plan, &error))?;
-    Ok((plan, reserved))
-}
-
-/// Refuses a second interface in one network where it would not be reached.
-fn refuse_second(home: &Home, conf: &Conf, record: &Record, own: &str) -> Result<(), Failure> {
-    if !conf.path.attach.binds_pods() {
-        return Ok(());
-    }
-    let Record { container_id, ifname, .. } = record;
-    let network = record.network_unit();
-    let others = others(home, own, container_id);
-    let first = others.iter().find(|other| other.network_unit() == network);
-    first.map_or(Ok(()), |first| {
-        let name = conf.path.name;
-        Err(unsupported(format!(
-            "container {container_id} is attached to {network} by {} already; with {name} {ifname} would not be reached, \
-             since its answers would leave by {}, which sends from its own addresses alone",
-            first.ifname, first.ifname
-        )))
-    })
-}
-
-/// Puts the routes of a container's further interface behind those of its first ones to the same destinations, which would
-/// be refused otherwise. They count where the others are gone.
-fn give_way(plan: &mut Plan, container: &Place, rank: u32) {
-    for placed in plan.steps.iter_mut().filter(|placed| placed.place == *container) {
-        if let Step::AddRoute(route) = &mut placed.step {
-            route.metric = Some(route.metric.unwrap_or(METRIC).saturating_add(rank));
-        }
-    }
 }
 
 /// Takes an attachment back. What did not become as before goes to `left`. It is no failure if there is none, or none any

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use cni::{AddResult, Attachment, Call, Command, ErrorCode, Failure, Request};
-use datapath::{PodRoute, gateway_in};
+use datapath::{ATTACHES, DEVICE, DataPath, PodRoute, gateway_in};
 use ipam::Reserved;
 use ipnet::IpNet;
 use serde_json::Value;
@@ -20,6 +20,9 @@ use crate::{dropin, routes};
 
 /// How long it may take. A DHCP server may be slow to answer, and a runtime waits for minutes.
 const LIMIT: Duration = Duration::from_secs(100);
+/// The plugin whose daemon asks a server by the container's interface, which is to be there before it has an address, and
+/// still when the address is given back.
+const BY_INTERFACE: &str = "dhcp";
 /// The longest output that is read, in bytes.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 
@@ -52,6 +55,11 @@ pub(crate) fn kind<'a>(request: &'a Request, name: &str) -> Option<&'a str> {
     (!is_own).then_some(kind)
 }
 
+/// Whether a plugin for addresses speaks by the container's interface.
+pub(crate) fn speaks_by_interface(kind: &str) -> bool {
+    kind == BY_INTERFACE
+}
+
 impl<'a> Delegate<'a> {
     /// Finds the plugin that a configuration leaves addresses to; `None`: it leaves them to none.
     ///
@@ -76,6 +84,28 @@ impl<'a> Delegate<'a> {
             invalid_call(why)
         })?;
         Ok(Some(Delegate { kind, program, path, request }))
+    }
+
+    /// Whether it speaks by the container's interface.
+    pub(crate) fn speaks_by_interface(&self) -> bool {
+        speaks_by_interface(self.kind)
+    }
+
+    /// # Errors
+    /// Code 2: it would speak by the container's interface, and none of this attach is on the wire.
+    pub(crate) fn require_way(&self, path: &DataPath) -> Result<(), Failure> {
+        if !self.speaks_by_interface() || path.attach.can_ask_wire() {
+            return Ok(());
+        }
+        let able = ATTACHES.iter().chain([&DEVICE]).filter(|path| path.attach.can_ask_wire());
+        let able: Vec<&str> = able.map(|path| path.name).collect();
+        Err(unsupported(format!(
+            "`ipam.type` is {:?}, which asks a server on the wire by the container's interface, and that of {} is not on \
+             the wire; use {}",
+            self.kind,
+            path.name,
+            able.join(" or ")
+        )))
     }
 
     /// Asks for a container's addresses. What a failed call may have reserved is released.

@@ -23,6 +23,7 @@ mod encoded_ifname;
 mod failures;
 mod home;
 mod host_local;
+mod making;
 mod network;
 mod network_unit;
 mod numbers;

@@ -113,16 +113,11 @@ fn add(home: &Home, request: &Request, name: &str, attachment: &Attachment) -> R
     let conf = Conf::read(request, name)?;
     let wanted = ContainerArgs::read(request, attachment, &conf)?;
     let (leases, version) = (Leases::of(home, request, name)?, request.version()?);
-    let attached = match Delegate::find(request, name, &attachment.path)? {
-        None => attachment::add(home, &leases, &conf, &wanted, attachment)?,
-        Some(delegate) => {
-            let given = delegate.add(attachment)?;
-            let added = conf
-                .with_given(given)
-                .and_then(|conf| attachment::add(home, &leases, &conf, &wanted, attachment));
-            added.map_err(|failure| with_consequence(failure, delegate.del(attachment)))?
-        }
-    };
+    let delegate = Delegate::find(request, name, &attachment.path)?;
+    if let Some(delegate) = &delegate {
+        delegate.require_way(conf.path)?;
+    }
+    let attached = attachment::add(home, &leases, &conf, &wanted, (attachment, delegate.as_ref()))?;
     Ok(attached.result(version, request.previous().as_ref()))
 }
 
@@ -136,9 +131,17 @@ fn del(
 ) -> Result<(), Failure> {
     let Attachment { container_id, ifname, path, .. } = attachment;
     let leases = Leases::of(home, request, name)?;
-    let removed = attachment::del(home, &leases, container_id, ifname, left);
-    let released = Delegate::find(request, name, path)
-        .and_then(|delegate| delegate.map_or(Ok(()), |delegate| delegate.del(attachment)));
+    let release = || {
+        Delegate::find(request, name, path)
+            .and_then(|delegate| delegate.map_or(Ok(()), |delegate| delegate.del(attachment)))
+    };
+    let mut remove = || attachment::del(home, &leases, container_id, ifname, left);
+    let (removed, released) = if delegate::kind(request, name).is_some_and(delegate::speaks_by_interface) {
+        let released = release();
+        (remove(), released)
+    } else {
+        (remove(), release())
+    };
     match removed {
         Ok(()) => released,
         Err(failure) => Err(with_consequence(failure, released)),
@@ -204,7 +207,10 @@ fn status(home: &Home, request: &Request, name: &str, path: &[PathBuf]) -> Resul
         // Its subnets are not known before ADD.
         (AddressSource::Delegate(_), delegate) => {
             network::spec(home, network, &conf, 1).map_err(unmade)?;
-            delegate.map_or(Ok(()), |delegate| delegate.hand_over(Command::Status))
+            delegate.map_or(Ok(()), |delegate| {
+                delegate.require_way(conf.path).map_err(unmade)?;
+                delegate.hand_over(Command::Status)
+            })
         }
     }
 }

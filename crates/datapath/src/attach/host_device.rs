@@ -44,7 +44,19 @@ impl Attach for HostDevice {
         Ok(Plan::new())
     }
 
-    fn pod(&self, node: &NodeSpec, pod: &Pod, _mtu: u32) -> Result<Plan, SpecError> {
+    fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
+        let mut plan = self.interface(node, pod, mtu)?;
+        let mut inside = Draft::at(&pod.place, node.families());
+        neighbourhood(&mut inside, node, pod, &pod.gateways, false);
+        plan.extend(inside.into_plan());
+        Ok(plan)
+    }
+
+    fn can_ask_wire(&self) -> bool {
+        true
+    }
+
+    fn interface(&self, node: &NodeSpec, pod: &Pod, _mtu: u32) -> Result<Plan, SpecError> {
         let device = pod.device.as_ref().ok_or_else(|| SpecError {
             what: format!("pod {} of node {}", pod.id, node.id),
             why: "it has no device that would be moved into it".to_owned(),
@@ -61,7 +73,6 @@ impl Attach for HostDevice {
             inside.step(SetLinkMtu { link: pod.ifname.clone(), mtu });
         }
         inside.up(&pod.ifname);
-        neighbourhood(&mut inside, node, pod, &pod.gateways, false);
         let mut plan = outside.into_plan();
         plan.extend(inside.into_plan());
         Ok(plan)

@@ -45,9 +45,7 @@ impl Attach for Macvlan {
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let mac = links::pod_mac(node, pod);
-        let mut inside = Draft::at(&pod.place, node.families());
-        inside.interface_on(&node.place, pod, kind(node), mtu, Some(mac));
-        inside.up(&pod.ifname);
+        let mut inside = interface(node, pod, mtu);
         if node.network.host_link {
             host_link::way_to_node(&mut inside, node, pod, links::host_link_mac(node));
             neighbourhood(&mut inside, node, pod, &GATEWAY.only(pod.addresses.families()), true);
@@ -57,6 +55,14 @@ impl Attach for Macvlan {
         let mut plan = inside.into_plan();
         plan.extend(host_link::routes(node, pod, Some(mac)));
         Ok(plan)
+    }
+
+    fn can_ask_wire(&self) -> bool {
+        true
+    }
+
+    fn interface(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
+        Ok(interface(node, pod, mtu).into_plan())
     }
 
     /// The node forwards nothing: the driver hands packets over before the node would.
@@ -70,6 +76,14 @@ impl Attach for Macvlan {
     fn toward_node(&self, pod: &Pod, bare: &NodeSpec, _mtu: u32) -> Result<Plan, SpecError> {
         Ok(neighbours(pod, bare))
     }
+}
+
+/// A pod's interface, up.
+fn interface<'a>(node: &NodeSpec, pod: &'a Pod, mtu: u32) -> Draft<'a> {
+    let mut inside = Draft::at(&pod.place, node.families());
+    inside.interface_on(&node.place, pod, kind(node), mtu, Some(links::pod_mac(node, pod)));
+    inside.up(&pod.ifname);
+    inside
 }
 
 fn kind(node: &NodeSpec) -> LinkKind {

@@ -1,6 +1,7 @@
 //! Data paths from outside: their plans as text, their documentation, and real packets through real namespaces.
 
 mod accepted;
+mod asking;
 mod attack;
 mod crowd;
 mod document;

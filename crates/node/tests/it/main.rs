@@ -8,6 +8,7 @@ mod chains;
 mod choice;
 mod delegates;
 mod devices;
+mod dhcp;
 mod dropin;
 mod earlier;
 mod gc;
