@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::Home;
-use crate::conf::Conf;
+use crate::conf::{AddressSource, Conf};
 use crate::dropin::OWN_IPAM;
 use crate::failures::invalid_conf;
 use crate::network;
@@ -216,6 +216,10 @@ impl Configured {
     pub fn check(&self, home: &Home) -> Result<(), Failure> {
         self.conf.name_resolution()?;
         let network = NetworkUnit::of(&self.name, &self.conf);
+        // Another plugin says at ADD which subnets there are.
+        if matches!(self.conf.addresses, AddressSource::Delegate(_)) {
+            return network::spec(home, &network, &self.conf, 1).map(drop);
+        }
         let node = network::could_be_made(home, &network, &self.conf)?;
         network::refuse_change(home, &network, &self.conf, &node)
     }

@@ -5,7 +5,7 @@ use std::io;
 
 use cni::{ErrorCode, Failure};
 use ipam::IpamError;
-use plan::{ApplyError, BookError, JournalError, Plan, Step, StepError};
+use plan::{ApplyError, BookError, JournalError, Plan, Set, Step, StepError};
 
 /// The kernel refused a step, or could not be asked.
 const REFUSED_BY_KERNEL: ErrorCode = ErrorCode(100);
@@ -86,9 +86,41 @@ pub(crate) fn of_plan(plan: &Plan, error: &ApplyError) -> Failure {
                  CONFIG_{option}; `hostgap paths` says what it can do"
             ))
         }
-        _ => None,
+        step => missing_part(step, why),
     });
     Failure { details, ..refused(error) }
+}
+
+/// What the kernel says where it lacks a part of traffic control, and with the redirect of what arrives at a link the module
+/// that has the part, and its option. The words are as old as the oldest kernel that is supported (`net/sched/sch_api.c`,
+/// `cls_api.c`, `act_api.c`).
+const REDIRECT_PARTS: [(&str, &str, &str); 3] = [
+    (UNKNOWN_QDISC, "sch_ingress", "CONFIG_NET_SCH_INGRESS"),
+    ("TC classifier not found", "cls_u32", "CONFIG_NET_CLS_U32"),
+    ("Failed to load TC action module", "act_mirred", "CONFIG_NET_ACT_MIRRED"),
+];
+const UNKNOWN_QDISC: &str = "Specified qdisc kind is unknown";
+
+/// Which part of the kernel a limit on rates lacks, and what does without.
+fn missing_part(step: &Step, why: &StepError) -> Option<String> {
+    let StepError::Kernel(error) = why else { return None };
+    let reason = error.reason();
+    let says = |words: &str| reason.trim_end_matches('.').ends_with(words);
+    let (what, module, option, key) = match step {
+        Step::AddRedirect { .. } => {
+            let part = REDIRECT_PARTS.iter().find(|(words, ..)| says(words));
+            let (_, module, option) = part?;
+            ("lead what arrives at a link to another", *module, *option, "`ingressRate`")
+        }
+        Step::Set(Set::RootQdisc(_)) if says(UNKNOWN_QDISC) => {
+            ("hold a link to a rate", "sch_tbf", "CONFIG_NET_SCH_TBF", "`ingressRate` and `egressRate`")
+        }
+        _ => return None,
+    };
+    Some(format!(
+        "this kernel cannot {what}: module {module} is missing, or the kernel is built without {option}; without {key} the \
+         container needs no such module, and has no limit"
+    ))
 }
 
 /// Whether the kernel does not know links of that type, nor any module for them. Its words for that are as old as the oldest
@@ -126,4 +158,32 @@ pub(crate) fn with_consequence(failure: Failure, taken_back: Result<(), Failure>
     let left = format!("what was done could not be taken back: {consequence}");
     let details = failure.details.iter().cloned().chain([left]).collect::<Vec<_>>().join("; ");
     Failure { details: Some(details), ..failure }
+}
+
+#[cfg(test)]
+mod tests {
+    use plan::Place;
+
+    use super::*;
+
+    /// What a failed step of this plan is told with, where the kernel gave a reason.
+    fn details(step: Step, reason: &str) -> Option<String> {
+        let mut plan = Plan::new();
+        plan.push(&Place::Host, step);
+        let command = plan.steps[0].commands().join("\n");
+        let why = StepError::Kernel(linux::Error::new("do it", io::Error::other(reason)));
+        of_plan(&plan, &ApplyError::Step { command, place: Box::new(Place::Host), why }).details
+    }
+
+    #[test]
+    fn a_part_that_the_kernel_lacks_is_named() {
+        let [from, to] = ["eth0", "hgi1"].map(|name| linux::IfName::new(name).unwrap());
+        let redirect = || Step::AddRedirect { from: from.clone(), to: to.clone() };
+        for (says, module, option) in REDIRECT_PARTS {
+            let told = details(redirect(), &format!("no such file or directory: {says}")).unwrap();
+            assert!(told.contains(&format!("module {module} is missing")) && told.contains(option), "{told}");
+        }
+        assert_eq!(details(redirect(), "no such file or directory"), None);
+        assert_eq!(details(redirect(), "file exists"), None);
+    }
 }

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use cni::AddResult;
 use serde_json::{Value, json};
-use testkit::{Dump, run, shell};
+use testkit::{Dump, has_redirects, run, shell};
 
 use crate::chain::{Chain, has_debians};
+use crate::limits::bandwidth as bandwidth_of;
 use crate::scene::{PATIENCE, Scene, address, conf, connect, with};
 
 /// Our part of a list, behind which packets leave the node.
@@ -127,13 +128,13 @@ fn link(scene: &Scene, container: &str) -> Value {
 
 /// Where neighbours ask for Ethernet addresses, `tuning` may change a container's own.
 #[track_caller]
-fn tuning_holds(own: &Value) {
+fn tuning_holds(own: &Value, asked: &Value) {
     let Some(scene) = Scene::new().filter(|_| has_debians()) else { return };
     for name in ["first", "a", "b"] {
         let _ = scene.container(name);
     }
     let tuning = with(tuning(), "mac", json!("02:00:00:00:00:77"));
-    let chain = Chain::new(&scene, &[own.clone(), tuning], &json!({}));
+    let chain = Chain::new(&scene, &[own.clone(), tuning], asked);
     let before = used(&chain, &scene);
     let result = chain.add("a");
     let eth0 = link(&scene, "a");
@@ -151,12 +152,23 @@ fn tuning_holds(own: &Value) {
 #[test]
 fn what_tuning_sets_holds_in_a_container_of_a_bridge() {
     // Else what the container sends with another Ethernet address is dropped.
-    tuning_holds(&with(own("bridge"), "anti_spoofing", json!(false)));
+    tuning_holds(&with(own("bridge"), "anti_spoofing", json!(false)), &json!({}));
 }
 
 #[test]
 fn what_tuning_sets_holds_in_a_container_on_the_wire() {
-    tuning_holds(&conf("macvlan"));
+    tuning_holds(&conf("macvlan"), &json!({}));
+}
+
+/// What the container receives goes by a link of ours, with an MTU of its own; `tuning` sets neither there.
+#[test]
+fn what_tuning_sets_holds_where_rates_are_limited_in_the_container() {
+    if !has_redirects() {
+        return;
+    }
+    let own = with(conf("macvlan"), "capabilities", json!({ "bandwidth": true }));
+    let both = bandwidth_of(&["ingress", "egress"]);
+    tuning_holds(&own, &json!({ "bandwidth": both }));
 }
 
 /// Packets that the queueing discipline of a link has sent.

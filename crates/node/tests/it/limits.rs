@@ -319,6 +319,59 @@ fn it_limits_by_the_names_of_other_plugins() {
     check_failure(&refused, 2, "an `ingressRate`, which pods of ipvlan-l3s cannot have");
 }
 
+/// Keeps the kernel from loading modules, and puts back what was taken.
+struct Without<'a> {
+    module: &'a str,
+    loader: String,
+}
+
+impl Without<'_> {
+    /// Takes a module out of the kernel.
+    fn module(module: &str) -> Without<'_> {
+        let path = "/proc/sys/kernel/modprobe";
+        let loader = std::fs::read_to_string(path).unwrap();
+        let _ = shell(&format!("modprobe --remove {module} && echo /bin/false >{path}"));
+        Without { module, loader }
+    }
+}
+
+impl Drop for Without<'_> {
+    fn drop(&mut self) {
+        let loader = self.loader.trim();
+        let _ = shell(&format!("echo {loader} >/proc/sys/kernel/modprobe && modprobe {}", self.module));
+    }
+}
+
+/// Whoever asks for a limit learns which module would make it, and nothing of the container stays.
+#[test]
+fn a_module_that_is_missing_is_named() {
+    if std::env::var_os("HOSTGAP_VM").is_none() {
+        return testkit::skip("it takes modules out of the kernel, and needs a virtual machine of ours");
+    }
+    let Some(scene) = Scene::new() else { return };
+    if !has_redirects() {
+        return;
+    }
+    let _ = scene.container("a");
+    let limited = limited("macvlan", &["ingress"]);
+    // The network stands before and stays.
+    scene.add("a", &limited);
+    scene.succeed("DEL", "a", &limited);
+    let before = scene.dump();
+    for module in ["ifb", "cls_u32", "act_mirred", "sch_tbf"] {
+        let without = Without::module(module);
+        let failed = scene.call("ADD", "a", &limited);
+        drop(without);
+        assert!(!failed.is_success, "without {module}");
+        let printed = failed.printed.unwrap_or_default();
+        let details = printed["details"].as_str().unwrap_or_default();
+        assert!(details.contains(&format!("module {module} is missing")), "{printed}");
+        before.assert_same(&scene.dump(), &format!("after ADD without {module}"));
+    }
+    scene.add("a", &limited);
+    scene.succeed("DEL", "a", &limited);
+}
+
 #[test]
 fn a_burst_that_holds_no_packet_is_refused() {
     let Some(scene) = Scene::new() else { return };
