@@ -11,17 +11,14 @@ use serde_json::Value;
 use crate::Home;
 use crate::addresses::Leases;
 use crate::conf::Conf;
+use crate::container_args::ContainerArgs;
 use crate::delegate::Delegate;
 use crate::failures::{busy, changed, invalid_call, of_book, refused, with_consequence};
 use crate::making::{Making, released};
 use crate::network;
 use crate::network_unit::NetworkUnit;
 use crate::numbers::Numbers;
-use crate::unit::{Record, begin, id_of, recorded, remove};
-use crate::container_args::ContainerArgs;
-
-/// The name of a unit's journal.
-pub(crate) const JOURNAL: &str = "pod";
+use crate::unit::{JOURNAL, Record, begin, id_of, recorded, remove};
 
 /// Joins a container to a network, with the addresses of a plugin for them if there is one.
 ///

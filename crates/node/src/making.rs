@@ -7,13 +7,12 @@ use linux::IfName;
 use plan::{Journal, Kernel, Place, Plan, Step, Unit, apply};
 
 use crate::Home;
-use crate::attachment::JOURNAL;
 use crate::conf::{AddressSource, Conf};
+use crate::container_args::ContainerArgs;
 use crate::delegate::Delegate;
 use crate::describe::describe;
 use crate::failures::{invalid_call, invalid_conf, of_journal, of_plan, unsupported, with_consequence};
-use crate::unit::{Record, others};
-use crate::container_args::ContainerArgs;
+use crate::unit::{JOURNAL, Record, others};
 use crate::{device, network};
 
 /// Behind it are the routes of further interfaces. It is the kernel's default for IPv6, and behind that for IPv4.

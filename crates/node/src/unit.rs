@@ -17,6 +17,8 @@ use crate::numbers::Numbers;
 
 /// The file of a unit that says whose it is. It is written before anything else is done.
 const RECORD: &str = "attachment.json";
+/// The name of a unit's journal.
+pub(crate) const JOURNAL: &str = "pod";
 
 /// Whose a unit is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
