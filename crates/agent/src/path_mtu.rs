@@ -3,8 +3,8 @@
 //! Routers that carry less say so, and many networks swallow what they say: TCP stalls then as soon as it sends full
 //! packets. Nothing that a router says is believed here, only what comes back.
 
-use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -96,7 +96,8 @@ fn sweep(
     for some in targets.chunks(AT_ONCE) {
         let mut searches: BTreeMap<IpAddr, Search> =
             some.iter().map(|(address, most)| (*address, Search::new(*address, *most))).collect();
-        while !is_unwanted() && ask_once(sockets, &mut searches) {}
+        let mut sent = Sent::new();
+        while !is_unwanted() && ask_once(sockets, &mut searches, &mut sent) {}
         for (address, search) in searches {
             let before = known.get(&address).copied();
             found.extend(search.found().or(before).map(|mtu| (address, mtu)));
@@ -105,9 +106,13 @@ fn sweep(
     found
 }
 
-/// One request to each whose search goes on, and the time for their answers; false if there is none.
-fn ask_once(sockets: &mut Sockets, searches: &mut BTreeMap<IpAddr, Search>) -> bool {
-    let mut open: BTreeMap<u32, IpAddr> = BTreeMap::new();
+/// The requests of a sweep by their numbers: to whom each went, and how large it was.
+type Sent = BTreeMap<u32, (IpAddr, u32)>;
+
+/// One request to each whose search goes on, and the time for their answers; false if there is none. An answer to an earlier
+/// one says as much: however late it is, so large a packet was carried.
+fn ask_once(sockets: &mut Sockets, searches: &mut BTreeMap<IpAddr, Search>, sent: &mut Sent) -> bool {
+    let mut open: BTreeSet<u32> = BTreeSet::new();
     let mut goes_on = false;
     for (address, search) in searches.iter_mut() {
         let Some(bytes) = search.size() else { continue };
@@ -120,30 +125,40 @@ fn ask_once(sockets: &mut Sockets, searches: &mut BTreeMap<IpAddr, Search>) -> b
         sockets.asked = sockets.asked.wrapping_add(1);
         let (id, sequence) = halves(sockets.asked);
         match socket.ask(*address, id, sequence, bytes) {
-            Ok(true) => drop(open.insert(sockets.asked, *address)),
+            Ok(true) => {
+                sent.insert(sockets.asked, (*address, bytes));
+                open.insert(sockets.asked);
+            }
             Ok(false) => search.is_silent(),
             Err(_) => search.give_up(),
         }
     }
     let until = Instant::now() + PATIENCE;
     for socket in [&sockets.v4, &sockets.v6].into_iter().flatten() {
-        while let Some(echo) = next_of(socket, &open, until) {
+        while let Some(echo) = next_of(socket, &open, sent, until) {
             let number = u32::from(echo.id) << 16 | u32::from(echo.sequence);
-            if open.get(&number) == Some(&echo.from) {
+            if let Some((address, bytes)) = sent.get(&number).copied().filter(|(to, _)| *to == echo.from) {
                 open.remove(&number);
-                searches.entry(echo.from).and_modify(Search::is_answered);
+                searches.entry(address).and_modify(|search| search.is_answered(bytes));
             }
         }
     }
-    for address in open.into_values() {
-        searches.entry(address).and_modify(Search::is_silent);
+    for (address, bytes) in open.iter().filter_map(|number| sent.get(number)) {
+        let search = searches.get_mut(address).filter(|search| search.size() == Some(*bytes));
+        search.into_iter().for_each(Search::is_silent);
     }
     goes_on
 }
 
 /// The next answer, as long as one of this family is awaited.
-fn next_of(socket: &EchoSocket, open: &BTreeMap<u32, IpAddr>, until: Instant) -> Option<linux::icmp::Echo> {
-    if !open.values().any(|address| address.is_ipv6() == socket.is_v6()) {
+fn next_of(
+    socket: &EchoSocket,
+    open: &BTreeSet<u32>,
+    sent: &Sent,
+    until: Instant,
+) -> Option<linux::icmp::Echo> {
+    let mut awaited = open.iter().filter_map(|number| sent.get(number));
+    if !awaited.any(|(address, _)| address.is_ipv6() == socket.is_v6()) {
         return None;
     }
     socket.next_answer(until).ok().flatten()
@@ -154,52 +169,51 @@ fn halves(number: u32) -> (u16, u16) {
 }
 
 /// The search for what the way to one address carries. All sizes are bytes of an IP packet.
+///
+/// It asks for the most that could be, since mostly that is it; then for the least, to know whether anybody answers; then for
+/// half of what is left between the largest that came back and the smallest that did not. Where no size is left between
+/// them, it asks for the smallest that did not once more: what nobody answered was perhaps only lost, while the link came up
+/// or a CPU had more packets than it takes, and the search would end a byte below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Search {
     most: u32,
     least: u32,
-    stage: Stage,
+    /// The largest that came back.
+    carries: Option<u32>,
+    /// The smallest above that which did not.
+    fails: Option<u32>,
     /// Requests of the present size without an answer.
     unanswered: u32,
-}
-
-/// The size that is tried next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// The most that could be, since mostly that is it.
-    Most,
-    /// The least, to know whether the node answers at all.
-    Least,
-    /// Half of what is left between the largest that came back and the smallest that did not.
-    Between { carries: u32, fails: u32 },
-    /// Nothing: all is known, or no target answers.
-    Over(Option<u32>),
+    /// Nothing more is asked: all is known, or no target answers.
+    is_over: bool,
 }
 
 impl Search {
     fn new(address: IpAddr, most: u32) -> Search {
         let least = if address.is_ipv6() { LEAST_V6 } else { LEAST_V4 };
-        Search { most, least: least.min(most), stage: Stage::Most, unanswered: 0 }
+        Search { most, least: least.min(most), carries: None, fails: None, unanswered: 0, is_over: false }
     }
 
     /// The size to ask for.
     fn size(&self) -> Option<u32> {
-        match self.stage {
-            Stage::Most => Some(self.most),
-            Stage::Least => Some(self.least),
-            Stage::Between { carries, fails } => Some(carries + (fails - carries) / 2),
-            Stage::Over(_) => None,
+        match (self.carries, self.fails) {
+            _ if self.is_over => None,
+            (_, None) => Some(self.most),
+            (None, Some(_)) => Some(self.least),
+            (Some(carries), Some(fails)) if fails - carries > 1 => Some(carries + (fails - carries) / 2),
+            (Some(_), Some(fails)) => Some(fails),
         }
     }
 
-    fn is_answered(&mut self) {
-        let Some(size) = self.size() else { return };
+    /// A packet of so many bytes came back.
+    fn is_answered(&mut self, bytes: u32) {
+        if self.carries.is_some_and(|carries| bytes <= carries) {
+            return;
+        }
         self.unanswered = 0;
-        self.stage = match self.stage {
-            Stage::Least => between(size, self.most),
-            Stage::Between { fails, .. } => between(size, fails),
-            Stage::Most | Stage::Over(_) => Stage::Over(Some(size)),
-        };
+        self.carries = Some(bytes);
+        self.fails = self.fails.filter(|fails| *fails > bytes);
+        self.is_over = bytes == self.most;
     }
 
     fn is_silent(&mut self) {
@@ -209,24 +223,22 @@ impl Search {
             return;
         }
         self.unanswered = 0;
-        self.stage = match self.stage {
-            Stage::Most if self.least < self.most => Stage::Least,
-            Stage::Between { carries, .. } => between(carries, size),
-            Stage::Most | Stage::Least | Stage::Over(_) => Stage::Over(None),
-        };
+        let is_known = self.fails == Some(size) || size == self.least;
+        if is_known {
+            self.is_over = true;
+        } else {
+            self.fails = Some(size);
+        }
     }
 
     fn give_up(&mut self) {
-        self.stage = Stage::Over(None);
+        (self.carries, self.is_over) = (None, true);
     }
 
+    /// What it carries, if all is known.
     fn found(&self) -> Option<u32> {
-        if let Stage::Over(found) = self.stage { found } else { None }
+        self.carries.filter(|_| self.is_over)
     }
-}
-
-fn between(carries: u32, fails: u32) -> Stage {
-    if fails - carries > 1 { Stage::Between { carries, fails } } else { Stage::Over(Some(carries)) }
 }
 
 #[cfg(test)]
@@ -242,7 +254,7 @@ mod tests {
         while let Some(size) = search.size() {
             asked += 1;
             if size <= carries && !is_lost(asked) {
-                search.is_answered();
+                search.is_answered(size);
             } else {
                 search.is_silent();
             }
@@ -261,6 +273,27 @@ mod tests {
     fn who_never_answers_is_unknown() {
         assert_eq!(searched("192.0.2.1", 1500, 0, |_| false), (None, 6));
         assert_eq!(searched("2001:db8::1", 1280, 0, |_| false), (None, 3), "it carries no less");
+    }
+
+    /// Nothing comes back for a while, as before a link is up: the most is lost, and all that is asked afterwards is not.
+    #[test]
+    fn what_was_lost_once_is_asked_again_before_it_counts() {
+        assert_eq!(searched("192.0.2.1", 1500, 1500, |asked| asked <= 3).0, Some(1500));
+        assert_eq!(searched("192.0.2.1", 1500, 1400, |asked| asked <= 3).0, Some(1400));
+        // In the middle of the search, too.
+        assert_eq!(searched("192.0.2.1", 1500, 1400, |asked| (5..8).contains(&asked)).0, Some(1400));
+        assert_eq!(searched("2001:db8::1", 1500, 1500, |asked| asked <= 3).0, Some(1500));
+    }
+
+    #[test]
+    fn an_answer_counts_however_late_it_is() {
+        let mut search = Search::new("192.0.2.1".parse().unwrap(), 1500);
+        (0..ATTEMPTS).for_each(|_| search.is_silent());
+        assert_eq!(search.size(), Some(LEAST_V4));
+        search.is_answered(1500);
+        assert_eq!((search.size(), search.found()), (None, Some(1500)));
+        search.is_answered(LEAST_V4);
+        assert_eq!((search.size(), search.found()), (None, Some(1500)), "an answer that is older still");
     }
 
     proptest! {
