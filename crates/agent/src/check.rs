@@ -17,12 +17,13 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use datapath::Family;
+use linux::procfs::Procfs;
 use node::Home;
 
 pub use self::row::{CheckedFamily, CheckedPeer, CheckedWay, Reason, ReasonKind, Row, SCHEMA};
 pub(crate) use self::serve::Checks;
 
-use self::echoes::{EchoResult, Outcome};
+use self::echoes::{EchoResult, Outcome, Question};
 use self::reasons::Findings;
 use self::scene::Scene;
 use self::targets::{Target, Targets};
@@ -73,7 +74,8 @@ pub fn check(network: &Network, peers: &[String]) -> Result<Row, CheckError> {
         status.peers.iter().filter(|(name, _)| wanted(name)).collect();
     let mut scene = Scene::open(network, &status)?;
     let targets = Targets::of(&status, &scene, &chosen)?;
-    let asked = echoes::ask(&targets.sockets, &targets.questions)?;
+    let ask = |questions: &[Question]| echoes::ask(&targets.sockets, questions);
+    let asked = echoes::ask_until_sure(&targets.questions, ask, lost_here)?;
     let carried = carried(&status, &targets, &asked);
     let families: BTreeSet<Family> = targets.targets.iter().map(|target| target.family).collect();
     let mut row = Row {
@@ -102,6 +104,13 @@ pub fn check(network: &Network, peers: &[String]) -> Result<Row, CheckError> {
         row.peers.insert(name.clone(), checked);
     }
     Ok(row)
+}
+
+/// How many packets this machine's CPUs have dropped since they had too many (`net.core.netdev_max_backlog`), of all network
+/// namespaces.
+fn lost_here() -> Option<u64> {
+    let cpus = Procfs::kernel().softnet().ok()?;
+    Some(cpus.iter().map(|cpu| cpu.dropped).sum())
 }
 
 /// How much the ways carry on which small packets pass and full ones do not.

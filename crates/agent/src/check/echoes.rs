@@ -49,6 +49,13 @@ pub(super) struct EchoResult {
     pub(super) full: Option<Outcome>,
 }
 
+impl EchoResult {
+    /// Whether nothing came back of a packet that was sent.
+    fn lacks_an_answer(&self) -> bool {
+        [Some(&self.small), self.full.as_ref()].into_iter().flatten().any(|of| matches!(of, Outcome::Silent))
+    }
+}
+
 /// What came of a request and its repetitions.
 #[derive(Debug)]
 pub(super) enum Outcome {
@@ -86,6 +93,41 @@ pub(super) fn ask(sockets: &[EchoSocket], questions: &[Question]) -> linux::Resu
         asking.give_up_on_late();
     }
     Ok(asking.states.into_iter().map(|state| EchoResult { small: state.small, full: state.full }).collect())
+}
+
+/// How often it is asked at the most on a machine that loses packets itself.
+const ROUNDS: usize = 4;
+
+/// Asks all questions, and those again that found no answer while this machine lost packets: its CPUs drop what they have no
+/// time for, whoever it is for, so silence says nothing about the way. `lost` counts what they have dropped so far; `None`:
+/// that is not known.
+///
+/// # Errors
+/// As of `ask`.
+pub(super) fn ask_until_sure(
+    questions: &[Question],
+    mut ask: impl FnMut(&[Question]) -> linux::Result<Vec<EchoResult>>,
+    mut lost: impl FnMut() -> Option<u64>,
+) -> linux::Result<Vec<EchoResult>> {
+    let mut before = lost();
+    let mut asked = ask(questions)?;
+    for _ in 1..ROUNDS {
+        let silent: Vec<usize> =
+            asked.iter().enumerate().filter(|(_, asked)| asked.lacks_an_answer()).map(|at| at.0).collect();
+        let now = lost();
+        if silent.is_empty() || now == before {
+            break;
+        }
+        before = now;
+        let again: Vec<Question> = silent.iter().map(|index| questions[*index].clone()).collect();
+        for (index, again) in silent.into_iter().zip(ask(&again)?) {
+            let known = &mut asked[index];
+            if again.small.is_answered() || !known.small.is_answered() {
+                *known = again;
+            }
+        }
+    }
+    Ok(asked)
 }
 
 /// Which packet of a question is under way.
@@ -266,4 +308,61 @@ fn is_by_witness(question: &Question, refusal: &EchoRefusal) -> bool {
     let has_it =
         matches!(refusal.reason, IcmpReason::HopLimit | IcmpReason::NoRoute | IcmpReason::HostUnreachable);
     has_it && question.witnesses.iter().any(|net| net.contains(&refusal.from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(small: bool, full: bool) -> EchoResult {
+        let outcome = |is_answered| {
+            if is_answered { Outcome::Answered { rtt: Duration::ZERO } } else { Outcome::Silent }
+        };
+        EchoResult { small: outcome(small), full: small.then(|| outcome(full)) }
+    }
+
+    /// What is known of two questions in the end, and how many were asked in each round, where the rounds come to `rounds` and
+    /// the machine has lost so many packets before each look.
+    fn sure(rounds: [[(bool, bool); 2]; ROUNDS], lost: &[u64]) -> (Vec<(bool, bool)>, Vec<usize>) {
+        let question = |last| Question {
+            socket: 0,
+            to: [192, 0, 2, last].into(),
+            full_bytes: Some(1500),
+            witnesses: Vec::new(),
+        };
+        let (mut counts, mut lost) = (Vec::new(), lost.iter().copied());
+        let ask = |questions: &[Question]| {
+            let of_round = rounds[counts.len()];
+            counts.push(questions.len());
+            let number = |question: &Question| usize::from(question.to == IpAddr::from([192, 0, 2, 1]));
+            Ok(questions
+                .iter()
+                .map(number)
+                .map(|number| asked(of_round[number].0, of_round[number].1))
+                .collect())
+        };
+        let asked = ask_until_sure(&[question(0), question(1)], ask, || lost.next()).unwrap();
+        let is_answered =
+            |of: &EchoResult| (of.small.is_answered(), of.full.as_ref().is_some_and(Outcome::is_answered));
+        (asked.iter().map(is_answered).collect(), counts)
+    }
+
+    #[test]
+    fn silence_counts_where_this_machine_has_lost_nothing() {
+        let (well, narrow, silent) = ((true, true), (true, false), (false, false));
+        let first = |round| [round, [well; 2], [well; 2], [well; 2]];
+        assert_eq!(sure(first([silent, well]), &[7, 7]), (vec![silent, well], vec![2]));
+        assert_eq!(sure(first([silent, well]), &[7, 9, 9]), (vec![well, well], vec![2, 1]));
+        assert_eq!(sure(first([narrow, well]), &[7, 9, 9]), (vec![well, well], vec![2, 1]));
+        assert_eq!(
+            sure(first([well, well]), &[7, 9]),
+            (vec![well, well], vec![2]),
+            "there is nothing to ask"
+        );
+        let always = [[silent, well], [silent; 2], [silent; 2], [silent; 2]];
+        assert_eq!(sure(always, &[1, 2, 3, 4, 5]), (vec![silent, well], vec![2, 1, 1, 1]), "it ends");
+        assert_eq!(sure(always, &[1, 2, 2]), (vec![silent, well], vec![2, 1]));
+        let worse = [[narrow, well], [silent; 2], [silent; 2], [silent; 2]];
+        assert_eq!(sure(worse, &[1, 2, 2]).0, [narrow, well], "what was answered once stays so");
+    }
 }
