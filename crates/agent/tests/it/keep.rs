@@ -2,7 +2,7 @@
 //! agent runs, and gone without a trace when they are taken back.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 
 use agent::status::Status;
 use linux::netlink::{Change, Watch};
@@ -40,20 +40,28 @@ fn connect(nodes: &Nodes) {
 /// Sends from a to b's pods, in both families, more than fits into one packet, and waits until all is there.
 #[track_caller]
 pub(crate) fn transfer(nodes: &Nodes) {
-    for address in ["10.244.2.9:0", "[fd00:244:0:2::9]:0"] {
-        let listen = || TcpListener::bind(address).unwrap();
-        let listener = nodes.world.open("b").run(listen).unwrap();
-        let to = listener.local_addr().unwrap();
-        let connect = || TcpStream::connect_timeout(&to, PATIENCE);
-        let mut near = nodes.world.open("a").run(connect).unwrap().unwrap();
-        let (mut far, _) = listener.accept().unwrap();
-        let sending = std::thread::spawn(move || near.write_all(&[7; 1 << 20]));
-        far.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut all = Vec::new();
-        far.read_to_end(&mut all).unwrap_or_else(|error| panic!("{to}: {error}, {} bytes came", all.len()));
-        sending.join().unwrap().unwrap();
-        assert_eq!(all.len(), 1 << 20, "{to}");
+    for address in ["10.244.2.9", "fd00:244:0:2::9"] {
+        transfer_to(nodes, address);
     }
+}
+
+/// The same to one address.
+#[track_caller]
+pub(crate) fn transfer_to(nodes: &Nodes, address: &str) {
+    let address: IpAddr = address.parse().unwrap();
+    let listen = || TcpListener::bind((address, 0)).unwrap();
+    let listener = nodes.world.open("b").run(listen).unwrap();
+    let to = listener.local_addr().unwrap();
+    let connect = || TcpStream::connect_timeout(&to, PATIENCE);
+    let mut near =
+        nodes.world.open("a").run(connect).unwrap().unwrap_or_else(|error| panic!("{to}: {error}"));
+    let (mut far, _) = listener.accept().unwrap();
+    let sending = std::thread::spawn(move || near.write_all(&[7; 1 << 20]));
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut all = Vec::new();
+    far.read_to_end(&mut all).unwrap_or_else(|error| panic!("{to}: {error}, {} bytes came", all.len()));
+    sending.join().unwrap().unwrap();
+    assert_eq!(all.len(), 1 << 20, "{to}");
 }
 
 /// Gives both nodes an address of their pods.

@@ -8,6 +8,7 @@ mod changes;
 mod check;
 mod cloud;
 mod control;
+mod families;
 mod image;
 mod joining;
 mod keep;

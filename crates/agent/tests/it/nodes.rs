@@ -78,10 +78,13 @@ impl Nodes {
 
     /// Writes the file of leases, by rename.
     pub(crate) fn write_leases(&self, backend: &str, nodes: &[(&str, &str, &str)]) {
-        let mut text = format!(
-            "[network]\nNetwork = \"10.244.0.0/16\"\nEnableIPv6 = true\nIPv6Network = \"fd00:244::/56\"\n\
-             Backend = {backend}\n"
-        );
+        let both = "Network = \"10.244.0.0/16\"\nEnableIPv6 = true\nIPv6Network = \"fd00:244::/56\"";
+        self.write_leases_of(both, backend, nodes);
+    }
+
+    /// The same of a network with these keys beside its backend.
+    pub(crate) fn write_leases_of(&self, network: &str, backend: &str, nodes: &[(&str, &str, &str)]) {
+        let mut text = format!("[network]\n{network}\nBackend = {backend}\n");
         for (name, public, pods) in nodes {
             let list =
                 |text: &str| text.split(' ').map(|one| format!("{one:?}")).collect::<Vec<_>>().join(", ");

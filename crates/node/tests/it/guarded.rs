@@ -38,7 +38,7 @@ fn strangers(scene: &Scene, conf: &Value) -> [IpAddr; 2] {
 
 /// The first datagram that arrives at an address of `b`, of one that `a` sends from an address that it was not given and
 /// one from its own, in this order.
-fn first_to_arrive(scene: &Scene, to: IpAddr) -> Vec<u8> {
+pub(crate) fn first_to_arrive(scene: &Scene, to: IpAddr) -> Vec<u8> {
     let server = scene.world.open("b").run(|| UdpSocket::bind(SocketAddr::new(to, 0))).unwrap().unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     let there = server.local_addr().unwrap();

@@ -11,6 +11,7 @@ mod devices;
 mod dhcp;
 mod dropin;
 mod earlier;
+mod families;
 mod gc;
 mod guarded;
 mod host_link;

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use datapath::Family;
 use linux::Netns;
 use node::plugin::{Reply, call};
 use node::{Home, UnusedNetworks};
@@ -26,6 +27,11 @@ pub(crate) struct Scene {
 impl Scene {
     /// `None`, with the skip recorded, without root.
     pub(crate) fn new() -> Option<Scene> {
+        Scene::of(&[Family::V4, Family::V6])
+    }
+
+    /// The same with addresses of these families alone.
+    pub(crate) fn of(families: &[Family]) -> Option<Scene> {
         if !require_root() {
             return None;
         }
@@ -35,11 +41,19 @@ impl Scene {
         let (node, far) = (world.name("node"), world.name("far"));
         let _ = shell(&format!(
             "ip -n {node} link add wire0 type veth peer name wire1 netns {far}
-             ip -n {node} addr add 192.0.2.1/24 dev wire0; ip -n {node} addr add 2001:db8::1/64 dev wire0 nodad
-             ip -n {far} addr add 192.0.2.2/24 dev wire1; ip -n {far} addr add 2001:db8::2/64 dev wire1 nodad
-             ip -n {node} link set wire0 up; ip -n {far} link set wire1 up
-             ip -n {node} route add default via 192.0.2.2; ip -n {node} route add default via 2001:db8::2"
+             ip -n {node} link set wire0 up; ip -n {far} link set wire1 up"
         ));
+        for family in families {
+            let (net, length, nodad) = match family {
+                Family::V4 => ("192.0.2.", 24, ""),
+                Family::V6 => ("2001:db8::", 64, "nodad"),
+            };
+            let _ = shell(&format!(
+                "ip -n {node} addr add {net}1/{length} dev wire0 {nodad}
+                 ip -n {far} addr add {net}2/{length} dev wire1 {nodad}
+                 ip -n {node} route add default via {net}2"
+            ));
+        }
         Some(Scene { world, root: tempfile::tempdir().unwrap() })
     }
 
