@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bpf::late::{LateConfig, LateEvents, LatePrograms, Namespace, Tracepoint};
-use bpf::witness::{Stall, Witness};
+use bpf::witness::{Stall, StallReport, Witness};
 use linux::CpuSet;
 use load::witness::FINE;
 use load::{Client, Exchange, Outcome};
-use record::{Cause, Histogram, Late, Load, Retransmitted, WorkloadKind};
+use record::{Cause, Histogram, Late, Load, Retransmitted, Void, WorkloadKind};
 use stats::Random;
 
 use crate::ports::SERVER_PORT;
-use crate::trial::{Method, broken, connections, kept_from_running, rest, run, run_with_log, warmup};
+use crate::trial::{Method, connections, rest, run, run_with_log, unanswered_slice, until_answered, warmup};
 use crate::visits::{Visit, visit_all};
 use crate::{BuiltTopology, Event, LabError};
 use answer::AnsweredRequest;
@@ -74,6 +74,14 @@ struct Slice {
     evidence: SliceEvents,
 }
 
+/// The same as it was held.
+struct WatchedSlice {
+    outcome: Outcome,
+    answers: Vec<AnsweredRequest>,
+    seen: LateEvents,
+    stood: StallReport,
+}
+
 /// All slices of a candidate at a load.
 struct Course {
     late: Late,
@@ -127,7 +135,7 @@ pub(crate) fn late(
         let course = courses
             .entry((load, entrant))
             .or_insert_with(|| Course::new(entrant, load, watch.programs.missing()));
-        watch.visit(built, &loads[load], course, rng)
+        watch.visit(built, &loads[load], course, rng, emit)
     })?;
     if !visited {
         return Ok(None);
@@ -143,36 +151,45 @@ impl Watch<'_> {
         load: &Load,
         course: &mut Course,
         rng: &mut Random,
+        emit: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
+        let name = built.name.clone();
         let mut order = [true, false];
         rng.shuffle(&mut order);
         let mut medians_ns = (0, 0);
         for watched in order {
             match watched {
-                true => medians_ns.1 = self.watched(built, load, course)?,
-                false => medians_ns.0 = self.unwatched(built, load, course)?,
+                true => {
+                    let slice = until_answered(&name, emit, || self.watched(built, load))?;
+                    medians_ns.1 = slice.outcome.response.value_at_quantile(0.5);
+                    course.take(slice, self);
+                }
+                false => {
+                    let outcome = until_answered(&name, emit, || self.unwatched(built, load))?;
+                    medians_ns.0 = outcome.response.value_at_quantile(0.5);
+                    course.unwatched.add(&outcome.response).expect("all histograms have the same bounds");
+                }
             }
         }
         course.late.medians_ns.push(medians_ns);
         Ok(())
     }
 
-    /// A slice without the programs; gives its median.
-    fn unwatched(
+    /// A slice without the programs, and why it does not count.
+    fn unwatched(&self, built: &mut BuiltTopology, load: &Load) -> Result<(Outcome, Option<Void>), LabError> {
+        let slice = self.warm(built, load)?;
+        let outcome = run(built, self.method, load, slice, None)?;
+        check(built)?;
+        let void = unanswered_slice(load, &outcome);
+        Ok((outcome, void))
+    }
+
+    /// A slice with the programs, and why it does not count.
+    fn watched(
         &self,
         built: &mut BuiltTopology,
         load: &Load,
-        course: &mut Course,
-    ) -> Result<u64, LabError> {
-        let slice = self.warm(built, load)?;
-        let outcome = run(built, self.method, load, slice, None)?;
-        self.check(built, load, &outcome)?;
-        course.unwatched.add(&outcome.response).expect("all histograms have the same bounds");
-        Ok(outcome.response.value_at_quantile(0.5))
-    }
-
-    /// A slice with the programs; gives its median.
-    fn watched(&self, built: &mut BuiltTopology, load: &Load, course: &mut Course) -> Result<u64, LabError> {
+    ) -> Result<(WatchedSlice, Option<Void>), LabError> {
         let namespaces = namespaces(built)?;
         // Attached before the warm-up: the kernel patches its code, and the caches fill.
         let watching = self.programs.watch(&namespaces)?;
@@ -183,17 +200,14 @@ impl Watch<'_> {
         let outcome = run_with_log(built, self.method, load, slice, &mut log)?;
         self.witness.stop()?;
         let seen = watching.end()?;
-        let mut stood = bpf::witness::StallReport::default();
+        let mut stood = StallReport::default();
         self.witness.look(&mut stood)?;
-        self.check(built, load, &outcome)?;
-        course.watched.add(&outcome.response).expect("all histograms have the same bounds");
+        check(built)?;
+        let void = unanswered_slice(load, &outcome);
         let answers = answers(&exchanges, built.clients(load.body_bytes), self.method);
-        course.late.lost_answers += outcome.unlogged;
-        course.late.lost_events += stood.lost;
         // Who waits for another program has a cause of its own.
         stood.stalls.retain(|stall| stall.blocked_ns == 0);
-        course.take(answers, &seen, &stood.stalls, self);
-        Ok(outcome.response.value_at_quantile(0.5))
+        Ok((WatchedSlice { outcome, answers, seen, stood }, void))
     }
 
     /// Load before a slice; gives the length of the slice.
@@ -205,16 +219,14 @@ impl Watch<'_> {
         run(built, self.method, load, before, None)?;
         Ok(slice)
     }
+}
 
-    fn check(&self, built: &mut BuiltTopology, load: &Load, outcome: &Outcome) -> Result<(), LabError> {
-        built.check_server()?;
-        if kept_from_running(load, outcome).is_none() {
-            broken(built, outcome)?;
-        }
-        match built.changed()? {
-            Some(what) => Err(built.path_broken(&what)),
-            None => Ok(()),
-        }
+/// An error if the server has ended or the path is not what was built.
+fn check(built: &mut BuiltTopology) -> Result<(), LabError> {
+    built.check_server()?;
+    match built.changed()? {
+        Some(what) => Err(built.path_broken(&what)),
+        None => Ok(()),
     }
 }
 
@@ -240,20 +252,19 @@ impl Course {
         }
     }
 
-    fn take(
-        &mut self,
-        answers: Vec<AnsweredRequest>,
-        seen: &LateEvents,
-        stalls: &[Stall],
-        watch: &Watch<'_>,
-    ) {
+    fn take(&mut self, slice: WatchedSlice, watch: &Watch<'_>) {
+        let WatchedSlice { outcome, answers, seen, stood } = slice;
+        self.watched.add(&outcome.response).expect("all histograms have the same bounds");
+        self.late.lost_answers += outcome.unlogged;
+        self.late.lost_events += stood.lost;
+        let seen = &seen;
         count(seen, &mut self.late.retransmitted);
         count_drops(seen, &watch.reasons, &mut self.late.drops);
         self.late.lost_events += seen.lost;
         let cpus = watch.method.cpus.all();
         let lost = |reason: u32| watch.reasons.get(&reason).is_some_and(|name| is_loss(name));
         let mut evidence = SliceEvents::of(seen, |cpu| cpus.contains(cpu), lost);
-        evidence.stalls = stalls.iter().map(stood_still).collect();
+        evidence.stalls = stood.stalls.iter().map(stood_still).collect();
         self.slices.push(Slice { answers, evidence });
     }
 

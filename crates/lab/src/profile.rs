@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use linux::perf::{Profiler, Symbols};
+use linux::perf::{Profiler, Samples, Symbols};
 use linux::{CpuSet, clock};
-use record::{Load, Measure, Profile};
+use record::{Load, Measure, Profile, Void};
 use stats::Random;
 
-use crate::trial::{Method, broken, connections, kept_from_running, rest, run, warmup};
+use crate::trial::{Method, connections, rest, run, unanswered_slice, until_answered, warmup};
 use crate::visits::{Visit, visit_all};
 use crate::{BuiltTopology, Event, LabError, NodeCpus, workload};
 
@@ -56,12 +56,14 @@ pub(crate) fn profile(
         emit(Event::Profiling { name: built.name.clone(), done, total });
         let (profile, stacks) =
             found.entry((load, entrant)).or_insert_with(|| (empty(entrant, load, &cpus), BTreeMap::new()));
-        visit(built, method, &loads[load], &mut profiler, |slice, samples| {
-            profile.requests += slice.answered;
-            profile.duration_ns += slice.duration_ns;
-            profile.lost += samples.lost;
-            profile.idle += folder.add(&samples.samples, stacks);
-        })
+        let name = built.name.clone();
+        let sampled = || visit(built, method, &loads[load], &mut profiler);
+        let (slice, samples) = until_answered(&name, emit, sampled)?;
+        profile.requests += slice.answered;
+        profile.duration_ns += slice.duration_ns;
+        profile.lost += samples.lost;
+        profile.idle += folder.add(&samples.samples, stacks);
+        Ok(())
     })?;
     if !visited {
         return Ok(None);
@@ -78,14 +80,13 @@ struct Slice {
     duration_ns: u64,
 }
 
-/// One slice of one candidate, sampled.
+/// One slice of one candidate, sampled, and why it does not count.
 fn visit(
     built: &mut BuiltTopology,
     method: &Method,
     load: &Load,
     profiler: &mut Profiler,
-    take: impl FnOnce(Slice, linux::perf::Samples),
-) -> Result<(), LabError> {
+) -> Result<((Slice, Samples), Option<Void>), LabError> {
     let measure = built.workload.kind.measure();
     if measure == Measure::Latency {
         let warmup = warmup(method.warmup, load, connections(built, load.body_bytes));
@@ -96,26 +97,28 @@ fn visit(
     let begin_ns = clock::now_ns();
     let answered = match measure {
         Measure::Latency => requests(built, method, load),
-        Measure::Bandwidth | Measure::Packets | Measure::Frames => carried(built, method, load, measure),
+        Measure::Bandwidth | Measure::Packets | Measure::Frames => {
+            carried(built, method, load, measure).map(|answered| (answered, None))
+        }
     };
     let duration_ns = clock::now_ns() - begin_ns;
     // Whatever came of the load: a profiler that goes on would sample the next trial.
     let samples = profiler.stop()?;
-    let answered = answered?;
+    let (answered, void) = answered?;
     built.check_server()?;
     if let Some(what) = built.changed()? {
         return Err(built.path_broken(&what));
     }
-    take(Slice { answered, duration_ns }, samples);
-    Ok(())
+    Ok(((Slice { answered, duration_ns }, samples), void))
 }
 
-fn requests(built: &mut BuiltTopology, method: &Method, load: &Load) -> Result<u64, LabError> {
+fn requests(
+    built: &mut BuiltTopology,
+    method: &Method,
+    load: &Load,
+) -> Result<(u64, Option<Void>), LabError> {
     let outcome = run(built, method, load, SLICE, None)?;
-    if kept_from_running(load, &outcome).is_none() {
-        broken(built, &outcome)?;
-    }
-    Ok(outcome.answered)
+    Ok((outcome.answered, unanswered_slice(load, &outcome)))
 }
 
 /// The unit of CPU time for workloads without answers: packets that arrived, or megabytes.

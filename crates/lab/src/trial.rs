@@ -16,7 +16,7 @@ use crate::traffic::TransferredAmounts;
 use crate::usage::{CounterSnapshot, Usage, steal_permille, sum};
 use crate::wire::Patience;
 use crate::witness::{self, Witnesses};
-use crate::{LabError, NodeCpus};
+use crate::{Event, LabError, NodeCpus};
 
 /// How a trial is run.
 #[derive(Debug, Clone)]
@@ -122,6 +122,9 @@ pub(crate) trait Subject {
 pub(crate) fn connections(subject: &mut dyn Subject, body_bytes: u32) -> usize {
     subject.clients(body_bytes).iter().map(Client::connections).sum()
 }
+
+/// A void trial is repeated at most so often; then the candidate goes without this slice, and the report says so.
+pub(crate) const REPEATS: usize = 2;
 
 /// Runs a trial. `entrant` and `load` are the record's indexes.
 pub(crate) fn measure(
@@ -266,11 +269,31 @@ pub(crate) fn breaks(void: &Void) -> Option<String> {
     }
 }
 
-/// An error if most of what was sent was never answered.
-pub(crate) fn broken(subject: &mut dyn Subject, outcome: &Outcome) -> Result<(), LabError> {
-    let candidate = || subject.name().to_owned();
-    let what = unanswered(outcome).as_ref().and_then(breaks);
-    what.map_or(Ok(()), |what| Err(LabError::Broken { candidate: candidate(), what }))
+/// What keeps a slice beside the trials from counting: most of what was sent was never answered, though the generator ran.
+pub(crate) fn unanswered_slice(load: &Load, outcome: &Outcome) -> Option<Void> {
+    if kept_from_running(load, outcome).is_some() { None } else { unanswered(outcome) }
+}
+
+/// Holds a slice, and again while it is void, as often as a trial is repeated: one without answers may be the machine's doing.
+/// Who answers in none of them is broken.
+pub(crate) fn until_answered<T>(
+    candidate: &str,
+    emit: &mut dyn FnMut(Event),
+    mut slice: impl FnMut() -> Result<(T, Option<Void>), LabError>,
+) -> Result<T, LabError> {
+    let mut repeats = REPEATS;
+    loop {
+        let (kept, void) = slice()?;
+        let Some(why) = void else { return Ok(kept) };
+        emit(Event::Voided { name: candidate.to_owned(), why: why.clone() });
+        match breaks(&why) {
+            Some(what) if repeats == 0 => {
+                return Err(LabError::Broken { candidate: candidate.to_owned(), what });
+            }
+            Some(_) => repeats -= 1,
+            None => return Ok(kept),
+        }
+    }
 }
 
 /// What was stolen from a witnessed trial is left out of it, so that only much of it makes it void.
@@ -370,5 +393,36 @@ fn record(
         handshakes: (handshakes != load::Handshakes::default())
             .then_some(Handshakes { full: handshakes.full, resumed: handshakes.resumed }),
         void,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of slices, the first of which have no answers, and how many there were.
+    fn sliced(unanswered: usize) -> (Result<usize, LabError>, usize, usize) {
+        let (mut slices, mut voided) = (0, 0);
+        let none =
+            || Void::Unanswered { sent: 4, intended: 4, unanswered: 4, unexpected: 0, connection_errors: 0 };
+        let outcome = until_answered(
+            "a",
+            &mut |event| voided += usize::from(matches!(event, Event::Voided { .. })),
+            || {
+                slices += 1;
+                Ok((slices, (slices <= unanswered).then(none)))
+            },
+        );
+        (outcome, slices, voided)
+    }
+
+    #[test]
+    fn who_answers_in_a_later_slice_is_not_broken() {
+        assert!(matches!(sliced(0), (Ok(1), 1, 0)));
+        assert!(matches!(sliced(2), (Ok(3), 3, 2)));
+        let (outcome, slices, voided) = sliced(usize::MAX);
+        assert_eq!((slices, voided), (3, 3));
+        let Err(LabError::Broken { candidate, what }) = outcome else { panic!("{outcome:?}") };
+        assert!(candidate == "a" && what.starts_with("4 of 4 requests"), "{what}");
     }
 }

@@ -10,11 +10,8 @@ use super::arena::Arena;
 use super::contest::Contest;
 use super::goal::StoppingRule;
 use super::runners::{Runner, Runners};
-use crate::trial::{Method, breaks};
+use crate::trial::{Method, REPEATS, breaks};
 use crate::{Event, LabError};
-
-/// A void trial is repeated at most so often; then the candidate goes without this slice, and the report says so.
-const REPEATS: usize = 2;
 
 /// A round that is under way: what may fail in it and what it has so far.
 pub(super) struct Course<'a, R> {
