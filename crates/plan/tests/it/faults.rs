@@ -1,14 +1,16 @@
 //! Apply fails after every step and dies after every line of the journal, and so does undo. Then undo runs to
 //! its end from the file, and everything must be as before.
 
-use plan::{ApplyError, Fault, Journal, Kernel, Undone, undo};
+use plan::{ApplyError, Fault, Journal, Kernel, Plan, Undone, undo};
 use testkit::{World, require_root};
 
 use crate::sample::Sample;
 use crate::scene::Scene;
 
 /// Outside programs check one ending in this many. The process itself checks all.
-const JUDGED_EVERY: usize = 8;
+pub(crate) const JUDGED_EVERY: usize = 8;
+/// How many worlds there are at the same time.
+const WORLDS: usize = 4;
 
 #[track_caller]
 fn undo_to_the_end(scene: &Scene, when: &str) {
@@ -31,13 +33,28 @@ fn is_regular(outcome: &Undone) -> bool {
     }
 }
 
-/// Runs the sample with each fault in one prepared world.
+/// Runs the sample with each fault. What takes long is the kernel, which takes links and namespaces away only when no CPU
+/// uses them any more, so several prepared worlds have a share of the faults each.
 fn check(faults: impl Iterator<Item = Fault>) {
+    let faults: Vec<Fault> = faults.collect();
+    in_worlds(|first| check_in_one(faults.iter().skip(first).step_by(WORLDS)));
+}
+
+/// Calls this in as many threads as there are worlds, with the numbers from 0.
+fn in_worlds(check: impl Fn(usize) + Sync) {
+    std::thread::scope(|scope| {
+        let check = &check;
+        (0..WORLDS).for_each(|first| drop(scope.spawn(move || check(first))));
+    });
+}
+
+/// The same in one prepared world.
+fn check_in_one<'a>(faults: impl Iterator<Item = &'a Fault>) {
     let scene = Scene::new();
     let plan = scene.sample.plan();
     for (number, fault) in faults.enumerate() {
         let when = format!("with {fault:?}");
-        let result = scene.apply(&plan, fault);
+        let result = scene.apply(&plan, *fault);
         assert!(matches!(result, Err(ApplyError::Injected { .. })), "{when}: {result:?}");
         undo_to_the_end(&scene, &when);
         if number % JUDGED_EVERY == 0 {
@@ -79,26 +96,28 @@ fn undo_may_die_after_any_line() {
     if !require_root() {
         return;
     }
-    let scene = Scene::new();
-    let plan = scene.sample.plan();
-    let mut dead_after = 1;
-    loop {
-        let lines = scene.apply(&plan, Fault::None).unwrap();
-        let mut journal = Journal::open(&scene.path()).unwrap();
-        let mut kernel = Kernel::new().unwrap();
-        kernel.inject(Fault::DeadAfterLine(lines + dead_after));
-        undo(&mut journal, &mut kernel);
-        let is_undone = journal.is_undone();
-        drop((journal, kernel));
-        let when = format!("when undo died after its line {dead_after}");
-        undo_to_the_end(&scene, &when);
-        if is_undone || dead_after % JUDGED_EVERY == 0 {
-            scene.assert_as_before(&when);
-        }
-        if is_undone {
-            break;
-        }
-        dead_after += 1;
+    in_worlds(|first| {
+        let scene = Scene::new();
+        let plan = scene.sample.plan();
+        let dead_after =
+            (1 + first..).step_by(WORLDS).find(|dead_after| undo_dies(&scene, &plan, *dead_after));
+        assert!(dead_after > Some(10), "undo wrote only {dead_after:?} lines");
+    });
+}
+
+/// Undo dies after so many lines of its own, and a second one comes to the end. Whether the first one had done so already.
+fn undo_dies(scene: &Scene, plan: &Plan, dead_after: usize) -> bool {
+    let lines = scene.apply(plan, Fault::None).unwrap();
+    let mut journal = Journal::open(&scene.path()).unwrap();
+    let mut kernel = Kernel::new().unwrap();
+    kernel.inject(Fault::DeadAfterLine(lines + dead_after));
+    undo(&mut journal, &mut kernel);
+    let is_undone = journal.is_undone();
+    drop((journal, kernel));
+    let when = format!("when undo died after its line {dead_after}");
+    undo_to_the_end(scene, &when);
+    if is_undone || dead_after / WORLDS % JUDGED_EVERY == 0 {
+        scene.assert_as_before(&when);
     }
-    assert!(dead_after > 10, "undo wrote only {dead_after} lines");
+    is_undone
 }
