@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use doctor::{Diagnosis, ExaminedNetns, Finding, Severity, Window, diagnose};
 use linux::procfs::Procfs;
-use linux::sock_diag::{TcpSocket, states, tcp_sockets};
+use linux::sock_diag::{TcpInfo, TcpSocket, states, tcp_sockets};
 use linux::sysctl::{self, Key};
 use linux::{IfName, Link, LinkKind, Netlink, Netns, Qdisc, VethPeer};
 use testkit::World;
@@ -214,6 +214,12 @@ pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "the condition does not hold after {patience:?}");
         sleep(20);
     }
+}
+
+/// Waits until one of a namespace's connections is so.
+#[track_caller]
+pub(crate) fn await_one(netns: &Netns, is_so: impl Fn(&TcpInfo) -> bool) {
+    wait_until(|| connections(netns).iter().filter_map(|socket| socket.tcp.as_ref()).any(&is_so));
 }
 
 /// A listener on the server.

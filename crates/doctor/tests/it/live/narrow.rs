@@ -8,7 +8,7 @@ use doctor::{Diagnosis, ExaminedNetns, Severity, Snapshot, Window, diagnose};
 use linux::{LinkKind, Netlink, Netns, Route, VethPeer};
 use testkit::{World, require_root, skip};
 
-use super::{Busy, check_quiet, ifname, link, set, sleep};
+use super::{Busy, await_one, check_quiet, ifname, link, set, sleep};
 
 struct Road {
     world: World,
@@ -82,8 +82,8 @@ impl Road {
             sleep(100);
             after = self.look();
         }
-        // Long enough that segments retransmitted before the kernel knew are at most one in a hundred.
-        sleep(300);
+        // Segments retransmitted before the kernel knew are to be one in a hundred at the most.
+        await_one(&self.client, |tcp| tcp.bytes_sent >= 100 * tcp.bytes_retrans);
         after = self.look();
         drop((sending, reading));
         (diagnose(&Window { before: &before, after: &after }), after)
@@ -134,7 +134,7 @@ fn a_narrow_path_with_a_route_that_says_so_is_no_finding() {
     let (accepted, _) = listener.accept().unwrap();
     let busy = (Busy::reading(accepted, 65_536, 0), Busy::sending(stream));
     let before = road.look();
-    sleep(300);
+    await_one(&road.client, |tcp| tcp.bytes_acked > 1 << 20);
     let after = road.look();
     drop(busy);
     let keeps = |socket: &linux::sock_diag::TcpSocket| {

@@ -1,5 +1,6 @@
 //! How connections begin.
 
+use std::io::Read;
 use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 
@@ -118,15 +119,17 @@ fn ends_are_forgotten_where_few_are_remembered() {
     let line = Line::new();
     set(&line.client, "net/ipv4/tcp_max_tw_buckets", "2");
     let (listener, address) = listen(&line);
+    let forgotten = || counter(&line.client, "TcpExtTCPTimeWaitOverflow");
+    let before = forgotten();
     let diagnosis = line.watch("client", || {
         for _ in 0..40 {
             let stream = connect(&line, address);
-            let (accepted, _) = listener.accept().unwrap();
+            let (mut accepted, _) = listener.accept().unwrap();
             drop(stream);
-            sleep(5);
-            drop(accepted);
+            // The client ends it first, and so is the one to remember it.
+            assert_eq!(accepted.read(&mut [0]).unwrap(), 0);
         }
-        sleep(200);
+        wait_until(|| forgotten() >= before + 38);
     });
     check_first(&diagnosis, "HG065");
 }
@@ -142,10 +145,14 @@ fn knocks_at_closed_ports_are_known() {
         line.client.run(|| (0..200).for_each(|_| assert!(TcpStream::connect(closed).is_err()))).unwrap();
     });
     check_known(&tcp, "HG066");
+    let refused = || counter(&line.server, "UdpNoPorts");
+    let before = refused();
     let udp = line.watch("server", || {
         let socket = line.client.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
-        (0..200).for_each(|_| drop(socket.send_to(b"x", closed)));
-        sleep(100);
+        wait_until(|| {
+            (0..200).for_each(|_| drop(socket.send_to(b"x", closed)));
+            refused() >= before + 200
+        });
     });
     check_known(&udp, "HG108");
 }

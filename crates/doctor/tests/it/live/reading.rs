@@ -6,7 +6,9 @@ use linux::sock_diag::TcpSocket;
 use rustix::net::sockopt;
 use testkit::require_root;
 
-use super::{Busy, Line, SERVER, check_first, connect, connections, listen, set, sleep, wait_until};
+use super::{
+    Busy, Line, SERVER, await_one, check_first, connect, connections, counter, listen, set, sleep, wait_until,
+};
 
 /// A connection on which the client sends all the time and the server reads `bytes` bytes every `every_ms`
 /// milliseconds. `prepare` gets the server's listener.
@@ -46,7 +48,7 @@ fn a_slow_reader_is_a_full_window_where_it_is_sent() {
     }
     let line = Line::new();
     let busy = slow(&line, |_| (), 32_768, 30);
-    sleep(500);
+    await_one(&line.client, |tcp| tcp.rwnd_limited > 0);
     line.finds_first("HG080", "client", || sleep(1000));
     drop(busy);
 }
@@ -59,7 +61,7 @@ fn a_limit_from_an_old_guide_is_felt() {
     let line = Line::new();
     set(&line.server, "net/ipv4/tcp_rmem", "4096 16384 65536");
     let busy = slow(&line, |_| (), 65_536, 0);
-    sleep(300);
+    await_one(&line.server, |tcp| tcp.bytes_received > 1 << 20);
     let received = || -> u64 {
         connections(&line.server).iter().filter_map(|socket| socket.tcp).map(|tcp| tcp.bytes_received).sum()
     };
@@ -80,10 +82,14 @@ fn datagrams_that_no_program_reads_are_dropped() {
     let server = line.server.run(|| UdpSocket::bind((SERVER, 0))).unwrap().unwrap();
     sockopt::set_socket_recv_buffer_size(&server, 4096).unwrap();
     let address = server.local_addr().unwrap();
+    let dropped = || counter(&line.server, "UdpRcvbufErrors");
+    let before = dropped();
     let diagnosis = line.watch("server", || {
         let client = line.client.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
-        (0..300).for_each(|_| drop(client.send_to(&[0; 1000], address)));
-        sleep(100);
+        wait_until(|| {
+            (0..300).for_each(|_| drop(client.send_to(&[0; 1000], address)));
+            dropped() >= before + 200
+        });
     });
     check_first(&diagnosis, "HG105");
     let expected = format!("the socket at {address} ");

@@ -34,7 +34,6 @@ fn two_writes_for_a_question_are_named() {
     }
     let line = Line::new();
     let busy = questions(&line, 2);
-    sleep(1500);
     // A snapshot taken between two waits misses it.
     line.finds_first("HG089", "client", || sleep(300));
     drop(busy);
@@ -47,7 +46,6 @@ fn one_write_for_a_question_is_no_fault() {
     }
     let line = Line::new();
     let busy = questions(&line, 1);
-    sleep(500);
     let diagnosis = line.falls_quiet("client", || sleep(1000));
     assert!(!diagnosis.findings.iter().any(|finding| finding.check.code == "HG089"));
     drop(busy);

@@ -43,10 +43,14 @@ fn packets_that_come_by_the_wrong_link_are_dropped() {
     // from that address.
     let (_listener, tcp) = listen(&line);
     drop(connect(&line, tcp));
+    let dropped = || counter(&line.server, "TcpExtIPReversePathFilter");
+    let before = dropped();
     let diagnosis = line.watch("server", || {
         let client = line.client.run(|| UdpSocket::bind("10.99.0.1:0")).unwrap().unwrap();
-        (0..100).for_each(|_| drop(client.send_to(b"x", address)));
-        sleep(100);
+        wait_until(|| {
+            (0..100).for_each(|_| drop(client.send_to(b"x", address)));
+            dropped() >= before + 100
+        });
     });
     check_first(&diagnosis, "HG054");
 }
@@ -82,7 +86,7 @@ fn a_packet_socket_is_known() {
     let tap = line.client.run(|| {
         socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, Some(eth::ALL)).unwrap()
     });
-    check_known(&line.watch("client", || sleep(100)), "HG047");
+    check_known(&line.watch("client", || ()), "HG047");
     drop(tap);
 }
 
@@ -93,8 +97,8 @@ fn settings_without_effect_are_known() {
     }
     let line = Line::new();
     set(&line.client, "net/ipv4/tcp_fack", "1");
-    check_known(&line.watch("client", || sleep(100)), "HG120");
-    check_known(&line.watch("server", || sleep(100)), "HG143");
+    check_known(&line.watch("client", || ()), "HG120");
+    check_known(&line.watch("server", || ()), "HG143");
 }
 
 #[test]
