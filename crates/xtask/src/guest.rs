@@ -132,6 +132,9 @@ pub(crate) static ALL: [Guest; 8] = [
         tests: &[
             ("datapath", "traffic::ipv4_alone", Always),
             ("lab", "standing::the_families_of_the_kernel", Always),
+            // All that the plugin and the agent do, in a network of IPv4 alone.
+            ("node", "families::ipv4_alone", Always),
+            ("agent", "families::ipv4_alone", Always),
         ],
     },
     // Races have a CPU for the load and one for the server.
@@ -200,6 +203,8 @@ pub(crate) static ALL: [Guest; 8] = [
             ("doctor", "", Skipped),
             ("linux", "steering::", Never),
             ("linux", "", Skipped),
+            // IPv4 alone has a kernel of its own.
+            ("node", "families::ipv4_alone", Never),
             ("node", "", Skipped),
             // What no card and no store is needed for is the same on every kernel that has WireGuard.
             ("agent", "wireguard::encrypted", Skipped),
