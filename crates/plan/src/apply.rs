@@ -20,6 +20,7 @@ pub struct Applied {
 /// # Errors
 /// [`ApplyError::Step`] if a step cannot be done, [`ApplyError::Journal`] if it could not be written down first.
 pub fn apply(plan: &Plan, journal: &mut Journal, kernel: &mut Kernel) -> Result<Applied, ApplyError> {
+    kernel.begin_run();
     let first = journal.next_seq();
     let mut steps = plan.steps.iter().enumerate();
     steps.try_for_each(|(number, placed)| apply_step(number, placed, &Known::Nothing, journal, kernel))?;
@@ -31,6 +32,7 @@ pub fn apply(plan: &Plan, journal: &mut Journal, kernel: &mut Kernel) -> Result<
 /// # Errors
 /// [`ApplyError::Step`] if it cannot be done.
 pub fn by_hand(placed: &Placed, kernel: &mut Kernel) -> Result<(), ApplyError> {
+    kernel.begin_run();
     let (effect, place) = (placed.step.effect(), &placed.place);
     let done = effect.before(kernel, place).and_then(|before| effect.act(kernel, place, &before));
     done.map_err(|why| in_step(placed, why))

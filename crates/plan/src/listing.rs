@@ -1,18 +1,20 @@
 //! What a namespace holds: asked for one by one for a step alone, and once as whole lists for all steps of a plan.
 
-use std::cell::{OnceCell, RefCell};
+mod devices;
+
+use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use bpf::services::{self, FoundService, ServiceAddress};
 use linux::netlink::{AddressInfo, FdbInfo, LinkInfo, NeighbourInfo, RouteInfo, WireGuardDevice};
-use linux::{FdbEntry, IfName, Route, sysctl};
+use linux::{FdbEntry, IfName, PublicKey, Route, sysctl};
 use rustix::io::Errno;
 
 use crate::kernel::OpenNetns;
+use devices::{Devices, Lasts};
 
 type Result<T> = std::result::Result<T, linux::Error>;
 
@@ -21,13 +23,15 @@ type Result<T> = std::result::Result<T, linux::Error>;
 pub(crate) struct Listing {
     /// Each kind is listed when it is first needed.
     has_lists: bool,
+    /// It is that of a run over the steps of a plan.
+    of_run: bool,
     links: OnceCell<Vec<LinkInfo>>,
     names: OnceCell<BTreeMap<IfName, usize>>,
     addresses: OnceCell<Vec<AddressInfo>>,
     routes: OnceCell<Vec<RouteInfo>>,
     neighbours: OnceCell<Vec<NeighbourInfo>>,
     fdb: OnceCell<Vec<FdbInfo>>,
-    wireguard: RefCell<BTreeMap<IfName, Option<Arc<WireGuardDevice>>>>,
+    devices: Devices,
     parameters: BTreeMap<sysctl::Key, Option<String>>,
     /// Those of the folder that was asked for first: a node has one.
     services: OnceCell<(PathBuf, BTreeMap<ServiceAddress, FoundService>)>,
@@ -39,6 +43,11 @@ impl Listing {
     pub(crate) fn of<'k>(opened: &OpenNetns, keys: impl Iterator<Item = &'k sysctl::Key>) -> Result<Listing> {
         let read = || keys.map(|key| Ok((key.clone(), sysctl::read(key)?))).collect::<Result<_>>();
         Ok(Listing { has_lists: true, parameters: opened.netns.run(read)??, ..Listing::default() })
+    }
+
+    /// Of a run over the steps of a plan: each thing is asked for by itself, if the kernel can be asked so.
+    pub(crate) fn of_run() -> Listing {
+        Listing { of_run: true, ..Listing::default() }
     }
 
     pub(crate) fn link(&self, opened: &OpenNetns, name: &IfName) -> Result<Option<LinkInfo>> {
@@ -103,23 +112,34 @@ impl Listing {
         Ok(equal(self.fdb(opened)?, |info| (info.index, info.mac).cmp(&(index, entry.mac))).to_vec())
     }
 
-    /// A WireGuard device with its peers, which the kernel lists only all at once; `None` if the link is of another kind.
-    pub(crate) fn wireguard(
+    /// What a WireGuard device is like, and one peer of it if the question names one; `None` if the link is of another kind.
+    pub(crate) fn wireguard<T>(
         &self,
         opened: &OpenNetns,
-        link: &IfName,
-    ) -> Result<Option<Arc<WireGuardDevice>>> {
-        if let Some(listed) = self.wireguard.borrow().get(link) {
-            return Ok(listed.clone());
-        }
-        let device = match opened.wireguard()?.device(link) {
-            Err(error) if error.is(Errno::OPNOTSUPP.raw_os_error()) => None,
-            device => Some(Arc::new(device?)),
+        (link, index): (&IfName, u32),
+        peer: Option<&PublicKey>,
+        answer: impl FnOnce(&WireGuardDevice) -> T,
+    ) -> Result<Option<T>> {
+        let lasts = match (self.has_lists, self.of_run) {
+            (true, _) => Lasts::Always,
+            (false, true) => Lasts::ByLength,
+            (false, false) => Lasts::Once,
         };
-        if self.has_lists {
-            self.wireguard.borrow_mut().insert(link.clone(), device.clone());
-        }
-        Ok(device)
+        let list = || match opened.wireguard()?.device(link) {
+            Err(error) if error.is(Errno::OPNOTSUPP.raw_os_error()) => Ok(None),
+            device => device.map(Some),
+        };
+        self.devices.ask(index, peer, lasts, list, answer)
+    }
+
+    /// Notes that a peer of a WireGuard device is about to be changed.
+    pub(crate) fn note_peer(&self, index: u32, peer: PublicKey) {
+        self.devices.note_change(index, peer);
+    }
+
+    /// Notes that a WireGuard device is about to get another key.
+    pub(crate) fn note_key(&self, index: u32) {
+        self.devices.forget(index);
     }
 
     pub(crate) fn links(&self, opened: &OpenNetns) -> Result<&[LinkInfo]> {

@@ -24,6 +24,7 @@ pub struct Preview {
 /// What apply would say before it changes anything: the link, the queue or the parameter is not there, or the value is
 /// out of a card's range.
 pub fn preview(placed: &Placed, kernel: &mut Kernel) -> Result<Option<Preview>, StepError> {
+    kernel.begin_run();
     placed.step.effect().preview(kernel, &placed.place)
 }
 

@@ -112,6 +112,7 @@ pub(crate) fn make(
     survey: &Survey,
     done: &mut Reconciled,
 ) -> Result<LeftOver, ApplyError> {
+    kernel.begin_run();
     let mut open = Open::of(journal);
     // As soon as something is taken back first, what was listed may have gone with it.
     let afresh = Survey::default();

@@ -159,6 +159,7 @@ impl WireGuardPeerInfo {
     pub fn is(&self, peer: &WireGuardPeer) -> bool {
         let mut allowed: Vec<IpNet> = peer.allowed.iter().map(IpNet::trunc).collect();
         allowed.sort_unstable();
+        allowed.dedup();
         self.allowed == allowed && self.keepalive_s == peer.keepalive_s
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use linux::netlink::WireGuardDevice;
 use linux::{IfName, PrivateKey, PublicKey};
 use serde::{Deserialize, Serialize};
 
@@ -40,12 +41,14 @@ impl Register for SetWireGuard {
     type Along = ();
 
     fn read(&self, at: &At<'_>) -> Result<Option<WireGuardEnd>, StepError> {
-        let device = at.listing.wireguard(at.opened, &at.link().name)?;
-        Ok(device.map(|device| WireGuardEnd { public: device.public, port: device.port }))
+        let end = |device: &WireGuardDevice| WireGuardEnd { public: device.public, port: device.port };
+        let link = at.link();
+        Ok(at.listing.wireguard(at.opened, (&link.name, link.index), None, end)?)
     }
 
     fn write(&self, at: &At<'_>, end: &WireGuardEnd) -> Result<(), StepError> {
         let (wireguard, link) = (at.opened.wireguard()?, &at.link().name);
+        at.opened.listing.note_key(at.link().index);
         if end.public.is_none() {
             return Ok(wireguard.clear_key(link, end.port)?);
         }

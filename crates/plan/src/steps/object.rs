@@ -28,6 +28,11 @@ pub(super) trait Object {
 
     fn remove(&self, opened: &OpenNetns, index: u32) -> Result<(), StepError>;
 
+    /// Whether what the kernel has acknowledged is looked at again: it may have made something else of it.
+    fn is_read_back(&self) -> bool {
+        true
+    }
+
     /// Waits for a process that apply started, that outlived it, and that may still add it.
     fn settle(&self, _opened: &OpenNetns) -> Result<(), StepError> {
         Ok(())
@@ -70,7 +75,8 @@ impl<O: Object> Effect for Adds<O> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
         let Adds(object) = self;
         let index = self.index(kernel, place)?;
-        let what = match object.look(kernel.at(place)?, &Listing::default(), index)? {
+        let opened = kernel.at(place)?;
+        let what = match object.look(opened, &opened.listing, index)? {
             StepState::Absent => return Ok(Before::Absent),
             StepState::So => "the same".to_owned(),
             StepState::Otherwise { found } => found,
@@ -85,8 +91,12 @@ impl<O: Object> Effect for Adds<O> {
     }
 
     fn after(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<After, StepError> {
+        if !self.0.is_read_back() {
+            return Ok(After::AsPlanned);
+        }
         let index = self.index(kernel, place)?;
-        let found = match self.0.look(kernel.at(place)?, &Listing::default(), index)? {
+        let opened = kernel.at(place)?;
+        let found = match self.0.look(opened, &opened.listing, index)? {
             StepState::So => return Ok(After::AsPlanned),
             StepState::Otherwise { found } => found,
             StepState::Absent => "nothing".to_owned(),
@@ -97,13 +107,13 @@ impl<O: Object> Effect for Adds<O> {
     fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let (Adds(object), after) = (self, past.after.as_ref());
         let opened = kernel.at(&past.intent.placed.place)?;
-        let Some(index) = index_of(object, opened, &Listing::default())? else {
+        let Some(index) = index_of(object, opened, &opened.listing)? else {
             return Ok(absent(after).into());
         };
         if after.is_none() {
             object.settle(opened)?;
         }
-        Ok(match object.look(opened, &Listing::default(), index)? {
+        Ok(match object.look(opened, &opened.listing, index)? {
             StepState::So => {
                 object.remove(opened, index)?;
                 Undone::Restored

@@ -1,7 +1,7 @@
 //! Peers of WireGuard devices.
 
 use ipnet::IpNet;
-use linux::netlink::WireGuardPeerInfo;
+use linux::netlink::{WireGuardDevice, WireGuardPeerInfo};
 use linux::{IfName, WireGuardPeer};
 
 use super::object::Object;
@@ -17,18 +17,34 @@ impl Object for &WireGuardPeer {
         Some(&self.dev)
     }
 
-    fn look(&self, opened: &OpenNetns, listing: &Listing, _: u32) -> Result<StepState, StepError> {
-        let device = listing.wireguard(opened, &self.dev)?;
-        let found = device.as_ref().and_then(|device| device.peers.get(&self.key));
-        Ok(found.map_or(StepState::Absent, |found| StepState::of(found.is(self), || another(self, found))))
+    fn look(&self, opened: &OpenNetns, listing: &Listing, index: u32) -> Result<StepState, StepError> {
+        let state = |device: &WireGuardDevice| match device.peers.get(&self.key) {
+            None => StepState::Absent,
+            Some(found) => StepState::of(found.is(self), || another(self, found)),
+        };
+        let found = listing.wireguard(opened, (&self.dev, index), Some(&self.key), state)?;
+        Ok(found.unwrap_or(StepState::Absent))
     }
 
-    fn add(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
+    fn add(&self, opened: &OpenNetns, index: u32) -> Result<(), StepError> {
+        let is_own = |device: &WireGuardDevice| device.public == Some(self.key);
+        if opened.listing.wireguard(opened, (&self.dev, index), None, is_own)? == Some(true) {
+            let why = format!("link {} has the key {} itself, and is no peer of its own", self.dev, self.key);
+            return Err(StepError::Refused { why });
+        }
+        opened.listing.note_peer(index, self.key);
         Ok(opened.wireguard()?.set_peer(self)?)
     }
 
-    fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
+    fn remove(&self, opened: &OpenNetns, index: u32) -> Result<(), StepError> {
+        opened.listing.note_peer(index, self.key);
         Ok(opened.wireguard()?.remove_peer(&self.dev, self.key)?)
+    }
+
+    /// The kernel takes a peer as it is told or says why not (`set_peer` in drivers/net/wireguard/netlink.c), but for one with the
+    /// device's own key, which it leaves out without a word. To read one back it would list all.
+    fn is_read_back(&self) -> bool {
+        false
     }
 
     fn is_listed(&self) -> bool {

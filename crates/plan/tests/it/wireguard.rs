@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use linux::features::{Feature, probe};
 use linux::netlink::WireGuard;
 use linux::{Link, LinkKind, PrivateKey, PublicKey, WireGuardPeer};
-use plan::{Fault, Place, Plan, SetLinkUp, SetWireGuard, Step, Undone};
-use testkit::require_root;
+use plan::{Fault, Journal, Kernel, Made, Place, Plan, SetLinkUp, SetWireGuard, Step, Undone, apply, undo};
+use testkit::{require_root, shell};
 
 use crate::reconcile::reconciled;
 use crate::sample::{ifname, net, sysctl_step};
@@ -190,6 +190,101 @@ fn a_peer_changes_in_its_place() {
     alone.steps.truncate(4);
     assert_eq!(reconciled(&alone).removed.len(), 1);
     assert!(devices.device(&ifname("hgwg1")).unwrap().peers.is_empty());
+    scene.undo();
+    scene.assert_as_before("after undo");
+}
+
+/// Counts the messages in which the kernel lists the peers of a device: the calls of the function that fills one.
+struct Messages(tempfile::TempDir);
+
+impl Messages {
+    fn new() -> Messages {
+        let tracing = tempfile::tempdir().unwrap();
+        let at = tracing.path().display();
+        shell(&format!(
+            "mount -t tracefs tracefs {at}
+echo 'p:hostgap/peers wg_get_device_dump' >>{at}/kprobe_events
+echo 1 >{at}/events/hostgap/peers/enable"
+        ));
+        Messages(tracing)
+    }
+
+    /// How many there were so far.
+    fn count(&self) -> usize {
+        let profile = std::fs::read_to_string(self.0.path().join("kprobe_profile")).unwrap();
+        let of_peers = profile.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let mut hits = of_peers.filter(|words| words[0] == "peers").map(|words| words[1].parse().unwrap());
+        hits.next().expect("the event is there")
+    }
+
+    /// How many some work takes.
+    fn of<T>(&self, work: impl FnOnce() -> T) -> (usize, T) {
+        let before = self.count();
+        let done = work();
+        (self.count() - before, done)
+    }
+}
+
+impl Drop for Messages {
+    fn drop(&mut self) {
+        let at = self.0.path().display();
+        shell(&format!(
+            "echo 0 >{at}/events/hostgap/peers/enable
+echo '-:hostgap/peers' >>{at}/kprobe_events
+umount {at}"
+        ));
+    }
+}
+
+/// One list of all peers for each of them was quadratic: 2,000 peers took tens of thousands of messages.
+#[test]
+fn many_peers_are_listed_in_fewer_messages_than_there_are_peers() {
+    if !require_root() || is_missing() {
+        return;
+    }
+    let messages = Messages::new();
+    for count in [500_u32, 2_000] {
+        let scene = Scene::new();
+        let home = scene.sample.home();
+        let mut plan = Plan::new();
+        let link = Link { name: ifname("hgwg1"), kind: LinkKind::WireGuard, mtu: Some(1440), mac: None };
+        plan.push(&home, Step::AddLink(link));
+        for number in 0..count {
+            let mut key = [1; 32];
+            key[..4].copy_from_slice(&number.to_ne_bytes());
+            let allowed = vec![net(&format!("10.{}.{}.0/24", number >> 8, number & 255))];
+            let one = WireGuardPeer { key: PublicKey(key), allowed, ..peer("192.0.2.2:51820") };
+            plan.push(&home, Step::AddWireGuardPeer(one));
+        }
+        let mut journal = Journal::create(&scene.path()).unwrap();
+        let mut kernel = Kernel::new().unwrap();
+        let (applying, applied) = messages.of(|| apply(&plan, &mut journal, &mut kernel));
+        applied.unwrap();
+        let (looking, changes) = messages.of(|| Made::of(&plan, &mut kernel).unwrap().1);
+        assert_eq!(changes, []);
+        let (undoing, results) = messages.of(|| undo(&mut journal, &mut kernel));
+        assert!(results.iter().all(|(_, outcome)| *outcome == Undone::Restored));
+        println!("{count} peers: {applying} messages to apply, {looking} to look, {undoing} to undo");
+        for taken in [applying, looking, undoing] {
+            assert!((1..count as usize).contains(&taken), "{taken} messages for {count} peers");
+        }
+        scene.assert_as_before("after undo");
+    }
+}
+
+/// WireGuard leaves out a peer with the key of the device, and does not say so.
+#[test]
+fn a_device_is_no_peer_of_its_own() {
+    if !require_root() || is_missing() {
+        return;
+    }
+    let scene = Scene::new();
+    let (_folder, file, key) = key();
+    let mut plan = plan(&scene.sample.home(), &file, key.public());
+    let own = WireGuardPeer { key: key.public(), ..peer("192.0.2.2:51820") };
+    plan.push(&scene.sample.home(), Step::AddWireGuardPeer(own));
+    let error = scene.apply(&plan, Fault::None).unwrap_err().to_string();
+    assert!(error.contains("is no peer of its own"), "{error}");
     scene.undo();
     scene.assert_as_before("after undo");
 }
