@@ -59,4 +59,4 @@ pub use transaction::{
     Account, EndedTransaction, LockedStore, OpenTransaction, Phase, Store, TakenBack, TransactionError,
     WatchEnd, Watcher, Why,
 };
-pub use undo::{in_use, outstanding, undo, undo_in_boot};
+pub use undo::{in_use, outstanding, undo, undo_in_boot, way_back};

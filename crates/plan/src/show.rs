@@ -23,6 +23,12 @@ impl Placed {
     pub fn commands(&self) -> Vec<String> {
         self.step.effect().commands(&self.place)
     }
+
+    /// What a person would type to take away what the commands of [`Placed::commands`] made; `None` where a namespace takes it
+    /// along. Only what undo does by the journal knows what was there before.
+    pub fn removal(&self) -> Option<String> {
+        self.step.effect().removal(&self.place)
+    }
 }
 
 /// `ip`, `bridge` or `tc`, which can enter a namespace themselves.

@@ -4,6 +4,8 @@
 //! is left alone and named. A namespace that the journal made takes its content with it: what lies inside is not
 //! taken apart first, since the removal of each veth costs a wait of about 20 ms for the kernel's readers (RCU).
 
+mod way;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -13,7 +15,9 @@ use crate::entry::{After, Entry, Intent, Undone};
 use crate::error::StepError;
 use crate::lifetime::Lifetime;
 use crate::steps::{self, MovedBack, Past};
-use crate::{Journal, Kernel, Place, Placed, Step, boot};
+use crate::{Journal, Kernel, Place, Placed, boot};
+pub use way::way_back;
+use way::{Way, makes};
 
 /// Undoes every step of the journal that is not undone yet, last first, and says how each went, in that order.
 ///
@@ -50,18 +54,27 @@ pub fn outstanding(journal: &Journal) -> Vec<&Placed> {
 /// nothing back.
 ///
 /// # Errors
-/// The kernel does not answer, or who shares a step cannot be read.
+/// Nothing is known to, and of a step it cannot be told: the kernel does not answer, or who shares it cannot be read. [`undo`]
+/// leaves that step, and takes the others back.
 pub fn in_use(journal: &Journal, kernel: &mut Kernel) -> Result<Option<String>, StepError> {
-    in_use_by_others(&pasts(journal), kernel)
+    let (users, unknown) = users(&pasts(journal), kernel);
+    match (users, unknown.into_iter().next()) {
+        (None, Some((_, why))) => Err(why),
+        (users, _) => Ok(users),
+    }
 }
 
-fn in_use_by_others(pasts: &[Past], kernel: &mut Kernel) -> Result<Option<String>, StepError> {
+/// What rests on the steps, and the numbers of those of which it cannot be told.
+fn users(pasts: &[Past], kernel: &mut Kernel) -> (Option<String>, BTreeMap<u64, StepError>) {
+    let mut unknown = BTreeMap::new();
     for past in pasts {
-        if let Some(why) = past.intent.placed.step.effect().in_use(kernel, past)? {
-            return Ok(Some(why));
+        match past.intent.placed.step.effect().in_use(kernel, past) {
+            Ok(None) => {}
+            Ok(users) => return (users, unknown),
+            Err(why) => drop(unknown.insert(past.intent.seq, why)),
         }
     }
-    Ok(None)
+    (None, unknown)
 }
 
 fn run(
@@ -74,11 +87,12 @@ fn run(
     kernel.forget_all();
     let mut pasts = pasts(journal);
     pasts.retain(|past| is_meant(past.intent.seq));
-    let doomed = doomed(&pasts, kernel);
+    let way = Way::of(&pasts, |place, after| is_still(place, after, kernel));
+    // The descriptors opened just now would keep a namespace alive beyond its name.
+    kernel.forget_all();
     let mut run = Run {
         moved: moved_back(journal),
-        guests: guests(&pasts, &doomed),
-        doomed,
+        way,
         journal,
         kernel,
         staying: BTreeMap::new(),
@@ -90,13 +104,12 @@ fn run(
         Ok(boot_id) if boot_id != run.journal.boot_id() => {
             run.settle(&pasts, &Undone::Rebooted);
         }
-        Ok(_) => match in_use_by_others(&pasts, run.kernel) {
+        Ok(_) => match users(&pasts, run.kernel) {
             // Half of what was made together would be of no use to them either.
-            Ok(Some(why)) => run.fail_all(pasts, &format!("{why}; nothing is undone before they are gone")),
-            Ok(None) => run.backwards(pasts),
-            // It may be in use.
-            Err(why) => {
-                run.fail_all(pasts, &format!("{why}; nothing is undone before it is known who uses it"));
+            (Some(why), _) => run.fail_all(pasts, &format!("{why}; nothing is undone before they are gone")),
+            (None, unknown) => {
+                let known = run.leave(pasts, &unknown);
+                run.backwards(known);
             }
         },
     }
@@ -109,10 +122,7 @@ struct Run<'a> {
     journal: &'a mut Journal,
     kernel: &'a mut Kernel,
     moved: MovedBack,
-    /// Namespaces that the journal made, and that this run will remove.
-    doomed: BTreeSet<NetnsName>,
-    /// Links that the journal has moved into them from namespaces that stay: they outlive them.
-    guests: BTreeSet<(NetnsName, IfName)>,
+    way: Way,
     /// Links, where they are now, that bear what is still used, and why.
     staying: BTreeMap<(Place, IfName), String>,
     /// By number, since what lies in a namespace is settled after it.
@@ -122,46 +132,33 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Leaves the steps of which it is not known who uses what they made, and returns the others.
+    fn leave(&mut self, pasts: Vec<Past>, unknown: &BTreeMap<u64, StepError>) -> Vec<Past> {
+        let (left, known) = pasts.into_iter().partition(|past| unknown.contains_key(&past.intent.seq));
+        let left: Vec<Past> = left;
+        for past in left {
+            let why = &unknown[&past.intent.seq];
+            self.note_staying(&past.intent.placed, why);
+            self.fail_all(vec![past], &format!("{why}; it is not undone before it is known who uses it"));
+        }
+        known
+    }
+
     fn backwards(&mut self, pasts: Vec<Past>) {
         let mut inside: BTreeMap<NetnsName, Vec<Past>> = BTreeMap::new();
         for past in pasts.into_iter().rev() {
             if self.dead {
                 return;
             }
-            if let Some(name) = self.goes_with(&past) {
+            if let Some(name) = self.way.goes_with(&past) {
                 inside.entry(name.clone()).or_default().push(past);
                 continue;
             }
             let outcome = self.undo_one(&past);
-            if let (Step::AddNetns, Place::Netns(name)) =
-                (&past.intent.placed.step, &past.intent.placed.place)
-            {
+            if let Some(name) = makes(&past.intent.placed) {
                 self.after_netns(&outcome, inside.remove(name).unwrap_or_default());
             }
         }
-    }
-
-    /// The namespace that takes the step's effects with it when it is removed.
-    fn goes_with<'p>(&self, past: &'p Past) -> Option<&'p NetnsName> {
-        let Placed { place, step } = &past.intent.placed;
-        let Place::Netns(name) = place else { return None };
-        // What was set at a link that comes back comes back with it. What stands on it would go on holding it until the kernel
-        // ends the namespace, some time after its name: a card takes no macvlan link while it has an ipvlan link.
-        let rests_on = match step {
-            Step::Set(set) => set.link().map(|link| (name, link)),
-            Step::AddLink(link) => link.kind.parent().map(|parent| (name, parent)),
-            Step::AddLinkOn { link, parent_in } => parent_in.name().zip(link.kind.parent()),
-            _ => None,
-        };
-        if rests_on.is_some_and(|(netns, link)| self.guests.contains(&(netns.clone(), link.clone()))) {
-            return None;
-        }
-        let all_inside = match step.effect().lifetime() {
-            Lifetime::Netns => true,
-            Lifetime::Both(other) => self.doomed.contains(other),
-            Lifetime::Own | Lifetime::Machine | Lifetime::Outside => false,
-        };
-        (all_inside && self.doomed.contains(name)).then_some(name)
     }
 
     /// Settles what was left to the removal of a namespace.
@@ -205,20 +202,17 @@ impl Run<'_> {
     }
 
     fn note_staying(&mut self, placed: &Placed, why: &StepError) {
-        if let Step::Set(set) = &placed.step
-            && let Some(link) = set.link()
-            && placed.step.effect().makes_what_is_used()
-        {
-            self.staying.insert((placed.place.clone(), link.clone()), why.to_string());
+        if let Some(link) = placed.step.effect().lends() {
+            self.staying.insert((placed.place.clone(), link), why.to_string());
         }
     }
 
     /// Why a step is not to be undone yet: it brought a link, or its namespace, that bears what is still used.
-    fn stays_for(&self, Placed { place, step }: &Placed) -> Option<&String> {
-        let (_, why) = self.staying.iter().find(|((at, link), _)| match step {
-            Step::AddNetns => at == place,
-            Step::MoveLink { to, name, .. } => at == to && link == name,
-            _ => false,
+    fn stays_for(&self, placed: &Placed) -> Option<&String> {
+        let (makes, effect) = (makes(placed).is_some(), placed.step.effect());
+        let brings = effect.brings();
+        let (_, why) = self.staying.iter().find(|((at, link), _)| {
+            (makes && *at == placed.place) || brings.is_some_and(|(to, name)| at == to && link == name)
         })?;
         Some(why)
     }
@@ -310,35 +304,10 @@ fn moved_back(journal: &Journal) -> MovedBack {
     moved
 }
 
-/// The links that open steps have moved into doomed namespaces from others.
-fn guests(pasts: &[Past], doomed: &BTreeSet<NetnsName>) -> BTreeSet<(NetnsName, IfName)> {
-    let is_doomed = |place: &Place| place.name().is_some_and(|name| doomed.contains(name));
-    let guest = |past: &Past| match &past.intent.placed {
-        Placed { place, step: Step::MoveLink { to, name, .. } } if is_doomed(to) && !is_doomed(place) => {
-            Some((to.name()?.clone(), name.clone()))
-        }
-        _ => None,
-    };
-    pasts.iter().filter_map(guest).collect()
-}
-
-/// The namespaces made by open steps, as long as they are still those.
-fn doomed(pasts: &[Past], kernel: &mut Kernel) -> BTreeSet<NetnsName> {
-    let mut doomed = BTreeSet::new();
-    for Past { intent, after } in pasts {
-        if let (Step::AddNetns, Place::Netns(name)) = (&intent.placed.step, &intent.placed.place) {
-            let ours = match after {
-                Some(After::Netns { cookie }) => {
-                    kernel.at(&intent.placed.place).is_ok_and(|opened| opened.cookie == *cookie)
-                }
-                _ => true,
-            };
-            if ours {
-                doomed.insert(name.clone());
-            }
-        }
+/// Whether a place leads to the namespace that a step made there. One that was not read back is taken for that.
+fn is_still(place: &Place, after: Option<&After>, kernel: &mut Kernel) -> bool {
+    match after {
+        Some(After::Netns { cookie }) => kernel.at(place).is_ok_and(|opened| opened.cookie == *cookie),
+        _ => true,
     }
-    // The descriptors opened just now would keep a namespace alive beyond its name.
-    kernel.forget_all();
-    doomed
 }

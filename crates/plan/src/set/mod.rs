@@ -85,13 +85,6 @@ macro_rules! registers {
         }
 
         impl Set {
-            /// The link to which its register belongs.
-            pub(crate) fn link(&self) -> Option<&IfName> {
-                match self {
-                    $(Set::$name(register) => JournaledRegister::link(register),)*
-                }
-            }
-
             pub(crate) fn effect(&self) -> Box<dyn Effect + '_> {
                 match self {
                     $(Set::$name(register) => Box::new(Sets(register)),)*

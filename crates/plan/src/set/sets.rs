@@ -1,5 +1,6 @@
 //! How any register is set, looked at and put back.
 
+use linux::IfName;
 use linux::netlink::LinkInfo;
 
 use super::register::{Along, At, Held, Times, Undoing};
@@ -105,8 +106,12 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
         .into())
     }
 
-    fn makes_what_is_used(&self) -> bool {
-        self.0.makes_what_is_used()
+    fn lends(&self) -> Option<IfName> {
+        self.0.link().filter(|_| self.0.makes_what_is_used()).cloned()
+    }
+
+    fn rests_on(&self, place: &Place) -> Option<(Place, IfName)> {
+        self.0.link().map(|link| (place.clone(), link.clone()))
     }
 
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
@@ -179,7 +184,7 @@ impl<R: JournaledRegister> Sets<'_, R> {
         listing: &'a Listing,
     ) -> Result<At<'a>, StepError> {
         let opened = kernel.at(place)?;
-        let existing = |name: &linux::IfName| -> Result<LinkInfo, StepError> {
+        let existing = |name: &IfName| -> Result<LinkInfo, StepError> {
             let found = opened.netlink.link(name)?;
             found.ok_or_else(|| StepError::NoLink { link: name.to_string() })
         };

@@ -75,6 +75,14 @@ impl Effect for EnsureLink<'_> {
         Ok((!names.is_empty()).then(phrase))
     }
 
+    fn lends(&self) -> Option<IfName> {
+        Some(self.0.name.clone())
+    }
+
+    fn rests_on(&self, place: &Place) -> Option<(Place, IfName)> {
+        AddLink(self.0).rests_on(place)
+    }
+
     /// What was found may have any MTU and Ethernet address.
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let found = listing.link(kernel.at(place)?, &self.0.name)?;

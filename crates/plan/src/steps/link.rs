@@ -120,6 +120,16 @@ impl Effect for AddLink<'_> {
         }
     }
 
+    fn rests_on(&self, place: &Place) -> Option<(Place, IfName)> {
+        self.0.kind.parent().map(|parent| (place.clone(), parent.clone()))
+    }
+
+    /// A named namespace takes it along.
+    fn removal(&self, place: &Place) -> Option<String> {
+        let is_own = place.name().is_none();
+        is_own.then(|| Tool("ip", place).run(&format!("link delete {}", word(&self.0.name))))
+    }
+
     fn is_listed(&self) -> bool {
         true
     }
@@ -189,6 +199,10 @@ impl Effect for AddLinkOn<'_> {
             Place::Netns(name) => Lifetime::Both(name),
             Place::Host | Place::Path(_) => Lifetime::Machine,
         }
+    }
+
+    fn rests_on(&self, _: &Place) -> Option<(Place, IfName)> {
+        self.link.kind.parent().map(|parent| (self.parent_in.clone(), parent.clone()))
     }
 
     fn is_listed(&self) -> bool {

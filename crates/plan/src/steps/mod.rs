@@ -84,10 +84,20 @@ pub(crate) trait Effect {
         Ok(None)
     }
 
-    /// Whether others can come to use what the step made, so that its undo fails until they are gone. The link that it is about
-    /// stays where it is as long, so that another undo finds it.
-    fn makes_what_is_used(&self) -> bool {
-        false
+    /// The link by which others can come to use what the step made, so that its undo fails until they are gone. The link stays
+    /// where it is as long, so that another undo finds it.
+    fn lends(&self) -> Option<IfName> {
+        None
+    }
+
+    /// The link, in the place where it is, at which the step sets something or on which it stands what it makes.
+    fn rests_on(&self, _place: &Place) -> Option<(Place, IfName)> {
+        None
+    }
+
+    /// The place into which the step moves a link, and the name that the link has there.
+    fn brings(&self) -> Option<(&Place, &IfName)> {
+        None
     }
 
     /// Whether it is so now. `listing` is what its namespace holds.
@@ -147,6 +157,11 @@ pub(crate) trait Effect {
 
     /// What a person would type.
     fn commands(&self, place: &Place) -> Vec<String>;
+
+    /// What a person would type to take away what no removal of a namespace takes along.
+    fn removal(&self, _place: &Place) -> Option<String> {
+        None
+    }
 }
 
 impl Step {

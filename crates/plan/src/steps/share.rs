@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use linux::IfName;
+
 use super::{Effect, MovedBack, Past, UndoOutcome, mistaken};
 use crate::claims::{Claim, Claims};
 use crate::entry::{Before, Intent, Owner, Undone};
@@ -118,6 +120,10 @@ impl Effect for SharedStep<'_> {
             Some((step, Some(past))) => step.effect().in_use(kernel, &past),
             Some((_, None)) | None => Ok(None),
         }
+    }
+
+    fn lends(&self) -> Option<IfName> {
+        self.0.effect().lends()
     }
 
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {

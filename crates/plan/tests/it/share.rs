@@ -8,6 +8,8 @@ use linux::{IfName, Link, LinkKind, NetnsName};
 use plan::{ApplyError, Book, Fault, Journal, Kernel, Place, Plan, SetSysctl, Step, StepError, Undone, Unit};
 use testkit::{World, dump, require_root};
 
+use crate::sample::{bridge, ensured_bridge};
+
 const KEY: &str = "net/ipv4/conf/all/rp_filter";
 
 /// The units of a book, and a namespace that belongs to none of them.
@@ -436,4 +438,49 @@ fn damaged_claims_are_named_and_nothing_is_done() {
     assert!(error.contains("says who shares what, and is damaged") && error.contains("checksum"), "{error}");
     assert_eq!(scene.value(), was);
     first.discard().unwrap();
+}
+
+/// One bridge of which nobody knew who uses it kept all of a journal from being undone.
+#[test]
+fn a_bridge_of_which_it_is_not_known_who_uses_it_stays_and_the_rest_is_undone() {
+    let Some(scene) = Scene::new() else { return };
+    let was = scene.value();
+    let unit = scene.unit("first");
+    let (home, made) = (Place::Netns(scene.name.clone()), scene.world.place("made"));
+    let mut plan = Plan::new();
+    plan.push(&home, parameter("2"));
+    plan.push(&made, Step::AddNetns);
+    plan.push(&made, Step::Share(Box::new(ensured_bridge("br0"))));
+    plan.push(&home, bridge("br1"));
+    let mut journal = unit.journal("a").unwrap();
+    plan::apply(&plan, &mut journal, &mut scene.kernel()).unwrap();
+
+    let cookie = scene.world.open("made").cookie().unwrap();
+    let claims = scene.root.path().join("claims").join(format!("{cookie}.json"));
+    let sound = std::fs::read(&claims).unwrap();
+    std::fs::write(&claims, r#"{"schema":1,"claims":{},"crc32":7}"#).unwrap();
+    let why = plan::in_use(&journal, &mut scene.kernel()).unwrap_err().to_string();
+    assert!(why.contains("is damaged"), "{why}");
+    let outcomes = plan::undo(&mut journal, &mut scene.kernel());
+    let words: Vec<String> = outcomes.iter().map(|(_, undone)| undone.to_string()).collect();
+    assert_eq!(
+        (outcomes[0].1.clone(), outcomes[3].1.clone()),
+        (Undone::Restored, Undone::Restored),
+        "{words:?}"
+    );
+    assert!(words[1].contains("it is not undone before it is known who uses it"), "{words:?}");
+    assert!(words[2].starts_with("failed") && words[2].contains("is damaged"), "{words:?}");
+    assert_eq!(scene.value(), was);
+    let has = |place: &str, link: &str| {
+        let netlink = Netlink::open_in(&scene.world.open(place)).unwrap();
+        netlink.link(&IfName::new(link).unwrap()).unwrap().is_some()
+    };
+    assert_eq!((has("made", "br0"), has("home", "br1")), (true, false));
+    assert!(!journal.is_undone());
+
+    std::fs::write(&claims, sound).unwrap();
+    let outcomes = plan::undo(&mut journal, &mut scene.kernel());
+    assert_eq!(outcomes.len(), 2);
+    assert!(outcomes.iter().all(|(_, undone)| *undone == Undone::Restored), "{outcomes:?}");
+    assert!(journal.is_undone() && scene.world.existing() == [scene.name.clone()]);
 }

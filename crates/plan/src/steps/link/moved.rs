@@ -128,6 +128,10 @@ impl Effect for MoveLink<'_> {
         Ok(UndoOutcome { undone, index: Some(back.index) })
     }
 
+    fn brings(&self) -> Option<(&Place, &IfName)> {
+        Some((self.to, self.name))
+    }
+
     fn look(&self, kernel: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
         let found = kernel.at(self.to)?.netlink.link(self.name)?;
         Ok(if found.is_some() { StepState::So } else { StepState::Absent })
