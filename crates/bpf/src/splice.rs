@@ -119,9 +119,8 @@ pub fn load(folder: &Path) -> Result<()> {
     if !pins::exists(folder) {
         pins::make(folder)?;
     }
-    load_and_pin(folder).or_else(|error| {
-        let failed = ffi::failed(format!("load the splice of {}", folder.display()), &error);
-        remove(folder).and(Err(failed))
+    load_and_pin(folder).map_err(|error| {
+        ffi::failed(format!("load the splice of {}", folder.display()), &error).and_left(remove(folder))
     })
 }
 

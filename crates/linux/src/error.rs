@@ -53,6 +53,21 @@ impl Error {
         }
     }
 
+    /// The same, with how taking back went what had been made until then: what failed first is what counts, but what is left is to
+    /// be known too.
+    #[must_use]
+    pub fn and_left(self, taken_back: Result<()>) -> Error {
+        let Err(left) = taken_back else { return self };
+        let left = format!("what was made until then is left: {left}");
+        let explained = self.source.get_ref().and_then(|why| why.downcast_ref::<Explained>());
+        let source = match (self.errno(), explained) {
+            (Some(errno), Some(Explained { words, .. })) => refusal(errno, Some(format!("{words}; {left}"))),
+            (Some(errno), None) => refusal(errno, Some(left)),
+            (None, _) => io::Error::new(self.source.kind(), format!("{}; {left}", self.source)),
+        };
+        Error { attempted: self.attempted, source }
+    }
+
     /// An error for text that does not have the expected form.
     pub(crate) fn invalid(attempted: impl Into<String>, why: impl Into<String>) -> Error {
         Error::new(attempted, io::Error::new(io::ErrorKind::InvalidData, why.into()))
@@ -131,5 +146,27 @@ mod tests {
             Some(libc::EOPNOTSUPP),
         );
         check(io::Error::other("nft is not installed"), "nft is not installed", None);
+    }
+
+    /// The second error alone was said once, as if the first had never been.
+    #[test]
+    fn what_could_not_be_taken_back_stands_behind_what_failed_first() {
+        let left = || Err(Error::new("unmount /x", refusal(libc::EBUSY, None)));
+        let tail = "what was made until then is left: unmount /x: device or resource busy";
+        for (source, first, errno) in [
+            (refusal(libc::EPERM, None), "operation not permitted: ", Some(libc::EPERM)),
+            (
+                refusal(libc::EPERM, Some("not by you".to_owned())),
+                "operation not permitted: not by you; ",
+                Some(libc::EPERM),
+            ),
+            (io::Error::other("the verifier said no"), "the verifier said no; ", None),
+        ] {
+            let error = Error::new("load", source).and_left(left());
+            assert_eq!(error.to_string(), format!("load: {first}{tail}"));
+            assert_eq!(error.errno(), errno);
+        }
+        let error = Error::new("load", refusal(libc::EPERM, None)).and_left(Ok(()));
+        assert_eq!(error.to_string(), "load: operation not permitted");
     }
 }

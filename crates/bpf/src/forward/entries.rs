@@ -77,10 +77,8 @@ pub fn remove_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<()> {
 pub fn add_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<()> {
     let _alone = pins::alone(folder)?;
     tunnel.entry().add(folder)?;
-    count_prefixes(folder, tunnel.remote, |prefixes| prefixes + 1).or_else(|error| {
-        tunnel.entry().remove(folder)?;
-        Err(error)
-    })
+    count_prefixes(folder, tunnel.remote, |prefixes| prefixes + 1)
+        .map_err(|error| error.and_left(tunnel.entry().remove(folder).map(drop)))
 }
 
 /// Whether packets to the prefix go by this tunnel.

@@ -2,7 +2,7 @@
 
 use bpf::{guard, pins};
 
-use super::program::{of_another_version, refuse_loaded, unpin};
+use super::program::{of_another_version, pinned, refuse_loaded, unload, unpin};
 use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing_index, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
@@ -33,9 +33,7 @@ impl Effect for LoadGuard<'_> {
 
     fn act(&self, _: &mut Kernel, _: &Place, _: &Before) -> Result<(), StepError> {
         let folder = pins::folder(&self.0.node);
-        pins::make(&folder)?;
-        guard::load(&folder).or_else(|error| pins::remove(&folder).and(Err(error)))?;
-        Ok(())
+        Ok(pinned(&folder, || guard::load(&folder).map(drop))?)
     }
 
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
@@ -64,6 +62,10 @@ impl Effect for LoadGuard<'_> {
 
     fn commands(&self, _: &Place) -> Vec<String> {
         vec![format!("hostgap bpf guard {}", quoted(&self.0.node))]
+    }
+
+    fn removal(&self, _: &Place) -> Option<String> {
+        Some(unload(&self.0.node))
     }
 }
 

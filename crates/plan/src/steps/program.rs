@@ -1,5 +1,7 @@
 //! Our own programs: loaded and pinned, and attached to links.
 
+use std::path::Path;
+
 use bpf::forward::{self, NodeConfig, TunnelEnd};
 use bpf::{Attached, Hook, pins};
 
@@ -11,7 +13,7 @@ use crate::kernel::OpenNetns;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
-use crate::show::{ours, word};
+use crate::show::{ours, quoted, word};
 use crate::{Kernel, Place};
 
 /// The programs of a node, pinned.
@@ -24,9 +26,7 @@ impl Effect for LoadPrograms<'_> {
 
     fn act(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<(), StepError> {
         let (config, folder) = (config(kernel, place, self.0)?, self.0.folder());
-        pins::make(&folder)?;
-        forward::load(&folder, &config).or_else(|error| pins::remove(&folder).and(Err(error)))?;
-        Ok(())
+        Ok(pinned(&folder, || forward::load(&folder, &config).map(drop))?)
     }
 
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
@@ -69,6 +69,21 @@ impl Effect for LoadPrograms<'_> {
         }
         vec![ours(place, "load", node, &text)]
     }
+
+    fn removal(&self, _: &Place) -> Option<String> {
+        Some(unload(&self.0.node))
+    }
+}
+
+/// Makes a folder with what `load` pins in it, or nothing.
+pub(super) fn pinned(folder: &Path, load: impl FnOnce() -> linux::Result<()>) -> linux::Result<()> {
+    pins::make(folder)?;
+    load().map_err(|error| error.and_left(pins::remove(folder)))
+}
+
+/// What a person would type to take away all that is pinned for a node.
+pub(super) fn unload(node: &str) -> String {
+    format!("hostgap bpf unload {}", quoted(node))
 }
 
 /// Refuses a node that has a folder of pins.

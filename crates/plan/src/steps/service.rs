@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bpf::services::{self, FoundService};
 use bpf::{AddressCall, pins};
 
-use super::program::{of_another_version, refuse_loaded, unpin};
+use super::program::{of_another_version, pinned, refuse_loaded, unload, unpin};
 use super::{Effect, MovedBack, Past, UndoOutcome, absent, mistaken};
 use crate::entry::{Before, Displaced, Undone};
 use crate::error::StepError;
@@ -55,9 +55,7 @@ impl Effect for LoadServices<'_> {
 
     fn act(&self, _: &mut Kernel, _: &Place, _: &Before) -> Result<(), StepError> {
         let folder = self.0.folder();
-        pins::make(&folder)?;
-        services::load(&folder).or_else(|error| pins::remove(&folder).and(Err(error)))?;
-        Ok(())
+        Ok(pinned(&folder, || services::load(&folder).map(drop))?)
     }
 
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
@@ -86,6 +84,10 @@ impl Effect for LoadServices<'_> {
 
     fn commands(&self, _: &Place) -> Vec<String> {
         vec![format!("hostgap bpf services {}", quoted(&self.0.node))]
+    }
+
+    fn removal(&self, _: &Place) -> Option<String> {
+        Some(unload(&self.0.node))
     }
 }
 
