@@ -1,11 +1,12 @@
 //! `hostgap race --show-commands`: each candidate's plan as the commands that one would type.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use ::lab::{ByRole, INBOUND_PORT, NodeCpus, OUTBOUND_PORT, RdmaWire, SERVER_PORT, Shape, Topology};
 use ::record::{Entrant, Experiment, Steering, WorkloadKind};
 use datapath::{Family, SocketRole};
-use plan::{Place, Step};
+use plan::Placed;
 
 use super::{Args, cpus_of};
 use crate::output;
@@ -104,33 +105,16 @@ fn proxies(topology: &Topology) -> String {
 fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
     let ByRole { client, server } = topology.processes();
     let called = topology.called();
-    let added = topology.plan.steps.iter().filter_map(|placed| match (&placed.step, &placed.place) {
-        (Step::AddNetns, Place::Netns(name)) => Some(name.to_string()),
-        _ => None,
-    });
-    let names: Vec<String> = added.collect();
-    let loaded = topology.plan.steps.iter().filter_map(|placed| match &placed.step {
-        Step::LoadPrograms(programs) => Some(format!("hostgap bpf unload {}; ", programs.node)),
-        // That of a proxy's hop has a folder of its own.
-        Step::LoadSplice(splice) if topology.shape.proxies.splice => {
-            Some(format!("hostgap bpf unload {}; ", splice.node))
-        }
-        Step::StartOvs(switch) => Some(format!("{}; ", switch.removal())),
-        // Its devices go with the wire.
-        Step::AddLink(link) if placed.place == Place::Host => Some(format!("ip link delete {}; ", link.name)),
-        _ => None,
-    });
+    // Backwards, as undo goes; the programs of a node and those that splice there have one folder.
+    let mut removals: Vec<String> = topology.plan.steps.iter().rev().filter_map(Placed::removal).collect();
+    let mut seen = BTreeSet::new();
+    removals.retain(|command| seen.insert(command.clone()));
     let mut groups: Vec<_> = topology.groups().both().into_iter().flatten().collect();
     groups.dedup();
     let group = |splice: &plan::forwarding::Splice| {
         let path = splice.shell_path();
         format!("# group:  echo $$ > {path}/cgroup.procs, in the shells that serve and ask there\n")
     };
-    let ungroup = topology.plan.steps.iter().filter_map(|placed| match &placed.step {
-        Step::AddCgroup(splice) => Some(format!("rmdir {}; ", splice.shell_path())),
-        _ => None,
-    });
-    let loaded = loaded.chain(ungroup);
     let stack = topology.stack_arguments().into_iter().map(|argument| format!(" {argument}"));
     let served = format!(
         "# serve:  ip netns exec {server} hostgap serve --listen 0.0.0.0:{SERVER_PORT} --listen [::]:{SERVER_PORT}{}\n\
@@ -140,10 +124,9 @@ fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
     );
     let served = rdma(topology).unwrap_or(served);
     format!(
-        "{}{}# remove: {}for name in {}; do ip netns del $name; done\n",
+        "{}{}# remove: {}\n",
         groups.into_iter().map(group).collect::<String>(),
         if is_served { &served } else { "" },
-        loaded.collect::<String>(),
-        names.join(" ")
+        removals.join("; ")
     )
 }

@@ -85,6 +85,10 @@ impl Effect for AddNetns {
         let up = Tool("ip", place).run("link set dev lo up");
         vec![format!("ip netns add {}", netns_operand(place)), up]
     }
+
+    fn removal(&self, place: &Place) -> Option<String> {
+        Some(format!("ip netns del {}", netns_operand(place)))
+    }
 }
 
 fn named(place: &Place) -> Result<&NetnsName, StepError> {

@@ -84,6 +84,10 @@ impl Effect for StartOvs<'_> {
     fn commands(&self, place: &Place) -> Vec<String> {
         self.0.switch().commands(|command| inside(place, command))
     }
+
+    fn removal(&self, _: &Place) -> Option<String> {
+        Some(self.0.removal())
+    }
 }
 
 /// A bridge, and the link that it is.

@@ -2,6 +2,7 @@
 
 use bpf::splice;
 
+use super::program::unload;
 use super::{Effect, MovedBack, Past, UndoOutcome, absent};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
@@ -50,6 +51,10 @@ impl Effect for AddCgroup<'_> {
     fn commands(&self, _: &Place) -> Vec<String> {
         vec![format!("mkdir -p {}", self.0.shell_path())]
     }
+
+    fn removal(&self, _: &Place) -> Option<String> {
+        Some(format!("rmdir {}", self.0.shell_path()))
+    }
 }
 
 /// The programs that splice, pinned.
@@ -94,6 +99,10 @@ impl Effect for LoadSplice<'_> {
 
     fn commands(&self, _: &Place) -> Vec<String> {
         vec![format!("hostgap bpf splice {}", quoted(&self.0.node))]
+    }
+
+    fn removal(&self, _: &Place) -> Option<String> {
+        Some(unload(&self.0.node))
     }
 }
 
