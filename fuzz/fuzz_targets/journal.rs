@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use plan::{Entry, Journal};
+use plan::{Entry, Journal, Placed, Step};
 
 static PATH: LazyLock<PathBuf> =
     LazyLock::new(|| std::env::temp_dir().join(format!("hostgap-fuzz-journal-{}", std::process::id())));
@@ -37,4 +37,20 @@ fn check(journal: &Journal) {
         assert!(step.commands().iter().all(|command| !command.is_empty()));
     }
     assert_eq!(planned.is_empty(), journal.is_undone());
+    check_way_back(journal, &planned);
+}
+
+/// All of it is taken back once: by itself, or with a namespace that is taken back later. A namespace goes with no other.
+fn check_way_back(journal: &Journal, planned: &[&Placed]) {
+    let way = plan::way_back(journal);
+    assert!(way.iter().map(|(placed, _)| placed).eq(planned.iter().copied()));
+    for (placed, with) in &way {
+        let Some(name) = with else { continue };
+        assert_eq!(placed.place.name(), Some(name), "{placed:?} goes with a namespace in which it is not");
+        assert_ne!(placed.step, Step::AddNetns);
+        let makes = |(other, with): &(Placed, _)| {
+            other.step == Step::AddNetns && other.place == placed.place && with.is_none()
+        };
+        assert!(way.iter().any(makes), "{placed:?} goes with a namespace that stays");
+    }
 }

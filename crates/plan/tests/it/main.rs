@@ -2,6 +2,7 @@
 
 mod book;
 mod card;
+mod corpus;
 mod ensure;
 mod extended;
 mod faults;
