@@ -1,5 +1,5 @@
 //! A plan is done: for each step the old state is read and written down, then the kernel is changed, then what it
-//! made of it is read back and written down.
+//! made of it is read back and written down. Of steps on places that are known to be free, all are written down first.
 
 use std::ops::Range;
 
@@ -45,8 +45,6 @@ pub(crate) enum Known {
     Nothing,
     /// What undo is to bring back.
     Before(Before),
-    /// That it was free a moment ago. The step is done only if it still is.
-    Free,
     /// That an earlier step's work stands, which is adapted, and what undo is to bring back.
     Standing(Before),
 }
@@ -79,21 +77,15 @@ fn apply_owned(
     let before = match known {
         Known::Nothing => effect.before(kernel, place).map_err(in_step)?,
         Known::Before(before) | Known::Standing(before) => before.clone(),
-        Known::Free => Before::Absent,
-    };
-    let netns_cookie = match placed.step {
-        Step::AddNetns => None,
-        _ => Some(kernel.at(&placed.place).map_err(|error| in_step(error.into()))?.cookie),
     };
     let seq = journal.next_seq();
-    let intent = Intent { seq, placed: placed.clone(), netns_cookie, before: before.clone() };
-    write(journal, kernel.fault, Entry::Intent(intent))?;
+    let intent = intent(seq, placed, before.clone(), kernel)?;
+    write(journal, kernel.fault, intent)?;
     if kernel.fault.hits_before(number) {
         return Err(ApplyError::Injected { at: format!("before step {number}") });
     }
     let acted = match known {
         Known::Nothing | Known::Before(_) => effect.act(kernel, place, &before),
-        Known::Free => effect.act_on_free(kernel, place),
         Known::Standing(_) => effect.adapt(kernel, place),
     };
     if let Err(why) = acted {
@@ -112,13 +104,106 @@ fn apply_owned(
     verified.map_err(in_step)
 }
 
-pub(crate) fn write(journal: &mut Journal, fault: Fault, entry: Entry) -> Result<(), ApplyError> {
-    journal.append(entry)?;
-    let lines = journal.entries().len();
-    if fault.is_dead_at(lines) {
-        return Err(ApplyError::Injected { at: format!("after line {lines} of the journal") });
+/// What doing steps on free places has come to.
+#[derive(Debug)]
+pub(crate) struct MadeOnFree {
+    /// How many were done, from the first on.
+    pub(crate) steps: usize,
+    /// Why there is none after them, if it is not that another program has taken the place of the next one since.
+    pub(crate) ended: Result<(), ApplyError>,
+}
+
+/// Does steps whose places were free a moment ago, each only if its place still is. `first` is the number of the first one
+/// among those of its plan.
+///
+/// All of them are written down before the first is done, and once: to wait for a disk takes longer than a step.
+pub(crate) fn apply_on_free(
+    first: usize,
+    steps: &[Placed],
+    journal: &mut Journal,
+    kernel: &mut Kernel,
+) -> MadeOnFree {
+    let mut made = MadeOnFree { steps: 0, ended: Ok(()) };
+    let seqs = journal.next_seq()..;
+    let intents: Result<Vec<Entry>, ApplyError> =
+        seqs.clone().zip(steps).map(|(seq, placed)| intent(seq, placed, Before::Absent, kernel)).collect();
+    made.ended = intents.and_then(|intents| write_all(journal, kernel.fault, intents));
+    if made.ended.is_err() {
+        return made;
     }
-    Ok(())
+    let mut outcomes = Vec::new();
+    let mut rest = seqs.zip(first..).zip(steps);
+    for ((seq, number), placed) in rest.by_ref() {
+        let (outcome, ended) = apply_noted_on_free(seq, number, placed, kernel);
+        let is_made = matches!(outcome, Some(Entry::Done { .. })) && ended.is_ok();
+        outcomes.extend(outcome);
+        made.steps += usize::from(is_made);
+        made.ended = ended;
+        if !is_made {
+            break;
+        }
+    }
+    // What was not begun is closed: what comes into those places must not be taken for ours.
+    let unbegun = rest.map(|((seq, _), _)| Entry::Undone { seq, outcome: Undone::AlreadySo, index: None });
+    outcomes.extend(unbegun);
+    made.ended = write_all(journal, kernel.fault, outcomes).and(made.ended);
+    made
+}
+
+/// Does one of them, which is written down already. What is to be written of it is returned beside why it failed; another
+/// program that was faster is no failure.
+fn apply_noted_on_free(
+    seq: u64,
+    number: usize,
+    placed: &Placed,
+    kernel: &mut Kernel,
+) -> (Option<Entry>, Result<(), ApplyError>) {
+    let (effect, place) = (placed.step.effect(), &placed.place);
+    if kernel.fault.hits_before(number) {
+        return (None, Err(ApplyError::Injected { at: format!("before step {number}") }));
+    }
+    match effect.act_on_free(kernel, place) {
+        Ok(()) => {}
+        Err(why) if why.is_exists() => {
+            return (Some(Entry::Undone { seq, outcome: Undone::AlreadySo, index: None }), Ok(()));
+        }
+        Err(why) => return (None, Err(in_step(placed, why))),
+    }
+    if kernel.fault.hits_after(number) {
+        return (None, Err(ApplyError::Injected { at: format!("after step {number}") }));
+    }
+    match effect.after(kernel, place, &Before::Absent) {
+        Ok(after) => {
+            let verified = effect.verify(&after).map_err(|why| in_step(placed, why));
+            (Some(Entry::Done { seq, after }), verified)
+        }
+        Err(why) => (None, Err(in_step(placed, why))),
+    }
+}
+
+/// What is written before a step is done.
+fn intent(seq: u64, placed: &Placed, before: Before, kernel: &mut Kernel) -> Result<Entry, ApplyError> {
+    let netns_cookie = match placed.step {
+        Step::AddNetns => None,
+        _ => Some(kernel.at(&placed.place).map_err(|error| in_step(placed, error.into()))?.cookie),
+    };
+    Ok(Entry::Intent(Intent { seq, placed: placed.clone(), netns_cookie, before }))
+}
+
+pub(crate) fn write(journal: &mut Journal, fault: Fault, entry: Entry) -> Result<(), ApplyError> {
+    write_all(journal, fault, vec![entry])
+}
+
+/// Writes several lines at once. A process that dies at one of them has written those before it.
+fn write_all(journal: &mut Journal, fault: Fault, mut entries: Vec<Entry>) -> Result<(), ApplyError> {
+    let before = journal.entries().len();
+    let last = (before + 1..=before + entries.len()).find(|lines| fault.is_dead_at(*lines));
+    entries.truncate(last.map_or(usize::MAX, |last| last - before));
+    journal.append_all(entries)?;
+    match last {
+        Some(lines) => Err(ApplyError::Injected { at: format!("after line {lines} of the journal") }),
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn in_step(placed: &Placed, why: StepError) -> ApplyError {

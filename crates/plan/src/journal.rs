@@ -90,8 +90,7 @@ impl Journal {
             is_ending: false,
         };
         let named = lock(&journal.file).map_err(failed).and_then(|()| {
-            journal.append(Entry::Header(header))?;
-            journal.append_all(entries)?;
+            journal.append_all([vec![Entry::Header(header)], entries].concat())?;
             let cwd = rustix::fs::CWD;
             rustix::fs::renameat_with(cwd, &fresh, cwd, path, flags).map_err(|errno| failed(errno.into()))?;
             sync_directory(path).map_err(failed)
@@ -167,13 +166,12 @@ impl Journal {
         self.seal
     }
 
-    /// Writes a line and waits until the disk has it.
-    pub(crate) fn append(&mut self, entry: Entry) -> Result<(), JournalError> {
-        self.append_all(vec![entry])
-    }
-
-    /// Writes several lines and waits once; for outcomes only, which an interrupted undo finds again by looking.
+    /// Writes lines and waits once until the disk has them: those of steps of which none has begun, or of outcomes, which an
+    /// interrupted undo finds again by looking.
     pub(crate) fn append_all(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
         let failed =
             |path: &Path, why| JournalError::File { attempted: "append to", path: path.to_owned(), why };
         if self.broken {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::apply::{Known, apply_step, in_step, write};
+use crate::apply::{Known, MadeOnFree, apply_on_free, apply_step, in_step, write};
 use crate::entry::{Before, Entry, Intent, Undone};
 use crate::error::{ApplyError, StepError};
 use crate::listing::Listing;
@@ -117,24 +117,33 @@ pub(crate) fn make(
     // As soon as something is taken back first, what was listed may have gone with it.
     let afresh = Survey::default();
     let mut survey = survey;
-    for (number, placed) in plan.steps.iter().enumerate() {
+    let mut number = 0;
+    while number < plan.steps.len() {
+        let free = open.free_steps(&plan.steps[number..], kernel, survey);
+        let MadeOnFree { steps, ended } = apply_on_free(number, free, journal, kernel);
+        done.made.extend_from_slice(&free[..steps]);
+        ended?;
+        number += steps;
+        if steps > 0 && steps == free.len() {
+            continue;
+        }
+        // Its place was not free, or another program has taken it since.
+        let placed = &plan.steps[number];
         let state = survey.look(placed, kernel).map_err(|why| in_step(placed, why))?;
         let earlier = open.take(placed);
         let had = earlier.iter().any(|intent| intent.placed == *placed);
+        let this = number;
+        number += 1;
         if had && state == StepState::So {
             continue;
         }
-        let effect = placed.step.effect();
-        let is_free = earlier.is_empty() && state == StepState::Absent && survey.lists(placed);
-        if effect.takes_over() && is_free && made_on_free(number, placed, journal, kernel)? {
-            // Nothing was displaced.
-        } else if let Some(known) = in_its_place(placed, &earlier, kernel)? {
+        if let Some(known) = in_its_place(placed, &earlier, kernel)? {
             if matches!(known, Known::Standing(_)) {
                 // With a small MTU IPv6 goes from a link, and all that was listed of it.
                 survey = &afresh;
             }
             let seq = journal.next_seq();
-            let applied = apply_step(number, placed, &known, journal, kernel);
+            let applied = apply_step(this, placed, &known, journal, kernel);
             if applied.is_err() && !earlier.is_empty() {
                 forget_failed(placed, seq, journal, kernel)?;
             }
@@ -147,7 +156,7 @@ pub(crate) fn make(
                 make_room(placed, &earlier, journal, kernel)?;
                 survey = &afresh;
             }
-            apply_step(number, placed, &Known::Nothing, journal, kernel)?;
+            apply_step(this, placed, &Known::Nothing, journal, kernel)?;
         }
         if had {
             done.repaired.extend(Drift::of(placed, state));
@@ -175,20 +184,6 @@ fn in_its_place(
     let (Some(first), Some(last)) = (first, earlier.last()) else { return Ok(None) };
     let adapts = effect.adapts(kernel, place, &last.placed.step).map_err(|why| in_step(placed, why))?;
     Ok(adapts.then_some(Known::Standing(first)))
-}
-
-/// Does a step whose place was listed as free. False: another program has taken it since.
-fn made_on_free(
-    number: usize,
-    placed: &Placed,
-    journal: &mut Journal,
-    kernel: &mut Kernel,
-) -> Result<bool, ApplyError> {
-    match apply_step(number, placed, &Known::Free, journal, kernel) {
-        Ok(()) => Ok(true),
-        Err(ApplyError::Step { why, .. }) if why.is_exists() => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// Undoes what the plan no longer has: the second half of a reconciliation.
@@ -247,6 +242,19 @@ impl Open {
     /// Those that have the place of a step. The first one is that which found what was there before all of them.
     fn take(&mut self, placed: &Placed) -> Vec<Intent> {
         self.0.remove(&slot(placed)).unwrap_or_default()
+    }
+
+    /// The first of these steps, as many as have free places by what is listed: of each it is known that nothing would be
+    /// displaced.
+    fn free_steps<'p>(&self, steps: &'p [Placed], kernel: &mut Kernel, survey: &Survey) -> &'p [Placed] {
+        let is_free = |placed: &&Placed| {
+            placed.step.effect().takes_over()
+                && survey.lists(placed)
+                && !self.0.contains_key(&slot(placed))
+                // Why it cannot be looked at is said when it is its turn.
+                && survey.look(placed, kernel).is_ok_and(|state| state == StepState::Absent)
+        };
+        &steps[..steps.iter().take_while(is_free).count()]
     }
 
     /// The numbers of those that no step has asked for.

@@ -35,7 +35,7 @@ fn written(directory: &Path, steps: u64) -> (PathBuf, Vec<u8>, Vec<Entry>) {
     let mut journal = Journal::create(&path).unwrap();
     for seq in 0..steps {
         for entry in step(seq) {
-            journal.append(entry).unwrap();
+            journal.append_all(vec![entry]).unwrap();
         }
     }
     (path.clone(), std::fs::read(&path).unwrap(), journal.entries().to_vec())
@@ -74,7 +74,7 @@ proptest! {
                 prop_assert_eq!(journal.entries(), &entries[..whole_lines]);
                 // It goes on behind the last sound line.
                 let [next, ..] = step(journal.next_seq());
-                journal.append(next.clone()).unwrap();
+                journal.append_all(vec![next.clone()]).unwrap();
                 drop(journal);
                 let again = Journal::open(&path).unwrap();
                 prop_assert_eq!(again.entries().len(), whole_lines + 1);
@@ -150,12 +150,12 @@ fn a_step_without_a_final_outcome_is_open() {
     let directory = tempfile::tempdir().unwrap();
     let mut journal = Journal::create(&directory.path().join("journal")).unwrap();
     let [intent, done, undone] = step(0);
-    journal.append(intent).unwrap();
-    journal.append(done).unwrap();
+    journal.append_all(vec![intent]).unwrap();
+    journal.append_all(vec![done]).unwrap();
     let failed = Undone::Failed { why: "x".to_owned() };
-    journal.append(Entry::Undone { seq: 0, outcome: failed, index: None }).unwrap();
+    journal.append_all(vec![Entry::Undone { seq: 0, outcome: failed, index: None }]).unwrap();
     assert!(!journal.is_undone());
-    journal.append(undone).unwrap();
+    journal.append_all(vec![undone]).unwrap();
     assert!(journal.is_undone());
     assert_eq!(journal.next_seq(), 1);
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use linux::{FdbEntry, Link, LinkKind, Mac, Neighbour, Route, Vxlan};
 use plan::{
-    ApplyError, Fault, Journal, Kernel, Plan, Reconciled, SetLinkUp, Step, Survey, Undone, reconcile,
+    ApplyError, Entry, Fault, Journal, Kernel, Plan, Reconciled, SetLinkUp, Step, Survey, Undone, reconcile,
 };
 use testkit::{require_root, shell};
 
@@ -327,4 +327,59 @@ fn a_journal_forgets_what_is_undone() {
     assert_eq!(scene.reconciled(&plan, Fault::None).unwrap(), Reconciled::default());
     scene.undo();
     scene.assert_as_before("after undo");
+}
+
+/// Dies or fails at each line and at each step of those whose places are free, which are all written down before the first.
+#[test]
+fn steps_on_free_places_are_noted_at_once() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let first = scene.plan_of(tunnel(1));
+    let plan = scene.plan_of(tunnel(1).into_iter().chain(peer("192.0.2.2", 2)));
+    let (from, to) = (first.steps.len(), plan.steps.len());
+    scene.reconcile(&first);
+    let lines = Journal::open(&scene.path()).unwrap().entries().len();
+    let dead = (lines + 1..lines + 2 * (to - from)).map(Fault::DeadAfterLine);
+    let failed = (from..to).flat_map(|step| [Fault::BeforeStep(step), Fault::AfterStep(step)]);
+    scene.undo();
+    for fault in dead.chain(failed) {
+        for goes_on in [true, false] {
+            std::fs::remove_file(scene.path()).unwrap();
+            scene.reconcile(&first);
+            scene.reconciled(&plan, fault).unwrap_err();
+            let journal = Journal::open(&scene.path()).unwrap();
+            let mut outcomes = journal.entries()[lines..].iter().skip(to - from);
+            assert!(!outcomes.any(|entry| matches!(entry, Entry::Intent(_))), "{fault:?}");
+            drop(journal);
+            if goes_on {
+                scene.reconcile(&plan);
+            }
+            scene.undo();
+            scene.assert_as_before_quick(&format!("{fault:?}"));
+        }
+    }
+}
+
+/// A step that was written down and not begun, because one before it failed, has made nothing.
+#[test]
+fn what_comes_into_the_place_of_a_step_that_was_not_begun_stays() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let plan = scene.plan_of(tunnel(1).into_iter().chain(peer("192.0.2.2", 2)));
+    let of_route = plan.steps.len() - 2;
+    let Step::ReplaceRoute(route) = &plan.steps[of_route].step else { panic!("it is the route over IPv4") };
+    let Step::ReplaceNeighbour(gateway) = &plan.steps[tunnel(1).len()].step else { panic!("it comes first") };
+    scene.reconciled(&plan, Fault::BeforeStep(of_route - 1)).unwrap_err();
+    let (gateway, mac) = (gateway.ip, gateway.mac.unwrap());
+    assert!(
+        scene.at("ip -n HOME neigh show dev hgvx.1").contains(&format!("{gateway} lladdr {mac} PERMANENT"))
+    );
+    scene.at(&format!("ip -n HOME route add {} dev own0", route.dst));
+    scene.undo();
+    let routes = scene.at("ip -n HOME route");
+    assert!(routes.contains(&format!("{} dev own0", route.dst)), "{routes}");
 }
