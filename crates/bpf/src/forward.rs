@@ -11,7 +11,7 @@ mod uplinks;
 
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ipnet::IpNet;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
@@ -28,6 +28,7 @@ pub(crate) use replace::replace;
 pub use uplinks::{add_uplink, has_uplink, remove_uplink};
 
 pub use crate::generation::Replaced;
+pub use crate::program::Program;
 use crate::{ffi, generation};
 
 #[expect(
@@ -79,66 +80,6 @@ pub struct TunnelEnd {
     pub vni: u32,
     /// The UDP port, of both ends.
     pub port: u16,
-}
-
-/// A program at links. Each is for one kind of link; see `forward.bpf.c` and `guard.bpf.c`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Program {
-    /// At the node's end of a pod's veth pair.
-    FromPod,
-    /// At the node's end of a pod's netkit pair.
-    FromNetkit,
-    /// At the link to the other nodes, and at those beside it ([`add_uplink`]).
-    FromWire,
-    /// At the tunnel's device.
-    FromTunnel,
-    /// At the node's end of a pod's veth pair, where the kernel forwards.
-    Guard,
-}
-
-impl Program {
-    /// Every program, as they are listed for people.
-    pub const ALL: &[Program] =
-        &[Program::FromPod, Program::FromNetkit, Program::FromWire, Program::FromTunnel, Program::Guard];
-    /// Those that forward, which are loaded together.
-    pub const FORWARD: &[Program] =
-        &[Program::FromPod, Program::FromNetkit, Program::FromWire, Program::FromTunnel];
-
-    /// What the pins of bpf links begin with.
-    pub(crate) const LINK: &str = "link_";
-
-    /// The name of its function, and of its pin.
-    pub fn name(self) -> &'static str {
-        match self {
-            Program::FromPod => "from_pod",
-            Program::FromNetkit => "from_netkit",
-            Program::FromWire => "from_wire",
-            Program::FromTunnel => "from_tunnel",
-            Program::Guard => "guard",
-        }
-    }
-
-    /// The hook to which it is attached.
-    pub fn hook(self) -> crate::Hook {
-        match self {
-            Program::FromNetkit => crate::Hook::NetkitPeer,
-            Program::FromPod | Program::FromWire | Program::FromTunnel | Program::Guard => {
-                crate::Hook::Ingress
-            }
-        }
-    }
-
-    /// Where it is pinned in a node's folder.
-    pub fn pin(self, folder: &Path) -> PathBuf {
-        folder.join(self.name())
-    }
-
-    /// Where its bpf link to a network link is pinned.
-    pub fn link_pin(self, folder: &Path, link: &linux::IfName) -> PathBuf {
-        // A name of a pin has no dot: bpffs keeps those for itself.
-        folder.join(format!("{}{}", Program::LINK, link.as_str().replace('.', "_")))
-    }
 }
 
 /// What the verifier said of a program.

@@ -16,9 +16,10 @@ use linux::{Error, Mac, Result};
 pub use replace::{FORMAT, is_of_this_format, replace};
 
 use crate::entry::{self, Entry};
-use crate::forward::{Counter, Program};
+use crate::forward::Counter;
 pub use crate::generation::Replaced;
 use crate::layout::lies_as;
+use crate::program::Program;
 use crate::{ffi, generation, pins};
 
 #[expect(

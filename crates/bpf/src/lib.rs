@@ -17,6 +17,7 @@ pub mod late;
 mod layout;
 pub mod packets;
 pub mod pins;
+mod program;
 mod replace;
 pub mod services;
 pub mod splice;

@@ -13,7 +13,7 @@ use linux::{IfName, Netns, NetnsName, netns};
 
 use crate::entry::Owner;
 use crate::error::StepError;
-use crate::listing::Listing;
+use crate::wireguard_lists::WireGuardLists;
 use crate::{Fault, Place, claims};
 
 /// The places of a plan as open descriptors. The host's namespace is that of the thread that made this.
@@ -36,8 +36,8 @@ pub(crate) struct OpenNetns {
     pub(crate) netlink: Netlink,
     /// The kernel's number of the namespace; unlike an inode, none is given twice during one boot.
     pub(crate) cookie: u64,
-    /// What the run over a plan or a journal has asked of it.
-    pub(crate) listing: Listing,
+    /// What the run over a plan or a journal has listed of its WireGuard devices.
+    pub(crate) devices: WireGuardLists,
     sysfs: OnceCell<NetSysfs>,
     ethtool: OnceCell<Ethtool>,
     nftables: OnceCell<Nftables>,
@@ -130,7 +130,7 @@ impl Kernel {
     /// Begins a run over the steps of a plan: what an earlier one was told may have changed.
     pub(crate) fn begin_run(&mut self) {
         for opened in self.open.values_mut() {
-            opened.listing = Listing::of_run();
+            opened.devices = WireGuardLists::default();
         }
     }
 
@@ -152,8 +152,8 @@ impl OpenNetns {
         let (sysfs, ethtool) = (OnceCell::new(), OnceCell::new());
         let (nftables, wireguard) = (OnceCell::new(), OnceCell::new());
         let (xfrm, rdma) = (OnceCell::new(), OnceCell::new());
-        let listing = Listing::of_run();
-        Ok(OpenNetns { netns, netlink, cookie, listing, sysfs, ethtool, nftables, wireguard, xfrm, rdma })
+        let devices = WireGuardLists::default();
+        Ok(OpenNetns { netns, netlink, cookie, devices, sysfs, ethtool, nftables, wireguard, xfrm, rdma })
     }
 
     /// The namespace's own /sys; few steps need it.

@@ -36,6 +36,7 @@ mod steps;
 pub mod switching;
 mod transaction;
 mod undo;
+mod wireguard_lists;
 
 pub use apply::{Applied, apply, by_hand};
 pub use book::{Book, BookError, FoundUnit, Keeper, Kept, TakenBackJournal, Unit, UnitState};

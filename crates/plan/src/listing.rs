@@ -1,7 +1,5 @@
 //! What a namespace holds: asked for one by one for a step alone, and once as whole lists for all steps of a plan.
 
-mod devices;
-
 use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,7 +12,7 @@ use linux::{FdbEntry, IfName, PublicKey, Route, sysctl};
 use rustix::io::Errno;
 
 use crate::kernel::OpenNetns;
-use devices::{Devices, Lasts};
+use crate::wireguard_lists::{Lasts, WireGuardLists};
 
 type Result<T> = std::result::Result<T, linux::Error>;
 
@@ -31,7 +29,7 @@ pub(crate) struct Listing {
     routes: OnceCell<Vec<RouteInfo>>,
     neighbours: OnceCell<Vec<NeighbourInfo>>,
     fdb: OnceCell<Vec<FdbInfo>>,
-    devices: Devices,
+    devices: WireGuardLists,
     parameters: BTreeMap<sysctl::Key, Option<String>>,
     /// Those of the folder that was asked for first: a node has one.
     services: OnceCell<(PathBuf, BTreeMap<ServiceAddress, FoundService>)>,
@@ -120,26 +118,15 @@ impl Listing {
         peer: Option<&PublicKey>,
         answer: impl FnOnce(&WireGuardDevice) -> T,
     ) -> Result<Option<T>> {
-        let lasts = match (self.has_lists, self.of_run) {
-            (true, _) => Lasts::Always,
-            (false, true) => Lasts::ByLength,
-            (false, false) => Lasts::Once,
-        };
         let list = || match opened.wireguard()?.device(link) {
             Err(error) if error.is(Errno::OPNOTSUPP.raw_os_error()) => Ok(None),
             device => device.map(Some),
         };
-        self.devices.ask(index, peer, lasts, list, answer)
-    }
-
-    /// Notes that a peer of a WireGuard device is about to be changed.
-    pub(crate) fn note_peer(&self, index: u32, peer: PublicKey) {
-        self.devices.note_change(index, peer);
-    }
-
-    /// Notes that a WireGuard device is about to get another key.
-    pub(crate) fn note_key(&self, index: u32) {
-        self.devices.forget(index);
+        match (self.has_lists, self.of_run) {
+            (true, _) => self.devices.ask(index, peer, Lasts::Always, list, answer),
+            (false, true) => opened.devices.ask(index, peer, Lasts::ByLength, list, answer),
+            (false, false) => WireGuardLists::default().ask(index, peer, Lasts::Once, list, answer),
+        }
     }
 
     pub(crate) fn links(&self, opened: &OpenNetns) -> Result<&[LinkInfo]> {

@@ -12,7 +12,7 @@ use libbpf_rs::Object;
 use linux::{Error, Netlink, Result};
 
 use super::{Maps, attempted, pin_over, refused};
-use crate::forward::Program;
+use crate::program::Program;
 use crate::{attach, ffi};
 
 /// What became of programs at links.

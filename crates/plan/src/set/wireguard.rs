@@ -48,7 +48,7 @@ impl Register for SetWireGuard {
 
     fn write(&self, at: &At<'_>, end: &WireGuardEnd) -> Result<(), StepError> {
         let (wireguard, link) = (at.opened.wireguard()?, &at.link().name);
-        at.opened.listing.note_key(at.link().index);
+        at.opened.devices.forget(at.link().index);
         if end.public.is_none() {
             return Ok(wireguard.clear_key(link, end.port)?);
         }

@@ -76,7 +76,7 @@ impl<O: Object> Effect for Adds<O> {
         let Adds(object) = self;
         let index = self.index(kernel, place)?;
         let opened = kernel.at(place)?;
-        let what = match object.look(opened, &opened.listing, index)? {
+        let what = match object.look(opened, &Listing::of_run(), index)? {
             StepState::Absent => return Ok(Before::Absent),
             StepState::So => "the same".to_owned(),
             StepState::Otherwise { found } => found,
@@ -96,7 +96,7 @@ impl<O: Object> Effect for Adds<O> {
         }
         let index = self.index(kernel, place)?;
         let opened = kernel.at(place)?;
-        let found = match self.0.look(opened, &opened.listing, index)? {
+        let found = match self.0.look(opened, &Listing::of_run(), index)? {
             StepState::So => return Ok(After::AsPlanned),
             StepState::Otherwise { found } => found,
             StepState::Absent => "nothing".to_owned(),
@@ -107,13 +107,13 @@ impl<O: Object> Effect for Adds<O> {
     fn undo(&self, kernel: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let (Adds(object), after) = (self, past.after.as_ref());
         let opened = kernel.at(&past.intent.placed.place)?;
-        let Some(index) = index_of(object, opened, &opened.listing)? else {
+        let Some(index) = index_of(object, opened, &Listing::of_run())? else {
             return Ok(absent(after).into());
         };
         if after.is_none() {
             object.settle(opened)?;
         }
-        Ok(match object.look(opened, &opened.listing, index)? {
+        Ok(match object.look(opened, &Listing::of_run(), index)? {
             StepState::So => {
                 object.remove(opened, index)?;
                 Undone::Restored

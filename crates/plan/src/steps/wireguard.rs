@@ -28,16 +28,16 @@ impl Object for &WireGuardPeer {
 
     fn add(&self, opened: &OpenNetns, index: u32) -> Result<(), StepError> {
         let is_own = |device: &WireGuardDevice| device.public == Some(self.key);
-        if opened.listing.wireguard(opened, (&self.dev, index), None, is_own)? == Some(true) {
+        if Listing::of_run().wireguard(opened, (&self.dev, index), None, is_own)? == Some(true) {
             let why = format!("link {} has the key {} itself, and is no peer of its own", self.dev, self.key);
             return Err(StepError::Refused { why });
         }
-        opened.listing.note_peer(index, self.key);
+        opened.devices.note_change(index, self.key);
         Ok(opened.wireguard()?.set_peer(self)?)
     }
 
     fn remove(&self, opened: &OpenNetns, index: u32) -> Result<(), StepError> {
-        opened.listing.note_peer(index, self.key);
+        opened.devices.note_change(index, self.key);
         Ok(opened.wireguard()?.remove_peer(&self.dev, self.key)?)
     }
 

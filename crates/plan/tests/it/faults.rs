@@ -107,16 +107,16 @@ fn undo_may_die_after_any_line() {
 
 /// Undo dies after so many lines of its own, and a second one comes to the end. Whether the first one had done so already.
 fn undo_dies(scene: &Scene, plan: &Plan, dead_after: usize) -> bool {
-    let lines = scene.apply(plan, Fault::None).unwrap();
-    let mut journal = Journal::open(&scene.path()).unwrap();
-    let mut kernel = Kernel::new().unwrap();
+    let lines = scene.apply(plan, Fault::None).expect("the plan applies");
+    let mut journal = Journal::open(&scene.path()).expect("the journal is whole");
+    let mut kernel = Kernel::new().expect("a kernel");
     kernel.inject(Fault::DeadAfterLine(lines + dead_after));
     undo(&mut journal, &mut kernel);
     let is_undone = journal.is_undone();
     drop((journal, kernel));
     let when = format!("when undo died after its line {dead_after}");
     undo_to_the_end(scene, &when);
-    if is_undone || dead_after / WORLDS % JUDGED_EVERY == 0 {
+    if is_undone || (dead_after / WORLDS).is_multiple_of(JUDGED_EVERY) {
         scene.assert_as_before(&when);
     }
     is_undone

@@ -13,11 +13,11 @@ use linux::netlink::WireGuardDevice;
 
 /// The lists of a namespace's devices, by the index of the link: a name may go to another device.
 #[derive(Debug, Default)]
-pub(super) struct Devices(RefCell<BTreeMap<u32, Listed>>);
+pub(crate) struct WireGuardLists(RefCell<BTreeMap<u32, Listed>>);
 
 /// How long a list is believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lasts {
+pub(crate) enum Lasts {
     /// One question.
     Once,
     /// As many questions as it has peers.
@@ -36,9 +36,9 @@ struct Listed {
     changed: BTreeSet<PublicKey>,
 }
 
-impl Devices {
+impl WireGuardLists {
     /// Answers a question about a device, and about one peer of it if it names one. `list` asks the kernel.
-    pub(super) fn ask<T, E>(
+    pub(crate) fn ask<T, E>(
         &self,
         index: u32,
         peer: Option<&PublicKey>,
@@ -58,14 +58,14 @@ impl Devices {
     }
 
     /// Notes that a peer is about to be changed.
-    pub(super) fn note_change(&self, index: u32, peer: PublicKey) {
+    pub(crate) fn note_change(&self, index: u32, peer: PublicKey) {
         if let Some(listed) = self.0.borrow_mut().get_mut(&index) {
             listed.changed.insert(peer);
         }
     }
 
     /// Forgets a device's list.
-    pub(super) fn forget(&self, index: u32) {
+    pub(crate) fn forget(&self, index: u32) {
         self.0.borrow_mut().remove(&index);
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     impl Asked {
-        fn has(&mut self, devices: &Devices, number: u32, lasts: Lasts) -> bool {
+        fn has(&mut self, devices: &WireGuardLists, number: u32, lasts: Lasts) -> bool {
             let list = || {
                 self.lists += 1;
                 self.peers += self.device.peers.len();
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn what_is_listed_grows_with_the_peers_and_not_with_their_square() {
         for count in [100, 1_000, 10_000] {
-            let (devices, mut asked) = (Devices::default(), Asked::default());
+            let (devices, mut asked) = (WireGuardLists::default(), Asked::default());
             for number in 0..count {
                 assert!(!asked.has(&devices, number, Lasts::ByLength), "{number} of {count}");
                 devices.note_change(7, key(number));
@@ -128,7 +128,7 @@ mod tests {
             assert!(asked.peers <= 2 * added && asked.lists <= 20, "{} in {}", asked.peers, asked.lists);
 
             // Undo begins with lists of its own, and goes backwards.
-            let devices = Devices::default();
+            let devices = WireGuardLists::default();
             (asked.lists, asked.peers) = (0, 0);
             for number in (0..count).rev() {
                 assert!(asked.has(&devices, number, Lasts::ByLength), "{number} of {count}");
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_was_changed_is_asked_anew() {
-        let (devices, mut asked) = (Devices::default(), Asked::default());
+        let (devices, mut asked) = (WireGuardLists::default(), Asked::default());
         asked.device.peers.extend((0..10).map(|number| (key(number), Default::default())));
         assert!(asked.has(&devices, 3, Lasts::ByLength) && !asked.has(&devices, 10, Lasts::ByLength));
         devices.note_change(7, key(10));
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn another_programs_change_shows_at_once_or_after_as_many_questions_as_there_are_peers() {
         for (lasts, stale) in [(Lasts::Once, 0), (Lasts::ByLength, 4), (Lasts::Always, 100)] {
-            let (devices, mut asked) = (Devices::default(), Asked::default());
+            let (devices, mut asked) = (WireGuardLists::default(), Asked::default());
             asked.device.peers.extend((0..5).map(|number| (key(number), Default::default())));
             assert!(asked.has(&devices, 0, lasts));
             asked.device.peers.clear();
