@@ -62,7 +62,7 @@ fn main() -> Result<(), Failure> {
             continue;
         }
         for size in case.sizes {
-            let Figures { steps, apply, look, all, read, undo } = measure(&case, *size)?;
+            let Figures { steps, apply, look, all, read, undo } = measure(case, *size)?;
             let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(steps);
             let look = look.map_or_else(|| "-".to_owned(), |look| format!("{:.1}", each(look)));
             let [apply, all, read, undo] = [apply, all, read, undo].map(each);
