@@ -48,9 +48,9 @@ fn check_way_back(journal: &Journal, planned: &[&Placed]) {
         let Some(name) = with else { continue };
         assert_eq!(placed.place.name(), Some(name), "{placed:?} goes with a namespace in which it is not");
         assert_ne!(placed.step, Step::AddNetns);
-        let makes = |(other, with): &(Placed, _)| {
+        let is_made = way.iter().any(|(other, with)| {
             other.step == Step::AddNetns && other.place == placed.place && with.is_none()
-        };
-        assert!(way.iter().any(makes), "{placed:?} goes with a namespace that stays");
+        });
+        assert!(is_made, "{placed:?} goes with a namespace that stays");
     }
 }

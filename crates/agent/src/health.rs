@@ -125,7 +125,7 @@ impl Metrics {
 }
 
 impl Health {
-    /// Of an agent that also checks the ways to other nodes for who asks.
+    /// Of an agent that also checks the ways to other nodes when asked.
     pub(crate) fn new(checks: Checks) -> Health {
         Health(Arc::new(Known {
             checks,

@@ -30,8 +30,8 @@ const AT_ONCE: usize = 128;
 const LEAST_V4: u32 = 576;
 const LEAST_V6: u32 = 1280;
 
-/// Asks the targets: now, when there are others, and every `period`, since ways change. Where nothing has changed, that is
-/// one packet to each. The sockets are in the calling thread's network namespace.
+/// Asks the targets: now, when there are others, and every `period`, since ways change. Where nothing has changed,
+/// that is one packet to each, but for ways that carry less than their link: they are searched anew. The sockets are in the calling thread's network namespace.
 pub(crate) fn start(targets: watch::Receiver<Targets>, period: Duration) -> watch::Receiver<PathMtus> {
     let (found, results) = watch::channel(PathMtus::new());
     let mut sockets = Sockets::open();
@@ -57,7 +57,8 @@ pub(crate) fn start(targets: watch::Receiver<Targets>, period: Duration) -> watc
     results
 }
 
-/// Asks the targets once, for who waits for what their ways carry. The sockets are in the calling thread's network namespace.
+/// Asks the targets once, and waits until it is known what their ways carry. The sockets are in the calling thread's
+/// network namespace.
 pub(crate) fn search(targets: &Targets) -> PathMtus {
     sweep(&mut Sockets::open(), targets, &PathMtus::new(), || false)
 }

@@ -306,12 +306,8 @@ fn add_filter(program: &OwnedFd, ifindex: i32) -> Result<()> {
     if !is_there {
         ffi::check(made, || format!("make a clsact qdisc on link {ifindex}"))?;
     }
-    put_filter(program, ifindex, 0).inspect_err(|_| {
-        if !is_there {
-            // The error that matters is the first one; an empty qdisc is all that can be left.
-            let _ = remove_qdisc(ifindex.cast_unsigned());
-        }
-    })
+    put_filter(program, ifindex, 0)
+        .map_err(|error| if is_there { error } else { error.and_left(remove_qdisc(ifindex.cast_unsigned())) })
 }
 
 fn put_filter(program: &OwnedFd, ifindex: i32, flags: u32) -> Result<()> {

@@ -22,10 +22,8 @@ pub(crate) struct Entry {
 pub(crate) fn add_all(folder: &Path, entries: &[Entry]) -> Result<()> {
     for (at, entry) in entries.iter().enumerate() {
         if let Err(error) = entry.add(folder) {
-            for written in &entries[..at] {
-                written.remove(folder)?;
-            }
-            return Err(error);
+            let taken_back = entries[..at].iter().map(|written| written.remove(folder)).collect::<Vec<_>>();
+            return Err(error.and_left(taken_back.into_iter().collect()));
         }
     }
     Ok(())

@@ -46,11 +46,8 @@ impl Maps {
     /// # Errors
     /// Another version made them, and these programs do not know how to read them.
     pub(crate) fn format_of(&self, folder: &Path) -> Result<u32> {
-        let Some(map) = pinned(folder, self.format)? else { return Ok(FIRST_FORMAT) };
-        let value = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
-        let value = value.map_err(|error| ffi::failed(attempted(folder), &error))?;
-        match value.and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes) {
-            Some(format) if (FIRST_FORMAT..=self.newest).contains(&format) => Ok(format),
+        match self.read_format(folder)? {
+            Some(format) if self.knows(format) => Ok(format),
             Some(format) => {
                 let theirs =
                     format!("{} are of format {format}, which another version of hostgap made", self.called);
@@ -62,11 +59,19 @@ impl Maps {
 
     /// Whether those in a folder are of a format that these programs know. True also where nothing is loaded.
     pub(crate) fn are_of_this_format(&self, folder: &Path) -> Result<bool> {
-        match self.format_of(folder) {
-            Ok(_) => Ok(true),
-            Err(_) if folder.join(self.format).exists() => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(self.read_format(folder)?.is_some_and(|format| self.knows(format)))
+    }
+
+    /// The number in a folder; `None`: the map for it has none.
+    fn read_format(&self, folder: &Path) -> Result<Option<u32>> {
+        let Some(map) = pinned(folder, self.format)? else { return Ok(Some(FIRST_FORMAT)) };
+        let value = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
+        let value = value.map_err(|error| ffi::failed(attempted(folder), &error))?;
+        Ok(value.and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes))
+    }
+
+    fn knows(&self, format: u32) -> bool {
+        (FIRST_FORMAT..=self.newest).contains(&format)
     }
 
     fn known(&self) -> String {

@@ -112,6 +112,8 @@ pub fn has(folder: &Path, guarded: &Guarded) -> Result<Option<bool>> {
 
 /// Takes away those of an interface's entries that are as [`add`] writes them. What is sent at the link is dropped then.
 pub fn remove(folder: &Path, guarded: &Guarded) -> Result<()> {
+    // A replacement may copy the entries to other maps.
+    let _alone = pins::alone(folder)?;
     entry::remove_all(folder, &guarded.entries())
 }
 

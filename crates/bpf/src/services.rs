@@ -15,7 +15,7 @@ use libbpf_rs::MapCore as _;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use linux::Result;
 
-pub use entries::{FoundService, Protocol, Service, ServiceAddress, find, list, remove, set};
+pub use entries::{FoundService, Protocol, Service, ServiceAddress, add, find, list, remove, set};
 pub use replace::{FORMAT, Replaced, is_of_this_format, replace};
 use skeleton::types::service_count as list_of_counts;
 

@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// What a failed step of this plan is told with, where the kernel gave a reason.
+    /// The details of a failed step of this plan, where the kernel gave a reason.
     fn details(step: Step, reason: &str) -> Option<String> {
         let mut plan = Plan::new();
         plan.push(&Place::Host, step);
@@ -180,8 +180,11 @@ mod tests {
         let [from, to] = ["eth0", "hgi1"].map(|name| linux::IfName::new(name).unwrap());
         let redirect = || Step::AddRedirect { from: from.clone(), to: to.clone() };
         for (says, module, option) in REDIRECT_PARTS {
-            let told = details(redirect(), &format!("no such file or directory: {says}")).unwrap();
-            assert!(told.contains(&format!("module {module} is missing")) && told.contains(option), "{told}");
+            let details = details(redirect(), &format!("no such file or directory: {says}")).unwrap();
+            assert!(
+                details.contains(&format!("module {module} is missing")) && details.contains(option),
+                "{details}"
+            );
         }
         assert_eq!(details(redirect(), "no such file or directory"), None);
         assert_eq!(details(redirect(), "file exists"), None);

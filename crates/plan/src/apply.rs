@@ -104,81 +104,102 @@ fn apply_owned(
     verified.map_err(in_step)
 }
 
-/// What doing steps on free places has come to.
+/// How doing steps on free places has ended.
 #[derive(Debug)]
-pub(crate) struct MadeOnFree {
-    /// How many were done, from the first on.
-    pub(crate) steps: usize,
-    /// Why there is none after them, if it is not that another program has taken the place of the next one since.
-    pub(crate) ended: Result<(), ApplyError>,
+pub(crate) enum Ended {
+    All,
+    /// Another program has taken the place of the next step since.
+    PlaceTaken,
+    Failed(ApplyError),
+}
+
+/// What became of a step on a free place, with what is to be written of it.
+enum OnFree {
+    Made(Entry),
+    PlaceTaken(Entry),
+    /// With an outcome if the step was done, and is not as planned.
+    Failed(Option<Entry>, ApplyError),
 }
 
 /// Does steps whose places were free a moment ago, each only if its place still is. `first` is the number of the first one
 /// among those of its plan.
 ///
-/// All of them are written down before the first is done, and once: to wait for a disk takes longer than a step.
+/// All of them are written down before the first is done, and once: to wait for a disk takes longer than a step. After a
+/// death among them the journal does not say which were begun; an object like a step's in its place counts as the step's.
+///
+/// How many were done, from the first on, and why there is none after them.
 pub(crate) fn apply_on_free(
     first: usize,
     steps: &[Placed],
     journal: &mut Journal,
     kernel: &mut Kernel,
-) -> MadeOnFree {
-    let mut made = MadeOnFree { steps: 0, ended: Ok(()) };
+) -> (usize, Ended) {
     let seqs = journal.next_seq()..;
     let intents: Result<Vec<Entry>, ApplyError> =
         seqs.clone().zip(steps).map(|(seq, placed)| intent(seq, placed, Before::Absent, kernel)).collect();
-    made.ended = intents.and_then(|intents| write_all(journal, kernel.fault, intents));
-    if made.ended.is_err() {
-        return made;
+    if let Err(error) = intents.and_then(|intents| write_all(journal, kernel.fault, intents)) {
+        return (0, Ended::Failed(error));
     }
-    let mut outcomes = Vec::new();
+    let (mut made, mut ended, mut outcomes) = (0, Ended::All, Vec::new());
     let mut rest = seqs.zip(first..).zip(steps);
     for ((seq, number), placed) in rest.by_ref() {
-        let (outcome, ended) = apply_noted_on_free(seq, number, placed, kernel);
-        let is_made = matches!(outcome, Some(Entry::Done { .. })) && ended.is_ok();
-        outcomes.extend(outcome);
-        made.steps += usize::from(is_made);
-        made.ended = ended;
-        if !is_made {
-            break;
+        match apply_noted_on_free(seq, number, placed, kernel) {
+            OnFree::Made(outcome) => {
+                outcomes.push(outcome);
+                made += 1;
+            }
+            OnFree::PlaceTaken(outcome) => {
+                outcomes.push(outcome);
+                ended = Ended::PlaceTaken;
+                break;
+            }
+            OnFree::Failed(outcome, error) => {
+                outcomes.extend(outcome);
+                ended = Ended::Failed(error);
+                break;
+            }
         }
     }
     // What was not begun is closed: what comes into those places must not be taken for ours.
-    let unbegun = rest.map(|((seq, _), _)| Entry::Undone { seq, outcome: Undone::AlreadySo, index: None });
-    outcomes.extend(unbegun);
-    made.ended = write_all(journal, kernel.fault, outcomes).and(made.ended);
-    made
+    outcomes.extend(rest.map(|((seq, _), _)| not_done(seq)));
+    match (write_all(journal, kernel.fault, outcomes), ended) {
+        // Why the step failed is the cause, and what to mend.
+        (Err(_), Ended::Failed(error)) => (made, Ended::Failed(error)),
+        (Err(error), _) => (made, Ended::Failed(error)),
+        (Ok(()), ended) => (made, ended),
+    }
 }
 
-/// Does one of them, which is written down already. What is to be written of it is returned beside why it failed; another
-/// program that was faster is no failure.
-fn apply_noted_on_free(
-    seq: u64,
-    number: usize,
-    placed: &Placed,
-    kernel: &mut Kernel,
-) -> (Option<Entry>, Result<(), ApplyError>) {
+/// Does one of them, which is written down already.
+fn apply_noted_on_free(seq: u64, number: usize, placed: &Placed, kernel: &mut Kernel) -> OnFree {
     let (effect, place) = (placed.step.effect(), &placed.place);
     if kernel.fault.hits_before(number) {
-        return (None, Err(ApplyError::Injected { at: format!("before step {number}") }));
+        return OnFree::Failed(None, ApplyError::Injected { at: format!("before step {number}") });
     }
     match effect.act_on_free(kernel, place) {
         Ok(()) => {}
-        Err(why) if why.is_exists() => {
-            return (Some(Entry::Undone { seq, outcome: Undone::AlreadySo, index: None }), Ok(()));
-        }
-        Err(why) => return (None, Err(in_step(placed, why))),
+        Err(why) if why.is_exists() => return OnFree::PlaceTaken(not_done(seq)),
+        Err(why) => return OnFree::Failed(None, in_step(placed, why)),
     }
     if kernel.fault.hits_after(number) {
-        return (None, Err(ApplyError::Injected { at: format!("after step {number}") }));
+        return OnFree::Failed(None, ApplyError::Injected { at: format!("after step {number}") });
     }
     match effect.after(kernel, place, &Before::Absent) {
         Ok(after) => {
-            let verified = effect.verify(&after).map_err(|why| in_step(placed, why));
-            (Some(Entry::Done { seq, after }), verified)
+            let verified = effect.verify(&after);
+            let outcome = Entry::Done { seq, after };
+            match verified {
+                Ok(()) => OnFree::Made(outcome),
+                Err(why) => OnFree::Failed(Some(outcome), in_step(placed, why)),
+            }
         }
-        Err(why) => (None, Err(in_step(placed, why))),
+        Err(why) => OnFree::Failed(None, in_step(placed, why)),
     }
+}
+
+/// The outcome of a step that was written down, and has changed nothing.
+fn not_done(seq: u64) -> Entry {
+    Entry::Undone { seq, outcome: Undone::AlreadySo, index: None }
 }
 
 /// What is written before a step is done.

@@ -127,7 +127,7 @@ impl Kernel {
         self.open.remove(&Place::Netns(name.clone()));
     }
 
-    /// Begins a run over the steps of a plan: what an earlier one was told may have changed.
+    /// Begins a run over the steps of a plan: what an earlier one has listed may have changed.
     pub(crate) fn begin_run(&mut self) {
         for opened in self.open.values_mut() {
             opened.devices = WireGuardLists::default();

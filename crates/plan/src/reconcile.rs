@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::apply::{Known, MadeOnFree, apply_on_free, apply_step, in_step, write};
+use crate::apply::{Ended, Known, apply_on_free, apply_step, in_step, write};
 use crate::entry::{Before, Entry, Intent, Undone};
 use crate::error::{ApplyError, StepError};
 use crate::listing::Listing;
@@ -94,6 +94,7 @@ pub fn reconcile(
     kernel: &mut Kernel,
     survey: &Survey,
 ) -> Result<Reconciled, ApplyError> {
+    kernel.begin_run();
     let mut done = Reconciled::default();
     let left_over = make(plan, journal, kernel, survey, &mut done)?;
     done.removed = take_back_these(&left_over, journal, kernel);
@@ -112,7 +113,6 @@ pub(crate) fn make(
     survey: &Survey,
     done: &mut Reconciled,
 ) -> Result<LeftOver, ApplyError> {
-    kernel.begin_run();
     let mut open = Open::of(journal);
     // As soon as something is taken back first, what was listed may have gone with it.
     let afresh = Survey::default();
@@ -120,24 +120,26 @@ pub(crate) fn make(
     let mut number = 0;
     while number < plan.steps.len() {
         let free = open.free_steps(&plan.steps[number..], kernel, survey);
-        let MadeOnFree { steps, ended } = apply_on_free(number, free, journal, kernel);
-        done.made.extend_from_slice(&free[..steps]);
-        ended?;
-        number += steps;
-        if steps > 0 && steps == free.len() {
-            continue;
+        let (made, ended) = apply_on_free(number, free, journal, kernel);
+        done.made.extend_from_slice(&free[..made]);
+        number += made;
+        match ended {
+            Ended::All if made > 0 => continue,
+            Ended::Failed(error) => return Err(error),
+            // The place of the next one was not free, or another program has taken it since.
+            Ended::All | Ended::PlaceTaken => {}
         }
-        // Its place was not free, or another program has taken it since.
         let placed = &plan.steps[number];
         let state = survey.look(placed, kernel).map_err(|why| in_step(placed, why))?;
         let earlier = open.take(placed);
+        let is_theirs = matches!(state, StepState::Otherwise { .. }) && !open.may_have_made(&earlier, kernel);
         let had = earlier.iter().any(|intent| intent.placed == *placed);
         let this = number;
         number += 1;
         if had && state == StepState::So {
             continue;
         }
-        if let Some(known) = in_its_place(placed, &earlier, kernel)? {
+        if let Some(known) = in_its_place(placed, &earlier, is_theirs, kernel)? {
             if matches!(known, Known::Standing(_)) {
                 // With a small MTU IPv6 goes from a link, and all that was listed of it.
                 survey = &afresh;
@@ -168,10 +170,11 @@ pub(crate) fn make(
 }
 
 /// What is known of a step that needs nothing taken back before it: it takes its place from what is there, or adapts what
-/// earlier steps have made.
+/// earlier steps have made. `is_theirs`: what is there is of none of these.
 fn in_its_place(
     placed: &Placed,
     earlier: &[Intent],
+    is_theirs: bool,
     kernel: &mut Kernel,
 ) -> Result<Option<Known>, ApplyError> {
     let (effect, place) = (placed.step.effect(), &placed.place);
@@ -179,7 +182,7 @@ fn in_its_place(
     if effect.takes_over() {
         // What may not be displaced is refused also where an earlier step says what was there first.
         let now = effect.before(kernel, place).map_err(|why| in_step(placed, why))?;
-        return Ok(Some(Known::Before(first.unwrap_or(now))));
+        return Ok(Some(Known::Before(first.filter(|_| !is_theirs).unwrap_or(now))));
     }
     let (Some(first), Some(last)) = (first, earlier.last()) else { return Ok(None) };
     let adapts = effect.adapts(kernel, place, &last.placed.step).map_err(|why| in_step(placed, why))?;
@@ -227,21 +230,38 @@ fn make_room(
     Ok(())
 }
 
-/// The steps of a journal that are not undone, by the place that each takes.
-struct Open(BTreeMap<(Place, String), Vec<Intent>>);
+/// The steps of a journal that are not undone.
+struct Open {
+    /// By the place that each takes.
+    by_slot: BTreeMap<(Place, String), Vec<Intent>>,
+    /// The numbers of those that were done. Of the others a process that died may have done some.
+    done: BTreeSet<u64>,
+}
 
 impl Open {
     fn of(journal: &Journal) -> Open {
-        let mut open: BTreeMap<_, Vec<Intent>> = BTreeMap::new();
+        let mut by_slot: BTreeMap<_, Vec<Intent>> = BTreeMap::new();
         for intent in journal.open_intents() {
-            open.entry(slot(&intent.placed)).or_default().push(intent.clone());
+            by_slot.entry(slot(&intent.placed)).or_default().push(intent.clone());
         }
-        Open(open)
+        let done = journal.entries().iter().filter_map(|entry| match entry {
+            Entry::Done { seq, .. } => Some(*seq),
+            _ => None,
+        });
+        Open { by_slot, done: done.collect() }
     }
 
     /// Those that have the place of a step. The first one is that which found what was there before all of them.
     fn take(&mut self, placed: &Placed) -> Vec<Intent> {
-        self.0.remove(&slot(placed)).unwrap_or_default()
+        self.by_slot.remove(&slot(placed)).unwrap_or_default()
+    }
+
+    /// Whether one of these was done, or what is there is as one of them would have made it.
+    fn may_have_made(&self, earlier: &[Intent], kernel: &mut Kernel) -> bool {
+        earlier.iter().any(|Intent { seq, placed, .. }| {
+            self.done.contains(seq)
+                || Survey::default().look(placed, kernel).map_or(true, |state| state == StepState::So)
+        })
     }
 
     /// The first of these steps, as many as have free places by what is listed: of each it is known that nothing would be
@@ -250,7 +270,7 @@ impl Open {
         let is_free = |placed: &&Placed| {
             placed.step.effect().takes_over()
                 && survey.lists(placed)
-                && !self.0.contains_key(&slot(placed))
+                && !self.by_slot.contains_key(&slot(placed))
                 // Why it cannot be looked at is said when it is its turn.
                 && survey.look(placed, kernel).is_ok_and(|state| state == StepState::Absent)
         };
@@ -259,7 +279,7 @@ impl Open {
 
     /// The numbers of those that no step has asked for.
     fn rest(self) -> impl Iterator<Item = u64> {
-        self.0.into_values().flatten().map(|intent| intent.seq)
+        self.by_slot.into_values().flatten().map(|intent| intent.seq)
     }
 }
 

@@ -54,8 +54,8 @@ pub fn outstanding(journal: &Journal) -> Vec<&Placed> {
 /// nothing back.
 ///
 /// # Errors
-/// Nothing is known to, and of a step it cannot be told: the kernel does not answer, or who shares it cannot be read. [`undo`]
-/// leaves that step, and takes the others back.
+/// No user was found, but of a step the question has no answer: the kernel does not answer, or its claims cannot be read.
+/// [`undo`] leaves that step, and takes the others back.
 pub fn in_use(journal: &Journal, kernel: &mut Kernel) -> Result<Option<String>, StepError> {
     let (users, unknown) = users(&pasts(journal), kernel);
     match (users, unknown.into_iter().next()) {
@@ -64,7 +64,7 @@ pub fn in_use(journal: &Journal, kernel: &mut Kernel) -> Result<Option<String>, 
     }
 }
 
-/// What rests on the steps, and the numbers of those of which it cannot be told.
+/// What rests on the steps, and the numbers of those of which that is unknown.
 fn users(pasts: &[Past], kernel: &mut Kernel) -> (Option<String>, BTreeMap<u64, StepError>) {
     let mut unknown = BTreeMap::new();
     for past in pasts {

@@ -1,9 +1,10 @@
 //! WireGuard devices, of which the kernel gives the whole list of peers and no single one.
 //!
-//! A plan asks for each peer that it adds, and undo asks for each that it removes. If each question had a list of its own, 10,000
-//! peers would cost 50 million. A list of one run therefore answers as many questions as it has peers, and then a new one is
-//! taken: of N peers that are added one after the other about 2N are listed, in lists that double their length. What the run
-//! itself has changed is never answered from a list that is older.
+//! A plan asks for each peer that it adds, and undo asks for each that it removes. If each question had a list of its own,
+//! 10,000 peers would cost 50 million. A list of one run therefore answers as many questions about peers as it has of them,
+//! and then a new one is taken: of N peers that are added one after the other about 2N are listed, in lists that double
+//! their length. What the run itself has changed is never answered from an older list. What another program changes
+//! meanwhile may be: a peer of the same key that it adds is then overwritten, since the kernel adds none only if it is new.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +21,7 @@ pub(crate) struct WireGuardLists(RefCell<BTreeMap<u32, Listed>>);
 pub(crate) enum Lasts {
     /// One question.
     Once,
-    /// As many questions as it has peers.
+    /// As many questions about peers as it has of them.
     ByLength,
     /// As long as it is held.
     Always,
@@ -30,7 +31,7 @@ pub(crate) enum Lasts {
 struct Listed {
     /// `None`: the link is of another kind.
     device: Option<WireGuardDevice>,
-    /// So many questions it may still answer.
+    /// So many questions about peers it may still answer.
     left: usize,
     /// What was changed since.
     changed: BTreeSet<PublicKey>,
@@ -48,12 +49,12 @@ impl WireGuardLists {
     ) -> Result<Option<T>, E> {
         let mut devices = self.0.borrow_mut();
         let answers =
-            |listed: &Listed| listed.left > 0 && peer.is_none_or(|peer| !listed.changed.contains(peer));
+            |listed: &Listed| peer.is_none_or(|peer| listed.left > 0 && !listed.changed.contains(peer));
         if !devices.get(&index).is_some_and(answers) {
             devices.insert(index, Listed::new(list()?, lasts));
         }
         let listed = devices.get_mut(&index).expect("it is there, or was listed just now");
-        listed.left -= 1;
+        listed.left -= usize::from(peer.is_some());
         Ok(listed.device.as_ref().map(answer))
     }
 

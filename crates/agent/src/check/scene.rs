@@ -1,4 +1,4 @@
-//! What the kernel of this node has, for who looks for reasons.
+//! What the kernel of this node has, read once for all reasons.
 
 use std::net::IpAddr;
 

@@ -28,7 +28,7 @@ pub(super) const MAPS: Maps = Maps {
 /// The first format in which a pod's entry says whether it is queued.
 const QUEUED_SINCE: u32 = 4;
 
-/// Does what [`crate::replace`] says of the forwarding programs, for who holds the folder.
+/// Does what [`crate::replace`] says of the forwarding programs, for a caller that holds the folder.
 ///
 /// # Errors
 /// As there: until the new programs are loaded nothing is changed.

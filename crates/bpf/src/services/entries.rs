@@ -69,6 +69,25 @@ pub struct FoundService {
 /// # Errors
 /// A backend is of the other family; a map is full; nothing is loaded in the folder. What was there before is there still.
 pub fn set(folder: &Path, service: &Service) -> Result<()> {
+    write(folder, service, |_| Ok(()))
+}
+
+/// As [`set`], where there is no such Service.
+///
+/// # Errors
+/// `EEXIST`: there is one. As for [`set`].
+pub fn add(folder: &Path, service: &Service) -> Result<()> {
+    write(folder, service, |tables| match tables.find(&service.at)? {
+        None => Ok(()),
+        Some(_) => Err(io::Error::from(rustix::io::Errno::EXIST).into()),
+    })
+}
+
+fn write(
+    folder: &Path,
+    service: &Service,
+    admits: impl FnOnce(&Tables) -> libbpf_rs::Result<()>,
+) -> Result<()> {
     let attempted = || format!("set service {} in {}", service.at, folder.display());
     let is_other = |backend: &&SocketAddr| backend.is_ipv4() != service.at.address.is_ipv4();
     if let Some(other) = service.backends.iter().find(is_other) {
@@ -77,7 +96,7 @@ pub fn set(folder: &Path, service: &Service) -> Result<()> {
     }
     let _alone = alone(folder)?;
     Tables::open(folder)
-        .and_then(|tables| tables.set(service))
+        .and_then(|tables| admits(&tables).and_then(|()| tables.set(service)))
         .map_err(|error| ffi::failed(attempted(), &error))
 }
 

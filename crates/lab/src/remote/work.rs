@@ -94,7 +94,7 @@ impl Asked {
                     break;
                 }
             }
-            // Also for who waits for its turn meanwhile.
+            // Also while another one waits for its turn.
             ended.store(true, Ordering::Relaxed);
         };
         let started = thread::Builder::new().name("requests".to_owned()).spawn(read);

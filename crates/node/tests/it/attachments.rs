@@ -234,7 +234,7 @@ fn what_leaves_a_masqueraded_network_has_the_nodes_address() {
 
 #[test]
 fn many_come_at_once_and_go_in_any_order() {
-    const CONTAINERS: usize = 24;
+    const CONTAINERS: usize = 200;
     let Some(scene) = Scene::new() else { return };
     let conf = conf("bridge");
     let names: Vec<String> = (0..CONTAINERS).map(|at| format!("c{at}")).collect();

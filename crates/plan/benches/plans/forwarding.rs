@@ -1,4 +1,4 @@
-//! What programs are told: pods, tunnels, guarded interfaces, Services.
+//! Entries in the maps of programs: pods, tunnels, guarded interfaces, Services.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

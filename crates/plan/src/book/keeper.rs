@@ -94,6 +94,7 @@ impl Keeper {
     /// # Errors
     /// The kernel cannot be asked, or the unit's directory cannot be read.
     pub fn keep(&mut self, wanted: &BTreeMap<String, Plan>, kernel: &mut Kernel) -> Result<Kept, StepError> {
+        kernel.begin_run();
         let mut kept = Kept::default();
         for name in self.in_the_way(wanted) {
             if let Err(error) = self.remove(&name, kernel, &mut kept) {
@@ -205,7 +206,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// What a part of a unit has made, as its journal says at the moment: for who looks and changes nothing, so that no process
+    /// What a part of a unit has made, as its journal says at the moment: for readers that change nothing, so that no process
     /// that keeps the unit is in the way. `None`: the unit has no such part.
     ///
     /// # Errors

@@ -50,9 +50,9 @@ pub(crate) trait Effect {
     /// Changes the machine; the intent is on disk.
     fn act(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<(), StepError>;
 
-    /// As `act`, where the step's place was free a moment ago: `EEXIST` if it no longer is.
-    fn act_on_free(&self, kernel: &mut Kernel, place: &Place) -> Result<(), StepError> {
-        self.act(kernel, place, &Before::Absent)
+    /// As `act`, of a step that takes over, where its place was free a moment ago: `EEXIST` if it no longer is.
+    fn act_on_free(&self, _kernel: &mut Kernel, _place: &Place) -> Result<(), StepError> {
+        Err(StepError::Refused { why: format!("{} is not made in a free place alone", self.subject()) })
     }
 
     /// Whether what an earlier step of the same unit made becomes what this one makes by a change in place, which takes

@@ -187,6 +187,10 @@ impl Effect for ReplaceService<'_> {
         Ok(services::set(&self.0.folder(), &self.0.service)?)
     }
 
+    fn act_on_free(&self, _: &mut Kernel, _: &Place) -> Result<(), StepError> {
+        Ok(services::add(&self.0.folder(), &self.0.service)?)
+    }
+
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let displaced = displaced(&past.intent.before)?;
         let (folder, at) = (self.0.folder(), &self.0.service.at);

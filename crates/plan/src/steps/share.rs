@@ -103,7 +103,7 @@ impl Effect for SharedStep<'_> {
         Ok(outcome)
     }
 
-    /// What is left to other units stays for who uses it, too.
+    /// What is left to other units stays for those that use it, too.
     fn in_use(&self, kernel: &mut Kernel, past: &Past) -> Result<Option<String>, StepError> {
         let SharedStep(step) = self;
         // Nothing else has users, and the claims of each step would be read.

@@ -67,7 +67,10 @@ impl Way {
         let is_doomed = |place: &Place| place.name().is_some_and(|name| self.doomed.contains(name));
         let effect = placed.step.effect();
         let (to, link) = effect.brings()?;
-        (is_doomed(to) && !is_doomed(&placed.place)).then(|| Some((to.name()?.clone(), link.clone())))?
+        if !is_doomed(to) || is_doomed(&placed.place) {
+            return None;
+        }
+        Some((to.name()?.clone(), link.clone()))
     }
 }
 

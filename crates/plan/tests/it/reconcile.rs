@@ -383,3 +383,46 @@ fn what_comes_into_the_place_of_a_step_that_was_not_begun_stays() {
     let routes = scene.at("ip -n HOME route");
     assert!(routes.contains(&format!("{} dev own0", route.dst)), "{routes}");
 }
+
+/// Between the list of what there is and the step in its place another program may come.
+#[test]
+fn a_place_that_is_taken_meanwhile_is_given_back() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let plan = scene.plan_of(tunnel(1).into_iter().chain(peer("192.0.2.2", 2)));
+    scene.reconcile(&scene.plan_of(tunnel(1)));
+    let mut kernel = Kernel::new().unwrap();
+    let survey = Survey::of([&plan], &mut kernel).unwrap();
+    scene.at("ip -n HOME route add 10.244.2.0/24 dev own0 proto 77");
+    let mut journal = Journal::open(&scene.path()).unwrap();
+    let done = reconcile(&plan, &mut journal, &mut kernel, &survey).unwrap();
+    assert_eq!(done.made.len(), peer("192.0.2.2", 2).len(), "{done:?}");
+    drop(journal);
+    assert_eq!(scene.reconcile(&plan), Reconciled::default());
+    assert!(scene.at("ip -n HOME route show 10.244.2.0/24").contains("hgvx.1"));
+    scene.undo();
+    let back = scene.at("ip -n HOME route show 10.244.2.0/24");
+    assert!(back.contains("dev own0 proto 77"), "{back}");
+}
+
+/// A process that dies has written down steps that it did not begin. What another program has made in their places since is
+/// not the step's, and comes back.
+#[test]
+fn what_comes_into_a_place_after_a_death_is_given_back() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let plan = scene.plan_of(tunnel(1).into_iter().chain(peer("192.0.2.2", 2)));
+    scene.reconcile(&scene.plan_of(tunnel(1)));
+    let lines = Journal::open(&scene.path()).unwrap().entries().len();
+    scene.reconciled(&plan, Fault::DeadAfterLine(lines + peer("192.0.2.2", 2).len())).unwrap_err();
+    scene.at("ip -n HOME route add 10.244.2.0/24 dev own0 proto 77");
+    scene.reconcile(&plan);
+    assert!(scene.at("ip -n HOME route show 10.244.2.0/24").contains("hgvx.1"));
+    scene.undo();
+    let back = scene.at("ip -n HOME route show 10.244.2.0/24");
+    assert!(back.contains("dev own0 proto 77"), "{back}");
+}
