@@ -123,7 +123,8 @@ pub(crate) fn connections(subject: &mut dyn Subject, body_bytes: u32) -> usize {
     subject.clients(body_bytes).iter().map(Client::connections).sum()
 }
 
-/// A void trial is repeated at most so often; then the candidate goes without this slice, and the report says so.
+/// A slice that does not count is repeated at most so often. Then the candidate goes without it, and the report says so, or
+/// it is broken if it never answered.
 pub(crate) const REPEATS: usize = 2;
 
 /// Runs a trial. `entrant` and `load` are the record's indexes.
@@ -284,15 +285,12 @@ pub(crate) fn until_answered<T>(
     let mut repeats = REPEATS;
     loop {
         let (kept, void) = slice()?;
-        let Some(why) = void else { return Ok(kept) };
-        emit(Event::Voided { name: candidate.to_owned(), why: why.clone() });
-        match breaks(&why) {
-            Some(what) if repeats == 0 => {
-                return Err(LabError::Broken { candidate: candidate.to_owned(), what });
-            }
-            Some(_) => repeats -= 1,
-            None => return Ok(kept),
+        let Some((what, why)) = void.and_then(|why| Some((breaks(&why)?, why))) else { return Ok(kept) };
+        emit(Event::Voided { name: candidate.to_owned(), why });
+        if repeats == 0 {
+            return Err(LabError::Broken { candidate: candidate.to_owned(), what });
         }
+        repeats -= 1;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use record::Measure;
+use verdict::Verdict;
 
 use crate::quantities::{Load, Ratio};
 
@@ -141,6 +142,15 @@ pub(crate) fn three_digits(value: f64) -> String {
         v if v < 9.995 => format!("{v:.2}"),
         v if v < 99.95 => format!("{v:.1}"),
         v => format!("{v:.0}"),
+    }
+}
+
+pub(crate) fn verdict_word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Reference => "reference",
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::Indistinguishable => "indistinguishable",
     }
 }
 

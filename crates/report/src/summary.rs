@@ -6,6 +6,7 @@ use serde::Serialize;
 use verdict::{Shortfall, Verdict};
 
 use crate::by_cpu::CpuShares;
+use crate::figures;
 use crate::late::LateLoad;
 use crate::profile::ProfiledLoad;
 use crate::published::{Agreements, PublishedFigure};
@@ -257,6 +258,15 @@ impl RateSummary {
     /// nothing about the data path, so they have no ratio.
     pub fn is_past_capacity(&self) -> bool {
         self.shortfall.is_some_and(|short| short.queued)
+    }
+
+    /// The verdict, or why there is none.
+    pub(crate) fn verdict_word(&self) -> &'static str {
+        match self.verdict {
+            None if self.is_past_capacity() => "past capacity",
+            None => "not comparable",
+            Some(verdict) => figures::verdict_word(verdict),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::{by_cpu, carried, describe, ratio, ratios, reason, stalls, tail};
 use crate::past;
 use crate::quantities::{CurvePoint, Quantiles, Ratios};
 use crate::summary::{Need, Precision, RateSummary};
-use verdict::{Cell, Cells, Comparisons, Shortfall};
+use verdict::{Cell, Cells, Comparisons, Shortfall, Verdict};
 
 /// ±3 %, the precision that readers may want.
 const PRECISION: f64 = 0.03;
@@ -52,7 +52,9 @@ fn rate(
         requested_rps: of.rate_per_s,
         of_capacity: of.of_capacity,
         achieved_rps: cell.achieved_rps().filter(|_| measure != Measure::Bandwidth),
-        verdict: judged.verdict().filter(|_| !cell.trials.is_empty()),
+        verdict: judged
+            .verdict()
+            .filter(|verdict| !cell.trials.is_empty() && (comparable || *verdict == Verdict::Reference)),
         verdict_reason: match queued {
             _ if cell.trials.is_empty() => "no trial counts".to_owned(),
             [Some(short), _] => format!("past its capacity: {}", past::shortfall_text(&short)),

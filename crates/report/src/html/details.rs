@@ -112,7 +112,7 @@ fn verdicts(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
         for (name, rate) in loads(summary, candidate) {
             m.within("li", &[], |m| {
                 m.text(&format!("{name}: "));
-                m.leaf("b", &[("class", marks::verdict_class(rate.verdict))], marks::rate_word(rate));
+                m.leaf("b", &[("class", marks::verdict_class(rate.verdict))], rate.verdict_word());
                 if !rate.verdict_reason.is_empty() {
                     m.text(&format!(" – {}", rate.verdict_reason));
                 }

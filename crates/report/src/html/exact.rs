@@ -9,7 +9,7 @@ use super::scale::Linear;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::{Candidate, Exact, Instructions, Summary, Verdict, carried};
+use crate::{Candidate, Exact, Instructions, Summary, Verdict, carried, figures};
 
 const HEAD: f64 = 14.0;
 const FOOT: f64 = 44.0;
@@ -116,7 +116,7 @@ fn table(m: &mut Markup, summary: &Summary, counts: &Exact, load: usize) {
             ),
             Cell::figure(change(of)),
             Cell::figure(text::percent(of.spread)),
-            Cell::classed(marks::verdict_word(Some(of.verdict)), marks::verdict_class(Some(of.verdict))),
+            Cell::classed(figures::verdict_word(of.verdict), marks::verdict_class(Some(of.verdict))),
         ],
     });
     Table { caption: &name(carried::measure(summary)), rows: rows.collect(), head: head.to_vec() }.write(m);

@@ -29,25 +29,6 @@ pub(super) fn contender_class(before: usize) -> String {
     format!("{}{dash}", COLOURS[before % COLOURS.len()])
 }
 
-/// The verdict on a candidate at a load. Past its capacity there is none on the data path.
-pub(super) fn rate_word(rate: &RateSummary) -> &'static str {
-    match rate.verdict {
-        Some(Verdict::Reference) => verdict_word(rate.verdict),
-        _ if rate.is_past_capacity() => "past capacity",
-        verdict => verdict_word(verdict),
-    }
-}
-
-pub(super) fn verdict_word(verdict: Option<Verdict>) -> &'static str {
-    match verdict {
-        None => "not comparable",
-        Some(Verdict::Reference) => "reference",
-        Some(Verdict::Better) => "better",
-        Some(Verdict::Worse) => "worse",
-        Some(Verdict::Indistinguishable) => "indistinguishable",
-    }
-}
-
 pub(super) fn verdict_class(verdict: Option<Verdict>) -> &'static str {
     match verdict {
         None => "v-none",

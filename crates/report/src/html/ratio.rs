@@ -222,7 +222,7 @@ impl<'a> Plot<'a> {
                         Anchor::End,
                     );
                     marks::mark(svg, rate.verdict, at(968.0, y));
-                    svg.text("verdict", at(982.0, y + 4.5), Anchor::Start, marks::rate_word(rate));
+                    svg.text("verdict", at(982.0, y + 4.5), Anchor::Start, rate.verdict_word());
                 },
             );
         }
@@ -267,7 +267,7 @@ impl<'a> Plot<'a> {
             let above = y - 13.0;
             svg.group(&[("class", class)], |svg| {
                 rows::draw_name(svg, candidate, 26, at(panel.left, above), Anchor::Start);
-                svg.text("verdict", at(panel.right, above), Anchor::End, marks::rate_word(rate));
+                svg.text("verdict", at(panel.right, above), Anchor::End, rate.verdict_word());
             });
         }
         if candidate.role == Role::Reference {
@@ -279,6 +279,13 @@ impl<'a> Plot<'a> {
             let why = match rate.trials {
                 0 => "no trial that counts",
                 _ if rate.is_past_capacity() => "past its capacity",
+                _ if self
+                    .rows
+                    .iter()
+                    .any(|(_, of, rate)| of.role == Role::Reference && rate.is_past_capacity()) =>
+                {
+                    "reference past its capacity"
+                }
                 _ => "too few samples",
             };
             return svg.text("missing", place, Anchor::Start, why);
@@ -374,7 +381,7 @@ fn cells(
         [Cell::figure((statistic.own)(rate)), ratio]
     };
     let mut cells: Vec<Cell> = statistics.iter().flat_map(pair).collect();
-    cells.push(Cell::classed(marks::rate_word(rate), marks::verdict_class(rate.verdict)));
+    cells.push(Cell::classed(rate.verdict_word(), marks::verdict_class(rate.verdict)));
     cells.push(Cell::under(&rate.verdict_reason));
     cells
 }

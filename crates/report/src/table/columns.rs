@@ -6,7 +6,6 @@ use crate::carried;
 use crate::figures::{self, duration_ns};
 use crate::quantities::{Load, Quantiles};
 use crate::summary::{Candidate, RateSummary};
-use verdict::Verdict;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
@@ -184,7 +183,7 @@ impl Column {
             Column::TypicalP99Ratio => rate.ratio.typical_p99.as_ref().map_or_else(missing, figures::ratio),
             Column::P99Ratio => rate.ratio.p99.as_ref().map_or_else(missing, figures::ratio),
             Column::Cpu(_) => rate.cpu_us_per_request.map_or_else(missing, |us| format!("{us:.1}")),
-            Column::Verdict => word(rate).to_owned(),
+            Column::Verdict => rate.verdict_word().to_owned(),
             Column::P50
             | Column::P90
             | Column::P99
@@ -234,16 +233,5 @@ impl Column {
             Column::Loss => carried::loss(carried),
             _ => None,
         }
-    }
-}
-
-fn word(rate: &RateSummary) -> &'static str {
-    match rate.verdict {
-        Some(Verdict::Reference) => "reference",
-        _ if rate.is_past_capacity() => "past capacity",
-        Some(Verdict::Better) => "better",
-        Some(Verdict::Worse) => "worse",
-        Some(Verdict::Indistinguishable) => "indistinguishable",
-        None => "unknown",
     }
 }

@@ -40,6 +40,7 @@ fn the_sentence_compares_at_the_highest_rate_that_all_carry() {
     assert!(row.ends_with("past capacity") && row.contains(" – "), "no ratio of queues: {row}");
     let docker = &summary.candidates[2].rates;
     assert!(docker[1].ratio.p50.is_some() && docker[2].ratio == report::Ratios::default());
+    assert!(docker[1].verdict.is_some() && docker[2].verdict.is_none());
     assert!(docker[2].needs.is_empty() && docker[2].precision.is_empty());
 }
 
@@ -64,6 +65,8 @@ fn a_reference_past_its_capacity_and_no_closed_loop_compare_nothing() {
     let flooded = analyse(&race(vec![Some(90_000.0)], &[(0, 0)]));
     let docker = &flooded.candidates[2].rates[0];
     assert_eq!((docker.verdict_reason.as_str(), docker.ratio.p50), ("past the capacity of host", None));
+    assert_eq!(docker.verdict, None);
+    assert!(html::page(&flooded).contains("reference past its capacity"));
 }
 
 #[test]
