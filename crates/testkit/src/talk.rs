@@ -121,11 +121,12 @@ fn within<T>(netns: &Netns, open: impl FnOnce() -> io::Result<T>) -> io::Result<
     netns.run(open).map_err(io::Error::other)?
 }
 
-/// Sends a number until it comes back. It is sent again only if the machine's CPUs have dropped packets meanwhile, of whatever
-/// namespace: what others flood the machine with says nothing of the way between the pods.
+/// Sends a number, and waits until it comes back. It is sent again only if the machine's CPUs have dropped packets in the first
+/// second, of whatever namespace: what others flood the machine with says nothing of the way between the pods. Drops that
+/// come later have not taken it.
 fn ask_datagram(near: &UdpSocket, number: u64) -> io::Result<()> {
     let begun = Instant::now();
-    let mut lost = lost_by_cpus()?;
+    let mut lost = Some(lost_by_cpus()?);
     near.send(&number.to_be_bytes())?;
     loop {
         let mut answer = [0; 8];
@@ -137,8 +138,8 @@ fn ask_datagram(near: &UdpSocket, number: u64) -> io::Result<()> {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused && number == u64::MAX => return Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 let lost_by_now = lost_by_cpus()?;
-                if lost_by_now != lost {
-                    lost = lost_by_now;
+                if lost.take().is_some_and(|before| before != lost_by_now) {
+                    lost = Some(lost_by_now);
                     near.send(&number.to_be_bytes())?;
                 } else if begun.elapsed() > PATIENCE {
                     return Err(error);
