@@ -36,7 +36,7 @@ test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 	@scripts/need-root 'make test'
 	@scripts/need-rust
 	@scripts/need nft=nftables ip=iproute2 wrk=wrk curl=curl c++=g++ ab=apache2-utils \
-		iperf3=iperf3 dnsmasq=dnsmasq-base sockperf=sockperf openssl=openssl ssh=openssh-client nc.openbsd=netcat-openbsd man=man-db $(CNI) $(VERBS)
+		ethtool=ethtool iperf3=iperf3 dnsmasq=dnsmasq-base sockperf=sockperf openssl=openssl ssh=openssh-client nc.openbsd=netcat-openbsd man=man-db $(CNI) $(VERBS)
 	@# Without Kubernetes (there is no Go, or it does not build) the tests of the cluster are skipped, and the summary says so.
 	@if kubernetes=$$(scripts/build-kubernetes); then HOSTGAP_KUBERNETES=$$kubernetes; export HOSTGAP_KUBERNETES; fi; \
 		HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_CONTAINERD=$$(scripts/fetch-containerd) && \
@@ -49,7 +49,7 @@ test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 vm-test: ## run the tests of namespaces on Debian kernels in QEMU alone (needs root)
 	@scripts/need-root 'make vm-test'
 	@scripts/need-rust
-	@scripts/need nft=nftables ip=iproute2 curl=curl $(CNI) $(VERBS)
+	@scripts/need nft=nftables ip=iproute2 curl=curl ethtool=ethtool $(CNI) $(VERBS)
 	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_OVS=$$(scripts/fetch-ovs) && export HOSTGAP_NGINX HOSTGAP_OVS && \
 		exec $(CARGO) xtask vm-test
 

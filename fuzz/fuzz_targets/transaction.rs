@@ -50,7 +50,7 @@ struct Damage {
 
 #[derive(Debug, Clone, Copy, Arbitrary)]
 enum What {
-    /// Another byte.
+    /// A byte is combined with these bits by XOR.
     Flip(u8),
     /// All from there on is gone.
     Cut,

@@ -75,8 +75,8 @@ pub fn check(network: &Network, peers: &[String]) -> Result<Row, CheckError> {
     let mut scene = Scene::open(network, &status)?;
     let targets = Targets::of(&status, &scene, &chosen)?;
     let ask = |questions: &[Question]| echoes::ask(&targets.sockets, questions);
-    let asked = echoes::ask_until_sure(&targets.questions, ask, lost_here)?;
-    let carried = carried(&status, &targets, &asked);
+    let results = echoes::ask_until_sure(&targets.questions, ask, lost_here)?;
+    let carried = carried(&status, &targets, &results);
     let families: BTreeSet<Family> = targets.targets.iter().map(|target| target.family).collect();
     let mut row = Row {
         schema: SCHEMA,
@@ -90,10 +90,10 @@ pub fn check(network: &Network, peers: &[String]) -> Result<Row, CheckError> {
         let of_peer = targets.targets.iter().filter(|target| target.peer == *name);
         let mut checked = CheckedPeer { pods: peer.pods.clone(), is_reached: true, ..CheckedPeer::default() };
         for target in of_peer {
-            let family = checked_family(target, &targets, &asked);
+            let family = checked_family(target, &targets, &results);
             if !family.is_well() {
                 let findings =
-                    Findings { peer: name, target, targets: &targets, asked: &asked, carried: &carried };
+                    Findings { peer: name, target, targets: &targets, results: &results, carried: &carried };
                 checked.reasons.extend(findings.reasons(&mut scene)?);
             }
             checked.families.insert(word(target.family), family);
@@ -114,14 +114,14 @@ fn lost_here() -> Option<u64> {
 }
 
 /// How much the ways carry on which small packets pass and full ones do not.
-fn carried(status: &Status, targets: &Targets, asked: &[EchoResult]) -> path_mtu::PathMtus {
-    let is_narrow = |asked: &EchoResult| {
-        asked.small.is_answered() && asked.full.as_ref().is_some_and(|full| !full.is_answered())
+fn carried(status: &Status, targets: &Targets, results: &[EchoResult]) -> path_mtu::PathMtus {
+    let is_narrow = |result: &EchoResult| {
+        result.small.is_answered() && result.full.as_ref().is_some_and(|full| !full.is_answered())
     };
     let narrow = targets
         .targets
         .iter()
-        .filter(|target| target.asked().any(|index| asked.get(index).is_some_and(is_narrow)));
+        .filter(|target| target.question_numbers().any(|index| results.get(index).is_some_and(is_narrow)));
     let mut searched = path_mtu::Targets::new();
     for target in narrow {
         for index in [Some(target.node), target.tunnel].into_iter().flatten() {
@@ -136,10 +136,10 @@ fn carried(status: &Status, targets: &Targets, asked: &[EchoResult]) -> path_mtu
     path_mtu::search(&searched)
 }
 
-fn checked_family(target: &Target, targets: &Targets, asked: &[EchoResult]) -> CheckedFamily {
+fn checked_family(target: &Target, targets: &Targets, results: &[EchoResult]) -> CheckedFamily {
     let way = |index: usize| {
-        let (question, asked) = (&targets.questions[index], &asked[index]);
-        checked_way(question.to, question.full_bytes, asked)
+        let (question, result) = (&targets.questions[index], &results[index]);
+        checked_way(question.to, question.full_bytes, result)
     };
     CheckedFamily {
         by: target.by.clone(),
@@ -150,17 +150,17 @@ fn checked_family(target: &Target, targets: &Targets, asked: &[EchoResult]) -> C
     }
 }
 
-fn checked_way(address: IpAddr, full_bytes: Option<u32>, asked: &EchoResult) -> CheckedWay {
-    let rtt_us = match &asked.small {
+fn checked_way(address: IpAddr, full_bytes: Option<u32>, result: &EchoResult) -> CheckedWay {
+    let rtt_us = match &result.small {
         Outcome::Answered { rtt } => Some(u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
         Outcome::Refused(_) | Outcome::Unsent(_) | Outcome::Silent => None,
     };
     CheckedWay {
         address,
-        is_reached: asked.small.is_answered(),
+        is_reached: result.small.is_answered(),
         rtt_us,
         full_bytes,
-        carries_full: asked.full.as_ref().map(Outcome::is_answered),
-        instead: reasons::instead(asked.full.as_ref().unwrap_or(&asked.small)),
+        carries_full: result.full.as_ref().map(Outcome::is_answered),
+        instead: reasons::instead(result.full.as_ref().unwrap_or(&result.small)),
     }
 }

@@ -5,10 +5,12 @@ mod cloud;
 mod encrypted;
 mod flannel_tunnel;
 mod leaving;
+mod narrow;
 mod nets;
 mod offload;
 mod programs;
 mod services;
+mod shared_ends;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -118,7 +120,7 @@ pub enum Undecided {
     Node(String),
 }
 
-/// The part of a peer.
+/// The name of the unit's part that leads packets to this peer.
 pub fn part_of(peer: &str) -> String {
     part_named(PEER_PART, peer)
 }
@@ -194,13 +196,12 @@ pub fn desired(
     if let (true, Some(why)) = (snapshot.own.families().is_empty(), &snapshot.own_missing) {
         return Err(Undecided::Missing(why.clone()));
     }
-    let mut nets = Nets::of(node, network, &snapshot.own, standing)?;
+    let nets = Nets::of(node, network, &snapshot.own, standing)?;
     let mut desired = Desired { mtu: nets.mtu()?, ..Desired::default() };
     let mut node_plan = nets.node_plan()?;
     flannel_tunnel::remember(&mut node_plan, standing);
     desired.offload_faults = offload::switch_off(&mut node_plan, &node.offloads, standing.get(NODE_PART));
     let clashing = clashes::find(&snapshot.others);
-    nets.holders.find(snapshot.others.iter().filter(|(name, _)| !clashing.contains_key(*name)));
     for (name, lease) in &snapshot.others {
         let planned = match (lease, clashing.get(name)) {
             (Err(why), _) | (Ok(_), Some(why)) => Err(why.clone()),
@@ -221,6 +222,7 @@ pub fn desired(
         };
         desired.peers.insert(name.clone(), peer);
     }
+    encrypted::hold_once(&mut desired.parts, standing, network);
     desired.tunnels = offload::to_try(&node_plan, &desired.offload_faults, &snapshot.own, &desired.peers);
     if let Some(plan) = node.programs.as_deref().and_then(|programs| programs::plan(programs, &node_plan)) {
         desired.parts.insert(PROGRAMS_PART.to_owned(), plan);
@@ -229,6 +231,7 @@ pub fn desired(
     let stays = refused_that_stand(&desired, &snapshot.own, standing);
     nets.keep_tunnels(&stays, &mut desired, standing);
     desired.parts.extend(stays);
+    shared_ends::hold_once(&mut desired.parts, standing);
     if let Some(place) = &node.services {
         let services = snapshot.services.as_ref();
         desired.parts.extend(services::parts(place, &node.underlay, services, standing));

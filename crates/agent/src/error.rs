@@ -12,7 +12,7 @@ pub enum AgentError {
     /// The network's unit cannot be had.
     #[error(transparent)]
     Book(#[from] BookError),
-    /// The kernel refuses.
+    /// A call to the kernel failed; its error says which, and on what.
     #[error(transparent)]
     Kernel(#[from] linux::Error),
     /// The kernel's notices cannot be waited for.
@@ -21,9 +21,9 @@ pub enum AgentError {
     /// The agent cannot be asked for its state.
     #[error("listen on {at}: {why}")]
     Listen {
-        /// Where that was asked for.
+        /// The address or the path of the socket as the command line has it.
         at: Endpoint,
-        /// The system's reason.
+        /// The error that the operating system returned.
         why: io::Error,
     },
     /// The agent before led Services, and this one does not see what leads them: a container may lack the bpffs. Left alone,

@@ -10,7 +10,9 @@ use ipnet::IpNet;
 
 use crate::network::NetworkConfig;
 
-/// Who may read the files: everybody, as flannel's.
+/// The key of the network's name, which flannel does not have.
+const OWNER: &str = "HOSTGAP_NETWORK";
+/// All users may read the files, as they may flannel's.
 const MODE: u32 = 0o644;
 
 /// Replaces a file in one stroke, unless it is so already. True if it was written.
@@ -29,8 +31,15 @@ pub fn replace(path: &Path, text: &str) -> io::Result<bool> {
 }
 
 /// flannel's environment file: the network, this node's prefixes, and what plugins are to know of them. flannel's CNI
-/// plugin reads it, and so does an agent that begins, to ask for the same prefixes again.
-pub fn subnet_env(network: &NetworkConfig, own: &Prefixes, mtu: u32, masquerades: bool) -> String {
+/// plugin reads it, and so does an agent that begins, to ask for the same prefixes again. One line more than flannel's says
+/// whose it is, by the network's name in the agent's settings.
+pub fn subnet_env(
+    name: &str,
+    network: &NetworkConfig,
+    own: &Prefixes,
+    mtu: u32,
+    masquerades: bool,
+) -> String {
     let mut text = String::new();
     for (family, prefix) in [(Family::V4, ""), (Family::V6, "IPV6_")] {
         let net = network.networks.iter().find(|one| Family::of(one.prefix.addr()) == family);
@@ -42,7 +51,7 @@ pub fn subnet_env(network: &NetworkConfig, own: &Prefixes, mtu: u32, masquerades
         text += &format!("FLANNEL_{prefix}NETWORK={}\n", net.prefix);
         text += &format!("FLANNEL_{prefix}SUBNET={gateway}/{}\n", subnet.prefix_len());
     }
-    text + &format!("FLANNEL_MTU={mtu}\nFLANNEL_IPMASQ={masquerades}\n")
+    text + &format!("FLANNEL_MTU={mtu}\nFLANNEL_IPMASQ={masquerades}\n{OWNER}={name}\n")
 }
 
 /// What an environment file says.
@@ -56,6 +65,9 @@ pub struct Environment {
     pub mtu: Option<u32>,
     /// Whether flannel gives what pods send out of the network the node's address.
     pub masquerades: bool,
+    /// The network of the agent that wrote it, by its name in the settings; `None`: flannel did, or an agent of an earlier
+    /// version.
+    pub owner: Option<String>,
 }
 
 impl Environment {
@@ -73,10 +85,16 @@ impl Environment {
                 "FLANNEL_SUBNET" | "FLANNEL_IPV6_SUBNET" => environment.gateways.extend(net),
                 "FLANNEL_MTU" => environment.mtu = value.parse().ok(),
                 "FLANNEL_IPMASQ" => environment.masquerades = value == "true",
+                OWNER => environment.owner = Some(value.to_owned()),
                 _ => {}
             }
         }
         Ok(environment)
+    }
+
+    /// The other network whose agent wrote it; `None`: none did.
+    pub(crate) fn owner_but(&self, network: &str) -> Option<&String> {
+        self.owner.as_ref().filter(|owner| *owner != network)
     }
 
     /// The prefixes of this node's pods. The file has the gateways' addresses in their place.
@@ -85,9 +103,11 @@ impl Environment {
     }
 }
 
-/// The prefixes of an environment file of an earlier run; none where there is no such file or it says none.
-pub fn previous_prefixes(path: &Path) -> Prefixes {
-    Environment::read(path).unwrap_or_default().subnets()
+/// The prefixes of an environment file of an earlier run; none where there is no such file, it says none, or it is another
+/// network's.
+pub fn previous_prefixes(path: &Path, network: &str) -> Prefixes {
+    let written = Environment::read(path).unwrap_or_default();
+    if written.owner_but(network).is_some() { Prefixes::default() } else { written.subnets() }
 }
 
 #[cfg(test)]
@@ -107,16 +127,18 @@ mod tests {
             .map(|net| net.parse::<IpNet>().unwrap())
             .into_iter()
             .collect();
-        let text = subnet_env(&network, &own, 1430, true);
+        let text = subnet_env("pods", &network, &own, 1430, true);
         let expected = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.3.1/24\n\
                         FLANNEL_IPV6_NETWORK=fd00:244::/56\nFLANNEL_IPV6_SUBNET=fd00:244:0:3::1/64\n\
-                        FLANNEL_MTU=1430\nFLANNEL_IPMASQ=true\n";
+                        FLANNEL_MTU=1430\nFLANNEL_IPMASQ=true\nHOSTGAP_NETWORK=pods\n";
         assert_eq!(text, expected);
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run/subnet.env");
-        assert_eq!(previous_prefixes(&path), Prefixes::default());
+        assert_eq!(previous_prefixes(&path, "pods"), Prefixes::default());
         assert_eq!([replace(&path, &text).unwrap(), replace(&path, &text).unwrap()], [true, false]);
-        assert_eq!(previous_prefixes(&path), own);
+        assert_eq!(previous_prefixes(&path, "pods"), own);
+        assert_eq!(previous_prefixes(&path, "storage"), Prefixes::default());
+        assert_eq!(Environment::read(&path).unwrap().owner.as_deref(), Some("pods"));
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 }

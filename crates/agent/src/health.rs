@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -74,14 +75,15 @@ impl fmt::Display for Endpoint {
 
 /// What is known of an agent's health. Clones are the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Health(Arc<Known>);
+pub(crate) struct Health(Arc<HealthState>);
 
 #[derive(Debug)]
-struct Known {
+struct HealthState {
     begun: Instant,
     /// When the last look ended, in milliseconds since the beginning.
     looked_ms: AtomicU64,
     is_ready: AtomicBool,
+    /// As it is in the file; empty before the first look.
     status: Mutex<String>,
     metrics: Metrics,
     checks: Checks,
@@ -127,7 +129,7 @@ impl Metrics {
 impl Health {
     /// Of an agent that also checks the ways to other nodes when asked.
     pub(crate) fn new(checks: Checks) -> Health {
-        Health(Arc::new(Known {
+        Health(Arc::new(HealthState {
             checks,
             begun: Instant::now(),
             looked_ms: AtomicU64::new(0),
@@ -197,7 +199,7 @@ impl Health {
     }
 }
 
-impl Known {
+impl HealthState {
     fn note_look(&self) {
         let now_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.looked_ms.store(now_ms, Ordering::Relaxed);
@@ -217,12 +219,15 @@ async fn port(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// A process before this one has left its socket: nothing removes it.
+/// A process before this one has left its socket: nothing removes it. Any other file there is somebody's, and a slip.
 fn socket(path: &Path) -> io::Result<UnixListener> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => UnixListener::bind(path),
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
+        Ok(_) => return Err(io::Error::other("a file is there that is no socket")),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
     }
+    UnixListener::bind(path)
 }
 
 /// Whether the loop runs.
@@ -252,9 +257,16 @@ async fn metrics(State(Health(known)): State<Health>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }
 
+/// What the agent has seen itself. One that waits has not looked, and the file is the other one's.
 async fn status(State(Health(known)): State<Health>) -> impl IntoResponse {
     let text = known.status.lock().expect("no holder panics").clone();
-    ([(CONTENT_TYPE, "application/json")], text)
+    match text.is_empty() {
+        false => (StatusCode::OK, [(CONTENT_TYPE, "application/json")], text),
+        true => {
+            let why = "this agent has not looked at the node yet\n".to_owned();
+            (StatusCode::SERVICE_UNAVAILABLE, [(CONTENT_TYPE, "text/plain; charset=utf-8")], why)
+        }
+    }
 }
 
 /// The ways to the other nodes.
@@ -281,11 +293,36 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_agent_that_waits_is_as_ready_as_it_was_noted_last() {
+    #[tokio::test]
+    async fn a_socket_takes_the_place_of_another_one_and_of_no_other_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, file) = (directory.path().join("agent.sock"), directory.path().join("net-conf.json"));
+        drop(socket(&path).unwrap());
+        assert!(path.exists() && socket(&path).is_ok());
+        fs::write(&file, "{}").unwrap();
+        assert_eq!(socket(&file).unwrap_err().to_string(), "a file is there that is no socket");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "{}");
+    }
+
+    fn health() -> Health {
         let home = node::Home::at("/nowhere", "/nowhere");
         let network = crate::check::Network { name: "pods".to_owned(), status: "/nowhere".into(), home };
-        let health = Health::new(Checks::of(network));
+        Health::new(Checks::of(network))
+    }
+
+    #[tokio::test]
+    async fn the_status_is_said_from_the_first_look_on() {
+        let health = health();
+        let code = async || status(State(health.clone())).await.into_response().status();
+        health.note_waiting(true);
+        assert_eq!(code().await, StatusCode::SERVICE_UNAVAILABLE);
+        health.note(&Status::default(), false, Duration::ZERO);
+        assert_eq!(code().await, StatusCode::OK);
+    }
+
+    #[test]
+    fn an_agent_that_waits_is_as_ready_as_it_was_noted_last() {
+        let health = health();
         let is_ready = || health.0.is_ready.load(Ordering::Relaxed);
         health.note_waiting(true);
         assert!(is_ready());

@@ -11,8 +11,8 @@ use ipnet::IpNet;
 use linux::IfName;
 use linux::features::{self, Facts};
 use linux::netlink::{Change, Netlink, RouteInfo};
-use node::install;
-use node::{Home, Underlay};
+use node::install::{self, InstalledFiles};
+use node::{Home, KnownPlace, Underlay};
 use plan::forwarding::ServicePrograms;
 use plan::{Keeper, Kept, Kernel, Plan, Set, Step};
 use tracing::{info, warn};
@@ -24,7 +24,7 @@ use crate::desired::{
     Desired, FLANNEL_PART, NODE_PART, Node, SERVICES_PART, ServicesPlace, Undecided, announcement, desired,
     wish,
 };
-use crate::installation::{NOTE, installation};
+use crate::installation::{NOTE, check_environment, installation};
 use crate::keys::{self, NodeKey};
 use crate::lease::{Announcement, Snapshot};
 use crate::migrate::of_flannel;
@@ -33,7 +33,7 @@ use crate::offload::{Offloads, Tunnels};
 use crate::path_mtu::{PathMtus, Targets};
 use crate::reason_log::ReasonLog;
 use crate::settings::Settings;
-use crate::status::{SCHEMA, Status};
+use crate::status::{SCHEMA, Status, now_s};
 use crate::{AgentError, files};
 
 /// The node, as an agent keeps it.
@@ -43,20 +43,22 @@ pub(crate) struct KeptNode {
     keeper: Keeper,
     kernel: Kernel,
     netlink: Netlink,
-    said: ReasonLog,
+    reasons: ReasonLog,
     pub(crate) status: Status,
     interest: Interest,
-    /// The link to other nodes, as it was found last.
-    wire: Option<IfName>,
+    /// The node's place among the others, as it was found last by this agent or the one before.
+    place: Option<KnownPlace>,
     /// The network's configuration as it last made sense.
     network: Option<NetworkConfig>,
     backend_since: BackendSince,
     /// The node's own key, from when the network's tunnels are encrypted.
     key: Option<NodeKey>,
+    /// The node's own part could not be made at the last look.
+    has_failed: bool,
     /// What the kernel can do.
     facts: Option<Facts>,
-    /// The configuration that is installed for container runtimes.
-    installed: Option<node::Network>,
+    /// The configuration that is installed for container runtimes, and the files.
+    installed: Option<(node::Network, InstalledFiles)>,
     /// How many repairs in the cloud are in the status.
     repaired_in_cloud: usize,
 }
@@ -122,20 +124,25 @@ impl KeptNode {
         let keeper = Keeper::open(&home.node_networks(), &network, NOTE)?;
         settings.check_services(keeper.parts().contains_key(SERVICES_PART))?;
         renew_programs(&settings);
-        let status = Status { schema: SCHEMA, network, pid: std::process::id(), ..Status::default() };
+        let place = Status::known_place(&settings);
+        let (pid, peers) = (std::process::id(), Status::known_peers(&settings));
+        let mut status = Status { schema: SCHEMA, network, pid, peers, ..Status::default() };
+        // The next agent may begin before this one has looked.
+        place.iter().for_each(|place| status.set_place(place));
         Ok(KeptNode {
             settings,
             home,
             keeper,
             kernel: Kernel::new()?,
             netlink: Netlink::open()?,
-            said: ReasonLog::default(),
+            reasons: ReasonLog::default(),
             status,
             interest: Interest::default(),
-            wire: None,
+            place,
             network: None,
             backend_since: BackendSince::default(),
             key: None,
+            has_failed: false,
             facts: None,
             installed: None,
             repaired_in_cloud: 0,
@@ -175,6 +182,7 @@ impl KeptNode {
             .map_or_else(|_| self.keeper.parts().clone(), |decided| decided.wanted.parts.clone());
         let kept = self.keeper.keep(&parts, &mut self.kernel).map_err(|error| error.to_string());
         let has_changed = kept.as_ref().map_or(true, |kept| self.note_changes(kept));
+        self.has_failed = kept.as_ref().is_ok_and(|kept| kept.failed.contains_key(NODE_PART));
         if let (Err(_), Ok(kept)) = (&decided, &kept) {
             self.say_failures(kept);
         }
@@ -184,11 +192,11 @@ impl KeptNode {
         let outcome = outcome.and(watched);
         self.status.source_unreachable = snapshot.unreachable.clone();
         self.status.undecided = outcome.as_ref().err().cloned();
-        self.said.say_if_new("network", outcome.as_ref().err().map(String::as_str));
+        self.reasons.say_if_new("network", outcome.as_ref().err().map(String::as_str));
         let path = Status::path(&self.settings.status, &self.settings.network);
         let written = files::replace(&path, &self.status.to_text());
         let failed = written.err().map(|error| format!("write {}: {error}", path.display()));
-        self.said.say_if_new("status", failed.as_deref());
+        self.reasons.say_if_new("status", failed.as_deref());
         LookOutcome { announcement, is_ready: outcome.is_ok(), has_changed, wanted, wish }
     }
 
@@ -204,28 +212,30 @@ impl KeptNode {
             self.settings.check_backend(&network)?;
             let tunnel_key = self.tunnel_key(&network)?;
             let others_may_lag = self.backend_since.others_may_lag(&network.backend, Instant::now());
-            let node = node(&self.settings, &self.home, known, Home::number_of_link)?;
+            let place = self.place.as_ref();
+            let node = node(&self.settings, &self.home, known, place, Home::number_of_link)?;
             Ok((network, Node { tunnel_key, others_may_lag, ..node }))
         });
         let (network, node) = match found {
             Ok(found) => found,
             Err(why) => return ((None, None), Err(why)),
         };
-        self.status.wire = Some(node.wire.to_string());
+        let place = KnownPlace { wire: node.wire.clone(), addresses: node.underlay };
+        self.status.set_place(&place);
+        self.place = Some(place);
         self.status.backend = Some(network.backend.kind.clone());
         self.status.public_key = node.tunnel_key.as_ref().map(|key| key.public.to_string());
         self.status.pods = snapshot.own.iter().map(|net| net.to_string()).collect();
         let wanted = desired(&node, &network, snapshot, self.keeper.parts());
         // The cloud is not to have what this node cannot.
         let wish = wanted.as_ref().ok().and_then(|_| wish(&node, &network, snapshot));
-        let said = (Some(announcement(&node, &network, self.keeper.parts())), wish);
+        let announced = (Some(announcement(&node, &network, self.keeper.parts())), wish);
         let decided = wanted.map_err(|why| why.to_string()).and_then(|mut wanted| {
             let of_flannel = of_flannel(self.keeper.parts(), &self.settings.attach)?;
             wanted.parts.extend(of_flannel.map(|plan| (FLANNEL_PART.to_owned(), plan)));
             Ok(Decided { network, wanted })
         });
-        self.wire = Some(node.wire);
-        (said, decided)
+        (announced, decided)
     }
 
     /// The node's own key, where the network's tunnels are encrypted. It is made when it is needed first, and not before the
@@ -239,7 +249,11 @@ impl KeptNode {
             self.key = Some(NodeKey::open(&self.settings.keys, &self.settings.network)?);
         }
         let Some(key) = &self.key else { return Ok(None) };
-        key.keep()?;
+        // A tunnel that has to be made anew gets its key from the file.
+        if self.has_failed {
+            key.keep()?;
+        }
+        self.reasons.say_if_new("the node's key", key.why_lost().as_deref());
         Ok(Some(key.tunnel_key()))
     }
 
@@ -261,7 +275,10 @@ impl KeptNode {
         }
         match kept.failed.get(NODE_PART) {
             Some(error) => Err(error.to_string()),
-            None => self.write_files(snapshot, decided),
+            None => {
+                self.write_files(snapshot, decided)?;
+                self.note_runtimes()
+            }
         }
     }
 
@@ -269,13 +286,13 @@ impl KeptNode {
     fn network_of(&mut self, snapshot: &Snapshot) -> Result<NetworkConfig, Undecided> {
         match (network_of(snapshot), &self.network) {
             (Ok(network), _) => {
-                self.said.say_if_new("configuration", None);
+                self.reasons.say_if_new("configuration", None);
                 self.network = Some(network.clone());
                 Ok(network)
             }
             (Err(Undecided::Network(why)), Some(last)) => {
                 let last = last.clone();
-                self.said.say_if_new("configuration", Some(&format!("{why}; what it said before holds")));
+                self.reasons.say_if_new("configuration", Some(&format!("{why}; what it said before holds")));
                 Ok(last)
             }
             (Err(why), _) => Err(why),
@@ -285,7 +302,7 @@ impl KeptNode {
     /// Changes of the links and routes of these parts matter from now on, and those of the wire.
     fn watch_over(&mut self, parts: &BTreeMap<String, Plan>) -> Result<(), linux::Error> {
         let index = |name: &IfName| Ok(self.netlink.link(name)?.map(|link| link.index));
-        let wire = self.wire.as_ref().map_or(Ok(None), index)?;
+        let wire = self.place.as_ref().map_or(Ok(None), |place| index(&place.wire))?;
         let mut interest = Interest { wire, lacks_a_link: wire.is_none(), ..Interest::default() };
         for placed in parts.values().flat_map(|plan| &plan.steps) {
             if let Some(link) = placed.step.link() {
@@ -308,12 +325,24 @@ impl KeptNode {
 
     fn write_files(&mut self, snapshot: &Snapshot, decided: &Decided) -> Result<(), String> {
         let Decided { network, wanted } = decided;
-        let text = files::subnet_env(network, &snapshot.own, wanted.mtu, self.settings.masquerade);
+        let Settings { network: name, masquerade, .. } = &self.settings;
+        let text = files::subnet_env(name, network, &snapshot.own, wanted.mtu, *masquerade);
         let path = &self.settings.subnet_env;
+        check_environment(&self.home, path, name)?;
         files::replace(path, &text).map_err(|error| format!("write {}: {error}", path.display()))?;
         let Some(dirs) = &self.settings.runtime else { return Ok(()) };
-        let conf = self.settings.pods(&snapshot.own, network, wanted.mtu);
-        if self.installed.as_ref() == Some(&conf) {
+        let Some(wire) = self.place.as_ref().map(|place| &place.wire) else { return Ok(()) };
+        let conf = self.settings.pods(&self.home, &snapshot.own, network, wanted.mtu, wire);
+        let kept = conf.mtu.filter(|mtu| *mtu != wanted.mtu).map(|mtu| {
+            format!(
+                "new pods get {mtu} bytes, the MTU of what the attached ones share, and {} when those are gone",
+                wanted.mtu
+            )
+        });
+        self.reasons.say_if_new("the MTU of pods", kept.as_deref());
+        let lost = self.installed.as_ref().filter(|(known, _)| *known == conf).map(|(_, files)| files.lost());
+        let lost = lost.transpose().map_err(|error| error.to_string())?;
+        if lost == Some(None) {
             return Ok(());
         }
         // What the kernel can do is asked once: it takes a while, and an installation that fails is tried again and again.
@@ -327,7 +356,14 @@ impl KeptNode {
             install::install_cli(dirs).map_err(|error| error.to_string())?;
         }
         info!(file = %installed.conflist.0.display(), mtu = wanted.mtu, "container runtimes have the network");
-        self.installed = Some(conf);
+        if let Some(lost) = lost.flatten() {
+            warn!("repaired: {lost}");
+            self.status.add_repair(lost, now_s());
+        }
+        if let Some(why) = &installed.waits {
+            warn!("containers cannot be attached for now: {why}");
+        }
+        self.installed = Some((conf, InstalledFiles::of(&installed).map_err(|error| error.to_string())?));
         Ok(())
     }
 }
@@ -343,14 +379,16 @@ fn renew_programs(settings: &Settings) {
     }
 }
 
-/// The node as it is now, without its key, where nothing has changed lately. `number_of_link` gives its tunnels their numbers.
+/// The node as it is now, without its key, where nothing has changed lately. `place` is where it was before, and
+/// `number_of_link` gives its tunnels their numbers.
 pub(crate) fn node(
     settings: &Settings,
     home: &Home,
     found: &ProbeResults,
+    place: Option<&KnownPlace>,
     number_of_link: impl Fn(&Home, &str, &str) -> std::io::Result<u16>,
 ) -> Result<Node, String> {
-    let Underlay { wire, mtu, addresses, subnets } = Underlay::find(settings.wire.as_ref(), true)
+    let Underlay { wire, mtu, addresses, subnets } = Underlay::find_again(settings.wire.as_ref(), place)
         .map_err(|why| format!("find the link to other nodes: {why}; `--wire` names it"))?;
     let number = |what| {
         let number = number_of_link(home, &settings.network, what);

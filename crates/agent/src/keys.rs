@@ -18,7 +18,7 @@ pub(crate) struct NodeKey {
     private: PrivateKey,
 }
 
-/// The file of a network's key.
+/// The path of the file with the private key of this node's tunnels in a network.
 pub fn file(directory: &Path, network: &str) -> PathBuf {
     directory.join(format!("{network}.wireguard.key"))
 }
@@ -66,9 +66,14 @@ impl NodeKey {
         Ok(key)
     }
 
+    /// Whether somebody has taken the file away since.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.file.symlink_metadata().is_err()
+    }
+
     /// Writes the file anew where it is gone.
     pub(crate) fn keep(&self) -> Result<(), String> {
-        if self.file.symlink_metadata().is_ok() {
+        if !self.is_lost() {
             return Ok(());
         }
         if let Some(directory) = self.file.parent() {
@@ -76,6 +81,17 @@ impl NodeKey {
                 .map_err(|error| format!("make {}: {error}", directory.display()))?;
         }
         self.private.keep(&self.file).map_err(|error| error.to_string())
+    }
+
+    /// What to say of a file that is gone. It is not written anew: whoever moves it away wants another key, and the next agent
+    /// may wait already.
+    pub(crate) fn why_lost(&self) -> Option<String> {
+        let file = self.file.display();
+        self.is_lost().then(|| {
+            format!(
+                "{file} is gone; this agent goes on with the key that was in it, and the next one makes another"
+            )
+        })
     }
 
     /// What plans have of it.

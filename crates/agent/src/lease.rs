@@ -52,6 +52,13 @@ pub struct VxlanEnd {
     pub mac: Mac,
 }
 
+impl Announcement {
+    /// The public key of its tunnels, where they are encrypted.
+    pub(crate) fn key(&self) -> Option<PublicKey> {
+        self.data.or(self.data_v6).and_then(TunnelData::key)
+    }
+}
+
 impl TunnelData {
     /// The Ethernet address of the end, where it has one.
     pub(crate) fn mac(self) -> Option<Mac> {

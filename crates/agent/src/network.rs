@@ -121,8 +121,8 @@ const V6: Keys = Keys {
 };
 
 impl NetworkConfig {
-    /// Reads a configuration. How it divides its prefixes among nodes is not looked at: with Kubernetes somebody else
-    /// does that, and `SubnetLen` and its like mean nothing.
+    /// Reads a configuration. How it divides its prefixes among nodes is not looked at: with Kubernetes its
+    /// controller does that, and `SubnetLen` and its like mean nothing.
     ///
     /// # Errors
     /// The first value that is wrong.
@@ -296,7 +296,7 @@ impl Backend {
 }
 
 impl Subnets {
-    /// The family of all of them.
+    /// The family of these prefixes, as of the network from which they are taken.
     pub fn family(&self) -> Family {
         self.family
     }

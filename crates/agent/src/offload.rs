@@ -184,10 +184,10 @@ fn examine(
 
 /// Judges by what one node answers; `None`: it does not, or not reliably.
 fn judge<E>(mut is_answered: impl FnMut(LeftToLink) -> Result<bool, E>) -> Result<Option<Offload>, E> {
-    let mut asked = 0;
+    let mut attempts = 0;
     while !is_answered(LeftToLink::Nothing)? {
-        asked += 1;
-        if asked == ATTEMPTS {
+        attempts += 1;
+        if attempts == ATTEMPTS {
             return Ok(None);
         }
     }

@@ -7,6 +7,7 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linux::icmp::EchoSocket;
@@ -17,7 +18,7 @@ use crate::latest::send_if_new;
 
 /// The addresses to ask, with the most that the way there could carry: the bytes of the link on which it begins.
 pub(crate) type Targets = BTreeMap<IpAddr, u32>;
-/// What the ways carry, in bytes of an IP packet. Who does not answer is not in it.
+/// What the ways carry, in bytes of an IP packet. Addresses that do not answer are not in it.
 pub(crate) type PathMtus = BTreeMap<IpAddr, u32>;
 
 /// How long an answer may take.
@@ -31,18 +32,23 @@ const LEAST_V4: u32 = 576;
 const LEAST_V6: u32 = 1280;
 
 /// Asks the targets: now, when there are others, and every `period`, since ways change. Where nothing has changed,
-/// that is one packet to each, but for ways that carry less than their link: they are searched anew. The sockets are in the calling thread's network namespace.
+/// that is one packet to each, but for ways that carry less than their link: those are searched again. The sockets are in the
+/// calling thread's network namespace.
 pub(crate) fn start(targets: watch::Receiver<Targets>, period: Duration) -> watch::Receiver<PathMtus> {
     let (found, results) = watch::channel(PathMtus::new());
+    let found = Arc::new(found);
     let mut sockets = Sockets::open();
     tokio::spawn(async move {
         let mut targets = targets;
         loop {
             let wanted = targets.borrow_and_update().clone();
             let known = found.borrow().clone();
-            let agent = targets.clone();
+            let (agent, so_far) = (targets.clone(), found.clone());
             let asking = tokio::task::spawn_blocking(move || {
-                let swept = sweep(&mut sockets, &wanted, &known, || agent.has_changed().is_err());
+                let is_unwanted = || agent.has_changed().is_err();
+                let swept = sweep(&mut sockets, &wanted, &known, is_unwanted, |some| {
+                    send_if_new(&so_far, some.clone());
+                });
                 (sockets, swept)
             });
             let Ok((back, swept)) = asking.await else { return };
@@ -60,49 +66,50 @@ pub(crate) fn start(targets: watch::Receiver<Targets>, period: Duration) -> watc
 /// Asks the targets once, and waits until it is known what their ways carry. The sockets are in the calling thread's
 /// network namespace.
 pub(crate) fn search(targets: &Targets) -> PathMtus {
-    sweep(&mut Sockets::open(), targets, &PathMtus::new(), || false)
+    sweep(&mut Sockets::open(), targets, &PathMtus::new(), || false, |_| ())
 }
 
 /// Without it the ways of that family count as carrying what their link does.
 fn open(is_v6: bool) -> Option<EchoSocket> {
     let socket = EchoSocket::open(is_v6);
-    socket.inspect_err(|why| warn!("what the ways to other nodes carry is not asked: {why}")).ok()
+    socket.inspect_err(|why| warn!("what the ways to other nodes carry is not searched: {why}")).ok()
 }
 
 struct Sockets {
     v4: Option<EchoSocket>,
     v6: Option<EchoSocket>,
     /// How many requests there were: by this number their answers are matched.
-    asked: u32,
+    requests: u32,
 }
 
 impl Sockets {
     /// Each begins with another number: all hear each other's answers.
     fn open() -> Sockets {
-        let asked = RandomState::new().build_hasher().finish() as u32;
-        Sockets { v4: open(false), v6: open(true), asked }
+        let requests = RandomState::new().build_hasher().finish() as u32;
+        Sockets { v4: open(false), v6: open(true), requests }
     }
 }
 
 /// Asks all targets until each answer is known, or no receiver is left. What was known of one that is silent now
-/// stays: it may be busy.
+/// stays: it may be busy. `tell` gets what is known each time that some more have been asked: a target that does not answer
+/// takes seconds, and there may be a thousand.
 fn sweep(
     sockets: &mut Sockets,
     targets: &Targets,
     known: &PathMtus,
     is_unwanted: impl Fn() -> bool,
+    tell: impl Fn(&PathMtus),
 ) -> PathMtus {
-    let mut found = PathMtus::new();
+    let is_target = |(address, _): &(&IpAddr, &u32)| targets.contains_key(address);
+    let mut found: PathMtus = known.iter().filter(is_target).map(|(address, mtu)| (*address, *mtu)).collect();
     let targets: Vec<(IpAddr, u32)> = targets.iter().map(|(address, most)| (*address, *most)).collect();
     for some in targets.chunks(AT_ONCE) {
         let mut searches: BTreeMap<IpAddr, Search> =
             some.iter().map(|(address, most)| (*address, Search::new(*address, *most))).collect();
         let mut sent = Sent::new();
         while !is_unwanted() && ask_once(sockets, &mut searches, &mut sent) {}
-        for (address, search) in searches {
-            let before = known.get(&address).copied();
-            found.extend(search.found().or(before).map(|mtu| (address, mtu)));
-        }
+        found.extend(searches.into_iter().filter_map(|(address, search)| Some((address, search.found()?))));
+        tell(&found);
     }
     found
 }
@@ -123,12 +130,12 @@ fn ask_once(sockets: &mut Sockets, searches: &mut BTreeMap<IpAddr, Search>, sent
             search.give_up();
             continue;
         };
-        sockets.asked = sockets.asked.wrapping_add(1);
-        let (id, sequence) = halves(sockets.asked);
+        sockets.requests = sockets.requests.wrapping_add(1);
+        let (id, sequence) = halves(sockets.requests);
         match socket.ask(*address, id, sequence, bytes) {
             Ok(true) => {
-                sent.insert(sockets.asked, (*address, bytes));
-                open.insert(sockets.asked);
+                sent.insert(sockets.requests, (*address, bytes));
+                open.insert(sockets.requests);
             }
             Ok(false) => search.is_silent(),
             Err(_) => search.give_up(),
@@ -171,9 +178,9 @@ fn halves(number: u32) -> (u16, u16) {
 
 /// The search for what the way to one address carries. All sizes are bytes of an IP packet.
 ///
-/// It asks for the most that could be, since mostly that is it; then for the least, to know whether anybody answers; then for
-/// half of what is left between the largest that came back and the smallest that did not. Where no size is left between
-/// them, it asks for the smallest that did not once more: what nobody answered was perhaps only lost, while the link came up
+/// It asks for the most that could be, since mostly that is it; then for the least, to know whether there are answers at all;
+/// then for the middle between the largest size that was answered and the smallest that was not. Where no size is left
+/// between them, it asks for the smallest unanswered one once more: that request was perhaps only lost, while the link came up
 /// or a CPU had more packets than it takes, and the search would end a byte below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Search {
@@ -251,23 +258,27 @@ mod tests {
     /// What a search finds on a way that carries so much, and with how many requests.
     fn searched(address: &str, most: u32, carries: u32, is_lost: impl Fn(u32) -> bool) -> (Option<u32>, u32) {
         let mut search = Search::new(address.parse().unwrap(), most);
-        let mut asked = 0;
+        let mut requests = 0;
         while let Some(size) = search.size() {
-            asked += 1;
-            if size <= carries && !is_lost(asked) {
+            requests += 1;
+            if size <= carries && !is_lost(requests) {
                 search.is_answered(size);
             } else {
                 search.is_silent();
             }
-            assert!(asked < 100, "{search:?}");
+            assert!(requests < 100, "{search:?}");
         }
-        (search.found(), asked)
+        (search.found(), requests)
     }
 
     #[test]
     fn a_way_that_carries_all_takes_one_request() {
         assert_eq!(searched("192.0.2.1", 1500, 1500, |_| false), (Some(1500), 1));
-        assert_eq!(searched("192.0.2.1", 9000, 9000, |asked| asked < 3), (Some(9000), 3), "two are lost");
+        assert_eq!(
+            searched("192.0.2.1", 9000, 9000, |requests| requests < 3),
+            (Some(9000), 3),
+            "two are lost"
+        );
     }
 
     #[test]
@@ -279,11 +290,11 @@ mod tests {
     /// Nothing comes back for a while, as before a link is up: the most is lost, and all that is asked afterwards is not.
     #[test]
     fn what_was_lost_once_is_asked_again_before_it_counts() {
-        assert_eq!(searched("192.0.2.1", 1500, 1500, |asked| asked <= 3).0, Some(1500));
-        assert_eq!(searched("192.0.2.1", 1500, 1400, |asked| asked <= 3).0, Some(1400));
+        assert_eq!(searched("192.0.2.1", 1500, 1500, |requests| requests <= 3).0, Some(1500));
+        assert_eq!(searched("192.0.2.1", 1500, 1400, |requests| requests <= 3).0, Some(1400));
         // In the middle of the search, too.
-        assert_eq!(searched("192.0.2.1", 1500, 1400, |asked| (5..8).contains(&asked)).0, Some(1400));
-        assert_eq!(searched("2001:db8::1", 1500, 1500, |asked| asked <= 3).0, Some(1500));
+        assert_eq!(searched("192.0.2.1", 1500, 1400, |requests| (5..8).contains(&requests)).0, Some(1400));
+        assert_eq!(searched("2001:db8::1", 1500, 1500, |requests| requests <= 3).0, Some(1500));
     }
 
     #[test]
@@ -295,6 +306,19 @@ mod tests {
         assert_eq!((search.size(), search.found()), (None, Some(1500)));
         search.is_answered(LEAST_V4);
         assert_eq!((search.size(), search.found()), (None, Some(1500)), "an answer that is older still");
+    }
+
+    #[test]
+    fn what_is_known_is_told_before_all_are_asked_and_what_is_silent_stays_known() {
+        let address = |number: u32| IpAddr::from((0xc000_0200 + number).to_be_bytes());
+        let targets: Targets = (0..2 * AT_ONCE as u32 + 1).map(|number| (address(number), 1500)).collect();
+        let known = PathMtus::from([(address(7), 1400), (address(9999), 1300)]);
+        let told = std::cell::RefCell::new(Vec::new());
+        let tell = |some: &PathMtus| told.borrow_mut().push(some.clone());
+        let mut none = Sockets { v4: None, v6: None, requests: 0 };
+        let swept = sweep(&mut none, &targets, &known, || false, tell);
+        assert_eq!(swept, PathMtus::from([(address(7), 1400)]), "the other one is no target any more");
+        assert_eq!(*told.borrow(), [swept.clone(), swept.clone(), swept]);
     }
 
     proptest! {

@@ -17,7 +17,7 @@ impl ReasonLog {
     /// Says why something is not as it should be, once, and once that it is again.
     pub(crate) fn say_if_new(&mut self, what: &str, why: Option<&str>) {
         match (self.0.get(what), why) {
-            (Some(said), Some(why)) if said == why => {}
+            (Some(last), Some(why)) if last == why => {}
             (_, Some(why)) => {
                 warn!("{what}: {why}");
                 self.0.insert(what.to_owned(), why.to_owned());
@@ -37,7 +37,7 @@ impl ReasonLog {
         let mut well: Vec<&str> = Vec::new();
         for (name, why) in whys {
             match (self.0.get(&format!("{kind} {name}")), why.as_deref()) {
-                (Some(said), Some(why)) if said == why => {}
+                (Some(last), Some(why)) if last == why => {}
                 (_, Some(why)) => failing.entry(cause(why)).or_default().push((name, why)),
                 (Some(_), None) => well.push(name),
                 (None, None) => {}
@@ -90,10 +90,10 @@ fn listed(names: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// What is known to be said after these.
-    fn said(said: &mut ReasonLog, whys: &[(&str, Option<&str>)]) -> Vec<String> {
-        said.say_of_many("node", &whys.iter().map(|(name, why)| (*name, why.map(str::to_owned))).collect());
-        said.0.iter().map(|(what, why)| format!("{what}: {why}")).collect()
+    /// What the log holds after these.
+    fn logged(log: &mut ReasonLog, whys: &[(&str, Option<&str>)]) -> Vec<String> {
+        log.say_of_many("node", &whys.iter().map(|(name, why)| (*name, why.map(str::to_owned))).collect());
+        log.0.iter().map(|(what, why)| format!("{what}: {why}")).collect()
     }
 
     #[test]
@@ -101,10 +101,10 @@ mod tests {
         let mut all = ReasonLog::default();
         let down = |name| (name, Some("replace route: network is down"));
         let four = [down("a"), down("b"), down("c"), down("d")];
-        assert_eq!(said(&mut all, &four).len(), 4);
-        assert_eq!(said(&mut all, &four).len(), 4, "and not said again");
+        assert_eq!(logged(&mut all, &four).len(), 4);
+        assert_eq!(logged(&mut all, &four).len(), 4, "and not said again");
         let back = four.map(|(name, _)| (name, None));
-        assert_eq!(said(&mut all, &back), Vec::<String>::new());
+        assert_eq!(logged(&mut all, &back), Vec::<String>::new());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use plan::Plan;
 
 use crate::cloud::{self, Preview, Wish};
 use crate::desired::{Desired, DesiredPeer, Node, desired, wish};
-use crate::installation::installation;
+use crate::installation::{check_environment, installation};
 use crate::keep::{ProbeResults, network_of, node};
 use crate::keys;
 use crate::lease::Snapshot;
@@ -25,9 +25,9 @@ pub async fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> R
     let mut found = ProbeResults::default();
     let mut commands = Vec::new();
     let (network, _) = wanted(settings, home, snapshot, &found)?;
-    if let Some(Wish::Routes(wanted)) =
-        wish(&node(settings, home, &found, Home::preview_number_of_link)?, &network, snapshot)
-    {
+    let place = Status::known_place(settings);
+    let node = node(settings, home, &found, place.as_ref(), Home::preview_number_of_link)?;
+    if let Some(Wish::Routes(wanted)) = wish(&node, &network, snapshot) {
         let preview = cloud::preview(&settings.cloud, &settings.network, &wanted).await;
         let Preview { calls, view } = preview.map_err(|error| error.in_words())?;
         commands.extend(view.failed.iter().map(|why| format!("# {why}")));
@@ -55,9 +55,13 @@ pub(crate) fn rehearse(settings: &Settings, home: &Home, snapshot: &Snapshot) ->
         format!("it could not {error}{}", remedy.unwrap_or_default())
     })?;
     let (network, wanted) = wanted(settings, home, snapshot, &ProbeResults::default())?;
+    check_environment(home, &settings.subnet_env, &settings.network)?;
     let Some(dirs) = &settings.runtime else { return Ok(()) };
     let facts = features::probe().map_err(|error| error.to_string())?;
-    let conf = settings.pods(&snapshot.own, &network, wanted.mtu);
+    let place = Status::known_place(settings);
+    let found = ProbeResults::default();
+    let Node { wire, .. } = node(settings, home, &found, place.as_ref(), Home::preview_number_of_link)?;
+    let conf = settings.pods(home, &snapshot.own, &network, wanted.mtu, &wire);
     installation(home, &facts, dirs, &conf).preview().map(drop).map_err(|error| error.to_string())
 }
 
@@ -71,7 +75,9 @@ fn wanted(
     let network = network_of(snapshot).map_err(|why| why.to_string())?;
     settings.check_backend(&network)?;
     let tunnel_key = keys::rehearsed(settings, &network)?;
-    let node = Node { tunnel_key, ..node(settings, home, found, Home::preview_number_of_link)? };
+    let place = Status::known_place(settings);
+    let node = node(settings, home, found, place.as_ref(), Home::preview_number_of_link)?;
+    let node = Node { tunnel_key, ..node };
     let wanted = desired(&node, &network, snapshot, &BTreeMap::new()).map_err(|why| why.to_string())?;
     Ok((network, wanted))
 }

@@ -94,9 +94,9 @@ async fn keep(
     // Opened before the first look, so that nothing changes between the two unseen.
     let mut notices = notices(Watch::open()?)?;
     let mut kernel = Kernel::new()?;
-    let (ask, asked) = watch::channel(Targets::new());
+    let (ask, targets) = watch::channel(Targets::new());
     let (try_out, tried) = watch::channel(Tunnels::new());
-    let mut path_mtus = path_mtu::start(asked, settings.path_mtu_period);
+    let mut path_mtus = path_mtu::start(targets, settings.path_mtu_period);
     let mut offloads = offload::start(tried, settings.path_mtu_period);
     let (wish, wished) = watch::channel(None::<Wish>);
     let mut views = cloud::start(settings.cloud.clone(), settings.network.clone(), wished);
@@ -104,7 +104,7 @@ async fn keep(
     let mut ready = Some(ready);
     // Before the source has said anything there is nothing new to bring the node to. What stands is looked after all the same.
     tokio::select! {
-        said = leases.changed() => said.map_err(|_| AgentError::SourceEnded)?,
+        changed = leases.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
         () = sleep(PERIOD) => {}
     }
     loop {

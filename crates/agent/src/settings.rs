@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use datapath::{ATTACHES, Attach, Prefixes};
 use linux::IfName;
+use node::Home;
 use node::install::RuntimeDirs;
 use plan::forwarding::ServicePrograms;
 
@@ -51,21 +52,31 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The network as container runtimes on this node have it.
-    pub(crate) fn pods(&self, own: &Prefixes, network: &NetworkConfig, mtu: u32) -> node::Network {
-        node::Network {
+    /// The network as container runtimes on this node have it. `wire` is the link to other nodes: pods that need one are on
+    /// that, though the default route may be another one's when the first of them comes.
+    pub(crate) fn pods(
+        &self,
+        home: &Home,
+        own: &Prefixes,
+        network: &NetworkConfig,
+        mtu: u32,
+        wire: &IfName,
+    ) -> node::Network {
+        let needs_wire = self.attach().is_some_and(Attach::needs_wire);
+        let pods = node::Network {
             name: self.network.clone(),
             attach: self.attach.clone(),
             subnets: own.iter().collect(),
             prefixes: network.networks.iter().map(|one| one.prefix).collect(),
-            wire: self.wire.clone(),
+            wire: self.wire.clone().or_else(|| needs_wire.then(|| wire.clone())),
             mtu: Some(mtu),
             masquerade: self.masquerade,
             anti_spoofing: None,
             host_link: self.attach().is_some_and(Attach::takes_host_link),
             // It is written before the configuration, and stays when the agent ends.
             readiness_file: path::absolute(&self.subnet_env).ok(),
-        }
+        };
+        pods.beside_attached(home, self.wire.is_some())
     }
 
     /// Where calls of Services are led to backends, and under which name.
@@ -116,16 +127,17 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::cloud::Login;
 
-    #[test]
-    fn services_that_were_led_are_not_left_where_they_cannot_be_seen() {
-        let settings = |services: Option<&str>| Settings {
+    fn settings(attach: &str, services: Option<&str>) -> Settings {
+        Settings {
             // Nothing of this name is pinned.
             network: "hgt-unseen".to_owned(),
             wire: None,
-            attach: "ebpf".to_owned(),
+            attach: attach.to_owned(),
             masquerade: false,
             runtime: None,
             installs_cli: false,
@@ -143,7 +155,29 @@ mod tests {
                 login: Login::default(),
             },
             waits: true,
+        }
+    }
+
+    #[test]
+    fn pods_that_need_a_link_are_on_the_one_that_the_agent_has_found() {
+        let network = NetworkConfig::parse(&json!({ "Network": "10.244.0.0/16" })).unwrap();
+        let [found, named] = ["eth0", "eth1"].map(|name| IfName::new(name).unwrap());
+        let (home, own) = (Home::at("/nowhere", "/nowhere"), Prefixes::default());
+        let wire = |attach: &str, wire: Option<&IfName>| {
+            let settings = Settings { wire: wire.cloned(), ..settings(attach, None) };
+            settings.pods(&home, &own, &network, 1500, &found).wire
         };
+        for attach in ["macvlan", "ipvlan-l3", "ebpf", "netkit"] {
+            assert_eq!(wire(attach, None), Some(found.clone()), "{attach}");
+            assert_eq!(wire(attach, Some(&named)), Some(named.clone()), "{attach}");
+        }
+        // The routes of the node lead out of the others.
+        assert_eq!((wire("ptp", None), wire("bridge", None)), (None, None));
+    }
+
+    #[test]
+    fn services_that_were_led_are_not_left_where_they_cannot_be_seen() {
+        let settings = |services| settings("ebpf", services);
         let refused = settings(None).check_services(true).unwrap_err();
         assert!(refused.to_string().ends_with("there are no programs hgt-unseen-services in a bpffs here"));
         assert!(refused.remedy().unwrap().contains("hostgap agent down"));

@@ -1,5 +1,5 @@
 //! The time before an agent keeps the network: another process may keep it. Meanwhile this one reads the leases, so that
-//! whoever replaces agents knows that the next one would do its work before the present one ends.
+//! a rollout of a DaemonSet, or an administrator, knows that the next agent can do its work before the present one ends.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::lease::Snapshot;
 use crate::rehearse::rehearse;
 use crate::settings::Settings;
 
-/// Between two attempts: for so long nothing is repaired. The kernel wakes no one for a lock who also waits for other
+/// Between two attempts: for so long nothing is repaired. The kernel does not wake for a lock a process that also waits for other
 /// things.
 const PAUSE: Duration = Duration::from_millis(50);
 /// What cannot be done yet is tried again after this.
@@ -77,9 +77,9 @@ impl<'a> Standby<'a> {
         if !is_known {
             let snapshot = self.leases.borrow_and_update().clone();
             let outcome = rehearse(self.settings, self.home, &snapshot);
-            let said = self.last.take().map(|(_, outcome)| outcome);
+            let before = self.last.take().map(|(_, outcome)| outcome);
             match &outcome {
-                outcome if said.as_ref() == Some(outcome) => {}
+                outcome if before.as_ref() == Some(outcome) => {}
                 Ok(()) => info!("ready: this agent could take the network over"),
                 Err(why) => info!("not ready: {why}"),
             }

@@ -1,15 +1,19 @@
 //! What the agent knows, for people and programs. It lies in a file, so that it can be read while no agent runs.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use datapath::Family;
+use linux::IfName;
+use node::KnownPlace;
 use serde::{Deserialize, Serialize};
 
 use crate::OffloadFault;
 use crate::cloud::{Table, View};
 use crate::desired::{Desired, DesiredPeer};
+use crate::settings::Settings;
 
 /// The version of the form below.
 pub const SCHEMA: u32 = 1;
@@ -21,7 +25,7 @@ const REPAIRS: usize = 50;
 pub struct Status {
     /// The version of this format: [`SCHEMA`].
     pub schema: u32,
-    /// The network's name.
+    /// The network, by the name in the agent's settings.
     pub network: String,
     /// The process that wrote this.
     pub pid: u32,
@@ -34,10 +38,16 @@ pub struct Status {
     pub pods: Vec<String>,
     /// The link to other nodes.
     pub wire: Option<String>,
+    /// The node's addresses there, by which the others know it.
+    #[serde(default)]
+    pub public: Vec<String>,
     /// The pods' MTU in bytes.
     pub mtu: Option<u32>,
     /// Why the node cannot be brought to what it should be, as a whole.
     pub undecided: Option<String>,
+    /// Which configuration container runtimes find before this network's; `None`: this one is the first, or none is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtimes: Option<String>,
     /// Why the lease source cannot be asked at the moment.
     pub source_unreachable: Option<String>,
     /// What was found of tunnels, by their links.
@@ -74,7 +84,7 @@ pub struct PeerStatus {
     pub path_mtu: Option<u32>,
     /// Why it is not reached; `None`: it is.
     pub why_not: Option<String>,
-    /// When that changed last, in seconds since 1970.
+    /// Since when all of that but `path_mtu` is so, under earlier agents too, in seconds since 1970.
     pub since_s: u64,
 }
 
@@ -157,6 +167,26 @@ impl Status {
         serde_json::from_str(&text).map_err(|error| format!("read {}: {error}", path.display()))
     }
 
+    /// Where the node was, as an agent with these settings has written it last; `None`: none has since the machine started.
+    pub(crate) fn known_place(settings: &Settings) -> Option<KnownPlace> {
+        let status = Status::read(&Status::path(&settings.status, &settings.network)).ok()?;
+        let addresses = status.public.iter().filter_map(|text| text.parse::<IpAddr>().ok()).collect();
+        Some(KnownPlace { wire: IfName::new(&status.wire?).ok()?, addresses })
+    }
+
+    /// The other nodes as an agent with these settings has written them last, with the time since when; none where none has
+    /// since the machine started.
+    pub(crate) fn known_peers(settings: &Settings) -> BTreeMap<String, PeerStatus> {
+        let status = Status::read(&Status::path(&settings.status, &settings.network));
+        status.map_or_else(|_| BTreeMap::new(), |status| status.peers)
+    }
+
+    /// Notes where the node is.
+    pub(crate) fn set_place(&mut self, place: &KnownPlace) {
+        self.wire = Some(place.wire.to_string());
+        self.public = place.addresses.iter().map(|address| address.to_string()).collect();
+    }
+
     /// As it stands in the file.
     pub fn to_text(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("its keys are texts");
@@ -186,8 +216,11 @@ impl Status {
                 },
             };
             if let Some(before) = self.peers.get(name) {
-                let is_same = *before == PeerStatus { since_s: before.since_s, ..status.clone() };
-                status.since_s = if is_same { before.since_s } else { now_s };
+                // What the way carries is found out anew by each agent.
+                let (since_s, path_mtu) = (before.since_s, before.path_mtu);
+                if *before == (PeerStatus { since_s, path_mtu, ..status.clone() }) {
+                    status.since_s = since_s;
+                }
             }
             (name.clone(), status)
         };
@@ -240,7 +273,7 @@ pub(crate) fn word(family: Family) -> String {
     family.name().to_lowercase()
 }
 
-/// Seconds since 1970.
+/// The system clock in whole seconds since 1970 (UTC); 0 if it is set to before that.
 pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -18,11 +18,11 @@ use crate::XdpMode;
 
 thread_local! {
     /// What libbpf said last, so that an error can repeat it: the verifier's complaint is worth more than an error
-    /// number. It speaks on the thread that called it, and what it says to another's call is none of ours.
-    static SAID: RefCell<String> = const { RefCell::new(String::new()) };
+    /// number. It prints on the thread that called it, and what it prints for another call is of no use here.
+    static WARNINGS: RefCell<String> = const { RefCell::new(String::new()) };
 }
 /// Bytes of it that are kept.
-const SAID_MAX: usize = 4096;
+const WARNINGS_BYTES_MAX: usize = 4096;
 /// Entries that are read with one call, unless a bucket has more.
 const BATCH: usize = 4096;
 
@@ -31,25 +31,26 @@ pub(crate) fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| {
-            SAID.with_borrow_mut(|said| keep(said, &message));
+            WARNINGS.with_borrow_mut(|warnings| keep(warnings, &message));
         })));
     });
-    SAID.with_borrow_mut(String::clear);
+    WARNINGS.with_borrow_mut(String::clear);
 }
 
-/// Adds to what was said; of too much the end is kept.
-fn keep(said: &mut String, message: &str) {
-    said.push_str(message);
-    let excess = said.len().saturating_sub(SAID_MAX);
-    let cut = (excess..said.len()).find(|at| said.is_char_boundary(*at)).unwrap_or(0);
-    said.drain(..cut);
+/// Adds a warning; of more than [`WARNINGS_BYTES_MAX`] the end is kept.
+fn keep(warnings: &mut String, message: &str) {
+    warnings.push_str(message);
+    let excess = warnings.len().saturating_sub(WARNINGS_BYTES_MAX);
+    let cut = (excess..warnings.len()).find(|at| warnings.is_char_boundary(*at)).unwrap_or(0);
+    warnings.drain(..cut);
 }
 
 /// An error of libbpf with its own words.
 pub(crate) fn failed(attempted: String, error: &libbpf_rs::Error) -> Error {
-    let said = SAID.with_borrow(String::clone);
-    let words = said.lines().map(|line| line.trim_start_matches("libbpf: ")).collect::<Vec<_>>().join("; ");
-    let text = if words.is_empty() { format!("{error:#}") } else { format!("{error:#} ({words})") };
+    let warnings = WARNINGS.with_borrow(String::clone);
+    let lines =
+        warnings.lines().map(|line| line.trim_start_matches("libbpf: ")).collect::<Vec<_>>().join("; ");
+    let text = if lines.is_empty() { format!("{error:#}") } else { format!("{error:#} ({lines})") };
     // Only the text is carried on: a chain of causes would say the same again.
     let kind = match error.kind() {
         libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound,

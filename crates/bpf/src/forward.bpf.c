@@ -32,6 +32,7 @@
 #include "forward/home.bpf.h"
 #include "forward/tunnel.bpf.h"
 #include "forward/route.bpf.h"
+#include "forward/back.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -188,6 +189,8 @@ static __always_inline int from_pod6(struct __sk_buff *skb, enum link link)
 		else
 			why = !regular ? PASS_IRREGULAR : pod ? PASS_TOO_BIG : PASS_NODE;
 	}
+	if (why == PASS_LINK_SCOPE && speaks_as_router(skb, next))
+		return drop(DROP_SPOOFED_ADDRESS);
 	return is_to_tunnel6(skb, next) ? drop(DROP_TUNNEL_PORT) : pass(why);
 }
 
@@ -213,50 +216,64 @@ static __always_inline int from_any_pod(struct __sk_buff *skb, enum link link)
 }
 
 /* To a pod of this node, from another pod. Other senders to a pod may be masqueraded or translated on the way
- * back, and so on the way in as well: the kernel's connection tracking must see both. */
+ * back, and so on the way in as well: the kernel's connection tracking must see both. So it is with what answers to by another
+ * link than it came by. */
 static __always_inline int deliver4(struct __sk_buff *skb, const struct iphdr *ip)
 {
+	const struct way4 back = { .from = ip->daddr, .to = ip->saddr };
 	const struct endpoint *pod;
-	__be32 to = ip->daddr;
+	const struct route *route;
 	enum home home;
 
-	pod = pod_in_slot4(to);
+	pod = pod_in_slot4(back.from);
+	/* Most packets answer: a route to their sender is kept, and such are kept to other nodes' pods alone. */
+	route = pod ? find_recent4(&back) : NULL;
+	if (route && leads_by(route, skb->ifindex))
+		return hand_to_pod(skb, pod);
 	/* What is not for pods is none of our business, and is not counted. */
-	if (!pod && home_of4(to) != HOME_HERE)
+	if (!pod && home_of4(back.from) != HOME_HERE)
 		return TC_ACT_UNSPEC;
-	home = home_of4(ip->saddr);
+	home = home_of4(back.to);
 	if (home != HOME_THERE)
 		return pass(home == HOME_HERE ? PASS_MARTIAN : PASS_OUTSIDE);
 	if (!pod)
-		pod = bpf_map_lookup_elem(&endpoints4, &to);
-	if (pod)
-		return hand_to_pod(skb, pod);
-	return is_to_tunnel4(skb, ip) ? drop(DROP_TUNNEL_PORT) : pass(PASS_NODE);
+		pod = bpf_map_lookup_elem(&endpoints4, &back.from);
+	if (!pod)
+		return is_to_tunnel4(skb, ip) ? drop(DROP_TUNNEL_PORT) : pass(PASS_NODE);
+	return leads_back4(skb, pod, &back) ? hand_to_pod(skb, pod) : pass(PASS_ROUTED);
 }
 
 static __always_inline int deliver6(struct __sk_buff *skb)
 {
 	struct ethhdr *eth = head(skb, sizeof(*eth) + sizeof(struct ipv6hdr));
 	const struct endpoint *pod;
+	const struct route *route;
+	const struct in6_addr *from, *to;
 	struct ipv6hdr *ip;
-	struct in6_addr to;
+	struct way6 back;
 	enum home home;
 
 	if (!eth)
 		return drop(DROP_SHORT);
 	ip = (void *)(eth + 1);
-	to = ip->daddr;
-	pod = pod_in_slot6(&to);
-	if (!pod && home_of6(&to) != HOME_HERE)
+	__builtin_memcpy(back.from, &ip->daddr, sizeof(back.from));
+	__builtin_memcpy(back.to, &ip->saddr, sizeof(back.to));
+	to = (void *)back.from;
+	from = (void *)back.to;
+	pod = pod_in_slot6(to);
+	route = pod ? find_recent6(&back) : NULL;
+	if (route && leads_by(route, skb->ifindex))
+		return hand_to_pod(skb, pod);
+	if (!pod && home_of6(to) != HOME_HERE)
 		return TC_ACT_UNSPEC;
-	home = home_of6(&ip->saddr);
+	home = home_of6(from);
 	if (home != HOME_THERE)
 		return pass(home == HOME_HERE ? PASS_MARTIAN : PASS_OUTSIDE);
 	if (!pod)
-		pod = bpf_map_lookup_elem(&endpoints6, &to);
-	if (pod)
-		return hand_to_pod(skb, pod);
-	return is_to_tunnel6(skb, ip->nexthdr) ? drop(DROP_TUNNEL_PORT) : pass(PASS_NODE);
+		pod = bpf_map_lookup_elem(&endpoints6, to);
+	if (!pod)
+		return is_to_tunnel6(skb, ip->nexthdr) ? drop(DROP_TUNNEL_PORT) : pass(PASS_NODE);
+	return leads_back6(skb, pod, &back) ? hand_to_pod(skb, pod) : pass(PASS_ROUTED);
 }
 
 /* At the node's end of a pod's veth pair, on arrival. */

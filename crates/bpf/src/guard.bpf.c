@@ -8,7 +8,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <linux/bpf.h>
-#include <linux/icmpv6.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/in6.h>
@@ -27,10 +26,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 const volatile struct guard_lists guard_lists = {};
 
-/* Messages of neighbour discovery (RFC 4861, section 4), and where two of them have the address they are about. */
-#define ROUTER_ADVERTISEMENT 134
-#define NEIGHBOUR_ADVERTISEMENT 136
-#define REDIRECT 137
+/* Where a neighbour advertisement has the address that it is about (RFC 4861, section 4.4). */
 #define ND_TARGET 8
 
 /* The interfaces of pods, by the node's end of their links. Both maps take memory as they fill: most networks have few pods,
@@ -112,7 +108,7 @@ static __always_inline bool speaks_for_others(struct __sk_buff *skb, const struc
 	__u8 type;
 	__u32 at;
 
-	switch (find_upper(skb, &next, &at)) {
+	switch (find_message(skb, next, &type, &at)) {
 	case UPPER_NONE:
 		return false;
 	case UPPER_FAR:
@@ -120,9 +116,7 @@ static __always_inline bool speaks_for_others(struct __sk_buff *skb, const struc
 	case UPPER_FOUND:
 		break;
 	}
-	if (next != IPPROTO_ICMPV6 || bpf_skb_load_bytes(skb, at, &type, sizeof(type)))
-		return false;
-	if (type == ROUTER_ADVERTISEMENT || type == REDIRECT)
+	if (is_of_routers(type))
 		return true;
 	if (type != NEIGHBOUR_ADVERTISEMENT || bpf_skb_load_bytes(skb, at + ND_TARGET, &target, sizeof(target)))
 		return false;

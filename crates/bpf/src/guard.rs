@@ -58,9 +58,9 @@ pub struct Guarded {
     pub link: u32,
     /// The cookie of its network namespace. Interfaces with the same one may send from each other's addresses.
     pub container: u64,
-    /// Its Ethernet address.
+    /// The only Ethernet address from which the interface may send.
     pub mac: Mac,
-    /// Its addresses, one of each family at most.
+    /// The addresses from which it may send, one of each family at most.
     pub addresses: Vec<IpAddr>,
 }
 

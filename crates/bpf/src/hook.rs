@@ -26,7 +26,7 @@ pub enum Hook {
     Address(AddressCall),
 }
 
-/// Who runs a program of XDP.
+/// What runs a program of XDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum XdpMode {

@@ -18,7 +18,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, RingBufferBuilder};
 use linux::{Result, clock};
 
 use crate::ffi;
-pub use event::{LateEvent, Retransmission, Side, What};
+pub use event::{LateEvent, LateEventKind, Retransmission, ThreadOwner};
 
 #[expect(
     unreachable_pub,
@@ -53,28 +53,28 @@ pub struct LateConfig {
 /// A tracepoint that is asked. Where a kernel has it not, others are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tracepoint {
-    /// `tcp_retransmit_skb` (Linux 4.16).
+    /// `tcp_retransmit_skb` (Linux 4.16): TCP sends a segment again.
     Retransmit,
     /// `kfree_skb`, with reasons since Linux 5.17.
     Drop,
-    /// `sched_waking`.
+    /// `sched_waking`: a thread is to run again, so its wait for a CPU begins.
     Waking,
-    /// `sched_switch`.
+    /// `sched_switch`: a CPU goes from one thread to another, so a wait for a CPU ends.
     Switch,
-    /// `softirq_entry`.
+    /// `softirq_entry`: a CPU begins the work of a softirq vector.
     SoftirqEntry,
-    /// `softirq_exit`.
+    /// `softirq_exit`: it has done that work.
     SoftirqExit,
-    /// `sk_data_ready` (Linux 6.3).
+    /// `sk_data_ready` (Linux 6.3): a socket has got data, which its reader does not have yet.
     DataReady,
-    /// `sock_send_length` (Linux 6.3).
+    /// `sock_send_length` (Linux 6.3): a call has sent on a socket.
     Send,
-    /// `sock_recv_length` (Linux 6.3).
+    /// `sock_recv_length` (Linux 6.3): a call has read from a socket.
     Receive,
 }
 
 impl Tracepoint {
-    /// Every tracepoint.
+    /// All of them, in the order of their variants.
     pub const ALL: &[Tracepoint] = &[
         Tracepoint::Retransmit,
         Tracepoint::Drop,

@@ -188,13 +188,17 @@ impl PacketPrograms {
         hold(program, hook, ifindex).map_err(|error| Error::new(attempted(), error.source))
     }
 
-    /// Makes copies of a frame, as many as asked for, in the calling thread and namespace. Returns the CPU time of the
+    /// Makes copies of a frame, as many as asked for, in the calling thread and namespace. None if none are asked for, of which
+    /// the kernel would make one (`bpf_test_run_xdp_live` in net/bpf/test_run.c). Returns the CPU time of the
     /// thread in nanoseconds; the receivers' softirqs are part of it.
     ///
     /// # Errors
     /// The kernel has no live test runs (Linux 5.18), the frame is shorter than an Ethernet header or longer than a page
     /// has room for, or a signal came.
     pub fn generate(&self, source: Source, frame: &[u8], frames: u32) -> Result<u64> {
+        if frames == 0 {
+            return Ok(0);
+        }
         let program = match source {
             Source::Wire => &self.generate,
             Source::Alone => &self.generate_alone,

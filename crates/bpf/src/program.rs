@@ -58,9 +58,41 @@ impl Program {
         folder.join(self.name())
     }
 
-    /// Where its bpf link to a network link is pinned.
+    /// Where its bpf link to a network link is pinned, or would be.
+    ///
+    /// A name of a pin has no dot: bpffs keeps those for itself. A pin of before has `_` for it, and also for itself.
     pub fn link_pin(self, folder: &Path, link: &IfName) -> PathBuf {
-        // A name of a pin has no dot: bpffs keeps those for itself.
-        folder.join(format!("{}{}", Program::LINK, link.as_str().replace('.', "_")))
+        let pin = |name: &str| folder.join(format!("{}{name}", Program::LINK));
+        let own = pin(&link.as_str().replace('_', "__").replace('.', "_d"));
+        let before = pin(&link.as_str().replace('.', "_"));
+        if !own.exists() && before.exists() { before } else { own }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_link_has_a_pin_of_its_own_and_keeps_one_of_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let pin = |link: &str| {
+            let pin = Program::FromWire.link_pin(folder.path(), &IfName::new(link).unwrap());
+            pin.file_name().unwrap().to_string_lossy().into_owned()
+        };
+        let links = ["eth0", "eth0.5", "eth0_5", "eth0_d5", "eth0._5", "eth0_.5"];
+        let pins = [
+            "link_eth0",
+            "link_eth0_d5",
+            "link_eth0__5",
+            "link_eth0__d5",
+            "link_eth0_d__5",
+            "link_eth0___d5",
+        ];
+        assert_eq!(links.map(pin), pins);
+        std::fs::write(folder.path().join("link_eth0_5"), "").unwrap();
+        assert_eq!(pin("eth0.5"), "link_eth0_5");
+        std::fs::write(folder.path().join("link_eth0_d5"), "").unwrap();
+        assert_eq!(pin("eth0.5"), "link_eth0_d5");
     }
 }

@@ -237,6 +237,26 @@ int witness_softirq_ends(void *context)
 	return 0;
 }
 
+/* The thread that was woken last has its turn from an instant on. */
+static __always_inline void has_its_turn(struct sighting *there, __u64 from_ns, __u32 cpu)
+{
+	struct stall stall = { .from_ns = there->woken_ns, .to_ns = from_ns, .cpu = cpu };
+	__u64 kept_ns;
+
+	there->woken_ns = 0;
+	if (there->is_idle) {
+		stall.late_ns = stall.to_ns - stall.from_ns;
+		if (stall.late_ns >= woken_late_min_ns && there->softirqs == there->softirqs_before)
+			report(there, &stall);
+		return;
+	}
+	kept_ns = there->is_behind ? stall.to_ns - stall.from_ns : there->kept_ns;
+	if (kept_ns < there->softirq_ns + late_min_ns)
+		return;
+	stall.blocked_ns = kept_ns - there->softirq_ns;
+	report(there, &stall);
+}
+
 /* A thread may be woken while it still leaves its CPU to another one, behind which it waits then. The arguments: whether
  * prev was preempted, prev, next. */
 SEC("tp_btf/sched_switch")
@@ -244,12 +264,17 @@ int witness_switch(__u64 *arguments)
 {
 	struct task_struct *prev = (struct task_struct *)arguments[1];
 	struct task_struct *next = (struct task_struct *)arguments[2];
+	__u32 cpu = bpf_get_smp_processor_id();
 	struct sighting *here;
 
-	if (prev->prio >= MAX_RT_PRIO)
+	if (prev->prio >= MAX_RT_PRIO && next->prio >= MAX_RT_PRIO)
 		return 0;
-	here = watched(bpf_get_smp_processor_id());
-	if (here && here->woken_ns && here->waiter == prev->pid)
+	here = watched(cpu);
+	if (!here || !here->woken_ns)
+		return 0;
+	if (here->waiter == next->pid)
+		has_its_turn(here, bpf_ktime_get_ns(), cpu);
+	else if (here->waiter == prev->pid)
 		here->is_behind = is_of_others(next);
 	return 0;
 }
@@ -273,9 +298,9 @@ static __always_inline void look_for_steal(struct sighting *there, struct rq *rq
 	there->stolen_ns = stolen_ns;
 }
 
-/* A thread has run until now, without a break. The scheduler says so when it takes the CPU from it, and in between; but a
- * PVM guest was seen to miss the tracepoints of most switches to real-time threads. The arguments: the thread,
- * nanoseconds. */
+/* A thread has run until now, without a break. The scheduler says so when it takes the CPU from it, and in between, of a
+ * real-time thread since Linux 5.16 (ed7b564cfdd0); before that its turn is known by the switch alone. But a PVM guest was
+ * seen to miss the tracepoints of most switches to real-time threads. The arguments: the thread, nanoseconds. */
 SEC("tp_btf/sched_stat_runtime")
 int witness_ran(__u64 *arguments)
 {
@@ -283,7 +308,6 @@ int witness_ran(__u64 *arguments)
 	__u64 ran_ns = arguments[1], now_ns, kept_ns;
 	struct rq *rq = task->se.cfs_rq->rq;
 	struct sighting *there = watched(rq->cpu);
-	struct stall stall;
 
 	if (!there)
 		return 0;
@@ -298,21 +322,8 @@ int witness_ran(__u64 *arguments)
 	}
 	if (task->pid != there->waiter)
 		return 0;
-	stall = (struct stall){ .from_ns = there->woken_ns, .to_ns = now_ns - ran_ns, .cpu = rq->cpu };
-	/* It was woken while it ran, on its way off the CPU; that turn is still to come. */
-	if (stall.to_ns <= stall.from_ns)
-		return 0;
-	there->woken_ns = 0;
-	if (there->is_idle) {
-		stall.late_ns = stall.to_ns - stall.from_ns;
-		if (stall.late_ns >= woken_late_min_ns && there->softirqs == there->softirqs_before)
-			report(there, &stall);
-		return 0;
-	}
-	kept_ns = there->is_behind ? stall.to_ns - stall.from_ns : there->kept_ns;
-	if (kept_ns < there->softirq_ns + late_min_ns)
-		return 0;
-	stall.blocked_ns = kept_ns - there->softirq_ns;
-	report(there, &stall);
+	/* Unless it was woken while it ran, on its way off the CPU; that turn is still to come. */
+	if (now_ns - ran_ns > there->woken_ns)
+		has_its_turn(there, now_ns - ran_ns, rq->cpu);
 	return 0;
 }

@@ -14,7 +14,7 @@ use crate::{IMAGE, NODES, Programs, run};
 
 /// The file with the `PATH` on which a cluster's programs are.
 pub(crate) const PATH: &str = "path";
-/// The user who may do everything.
+/// The user with all rights.
 const ADMIN: (&str, &str, &str) = ("admin", "admin", "system:masters");
 /// Users of the API server beside the nodes, and a group in which they are.
 const USERS: [(&str, &str, &str); 4] = [

@@ -118,14 +118,14 @@ impl Cluster {
         let open =
             fs::OpenOptions::new().read(true).write(true).open(&lifeline).context("open its lifeline")?;
         // What it says goes to files, since no one may read it later.
-        let said = folder.join("control.log");
-        let log = fs::File::create(&said).context("create its log")?;
+        let log_path = folder.join("control.log");
+        let log = fs::File::create(&log_path).context("create its log")?;
         let errors = fs::File::create(folder.join("errors.log")).context("create its log")?;
         command.stdin(open).stdout(log).stderr(errors).process_group(0);
         let mut keeper = command.spawn().context("could not start unshare")?;
         fs::write(folder.join(KEEPER), keeper.id().to_string()).context("write the number of its keeper")?;
         let cluster = Self { folder: folder.to_owned(), programs, keeper: keeper.id() };
-        while fs::read_to_string(&said).context("read its log")? != STARTED {
+        while fs::read_to_string(&log_path).context("read its log")? != STARTED {
             if keeper.try_wait().context("wait for it")?.is_some() {
                 bail!("the cluster did not start: {}", cluster.last_words());
             }

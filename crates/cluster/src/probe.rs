@@ -1,4 +1,4 @@
-//! cyclonus: who of some pods reaches whom.
+//! cyclonus: which of some pods reaches which.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub enum CalledBy {
 }
 
 impl CalledBy {
-    /// All of them.
+    /// All of them, in the order of their variants.
     pub const ALL: [CalledBy; 3] = [CalledBy::PodAddress, CalledBy::ServiceAddress, CalledBy::ServiceName];
 }
 
@@ -77,14 +77,14 @@ impl Answered {
     ///
     /// # Errors
     /// One is not answered yet.
-    fn add(&mut self, said: &str) -> Result<usize> {
-        let calls = calls(said);
+    fn add(&mut self, printed: &str) -> Result<usize> {
+        let calls = calls(printed);
         self.0.resize(calls.len(), false);
         for (is_answered, call) in self.0.iter_mut().zip(&calls) {
             *is_answered |= *call == ".";
         }
         if calls.is_empty() || self.0.contains(&false) {
-            bail!("not every call of a pod was answered: {said}");
+            bail!("not every call of a pod was answered: {printed}");
         }
         Ok(calls.len())
     }
@@ -92,8 +92,8 @@ impl Answered {
 
 /// The calls of the last table of what was found. Its rows are callers, its columns whom they call, and a cell has a dot for
 /// each protocol that is answered, and an X for one that is not.
-fn calls(said: &str) -> Vec<&str> {
-    let table = said.rsplit_once("kube results").map(|(_, after)| after);
+fn calls(printed: &str) -> Vec<&str> {
+    let table = printed.rsplit_once("kube results").map(|(_, after)| after);
     let table = table.and_then(|after| after.split("\n\n").next()).unwrap_or_default();
     table
         .lines()
@@ -107,7 +107,7 @@ fn calls(said: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    fn said(cell: &str) -> String {
+    fn printed(cell: &str) -> String {
         let table = |title: &str, cell: &str| {
             format!(
                 "{title}\n+---+---+\n|  TCP/80   | PROBE-X/A |\n|  UDP/80   |  |\n| probe-x/a | {cell}   |\n+---+---+\n"
@@ -123,13 +123,13 @@ mod tests {
 
     #[test]
     fn calls_count_if_each_is_answered_at_one_of_its_tries() {
-        assert_eq!(Answered::default().add(&said(". .")).unwrap(), 2);
+        assert_eq!(Answered::default().add(&printed(". .")).unwrap(), 2);
         for broken in ["X X", ""] {
-            assert!(Answered::default().add(&said(broken)).is_err(), "{broken:?}");
+            assert!(Answered::default().add(&printed(broken)).is_err(), "{broken:?}");
         }
         assert!(Answered::default().add("nothing was found out").is_err());
         let mut calls = Answered::default();
-        assert!(calls.add(&said(". X")).is_err() && calls.add(&said(". X")).is_err());
-        assert_eq!(calls.add(&said("X .")).unwrap(), 2);
+        assert!(calls.add(&printed(". X")).is_err() && calls.add(&printed(". X")).is_err());
+        assert_eq!(calls.add(&printed("X .")).unwrap(), 2);
     }
 }

@@ -52,7 +52,7 @@ impl Programs {
         env::var("PATH").context("there is no PATH").map(Self::of)
     }
 
-    /// Those of a `PATH`.
+    /// The programs in the directories of this value of `PATH`.
     pub(crate) fn of(path: String) -> Self {
         Self { path }
     }

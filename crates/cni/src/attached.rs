@@ -47,7 +47,7 @@ pub struct AttachedAddress {
 /// A route of the container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachedRoute {
-    /// The destination prefix.
+    /// The destinations that the route is for; a prefix of length 0 makes it the default route.
     pub dst: IpNet,
     /// The next hop; `None`: the destination is on the link.
     pub gw: Option<IpAddr>,

@@ -41,7 +41,7 @@ impl Command {
 pub struct Call {
     /// What to do: `CNI_COMMAND`.
     pub command: Command,
-    /// Which container: `CNI_CONTAINERID`.
+    /// The runtime's name for the container: `CNI_CONTAINERID`.
     pub container_id: String,
     /// The path of the container's network namespace: `CNI_NETNS`.
     pub netns: String,

@@ -162,16 +162,19 @@ fn name(whole: &Map<String, Value>) -> Result<String, ConflistError> {
     Ok(name.to_owned())
 }
 
-/// The highest version that both know: of `cniVersions` (since 1.1.0), else `cniVersion`.
+/// The highest version that both know, of `cniVersion` and `cniVersions` (since 1.1.0) together.
 fn version(whole: &Map<String, Value>) -> Result<Version, ConflistError> {
+    let alone = text(whole, "cniVersion")?;
     if let Some(offered) = whole.get("cniVersions") {
         let offered = offered.as_array().ok_or(ConflistError::VersionsNoList)?;
-        let is_offered = |known: &Version| offered.iter().any(|one| one == known.as_str());
+        let is_offered = |known: &Version| {
+            alone == Some(known.as_str()) || offered.iter().any(|one| one == known.as_str())
+        };
         if let Some(best) = Version::ALL.into_iter().rev().find(is_offered) {
             return Ok(best);
         }
     }
-    Ok(text(whole, "cniVersion")?.ok_or(ConflistError::NoVersion)?.parse()?)
+    Ok(alone.ok_or(ConflistError::NoVersion)?.parse()?)
 }
 
 fn plugin(conf: Map<String, Value>) -> Result<Plugin, PluginError> {
@@ -229,6 +232,7 @@ mod tests {
             Version::V1_1_0
         );
         assert_eq!(with(r#""cniVersion":"0.4.0","cniVersions":["9.0.0"]"#).unwrap(), Version::V0_4_0);
+        assert_eq!(with(r#""cniVersion":"1.1.0","cniVersions":["0.4.0","1.0.0"]"#).unwrap(), Version::V1_1_0);
         assert!(with(r#""cniVersion":"0.2.0""#).unwrap_err().to_string().contains("0.3.0, 0.3.1"));
     }
 

@@ -15,7 +15,7 @@ pub struct AddResult(Map<String, Value>);
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum ResultError {
-    /// Nothing was printed.
+    /// The plugin ended with status 0 and printed nothing.
     #[error("it said that it worked and printed no result")]
     Empty,
     /// The text is no JSON.

@@ -5,6 +5,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::outcome::{Exchange, Judged, Stop};
+use crate::scene::Container;
 
 /// What came of a call.
 #[derive(Debug, Clone)]
@@ -32,8 +33,22 @@ impl Added {
 
     /// The entries of `ips`; a fault if one is not in CIDR notation.
     pub(crate) fn addresses(&self) -> Judged<Vec<IpNet>> {
-        let texts =
-            self.list("ips").into_iter().map(|ip| ip["address"].as_str().unwrap_or_default().to_owned());
+        self.parsed(self.list("ips"))
+    }
+
+    /// Those that are on an interface of this container, and not external to it; all of them if the result says of none on
+    /// which it is.
+    pub(crate) fn addresses_in(&self, container: &Container) -> Judged<Vec<IpNet>> {
+        let (ips, interfaces) = (self.list("ips"), self.list("interfaces"));
+        let says = ips.iter().any(|ip| !ip["interface"].is_null());
+        let interface_of = |ip: &Value| interfaces.get(usize::try_from(ip["interface"].as_u64()?).ok()?);
+        let is_inside =
+            |ip: &Value| interface_of(ip).is_some_and(|one| one["sandbox"] == container.path().as_str());
+        self.parsed(ips.into_iter().filter(|ip| !says || is_inside(ip)).collect())
+    }
+
+    fn parsed(&self, ips: Vec<Value>) -> Judged<Vec<IpNet>> {
+        let texts = ips.into_iter().map(|ip| ip["address"].as_str().unwrap_or_default().to_owned());
         let parsed = texts.map(|text| {
             let wrong = || {
                 self.answer.fault(format!("`ips` has the address {text:?}, which is not in CIDR notation"))
@@ -68,9 +83,9 @@ impl Answer {
         if self.exchange.ended.is_success() {
             return Ok(());
         }
-        let said = Failure::read(&self.exchange.stdout).map(|failure| failure.to_string());
-        let said = said.unwrap_or_else(|| self.exchange.stderr.trim().to_owned());
-        Err(self.fault(format!("{} ended with {}: {said}", self.command(), self.exchange.ended)))
+        let why = Failure::read(&self.exchange.stdout).map(|failure| failure.to_string());
+        let why = why.unwrap_or_else(|| self.exchange.stderr.trim().to_owned());
+        Err(self.fault(format!("{} ended with {}: {why}", self.command(), self.exchange.ended)))
     }
 
     /// It ended with status 0 and printed nothing.

@@ -33,7 +33,7 @@ pub struct Case {
 pub enum Demand {
     /// "must", "required", or what a format or a code means.
     Must,
-    /// "should".
+    /// "should" or "recommended": a plugin that does otherwise may have a reason.
     Should,
 }
 

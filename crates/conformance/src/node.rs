@@ -12,7 +12,6 @@ const FAR_LINK: &str = "eth0";
 /// Addresses of the node and of the machine outside, from networks for documentation.
 const UNDERLAY: [(&str, &str); 2] = [("192.0.2.1/24", "192.0.2.2/24"), ("2001:db8::1/64", "2001:db8::2/64")];
 
-/// The name of its namespace.
 pub(crate) fn name() -> Judged<NetnsName> {
     Ok(NetnsName::new("node")?)
 }

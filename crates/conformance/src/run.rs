@@ -92,9 +92,9 @@ fn on_stage<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, linux::Error>
 
 /// The versions that a plugin says it speaks.
 fn supported(subject: &Subject) -> Vec<String> {
-    let asked =
+    let answer =
         Scene::new(subject, FALLBACK, &[]).and_then(|scene| ask_version(&scene, FALLBACK).send()?.result());
-    let listed = asked.ok().and_then(|answer| answer.get("supportedVersions")?.as_array().cloned());
+    let listed = answer.ok().and_then(|answer| answer.get("supportedVersions")?.as_array().cloned());
     listed.unwrap_or_default().iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 

@@ -29,7 +29,7 @@ impl Family {
     /// IPv4 first, as in all texts.
     pub const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
-    /// The family of an address.
+    /// The family of an address; one of IPv6 that stands for one of IPv4 (`::ffff:0:0/96`) is of IPv6.
     pub fn of(address: IpAddr) -> Family {
         if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
@@ -59,7 +59,7 @@ impl Addresses {
         Addresses { v4: Some(v4), v6: Some(v6) }
     }
 
-    /// The address of a family.
+    /// The address of this family; `None` if there is none.
     pub fn of(&self, family: Family) -> Option<IpAddr> {
         match family {
             Family::V4 => self.v4.map(IpAddr::from),

@@ -11,7 +11,7 @@ use crate::attach::{
 };
 use crate::attach::{
     HOST as NODE_ITSELF, HOST_DEVICE, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, OVS,
-    OVS_TUNNEL, PTP,
+    OVS_AF_XDP, OVS_TUNNEL, PTP,
 };
 use crate::check::mtu_min;
 use crate::trace::{PacketDirection, Traces};
@@ -138,6 +138,15 @@ pub const ALL: &[DataPath] = &[
     DataPath {
         enters: Enters::Named,
         ..routed("ovs+geneve", "Open vSwitch with GENEVE tunnels as ports", &OVS_TUNNEL, &OVS_GENEVE)
+    },
+    DataPath {
+        enters: Enters::Named,
+        ..routed(
+            "ovs-afxdp+direct",
+            "Open vSwitch in user space with ports of AF_XDP, and routes between nodes",
+            &OVS_AF_XDP,
+            &DIRECT,
+        )
     },
 ];
 
@@ -338,13 +347,9 @@ impl DataPath {
     pub fn alone(&self, part: SocketRole) -> Result<(), SpecError> {
         let refusals = [self.attach.refuses_nodes(part), self.transport.refuses_nodes(part)];
         let why = refusals.into_iter().flatten().next();
-        let side = match part {
-            SocketRole::Client => "client",
-            SocketRole::Server => "server",
-        };
         why.map_or(Ok(()), |why| {
             Err(SpecError {
-                what: format!("{} with the {side} alone in a container", self.name),
+                what: format!("{} with the {} alone in a container", self.name, part.name()),
                 why: why.to_owned(),
             })
         })

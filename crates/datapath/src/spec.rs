@@ -64,7 +64,7 @@ pub struct NodeSpec {
     pub wire: IfName,
     /// The underlay's MTU in bytes.
     pub wire_mtu: u32,
-    /// Its addresses on the underlay.
+    /// The node's addresses on the wire, between which tunnels lead and to which other nodes' routes point.
     pub underlay: Addresses,
     /// The family of outer packets, for transports that wrap.
     pub outer: Family,
@@ -139,7 +139,7 @@ pub struct Device {
 /// A route that a pod has beside those of its network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodRoute {
-    /// The destination prefix.
+    /// The destinations that the route is for; a prefix of length 0 makes it the default route.
     pub dst: IpNet,
     /// The neighbour by which it leads there, for attaches whose pods have some ([`crate::Attach::has_neighbours`]); `None`:
     /// the way of the interface's other routes.
@@ -209,7 +209,7 @@ pub enum Protocol {
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Peer {
     pub id: u16,
-    /// Its addresses on the underlay.
+    /// The node's addresses on the wire, between which tunnels lead and to which other nodes' routes point.
     pub underlay: Addresses,
     /// The prefixes of its pods.
     pub pods: Prefixes,

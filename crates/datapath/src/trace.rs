@@ -82,8 +82,18 @@ pub enum SocketRole {
 pub enum With {
     /// On the same node.
     Neighbour,
-    /// On another node.
+    /// On another node, so that packets go over the wire between them.
     Remote,
+}
+
+impl SocketRole {
+    /// "client" or "server", as messages and names of objects have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            SocketRole::Client => "client",
+            SocketRole::Server => "server",
+        }
+    }
 }
 
 impl Talk {

@@ -31,7 +31,7 @@ pub struct Release<'a> {
     pub architecture: Architecture,
     /// The date of the release, in seconds since 1970.
     pub unix_s: u64,
-    /// Who answers for the package: `Name <address>`.
+    /// The package's maintainer: `Name <address>`.
     pub maintainer: &'a str,
     /// The licences of all that the programs contain besides this project's own code.
     pub notices: &'a str,

@@ -1,5 +1,7 @@
 //! The network namespace that doctor examines: the current one or another.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use linux::netlink::LinkInfo;
 use linux::sysfs::NetSysfs;
 use linux::{Files, Netlink, Netns, NetnsName};
@@ -64,17 +66,107 @@ impl ExaminedNetns {
     }
 }
 
-/// Whether sysfs has other links than the calling thread's namespace; also where one came or went just now. Two namespaces
-/// may have the same names and numbers, so that Ethernet addresses are compared.
+/// Links of a namespace by name, each with its number and its Ethernet address.
+type Known = BTreeMap<String, (u32, Option<String>)>;
+
+/// Whether sysfs has other links than the calling thread's namespace. Two namespaces may have the same names and numbers,
+/// so that Ethernet addresses are compared.
 fn shows_other_links(files: &Files) -> bool {
-    let Ok(links) = Netlink::open().and_then(|netlink| netlink.links()) else { return false };
-    let Ok(mut names) = files.list("sys/class/net") else { return false };
-    // A file of the bonding driver lies among the links.
-    names.retain(|name| name != "bonding_masters");
-    let same = |link: &LinkInfo| {
-        let address = files.read(&format!("sys/class/net/{}/address", link.name)).ok().flatten();
-        let mac = link.mac.map(|mac| mac.to_string());
-        address.is_some_and(|address| mac.is_none_or(|mac| mac == address.trim()))
+    let compared = || -> linux::Result<bool> {
+        let (names, links) = (shown(files)?, known()?);
+        let mut addresses = BTreeMap::new();
+        for name in links.keys() {
+            let address = files.read(&format!("sys/class/net/{name}/address"))?;
+            addresses.extend(address.map(|address| (name.clone(), address.trim().to_owned())));
+        }
+        // Where all is equal nothing came or went.
+        if !are_others([&names, &names], [&links, &links], &addresses) {
+            return Ok(false);
+        }
+        let links_after = known()?;
+        Ok(are_others([&names, &shown(files)?], [&links, &links_after], &addresses))
     };
-    names.len() != links.len() || !links.iter().all(same)
+    compared().unwrap_or(false)
+}
+
+/// The links that sysfs shows.
+fn shown(files: &Files) -> linux::Result<BTreeSet<String>> {
+    let names = files.list("sys/class/net")?.into_iter();
+    // A file of the bonding driver lies among the links.
+    Ok(names.filter(|name| name != "bonding_masters").collect())
+}
+
+/// The links of the calling thread's namespace.
+fn known() -> linux::Result<Known> {
+    let links = Netlink::open()?.links()?.into_iter();
+    let known = |link: LinkInfo| (link.name.to_string(), (link.index, link.mac.map(|mac| mac.to_string())));
+    Ok(links.map(known).collect())
+}
+
+/// Whether the links that sysfs showed are not those that were known meanwhile. On a busy host links come and go between
+/// any two looks, so that only those count that were there in both.
+fn are_others(
+    shown: [&BTreeSet<String>; 2],
+    known: [&Known; 2],
+    addresses: &BTreeMap<String, String>,
+) -> bool {
+    let unknown = |name: &&String| known.iter().all(|links| !links.contains_key(*name));
+    let mut stayed = known[0].iter().filter_map(|(name, (index, mac))| {
+        let (later, later_mac) = known[1].get(name)?;
+        (later == index).then_some((name, [mac, later_mac]))
+    });
+    let is_hidden = |(name, macs): (&String, [&Option<String>; 2])| {
+        let address = addresses.get(name);
+        address.is_none() || macs.iter().all(|mac| mac.is_some() && mac.as_ref() != address)
+    };
+    shown[0].intersection(shown[1]).any(|name| unknown(&name)) || stayed.any(is_hidden)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(links: &[(&str, u32, &str)]) -> Known {
+        links
+            .iter()
+            .map(|(name, index, mac)| ((*name).to_owned(), (*index, Some((*mac).to_owned()))))
+            .collect()
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn addresses(links: &[(&str, &str)]) -> BTreeMap<String, String> {
+        links.iter().map(|(name, address)| ((*name).to_owned(), (*address).to_owned())).collect()
+    }
+
+    #[test]
+    fn links_that_come_and_go_are_not_those_of_another_namespace() {
+        let read = addresses(&[("lo", "0"), ("eth0", "a")]);
+        let here = known(&[("lo", 1, "0"), ("eth0", 2, "a")]);
+        let busy = known(&[("lo", 1, "0"), ("eth0", 2, "a"), ("veth7", 9, "b")]);
+        let (few, more) = (names(&["eth0", "lo"]), names(&["eth0", "lo", "veth7"]));
+        assert!(!are_others([&few, &few], [&here, &here], &read));
+        // It came after the first look at sysfs, or before it and went.
+        assert!(!are_others([&few, &more], [&here, &busy], &read));
+        assert!(!are_others([&more, &few], [&here, &here], &read));
+        // It went after the first question, before its address was read; or came again with another number.
+        assert!(!are_others([&more, &few], [&busy, &here], &read));
+        let again = known(&[("lo", 1, "0"), ("eth0", 2, "a"), ("veth7", 11, "c")]);
+        assert!(!are_others([&more, &more], [&busy, &again], &read));
+    }
+
+    #[test]
+    fn links_of_another_namespace_are_noticed() {
+        let here = known(&[("lo", 1, "0"), ("eth0", 2, "a")]);
+        let both = names(&["eth0", "lo"]);
+        let others = |shown: &BTreeSet<String>, read: &[(&str, &str)]| {
+            are_others([shown, shown], [&here, &here], &addresses(read))
+        };
+        assert!(others(&both, &[("lo", "0"), ("eth0", "b")]));
+        assert!(others(&names(&["lo"]), &[("lo", "0")]));
+        assert!(others(&names(&["eth0", "eth1", "lo"]), &[("lo", "0"), ("eth0", "a")]));
+        assert!(!others(&both, &[("lo", "0"), ("eth0", "a")]));
+    }
 }

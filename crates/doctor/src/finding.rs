@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use record::Asked;
+use record::RequestedValue;
 use serde::Serialize;
 use tune::Setting;
 
@@ -166,6 +166,23 @@ impl Observation {
         self
     }
 
+    /// Proposes a larger number than there is now, as far as the knob goes; does nothing if that is no larger.
+    pub(crate) fn raise(self, knob: &'static str, now: u64, wanted: u64) -> Observation {
+        let wanted = wanted.min(greatest(knob));
+        if wanted > now { self.set(knob, wanted) } else { self }
+    }
+
+    /// The same for the last of three sizes.
+    pub(crate) fn raise_last(
+        self,
+        knob: &'static str,
+        [least, first, most]: [u64; 3],
+        wanted: u64,
+    ) -> Observation {
+        let wanted = wanted.min(greatest(knob));
+        if wanted > most { self.set(knob, format!("{least} {first} {wanted}")) } else { self }
+    }
+
     /// Proposes a property of the route to a destination.
     pub(crate) fn set_route(
         mut self,
@@ -178,12 +195,19 @@ impl Observation {
     }
 }
 
+fn greatest(knob: &str) -> u64 {
+    tune::find(knob).and_then(|knob| knob.kind.greatest()).unwrap_or(u64::MAX)
+}
+
 impl KnobProposal {
     /// The setting, if `tune` has the knob and the knob takes the value.
     pub fn setting(&self) -> Option<Setting> {
         let knob = tune::find(self.knob)?;
-        let asked = self.value.parse().map_or_else(|_| Asked::Text(self.value.clone()), Asked::Number);
-        Setting::read(knob, &asked).ok()
+        let value = self
+            .value
+            .parse()
+            .map_or_else(|_| RequestedValue::Text(self.value.clone()), RequestedValue::Number);
+        Setting::read(knob, &value).ok()
     }
 }
 

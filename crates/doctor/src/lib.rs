@@ -19,7 +19,7 @@ mod sysctls;
 mod table;
 mod window;
 
-pub use answers::KernelAnswers;
+pub use answers::{KernelAnswers, PortsTaken};
 pub use collected::{Taken, collect, destination, open};
 pub use diagnose::{Diagnosis, diagnose};
 pub use examined_netns::ExaminedNetns;

@@ -93,7 +93,12 @@ impl Snapshot {
         let cards: Vec<_> = cards.collect();
         // Those of this namespace; "alloc" counts all of the machine.
         let sockets = snapshot.sockets(&["TCP inuse", "TCP6 inuse", "TCP tw"]);
-        let there = There { sockets, routes: snapshot.routes.len() as u64 };
+        let range = snapshot.sysctls.get("net/ipv4/ip_local_port_range");
+        let local_ports = range.and_then(|range| {
+            let (first, last) = range.split_once(' ')?;
+            Some((first.parse().ok()?, last.parse().ok()?))
+        });
+        let there = There { sockets, routes: snapshot.routes.len() as u64, local_ports };
         snapshot.answers = KernelAnswers::ask(&cards, there, &mut snapshot.unseen);
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         snapshot.at_ns = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();

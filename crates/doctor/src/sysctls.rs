@@ -37,6 +37,8 @@ pub(crate) const READ: &[&str] = &[
     "net/ipv4/tcp_rto_min_us",
     "net/ipv4/tcp_sack",
     "net/ipv4/tcp_slow_start_after_idle",
+    "net/ipv4/tcp_syn_linear_timeouts",
+    "net/ipv4/tcp_syn_retries",
     "net/ipv4/tcp_syncookies",
     "net/ipv4/tcp_timestamps",
     "net/ipv4/tcp_tw_recycle",

@@ -6,10 +6,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use linux::nic::Nic;
-use linux::procfs::{CpuTicks, Interrupt, PerCpu, Route};
+use linux::procfs::{CpuTicks, Interrupt, PerCpu, Route, SoftnetCpu};
 use linux::sock_diag::{TcpInfo, TcpSocket};
+use linux::sysctl::Assignment;
 use linux::{CpuSet, Device, IfName};
-use tune::Since;
+use tune::{Lives, Since};
 
 use crate::Snapshot;
 use crate::rate::share;
@@ -70,6 +71,18 @@ impl<'a> Window<'a> {
         self.numbers(key).first().copied()
     }
 
+    /// What files set at every start, of the examined namespace: they are applied in the machine's first one, so that in
+    /// another only the parameters of the machine can be compared with them.
+    pub fn configured(&self) -> impl DoubleEndedIterator<Item = &'a Assignment> + use<'a> {
+        let is_elsewhere = self.after.netns.is_some();
+        let of_machine = |key: &str| {
+            let mut knobs = tune::all();
+            !key.starts_with("net/")
+                || knobs.any(|knob| matches!(knob.lives, Lives::Machine(other) if other == key))
+        };
+        self.after.configured.iter().filter(move |line| !is_elsewhere || of_machine(&line.key))
+    }
+
     /// What each CPU did in between, for the CPUs that are in both snapshots.
     pub fn cpus(&self) -> BTreeMap<u16, CpuTicks> {
         let earlier = |cpu| self.before.stat.cpus.get(cpu);
@@ -99,6 +112,13 @@ impl<'a> Window<'a> {
     pub fn softirqs(&self, kind: &str) -> PerCpu {
         let growth = |cpus: (&PerCpu, &PerCpu)| grown(cpus.0, cpus.1);
         self.before.softirqs.get(kind).zip(self.after.softirqs.get(kind)).map(growth).unwrap_or_default()
+    }
+
+    /// What the backlog of each CPU counted in between, for the CPUs that are in both snapshots.
+    pub fn backlogs(&self) -> impl Iterator<Item = SoftnetCpu> + use<'a> {
+        let (before, after) = (&self.before.softnet, &self.after.softnet);
+        let earlier = move |cpu| before.iter().find(|row| row.cpu == cpu);
+        after.iter().filter_map(move |row| Some(row.since(earlier(row.cpu)?)))
     }
 
     /// Links at both ends.
@@ -195,15 +215,13 @@ impl<'a> Window<'a> {
     }
 
     /// The CPUs that should handle a card's packets: those of its NUMA node that are not isolated. If that leaves
-    /// none, all CPUs that are on line.
+    /// none, all that are not isolated; if there are none of these either, all that are on line.
     pub fn cpus_near(&self, card: &Device) -> CpuSet {
-        let online = || self.after.stat.cpus.keys().copied();
-        let isolated = &self.after.machine.isolated;
-        let is_near = |cpu: &u16| {
-            (card.local_cpus.is_empty() || card.local_cpus.contains(*cpu)) && !isolated.contains(*cpu)
-        };
-        let near: CpuSet = online().filter(is_near).collect();
-        if near.is_empty() { online().collect() } else { near }
+        let online: CpuSet = self.after.stat.cpus.keys().copied().collect();
+        let free = online.without(&self.after.machine.isolated);
+        let is_near = |cpu: &u16| card.local_cpus.is_empty() || card.local_cpus.contains(*cpu);
+        let near: CpuSet = free.iter().filter(is_near).collect();
+        [near, free].into_iter().find(|cpus| !cpus.is_empty()).unwrap_or(online)
     }
 
     /// The interrupts of a link, each with how often it came on each CPU in between.

@@ -61,24 +61,29 @@ impl Description {
     /// The description of a tuning that stands, if a proposal can be added to it.
     ///
     /// # Errors
-    /// [`HostError::Asked`]: the proposal is for another namespace, or has a limit that the tuning's watcher does not
+    /// [`HostError::BadRequest`]: the proposal is for another namespace, or has a limit that the tuning's watcher does not
     /// hold. Others: those of [`Description::read`].
     pub fn read_to_extend(standing: &OpenTransaction, proposal: &Proposal) -> Result<Description, HostError> {
         let stands = Description::read(standing)?;
-        let asked = &proposal.host.netns;
-        if stands.netns != *asked {
+        let wanted = &proposal.host.netns;
+        if stands.netns != *wanted {
             let name = |netns: &Option<NetnsName>| {
                 netns.as_ref().map_or("this host".to_owned(), |name| format!("namespace {name}"))
             };
-            let (stands, asked) = (name(&stands.netns), name(asked));
-            return Err(HostError::Asked(format!("tuning {} is of {stands}, not of {asked}", standing.id)));
+            let (stands, wanted) = (name(&stands.netns), name(wanted));
+            return Err(HostError::BadRequest(format!(
+                "tuning {} is of {stands}, not of {wanted}",
+                standing.id
+            )));
         }
         match proposal.cpu_latency_us() {
-            Some(limit_us) if standing.cpu_latency_us != Some(limit_us) => Err(HostError::Asked(format!(
-                "a limit of {limit_us} µs on the latency of CPUs cannot be added to the active tuning {}: \
+            Some(limit_us) if standing.cpu_latency_us != Some(limit_us) => {
+                Err(HostError::BadRequest(format!(
+                    "a limit of {limit_us} µs on the latency of CPUs cannot be added to the active tuning {}: \
                  `hostgap tune rollback` comes first",
-                standing.id
-            ))),
+                    standing.id
+                )))
+            }
             Some(_) | None => Ok(stands),
         }
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub enum HostError {
     /// What the user named is wrong: there is no such link, or a setting is impossible here.
     #[error("do what was asked: {0}")]
-    Asked(String),
+    BadRequest(String),
     /// A call of the kernel failed.
     #[error(transparent)]
     Linux(#[from] linux::Error),
@@ -37,7 +37,7 @@ impl HostError {
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             HostError::Journal(error) => error.remedy(),
-            HostError::Asked(_)
+            HostError::BadRequest(_)
             | HostError::Linux(_)
             | HostError::Queues(_)
             | HostError::Description(_)

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use record::Asked;
+use record::RequestedValue;
 use serde::Deserialize;
 
 use crate::HostError;
@@ -41,7 +41,7 @@ pub(crate) struct Finding {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Proposed {
     pub(crate) knob: String,
-    pub(crate) value: Asked,
+    pub(crate) value: RequestedValue,
     #[serde(default)]
     pub(crate) route: Option<IpNet>,
 }
@@ -63,7 +63,7 @@ impl Findings {
     /// Reads what was in the file at `path`.
     ///
     /// # Errors
-    /// [`HostError::Asked`]: the text is not what `hostgap doctor --json` writes.
+    /// [`HostError::BadRequest`]: the text is not what `hostgap doctor --json` writes.
     pub fn parse(path: &Path, text: &str) -> Result<Findings, HostError> {
         let bad = |error: serde_json::Error| bad(path, &error);
         let report: serde_json::Value = serde_json::from_str(text).map_err(bad)?;
@@ -84,5 +84,5 @@ impl Findings {
 }
 
 fn bad(path: &Path, what: &dyn Display) -> HostError {
-    HostError::Asked(format!("findings {}: {what}", path.display()))
+    HostError::BadRequest(format!("findings {}: {what}", path.display()))
 }

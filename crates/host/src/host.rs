@@ -49,13 +49,13 @@ impl Host {
     /// the default route.
     ///
     /// # Errors
-    /// [`HostError::Asked`]: there is no such namespace or link. Others: the kernel does not show it.
+    /// [`HostError::BadRequest`]: there is no such namespace or link. Others: the kernel does not show it.
     pub fn look(netns: Option<&str>, device: Option<&str>) -> Result<Host, HostError> {
-        let bad = |error: linux::NameError| HostError::Asked(error.to_string());
+        let bad = |error: linux::NameError| HostError::BadRequest(error.to_string());
         let name = netns.map(NetnsName::new).transpose().map_err(bad)?;
         let netns = match &name {
             Some(name) if !linux::netns::exists(name) => {
-                return Err(HostError::Asked(format!("there is no network namespace {name}")));
+                return Err(HostError::BadRequest(format!("there is no network namespace {name}")));
             }
             Some(name) => Netns::open(name)?,
             None => Netns::current()?,
@@ -76,8 +76,9 @@ impl Host {
             return Ok(Host { netns: name, device: None, site, mtu_max: None, announced: Vec::new() });
         };
         let found = netlink.link(&wire)?;
-        let found = found
-            .ok_or_else(|| HostError::Asked(format!("there is no link {wire} in {}", netns.describe())))?;
+        let found = found.ok_or_else(|| {
+            HostError::BadRequest(format!("there is no link {wire} in {}", netns.describe()))
+        })?;
         let sysfs = NetSysfs::open(&netns).map_err(HostError::Queues)?;
         let cpus = own_cpus(&online, sysfs.local_cpus(&wire).as_ref(), &isolated);
         let queues = sysfs.queues(&wire)?;
@@ -119,11 +120,13 @@ impl Host {
 }
 
 /// The CPUs that `node` stands for: those near the card that are online and not isolated; if there are none, all that
-/// are online. If it is not known which are near, all count as near.
+/// are online and not isolated, and if there are none of these either, all that are online. If it is not known which
+/// are near, all count as near.
 fn own_cpus(online: &CpuSet, near: Option<&CpuSet>, isolated: &CpuSet) -> CpuSet {
-    let is_ours = |cpu: &u16| near.is_none_or(|near| near.contains(*cpu)) && !isolated.contains(*cpu);
-    let ours: CpuSet = online.iter().filter(is_ours).collect();
-    if ours.is_empty() { online.clone() } else { ours }
+    let free = online.without(isolated);
+    let near: CpuSet = free.iter().filter(|cpu| near.is_none_or(|near| near.contains(*cpu))).collect();
+    let first = [near, free].into_iter().find(|cpus| !cpus.is_empty());
+    first.unwrap_or_else(|| online.clone())
 }
 
 /// The destinations of routes over a link: those that a router has announced, and those on which a property can be set.
@@ -165,8 +168,10 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_none_all_are_meant() {
-        check(Some("4-7"), "4-7", "0-7");
+    fn where_there_are_none_all_that_are_not_isolated_are_meant() {
+        check(Some("4-7"), "4-7", "0-3");
         check(Some("8-11"), "", "0-7");
+        check(Some("8-11"), "6", "0-5,7");
+        check(None, "0-7", "0-7");
     }
 }

@@ -16,7 +16,7 @@ use plan::OpenTransaction;
 use tune::{Lives, Setting, WantedSetting};
 
 use crate::managers::KEPT_SYSCTL;
-use crate::{Description, HostError, NotKept, Proposal, WantedText};
+use crate::{Description, HostError, NotKept, Proposal, Skipped, WantedText};
 
 const MODULES: &str = "etc/modules-load.d/hostgap.conf";
 const PROFILE: &str = "etc/hostgap/tune.toml";
@@ -24,7 +24,7 @@ const UNITS: &str = "etc/systemd/system";
 const UNIT: &str = "hostgap-tune@.service";
 const HEAD: &str = "# Made by `hostgap tune keep`; `hostgap tune keep --forget` removes it.\n";
 
-/// What of a tuning is kept.
+/// The settings of a tuning that can be made again at the next start, and what that takes.
 #[derive(Debug)]
 pub struct KeptTuning {
     description: Description,
@@ -41,16 +41,16 @@ pub struct KeptFiles {
 }
 
 impl KeptTuning {
-    /// What of a tuning is kept.
+    /// The settings of a tuning that can be made again at the next start, and what that takes.
     ///
     /// # Errors
-    /// [`HostError::Asked`]: it is of a named namespace, which does not survive a restart, or has a setting that this
+    /// [`HostError::BadRequest`]: it is of a named namespace, which does not survive a restart, or has a setting that this
     /// program does not know. Others: those of [`Description::read`].
     pub fn of(standing: &OpenTransaction) -> Result<KeptTuning, HostError> {
         let description = Description::read(standing)?;
         if let Some(name) = &description.netns {
             let text = format!("namespace {name} does not survive a restart, and neither can its settings");
-            return Err(HostError::Asked(text));
+            return Err(HostError::BadRequest(text));
         }
         let wanted: Vec<WantedSetting> =
             description.settings.iter().map(WantedText::read).collect::<Result<_, _>>()?;
@@ -145,8 +145,8 @@ impl KeptFiles {
                 faults.push(format!("{knob} is {old} now and would become {new}"));
             }
         }
-        for (setting, why) in &now.skipped {
-            faults.push(format!("{} could not be set again: {why}", setting.knob.id));
+        for Skipped { knob, why, .. } in &now.skipped {
+            faults.push(format!("{knob} could not be set again: {why}"));
         }
         for NotKept { setting, why } in &kept.description.not_kept {
             faults.push(format!("{} = {} is not kept: {why}", setting.knob, setting.value));

@@ -35,6 +35,6 @@ pub use keep::{KeptFiles, KeptTuning};
 pub use managers::Conflict;
 pub use proposal::Proposal;
 pub use request::TuningRequest;
-pub use requested_settings::{RequestedSetting, RequestedSettings};
+pub use requested_settings::{RequestedSetting, RequestedSettings, Skipped};
 pub use stored_plan::StoredPlan;
 pub use wanted_text::WantedText;

@@ -127,13 +127,13 @@ fn running(proc: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use record::Asked;
+    use record::RequestedValue;
     use tune::{Setting, WantedSetting};
 
     use super::*;
 
     fn change(knob: &str, value: &str) -> Change {
-        let setting = Setting::asked(knob, &Asked::Text(value.to_owned())).expect("a sound setting");
+        let setting = Setting::named(knob, &RequestedValue::Text(value.to_owned())).expect("a sound setting");
         Change {
             wanted: WantedSetting { setting, at_least: false, route: None, why: String::new() },
             steps: Vec::new(),

@@ -168,8 +168,8 @@ fn beyond(setting: &Setting, host: &Host) -> Result<Option<String>, linux::Error
     })
 }
 
-fn beyond_cpus(asked: &CpuSet, online: &CpuSet) -> Option<String> {
-    let absent: CpuSet = asked.iter().filter(|cpu| !online.contains(*cpu)).collect();
+fn beyond_cpus(wanted: &CpuSet, online: &CpuSet) -> Option<String> {
+    let absent: CpuSet = wanted.iter().filter(|cpu| !online.contains(*cpu)).collect();
     let (one, are) = if absent.len() == 1 { ("CPU", "is") } else { ("CPUs", "are") };
     (!absent.is_empty()).then(|| format!("{one} {absent} {are} not online; online are {online}"))
 }
@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn cpus_that_are_not_there_are_named() {
         let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
-        let check = |asked: &str, expected: Option<&str>| {
-            assert_eq!(beyond_cpus(&cpus(asked), &cpus("0-2,4")).as_deref(), expected, "{asked}");
+        let check = |wanted: &str, expected: Option<&str>| {
+            assert_eq!(beyond_cpus(&cpus(wanted), &cpus("0-2,4")).as_deref(), expected, "{wanted}");
         };
         check("0-2", None);
         check("4", None);

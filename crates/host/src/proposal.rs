@@ -9,7 +9,7 @@ use plan::{Kernel, Placed, Plan, Preview, Set, Step, StepError};
 use tune::{Lives, Setting, Site, WantedSetting};
 
 use crate::obstacle::too_young;
-use crate::{Change, Conflict, Host, HostError, RequestedSetting, TuningRequest, managers};
+use crate::{Change, Conflict, Host, HostError, RequestedSetting, Skipped, TuningRequest, managers};
 
 /// What would change, and what would not.
 #[expect(missing_docs, reason = "the names say it")]
@@ -23,7 +23,7 @@ pub struct Proposal {
     /// Settings that already have their value.
     pub already: Vec<WantedSetting>,
     /// Settings that are impossible here, and why.
-    pub skipped: Vec<(Setting, String)>,
+    pub skipped: Vec<Skipped>,
     /// What else sets the same.
     pub conflicts: Vec<Conflict>,
 }
@@ -51,7 +51,7 @@ impl Proposal {
     /// The same for settings that were read elsewhere.
     ///
     /// # Errors
-    /// Those of [`Host::look`]. [`HostError::Asked`]: a setting that the user named is impossible here.
+    /// Those of [`Host::look`]. [`HostError::BadRequest`]: a setting that the user named is impossible here.
     pub fn of_wishes(
         netns: Option<&str>,
         device: Option<&str>,
@@ -81,16 +81,16 @@ impl Proposal {
                     "the route to {} was announced by a router, and would lose its expiry time",
                     all.join(", ")
                 );
-                proposal.skipped.push((setting.clone(), why));
+                proposal.skipped.push(Skipped::of(&setting, why));
             }
             match proposal.settle(wish, &mut kernel)? {
                 SettingOutcome::Change(change) => proposal.add(change),
                 SettingOutcome::Already => proposal.already.push(wish.wanted.clone()),
                 SettingOutcome::Impossible(why) if wish.is_named => {
                     let text = format!("{} cannot be set to {} here: {why}", setting.knob.id, setting.value);
-                    return Err(HostError::Asked(text));
+                    return Err(HostError::BadRequest(text));
                 }
-                SettingOutcome::Impossible(why) => proposal.skipped.push((setting, why)),
+                SettingOutcome::Impossible(why) => proposal.skipped.push(Skipped::of(&setting, why)),
             }
         }
         proposal.conflicts = managers::conflicts(Path::new("/"), &proposal.changes);

@@ -1,7 +1,8 @@
 //! What is to be set: the settings of a request's sources, each knob once.
 
 use linux::sysctl;
-use tune::{PROFILES, Scope, Setting, WantedSetting};
+use serde::Serialize;
+use tune::{PROFILES, Scope, Setting, TuneError, WantedSetting};
 
 use crate::findings::{Document, Finding};
 use crate::{Findings, HostError, TuningRequest};
@@ -23,15 +24,31 @@ pub struct RequestedSettings {
     /// The link, where the request or its findings name one.
     pub device: Option<String>,
     /// Proposals of findings that are left out, and why.
-    pub left_out: Vec<(Setting, String)>,
+    pub left_out: Vec<Skipped>,
+}
+
+/// A setting that is not made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Skipped {
+    pub knob: String,
+    /// As it was requested; perhaps none that the knob takes.
+    pub value: String,
+    pub why: String,
+}
+
+impl Skipped {
+    pub(crate) fn of(setting: &Setting, why: String) -> Skipped {
+        Skipped { knob: setting.knob.id.to_owned(), value: setting.value.to_string(), why }
+    }
 }
 
 impl TuningRequest {
     /// The settings of all sources, in the order in which they are to be made.
     ///
     /// # Errors
-    /// [`HostError::Asked`]: nothing is requested, or the findings are about another host or propose what cannot be
-    /// set. [`HostError::Linux`]: this host's identity cannot be read.
+    /// [`HostError::BadRequest`]: nothing is requested, or the findings are about another host or name a knob that does
+    /// not exist. [`HostError::Linux`]: this host's identity cannot be read.
     pub fn wishes(&self) -> Result<RequestedSettings, HostError> {
         let mut all = match &self.findings {
             Some(findings) => of_findings(findings, self)?,
@@ -54,7 +71,7 @@ impl TuningRequest {
             let names: Vec<&str> = PROFILES.iter().map(|(name, _)| *name).collect();
             let text =
                 format!("nothing to do: name a profile ({}), or use --set KNOB=VALUE", names.join(", "));
-            return Err(HostError::Asked(text));
+            return Err(HostError::BadRequest(text));
         }
         all.wishes.sort_by_key(|wish| wish.wanted.setting.rank());
         Ok(all)
@@ -71,11 +88,21 @@ fn of_findings(findings: &Findings, request: &TuningRequest) -> Result<Requested
     let mut wishes = RequestedSettings { device: device(document, request), ..RequestedSettings::default() };
     for finding in &document.findings {
         for proposed in &finding.proposals {
-            let setting = Setting::asked(&proposed.knob, &proposed.value)
-                .map_err(|error| findings.bad(&format_args!("{}: {error}", finding.code)))?;
+            let setting = match Setting::named(&proposed.knob, &proposed.value) {
+                Ok(setting) => setting,
+                // A value that its knob does not take says nothing about the other proposals.
+                Err(error @ (TuneError::Value { .. } | TuneError::Obsolete { .. })) => {
+                    let (knob, value) = (proposed.knob.clone(), proposed.value.to_string());
+                    wishes.left_out.push(Skipped { knob, value, why: format!("{}: {error}", finding.code) });
+                    continue;
+                }
+                Err(error) => return Err(findings.bad(&format_args!("{}: {error}", finding.code))),
+            };
             let is_known = |wish: &RequestedSetting| wish.wanted.setting.knob == setting.knob;
             match against(finding, &setting, document, &wishes, request) {
-                Some(why) => wishes.left_out.push((setting, format!("{}: {why}", finding.code))),
+                Some(why) => {
+                    wishes.left_out.push(Skipped::of(&setting, format!("{}: {why}", finding.code)));
+                }
                 None if wishes.wishes.iter().any(is_known) => {}
                 None => {
                     let why = format!("{} {}", finding.code, finding.title).trim().to_owned();
@@ -150,5 +177,27 @@ fn against(
             Some(format!("it is about link {theirs}: use --dev {theirs}"))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_value_that_its_knob_does_not_take_is_left_out_alone() {
+        let text = r#"{ "findings": [
+            { "code": "HG062", "proposals": [{ "knob": "somaxconn", "value": 131072 }] },
+            { "code": "HG101", "proposals": [{ "knob": "tcp_mtu_probing", "value": 1 }] }
+        ] }"#;
+        let findings = Findings::parse(Path::new("f.json"), text).unwrap();
+        let found = TuningRequest { findings: Some(findings), ..TuningRequest::default() }.wishes().unwrap();
+        let knobs: Vec<_> = found.wishes.iter().map(|wish| wish.wanted.setting.knob.id).collect();
+        assert_eq!(knobs, ["tcp_mtu_probing"]);
+        let [left_out] = &found.left_out[..] else { panic!("{:?}", found.left_out) };
+        assert_eq!((left_out.knob.as_str(), left_out.value.as_str()), ("somaxconn", "131072"));
+        assert!(left_out.why.starts_with("HG062: somaxconn cannot be"), "{left_out:?}");
     }
 }

@@ -6,7 +6,7 @@ use plan::{Placed, Preview};
 use serde::{Deserialize, Serialize};
 use tune::{Setting, WantedSetting};
 
-use crate::{Change, Conflict, Device, HostError, Proposal, RequestedSetting, WantedText};
+use crate::{Change, Conflict, Device, HostError, Proposal, RequestedSetting, Skipped, WantedText};
 
 /// The version of the format.
 const SCHEMA: u32 = 1;
@@ -64,17 +64,9 @@ struct Pair {
     value: String,
 }
 
-#[derive(Debug, Serialize)]
-struct Skipped {
-    #[serde(flatten)]
-    setting: Pair,
-    why: String,
-}
-
 impl StoredPlan {
     /// A proposal in words.
     pub fn of(proposal: &Proposal) -> StoredPlan {
-        let skipped = proposal.skipped.iter();
         StoredPlan {
             schema: SCHEMA,
             netns: proposal.host.netns.as_ref().map(ToString::to_string),
@@ -82,9 +74,7 @@ impl StoredPlan {
             changes: proposal.changes.iter().map(StoredChange::of).collect(),
             later: proposal.later.iter().map(|wish| WantedText::from(&wish.wanted)).collect(),
             already: proposal.already.iter().map(|WantedSetting { setting, .. }| Pair::of(setting)).collect(),
-            skipped: skipped
-                .map(|(setting, why)| Skipped { setting: Pair::of(setting), why: why.clone() })
-                .collect(),
+            skipped: proposal.skipped.clone(),
             conflicts: proposal.conflicts.clone(),
         }
     }
@@ -92,9 +82,9 @@ impl StoredPlan {
     /// Reads what was in the file at `path`.
     ///
     /// # Errors
-    /// [`HostError::Asked`]: the text is no such plan, or one of another version.
+    /// [`HostError::BadRequest`]: the text is no such plan, or one of another version.
     pub fn parse(path: &Path, text: &str) -> Result<StoredPlan, HostError> {
-        let bad = |what: String| HostError::Asked(format!("plan {}: {what}", path.display()));
+        let bad = |what: String| HostError::BadRequest(format!("plan {}: {what}", path.display()));
         let stored: StoredPlan = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
         if stored.schema != SCHEMA {
             return Err(bad(format!("it has schema {}, this hostgap knows {SCHEMA}", stored.schema)));
@@ -105,7 +95,7 @@ impl StoredPlan {
     /// The settings, which were possible when the plan was made.
     ///
     /// # Errors
-    /// [`HostError::Asked`]: there is no such knob, or it does not take the value.
+    /// [`HostError::BadRequest`]: there is no such knob, or it does not take the value.
     pub fn wishes(&self) -> Result<Vec<RequestedSetting>, HostError> {
         let all = self.changes.iter().map(|change| &change.wanted).chain(&self.later);
         all.map(|text| Ok(RequestedSetting { wanted: text.read()?, is_named: true })).collect()

@@ -1,7 +1,7 @@
 //! A wanted setting as files of ours have it.
 
 use ipnet::IpNet;
-use record::Asked;
+use record::RequestedValue;
 use serde::{Deserialize, Serialize};
 use tune::{Setting, WantedSetting};
 
@@ -35,10 +35,10 @@ impl WantedText {
     /// The setting.
     ///
     /// # Errors
-    /// [`HostError::Asked`]: there is no such knob, or it does not take the value.
+    /// [`HostError::BadRequest`]: there is no such knob, or it does not take the value.
     pub fn read(&self) -> Result<WantedSetting, HostError> {
-        let setting = Setting::asked(&self.knob, &Asked::Text(self.value.clone()))
-            .map_err(|error| HostError::Asked(error.to_string()))?;
+        let setting = Setting::named(&self.knob, &RequestedValue::Text(self.value.clone()))
+            .map_err(|error| HostError::BadRequest(error.to_string()))?;
         Ok(WantedSetting { setting, at_least: self.at_least, route: self.route, why: self.why.clone() })
     }
 }

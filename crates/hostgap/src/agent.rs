@@ -19,8 +19,9 @@ use clap::Subcommand;
 /// The agent runs on each node. It reads from a lease source which node has which prefixes of pods, makes the ways to
 /// them (routes, a VXLAN or WireGuard tunnel, or routes in AWS's route tables, compatible with flannel's host-gw,
 /// vxlan, wireguard and aws-vpc), and installs the CNI plugin with the node's own prefixes. If another program
-/// deletes or changes what the agent made, the agent restores it within a second. Packets do not pass through the
-/// agent: it can be stopped, killed and upgraded while pods talk.
+/// deletes or changes what the agent made, the agent restores it: within a second where the kernel announces the change
+/// or it is one to an encrypted tunnel, else within ten. Packets do not pass through the agent: it can be stopped, killed
+/// and upgraded while pods talk.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -47,7 +48,7 @@ struct NetworkArgs {
     /// The directory of the files with the state of networks.
     #[arg(long, value_name = "DIR", default_value = "/run/hostgap/agent-status")]
     status_dir: PathBuf,
-    /// flannel's environment file.
+    /// The file in which flanneld writes the node's prefix; of several networks on a node each has one of its own.
     #[arg(long, value_name = "FILE", default_value = "/run/flannel/subnet.env")]
     subnet_file: PathBuf,
 }
@@ -76,7 +77,7 @@ const CLOUD_PERIOD: Duration = Duration::from_secs(60);
 const CLOUD_ROUTES_MAX: usize = 500;
 
 impl CloudArgs {
-    /// Where the calls go, and who makes them, is in the environment.
+    /// The endpoint of the calls and their credentials are in the environment.
     fn settings(&self) -> CloudSettings {
         CloudSettings {
             record: self.cloud_record.clone(),

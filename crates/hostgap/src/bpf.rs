@@ -90,7 +90,7 @@ enum Command {
         at: At,
         /// The prefix of the other node's pods.
         prefix: IpNet,
-        /// The tunnel's device.
+        /// The tunnel's link on this node.
         #[arg(value_parser = ifname)]
         device: IfName,
         /// The address of the tunnel's other end.

@@ -39,34 +39,39 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for stranger in &strangers {
         output::aside(format_args!("hostgap: left alone {}: not made by a race", stranger.display()));
     }
-    if args.json {
-        let found = json!({
-            "schema": 1, "cleaned": cleaned, "networks": networks.removed, "networks_left": networks.left,
-            "stale_claims": stale, "left_alone": strangers
-        });
-        output::result(found)?;
-    } else if cleaned.is_empty() && networks == UnusedNetworks::default() && stale.is_empty() {
-        output::result("nothing to clean")?;
-    } else {
-        cleaned.iter().try_for_each(print)?;
+    let print = || {
+        if args.json {
+            let found = json!({
+                "schema": 1, "cleaned": cleaned, "networks": networks.removed, "networks_left": networks.left,
+                "stale_claims": stale, "left_alone": strangers
+            });
+            return output::result(found);
+        }
+        if cleaned.is_empty() && networks == UnusedNetworks::default() && stale.is_empty() {
+            return output::result("nothing to clean");
+        }
+        cleaned.iter().try_for_each(print_cleaned)?;
         print_networks(&networks)?;
-        for claims in stale {
-            output::result(format_args!("{}: removed, its namespace is gone", claims.display()))?;
+        stale.iter().try_for_each(|claims| {
+            output::result(format_args!("{}: removed, its namespace is gone", claims.display()))
+        })
+    };
+    let printed = print();
+    if !args.json {
+        for failure in cleaned.iter().flat_map(|cleaned| &cleaned.failures) {
+            output::aside(format_args!("hostgap: could not undo {failure}"));
         }
     }
+    output::after_work(printed)?;
     unused.as_ref().map_err(|failure| anyhow!("could not remove an unused network: {failure}"))?;
     removed.as_ref().map_err(|error| anyhow!("could not remove stale claims: {error}"))?;
     let failed = cleaned.iter().any(|cleaned| !cleaned.failures.is_empty());
     Ok(if failed { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })
 }
 
-fn print(cleaned: &Cleaned) -> Result<(), output::OutputError> {
+fn print_cleaned(cleaned: &Cleaned) -> Result<(), output::OutputError> {
     output::result(format_args!(
         "{}: undid {} steps, removed {} namespaces, ended {} processes",
         cleaned.id, cleaned.steps, cleaned.namespaces, cleaned.processes
-    ))?;
-    for failure in &cleaned.failures {
-        output::aside(format_args!("hostgap: could not undo {failure}"));
-    }
-    Ok(())
+    ))
 }

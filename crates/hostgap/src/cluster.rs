@@ -15,17 +15,23 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "NAME", requires = "kube")]
     context: Option<String>,
     /// The program that speaks to the cluster, with options of its own.
-    #[arg(long, value_name = "COMMAND", default_value = "kubectl", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        default_value = "kubectl",
+        hide_default_value = true,
+        requires = "kube"
+    )]
     kubectl: String,
-    /// The nodes [default: those that take pods]. A race is from the first to the second, on one with
-    /// --same-node, or between all with --all-pairs.
+    /// The nodes [default: those that take pods, for doctor all that run Linux]. A race is from the first to the second, on
+    /// one with --same-node, or between all with --all-pairs.
     #[arg(long, value_delimiter = ',', value_name = "NAMES", requires = "kube")]
     nodes: Vec<String>,
     /// Use a namespace that is there, instead of one that is made and deleted.
     #[arg(long, value_name = "NAME", requires = "kube")]
     namespace: Option<String>,
     /// The image with this version of hostgap (cargo xtask image makes it).
-    #[arg(long, value_name = "IMAGE", default_value = "localhost/hostgap:latest")]
+    #[arg(long, value_name = "IMAGE", default_value = "localhost/hostgap:latest", requires = "kube")]
     image: String,
     /// Copy this program into pods of another image, which has a shell (busybox, debian), where no image with hostgap can
     /// be pulled.

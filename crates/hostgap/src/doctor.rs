@@ -2,7 +2,7 @@
 
 mod json;
 mod kube;
-mod words;
+mod text;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -110,7 +110,7 @@ fn print(diagnosis: &Diagnosis, after: &Snapshot, as_json: bool) -> anyhow::Resu
     if as_json {
         output::result(json::diagnosis(diagnosis))?;
     } else {
-        output::result(words::diagnosis(diagnosis, after).trim_end())?;
+        output::result(text::diagnosis(diagnosis, after).trim_end())?;
     }
     Ok(())
 }
@@ -121,7 +121,7 @@ fn meant(code: &str) -> Option<&'static ::doctor::Check> {
     ::doctor::find(&format!("HG{number:03}"))
 }
 
-/// `hostgap explain`.
+/// Runs `hostgap explain`: prints one finding of the table, or lists all.
 pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let checks = match &args.code {
         None => ::doctor::all().collect(),
@@ -134,7 +134,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         let checks: Vec<_> = checks.into_iter().map(json::check).collect();
         output::result(serde_json::json!({ "schema": 1, "checks": checks }))?;
     } else if args.code.is_some() {
-        output::result(words::check(checks[0]).trim_end())?;
+        output::result(text::check(checks[0]).trim_end())?;
     } else {
         for family in ::doctor::TABLE {
             output::result(format_args!("{}", family.title))?;
@@ -146,7 +146,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `hostgap collect`.
+/// Runs `hostgap collect`: reads the counters twice and writes both readings to a file.
 pub(crate) fn collect(args: &CollectArgs) -> anyhow::Result<ExitCode> {
     // Before the readings, so that no time is lost if the directory cannot be written.
     let tree = ::doctor::destination(&args.directory).context("collect")?;

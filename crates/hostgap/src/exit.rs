@@ -20,7 +20,7 @@ Exit codes:
   0    it worked
   1    it failed: the message says what was attempted, on what, and why it failed
   2    the command line is wrong, or something that it names: a file that cannot be read or has the wrong content (a
-       record, experiment, profile, plan, tree or CNI configuration), or a link, namespace, node or CPU that does not exist
+       record, experiment, profile, plan, tree or CNI configuration), or a link, namespace or CPU that does not exist
   3    it ran, but the result is not valid (a rate that was not reached, connections that broke, a record or a tree with
        missing parts)
   4    it cannot run here: a privilege, a kernel feature or a program is missing
@@ -51,11 +51,29 @@ impl std::error::Error for BadInput {}
 
 /// A command lacks the privilege to read or change the host.
 #[derive(Debug)]
-pub(crate) struct Unprivileged(pub linux::Error);
+pub(crate) struct Unprivileged {
+    error: linux::Error,
+    /// What to try, and what of the command helps to decide that.
+    hint: &'static str,
+}
+
+impl Unprivileged {
+    /// For a command that shows or sets what a link has.
+    pub(crate) fn to_see_queues(error: linux::Error) -> Unprivileged {
+        let hint = "run it as root (sudo): the kernel shows the state of a link's queues only to root";
+        Unprivileged { error, hint }
+    }
+
+    /// For a command that changes nothing but what it has made itself, and leaves nothing of that.
+    pub(crate) fn in_own_namespaces(error: linux::Error) -> Unprivileged {
+        let hint = "run it as root (sudo); it works only in network namespaces of its own, and removes them at the end";
+        Unprivileged { error, hint }
+    }
+}
 
 impl std::fmt::Display for Unprivileged {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+        self.error.fmt(f)
     }
 }
 
@@ -110,7 +128,7 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
     if error.is::<BadInput>()
         || error.is::<NoChoice>()
         || error.is::<::record::ExperimentError>()
-        || matches!(error.downcast_ref(), Some(HostError::Asked(_)))
+        || matches!(error.downcast_ref(), Some(HostError::BadRequest(_)))
     {
         return (BAD_INPUT, None);
     }
@@ -129,11 +147,8 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
     if let Some(error) = error.downcast_ref::<InstallError>() {
         return (install(error), None);
     }
-    if error.is::<Unprivileged>() {
-        return (
-            UNABLE,
-            Some("run it as root (sudo): the kernel shows the state of a link's queues only to root"),
-        );
+    if let Some(Unprivileged { hint, .. }) = error.downcast_ref() {
+        return (UNABLE, Some(hint));
     }
     if let Some(error) = error.downcast_ref::<MigrateError>() {
         return (migrate(error), error.remedy());
@@ -149,12 +164,7 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
 
 fn race(error: &LabError) -> (u8, Option<&'static str>) {
     match error {
-        LabError::Privileges(_) => (
-            UNABLE,
-            Some(
-                "run it as root (sudo); it works only in network namespaces of its own, and removes them at the end",
-            ),
-        ),
+        LabError::Privileges(_) => (UNABLE, Some("run it as root (sudo)")),
         LabError::NoTopology(unmet) => (UNABLE, Some(without(unmet.feature))),
         LabError::NoIpv6 => {
             (UNABLE, Some("call by IPv4, without --ipv6, or start the machine without ipv6.disable=1"))
@@ -184,7 +194,10 @@ fn race(error: &LabError) -> (u8, Option<&'static str>) {
         // The guest has printed its hint already.
         LabError::Guest { status, .. } => (*status, None),
         LabError::UnknownPath { .. } => (BAD_INPUT, Some("`hostgap paths` lists all data paths")),
-        LabError::Experiment { .. } | LabError::Spec(_) | LabError::Settings { .. } => (BAD_INPUT, None),
+        LabError::Experiment { .. }
+        | LabError::NotThere { .. }
+        | LabError::Spec(_)
+        | LabError::Settings { .. } => (BAD_INPUT, None),
         LabError::NotUndone { .. } | LabError::Book(plan::BookError::NotUndone { .. }) => (
             FAILURE,
             Some("`hostgap clean` tries again; the journal of what was done is kept under /run/hostgap/lab"),

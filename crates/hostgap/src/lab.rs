@@ -170,8 +170,8 @@ fn contender(args: &UpArgs, facts: &Facts) -> anyhow::Result<Contender> {
         }
     };
     let contenders = ::lab::contenders(&[named], facts, &args.plugins.dirs())?;
-    let asked = |c: &Contender| args.cni.is_some() || args.path.as_ref() == Some(&c.name);
-    Ok(contenders.into_iter().rfind(asked).expect("what was named and can run is among the contenders"))
+    let is_chosen = |c: &Contender| args.cni.is_some() || args.path.as_ref() == Some(&c.name);
+    Ok(contenders.into_iter().rfind(is_chosen).expect("what was named and can run is among the contenders"))
 }
 
 fn placement(args: &UpArgs) -> Placement {
@@ -285,17 +285,28 @@ fn down(home: &Home, which: Option<&str>) -> anyhow::Result<ExitCode> {
     if standing.is_empty() {
         output::result("no topology is up")?;
     }
-    let mut code = ExitCode::SUCCESS;
-    for remains in standing {
-        let Cleaned { namespaces, failures, .. } = home.remove(&remains.id)?;
-        let path = remains.standing.unwrap_or_default();
-        output::result(format_args!("took down {} ({path}), {namespaces} namespaces", remains.id))?;
+    let path_of = |remains: &Remains| remains.standing.clone().unwrap_or_default();
+    // All of them, before a word of it is printed: a reader that takes the first line and goes leaves none standing.
+    let removed: Vec<(String, Result<Cleaned, LabError>)> =
+        standing.iter().map(|remains| (path_of(remains), home.remove(&remains.id))).collect();
+    let (mut code, mut failed, mut printed) = (ExitCode::SUCCESS, None, Ok(()));
+    for (path, removed) in removed {
+        let Cleaned { id, namespaces, failures, .. } = match removed {
+            Ok(cleaned) => cleaned,
+            Err(error) => {
+                failed = failed.or(Some(error));
+                continue;
+            }
+        };
+        let line = format!("took down {id} ({path}), {namespaces} namespaces");
+        printed = printed.and_then(|()| output::result(line));
         for failure in failures {
             output::aside(format_args!("hostgap: could not undo {failure}"));
             code = ExitCode::from(exit::FAILURE);
         }
     }
-    Ok(code)
+    output::after_work(printed)?;
+    failed.map_or(Ok(code), |error| Err(error.into()))
 }
 
 fn list(home: &Home, json: bool) -> anyhow::Result<ExitCode> {

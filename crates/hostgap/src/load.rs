@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::load::search::{RateSearch, RateSearchResult, SearchStep, TriedRate};
 use ::load::slo::Slo;
 use ::load::witness::COARSE;
-use ::load::{CheckedRun, Client, LoadError, Run, RunVerdict, Schedule};
+use ::load::{CheckedRun, Client, LoadError, Run, RunVerdict, Schedule, WhenBusy};
 use bpf::witness::Witness;
 use linux::procfs::Procfs;
 
@@ -107,7 +107,9 @@ fn highest(
     slo: &Slo,
     stop: &AtomicBool,
 ) -> anyhow::Result<Option<CheckedRun>> {
-    warm_up(clients, job, &Run { schedule: Schedule::Saturate, ..job.run.clone() }, stop)?;
+    // In a closed loop every request has a connection: none is due that could be dropped or grown for.
+    let warmup = Run { schedule: Schedule::Saturate, when_busy: WhenBusy::Wait, ..job.run.clone() };
+    warm_up(clients, job, &warmup, stop)?;
     let found = search(clients, job, slo, stop)?;
     if job.json {
         print(&format!("{}\n", json::found(job, slo, &found)))?;

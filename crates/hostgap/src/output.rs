@@ -62,6 +62,15 @@ pub(crate) fn result(line: impl Display) -> Result<(), OutputError> {
     text(&format!("{}\n", terminal::safe(&line.to_string())))
 }
 
+/// What a command that has changed something prints after that: a reader that has closed its end does not change what became
+/// of the work, nor the exit code that says so.
+pub(crate) fn after_work(printed: Result<(), OutputError>) -> Result<(), OutputError> {
+    match printed {
+        Err(error) if error.is_unheard() => Ok(()),
+        printed => printed,
+    }
+}
+
 /// Text that is already safe for a terminal.
 pub(crate) fn text(text: &str) -> Result<(), OutputError> {
     let mut stdout = std::io::stdout().lock();

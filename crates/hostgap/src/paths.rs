@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use datapath::{DataPath, Enters, SocketRole};
-use lab::LabError;
 use linux::features::{Facts, Feature, probe};
 
+use crate::exit::Unprivileged;
 use crate::output;
 
 /// List the data paths, what each stands for, and whether it can run on this machine.
@@ -19,7 +19,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    linux::process::require_network_admin().map_err(LabError::Privileges)?;
+    linux::process::require_network_admin().map_err(Unprivileged::in_own_namespaces)?;
     let facts = probe()?;
     if args.json {
         let paths: Vec<_> = datapath::ALL.iter().map(|path| json(path, &facts)).collect();

@@ -39,13 +39,14 @@ impl Progress {
     pub(crate) fn show(&mut self, event: &Event) {
         match event {
             Event::CleanedUp { id } => self.line(&format!("removed what the dead race {id} left behind")),
+            Event::NotCleanedUp { id, failures } => self.line(&not_cleaned_up(id, failures)),
             Event::Waiting { pid } => {
                 self.line(&format!(
                     "another race (process {pid}) is running on this machine; waiting until it ends"
                 ));
             }
             Event::Connecting { machine } => self.line(&format!("connecting to {machine}")),
-            Event::Pitching { namespace, pods } => {
+            Event::CreatingPods { namespace, pods } => {
                 self.line(&format!("creating {pods} pods in namespace {namespace}"));
             }
             Event::AwaitingPod { why } => self.line(&format!("waiting for {why}")),
@@ -53,6 +54,7 @@ impl Progress {
             Event::CannotRun { name, reasons } => {
                 self.line(&format!("{name} cannot run here: {}", reasons.join("; ")));
             }
+            Event::Crowded { why } => self.line(why),
             Event::Recording { path } => self.line(&format!("record: {}", path.display())),
             Event::Steering { chosen } => self.line(&format!("receive steering: {}", chosen.describe())),
             Event::Building { build, of } => self.message(&match of {
@@ -65,15 +67,14 @@ impl Progress {
             )),
             Event::Loads(_) => {}
             Event::Witness(witness) => {
-                if let Some(cost) = witness.cost {
-                    self.line(&format!("the machine is watched for stalls: {}", report::witness_cost(&cost)));
+                if let Some(change) = witness.cost {
+                    let then = if witness.left_off { ": too much, so the race goes without" } else { "" };
+                    let change = report::witness_cost(&change);
+                    self.line(&format!("watching the machine for stalls changes {change}{then}"));
                 }
             }
             Event::Trial { round, of, name, share } => {
-                if let Some(bar) = &self.bar {
-                    bar.set_length(BAR);
-                    bar.set_position((share * BAR as f64) as u64);
-                }
+                self.set_share(*share);
                 self.message(&format!("round {}  {name}", counted(round + 1, *of)));
             }
             Event::Voided { .. } => self.voided += 1,
@@ -88,6 +89,7 @@ impl Progress {
                 self.slot((*build, *builds), (*slot, *slots), pairs, *left);
             }
             Event::NodeLeftOut { node, why } => self.line(&format!("without node {node}: {why}")),
+            Event::NotDeleted { namespace, why, command } => self.not_deleted(namespace, why, command),
             Event::Preparing { what, slot, slots, pairs } => {
                 self.part((what, what), (*slot, *slots), &pairs.join(", "));
             }
@@ -109,6 +111,14 @@ impl Progress {
     pub(crate) fn finish(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
+        }
+    }
+
+    /// How much of the race is done, 0 to 1.
+    fn set_share(&self, share: f64) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(BAR);
+            bar.set_position((share * BAR as f64) as u64);
         }
     }
 
@@ -155,6 +165,11 @@ impl Progress {
         }
     }
 
+    fn not_deleted(&self, namespace: &str, why: &str, command: &str) {
+        self.line(&format!("could not delete what was made in namespace {namespace}: {why}"));
+        self.line(&format!("hint: {command}"));
+    }
+
     fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(terminal::safe(text)),
@@ -178,6 +193,10 @@ const NAMES_MAX: usize = 4;
 /// "3/30", or "3" where it is not known how many there will be.
 fn counted(done: u32, of: Option<u32>) -> String {
     of.map_or_else(|| done.to_string(), |of| format!("{done}/{of}"))
+}
+
+fn not_cleaned_up(id: &str, failures: &[String]) -> String {
+    format!("could not remove all that the dead race {id} left: {}", failures.join("; "))
 }
 
 /// What is still open after a look.

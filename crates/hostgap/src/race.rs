@@ -6,6 +6,7 @@ mod experiment;
 mod guest;
 mod kube;
 mod machines;
+mod unheeded;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,11 +20,11 @@ use anyhow::Context;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 
-use self::experiment::asked;
+use self::experiment::experiment_of;
 pub(crate) use self::experiment::read_experiment;
 use self::kube::KubeArgs;
 use self::machines::{MachineArgs, ServerArg};
-use crate::exit::{self, BadInput};
+use crate::exit::{self, BadInput, Unprivileged};
 use crate::plugins::{self, PluginArgs};
 use crate::progress::Progress;
 use crate::wire::WireArgs;
@@ -146,8 +147,8 @@ pub(crate) struct Args {
     /// rate.
     #[arg(long)]
     profile: bool,
-    /// After the race, find out why the answers beyond p99 are late (docs/late.md): eight seconds each, at the highest
-    /// rate.
+    /// After the race, find out why the answers beyond p99 are late (docs/late.md): eight seconds each, at the lowest rate
+    /// of each size.
     #[arg(long)]
     why_late: bool,
     /// Show the time of each CPU, not only the sum of a node's CPUs.
@@ -194,7 +195,8 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let experiment = asked(args)?;
+    let experiment = experiment_of(args)?;
+    unheeded::refuse(args, &experiment)?;
     if args.kube.kube {
         return kube::race(experiment, args);
     }
@@ -202,9 +204,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return commands::print(&experiment, args);
     }
     if let Some(client) = args.machines.client() {
-        return machines::race(client, experiment, args);
+        return machines::race(client, &experiment, args);
     }
-    linux::process::require_network_admin().map_err(LabError::Privileges)?;
+    if args.has_machine() {
+        linux::process::require_network_admin().map_err(LabError::Privileges)?;
+    } else {
+        linux::process::require_network_admin().map_err(Unprivileged::in_own_namespaces)?;
+    }
     if experiment.vm.is_some() && !args.vm.is_guest() {
         return guest::race(&experiment, args);
     }
@@ -241,7 +247,13 @@ fn race(
         return guest::race_outward(race, &dir.join(RECORD));
     }
     let mut progress = Progress::new();
-    let machine = args.machines.connect(&args.server, &experiment, &settings, &mut progress)?;
+    let machine = match args.machines.server_in(&args.server)? {
+        None => None,
+        Some(address) => match args.machines.connect(address, &experiment, &settings, &mut progress)? {
+            None => return interrupted(dir),
+            machine => machine,
+        },
+    };
     let settings = RaceOptions { machine: machine.clone(), ..settings };
     let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
     if args.show_commands {
@@ -253,6 +265,11 @@ fn race(
     let ended = machine.map_or(Ok(()), |machine| machine.end());
     let result = result.and_then(|finished| ended.map(|()| finished));
     finish(dir, result, &mut |summary| report::print(&summary, args.json))
+}
+
+/// Ends a race that was asked to stop before it began.
+fn interrupted(dir: &Path) -> anyhow::Result<ExitCode> {
+    finish(dir, Ok(Finished::Stopped), &mut |_| Ok(()))
 }
 
 /// Renders the record, prints the result, then returns how the race ended.
@@ -298,24 +315,24 @@ pub(crate) fn own_program() -> anyhow::Result<OwnProgram> {
 }
 
 /// The CPUs to use: those of `--cpus`, otherwise all that this process may use.
-pub(crate) fn cpus_of(asked: Option<&str>) -> anyhow::Result<CpuSet> {
+pub(crate) fn cpus_of(text: Option<&str>) -> anyhow::Result<CpuSet> {
     let allowed = linux::cpu::allowed().context("read the CPUs that this process may use")?;
-    let Some(text) = asked else { return Ok(allowed) };
-    let asked: CpuSet = text.parse().map_err(|error: linux::NameError| BadInput(error.to_string()))?;
-    Ok(among(asked, &allowed)?)
+    let Some(text) = text else { return Ok(allowed) };
+    let wanted: CpuSet = text.parse().map_err(|error: linux::NameError| BadInput(error.to_string()))?;
+    Ok(among(wanted, &allowed)?)
 }
 
 /// The CPUs of `--cpus`, if this process may use them.
-pub(crate) fn among(asked: CpuSet, allowed: &CpuSet) -> Result<CpuSet, BadInput> {
-    if let Some(cpu) = asked.iter().find(|cpu| !allowed.contains(*cpu)) {
+pub(crate) fn among(wanted: CpuSet, allowed: &CpuSet) -> Result<CpuSet, BadInput> {
+    if let Some(cpu) = wanted.iter().find(|cpu| !allowed.contains(*cpu)) {
         let text =
-            format!("--cpus {asked}: CPU {cpu} does not exist or is not allowed; allowed are {allowed}");
+            format!("--cpus {wanted}: CPU {cpu} does not exist or is not allowed; allowed are {allowed}");
         return Err(BadInput(text));
     }
-    if asked.is_empty() {
+    if wanted.is_empty() {
         return Err(BadInput(format!("--cpus names no CPU; allowed are {allowed}")));
     }
-    Ok(asked)
+    Ok(wanted)
 }
 
 /// SCHED_FIFO where it is permitted: on a machine that does other work, a normal thread may wait milliseconds for its

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use ::lab::kube::{hand, wait_for_the_end};
+use ::lab::kube::{do_pod_tasks, wait_for_the_end};
 use ::lab::remote::{Output, STOPPED, lead, watch, work};
 use ::lab::{Finished, Home};
 use agent::source::kubernetes::delete_namespace;
@@ -24,15 +24,16 @@ pub(crate) struct Args {
     #[arg(long)]
     lead: bool,
     /// Serve or load from this pod, as lines of stdin ask.
-    #[arg(long)]
-    hand: bool,
+    // The option keeps its name: only a process of another version that has started can say which version it is.
+    #[arg(long = "hand")]
+    does_tasks: bool,
     /// Wait for the end of stdin, then delete the namespace.
     #[arg(long)]
     lease: bool,
     /// The namespace that goes with the lease; without it the pod's own Job takes all with it.
     #[arg(long, value_name = "NAME", requires = "lease")]
     namespace: Option<String>,
-    /// Wait to be ended: the first process of a pod in which hands work.
+    /// Wait to be ended: the first process of a pod in which others work.
     #[arg(long)]
     wait: bool,
     /// What sshd says of the connection.
@@ -47,8 +48,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let stop = stop::on_signals()?;
-    if args.hand {
-        hand(env!("CARGO_PKG_VERSION"), &stop, io::stdin(), &mut io::stdout())?;
+    if args.does_tasks {
+        do_pod_tasks(env!("CARGO_PKG_VERSION"), &stop, io::stdin(), &mut io::stdout())?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.lease {

@@ -106,7 +106,6 @@ struct StackArgs {
     rdma: Option<RdmaName>,
 }
 
-/// The responder's certificate.
 #[derive(Debug, clap::Args)]
 struct TlsArgs {
     /// The certificate chain for HTTPS, PEM, the server's own first.

@@ -57,7 +57,7 @@ enum Command {
     /// Show what would change, with old and new values, why, and what that interrupts. Changes nothing.
     Plan {
         #[command(flatten)]
-        asked: request::RequestArgs,
+        request: request::RequestArgs,
         /// Print the plan as JSON, for `apply --plan`.
         #[arg(long)]
         json: bool,
@@ -65,7 +65,7 @@ enum Command {
     /// Print the commands that do the same by hand.
     ShowCommands {
         #[command(flatten)]
-        asked: request::RequestArgs,
+        request: request::RequestArgs,
     },
     /// Make the changes, and undo them unless they are confirmed in time.
     ///
@@ -127,8 +127,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Knobs { name, json } => knobs::run(name.as_deref(), *json),
         Command::Profiles { name } => request::profiles(name.as_deref()),
-        Command::Plan { asked, json } => {
-            let proposal = asked.proposal()?;
+        Command::Plan { request, json } => {
+            let proposal = request.proposal()?;
             if *json {
                 output::result(serde_json::json!(StoredPlan::of(&proposal)))?;
             } else {
@@ -136,8 +136,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::ShowCommands { asked } => {
-            show::commands(&asked.proposal()?).iter().try_for_each(output::result)?;
+        Command::ShowCommands { request } => {
+            show::commands(&request.proposal()?).iter().try_for_each(output::result)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Search(args) => search::run(args),

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// A rate of requests on the command line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum RateArg {
-    /// Requests per second.
+    /// Requests per second, 0.000001 to 1e9.
     PerSecond(f64),
     /// No rate: a closed loop.
     Max,

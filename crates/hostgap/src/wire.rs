@@ -32,7 +32,7 @@ pub(crate) struct WireArgs {
 impl WireArgs {
     /// Applies the options to the underlay of a file, in both directions.
     pub(crate) fn change(&self, underlay: &mut Underlay) {
-        let said = Wire {
+        let options = Wire {
             delay: self.delay,
             jitter: self.jitter,
             loss: self.loss,
@@ -41,10 +41,10 @@ impl WireArgs {
             line_rate: self.line_rate,
             gso: self.no_gso.then_some(false),
         };
-        let Wire { delay, jitter, loss, reorder, rate, line_rate, gso } = said.or(underlay.both_ways());
+        let Wire { delay, jitter, loss, reorder, rate, line_rate, gso } = options.or(underlay.both_ways());
         *underlay = Underlay { delay, jitter, loss, reorder, rate, line_rate, gso, ..underlay.clone() };
         for way in [&mut underlay.to_server, &mut underlay.to_client].into_iter().flatten() {
-            *way = said.or(*way);
+            *way = options.or(*way);
         }
     }
 }

@@ -38,10 +38,10 @@ pub(crate) struct Directory {
     _lock: Option<File>,
 }
 
-/// What is in a directory.
-#[derive(Debug)]
+/// All reservations in a network's directory.
+#[derive(Debug, Default)]
 pub(crate) struct Listing {
-    /// Who has which address.
+    /// The addresses that are taken, with their owners.
     pub(crate) reserved: BTreeMap<IpAddr, Holder>,
     /// Files that cannot be read. Their addresses are taken, by an unknown holder.
     pub(crate) unread: Vec<IpamError>,
@@ -117,7 +117,7 @@ impl Directory {
                 Ok(Some(holder)) => {
                     listing.reserved.insert(address, holder);
                 }
-                // Someone who does not use the lock has released it.
+                // A program that does not use the lock has released it.
                 Ok(None) => {}
                 Err(error) => listing.unread.push(error),
             }
@@ -125,7 +125,7 @@ impl Directory {
         Ok(listing)
     }
 
-    /// Who has an address; `None` if it has no file.
+    /// The owner of an address; `None` if it has no file.
     pub(crate) fn holder(&self, address: IpAddr) -> Result<Option<Holder>, IpamError> {
         match self.read(&address.to_string()) {
             Ok(holder) => Ok(Some(holder)),
@@ -192,9 +192,14 @@ impl Directory {
         fs::write(&path, address.to_string()).map_err(IpamError::file("write", &path))
     }
 
-    /// The notes of ours; empty if there are none.
+    /// The notes of ours; empty if they cannot be read.
     pub(crate) fn notes(&self) -> Vec<u8> {
         fs::read(self.path.join(RELEASED)).unwrap_or_default()
+    }
+
+    /// Whether notes were ever written here, whatever has become of them.
+    pub(crate) fn has_notes(&self) -> bool {
+        self.path.join(RELEASED).exists()
     }
 
     /// There is no sync: after a restart of the machine the notes are void anyway.

@@ -30,7 +30,7 @@ pub enum IpamError {
         attempted: &'static str,
         /// The path of the file that could not be made.
         path: PathBuf,
-        /// The system's reason.
+        /// The error that the operating system returned.
         why: io::Error,
     },
     /// The name of a network of which no directory can be made.

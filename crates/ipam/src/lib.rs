@@ -1,4 +1,4 @@
-//! Addresses of pods on a node: who has which.
+//! Addresses of pods on a node, and their owners.
 //!
 //! A [`Store`] is a directory of a network with a file for each reserved address, in exactly the format of the CNI
 //! project's plugin `host-local`. A node can change from one to the other and back, or use both at once, and no address

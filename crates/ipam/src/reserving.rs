@@ -31,10 +31,10 @@ pub(crate) struct Reserving<'a> {
 
 impl Reserving<'_> {
     /// Reserves an address from each set: the asked-for one, or the next.
-    pub(crate) fn all(&mut self, asked: &[Option<IpAddr>]) -> Result<(), IpamError> {
-        for (set, asked) in asked.iter().enumerate() {
-            let address = match asked {
-                Some(address) => self.asked(*address)?,
+    pub(crate) fn all(&mut self, per_set: &[Option<IpAddr>]) -> Result<(), IpamError> {
+        for (set, wanted) in per_set.iter().enumerate() {
+            let address = match wanted {
+                Some(address) => self.take(*address)?,
                 None => self.next(set)?,
             };
             let span = self.sets.sets()[set].span_of(address).expect("it was chosen from this set");
@@ -55,7 +55,7 @@ impl Reserving<'_> {
         }
     }
 
-    fn asked(&self, address: IpAddr) -> Result<IpAddr, IpamError> {
+    fn take(&self, address: IpAddr) -> Result<IpAddr, IpamError> {
         if self.make(address)? {
             return Ok(address);
         }
@@ -72,7 +72,7 @@ impl Reserving<'_> {
             if self.make(address)? {
                 return Ok(address);
             }
-            // A name that is no reservation has it, or someone who does not use the lock.
+            // A name that is no reservation has it, or a program that does not use the lock.
             self.occupied.add(address);
         }
         Err(IpamError::NoneLeft { key: self.key.clone(), set, ranges: ranges.to_string() })
@@ -89,7 +89,7 @@ pub(crate) fn by_set(
     sets: &RangeSets,
     wanted: &[IpAddr],
 ) -> Result<Vec<Option<IpAddr>>, IpamError> {
-    let mut asked = vec![None; sets.len()];
+    let mut per_set = vec![None; sets.len()];
     for address in wanted.iter().map(IpAddr::to_canonical) {
         let Some(set) = sets.set_of(address) else {
             return Err(IpamError::NotInRange { address, key: key.clone(), ranges: sets.to_string() });
@@ -97,7 +97,7 @@ pub(crate) fn by_set(
         if sets.gateways().contains(&address) {
             return Err(IpamError::Gateway { address, key: key.clone() });
         }
-        match asked[set].replace(address) {
+        match per_set[set].replace(address) {
             // The same twice is one wish, as in host-local.
             Some(first) if first != address => {
                 return Err(IpamError::SecondOfSet { address, first, key: key.clone(), set });
@@ -105,5 +105,5 @@ pub(crate) fn by_set(
             Some(_) | None => {}
         }
     }
-    Ok(asked)
+    Ok(per_set)
 }

@@ -1,5 +1,6 @@
 //! The addresses of a network on this node: reserve, release, list.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -80,7 +81,7 @@ impl Store {
         sets: &RangeSets,
         wanted: &[IpAddr],
     ) -> Result<Vec<Reserved>, IpamError> {
-        let asked = by_set(key, sets, wanted)?;
+        let per_set = by_set(key, sets, wanted)?;
         let directory = Directory::make(&self.path)?;
         let resting = self.resting(&directory)?;
         let listing = listing_of(&directory)?;
@@ -89,7 +90,7 @@ impl Store {
             return Err(IpamError::HasAlready { key: key.clone(), addresses });
         }
         let occupied = Occupied::new(listing.reserved.into_keys(), sets, resting);
-        reserve_in(&directory, (key, sets, &asked), occupied)
+        reserve_in(&directory, (key, sets, &per_set), occupied)
     }
 
     /// The same for a key that the caller knows to be new: whether it has addresses already is not looked for. That would
@@ -103,11 +104,11 @@ impl Store {
         sets: &RangeSets,
         wanted: &[IpAddr],
     ) -> Result<Vec<Reserved>, IpamError> {
-        let asked = by_set(key, sets, wanted)?;
+        let per_set = by_set(key, sets, wanted)?;
         let directory = Directory::make(&self.path)?;
         let resting = self.resting(&directory)?;
         let occupied = Occupied::new(directory.names()?.into_iter(), sets, resting);
-        reserve_in(&directory, (key, sets, &asked), occupied)
+        reserve_in(&directory, (key, sets, &per_set), occupied)
     }
 
     /// Releases all addresses of a key, and says which; none is fine, too, so that it can be called again. If no file
@@ -160,6 +161,9 @@ impl Store {
     /// first one found nothing. If the clock was behind at the first call, some reservations stay that should have
     /// gone, and [`Store::keep_only`] releases them.
     ///
+    /// In a directory that no store has had before nothing is released: `host-local` has given out what is there, perhaps in
+    /// this boot and before the clock was set.
+    ///
     /// They do not rest: the connections of their pods ended with the boot, too. Nothing is released where the id of the
     /// boot cannot be read.
     ///
@@ -173,10 +177,11 @@ impl Store {
     }
 
     fn sweep(&self, directory: &Directory, notes: &mut Released) -> Result<Vec<(IpAddr, Holder)>, IpamError> {
-        if notes.is_swept {
+        if notes.is_swept && directory.has_notes() {
             return Ok(Vec::new());
         }
-        let Listing { reserved, unread: mut failures } = directory.list()?;
+        let Listing { reserved, unread: mut failures } =
+            if notes.is_swept { Listing::default() } else { directory.list()? };
         let now = self.boot.now();
         let mut released = Vec::new();
         for (address, holder) in reserved {
@@ -203,7 +208,7 @@ impl Store {
         Ok(listing_of(&directory)?.of(key).map(|(address, _)| *address).collect())
     }
 
-    /// All reserved addresses in their order, and who has them.
+    /// All reserved addresses in their order, with their owners.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -212,20 +217,32 @@ impl Store {
         Ok(listing_of(&directory)?.reserved.into_iter().collect())
     }
 
-    /// How many addresses each set has left, those that rest among them. A set of 2^128 is counted as quickly as a small
-    /// one.
+    /// How many addresses each set has left, those that rest among them, and what the next reservation would release of
+    /// earlier boots ([`Store::release_of_earlier_boots`]); nothing is released here. A set of 2^128 is counted as quickly as a
+    /// small one.
     ///
     /// # Errors
     /// A file cannot be read.
     pub fn left(&self, sets: &RangeSets) -> Result<Vec<u128>, IpamError> {
-        let reserved = self.all()?.into_iter().map(|(address, _)| address);
-        let busy = reserved.chain(sets.gateways().iter().copied()).collect();
+        let mut busy: BTreeSet<IpAddr> = sets.gateways().iter().copied().collect();
+        if let Some(directory) = Directory::look(&self.path)? {
+            let is_swept = self.notes(&directory).is_none_or(|notes| notes.is_swept);
+            let now = self.boot.now();
+            for address in listing_of(&directory)?.reserved.into_keys() {
+                if is_swept || !is_older(&directory, address, &now)? {
+                    busy.insert(address);
+                }
+            }
+        }
         Ok(sets.sets().iter().map(|set| choice::left(set, &busy)).collect())
     }
 
-    /// What is noted of this boot; `None` where the boot has no id.
+    /// What is noted of this boot; `None` where the boot has no id. A directory without any notes is another program's, and
+    /// counts as swept.
     fn notes(&self, directory: &Directory) -> Option<Released> {
-        Some(Released::read(&directory.notes(), &self.boot.id()?))
+        let mut notes = Released::read(&directory.notes(), &self.boot.id()?);
+        notes.is_swept |= !directory.has_notes();
+        Some(notes)
     }
 
     /// The addresses that rest, the oldest first, after the sweep of this boot.
@@ -265,16 +282,16 @@ impl Store {
 
 fn reserve_in(
     directory: &Directory,
-    (key, sets, asked): (&Key, &RangeSets, &[Option<IpAddr>]),
+    (key, sets, wanted): (&Key, &RangeSets, &[Option<IpAddr>]),
     occupied: Occupied,
 ) -> Result<Vec<Reserved>, IpamError> {
     let mut reserving = Reserving { directory, key, sets, occupied, done: Vec::new() };
-    reserving.all(asked).inspect_err(|_| reserving.undo())?;
+    reserving.all(wanted).inspect_err(|_| reserving.undo())?;
     Ok(reserving.done)
 }
 
 impl Listing {
-    /// What a key has.
+    /// The addresses that a key has in all sets.
     fn of<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = (&'a IpAddr, &'a Holder)> {
         self.reserved.iter().filter(|(_, holder)| holder.is(key))
     }
@@ -291,10 +308,16 @@ fn listing_of(directory: &Directory) -> Result<Listing, IpamError> {
 
 /// Releases an address whose file was written before the boot; false if it was written after it, or is gone.
 fn release_if_older(directory: &Directory, address: IpAddr, now: &Moment) -> Result<bool, IpamError> {
-    match directory.written(address)? {
-        Some(written) if now.is_of_earlier_boot(written) => directory.release(address).map(|()| true),
-        Some(_) | None => Ok(false),
+    let is_older = is_older(directory, address, now)?;
+    if is_older {
+        directory.release(address)?;
     }
+    Ok(is_older)
+}
+
+/// Whether the file of an address was written before the boot; false if it is gone.
+fn is_older(directory: &Directory, address: IpAddr, now: &Moment) -> Result<bool, IpamError> {
+    Ok(directory.written(address)?.is_some_and(|written| now.is_of_earlier_boot(written)))
 }
 
 fn clone_of((address, holder): (&IpAddr, &Holder)) -> (IpAddr, Holder) {

@@ -26,7 +26,7 @@ impl<T> ByRole<T> {
         }
     }
 
-    /// References to both.
+    /// The same with references, to look at both without moving them.
     pub fn as_ref(&self) -> ByRole<&T> {
         ByRole { client: &self.client, server: &self.server }
     }

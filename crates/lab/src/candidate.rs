@@ -1,4 +1,4 @@
-//! From names to who races: data paths that can run here, and those that cannot, with the reason.
+//! From names to contenders: data paths that can run here, and those that cannot, with the reason.
 
 mod filters;
 mod verbs;
@@ -29,7 +29,7 @@ pub struct Contender {
     pub stands_for: String,
     /// What is set otherwise than the kernel has it.
     pub settings: Settings,
-    /// Which side is in a container.
+    /// Whether the server, the client or both are in containers.
     pub in_container: Side,
     /// What of the wire is otherwise for it.
     pub ways: Ways,
@@ -52,8 +52,8 @@ pub struct Contender {
 /// The name of the reference's second entry, the A/A control.
 pub const HOST_AGAIN: &str = "host again";
 
-/// Who races in an experiment. In one of packets all are the host, each with a filter; no names stand for all filters but
-/// the reference's. In all others as [`contenders`] has it.
+/// The contenders of an experiment. In one of packets each is the host with a filter; an experiment that names none has all
+/// filters but the reference's. In all others they are those of [`contenders`].
 pub fn field(experiment: &Experiment, facts: &Facts, dirs: &PluginDirs) -> Result<Vec<Contender>, LabError> {
     match experiment.workload.kind {
         WorkloadKind::Packets => filters::contenders(experiment, facts),
@@ -93,7 +93,7 @@ pub fn contenders(named: &[Candidate], facts: &Facts, dirs: &PluginDirs) -> Resu
                 && candidate.stack.is_usual()
                 && candidate.filter.is_none();
             if path.name != host.name || candidate.name.is_some() || !plain {
-                contenders.push(Contender::asked(path, candidate, facts)?);
+                contenders.push(Contender::requested(path, candidate, facts)?);
             }
         }
     }
@@ -116,6 +116,11 @@ impl Contender {
         if self.path.name == datapath::CNI.name { &self.name } else { self.path.name }
     }
 
+    /// Whether a program in user space carries its packets between client and server.
+    pub(crate) fn is_carried(&self) -> bool {
+        self.path.needs().contains(&Feature::OpenVSwitchAfXdp)
+    }
+
     /// The wire that it races on, where an experiment's is `underlay`.
     pub fn wires(&self, underlay: &Underlay) -> Wires {
         Wires::of(&underlay.with(&self.ways))
@@ -127,7 +132,11 @@ impl Contender {
     }
 
     /// A data path as an experiment asks for it.
-    fn asked(path: &'static DataPath, candidate: &Candidate, facts: &Facts) -> Result<Contender, LabError> {
+    fn requested(
+        path: &'static DataPath,
+        candidate: &Candidate,
+        facts: &Facts,
+    ) -> Result<Contender, LabError> {
         let stands_for = alone(path, candidate.in_container)?;
         let mut unmet = reasons(path, facts);
         unmet.extend(stack_unmet(candidate.stack, facts));

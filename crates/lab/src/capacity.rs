@@ -14,7 +14,8 @@ const SLICE: Duration = Duration::from_millis(150);
 /// A slice in which nothing was answered was too short: the next takes twice as long. After so many of them, the
 /// reference is broken: 150 ms × 2⁵ = 4.8 s without an answer.
 const DOUBLINGS: u32 = 5;
-/// A rate is sustained if this share of it finds a free connection within the schedule's time and nothing is missed.
+/// A rate is sustained if this share of it finds a free connection within the schedule's time and nothing is missed, unless
+/// the wire loses packets.
 const SUSTAINED: f64 = 0.99;
 /// The search goes down from the closed loop's rate by this factor a step.
 const STEP: f64 = 0.96;
@@ -42,7 +43,8 @@ pub(crate) fn capacity(
         let load = Load { body_bytes, rate_per_s: Some(rate_per_s), of_capacity: None };
         let outcome = run(subject, method, &load, slice, None)?;
         let in_time = outcome.sent_in_schedule as f64 >= SUSTAINED * outcome.intended as f64;
-        if in_time && outcome.missed.count() == 0 {
+        // A datagram that a wire loses is missed at any rate.
+        if in_time && (outcome.missed.count() == 0 || subject.patience().is_lossy()) {
             return Ok(Some(Capacity { body_bytes, rate_per_s, samples_per_s }));
         }
     }
@@ -83,11 +85,11 @@ fn closed_loop(
 /// The loads of a workload whose rates are not shares of anything: the closed loop, then the rates.
 pub(crate) fn without_capacity(experiment: &Experiment) -> Vec<Load> {
     let rates = || {
-        let asked = experiment.rates.iter().filter_map(|rate| match rate {
+        let rates = experiment.rates.iter().filter_map(|rate| match rate {
             RequestedRate::PerSecond(rate) => Some(Some(*rate)),
             RequestedRate::OfCapacity(_) => None,
         });
-        std::iter::once(None).chain(asked)
+        std::iter::once(None).chain(rates)
     };
     let sizes = experiment.workload.body_bytes.iter().copied();
     sizes

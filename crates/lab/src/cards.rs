@@ -95,7 +95,7 @@ impl Cards {
         Ok(Some(format!("two of model {card} for each candidate{of}")))
     }
 
-    /// Those of a contender.
+    /// The cards of the contender with this number; `None`: there are none for it.
     pub(crate) fn of_contender(&self, number: usize) -> Option<CardWire> {
         self.0.get(number).cloned()
     }

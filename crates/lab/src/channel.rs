@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
+
 /// How often this side says that it is there. A line takes one small packet.
 const SAYS: Duration = Duration::from_secs(5);
 /// How long the process may take to end after its input has: it undoes what it has built.
 const ENDING_MAX: Duration = Duration::from_secs(60);
 /// How many of the last lines of its stderr an error quotes.
-const SAID_LINES: usize = 4;
+const STDERR_LINES_MAX: usize = 4;
 
 /// What asks the process on the server's machine, and hears its answers.
 pub(crate) trait Conversation: std::fmt::Debug + Send {
@@ -34,6 +36,9 @@ pub(crate) trait Conversation: std::fmt::Debug + Send {
     /// # Errors
     /// It has not ended, or failed; in words.
     fn end(&mut self) -> Result<(), String>;
+
+    /// Ends a process of this machine at once, where the other side has nothing to undo any more.
+    fn cut(&mut self) {}
 }
 
 /// How long the other side may be silent in an answer: it builds, starts servers and undoes in seconds.
@@ -51,7 +56,7 @@ pub(crate) struct Channel {
     /// `None`: its input has ended.
     to: Option<Arc<Mutex<ChildStdin>>>,
     from: Receiver<io::Result<String>>,
-    said: Arc<Mutex<VecDeque<String>>>,
+    stderr_lines: Arc<Mutex<VecDeque<String>>>,
     /// Dropped, it ends the thread that says that this side is there.
     _alive: Sender<()>,
 }
@@ -67,10 +72,10 @@ impl Channel {
         let mut child = command.spawn()?;
         let to = Arc::new(Mutex::new(child.stdin.take().expect("asked for above")));
         let from = lines(child.stdout.take().expect("asked for above"))?;
-        let said = Arc::new(Mutex::new(VecDeque::new()));
-        listen(child.stderr.take().expect("asked for above"), Arc::clone(&said))?;
+        let stderr_lines = Arc::new(Mutex::new(VecDeque::new()));
+        listen(child.stderr.take().expect("asked for above"), Arc::clone(&stderr_lines))?;
         let alive = keep_saying(&to)?;
-        Ok(Channel { child, to: Some(to), from, said, _alive: alive })
+        Ok(Channel { child, to: Some(to), from, stderr_lines, _alive: alive })
     }
 
     /// The next line, or `None` if none has come within a time.
@@ -109,8 +114,8 @@ impl Channel {
     pub(crate) fn lost(&self) -> String {
         // What it says at its end may come a moment after its output has closed.
         thread::sleep(Duration::from_millis(100));
-        let said: Vec<String> = held(&self.said).iter().cloned().collect();
-        if said.is_empty() { "the connection has ended".to_owned() } else { said.join("; ") }
+        let stderr_lines: Vec<String> = held(&self.stderr_lines).iter().cloned().collect();
+        if stderr_lines.is_empty() { "the connection has ended".to_owned() } else { stderr_lines.join("; ") }
     }
 }
 
@@ -127,6 +132,13 @@ impl Conversation for Channel {
 
     fn end(&mut self) -> Result<(), String> {
         if self.ended()?.success() { Ok(()) } else { Err(self.lost()) }
+    }
+
+    fn cut(&mut self) {
+        // With what it has started; it leads a group of its own. Its input ends after it, so that it begins nothing by that.
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+        self.to = None;
     }
 }
 
@@ -204,15 +216,15 @@ impl<R: BufRead> Iterator for Bounded<R> {
 }
 
 /// Keeps the last lines of stderr.
-fn listen(from: impl Read + Send + 'static, said: Arc<Mutex<VecDeque<String>>>) -> io::Result<()> {
+fn listen(from: impl Read + Send + 'static, stderr_lines: Arc<Mutex<VecDeque<String>>>) -> io::Result<()> {
     let read = move || {
         for line in Bounded(BufReader::new(from)).map_while(Result::ok).filter(|line| !line.is_empty()) {
-            let mut said = held(&said);
+            let mut stderr_lines = held(&stderr_lines);
             let line = line.trim_start_matches("hostgap: ").trim_start_matches("could not ");
             // It goes to a terminal.
-            said.push_back(line.replace(char::is_control, " "));
-            if said.len() > SAID_LINES {
-                said.pop_front();
+            stderr_lines.push_back(line.replace(char::is_control, " "));
+            if stderr_lines.len() > STDERR_LINES_MAX {
+                stderr_lines.pop_front();
             }
         }
     };

@@ -2,6 +2,8 @@
 
 use linux::CpuSet;
 
+use crate::LabError;
+
 /// The CPUs of the two nodes. A node pays on its own CPUs for its application and for its receive path, as a machine
 /// of its own would.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +60,23 @@ impl NodeCpus {
     pub fn all(&self) -> CpuSet {
         self.client.iter().chain(self.server.iter()).collect()
     }
+}
+
+/// The CPUs of this machine that were asked for from another one; without a wish, all that this process may use. `whose` says
+/// for which side: "client".
+///
+/// # Errors
+/// [`LabError::Experiment`]: one does not exist here or is not allowed, or none is named.
+pub(crate) fn granted(asked: Option<CpuSet>, whose: &str) -> Result<CpuSet, LabError> {
+    let allowed = linux::cpu::allowed()?;
+    let Some(asked) = asked else { return Ok(allowed) };
+    let missing = asked.iter().find(|cpu| !allowed.contains(*cpu));
+    let why = match missing {
+        Some(cpu) => format!("CPU {cpu} does not exist there or is not allowed; allowed are {allowed}"),
+        None if asked.is_empty() => format!("no CPU is named; allowed are {allowed}"),
+        None => return Ok(asked),
+    };
+    Err(LabError::Experiment { what: format!("the {whose}'s CPUs {asked}"), why })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ pub enum LabError {
     #[error(transparent)]
     Privileges(linux::Error),
     /// The kernel lacks what every topology is made of.
-    #[error("build a topology: this kernel lacks a feature that every one needs: {0}")]
+    #[error("build a topology: this kernel lacks a feature that all of them need: {0}")]
     NoTopology(Unmet),
     /// Clients are to call by IPv6 on a kernel without it.
     #[error("clients cannot call by IPv6: this kernel has none")]
@@ -114,7 +114,7 @@ pub enum LabError {
         /// The kernel's reason, or this program's.
         why: String,
     },
-    /// Another race has this machine, and who asks does not wait.
+    /// Another race has this machine, and the caller does not wait.
     #[error("take the machine for a race: another race (process {pid}) has it")]
     Busy {
         /// The process of the other race.
@@ -130,18 +130,26 @@ pub enum LabError {
         /// What to try, where it is known.
         remedy: Option<String>,
     },
+    /// What was asked of another machine is not there.
+    #[error("use {machine}: {why}")]
+    NotThere {
+        /// As the user names it.
+        machine: String,
+        /// What it is, and what there is, in its words.
+        why: String,
+    },
     /// No virtual machine could be had, or it died.
     #[error(transparent)]
     Vm(#[from] vm::Error),
     /// The race in a virtual machine ended with an error of its own.
-    #[error("race on Linux {release}: {said}")]
+    #[error("race on Linux {release}: {printed}")]
     Guest {
         /// The release of the guest's kernel.
         release: String,
         /// The exit status of its hostgap.
         status: u8,
         /// The last lines that it printed.
-        said: String,
+        printed: String,
     },
     /// Something could not be taken down; its journal is kept.
     #[error("take down {candidate}: {failures}")]
@@ -158,7 +166,7 @@ pub enum LabError {
         verb: &'static str,
         /// The path of the file or directory.
         path: PathBuf,
-        /// The system's reason.
+        /// The error that the operating system returned.
         why: std::io::Error,
     },
     /// The specification of a topology is not sound.
@@ -228,6 +236,7 @@ impl LabError {
             | LabError::Broken { .. }
             | LabError::Packets { .. }
             | LabError::Machine { .. }
+            | LabError::NotThere { .. }
             | LabError::Guest { .. }
             | LabError::NotUndone { .. }
             | LabError::File { .. }
@@ -244,6 +253,24 @@ impl LabError {
             LabError::Build { candidate, why } => LabError::Broken { candidate, what: why.to_string() },
             LabError::Load { candidate, why } => {
                 LabError::Broken { candidate, what: format!("could not {why}") }
+            }
+            error => error,
+        }
+    }
+
+    /// Where its connections or its objects did not come, that it broke; what this process could not do is no candidate's fault.
+    pub(crate) fn of_answers(self) -> LabError {
+        let is_its_own = |why: &load::LoadError| {
+            matches!(
+                why,
+                load::LoadError::Connect { .. }
+                    | load::LoadError::ConnectTimeout { .. }
+                    | load::LoadError::Download { .. }
+            )
+        };
+        match self {
+            LabError::Load { candidate, why } if is_its_own(&why) => {
+                LabError::Load { candidate, why }.of_candidate()
             }
             error => error,
         }

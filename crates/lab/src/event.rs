@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::Chosen;
 
-/// Something that a person who waits would like to know.
+/// A step or a result of a race, for a listener that reports progress. Serialised, it comes from a guest or another machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Event {
     /// A virtual machine boots, in which the race will run.
     Booting {
         /// The release of the guest's kernel.
         release: String,
-        /// Who executes its instructions, and what its clock counts.
+        /// What executes its instructions (KVM or the emulator), and what its clock counts.
         how: String,
     },
     /// Another machine is being reached, which gets this program unless it has it.
@@ -24,7 +24,8 @@ pub enum Event {
         machine: String,
     },
     /// Pods are being created in a cluster.
-    Pitching {
+    #[serde(rename = "Pitching")]
+    CreatingPods {
         /// The name of the namespace in the cluster.
         namespace: String,
         /// How many take part.
@@ -40,6 +41,13 @@ pub enum Event {
         /// The id of the dead race.
         id: String,
     },
+    /// Something of a dead race could not be removed before this one began.
+    NotCleanedUp {
+        /// The id of the dead race.
+        id: String,
+        /// What could not be undone, each a phrase.
+        failures: Vec<String>,
+    },
     /// Another race runs on this machine; this one begins when that one ends.
     Waiting {
         /// The other race's process.
@@ -51,6 +59,11 @@ pub enum Event {
         name: String,
         /// What it lacks here, each a phrase.
         reasons: Vec<String>,
+    },
+    /// Switches in user space have no CPUs of their own.
+    Crowded {
+        /// Whose they are, and what they take.
+        why: String,
     },
     /// The record file is open.
     Recording {
@@ -143,6 +156,15 @@ pub enum Event {
         node: String,
         /// Why; fit to follow its name and a colon.
         why: String,
+    },
+    /// What was made in a cluster is still there.
+    NotDeleted {
+        /// The name of the namespace that it is in.
+        namespace: String,
+        /// Why; fit to follow a colon.
+        why: String,
+        /// The command that deletes it.
+        command: String,
     },
     /// Pairs of nodes do at once what comes before the first build.
     Preparing {

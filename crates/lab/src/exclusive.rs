@@ -4,11 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plan::Unit;
 
-use crate::home::Home;
+use crate::home::{Cleaned, Home};
 use crate::{Event, LabError};
 
 /// Takes the machine if no other race has it, clears it, and does the work under a claim.
-pub(crate) fn at_once<E, T>(
+///
+/// # Errors
+/// [`LabError::Busy`]: another race has it.
+pub(crate) fn at_once<E: From<Event>, T>(
     home: &Home,
     emit: &mut dyn FnMut(E),
     work: impl FnOnce(&Unit, &mut dyn FnMut(E)) -> Result<T, LabError>,
@@ -17,7 +20,7 @@ pub(crate) fn at_once<E, T>(
     // It stops at the first look.
     let taken = home.exclusive(|holder| pid = holder, || true)?;
     let _exclusive = taken.ok_or(LabError::Busy { pid })?;
-    home.clean()?;
+    clear(home, emit)?;
     under_claim(home, emit, work)
 }
 
@@ -33,10 +36,18 @@ pub(crate) fn in_turn<E: From<Event>, T>(
         return Ok(None);
     };
     // After the wait: the race before may have died.
-    for cleaned in home.clean()? {
-        emit(Event::CleanedUp { id: cleaned.id }.into());
-    }
+    clear(home, emit)?;
     under_claim(home, emit, work).map(Some)
+}
+
+/// Removes what dead races left, and says of each whether all of it is gone.
+fn clear<E: From<Event>>(home: &Home, emit: &mut dyn FnMut(E)) -> Result<(), LabError> {
+    for Cleaned { id, failures, .. } in home.clean()? {
+        let event =
+            if failures.is_empty() { Event::CleanedUp { id } } else { Event::NotCleanedUp { id, failures } };
+        emit(event.into());
+    }
+    Ok(())
 }
 
 fn under_claim<E, T>(

@@ -1,4 +1,4 @@
-//! Families of addresses.
+//! The families of IP addresses that a race can have, and the wildcard and loopback address of each.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +14,7 @@ pub fn families() -> &'static [Family] {
     if linux::features::has_ipv6() { &Family::BOTH } else { &[Family::V4] }
 }
 
-/// All addresses of the machine.
+/// The address at which a socket accepts calls to every address of the machine.
 pub(crate) fn any(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -22,7 +22,7 @@ pub(crate) fn any(family: Family) -> IpAddr {
     }
 }
 
-/// Its loopback.
+/// `127.0.0.1` or `::1`.
 pub(crate) fn loopback(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::LOCALHOST.into(),

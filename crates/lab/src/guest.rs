@@ -36,7 +36,7 @@ const PROCESSOR_MODULES: &str = "aesni_intel";
 /// Loaded before a race of messages by RDMA verbs. The kernel knows no RDMA before, and nothing loads it by itself.
 const RDMA_MODULES: &str = " rdma_rxe ib_uverbs";
 /// How many lines of the guest's stderr an error quotes.
-const SAID_LINES: usize = 6;
+const STDERR_LINES_MAX: usize = 6;
 
 /// A race that runs in a virtual machine.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl GuestRace<'_> {
             listener: Listener::new(writer, emit),
             stop: &self.stop,
             line: Vec::new(),
-            said: VecDeque::new(),
+            stderr_lines: VecDeque::new(),
         };
         let outcome = self.vm.run_watched(&command, &limits, &mut guest);
         // What was asked is in the record.
@@ -88,7 +88,7 @@ impl GuestRace<'_> {
         removed.map(|()| concluded)
     }
 
-    fn asked(&self) -> Machines {
+    fn machines(&self) -> Machines {
         self.experiment.vm.clone().unwrap_or_default()
     }
 
@@ -97,7 +97,7 @@ impl GuestRace<'_> {
         if self.experiment.exact() {
             return "QEMU, one virtual CPU whose clock counts instructions".to_owned();
         }
-        if self.asked().counts() {
+        if self.machines().counts() {
             return "QEMU, one virtual CPU whose clock counts instructions: a nanosecond each, and no time for sleep, so \
                     that what waits for the wire takes as long as on any machine"
                 .to_owned();
@@ -111,11 +111,12 @@ impl GuestRace<'_> {
     }
 
     fn limits(&self) -> Result<Limits, LabError> {
-        let asked = self.asked();
-        let timing = if asked.counts() { Timing::Counted } else { Timing::RealTime { cpus: asked.cpus } };
+        let machines = self.machines();
+        let timing =
+            if machines.counts() { Timing::Counted } else { Timing::RealTime { cpus: machines.cpus } };
         // Histograms of every trial come back; the limit is against a guest gone mad.
         let output_bytes = 4 << 30;
-        let memory_mib = asked.memory_mib;
+        let memory_mib = machines.memory_mib;
         let nics = cards::of_machine(self.experiment)?;
         let (time, silence, join) = (TIME_MAX, SILENCE_MAX, Join::Pairs);
         Ok(Limits { time, silence, memory_mib, timing, output_bytes, nics, join })
@@ -174,7 +175,7 @@ struct Guest<'a> {
     /// What of a line has come so far.
     line: Vec<u8>,
     /// The last lines of stderr.
-    said: VecDeque<String>,
+    stderr_lines: VecDeque<String>,
 }
 
 impl Watch for Guest<'_> {
@@ -191,10 +192,10 @@ impl Watch for Guest<'_> {
 
     fn stderr(&mut self, bytes: &[u8]) {
         for line in String::from_utf8_lossy(bytes).lines().filter(|line| !line.is_empty()) {
-            self.said.push_back(line.to_owned());
+            self.stderr_lines.push_back(line.to_owned());
         }
-        while self.said.len() > SAID_LINES {
-            self.said.pop_front();
+        while self.stderr_lines.len() > STDERR_LINES_MAX {
+            self.stderr_lines.pop_front();
         }
     }
 
@@ -214,9 +215,9 @@ impl Guest<'_> {
             Err(error) => Err(error.into()),
             Ok(output) if output.status == 0 => Ok(Finished::Whole),
             Ok(output) => {
-                let said: Vec<&str> =
-                    self.said.iter().map(|line| line.trim_start_matches("hostgap: ")).collect();
-                Err(LabError::Guest { release, status: output.status, said: said.join("; ") })
+                let stderr_lines: Vec<&str> =
+                    self.stderr_lines.iter().map(|line| line.trim_start_matches("hostgap: ")).collect();
+                Err(LabError::Guest { release, status: output.status, printed: stderr_lines.join("; ") })
             }
         }
     }
@@ -250,15 +251,15 @@ mod tests {
         let mut emit = |event| events.push(event);
         let stop = AtomicBool::new(false);
         let listener = Listener::new(Writer::create(record).unwrap(), &mut emit);
-        let mut guest = Guest { listener, stop: &stop, line: Vec::new(), said: VecDeque::new() };
+        let mut guest = Guest { listener, stop: &stop, line: Vec::new(), stderr_lines: VecDeque::new() };
         for piece in words.chunks(7) {
             guest.stdout(piece);
         }
         guest.stderr(b"round 1/3 done\nhostgap: nothing to race\n");
         let output = vm::Output { status: 4, stdout: vec![], stderr: vec![], files: Default::default() };
         let finished = guest.finish(Ok(output), "6.12".to_owned());
-        let said = guest.said.into_iter().collect();
-        (events, finished, said)
+        let stderr_lines = guest.stderr_lines.into_iter().collect();
+        (events, finished, stderr_lines)
     }
 
     #[test]
@@ -277,7 +278,7 @@ mod tests {
         writer.append(&Line::End { wall_s: 1.0, stopped: None }).unwrap();
         outward.lines(&mut words).unwrap();
 
-        let (events, finished, said) = listen(&words, &ours);
+        let (events, finished, stderr_lines) = listen(&words, &ours);
         assert_eq!(events[0], building);
         assert!(matches!(events[1], Event::Round { done: 1, of: Some(3), .. }));
         let expected = std::fs::read(&theirs).unwrap();
@@ -286,7 +287,7 @@ mod tests {
         let error = finished.unwrap_err();
         assert!(matches!(&error, LabError::Guest { status: 4, .. }));
         assert!(error.to_string().ends_with("nothing to race"), "{error}");
-        assert_eq!(said.len(), 2);
+        assert_eq!(stderr_lines.len(), 2);
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Home {
         let mut announced = false;
         RACE_WAIT.until(stop, || {
             if let Some(lock) = lock::try_exclusive(&path).map_err(LabError::file("lock", &path))? {
-                // Of one width and in one write: who waits never reads an empty file or half a number.
+                // Of one width and in one write: a process that waits never reads an empty file or half a number.
                 let holder = format!("{:<10}", std::process::id());
                 lock.write_all_at(holder.as_bytes(), 0).map_err(LabError::file("write", &path))?;
                 return Ok(Some(lock));
@@ -216,7 +216,7 @@ fn take_away(unit: Unit) -> Result<Cleaned, LabError> {
         }
     }
     let left = namespaces_of(&id)?.len();
-    cleaned.namespaces = u32::try_from(names.len() - left).unwrap_or(u32::MAX);
+    cleaned.namespaces = u32::try_from(names.len().saturating_sub(left)).unwrap_or(u32::MAX);
     // While anything of it stands, the directory is how the next try finds it.
     if left == 0 && !is_kept {
         unit.discard()?;

@@ -205,7 +205,7 @@ impl Watch<'_> {
         check(built)?;
         let void = unanswered_slice(load, &outcome);
         let answers = answers(&exchanges, built.clients(load.body_bytes), self.method);
-        // Who waits for another program has a cause of its own.
+        // A wait for another program is a cause of its own.
         stood.stalls.retain(|stall| stall.blocked_ns == 0);
         Ok((WatchedSlice { outcome, answers, seen, stood }, void))
     }

@@ -43,19 +43,19 @@ fn pools(workload: &Workload) -> u64 {
 }
 
 fn share(experiment: &Experiment, racing: u64, limit: u64) -> Result<Granted, LabError> {
-    let asked = experiment.workload.connections;
+    let connections = experiment.workload.connections;
     let each = racing.max(1) * pools(&experiment.workload);
     let allowed = u32::try_from(limit.saturating_sub(OTHER_FILES) / each).unwrap_or(u32::MAX);
-    if asked <= allowed {
-        return Ok(Granted { connections: asked, fewer: None });
+    if connections <= allowed {
+        return Ok(Granted { connections, fewer: None });
     }
     let why = format!("{racing} candidates share the {limit} files that this process may have open");
-    if allowed >= experiment.workload.connections_min.unwrap_or(asked) {
-        let fewer = Some(format!("{allowed} a candidate instead of {asked}: {why}"));
+    if allowed >= experiment.workload.connections_min.unwrap_or(connections) {
+        let fewer = Some(format!("{allowed} a candidate instead of {connections}: {why}"));
         return Ok(Granted { connections: allowed, fewer });
     }
     Err(LabError::Experiment {
-        what: format!("{asked} connections"),
+        what: format!("{connections} connections"),
         why: format!(
             "{why}, which is {allowed} connections each: race fewer candidates at once, raise the limit (ulimit -Hn), \
              or let workload.connections_min in the experiment's file allow fewer"
@@ -82,9 +82,9 @@ fn enough(connections: u64, needed: u64, limit: u64) -> Result<(), LabError> {
 
 /// A constant rate above all that the reference answered when it was asked as fast as it can be would measure nothing
 /// but a queue that grows.
-pub(crate) fn possible(asked: &[RequestedRate], found: &Capacity) -> Result<(), LabError> {
+pub(crate) fn possible(rates: &[RequestedRate], found: &Capacity) -> Result<(), LabError> {
     let most = found.samples_per_s.iter().copied().fold(found.rate_per_s, f64::max);
-    let beyond = asked.iter().find(|rate| matches!(rate, RequestedRate::PerSecond(rate) if *rate > most));
+    let beyond = rates.iter().find(|rate| matches!(rate, RequestedRate::PerSecond(rate) if *rate > most));
     beyond.map_or(Ok(()), |rate| {
         Err(LabError::Experiment {
             what: format!("a rate of {rate} requests/s"),

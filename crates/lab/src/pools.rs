@@ -45,7 +45,7 @@ impl Pools {
         Pools { kind, pools: Vec::new() }
     }
 
-    /// Closes all connections.
+    /// Closes all connections. The next request of each size opens new ones.
     pub(crate) fn clear(&mut self) {
         self.pools.clear();
     }
@@ -98,16 +98,16 @@ impl Pools {
 
     /// The connections, which ask for answers of a size from now on. `target` is what is asked for it.
     pub(crate) fn clients(&mut self, body_bytes: u32, target: impl FnOnce() -> Target) -> &mut [Client] {
-        if self.kind.is_http() && self.pools.iter().all(|(asked, _)| *asked != body_bytes) {
+        if self.kind.is_http() && self.pools.iter().all(|(bytes, _)| *bytes != body_bytes) {
             let ask = target().ask;
-            let (asked, clients) =
+            let (bytes, clients) =
                 self.pools.first_mut().expect("connections are opened before the first trial");
             for client in clients {
                 client.ask_for(ask.clone()).expect("a size makes no other kind of answer of it");
             }
-            *asked = body_bytes;
+            *bytes = body_bytes;
         }
-        let found = self.pools.iter_mut().find(|(asked, _)| *asked == body_bytes);
+        let found = self.pools.iter_mut().find(|(bytes, _)| *bytes == body_bytes);
         &mut found.expect("connections are opened for every size before the first trial").1
     }
 }

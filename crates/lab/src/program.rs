@@ -1,4 +1,4 @@
-//! Programs that a race runs: this one, and those of others, which are found and asked who they are.
+//! Programs that a race runs: this one, and those of others, which are found and asked for their version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -34,7 +34,8 @@ pub fn prove(contenders: &mut [Contender], facts: &Facts, machine: MachineUse) -
         // What both sides are to have is tried once: a table of rules cannot be made twice in one namespace.
         let mut tried: Vec<(Setting, Result<Setting, String>)> = Vec::new();
         for setting in client.iter_mut().chain(server) {
-            let known = tried.iter().find(|(asked, _)| asked == setting).map(|(_, settled)| settled.clone());
+            let known =
+                tried.iter().find(|(requested, _)| requested == setting).map(|(_, settled)| settled.clone());
             let settled = match known {
                 Some(settled) => settled,
                 None => netns.settle(setting, flows)?,
@@ -104,7 +105,7 @@ impl TrialNetns {
         }
         // Trying these would set them for the whole machine.
         if matches!(setting.lives, Lives::CpuLatency | Lives::Debug(_) | Lives::Module(_)) {
-            return Ok(Err("all of this machine shares it; it is for `hostgap tune apply`".to_owned()));
+            return Ok(Err("all of this machine shares it; `hostgap tune apply` can set it".to_owned()));
         }
         if setting.lives == Lives::Interrupts {
             return Ok(Err(

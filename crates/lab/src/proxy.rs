@@ -70,7 +70,7 @@ pub(crate) struct ProxySetup<'a> {
     pub(crate) outlives_us: bool,
 }
 
-/// What a configuration says: who listens where, and who is called.
+/// What a configuration says: the address at which the proxy listens, and the one that it calls.
 struct Hop<'a> {
     reads_http: bool,
     listen: SocketAddr,
@@ -106,10 +106,7 @@ impl ProxyProgram {
 
     /// Writes the proxy's configuration and starts it.
     pub(crate) fn start(&self, setup: &ProxySetup<'_>) -> Result<Server, LabError> {
-        let end = match setup.part {
-            SocketRole::Client => "client",
-            SocketRole::Server => "server",
-        };
+        let end = setup.part.name();
         let dir = setup.dir.join(format!("proxy-{end}"));
         fs::create_dir_all(&dir).map_err(LabError::file("create", &dir))?;
         let hop = Hop {

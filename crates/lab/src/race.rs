@@ -25,7 +25,7 @@ use self::topologies::Topologies;
 use crate::candidate::{Contender, field};
 use crate::cards::{self, Cards};
 use crate::cni::PluginDirs;
-use crate::exclusive::in_turn;
+use crate::exclusive::{at_once, in_turn};
 use crate::home::Home;
 use crate::limits::{answers_suffice, connections};
 use crate::program::OwnProgram;
@@ -41,7 +41,7 @@ use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, packets, pr
 pub(crate) use arena::{Arena, LastBuild};
 pub(crate) use builds::UnderWay;
 pub(crate) use contest::Contest;
-pub(crate) use loads::asked;
+pub(crate) use loads::requested_rates;
 pub use rounds::host_visits;
 pub(crate) use rounds::valid_trial;
 pub(crate) use runners::Runner;
@@ -215,8 +215,7 @@ impl Race {
                 if makes_connections { "this workload makes its own" } else { "a proxy makes others" };
             let why =
                 format!("it passes on what connections say that were made in its control group, and {other}");
-            let names = |candidate: &&record::Candidate| candidate.path == contender.path.name;
-            if self.experiment.candidates.iter().find(names).is_some_and(|candidate| candidate.required) {
+            if contender.required {
                 return Err(LabError::CannotRun { path: contender.name.clone(), reasons: why });
             }
             self.contenders[at].unmet.push(why);
@@ -224,9 +223,17 @@ impl Race {
         Ok(())
     }
 
-    /// Runs it. Whatever happens, what was built is taken down and finished rounds are in the record file.
+    /// Runs it. Whatever happens, what was built is taken down and finished rounds are in the record file. Waits for the end of
+    /// another race on this machine, unless the server has a machine of its own.
+    ///
+    /// # Errors
+    /// [`LabError::Busy`]: it does not wait. Others say what could not be built, raced or taken down.
     pub fn run(self, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let (home, stop) = (self.home.clone(), Arc::clone(&self.settings.stop));
+        if self.settings.machine.is_some() {
+            // The other machine is held already. A race from there to here would wait for that one, and this one for it.
+            return at_once(&home, emit, |claim, emit| self.recorded(claim, emit));
+        }
         let ran = in_turn(&home, &stop, emit, |claim, emit| self.recorded(claim, emit))?;
         Ok(ran.unwrap_or(Finished::Stopped))
     }
@@ -270,6 +277,10 @@ impl Race {
         if let Some(cards) = self.cards.describe(&self.experiment)? {
             header.machine.facts.insert("cards".to_owned(), cards);
         }
+        if let Some(why) = self.crowded() {
+            header.machine.facts.insert("switches".to_owned(), why.clone());
+            emit(Event::Crowded { why });
+        }
         if let Some(fewer) = &self.fewer_connections {
             header.machine.facts.insert("connections".to_owned(), fewer.clone());
         }
@@ -298,14 +309,14 @@ impl Race {
             ..self.shape(&self.contenders[0], None)
         };
         let trying = self.staffing(&self.contenders[0]).trying();
-        let (asked, connections) = (self.experiment.underlay.steering, trying.workload.connections);
-        let chosen = choose(asked, connections, &self.method, &trying, claim.dir(), shape)?;
+        let (steering, connections) = (self.experiment.underlay.steering, trying.workload.connections);
+        let chosen = choose(steering, connections, &self.method, &trying, claim.dir(), shape)?;
         self.steered = chosen.steered;
         Ok(chosen)
     }
 }
 
-/// Who answers on this machine; on another it has been decided there.
+/// The server program on this machine. Where the server has a machine of its own, it is chosen there.
 fn server(experiment: &Experiment, settings: &RaceOptions) -> Result<ServerChoice, LabError> {
     match &settings.machine {
         None => ServerChoice::of(&experiment.workload, settings.nginx.as_deref(), &settings.own),

@@ -48,7 +48,7 @@ pub struct Sought {
     pub resolve: f64,
 }
 
-/// Something that a person who waits would like to know.
+/// News for a person that waits.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum SearchEvent {

@@ -73,7 +73,7 @@ pub struct ServerSetup<'a> {
     pub(crate) messages: Option<RdmaName>,
     /// What it is asked; over HTTP a body of a size is found at `/<size>`.
     pub workload: &'a Workload,
-    /// With what it says who it is, in TLS.
+    /// The certificate and key with which it speaks TLS.
     pub(crate) secret: Option<&'a Secret>,
 }
 
@@ -107,7 +107,7 @@ impl ServerChoice {
         ServerChoice::decide(kind, nginx, own)
     }
 
-    /// Decides who answers over HTTP.
+    /// Chooses the server program for HTTP.
     pub fn decide(
         kind: ServerKind,
         nginx: Option<&Path>,
@@ -143,7 +143,7 @@ impl ServerChoice {
             ServerChoice::Hostgap(own) => (own.program.clone(), own_args(setup)),
         };
         // A server that hardly ever sleeps would, under SCHED_FIFO, keep the kernel's own work from its CPU.
-        let hardly_sleeps = setup.workload.cpu_us.is_some() || setup.wait == StackWait::Spin;
+        let hardly_sleeps = setup.workload.cpu_us.is_some() || setup.wait.hardly_sleeps();
         let scheduling = if hardly_sleeps { Scheduling::Normal } else { setup.scheduling };
         let spawn = Spawn {
             args,

@@ -106,8 +106,8 @@ fn possible(shape: &Shape) -> Result<(), SpecError> {
     if shape.placement == Placement::TwoNodes {
         return Ok(());
     }
-    if uses(&shape.settings, |lives| matches!(lives, Lives::Queue(_) | Lives::RootQdisc)) {
-        return Err(refused("queues", "on one node nothing crosses the wire whose queues would be set"));
+    if uses(&shape.settings, is_of_wire) {
+        return Err(refused("the wire", "on one node nothing crosses it"));
     }
     if shape.path.reach != Reach::Node {
         return Ok(());
@@ -119,6 +119,20 @@ fn possible(shape: &Shape) -> Result<(), SpecError> {
         return Err(refused("one side", "on one node the host is client and server in the same namespace"));
     }
     Ok(())
+}
+
+/// What is set at the link between nodes or at the card behind it. Its MTU is that of pods, too.
+fn is_of_wire(lives: Lives) -> bool {
+    matches!(
+        lives,
+        Lives::Queue(_)
+            | Lives::RootQdisc
+            | Lives::Nic(_)
+            | Lives::Indirection
+            | Lives::Rss(_)
+            | Lives::Interrupts
+            | Lives::Attribute(_)
+    )
 }
 
 fn uses(settings: &Settings, is_meant: impl Fn(Lives) -> bool) -> bool {

@@ -34,14 +34,14 @@ const SLICE: Duration = Duration::from_millis(100);
 
 /// Decides. `shape` gives the reference's topology for a part of a name and a way of steering.
 pub fn choose(
-    asked: Steering,
+    steering: Steering,
     connections: u32,
     method: &Method,
     staffing: &Staffing,
     dir: &Path,
     shape: impl Fn(&str, bool) -> Shape,
 ) -> Result<Chosen, LabError> {
-    match asked {
+    match steering {
         Steering::Receiver => return Ok(Chosen { steered: true, why: "as asked".to_owned() }),
         Steering::Sender => return Ok(Chosen { steered: false, why: "as asked".to_owned() }),
         Steering::Auto => {}

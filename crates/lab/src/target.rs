@@ -59,8 +59,8 @@ mod tests {
         let stays = request(&record::Workload::of(WorkloadKind::Http));
         assert!(stays.version == load::HttpVersion::Http11 && !closing(&stays.fields));
         for kind in [WorkloadKind::Connect, WorkloadKind::Download] {
-            let asked = request(&record::Workload::of(kind));
-            assert!(asked.version == load::HttpVersion::Http11 && closing(&asked.fields));
+            let built = request(&record::Workload::of(kind));
+            assert!(built.version == load::HttpVersion::Http11 && closing(&built.fields));
             let http = Some(HttpVersion::Http10);
             let unasked = request(&record::Workload { http, ..record::Workload::of(kind) });
             assert!(unasked.version == load::HttpVersion::Http10 && !closing(&unasked.fields));

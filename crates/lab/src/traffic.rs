@@ -83,7 +83,7 @@ impl TransferredAmounts {
 }
 
 impl Traffic {
-    /// Adds what a namespace counted.
+    /// Adds what the links and the IP stack of a namespace counted, both families together.
     pub(crate) fn add(&mut self, place: &Place, links: BTreeMap<IfName, LinkCounters>, counters: &Counters) {
         let forwarded = counters.get("IpForwDatagrams") + counters.get("Ip6OutForwDatagrams");
         let delivered = counters.get("IpInDelivers") + counters.get("Ip6InDelivers");

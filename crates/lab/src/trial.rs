@@ -83,10 +83,10 @@ const STEAL_LIMIT_PERMILLE: u32 = 25;
 const LEFT_OUT_LIMIT_PERMILLE: u32 = 500;
 
 /// After the schedule's end an answer is waited for so many times as long as one takes at the capacity, beyond what the wire
-/// takes: a machine that does other work meanwhile is that much slower.
+/// takes: a machine that does other work meanwhile is that much slower. So is a datagram, before its socket sends the next.
 const ANSWERS_WAITED_FOR: u32 = 4;
 
-/// What a trial loads: a client's connections to a server, and who counts what the load costs both sides.
+/// What a trial loads: a client's connections to a server, and what counts the load's cost on both sides.
 pub(crate) trait Subject {
     /// The name of the candidate.
     fn name(&self) -> &str;
@@ -97,7 +97,7 @@ pub(crate) trait Subject {
     /// The client's connections, which ask for answers of a size from now on; one client a thread.
     fn clients(&mut self, body_bytes: u32) -> &mut [Client];
 
-    /// Says that a warm-up of so long begins, to who is far away: between it and the measured part there is no time to ask.
+    /// Announces to another machine that a warm-up of so long begins: between it and the measured part there is no time to ask.
     fn begin(&mut self, _warmup: Duration) -> Result<(), LabError> {
         Ok(())
     }
@@ -134,8 +134,8 @@ pub(crate) fn measure(
     load: &Load,
     (entrant, load_index): (usize, usize),
 ) -> Result<TrialRecord, LabError> {
-    let asked = subject.patience().warmup(method.warmup);
-    let warmup = warmup(asked, load, connections(subject, load.body_bytes));
+    let wanted = subject.patience().warmup(method.warmup);
+    let warmup = warmup(wanted, load, connections(subject, load.body_bytes));
     rest(method, load, warmup + method.slice);
     subject.begin(warmup)?;
     run(subject, method, load, warmup, None)?;
@@ -159,13 +159,13 @@ pub(crate) fn rest(method: &Method, load: &Load, spins: Duration) {
 }
 
 /// Long enough for two requests on each connection, whatever the rate: a TCP connection that was idle for longer than
-/// its time-out acknowledges at once for a while and starts again with a small window, and that is not what is asked.
-/// Where there are so many connections that each is idle for so long between any two of its requests, it is, and no
-/// warm-up makes another of it.
-pub(crate) fn warmup(asked: Duration, load: &Load, connections: usize) -> Duration {
+/// its time-out acknowledges at once for a while and starts again with a small window, which is not to be measured.
+/// Where there are so many connections that each is idle for so long between any two of its requests, that is their usual
+/// state, and no warm-up changes it.
+pub(crate) fn warmup(wanted: Duration, load: &Load, connections: usize) -> Duration {
     let between = load.rate_per_s.map_or(0.0, |rate| connections as f64 / rate);
     let twice = if between < RTO_MIN_S { 2.0 * between } else { 0.0 };
-    asked.max(Duration::from_secs_f64(twice))
+    wanted.max(Duration::from_secs_f64(twice))
 }
 
 /// Linux's minimum retransmission time-out (`TCP_RTO_MIN`), in seconds.
@@ -182,7 +182,7 @@ pub(crate) fn run(
     duration: Duration,
     witness: Option<&Witness>,
 ) -> Result<Outcome, LabError> {
-    let (run, rate_per_s) = (asked(subject, method, load, duration), load.rate_per_s);
+    let (run, rate_per_s) = (run_of(subject, method, load, duration), load.rate_per_s);
     let clients = subject.clients(load.body_bytes);
     let outcome = match witness.filter(|_| rate_per_s.is_some()) {
         Some(witness) => run_witnessed(clients, &run, &Live::default(), witness),
@@ -199,13 +199,13 @@ pub(crate) fn run_with_log(
     duration: Duration,
     log: &mut (dyn FnMut(&[Exchange]) + Send),
 ) -> Result<Outcome, LabError> {
-    let run = asked(subject, method, load, duration);
+    let run = run_of(subject, method, load, duration);
     let outcome = load::run_logged(subject.clients(load.body_bytes), &run, &Live::default(), log);
     ran(subject, outcome)
 }
 
 /// What is asked of the generator.
-fn asked(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Duration) -> Run {
+fn run_of(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Duration) -> Run {
     let schedule = match load.rate_per_s {
         Some(rate_per_s) => Schedule::Constant { rate_per_s },
         None => Schedule::Saturate,
@@ -216,8 +216,10 @@ fn asked(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Dura
     // The kernel stops a real-time thread that never sleeps for 50 ms in each second.
     let polls = clients.iter().any(Client::polls);
     let scheduling = if polls { Scheduling::Normal } else { method.scheduling };
+    let answers = method.answer * ANSWERS_WAITED_FOR;
     Run {
-        drain: patience.drain(load.body_bytes, connections) + method.answer * ANSWERS_WAITED_FOR,
+        drain: patience.drain(load.body_bytes, connections) + answers,
+        presumed_lost: Some(patience.datagram() + answers),
         wait: Wait::Hybrid,
         // With fewer connections than CPUs there are fewer clients too.
         threads: method.cpus.each_client().into_iter().take(clients.len()).collect(),
@@ -276,7 +278,7 @@ pub(crate) fn unanswered_slice(load: &Load, outcome: &Outcome) -> Option<Void> {
 }
 
 /// Holds a slice, and again while it is void, as often as a trial is repeated: one without answers may be the machine's doing.
-/// Who answers in none of them is broken.
+/// A candidate that answers in none of them is broken.
 pub(crate) fn until_answered<T>(
     candidate: &str,
     emit: &mut dyn FnMut(Event),
@@ -340,7 +342,7 @@ fn starved(thread: &ThreadCost, outcome: &Outcome) -> f64 {
     (thread.starved() - stalled).max(0.0)
 }
 
-/// Void if the hypervisor took too much. It is all that can void a trial that has no schedule: who sends as much as
+/// Void if the hypervisor took too much. It is all that can void a trial that has no schedule: a client that sends as much as
 /// goes is not late, and has no idle time to lack.
 pub(crate) fn stolen(usage: &Usage) -> Option<Void> {
     too_much(usage.steal_permille())

@@ -132,14 +132,14 @@ pub(crate) fn line(rate: BitRate, mtu_bytes: u32) -> Tbf {
 impl Patience {
     /// A slice as it was asked for, and at least ten round trips: a connection answers one request in each, and in
     /// fewer it is chance which requests fall into the slice.
-    pub fn slice(&self, asked: Duration) -> Duration {
-        asked.max(self.round_trip * 10)
+    pub fn slice(&self, usual: Duration) -> Duration {
+        usual.max(self.round_trip * 10)
     }
 
     /// Load before a slice as it was asked for, and at least four round trips, in which the window of a connection that
     /// was idle opens from 10 segments to 80.
-    pub fn warmup(&self, asked: Duration) -> Duration {
-        asked.max(self.round_trip * 4)
+    pub fn warmup(&self, usual: Duration) -> Duration {
+        usual.max(self.round_trip * 4)
     }
 
     /// How long the last answer is under way at least.
@@ -156,6 +156,17 @@ impl Patience {
         let bits = (u64::from(body_bytes) * 11 / 10 + AROUND) * 8 * connections as u64;
         let carried = self.to_client.map_or(0.0, |rate| bits as f64 / rate as f64);
         Duration::from_millis(1500) + self.crowded * 8 + Duration::from_secs_f64(carried)
+    }
+
+    /// How long a datagram at least is under way with its answer before it is taken for lost, beyond what a server takes: an
+    /// answer that comes later still counts.
+    pub fn datagram(&self) -> Duration {
+        Duration::from_millis(1) + self.crowded * 2
+    }
+
+    /// Whether the wire loses packets.
+    pub fn is_lossy(&self) -> bool {
+        self.lossy
     }
 
     /// How long a connection may take. The first packet of one that is lost is sent again after 1, 3 and 7 s.
@@ -223,19 +234,22 @@ mod tests {
 
     #[test]
     fn everything_takes_longer_on_a_long_wire() {
-        let [asked, plain] = [Duration::from_millis(100), Wires::default().patience().drain(100, 32)];
+        let [usual, plain] = [Duration::from_millis(100), Wires::default().patience().drain(100, 32)];
         let patience = Wires::default().patience();
         assert_eq!(
-            (patience.slice(asked), patience.warmup(asked), patience.connect()),
-            (asked, asked, asked * 10)
+            (patience.slice(usual), patience.warmup(usual), patience.connect()),
+            (usual, usual, usual * 10)
         );
         assert_eq!(plain, Duration::from_millis(1500));
         let long = Wires { to_server: wire(40, None), to_client: wire(40, Some(100)) }.patience();
-        assert_eq!([long.slice(asked), long.warmup(asked)], [800, 320].map(Duration::from_millis));
+        assert_eq!([long.slice(usual), long.warmup(usual)], [800, 320].map(Duration::from_millis));
         // 80 ms and a queue of as much, eight times; 32 answers of a megabyte and a tenth take 2.8 s.
         let seconds = long.drain(1_000_000, 32).as_secs_f64();
         assert!((seconds - (1.5 + 1.28 + 2.818)).abs() < 0.01, "{seconds}");
+        // A tenth of a slice is the round trip, so that a lost datagram does not silence its socket for all of it.
+        assert_eq!([patience, long].map(|wire| wire.datagram().as_millis()), [1, 321]);
         let lossy = Wire { loss: Some(Share { billionths: 1 }), ..Wire::default() };
-        assert!(Wires { to_server: lossy, ..Wires::default() }.patience().connect() > Duration::from_secs(7));
+        let lossy = Wires { to_server: lossy, ..Wires::default() }.patience();
+        assert!(lossy.is_lossy() && !patience.is_lossy() && lossy.connect() > Duration::from_secs(7));
     }
 }

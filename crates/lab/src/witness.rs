@@ -11,8 +11,9 @@ use record::{Experiment, Stall, Witnessed};
 
 use crate::workload;
 
-/// Witnesses, the finest first, each with the cost at which it does not watch if it surely has that: the median with it ÷
-/// without. The last one may cost more. What it costs, all candidates bear alike; without it their tails are the machine's.
+/// Witnesses, the finest first, each with the factor by which it may change the median, either way. A witness whose ticks
+/// keep idle CPUs awake makes the median shorter, and that of a server which never sleeps stays as it is, so a ratio to the
+/// first is bent. The last one may change more: without it the tails are the machine's.
 const WITNESSES: [(Senses, f64); 2] = [(FINE, 1.02), (COARSE, 1.1)];
 
 /// Witnesses of the nodes' CPUs, of which one watches.
@@ -20,7 +21,7 @@ const WITNESSES: [(Senses, f64); 2] = [(FINE, 1.02), (COARSE, 1.1)];
 pub struct Witnesses {
     /// In the order of [`WITNESSES`], of which each has other senses.
     all: Vec<Witness>,
-    /// Not known before their costs are; `None`: each costs too much.
+    /// Not known before their costs are; `None`: each changes the median too much.
     chosen: OnceLock<Option<usize>>,
 }
 
@@ -31,9 +32,9 @@ impl Witnesses {
         Ok(Witnesses { all, chosen: OnceLock::new() })
     }
 
-    /// Each, the finest first, with the cost at which it does not watch if it surely has that.
+    /// Each, the finest first, with the factor by which it may change the median.
     pub(crate) fn with_limits(&self) -> impl Iterator<Item = (&Witness, f64)> {
-        self.all.iter().zip(WITNESSES.map(|(_, cost_max)| cost_max))
+        self.all.iter().zip(WITNESSES.map(|(_, change_max)| change_max))
     }
 
     /// Lets one of them watch from now on; the first choice stays.
@@ -41,7 +42,7 @@ impl Witnesses {
         let _stays = self.chosen.set(Some(index));
     }
 
-    /// The one that watches.
+    /// The witness that watches; `None`: none was chosen, or the choice was to have none.
     pub(crate) fn watching(&self) -> Option<&Witness> {
         self.chosen.get().copied().flatten().map(|index| &self.all[index])
     }
@@ -53,7 +54,7 @@ pub(crate) fn witness(experiment: &Experiment, cpus: &CpuSet) -> Result<Arc<Witn
         return Err("none: not wanted".to_owned());
     }
     if experiment.exact() || !workload::of(experiment.workload.kind).has_capacity() {
-        return Err("none: no request of this workload is due at an instant".to_owned());
+        return Err("none: requests of this workload are not due at set times".to_owned());
     }
     if is_emulated() {
         return Err("none: QEMU emulates the CPUs of this machine".to_owned());

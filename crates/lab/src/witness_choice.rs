@@ -13,8 +13,8 @@ use crate::{BuiltTopology, LabError};
 /// one per cent on a shared virtual machine.
 const PAIRS: u32 = 12;
 
-/// Lets the finest witness watch that does not cost too much at the highest rate, or none. Without a rate it has no cost.
-/// Returns what it takes for a stall and leaves out for one; where each costs too much, the last.
+/// Lets the finest witness watch that does not change the median too much at the highest rate, or none. Without a rate it
+/// changes nothing. Returns what it takes for a stall and leaves out for one; where each changes too much, the last.
 pub(crate) fn choose(
     witnesses: &Witnesses,
     reference: &mut BuiltTopology,
@@ -25,9 +25,11 @@ pub(crate) fn choose(
     let highest = highest
         .max_by(|one, other| one.rate_per_s.partial_cmp(&other.rate_per_s).expect("rates are numbers"));
     let mut described = None;
-    for (index, (witness, cost_max)) in witnesses.with_limits().enumerate() {
+    let mut left = witnesses.with_limits().enumerate().peekable();
+    while let Some((index, (witness, change_max))) = left.next() {
         let cost = highest.map_or(Ok(None), |load| cost(witness, reference, method, load))?;
-        let left_off = cost.is_some_and(|cost| cost.low > cost_max);
+        let is_too_much = if left.peek().is_some() { seems_too_much } else { surely_is_too_much };
+        let left_off = cost.is_some_and(|cost| is_too_much(&cost, change_max));
         described = Some(describe(witness, cost, left_off));
         if !left_off {
             witnesses.choose(index);
@@ -35,6 +37,18 @@ pub(crate) fn choose(
         }
     }
     Ok(described.expect("there is a witness at least"))
+}
+
+/// Whether a witness changes the median by more than a factor, up or down, by the best estimate that there is: a coarser one
+/// can watch in its place.
+fn seems_too_much(cost: &WitnessCost, change_max: f64) -> bool {
+    !(change_max.recip()..=change_max).contains(&cost.ratio)
+}
+
+/// Whether it does beyond doubt: without the last one the tails are the machine's, which is worse than a median that may have
+/// changed.
+fn surely_is_too_much(cost: &WitnessCost, change_max: f64) -> bool {
+    cost.low > change_max || cost.high < change_max.recip()
 }
 
 fn describe(witness: &Witness, cost: Option<WitnessCost>, left_off: bool) -> record::Witness {
@@ -95,6 +109,19 @@ fn summed_up(logarithms: &[f64], rate_per_s: f64) -> Option<WitnessCost> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_witness_may_make_the_median_neither_longer_nor_shorter_by_much() {
+        let cost = |ratio, low, high| WitnessCost { rate_per_s: 5e4, ratio, low, high, pairs: 12 };
+        // Each as measured: an idle host whose CPUs the ticks keep awake, a race beside a flood, and a quiet one.
+        let (shorter, unclear) = (cost(0.83, 0.785, 0.859), cost(1.148, 1.001, 1.295));
+        let none = cost(0.995, 0.975, 1.001);
+        assert!([1.02, 1.1].iter().all(|limit| seems_too_much(&shorter, *limit)));
+        assert!([1.02, 1.1].iter().all(|limit| surely_is_too_much(&shorter, *limit)));
+        assert!(seems_too_much(&unclear, 1.02) && !surely_is_too_much(&unclear, 1.1));
+        assert!(!seems_too_much(&none, 1.02) && !surely_is_too_much(&none, 1.1));
+        assert!(surely_is_too_much(&cost(1.15, 1.12, 1.18), 1.1));
+    }
 
     #[test]
     fn a_stall_beside_a_pair_does_not_move_the_cost() {

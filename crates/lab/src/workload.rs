@@ -1,6 +1,6 @@
 //! What is done with a topology that stands: a file for each way of doing it.
 //!
-//! A kind of workload is one of [`record::WorkloadKind`]; [`of`] says who runs its trials. Kinds that ask and are
+//! A kind of workload is one of [`record::WorkloadKind`]; [`of`] returns what runs its trials. Kinds that ask and are
 //! answered share one way, in [`requests`]: they differ in the target and in whether connections stay.
 
 mod download;
@@ -35,7 +35,7 @@ pub(crate) trait WorkloadDriver: Sync {
     fn has_capacity(&self) -> bool;
 }
 
-/// Who runs the trials of a kind.
+/// What runs the trials of a kind of workload.
 pub(crate) fn of(kind: WorkloadKind) -> &'static dyn WorkloadDriver {
     match kind {
         WorkloadKind::Http

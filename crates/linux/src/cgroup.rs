@@ -97,7 +97,7 @@ impl Cgroup {
         }
     }
 
-    /// The file that moves who writes `0` to it.
+    /// The file that moves the process that writes `0` to it.
     pub(crate) fn tasks(&self) -> Result<File> {
         let file = self.path.join("cgroup.procs");
         OpenOptions::new().write(true).open(&file).attempt(|| format!("open {}", file.display()))

@@ -14,7 +14,7 @@ use crate::{Error, NameError, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheduling {
-    /// Fair sharing (`SCHED_OTHER`).
+    /// The kernel's fair scheduler (`SCHED_OTHER`), the default.
     Normal,
     /// Before all fair ones, until it waits (`SCHED_FIFO`); the priority is 1 to 99, highest first.
     Fifo(u8),
@@ -27,17 +27,27 @@ pub struct CpuSet(BTreeSet<u16>);
 
 /// The CPUs that are on line.
 pub fn online() -> Result<CpuSet> {
-    list("/sys/devices/system/cpu/online")
+    list(Path::new("/sys/devices/system/cpu/online"))
 }
 
-/// The CPUs that the scheduler does not use unless a task is pinned there (`isolcpus=` on the kernel's command line);
-/// often none.
+/// The CPUs that the scheduler does not use unless a task is pinned there (`isolcpus=` on the kernel's command line),
+/// and those without the timer (`nohz_full=`); often none. RPS takes neither of them: `rps_cpumask_housekeeping` in
+/// net/core/net-sysfs.c leaves out both.
 pub fn isolated() -> Result<CpuSet> {
-    list("/sys/devices/system/cpu/isolated")
+    isolated_at(Path::new("/sys/devices/system/cpu"))
 }
 
-fn list(path: &str) -> Result<CpuSet> {
-    let attempted = || format!("read {path}");
+fn isolated_at(root: &Path) -> Result<CpuSet> {
+    let mut all = list(&root.join("isolated"))?;
+    // A kernel that can do without the timer, but was not told to, reports "(null)"; others have no such file.
+    if let Ok(text) = std::fs::read_to_string(root.join("nohz_full")) {
+        all.0.extend(text.parse::<CpuSet>().unwrap_or_default().0);
+    }
+    Ok(all)
+}
+
+fn list(path: &Path) -> Result<CpuSet> {
+    let attempted = || format!("read {}", path.display());
     let text = std::fs::read_to_string(path).attempt(attempted)?;
     text.parse().map_err(|error: NameError| Error::invalid(attempted(), error.to_string()))
 }
@@ -128,6 +138,12 @@ impl CpuSet {
     /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Those of its CPUs that the other set does not have.
+    #[must_use]
+    pub fn without(&self, other: &CpuSet) -> CpuSet {
+        CpuSet(&self.0 - &other.0)
     }
 
     /// The kernel's mask format for `rps_cpus` and `xps_cpus`: 32-bit hexadecimal words joined by commas, the
@@ -245,6 +261,18 @@ mod tests {
         let cores: Vec<String> = cores.iter().map(ToString::to_string).collect();
         // CPU 6 is not in the request, and CPU 9 has no topology files.
         assert_eq!(cores, ["0,4", "2", "9", "1,5"]);
+    }
+
+    #[test]
+    fn cpus_without_a_timer_are_isolated_too() {
+        let root = tempfile::tempdir().unwrap();
+        let isolated = |file: &str, text: &str| {
+            std::fs::write(root.path().join(file), text).unwrap();
+            isolated_at(root.path()).unwrap().to_string()
+        };
+        assert_eq!(isolated("isolated", "6\n"), "6");
+        assert_eq!(isolated("nohz_full", "(null)\n"), "6");
+        assert_eq!(isolated("nohz_full", "4-5\n"), "4-6");
     }
 
     #[test]

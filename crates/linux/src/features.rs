@@ -45,6 +45,10 @@ pub enum Feature {
     /// Tunnels of GENEVE as ports of such a datapath.
     #[serde(rename = "open_vswitch_geneve")]
     OpenVSwitchGeneve,
+    /// What an Open vSwitch needs that forwards in user space, with ports of AF_XDP: its programs, what libxdp loads, and links
+    /// of kind tun.
+    #[serde(rename = "open_vswitch_af_xdp")]
+    OpenVSwitchAfXdp,
     /// Links of kind macvlan.
     Macvlan,
     /// Links of kind ipvlan, in modes l2 and l3.
@@ -92,6 +96,7 @@ impl Feature {
         Feature::IpSec,
         Feature::OpenVSwitch,
         Feature::OpenVSwitchGeneve,
+        Feature::OpenVSwitchAfXdp,
         Feature::Macvlan,
         Feature::Ipvlan,
         Feature::IpvlanL3s,
@@ -132,6 +137,7 @@ impl fmt::Display for Feature {
             Feature::IpSec => "IPsec (ESP with AES-GCM)",
             Feature::OpenVSwitch => "Open vSwitch",
             Feature::OpenVSwitchGeneve => "GENEVE tunnels of Open vSwitch",
+            Feature::OpenVSwitchAfXdp => "Open vSwitch in user space",
             Feature::Macvlan => "macvlan links",
             Feature::Ipvlan => "ipvlan links",
             Feature::IpvlanL3s => "ipvlan links of mode l3s",
@@ -241,6 +247,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
         Feature::OpenVSwitchGeneve => {
             datapaths(world).and_then(|datapaths| reason_of(datapaths.try_geneve()))
         }
+        Feature::OpenVSwitchAfXdp => ovs::find_programs().and_then(|()| ovs::find_af_xdp()),
         Feature::Macvlan => passing(LinkKind::Macvlan { parent, mode: MacvlanMode::Bridge }),
         Feature::Ipvlan => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L2 }),
         Feature::IpvlanL3s => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L3s }),

@@ -21,7 +21,7 @@ pub fn create(folder: &Path) -> io::Result<()> {
         }
         created = fs::create_dir(folder);
         match &created {
-            // Who removed the last one took the parent away in between.
+            // Another process removed the last one, and with it the parent, in between.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             _ => break,
         }

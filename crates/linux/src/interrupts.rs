@@ -72,10 +72,17 @@ impl Interrupts {
     }
 }
 
-/// The queue that an interrupt serves, taken from the number at the end of its name; mlx5 appends an address to that.
-/// `None` for an interrupt without a queue (`virtio1-config`).
+/// The queue that an interrupt serves, taken from the number at the end of its name; mlx5 appends an address to that. A card
+/// with one interrupt gives it the name of its link, whose number says nothing: that is of the first queue.
+/// `None` for an interrupt without a queue (`virtio1-config`, `mlx5_async0`, `eth0-event-4` of vmxnet3).
 pub fn queue_of(name: &str) -> Option<u16> {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
+    if name.contains("async") || name.contains("event") {
+        return None;
+    }
+    if !name.contains(['-', '.', '_']) {
+        return Some(0);
+    }
     let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
     name[digits..].parse().ok()
 }
@@ -109,6 +116,9 @@ mod tests {
         assert_eq!(queue_of("virtio1-output.3"), Some(3));
         assert_eq!(queue_of("eth0-TxRx-12"), Some(12));
         assert_eq!(queue_of("mlx5_comp7@pci:0000:3b:00.0"), Some(7));
-        assert_eq!(queue_of("virtio1-config"), None);
+        for none in ["virtio1-config", "mlx5_async0@pci:0000:3b:00.0", "eth0-event-4"] {
+            assert_eq!(queue_of(none), None);
+        }
+        assert_eq!(queue_of("enp3s0f1"), Some(0));
     }
 }

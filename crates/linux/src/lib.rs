@@ -30,6 +30,7 @@ pub mod icmp;
 pub mod interrupts;
 pub mod latency;
 pub mod module;
+pub mod napi;
 pub mod netlink;
 pub mod netns;
 pub mod nft;

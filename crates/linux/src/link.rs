@@ -57,7 +57,7 @@ pub enum LinkKind {
     Macvlan {
         /// The link whose physical network it shares.
         parent: IfName,
-        /// Who may talk to whom.
+        /// Which links of the same parent may talk to each other.
         mode: MacvlanMode,
     },
     /// Other IP addresses behind the parent's Ethernet address.

@@ -242,7 +242,7 @@ fn prepare_directory() -> rustix::io::Result<()> {
     }
     let directory =
         rustix::fs::open(DIRECTORY, rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC, 0.into())?;
-    // Two who find it unshared at the same time would stack two mounts; `ip netns` takes the same lock.
+    // Two processes that find it unshared at the same time would stack two mounts; `ip netns` takes the same lock.
     rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
     let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     match rustix::mount::mount_change(DIRECTORY, shared) {

@@ -2,6 +2,7 @@
 
 mod in_namespaces;
 mod open_files;
+mod signals;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,8 +25,9 @@ use crate::{CpuSet, Error, Netns, Result};
 
 pub use in_namespaces::kill_in;
 pub use open_files::{allow_open_files, open_files_max, raise_open_files};
+pub use signals::ignores;
 
-/// A program to be started: what, where, and who ends it.
+/// A program to be started: what, where, and how it ends.
 #[derive(Debug)]
 pub struct Spawn {
     /// The executable: a path, or a name that is looked up in `PATH`.

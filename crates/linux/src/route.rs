@@ -26,6 +26,11 @@ pub struct Route {
     /// The path MTU in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// The path MTU holds for all packets (`mtu lock`): no message of a router changes it, and it bounds what programs find
+    /// by `bpf_fib_lookup` too (`ip_mtu_from_fib_result`, `ip6_mtu_from_fib6`). The kernel clears DF in the IPv4 packets that the
+    /// node itself sends there (`ip_dont_fragment`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mtu_locked: bool,
     /// Order among routes to the same destination, lowest first; `None` is the kernel's default, 0 for IPv4 and 1024 for
     /// IPv6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +56,17 @@ pub struct Encap {
 impl Route {
     /// A route to a destination on the link itself.
     pub fn on_link(dst: IpNet, dev: IfName) -> Route {
-        Route { dst, via: None, dev, onlink: false, src: None, mtu: None, metric: None, encap: None }
+        Route {
+            dst,
+            via: None,
+            dev,
+            onlink: false,
+            src: None,
+            mtu: None,
+            mtu_locked: false,
+            metric: None,
+            encap: None,
+        }
     }
 
     /// The destination by way of a next hop.

@@ -58,7 +58,10 @@ impl Files {
     pub fn limited_groups(&self) -> Result<Limited> {
         let mut found = Limited::default();
         let mut seen = 0;
-        for (root, version) in [("", 2), ("unified", 2), ("cpu", 1), ("cpu,cpuacct", 1)] {
+        // Where both controllers share a hierarchy, systemd makes "cpu" a symbolic link to it.
+        let has_cpu = self.read("sys/fs/cgroup/cpu/release_agent")?.is_some();
+        let first = if has_cpu { "cpu" } else { "cpu,cpuacct" };
+        for (root, version) in [("", 2), ("unified", 2), (first, 1)] {
             // A file that the top of a hierarchy has, and a plain directory in which hierarchies are mounted has not.
             let mark = if version == 2 { "cgroup.controllers" } else { "release_agent" };
             if self.read(&format!("sys/fs/cgroup/{root}/{mark}").replace("//", "/"))?.is_none() {
@@ -75,7 +78,7 @@ impl Files {
                     found.throttled.extend(self.first(&path)?);
                 }
                 if depth < DEPTH_MAX && seen < GROUPS_MAX {
-                    let below = names.iter().filter(|name| !has_dot_of_file(name));
+                    let below = names.iter().filter(|name| !is_file(name));
                     let join =
                         |name: &String| if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
                     pending.extend(below.map(|name| (join(name), depth + 1)));
@@ -150,12 +153,33 @@ fn value_of(text: &str, name: &str) -> u64 {
     value.unwrap_or_default()
 }
 
-/// Files of a group are named `controller.what`, or are the few of version 1 without a dot. A directory may have dots
-/// too (`docker-1a2b.scope`), and then ends in a word that no file has.
-fn has_dot_of_file(name: &str) -> bool {
-    const UNITS: [&str; 4] = [".slice", ".scope", ".service", ".mount"];
-    let plain = ["tasks", "notify_on_release", "release_agent"].contains(&name);
-    plain || (name.contains('.') && !UNITS.iter().any(|unit| name.ends_with(unit)))
+/// Files of a group are named `controller.what`, or are the few of version 1 without a dot. Other names with a dot are groups
+/// (`docker-1a2b.scope`, `lxc.payload.web` of LXC and Incus, `k8s.io` of containerd).
+fn is_file(name: &str) -> bool {
+    /// Those of both versions, and what every group has. Source: kernel/cgroup, mm, block, net/core.
+    const CONTROLLERS: [&str; 19] = [
+        "cgroup",
+        "cpu",
+        "cpuacct",
+        "cpuset",
+        "memory",
+        "io",
+        "blkio",
+        "pids",
+        "hugetlb",
+        "rdma",
+        "misc",
+        "irq",
+        "dmem",
+        "devices",
+        "freezer",
+        "net_cls",
+        "net_prio",
+        "perf_event",
+        "debug",
+    ];
+    let is_plain = ["tasks", "notify_on_release", "release_agent"].contains(&name);
+    is_plain || name.split_once('.').is_some_and(|(controller, _)| CONTROLLERS.contains(&controller))
 }
 
 #[cfg(test)]
@@ -172,6 +196,8 @@ mod tests {
                 "kube.slice/pod.scope/cpu.stat",
                 "usage_usec 5\nnr_periods 10\nnr_throttled 9\nthrottled_usec 800\n",
             ),
+            ("lxc.payload.web/cpu.max", "50000 100000\n"),
+            ("lxc.payload.web/cpu.stat", "nr_periods 7\nnr_throttled 6\nthrottled_usec 5\n"),
             ("cpu/release_agent", "\n"),
             ("cpu/box/cpu.cfs_quota_us", "50000\n"),
             ("cpu/box/cpu.cfs_period_us", "100000\n"),
@@ -184,8 +210,34 @@ mod tests {
         let groups = Files::of(texts.collect()).limited_groups().unwrap().throttled;
         let throttled_groups: Vec<_> =
             groups.iter().map(|group| (group.path.as_str(), group.throttled, group.throttled_us)).collect();
-        assert_eq!(throttled_groups, [("cpu/box", 2, 3000), ("kube.slice/pod.scope", 9, 800)]);
+        assert_eq!(
+            throttled_groups,
+            [("cpu/box", 2, 3000), ("kube.slice/pod.scope", 9, 800), ("lxc.payload.web", 6, 5)]
+        );
         assert_eq!((groups[1].quota_us, groups[1].periods), (20_000, 10));
+    }
+
+    #[test]
+    fn a_hierarchy_with_two_names_is_read_once() {
+        let root = tempfile::tempdir().unwrap();
+        let groups = root.path().join("sys/fs/cgroup");
+        let texts = [
+            ("release_agent", "\n"),
+            ("box/cpu.cfs_quota_us", "50000\n"),
+            ("box/cpu.cfs_period_us", "100000\n"),
+            ("box/cpu.stat", "nr_periods 4\nnr_throttled 2\nthrottled_time 3000000\n"),
+        ];
+        std::fs::create_dir_all(groups.join("cpu,cpuacct/box")).unwrap();
+        for (path, text) in texts {
+            std::fs::write(groups.join("cpu,cpuacct").join(path), text).unwrap();
+        }
+        let paths = || -> Vec<String> {
+            let found = Files::at(root.path()).limited_groups().unwrap().throttled;
+            found.into_iter().map(|group| group.path).collect()
+        };
+        assert_eq!(paths(), ["cpu,cpuacct/box"]);
+        std::os::unix::fs::symlink("cpu,cpuacct", groups.join("cpu")).unwrap();
+        assert_eq!(paths(), ["cpu/box"]);
     }
 
     #[test]

@@ -15,8 +15,8 @@ mod arrivals;
 mod cause;
 mod generator;
 mod percentile;
+mod phrases;
 mod sampled;
-mod words;
 
 #[cfg(test)]
 mod made;

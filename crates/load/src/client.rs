@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::thread;
 use std::time::Duration;
 
 use linux::netns::Netns;
@@ -20,7 +21,7 @@ use crate::{Address, Ask, ConnectionError, LoadError, Pool, Target};
 const BUFFER_BYTES: usize = 65_536;
 
 /// How often it is tried again to get a place in a queue of connections that is full.
-const QUEUE_WAIT_NS: u64 = 1_000_000;
+pub(crate) const QUEUE_WAIT_NS: u64 = 1_000_000;
 
 /// Permanent connections to one target, kept open from run to run, for one thread at a time.
 ///
@@ -36,7 +37,8 @@ pub struct Client {
     idle: VecDeque<u32>,
     /// Connections on which something is open and more may be, likewise.
     roomy: VecDeque<u32>,
-    /// Connections that are down, and when they are tried again; in order of time. Never grows either.
+    /// Connections that are down, and when they are tried again; in order of time. Each index is in it at most once, so
+    /// it never grows either.
     pub(crate) retry: VecDeque<(u64, u32)>,
     pub(crate) buffer: Box<[u8]>,
     /// For requests that are sent together, and for datagrams.
@@ -94,10 +96,7 @@ impl Client {
         };
         client.make_ready()?;
         if pool.fresh {
-            // Checks before the first run that the server answers, as opening permanent connections does.
-            client.reopen(0).map_err(|fault| client.refused(&fault))?;
-            client.wait_until_up(client.deadline_ns())?;
-            client.close_leftovers();
+            client.check_server()?;
         }
         Ok(client)
     }
@@ -168,18 +167,14 @@ impl Client {
     /// its run, is replaced by a new one.
     pub(crate) fn make_ready(&mut self) -> Result<(), LoadError> {
         self.retry.clear();
+        self.connections.iter_mut().for_each(|connection| connection.in_retry = false);
         if self.pool.fresh {
             self.connections.iter_mut().for_each(Connection::close);
         } else {
             let deadline_ns = self.deadline_ns();
-            while !self.start_all()? {
-                let now_ns = clock::now_ns();
-                if now_ns >= deadline_ns {
-                    return Err(self.late());
-                }
-                self.established(deadline_ns.min(now_ns + QUEUE_WAIT_NS))?;
-            }
-            self.wait_until_up(deadline_ns)?;
+            self.connect_all(deadline_ns)?;
+            // Some may have ended while the others were made, and an edge is reported only once.
+            self.connect_all(deadline_ns)?;
         }
         self.poller.clear();
         self.idle.clear();
@@ -189,6 +184,35 @@ impl Client {
             connection.in_roomy = false;
             self.idle.push_back(index as u32);
         }
+        Ok(())
+    }
+
+    /// Makes the connections that cannot be used, and waits until they are there.
+    fn connect_all(&mut self, deadline_ns: u64) -> Result<(), LoadError> {
+        while !self.start_all()? {
+            let now_ns = clock::now_ns();
+            if now_ns >= deadline_ns {
+                return Err(self.late());
+            }
+            self.established(deadline_ns.min(now_ns + QUEUE_WAIT_NS))?;
+        }
+        self.wait_until_up(deadline_ns)
+    }
+
+    /// Checks before the first run that the server answers, as opening permanent connections does.
+    fn check_server(&mut self) -> Result<(), LoadError> {
+        let deadline_ns = self.deadline_ns();
+        while let Err(fault) = self.reopen(0) {
+            if !fault.is_full() {
+                return Err(self.refused(&fault));
+            }
+            if clock::now_ns() >= deadline_ns {
+                return Err(self.late());
+            }
+            thread::sleep(Duration::from_nanos(QUEUE_WAIT_NS));
+        }
+        self.wait_until_up(deadline_ns)?;
+        self.close_leftovers();
         Ok(())
     }
 
@@ -239,14 +263,31 @@ impl Client {
         self.connections[index as usize].open(&self.poller, &self.target, self.pool.stamps)
     }
 
-    /// Starts a connection more, if there may be one.
-    pub(crate) fn grow(&mut self) -> Option<(u32, Result<(), ConnectionError>)> {
+    /// Makes room for a connection more, if there may be one.
+    pub(crate) fn grow(&mut self) -> Option<u32> {
         if self.connections.len() >= self.pool.connections_max {
             return None;
         }
         let index = self.connections.len() as u32;
         self.connections.push(Connection::new(index, self.asks.reply, self.pool.depth));
-        Some((index, self.reopen(index)))
+        Some(index)
+    }
+
+    /// Has a connection that is down tried again at an instant, or when that was arranged before.
+    pub(crate) fn retry_at(&mut self, at_ns: u64, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        if !std::mem::replace(&mut connection.in_retry, true) {
+            let place = self.retry.partition_point(|(other_ns, _)| *other_ns <= at_ns);
+            self.retry.insert(place, (at_ns, index));
+        }
+    }
+
+    /// The next connection that is to be tried again by now.
+    pub(crate) fn take_retry(&mut self, now_ns: u64) -> Option<u32> {
+        let (_, index) = self.retry.front().copied().filter(|(at_ns, _)| *at_ns <= now_ns)?;
+        self.retry.pop_front();
+        self.connections[index as usize].in_retry = false;
+        Some(index)
     }
 
     /// A connection that can take a request: an idle one, else one with room.
@@ -255,14 +296,14 @@ impl Client {
         while let Some(index) = self.idle.pop_front() {
             let connection = &mut self.connections[index as usize];
             connection.in_idle = false;
-            if connection.phase == waits && connection.open.is_empty() {
+            if connection.phase == waits && connection.taken() == 0 {
                 return Some(index);
             }
         }
         while let Some(index) = self.roomy.pop_front() {
             let connection = &mut self.connections[index as usize];
             connection.in_roomy = false;
-            if connection.phase == ConnectionState::Up && connection.open.len() < self.limit {
+            if connection.phase == ConnectionState::Up && connection.taken() < self.limit {
                 return Some(index);
             }
         }
@@ -273,10 +314,10 @@ impl Client {
     pub(crate) fn offer(&mut self, index: u32) {
         let waits = self.idle_phase();
         let connection = &mut self.connections[index as usize];
-        if connection.phase != waits || connection.open.len() >= self.limit {
+        if connection.phase != waits || connection.taken() >= self.limit {
             return;
         }
-        if !connection.open.is_empty() {
+        if connection.taken() > 0 {
             if !connection.in_roomy {
                 connection.in_roomy = true;
                 self.roomy.push_back(index);

@@ -20,8 +20,10 @@ pub(crate) struct OpenRequest {
     pub(crate) sent_ns: u64,
     /// Since when its connection had room for it.
     pub(crate) free_ns: u64,
-    /// Which request of its thread it is.
+    /// Which request of its thread it is, of those that were due.
     pub(crate) ordinal: u64,
+    /// Which it is of those that were sent, in the order of sending.
+    pub(crate) number: u64,
     /// Which of the target's requests it is.
     pub(crate) kind: u16,
 }
@@ -33,7 +35,8 @@ impl OpenRequest {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
-    /// There is no socket; it will be tried again.
+    /// There is no socket; it will be tried again. A request may be open nevertheless, for which a queue of connections
+    /// had no place.
     Down,
     Connecting,
     /// Takes requests as long as it has room for them.
@@ -60,19 +63,28 @@ pub(crate) struct Connection {
     reader: Reader,
     /// In the order of sending. Never holds more than there is room for, so it never grows.
     pub(crate) open: VecDeque<OpenRequest>,
+    /// The first so many of them most likely are lost, and take no room. Datagrams alone can be.
+    pub(crate) lost: usize,
     /// Bytes of the open requests that the socket did not take yet: the last ones.
     unsent: usize,
     /// Answers since the socket was made.
     pub(crate) answers: u64,
+    /// Since when it is left to the server to close the connection, whose last answer is there.
+    pub(crate) ending_ns: Option<u64>,
     /// Since when there is room for a request: the clock's reading with which the last answer was read that made room,
     /// or with which the connection was made.
     pub(crate) since_ns: u64,
     /// True while its index stands in the queue of idle connections, or in that of those with room.
     pub(crate) in_idle: bool,
     pub(crate) in_roomy: bool,
+    /// Likewise in the queue of those that are tried again.
+    pub(crate) in_retry: bool,
     /// Another one with every new socket.
     tag: Tag,
 }
+
+/// Datagrams of a socket that most likely are lost, and whose answers would still count.
+pub(crate) const LOST_MAX: usize = 16;
 
 impl Connection {
     /// At an index of its owner's, with room for a number of open requests.
@@ -87,12 +99,15 @@ impl Connection {
             socket: None,
             phase: ConnectionState::Down,
             reader,
-            open: VecDeque::with_capacity(depth),
+            open: VecDeque::with_capacity(depth + if reply == ReplyForm::Datagram { LOST_MAX } else { 0 }),
+            lost: 0,
             unsent: 0,
             answers: 0,
+            ending_ns: None,
             since_ns: 0,
             in_idle: false,
             in_roomy: false,
+            in_retry: false,
             tag: Tag { index, generation: 0 },
         }
     }
@@ -116,6 +131,11 @@ impl Connection {
         self.tag == tag && self.socket.is_some()
     }
 
+    /// How many requests take room on it.
+    pub(crate) fn taken(&self) -> usize {
+        self.open.len() - self.lost
+    }
+
     /// Closes the socket and drops its open requests.
     pub(crate) fn close(&mut self) {
         self.socket = None;
@@ -126,8 +146,10 @@ impl Connection {
             Reader::Datagram | Reader::Call => {}
         }
         self.open.clear();
+        self.lost = 0;
         self.unsent = 0;
         self.answers = 0;
+        self.ending_ns = None;
     }
 
     /// Goes on with connecting. True when it is up.
@@ -150,7 +172,15 @@ impl Connection {
         self.send_rest(asks, scratch)
     }
 
-    /// Sends what the socket did not take. All requests that are not sent whole are open, so their bytes are known.
+    /// Whether the answer that was taken last came before its request was sent whole: bytes are left to send that
+    /// belong to no open request.
+    pub(crate) fn is_cut_short(&self, asks: &Asks) -> bool {
+        self.unsent > 0
+            && self.unsent > self.open.iter().map(|open| bytes_of(asks, open).len()).sum::<usize>()
+    }
+
+    /// Sends what the socket did not take. All requests that are not sent whole are open, so their bytes are known:
+    /// a connection that [`Connection::is_cut_short`] is replaced.
     pub(crate) fn send_rest(&mut self, asks: &Asks, scratch: &mut Vec<u8>) -> Result<(), ConnectionError> {
         let Some(socket) = &mut self.socket else { return Err(Errno::NOTCONN.into()) };
         socket.flush()?;
@@ -275,18 +305,21 @@ fn unsent_bytes<'a>(
     asks: &'a Asks,
     scratch: &'a mut Vec<u8>,
 ) -> &'a [u8] {
-    let bytes_of = |open: &OpenRequest| asks.kinds[usize::from(open.kind)].bytes.as_slice();
     let mut covered = 0;
     let mut first = open.len();
     while covered < unsent && first > 0 {
         first -= 1;
-        covered += bytes_of(&open[first]).len();
+        covered += bytes_of(asks, &open[first]).len();
     }
     let skip = covered - unsent;
     if first + 1 == open.len() {
-        return &bytes_of(&open[first])[skip..];
+        return &bytes_of(asks, &open[first])[skip..];
     }
     scratch.clear();
-    open.range(first..).for_each(|open| scratch.extend_from_slice(bytes_of(open)));
+    open.range(first..).for_each(|open| scratch.extend_from_slice(bytes_of(asks, open)));
     &scratch[skip..]
+}
+
+fn bytes_of<'a>(asks: &'a Asks, open: &OpenRequest) -> &'a [u8] {
+    &asks.kinds[usize::from(open.kind)].bytes
 }

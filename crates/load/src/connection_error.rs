@@ -43,7 +43,7 @@ impl ConnectionError {
     }
 
     /// Whether a Unix socket's queue of new connections is full. Over TCP the kernel retries by itself, so it is not a
-    /// fault there; here the generator must retry.
+    /// fault there; here the generator must retry, and the request waits.
     pub(crate) fn is_full(&self) -> bool {
         *self == ConnectionError::System(Errno::AGAIN.raw_os_error())
     }

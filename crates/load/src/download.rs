@@ -59,7 +59,7 @@ pub struct Downloaded {
     pub times_ns: u64,
     /// How connections in TLS began.
     pub handshakes: Handshakes,
-    /// What each thread cost.
+    /// CPU time and context switches of each thread, in the order of the threads.
     pub threads: Vec<ThreadCost>,
 }
 
@@ -204,8 +204,14 @@ impl<'a> Clients<'a> {
         client.since_ns = clock::now_ns();
         client.connection.open(&self.poller, self.target, false)?;
         let since_ns = client.since_ns;
-        let open =
-            OpenRequest { intended_ns: since_ns, sent_ns: since_ns, free_ns: since_ns, ordinal: 0, kind: 0 };
+        let open = OpenRequest {
+            intended_ns: since_ns,
+            sent_ns: since_ns,
+            free_ns: since_ns,
+            ordinal: 0,
+            number: 0,
+            kind: 0,
+        };
         client.connection.open.push_back(open);
         Ok(())
     }

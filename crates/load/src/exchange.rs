@@ -73,7 +73,7 @@ const BLOCK: usize = 2_730;
 /// The most blocks of a thread. While one is filled, the others may wait for the collector: 0.8 s at that rate.
 const BLOCKS: usize = 32;
 
-/// The longest time between two looks of the collector: who takes the log may have more to empty than the blocks.
+/// The longest time between two looks of the collector: what takes the log may have other buffers to empty too.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// How often the collector looks: before a thread has filled half of its blocks.
@@ -154,8 +154,8 @@ impl ExchangeLog {
 
 impl Collector {
     /// Passes on what is logged, until every log is closed. Requests of a thread come in the order in which they ended.
-    /// After each pause `sink` gets an empty block, for what it does besides. Between two looks it sleeps, and whoever
-    /// closes the logs unparks it. It does not wait for full blocks: a worker would then wake it, which costs the worker
+    /// After each pause `sink` gets an empty block, for what it does besides. Between two looks it sleeps, and the thread
+    /// that closes the logs unparks it. It does not wait for full blocks: a worker would then wake it, which costs the worker
     /// some microseconds, and what it does would take a CPU of the run.
     pub(crate) fn collect(self, every: Duration, sink: &mut dyn FnMut(&[Exchange])) {
         loop {

@@ -101,7 +101,7 @@ pub struct Outcome {
     pub witnessed: Option<Witnessed>,
     /// A thinned record of each thread's run.
     pub series: Vec<Series>,
-    /// What each thread cost.
+    /// CPU time and context switches of each thread, in the order of the threads.
     pub threads: Vec<ThreadCost>,
 }
 
@@ -129,7 +129,8 @@ pub struct Missed {
     pub expired: u64,
     /// Sent, and lost when their connection broke.
     pub lost: u64,
-    /// Requests that were never sent.
+    /// Requests that were never sent: no connection came free until the end, or the one that was added for the request
+    /// ([`crate::WhenBusy::Grow`]) could not be made. Such a request does not go back to those that wait.
     pub unsent: u64,
 }
 
@@ -145,7 +146,7 @@ pub(crate) enum Reason {
 /// The first time that a connection broke, or could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirstConnectionError {
-    /// The error of the connection.
+    /// Why it broke, or could not be made.
     pub fault: ConnectionError,
     /// How long after the schedule's start.
     pub after: Duration,
@@ -218,14 +219,14 @@ impl Outcome {
         Outcome { series: vec![Series::new()], split, ..Outcome::new(rate_per_s, protocol) }
     }
 
-    /// Notes one of the thread's requests in its series.
-    pub(crate) fn series_sent(&mut self, ordinal: u64, gap_ns: u64) {
-        self.series[0].sent(ordinal, gap_ns);
+    /// Notes one of the thread's requests in its series. Its number is that of the requests sent before it.
+    pub(crate) fn series_sent(&mut self, number: u64, gap_ns: u64) {
+        self.series[0].sent(number, gap_ns);
     }
 
-    /// Records an answer in the series.
-    pub(crate) fn series_answered(&mut self, ordinal: u64, response_ns: u64) {
-        self.series[0].answered(ordinal, response_ns);
+    /// Records the answer to the request of a number in the series.
+    pub(crate) fn series_answered(&mut self, number: u64, response_ns: u64) {
+        self.series[0].answered(number, response_ns);
     }
 
     /// Fills in the times that are equal for all requests of a saturating thread, instead of recording them a million

@@ -12,7 +12,7 @@ pub struct Overdue {
     /// The part of that in which the thread waited and no connection was free because at least half of them waited for
     /// answers.
     pub answers_ns: u64,
-    /// Likewise, because most of them were broken or connecting.
+    /// Likewise, because most of them were broken, connecting or not closed yet.
     pub connections_ns: u64,
 }
 
@@ -25,6 +25,8 @@ pub struct Short {
     pub broken: u64,
     /// They were being made.
     pub connecting: u64,
+    /// Their last answer was there, and the server had not closed them yet ([`crate::Pool::fresh`]).
+    pub ending: u64,
 }
 
 /// Requests that were due and not sent, by choice ([`crate::WhenBusy::Drop`]).
@@ -32,7 +34,7 @@ pub struct Short {
 pub struct Dropped {
     /// No connection was free because at least half of them waited for answers.
     pub answers: u64,
-    /// No connection was free because most of them were broken or connecting.
+    /// No connection was free because most of them were broken, connecting or not closed yet.
     pub connections: u64,
     /// The thread came to them after more than a millisecond of work for others, or without a CPU, and connections were
     /// free in that time, or may have been.
@@ -64,18 +66,19 @@ impl Overdue {
 impl Short {
     /// The number of connections.
     pub fn count(&self) -> u64 {
-        self.waiting + self.broken + self.connecting
+        self.waiting + self.broken + self.connecting + self.ending
     }
 
     /// Whether at least half of them waited for answers.
     pub(crate) fn lacks_answers(&self) -> bool {
-        self.waiting >= self.broken + self.connecting
+        self.waiting >= self.broken + self.connecting + self.ending
     }
 
     pub(crate) fn merge(&mut self, other: &Short) {
         self.waiting += other.waiting;
         self.broken += other.broken;
         self.connecting += other.connecting;
+        self.ending += other.ending;
     }
 }
 

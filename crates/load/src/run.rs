@@ -39,6 +39,10 @@ pub struct Run {
     /// How long an answer is waited for after a request was sent. Then the request is missed and its connection is
     /// replaced. `None`: until the end of the run.
     pub timeout: Option<Duration>,
+    /// How long a datagram without an answer keeps its socket from sending the next one: after that, and after four times
+    /// as long as answers have taken on average, it most likely is lost. Its answer counts all the same if it comes.
+    /// `None`: until `timeout`. Other requests than datagrams go by `timeout` alone.
+    pub presumed_lost: Option<Duration>,
     /// How threads wait for the next instant.
     pub wait: Wait,
     /// Where each client's thread runs, in the order of the clients; empty: anywhere.
@@ -58,6 +62,7 @@ impl Run {
             requests: None,
             drain: Duration::from_secs(1),
             timeout: None,
+            presumed_lost: None,
             wait: Wait::Hybrid,
             threads: vec![],
             scheduling: Scheduling::Normal,
@@ -167,7 +172,7 @@ impl<'a> Plan<'a> {
                 "without a rate no request is due that could be dropped or grown for",
             ));
         }
-        if run.timeout.is_some_and(|timeout| timeout.is_zero()) {
+        if [run.timeout, run.presumed_lost].into_iter().flatten().any(|time| time.is_zero()) {
             return Err(LoadError::Shape("a request needs some time to be answered in"));
         }
         let duration = duration(run, rate)?;
@@ -223,6 +228,7 @@ impl<'a> Plan<'a> {
             },
             drain: self.run.drain,
             timeout: self.run.timeout,
+            presumed_lost: self.run.presumed_lost,
             waiting: self.waiting.clone(),
         })
     }

@@ -22,7 +22,7 @@ const CONFIRMATIONS: u32 = 10;
 /// The most by which one of them goes below the one before.
 const REDUCTION_MAX: f64 = 0.5;
 
-/// A search, and who makes its runs.
+/// A search, and what makes its runs.
 pub struct RateSearch<'a> {
     /// The full-length run; its schedule sets the kind of arrivals for the search.
     pub run: &'a Run,
@@ -39,9 +39,9 @@ pub struct RateSearch<'a> {
 /// What a run of a search is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SearchStep {
-    /// The throughput with every connection always busy, which no rate can exceed.
+    /// The throughput with every connection always busy, which no rate on these connections can exceed.
     ClosedLoop,
-    /// A short run at a rate between one that holds and one that does not.
+    /// A short run at a rate between one that holds and one that does not, or above all that hold so far.
     Bisection,
     /// A full-length run at the rate that short ones have found.
     Confirmation,
@@ -56,7 +56,7 @@ pub struct TriedRate {
     pub broken: Option<SloMiss>,
 }
 
-/// The result of a search.
+/// What a search has tried, and the highest rate that met the objective.
 #[derive(Debug, Default)]
 pub struct RateSearchResult {
     /// Every rate that was tried, in order.
@@ -104,8 +104,9 @@ impl RateSearch<'_> {
     }
 
     /// Bisects between a rate that holds and one that does not. It starts from the throughput with every connection
-    /// always busy, which no rate can exceed. Then a full-length run has to confirm the rate: a short step has too few
-    /// requests beyond a high percentile.
+    /// always busy, which no rate can exceed; where a run may open more ([`WhenBusy::Grow`]), rates double from there
+    /// until one does not hold. Then a full-length run has to confirm the rate: a short step has too few requests
+    /// beyond a high percentile.
     fn bisect(&mut self, found: &mut RateSearchResult) -> Result<(), LoadError> {
         let step = (self.run.duration / STEP_PART).max(STEP_MIN);
         let saturate = Run {
@@ -123,18 +124,20 @@ impl RateSearch<'_> {
         let most_per_s =
             most.outcome.answered as f64 / most.outcome.duration.as_secs_f64().max(f64::MIN_POSITIVE);
         let (mut holds, mut fails) = (0.0, most_per_s.max(1.0) * (1.0 + PRECISION));
-        while fails - holds > fails * PRECISION && !self.is_stopped() {
-            let rate_per_s = (holds + fails) / 2.0;
+        let mut is_bound = self.run.when_busy != WhenBusy::Grow;
+        while (!is_bound || fails - holds > fails * PRECISION) && !self.is_stopped() {
+            let rate_per_s = if is_bound { (holds + fails) / 2.0 } else { fails };
             // Below this rate a search makes no sense.
             if rate_per_s < 1.0 {
                 found.ended = Some(SearchFailure::NoRate);
                 return Ok(());
             }
             let ran = (self.measure)(SearchStep::Bisection, &at(self.run, rate_per_s, step))?;
-            if self.note(found, &ran) {
-                holds = rate_per_s;
-            } else {
-                fails = rate_per_s;
+            let does_hold = self.note(found, &ran);
+            match (does_hold, is_bound) {
+                (true, true) => holds = rate_per_s,
+                (true, false) => (holds, fails) = (rate_per_s, rate_per_s * 2.0),
+                (false, _) => (fails, is_bound) = (rate_per_s, true),
             }
             if found.end_if_dead(&ran) {
                 return Ok(());

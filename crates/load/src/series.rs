@@ -3,7 +3,7 @@
 /// The most samples that are kept of a thread.
 const SAMPLES_MAX: usize = 4096;
 
-/// A thinned record of one thread's run, in the order of sending: every `every`-th request of the thread.
+/// A thinned record of one thread's run, in the order of sending: every `every`-th request that it sent.
 #[derive(Debug, Clone, Default)]
 pub struct Series {
     /// Of how many requests one is kept: a power of two.
@@ -27,30 +27,31 @@ impl Series {
         Series { every: 1, samples: Vec::with_capacity(SAMPLES_MAX) }
     }
 
-    /// The requests of a thread arrive here one after the other, counted from 0.
-    pub(crate) fn sent(&mut self, ordinal: u64, gap_ns: u64) {
-        if !self.is_kept(ordinal) {
+    /// The requests that a thread sends arrive here one after the other, counted from 0. Those that it drops or never
+    /// sends have no number.
+    pub(crate) fn sent(&mut self, number: u64, gap_ns: u64) {
+        if !self.is_kept(number) {
             return;
         }
         if self.samples.len() == SAMPLES_MAX {
             self.thin();
-            if !self.is_kept(ordinal) {
+            if !self.is_kept(number) {
                 return;
             }
         }
         self.samples.push(Sample { gap_ns, response_ns: None });
     }
 
-    pub(crate) fn answered(&mut self, ordinal: u64, response_ns: u64) {
-        if self.is_kept(ordinal)
-            && let Some(sample) = self.samples.get_mut((ordinal / self.every) as usize)
+    pub(crate) fn answered(&mut self, number: u64, response_ns: u64) {
+        if self.is_kept(number)
+            && let Some(sample) = self.samples.get_mut((number / self.every) as usize)
         {
             sample.response_ns = Some(response_ns);
         }
     }
 
-    fn is_kept(&self, ordinal: u64) -> bool {
-        ordinal & (self.every - 1) == 0
+    fn is_kept(&self, number: u64) -> bool {
+        number & (self.every - 1) == 0
     }
 
     /// Forgets every second sample.
@@ -70,10 +71,10 @@ mod tests {
     #[test]
     fn what_is_kept_is_evenly_spread_and_in_order() {
         let mut series = Series::new();
-        for ordinal in 0..100_000 {
-            series.sent(ordinal, ordinal + 1);
+        for number in 0..100_000 {
+            series.sent(number, number + 1);
             // Answers come later, and one in ten never.
-            if let Some(earlier) = ordinal.checked_sub(50)
+            if let Some(earlier) = number.checked_sub(50)
                 && earlier % 10 != 0
             {
                 series.answered(earlier, earlier + 2);
@@ -82,10 +83,10 @@ mod tests {
         assert_eq!(series.every, 32);
         assert_eq!(series.samples.len(), 3125);
         for (index, sample) in series.samples.iter().enumerate() {
-            let ordinal = index as u64 * series.every;
-            assert_eq!(sample.gap_ns, ordinal + 1);
-            let answered = ordinal < 99_950 && !ordinal.is_multiple_of(10);
-            assert_eq!(sample.response_ns, answered.then_some(ordinal + 2), "{ordinal}");
+            let number = index as u64 * series.every;
+            assert_eq!(sample.gap_ns, number + 1);
+            let answered = number < 99_950 && !number.is_multiple_of(10);
+            assert_eq!(sample.response_ns, answered.then_some(number + 2), "{number}");
         }
     }
 }

@@ -60,12 +60,18 @@ impl Limit {
         self.below_ns
     }
 
+    /// The rank of the percentile among a number of requests in ascending order of their times.
+    fn rank(&self, count: u64) -> u64 {
+        let rank = count as f64 * self.percentile / 100.0;
+        // 99.9 % of 10 000 are 9990, and not a bit more because 99.9 has no exact binary form.
+        (rank * (1.0 - 1e-12)).ceil() as u64
+    }
+
     /// Why the outcome does not keep the limit; `None`: it does.
     fn broken_by(&self, outcome: &Outcome) -> Option<SloMiss> {
         let intended = outcome.intended;
         let unanswered = intended - outcome.answered;
-        let beyond = (intended as f64 * (1.0 - self.percentile / 100.0)) as u64;
-        if unanswered > beyond {
+        if outcome.answered < self.rank(intended) {
             return Some(SloMiss::Unanswered { unanswered, intended });
         }
         // The percentile of all intended requests, with the unanswered ones ranked last.
@@ -131,6 +137,28 @@ mod tests {
         assert_eq!(seen(85.0, 6_000), None);
         assert_eq!(seen(91.0, 6_000), Some(SloMiss::Unanswered { unanswered: 10, intended: 100 }));
         assert_eq!(slo(&[(80.0, 2_000), (86.0, 5_000)]).broken_by(&outcome), slow(86.0));
+    }
+
+    #[test]
+    fn as_many_may_be_without_an_answer_as_the_percentile_leaves_out() {
+        for (percentile, intended, beyond) in [
+            (90.0, 100, 10),
+            (99.9, 10_000, 10),
+            (99.99, 100_000, 10),
+            (99.999, 10_000_000, 100),
+            (50.0, 3, 1),
+        ] {
+            let seen = |unanswered| {
+                let mut outcome = Outcome::new(Some(1.0), Protocol::Http);
+                (outcome.intended, outcome.sent, outcome.answered) =
+                    (intended, intended, intended - unanswered);
+                outcome.response.record_n(1_000, outcome.answered).unwrap();
+                slo(&[(percentile, 3_600_000_000_000)]).broken_by(&outcome)
+            };
+            assert_eq!(seen(beyond), None, "p{percentile} of {intended}");
+            let unanswered = beyond + 1;
+            assert_eq!(seen(unanswered), Some(SloMiss::Unanswered { unanswered, intended }));
+        }
     }
 
     #[test]

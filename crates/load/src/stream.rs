@@ -9,6 +9,7 @@
 //!
 //! **Invariant: between the first and the last byte of a run nothing here allocates, locks or logs.**
 
+mod arrivals;
 mod datagrams;
 mod segments;
 
@@ -105,12 +106,14 @@ pub struct Packets {
     pub intended: u64,
     /// Intended datagrams that the kernel took before its end.
     pub sent: u64,
-    /// Intended datagrams that arrived at all.
+    /// Intended datagrams that arrived at all, each once.
     pub received: u64,
     /// Datagrams that arrived within the measured part.
     pub in_time: u64,
     /// Those of the received that arrived after a later one of their flow.
     pub reordered: u64,
+    /// Further copies of intended datagrams that arrived. They are in none of the other figures.
+    pub duplicated: u64,
     /// The longest time between two arrivals at a thread within the measured part, in nanoseconds.
     pub gap_max_ns: u64,
 }
@@ -270,6 +273,7 @@ impl Delivered {
         self.packets.received += other.packets.received;
         self.packets.in_time += other.packets.in_time;
         self.packets.reordered += other.packets.reordered;
+        self.packets.duplicated += other.packets.duplicated;
         self.packets.gap_max_ns = self.packets.gap_max_ns.max(other.packets.gap_max_ns);
         self.threads.extend_from_slice(&other.threads);
     }

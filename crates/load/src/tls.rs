@@ -161,8 +161,10 @@ pub(crate) struct Session(Box<ClientConnection>);
 
 impl Session {
     pub(crate) fn new(tls: &Tls) -> Result<Session, ConnectionError> {
-        let connection = ClientConnection::new(Arc::clone(&tls.config), tls.name.clone())
+        let mut connection = ClientConnection::new(Arc::clone(&tls.config), tls.name.clone())
             .map_err(|error| failed(&error))?;
+        // Otherwise it takes 64 KiB that are not sent yet. What is open on a connection is limited by its depth.
+        connection.set_buffer_limit(None);
         Ok(Session(Box::new(connection)))
     }
 

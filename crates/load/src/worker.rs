@@ -9,6 +9,7 @@
 //! requests differ only by their instants, and the schedule can compute the next instant at any time.
 
 mod ending;
+mod expiry;
 mod overdue;
 mod receiving;
 mod sending;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use linux::clock;
 
+use crate::ask::ReplyForm;
 use crate::connection::{ConnectionState, OpenRequest};
 use crate::exchange::{Exchange, ExchangeLog};
 use crate::order::{Order, WhenBusy};
@@ -60,6 +62,12 @@ pub(crate) struct Worker<'a> {
     timeout_ns: u64,
     /// When to check next for requests that have been open for too long.
     expiry_ns: u64,
+    /// A datagram without an answer keeps its socket for so long at least.
+    lost_after_ns: u64,
+    /// When to check next for datagrams that most likely are lost.
+    presume_ns: u64,
+    /// What all answers together have taken since their requests were sent.
+    served_ns: u64,
     /// When the request before the next was sent.
     sent_ns: u64,
     /// The request that is due next, counted from 0.
@@ -68,8 +76,12 @@ pub(crate) struct Worker<'a> {
     published: (u64, u64),
     /// Requests that wait for an answer, or for the connection that is made for them.
     open: usize,
+    /// Those of them that most likely are lost.
+    lost: usize,
     /// Requests that wait for a connection.
     promised: usize,
+    /// Connections that the server has to close.
+    ending: usize,
     /// When a request was sent or dropped for the last time, or a connection was started for one.
     gone_ns: u64,
     /// The end of the thread's last idle time.
@@ -92,7 +104,7 @@ impl<'a> Worker<'a> {
             (Pace::Saturate, _) | (_, WhenBusy::Pipeline) => client.depth(),
             (_, WhenBusy::Wait | WhenBusy::Grow | WhenBusy::Drop) => 1,
         };
-        let polls = client.polls();
+        let (polls, datagrams) = (client.polls(), client.asks.reply == ReplyForm::Datagram);
         Worker {
             client,
             saturates: matches!(order.pace, Pace::Saturate),
@@ -112,11 +124,16 @@ impl<'a> Worker<'a> {
             live_ns: LIVE_NS,
             timeout_ns: order.timeout.map_or(u64::MAX, nanoseconds),
             expiry_ns: u64::MAX,
+            lost_after_ns: order.presumed_lost.filter(|_| datagrams).map_or(u64::MAX, nanoseconds),
+            presume_ns: u64::MAX,
+            served_ns: 0,
             sent_ns: 0,
             ordinal: 0,
             published: (0, 0),
             open: 0,
+            lost: 0,
             promised: 0,
+            ending: 0,
             gone_ns: 0,
             idle_until_ns: 0,
             spun_ns: 0,
@@ -131,6 +148,7 @@ impl<'a> Worker<'a> {
         self.end_ns = start_ns.saturating_add(self.end_ns);
         self.live_ns = start_ns.saturating_add(self.live_ns);
         self.expiry_ns = start_ns.saturating_add(self.timeout_ns);
+        self.presume_ns = start_ns.saturating_add(self.lost_after_ns);
         self.idle_until_ns = start_ns;
         let mut now_ns = clock::now_ns();
         loop {
@@ -227,8 +245,8 @@ impl<'a> Worker<'a> {
             if fault == ConnectionError::Timeout { Reason::Expired } else { Reason::Lost },
             now_ns,
         );
-        self.client.connections[index as usize].close();
-        self.client.retry.push_back((now_ns + RETRY_NS, index));
+        self.close(index);
+        self.client.retry_at(now_ns + RETRY_NS, index);
         if fault.is_full() {
             return;
         }
@@ -239,16 +257,22 @@ impl<'a> Worker<'a> {
 
     /// All that is open on a connection is missed.
     fn give_up(&mut self, index: u32, reason: Reason, now_ns: u64) {
-        while let Some(open) = self.client.connections[index as usize].open.pop_front() {
+        while let Some(open) = self.take_open(index, 0) {
             self.miss(index, open, reason, now_ns);
         }
     }
 
+    fn close(&mut self, index: u32) {
+        let connection = &mut self.client.connections[index as usize];
+        self.ending -= usize::from(connection.ending_ns.is_some());
+        connection.close();
+    }
+
     fn reopen(&mut self, index: u32, now_ns: u64) {
         self.give_up(index, Reason::Lost, now_ns);
+        self.close(index);
         if self.client.is_fresh() {
             // The next request opens it again.
-            self.client.connections[index as usize].close();
             return self.on_room(index, now_ns);
         }
         if let Err(fault) = self.client.reopen(index) {
@@ -258,15 +282,19 @@ impl<'a> Worker<'a> {
 
     /// The work that does not belong to a single answer.
     fn keep_up(&mut self, now_ns: u64) {
-        while let Some((at_ns, index)) = self.client.retry.front().copied()
-            && at_ns <= now_ns
-        {
-            self.client.retry.pop_front();
-            self.reopen(index, now_ns);
+        while let Some(index) = self.client.take_retry(now_ns) {
+            match self.take_open(index, 0) {
+                Some(open) => self.begin(index, open, now_ns),
+                None => self.reopen(index, now_ns),
+            }
         }
         if now_ns >= self.expiry_ns {
             self.read_all(now_ns);
             self.expire(now_ns);
+        }
+        if now_ns >= self.presume_ns {
+            self.read_all(now_ns);
+            self.presume_lost(now_ns);
         }
         if now_ns >= self.live_ns {
             self.live_ns = now_ns + LIVE_NS;
@@ -275,32 +303,9 @@ impl<'a> Worker<'a> {
             if self.live.is_stopped() {
                 self.end(now_ns);
             }
+            self.leave_unclosed(now_ns);
             self.give_up_silence(now_ns);
         }
-    }
-
-    /// Gives up requests that have been open for too long, and closes their connections: later bytes there would
-    /// answer the wrong request. A datagram's number identifies its request, so its socket stays.
-    fn expire(&mut self, now_ns: u64) {
-        let mut next_ns = now_ns + self.timeout_ns;
-        for index in 0..self.client.connections.len() as u32 {
-            let datagrams = self.has_datagrams();
-            while let Some(open) = self.client.connections[index as usize].open.front().copied() {
-                let expires_ns = open.sent_ns.saturating_add(self.timeout_ns);
-                if expires_ns > now_ns {
-                    next_ns = next_ns.min(expires_ns);
-                    break;
-                }
-                if !datagrams {
-                    self.on_fault(index, ConnectionError::Timeout, now_ns);
-                    break;
-                }
-                self.client.connections[index as usize].open.pop_front();
-                self.miss(index, open, Reason::Expired, now_ns);
-                self.on_room(index, now_ns);
-            }
-        }
-        self.expiry_ns = next_ns;
     }
 
     /// Counts the overdue requests from an ordinal on. After the schedule's end no more requests become due.
@@ -369,7 +374,7 @@ impl<'a> Worker<'a> {
         let can_send = acts && next_ns < self.end_ns && self.has_more();
         let end_ns = if now_ns < self.end_ns { self.end_ns } else { self.drained_ns(now_ns) };
         let retry_ns = self.client.retry.front().map_or(u64::MAX, |(at_ns, _)| *at_ns);
-        let other_ns = end_ns.min(retry_ns).min(self.live_ns).min(self.expiry_ns);
+        let other_ns = end_ns.min(retry_ns).min(self.live_ns).min(self.expiry_ns).min(self.presume_ns);
         self.waiting.timeout_ns(now_ns, can_send.then_some(next_ns), other_ns)
     }
 

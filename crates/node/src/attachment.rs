@@ -1,11 +1,13 @@
 //! The attachment of a container to a network: made, looked at, and taken back by its journal.
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 
 use cni::{AddResult, Attached, Attachment, ErrorCode, Failure};
 use ipam::Holder;
-use linux::{LinkKind, Netns, NetnsPath};
-use plan::{BookError, FoundUnit, Journal, Kernel, Made, Place, Plan, Set, Step, UnitState, outstanding};
+use ipnet::IpNet;
+use linux::{LinkKind, Netns, NetnsPath, Route};
+use plan::{BookError, FoundUnit, Keeper, Kernel, Made, Place, Plan, Set, Step, UnitState};
 use serde_json::Value;
 
 use crate::Home;
@@ -19,6 +21,15 @@ use crate::network;
 use crate::network_unit::NetworkUnit;
 use crate::numbers::Numbers;
 use crate::unit::{JOURNAL, Record, begin, id_of, recorded, remove};
+
+/// Where the addresses of an attachment come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GivenBy {
+    /// The store of the plugin itself.
+    OwnStore,
+    /// The plugin that the configuration leaves them to.
+    AnotherPlugin,
+}
 
 /// Joins a container to a network, with the addresses of a plugin for them if there is one.
 ///
@@ -35,9 +46,13 @@ pub(crate) fn add(
         Some(dns) => Some(dns.clone()),
         None => conf.name_resolution()?,
     };
-    let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
+    let mut kernel = home.kernel()?;
     let place = place_of(attachment)?;
     let network = NetworkUnit::of(leases.network(), conf);
+    // What a killed ADD was given is given back as its DEL would, before its interface goes: the plugin may speak by that.
+    if let Some(delegate) = delegate.filter(|_| is_dead(home, attachment)) {
+        delegate.del(attachment)?;
+    }
     let (unit, record) = begin(home, leases, &network, (attachment, wanted.device.as_deref()), &mut kernel)?;
     let making = Making { home, wanted, attachment, record: &record, place: &place, unit: &unit };
     let (failure, taken_back) = match making.join(conf, delegate, &mut kernel) {
@@ -51,6 +66,12 @@ pub(crate) fn add(
         Err(failure) => (failure, remove(home, unit, &mut kernel, &mut Vec::new())),
     };
     Err(with_consequence(failure, taken_back))
+}
+
+/// Whether an attachment is there of which the process died.
+fn is_dead(home: &Home, attachment: &Attachment) -> bool {
+    let found = home.attachments().find(&id_of(&attachment.container_id, &attachment.ifname));
+    found.is_ok_and(|found| found.is_some_and(|found| found.state == UnitState::Dead))
 }
 
 /// Takes back a unit that could not be left standing, which counts as that of a dead process.
@@ -78,7 +99,7 @@ pub(crate) fn del(
     if is_ours {
         match home.attachments().take_over(&id) {
             Ok(unit) => {
-                let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
+                let mut kernel = home.kernel()?;
                 remove(home, unit, &mut kernel, left)?;
             }
             Err(BookError::Unknown { .. }) => {}
@@ -91,8 +112,7 @@ pub(crate) fn del(
 }
 
 /// Compares an attachment and its network with what ADD left and plugins behind ours have made of it, by the result of
-/// them all, and its addresses with those that are reserved in the plugin's own store, unless they are another plugin's
-/// (`leases` is `None`).
+/// them all, and its addresses with those that are reserved where ADD did so, unless they are another plugin's.
 ///
 /// # Errors
 /// There is none, or the first thing that is otherwise.
@@ -101,32 +121,40 @@ pub(crate) fn check(
     network: &str,
     attachment: &Attachment,
     result: &AddResult,
-    leases: Option<&Leases>,
+    given_by: GivenBy,
 ) -> Result<(), Failure> {
     let Attachment { container_id, ifname, .. } = attachment;
     let what = format!("interface {ifname} of container {container_id}");
     let id = id_of(container_id, ifname);
     let found = home.attachments().find(&id).map_err(|error| of_book(&error))?;
     let record = recorded(home, &id).filter(|record| record.network == network);
-    let (Some(record), Some(UnitState::Standing)) = (record, found.map(|found| found.state)) else {
+    let (Some(record), Some(found)) = (record, found) else {
         let why = format!("{what} was not added to {network} here");
         return Err(Failure::new(ErrorCode::UNKNOWN_CONTAINER, why));
     };
+    match found.state {
+        UnitState::Standing => {}
+        UnitState::Alive => return Err(busy(container_id, ifname, found.pid)),
+        UnitState::Dead => {
+            return Err(changed(format!("{what} was left by a process that died; DEL takes it back")));
+        }
+    }
     place_of(attachment)?;
-    let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
-    let own = home.attachments().path().join(&id).join(format!("{JOURNAL}.journal"));
+    let mut kernel = home.kernel()?;
+    let own = Keeper::part(&home.attachments(), &id, JOURNAL).map_err(|error| refused(&error))?;
     let mut made = Plan::new();
-    for path in [network::journal(home, &record.network_unit()), own] {
-        let journal = Journal::open(&path).map_err(|error| refused(&error))?;
-        made.steps = outstanding(&journal).into_iter().rev().cloned().collect();
+    for (part, whose) in [(network::made(home, &record.network_unit())?, network), (own, id.as_str())] {
+        made = part.ok_or_else(|| changed(format!("{what}: the journal of {whose} is gone")))?;
         allow_for_others(&mut made, attachment, result);
         let (_, drifts) = Made::of(&made, &mut kernel).map_err(|error| refused(&error))?;
         if let Some(drift) = drifts.first() {
             return Err(changed(format!("{what}: {drift}")));
         }
     }
-    let Some(leases) = leases else { return Ok(()) };
-    let reserved = leases.reserved(container_id, ifname)?;
+    if given_by == GivenBy::AnotherPlugin {
+        return Ok(());
+    }
+    let reserved = record.leases(home).reserved(container_id, ifname)?;
     let lost = made.steps.iter().find_map(|placed| match &placed.step {
         Step::AddAddress { address, .. } if placed.place != Place::Host => {
             (!reserved.contains(&address.addr())).then_some(address)
@@ -137,12 +165,13 @@ pub(crate) fn check(
 }
 
 /// A plugin behind ours may have given the container's interface another Ethernet address, which its result has, and
-/// another MTU, which it need not say (both are what `tuning` does). The link that holds back what the interface receives is
-/// ours alone, but for whether it has IPv6: who sets that for all links of the container sets it there, too.
+/// another MTU, which it need not say (both are what `tuning` does). It may have taken addresses and routes away or replaced
+/// them; its result does not list them then, as with `route-override`. The link that holds back what the interface receives is
+/// ours alone, but for whether it has IPv6: a program that sets that for all links of the container sets it there, too.
 fn allow_for_others(made: &mut Plan, attachment: &Attachment, result: &AddResult) {
+    let list = |key: &str| result.as_json().get(key).and_then(Value::as_array).into_iter().flatten();
     let text = |of: &Value, key: &str| of.get(key).and_then(Value::as_str).map(str::to_owned);
-    let interfaces = result.as_json().get("interfaces").and_then(Value::as_array);
-    let of_container = interfaces.into_iter().flatten().find(|one| {
+    let of_container = list("interfaces").find(|one| {
         text(one, "name").as_ref() == Some(&attachment.ifname) && text(one, "sandbox") == attachment.netns
     });
     let mac = of_container.and_then(|one| text(one, "mac")?.parse().ok());
@@ -158,10 +187,26 @@ fn allow_for_others(made: &mut Plan, attachment: &Attachment, result: &AddResult
         }
     }
     let for_all = holds_back.map(|link| format!("net/ipv6/conf/{link}/disable_ipv6"));
+    let has_address =
+        |address: &IpNet| list("ips").any(|ip| parsed(ip.get("address")).as_ref() == Some(address));
+    // Where none is said, the next hop may be the gateway of an address.
+    let has_route = |route: &Route| {
+        list("routes").any(|one| {
+            parsed(one.get("dst")).is_some_and(|dst: IpNet| dst.trunc() == route.dst.trunc())
+                && parsed(one.get("gw")).is_none_or(|gw| Some(gw) == route.via)
+        })
+    };
     made.steps.retain(|placed| match &placed.step {
         Step::Set(Set::Sysctl(set)) => for_all.as_deref() != Some(set.key.as_str()),
+        Step::AddAddress { address, .. } if placed.place != Place::Host => has_address(address),
+        Step::AddRoute(route) if placed.place != Place::Host => has_route(route),
         _ => true,
     });
+}
+
+/// What a text of a result says; `None` if there is none, or it says something else.
+fn parsed<T: FromStr>(value: Option<&Value>) -> Option<T> {
+    value?.as_str()?.parse().ok()
 }
 
 /// What became of attachments that were taken back together, as phrases.
@@ -179,7 +224,8 @@ pub(crate) fn keep_only(home: &Home, leases: &Leases, valid: &[(String, String)]
     let mut removed = remove_units(home, leases.network(), |found| ids.contains(&found.id));
     let failures = &mut removed.failures;
     let book = home.attachments();
-    let has_unit = |id: &str| book.find(id).is_ok_and(|found| found.is_some());
+    // One that cannot be looked at may be there, and what it has must not become another's.
+    let has_unit = |id: &str| book.find(id).map_or(true, |found| found.is_some());
     // What is being attached has a unit before it has an address. What could not be taken back keeps its own.
     let is_kept = |Holder { container, ifname }: &Holder| match ifname {
         Some(ifname) => {
@@ -213,7 +259,7 @@ fn try_remove_units(
     is_valid: impl Fn(&FoundUnit) -> bool,
 ) -> Result<Removed, Failure> {
     let book = home.attachments();
-    let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
+    let mut kernel = home.kernel()?;
     let mut removed = Removed::default();
     for found in book.units().map_err(|error| of_book(&error))? {
         let record = recorded(home, &found.id);

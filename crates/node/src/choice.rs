@@ -169,7 +169,7 @@ fn shipped(race: &RaceRecord, entrant: usize) -> Result<Shipped, String> {
         return Err(format!("it could not run in the race: {unmet}"));
     }
     let Some(raced) = datapath::find(path) else {
-        return Err("other plugins made it, and their own configuration ships it".to_owned());
+        return Err("other plugins made it: install it with their own configuration".to_owned());
     };
     if raced.between == Between::Router {
         return Err(

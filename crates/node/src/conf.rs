@@ -262,19 +262,28 @@ impl Conf {
     pub(crate) fn awaits_ranges(request: &Request) -> bool {
         let none = |key: &str| {
             let ranges = request.ipam().and_then(|ipam| ipam.get(key));
-            ranges.is_none_or(|ranges| ranges == &Value::Array(vec![]))
+            ranges.is_none_or(|ranges| ranges.is_null() || *ranges == no_ranges())
         };
         request.runtime("ipRanges").is_none() && none("ranges") && none("subnet")
     }
 }
 
-/// Ranges as they are written, or those that the runtime gives instead (`ipRanges`).
+/// Ranges as they are written, or those that the runtime gives instead (`ipRanges`). In a configuration of host-local they
+/// come before those that are written, and a container gets an address of each, as with that plugin (`LoadIPAMConfig` in
+/// plugins/ipam/host-local/backend/allocator/config.go of containernetworking/plugins).
 pub(crate) fn sets(request: &Request, written: Value) -> Result<Vec<Vec<Range>>, Failure> {
-    let (name, value) = match request.runtime("ipRanges") {
-        Some(given) => ("`runtimeConfig.ipRanges`", given),
-        None => ("`ipam.ranges`", written),
+    let read = |name: &str, value: Value| -> Result<Vec<Vec<Range>>, Failure> {
+        let sets: Option<_> =
+            serde_json::from_value(value).map_err(|error| invalid_conf(format!("{name}: {error}")))?;
+        Ok(sets.unwrap_or_default())
     };
-    serde_json::from_value(value).map_err(|error| invalid_conf(format!("{name}: {error}")))
+    let Some(given) = request.runtime("ipRanges") else { return read("`ipam.ranges`", written) };
+    let mut sets = read("`runtimeConfig.ipRanges`", given)?;
+    let kind = request.ipam().and_then(|ipam| ipam.get("type")?.as_str());
+    if kind == Some(dropin::HOST_LOCAL) {
+        sets.extend(read("`ipam.ranges`", written)?);
+    }
+    Ok(sets)
 }
 
 /// # Errors
@@ -321,13 +330,13 @@ fn path(written: &Written) -> Result<&'static DataPath, Failure> {
     }
     if name != DEVICE.name {
         let of_device = [
-            ("deviceID", written.device.is_some()),
-            ("vlan", written.vlan.is_some()),
-            ("spoof_check", written.spoof_check.is_some()),
+            ("deviceID", written.device.as_ref().map(|device| format!("{device:?}"))),
+            ("vlan", written.vlan.map(|vlan| vlan.to_string())),
+            ("spoof_check", written.spoof_check.map(|check| check.to_string())),
         ];
-        if let Some((key, _)) = of_device.into_iter().find(|(_, is_set)| *is_set) {
+        if let Some((key, value)) = of_device.into_iter().find_map(|(key, value)| Some((key, value?))) {
             return Err(unsupported(format!(
-                "`{key}` is set, which is for {}; {name} takes no device",
+                "`{key}` is {value}, which is for {}; {name} takes no device",
                 DEVICE.name
             )));
         }
@@ -378,8 +387,10 @@ fn check_sets(sets: &[Vec<Range>], path: &DataPath) -> Result<(), Failure> {
     let family = |set: &Vec<Range>| set.first().map(|range| range.subnet.addr().is_ipv4());
     for (index, set) in sets.iter().enumerate() {
         if sets[..index].iter().any(|earlier| family(earlier) == family(set)) {
+            let subnets: Vec<String> = set.iter().map(|range| range.subnet.to_string()).collect();
             let why = format!(
-                "`ipam.ranges` has several sets of one family; set {index} would be a second address"
+                "`ipam.ranges` has several sets of one family; set {index} would be a second address: {}",
+                subnets.join(", ")
             );
             return Err(unsupported(why));
         }

@@ -14,7 +14,7 @@ use crate::Home;
 use crate::conf::{AddressSource, Conf};
 use crate::dropin::OWN_IPAM;
 use crate::failures::invalid_conf;
-use crate::network;
+use crate::network::{self, Difference, Hindrance};
 use crate::network_unit::NetworkUnit;
 
 /// The name of the plugin: its `type` in a configuration, and the name of its executable.
@@ -52,7 +52,7 @@ pub struct Network {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(into = "Value")]
 pub enum SenderCheck {
-    /// Nothing is checked.
+    /// Containers may send from any address.
     Off,
     /// At tcx, which leaves the ingress qdisc of a container's link to other programs (Linux 6.6).
     Tcx,
@@ -124,6 +124,24 @@ struct WrittenRange {
 }
 
 impl Network {
+    /// This network, or the same with the MTU that it stands with, and on the link where it stands unless the user has named
+    /// its link, where `ADD` would not follow another one: containers are attached, and what they share was made for
+    /// those. Those that come join them.
+    pub fn beside_attached(self, home: &Home, is_wire_named: bool) -> Network {
+        let is_followed = |network: &&Network| {
+            let read = Configured::read(&network.conflist()).ok().and_then(|read| read.into_iter().next());
+            let hindrance = read.map(|configured| configured.hindrance(home));
+            matches!(hindrance, Some(Ok(None | Some(Hindrance { differs: Difference::Subnets, .. }))))
+        };
+        let Some(standing) = network::standing(home, &self.name) else { return self };
+        let (mtu, wire) = (standing.mtu.or(self.mtu), self.wire.clone().filter(|_| is_wire_named));
+        let with_mtu = Network { mtu, ..self.clone() };
+        let candidates =
+            [with_mtu.clone(), Network { wire: wire.clone(), ..self.clone() }, Network { wire, ..with_mtu }];
+        let followed = if is_followed(&&self) { None } else { candidates.iter().find(is_followed) };
+        followed.cloned().unwrap_or(self)
+    }
+
     /// The text of the configuration, as a list of one plugin. Nothing is checked; [`Configured::read`] does that.
     ///
     /// Runtimes that know 1.1.0 speak it; to others the plugin speaks 1.0.0 (`cniVersions`).
@@ -209,19 +227,37 @@ impl Configured {
     }
 
     /// Whether an `ADD` could make the network, in the calling thread's namespace: the link to other nodes is there, a plan
-    /// can be made, the file of name servers can be read, and no attachment rests on the network as another configuration has it. Nothing is written.
+    /// can be made, the file of name servers can be read, and no attachment rests on the network as another configuration
+    /// has it. Nothing is written.
     ///
     /// # Errors
     /// Why it could not.
     pub fn check(&self, home: &Home) -> Result<(), Failure> {
+        self.check_but_for_awaited(home)?.map_or(Ok(()), Err)
+    }
+
+    /// The same where attachments may have addresses of other subnets, or share what has another MTU, for which an `ADD` has
+    /// to wait: why it would fail until they are gone.
+    ///
+    /// # Errors
+    /// Why it could not even then.
+    pub fn check_but_for_awaited(&self, home: &Home) -> Result<Option<Failure>, Failure> {
+        match self.hindrance(home)? {
+            Some(Hindrance { failure, differs: Difference::Other }) => Err(failure),
+            hindrance => Ok(hindrance.map(|Hindrance { failure, .. }| failure)),
+        }
+    }
+
+    /// What an `ADD` has to wait for.
+    fn hindrance(&self, home: &Home) -> Result<Option<Hindrance>, Failure> {
         self.conf.name_resolution()?;
         let network = NetworkUnit::of(&self.name, &self.conf);
         // Another plugin says at ADD which subnets there are.
         if matches!(self.conf.addresses, AddressSource::Delegate(_)) {
-            return network::spec(home, &network, &self.conf, 1).map(drop);
+            return network::spec(home, &network, &self.conf, 1).map(|_| None);
         }
         let node = network::could_be_made(home, &network, &self.conf)?;
-        network::refuse_change(home, &network, &self.conf, &node)
+        network::hindrance(home, &network, &self.conf, &node)
     }
 }
 

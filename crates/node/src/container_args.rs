@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use cni::{Attachment, Failure, Request};
-use datapath::{DEVICE, Limits, Protocol, PublishedPort, RateLimit, ReceiveLimit};
+use datapath::{Addresses, DEVICE, Family, Limits, Protocol, PublishedPort, RateLimit, ReceiveLimit};
 use linux::Mac;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -215,6 +215,20 @@ fn limit(direction: &str, rate: u64, burst: u64) -> Result<Option<RateLimit>, Fa
     }
 }
 
+/// The ports that are published on a container with these addresses. A runtime that writes down a port for all addresses of
+/// each family (`0.0.0.0` and `::`) means those that the container has.
+pub(crate) fn ports_at(wanted: &[PublishedPort], addresses: &Addresses) -> Vec<PublishedPort> {
+    let leads = |port: &PublishedPort| port.address.is_none_or(|at| addresses.of(Family::of(at)).is_some());
+    let is_same = |one: &PublishedPort, other: &PublishedPort| {
+        (one.node, one.pod, one.protocol) == (other.node, other.pod, other.protocol)
+    };
+    let is_spare = |port: &PublishedPort| {
+        let is_everywhere = port.address.is_some_and(|at| at.is_unspecified());
+        is_everywhere && !leads(port) && wanted.iter().any(|other| leads(other) && is_same(port, other))
+    };
+    wanted.iter().filter(|port| !is_spare(port)).copied().collect()
+}
+
 fn ports(value: &Value) -> Result<Vec<PublishedPort>, Failure> {
     let mappings: Vec<PortMapping> = serde_json::from_value(value.clone())
         .map_err(|error| invalid_conf(format!("`runtimeConfig.portMappings` is {value}: {error}")))?;
@@ -328,6 +342,23 @@ mod tests {
             PublishedPort { node: 53, address: at, pod: 1053, protocol: Protocol::Udp },
         ];
         assert_eq!(wanted.ports, expected);
+    }
+
+    #[test]
+    fn a_port_on_all_addresses_of_each_family_is_one_on_those_that_there_are() {
+        let at = |at: &str, node| {
+            let address = at.parse().unwrap();
+            PublishedPort { node, address: Some(address), pod: 80, protocol: Protocol::Tcp }
+        };
+        let of = |addresses: &[&str]| addresses.iter().map(|one| one.parse::<IpAddr>().unwrap()).collect();
+        let both = [at("0.0.0.0", 8080), at("::", 8080)];
+        assert_eq!(ports_at(&both, &of(&["10.244.1.2"])), both[..1]);
+        assert_eq!(ports_at(&both, &of(&["fd00::2"])), both[1..]);
+        assert_eq!(ports_at(&both, &of(&["10.244.1.2", "fd00::2"])), both);
+        // What leads nowhere at all is left, to be refused.
+        for kept in [[at("0.0.0.0", 8080), at("::", 8081)], [at("0.0.0.0", 8080), at("2001:db8::1", 8080)]] {
+            assert_eq!(ports_at(&kept, &of(&["10.244.1.2"])), kept);
+        }
     }
 
     #[test]

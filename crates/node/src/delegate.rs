@@ -1,12 +1,12 @@
 //! Another plugin that gives the addresses: it is called with our own input (section 4 of the specification).
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command as Program, Stdio};
+use std::process::{Child, Command as Program, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cni::{AddResult, Attachment, Call, Command, ErrorCode, Failure, Request};
 use datapath::{ATTACHES, DEVICE, DataPath, PodRoute, gateway_in};
@@ -23,6 +23,8 @@ const LIMIT: Duration = Duration::from_secs(100);
 /// The plugin whose daemon asks a server by the container's interface, which is to be there before it has an address, and
 /// still when the address is given back.
 const BY_INTERFACE: &str = "dhcp";
+/// Between two looks whether it has ended.
+const END_PAUSE: Duration = Duration::from_micros(200);
 /// The longest output that is read, in bytes.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 
@@ -150,14 +152,11 @@ impl<'a> Delegate<'a> {
         let mut program = Program::new(&self.program);
         program.envs(environment.environment()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = program.spawn().map_err(|error| self.failed("start", &error))?;
-        let ended = converse(&mut child, &self.request.to_string());
-        let printed = ended.map_err(|error| self.failed("talk to", &error))?;
-        let Some(printed) = printed else {
-            let _killed = child.kill().and_then(|()| child.wait());
+        let ended = converse(&mut child, self.request.to_string(), LIMIT);
+        let Some((printed, status)) = ended.map_err(|error| self.failed("talk to", &error))? else {
             let why = format!("plugin {} did not end within {} s", self.program.display(), LIMIT.as_secs());
             return Err(Failure::new(ErrorCode::TRY_AGAIN_LATER, why));
         };
-        let status = child.wait().map_err(|error| self.failed("wait for", &error))?;
         if status.success() {
             return Ok(printed);
         }
@@ -216,8 +215,18 @@ fn reserved(ip: &Value, set: usize) -> Option<Reserved> {
     Some(Reserved { address, gateway, set })
 }
 
-/// Writes the input and reads what is printed; `None`: it took too long.
-fn converse(child: &mut Child, input: &str) -> std::io::Result<Option<String>> {
+/// Writes the input, reads what is printed, and waits for the end. `None`: it took longer than the limit, and was killed.
+fn converse(
+    child: &mut Child,
+    input: String,
+    limit: Duration,
+) -> std::io::Result<Option<(String, ExitStatus)>> {
+    let deadline = Instant::now() + limit;
+    let mut stdin = child.stdin.take().expect("it is piped");
+    // It need not read what it does not need, nor before it has printed.
+    thread::spawn(move || {
+        let _unread = stdin.write_all(input.as_bytes());
+    });
     let output = child.stdout.take().expect("it is piped");
     let (printed, end) = mpsc::channel();
     thread::spawn(move || {
@@ -226,11 +235,52 @@ fn converse(child: &mut Child, input: &str) -> std::io::Result<Option<String>> {
         // Nothing waits for it after the limit.
         let _late = printed.send(read.map(|_count| String::from_utf8_lossy(&bytes).into_owned()));
     });
-    let written = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
-    match written {
-        // It need not read what it does not need.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-        written => written?,
+    let printed = end.recv_timeout(limit).ok().transpose()?;
+    // What has closed its output may still go on.
+    while let Some(printed) = &printed {
+        match child.try_wait()? {
+            Some(status) => return Ok(Some((printed.clone(), status))),
+            None if Instant::now() < deadline => thread::sleep(END_PAUSE),
+            None => break,
+        }
     }
-    end.recv_timeout(LIMIT).ok().transpose()
+    child.kill()?;
+    child.wait()?;
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(script: &str) -> Child {
+        let mut shell = Program::new("sh");
+        shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        shell.spawn().expect("a shell starts")
+    }
+
+    /// More than a pipe holds.
+    fn input() -> String {
+        "x".repeat(1 << 20)
+    }
+
+    #[test]
+    fn it_need_not_read_its_input() {
+        for script in ["echo yes", "echo yes; exec <&-", "echo yes; cat >/dev/null"] {
+            let ended = converse(&mut begun(script), input(), LIMIT).expect("nothing fails");
+            let (printed, status) = ended.expect("it ends");
+            assert!(printed == "yes\n" && status.success(), "{script}: {printed} {status}");
+        }
+    }
+
+    #[test]
+    fn one_that_hangs_is_ended_whatever_it_reads_and_prints() {
+        let limit = Duration::from_millis(50);
+        for script in ["exec sleep 1000", "exec >&-; exec sleep 1000", "cat >/dev/null; exec sleep 1000"] {
+            let mut child = begun(script);
+            let ended = converse(&mut child, input(), limit).expect("nothing fails");
+            assert!(ended.is_none(), "{script}");
+            assert!(child.try_wait().is_ok_and(|status| status.is_some()), "{script}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use plan::{Kernel, Place, Plan, Step};
 
 use crate::failures::{changed, invalid_call, refused};
 
-/// The interfaces at both ends, the addresses and the routes.
+/// The interfaces at both ends, a link in the container that is for its interface, the addresses and the routes.
 ///
 /// # Errors
 /// A link is gone already, or the kernel does not answer.
@@ -41,6 +41,11 @@ pub(crate) fn describe(
             {
                 let ip = AttachedAddress { address: *address, gateway: None, interface: index };
                 attached.ips.push(ip);
+            }
+            // It holds back what the interface receives. The addresses are on the interface, which comes before it.
+            Step::AddLink(link) if link.kind == LinkKind::Ifb => {
+                let helper = interface(kernel, &placed.place, &link.name, attachment.netns.clone())?;
+                attached.interfaces.push(helper);
             }
             Step::AddRoute(route) => {
                 // A route of the configuration may go by another neighbour than the gateway.

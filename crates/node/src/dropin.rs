@@ -156,8 +156,12 @@ fn bridge(theirs: &Bridge) -> Result<Value, Failure> {
             "a frame does not go back to the port from which it came",
         ),
         (theirs.promisc_mode, "promiscMode` is true", "the bridge sees what is for it"),
-        (theirs.vlan != 0, "vlan` is set", "the bridge has no VLANs"),
-        (!theirs.vlan_trunk.is_empty(), "vlanTrunk` is set", "the bridge has no VLANs"),
+        (theirs.vlan != 0, &*format!("vlan` is {}", theirs.vlan), "the bridge has no VLANs"),
+        (
+            !theirs.vlan_trunk.is_empty(),
+            &*format!("vlanTrunk` is {}", Value::from(theirs.vlan_trunk.clone())),
+            "the bridge has no VLANs",
+        ),
         (theirs.enable_dad, "enabledad` is true", "addresses are usable at once"),
         (
             theirs.disable_container_interface,
@@ -192,17 +196,17 @@ fn on_wire(name: &str, theirs: OnWire) -> Result<Value, Failure> {
     let refused = [
         (
             !theirs.mac.is_empty(),
-            "mac",
+            format!("`mac` is {:?}", theirs.mac),
             "all containers of a network would have it; ask for it for each container",
         ),
         (
             theirs.broadcast_queue_length > 0,
-            "bcqueuelen",
+            format!("`bcqueuelen` is {}", theirs.broadcast_queue_length),
             "the wire's queue of broadcasts is as long as the kernel makes it here",
         ),
     ];
-    if let Some((_, key, why)) = refused.iter().find(|(is_set, ..)| *is_set) {
-        return Err(unsupported(format!("`{key}` is set; {why}")));
+    if let Some((_, what, why)) = refused.iter().find(|(is_set, ..)| *is_set) {
+        return Err(unsupported(format!("{what}; {why}")));
     }
     // Without a route to say so, containers of L3 modes would not leave their network with the other plugin either.
     let wire = theirs.master.filter(|master| !master.is_empty());
@@ -218,9 +222,13 @@ fn given(mtu: u32) -> Option<u32> {
 }
 
 /// The value of `ipam` in our own form. What is not host-local's stays as it is.
-pub(crate) fn addresses(ipam: Value) -> Result<Value, Failure> {
+pub(crate) fn addresses(mut ipam: Value) -> Result<Value, Failure> {
     if ipam.get("type").and_then(Value::as_str) != Some(HOST_LOCAL) {
         return Ok(ipam);
+    }
+    // As in `read`.
+    if let Some(theirs) = ipam.as_object_mut() {
+        theirs.retain(|_, value| !value.is_null());
     }
     let theirs: HostLocal = serde_json::from_value(ipam)
         .map_err(|error| invalid_conf(format!("read `ipam`, the configuration of {HOST_LOCAL}: {error}")))?;
@@ -292,7 +300,7 @@ mod tests {
     fn what_would_not_be_as_it_says_is_refused() {
         let ipam = json!({ "type": "host-local", "subnet": "10.1.2.0/24" });
         refused("bridge", &json!({ "ipam": ipam }), 2, "`isGateway` is false");
-        refused("bridge", &json!({ "isGateway": true, "vlan": 7, "ipam": ipam }), 2, "`vlan` is set");
+        refused("bridge", &json!({ "isGateway": true, "vlan": 7, "ipam": ipam }), 2, "`vlan` is 7;");
         refused("bridge", &json!({ "isGatway": true, "ipam": ipam }), 7, "unknown field `isGatway`");
         refused("macvlan", &json!({ "mode": "vepa", "ipam": ipam }), 2, "`mode` is \"vepa\"");
         refused("ptp", &json!({ "mtu": -1, "ipam": ipam }), 7, "configuration of ptp");
@@ -315,14 +323,19 @@ mod tests {
             conf
         };
         assert_eq!(form("bridge", &with("portIsolation", json!(true))).unwrap()["port_isolation"], true);
-        refused("bridge", &with("vlanTrunk", json!([{ "id": 7 }])), 2, "`vlanTrunk` is set");
+        refused("bridge", &with("vlanTrunk", json!([{ "id": 7 }])), 2, "`vlanTrunk` is [{\"id\":7}];");
         for key in ["enabledad", "disableContainerInterface"] {
             refused("bridge", &with(key, json!(true)), 2, &format!("`{key}` is true"));
         }
         let on_wire = json!({ "mac": "", "bcqueuelen": 0, "linkInContainer": false, "ipam": ipam });
         assert_eq!(form("macvlan", &on_wire).unwrap(), form("macvlan", &json!({ "ipam": ipam })).unwrap());
-        refused("macvlan", &json!({ "bcqueuelen": 100, "ipam": ipam }), 2, "`bcqueuelen` is set");
-        refused("macvlan", &json!({ "mac": "02:00:00:00:00:01", "ipam": ipam }), 2, "`mac` is set");
+        refused("macvlan", &json!({ "bcqueuelen": 100, "ipam": ipam }), 2, "`bcqueuelen` is 100;");
+        refused(
+            "macvlan",
+            &json!({ "mac": "02:00:00:00:00:01", "ipam": ipam }),
+            2,
+            "`mac` is \"02:00:00:00:00:01\";",
+        );
         refused("ipvlan", &json!({ "linkInContainer": true, "ipam": ipam }), 2, "`linkInContainer` is true");
     }
 }

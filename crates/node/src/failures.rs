@@ -73,12 +73,12 @@ pub(crate) fn of_plan(plan: &Plan, error: &ApplyError) -> Failure {
         ApplyError::Injected { .. } => return refused(error),
     };
     let failed = plan.steps.iter().find(|placed| placed.commands().join("\n") == *command);
-    let details = failed.and_then(|placed| match &placed.step {
-        Step::LoadGuard(_) => Some(
+    let details = failed.and_then(|placed| match (&placed.step, placed.step.link()) {
+        (Step::LoadGuard(_), _) => Some(
             "with `\"anti_spoofing\": false` the network needs no program, and its containers can pose as others"
                 .to_owned(),
         ),
-        Step::AddLink(link) | Step::EnsureLink(link) | Step::AddLinkOn { link, .. } if is_unknown_link(why) => {
+        (_, Some(link)) if is_unknown_link(why) => {
             let kind = link.kind.name();
             let option = kind.to_uppercase();
             Some(format!(
@@ -86,7 +86,7 @@ pub(crate) fn of_plan(plan: &Plan, error: &ApplyError) -> Failure {
                  CONFIG_{option}; `hostgap paths` says what it can do"
             ))
         }
-        step => missing_part(step, why),
+        (step, _) => missing_part(step, why),
     });
     Failure { details, ..refused(error) }
 }
@@ -131,7 +131,8 @@ fn is_unknown_link(why: &StepError) -> bool {
 
 pub(crate) fn of_addresses(error: &IpamError) -> Failure {
     let code = match error {
-        IpamError::NoneLeft { .. } => ErrorCode::TRY_AGAIN_LATER,
+        // Both pass when another container goes.
+        IpamError::NoneLeft { .. } | IpamError::Taken { .. } => ErrorCode::TRY_AGAIN_LATER,
         IpamError::BadKey { .. } | IpamError::HasAlready { .. } => ErrorCode::INVALID_ENVIRONMENT,
         IpamError::NotInRange { .. } | IpamError::Gateway { .. } | IpamError::SecondOfSet { .. } => {
             ErrorCode::INVALID_NETWORK_CONFIG
@@ -139,7 +140,6 @@ pub(crate) fn of_addresses(error: &IpamError) -> Failure {
         IpamError::File { .. }
         | IpamError::Reserve { .. }
         | IpamError::BadNetwork { .. }
-        | IpamError::Taken { .. }
         | IpamError::Unreleased { .. } => ErrorCode::IO_FAILURE,
     };
     Failure { details: error.remedy().map(str::to_owned), ..Failure::new(code, error.to_string()) }

@@ -3,8 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plan::Book;
+use cni::Failure;
+use plan::{Book, Fault, Kernel};
 
+use crate::failures::refused;
 use crate::numbers::Numbers;
 
 /// The directories of a node.
@@ -12,6 +14,7 @@ use crate::numbers::Numbers;
 pub struct Home {
     run: PathBuf,
     leases: PathBuf,
+    fault: Fault,
 }
 
 impl Home {
@@ -23,7 +26,20 @@ impl Home {
 
     /// Other directories, for tests.
     pub fn at(run: impl Into<PathBuf>, leases: impl Into<PathBuf>) -> Home {
-        Home { run: run.into(), leases: leases.into() }
+        Home { run: run.into(), leases: leases.into(), fault: Fault::None }
+    }
+
+    /// The same, on which every call fails where this fault strikes.
+    #[must_use]
+    pub fn with_fault(self, fault: Fault) -> Home {
+        Home { fault, ..self }
+    }
+
+    /// The kernel of the calling thread's namespace.
+    pub(crate) fn kernel(&self) -> Result<Kernel, Failure> {
+        let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
+        kernel.inject(self.fault);
+        Ok(kernel)
     }
 
     /// What stands once for each network.

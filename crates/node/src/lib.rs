@@ -40,4 +40,4 @@ pub use conflist::{Configured, Network, PLUGIN, SenderCheck};
 pub use home::Home;
 pub use network::{LeftNetwork, UnusedNetworks};
 pub use standing::StandingAttachment;
-pub use underlay::Underlay;
+pub use underlay::{KnownPlace, Underlay};

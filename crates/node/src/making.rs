@@ -8,7 +8,7 @@ use plan::{Journal, Kernel, Place, Plan, Step, Unit, apply};
 
 use crate::Home;
 use crate::conf::{AddressSource, Conf};
-use crate::container_args::ContainerArgs;
+use crate::container_args::{ContainerArgs, ports_at};
 use crate::delegate::Delegate;
 use crate::describe::describe;
 use crate::failures::{invalid_call, invalid_conf, of_journal, of_plan, unsupported, with_consequence};
@@ -110,8 +110,10 @@ impl Making<'_> {
             )?,
             AddressSource::Delegate(given) => given.clone(),
         };
+        let addresses: Addresses = reserved.iter().map(|one| one.address.addr()).collect();
         let pod = Pod {
-            addresses: reserved.iter().map(|one| one.address.addr()).collect(),
+            published: ports_at(&pod.published, &addresses),
+            addresses,
             default_route: conf.default_route,
             routes: conf.routes.clone(),
             gateways: reserved.iter().map(|one| one.gateway).collect(),

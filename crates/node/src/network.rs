@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use cni::{ErrorCode, Failure};
 use datapath::{Family, Network, NodeSpec};
 use plan::{
-    BookError, FoundUnit, Journal, JournalError, Keeper, Kernel, Place, Step, Unit, UnitState, apply, in_use,
+    BookError, FoundUnit, Journal, JournalError, Keeper, Kernel, Place, Plan, Step, Unit, UnitState, apply,
+    in_use,
 };
 use serde::Serialize;
 
@@ -17,11 +18,14 @@ use crate::network_unit::NetworkUnit;
 use crate::numbers::Numbers;
 use crate::shape::{Shape, leaves_alone};
 use crate::underlay::{Underlay, number};
-use crate::unit::{recorded, undo};
+use crate::unit::{give_up, recorded, undo};
 
-/// For another process that makes the same network. It takes milliseconds; loading programs takes longest.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// For another process that makes the same network. It takes milliseconds, of which loading programs takes most, and many
+/// times as long on a node whose CPUs have other work. Runtimes wait for minutes.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks, at first. It doubles, so that hundreds that wait leave the CPUs to the one that makes it.
 const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// The port of VXLAN where flannel has it. No attach alone has a tunnel.
 const PORT: u16 = 8472;
 /// The name of a unit's journal.
@@ -114,24 +118,51 @@ pub(crate) fn could_be_made(home: &Home, network: &NetworkUnit, conf: &Conf) -> 
     Ok(node)
 }
 
-/// Refuses a configuration with which `ADD` would fail, since attachments rest on the network as another one has it.
-pub(crate) fn refuse_change(
+/// Why a configuration is not followed as long as something rests on the network as another one has it.
+#[derive(Debug)]
+pub(crate) struct Hindrance {
+    /// What `ADD` says until then.
+    pub(crate) failure: Failure,
+    pub(crate) differs: Difference,
+}
+
+/// In what a configuration differs from the one by which a network stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Difference {
+    /// In nothing but the subnets.
+    Subnets,
+    /// In the containers' MTU, and maybe the subnets.
+    Mtu,
+    Other,
+}
+
+/// Why `ADD` would fail with a configuration: attachments rest on the network as another one has it. `None` if it would not.
+///
+/// # Errors
+/// What stands cannot be read.
+pub(crate) fn hindrance(
     home: &Home,
     network: &NetworkUnit,
     conf: &Conf,
     node: &NodeSpec,
-) -> Result<(), Failure> {
+) -> Result<Option<Hindrance>, Failure> {
     let found = home.networks().find(&network.id()).map_err(|error| of_book(&error))?;
     let stands = found.as_ref().and_then(|found| found.note.as_deref());
     let described = Shape::of(conf, node).to_text();
-    let Some(note) = stands.filter(|note| *note != described) else { return Ok(()) };
+    let Some(note) = stands.filter(|note| *note != described) else { return Ok(None) };
     // The plan is to be that of the network itself, which has its number as long as it stands.
     let node = spec(home, network, conf, take_number(home, network)?)?;
-    if leaves_alone(note, conf, &node, &journal(home, network))? {
-        return Ok(());
+    if leaves_alone(note, conf, &node, || made(home, network))? {
+        return Ok(None);
     }
-    let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
-    refuse_if_used(home, network, "", Some(note), &described, &mut kernel)
+    let mut kernel = home.kernel()?;
+    what_rests_on(home, network, "", Some(note), &described, &mut kernel)
+}
+
+/// What the configuration says by which a network stands; `None`: it does not.
+pub(crate) fn standing(home: &Home, network: &str) -> Option<Shape> {
+    let found = home.networks().find(&NetworkUnit::new(network, None).id()).ok().flatten()?;
+    Shape::read(found.note.as_ref()?)
 }
 
 /// Makes what a network's pods share, unless it stands. One that stands with another configuration is made anew if it has
@@ -168,22 +199,22 @@ fn make_stand(
     kernel: &mut Kernel,
 ) -> Result<(), Failure> {
     let (book, id, described) = (home.networks(), network.id(), Shape::of(conf, node).to_text());
-    let begun = Instant::now();
+    let (begun, mut pause) = (Instant::now(), PAUSE);
     loop {
         let found = book.find(&id).map_err(|error| of_book(&error))?;
-        let taken = match found.as_ref().map(|found| (found.state, found.note.as_deref())) {
-            Some((UnitState::Standing, Some(note))) if note == described => return Ok(()),
-            Some((UnitState::Standing, Some(note)))
-                if leaves_alone(note, conf, node, &journal(home, network)).unwrap_or(false) =>
-            {
-                return Ok(());
-            }
+        let found = found.as_ref().map(|found| (found.state, found.note.as_deref()));
+        if let Some((UnitState::Standing, Some(note))) = found
+            && (note == described || leaves_alone(note, conf, node, || made(home, network))?)
+        {
+            return Ok(());
+        }
+        let taken = match found {
             Some((UnitState::Standing, note)) => match book.take_over(&id) {
                 // An ADD has a unit before it looks whether its network stands. While this one is held, none is missed.
-                Ok(unit) => {
-                    refuse_if_used(home, network, own, note, &described, kernel)?;
-                    Ok(Some(unit))
-                }
+                Ok(unit) => match what_rests_on(home, network, own, note, &described, kernel)? {
+                    Some(Hindrance { failure, .. }) => return Err(failure),
+                    None => Ok(Some(unit)),
+                },
                 Err(error) => Err(error),
             },
             Some((UnitState::Alive, _)) if begun.elapsed() > PATIENCE => {
@@ -191,7 +222,8 @@ fn make_stand(
                 return Err(Failure::new(ErrorCode::TRY_AGAIN_LATER, why));
             }
             Some((UnitState::Alive, _)) => {
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(pause);
+                pause = (2 * pause).min(PAUSE_MAX);
                 continue;
             }
             Some((UnitState::Dead, _)) => book.take_over_dead(&id),
@@ -228,38 +260,62 @@ fn make(
     }
 }
 
-fn take_back(unit: Unit, kernel: &mut Kernel) -> Result<(), Failure> {
+fn take_back(mut unit: Unit, kernel: &mut Kernel) -> Result<(), Failure> {
+    give_up(&mut unit)?;
     undo(&unit, kernel, &mut Vec::new())?;
     unit.end().map_err(|error| of_book(&error))
 }
 
+/// What a network's pods share, as its journal says at the moment; `None`: it has none. It takes no
+/// lock, since many containers are checked and added at once.
+pub(crate) fn made(home: &Home, network: &NetworkUnit) -> Result<Option<Plan>, Failure> {
+    Keeper::part(&home.networks(), &network.id(), JOURNAL).map_err(|error| refused(&error))
+}
+
 /// The journal of what a network's pods share.
-pub(crate) fn journal(home: &Home, network: &NetworkUnit) -> PathBuf {
+fn journal(home: &Home, network: &NetworkUnit) -> PathBuf {
     home.networks().path().join(network.id()).join(format!("{JOURNAL}.journal"))
 }
 
-/// Refuses another configuration where attachments rest on the one that stands, or links of other programs.
-fn refuse_if_used(
+/// The attachments or links of other programs that rest on what stands, for which another configuration has to wait.
+fn what_rests_on(
     home: &Home,
     network: &NetworkUnit,
     own: &str,
     stands: Option<&str>,
     described: &str,
     kernel: &mut Kernel,
-) -> Result<(), Failure> {
+) -> Result<Option<Hindrance>, Failure> {
     let rests = match attachments(home, network, own)? {
         0 => in_use_by_others(home, network, kernel)?,
         used => Some(format!("{used} attachments rest on it")),
     };
-    let Some(rests) = rests else { return Ok(()) };
-    let stands = stands.unwrap_or("nothing known");
-    Err(Failure {
-        details: Some(format!("it stands as {stands}; the configuration says {described}")),
-        ..invalid_conf(format!(
+    let Some(rests) = rests else { return Ok(None) };
+    let shapes = stands.and_then(Shape::read).zip(Shape::read(described));
+    let differs = match &shapes {
+        Some((noted, wanted)) if wanted.is_but_for_subnets(noted) => Difference::Subnets,
+        Some((noted, wanted)) if wanted.may_join(noted) => Difference::Mtu,
+        _ => Difference::Other,
+    };
+    let why = match shapes.filter(|_| differs != Difference::Other) {
+        Some((noted, wanted)) => {
+            let words =
+                |shape: &Shape| if differs == Difference::Mtu { shape.mtu_words() } else { shape.subnets() };
+            format!(
+                "network {network} stands on this node for {}, and {rests}; it is made anew for {} when nothing rests on it \
+                 any more",
+                words(&noted),
+                words(&wanted)
+            )
+        }
+        None => format!(
             "network {network} stands on this node with another configuration, and {rests}; take them back first, or use \
              another name"
-        ))
-    })
+        ),
+    };
+    let stands = stands.unwrap_or("nothing known");
+    let details = Some(format!("it stands as {stands}; the configuration says {described}"));
+    Ok(Some(Hindrance { failure: Failure { details, ..invalid_conf(why) }, differs }))
 }
 
 /// How many attachments a network has beside one's own.
@@ -303,7 +359,7 @@ impl Home {
     /// The first that cannot be taken back.
     pub fn remove_unused_networks(&self) -> Result<UnusedNetworks, Failure> {
         let book = self.networks();
-        let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
+        let mut kernel = self.kernel()?;
         let mut unused = UnusedNetworks::default();
         for found in book.units().map_err(|error| of_book(&error))? {
             let Some(network) = NetworkUnit::from_id(&found.id) else { continue };

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::Home;
 use crate::addresses::Leases;
+use crate::attachment::GivenBy;
 use crate::conf::{AddressSource, Conf};
 use crate::container_args::ContainerArgs;
 use crate::delegate::{self, Delegate};
@@ -154,8 +155,8 @@ fn check(home: &Home, request: &Request, name: &str, attachment: &Attachment) ->
         .ok_or_else(|| invalid_conf("`prevResult` is missing; CHECK compares with the result of ADD"))?;
     let delegate = Delegate::find(request, name, &attachment.path)?;
     let leases = Leases::of(home, request, name)?;
-    let own = Some(&leases).filter(|_| delegate.is_none());
-    attachment::check(home, leases.network(), attachment, &result, own)?;
+    let given_by = if delegate.is_some() { GivenBy::AnotherPlugin } else { GivenBy::OwnStore };
+    attachment::check(home, leases.network(), attachment, &result, given_by)?;
     delegate.map_or(Ok(()), |delegate| delegate.check(attachment))
 }
 

@@ -36,8 +36,8 @@ pub(crate) fn require(request: &Request) -> Result<(), Failure> {
     let network = request.name()?;
     Err(Failure {
         details: Some(
-            "whoever makes the ways to other nodes writes it, `hostgap agent` when it has made them; its log says why it \
-             has not"
+            "the program that makes the ways to other nodes writes it: `hostgap agent`, once it has made them; its log says \
+             why it has not"
                 .to_owned(),
         ),
         ..Failure::new(

@@ -1,15 +1,13 @@
 //! What a network is like, as the note of its unit has it, and whether another configuration changes what stands.
 
-use std::path::Path;
-
 use cni::Failure;
 use datapath::{NodeSpec, Prefixes};
 use linux::IfName;
-use plan::{Journal, Placed, Plan, outstanding};
+use plan::Plan;
 use serde::{Deserialize, Serialize};
 
 use crate::conf::Conf;
-use crate::failures::{invalid_conf, refused};
+use crate::failures::invalid_conf;
 
 /// What a network's configuration says of more than one container. The unit of one that stands has it as its note.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +16,7 @@ pub(crate) struct Shape {
     bridge: Option<IfName>,
     pub(crate) node: u16,
     pub(crate) wire: IfName,
-    mtu: Option<u32>,
+    pub(crate) mtu: Option<u32>,
     masquerade: bool,
     /// Not in the notes of networks that stand without it, among them all of earlier versions. At which hook is each
     /// container's own matter.
@@ -58,28 +56,41 @@ impl Shape {
     }
 
     /// Whether containers that want this can join those that stand as `noted`: the same attach in the same place, with an
-    /// MTU of their own at most.
-    fn may_join(&self, noted: &Shape) -> bool {
-        *self == Shape { mtu: self.mtu, ..noted.clone() }
+    /// MTU and subnets of their own at most.
+    pub(crate) fn may_join(&self, noted: &Shape) -> bool {
+        self.is_but_for_subnets(&Shape { mtu: self.mtu, ..noted.clone() })
+    }
+
+    /// Whether it is the same but for the prefixes of its containers.
+    pub(crate) fn is_but_for_subnets(&self, other: &Shape) -> bool {
+        *self == Shape { prefixes: self.prefixes.clone(), pods: self.pods.clone(), ..other.clone() }
+    }
+
+    /// The MTU of its containers, as a phrase.
+    pub(crate) fn mtu_words(&self) -> String {
+        self.mtu.map_or_else(|| "the MTU of the wire".to_owned(), |mtu| format!("an MTU of {mtu} bytes"))
+    }
+
+    /// The prefixes of the node's containers, as a phrase.
+    pub(crate) fn subnets(&self) -> String {
+        self.pods.join(" and ")
     }
 }
 
 /// Whether what a network's containers share stays the same with another configuration: the plan for it is the one that
-/// was made. Each container's own part may differ.
+/// was made (`made`). Each container's own part may differ.
 ///
 /// # Errors
-/// The network's journal cannot be read, or no plan can be made.
+/// What was made cannot be read, or no plan can be made.
 pub(crate) fn leaves_alone(
     note: &str,
     conf: &Conf,
     node: &NodeSpec,
-    journal: &Path,
+    made: impl FnOnce() -> Result<Option<Plan>, Failure>,
 ) -> Result<bool, Failure> {
     if !Shape::read(note).is_some_and(|noted| Shape::of(conf, node).may_join(&noted)) {
         return Ok(false);
     }
-    let Plan { steps } = conf.path.node_plan(node).map_err(|error| invalid_conf(error.to_string()))?;
-    let journal = Journal::open(journal).map_err(|error| refused(&error))?;
-    let made: Vec<&Placed> = outstanding(&journal).into_iter().rev().collect();
-    Ok(made == steps.iter().collect::<Vec<_>>())
+    let plan = conf.path.node_plan(node).map_err(|error| invalid_conf(error.to_string()))?;
+    Ok(made()?.is_some_and(|made| made.steps == plan.steps))
 }

@@ -1,11 +1,11 @@
-//! The unit of an attachment: who it is for, its number, and how all of it goes.
+//! The unit of an attachment: its container and interface, its number, and how all of it goes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use cni::{Attachment, Failure};
 use linux::IfName;
-use plan::{BookError, Kernel, Undone, Unit};
+use plan::{BookError, Journal, Kernel, Undone, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::Home;
@@ -20,7 +20,7 @@ const RECORD: &str = "attachment.json";
 /// The name of a unit's journal.
 pub(crate) const JOURNAL: &str = "pod";
 
-/// Whose a unit is.
+/// The container and interface whose attachment a unit is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) network: String,
@@ -151,7 +151,12 @@ pub(crate) fn others(home: &Home, own: &str, container_id: &str) -> Vec<Record> 
     let entries = fs::read_dir(home.attachments().path()).into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let of_container = id_of(container_id, "");
-    ids.filter(|id| id != own && id.starts_with(&of_container)).filter_map(|id| recorded(home, &id)).collect()
+    let records = ids.filter(|id| id != own && id.starts_with(&of_container));
+    // The id of another container may begin so, too.
+    records
+        .filter_map(|id| recorded(home, &id))
+        .filter(|record| record.container_id == container_id)
+        .collect()
 }
 
 fn free_rank(others: &[Record]) -> u32 {
@@ -162,13 +167,14 @@ fn free_rank(others: &[Record]) -> u32 {
 /// Takes a unit back, with its addresses and its number. What did not become as before goes to `left`, as with [`undo`].
 ///
 /// # Errors
-/// Something could not be undone; the unit stays, as that of a dead process, and so do its addresses.
+/// Something could not be undone or released; the unit stays, as that of a dead process, and so do its addresses.
 pub(crate) fn remove(
     home: &Home,
-    unit: Unit,
+    mut unit: Unit,
     kernel: &mut Kernel,
     left: &mut Vec<String>,
 ) -> Result<(), Failure> {
+    give_up(&mut unit)?;
     undo(&unit, kernel, left)?;
     if let Some(record) = read(unit.dir()) {
         record.leases(home).release(&record.container_id, &record.ifname)?;
@@ -177,6 +183,18 @@ pub(crate) fn remove(
         given_back.map_err(|error| of_file("give back a number", &error))?;
     }
     unit.end().map_err(|error| of_book(&error))
+}
+
+/// Says that a unit is to be taken back. It may have stood, and half taken back it must not: CHECK would not miss what is
+/// gone, and ADD would rest on it or refuse to make it.
+///
+/// # Errors
+/// Nothing of it would be taken back, since a journal cannot be read, and it is as it was; or that cannot be written down.
+pub(crate) fn give_up(unit: &mut Unit) -> Result<(), Failure> {
+    for path in unit.journals().map_err(|error| of_book(&error))? {
+        Journal::open(&path).map_err(|error| refused(&error))?;
+    }
+    unit.give_up().map_err(|error| of_book(&error))
 }
 
 /// Undoes all journals of a unit. What another program has changed since, or a card did not take again, stays as it is, and
@@ -199,22 +217,39 @@ pub(crate) fn undo(unit: &Unit, kernel: &mut Kernel, left: &mut Vec<String>) -> 
 mod tests {
     use super::*;
 
+    fn record(container_id: &str, ifname: &str, rank: u32) -> Record {
+        Record {
+            network: "pods".to_owned(),
+            container_id: container_id.to_owned(),
+            ifname: ifname.to_owned(),
+            number: 1,
+            rank,
+            data_dir: None,
+            bridge: None,
+            device: None,
+        }
+    }
+
     #[test]
     fn a_rank_is_the_lowest_that_is_free() {
         let of = |ranks: &[u32]| {
-            let record = |rank: &u32| Record {
-                network: "pods".to_owned(),
-                container_id: "a".to_owned(),
-                ifname: format!("net{rank}"),
-                number: 1,
-                rank: *rank,
-                data_dir: None,
-                bridge: None,
-                device: None,
-            };
+            let record = |rank: &u32| record("a", &format!("net{rank}"), *rank);
             free_rank(&ranks.iter().map(record).collect::<Vec<_>>())
         };
         assert_eq!([of(&[]), of(&[0, 1]), of(&[2, 0]), of(&[1])], [0, 2, 1, 0]);
+    }
+
+    #[test]
+    fn a_container_whose_id_begins_alike_is_another() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::at(root.path(), root.path().join("leases"));
+        for of in [record("c1", "eth0", 0), record("c1", "net1", 1), record("c1.i-x", "eth0", 0)] {
+            let unit = home.attachments().path().join(id_of(&of.container_id, &of.ifname));
+            fs::create_dir_all(&unit).unwrap();
+            fs::write(unit.join(RECORD), serde_json::to_vec(&of).unwrap()).unwrap();
+        }
+        let others = others(&home, &id_of("c1", "net1"), "c1");
+        assert_eq!(others, [record("c1", "eth0", 0)]);
     }
 
     #[test]

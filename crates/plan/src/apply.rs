@@ -1,11 +1,14 @@
 //! A plan is done: for each step the old state is read and written down, then the kernel is changed, then what it
 //! made of it is read back and written down. Of steps on places that are known to be free, all are written down first.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::entry::{Before, Entry, Intent, Owner, Undone};
 use crate::error::{ApplyError, StepError};
-use crate::{Fault, Journal, Kernel, Placed, Plan, Step};
+use crate::lifetime::Lifetime;
+use crate::translations::{self, Changed};
+use crate::{Fault, Journal, Kernel, Place, Placed, Plan};
 
 /// What [`apply`] has done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +26,22 @@ pub fn apply(plan: &Plan, journal: &mut Journal, kernel: &mut Kernel) -> Result<
     kernel.begin_run();
     let first = journal.next_seq();
     let mut steps = plan.steps.iter().enumerate();
-    steps.try_for_each(|(number, placed)| apply_step(number, placed, &Known::Nothing, journal, kernel))?;
+    steps.try_for_each(|(number, placed)| apply_step(number, placed, &Prior::Unknown, journal, kernel))?;
+    forget_outdated(plan, kernel)?;
     Ok(Applied { seqs: first..journal.next_seq() })
+}
+
+/// Lets netfilter forget the connections that the plan's elements of maps lead otherwise.
+fn forget_outdated(plan: &Plan, kernel: &mut Kernel) -> Result<(), ApplyError> {
+    let mut changed: BTreeMap<Place, Vec<Changed>> = BTreeMap::new();
+    let mut last = None;
+    for placed in &plan.steps {
+        let Some(made) = Changed::made(placed) else { continue };
+        changed.entry(placed.place.clone()).or_default().push(made);
+        last = Some(placed);
+    }
+    let forgotten = translations::forget_outdated(changed, kernel);
+    last.map_or(Ok(()), |last| forgotten.map_err(|why| in_step(last, why.into())))
 }
 
 /// Does one step as a person with a tool would: nothing is written down, and nothing undoes it.
@@ -40,9 +57,9 @@ pub fn by_hand(placed: &Placed, kernel: &mut Kernel) -> Result<(), ApplyError> {
 
 /// What is known of a step's place before it is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Known {
-    /// Nothing: it is looked at, and undo brings back what is there.
-    Nothing,
+pub(crate) enum Prior {
+    /// It is looked at, and undo brings back what is there.
+    Unknown,
     /// What undo is to bring back.
     Before(Before),
     /// That an earlier step's work stands, which is adapted, and what undo is to bring back.
@@ -53,14 +70,14 @@ pub(crate) enum Known {
 pub(crate) fn apply_step(
     number: usize,
     placed: &Placed,
-    known: &Known,
+    prior: &Prior,
     journal: &mut Journal,
     kernel: &mut Kernel,
 ) -> Result<(), ApplyError> {
     // An absolute path names the journal whatever the working directory is at undo.
     let path = std::path::absolute(journal.path()).unwrap_or_else(|_| journal.path().to_owned());
     kernel.owner = Some(Owner { journal: path, seq: journal.next_seq() });
-    let done = apply_owned(number, placed, known, journal, kernel);
+    let done = apply_owned(number, placed, prior, journal, kernel);
     kernel.owner = None;
     done
 }
@@ -68,15 +85,15 @@ pub(crate) fn apply_step(
 fn apply_owned(
     number: usize,
     placed: &Placed,
-    known: &Known,
+    prior: &Prior,
     journal: &mut Journal,
     kernel: &mut Kernel,
 ) -> Result<(), ApplyError> {
     let in_step = |why| in_step(placed, why);
     let (effect, place) = (placed.step.effect(), &placed.place);
-    let before = match known {
-        Known::Nothing => effect.before(kernel, place).map_err(in_step)?,
-        Known::Before(before) | Known::Standing(before) => before.clone(),
+    let before = match prior {
+        Prior::Unknown => effect.before(kernel, place).map_err(in_step)?,
+        Prior::Before(before) | Prior::Standing(before) => before.clone(),
     };
     let seq = journal.next_seq();
     let intent = intent(seq, placed, before.clone(), kernel)?;
@@ -84,9 +101,9 @@ fn apply_owned(
     if kernel.fault.hits_before(number) {
         return Err(ApplyError::Injected { at: format!("before step {number}") });
     }
-    let acted = match known {
-        Known::Nothing | Known::Before(_) => effect.act(kernel, place, &before),
-        Known::Standing(_) => effect.adapt(kernel, place),
+    let acted = match prior {
+        Prior::Unknown | Prior::Before(_) => effect.act(kernel, place, &before),
+        Prior::Standing(_) => effect.adapt(kernel, place),
     };
     if let Err(why) = acted {
         if why.is_exists() {
@@ -204,8 +221,9 @@ fn not_done(seq: u64) -> Entry {
 
 /// What is written before a step is done.
 fn intent(seq: u64, placed: &Placed, before: Before, kernel: &mut Kernel) -> Result<Entry, ApplyError> {
-    let netns_cookie = match placed.step {
-        Step::AddNetns => None,
+    let netns_cookie = match placed.step.effect().lifetime() {
+        // It makes its place itself.
+        Lifetime::Own => None,
         _ => Some(kernel.at(&placed.place).map_err(|error| in_step(placed, error.into()))?.cookie),
     };
     Ok(Entry::Intent(Intent { seq, placed: placed.clone(), netns_cookie, before }))

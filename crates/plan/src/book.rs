@@ -57,13 +57,13 @@ pub struct FoundUnit {
     pub id: String,
     /// The process that holds it, or held it last; 0 if that process died before it could say so.
     pub pid: u32,
-    /// Who answers for it.
+    /// Whether a living process holds it, and if not, why it is there.
     pub state: UnitState,
     /// What its owner noted about it when it left it standing.
     pub note: Option<String>,
 }
 
-/// Who answers for a unit.
+/// Whether a living process holds a unit, and if not, why it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnitState {
@@ -230,9 +230,10 @@ impl Book {
         let mut state = UnitState::Dead;
         // A directory without the file is one whose owner died between the two.
         if let Ok(mut file) = File::open(&path) {
-            let mut text = String::new();
-            file.read_to_string(&mut text).map_err(BookError::file("read", &path))?;
-            owner = serde_json::from_str(&text).unwrap_or(owner);
+            // A damaged one says nothing, as little as one that is not there; the others are to be found beside it.
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).map_err(BookError::file("read", &path))?;
+            owner = serde_json::from_slice(&bytes).unwrap_or(owner);
             if is_held(&file, owner.pid) {
                 state = UnitState::Alive;
             } else if owner.standing.is_some() {

@@ -100,7 +100,7 @@ impl Claims {
                 _ => Err(error),
             }),
             false => sealed::write(&self.path, &self.file).or_else(|error| match error.kind() {
-                // Where more claims fitted, there is room for fewer: who gives one up needs none.
+                // Where more claims fitted, there is room for fewer: a unit that gives one up needs none.
                 io::ErrorKind::StorageFull => sealed::write_over(&self.path, &self.file).map_err(|_| error),
                 _ => Err(error),
             }),
@@ -202,13 +202,8 @@ fn key(step: &Step) -> String {
         None => (json.to_string(), Value::Null),
     };
     let link = ["link", "dev"].iter().find_map(|name| fields.get(name)).and_then(Value::as_str);
-    let more = match step {
-        // The all-zero address may have an entry for each remote.
-        Step::AddFdb(entry) => entry.dst.to_string(),
-        Step::AddNeighbour(neighbour) if neighbour.mac.is_none() => "proxy".to_owned(),
-        _ => String::new(),
-    };
-    format!("{kind} {} {} {more}", link.unwrap_or_default(), step.effect().subject())
+    let effect = step.effect();
+    format!("{kind} {} {} {}", link.unwrap_or_default(), effect.subject(), effect.distinction())
 }
 
 fn unusable(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StepError {

@@ -56,7 +56,7 @@ impl Entry {
     }
 }
 
-/// Who writes the journal, and in which run of the kernel.
+/// The process that writes the journal, and the run of the kernel in which it does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The version of the format.

@@ -79,7 +79,7 @@ pub enum StepError {
         attempted: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The system's reason.
+        /// The error that the operating system returned.
         why: io::Error,
     },
     /// The kernel took the change and made something else of it.
@@ -133,7 +133,7 @@ pub enum JournalError {
         attempted: &'static str,
         /// The path of the journal.
         path: PathBuf,
-        /// The system's reason.
+        /// The error that the operating system returned.
         why: io::Error,
     },
     /// A line in the middle is damaged.
@@ -173,7 +173,7 @@ pub enum JournalError {
     BootId {
         /// The file under `/proc`.
         path: PathBuf,
-        /// The system's reason.
+        /// The error that the operating system returned.
         why: io::Error,
     },
 }

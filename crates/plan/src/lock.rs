@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// How long to wait for a lock that another process has. The kernel wakes no one who also has to look at a clock, or at
+/// How long to wait for a lock that another process has. The kernel does not wake a waiter that also has to look at a clock, or at
 /// a flag that a signal sets, so it is tried again and again.
 #[derive(Debug, Clone, Copy)]
 pub struct LockWait {

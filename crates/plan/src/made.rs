@@ -168,7 +168,10 @@ fn refine(earlier: &mut Step, later: &Step) {
         (
             Step::AddRoute(route) | Step::ReplaceRoute(route),
             Step::Set(Set::RouteMetric(SetRouteMetric { value: MetricValue::Number(mtu), .. })),
-        ) => route.mtu = Some(*mtu),
+        ) => {
+            route.mtu = Some(*mtu);
+            route.mtu_locked = false;
+        }
         _ => {}
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::apply::{Ended, Known, apply_on_free, apply_step, in_step, write};
+use crate::apply::{Ended, Prior, apply_on_free, apply_step, in_step, write};
 use crate::entry::{Before, Entry, Intent, Undone};
 use crate::error::{ApplyError, StepError};
 use crate::listing::Listing;
@@ -139,13 +139,13 @@ pub(crate) fn make(
         if had && state == StepState::So {
             continue;
         }
-        if let Some(known) = in_its_place(placed, &earlier, is_theirs, kernel)? {
-            if matches!(known, Known::Standing(_)) {
+        if let Some(prior) = in_its_place(placed, &earlier, is_theirs, kernel)? {
+            if matches!(prior, Prior::Standing(_)) {
                 // With a small MTU IPv6 goes from a link, and all that was listed of it.
                 survey = &afresh;
             }
             let seq = journal.next_seq();
-            let applied = apply_step(this, placed, &known, journal, kernel);
+            let applied = apply_step(this, placed, &prior, journal, kernel);
             if applied.is_err() && !earlier.is_empty() {
                 forget_failed(placed, seq, journal, kernel)?;
             }
@@ -158,7 +158,7 @@ pub(crate) fn make(
                 make_room(placed, &earlier, journal, kernel)?;
                 survey = &afresh;
             }
-            apply_step(this, placed, &Known::Nothing, journal, kernel)?;
+            apply_step(this, placed, &Prior::Unknown, journal, kernel)?;
         }
         if had {
             done.repaired.extend(Drift::of(placed, state));
@@ -176,17 +176,17 @@ fn in_its_place(
     earlier: &[Intent],
     is_theirs: bool,
     kernel: &mut Kernel,
-) -> Result<Option<Known>, ApplyError> {
+) -> Result<Option<Prior>, ApplyError> {
     let (effect, place) = (placed.step.effect(), &placed.place);
     let first = earlier.first().map(|first| first.before.clone());
     if effect.takes_over() {
         // What may not be displaced is refused also where an earlier step says what was there first.
         let now = effect.before(kernel, place).map_err(|why| in_step(placed, why))?;
-        return Ok(Some(Known::Before(first.filter(|_| !is_theirs).unwrap_or(now))));
+        return Ok(Some(Prior::Before(first.filter(|_| !is_theirs).unwrap_or(now))));
     }
     let (Some(first), Some(last)) = (first, earlier.last()) else { return Ok(None) };
     let adapts = effect.adapts(kernel, place, &last.placed.step).map_err(|why| in_step(placed, why))?;
-    Ok(adapts.then_some(Known::Standing(first)))
+    Ok(adapts.then_some(Prior::Standing(first)))
 }
 
 /// Undoes what the plan no longer has: the second half of a reconciliation.
@@ -290,7 +290,7 @@ pub(crate) fn slot(placed: &Placed) -> (Place, String) {
 
 impl Journal {
     /// Forgets the steps that are undone, if they are most of the file: a journal that is reconciled for months does not
-    /// grow. One of steps that are shared stays as it is, since who shares them knows them by their numbers.
+    /// grow. One of steps that are shared stays as it is, since the units that share them know them by their numbers.
     ///
     /// # Errors
     /// The file cannot be replaced; it is then as before.

@@ -21,7 +21,7 @@ const VERSION: &str = "schema";
 pub(crate) enum Unsealed {
     /// It cannot be read.
     File(io::Error),
-    /// It is not what was written.
+    /// Its checksum does not hold, so it is not what was written.
     Damaged(String),
 }
 

@@ -116,7 +116,8 @@ pub enum Step {
     },
     /// Make an nftables table with all its chains and rules.
     AddNftTable(nft::Table),
-    /// Add an element to a map or a set of an nftables table.
+    /// Add an element to a map or a set of an nftables table. Where it leads UDP elsewhere, what goes on as it was before is no
+    /// longer tracked when the plan is applied, and when it is undone, so that clients follow it.
     AddNftElement(nft::Element),
     /// Start an Open vSwitch of the node's own: its daemons in the step's place, its database and sockets in a directory. Refused
     /// where the place has one.
@@ -178,7 +179,7 @@ impl Step {
     /// The link of the step's place that it makes, or finds there.
     pub fn link(&self) -> Option<&Link> {
         match self {
-            Step::AddLink(link) | Step::EnsureLink(link) => Some(link),
+            Step::AddLink(link) | Step::AddLinkOn { link, .. } | Step::EnsureLink(link) => Some(link),
             _ => None,
         }
     }

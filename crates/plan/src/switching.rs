@@ -25,6 +25,21 @@ pub struct OvsBridge {
     pub mac: Mac,
     /// The MTU of its link in bytes.
     pub mtu: u32,
+    /// Who forwards between its ports.
+    #[serde(default, skip_serializing_if = "OvsDatapathType::is_system")]
+    pub datapath: OvsDatapathType,
+}
+
+/// Who forwards between the ports of a bridge, by the names that Open vSwitch has for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OvsDatapathType {
+    /// The kernel, by its module.
+    #[default]
+    System,
+    /// The daemon, which takes frames of links by AF_XDP. It waits for them and does not poll: a thread that polls takes a CPU
+    /// from whatever else stands on the machine, whether there are frames or not.
+    Netdev,
 }
 
 /// A port of such a bridge.
@@ -36,7 +51,10 @@ pub struct OvsPort {
     pub bridge: IfName,
     /// The link that becomes the port; the name of a tunnel.
     pub name: IfName,
-    /// Present: the port is a tunnel.
+    /// Who forwards what comes in by it: as the bridge has it.
+    #[serde(default, skip_serializing_if = "OvsDatapathType::is_system")]
+    pub datapath: OvsDatapathType,
+    /// Present: the port is a tunnel. The kernel's datapath alone has tunnels here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<OvsTunnel>,
 }
@@ -63,6 +81,28 @@ pub struct OvsTunnel {
 pub enum OvsTunnelKind {
     Vxlan,
     Geneve,
+}
+
+impl OvsDatapathType {
+    /// As the database has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            OvsDatapathType::System => "system",
+            OvsDatapathType::Netdev => "netdev",
+        }
+    }
+
+    /// The kind of the link that a bridge is.
+    pub(crate) fn link_kind(self) -> &'static str {
+        match self {
+            OvsDatapathType::System => "openvswitch",
+            OvsDatapathType::Netdev => "tun",
+        }
+    }
+
+    fn is_system(&self) -> bool {
+        *self == OvsDatapathType::System
+    }
 }
 
 impl OvsTunnelKind {
@@ -115,17 +155,26 @@ impl OvsPort {
 
     /// What the database is to say of its interface.
     pub(crate) fn interface(&self) -> FoundInterface {
-        let Some(OvsTunnel { kind, vni, port, local, remote }) = &self.tunnel else {
-            return FoundInterface::default();
+        let (kind, options) = match (&self.tunnel, self.datapath) {
+            (Some(tunnel), _) => (tunnel.kind.name(), tunnel.options()),
+            (None, OvsDatapathType::System) => return FoundInterface::default(),
+            // Without `pmd` in its name no thread polls for it. A veth link has no other mode than this and `generic`, and what
+            // is not named is tried and may be that.
+            (None, OvsDatapathType::Netdev) => ("afxdp-nonpmd", vec![("xdp-mode", "native".to_owned())]),
         };
-        let options = [
-            ("key", vni.to_string()),
-            ("dst_port", port.to_string()),
-            ("local_ip", local.to_string()),
-            ("remote_ip", remote.to_string()),
-        ];
         let options: BTreeMap<String, String> =
             options.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        FoundInterface { kind: kind.name().to_owned(), options, error: None }
+        FoundInterface { kind: kind.to_owned(), options, error: None }
+    }
+}
+
+impl OvsTunnel {
+    fn options(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("key", self.vni.to_string()),
+            ("dst_port", self.port.to_string()),
+            ("local_ip", self.local.to_string()),
+            ("remote_ip", self.remote.to_string()),
+        ]
     }
 }

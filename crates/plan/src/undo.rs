@@ -15,6 +15,7 @@ use crate::entry::{After, Entry, Intent, Undone};
 use crate::error::StepError;
 use crate::lifetime::Lifetime;
 use crate::steps::{self, MovedBack, Past};
+use crate::translations::{self, Changed};
 use crate::{Journal, Kernel, Place, Placed, boot};
 pub use way::way_back;
 use way::{Way, makes};
@@ -97,6 +98,7 @@ fn run(
         kernel,
         staying: BTreeMap::new(),
         results: BTreeMap::new(),
+        translations_left: 0,
         dead: false,
     };
     match boot::boot_id(boot_id) {
@@ -127,12 +129,14 @@ struct Run<'a> {
     staying: BTreeMap<(Place, IfName), String>,
     /// By number, since what lies in a namespace is settled after it.
     results: BTreeMap<u64, (Placed, Undone)>,
+    /// How many translations of UDP are yet to be undone.
+    translations_left: usize,
     /// A fault has stopped the run.
     dead: bool,
 }
 
 impl Run<'_> {
-    /// Leaves the steps of which it is not known who uses what they made, and returns the others.
+    /// Leaves the steps whose objects may be in use by something unknown, and returns the others.
     fn leave(&mut self, pasts: Vec<Past>, unknown: &BTreeMap<u64, StepError>) -> Vec<Past> {
         let (left, known) = pasts.into_iter().partition(|past| unknown.contains_key(&past.intent.seq));
         let left: Vec<Past> = left;
@@ -146,6 +150,11 @@ impl Run<'_> {
 
     fn backwards(&mut self, pasts: Vec<Past>) {
         let mut inside: BTreeMap<NetnsName, Vec<Past>> = BTreeMap::new();
+        self.translations_left = pasts.iter().filter(|past| is_translation(past)).count();
+        // An interrupted run may have undone the last of them.
+        if self.translations_left == 0 {
+            self.forget_outdated();
+        }
         for past in pasts.into_iter().rev() {
             if self.dead {
                 return;
@@ -198,7 +207,35 @@ impl Run<'_> {
         self.moved.note(&past.intent.placed.place, &past.intent.before, index);
         let entry = Entry::Undone { seq: past.intent.seq, outcome: undone.clone(), index };
         self.record(std::slice::from_ref(past), &undone, vec![entry]);
+        if undone.is_final() && is_translation(past) {
+            self.translations_left -= 1;
+            if self.translations_left == 0 && !self.dead {
+                self.forget_outdated();
+            }
+        }
         undone
+    }
+
+    /// Lets netfilter forget the connections that the translations had led which are undone, now or in an earlier run. That is
+    /// done before the other steps: as long as one of those is open, a later run does it again if this one is interrupted.
+    fn forget_outdated(&mut self) {
+        let open: BTreeSet<u64> = self.journal.open_intents().map(|intent| intent.seq).collect();
+        let mut changed: BTreeMap<Place, Vec<Changed>> = BTreeMap::new();
+        let mut last = None;
+        for Intent { seq, placed, netns_cookie, .. } in
+            self.journal.entries().iter().filter_map(Entry::intent)
+        {
+            let Some(gone) = Changed::gone(placed).filter(|_| !open.contains(seq)) else { continue };
+            let is_there = |cookie| self.kernel.is_still(&placed.place, cookie).unwrap_or(false);
+            if netns_cookie.is_some_and(is_there) {
+                changed.entry(placed.place.clone()).or_default().push(gone);
+                last = Some((*seq, placed.clone()));
+            }
+        }
+        if let (Err(why), Some((seq, placed))) = (translations::forget_outdated(changed, self.kernel), last) {
+            let why = format!("it is gone, but connections may go on by it: {why}");
+            self.results.insert(seq, (placed, Undone::Failed { why }));
+        }
     }
 
     fn note_staying(&mut self, placed: &Placed, why: &StepError) {
@@ -266,6 +303,10 @@ impl Run<'_> {
             self.results.insert(intent.seq, (intent.placed, failed));
         }
     }
+}
+
+fn is_translation(past: &Past) -> bool {
+    Changed::gone(&past.intent.placed).is_some()
 }
 
 /// The steps that are not undone yet, in the order of their doing.

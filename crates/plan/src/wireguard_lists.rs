@@ -19,7 +19,7 @@ pub(crate) struct WireGuardLists(RefCell<BTreeMap<u32, Listed>>);
 /// How long a list is believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lasts {
-    /// One question.
+    /// For one question: the next one asks the kernel again.
     Once,
     /// As many questions about peers as it has of them.
     ByLength,
@@ -97,13 +97,13 @@ mod tests {
 
     /// A device, and how much of it was listed.
     #[derive(Default)]
-    struct Asked {
+    struct CountedDevice {
         device: WireGuardDevice,
         lists: usize,
         peers: usize,
     }
 
-    impl Asked {
+    impl CountedDevice {
         fn has(&mut self, devices: &WireGuardLists, number: u32, lasts: Lasts) -> bool {
             let list = || {
                 self.lists += 1;
@@ -119,51 +119,56 @@ mod tests {
     #[test]
     fn what_is_listed_grows_with_the_peers_and_not_with_their_square() {
         for count in [100, 1_000, 10_000] {
-            let (devices, mut asked) = (WireGuardLists::default(), Asked::default());
+            let (devices, mut counted) = (WireGuardLists::default(), CountedDevice::default());
             for number in 0..count {
-                assert!(!asked.has(&devices, number, Lasts::ByLength), "{number} of {count}");
+                assert!(!counted.has(&devices, number, Lasts::ByLength), "{number} of {count}");
                 devices.note_change(7, key(number));
-                asked.device.peers.insert(key(number), Default::default());
+                counted.device.peers.insert(key(number), Default::default());
             }
             let added = count as usize;
-            assert!(asked.peers <= 2 * added && asked.lists <= 20, "{} in {}", asked.peers, asked.lists);
+            assert!(
+                counted.peers <= 2 * added && counted.lists <= 20,
+                "{} in {}",
+                counted.peers,
+                counted.lists
+            );
 
             // Undo begins with lists of its own, and goes backwards.
             let devices = WireGuardLists::default();
-            (asked.lists, asked.peers) = (0, 0);
+            (counted.lists, counted.peers) = (0, 0);
             for number in (0..count).rev() {
-                assert!(asked.has(&devices, number, Lasts::ByLength), "{number} of {count}");
+                assert!(counted.has(&devices, number, Lasts::ByLength), "{number} of {count}");
                 devices.note_change(7, key(number));
-                asked.device.peers.remove(&key(number));
+                counted.device.peers.remove(&key(number));
             }
-            assert_eq!((asked.lists, asked.peers), (1, added));
+            assert_eq!((counted.lists, counted.peers), (1, added));
         }
     }
 
     #[test]
     fn what_was_changed_is_asked_anew() {
-        let (devices, mut asked) = (WireGuardLists::default(), Asked::default());
-        asked.device.peers.extend((0..10).map(|number| (key(number), Default::default())));
-        assert!(asked.has(&devices, 3, Lasts::ByLength) && !asked.has(&devices, 10, Lasts::ByLength));
+        let (devices, mut counted) = (WireGuardLists::default(), CountedDevice::default());
+        counted.device.peers.extend((0..10).map(|number| (key(number), Default::default())));
+        assert!(counted.has(&devices, 3, Lasts::ByLength) && !counted.has(&devices, 10, Lasts::ByLength));
         devices.note_change(7, key(10));
-        asked.device.peers.insert(key(10), Default::default());
-        assert!(asked.has(&devices, 4, Lasts::ByLength));
-        assert_eq!(asked.lists, 1);
-        assert!(asked.has(&devices, 10, Lasts::ByLength));
-        assert_eq!(asked.lists, 2);
+        counted.device.peers.insert(key(10), Default::default());
+        assert!(counted.has(&devices, 4, Lasts::ByLength));
+        assert_eq!(counted.lists, 1);
+        assert!(counted.has(&devices, 10, Lasts::ByLength));
+        assert_eq!(counted.lists, 2);
         devices.forget(7);
-        assert!(asked.has(&devices, 10, Lasts::ByLength));
-        assert_eq!(asked.lists, 3);
+        assert!(counted.has(&devices, 10, Lasts::ByLength));
+        assert_eq!(counted.lists, 3);
     }
 
     #[test]
     fn another_programs_change_shows_at_once_or_after_as_many_questions_as_there_are_peers() {
         for (lasts, stale) in [(Lasts::Once, 0), (Lasts::ByLength, 4), (Lasts::Always, 100)] {
-            let (devices, mut asked) = (WireGuardLists::default(), Asked::default());
-            asked.device.peers.extend((0..5).map(|number| (key(number), Default::default())));
-            assert!(asked.has(&devices, 0, lasts));
-            asked.device.peers.clear();
-            let seen = (0..100).take_while(|_| asked.has(&devices, 0, lasts)).count();
+            let (devices, mut counted) = (WireGuardLists::default(), CountedDevice::default());
+            counted.device.peers.extend((0..5).map(|number| (key(number), Default::default())));
+            assert!(counted.has(&devices, 0, lasts));
+            counted.device.peers.clear();
+            let seen = (0..100).take_while(|_| counted.has(&devices, 0, lasts)).count();
             assert_eq!(seen, stale, "{lasts:?}");
         }
     }

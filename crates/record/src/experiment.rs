@@ -126,7 +126,7 @@ pub struct Experiment {
     pub quick: Option<Quick>,
 }
 
-/// A run of an experiment's author.
+/// What the author of a scenario got from it, to compare one's own result with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorsRun {

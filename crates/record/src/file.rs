@@ -199,8 +199,8 @@ impl RaceRecord {
                     return Err(format!("round {} is not later than the one before it", round.round));
                 }
                 if self.header.experiment.until.is_none() && round.round >= self.header.experiment.rounds {
-                    let asked = self.header.experiment.rounds;
-                    return Err(format!("round {} is none of the {asked} that were asked for", round.round));
+                    let rounds = self.header.experiment.rounds;
+                    return Err(format!("round {} is none of the {rounds} that were asked for", round.round));
                 }
                 let stranger = |trial: &crate::TrialRecord| {
                     trial.entrant >= self.header.entrants.len() || trial.load >= self.loads.len()

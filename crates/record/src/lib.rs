@@ -52,7 +52,7 @@ pub use trial::{
     Counters, CpuTime, Frames, Handshakes, Junk, Latencies, Packets, Stall, Transfer, TrialRecord, Void,
     Witnessed,
 };
-pub use tuning::{Asked, Setting, Side, Tuning};
+pub use tuning::{RequestedValue, Setting, Side, Tuning};
 pub use wire::{BitRate, Delay, FigureError, Share, Ways, Wire};
 pub use workload::{HttpVersion, Measure, PacketFilter, ServerKind, Workload, WorkloadKind};
 

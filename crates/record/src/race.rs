@@ -5,7 +5,9 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Experiment, InterimLook, Late, Leaving, Profile, RequestedRate, Setting, TrialRecord};
+use crate::{
+    Candidate, Experiment, InterimLook, Late, Leaving, Profile, RequestedRate, Setting, TrialRecord,
+};
 
 /// One line of a record file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -156,15 +158,38 @@ pub struct Header {
     pub experiment: Experiment,
     /// The machine that ran it.
     pub machine: Machine,
-    /// Who answered: "nginx/1.22.1" or "hostgap serve".
+    /// The server's program: "nginx/1.22.1" or "hostgap serve".
     pub server: String,
-    /// Who races, in display order. The first is the reference, the second the same again.
+    /// The entrants, in display order. The first is the reference, the second the same again.
     pub entrants: Vec<Entrant>,
     /// The nodes of a cluster between which it ran, if it is one of a race of all pairs.
     ///
     /// Omitted from all other records, so that a hostgap that does not know the key can read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<NodePair>,
+}
+
+impl Header {
+    /// The name of the fact of [`Machine::facts`] that says by which policy threads were scheduled.
+    pub const SCHEDULING: &'static str = "scheduling";
+    /// That fact begins so where the threads of client and server, spinning ones excepted, were real-time threads.
+    pub const REAL_TIME: &'static str = "SCHED_FIFO";
+
+    /// Whether what answers for an entrant was scheduled by another policy than the reference's server: one of them spins, or a
+    /// program between client and server carries its packets, under the normal policy, and the other one is a real-time thread.
+    /// Where a request costs the server CPU time, all are under the normal one.
+    pub fn is_scheduled_apart(&self, entrant: usize) -> bool {
+        let facts = &self.machine.facts;
+        let real_time =
+            facts.get(Header::SCHEDULING).is_some_and(|policy| policy.starts_with(Header::REAL_TIME));
+        let spins = |entrant: &Entrant| {
+            let named = |candidate: &&Candidate| candidate.title() == entrant.name;
+            let own = self.experiment.candidates.iter().find(named);
+            entrant.carried || own.is_some_and(|own| own.stack.wait.hardly_sleeps())
+        };
+        let is_alike = self.entrants.get(entrant).map(spins) == self.entrants.first().map(spins);
+        real_time && self.experiment.workload.cpu_us.is_none() && !is_alike
+    }
 }
 
 /// Two nodes of a cluster, in one of their two directions.
@@ -208,6 +233,11 @@ pub struct Entrant {
     /// The pod's MTU in bytes; `None` where it cannot run, and where CNI plugins choose it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// Its packets pass a program in user space between client and server, which is scheduled by the normal policy.
+    ///
+    /// Omitted where they do not, so that a hostgap that does not know the key can read the record.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub carried: bool,
 }
 
 /// The machine, as far as it may matter to a reader of the figures.
@@ -272,11 +302,11 @@ impl Capacity {
     }
 }
 
-/// A witness of the machine's stalls: what it took for one, what was left out for it, and what it cost.
+/// A witness of the machine's stalls: what it took for one, what was left out for it, and how it changed the median.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Witness {
-    /// Between two ticks of a CPU, in nanoseconds: the witness's own, or where those cost too much the kernel's.
+    /// Between two ticks of a CPU, in nanoseconds: the witness's own, or where those changed the median too much the kernel's.
     pub period_ns: u64,
     /// A tick that was this much later than that showed a stall, in nanoseconds.
     pub late_ns: u64,
@@ -295,18 +325,18 @@ pub struct Witness {
     pub after_lengths: u64,
     /// The reference's median response time with the witness ÷ without, by pairs of slices before the first round.
     pub cost: Option<WitnessCost>,
-    /// It cost too much, so that the race went without.
+    /// It changed the median too much, so that the race went without.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left_off: bool,
 }
 
-/// What watching for stalls adds to an answer's time, as it was measured before the first round.
+/// How watching for stalls changes an answer's time, up or down, as it was measured before the first round.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WitnessCost {
     /// The rate at which it was measured, in requests per second.
     pub rate_per_s: f64,
-    /// The geometric mean of the ratios of the pairs.
+    /// The median of the ratios of the pairs.
     pub ratio: f64,
     /// Lower end of its 95 % interval.
     pub low: f64,

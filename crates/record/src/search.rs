@@ -138,7 +138,7 @@ pub struct SearchRatio {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchAnswer {
-    /// The verdict of the search.
+    /// Whether an arm is better than the incumbent, none is, or it was not found out.
     pub verdict: SearchVerdict,
     /// The smallest set that keeps the gain, or the best arm that was not good enough; empty where there is none.
     pub arm: Vec<usize>,
@@ -250,7 +250,10 @@ impl SearchRecord {
             file.write_all(text.as_bytes())?;
             file.write_all(b"\n")?;
             file.sync_data()?;
-            std::fs::rename(&fresh, path)
+            std::fs::rename(&fresh, path)?;
+            // Without it a power cut may bring the old one back.
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
         };
         write().map_err(|why| {
             let _ = std::fs::remove_file(&fresh);

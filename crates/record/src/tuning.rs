@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 pub struct Tuning {
     /// For the client's side and for the server's.
     #[serde(flatten)]
-    pub both: BTreeMap<String, Asked>,
+    pub both: BTreeMap<String, RequestedValue>,
     /// For the client's side alone; these count more than those for both.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub client: BTreeMap<String, Asked>,
+    pub client: BTreeMap<String, RequestedValue>,
     /// For the server's side alone, likewise.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub server: BTreeMap<String, Asked>,
+    pub server: BTreeMap<String, RequestedValue>,
 }
 
 /// A value as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "the value of a knob is a string, an integer, true or false")]
-pub enum Asked {
+pub enum RequestedValue {
     /// A switch that is on or off.
     Switch(bool),
     /// An integer without a unit.
@@ -67,7 +67,7 @@ impl Tuning {
 
     /// The name of a candidate that was given none: `host tcp_sack=0`, or `host tuned` where that would be long.
     pub(crate) fn name_on(&self, path: &str) -> String {
-        let of = |side: &'static str, knobs: &BTreeMap<String, Asked>| -> Vec<String> {
+        let of = |side: &'static str, knobs: &BTreeMap<String, RequestedValue>| -> Vec<String> {
             knobs.iter().map(|(knob, value)| format!(" {side}{knob}={value}")).collect()
         };
         let settings =
@@ -100,12 +100,12 @@ impl Side {
     }
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for RequestedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Asked::Switch(on) => f.write_str(if *on { "1" } else { "0" }),
-            Asked::Number(number) => number.fmt(f),
-            Asked::Text(text) => f.write_str(text),
+            RequestedValue::Switch(on) => f.write_str(if *on { "1" } else { "0" }),
+            RequestedValue::Number(number) => number.fmt(f),
+            RequestedValue::Text(text) => f.write_str(text),
         }
     }
 }

@@ -136,6 +136,14 @@ pub(crate) fn trimmed(value: f64, decimals: usize) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
+/// The least and the greatest of several levels of intervals: "99.3 %", or "98 to 99.3 %". `None` if there is none.
+pub(crate) fn level_range(levels: impl Iterator<Item = f64>) -> Option<String> {
+    let levels: Vec<f64> = levels.collect();
+    let ends = [levels.iter().copied().reduce(f64::min)?, levels.iter().copied().reduce(f64::max)?];
+    let [least, most] = ends.map(|end| trimmed(100.0 * end, 2));
+    Some(if least == most { format!("{least} %") } else { format!("{least} to {most} %") })
+}
+
 /// 1.24, 12.4 or 124.
 pub(crate) fn three_digits(value: f64) -> String {
     match value {

@@ -17,7 +17,7 @@ pub struct LateLoad {
     pub requested_rps: Option<f64>,
     /// The share of capacity that the rate was asked as, 0 to 1.
     pub of_capacity: Option<f64>,
-    /// Who was watched, in display order.
+    /// The entrants that were watched, in display order.
     pub candidates: Vec<LateAnswers>,
 }
 

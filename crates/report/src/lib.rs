@@ -24,6 +24,7 @@ pub mod terminal;
 mod timeline;
 mod until;
 mod until_sentences;
+mod void;
 
 pub use analyse::{analyse, map};
 pub use by_cpu::{CpuNode, CpuShares};

@@ -26,11 +26,11 @@ pub struct Stalls {
     pub left_out_ratio: Option<Ratio>,
 }
 
-/// "+0.4 % (−0.2 to +1.0 %) of the host's median at 50,000 requests/s".
+/// What watching changes: "the host's median by +0.4 % (−0.2 … +1.0) at 50,000 requests/s".
 pub fn witness_cost(cost: &WitnessCost) -> String {
     let ratio = Ratio { value: cost.ratio, low: cost.low, high: cost.high };
     format!(
-        "{} of the host's median at {} requests/s",
+        "the host's median by {} at {} requests/s",
         figures::change_within(&ratio),
         figures::rate(cost.rate_per_s)
     )

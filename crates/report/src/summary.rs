@@ -1,7 +1,9 @@
 //! The results of a race, as plain values. The table, the JSON and the page show only these values, and none of them
 //! is text that must be parsed again. All durations of requests are nanoseconds, all ratios are candidate ÷ reference.
 
-use record::{Capacity, Counters, Experiment, Handshakes, Machine, NodePair, Setting};
+use std::collections::BTreeSet;
+
+use record::{Capacity, Counters, Experiment, Handshakes, Machine, NodePair, Setting, Witness};
 use serde::Serialize;
 use verdict::{Shortfall, Verdict};
 
@@ -45,7 +47,7 @@ pub struct Summary {
     pub capacities: Vec<Capacity>,
     /// The loads, in the order of [`Candidate::rates`].
     pub loads: Vec<Load>,
-    /// Who raced or could not, in display order: the reference, its control, the contenders.
+    /// All entrants, those that could not run too, in display order: the reference, its control, the contenders.
     pub candidates: Vec<Candidate>,
     /// The reference compared with itself, one entry for each load.
     pub noise: Vec<Noise>,
@@ -62,6 +64,9 @@ pub struct Summary {
     /// What trials reached, round by round; for the page alone, since a record has the trials.
     #[serde(skip)]
     pub timeline: Option<Timeline>,
+    /// How the machine was watched for stalls, if it was to be; for the page alone, since a record has it.
+    #[serde(skip)]
+    pub witness: Option<Witness>,
     /// Where CPU time went, one entry a sampled load; empty where it was not asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<ProfiledLoad>,
@@ -183,7 +188,10 @@ pub struct RateSummary {
     pub verdict: Option<Verdict>,
     /// Which statistic decided, in words.
     pub verdict_reason: String,
-    /// What was missing of the rate; of a rate that was not kept.
+    /// The level of the intervals that the verdict rests on, 0 to 1: higher than 0.95, since there are several tests. `None`
+    /// without a test, and where the rate cannot be compared.
+    pub level: Option<f64>,
+    /// What was missing of the rate, in all slices or in some; of a rate that was not kept in all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shortfall: Option<Shortfall>,
     /// received − intended, in nanoseconds.
@@ -232,9 +240,12 @@ pub struct RateSummary {
     pub measured_s: f64,
     /// Trials that do not count.
     pub void_trials: u64,
+    /// Slices of which no trial counts: void, and as often as they were repeated.
+    pub missing_slices: u64,
     /// Why not, each reason once with its count.
     pub void_reasons: Vec<VoidReason>,
-    /// Requests without an expected answer, in the trials that count. In the percentiles they rank above every answer.
+    /// Requests without an expected answer, in the trials that count, those beside stalls too. At a rate, those that count
+    /// rank above every answer in the percentiles.
     pub missed: u64,
     /// Broken connections in those trials.
     pub connection_errors: u64,
@@ -254,8 +265,8 @@ pub struct RateSummary {
 }
 
 impl RateSummary {
-    /// Whether requests waited in a queue that grew until the end. Its latencies then say how long the rate was sent, and
-    /// nothing about the data path, so they have no ratio.
+    /// Whether in at least half of the slices requests waited in a queue that grew until the end. The latencies then say how
+    /// long the rate was sent, and nothing about the data path, so they have no ratio.
     pub fn is_past_capacity(&self) -> bool {
         self.shortfall.is_some_and(|short| short.queued)
     }
@@ -303,6 +314,18 @@ pub struct Precision {
     pub rounds: Option<u64>,
     /// The duration of a race of that many rounds, in seconds.
     pub wall_s: Option<f64>,
+}
+
+impl Precision {
+    /// What they are given of, each once: percentiles of a rate in their usual order, and throughputs after them.
+    pub(crate) fn labels<'a>(of: impl Iterator<Item = &'a Precision>) -> Vec<&'static str> {
+        let usual = |label: &&str| ["p50", "typical p99", "p99"].iter().position(|one| one == label);
+        let labels: BTreeSet<(bool, Option<usize>, &'static str)> = of
+            .map(|precision| precision.percentile)
+            .map(|label| (usual(&label).is_none(), usual(&label), label))
+            .collect();
+        labels.into_iter().map(|(_, _, label)| label).collect()
+    }
 }
 
 /// The reference compared with itself at a load.

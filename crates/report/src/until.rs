@@ -49,9 +49,9 @@ pub struct LookTaken {
 /// A comparison, and how it left.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ComparisonExit {
-    /// The candidate's name.
+    /// The candidate that was compared with the reference, by its name.
     pub candidate: String,
-    /// Index into [`crate::Summary::loads`].
+    /// The load's index in [`crate::Summary::loads`].
     pub load: usize,
     /// Why it left; `ended`: it was undecided at the end.
     pub why: Leaving,
@@ -59,11 +59,11 @@ pub struct ComparisonExit {
     pub builds: u32,
     /// The level of its intervals, 0 to 1. They hold the truth in 95 % of all races, looks included.
     pub level: f64,
-    /// The statistic that was to be known; `None` where nothing was asked of this load.
+    /// The statistic that was to be known; `None` where nothing was asked of this load, and where it is past capacity.
     pub statistic: Option<&'static str>,
     /// Half the width of that interval, as a share; `None` where there is no interval.
     pub half_width: Option<f64>,
-    /// The same after another minute; of those who are undecided.
+    /// The same after another minute; of those that are undecided.
     pub half_width_in_a_minute: Option<f64>,
     /// Seconds that would still be needed for what was asked, if builds take as long and scatter as before; of those who
     /// are undecided, `None` if it is more than is practical.
@@ -73,7 +73,7 @@ pub struct ComparisonExit {
 /// The floor of the statistic that was named, where it is none of those that always are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct NamedFloor {
-    /// Its name: "p99.9".
+    /// The statistic's name, such as "p99.9".
     pub statistic: &'static str,
     /// What it must differ by to be called different, as a share.
     pub floor: f64,

@@ -4,7 +4,7 @@ use record::{Leaving, Measure, Statistic};
 use stats::Percentile;
 
 use crate::figures::{self, counted, percent, span_s, trimmed};
-use crate::summary::Summary;
+use crate::summary::{Candidate, RateSummary, Role, Summary};
 use crate::until::{ComparisonExit, LookTaken, Pursued, StopReason};
 
 /// More comparisons than these are counted.
@@ -13,17 +13,37 @@ const SHOWN_MAX: usize = 6;
 /// The end of the race in sentences, for table and page; empty for other races.
 pub(crate) fn sentences(summary: &Summary) -> Vec<String> {
     let Some(of) = &summary.until else { return vec![] };
-    let open: Vec<&ComparisonExit> = of.comparisons.iter().filter(|one| one.why == Leaving::Ended).collect();
+    let those = |exit: Exit| of.comparisons.iter().filter(move |one| Exit::of(summary, one) == exit);
+    let open: Vec<&ComparisonExit> = those(Exit::Left(Leaving::Ended)).collect();
     let mut lines = vec![end(of, open.len())];
     lines.extend(levels(of));
-    for why in [Leaving::Different, Leaving::Precise, Leaving::NotAsked] {
-        lines.extend(settled(summary, of, why));
+    let left = [Leaving::Different, Leaving::Precise, Leaving::NotAsked].map(Exit::Left);
+    for exit in left.into_iter().chain([Exit::Past]) {
+        lines.extend(settled(summary, of, exit, &those(exit).collect::<Vec<_>>()));
     }
     lines.extend(open.iter().take(SHOWN_MAX).map(|one| forecast(summary, of, one)));
     if open.len() > SHOWN_MAX {
         lines.push(format!("{} more are undecided", open.len() - SHOWN_MAX));
     }
     lines
+}
+
+/// How a comparison ended.
+#[derive(Clone, Copy, PartialEq)]
+enum Exit {
+    Left(Leaving),
+    /// The rate is past the capacity of the candidate or of the reference, whatever was seen of their queues.
+    Past,
+}
+
+impl Exit {
+    fn of(summary: &Summary, one: &ComparisonExit) -> Exit {
+        let is_past = |candidate: &Candidate| {
+            let is_compared = candidate.role == Role::Reference || candidate.name == one.candidate;
+            is_compared && candidate.rates.get(one.load).is_some_and(RateSummary::is_past_capacity)
+        };
+        if summary.candidates.iter().any(is_past) { Exit::Past } else { Exit::Left(one.why) }
+    }
 }
 
 /// A heading: "Until p99 is known to ±3 %".
@@ -36,7 +56,7 @@ fn end(of: &Pursued, open: usize) -> String {
     let budget = span_s(f64::from(of.budget_s));
     match of.ended {
         StopReason::Settled => "every comparison was settled".to_owned(),
-        StopReason::Budget if open == 0 => "no candidate is left".to_owned(),
+        StopReason::Budget if of.comparisons.is_empty() => "no candidate is left".to_owned(),
         StopReason::Budget => {
             format!("the budget of {budget} was used up with {comparisons} undecided; --budget gives more")
         }
@@ -61,18 +81,28 @@ fn levels(of: &Pursued) -> Option<String> {
     ))
 }
 
-/// Who left for a reason.
-fn settled(summary: &Summary, of: &Pursued, why: Leaving) -> Option<String> {
-    let those: Vec<&ComparisonExit> = of.comparisons.iter().filter(|one| one.why == why).collect();
-    let what = match why {
-        Leaving::Different => "found to differ".to_owned(),
-        Leaving::Precise => format!("known to ±{}", percent(of.half_width)),
-        Leaving::NotAsked => "not asked, left at the first look".to_owned(),
-        Leaving::Ended => return None,
+/// The levels of the intervals of ratios that are shown, of one load or of all: "95 %", and more where the race was looked at
+/// while it ran.
+pub(crate) fn interval_levels(summary: &Summary, load: Option<usize>) -> String {
+    let all = summary.until.iter().flat_map(|of| &of.comparisons);
+    let of_load = all.filter(|one| load.is_none_or(|load| one.load == load));
+    figures::level_range(of_load.map(|one| one.level)).unwrap_or_else(|| "95 %".to_owned())
+}
+
+/// The comparisons that ended in one way.
+fn settled(summary: &Summary, of: &Pursued, exit: Exit, those: &[&ComparisonExit]) -> Option<String> {
+    let what = match exit {
+        Exit::Left(Leaving::Different) => "found to differ".to_owned(),
+        Exit::Left(Leaving::Precise) => format!("known to ±{}", percent(of.half_width)),
+        Exit::Left(Leaving::NotAsked) => "not asked, left at the first look".to_owned(),
+        Exit::Left(Leaving::Ended) => return None,
+        Exit::Past => "past capacity, so not compared".to_owned(),
     };
-    let named = |one: &&ComparisonExit| match why {
-        Leaving::NotAsked => place(summary, one),
-        _ => format!("{} after {} builds", place(summary, one), one.builds),
+    let named = |one: &&ComparisonExit| match exit {
+        Exit::Left(Leaving::Different | Leaving::Precise) => {
+            format!("{} after {} builds", place(summary, one), one.builds)
+        }
+        _ => place(summary, one),
     };
     let mut names: Vec<String> = those.iter().take(SHOWN_MAX).map(named).collect();
     if those.len() > SHOWN_MAX {

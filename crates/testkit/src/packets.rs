@@ -26,7 +26,7 @@ pub struct Offload {
     pub flags: u8,
     /// The kind of segments: 0 none, 1 TCP over IPv4, 3 fragments of UDP, 4 TCP over IPv6, 5 UDP.
     pub kind: u8,
-    /// Bytes of all headers.
+    /// Bytes of all headers before the payload (`hdr_len` of virtio).
     pub header_bytes: u16,
     /// Payload bytes of each segment.
     pub segment_bytes: u16,

@@ -48,7 +48,7 @@ impl Talk {
         talk
     }
 
-    /// Asks in a thread, until it is to stop. The last number makes who answers datagrams stop, too.
+    /// Asks in a thread, until it is to stop. The last number makes the thread that answers datagrams stop, too.
     fn ask(&mut self, mut request: impl FnMut(u64) -> io::Result<()> + Send + 'static) {
         let (stop, answered) = (self.stop.clone(), Arc::<AtomicU64>::default());
         self.answered.push(answered.clone());
@@ -134,7 +134,9 @@ fn ask_datagram(near: &UdpSocket, number: u64) -> io::Result<()> {
             // An answer to what was sent twice.
             Ok(_) if u64::from_be_bytes(answer) < number => {}
             Ok(_) => return same(answer, number.to_be_bytes()),
-            // Who answers has ended after the last number.
+            // A socket with a time limit does not go on by itself after a signal (socket(7)).
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // The answering thread has ended after the last number.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused && number == u64::MAX => return Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 let lost_by_now = lost_by_cpus()?;
@@ -160,7 +162,10 @@ fn lost_by_cpus() -> io::Result<Vec<String>> {
 fn answer_datagrams(far: &UdpSocket) -> io::Result<()> {
     let mut request = [0; 8];
     while request != u64::MAX.to_be_bytes() {
-        let (_, from) = far.recv_from(&mut request)?;
+        let (_, from) = match far.recv_from(&mut request) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            received => received?,
+        };
         far.send_to(&request, from)?;
     }
     Ok(())

@@ -18,7 +18,7 @@ pub enum ByDefault {
     Capped(Values, &'static str),
     /// By the machine's memory: the formula in words.
     Memory(&'static str),
-    /// By what the kernel was built for, or who starts the machine: which, in words.
+    /// It depends on the kernel's build or on the boot loader: on which, in words.
     Build(&'static str),
     /// What the card's driver chooses, in words.
     Driver(&'static str),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use linux::CpuSet;
 use plan::RssHash;
-use record::Asked;
+use record::RequestedValue;
 
 /// The values that a knob takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,10 +115,29 @@ impl ValueKind {
     ///
     /// # Errors
     /// The expected form, in words.
-    pub fn read(self, asked: &Asked) -> Result<Value, String> {
-        let text = asked.to_string();
+    pub fn read(self, value: &RequestedValue) -> Result<Value, String> {
+        let text = value.to_string();
         let text = text.trim();
         self.read_text(text).ok_or_else(|| format!("{self} is expected"))
+    }
+
+    /// The greatest number that a value can have; `None` of a kind that has no number, or that is no amount.
+    pub fn greatest(self) -> Option<u64> {
+        match self {
+            ValueKind::Number { max, .. }
+            | ValueKind::PowerOfTwo { max, .. }
+            | ValueKind::PerQueue { max, .. } => Some(max),
+            ValueKind::Sizes | ValueKind::Pages => Some(SIZE_MAX),
+            ValueKind::Switch
+            | ValueKind::Signed { .. }
+            | ValueKind::Ports
+            | ValueKind::Algorithm
+            | ValueKind::Qdisc
+            | ValueKind::Choice(_)
+            | ValueKind::Cpus
+            | ValueKind::QueueCpus
+            | ValueKind::Rss(_) => None,
+        }
     }
 
     fn read_text(self, text: &str) -> Option<Value> {
@@ -247,7 +266,7 @@ mod tests {
 
     #[track_caller]
     fn check(kind: ValueKind, text: &str, expected: Option<&str>) {
-        let found = kind.read(&Asked::Text(text.to_owned())).ok().map(|value| value.to_string());
+        let found = kind.read(&RequestedValue::Text(text.to_owned())).ok().map(|value| value.to_string());
         assert_eq!(found.as_deref(), expected, "{kind:?} {text:?}");
     }
 
@@ -309,9 +328,12 @@ mod tests {
 
     #[test]
     fn booleans_and_integers_of_a_file_are_values_too() {
-        assert_eq!(ValueKind::Switch.read(&Asked::Switch(true)), Ok(Value::Number(1)));
+        assert_eq!(ValueKind::Switch.read(&RequestedValue::Switch(true)), Ok(Value::Number(1)));
         let number = ValueKind::Number { min: 0, max: 9, unit: "" };
-        assert_eq!(number.read(&Asked::Number(7)), Ok(Value::Number(7)));
-        assert_eq!(number.read(&Asked::Number(-7)), Err("a number from 0 to 9 is expected".to_owned()));
+        assert_eq!(number.read(&RequestedValue::Number(7)), Ok(Value::Number(7)));
+        assert_eq!(
+            number.read(&RequestedValue::Number(-7)),
+            Err("a number from 0 to 9 is expected".to_owned())
+        );
     }
 }

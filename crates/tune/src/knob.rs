@@ -36,7 +36,7 @@ pub struct Knob {
     pub since: Option<Since>,
     /// The first kernel on which it has no effect, though it still accepts values.
     pub until: Option<Since>,
-    /// Who feels a change.
+    /// What a change affects.
     pub reaches: Reaches,
     /// What the change interrupts.
     pub disrupts: Disrupts,
@@ -131,7 +131,7 @@ pub enum Races {
     Never,
 }
 
-/// Who feels a change.
+/// What a change affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaches {
     /// All traffic, at once.

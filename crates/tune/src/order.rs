@@ -47,7 +47,7 @@ impl Setting {
 
 #[cfg(test)]
 mod tests {
-    use record::Asked;
+    use record::RequestedValue;
 
     use super::*;
 
@@ -55,7 +55,7 @@ mod tests {
     fn what_resets_others_comes_first_and_the_mtu_last() {
         let rank = |id: &str| {
             let knob = crate::find(id).unwrap();
-            Setting::read(knob, &Asked::Text(knob.example.to_owned())).unwrap().rank()
+            Setting::read(knob, &RequestedValue::Text(knob.example.to_owned())).unwrap().rank()
         };
         let order = [
             "rps_sock_flow_entries",
@@ -82,8 +82,9 @@ mod tests {
     /// virtio_net and others refuse a delay while they find their own.
     #[test]
     fn a_card_ends_finding_its_delays_before_it_is_given_one() {
-        let rank =
-            |knob: &str, value: u64| Setting::asked(knob, &Asked::Text(value.to_string())).unwrap().rank();
+        let rank = |knob: &str, value: u64| {
+            Setting::named(knob, &RequestedValue::Text(value.to_string())).unwrap().rank()
+        };
         assert!(rank("coalesce_adaptive_rx", 0) < rank("coalesce_rx_usecs", 8));
         assert!(rank("coalesce_rx_usecs", 8) < rank("coalesce_adaptive_rx", 1));
     }

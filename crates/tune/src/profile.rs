@@ -3,7 +3,7 @@
 //! A profile is a TOML file. The project's own are below `profiles` and built into the program.
 
 use ipnet::IpNet;
-use record::Asked;
+use record::RequestedValue;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -80,7 +80,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Entry {
     knob: Spanned<String>,
-    value: Spanned<Asked>,
+    value: Spanned<RequestedValue>,
     #[serde(default)]
     at_least: bool,
     #[serde(default)]
@@ -108,7 +108,7 @@ impl Profile {
         for entry in file.set {
             let place = entry.knob.span().start;
             let knob = entry.knob.into_inner();
-            let setting = Setting::asked(&knob, entry.value.get_ref()).map_err(|error| {
+            let setting = Setting::named(&knob, entry.value.get_ref()).map_err(|error| {
                 let place =
                     if let TuneError::Value { .. } = error { entry.value.span().start } else { place };
                 at(place, error.to_string())
@@ -132,7 +132,7 @@ impl Setting {
     ///
     /// # Errors
     /// The knob does not exist, is gone, or does not accept the value.
-    pub fn asked(knob: &str, value: &Asked) -> Result<Setting, TuneError> {
+    pub fn named(knob: &str, value: &RequestedValue) -> Result<Setting, TuneError> {
         match find(knob) {
             Some(knob) => Setting::read(knob, value),
             None => Err(TuneError::Unknown { knob: knob.to_owned(), nearest: crate::setting::nearest(knob) }),
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn larger_values_stay_where_a_least_is_wanted() {
         let wanted = |knob: &str, value: &str, at_least| {
-            let setting = Setting::asked(knob, &Asked::Text(value.to_owned())).unwrap();
+            let setting = Setting::named(knob, &RequestedValue::Text(value.to_owned())).unwrap();
             WantedSetting { setting, at_least, route: None, why: String::new() }
         };
         let rmem = wanted("tcp_rmem", "4096 131072 16777216", true);

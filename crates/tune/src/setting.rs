@@ -10,7 +10,7 @@ use plan::{
     SetModule, SetNic, SetQueueCpus, SetQueueFlows, SetRootQdisc, SetRouteMetric, SetRssHash, SetSysctl,
     Step,
 };
-use record::{Asked, Side, Tuning};
+use record::{RequestedValue, Side, Tuning};
 
 use crate::kind::{Cpus, Value};
 use crate::knob::{Knob, Lives, QueueFile};
@@ -78,12 +78,12 @@ fn hint(nearest: Option<&str>) -> String {
 }
 
 /// Values by the knobs' own names.
-type Named<'a> = BTreeMap<&'static str, &'a Asked>;
+type Named<'a> = BTreeMap<&'static str, &'a RequestedValue>;
 
 /// Values by the knobs' own names, where some may have been given by the kernel's.
-fn named(asked: &BTreeMap<String, Asked>) -> Result<Named<'_>, TuneError> {
+fn named(values: &BTreeMap<String, RequestedValue>) -> Result<Named<'_>, TuneError> {
     let mut named = Named::new();
-    for (name, value) in asked {
+    for (name, value) in values {
         let Some(knob) = find(name) else {
             return Err(TuneError::Unknown { knob: name.clone(), nearest: nearest(name) });
         };
@@ -99,13 +99,13 @@ impl Settings {
     ///
     /// # Errors
     /// The first knob that is unknown, set under two of its names, gone, or given an invalid value.
-    pub fn read(asked: &Tuning) -> Result<Settings, TuneError> {
-        let [both, client, server] = [named(&asked.both)?, named(&asked.client)?, named(&asked.server)?];
+    pub fn read(tuning: &Tuning) -> Result<Settings, TuneError> {
+        let [both, client, server] = [named(&tuning.both)?, named(&tuning.client)?, named(&tuning.server)?];
         let side = |own: &Named<'_>| -> Result<Vec<Setting>, TuneError> {
-            let asked = |knob: &'static Knob| {
+            let requested = |knob: &'static Knob| {
                 own.get(knob.id).or_else(|| both.get(knob.id)).map(|value| (knob, *value))
             };
-            all().filter_map(asked).map(|(knob, value)| Setting::read(knob, value)).collect()
+            all().filter_map(requested).map(|(knob, value)| Setting::read(knob, value)).collect()
         };
         Ok(Settings { client: side(&client)?, server: side(&server)? })
     }
@@ -152,7 +152,7 @@ impl Setting {
     ///
     /// # Errors
     /// The knob is gone, or does not take the value.
-    pub fn read(knob: &'static Knob, value: &Asked) -> Result<Setting, TuneError> {
+    pub fn read(knob: &'static Knob, value: &RequestedValue) -> Result<Setting, TuneError> {
         if let Lives::Nowhere { gone, instead } = knob.lives {
             return Err(TuneError::Obsolete {
                 knob: knob.id.to_owned(),

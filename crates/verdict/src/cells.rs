@@ -81,6 +81,9 @@ pub struct Cell<'a> {
     pub unit_of: Vec<usize>,
     /// Trials that do not.
     pub void: Vec<&'a TrialRecord>,
+    /// Visits without a trial that counts, since the last repeat was void too. Two visits of a host in a row that both had
+    /// none are taken for one, as a record does not say where a visit ends.
+    pub missing: u64,
     /// received − intended, in nanoseconds; without the machine's stalls, where a witness watched.
     pub response: Hdr<u64>,
     /// received − sent, in nanoseconds.
@@ -128,6 +131,8 @@ pub struct Cells<'a> {
     pub closed: Vec<bool>,
     /// Whether each entrant broke.
     pub broke: Vec<bool>,
+    /// Whether each entrant's server was scheduled by another policy than the reference's.
+    pub apart: Vec<bool>,
     parts: Vec<Participation>,
     cells: Vec<Cell<'a>>,
 }
@@ -136,10 +141,14 @@ impl<'a> Cells<'a> {
     /// Of all trials of a race.
     pub fn of(race: &'a RaceRecord, units: &ResamplingUnits) -> Cells<'a> {
         let (entrants, loads) = (race.header.entrants.len(), race.loads.len());
+        let place = |trial: &TrialRecord| trial.entrant * loads + trial.load;
         let mut trials: Vec<Vec<Tried<'_>>> = vec![vec![]; entrants * loads];
+        let mut missing = vec![0; entrants * loads];
         for (round, unit) in race.rounds.iter().zip(&units.of_round) {
-            for trial in &round.trials {
-                trials[trial.entrant * loads + trial.load].push((*unit, trial));
+            for visit in round.trials.chunk_by(|one, next| place(one) == place(next)) {
+                let of = place(&visit[0]);
+                trials[of].extend(visit.iter().map(|trial| (*unit, trial)));
+                missing[of] += u64::from(visit.last().is_some_and(|last| last.void.is_some()));
             }
         }
         let measure = race.header.experiment.workload.kind.measure();
@@ -153,8 +162,9 @@ impl<'a> Cells<'a> {
         };
         let parts = trials.iter().enumerate().map(part).collect();
         let closed = |load: &record::Load| load.rate_per_s.is_none() || measure != Measure::Latency;
-        let cell = |(index, trials): (usize, Vec<Tried<'a>>)| {
-            Cell::of(&trials, units.count, closed(&race.loads[index % loads]), measure)
+        let cell = |(index, trials): (usize, Vec<Tried<'a>>)| Cell {
+            missing: missing[index],
+            ..Cell::of(&trials, units.count, closed(&race.loads[index % loads]), measure)
         };
         Cells {
             loads,
@@ -164,6 +174,7 @@ impl<'a> Cells<'a> {
             measure,
             closed: race.loads.iter().map(closed).collect(),
             broke: (0..entrants).map(|entrant| race.broke(entrant).is_some()).collect(),
+            apart: (0..entrants).map(|entrant| race.header.is_scheduled_apart(entrant)).collect(),
             parts,
             cells: trials.into_iter().enumerate().map(cell).collect(),
         }
@@ -221,6 +232,7 @@ impl<'a> Cell<'a> {
             unit_of: counted.iter().map(|(unit, _)| *unit).collect(),
             trials: counted.into_iter().map(|(_, trial)| trial).collect(),
             void: void.into_iter().map(|(_, trial)| trial).collect(),
+            missing: 0,
             response,
             service,
             lag,
@@ -248,6 +260,11 @@ impl<'a> Cell<'a> {
     /// The sum of a figure over the trials that count.
     pub fn sum(&self, figure: impl Fn(&TrialRecord) -> u64) -> u64 {
         self.trials.iter().map(|trial| figure(trial)).sum()
+    }
+
+    /// Measured time of the trials that count, in seconds.
+    pub fn measured_s(&self) -> f64 {
+        self.sum(|trial| trial.duration_ns) as f64 / 1e9
     }
 
     /// Expected answers per second of measured time.

@@ -26,8 +26,11 @@ pub struct Comparisons {
     measure: Measure,
     until: Option<Until>,
     closed: Vec<bool>,
-    /// Who broke. They raced on fewer builds than the reference, and what a build did to both cancels no more.
+    /// The entrants that broke. They raced on fewer builds than the reference, and what a build did to both cancels no more.
     broke: Vec<bool>,
+    /// Whose server was scheduled by another policy than the reference's: what other programs do to that machine is in its
+    /// tail, and left out of the reference's.
+    apart: Vec<bool>,
     /// By candidate and load.
     parts: Vec<Participation>,
     /// By candidate, load and units: those of each candidate over its own, of reference and control over all that a
@@ -54,6 +57,7 @@ impl Comparisons {
             until: cells.until,
             closed: cells.closed.clone(),
             broke: cells.broke.clone(),
+            apart: cells.apart.clone(),
             parts: cells.pairs().map(|(entrant, load)| *cells.part(entrant, load)).collect(),
             samples: samples(cells, seed, wanted),
             spreads: vec![],
@@ -155,7 +159,9 @@ impl Comparisons {
             let floor = noise_floor(&self.ratio_over(units, 1, load, of)?);
             Some(Test::of(of, &above.over(&below, units)?, alpha, floor))
         };
-        self.of_tests(self.deciding(load).into_iter().filter_map(test).collect())
+        let is_apart = self.apart[entrant] != self.apart[other];
+        let tested = self.deciding(load).into_iter().filter(|of| !is_apart || !is_tail(*of));
+        self.of_tests(tested.filter_map(test).collect())
     }
 
     /// The verdict at a level.
@@ -177,7 +183,13 @@ impl Comparisons {
             };
             Some(Test::of(of, &spread, alpha, floor))
         };
-        self.of_tests(self.deciding(load).into_iter().filter_map(test).collect())
+        self.of_tests(self.tested(entrant, load).filter_map(test).collect())
+    }
+
+    /// The statistics by which a candidate is judged at a load.
+    fn tested(&self, entrant: usize, load: usize) -> impl Iterator<Item = Statistic> {
+        let is_apart = self.apart[entrant];
+        self.deciding(load).into_iter().filter(move |of| !is_apart || !is_tail(*of))
     }
 
     fn of_tests(&self, tests: Vec<Test>) -> Judgement {
@@ -204,9 +216,22 @@ impl Comparisons {
             // While a race is looked at the number must not depend on what it has so far: a verdict would change when a
             // later load has enough samples.
             let counts = |of: &Statistic| self.until.is_some() || self.spread(entrant, load, *of).is_some();
-            self.deciding(load).into_iter().filter(counts).count()
+            self.tested(entrant, load).filter(counts).count()
         };
         (0..self.loads).map(tested).sum()
+    }
+}
+
+/// Whether a statistic tells of the slowest requests, among which are those that met other programs.
+fn is_tail(of: Statistic) -> bool {
+    match of {
+        Statistic::Throughput | Statistic::P50 => false,
+        Statistic::P90
+        | Statistic::P99
+        | Statistic::P99_9
+        | Statistic::P99_99
+        | Statistic::P99_999
+        | Statistic::TypicalP99 => true,
     }
 }
 

@@ -113,7 +113,7 @@ impl Judgement {
         }
     }
 
-    /// The verdict of one statistic.
+    /// The verdict on one statistic; `None` if it was not tested.
     pub fn by(&self, statistic: Statistic) -> Option<Verdict> {
         self.tests().iter().find(|test| test.of == statistic).map(|test| test.verdict)
     }

@@ -12,10 +12,10 @@ mod ranking;
 mod samples;
 mod shortfall;
 
-pub use cells::{Cell, Cells, Participation, ResamplingUnit, ResamplingUnits};
+pub use cells::{Cell, Cells, Participation, ResamplingUnit, ResamplingUnits, Whole};
 pub use comparisons::Comparisons;
 pub use judged::{Judgement, Test, Verdict, noise_floor};
-pub use looks::{last_look, look, undecided};
+pub use looks::{last_look, look, pursued, undecided};
 pub use pairs::{PairsCompared, Role, Where, Worse, WorsePath};
 pub use ranking::{ComparedAt, Past, Ranked, ranking};
 pub use shortfall::Shortfall;

@@ -3,7 +3,7 @@
 use record::{InterimLook, Leaving, Left, RaceRecord, Statistic, Until};
 use stats::{Level, PRECISE_FROM, look_due};
 
-use crate::{Cells, Comparisons, Participation, ResamplingUnits};
+use crate::{Cells, Comparisons, Participation, ResamplingUnits, Shortfall};
 
 /// The look that is due after the builds that a race has, with what leaves at it; `None` if none is due.
 pub fn look(race: &RaceRecord) -> Option<InterimLook> {
@@ -12,9 +12,13 @@ pub fn look(race: &RaceRecord) -> Option<InterimLook> {
     let number = look_due(builds)?;
     let units = ResamplingUnits::of(race);
     let cells = Cells::of(race, &units);
-    let comparisons = Comparisons::of_those(&cells, race.header.seed, &asked(&until));
+    let comparisons = Comparisons::of_those(&cells, race.header.seed, &statistics(&until));
     let leaves = |(entrant, load): (usize, usize)| {
-        let why = leaving(&comparisons, &until, (entrant, load), (number, builds))?;
+        // No ratio of queues is ever given, so the time is for the others.
+        let why = match Shortfall::is_past(race, &cells, entrant, load) {
+            true => Leaving::NotAsked,
+            false => leaving(&comparisons, &until, (entrant, load), (number, builds))?,
+        };
         Some(Left { entrant, load, why })
     };
     let left = undecided(race).into_iter().filter_map(leaves).collect();
@@ -30,22 +34,27 @@ pub fn last_look(race: &RaceRecord) -> InterimLook {
     InterimLook { number, builds, rounds: race.rounds.len() as u32, left }
 }
 
-/// The contenders that race on, each with its load. Where there are none at all it is the control that is to be known.
+/// Whom such a race is about: the contenders that can run and did not break. Where it began without any it is the control
+/// that is to be known; where all have broken there is nobody.
+pub fn pursued(race: &RaceRecord) -> Vec<usize> {
+    let entrants = race.header.entrants.iter().enumerate().skip(2);
+    let able: Vec<usize> =
+        entrants.filter(|(_, one)| one.unmet.is_empty()).map(|(entrant, _)| entrant).collect();
+    if able.is_empty() {
+        return vec![1];
+    }
+    able.into_iter().filter(|entrant| race.broke(*entrant).is_none()).collect()
+}
+
+/// Those that race on, each with its load.
 pub fn undecided(race: &RaceRecord) -> Vec<(usize, usize)> {
-    let entrants = race.header.entrants.iter().enumerate();
-    let racing = |entrant: usize| race.broke(entrant).is_none();
-    let contenders: Vec<usize> = entrants
-        .skip(2)
-        .filter(|(entrant, one)| one.unmet.is_empty() && racing(*entrant))
-        .map(|(entrant, _)| entrant)
-        .collect();
-    let those = if contenders.is_empty() { vec![1] } else { contenders };
-    let pairs = those.into_iter().flat_map(|entrant| (0..race.loads.len()).map(move |load| (entrant, load)));
+    let pairs =
+        pursued(race).into_iter().flat_map(|entrant| (0..race.loads.len()).map(move |load| (entrant, load)));
     pairs.filter(|(entrant, load)| race.left(*entrant, *load).is_none()).collect()
 }
 
 /// What a look is about: the statistic of each load.
-fn asked(until: &Until) -> Vec<Statistic> {
+fn statistics(until: &Until) -> Vec<Statistic> {
     [true, false].into_iter().filter_map(|closed| until.statistic_at(closed)).collect()
 }
 

@@ -54,7 +54,7 @@ impl Role {
 /// What is worse than the rest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Where {
-    /// A node in a role.
+    /// A node where it is the client's, or where it is the server's.
     Node(NodeInZone, Role),
     /// A pair, by its place among the races.
     Pair(usize),
@@ -307,7 +307,7 @@ impl<'a> PairsCompared<'a> {
         (all().filter(|pair| is_at(*pair, role)).collect(), rest.collect())
     }
 
-    /// What is tested of pairs.
+    /// Every comparison that is tested: pair, entrant and statistic.
     fn tested(&self) -> impl Iterator<Item = (usize, usize, Statistic)> {
         (0..self.raced.len()).flat_map(move |pair| {
             self.judged_entrants()

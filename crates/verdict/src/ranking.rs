@@ -1,11 +1,15 @@
 //! The load by which a race is summed up, and its contenders in order there.
+//!
+//! Those that are worse than the reference stand in the order of what they cost: each by the greatest of the ratios that are
+//! known to be worse. One whose median is better and whose p99 is a hundred times the reference's costs more than one whose
+//! median is a twentieth longer.
 
 use std::collections::BTreeSet;
 
-use record::{Load, RaceRecord, Statistic};
+use record::{Load, RaceRecord, Statistic, TrialRecord};
 use stats::Interval;
 
-use crate::{Cells, Comparisons, Shortfall, Verdict};
+use crate::{Cells, Comparisons, Judgement, Shortfall, Verdict};
 
 /// The load at which candidates are compared in a summary, and for whom the usual one is too much.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,11 +17,14 @@ pub struct ComparedAt {
     /// The load that a race is summed up by: the last load of the first body size that has a rate. Where a service should
     /// not be loaded more, the paths differ most.
     pub main: usize,
-    /// Who is past its capacity there.
+    /// The entrants that are past their capacity there.
     pub past: Vec<Past>,
-    /// The load at which they are compared: the main one if no entrant is past its capacity there, else the highest lower
-    /// rate of the same size that all carry, else the closed loop, in which none gets more than it can carry. `None` where
-    /// there is no such load.
+    /// The entrants that were tried there and of which every trial is void, in all of the races.
+    pub uncounted: Vec<usize>,
+    /// The load at which they are compared: the main one if no entrant is past its capacity or uncounted there, else the
+    /// highest lower rate of the same size that all carry, else the closed loop, in which none gets more than it can carry.
+    /// Without such a load it is `None` if an entrant is past its capacity, else the main one, without those that are
+    /// uncounted.
     pub load: Option<usize>,
 }
 
@@ -45,14 +52,26 @@ impl ComparedAt {
         let past: Vec<Past> = races.iter().enumerate().flat_map(past_in).collect();
         // A race that ended before it came to a load says nothing of it, but some race must.
         let entrants: BTreeSet<usize> = races.iter().flat_map(|raced| compared(*raced)).collect();
+        let is_counted =
+            |entrant: usize, load: usize| races.iter().any(|raced| has_trials(*raced, entrant, load));
+        let was_tried =
+            |entrant: usize| races.iter().any(|(_, cells)| !void_trials(cells, entrant, main).is_empty());
+        let uncounted: Vec<usize> = entrants
+            .iter()
+            .copied()
+            .filter(|entrant| was_tried(*entrant) && !is_counted(*entrant, main))
+            .collect();
         let is_carried = |load: usize| {
             entrants.iter().all(|entrant| {
-                races.iter().any(|raced| has_trials(*raced, *entrant, load))
-                    && races.iter().all(|raced| !is_past(*raced, *entrant, load))
+                is_counted(*entrant, load) && races.iter().all(|raced| !is_past(*raced, *entrant, load))
             })
         };
-        let load = if past.is_empty() { Some(main) } else { lower(loads, main, is_carried) };
-        Some(ComparedAt { main, past, load })
+        let load = match (past.as_slice(), uncounted.as_slice()) {
+            ([], []) => Some(main),
+            ([], _) => lower(loads, main, is_carried, is_carried).or(Some(main)),
+            _ => lower(loads, main, is_carried, |_| true),
+        };
+        Some(ComparedAt { main, past, uncounted, load })
     }
 }
 
@@ -63,19 +82,24 @@ fn main_load(loads: &[Load]) -> Option<usize> {
     rated.or_else(|| of_body().next_back()).map(|(index, _)| index)
 }
 
-/// The highest rate below the main load's that is carried, else the closed loop.
-fn lower(loads: &[Load], main: usize, is_carried: impl Fn(usize) -> bool) -> Option<usize> {
+/// The highest rate below the main load's that is carried, else the closed loop if that will do.
+fn lower(
+    loads: &[Load],
+    main: usize,
+    is_carried: impl Fn(usize) -> bool,
+    will_do: impl Fn(usize) -> bool,
+) -> Option<usize> {
     let body = loads[main].body_bytes;
     let of_body = || loads.iter().enumerate().filter(|(_, load)| load.body_bytes == body);
     let carried = of_body()
         .filter_map(|(index, load)| Some((index, load.rate_per_s?)))
         .filter(|(index, rate)| Some(*rate) < loads[main].rate_per_s && is_carried(*index))
         .max_by(|a, b| a.1.total_cmp(&b.1));
-    let closed = || of_body().find(|(_, load)| load.rate_per_s.is_none());
+    let closed = || of_body().find(|(index, load)| load.rate_per_s.is_none() && will_do(*index));
     carried.map(|(index, _)| index).or_else(|| closed().map(|(index, _)| index))
 }
 
-/// All that could run but the control, which is the reference once more, and who broke, which is compared with nothing.
+/// All that could run but the control, which is the reference once more, and entrants that broke, which are compared with nothing.
 fn compared<'a>((race, cells): Raced<'a>) -> impl Iterator<Item = usize> + 'a {
     let entrants = race.header.entrants.iter().enumerate();
     let able =
@@ -85,6 +109,10 @@ fn compared<'a>((race, cells): Raced<'a>) -> impl Iterator<Item = usize> + 'a {
 
 fn has_trials((race, cells): Raced<'_>, entrant: usize, load: usize) -> bool {
     race.loads.len() > load && !cells.cell(entrant, load).trials.is_empty()
+}
+
+fn void_trials<'a>(cells: &'a Cells<'_>, entrant: usize, load: usize) -> &'a [&'a TrialRecord] {
+    if cells.loads() > load { &cells.cell(entrant, load).void } else { &[] }
 }
 
 fn is_past((race, cells): Raced<'_>, entrant: usize, load: usize) -> bool {
@@ -101,23 +129,65 @@ pub struct Ranked {
     pub ratio: Interval,
     /// The verdict on it against the reference.
     pub verdict: Verdict,
+    /// What says the same as the verdict beside the headline: of the tails that do the one with the narrower interval, since
+    /// where a few slices of a race were slow, p99 of all of them is anything from twice to a thousand times the
+    /// reference's, and that of a typical slice is known. Where neither headline nor tail does, what decided.
+    pub tail: Option<(Statistic, Interval)>,
 }
 
 /// The contenders that were judged, the best first: those that beat the reference, those that cannot be distinguished from
-/// it, those that are worse; among equals by their ratio to it.
+/// it, those that are worse. The first two are each in the order of their headline's ratio, and those that are worse in the
+/// order of what they cost.
 pub fn ranking(comparisons: &Comparisons, entrants: usize, load: usize) -> Vec<Ranked> {
     let of = comparisons.headline(load);
     let ranked = |entrant: usize| {
         let ratio = comparisons.interval(entrant, load, of)?;
-        Some(Ranked { entrant, ratio, verdict: comparisons.judged(entrant, load).verdict()? })
+        let judged = comparisons.judged(entrant, load);
+        let verdict = judged.verdict()?;
+        let tail = tail(judged, verdict, of, |tail| comparisons.interval(entrant, load, tail));
+        let ranked = Ranked { entrant, ratio, verdict, tail };
+        let order = match verdict {
+            Verdict::Worse => ranked.cost(judged, of),
+            _ if of == Statistic::Throughput => -ratio.value.ln(),
+            _ => ratio.value.ln(),
+        };
+        Some((ranked, order))
     };
-    let mut field: Vec<Ranked> = (2..entrants).filter_map(ranked).collect();
-    field.sort_by(|a, b| {
-        let by_ratio = a.ratio.value.total_cmp(&b.ratio.value);
-        let best_first = if of == Statistic::Throughput { by_ratio.reverse() } else { by_ratio };
-        place(a.verdict).cmp(&place(b.verdict)).then(best_first)
+    let mut field: Vec<(Ranked, f64)> = (2..entrants).filter_map(ranked).collect();
+    field.sort_by(|(a, a_order), (b, b_order)| {
+        place(a.verdict).cmp(&place(b.verdict)).then(a_order.total_cmp(b_order))
     });
-    field
+    field.into_iter().map(|(ranked, _)| ranked).collect()
+}
+
+impl Ranked {
+    /// The greatest of the ratios that are known to be worse, as a distance from 1 in the logarithm.
+    fn cost(&self, judged: &Judgement, of: Statistic) -> f64 {
+        let headline = (judged.by(of) == Some(self.verdict)).then_some(self.ratio);
+        let known = headline.into_iter().chain(self.tail.map(|(_, interval)| interval));
+        known.map(|interval| interval.value.ln().abs()).fold(0.0, f64::max)
+    }
+}
+
+/// See [`Ranked::tail`].
+fn tail(
+    judged: &Judgement,
+    verdict: Verdict,
+    headline: Statistic,
+    interval: impl Fn(Statistic) -> Option<Interval>,
+) -> Option<(Statistic, Interval)> {
+    let agrees = |of: &Statistic| judged.by(*of) == Some(verdict);
+    let known = |of: Statistic| Some((of, interval(of)?));
+    let tails = [Statistic::P99, Statistic::TypicalP99].into_iter();
+    tails
+        .filter(|of| headline == Statistic::P50 && agrees(of))
+        .filter_map(known)
+        .min_by(|a, b| a.1.half_width_ln().total_cmp(&b.1.half_width_ln()))
+        .or_else(|| {
+            let decisive =
+                judged.decisive().filter(|decisive| decisive.of != headline && !agrees(&headline))?;
+            known(decisive.of)
+        })
 }
 
 fn place(verdict: Verdict) -> u8 {

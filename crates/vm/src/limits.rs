@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::nic::{Join, Nic};
 
-/// Who executes a guest's instructions in real time. Instructions are always counted by the emulator.
+/// What executes a guest's instructions in real time. Instructions are always counted by the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
     /// On the processor itself, by KVM.

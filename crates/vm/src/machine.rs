@@ -78,7 +78,7 @@ impl Vm {
         self
     }
 
-    /// Who executes the guest's instructions where time is real.
+    /// What executes the guest's instructions where time is real.
     #[must_use]
     pub fn accelerator(&self) -> Accelerator {
         self.accelerator

@@ -96,7 +96,7 @@ fn date() -> Result<u64> {
     text.trim().parse().with_context(|| format!("{:?} is no date in seconds since 1970", text.trim()))
 }
 
-/// Who answers for the package: the last commit's author, unless the variables of Debian's tools name someone.
+/// The package's maintainer: the last commit's author, unless the variables of Debian's tools name someone.
 fn maintainer() -> Result<String> {
     if let (Ok(name), Ok(address)) = (std::env::var("DEBFULLNAME"), std::env::var("DEBEMAIL")) {
         return Ok(format!("{name} <{address}>"));

@@ -19,13 +19,14 @@ use crate::{cargo, root};
 /// How long `cargo xtask fuzz` runs by default.
 const TIME: Duration = Duration::from_secs(600);
 /// The fuzz targets, each with the crate whose parser it feeds.
-pub(crate) const TARGETS: [(&str, &str); 6] = [
+pub(crate) const TARGETS: [(&str, &str); 7] = [
     ("ec2", "agent"),
     ("icmp", "linux"),
     ("journal", "plan"),
     ("response", "load"),
     ("sock_diag", "linux"),
     ("transaction", "plan"),
+    ("units", "plan"),
 ];
 /// Inputs are a few responses or sockets; the limit on heads is reached by repeating them.
 const INPUT_BYTES_MAX: usize = 1024;

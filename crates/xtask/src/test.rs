@@ -17,7 +17,7 @@ use crate::suite::{self, Suite};
 use crate::{fuzz, native};
 
 /// How long each fuzzer runs among the tests: enough to repeat known inputs, but not to search for new ones.
-const FUZZ_TIME: Duration = Duration::from_secs(10);
+const FUZZ_TIME: Duration = Duration::from_secs(4);
 
 /// Which lanes to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

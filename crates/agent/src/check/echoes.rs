@@ -95,11 +95,11 @@ pub(super) fn ask(sockets: &[EchoSocket], questions: &[Question]) -> linux::Resu
     Ok(asking.states.into_iter().map(|state| EchoResult { small: state.small, full: state.full }).collect())
 }
 
-/// How often it is asked at the most on a machine that loses packets itself.
+/// How often a question is asked, at most, on a machine that loses packets itself.
 const ROUNDS: usize = 4;
 
-/// Asks all questions, and those again that found no answer while this machine lost packets: its CPUs drop what they have no
-/// time for, whoever it is for, so silence says nothing about the way. `lost` counts what they have dropped so far; `None`:
+/// Asks all questions, and those again that found no answer while this machine lost packets: its CPUs drop any
+/// packet for which they have no time, so silence says nothing about the way. `lost` counts what they have dropped so far; `None`:
 /// that is not known.
 ///
 /// # Errors
@@ -110,10 +110,14 @@ pub(super) fn ask_until_sure(
     mut lost: impl FnMut() -> Option<u64>,
 ) -> linux::Result<Vec<EchoResult>> {
     let mut before = lost();
-    let mut asked = ask(questions)?;
+    let mut results = ask(questions)?;
     for _ in 1..ROUNDS {
-        let silent: Vec<usize> =
-            asked.iter().enumerate().filter(|(_, asked)| asked.lacks_an_answer()).map(|at| at.0).collect();
+        let silent: Vec<usize> = results
+            .iter()
+            .enumerate()
+            .filter(|(_, result)| result.lacks_an_answer())
+            .map(|at| at.0)
+            .collect();
         let now = lost();
         if silent.is_empty() || now == before {
             break;
@@ -121,13 +125,13 @@ pub(super) fn ask_until_sure(
         before = now;
         let again: Vec<Question> = silent.iter().map(|index| questions[*index].clone()).collect();
         for (index, again) in silent.into_iter().zip(ask(&again)?) {
-            let known = &mut asked[index];
+            let known = &mut results[index];
             if again.small.is_answered() || !known.small.is_answered() {
                 *known = again;
             }
         }
     }
-    Ok(asked)
+    Ok(results)
 }
 
 /// Which packet of a question is under way.
@@ -314,7 +318,7 @@ fn is_by_witness(question: &Question, refusal: &EchoRefusal) -> bool {
 mod tests {
     use super::*;
 
-    fn asked(small: bool, full: bool) -> EchoResult {
+    fn result(small: bool, full: bool) -> EchoResult {
         let outcome = |is_answered| {
             if is_answered { Outcome::Answered { rtt: Duration::ZERO } } else { Outcome::Silent }
         };
@@ -338,13 +342,13 @@ mod tests {
             Ok(questions
                 .iter()
                 .map(number)
-                .map(|number| asked(of_round[number].0, of_round[number].1))
+                .map(|number| result(of_round[number].0, of_round[number].1))
                 .collect())
         };
-        let asked = ask_until_sure(&[question(0), question(1)], ask, || lost.next()).unwrap();
+        let results = ask_until_sure(&[question(0), question(1)], ask, || lost.next()).unwrap();
         let is_answered =
             |of: &EchoResult| (of.small.is_answered(), of.full.as_ref().is_some_and(Outcome::is_answered));
-        (asked.iter().map(is_answered).collect(), counts)
+        (results.iter().map(is_answered).collect(), counts)
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(super) struct Findings<'a> {
     pub(super) peer: &'a str,
     pub(super) target: &'a Target,
     pub(super) targets: &'a Targets,
-    pub(super) asked: &'a [EchoResult],
+    pub(super) results: &'a [EchoResult],
     /// How much narrow ways carry.
     pub(super) carried: &'a PathMtus,
 }

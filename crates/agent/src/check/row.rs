@@ -13,7 +13,7 @@ pub const SCHEMA: u32 = 1;
 pub struct Row {
     /// The version of this format: [`SCHEMA`].
     pub schema: u32,
-    /// The network's name.
+    /// The network of the check, by the name in the agent's settings.
     pub network: String,
     /// The prefixes of this node's pods, by which the others know it.
     pub pods: Vec<String>,

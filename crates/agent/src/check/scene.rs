@@ -85,7 +85,6 @@ impl Scene {
         steps.filter_map(|placed| Some(Lost { found: look(placed)?, step: placed.step.clone() })).collect()
     }
 
-    /// A link by its name.
     pub(super) fn link(&self, name: &IfName) -> Result<Option<LinkInfo>, linux::Error> {
         self.netlink.link(name)
     }
@@ -122,7 +121,7 @@ impl Scene {
     }
 }
 
-/// Who has made a route, as `ip route` calls it (`rt_protos`).
+/// What has made a route: `kernel`, `boot`, `dhcp`, as `ip route` names it (`rt_protos`).
 fn protocol(number: u8) -> String {
     let name = match number {
         2 => "kernel",

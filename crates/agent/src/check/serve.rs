@@ -1,4 +1,4 @@
-//! Checks on request, over HTTP. They load the network, so there is one at a time at most, and who asks within a
+//! Checks on request, over HTTP. They load the network, so there is one at a time at most, and a caller that asks within a
 //! second of one gets the same.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const FRESH: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(crate) struct Checks {
     network: Network,
-    /// Who waits for it waits for a check that runs.
+    /// Locked while a check runs, so that callers that come meanwhile get its result.
     last: Arc<Mutex<Option<Checked>>>,
 }
 

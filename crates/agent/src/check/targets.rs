@@ -29,7 +29,7 @@ pub(super) struct Targets {
 pub(super) struct Target {
     pub(super) peer: String,
     pub(super) family: Family,
-    /// Its pods' prefix.
+    /// The prefix of the pods on that node, in this family.
     pub(super) pods_net: IpNet,
     /// The transport by its name.
     pub(super) by: String,
@@ -41,7 +41,7 @@ pub(super) struct Target {
 
 impl Target {
     /// The numbers of its questions.
-    pub(super) fn asked(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn question_numbers(&self) -> impl Iterator<Item = usize> {
         [self.node, self.pods].into_iter().chain(self.tunnel).chain(self.as_pod)
     }
 }

@@ -22,7 +22,7 @@ pub enum CloudError {
         status: u16,
         /// The cloud's code of the reason: `UnauthorizedOperation`.
         code: String,
-        /// The cloud's words.
+        /// What the cloud's answer says beside its code, in English.
         message: String,
     },
     /// The table takes no more routes.
@@ -46,8 +46,8 @@ pub enum CloudError {
     #[error("keep routes in {now}: {path} records what was made in {recorded}")]
     #[expect(missing_docs, reason = "the names say it")]
     Elsewhere { path: String, recorded: String, now: String },
-    /// Nothing of the place in which something was made is to be seen.
-    #[error("take back what was made in {what}: neither it nor its network, {recorded}, is to be seen")]
+    /// The login does not see the place in which something was made: the keys may be of another account.
+    #[error("take back what was made in {what}: this login sees neither it nor its network, {recorded}")]
     #[expect(missing_docs, reason = "the names say it")]
     Unseen { what: String, recorded: String, path: String },
     /// What was made cannot be known.

@@ -1,6 +1,6 @@
 //! The task that keeps the cloud's tables as the leases say.
 //!
-//! The calls of all nodes of an account count together, and who makes too many is refused. So the tables are asked for once a
+//! The calls of all nodes of an account count together, and a node that makes too many is refused. So the tables are asked for once a
 //! minute, more often only while something is missing in them, and after a failure later each time.
 
 use std::time::Duration;
@@ -185,15 +185,15 @@ impl<R: RouteTables> CloudKeeper<R> {
     /// Compares the tables with what is wanted, and makes them so.
     async fn look(&mut self, wanted: &WantedRoutes) -> Result<(), CloudError> {
         let mut file = RecordFile::open(&self.settings.record, &self.network)?;
-        let asked = CloudState::ask(&mut self.cloud, wanted, &mut file).await?;
+        let state = CloudState::ask(&mut self.cloud, wanted, &mut file).await?;
         if let Some(copied) = file.set_aside()? {
             warn!("{copied}");
         }
         // The file has the place to which calls go before one is made.
         file.change(|_| {})?;
-        let difference = difference(wanted, &asked.interface, &asked.tables, &file.record);
-        self.view.interface = Some(asked.interface.clone());
-        self.view.tables.clone_from(&asked.tables);
+        let difference = difference(wanted, &state.interface, &state.tables, &file.record);
+        self.view.interface = Some(state.interface.clone());
+        self.view.tables.clone_from(&state.tables);
         self.view.failed = difference.refused;
         self.unsure.retain(|call| difference.calls.iter().any(|planned| planned.call == *call));
         for planned in difference.calls {
@@ -203,7 +203,7 @@ impl<R: RouteTables> CloudKeeper<R> {
         }
         let mut taken = TakenBack::default();
         for made in &difference.superfluous {
-            taken.take_back_route(&mut self.cloud, &mut file, made, asked.table(&made.table)).await;
+            taken.take_back_route(&mut self.cloud, &mut file, made, state.table(&made.table)).await;
         }
         self.note_taken(taken)
     }

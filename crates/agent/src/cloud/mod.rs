@@ -46,7 +46,7 @@ pub struct CloudSettings {
     pub period: Duration,
     /// The most routes that a table may have: a quota of the account, which the cloud does not say.
     pub routes_max: usize,
-    /// Where the calls go, and who makes them.
+    /// Where the calls go, and whose keys sign them.
     pub login: Login,
 }
 
@@ -84,7 +84,7 @@ pub(crate) trait RouteTables {
     async fn tables(&mut self, names: &[String]) -> Result<Vec<Table>, CloudError>;
     /// The table of an interface's subnet.
     async fn table_of(&mut self, interface: &Interface) -> Result<Table, CloudError>;
-    /// Whether a virtual network is to be seen at all: what is missing in it is gone then, and not another account's.
+    /// Whether the login sees a virtual network at all. If so, what is missing in it is gone, and not another account's.
     async fn sees(&mut self, vpc: &str) -> Result<bool, CloudError>;
     /// Makes a call that changes the cloud.
     async fn call(&mut self, call: &Call) -> Result<(), CloudError>;

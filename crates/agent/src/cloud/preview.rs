@@ -20,12 +20,12 @@ pub(crate) async fn preview(
 ) -> Result<Preview, CloudError> {
     let mut file = RecordFile::open(&settings.record, network)?;
     let cloud = &mut aws::Ec2::new(settings.login.clone());
-    let asked = CloudState::ask(cloud, wanted, &mut file).await?;
-    let difference = difference(wanted, &asked.interface, &asked.tables, &file.record);
+    let state = CloudState::ask(cloud, wanted, &mut file).await?;
+    let difference = difference(wanted, &state.interface, &state.tables, &file.record);
     let mut calls: Vec<Call> = difference.calls.into_iter().map(|planned| planned.call).collect();
     let superfluous = difference.superfluous.iter();
-    calls.extend(superfluous.filter_map(|made| made.taken_back_by(asked.table(&made.table)?)));
-    let CloudState { interface, mut tables, .. } = asked;
+    calls.extend(superfluous.filter_map(|made| made.taken_back_by(state.table(&made.table)?)));
+    let CloudState { interface, mut tables, .. } = state;
     for table in &mut tables {
         calls.iter().for_each(|call| table.note(call, &interface.instance));
     }

@@ -61,9 +61,9 @@ pub(crate) struct RecordFile {
 /// A record that was another machine's, and was set aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {
-    /// Where it was.
+    /// The path at which it was found, where this machine's own record is written from now on.
     file: PathBuf,
-    /// Where it is now.
+    /// The path to which the other machine's record was renamed.
     aside: PathBuf,
 }
 
@@ -216,7 +216,7 @@ impl RecordFile {
         Ok(())
     }
 
-    /// Why something that is recorded is not taken to be gone: nothing of its network is to be seen.
+    /// Why something that is recorded is not taken to be gone: the login sees nothing of its network.
     pub(crate) fn unseen(&self, what: String) -> CloudError {
         CloudError::Unseen {
             what,

@@ -37,7 +37,7 @@ pub struct Table {
 /// A route of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// The destination.
+    /// The destinations that the route is for.
     pub prefix: IpNet,
     /// The interface or gateway to which it leads.
     pub target: String,
@@ -61,7 +61,7 @@ pub enum Call {
     /// A route is removed.
     #[expect(missing_docs, reason = "the names say it")]
     Delete { table: String, prefix: IpNet },
-    /// The source/destination check of an interface.
+    /// An interface sends and takes packets of other addresses than its own, or, with `on`, no more.
     #[expect(missing_docs, reason = "the names say it")]
     CheckSource { interface: String, on: bool },
 }

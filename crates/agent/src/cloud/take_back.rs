@@ -96,7 +96,7 @@ pub(super) async fn table_named(
 ) -> Result<Option<Table>, CloudError> {
     let found = match cloud.tables(&[name.to_owned()]).await {
         Err(error) if error.is("InvalidRouteTableID.NotFound") => Vec::new(),
-        asked => asked?,
+        answer => answer?,
     };
     let found = found.into_iter().find(|table| table.id == name);
     if found.is_none() && !cloud.sees(&file.record.vpc).await? {

@@ -1,23 +1,14 @@
 //! The backend `wireguard`: one device for each family, on which every other node is a peer, known by its key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use datapath::{Family, Prefixes};
+use datapath::Family;
 use ipnet::IpNet;
-use linux::PublicKey;
+use linux::{IfName, PublicKey, WireGuardPeer};
 use plan::{Plan, Step};
 
 use super::Undecided;
-use crate::backend::BackendKind;
-use crate::lease::{Lease, TunnelData};
 use crate::network::{Mode, NetworkConfig, WireGuardConfig};
-
-/// Who has which keys. A node that has taken another prefix has two leases for a while, and a device has each key once.
-#[derive(Default)]
-pub(super) struct KeyHolders {
-    /// By key: the lease whose part has the peer, and all prefixes that are the peer's.
-    by_key: BTreeMap<(Family, PublicKey), (String, Vec<IpNet>)>,
-}
 
 /// Refuses what would leave nodes that cannot hear each other.
 pub(super) fn check_config(config: &WireGuardConfig, families: &[Family]) -> Result<(), Undecided> {
@@ -40,38 +31,46 @@ pub(super) fn check_config(config: &WireGuardConfig, families: &[Family]) -> Res
     Err(Undecided::Network(why.to_owned()))
 }
 
-impl KeyHolders {
-    /// Finds out who has which keys.
-    pub(super) fn find<'l>(&mut self, leases: impl Iterator<Item = (&'l String, &'l Result<Lease, String>)>) {
-        let of_kind = |lease: &&Lease| lease.node.backend == BackendKind::WireGuard.name();
-        for (name, lease) in leases {
-            let Some(lease) = lease.as_ref().ok().filter(of_kind) else { continue };
-            for (family, data) in [(Family::V4, lease.node.data), (Family::V6, lease.node.data_v6)] {
-                let pods: Prefixes = lease.pods.only(&[family]);
-                let key = data.and_then(TunnelData::key).filter(|_| !pods.families().is_empty());
-                if let Some(key) = key {
-                    let holder =
-                        self.by_key.entry((family, key)).or_insert_with(|| (name.clone(), Vec::new()));
-                    holder.1.extend(pods.iter());
-                }
-            }
+/// Leaves each peer in one of the parts that have it, with the prefixes of all, and gives it what the network says of peers. A
+/// node that has taken another prefix has two leases for a while, and a device has each key once. The part that has it already
+/// keeps it: one that moves to another part is away for a moment, and its session is gone.
+pub(super) fn hold_once(
+    parts: &mut BTreeMap<String, Plan>,
+    standing: &BTreeMap<String, Plan>,
+    network: &NetworkConfig,
+) {
+    // By device and key: the part that has the peer, and all prefixes that are the peer's.
+    let mut holders: BTreeMap<(IfName, PublicKey), (String, Vec<IpNet>)> = BTreeMap::new();
+    let id = |peer: &WireGuardPeer| (peer.dev.clone(), peer.key);
+    for (name, plan) in standing.iter().chain(&*parts) {
+        let wanted: BTreeSet<_> = parts.get(name).into_iter().flat_map(peers).map(id).collect();
+        for peer in peers(plan).map(id).filter(|peer| wanted.contains(peer)) {
+            holders.entry(peer).or_insert_with(|| (name.clone(), Vec::new()));
         }
     }
-
-    /// Leaves a peer in one plan of those that have its key, with the prefixes of all, and gives it what the network says of
-    /// peers.
-    pub(super) fn hold(&self, name: &str, family: Family, network: &NetworkConfig, way: &mut Plan) {
-        way.steps.retain_mut(|placed| {
+    for peer in parts.values().flat_map(peers) {
+        if let Some((_, prefixes)) = holders.get_mut(&id(peer)) {
+            prefixes.extend(&peer.allowed);
+        }
+    }
+    for (name, plan) in parts {
+        plan.steps.retain_mut(|placed| {
             let Step::AddWireGuardPeer(peer) = &mut placed.step else { return true };
             peer.keepalive_s = network.backend.wireguard.keepalive_s;
-            match self.by_key.get(&(family, peer.key)) {
-                Some((holder, _)) if holder != name => false,
-                Some((_, prefixes)) => {
+            match holders.get(&id(peer)) {
+                Some((holder, prefixes)) if holder == name => {
                     peer.allowed.clone_from(prefixes);
                     true
                 }
-                None => true,
+                _ => false,
             }
         });
     }
+}
+
+fn peers(plan: &Plan) -> impl Iterator<Item = &WireGuardPeer> {
+    plan.steps.iter().filter_map(|placed| match &placed.step {
+        Step::AddWireGuardPeer(peer) => Some(peer),
+        _ => None,
+    })
 }

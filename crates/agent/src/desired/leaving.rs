@@ -34,7 +34,7 @@ impl Nets<'_> {
             return;
         }
         extend(node_plan, before.steps.iter());
-        // An encrypted tunnel hears only who is its peer.
+        // An encrypted tunnel takes packets of its peers alone.
         for (part, plan) in &mut desired.parts {
             let before = standing.get(part).into_iter().flat_map(|plan| &plan.steps);
             extend(plan, before.filter(|placed| is_peer_of(&placed.step, &leaving)));

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use datapath::{Addresses, DataPath, Family, Network, NodeSpec, Peer, Prefixes};
-use plan::{Place, Plan, Step};
+use plan::{Place, Plan};
 
-use super::encrypted::{KeyHolders, check_config};
+use super::encrypted::check_config;
 use super::{Node, Undecided, flannel_tunnel, tunnel_mac};
 use crate::backend::{BackendKind, DIRECT, VXLAN, transport};
 use crate::lease::{Lease, TunnelData, VxlanEnd};
@@ -18,8 +18,8 @@ pub(super) struct Nets<'a> {
     pub(super) network: &'a NetworkConfig,
     pub(super) kind: BackendKind,
     pub(super) specs: Vec<(Family, NodeSpec)>,
-    /// Who has which keys, where tunnels are encrypted.
-    pub(super) holders: KeyHolders,
+    /// What the node has, by parts.
+    pub(super) standing: &'a BTreeMap<String, Plan>,
 }
 
 impl Nets<'_> {
@@ -27,7 +27,7 @@ impl Nets<'_> {
         node: &'a Node,
         network: &'a NetworkConfig,
         own: &Prefixes,
-        standing: &BTreeMap<String, Plan>,
+        standing: &'a BTreeMap<String, Plan>,
     ) -> Result<Nets<'a>, Undecided> {
         let backend = &network.backend;
         let unknown = || {
@@ -81,7 +81,7 @@ impl Nets<'_> {
         for (family, _) in &specs {
             flannel_tunnel::check(flannel_tunnel::tunnel(standing, *family, backend), node)?;
         }
-        Ok(Nets { node, network, kind, specs, holders: KeyHolders::default() })
+        Ok(Nets { node, network, kind, specs, standing })
     }
 
     pub(super) fn mtu(&self) -> Result<u32, Undecided> {
@@ -94,7 +94,7 @@ impl Nets<'_> {
         let mut plan = Plan::new();
         for (_, spec) in &self.specs {
             let of_family = self.kind.path().node_plan(spec).map_err(|error| Undecided::Node(error.why))?;
-            // A cloud routes for the node, but not what a node could not.
+            // A cloud routes in place of the node. What no node could do, it cannot do either, so the plan is made in any case.
             if self.kind != BackendKind::AwsVpc {
                 plan.extend(of_family);
             }
@@ -140,9 +140,8 @@ impl Nets<'_> {
                 associations: None,
             };
             let mut way = path.peer_plan(spec, &peer).map_err(|error| error.why)?;
-            self.holders.hold(name, *family, self.network, &mut way);
-            if let Some(mtu) = self.narrower_mtu(path, spec, &announced.public) {
-                way.steps.iter_mut().for_each(|placed| bound(&mut placed.step, mtu));
+            if let Some(address) = announced.public.of(*family) {
+                self.bound(name, path, spec, address, &mut way);
             }
             plan.extend(way);
             by.insert(*family, path.name);
@@ -158,16 +157,6 @@ impl Nets<'_> {
         let families = self.specs.iter().map(|(family, _)| *family);
         let used = families.filter(|family| !lease.pods.only(&[*family]).families().is_empty());
         used.filter_map(|family| lease.node.public.of(family)).collect()
-    }
-
-    /// The MTU of routes to a node's pods, where the way there carries less than the pods' links.
-    fn narrower_mtu(&self, path: &DataPath, spec: &NodeSpec, public: &Addresses) -> Option<u32> {
-        let carried = *self.node.path_mtus.get(&public.of(spec.outer)?)?;
-        let left = carried.saturating_sub(path.transport.overhead_bytes(spec.outer, carried));
-        // IPv6 has no smaller one (RFC 8200 §5). What is larger than the way comes in fragments of the tunnel then.
-        let least = if spec.outer == Family::V6 { 1280 } else { 0 };
-        let mtu = left.max(least);
-        (mtu < self.mtu().ok()?).then_some(mtu)
     }
 
     /// The network's transport, or none at all where that will do.
@@ -208,12 +197,5 @@ impl Nets<'_> {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// Gives a route the path MTU.
-fn bound(step: &mut Step, mtu: u32) {
-    if let Step::AddRoute(route) = step {
-        route.mtu = Some(mtu);
     }
 }

@@ -27,7 +27,7 @@ pub struct ServicesPlace {
     pub cgroup: PathBuf,
 }
 
-/// The part of a Service.
+/// The name of the unit's part that leads calls of this Service, by its name `NAMESPACE/NAME`.
 pub fn service_part_of(service: &str) -> String {
     part_named(SERVICE_PART, service)
 }

@@ -1,6 +1,7 @@
 //! What follows from leases, without a kernel.
 
 mod cloud;
+mod encrypted;
 mod leaving;
 
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::backend::{AWS_VPC, VXLAN, WIREGUARD};
+use crate::backend::{AWS_VPC, VXLAN};
 
 fn prefixes(texts: &[&str]) -> Prefixes {
     texts.iter().map(|text| text.parse::<IpNet>().unwrap()).collect()
@@ -85,6 +86,39 @@ fn a_way_that_carries_less_is_on_the_routes() {
 }
 
 #[test]
+fn a_route_keeps_its_mtu_until_it_is_known_what_the_way_carries() {
+    let network = network(&json!({ "Type": "vxlan" }));
+    let way = IpAddr::from([192, 0, 2, 2]);
+    let b = |public| snapshot(&[("b", Ok(lease("10.244.2.0/24", public)))]);
+    let decide = |path_mtus: &[(IpAddr, u32)], snapshot: &Snapshot, standing: &BTreeMap<String, Plan>| {
+        let node = Node { path_mtus: path_mtus.iter().copied().collect(), ..node() };
+        desired(&node, &network, snapshot, standing).unwrap().parts
+    };
+    let same = b([192, 0, 2, 2]);
+    let narrow = decide(&[(way, 1400)], &same, &BTreeMap::new());
+    let mtu = |parts: &BTreeMap<String, Plan>| {
+        let mut steps = parts["peer-b"].steps.iter();
+        steps.find_map(|placed| if let Step::ReplaceRoute(route) = &placed.step { route.mtu } else { None })
+    };
+    assert_eq!(mtu(&narrow), Some(1350));
+    assert_eq!(decide(&[], &same, &narrow), narrow, "an agent that begins");
+    // Programs come with the first pod.
+    let with_programs = Node { programs: Some("net".to_owned()), ..node() };
+    let locked = desired(&with_programs, &network, &same, &narrow).unwrap().parts;
+    let locks = |parts: &BTreeMap<String, Plan>| {
+        let mut steps = parts["peer-b"].steps.iter();
+        steps.any(|placed| matches!(&placed.step, Step::ReplaceRoute(route) if route.mtu_locked))
+    };
+    assert_eq!((mtu(&locked), locks(&narrow), locks(&locked)), (Some(1350), false, true));
+    assert_eq!(desired(&with_programs, &network, &same, &locked).unwrap().parts, locked);
+    assert_eq!(mtu(&decide(&[(way, 1500)], &same, &narrow)), None, "it carries all");
+    assert_eq!(mtu(&decide(&[], &b([192, 0, 2, 3]), &narrow)), None, "another way");
+    // The pods' links carry less by now.
+    let small = Node { wire_mtu: 1390, ..node() };
+    assert_eq!(mtu(&desired(&small, &network, &same, &narrow).unwrap().parts), None);
+}
+
+#[test]
 fn the_way_to_a_node_follows_from_where_it_is() {
     let (near, far) = (lease("10.244.2.0/24", [192, 0, 2, 2]), lease("10.244.3.0/24", [198, 51, 100, 3]));
     let snapshot = snapshot(&[("near", Ok(near)), ("far", Ok(far))]);
@@ -140,6 +174,27 @@ fn nodes_that_cannot_be_distinguished_are_refused() {
     assert_eq!(why(&desired, "wide"), "its 10.244.2.0/23 is also narrow's: 10.244.3.128/25");
     assert!(why(&desired, "d").contains("is also twin's") && why(&desired, "twin").contains("is also d's"));
     assert_eq!((why(&desired, "e"), why(&desired, "e-anew")), ("", ""));
+}
+
+/// Its old lease goes with all that its part has.
+#[test]
+fn a_node_with_two_leases_has_one_forwarding_entry() {
+    let network = network(&json!({ "Type": "vxlan" }));
+    let [one, anew] = ["10.244.5.0/24", "10.244.10.0/24"].map(|pods| Ok(lease(pods, [192, 0, 2, 5])));
+    let decide = |others: &[(&str, Result<Lease, String>)], standing: &BTreeMap<String, Plan>| {
+        desired(&node(), &network, &snapshot(others), standing).unwrap().parts
+    };
+    let holders = |parts: &BTreeMap<String, Plan>| {
+        let has = |plan: &Plan| plan.steps.iter().any(|placed| matches!(placed.step, Step::ReplaceFdb(_)));
+        parts.iter().filter(|(_, plan)| has(plan)).map(|(name, _)| name.clone()).collect::<Vec<_>>()
+    };
+    let alone = decide(&[("e", one.clone())], &BTreeMap::new());
+    assert_eq!(holders(&alone), ["peer-e"]);
+    // It stays where it is, whatever the names.
+    let both = decide(&[("a", anew.clone()), ("e", one.clone())], &alone);
+    assert_eq!((holders(&both), &both["peer-e"]), (vec!["peer-e".to_owned()], &alone["peer-e"]));
+    assert_eq!(decide(&[("e", one)], &both), alone);
+    assert_eq!(holders(&decide(&[("a", anew)], &both)), ["peer-a"]);
 }
 
 #[test]
@@ -240,145 +295,6 @@ fn programs_that_are_there_use_the_tunnels() {
     assert_eq!(names, [NODE_PART, "peer-far", PROGRAMS_PART]);
     assert!(!parts(None, VXLAN).contains_key(PROGRAMS_PART));
     assert!(!parts(Some("host-3"), BackendKind::HostGw.name()).contains_key(PROGRAMS_PART));
-}
-
-fn key(byte: u8) -> PublicKey {
-    PublicKey([byte; 32])
-}
-
-/// A node of both families whose key has the number.
-fn encrypted_node(number: u8) -> Node {
-    let public = [IpAddr::from([192, 0, 2, 1]), "2001:db8::1".parse().unwrap()].into_iter().collect();
-    let file = "/var/lib/hostgap/agent/pods.wireguard.key".into();
-    Node { underlay: public, tunnel_key: Some(TunnelKey { file, public: key(number) }), ..node() }
-}
-
-fn encrypted_network(backend: &serde_json::Value) -> NetworkConfig {
-    let mut backend = backend.clone();
-    backend["Type"] = json!("wireguard");
-    let conf = json!({ "Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:244::/48",
-        "Backend": backend });
-    NetworkConfig::parse(&conf).unwrap()
-}
-
-/// A lease of both families of the node whose address ends in a number.
-fn encrypted_lease(public: u8, pods: u8, key: Option<PublicKey>) -> Lease {
-    let addresses =
-        Addresses::both([192, 0, 2, public].into(), format!("2001:db8::{public}").parse().unwrap());
-    let data = key.map(TunnelData::WireGuard);
-    Lease {
-        pods: prefixes(&[&format!("10.244.{pods}.0/24"), &format!("fd00:244:0:{pods}::/64")]),
-        node: Announcement { public: addresses, backend: WIREGUARD.to_owned(), data, data_v6: data },
-    }
-}
-
-fn encrypted(
-    backend: &serde_json::Value,
-    others: &[(&str, Lease)],
-    standing: &BTreeMap<String, Plan>,
-) -> Result<Desired, Undecided> {
-    let others = others.iter().map(|(name, lease)| ((*name).to_owned(), Ok(lease.clone()))).collect();
-    let own = prefixes(&["10.244.1.0/24", "fd00:244:0:1::/64"]);
-    let snapshot = Snapshot { own, others, ..Snapshot::default() };
-    desired(&encrypted_node(1), &encrypted_network(backend), &snapshot, standing)
-}
-
-fn commands(desired: &Desired, part: &str) -> String {
-    desired.parts[part].commands().join("\n")
-}
-
-#[test]
-fn encrypted_tunnels_are_as_flannels() {
-    let b = encrypted_lease(2, 2, Some(key(2)));
-    let desired = encrypted(&json!({}), &[("b", b)], &BTreeMap::new()).unwrap();
-    assert_eq!(desired.mtu, 1420);
-    let node = commands(&desired, NODE_PART);
-    let file = "private-key /var/lib/hostgap/agent/pods.wireguard.key";
-    for line in [
-        "ip link add name hgwg7 mtu 1440 type wireguard".to_owned(),
-        format!("wg set hgwg7 listen-port 51820 {file}"),
-        "ip address add 10.244.1.0/32 dev hgwg7".to_owned(),
-        "ip link add name hgwg8 mtu 1420 type wireguard".to_owned(),
-        format!("wg set hgwg8 listen-port 51821 {file}"),
-    ] {
-        assert!(node.contains(&line), "{line}: {node}");
-    }
-    let peer = commands(&desired, "peer-b");
-    let public = key(2);
-    for line in [
-        format!("wg set hgwg7 peer {public} endpoint 192.0.2.2:51820 allowed-ips 10.244.2.0/24"),
-        "ip route replace 10.244.2.0/24 dev hgwg7".to_owned(),
-        format!("wg set hgwg8 peer {public} endpoint [2001:db8::2]:51821 allowed-ips fd00:244:0:2::/64"),
-    ] {
-        assert!(peer.contains(&line), "{line}: {peer}");
-    }
-    assert!(desired.tunnels.is_empty(), "nothing of an encrypted packet is left to a card");
-    let said = announcement(&encrypted_node(1), &encrypted_network(&json!({})), &BTreeMap::new());
-    assert_eq!((said.backend.as_str(), said.data), (WIREGUARD, Some(TunnelData::WireGuard(key(1)))));
-    assert_eq!(said.data_v6, said.data);
-}
-
-#[test]
-fn what_a_network_says_of_encrypted_tunnels_is_followed_or_refused() {
-    let b = [("b", encrypted_lease(2, 2, Some(key(2))))];
-    let conf = json!({ "ListenPort": 1234, "ListenPortV6": 1235, "PersistentKeepaliveInterval": 25, "DirectRouting": true });
-    let desired = encrypted(&conf, &b, &BTreeMap::new()).unwrap();
-    let peer = commands(&desired, "peer-b");
-    assert!(peer.contains("192.0.2.2:1234") && peer.contains("[2001:db8::2]:1235"), "{peer}");
-    assert_eq!(peer.matches("persistent-keepalive 25").count(), 2, "{peer}");
-    let refused = |conf: &serde_json::Value| encrypted(conf, &b, &BTreeMap::new()).unwrap_err().to_string();
-    let secret = "FpCyhws9cxwWoV4xELtfJvjJN+zQVRPISllRWgeopVE=";
-    let why = refused(&json!({ "PSK": secret }));
-    assert!(why.contains("no pre-shared keys") && !why.contains(secret), "{why}");
-    assert!(refused(&json!({ "Mode": "auto" })).contains("a tunnel for each: separate"));
-    let unknown = NetworkConfig::parse(&json!({ "Network": "10.244.0.0/16",
-        "Backend": { "Type": "wireguard", "Mode": "both" } }));
-    assert!(unknown.unwrap_err().to_string().contains("separate, auto, ipv4 or ipv6"));
-    // With one family there is one tunnel in every mode.
-    let alone = json!({ "Type": "wireguard", "Mode": "auto" });
-    let snapshot = Snapshot { own: prefixes(&["10.244.1.0/24"]), ..Snapshot::default() };
-    let alone = super::desired(&encrypted_node(1), &network(&alone), &snapshot, &BTreeMap::new()).unwrap();
-    assert_eq!(alone.mtu, 1440);
-}
-
-#[test]
-fn keys_that_cannot_be_distinguished_are_refused_and_what_stood_stays() {
-    let lease = encrypted_lease;
-    let before = encrypted(
-        &json!({}),
-        &[("a", lease(2, 2, Some(key(2)))), ("b", lease(3, 3, Some(key(3))))],
-        &BTreeMap::new(),
-    );
-    let standing = before.unwrap().parts;
-    let now = [
-        ("a", lease(2, 2, Some(key(3)))),
-        ("b", lease(3, 3, Some(key(3)))),
-        ("own", lease(4, 4, Some(key(1)))),
-        ("silent", lease(5, 5, None)),
-    ];
-    let desired = encrypted(&json!({}), &now, &standing).unwrap();
-    let shown = format!("public key {}", key(3));
-    assert_eq!(why(&desired, "a"), format!("its {shown} is also b's: {shown}"));
-    assert_eq!(why(&desired, "b"), format!("its {shown} is also a's: {shown}"));
-    assert_eq!(why(&desired, "own"), format!("its public key {} is the node's own", key(1)));
-    assert!(why(&desired, "silent").contains("which public key its tunnel has"));
-    assert_eq!(desired.parts, standing);
-
-    // The key of a node that is refused now is another node's.
-    let broken = [("a", lease(2, 2, None)), ("c", lease(6, 6, Some(key(2))))];
-    let desired = encrypted(&json!({}), &broken, &standing).unwrap();
-    assert!(!desired.parts.contains_key("peer-a") && desired.parts.contains_key("peer-c"));
-}
-
-#[test]
-fn a_node_with_two_leases_is_one_peer_with_the_prefixes_of_both() {
-    let both = [("e", encrypted_lease(5, 5, Some(key(5)))), ("e-anew", encrypted_lease(5, 10, Some(key(5))))];
-    let desired = encrypted(&json!({}), &both, &BTreeMap::new()).unwrap();
-    let (first, second) = (commands(&desired, "peer-e"), commands(&desired, "peer-e-anew"));
-    assert!(first.contains("allowed-ips 10.244.5.0/24,10.244.10.0/24"), "{first}");
-    assert!(!second.contains("wg set") && second.contains("10.244.10.0/24 dev hgwg7"), "{second}");
-    let later = encrypted(&json!({}), &both[1..], &desired.parts).unwrap();
-    assert!(commands(&later, "peer-e-anew").contains("allowed-ips 10.244.10.0/24"));
 }
 
 /// The parts of a node whose tunnel is flannel's, with this identifier.

@@ -35,7 +35,7 @@ impl KeptNode {
     pub(super) fn say_failures(&mut self, kept: &Kept) {
         let why = |part: &String| kept.failed.get(part).map(ToString::to_string);
         let parts = self.keeper.parts().keys().map(|part| (part.as_str(), why(part))).collect();
-        self.said.say_of_many("part", &parts);
+        self.reasons.say_of_many("part", &parts);
     }
 
     pub(super) fn note_peers(&mut self, wanted: &Desired, kept: &Kept) {
@@ -50,9 +50,9 @@ impl KeptNode {
         };
         let why_not = peers.iter().map(|(name, peer)| (name.as_str(), peer.why_not.clone())).collect();
         let narrow = peers.iter().map(|(name, peer)| (name.as_str(), less(peer))).collect();
-        self.said.say_of_many("node", &why_not);
-        self.said.say_of_many("the way to node", &narrow);
-        self.said.retain(|what| {
+        self.reasons.say_of_many("node", &why_not);
+        self.reasons.say_of_many("the way to node", &narrow);
+        self.reasons.retain(|what| {
             let of_node = what.strip_prefix("node ").or_else(|| what.strip_prefix("the way to node "));
             !what.starts_with("part ") && of_node.is_none_or(|name| peers.contains_key(name))
         });
@@ -74,8 +74,17 @@ impl KeptNode {
             all().map(|(link, offload)| (link.as_str(), words(offload, offload.fault.is_some()))).collect();
         let untried =
             all().map(|(link, offload)| (link.as_str(), words(offload, offload.why_not.is_some()))).collect();
-        self.said.say_of_many("the tunnel", &faults);
-        self.said.say_of_many("the test of tunnel", &untried);
+        self.reasons.say_of_many("the tunnel", &faults);
+        self.reasons.say_of_many("the test of tunnel", &untried);
+    }
+
+    /// Says which configuration comes before the network's. That is no fault of the node where a program reads that one which
+    /// calls this plugin (Multus).
+    pub(super) fn note_runtimes(&mut self) -> Result<(), String> {
+        let behind = self.installed.as_ref().map_or(Ok(None), |(_, files)| files.behind());
+        self.status.runtimes = behind.map_err(|error| error.to_string())?;
+        self.reasons.say_if_new("container runtimes", self.status.runtimes.as_deref());
+        Ok(())
     }
 
     pub(super) fn note_programs(&mut self, wanted: &Desired, kept: &Kept) {
@@ -83,7 +92,7 @@ impl KeptNode {
         let are_wanted = wanted.parts.contains_key(PROGRAMS_PART);
         self.status.programs = are_wanted.then_some(ProgramsStatus { why_not });
         let why = self.status.programs.as_ref().and_then(|programs| programs.why_not.clone());
-        self.said.say_if_new("programs at tunnels", why.as_deref());
+        self.reasons.say_if_new("programs at tunnels", why.as_deref());
     }
 
     pub(super) fn note_services(&mut self, snapshot: &Snapshot, wanted: &Desired, kept: &Kept) {
@@ -94,9 +103,10 @@ impl KeptNode {
         let names = snapshot.services.iter().flat_map(BTreeMap::keys);
         let of_each: BTreeMap<&str, Option<String>> =
             names.map(|name| (name.as_str(), why_not(&service_part_of(name)))).collect();
-        self.said.retain(|what| what.strip_prefix("service ").is_none_or(|name| of_each.contains_key(name)));
-        self.said.say_of_many("service", &of_each);
-        self.said.say_if_new("services", why_not(SERVICES_PART).as_deref());
+        self.reasons
+            .retain(|what| what.strip_prefix("service ").is_none_or(|name| of_each.contains_key(name)));
+        self.reasons.say_of_many("service", &of_each);
+        self.reasons.say_if_new("services", why_not(SERVICES_PART).as_deref());
         let failed = of_each.into_iter().filter_map(|(name, why)| Some((name.to_owned(), why?)));
         self.status.services = Some(ServicesStatus {
             total: wanted.parts.keys().filter(|part| is_of_service(part)).count(),
@@ -117,8 +127,8 @@ impl KeptNode {
         let tables = self.status.cloud.iter().flat_map(|cloud| &cloud.tables);
         let near: BTreeMap<&str, Option<String>> =
             tables.map(|table| (table.name.as_str(), table.warning.clone())).collect();
-        self.said.say_of_many("route table", &near);
+        self.reasons.say_of_many("route table", &near);
         let why = Some(view.faults().join("; ")).filter(|why| !why.is_empty());
-        self.said.say_if_new("cloud", why.as_deref());
+        self.reasons.say_if_new("cloud", why.as_deref());
     }
 }

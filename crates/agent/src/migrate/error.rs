@@ -23,7 +23,7 @@ pub enum MigrateError {
     },
     /// A device of another backend, or one with options that the agent does not have.
     #[error(
-        "take over flannel's device {link} ({kind}): of its backends, vxlan on a link of the node and host-gw can be"
+        "take over flannel's device {link} ({kind}): only host-gw, and vxlan on a link of the node, can be taken over"
     )]
     Backend {
         /// The name of the device.
@@ -51,7 +51,7 @@ pub enum MigrateError {
     /// There is nothing to give back.
     #[error("give network {network} back to flannel: it was not taken over on this node")]
     NotTaken {
-        /// The network.
+        /// The network's name, as in its configuration.
         network: String,
     },
     /// Containers are attached by our plugin.
@@ -59,7 +59,7 @@ pub enum MigrateError {
         "give network {network} back to flannel while {attached} interfaces of containers are attached by hostgap's plugin"
     )]
     Attached {
-        /// The network.
+        /// The network's name, as in its configuration.
         network: String,
         /// How many interfaces are attached.
         attached: usize,
@@ -76,7 +76,7 @@ pub enum MigrateError {
     /// A journal cannot be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The kernel refuses.
+    /// A call to the kernel failed; its error says which, and on what.
     #[error(transparent)]
     Kernel(#[from] linux::Error),
     /// The files of container runtimes cannot be changed.
@@ -87,9 +87,9 @@ pub enum MigrateError {
     File {
         /// What was attempted: "read".
         doing: &'static str,
-        /// The file.
+        /// The path of the file, which is flannel's or a container runtime's.
         path: PathBuf,
-        /// The system's reason.
+        /// The error that the operating system returned.
         why: io::Error,
     },
 }

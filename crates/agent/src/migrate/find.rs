@@ -32,7 +32,7 @@ pub struct Flannel {
 /// The bridge that flannel's plugin has made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bridge {
-    /// Its name: `cni0`.
+    /// Its name, which is `cni0` unless flannel's configuration has another.
     pub name: IfName,
     /// How many pods are attached to it.
     pub ports: usize,

@@ -39,7 +39,7 @@ pub struct Site<'a> {
     pub home: &'a Home,
     /// Where container runtimes look; `None`: that is left alone.
     pub runtime: Option<&'a RuntimeDirs>,
-    /// flannel's environment file.
+    /// The file in which flanneld writes the node's prefix and MTU, usually `/run/flannel/subnet.env`.
     pub subnet_env: &'a Path,
 }
 

@@ -1,4 +1,4 @@
-//! Lease sources: who says which node has which prefixes of pods. One module each.
+//! Lease sources, which know the prefixes of each node's pods. One module each.
 
 pub mod etcd;
 pub mod file;

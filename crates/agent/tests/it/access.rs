@@ -1,4 +1,4 @@
-//! An etcd that wants to know who asks.
+//! An etcd that asks for a login.
 
 use std::fs;
 use std::path::PathBuf;

@@ -2,10 +2,11 @@
 //! with `ipv6.disable=1`.
 
 use agent::status::Status;
-use testkit::{dump, require_root, shell};
+use testkit::{Dump, dump, require_root, shell};
 
 use crate::keep::{DIRECT_ROUTING, HOST_GW, VXLAN, is_reached, take_back, transfer_to};
-use crate::nodes::Nodes;
+use crate::nodes::{Agent, Nodes};
+use crate::wireguard::{WIREGUARD, is_missing};
 
 /// What one family has on two nodes.
 struct Alone {
@@ -77,20 +78,48 @@ fn check(alone: &Alone) {
             };
             agent.until(backend, is_so);
         }
-        transfer_to(&nodes, alone.pods[1]);
-        for (node, _) in &agents {
-            let row = nodes.check(node);
-            let families: Vec<&str> =
-                row.peers.values().flat_map(|peer| peer.families.keys()).map(String::as_str).collect();
-            assert!(row.is_well() && families == [alone.name], "{row:#?}");
-        }
+        assert_well(&nodes, alone);
     }
-    for (_, mut agent) in agents {
+    leave(&nodes, alone, agents.map(|(_, agent)| agent), &before);
+}
+
+/// The same by the backend whose nodes say each other their keys.
+#[track_caller]
+fn check_encrypted(alone: &Alone) {
+    if !require_root() || is_missing() {
+        return;
+    }
+    let nodes = nodes_of(alone);
+    let before = ["a", "b"].map(|node| dump(&nodes.world.open(node)));
+    nodes.write_leases_of(alone.network, WIREGUARD, &alone.nodes);
+    let [(a, key_a), (b, key_b)] = nodes.say_keys();
+    nodes.add_keys(key_a, key_b);
+    a.until("b is reached", is_reached("b", "wireguard"));
+    b.until("a is reached", is_reached("a", "wireguard"));
+    assert_well(&nodes, alone);
+    leave(&nodes, alone, [a, b], &before);
+}
+
+/// What one pod sends the other one arrives, and a check finds all well in this family alone.
+#[track_caller]
+fn assert_well(nodes: &Nodes, alone: &Alone) {
+    transfer_to(nodes, alone.pods[1]);
+    for node in ["a", "b"] {
+        let row = nodes.check(node);
+        let families: Vec<&str> =
+            row.peers.values().flat_map(|peer| peer.families.keys()).map(String::as_str).collect();
+        assert!(row.is_well() && families == [alone.name], "{row:#?}");
+    }
+}
+
+/// The agents end, after which packets still arrive, and what they made goes.
+fn leave(nodes: &Nodes, alone: &Alone, agents: [Agent; 2], before: &[Dump; 2]) {
+    for mut agent in agents {
         assert_eq!(Status::read(&agent.status).unwrap().repairs_total, 0);
         agent.stop().unwrap();
     }
-    transfer_to(&nodes, alone.pods[1]);
-    take_back(&nodes, &before);
+    transfer_to(nodes, alone.pods[1]);
+    take_back(nodes, before);
 }
 
 #[test]
@@ -101,4 +130,14 @@ fn ipv4_alone() {
 #[test]
 fn ipv6_alone() {
     check(&V6);
+}
+
+#[test]
+fn ipv4_alone_encrypted() {
+    check_encrypted(&V4);
+}
+
+#[test]
+fn ipv6_alone_encrypted() {
+    check_encrypted(&V6);
 }

@@ -8,6 +8,7 @@ use datapath::Prefixes;
 use ipnet::IpNet;
 use serde_json::json;
 
+use crate::log::Log;
 use crate::scene::{ENDPOINT, Etcd, Node, config, name, node, patiently, value, with_etcd};
 
 fn source() -> EtcdSource {
@@ -59,7 +60,7 @@ fn a_node_that_comes_back_has_its_prefix_again() {
         etcd.delete(&format!("subnets/{}", name(&pods)));
         let mut elsewhere = Node::start_as(EtcdSource { previous: prefixes(&[&pods]), ..source() }, node(3));
         assert_eq!(elsewhere.own().await, pods);
-        // Who remembers what another has takes another one.
+        // A node whose remembered prefix is another's now takes a new one.
         let mut late = Node::start_as(EtcdSource { previous: prefixes(&[&pods]), ..source() }, node(4));
         assert_ne!(late.own().await, pods);
     });
@@ -93,6 +94,27 @@ fn a_network_that_gets_ipv6_leaves_a_node_its_ipv4() {
         assert!(pods_now.starts_with(&format!("{pods}, fc00:")), "{pods_now}");
         assert_eq!(etcd.get(&format!("subnets/{}", name(&pods))), None);
         assert!(etcd.get(&format!("subnets/{}", name(&pods_now))).is_some());
+    });
+}
+
+#[test]
+fn an_agent_that_runs_says_that_it_does_not_follow_another_division() {
+    with_etcd(&config(), async |etcd| {
+        let log = Log::default();
+        let _listening = tracing::subscriber::set_default(log.clone());
+        let mut one = Node::start(node(1));
+        let pods = one.own().await;
+        let mut both = config();
+        (both["EnableIPv6"], both["IPv6Network"]) = (json!(true), json!("fc00::/48"));
+        let said = || {
+            let says = format!("gives nodes other prefixes now than {pods}");
+            log.lines().iter().filter(|line| line.contains(&says)).count()
+        };
+        for (config, times) in [(both, 1), (config(), 1)] {
+            etcd.put("config", &config.to_string());
+            let seen = one.until(|seen| seen.network.as_ref() == Some(&config)).await;
+            assert_eq!((seen.own.to_string(), said()), (pods.clone(), times));
+        }
     });
 }
 

@@ -3,6 +3,8 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::Instant;
 
 use agent::status::Status;
 use linux::netlink::{Change, Watch};
@@ -68,6 +70,15 @@ pub(crate) fn transfer_to(nodes: &Nodes, address: &str) {
 pub(crate) fn with_pods(nodes: &Nodes) {
     nodes.at("ip -n A address add 10.244.1.9/32 dev lo; ip -n B address add 10.244.2.9/32 dev lo
          ip -n A address add fd00:244:0:1::9/128 dev lo; ip -n B address add fd00:244:0:2::9/128 dev lo");
+}
+
+/// Whether a route to pods has come, gone or changed.
+fn is_to_pods(change: &Change) -> bool {
+    let pods: [ipnet::IpNet; 2] = ["10.244.0.0/16", "fd00:244::/56"].map(|net| net.parse().unwrap());
+    match change {
+        Change::Route { dst, .. } => pods.iter().any(|net| net.contains(dst)),
+        _ => false,
+    }
 }
 
 pub(crate) fn started(nodes: &Nodes, backend: &str) -> (Agent, Agent) {
@@ -187,6 +198,35 @@ fn a_way_that_carries_less_is_found_and_followed() {
     transfer(&nodes);
 }
 
+/// Without it, full packets are lost until the next agent has found out again what the way carries.
+#[test]
+fn an_agent_that_comes_back_leaves_a_narrow_way_its_mtu() {
+    if !require_root() {
+        return;
+    }
+    for (backend, mtu) in [(HOST_GW, 1400), (VXLAN, 1350)] {
+        let nodes = Nodes::new();
+        with_pods(&nodes);
+        nodes.at("ip -n A link set wire gso_max_segs 1; ip -n B link set wire gso_max_segs 1
+             ip netns exec B nft 'add table inet narrow'
+             ip netns exec B nft 'add chain inet narrow in { type filter hook prerouting priority -400; }'
+             ip netns exec B nft 'add rule inet narrow in iifname \"wire\" meta length > 1400 drop'");
+        let (mut a, _b) = started(&nodes, backend);
+        let carries = |status: &Status| status.peers["b"].path_mtu == Some(1400);
+        a.until("what the way carries is known", carries);
+        let route = format!("ip -n A route show 10.244.2.0/24 | grep -o 'mtu {mtu}'");
+        nodes.at(&route);
+        a.stop().unwrap();
+        let mut watch = Watch::open_in(&nodes.world.open("a")).unwrap();
+        let mut again = nodes.start("a");
+        again.until("it is known again", carries);
+        again.stop().unwrap();
+        let changes = watch.changes().unwrap();
+        assert!(!changes.iter().any(is_to_pods), "{changes:?}");
+        nodes.at(&route);
+    }
+}
+
 #[test]
 fn what_strangers_break_is_repaired_and_reported() {
     if !require_root() {
@@ -243,11 +283,6 @@ fn an_agent_that_comes_back_finds_all_as_it_left_it() {
     let mut again = nodes.start("a");
     again.until("b is reached", is_reached("b", "vxlan"));
     again.stop().unwrap();
-    let pods: [ipnet::IpNet; 2] = ["10.244.0.0/16", "fd00:244::/56"].map(|net| net.parse().unwrap());
-    let is_to_pods = |change: &Change| match change {
-        Change::Route { dst, .. } => pods.iter().any(|net| net.contains(dst)),
-        _ => false,
-    };
     let changes = watch.changes().unwrap();
     assert!(!changes.iter().any(is_to_pods), "{changes:?}");
     // Meanwhile b left.
@@ -256,6 +291,50 @@ fn an_agent_that_comes_back_finds_all_as_it_left_it() {
     again.until("b is gone", |status| status.peers.is_empty());
     let routes = nodes.at("ip -n A route; ip -n A -6 route; ip -n A neighbour show nud permanent ");
     assert!(!routes.contains("10.244.2.0") && !routes.contains("fd00:244:0:2::"), "{routes}");
+}
+
+/// As of a node that came back under another name, whose old lease stands until it ends.
+#[test]
+fn a_second_lease_of_a_node_comes_and_goes_without_a_trace_on_the_first() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new();
+    with_pods(&nodes);
+    let (a, b) = started(&nodes, VXLAN);
+    a.until("b is reached", is_reached("b", "vxlan"));
+    b.until("a is reached", is_reached("a", "vxlan"));
+    let heard = nodes.directory.path().join("heard");
+    let mut monitor = Command::new("bridge");
+    monitor.args(["-n", nodes.name("a").as_str(), "monitor", "fdb"]);
+    let mut monitor = monitor.stdout(std::fs::File::create(&heard).unwrap()).spawn().unwrap();
+    let tunnel = nodes.at("ip -n A -o link show type vxlan | grep -o 'hgvx[0-9]*' | head -1 ");
+    // What comes after another entry is heard after that.
+    let mark = |number: u32| {
+        let begun = Instant::now();
+        let mac = format!("02:00:00:00:00:0{number}");
+        // An entry that changes is told, and one that is made again is not.
+        for host in (98..=99).cycle() {
+            if std::fs::read_to_string(&heard).unwrap().contains(&mac) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "nothing is heard");
+            nodes.at(&format!("bridge -n A fdb replace {mac} dev {} dst 192.0.2.{host}", tunnel.trim()));
+        }
+    };
+    mark(1);
+    let again = ("again", B.1, "10.244.9.0/24 fd00:244:0:9::/64");
+    nodes.write_leases(VXLAN, &[A, B, again]);
+    a.until("it is there", is_reached("again", "vxlan"));
+    nodes.write_leases(VXLAN, &[A, B]);
+    let status = a.until("it is gone", |status| status.peers.len() == 1);
+    assert_eq!(status.repairs_total, 0, "{status:?}");
+    mark(2);
+    monitor.kill().unwrap();
+    monitor.wait().unwrap();
+    let heard = std::fs::read_to_string(&heard).unwrap();
+    assert!(!heard.contains("Deleted"), "{heard}");
+    transfer(&nodes);
 }
 
 #[test]
@@ -315,4 +394,22 @@ fn two_agents_do_not_keep_one_network() {
     let second = agent::run(settings, home, source, || (), std::future::pending());
     let refused = runtime.block_on(second).unwrap_err().to_string();
     assert!(refused.contains("it belongs to process"), "{refused}");
+}
+
+#[test]
+fn a_way_is_as_old_under_the_next_agent() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new();
+    let (mut a, b) = started(&nodes, HOST_GW);
+    let is_known = |status: &Status| status.peers.get("b").is_some_and(|b| b.path_mtu == Some(1500));
+    let mut status = a.until("all is known of b", is_known);
+    a.stop().unwrap();
+    status.peers.get_mut("b").unwrap().since_s = 1000;
+    std::fs::write(&a.status, status.to_text()).unwrap();
+    let a = nodes.start("a");
+    let status = a.until("all is known of b", is_known);
+    assert_eq!(status.peers["b"].since_s, 1000);
+    drop((a, b));
 }

@@ -145,7 +145,7 @@ fn other_nodes_come_change_and_go() {
     let snapshot = following.until(|snapshot| names(snapshot) == ["a", "b", "d"]);
     assert_eq!(snapshot.others["d"].as_ref().unwrap().pods.to_string(), "10.1.4.0/24");
 
-    // Many at once arrive whole, both at who watches and at who lists (300 nodes are several pages).
+    // Many at once arrive whole, both at a watcher and at a lister (300 nodes are several pages).
     let of = |number: u32| {
         (format!("n{number:03}"), format!("10.2.{number}.0/24"), format!("198.51.100.{number}"))
     };

@@ -25,7 +25,7 @@ pub(crate) struct Nodes {
     pub(crate) directory: TempDir,
 }
 
-/// A running agent.
+/// An agent in a thread, which is asked to stop and joined when this is dropped.
 pub(crate) struct Agent {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<Result<(), String>>>,

@@ -12,7 +12,7 @@ use agent::source::etcd::EtcdSource;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use datapath::{Addresses, Prefixes};
-use linux::{Mac, Netns};
+use linux::{Mac, Netns, PublicKey};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::World;
@@ -198,6 +198,11 @@ pub(crate) fn node(last: u8) -> Announcement {
         data: Some(TunnelData::Vxlan(VxlanEnd { vni: Some(1), mac: Mac::from_id(9, last.into()) })),
         data_v6: None,
     }
+}
+
+/// The same, with encrypted tunnels.
+pub(crate) fn keyed(last: u8, key: PublicKey) -> Announcement {
+    Announcement { backend: "wireguard".to_owned(), data: Some(TunnelData::WireGuard(key)), ..node(last) }
 }
 
 /// The value of a lease of such a node, as flannel would write it.

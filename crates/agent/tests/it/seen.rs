@@ -1,8 +1,9 @@
 //! What a node sees while it runs.
 
+use linux::PrivateKey;
 use serde_json::json;
 
-use crate::scene::{Node, config, name, node, value, with_etcd};
+use crate::scene::{Node, config, keyed, name, node, value, with_etcd};
 
 #[test]
 fn leases_that_come_change_and_go_are_seen() {
@@ -27,6 +28,46 @@ fn a_node_with_another_address_keeps_its_prefix() {
         one.announce.send_replace(Some(node(77)));
         two.until(|seen| seen.others[&name(&pods)].as_ref().unwrap().node == node(77)).await;
         assert_eq!((one.own().await, two.seen.borrow().others.len()), (pods, 1));
+    });
+}
+
+/// As after a restart of the machine, where DHCP gives it another address.
+#[test]
+fn a_node_that_comes_back_with_another_address_is_known_by_its_key() {
+    with_etcd(&config(), async |_| {
+        let key = PrivateKey::generate().unwrap().public();
+        let (mut one, mut two) = (Node::start(keyed(1, key)), Node::start(node(2)));
+        let pods = one.own().await;
+        two.other(&name(&pods)).await.unwrap();
+        drop(one);
+        let mut again = Node::start(keyed(77, key));
+        assert_eq!(again.own().await, pods);
+        let seen = two.until(|seen| seen.others[&name(&pods)].as_ref().unwrap().node == keyed(77, key)).await;
+        assert_eq!(seen.others.len(), 1);
+    });
+}
+
+/// A machine that was made from another one's image, with its key.
+#[test]
+fn a_copy_of_a_key_does_not_take_the_lease_of_a_living_node() {
+    with_etcd(&config(), async |etcd| {
+        let key = PrivateKey::generate().unwrap().public();
+        let mut one = Node::start(keyed(1, key));
+        let pods = one.own().await;
+        let mut copy = Node::start(keyed(3, key));
+        let other =
+            copy.until(|seen| !seen.own.families().is_empty() && seen.own.to_string() != pods).await.own;
+        let mut two = Node::start(node(2));
+        let holder = async |two: &mut Node, pods: &str| two.other(&name(pods)).await.unwrap().node;
+        assert_eq!(holder(&mut two, &pods).await, keyed(1, key));
+        assert_eq!(holder(&mut two, &other.to_string()).await, keyed(3, key));
+        // It stays so: what comes behind all that was written is seen by all.
+        etcd.put("subnets/10.5.255.0-24", &value(8));
+        for node in [&mut one, &mut copy, &mut two] {
+            node.other("10.5.255.0-24").await.unwrap();
+        }
+        assert_eq!((one.own().await, copy.own().await), (pods.clone(), other.to_string()));
+        assert_eq!(holder(&mut two, &pods).await, keyed(1, key));
     });
 }
 

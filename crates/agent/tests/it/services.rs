@@ -149,7 +149,7 @@ fn socket(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// An EndpointSlice as somebody writes it who has no pods.
+/// An EndpointSlice as a user writes it for endpoints that are no pods.
 fn slice(family: &str, addresses: &[&str]) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
@@ -263,9 +263,9 @@ fn what_the_api_server_says_of_services_is_led() {
 }
 
 /// A source that says what a test wants.
-struct Said(watch::Receiver<Snapshot>);
+struct ScriptedSource(watch::Receiver<Snapshot>);
 
-impl LeaseSource for Said {
+impl LeaseSource for ScriptedSource {
     fn start(self, _: watch::Receiver<Option<Announcement>>) -> watch::Receiver<Snapshot> {
         self.0
     }
@@ -290,7 +290,7 @@ fn thousand() -> Services {
 #[test]
 fn services_that_are_led_unseen_are_not_led_a_second_time() {
     let Some(node) = Node::new(None) else { return };
-    let (say, said) = watch::channel(Snapshot::default());
+    let (say, receiver) = watch::channel(Snapshot::default());
     say.send_replace(Snapshot {
         network: Some(json!({ "Network": "10.0.0.0/8", "Backend": { "Type": "host-gw" } })),
         own: ["10.1.2.0/24".parse::<ipnet::IpNet>().unwrap()].into_iter().collect(),
@@ -300,10 +300,10 @@ fn services_that_are_led_unseen_are_not_led_a_second_time() {
     let is_led = |status: &Status| status.services.as_ref().is_some_and(|services| services.total == 1);
     // Until a snapshot is new to an agent, it waits.
     let source = || {
-        Said({
-            let mut said = said.clone();
-            said.mark_changed();
-            said
+        ScriptedSource({
+            let mut receiver = receiver.clone();
+            receiver.mark_changed();
+            receiver
         })
     };
     let mut agent = node.start(source());
@@ -353,10 +353,10 @@ fn of_a_thousand_services_the_one_that_changes_is_written() {
         services: Some(thousand()),
         ..Snapshot::default()
     };
-    let (say, said) = watch::channel(Snapshot::default());
+    let (say, receiver) = watch::channel(Snapshot::default());
     say.send(snapshot.clone()).unwrap();
     let begun = Instant::now();
-    let agent = node.start(Said(said));
+    let agent = node.start(ScriptedSource(receiver));
     agent.until("led", |status| status.services.as_ref().is_some_and(|services| services.total == 1000));
     println!("1000 Services, 2000 entries, 6000 backends: {:?}", begun.elapsed());
     assert_eq!(services::list(&node.folder()).unwrap().len(), 2000);

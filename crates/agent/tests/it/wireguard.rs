@@ -5,25 +5,25 @@ use std::fs;
 use std::path::Path;
 
 use agent::check::ReasonKind;
-use agent::keys;
 use agent::source::file::FileSource;
 use agent::status::Status;
+use agent::{Settings, keys};
 use linux::features::{Feature, probe};
 use linux::netlink::WireGuard;
 use linux::{IfName, PrivateKey, PublicKey};
 use testkit::{dump, require_root};
 
 use crate::keep::{A, B, is_reached, take_back, transfer, with_pods};
-use crate::nodes::{Agent, Nodes};
+use crate::nodes::{Agent, Nodes, PATIENCE};
 
-const WIREGUARD: &str = "{ Type = \"wireguard\" }";
+pub(crate) const WIREGUARD: &str = "{ Type = \"wireguard\" }";
 
 /// Why this kernel has no WireGuard.
 fn missing() -> Option<String> {
     probe().unwrap().missing.remove(&Feature::WireGuard)
 }
 
-fn is_missing() -> bool {
+pub(crate) fn is_missing() -> bool {
     let why = missing();
     if let Some(why) = &why {
         testkit::skip(&format!("no wireguard: {why}"));
@@ -35,6 +35,11 @@ impl Nodes {
     /// Writes the file of leases with these public keys.
     fn write_keys(&self, a: PublicKey, b: PublicKey) {
         self.write_leases(WIREGUARD, &[A, B]);
+        self.add_keys(a, b);
+    }
+
+    /// Adds the public keys of both nodes to the file of leases.
+    pub(crate) fn add_keys(&self, a: PublicKey, b: PublicKey) {
         let text = fs::read_to_string(self.leases()).unwrap();
         let with_key = |text: &str, name: &str, key: PublicKey| {
             text.replace(&format!("name = {name:?}\n"), &format!("name = {name:?}\nkey = \"{key}\"\n"))
@@ -47,6 +52,11 @@ impl Nodes {
     /// Starts both agents, whose keys no other node knows yet. They say them.
     fn start_keyless(&self) -> [(Agent, PublicKey); 2] {
         self.write_leases(WIREGUARD, &[A, B]);
+        self.say_keys()
+    }
+
+    /// The same with the leases that are written.
+    pub(crate) fn say_keys(&self) -> [(Agent, PublicKey); 2] {
         ["a", "b"].map(|node| {
             let agent = self.start(node);
             let status = agent.until("it says its key", |status| status.public_key.is_some());
@@ -152,6 +162,69 @@ fn encrypted_tunnels_carry_pods_and_are_mended_and_taken_back() {
     assert!(nodes.tunnels().iter().all(|(_, name)| devices.device(name).unwrap().peers.is_empty()));
     drop((again, b));
     take_back(&nodes, &before);
+}
+
+/// The next agent waits beside the present one, as in a rollout, and that one looks at the node once more.
+#[test]
+fn a_key_that_is_moved_away_is_replaced_by_the_next_agent_and_not_put_back() {
+    if !require_root() || is_missing() {
+        return;
+    }
+    let nodes = Nodes::new();
+    let [(mut a, key_a), (_b, key_b)] = nodes.start_keyless();
+    nodes.write_keys(key_a, key_b);
+    let status = a.until("b is reached", is_reached("b", "wireguard"));
+    let file = keys::file(&nodes.settings("a").keys, "pods");
+    fs::rename(&file, file.with_extension("old")).unwrap();
+    // A tunnel that stands needs no file.
+    WireGuard::open_in(&nodes.world.open("a")).unwrap().remove_peer(&nodes.tunnels()[0].1, key_b).unwrap();
+    let status = repaired(&a, &status, &format!("peer {key_b}"));
+    assert_eq!((status.public_key, file.exists()), (Some(key_a.to_string()), false));
+    let settings = Settings { waits: true, ..nodes.settings("a") };
+    let source = FileSource { path: nodes.leases(), node: "a".to_owned() };
+    let (next, ready) = Agent::begin(nodes.world.open("a"), settings, nodes.home("a"), source);
+    a.stop().unwrap();
+    ready.recv_timeout(PATIENCE).unwrap();
+    let new = next.until("it says its key", |status| status.public_key != Some(key_a.to_string()));
+    nodes.write_keys(new.public_key.unwrap().parse().unwrap(), key_b);
+    assert!(file.exists());
+
+    // One that has to be made anew needs it, and has the key that it had.
+    let secret = fs::read_to_string(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    nodes.at(&format!("ip -n A link del {}", nodes.tunnels()[0].1));
+    next.until("the tunnel is made anew", |_| file.exists() && nodes.tunnels().len() == 2);
+    assert_eq!(fs::read_to_string(&file).unwrap(), secret);
+}
+
+/// Its name, prefix and key are as before.
+#[test]
+fn encrypted_tunnels_lead_to_a_node_that_came_back_with_another_address() {
+    if !require_root() || is_missing() {
+        return;
+    }
+    let nodes = Nodes::new();
+    with_pods(&nodes);
+    let [(a, key_a), (mut b, key_b)] = nodes.start_keyless();
+    nodes.write_keys(key_a, key_b);
+    a.until("b is reached", is_reached("b", "wireguard"));
+    b.until("a is reached", is_reached("a", "wireguard"));
+    transfer(&nodes);
+    b.stop().unwrap();
+    nodes.at("ip -n B address del 192.0.2.2/24 dev wire; ip -n B address add 192.0.2.77/24 dev wire
+              ip -n B address del 2001:db8::2/64 dev wire; ip -n B address add 2001:db8::77/64 dev wire nodad");
+    let text = fs::read_to_string(nodes.leases()).unwrap();
+    let moved =
+        text.replace("\"192.0.2.2\"", "\"192.0.2.77\"").replace("\"2001:db8::2\"", "\"2001:db8::77\"");
+    assert_ne!(moved, text);
+    fs::write(nodes.leases().with_extension("new"), moved).unwrap();
+    fs::rename(nodes.leases().with_extension("new"), nodes.leases()).unwrap();
+    let b = nodes.start("b");
+    b.until("a is reached", is_reached("a", "wireguard"));
+    a.until("b is there", |status| {
+        is_reached("b", "wireguard")(status) && status.peers["b"].public == ["192.0.2.77", "2001:db8::77"]
+    });
+    transfer(&nodes);
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub enum Counter {
     DropShort = list::DROP_SHORT.0 as isize,
     /// Dropped: a pod used another Ethernet address than its own.
     DropSpoofedMac = list::DROP_SPOOFED_MAC.0 as isize,
-    /// Dropped: a pod used another IP address than its own.
+    /// Dropped: a pod used another IP address than its own, or spoke as a router.
     DropSpoofedAddress = list::DROP_SPOOFED_ADDRESS.0 as isize,
     /// Dropped: it came by the tunnel with the identifier of another network.
     DropForeignVni = list::DROP_FOREIGN_VNI.0 as isize,
@@ -109,7 +109,7 @@ impl fmt::Display for Counter {
         f.write_str(match self {
             Counter::DropShort => "the header is cut off",
             Counter::DropSpoofedMac => "a pod used another Ethernet address than its own",
-            Counter::DropSpoofedAddress => "a pod used another IP address than its own",
+            Counter::DropSpoofedAddress => "a pod used another IP address than its own, or spoke as a router",
             Counter::DropForeignVni => "it came by the tunnel with the identifier of another network",
             Counter::DropTunnelPort => "a pod sent to the tunnel's port of a node",
             Counter::DropTunnelPeer => "it came by the tunnel from an address that is no other node's",
@@ -123,7 +123,9 @@ impl fmt::Display for Counter {
             Counter::PassTooBig => "above the MTU of its way",
             Counter::PassIrregular => "options, a spent TTL or a malformed header",
             Counter::PassUnresolved => "the next hop's Ethernet address is not known yet",
-            Counter::PassRouted => "the kernel's routes lead elsewhere than to the wire",
+            Counter::PassRouted => {
+                "the kernel's routes lead elsewhere than to the wire, or than to where it came from"
+            }
             Counter::PassMartian => "from outside with the address of a pod of this node",
         })
     }

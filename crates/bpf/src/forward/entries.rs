@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ipnet::IpNet;
 use libbpf_rs::{MapCore as _, MapFlags};
-use linux::{Mac, Result};
+use linux::{Error, Mac, Result};
 
 use super::skeleton::types::size;
 use super::{replace, words};
@@ -73,9 +73,14 @@ pub fn remove_endpoint(folder: &Path, endpoint: &Endpoint) -> Result<()> {
 /// Lets packets to a prefix go through a tunnel, and packets come from its other end.
 ///
 /// # Errors
-/// As for [`add_endpoint`].
+/// There is a tunnel to that prefix already; the map is full; nothing is loaded in the folder.
 pub fn add_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<()> {
     let _alone = pins::alone(folder)?;
+    // Before Linux 6.13 a trie overwrites an entry whatever the flags say (`trie_update_elem`).
+    if tunnel.entry().find_in_trie(folder)?.is_some() {
+        let attempted = format!("add a tunnel to {} in {}", tunnel.prefix, folder.display());
+        return Err(Error::new(attempted, std::io::Error::from(rustix::io::Errno::EXIST)));
+    }
     tunnel.entry().add(folder)?;
     count_prefixes(folder, tunnel.remote, |prefixes| prefixes + 1)
         .map_err(|error| error.and_left(tunnel.entry().remove(folder).map(drop)))
@@ -83,8 +88,7 @@ pub fn add_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<()> {
 
 /// Whether packets to the prefix go by this tunnel.
 pub fn has_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<bool> {
-    // The trie answers with the longest match, so that another answer may be that of a wider prefix.
-    Ok(tunnel.entry().find(folder)? == Some(true))
+    Ok(tunnel.entry().find_in_trie(folder)? == Some(true))
 }
 
 /// Takes the tunnel to a prefix away. Packets to it may take it for one more second. From its other end packets come as
@@ -154,6 +158,16 @@ impl Tunnel {
 }
 
 impl Entry {
+    /// As [`Entry::find`], of a trie: a look-up there answers with the longest match, which may be a wider prefix.
+    fn find_in_trie(&self, folder: &Path) -> Result<Option<bool>> {
+        let matched = self.find(folder)?;
+        if matched.is_none() {
+            return Ok(None);
+        }
+        let is_exact = self.with(folder, "list", |map| Ok(map.keys().any(|key| key == self.key)))?;
+        Ok(matched.filter(|_| is_exact))
+    }
+
     /// Takes a slot of an array if it is free: what has no slot is found in the map.
     fn take(&self, folder: &Path) -> Result<()> {
         self.with(folder, "write a slot of", |map| match map.lookup(&self.key, MapFlags::ANY)? {

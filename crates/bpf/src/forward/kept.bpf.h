@@ -44,7 +44,10 @@ static __always_inline struct route *find_recent4(const struct way4 *way)
 }
 
 /* The same of all CPUs. It is copied to where this CPU finds it faster the next time: what has expired there may have
- * been renewed here by another CPU. */
+ * been renewed here by another CPU.
+ *
+ * An element that is evicted becomes another way's at once (kernel/bpf/bpf_lru_list.c), maybe while it is copied. A copy
+ * counts if the way has the same element after it. */
 static __always_inline struct route *find_kept4(const struct way4 *way)
 {
 	struct route *route = bpf_map_lookup_elem(&routes4, way);
@@ -58,10 +61,15 @@ static __always_inline struct route *find_kept4(const struct way4 *way)
 		return NULL;
 	recent->way = *way;
 	recent->route = *route;
+	if (bpf_map_lookup_elem(&routes4, way) != route) {
+		recent->route.expires = 0;
+		return NULL;
+	}
 	return &recent->route;
 }
 
-static __always_inline void keep_route4(const struct way4 *way, const struct route *route)
+/* Keeps a route for this CPU. */
+static __always_inline void keep_recent4(const struct way4 *way, const struct route *route)
 {
 	__u32 at = place(way->from, way->to);
 	struct recent4 *recent = bpf_map_lookup_elem(&recent4, &at);
@@ -70,6 +78,12 @@ static __always_inline void keep_route4(const struct way4 *way, const struct rou
 		recent->way = *way;
 		recent->route = *route;
 	}
+}
+
+/* Keeps a route for all CPUs. */
+static __always_inline void keep_route4(const struct way4 *way, const struct route *route)
+{
+	keep_recent4(way, route);
 	bpf_map_update_elem(&routes4, way, route, BPF_ANY);
 }
 
@@ -96,10 +110,14 @@ static __always_inline struct route *find_kept6(const struct way6 *way)
 		return NULL;
 	recent->way = *way;
 	recent->route = *route;
+	if (bpf_map_lookup_elem(&routes6, way) != route) {
+		recent->route.expires = 0;
+		return NULL;
+	}
 	return &recent->route;
 }
 
-static __always_inline void keep_route6(const struct way6 *way, const struct route *route)
+static __always_inline void keep_recent6(const struct way6 *way, const struct route *route)
 {
 	__u32 at = place(way->from[3], way->to[3] ^ way->to[1]);
 	struct recent6 *recent = bpf_map_lookup_elem(&recent6, &at);
@@ -108,6 +126,11 @@ static __always_inline void keep_route6(const struct way6 *way, const struct rou
 		recent->way = *way;
 		recent->route = *route;
 	}
+}
+
+static __always_inline void keep_route6(const struct way6 *way, const struct route *route)
+{
+	keep_recent6(way, route);
 	bpf_map_update_elem(&routes6, way, route, BPF_ANY);
 }
 

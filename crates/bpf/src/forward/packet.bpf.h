@@ -25,8 +25,10 @@ static __always_inline bool is_too_big(struct __sk_buff *skb, __u32 frame_max, _
 		return false;
 	if (!skb->gso_size)
 		return true;
+	/* In a tunnel that the pod makes itself, the size is of what is inside, without the headers there
+	 * (`skb_gso_transport_seglen`). That the whole fits its own link is up to the pod; a narrower way is left to the kernel. */
 	if (protocol == IPPROTO_UDP)
-		return at + sizeof(struct udphdr) + skb->gso_size > frame_max;
+		return frame_max < config.frame_max || at + sizeof(struct udphdr) + skb->gso_size > frame_max;
 	/* Of other protocols, and behind IPv6 extension headers, nothing is known. */
 	if (protocol != IPPROTO_TCP || bpf_skb_load_bytes(skb, at + TCP_WORDS, &tcp_words, sizeof(tcp_words)))
 		return true;

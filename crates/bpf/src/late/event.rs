@@ -16,19 +16,19 @@ pub struct LateEvent {
     pub local_port: u16,
     /// The port of its peer, or to which the packet goes.
     pub remote_port: u16,
-    /// What happened, with what is known of it.
-    pub what: What,
+    /// What it reports, with what the programs know of it.
+    pub kind: LateEventKind,
 }
 
-/// What happened.
+/// What an event reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum LateEventKind {
     /// A TCP segment was sent again.
     Retransmitted(Retransmission),
     /// A packet was dropped, for a reason of [`super::drop_reasons`].
     Dropped(u32),
     /// A thread was ready to run and had no CPU.
-    Waited(Side),
+    Waited(ThreadOwner),
     /// A CPU was at softirq work; the last vector of it (3 is `NET_RX`).
     SoftirqRan(u32),
     /// An exchange was over. `None`: its stage was not seen.
@@ -61,7 +61,7 @@ pub enum Retransmission {
 /// Whether a thread belongs to the client or to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Side {
+pub enum ThreadOwner {
     Client,
     Server,
 }
@@ -81,18 +81,18 @@ pub(super) fn read(bytes: &[u8]) -> Option<LateEvent> {
     // integers.
     let raw = unsafe { bytes.as_ptr().cast::<late_event>().read_unaligned() };
     let seen = |instant: u64| (instant != 0).then_some(instant);
-    let what = match late_kind(raw.kind) {
-        late_kind::LATE_RETRANSMITTED => What::Retransmitted(match late_timer(raw.detail) {
+    let kind = match late_kind(raw.kind) {
+        late_kind::LATE_RETRANSMITTED => LateEventKind::Retransmitted(match late_timer(raw.detail) {
             late_timer::LATE_RTO => Retransmission::TimeOut,
             late_timer::LATE_PROBE => Retransmission::Probe,
             late_timer::LATE_FAST => Retransmission::Fast,
             _ => return None,
         }),
-        late_kind::LATE_DROPPED => What::Dropped(raw.detail),
-        late_kind::LATE_SERVER_WAITED => What::Waited(Side::Server),
-        late_kind::LATE_CLIENT_WAITED => What::Waited(Side::Client),
-        late_kind::LATE_SOFTIRQ_RAN => What::SoftirqRan(raw.detail),
-        late_kind::LATE_EXCHANGED => What::Exchanged {
+        late_kind::LATE_DROPPED => LateEventKind::Dropped(raw.detail),
+        late_kind::LATE_SERVER_WAITED => LateEventKind::Waited(ThreadOwner::Server),
+        late_kind::LATE_CLIENT_WAITED => LateEventKind::Waited(ThreadOwner::Client),
+        late_kind::LATE_SOFTIRQ_RAN => LateEventKind::SoftirqRan(raw.detail),
+        late_kind::LATE_EXCHANGED => LateEventKind::Exchanged {
             arrived_ns: seen(raw.arrived_ns),
             read_ns: seen(raw.read_ns),
             answered_ns: seen(raw.answered_ns),
@@ -104,7 +104,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<LateEvent> {
     let late_event { from_ns, until_ns, local_port, remote_port, .. } = raw;
     // No kernel has more than 8192 CPUs.
     let cpu = u16::try_from(raw.cpu).ok()?;
-    Some(LateEvent { from_ns, until_ns, cpu, local_port, remote_port, what })
+    Some(LateEvent { from_ns, until_ns, cpu, local_port, remote_port, kind })
 }
 
 #[cfg(test)]
@@ -127,8 +127,8 @@ mod tests {
     #[test]
     fn fields_lie_where_the_header_has_them() {
         let event =
-            |what| LateEvent { from_ns: 10, until_ns: 90, cpu: 1, local_port: 40_000, remote_port: 80, what };
-        let exchanged = What::Exchanged {
+            |kind| LateEvent { from_ns: 10, until_ns: 90, cpu: 1, local_port: 40_000, remote_port: 80, kind };
+        let exchanged = LateEventKind::Exchanged {
             arrived_ns: Some(20),
             read_ns: None,
             answered_ns: Some(40),
@@ -136,9 +136,9 @@ mod tests {
             server_cpu: Some(3),
         };
         assert_eq!(read(&bytes(late_kind::LATE_EXCHANGED, 4)), Some(event(exchanged)));
-        let probe = What::Retransmitted(Retransmission::Probe);
+        let probe = LateEventKind::Retransmitted(Retransmission::Probe);
         assert_eq!(read(&bytes(late_kind::LATE_RETRANSMITTED, 1)), Some(event(probe)));
-        assert_eq!(read(&bytes(late_kind::LATE_DROPPED, 7)), Some(event(What::Dropped(7))));
+        assert_eq!(read(&bytes(late_kind::LATE_DROPPED, 7)), Some(event(LateEventKind::Dropped(7))));
     }
 
     #[test]

@@ -8,7 +8,7 @@ enum counter {
 	/* Dropped. */
 	DROP_SHORT,           /* its header is cut off */
 	DROP_SPOOFED_MAC,     /* a pod used another Ethernet address than its own */
-	DROP_SPOOFED_ADDRESS, /* a pod used another IP address than its own */
+	DROP_SPOOFED_ADDRESS, /* a pod used another IP address than its own, or spoke as a router */
 	DROP_FOREIGN_VNI,     /* it came by the tunnel with the identifier of another network */
 	DROP_TUNNEL_PORT,     /* a pod sent to the tunnel's port of a node */
 	DROP_TUNNEL_PEER,     /* it came by the tunnel from an address that is no other node's */
@@ -23,7 +23,7 @@ enum counter {
 	PASS_TOO_BIG,         /* above the MTU of the way: the kernel answers with an ICMP error or makes fragments */
 	PASS_IRREGULAR,       /* a router has more to do than forward it: options, a spent TTL, a malformed header */
 	PASS_UNRESOLVED,      /* the next hop's Ethernet address is not known yet: the kernel asks for it */
-	PASS_ROUTED,          /* the kernel's routes lead elsewhere than to the wire */
+	PASS_ROUTED,          /* the kernel's routes lead elsewhere than to the wire, or than to where it came from */
 	PASS_MARTIAN,         /* from outside with the address of a pod of this node */
 	COUNTERS,
 };

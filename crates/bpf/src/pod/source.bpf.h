@@ -68,4 +68,44 @@ static __always_inline bool is_between_neighbours(const struct in6_addr *from, c
 	return is_link_local(from) || (is_unspecified(from) && is_multicast(to));
 }
 
+/* Messages of neighbour discovery (RFC 4861, section 4). */
+#define ROUTER_ADVERTISEMENT 134
+#define NEIGHBOUR_ADVERTISEMENT 136
+#define REDIRECT 137
+
+/* Finds the ICMPv6 message that a packet is, behind its extension headers: its type, and where it begins. UPPER_NONE also if
+ * it is none. `next` is what follows the IPv6 header. */
+static __always_inline enum upper find_message(struct __sk_buff *skb, __u8 next, __u8 *type, __u32 *at)
+{
+	enum upper upper = find_upper(skb, &next, at);
+
+	if (upper == UPPER_FOUND && (next != IPPROTO_ICMPV6 || bpf_skb_load_bytes(skb, *at, type, sizeof(*type))))
+		return UPPER_NONE;
+	return upper;
+}
+
+/* Whether routers alone send messages of a type. A neighbour that believes one gets a default route, an address or another
+ * way from it: the node does where it does not forward (`ipv6_accept_ra`). */
+static __always_inline bool is_of_routers(__u8 type)
+{
+	return type == ROUTER_ADVERTISEMENT || type == REDIRECT;
+}
+
+/* Whether a packet speaks as a router. With more extension headers than anybody needs it counts as one that does. */
+static __always_inline bool speaks_as_router(struct __sk_buff *skb, __u8 next)
+{
+	__u8 type;
+	__u32 at;
+
+	switch (find_message(skb, next, &type, &at)) {
+	case UPPER_FOUND:
+		return is_of_routers(type);
+	case UPPER_NONE:
+		return false;
+	case UPPER_FAR:
+		break;
+	}
+	return true;
+}
+
 #endif

@@ -72,8 +72,8 @@ impl<'o> Successor<'o> {
         Ok(Successor { skeleton, ends, from, made })
     }
 
-    /// Puts them in the place of those that are there. Who was killed here, or has failed, leaves some old and some new
-    /// ones, which work together, and the next replacement finds all of them.
+    /// Puts them in the place of those that are there. A process that was killed here, or has failed, leaves some old and
+    /// some new ones, which work together, and the next replacement finds all of them.
     ///
     /// # Errors
     /// The kernel refuses to attach or to pin a program.

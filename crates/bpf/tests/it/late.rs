@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use bpf::late::{
-    LateConfig, LateEvent, LateEvents, LatePrograms, Namespace, Retransmission, Tracepoint, What,
+    LateConfig, LateEvent, LateEventKind, LateEvents, LatePrograms, Namespace, Retransmission, Tracepoint,
     drop_reasons,
 };
 use linux::{Netns, clock};
@@ -87,8 +87,8 @@ fn exchange(client: &mut TcpStream, server: &mut TcpStream) {
 
 /// The reasons for the connection's retransmissions, in order.
 fn retransmissions(seen: &LateEvents, port: u16) -> Vec<Retransmission> {
-    let of = |event: &LateEvent| match event.what {
-        What::Retransmitted(why) if event.local_port == port => Some(why),
+    let of = |event: &LateEvent| match event.kind {
+        LateEventKind::Retransmitted(why) if event.local_port == port => Some(why),
         _ => None,
     };
     seen.events.iter().filter_map(of).collect()
@@ -112,10 +112,11 @@ fn an_exchange_has_its_stages_in_order() {
     });
     let after_ns = clock::now_ns();
     let exchanged: Vec<&LateEvent> =
-        seen.events.iter().filter(|event| matches!(event.what, What::Exchanged { .. })).collect();
+        seen.events.iter().filter(|event| matches!(event.kind, LateEventKind::Exchanged { .. })).collect();
     let [event] = exchanged.as_slice() else { panic!("{:?}", seen.events) };
     assert_eq!((event.local_port, event.remote_port), (bench.port(), PORT));
-    let What::Exchanged { arrived_ns, read_ns, answered_ns, back_ns, server_cpu } = event.what else {
+    let LateEventKind::Exchanged { arrived_ns, read_ns, answered_ns, back_ns, server_cpu } = event.kind
+    else {
         panic!()
     };
     assert!(server_cpu.is_some());
@@ -160,8 +161,8 @@ fn a_dropped_packet_has_its_reason_and_ports() {
     let reasons = drop_reasons().unwrap();
     let name =
         |number: u32| reasons.iter().find(|(known, _)| *known == number).map(|(_, name)| name.as_str());
-    let dropped = |event: &LateEvent| match event.what {
-        What::Dropped(reason) => Some((event.local_port, event.remote_port, name(reason)?)),
+    let dropped = |event: &LateEvent| match event.kind {
+        LateEventKind::Dropped(reason) => Some((event.local_port, event.remote_port, name(reason)?)),
         _ => None,
     };
     let dropped: Vec<_> = seen.events.iter().filter_map(dropped).collect();
@@ -174,7 +175,7 @@ fn softirq_work_is_seen_on_its_cpu() {
     let seen = bench.seen(exchange);
     let online = linux::cpu::online().unwrap();
     let ran: Vec<&LateEvent> =
-        seen.events.iter().filter(|event| matches!(event.what, What::SoftirqRan(_))).collect();
+        seen.events.iter().filter(|event| matches!(event.kind, LateEventKind::SoftirqRan(_))).collect();
     assert!(!ran.is_empty(), "a loopback link receives in a softirq: {:?}", seen.events);
     assert!(ran.iter().all(|event| online.contains(event.cpu) && event.from_ns <= event.until_ns), "{ran:?}");
 }

@@ -31,12 +31,14 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     let kinds = [frame::IPV4, frame::IPV4, frame::IPV6, frame::IPV6, frame::ARP];
     let kind = prop_oneof![8 => select(kinds.to_vec()), 1 => any::<u16>()];
     let address = || {
-        let known = [ONE.v4, ONE.v4, far::DIRECT, far::DIRECT, TWO.v4, HERE, GATEWAY, far::ROUTED];
-        prop_oneof![8 => select(known.to_vec()), 1 => any::<[u8; 4]>().prop_map(Into::into)]
+        let others = [far::DIRECT, far::DIRECT, far::UNRESOLVED, far::UNRESOLVED, far::ROUTED];
+        let known = [&[ONE.v4, ONE.v4, TWO.v4, HERE, GATEWAY][..], &others].concat();
+        prop_oneof![8 => select(known), 1 => any::<[u8; 4]>().prop_map(Into::into)]
     };
     let address6 = || {
-        let known = [ONE.v6, ONE.v6, far::DIRECT6, far::DIRECT6, TWO.v6];
-        prop_oneof![8 => select(known.to_vec()), 1 => any::<[u8; 16]>().prop_map(Into::into)]
+        let others = [far::DIRECT6, far::DIRECT6, far::UNRESOLVED6, far::UNRESOLVED6];
+        let known = [&[ONE.v6, ONE.v6, TWO.v6][..], &others].concat();
+        prop_oneof![8 => select(known), 1 => any::<[u8; 16]>().prop_map(Into::into)]
     };
     let places = (macs, kind, (address(), address()), (address6(), address6()));
     let named = (places, vec(any::<u8>(), 0..1986), any::<bool>(), any::<bool>()).prop_map(

@@ -1,4 +1,4 @@
-//! Generated frames and those who judge them: every frame meets its verdict, wherever on its way that is.
+//! Generated frames and what judges them: every frame meets its verdict, wherever on its way that is.
 
 use std::net::Ipv4Addr;
 use std::num::NonZero;
@@ -80,7 +80,10 @@ impl Wire {
     fn flood(&self, frame: &[u8], arrived: impl Fn(Seen) -> u64) -> Seen {
         let start = self.programs.seen().unwrap();
         for _ in 0..BURSTS {
-            self.near.run(|| self.programs.generate(Source::Wire, frame, BURST)).unwrap().unwrap();
+            // A burst of none is none.
+            for frames in [0, BURST] {
+                self.near.run(|| self.programs.generate(Source::Wire, frame, frames)).unwrap().unwrap();
+            }
             let deadline = clock::now_ns() + PATIENCE_NS;
             loop {
                 let seen = self.programs.seen().unwrap();

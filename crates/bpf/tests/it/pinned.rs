@@ -73,7 +73,6 @@ pub(crate) fn pin_instead(folder: &Path, name: &str, kind: MapType, key_bytes: u
     other.pin(&path).expect("root can do it");
 }
 
-/// Pins a program.
 pub(crate) fn pin(program: &impl AsRawFd, at: &Path) {
     let name = CString::new(at.to_str().expect("a plain path")).expect("a plain path");
     // SAFETY: the string ends with a zero, and the descriptor is open.

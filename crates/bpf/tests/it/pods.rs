@@ -194,6 +194,9 @@ fn from_the_wire_to_a_pod() {
     for frame in [from_hop(far::DIRECT, ONE.v4, b"x"), from_hop(far::DIRECT6, TWO.v6, b"x")] {
         goes_on(node.send(Program::FromWire, "wire", &frame), &frame, "plain");
     }
+    for frame in [from_hop(far::UNRESOLVED, ONE.v4, b"x"), from_hop(far::UNRESOLVED6, TWO.v6, b"x")] {
+        goes_on(node.send(Program::FromWire, "wire", &frame), &frame, "from a hop that is not known yet");
+    }
     let with_options = irregular4(far::DIRECT, ONE.v4).swap_remove(0);
     for (name, packet) in odd4(far::DIRECT, ONE.v4).into_iter().chain([with_options]) {
         let frame = arriving(frame::IPV4, &packet);

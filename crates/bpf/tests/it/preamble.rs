@@ -14,7 +14,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 /// packet that arrived.
 const KEY: i32 = 44;
 const NEAR_END: i32 = 28;
-/// `BPF_F_TUNINFO_IPV6`.
+/// `BPF_F_TUNINFO_IPV6`: the tunnel's outer addresses are of IPv6.
 const OVER_IPV6: i32 = 1;
 /// The preamble returns this if the tail call failed. It is none of our verdicts.
 const STUCK: i32 = 99;

@@ -7,7 +7,7 @@ use bpf::forward::{Counter, Endpoint, Program, add_endpoint, set_prefixes};
 use ipnet::IpNet;
 use linux::Mac;
 
-use crate::node::{Node, ONE, TWO, can_run, far, from_hop};
+use crate::node::{Node, ONE, THERE, THERE6, TWO, can_run, far, from_hop};
 use crate::run::Verdict;
 
 /// Longer than a program keeps a route.
@@ -36,6 +36,8 @@ fn a_change_is_followed_within_a_second() {
     let outside = (Verdict::Pass, vec![Counter::PassOutside]);
     let inside = (Verdict::Redirect, vec![]);
     let (usual, wider) = (["10.244.0.0/16", "fd00::/16"], ["198.51.100.0/24", "2001:db8:9::/48"]);
+    node.ip(&format!("route add {} via {THERE}", wider[0]));
+    node.ip(&format!("route add {} via {THERE6}", wider[1]));
     for (cluster, expected) in
         [(nets(&usual), &outside), (nets(&[usual, wider].concat()), &inside), (nets(&usual), &outside)]
     {
@@ -90,6 +92,7 @@ fn a_pod_without_a_slot_is_a_pod_too() {
         queued: false,
     };
     add_endpoint(&node.folder, &late).unwrap();
+    node.ip(&format!("route add 10.244.99.0/24 via {THERE}"));
     for to in [IpAddr::from(v4), v6.into()] {
         let from_pod = node.send(Program::FromPod, ONE.link, &ONE.to(to, b"x"));
         assert_eq!((from_pod.verdict, from_pod.counted), (Verdict::Redirect, vec![]), "{to}");

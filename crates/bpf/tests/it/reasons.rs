@@ -21,6 +21,13 @@ const OUT_OF_REACH: &[(Counter, &str)] = &[(
 const MULTICAST6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 const ICMPV6: u8 = 58;
+/// Messages of routers (RFC 4861, section 4).
+const ROUTER_ADVERTISEMENT: u8 = 134;
+const REDIRECT: u8 = 137;
+/// A header of destination options without any (RFC 8200, section 4.6) before an ICMPv6 message, and before another.
+const OPTIONS: u8 = 60;
+const BEFORE_ICMPV6: [u8; 8] = [ICMPV6, 0, 1, 4, 0, 0, 0, 0];
+const BEFORE_OPTIONS: [u8; 8] = [OPTIONS, 0, 1, 4, 0, 0, 0, 0];
 
 type Case = (&'static str, Vec<u8>, Counter);
 
@@ -94,6 +101,27 @@ fn forbidden() -> Vec<Case> {
     ]
 }
 
+/// Messages of routers, from a pod to its node. A node that does not forward believes them (`ipv6_accept_ra`).
+fn as_a_router() -> Vec<Case> {
+    let from =
+        |from, next, payload: &[u8]| ONE.frame(frame::IPV6, &frame::ipv6(from, MULTICAST6, next, payload));
+    let message = [ROUTER_ADVERTISEMENT, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+    let hidden = |headers: usize| {
+        let before = BEFORE_OPTIONS.repeat(headers - 1);
+        from(LINK_LOCAL, OPTIONS, &[&before[..], &BEFORE_ICMPV6, &message].concat())
+    };
+    let redirect = [&[REDIRECT][..], &message[1..]].concat();
+    [
+        ("a router advertisement", from(LINK_LOCAL, ICMPV6, &message)),
+        ("a router advertisement from its address", from(ONE.v6, ICMPV6, &message)),
+        ("a router advertisement behind a header", hidden(1)),
+        ("a router advertisement behind nine headers", hidden(9)),
+        ("a redirect", from(LINK_LOCAL, ICMPV6, &redirect)),
+    ]
+    .map(|(name, frame)| (name, frame, Counter::DropSpoofedAddress))
+    .into()
+}
+
 /// Packets that a pod may send and the kernel must handle.
 fn left_to_the_kernel() -> Vec<Case> {
     let long = vec![0; MTU as usize];
@@ -134,6 +162,8 @@ fn every_reason_is_reached() {
     let (direct, tunnelled) = (Node::direct(), Node::tunnelled());
     for program in [Program::FromPod, Program::FromNetkit] {
         check(&direct, program, ONE.link, forbidden());
+        check(&direct, program, ONE.link, as_a_router());
+        check(&tunnelled, program, ONE.link, as_a_router());
         check(&direct, program, ONE.link, left_to_the_kernel());
         check(&direct, program, ONE.link, crate::arp::cases());
     }
@@ -159,6 +189,8 @@ fn arriving(frame: impl Fn(IpAddr, IpAddr) -> Vec<u8>) -> Vec<Case> {
         ("from outside, IPv6", frame(far::OUTSIDE6.into(), ONE.v6.into()), Counter::PassOutside),
         ("with a pod's address", frame(TWO.v4.into(), ONE.v4.into()), Counter::PassMartian),
         ("with a pod's IPv6 address", frame(TWO.v6.into(), ONE.v6.into()), Counter::PassMartian),
+        ("by another link than back", frame(far::ROUTED.into(), ONE.v4.into()), Counter::PassRouted),
+        ("by another link than back, IPv6", frame(far::ROUTED6.into(), ONE.v6.into()), Counter::PassRouted),
         ("to no pod", frame(far::DIRECT.into(), [10, 244, 1, 99].into()), Counter::PassNode),
         ("to no pod, IPv6", frame(far::DIRECT6.into(), free.into()), Counter::PassNode),
     ]

@@ -99,6 +99,29 @@ fn a_long_packet_of_short_segments_fits() {
     }
 }
 
+/// The segments of a tunnel that a pod makes are longer than they seem. Only where the pod's own link takes them is it known
+/// that the way does.
+#[test]
+fn what_a_pods_own_tunnel_sends_fits_no_narrower_way_unseen() {
+    if !can_run() {
+        return;
+    }
+    for (wire, expected) in
+        [(MTU, (Verdict::Redirect, vec![])), (MTU - 50, (Verdict::Pass, vec![Counter::PassTooBig]))]
+    {
+        let node = Node::direct();
+        node.ip(&format!("link set wire mtu {wire}"));
+        // The greatest inner segment of TCP over IPv4 in VXLAN, for an outer packet of the pods' MTU.
+        let gso_bytes = MTU - 50 - 40;
+        let context = Context { ifindex: node.index(ONE.link), gso_bytes };
+        for program in [Program::FromPod, Program::FromNetkit] {
+            let frame = ONE.to(far::DIRECT, &[0; 3000]);
+            let found = node.send_with(&node.program(program), context, &frame).unwrap();
+            assert_eq!((&found.verdict, &found.counted), (&expected.0, &expected.1), "a wire of {wire}");
+        }
+    }
+}
+
 /// A TCP packet that a link splits into segments, with a TCP header of 32 bytes as is common.
 #[test]
 fn segments_of_tcp_fit_too() {

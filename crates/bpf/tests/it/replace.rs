@@ -172,6 +172,7 @@ fn the_configuration_and_the_prefixes_are_the_new_ones() {
     let node = Node::direct();
     let wider: Vec<ipnet::IpNet> = vec!["10.244.0.0/16".parse().unwrap(), "198.51.100.0/24".parse().unwrap()];
     let config = NodeConfig { mtu: 1000, cluster: wider, ..node.config.clone() };
+    node.ip(&format!("route add 198.51.100.0/24 via {THERE}"));
     replace_in(&node, &config).unwrap();
     let arrived = node.send(Program::FromWire, "wire", &from_hop(far::OUTSIDE, ONE.v4, b"x"));
     assert_eq!((arrived.verdict, arrived.counted), (Verdict::Redirect, vec![]));

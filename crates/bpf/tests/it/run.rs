@@ -8,9 +8,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 pub(crate) enum Verdict {
     /// `TC_ACT_UNSPEC`: left to the kernel.
     Pass,
-    /// `TC_ACT_SHOT`.
+    /// `TC_ACT_SHOT`: dropped.
     Drop,
-    /// `TC_ACT_REDIRECT`.
+    /// `TC_ACT_REDIRECT`: to the link that the program chose.
     Redirect,
 }
 

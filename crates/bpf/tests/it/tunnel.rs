@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
-use bpf::forward::{Counter, Program, Tunnel, add_tunnel, remove_tunnel};
+use bpf::forward::{Counter, Program, Tunnel, add_tunnel, has_tunnel, remove_tunnel};
 
 use crate::frame::{self, ETHERNET, IP_HEADER, Ipv4, WRAPPING, Wrapped, checksum, datagram, ethernet, udp};
 use crate::node::{
@@ -292,15 +292,52 @@ fn strangers_get_nothing_through_the_tunnel() {
     assert_eq!(arriving(Ipv4Addr::new(192, 0, 2, 77)), refused);
 }
 
-/// On a node with tunnels, an unwrapped packet from the wire still reaches the pod: the node's own routes may
-/// lead there.
+/// Whatever the kernel makes of the flags, and of prefixes in each other.
 #[test]
-fn a_bare_packet_is_delivered_too() {
+fn a_prefix_has_one_tunnel() {
     if !can_run() {
         return;
     }
     let node = Node::tunnelled();
-    let arriving = from_hop(far::DIRECT, ONE.v4, b"x");
-    let found = node.send(Program::FromWire, "wire", &arriving);
-    assert_eq!((found.verdict, found.frame), (Verdict::Redirect, arriving));
+    let tunnel = |prefix: &str, last| Tunnel {
+        prefix: prefix.parse().expect("a sound prefix"),
+        device: node.index("tun"),
+        remote: Ipv4Addr::new(192, 0, 2, last).into(),
+    };
+    let (one, other) = (tunnel("10.245.0.0/16", 77), tunnel("10.245.0.0/16", 78));
+    let within = tunnel("10.245.7.0/24", 77);
+    add_tunnel(&node.folder, &one).unwrap();
+    assert!(add_tunnel(&node.folder, &other).unwrap_err().to_string().contains("exists"));
+    let has = |tunnel: &Tunnel| has_tunnel(&node.folder, tunnel).unwrap();
+    assert_eq!([&one, &other, &within].map(has), [true, false, false]);
+    add_tunnel(&node.folder, &within).unwrap();
+    remove_tunnel(&node.folder, &one).unwrap();
+    assert_eq!([&one, &within].map(has), [false, true]);
+}
+
+/// Who is no peer must not come past the tunnel. Other nodes may be neighbours, to which the node's own routes lead.
+#[test]
+fn a_bare_packet_is_delivered_where_its_sender_is_reached_without_a_tunnel() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::tunnelled();
+    let arriving = |from: IpAddr| {
+        let to: IpAddr = if from.is_ipv4() { ONE.v4.into() } else { ONE.v6.into() };
+        let frame = from_hop(from, to, b"x");
+        let found = node.send(Program::FromWire, "wire", &frame);
+        assert_eq!(found.frame, frame, "{from}");
+        (found.verdict, found.counted)
+    };
+    node.ip(&format!("route add 10.244.8.0/24 via {THERE}"));
+    node.ip(&format!("route add fd00:8::/64 via {THERE6}"));
+    // Looked up first, then found in the cache.
+    for _ in 0..2 {
+        for behind in [IpAddr::from(far::DIRECT), far::DIRECT6.into(), far::TUNNEL_UNRESOLVED.into()] {
+            assert_eq!(arriving(behind), (Verdict::Pass, vec![Counter::PassRouted]), "{behind}");
+        }
+        for beside in ["10.244.8.7", "fd00:8::7"] {
+            assert_eq!(arriving(beside.parse().unwrap()), (Verdict::Redirect, vec![]), "{beside}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cni::{Command, Version};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::answer::Added;
 use crate::case::{Case, Demand, Kind};
@@ -40,7 +40,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "add-distinct",
         title: "two containers get different addresses",
-        section: "section 1, Overview",
+        section: "overview",
         sentence: "_network_ refers to a group of endpoints that are uniquely addressable that can communicate amongst each other.",
         demand: Demand::Must,
         since: Version::V0_3_0,
@@ -114,8 +114,9 @@ fn name_taken(scene: &Scene<'_>) -> Judged {
 fn distinct(scene: &Scene<'_>) -> Judged {
     let mut seen = BTreeSet::new();
     for name in ["a", "b", "c"] {
-        let added = scene.added(&scene.container(name)?)?;
-        let addresses = added.addresses()?;
+        let container = scene.container(name)?;
+        let added = scene.added(&container)?;
+        let addresses = added.addresses_in(&container)?;
         if addresses.is_empty() {
             return Err(Stop::not_applicable("it gives containers no addresses"));
         }
@@ -141,8 +142,8 @@ fn two_interfaces(scene: &Scene<'_>) -> Judged {
         return Err(Stop::not_applicable(why));
     }
     let second = Added::of(answer)?;
-    let both: BTreeSet<_> = first.addresses()?.into_iter().chain(second.addresses()?).collect();
-    if both.len() != first.addresses()?.len() + second.addresses()?.len() {
+    let own: BTreeSet<_> = first.addresses_in(&container)?.into_iter().collect();
+    if second.addresses_in(&container)?.iter().any(|address| own.contains(address)) {
         return Err(second.answer.fault("both interfaces have one address"));
     }
     let answer = scene.ask(Command::Del, &container).previous(&second).set("CNI_IFNAME", "net1").send()?;
@@ -150,38 +151,54 @@ fn two_interfaces(scene: &Scene<'_>) -> Judged {
     if container.link("net1")?.is_some() {
         return Err(answer.fault("net1 is still there after its DEL"));
     }
-    if container.link(IFNAME)?.is_none()
-        || container.addresses(IFNAME)? != first.addresses()?.into_iter().collect()
-    {
+    if container.link(IFNAME)?.is_none() || container.addresses(IFNAME)? != own {
         return Err(answer.fault(format!("the DEL of net1 took {IFNAME} or its address")));
     }
     Ok(())
 }
 
-/// A plugin that is called alone gets the result of one that does not exist, with an interface of the node.
+/// A plugin that is called alone gets the result of one that does not exist, with an interface of the node. One behind
+/// others may be there to take addresses and routes away.
 fn previous_result(scene: &Scene<'_>) -> Judged {
     let container = scene.container("a")?;
     let mut ask = scene.ask_add(&container)?;
-    if scene.subject.before.is_empty() {
-        let version = scene.version.as_str();
-        ask = ask.key(
-            "prevResult",
-            json!({ "cniVersion": version, "interfaces": [{ "name": "before0" }], "ips": [], "routes": [] }),
-        );
+    let is_alone = scene.subject.before.is_empty();
+    if is_alone {
+        ask = ask.key("prevResult", result_before(scene.version));
     }
     let answer = ask.send()?;
     let result = answer.result()?;
-    let sent: serde_json::Value = serde_json::from_str(&answer.exchange.input).unwrap_or_default();
-    let has = |key: &str, one: &serde_json::Value| {
-        result[key].as_array().is_some_and(|list| list.iter().any(|other| other["name"] == one["name"]))
-    };
-    let before = sent["prevResult"]["interfaces"].as_array().cloned().unwrap_or_default();
-    match before.iter().find(|one| !has("interfaces", one)) {
-        None => Ok(()),
-        Some(lost) => {
-            Err(answer.fault(format!("the interface {} of `prevResult` is not in the result", lost["name"])))
+    let sent: Value = serde_json::from_str(&answer.exchange.input).unwrap_or_default();
+    let before = &sent["prevResult"];
+    let keys = [("interfaces", "name"), ("ips", "address"), ("routes", "dst")];
+    for (list, key) in keys.into_iter().take(if is_alone { keys.len() } else { 1 }) {
+        let has = |one: &Value| {
+            result[list].as_array().is_some_and(|found| found.iter().any(|other| other[key] == one[key]))
+        };
+        let lost = before[list].as_array().and_then(|sent| sent.iter().find(|one| !has(one)));
+        if let Some(lost) = lost {
+            return Err(answer.fault(format!("`{list}` of `prevResult` has {lost}, and the result does not")));
         }
     }
+    let says = |result: &Value| result["dns"].as_object().is_some_and(|dns| !dns.is_empty());
+    if is_alone && says(before) && !says(&result) {
+        return Err(
+            answer.fault(format!("`dns` of `prevResult` is {}, and the result has none", before["dns"]))
+        );
+    }
+    Ok(())
+}
+
+/// Before 1.0.0 the family stands beside an address.
+fn result_before(version: Version) -> Value {
+    let mut ip = json!({ "address": "198.51.100.7/32" });
+    if version < Version::V1_0_0 {
+        ip["version"] = "4".into();
+    }
+    json!({
+        "cniVersion": version.as_str(), "interfaces": [{ "name": "before0" }], "ips": [ip],
+        "routes": [{ "dst": "198.51.100.0/24" }], "dns": { "nameservers": ["192.0.2.53"] },
+    })
 }
 
 fn failed_then_del(scene: &Scene<'_>) -> Judged {

@@ -1,6 +1,7 @@
 //! CHECK: when it is content, and what it must notice.
 
 use cni::{Command, Version};
+use linux::netlink::RouteInfo;
 
 use crate::answer::Added;
 use crate::case::{Case, Demand, Kind};
@@ -57,7 +58,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         "check-other-route",
-        "CHECK succeeds if a plugin behind it has added a route",
+        "CHECK succeeds if a plugin behind it has added a route, or taken one away",
         "The plugin must allow for a later chained plugin to have modified networking resources, e.g. routes, on `ADD`.",
         Demand::Must,
         Kind::Any,
@@ -140,7 +141,7 @@ fn interface_gone(scene: &Scene<'_>) -> Judged {
 
 fn address_gone(scene: &Scene<'_>) -> Judged {
     let (container, added) = added(scene)?;
-    let Some(address) = added.addresses()?.into_iter().next() else {
+    let Some(address) = added.addresses_in(&container)?.into_iter().next() else {
         return Err(Stop::not_applicable("it gives containers no addresses"));
     };
     notices(scene, &container, &added, &format!("{address} is gone"), || {
@@ -151,19 +152,35 @@ fn address_gone(scene: &Scene<'_>) -> Judged {
 /// A route of the result; the kernel's own routes to subnets go with the addresses.
 fn route_gone(scene: &Scene<'_>) -> Judged {
     let (container, added) = added(scene)?;
-    let destinations: Vec<String> =
-        added.list("routes").iter().filter_map(|route| Some(route["dst"].as_str()?.to_owned())).collect();
-    let routes = container.routes()?;
-    let route = destinations.iter().find_map(|dst| routes.iter().find(|route| route.dst.to_string() == *dst));
-    let Some(route) = route else { return Err(Stop::not_applicable("its result has no routes")) };
+    let Some(route) = listed_route(&container, &added)? else {
+        return Err(Stop::not_applicable("its result has no routes"));
+    };
     notices(scene, &container, &added, &format!("the route {} is gone", route.dst), || {
-        scene.delete_route(&container, route)
+        scene.delete_route(&container, &route)
     })
 }
 
+/// The first route of the result that the container has.
+fn listed_route(container: &Container, added: &Added) -> Judged<Option<RouteInfo>> {
+    let routes = container.routes()?;
+    let listed = added.list("routes");
+    let found = listed
+        .iter()
+        .filter_map(|route| route["dst"].as_str())
+        .find_map(|dst| routes.iter().find(|route| route.dst.to_string() == dst));
+    Ok(found.cloned())
+}
+
+/// What the plugin behind it takes away is not in the result either.
 fn other_route(scene: &Scene<'_>) -> Judged {
-    let (container, added) = added(scene)?;
+    let (container, mut added) = added(scene)?;
     scene.add_route(&container, "198.51.100.0/24")?;
+    scene.ask(Command::Check, &container).previous(&added).send()?.succeeded()?;
+    let Some(route) = listed_route(&container, &added)? else { return Ok(()) };
+    scene.delete_route(&container, &route)?;
+    let mut routes = added.list("routes");
+    routes.retain(|listed| listed["dst"].as_str() != Some(&route.dst.to_string()));
+    added.result["routes"] = routes.into();
     scene.ask(Command::Check, &container).previous(&added).send()?.succeeded()
 }
 

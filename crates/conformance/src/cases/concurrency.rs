@@ -46,7 +46,7 @@ fn parallel(scene: &Scene<'_>) -> Judged {
     let added = at_once(&containers, |container| Added::of(scene.ask_add(container)?.together().send()?))?;
     let mut seen = BTreeSet::new();
     for (container, added) in containers.iter().zip(&added) {
-        let addresses = added.addresses()?;
+        let addresses = added.addresses_in(container)?;
         if let Some(address) = addresses.iter().find(|address| !seen.insert(address.addr())) {
             return Err(added.answer.fault(format!("{} is another container's already", address.addr())));
         }

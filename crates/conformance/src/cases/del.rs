@@ -207,9 +207,9 @@ fn others(scene: &Scene<'_>) -> Judged {
     let third = added(scene, "c")?;
     match third
         .1
-        .addresses()?
+        .addresses_in(&third.0)?
         .iter()
-        .find(|address| other.1.addresses().is_ok_and(|taken| taken.contains(address)))
+        .find(|address| other.1.addresses_in(&other.0).is_ok_and(|taken| taken.contains(address)))
     {
         None => Ok(()),
         Some(twice) => Err(third.1.answer.fault(format!("{twice} is another container's already"))),

@@ -101,9 +101,10 @@ fn keeps(scene: &Scene<'_>) -> Judged {
     scene.node()?.must_be(&before.0, "the node", "after GC")?;
     container.state()?.must_be(&before.1, "the listed container", "after GC")?;
     scene.ask(Command::Check, &container).previous(&added).send()?.succeeded()?;
-    let other = scene.added(&scene.container("b")?)?;
-    let taken = added.addresses()?;
-    match other.addresses()?.iter().find(|address| taken.contains(address)) {
+    let next = scene.container("b")?;
+    let other = scene.added(&next)?;
+    let taken = added.addresses_in(&container)?;
+    match other.addresses_in(&next)?.iter().find(|address| taken.contains(address)) {
         None => Ok(()),
         Some(twice) => Err(other.answer.fault(format!("{twice} is the listed container's"))),
     }

@@ -17,7 +17,7 @@ const SUCCESS: &str = "section 5, ADD Success";
 pub(super) const CASES: &[Case] = &[
     Case {
         id: "kernel-addresses",
-        title: "the addresses of the result are those of the interface, no more and no less",
+        title: "the interface has the addresses that the result puts on it, and no others",
         section: SUCCESS,
         sentence: "`ips`: IPs assigned by this attachment. Plugins may include IPs assigned external to the container.",
         demand: Demand::Must,
@@ -65,12 +65,12 @@ fn added(scene: &Scene<'_>) -> Judged<(Container, Added)> {
 
 fn addresses(scene: &Scene<'_>) -> Judged {
     let (container, added) = added(scene)?;
-    let said: BTreeSet<IpNet> = added.addresses()?.into_iter().collect();
     let found = container.addresses(IFNAME)?;
-    if let Some(absent) = said.difference(&found).next() {
+    if let Some(absent) = added.addresses_in(&container)?.iter().find(|address| !found.contains(address)) {
         return Err(added.answer.fault(format!("the result has {absent}, and {IFNAME} has {found:?}")));
     }
-    match found.difference(&said).next() {
+    let reported: BTreeSet<IpNet> = added.addresses()?.into_iter().collect();
+    match found.difference(&reported).next() {
         None => Ok(()),
         Some(unsaid) => Err(added.answer.fault(format!("{IFNAME} has {unsaid}, which is not in the result"))),
     }
@@ -119,14 +119,14 @@ fn each_interface(
     let (container, added) = added(scene)?;
     let interfaces = added.list("interfaces");
     let own = interfaces.iter().filter(|one| one["sandbox"] == container.path().as_str());
-    let mut said = 0;
+    let mut reported = 0;
     for interface in own {
         let name = interface["name"].as_str().unwrap_or_default();
         let Some(link) = container.link(name)? else {
             return Err(added.answer.fault(format!("the container has no interface {name:?}")));
         };
         let Some(value) = interface.get(key).filter(|value| !value.is_null()) else { continue };
-        said += 1;
+        reported += 1;
         if found(&link).is_some_and(|found| found != *value) {
             let found = found(&link).unwrap_or_default();
             return Err(added
@@ -134,7 +134,7 @@ fn each_interface(
                 .fault(format!("`{key}` of {name} is {value}, and the kernel has {found}")));
         }
     }
-    match said {
+    match reported {
         0 if interfaces.is_empty() => Err(Stop::not_applicable("its result has no interfaces")),
         0 => Err(added.answer.fault(format!("no interface of the container has `{key}`"))),
         _ => Ok(()),

@@ -48,6 +48,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::Demand;
 
     #[test]
     fn names_are_unique_and_short() {
@@ -60,10 +61,22 @@ mod tests {
                 "{}",
                 case.id
             );
-            let is_place = ["section ", "appendix", "released versions"]
+            let is_place = ["overview", "section ", "appendix", "released versions"]
                 .iter()
                 .any(|part| case.section.starts_with(part));
             assert!(is_place, "{}", case.section);
+        }
+    }
+
+    /// In the sentence of `result-ips` the word is part of what a number means.
+    #[test]
+    fn what_a_sentence_says_with_should_is_no_must() {
+        for case in all().filter(|case| case.id != "result-ips") {
+            let words: BTreeSet<String> =
+                case.sentence.split(|sign: char| !sign.is_alphanumeric()).map(str::to_lowercase).collect();
+            if words.contains("should") && !words.contains("must") {
+                assert_eq!(case.demand, Demand::Should, "{}", case.id);
+            }
         }
     }
 

@@ -82,9 +82,9 @@ fn list(scene: &Scene<'_>) -> Judged {
 fn echo(scene: &Scene<'_>) -> Judged {
     for version in Version::ALL.into_iter().filter(|version| scene.speaks(version.as_str())) {
         let answer = ask_version(scene, version).send()?;
-        let said = &answer.result()?["cniVersion"];
-        if said != version.as_str() {
-            return Err(answer.fault(format!("it was asked in {version}, and answers {said}")));
+        let reported = &answer.result()?["cniVersion"];
+        if reported != version.as_str() {
+            return Err(answer.fault(format!("it was asked in {version}, and answers {reported}")));
         }
     }
     Ok(())

@@ -89,6 +89,10 @@ const BROKEN: &[(&str, &[&str])] = &[
         "[ $CNI_COMMAND = CHECK ] && [ $(nsenter --net=$CNI_NETNS ip route | wc -l) -gt 3 ] && exit 1; exec $REAL",
         &["check-other-route"],
     ),
+    (
+        "[ $CNI_COMMAND = CHECK ] && ! [ \"$(nsenter --net=$CNI_NETNS ip route show default)\" ] && exit 1; exec $REAL",
+        &["check-other-route"],
+    ),
     ("[ $CNI_COMMAND = CHECK ] && exit 1; exec $REAL", &["check-after-add"]),
     // DEL: it does nothing, wants what is gone, takes too much.
     (
@@ -127,6 +131,42 @@ fn each_break_is_seen_by_the_cases_that_are_about_it() {
         let found = found(&wrapped(dir.path(), script), &cases);
         let outcomes: Vec<_> = found.reports.iter().map(|report| (report.case.id, &report.outcome)).collect();
         assert_eq!(failed(&found), seen_by.iter().copied().collect(), "{script}: {outcomes:#?}");
+    }
+}
+
+/// One that a cloud translates to the container's, say: no interface has it, and several containers may share it.
+#[test]
+fn an_address_that_is_external_to_the_container_is_not_missed() {
+    if debians("ptp").is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let script = r#"$REAL | sed 's/"ips": \[/&{"address":"203.0.113.9\/32"},/'"#;
+    let ids = ["kernel-addresses", "result-ips", "add-distinct", "del-others", "parallel-add"];
+    let cases: Vec<_> = ids.iter().flat_map(|id| find(id)).collect();
+    let found = found(&wrapped(dir.path(), script), &cases);
+    assert!(found.reports.iter().all(|report| report.outcome == Outcome::Passed), "{:#?}", found.reports);
+}
+
+/// It passes on all that the plugin before said, or all but one part.
+#[test]
+fn a_result_is_passed_on_whole() {
+    if debians("ptp").is_none() {
+        return;
+    }
+    let parts = [
+        r#"s/"interfaces": \[/&{"name":"before0"},/"#,
+        r#"s/"ips": \[/&{"address":"198.51.100.7\/32"},/"#,
+        r#"s/"routes": \[/&{"dst":"198.51.100.0\/24"},/"#,
+        r#"s/"dns": {}/"dns":{"nameservers":["192.0.2.53"]}/"#,
+    ];
+    for lost in 0..=parts.len() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept: Vec<&str> =
+            parts.iter().enumerate().filter(|(index, _)| *index != lost).map(|(_, part)| *part).collect();
+        let script = format!("$REAL | sed '{}'", kept.join("; "));
+        let found = found(&wrapped(dir.path(), &script), &find("add-previous-result"));
+        assert_eq!(failed(&found).len(), usize::from(lost < parts.len()), "{lost}: {:#?}", found.reports);
     }
 }
 

@@ -1,9 +1,10 @@
 //! Open vSwitch in the node with a veth pair to each pod. The node has daemons of its own, and their switch forwards as a
-//! bridge that learns: no flows but its one rule `NORMAL`.
+//! bridge that learns: no flows but its one rule `NORMAL`. It does so in the kernel, or in the daemon, with ports of AF_XDP.
 
+use linux::ethtool::{NicFeature, NicParameter};
 use linux::features::Feature;
-use plan::switching::{OvsBridge, OvsPort, OvsSwitch};
-use plan::{Plan, Step};
+use plan::switching::{OvsBridge, OvsDatapathType, OvsPort, OvsSwitch};
+use plan::{Plan, SetNic, Step};
 
 use super::bridge::{inside, port_traces};
 use super::macvlan::neighbourhood;
@@ -13,12 +14,18 @@ use crate::links::{self, MacOf};
 use crate::trace::{PacketDirection, Traces};
 use crate::{Attach, NodeSpec, Pod, ReceiveLimit, SpecError, Talk, Trace};
 
-pub(crate) const OVS: Ovs = Ovs { beyond: Beyond::Routed };
-pub(crate) const OVS_TUNNEL: Ovs = Ovs { beyond: Beyond::Switched };
+pub(crate) const OVS: Ovs = Ovs { beyond: Beyond::Routed, datapath: OvsDatapathType::System };
+pub(crate) const OVS_TUNNEL: Ovs = Ovs { beyond: Beyond::Switched, datapath: OvsDatapathType::System };
+pub(crate) const OVS_AF_XDP: Ovs = Ovs { beyond: Beyond::Routed, datapath: OvsDatapathType::Netdev };
+
+/// The largest MTU of a veth link that has a program at its XDP hook, in bytes: a page less what the kernel keeps before and
+/// behind a packet (`veth_xdp_set` in drivers/net/veth.c), and a little for machines that keep more.
+const AF_XDP_MTU_MAX: u32 = 3490;
 
 /// A switch that is the pods' gateway.
 pub(crate) struct Ovs {
     beyond: Beyond,
+    datapath: OvsDatapathType,
 }
 
 /// How pods of other nodes are reached.
@@ -32,18 +39,26 @@ enum Beyond {
 
 impl Attach for Ovs {
     fn name(&self) -> &'static str {
-        match self.beyond {
-            Beyond::Routed => "ovs",
-            Beyond::Switched => "ovs-tunnel",
+        match (self.beyond, self.datapath) {
+            (Beyond::Routed, OvsDatapathType::System) => "ovs",
+            (Beyond::Routed, OvsDatapathType::Netdev) => "ovs-afxdp",
+            (Beyond::Switched, _) => "ovs-tunnel",
         }
     }
 
     fn needs(&self) -> &'static [Feature] {
-        &[Feature::Veth, Feature::OpenVSwitch]
+        match self.datapath {
+            OvsDatapathType::System => &[Feature::Veth, Feature::OpenVSwitch],
+            OvsDatapathType::Netdev => &[Feature::Veth, Feature::AfXdp, Feature::OpenVSwitchAfXdp],
+        }
     }
 
+    /// What the daemon sends by AF_XDP enters the driver past the link's queue.
     fn receive_limit(&self) -> ReceiveLimit {
-        ReceiveLimit::NodeEnd
+        match self.datapath {
+            OvsDatapathType::System => ReceiveLimit::NodeEnd,
+            OvsDatapathType::Netdev => ReceiveLimit::Pod,
+        }
     }
 
     fn needs_wire(&self) -> bool {
@@ -55,11 +70,14 @@ impl Attach for Ovs {
     }
 
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
+        self.check_mtu(node, mtu)?;
         let name = links::bridge(&node.network);
         let mac = links::node_mac(node, MacOf::Bridge);
         let mut draft = Draft::at(&node.place, node.families());
         draft.step(Step::StartOvs(OvsSwitch { node: node.programs() }));
-        draft.step(Step::AddOvsBridge(OvsBridge { node: node.programs(), name: name.clone(), mac, mtu }));
+        let datapath = self.datapath;
+        let bridge = OvsBridge { node: node.programs(), name: name.clone(), mac, mtu, datapath };
+        draft.step(Step::AddOvsBridge(bridge));
         draft.up(&name);
         draft.addresses(&name, node.gateways());
         draft.forwarding();
@@ -70,10 +88,19 @@ impl Attach for Ovs {
         let mut outside = Draft::at(&node.place, node.families());
         let link = veth::pair(&mut outside, node, pod, mtu, Pair::Veth, links::port_mac(node, pod));
         outside.up(&link);
-        let (node_name, bridge) = (node.programs(), links::bridge(&node.network));
-        outside.step(Step::AddOvsPort(OvsPort { node: node_name, bridge, name: link, tunnel: None }));
+        let (node_name, bridge, datapath) = (node.programs(), links::bridge(&node.network), self.datapath);
+        outside.step(Step::AddOvsPort(OvsPort {
+            node: node_name,
+            bridge,
+            name: link,
+            datapath,
+            tunnel: None,
+        }));
 
         let mut plan = outside.into_plan();
+        if datapath == OvsDatapathType::Netdev {
+            plan.push(&pod.place, whole_checksums(pod));
+        }
         plan.extend(match self.beyond {
             Beyond::Routed => inside(node, pod),
             Beyond::Switched => {
@@ -98,4 +125,25 @@ impl Attach for Ovs {
             }
         }
     }
+}
+
+impl Ovs {
+    fn check_mtu(&self, node: &NodeSpec, mtu: u32) -> Result<(), SpecError> {
+        if self.datapath == OvsDatapathType::Netdev && mtu > AF_XDP_MTU_MAX {
+            return Err(SpecError {
+                what: format!("node {}", node.id),
+                why: format!(
+                    "its pods' MTU would be {mtu} bytes, and a veth link with a program of AF_XDP has {AF_XDP_MTU_MAX} at most"
+                ),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A socket leaves checksums to the link, and large packets too. AF_XDP hands frames over without a note of that: what was left
+/// would never be done.
+fn whole_checksums(pod: &Pod) -> SetNic {
+    let parameter = NicParameter::Feature(NicFeature::TxChecksum);
+    SetNic { link: pod.ifname.clone(), parameter, value: 0 }
 }

@@ -2,7 +2,7 @@
 //! switch learns behind which tunnel a pod is, and what comes in by a tunnel goes out by none.
 
 use linux::features::Feature;
-use plan::switching::{OvsPort, OvsTunnel, OvsTunnelKind};
+use plan::switching::{OvsDatapathType, OvsPort, OvsTunnel, OvsTunnelKind};
 use plan::{Plan, Step};
 
 use crate::draft::Draft;
@@ -73,6 +73,7 @@ impl Transport for Tunnels {
             node: node.programs(),
             bridge: links::bridge(&node.network),
             name: links::tunnel_port(peer),
+            datapath: OvsDatapathType::System,
             tunnel: Some(tunnel),
         }));
         Ok(draft.into_plan())

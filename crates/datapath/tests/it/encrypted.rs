@@ -14,7 +14,7 @@ use crate::paths::runnable;
 use crate::probe;
 use crate::specs::POD_PORT;
 
-/// WireGuard's usual port.
+/// The UDP port at which the driver's WireGuard listens on each node.
 const PORT: u16 = 51820;
 /// The numbers of UDP and ESP as protocols.
 const UDP: u8 = 17;

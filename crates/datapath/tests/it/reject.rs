@@ -46,6 +46,14 @@ fn check_pod(change: impl Fn(&mut Pod), words: &str) {
 }
 
 #[test]
+fn a_port_of_af_xdp_takes_no_jumbo_frames() {
+    let shape = shape("ovs-afxdp+direct");
+    let node = |wire_mtu| NodeSpec { wire_mtu, ..shape.node(1) };
+    assert!(shape.path.node_plan(&node(3490)).is_ok());
+    check(shape.path.node_plan(&node(3491)), "3490 at most");
+}
+
+#[test]
 fn a_node_must_be_possible() {
     check_node("host", |node| node.id = 0, "ids begin at 1");
     check_node("host", |node| node.wire_mtu = 1279, "1279 bytes is not within 1280 to 65535");

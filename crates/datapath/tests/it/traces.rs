@@ -132,7 +132,7 @@ fn what_distinguishes_a_path_from_others_is_counted() {
                 LinkKind::Bridge | LinkKind::Vxlan(_) | LinkKind::WireGuard => Some(link.name.clone()),
                 _ => None,
             },
-            Step::AddOvsBridge(bridge) if path.attach.name() == "ovs" => Some(bridge.name.clone()),
+            Step::AddOvsBridge(bridge) if path.transport.name() == "direct" => Some(bridge.name.clone()),
             Step::AddOvsPort(OvsPort { tunnel: Some(tunnel), .. }) => Some(tunnel.kind.device(tunnel.port)),
             _ => None,
         };
@@ -151,7 +151,8 @@ fn what_distinguishes_a_path_from_others_is_counted() {
             );
         }
         // Programs and shared links bypass the node's routing. All other paths go through it.
-        let routed = ["bridge", "docker", "ptp", "ebpf-routed", "ovs"].contains(&path.attach.name());
+        let routed =
+            ["bridge", "docker", "ptp", "ebpf-routed", "ovs", "ovs-afxdp"].contains(&path.attach.name());
         for node in &case.nodes {
             let mut routing = traces
                 .iter()

@@ -175,7 +175,7 @@ impl World<'_> {
         let address = SocketAddr::new(of(&self.pair.pods[1].addresses, family), POD_PORT);
         match self.path.attach.name() {
             "bridge" | "docker" | "ptp" | "ebpf" | "ebpf-tunnel" | "ebpf-routed" | "ebpf-sockmap"
-            | "netkit" | "ovs" | "ovs-tunnel" => {
+            | "netkit" | "ovs" | "ovs-tunnel" | "ovs-afxdp" => {
                 tcp(&pod, &self.pair.node(1), address);
             }
             "host" | "macvlan" | "ipvlan-l2" | "ipvlan-l3" | "ipvlan-l3s" => {}

@@ -66,7 +66,7 @@ fn below_default(window: &Window<'_>) -> Vec<Observation> {
             continue;
         }
         let limited = limited_by(window, key, now);
-        let file = window.after.configured.iter().rev().find(|line| line.key == key);
+        let file = window.configured().rev().find(|line| line.key == key);
         let mut seen = Observation::with_effect(limited.is_some(), 60.0).on(key.replace('/', ".")).saw(
             format!("{now}; the default of Linux {} is {default}", window.kernel()),
             format!("/proc/sys/{key}"),
@@ -110,7 +110,7 @@ fn limited_by(window: &Window<'_>, key: &str, limit: u64) -> Option<crate::Evide
 
 fn at_limit(window: &Window<'_>) -> Vec<Observation> {
     let numbers = window.numbers("net/ipv4/tcp_rmem");
-    let [least, first, most] = numbers[..] else { return Vec::new() };
+    let Ok(sizes @ [_, _, most]) = <[u64; 3]>::try_from(numbers) else { return Vec::new() };
     let mut found = Vec::new();
     for connection in window.connections() {
         let Some(memory) = connection.socket.memory else { continue };
@@ -138,7 +138,7 @@ fn at_limit(window: &Window<'_>) -> Vec<Observation> {
                 format!("{} over {}: {} a round trip", bits_per_s(rate), millis(rtt_us), bytes(product)),
                 SOCK_DIAG,
             );
-        found.push(seen.set("tcp_rmem", format!("{least} {first} {}", most * 4)));
+        found.push(seen.raise_last("tcp_rmem", sizes, most.saturating_mul(4)));
     }
     found.truncate(5);
     found

@@ -212,6 +212,19 @@ fn is_named(pattern: &str, name: &str) -> bool {
     }
 }
 
+/// The drivers that report the drops of a full ring only in `rx_dropped` of the link (`ena_get_stats64` takes them from
+/// the device's keep-alive events; newer drivers of Amazon's own also have `rx_overruns`).
+const ONLY_DROPPED: &[&str] = &["ena"];
+
+/// What the device dropped, according to a counter that the kernel shares: it also has what waited in vain for a CPU
+/// (softnet_stat counts that for all links), and packets of protocols that nobody here speaks, of which few come.
+fn dropped(window: &Window<'_>, looks: (&Device, &Device)) -> Option<u64> {
+    looks.1.driver.as_deref().filter(|driver| ONLY_DROPPED.contains(driver))?;
+    let waited = window.backlogs().map(|cpu| cpu.dropped).sum();
+    let dropped = counter_grew(looks, "rx_dropped").saturating_sub(waited);
+    (lost(window, looks.1, dropped) > 0.0001).then_some(dropped)
+}
+
 /// The statistics of a kind that grew: the kernel's own of the link, and the driver's.
 fn of_kind(
     window: &Window<'_>,
@@ -228,6 +241,9 @@ fn of_kind(
         grew.entry(name.clone()).or_insert(growth);
     }
     grew.retain(|name, growth| *growth > 0 && ours(name));
+    if kind == StatisticKind::Overflow {
+        grew.extend(dropped(window, (before, card)).map(|growth| ("rx_dropped".to_owned(), growth)));
+    }
     grew
 }
 

@@ -108,8 +108,13 @@ fn nearly_full(window: &Window<'_>) -> Vec<Observation> {
     }
     let seen = Observation::warning(filled * 90.0)
         .saw(format!("{count} of {max} entries, {}", percent(filled)), COUNT)
-        .set("nf_conntrack_max", (count * 2).next_power_of_two());
+        .raise("nf_conntrack_max", max, doubled(count));
     vec![seen]
+}
+
+/// Twice as many, rounded up to a power of two.
+fn doubled(count: u64) -> u64 {
+    count.saturating_mul(2).checked_next_power_of_two().unwrap_or(u64::MAX)
 }
 
 fn dropping(window: &Window<'_>) -> Vec<Observation> {
@@ -139,7 +144,7 @@ fn dropping(window: &Window<'_>) -> Vec<Observation> {
     let max = window.number("net/netfilter/nf_conntrack_max").unwrap_or_default();
     let is_full = grew("early_drop") > 0 || share(count, max) > 0.8;
     vec![if is_full && max > 0 {
-        seen.set("nf_conntrack_max", (max * 2).next_power_of_two())
+        seen.raise("nf_conntrack_max", max, doubled(max))
     } else {
         seen.remedy("the table has room now; if it was full for a moment, make it larger (nf_conntrack_max)")
     }]
@@ -156,7 +161,7 @@ fn chains(window: &Window<'_>) -> Vec<Observation> {
     }
     let seen = Observation::with_effect(chain > 16.0, chain.min(30.0))
         .saw(format!("{count} entries in {buckets} buckets: chains of {chain:.0}"), "/proc/sys/net/netfilter")
-        .set("nf_conntrack_buckets", count.next_power_of_two());
+        .raise("nf_conntrack_buckets", buckets, count.checked_next_power_of_two().unwrap_or(u64::MAX));
     vec![seen]
 }
 

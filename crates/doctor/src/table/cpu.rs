@@ -230,7 +230,7 @@ fn deep_sleep(window: &Window<'_>) -> Vec<Observation> {
         let in_use = connection.acked() + connection.received() > 10_000;
         (1..1000).contains(&connection.now.min_rtt) && in_use
     });
-    // Who sends to a container of this host wakes no CPU by a card's interrupt.
+    // A sender on this host wakes no CPU of a container by a card's interrupt.
     let nearest = window.nearest(near).into_values().min_by_key(|connection| connection.now.min_rtt);
     let Some(nearest) = nearest else { return Vec::new() };
     let (least_us, rtt_us) = (f64::from(nearest.now.min_rtt), f64::from(nearest.now.rtt));

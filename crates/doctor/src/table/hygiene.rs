@@ -134,7 +134,7 @@ fn is_felt(window: &Window<'_>, knob: &str) -> bool {
 
 fn drift(window: &Window<'_>) -> Vec<Observation> {
     let mut found = Vec::new();
-    let lines = &window.after.configured;
+    let lines: Vec<_> = window.configured().collect();
     for (at, line) in lines.iter().enumerate() {
         let overruled = lines[at + 1..].iter().any(|later| later.key == line.key);
         let Some(now) = window.sysctl(&line.key).filter(|now| !overruled && **now != *line.value) else {

@@ -152,6 +152,11 @@ fn remote_node(window: &Window<'_>) -> Vec<Observation> {
     for (_, card) in
         window.cards().filter(|(_, card)| card.numa_node.is_some() && !card.local_cpus.is_empty())
     {
+        // Where all CPUs of the node are isolated, the interrupts are to be elsewhere.
+        let near = card.local_cpus.without(&window.after.machine.isolated);
+        if near.is_empty() {
+            continue;
+        }
         let by_cpu = by_cpu(&window.interrupts(card));
         let all: u64 = by_cpu.values().sum();
         let is_far = |cpu: &u16| !card.local_cpus.contains(*cpu);
@@ -179,11 +184,11 @@ fn remote_node(window: &Window<'_>) -> Vec<Observation> {
                 "/proc/stat",
             );
         // Several queues on one CPU are no better than a queue on a CPU that is far.
-        let fit = card.rx.len() <= card.local_cpus.len();
+        let fit = card.rx.len() <= near.len();
         found.push(if fit {
-            seen.set("irq_affinity", &card.local_cpus)
+            seen.set("irq_affinity", near)
         } else {
-            let (queues, cpus) = (card.rx.len(), card.local_cpus.len());
+            let (queues, cpus) = (card.rx.len(), near.len());
             seen.remedy(format!(
                 "the card has {queues} queues and its node {cpus} CPUs: first fewer queues (channels), if {cpus} CPUs suffice"
             ))

@@ -28,7 +28,7 @@ pub(super) const GROUP: CheckGroup = CheckGroup {
             remedy: "at the receiver: a larger buffer, no fixed SO_RCVBUF, or a program that reads faster",
             knobs: &["tcp_rmem", "tcp_window_scaling", "rmem_max"],
             verify: "rwnd_limited in ss -ti grows more slowly, and the rate rises",
-            source: "tcp_info, Linux 4.9 (tcp_chrono)",
+            source: "tcp_info, Linux 4.10 (tcp_chrono)",
             follows: &["HG121"],
             run: by_window,
         },
@@ -40,7 +40,7 @@ pub(super) const GROUP: CheckGroup = CheckGroup {
             remedy: "let the program leave SO_SNDBUF alone, so that the kernel sizes the buffer",
             knobs: &["tcp_wmem", "wmem_max"],
             verify: "sndbuf_limited in ss -ti grows more slowly, and the rate rises",
-            source: "tcp_info, Linux 4.9 (tcp_chrono)",
+            source: "tcp_info, Linux 4.10 (tcp_chrono)",
             follows: &["HG110"],
             run: by_buffer,
         },
@@ -63,7 +63,7 @@ pub(super) const GROUP: CheckGroup = CheckGroup {
                   carries, or is still growing.",
             remedy: "nothing on this host: this is the path's bandwidth",
             verify: "another path or time gives another rate",
-            source: "tcp_info, Linux 4.9 (tcp_chrono)",
+            source: "tcp_info, Linux 4.10 (tcp_chrono)",
             run: by_path,
             ..USUAL
         },
@@ -73,7 +73,7 @@ pub(super) const GROUP: CheckGroup = CheckGroup {
             why: "Most of the time there was nothing to send.",
             remedy: "nothing in the network: examine the program, its disk, its database",
             verify: "the share of busy time in ss -ti rises",
-            source: "tcp_info, Linux 4.9 (tcp_chrono)",
+            source: "tcp_info, Linux 4.10 (tcp_chrono)",
             run: by_program,
             ..USUAL
         },
@@ -221,10 +221,10 @@ fn by_buffer(window: &Window<'_>) -> Vec<Observation> {
         );
         // A buffer that is as large as the kernel lets it grow; else the program has fixed it.
         let at_most = most > 0 && buffer as f64 > most as f64 * 0.9;
-        let numbers = window.numbers("net/ipv4/tcp_wmem");
-        Some(match numbers[..] {
-            [least, first, most] if at_most => seen
-                .set("tcp_wmem", format!("{least} {first} {}", most * 4))
+        let sizes = <[u64; 3]>::try_from(window.numbers("net/ipv4/tcp_wmem"));
+        Some(match sizes {
+            Ok(sizes) if at_most => seen
+                .raise_last("tcp_wmem", sizes, most.saturating_mul(4))
                 .remedy("twice the bandwidth-delay product is enough"),
             _ => seen,
         })

@@ -1,4 +1,4 @@
-//! Links: offloads, speed, queueing disciplines, and who listens in.
+//! Links: offloads, speed, queueing disciplines, and programs that capture packets.
 
 use std::collections::BTreeMap;
 
@@ -137,8 +137,7 @@ fn offloads(window: &Window<'_>) -> Vec<Observation> {
     for (_, card) in window.cards() {
         let Some(nic) = window.nic(&card.name) else { continue };
         let off = |name: &str| nic.offloads.get(name) == Some(&false);
-        // Without checksums and scattered packets the card could not do TSO at all. The old calls do not report what
-        // it supports, so TSO alone is no finding on a card that lacks these.
+        // Without checksums and scattered packets the kernel switches TSO off too (`netdev_fix_features`).
         let can_tso = !off("tx-checksum") && !off("scatter-gather");
         let mut missing: Vec<&'static str> = Vec::new();
         missing.extend(["gso", "gro"].into_iter().filter(|name| off(name)));
@@ -154,7 +153,7 @@ fn offloads(window: &Window<'_>) -> Vec<Observation> {
         // Less than 100 MB/s costs little either way.
         let seen = Observation::with_effect(bytes_per_s > 1e8 && busiest > 0.3, busiest * 50.0)
             .on(&card.name)
-            .saw(format!("off: {}", missing.join(", ")), "ETHTOOL_GGSO, GGRO, GTSO")
+            .saw(format!("off: {}", missing.join(", ")), "ETHTOOL_MSG_FEATURES_GET")
             .saw(format!("{}/s", bytes(bytes_per_s)), format!("/sys/class/net/{}/statistics", card.name));
         found.push(missing.into_iter().fold(seen, |seen, knob| seen.set(knob, 1)));
     }

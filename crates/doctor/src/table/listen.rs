@@ -18,7 +18,7 @@ pub(super) const GROUP: CheckGroup = CheckGroup {
             code: "HG060",
             title: "a listener's queue overflows",
             why: "Connections wait in the listener's queue until the program accepts them. When it is full, the kernel drops the \
-                last packet of the handshake or the next one's first, and the client tries again after 1 s, 3 s, 7 s.",
+                last packet of the handshake or the next one's first, and the client tries again after a second or more.",
             remedy: "a longer queue in the program's listen(), no longer than somaxconn; or a program that accepts faster",
             knobs: &["somaxconn"],
             verify: "ListenOverflows no longer grows",
@@ -126,9 +126,10 @@ fn overflow(window: &Window<'_>) -> Vec<Observation> {
         seen = seen.on(format!("listener {name}")).saw(format!("{waiting} wait, {limit} may"), "sock_diag");
         let somaxconn = window.number("net/core/somaxconn").unwrap_or(4096);
         if u64::from(limit) >= somaxconn {
-            seen = seen
-                .set("somaxconn", (somaxconn * 4).clamp(1024, 65_535))
-                .remedy("then restart the program: a queue keeps its initial length");
+            seen = seen.raise("somaxconn", somaxconn, somaxconn.saturating_mul(4).max(1024));
+            if !seen.proposals.is_empty() {
+                seen = seen.remedy("then restart the program: a queue keeps its initial length");
+            }
         }
     }
     vec![seen]
@@ -171,12 +172,12 @@ fn half_open(window: &Window<'_>) -> Vec<Observation> {
     if let (Some(0), Some(limit)) =
         (window.number("net/ipv4/tcp_syncookies"), window.number("net/ipv4/tcp_max_syn_backlog"))
     {
-        return vec![seen.set("tcp_max_syn_backlog", limit * 4)];
+        return vec![seen.raise("tcp_max_syn_backlog", limit, limit.saturating_mul(4))];
     }
     // A listener's limit is the smaller of its program's backlog and somaxconn.
     let most = window.number("net/core/somaxconn").unwrap_or_default();
     let is_capped = most > 0 && window.listeners().any(|socket| u64::from(socket.wqueue) >= most);
-    vec![if is_capped { seen.set("somaxconn", most * 4) } else { seen }]
+    vec![if is_capped { seen.raise("somaxconn", most, most.saturating_mul(4)) } else { seen }]
 }
 
 fn syn_again(window: &Window<'_>) -> Vec<Observation> {
@@ -187,7 +188,7 @@ fn syn_again(window: &Window<'_>) -> Vec<Observation> {
         return Vec::new();
     }
     let failed = window.grew("TcpAttemptFails");
-    // A connection sends up to six of them: one program that retries one dead address is not a problem of the host.
+    // A connection sends up to ten of them: one program that retries one dead address is not a problem of the host.
     let effect = again >= 10 && begun >= 20;
     let saw =
         format!("{again} handshake packets retransmitted; {begun} connections started, {failed} failed");
@@ -218,22 +219,25 @@ fn unanswered(window: &Window<'_>) -> Option<(SocketAddr, usize, usize)> {
 fn ports(window: &Window<'_>) -> Vec<Observation> {
     let range = window.numbers("net/ipv4/ip_local_port_range");
     let [first, last] = range[..] else { return Vec::new() };
-    let mut taken: BTreeMap<(IpAddr, IpAddr, u16), u64> = BTreeMap::new();
+    let mut taken: BTreeMap<(IpAddr, SocketAddr), u64> = BTreeMap::new();
     for socket in window.after.answers.sockets.iter().flatten() {
         let port = u64::from(socket.local.port());
         if (first..=last).contains(&port) && socket.peer.port() != 0 {
-            *taken.entry((socket.local.ip(), socket.peer.ip(), socket.peer.port())).or_default() += 1;
+            *taken.entry((socket.local.ip(), socket.peer)).or_default() += 1;
         }
+    }
+    for counted in window.after.answers.ports.iter().flatten() {
+        taken.insert((counted.local, counted.peer), counted.ports);
     }
     let there = last.saturating_sub(first) + 1;
     let mut found = Vec::new();
-    for ((_, peer, port), taken) in taken {
+    for ((_, peer), taken) in taken {
         let filled = share(taken, there);
         if filled < 0.5 {
             continue;
         }
         let seen = Observation::with_effect(filled > 0.8, filled * 80.0)
-            .on(format!("to {}", SocketAddr::new(peer, port)))
+            .on(format!("to {peer}"))
             .saw(format!("{taken} of {there} ports taken, {}", percent(filled)), "sock_diag");
         let seen = more_ports(window, seen, (first, last), taken);
         let reuse = window.number("net/ipv4/tcp_tw_reuse") != Some(1);
@@ -282,7 +286,7 @@ fn time_wait(window: &Window<'_>) -> Vec<Observation> {
     let seen = Observation::warning(25.0)
         .saw(format!("{forgotten} forgotten at once (TCPTimeWaitOverflow)"), NETSTAT)
         .saw(format!("{limit} are remembered"), "/proc/sys/net/ipv4/tcp_max_tw_buckets");
-    vec![seen.set("tcp_max_tw_buckets", (limit * 2).clamp(131_072, 2_097_152))]
+    vec![seen.raise("tcp_max_tw_buckets", limit, limit.saturating_mul(2).clamp(131_072, 2_097_152))]
 }
 
 fn refused(window: &Window<'_>) -> Vec<Observation> {

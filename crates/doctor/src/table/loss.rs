@@ -1,5 +1,7 @@
 //! Segments that are sent again: how many, why, and whether it was needed.
 
+use tune::Since;
+
 use super::{IP_SYSCTL, NETSTAT, SNMP, SNMP_COUNTER};
 use crate::finding::USUAL;
 use crate::rate::{percent, share};
@@ -100,8 +102,13 @@ pub(super) const GROUP: CheckGroup = CheckGroup {
     ],
 };
 
-/// How often the first packet of a connection is sent again by default (`tcp_syn_retries`).
-const SYN_RETRIES: u64 = 6;
+/// How often the first packet of a connection is sent again at most: since Linux 6.5 a few times each second before the
+/// waits double (`tcp_write_timeout` in net/ipv4/tcp_timer.c adds `tcp_syn_linear_timeouts` in `TCP_SYN_SENT`).
+fn syn_retries(window: &Window<'_>) -> u64 {
+    let linear = if window.kernel() >= Since(6, 5) { 4 } else { 0 };
+    let linear = window.number("net/ipv4/tcp_syn_linear_timeouts").unwrap_or(linear);
+    window.number("net/ipv4/tcp_syn_retries").unwrap_or(6).saturating_add(linear)
+}
 
 /// Segments that were sent again, except the packets of handshakes: those are in RetransSegs and in TCPSynRetrans
 /// (`__tcp_retransmit_skb`, `tcp_rtx_synack`), and have a finding of their own.
@@ -115,7 +122,7 @@ pub(super) fn sent_again(window: &Window<'_>) -> u64 {
 pub(super) fn timeouts_of_data(window: &Window<'_>) -> u64 {
     let sockets = window.before.answers.sockets.iter().flatten();
     let connecting = sockets.filter(|socket| socket.state == SYN_SENT).count() as u64;
-    let most = (window.grew("TcpActiveOpens") + connecting) * SYN_RETRIES;
+    let most = (window.grew("TcpActiveOpens") + connecting).saturating_mul(syn_retries(window));
     window.grew("TcpExtTCPTimeouts").saturating_sub(window.grew("TcpExtTCPSynRetrans").min(most))
 }
 
@@ -208,11 +215,13 @@ fn lost_again(window: &Window<'_>) -> Vec<Observation> {
 }
 
 fn given_up(window: &Window<'_>) -> Vec<Observation> {
-    let ended = window.grew("TcpExtTCPAbortOnTimeout");
+    // A connection that was never made counts too (`tcp_write_err`, called in any state), and ends as a failed attempt.
+    let failed = window.grew("TcpAttemptFails");
+    let ended = window.grew("TcpExtTCPAbortOnTimeout").saturating_sub(failed);
     if ended == 0 {
         return Vec::new();
     }
-    let saw = format!("{ended} connections (TCPAbortOnTimeout)");
+    let saw = format!("{ended} connections (TCPAbortOnTimeout without AttemptFails)");
     // Of the clients of a public server some always disappear.
     let others = window.grew("TcpPassiveOpens") + window.grew("TcpActiveOpens");
     let effect = ended >= 3 && share(ended, others + ended) > 0.01;

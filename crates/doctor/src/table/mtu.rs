@@ -98,6 +98,10 @@ fn kept<'a>(window: &Window<'a>, connection: &Connection<'_>) -> Option<Narrow<'
     }
     let device = window.link_of(connection)?;
     let passes = connection.now.pmtu;
+    // Where a rule leads to another table (the tunnels of wg-quick), the main one names the wrong link.
+    if window.after.devices.iter().any(|other| other.up && other.mtu == passes) {
+        return None;
+    }
     let is_news = 0 < passes && passes < device.mtu && !is_set(window, peer, device, passes);
     is_news.then_some(Narrow { peer, device, passes, read_from: SOCK_DIAG })
 }

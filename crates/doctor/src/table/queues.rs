@@ -146,12 +146,24 @@ fn no_rps(window: &Window<'_>) -> Vec<Observation> {
     if of_card { found } else { found.into_iter().chain(no_rps_of_virtual(window)).collect() }
 }
 
+/// Kinds of links that take over packets of a link below them. RPS has chosen the CPU by the settings of that link
+/// (`netif_receive_skb_internal`), and these only send the packet once more through `__netif_receive_skb_core`
+/// (`another_round`), which does not ask for their own.
+const STACKED: [&str; 7] = ["bond", "team", "vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"];
+
+/// Whether RPS looks at the settings of a virtual link.
+fn heeds_rps(window: &Window<'_>, device: &Device) -> bool {
+    let kind = window.after.answers.kinds.get(&device.name);
+    device.below.is_empty() && !kind.is_some_and(|kind| STACKED.contains(&kind.as_str()))
+}
+
 /// The end of a veth has one receive queue, which the sending CPU works on. If a CPU is full and no card fills it, the
 /// veth that receives most does.
 fn no_rps_of_virtual(window: &Window<'_>) -> Option<Observation> {
     let (cpu, full) = window.saturated()?;
     let links = window.devices().filter(|(_, device)| {
-        device.up && !device.hardware && device.name.as_str() != "lo" && !device.rx.is_empty()
+        let receives = device.up && !device.rx.is_empty();
+        receives && !device.hardware && device.name.as_str() != "lo" && heeds_rps(window, device)
     });
     let rates = links.map(|pair| (counter_grew(pair, "rx_packets") as f64 / window.seconds(), pair.1));
     let (rate, busiest) = rates.max_by(|a, b| a.0.total_cmp(&b.0))?;

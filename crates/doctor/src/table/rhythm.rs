@@ -1,5 +1,7 @@
 //! How connections begin, pause and take turns.
 
+use linux::sock_diag::TcpInfo;
+
 use super::{IP_SYSCTL, NETSTAT, SOCK_DIAG};
 use crate::finding::USUAL;
 use crate::rate::{bits_per_s, bytes, millis, percent, share};
@@ -12,8 +14,9 @@ pub(super) const GROUP: CheckGroup = CheckGroup {
         Check {
             code: "HG087",
             title: "connections start slowly again after each pause",
-            why: "After a pause longer than its RTO a connection falls back to its first window and has to speed \
-                  up again. On a long path a burst then takes several round trips instead of one.",
+            why: "In a pause a connection halves its window with each RTO that passes, down to its first one, and \
+                  then has to speed up again. On a long path a burst then takes several round trips instead of \
+                  one.",
             remedy: "keep the window over pauses; with fq the burst that follows is paced",
             knobs: &["tcp_slow_start_after_idle", "initcwnd"],
             verify: "bursts take fewer round trips: busy time in ss -ti grows more slowly for the same bytes",
@@ -24,11 +27,13 @@ pub(super) const GROUP: CheckGroup = CheckGroup {
         Check {
             code: "HG088",
             title: "connections leave slow start too early",
-            why: "HyStart takes a growing round trip as a sign of a filling queue, and ends the fast growth. If \
-                  the round trip grew for another reason (radio, virtual machines, delayed interrupts), the window \
-                  then grows by only a segment or so per round trip.",
-            remedy: "a congestion control without it, or hystart_detect=2 of the tcp_cubic module, which uses only delay",
-            knobs: &["congctl", "tcp_congestion_control"],
+            why: "HyStart takes a growing round trip, or a long train of acknowledgements, as a sign of a filling \
+                  queue, and ends the fast growth. If the round trip grew for another reason (radio, virtual \
+                  machines, delayed interrupts), or something on the way collects acknowledgements, the window then \
+                  grows by only a segment or so per round trip.",
+            remedy: "a congestion control without it, or let cubic heed only the sign that does not mislead it here (hystart_detect: \
+                1 trains of acknowledgements, 2 delay)",
+            knobs: &["congctl", "tcp_congestion_control", "hystart_detect"],
             verify: "ssthresh in ss -ti is near the cwnd that the connection reaches",
             source: "Ha and Rhee, Taming the elephants: new TCP slow start; net/ipv4/tcp_cubic.c",
             run: left_early,
@@ -88,8 +93,7 @@ fn begin_anew(window: &Window<'_>) -> Vec<Observation> {
     // At rest at both readings, and it sent in between: so it restarted at least once. A window that grew beyond the
     // first one shows that its bursts are larger than that. BBR keeps what it knows.
     all.retain(|connection| {
-        let at_rest =
-            |info: &linux::sock_diag::TcpInfo| info.rto > 0 && info.last_data_sent_ms > info.rto / 1000;
+        let at_rest = |tcp: &TcpInfo| tcp.rto > 0 && tcp.last_data_sent_ms > tcp.rto / 1000;
         at_rest(connection.now)
             && at_rest(&connection.then)
             && connection.now.snd_cwnd >= 2 * FIRST_WINDOW
@@ -110,9 +114,10 @@ fn begin_anew(window: &Window<'_>) -> Vec<Observation> {
         )
         .saw(
             format!(
-                "the window of {} segments, over {}, begins at {FIRST_WINDOW} again",
+                "the window of {} segments, over {}, begins at {} again",
                 now.snd_cwnd,
-                millis(now.rtt.into())
+                millis(now.rtt.into()),
+                after_pause(now)
             ),
             SOCK_DIAG,
         )
@@ -127,8 +132,18 @@ fn begin_anew(window: &Window<'_>) -> Vec<Observation> {
     on_first(seen.set("tcp_slow_start_after_idle", 0), &all)
 }
 
+/// Segments with which a connection that rests now begins again: half as many for each RTO beyond the first, but no
+/// fewer than in its first window (`tcp_cwnd_restart` in net/ipv4/tcp_output.c). A route's `initcwnd` is not known.
+fn after_pause(tcp: &TcpInfo) -> u32 {
+    let halvings = tcp.last_data_sent_ms.saturating_sub(1) / (tcp.rto / 1000).max(1);
+    let halved = tcp.snd_cwnd.checked_shr(halvings).unwrap_or_default();
+    halved.max(FIRST_WINDOW.min(tcp.snd_cwnd))
+}
+
 fn left_early(window: &Window<'_>) -> Vec<Observation> {
-    let ended = window.grew("TcpExtTCPHystartTrainDetect") + window.grew("TcpExtTCPHystartDelayDetect");
+    let (by_train, by_delay) =
+        (window.grew("TcpExtTCPHystartTrainDetect"), window.grew("TcpExtTCPHystartDelayDetect"));
+    let ended = by_train + by_delay;
     let at = window.grew("TcpExtTCPHystartTrainCwnd") + window.grew("TcpExtTCPHystartDelayCwnd");
     if ended == 0 {
         return Vec::new();
@@ -162,10 +177,16 @@ fn left_early(window: &Window<'_>) -> Vec<Observation> {
             SOCK_DIAG,
         )
         .saw(
-            format!("HyStart ended it {ended} times, at {:.0} segments on average", share(at, ended)),
+            format!(
+                "HyStart ended it {ended} times, {by_delay} of them for delay, at {:.0} segments on average",
+                share(at, ended)
+            ),
             NETSTAT,
         );
-    on_first(seen.set("tcp_congestion_control", "bbr"), &all)
+    let (heeds, sign) = if by_delay > by_train { (1, "trains of acknowledgements") } else { (2, "delay") };
+    let remedy =
+        format!("a congestion control without it; milder: hystart_detect={heeds}, which uses only {sign}");
+    on_first(seen.set("tcp_congestion_control", "bbr").remedy(remedy), &all)
 }
 
 fn take_turns(window: &Window<'_>) -> Vec<Observation> {

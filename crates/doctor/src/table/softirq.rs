@@ -91,7 +91,7 @@ pub(super) const GROUP: CheckGroup = CheckGroup {
 fn saturated(window: &Window<'_>) -> Vec<Observation> {
     let Some((cpu, most)) = window.saturated() else { return Vec::new() };
     let rounds = |kind: &str| window.softirqs(kind).get(&cpu).copied().unwrap_or_default();
-    let packets = softnet(window).find(|row| row.cpu == cpu).map_or(0, |row| row.processed);
+    let packets = window.backlogs().find(|row| row.cpu == cpu).map_or(0, |row| row.processed);
     let per_s = packets as f64 / window.seconds();
     // The kernel does not report the time by kind, and rounds are no measure of it: one may take a microsecond or
     // milliseconds. But a CPU that hardly receives, or that works more often for a disk, does not count here. If
@@ -175,14 +175,14 @@ fn pressure(window: &Window<'_>) -> Vec<Observation> {
 
 fn needless_rps(window: &Window<'_>) -> Vec<Observation> {
     let cpus = window.after.stat.cpus.len();
-    let (asked, processed) = growth(window, |cpu| (cpu.received_rps, cpu.processed));
-    let per_s = asked as f64 / window.seconds();
+    let (requested, processed) = growth(window, |cpu| (cpu.received_rps, cpu.processed));
+    let per_s = requested as f64 / window.seconds();
     let spread = |rx: &linux::RxQueue| !rx.rps.is_empty();
     let cards = window.cards().filter(|(_, card)| card.rx.len() >= cpus && card.rx.len() > 1);
     let with_rps = cards.filter(|(_, card)| card.rx.iter().any(spread));
     let seen = |(_, card): (_, &linux::Device)| {
         // Fifty thousand a second are one or two hundredths of a CPU's time each.
-        Observation::with_effect(per_s > 50_000.0, share(asked, processed) * 20.0)
+        Observation::with_effect(per_s > 50_000.0, share(requested, processed) * 20.0)
             .on(&card.name)
             .saw(
                 format!("{} receive queues for {cpus} CPUs, and RPS on", card.rx.len()),
@@ -196,15 +196,8 @@ fn needless_rps(window: &Window<'_>) -> Vec<Observation> {
 
 /// How much two columns grew, all CPUs together.
 fn growth(window: &Window<'_>, columns: impl Fn(&SoftnetCpu) -> (u64, u64)) -> (u64, u64) {
-    softnet(window).fold((0, 0), |sum, row| {
+    window.backlogs().fold((0, 0), |sum, row| {
         let pair = columns(&row);
         (sum.0 + pair.0, sum.1 + pair.1)
     })
-}
-
-/// The counts of each CPU in between, for the CPUs that are in both snapshots.
-fn softnet<'a>(window: &Window<'a>) -> impl Iterator<Item = SoftnetCpu> + use<'a> {
-    let (before, after) = (&window.before.softnet, &window.after.softnet);
-    let earlier = move |cpu| before.iter().find(|row| row.cpu == cpu);
-    after.iter().filter_map(move |row| Some(row.since(earlier(row.cpu)?)))
 }

@@ -1,4 +1,4 @@
-//! Datagrams.
+//! Findings about datagrams: buffers of sockets that overflow, and datagrams without a receiver.
 
 use std::collections::BTreeMap;
 

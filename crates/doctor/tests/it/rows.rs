@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use doctor::{Severity, TABLE, Window, all, diagnose, find};
+use linux::NetnsName;
 
 use crate::faults;
 use crate::scene::Scene;
@@ -110,6 +111,131 @@ fn proposals_are_settings_that_knobs_take() {
             assert!(proposal.setting().is_some(), "{}: {proposal:?}", fault.name);
         }
     }
+}
+
+/// Where a limit is beyond what a knob takes, or beyond what is advised, nothing is proposed.
+#[test]
+fn no_limit_that_is_too_small_is_made_smaller() {
+    let proposed = |code: &str, change: &dyn Fn(&mut Scene)| {
+        let mut scene = Scene::healthy();
+        change(&mut scene);
+        let findings = scene.diagnose().findings;
+        let finding = findings.into_iter().find(|finding| finding.check.code == code).unwrap();
+        finding.seen.proposals.into_iter().next().map(|proposal| proposal.value)
+    };
+    let overflows = |somaxconn: u32| {
+        proposed("HG060", &|scene| {
+            scene.sysctl("net/core/somaxconn", &somaxconn.to_string());
+            scene.listen(somaxconn, somaxconn);
+            scene.count("TcpExtListenOverflows", 60);
+        })
+    };
+    assert_eq!(
+        [128, 32_768, 65_535, 100_000].map(overflows),
+        [Some("1024".to_owned()), Some("65535".to_owned()), None, None]
+    );
+    let ends = |most: u32| {
+        proposed("HG065", &|scene| {
+            scene.sysctl("net/ipv4/tcp_max_tw_buckets", &most.to_string());
+            scene.count("TcpExtTCPTimeWaitOverflow", 400);
+        })
+    };
+    assert_eq!([262_144, 4_000_000].map(ends), [Some("524288".to_owned()), None]);
+}
+
+/// A macvlan receives more, but has its packets from a link at which RPS has been asked for already.
+#[test]
+fn a_link_at_which_rps_is_asked_for_is_named() {
+    let mut scene = Scene::healthy();
+    let name = "a veth without RPS below the packets of a macvlan, and a full CPU";
+    let veth = faults::all().find(|fault| fault.name == name).unwrap();
+    (veth.plant)(&mut scene);
+    let findings = scene.diagnose().findings;
+    let finding = findings.iter().find(|finding| finding.check.code == "HG020").unwrap();
+    assert_eq!(finding.device.as_deref(), Some("veth0"));
+}
+
+/// Of the two signs of HyStart the one is kept that did not end slow start.
+#[test]
+fn hystart_keeps_the_sign_that_did_not_mislead_it() {
+    let remedy = |counter: &str| {
+        let mut scene = Scene::healthy();
+        let early = faults::all().find(|fault| fault.code == "HG088").unwrap();
+        (early.plant)(&mut scene);
+        scene.count(counter, 3);
+        let findings = scene.diagnose().findings;
+        findings.iter().find(|finding| finding.check.code == "HG088").unwrap().remedy()
+    };
+    let (delay, train) = (remedy("TcpExtTCPHystartDelayDetect"), remedy("TcpExtTCPHystartTrainDetect"));
+    assert!(delay.contains("hystart_detect=1") && train.contains("hystart_detect=2"), "{delay}; {train}");
+}
+
+/// A window is halved once for each RTO that a pause lasts beyond the first.
+#[test]
+fn a_short_pause_halves_a_window_once() {
+    let begins = |pause_ms: u32, window: u32| {
+        let mut scene = Scene::healthy();
+        let bursts = faults::all().find(|fault| fault.code == "HG087").unwrap();
+        (bursts.plant)(&mut scene);
+        for tcp in scene.tcp() {
+            (tcp.last_data_sent_ms, tcp.snd_cwnd, tcp.rto) = (pause_ms, window, 280_000);
+        }
+        let findings = scene.diagnose().findings;
+        let finding = findings.into_iter().find(|finding| finding.check.code == "HG087").unwrap();
+        finding.seen.evidence[1].saw.clone()
+    };
+    assert_eq!(begins(300, 80), "the window of 80 segments, over 80 ms, begins at 40 again");
+    assert_eq!(begins(900, 120), "the window of 120 segments, over 80 ms, begins at 15 again");
+    assert_eq!(begins(90_000, 80), "the window of 80 segments, over 80 ms, begins at 10 again");
+}
+
+/// Files are applied in the machine's first namespace, and those of a container begin with the kernel's defaults.
+#[test]
+fn a_named_namespace_is_not_compared_with_files() {
+    let keys = |netns: Option<&str>| -> Vec<String> {
+        let mut scene = Scene::healthy();
+        let text = "net.core.somaxconn = 65535\nnet.core.rmem_max = 9000000\n";
+        scene.file("etc/sysctl.d/50-a.conf", text);
+        let (before, mut after) = scene.snapshots();
+        after.netns = netns.map(|name| NetnsName::new(name).unwrap());
+        let findings = diagnose(&Window { before: &before, after: &after }).findings;
+        let drifts = findings.into_iter().filter(|finding| finding.check.code == "HG122");
+        drifts.map(|finding| finding.seen.subject).collect()
+    };
+    assert_eq!(keys(None).len(), 2);
+    assert_eq!(keys(Some("pod")), ["net.core.rmem_max"]);
+}
+
+/// Interrupts are not proposed for CPUs that were set apart, even if these are all that are near the card.
+#[test]
+fn isolated_cpus_are_left_alone() {
+    let mut scene = Scene::healthy();
+    let on_one = faults::all().find(|fault| fault.code == "HG010").unwrap();
+    (on_one.plant)(&mut scene);
+    scene.card("device/local_cpulist", "2-3\n");
+    scene.file("sys/devices/system/cpu/nohz_full", "2-3\n");
+    let findings = scene.diagnose().findings;
+    let proposals = findings.iter().flat_map(|finding| &finding.seen.proposals);
+    let cpus: Vec<_> = proposals.filter(|one| one.knob == "irq_affinity").map(|one| &one.value).collect();
+    assert!(!cpus.is_empty() && cpus.iter().all(|cpus| *cpus == "0-1"), "{findings:#?}");
+}
+
+/// Other waits are refused by the driver, which takes everything else back.
+#[test]
+fn a_shorter_wait_is_one_that_the_driver_takes() {
+    let proposed = |driver: &str| {
+        let mut scene = Scene::healthy();
+        let waits = faults::all().find(|fault| fault.code == "HG153").unwrap();
+        (waits.plant)(&mut scene);
+        scene.card("device/uevent", &format!("DRIVER={driver}\n"));
+        for tcp in scene.tcp() {
+            tcp.min_rtt = 100;
+        }
+        let findings = scene.diagnose().findings;
+        let finding = findings.into_iter().find(|finding| finding.check.code == "HG153").unwrap();
+        finding.seen.proposals[0].value.clone()
+    };
+    assert_eq!(["ixgbe", "igb"].map(proposed), ["5", "10"]);
 }
 
 /// The destination that does not answer must come first.

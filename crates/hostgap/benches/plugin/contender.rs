@@ -1,4 +1,4 @@
-//! Who is called: this program's plugin, those of the CNI project, and the kernel alone.
+//! The plugins that are compared: this program's, those of the CNI project, and the kernel alone.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use crate::Failure;
 
 /// Says to this program, started anew, that it is inside.
 const INSIDE: &str = "HOSTGAP_BENCH_INSIDE";
-/// The node's wire.
+/// The node's link to other nodes, for attaches that need one.
 pub(crate) const WIRE: &str = "wire0";
 
 /// Whether this program runs on the node.

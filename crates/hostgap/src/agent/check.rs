@@ -37,7 +37,7 @@ pub(super) struct Args {
     /// Check the ways to this node alone; may be given more than once.
     #[arg(long, value_name = "NAME")]
     peer: Vec<String>,
-    /// Ask the other nodes' agents, too, and print who reaches whom.
+    /// Ask the other nodes' agents, too, and print which node reaches which.
     #[arg(long, conflicts_with = "peer")]
     all: bool,
     /// The port at which the other nodes' agents listen.

@@ -3,16 +3,17 @@
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::agent::cloud::{self, CloudSettings, TakenBack};
+use ::agent::files::Environment;
 use ::agent::keys;
 use ::agent::status::Status;
 use anyhow::{Context, bail};
 use lab::LabError;
 use node::Home;
-use plan::{Keeper, Kernel, TakenBackJournal};
+use plan::{Keeper, Kernel, TakenBackJournal, UnitState};
 
 use super::{CloudArgs, KeyArgs, NetworkArgs};
 use crate::{exit, output};
@@ -39,12 +40,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = args.cloud.settings();
     // Where that cannot be known, the node is undone all the same.
     let recorded = cloud::has_record(&settings.record, network);
-    let is_on_node = book.find(network)?.is_some();
-    if !is_on_node && recorded == Ok(false) {
+    let state = book.find(network)?.map(|found| found.state);
+    let files = Files::of(args);
+    if state.is_none() && recorded == Ok(false) && !files.are_left() {
         bail!("no agent has made a network {network} on this node; --network names another one");
     }
+    // It says that the ways to other nodes are there. One that an agent needs which runs is not touched: it is refused below.
+    if state != Some(UnitState::Alive) {
+        files.remove_environment(state.is_some())?;
+    }
     let journals =
-        if is_on_node { Keeper::take_back(&book, network, &mut Kernel::new()?)? } else { Vec::new() };
+        if state.is_some() { Keeper::take_back(&book, network, &mut Kernel::new()?)? } else { Vec::new() };
     let mut undone = Undone::of(journals);
     // After the node's own ways, so that the keeper's lock has shown that no agent runs.
     match recorded {
@@ -54,14 +60,52 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let Undone { steps, failures } = undone;
     if failures == 0 {
-        let (status, key) =
-            (Status::path(&args.network.status_dir, network), keys::file(&args.keys.key_dir, network));
-        for file in [&args.network.subnet_file, &status, &key] {
-            remove(file)?;
+        remove(&files.status)?;
+        remove(&files.key)?;
+    }
+    output::after_work(output::result(format_args!("{network}: undid {steps} steps")))?;
+    Ok(if failures > 0 { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })
+}
+
+/// What an agent leaves of a network beside what stands in the kernel. Some of it outlives a restart of the machine.
+struct Files {
+    /// flannel's environment file, which is flannel's own where no agent has written it.
+    environment: PathBuf,
+    status: PathBuf,
+    key: PathBuf,
+    /// What the environment file says of its writer; `None`: there is no such file.
+    written: Option<Environment>,
+    network: String,
+}
+
+impl Files {
+    fn of(args: &Args) -> Files {
+        let NetworkArgs { network, status_dir, subnet_file } = &args.network;
+        Files {
+            environment: subnet_file.clone(),
+            status: Status::path(status_dir, network),
+            key: keys::file(&args.keys.key_dir, network),
+            written: Environment::read(subnet_file).ok(),
+            network: network.clone(),
         }
     }
-    output::result(format_args!("{network}: undid {steps} steps"))?;
-    Ok(if failures > 0 { ExitCode::from(exit::FAILURE) } else { ExitCode::SUCCESS })
+
+    /// Whether there is one that an agent of this network must have written.
+    fn are_left(&self) -> bool {
+        let owner = self.written.as_ref().and_then(|written| written.owner.as_ref());
+        owner == Some(&self.network) || self.status.exists() || self.key.exists()
+    }
+
+    /// Removes the environment file, by which a runtime knows that pods reach those of other nodes. One that says no network
+    /// may be of an agent of an earlier version if the network stands, and is flannel's own if it does not.
+    fn remove_environment(&self, network_stands: bool) -> anyhow::Result<()> {
+        let owner = self.written.as_ref().map(|written| written.owner.as_ref());
+        match owner {
+            Some(Some(owner)) if *owner == self.network => remove(&self.environment),
+            Some(None) if network_stands => remove(&self.environment),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What was undone, and what could not be, which is reported at once.

@@ -98,19 +98,22 @@ fn take_over(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
 fn give_back(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
     let network = &args.network.network;
     let given = migrate::give_back(site, network, &mut Kernel::new()?)?;
-    print_files(&given.switched, "put back")?;
-    let left = given.left;
     let Undone { steps, failures } = Undone::of(given.journals);
-    output::result(format_args!("{network}: undid {steps} steps"))?;
-    if failures > 0 {
-        return Ok(ExitCode::from(exit::FAILURE));
-    }
-    remove(&Status::path(&args.network.status_dir, network))?;
-    if left > 0 {
-        output::result(format_args!("left: the ways to {left} nodes that have come or changed since"))?;
-    }
-    output::result("next: start flanneld")?;
-    Ok(ExitCode::SUCCESS)
+    let is_whole = failures == 0;
+    let status = Status::path(&args.network.status_dir, network);
+    let removed = if is_whole { remove(&status) } else { Ok(()) };
+    let print = || {
+        print_files(&given.switched, "put back")?;
+        output::result(format_args!("{network}: undid {steps} steps"))?;
+        if is_whole && given.left > 0 {
+            let left = given.left;
+            output::result(format_args!("left: the ways to {left} nodes that have come or changed since"))?;
+        }
+        if is_whole { output::result("next: start flanneld") } else { Ok(()) }
+    };
+    output::after_work(print())?;
+    removed?;
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILURE) })
 }
 
 fn print_flannel(flannel: &Flannel) -> Result<(), output::OutputError> {

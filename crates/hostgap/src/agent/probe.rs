@@ -24,16 +24,16 @@ pub(super) struct Args {
     /// agent did not wait for another one).
     #[arg(value_name = "PATH", value_parser = ["/healthz", "/readyz"])]
     path: String,
-    /// The agent's socket.
+    /// The path of the Unix socket on which the agent answers.
     #[arg(long, value_name = "FILE")]
     socket: PathBuf,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let asked = || format!("ask the agent at {}", args.socket.display());
-    let answer = ask(args).with_context(asked)?;
+    let attempted = || format!("ask the agent at {}", args.socket.display());
+    let answer = ask(args).with_context(attempted)?;
     let Some((head, body)) = answer.split_once("\r\n\r\n") else {
-        bail!("{}: its answer is not HTTP: {answer:?}", asked());
+        bail!("{}: its answer is not HTTP: {answer:?}", attempted());
     };
     output::result(body.trim_end())?;
     let is_well = head.split(' ').nth(1) == Some("200");

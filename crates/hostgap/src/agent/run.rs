@@ -47,7 +47,7 @@ pub(super) struct Args {
     /// Where leases come from: kubernetes, etcd:URL with further URLs after commas, or file:PATH.
     #[arg(long, value_name = "SOURCE")]
     source: Source,
-    /// The name of this node in Kubernetes or in a file [default: the name of the host].
+    /// The name of this node in Kubernetes or in a file [default: the name of the host, for Kubernetes in lower case].
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node: Option<String>,
     /// The link to other nodes [default: that of the default route].
@@ -266,7 +266,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn source(args: &Args) -> AnySource {
-    let node = || args.node.clone().unwrap_or_else(linux::process::host_name);
+    let node =
+        || args.node.clone().unwrap_or_else(|| default_node(&args.source, linux::process::host_name()));
     match &args.source {
         Source::File(path) => AnySource::File(FileSource { path: path.clone(), node: node() }),
         Source::Kubernetes => AnySource::Kubernetes(KubernetesSource {
@@ -284,10 +285,19 @@ fn source(args: &Args) -> AnySource {
                 prefix: etcd_prefix.clone(),
                 tls: Tls { ca: etcd_ca.clone(), identity: etcd_cert.clone().zip(etcd_key.clone()) },
                 login: etcd_user.clone().map(|user| Login { user, password }),
-                previous: previous_prefixes(&args.network.subnet_file),
+                previous: previous_prefixes(&args.network.subnet_file, &args.network.network),
                 ..EtcdSource::at(endpoints.clone())
             })
         }
+    }
+}
+
+/// The name of this node where none is given. The kubelet registers its node in lower case (`GetHostname` in
+/// k8s.io/component-helpers/node/util/hostname.go), whatever the host is called.
+fn default_node(source: &Source, host: String) -> String {
+    match source {
+        Source::Kubernetes => host.to_lowercase(),
+        Source::Etcd(_) | Source::File(_) => host,
     }
 }
 
@@ -348,5 +358,16 @@ fn log(as_json: bool) {
         registry.with(lines.json().with_filter(targets)).init();
     } else {
         registry.with(lines.compact().with_filter(targets)).init();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_called_as_the_kubelet_registers_it() {
+        let name = |source: &str| default_node(&source.parse().unwrap(), "Node1".to_owned());
+        assert_eq!((name("kubernetes"), name("file:/nodes.toml")), ("node1".to_owned(), "Node1".to_owned()));
     }
 }

@@ -59,7 +59,8 @@ fn print(status: &Status, is_running: bool) -> Result<(), output::OutputError> {
     output::result(format_args!("network  {}", status.network))?;
     output::result(format_args!("agent    {agent}"))?;
     output::result(format_args!("backend  {}", words(&status.backend)))?;
-    output::result(format_args!("wire     {}", words(&status.wire)))?;
+    let wire = [&[words(&status.wire)], &status.public[..]].concat().join(", ");
+    output::result(format_args!("wire     {wire}"))?;
     output::result(format_args!("pods     {}", status.pods.join(", ")))?;
     let mtu = status.mtu.map_or_else(|| "-".to_owned(), |mtu| format!("{mtu} bytes"));
     output::result(format_args!("MTU      {mtu}"))?;
@@ -88,7 +89,8 @@ fn print(status: &Status, is_running: bool) -> Result<(), output::OutputError> {
     if let Some(cloud) = &status.cloud {
         print_cloud(cloud)?;
     }
-    for (what, why) in [("node", &status.undecided), ("source", &status.source_unreachable)] {
+    let runtimes = ("runtimes", &status.runtimes);
+    for (what, why) in [("node", &status.undecided), runtimes, ("source", &status.source_unreachable)] {
         if let Some(why) = why {
             output::result(format_args!("{what:8} {why}"))?;
         }

@@ -82,7 +82,6 @@ impl Counted {
     }
 }
 
-/// `hostgap bpf counters`.
 pub(super) fn print(node: Option<String>, json: bool) -> anyhow::Result<()> {
     if let Some(node) = &node {
         known(node)?;

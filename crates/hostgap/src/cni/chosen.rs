@@ -53,7 +53,7 @@ impl Chosen {
         output::result("")
     }
 
-    /// What a reader must know who takes a race's result to this machine.
+    /// What must be known before a race's result is used on this machine.
     pub(super) fn remarks(&self) -> Vec<String> {
         let (raced, here) = (&self.summary.machine.kernel, linux::features::release());
         let other = (*raced != here).then(|| {
@@ -73,14 +73,21 @@ impl Chosen {
         let off = noise.verdict.is_some_and(differs).then(|| {
             "the reference differs from itself at this load: differences of that size mean nothing".to_owned()
         });
-        let ComparedAt { main, past, .. } = &self.choice.compared_at;
+        let ComparedAt { main, past, uncounted, load } = &self.choice.compared_at;
+        let is_lower = *load != Some(*main);
+        let uncounted = uncounted.iter().filter(|_| is_lower).map(|entrant| {
+            let (name, main) = (&self.summary.candidates[*entrant].name, &self.summary.loads[*main]);
+            format!("no trial of {name} counts with {main}: the choice is by {}", self.load())
+        });
+        let uncounted: Vec<String> = uncounted.collect();
         let name = |past: &Past| self.summary.candidates[past.entrant].name.as_str();
         let past: Vec<&str> = past.iter().map(name).collect();
         let past = (!past.is_empty()).then(|| {
             let main = &self.summary.loads[*main];
             format!("{main} is past the capacity of {}: the choice is by {}", past.join(", "), self.load())
         });
-        [other, one_node, routes, past, off].into_iter().flatten().collect()
+        let before = [other, one_node, routes].into_iter().flatten();
+        before.chain(uncounted).chain(past).chain(off).collect()
     }
 
     pub(super) fn json(&self) -> Value {

@@ -2,7 +2,7 @@
 
 mod json;
 mod junit;
-mod words;
+mod text;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,10 +11,9 @@ use std::sync::atomic::Ordering;
 use ::conformance::{
     Case, Conformance, Defaults, Demand, Options, Outcome, Report, Subject, all, find, search_path,
 };
-use ::lab::LabError;
 use anyhow::Context;
 
-use crate::exit::{self, BadInput};
+use crate::exit::{self, BadInput, Unprivileged};
 use crate::{input, output, progress, stop};
 
 /// Test a CNI plugin against the specification: one case for each sentence that can be judged.
@@ -71,11 +70,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some(plugin) = args.plugin.as_ref().filter(|_| !args.list) else {
         match args.json {
             true => output::result(json::list(&cases))?,
-            false => output::result(words::list(&cases).trim_end())?,
+            false => output::result(text::list(&cases).trim_end())?,
         }
         return Ok(ExitCode::SUCCESS);
     };
-    linux::process::require_network_admin().map_err(LabError::Privileges)?;
+    linux::process::require_network_admin().map_err(Unprivileged::in_own_namespaces)?;
     let subject = subject(args, plugin)?;
     let stop = stop::on_signals()?;
     let jobs =
@@ -84,14 +83,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let found =
         ::conformance::run(&subject, &cases, &Options { jobs, stop: &stop }, |report| progress.show(report))?;
     progress.finish();
-    match args.json {
-        true => output::result(json::conformance(&subject, &found))?,
-        false => output::result(words::conformance(&subject, &found).trim_end())?,
-    }
     if let Some(file) = &args.junit {
         std::fs::write(file, junit::conformance(&subject, &found))
             .with_context(|| format!("write {}", file.display()))?;
     }
+    output::after_work(match args.json {
+        true => output::result(json::conformance(&subject, &found)),
+        false => output::result(text::conformance(&subject, &found).trim_end()),
+    })?;
     Ok(ended(&found, stop.load(Ordering::Relaxed)))
 }
 

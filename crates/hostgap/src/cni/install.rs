@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use ipnet::IpNet;
 use lab::LabError;
 use linux::IfName;
-use node::install::{self, Change, Installation, Installed};
+use node::install::{self, Change, Installation, Installed, OtherSubnets};
 use node::{Home, Network, SenderCheck};
 use serde_json::{Value, json};
 
@@ -89,6 +89,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         facts: &linux::features::probe()?,
         dirs: &args.dirs.dirs(),
         network: &network,
+        other_subnets: OtherSubnets::Refused,
         file: args.file.as_deref(),
         program: install::program(),
     };

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ::lab::kube::{NodeSeen, NodeSurvey};
 use serde_json::{Value, json};
 
 use super::Args;
-use super::words::{counted, labelled};
+use super::text::{counted, labelled};
 use crate::progress::Progress;
 use crate::{exit, output, stop};
+
+/// What a node may take beside the time between two readings: `kubectl exec`, and reading a large node.
+const SLACK: Duration = Duration::from_secs(60);
 
 /// Diagnoses each node of the cluster by a pod there.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -20,6 +24,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             .into_iter()
             .chain([format!("{}ms", args.time.as_millis())])
             .collect(),
+        limit: args.time + SLACK,
     };
     let mut progress = Progress::quiet();
     let Some(seen) = look.run(&mut |event| progress.show(&event))? else {
@@ -91,10 +96,11 @@ fn saw(finding: &Value) -> String {
 fn as_text(seen: &[NodeSeen]) -> String {
     let all = shared(seen);
     let warnings = all.iter().filter(|one| one.finding["severity"] == "warning").count();
-    let nodes = counted(seen.len(), "node");
-    let mut text = match warnings {
-        0 => format!("{nodes}: no warning, {} worth knowing\n", all.len()),
-        some => format!("{nodes}: {}, {} worth knowing\n", counted(some, "warning"), all.len() - some),
+    let (nodes, known) = (nodes(seen), all.len() - warnings);
+    let mut text = match (looked(seen), warnings) {
+        (0, _) => "no node could be looked at\n".to_owned(),
+        (_, 0) => format!("{nodes}: no warning, {known} worth knowing\n"),
+        (_, some) => format!("{nodes}: {}, {known} worth knowing\n", counted(some, "warning")),
     };
     for NodeSeen { node, printed } in seen {
         match printed {
@@ -114,10 +120,10 @@ fn as_text(seen: &[NodeSeen]) -> String {
             }
         }
     }
-    let everywhere = |one: &&Shared<'_>| one.saw.len() == seen.len() && seen.len() > 1;
+    let everywhere = |one: &&Shared<'_>| one.saw.len() == looked(seen) && looked(seen) > 1;
     let common: Vec<&Shared<'_>> = all.iter().filter(everywhere).collect();
     if !common.is_empty() {
-        text += "\nOn all nodes\n";
+        text += &format!("\nOn {}\n", all_nodes(seen));
         common.iter().for_each(|one| text += &shown(one, None));
     }
     for NodeSeen { node, .. } in seen {
@@ -129,6 +135,23 @@ fn as_text(seen: &[NodeSeen]) -> String {
         }
     }
     text + &unseen(seen)
+}
+
+/// How many nodes were looked at.
+fn looked(seen: &[NodeSeen]) -> usize {
+    seen.iter().filter(|one| one.printed.is_ok()).count()
+}
+
+/// "20 nodes", or "18 of 20 nodes" if two could not be looked at.
+fn nodes(seen: &[NodeSeen]) -> String {
+    let all = counted(seen.len(), "node");
+    let looked = looked(seen);
+    if looked == seen.len() { all } else { format!("{looked} of {all}") }
+}
+
+/// The nodes of what was seen on each of them.
+fn all_nodes(seen: &[NodeSeen]) -> &'static str {
+    if looked(seen) == seen.len() { "all nodes" } else { "all nodes that were looked at" }
 }
 
 /// What could not be read, with the nodes where it could not.
@@ -144,7 +167,7 @@ fn unseen(seen: &[NodeSeen]) -> String {
         return String::new();
     }
     let line = |(part, nodes): (&str, Vec<&str>)| {
-        let on = if nodes.len() == seen.len() { "all nodes".to_owned() } else { nodes.join(", ") };
+        let on = if nodes.len() == looked(seen) { all_nodes(seen).to_owned() } else { nodes.join(", ") };
         labelled("", &format!("{part} (on {on})"))
     };
     format!("\nNot seen\n{}", all.into_iter().map(line).collect::<String>())
@@ -204,7 +227,12 @@ mod tests {
     #[test]
     fn a_node_that_could_not_be_looked_at_is_named() {
         let lost = NodeSeen { node: "c".to_owned(), printed: Err("no route".to_owned()) };
-        let text = as_text(&[node("a", &[]), lost]);
+        let both = |saw| [("HG020", "eth0", saw)];
+        let text = as_text(&[node("a", &both("1 queue")), node("b", &both("2 queues")), lost.clone()]);
+        assert!(text.starts_with("2 of 3 nodes: no warning, 1 worth knowing\n"), "{text}");
         assert!(text.contains("c could not be looked at: no route"), "{text}");
+        assert!(text.contains("\nOn all nodes that were looked at\n\nHG020"), "{text}");
+        assert!(text.contains("/proc/y (on all nodes that were looked at)"), "{text}");
+        assert!(as_text(&[lost]).starts_with("no node could be looked at\n"));
     }
 }

@@ -70,8 +70,8 @@ pub(crate) struct LoadArgs {
     pub(crate) connections: u32,
     /// Open a connection for each request, as `ab` does without -k. The time of a request begins at its intended
     /// instant and includes the handshakes of TCP and TLS; it counts as sent when its connection is started. The server
-    /// is asked to close (Connection: close), so that this side's ports are free at once; until it does, the place
-    /// stays taken.
+    /// is asked to close (Connection: close), so that this side's ports are free at once. Until it does the place stays
+    /// taken; after a second this side closes.
     #[arg(long)]
     pub(crate) no_keepalive: bool,
     /// What happens to a request that is due when no connection is free.
@@ -152,7 +152,7 @@ pub(crate) struct RequestArgs {
     /// Trust the certificates of this PEM file, instead of this machine's.
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Trust any certificate.
+    /// Trust any certificate, and check no name in it.
     #[arg(long)]
     pub(crate) insecure: bool,
     /// Make every TLS handshake a full one: resume no session. For --no-keepalive.
@@ -224,7 +224,7 @@ pub(crate) enum HttpArg {
 /// The value for the arrivals of a [`::load::Schedule`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Arrivals {
-    /// Evenly spaced.
+    /// Evenly spaced, one each 1/RATE seconds.
     Constant,
     /// At random, like the requests of many independent users.
     Poisson,

@@ -17,15 +17,28 @@ pub(super) fn drive(
     witness: Option<&Witness>,
 ) -> Result<Outcome, LoadError> {
     let live = Live::default();
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| watch(&live, run, stop, &done, what));
-        let outcome = match witness {
+    watched(
+        |done| watch(&live, run, stop, done, what),
+        || match witness {
             Some(witness) => ::load::witness::run_witnessed(clients, run, &live, witness),
             None => ::load::run_live(clients, run, &live),
-        };
-        done.store(true, Ordering::Relaxed);
-        outcome
+        },
+    )
+}
+
+/// Works beside a thread that watches until the work is done, also where that panics.
+fn watched<T>(watch: impl FnOnce(&AtomicBool) + Send, work: impl FnOnce() -> T) -> T {
+    struct Done<'a>(&'a AtomicBool);
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _done = Done(&done);
+        scope.spawn(|| watch(&done));
+        work()
     })
 }
 
@@ -55,5 +68,23 @@ fn watch(live: &Live, run: &Run, stop: &AtomicBool, done: &AtomicBool, what: &st
     }
     if let Some(bar) = bar {
         bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_panics_leaves_nobody_watching() {
+        let watch = |done: &AtomicBool| {
+            while !done.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        assert_eq!(watched(watch, || 7), 7);
+        assert!(catch_unwind(AssertUnwindSafe(|| watched(watch, || panic!("planted")))).is_err());
     }
 }

@@ -191,8 +191,8 @@ fn request_timeout(
     target: &Target,
     timeout: Duration,
 ) -> Result<Option<Duration>, BadInput> {
-    let asked = load.request_timeout.as_deref().map(units::duration).transpose().map_err(BadInput)?;
-    Ok(asked.or_else(|| matches!(target.address, ::load::Address::Udp(_)).then_some(timeout)))
+    let limit = load.request_timeout.as_deref().map(units::duration).transpose().map_err(BadInput)?;
+    Ok(limit.or_else(|| matches!(target.address, ::load::Address::Udp(_)).then_some(timeout)))
 }
 
 fn pools(load: &LoadArgs, stamps: bool, threads: usize, timeout: Duration) -> Result<Vec<Pool>, BadInput> {

@@ -100,7 +100,7 @@ fn percentile_lines(text: &mut String, outcome: &Outcome, independent: Option<u6
 
 fn rate_line(text: &mut String, ran: &CheckedRun) -> std::fmt::Result {
     let outcome = &ran.outcome;
-    let asked = match ran.schedule {
+    let requested = match ran.schedule {
         Schedule::Constant { rate_per_s } => {
             format!("{rate_per_s}/s asked, {:.2}/s sent, ", outcome.sent_per_s())
         }
@@ -109,7 +109,7 @@ fn rate_line(text: &mut String, ran: &CheckedRun) -> std::fmt::Result {
         }
         Schedule::Saturate => "closed loop, ".to_owned(),
     };
-    writeln!(text, "rate      {asked}{:.2}/s answered", outcome.answered_per_s())
+    writeln!(text, "rate      {requested}{:.2}/s answered", outcome.answered_per_s())
 }
 
 fn request_line(text: &mut String, outcome: &Outcome) -> std::fmt::Result {

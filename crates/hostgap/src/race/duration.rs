@@ -24,11 +24,6 @@ pub(super) fn with_duration(
         let why = "a trial takes as long as its objects take; set the number of trials with --rounds";
         return Err(BadInput(format!("--duration does not apply to downloads: {why}")).into());
     }
-    if args.has_machine() {
-        let why =
-            "how long it takes to build each topology is not known; set the number of trials with --rounds";
-        return Err(BadInput(format!("--duration does not apply to two machines: {why}")).into());
-    }
     let contenders = ::lab::field(&experiment, facts, &args.plugins.dirs())?;
     let streams = experiment.workload.kind.is_stream();
     let rates = if experiment.rates.is_empty() && !streams { 2 } else { experiment.rates.len() };

@@ -14,7 +14,7 @@ use crate::{plugins, units};
 const QUICK: (u32, u32) = (10, 5);
 
 /// The experiment of the file or the built-in one, with the command line's changes.
-pub(super) fn asked(args: &Args) -> anyhow::Result<Experiment> {
+pub(super) fn experiment_of(args: &Args) -> anyhow::Result<Experiment> {
     let experiment = match &args.experiment {
         None => Experiment::default(),
         Some(path) => read_experiment(path)?,

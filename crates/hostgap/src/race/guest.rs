@@ -65,12 +65,17 @@ impl VmArgs {
         self.in_guest.is_some()
     }
 
+    /// Whether the modules of a kernel are named.
+    pub(super) fn has_modules(&self) -> bool {
+        self.modules.is_some()
+    }
+
     /// Applies the options to an experiment.
     pub(super) fn apply(&self, experiment: &mut Experiment) {
         experiment.underlay.wire = self.wire.or(experiment.underlay.wire);
         let has_cards = experiment.underlay.wire.is_some();
-        let asked = !self.kernel.is_empty() || self.exact || self.vm_cpus.is_some() || has_cards;
-        if !asked || self.is_guest() {
+        let is_wanted = !self.kernel.is_empty() || self.exact || self.vm_cpus.is_some() || has_cards;
+        if self.is_guest() || (!is_wanted && experiment.vm.is_none()) {
             return;
         }
         let usual = || Machines { kernels: vec![USUAL.to_owned()], ..Machines::default() };

@@ -9,7 +9,6 @@ use ::record::Experiment;
 use super::machines::cpus;
 use super::{Args, RECORD, finish, fresh_dir};
 use crate::cluster::ClusterArgs;
-use crate::exit::BadInput;
 use crate::progress::Progress;
 use crate::{output, report, stop};
 
@@ -36,7 +35,8 @@ pub(super) struct KubeArgs {
     #[arg(long, requires = "all_pairs")]
     one_by_one: bool,
     /// Whole CPUs of each pod; client and server have a thread on each.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "kube",
+          value_parser = clap::value_parser!(u32).range(1..=256))]
     pod_cpus: u32,
     /// Ask for no CPUs: pods share those of their node with all others.
     #[arg(long, requires = "kube")]
@@ -84,10 +84,6 @@ pub(super) fn race(experiment: Experiment, args: &Args) -> anyhow::Result<ExitCo
     if args.show_commands {
         let why = "a cluster's network is as it is; --show-manifests prints what is made in it";
         return Err(refused("--show-commands with --kube", why).into());
-    }
-    if args.duration.is_some() {
-        let why = "how long a cluster takes for a trial is not known; set the number of trials with --rounds";
-        return Err(BadInput(format!("--duration does not apply to a cluster: {why}")).into());
     }
     let kube = &args.kube;
     let options = ClusterOptions {

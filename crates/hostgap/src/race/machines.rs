@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ::lab::remote::{LedRace, Remote, SshAddress, SshCommand};
 use ::lab::{LabError, RaceOptions};
 use ::linux::cpu::Scheduling;
-use ::linux::features::Facts;
 use ::linux::{CpuSet, IfName};
 use ::record::{Experiment, ServerKind};
 
@@ -14,7 +14,6 @@ use crate::exit::BadInput;
 use crate::progress::Progress;
 use crate::{report, stop};
 
-use super::duration::with_duration;
 use super::{Args, REALTIME, RECORD, finish, fresh_dir, own_program};
 
 /// A server: what it is, or where.
@@ -51,8 +50,8 @@ pub(super) struct MachineArgs {
     #[arg(long, value_name = "ssh://…", value_parser = machine)]
     client: Option<SshAddress>,
     /// The program that connects to other machines, with options of its own.
-    #[arg(long, value_name = "COMMAND", default_value = "ssh", hide_default_value = true)]
-    ssh: String,
+    #[arg(long, value_name = "COMMAND")]
+    ssh: Option<String>,
     /// Start hostgap on other machines with sudo, which must ask for no password there.
     #[arg(long)]
     sudo: bool,
@@ -65,21 +64,19 @@ pub(super) struct MachineArgs {
 }
 
 impl MachineArgs {
-    /// Takes the server's machine for a race, if there is one.
+    /// Takes the server's machine for a race; `None` if asked to stop before.
     pub(super) fn connect(
         &self,
-        servers: &[ServerArg],
+        address: &SshAddress,
         experiment: &Experiment,
         settings: &RaceOptions,
         progress: &mut Progress,
     ) -> anyhow::Result<Option<Arc<Remote>>> {
-        let Some(address) = self.server_in(servers)? else { return Ok(None) };
-        let Reached { ssh, nic, server_cpus: cpus } = self.reached()?;
-        ::lab::remote::possible(experiment)?;
+        let Reached { ssh, nic, server_cpus: cpus } = self.reached(&settings.stop)?;
         let emit = &mut |event| progress.show(&event);
         let how = (cpus, settings.scheduling);
         let remote = Remote::connect(address, &ssh, &settings.own, experiment, how, nic.as_ref(), emit);
-        Ok(Some(Arc::new(remote?)))
+        Ok(remote?.map(Arc::new))
     }
 
     /// The client's machine, where it is not this one.
@@ -93,15 +90,12 @@ impl MachineArgs {
     }
 
     /// The server's machine, if one is named.
-    fn server_in<'a>(&self, servers: &'a [ServerArg]) -> anyhow::Result<Option<&'a SshAddress>> {
+    pub(super) fn server_in<'a>(&self, servers: &'a [ServerArg]) -> anyhow::Result<Option<&'a SshAddress>> {
         let mut named = servers.iter().filter_map(|server| match server {
             ServerArg::Machine(address) => Some(address),
             ServerArg::Kind(_) => None,
         });
-        let Some(address) = named.next() else {
-            self.needs_a_machine()?;
-            return Ok(None);
-        };
+        let Some(address) = named.next() else { return Ok(None) };
         match named.next() {
             None => Ok(Some(address)),
             Some(other) => {
@@ -111,54 +105,45 @@ impl MachineArgs {
         }
     }
 
-    /// How other machines are reached and used.
-    fn reached(&self) -> Result<Reached, BadInput> {
-        let words: Vec<String> = self.ssh.split_whitespace().map(str::to_owned).collect();
+    /// How other machines are reached, until `stop` is set, and used.
+    fn reached(&self, stop: &Arc<AtomicBool>) -> Result<Reached, BadInput> {
+        let ssh = self.ssh.as_deref().unwrap_or("ssh");
+        let words: Vec<String> = ssh.split_whitespace().map(str::to_owned).collect();
         if words.is_empty() {
             return Err(BadInput("--ssh names no program".to_owned()));
         }
         let nic = self.nic.as_deref().map(IfName::new).transpose();
         let nic = nic.map_err(|error| BadInput(error.to_string()))?;
-        let ssh = SshCommand { words, sudo: self.sudo };
+        let ssh = SshCommand { words, sudo: self.sudo, stop: Arc::clone(stop) };
         Ok(Reached { ssh, nic, server_cpus: self.server_cpus()? })
     }
 
-    /// Options that say something of a machine that is not named are a mistake.
-    fn needs_a_machine(&self) -> Result<(), LabError> {
-        let said = [
-            ("--sudo", self.sudo),
-            ("--nic", self.nic.is_some()),
-            ("--server-cpus", self.server_cpus.is_some()),
-        ];
-        let Some((option, _)) = said.into_iter().find(|(_, is_said)| *is_said) else { return Ok(()) };
-        let why = "it is about the server's machine, and --server ssh://… names none".to_owned();
-        Err(LabError::Experiment { what: option.to_owned(), why })
+    /// Whether --sudo, --nic, --ssh and --server-cpus were given.
+    pub(super) fn given(&self) -> [bool; 4] {
+        [self.sudo, self.nic.is_some(), self.ssh.is_some(), self.server_cpus.is_some()]
     }
 }
 
 /// Races from the client's machine to the server's, neither of which is this one.
-pub(super) fn race(client: &SshAddress, experiment: Experiment, args: &Args) -> anyhow::Result<ExitCode> {
-    let asked = &args.machines;
+pub(super) fn race(client: &SshAddress, experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
+    let machines = &args.machines;
     let refused = |what: &str, why: &str| LabError::Experiment { what: what.to_owned(), why: why.to_owned() };
-    let Some(server) = asked.server_in(&args.server)? else {
+    let Some(server) = machines.server_in(&args.server)? else {
         return Err(refused("--client", "--server ssh://… names no machine for the server").into());
     };
     if args.show_commands {
         let why = "the plan is made on the client's machine; leave out --client to see that of this machine";
         return Err(refused("--show-commands with --client", why).into());
     }
-    ::lab::remote::possible(&experiment)?;
-    let Reached { ssh, nic, server_cpus } = asked.reached()?;
     let stop = stop::on_signals()?;
+    let Reached { ssh, nic, server_cpus } = machines.reached(&stop)?;
     let dir = fresh_dir(&args.out, &experiment.name)?;
-    // Of two machines it is an error, which needs no facts.
-    let experiment = with_duration(experiment, args, &Facts::default())?;
     let race = LedRace {
         client,
         server,
         ssh: &ssh,
         own: &own_program()?,
-        experiment: &experiment,
+        experiment,
         record: dir.join(RECORD),
         cpus: cpus(args.cpus.as_deref())?,
         server_cpus,

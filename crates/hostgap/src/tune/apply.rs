@@ -18,7 +18,7 @@ use crate::{input, output, units};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    asked: request::RequestArgs,
+    request: request::RequestArgs,
     /// A plan that `plan --json` wrote. It is applied only if everything is still as it was then.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["profile", "set", "from_findings", "dev", "route", "netns"])]
     plan: Option<PathBuf>,
@@ -38,12 +38,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    linux::process::require_network_admin().map_err(Unprivileged)?;
+    linux::process::require_network_admin().map_err(Unprivileged::to_see_queues)?;
     if !args.confirmed && args.confirm_within.is_zero() {
         return Err(BadInput("--confirm-within 0s would undo everything at once".to_owned()).into());
     }
     if let Some(most) = args.wait {
-        args.asked.request()?.wait_for_objects(most)?;
+        args.request.request()?.wait_for_objects(most)?;
     }
     let held = args.state.store().hold()?;
     let mut kernel = Kernel::new()?;
@@ -229,7 +229,7 @@ pub(super) fn print_failures(back: &TakenBack) {
 }
 
 fn proposal(args: &Args) -> anyhow::Result<Proposal> {
-    let Some(path) = &args.plan else { return args.asked.proposal() };
+    let Some(path) = &args.plan else { return args.request.proposal() };
     let stored = StoredPlan::parse(path, &input::text("plan", path)?)?;
     let proposal = stored.proposal(&stored.wishes()?).context("use the plan, which no longer fits")?;
     let differences = stored.differences(&proposal);

@@ -43,15 +43,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let own = std::env::current_exe().context("find this executable")?;
     // Removes everything of a tuning that was kept before.
     files.forget()?;
-    for path in files.write(&kept, &own)? {
-        output::result(path.display())?;
-    }
+    let written = files.write(&kept, &own)?;
     reload(&files);
     let profile = Some(files.profile().display().to_string());
     let dev = kept.link().map(str::to_owned);
-    let asked = request::RequestArgs { profile, dev, ..request::RequestArgs::default() };
-    let faults = files.faults(&kept, &asked.proposal()?)?;
+    let request = request::RequestArgs { profile, dev, ..request::RequestArgs::default() };
+    let faults = files.faults(&kept, &request.proposal()?)?;
+    let printed = written.iter().try_for_each(|path| output::result(path.display()));
     faults.iter().for_each(output::aside);
+    output::after_work(printed)?;
     if !faults.is_empty() {
         return Ok(ExitCode::from(exit::INVALID));
     }

@@ -24,11 +24,11 @@ pub(super) fn run(name: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for family in TABLE {
-        let mut asked = family.knobs.iter().filter(|knob| is_asked(knob)).peekable();
-        if asked.peek().is_some() {
+        let mut named = family.knobs.iter().filter(|knob| is_asked(knob)).peekable();
+        if named.peek().is_some() {
             output::result(format_args!("{}\n", family.title))?;
         }
-        asked.try_for_each(|knob| output::result(text(knob)))?;
+        named.try_for_each(|knob| output::result(text(knob)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::record::Asked;
+use ::record::RequestedValue;
 use ::tune::{PROFILES, Profile, Setting, WantedSetting};
 use host::{Findings, Proposal, TuningRequest};
 use ipnet::IpNet;
@@ -55,7 +55,7 @@ impl RequestArgs {
 
     /// What the request would change here.
     pub(super) fn proposal(&self) -> anyhow::Result<Proposal> {
-        linux::process::require_network_admin().map_err(Unprivileged)?;
+        linux::process::require_network_admin().map_err(Unprivileged::to_see_queues)?;
         Ok(Proposal::of(&self.request()?)?)
     }
 }
@@ -110,7 +110,7 @@ fn single(text: &str) -> anyhow::Result<WantedSetting> {
         );
         return Err(BadInput(text).into());
     }
-    let setting = Setting::asked(knob.trim(), &Asked::Text(value.to_owned()));
+    let setting = Setting::named(knob.trim(), &RequestedValue::Text(value.to_owned()));
     let setting = setting.map_err(|error| BadInput(format!("--set {text}: {error}")))?;
     Ok(WantedSetting { setting, at_least: false, route: None, why: "as asked".to_owned() })
 }

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ::lab::{Factor, Home, LabError, Objective, RaceOptions, Search, Sought};
-use ::record::{Asked, Candidate, Experiment, SearchVerdict, Side, Workload, WorkloadKind};
+use ::record::{Candidate, Experiment, RequestedValue, SearchVerdict, Side, Workload, WorkloadKind};
 use ::tune::ValueKind;
 use anyhow::Context;
 
-use crate::exit::{self, BadInput};
+use crate::exit::{self, BadInput, Unprivileged};
 use crate::plugins::PluginArgs;
 use crate::race::{cpus_of, fresh_dir, own_program, read_experiment, scheduling_of};
 use crate::wire::WireArgs;
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         budget: budget(&args.budget)?,
         resolve: args.resolve,
     };
-    linux::process::require_network_admin().map_err(LabError::Privileges)?;
+    linux::process::require_network_admin().map_err(Unprivileged::in_own_namespaces)?;
     let facts = linux::features::probe()?;
     let stop = stop::on_signals()?;
     let dir = fresh_dir(&args.out, "search")?;
@@ -231,12 +231,12 @@ fn factor(text: &str) -> Result<Factor, BadInput> {
         ::tune::find(knob).is_some_and(|knob| matches!(knob.kind, ValueKind::Cpus | ValueKind::QueueCpus));
     let sign = if is_list || values.contains('|') { '|' } else { ',' };
     let values = values.split(sign).map(str::trim).filter(|value| !value.is_empty());
-    Ok(Factor { knob: knob.to_owned(), side, values: values.map(asked).collect() })
+    Ok(Factor { knob: knob.to_owned(), side, values: values.map(requested_value).collect() })
 }
 
 /// A value as a file would have it.
-fn asked(text: &str) -> Asked {
-    text.parse().map_or_else(|_| Asked::Text(text.to_owned()), Asked::Number)
+fn requested_value(text: &str) -> RequestedValue {
+    text.parse().map_or_else(|_| RequestedValue::Text(text.to_owned()), RequestedValue::Number)
 }
 
 fn budget(text: &str) -> Result<Duration, BadInput> {
@@ -274,7 +274,7 @@ mod tests {
             (found[1].side, found[1].knob.as_str(), text(&found[1])),
             (Side::Client, "initcwnd", vec!["16".to_owned()])
         );
-        assert_eq!(found[1].values, [Asked::Number(16)]);
+        assert_eq!(found[1].values, [RequestedValue::Number(16)]);
         assert_eq!(
             (found[2].side, text(&found[2])),
             (Side::Both, vec!["0-1,3".to_owned(), "none".to_owned()])

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use ::tune::{Disrupts, Setting};
-use host::{Change, Proposal};
+use host::{Change, Proposal, Skipped};
 
 /// The proposal as text.
 pub(super) fn text(proposal: &Proposal) -> String {
@@ -29,8 +29,8 @@ pub(super) fn text(proposal: &Proposal) -> String {
         let list: Vec<String> = proposal.already.iter().map(|wanted| assigned(&wanted.setting)).collect();
         let _ = writeln!(text, "Already set: {}", list.join(", "));
     }
-    for (setting, why) in &proposal.skipped {
-        let _ = writeln!(text, "Left out: {}: {why}", assigned(setting));
+    for Skipped { knob, value, why } in &proposal.skipped {
+        let _ = writeln!(text, "Left out: {knob} = {value}: {why}");
     }
     for conflict in &proposal.conflicts {
         let _ =
@@ -77,8 +77,8 @@ pub(super) fn commands(proposal: &Proposal) -> Vec<String> {
     for wish in &proposal.later {
         lines.push(format!("# {}: for the new queues", assigned(&wish.wanted.setting)));
     }
-    for (setting, why) in &proposal.skipped {
-        lines.push(format!("# {}: left out: {why}", assigned(setting)));
+    for Skipped { knob, value, why } in &proposal.skipped {
+        lines.push(format!("# {knob} = {value}: left out: {why}"));
     }
     lines
 }

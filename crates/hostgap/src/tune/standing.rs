@@ -97,7 +97,7 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
             let Some(last) = stood.and_then(|stood| taken_back(store, &stood)) else {
                 return Err(error.into());
             };
-            output::result(ended(&last))?;
+            output::after_work(output::result(ended(&last)))?;
             return Ok(if last.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::INVALID) });
         }
         Err(error) => return Err(error.into()),
@@ -119,7 +119,7 @@ pub(super) fn rollback(store: &Store, discard: bool) -> anyhow::Result<ExitCode>
     if left > 0 {
         text += &format!(", {left} left alone because they were changed since");
     }
-    output::result(format_args!("{text}."))?;
+    output::after_work(output::result(format_args!("{text}.")))?;
     if KeptFiles::below(Path::new("/")).exist() {
         output::aside(
             "`keep` applies the settings again at the next start; `hostgap tune keep --forget` ends that.",

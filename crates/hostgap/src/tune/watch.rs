@@ -20,8 +20,8 @@ pub(super) fn start(store: &Store) -> anyhow::Result<()> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().context("start the watcher")?;
     let mut line = String::new();
-    let said = BufReader::new(child.stdout.take().expect("asked for above")).read_line(&mut line);
-    said.context("read from the watcher")?;
+    let read = BufReader::new(child.stdout.take().expect("asked for above")).read_line(&mut line);
+    read.context("read from the watcher")?;
     if line.trim_end() != WATCHING {
         child.wait().context("wait for the watcher")?;
         let why = if line.is_empty() { "it ended without a message" } else { line.trim_end() };

@@ -6,7 +6,7 @@ use std::process::{Child, Output, Stdio};
 
 use linux::Netns;
 
-use crate::turn::{HOSTGAP, Turn, json, stderr, turn, until};
+use crate::sandbox::{HOSTGAP, Sandbox, json, sandbox, stderr, until};
 
 const URL: &str = "http://127.0.0.1/100";
 
@@ -19,12 +19,12 @@ struct Nginx {
 
 impl Nginx {
     /// A log line has the first line of the request, the status, and the request's number on its connection.
-    fn start(turn: &Turn) -> Nginx {
-        let dir = turn.out().to_owned();
+    fn start(sandbox: &Sandbox) -> Nginx {
+        let dir = sandbox.out().to_owned();
         let (log, config) = (dir.join("access.log"), dir.join("nginx.conf"));
         fs::write(&config, config_text(&dir)).unwrap();
         let program = std::env::var_os("HOSTGAP_NGINX").unwrap_or_else(|| "nginx".into());
-        let mut command = turn.command(program.to_str().unwrap());
+        let mut command = sandbox.command(program.to_str().unwrap());
         command.args(["-e", "stderr", "-p"]).arg(&dir).arg("-c").arg(&config).stderr(Stdio::inherit());
         let netns = Netns::anonymous().unwrap();
         let child = netns.run(|| command.spawn()).unwrap().unwrap();
@@ -34,8 +34,8 @@ impl Nginx {
         nginx
     }
 
-    fn output(&self, turn: &Turn, program: &str, args: &[&str]) -> Output {
-        let mut command = turn.command(program);
+    fn output(&self, sandbox: &Sandbox, program: &str, args: &[&str]) -> Output {
+        let mut command = sandbox.command(program);
         command.args(args);
         self.netns.run(|| command.output()).unwrap().unwrap()
     }
@@ -87,9 +87,9 @@ http {{
 /// Sends the requests that `ab` would send over HTTP/1.0. nginx must not see a difference.
 #[test]
 fn nginx_sees_the_same_requests_as_from_ab() {
-    let turn = turn();
-    let nginx = Nginx::start(&turn);
-    let said = text_of(&nginx.output(&turn, "ab", &["-q", "-n", "300", "-c", "4", URL]));
+    let sandbox = sandbox();
+    let nginx = Nginx::start(&sandbox);
+    let said = text_of(&nginx.output(&sandbox, "ab", &["-q", "-n", "300", "-c", "4", URL]));
     assert!(said.contains("Complete requests:      300\nFailed requests:        0\n"), "{said}");
     let theirs = nginx.lines(300);
     assert_eq!(theirs, vec!["GET /100 HTTP/1.0 200 1"; 300]);
@@ -99,7 +99,7 @@ fn nginx_sees_the_same_requests_as_from_ab() {
     let args = [&args[..], &patient].concat();
     for rate in ["max", "1k"] {
         let args = [&["load", URL, "--http", "1.0", "--rate", rate], &args[..]].concat();
-        let output = nginx.output(&turn, HOSTGAP, &args);
+        let output = nginx.output(&sandbox, HOSTGAP, &args);
         let value = json(&output);
         assert_eq!((&value["answered"], &value["connection_errors"]), (&300.into(), &0.into()), "{value}");
         assert_eq!((&value["requests"], &value["keepalive"]), (&300.into(), &false.into()));
@@ -107,10 +107,10 @@ fn nginx_sees_the_same_requests_as_from_ab() {
         assert_eq!(nginx.lines(300), theirs);
     }
     // Over HTTP/1.1 the request asks the server to close. With neither option, connections stay open.
-    nginx.output(&turn, HOSTGAP, &[&["load", URL, "--rate", "max"], &args[..]].concat());
+    nginx.output(&sandbox, HOSTGAP, &[&["load", URL, "--rate", "max"], &args[..]].concat());
     assert_eq!(nginx.lines(300), vec!["GET /100 HTTP/1.1 200 1"; 300]);
     let stays = ["load", URL, "--rate", "max", "-n", "300", "--connections", "1"];
-    let table = text_of(&nginx.output(&turn, HOSTGAP, &stays));
+    let table = text_of(&nginx.output(&sandbox, HOSTGAP, &stays));
     assert!(table.contains("300 intended, 300 answered"), "{table}");
     assert_eq!(nginx.lines(300)[299], "GET /100 HTTP/1.1 200 300");
 }
@@ -118,11 +118,12 @@ fn nginx_sees_the_same_requests_as_from_ab() {
 /// Both do the same amount of work, so their rates agree as far as a busy machine allows.
 #[test]
 fn a_run_of_requests_is_as_fast_as_that_of_ab() {
-    let turn = turn();
-    let nginx = Nginx::start(&turn);
+    let sandbox = sandbox();
+    let nginx = Nginx::start(&sandbox);
     let ours = || {
         let args = ["load", URL, "-n", "3000", "--rate", "max", "--connections", "4", "--no-keepalive"];
-        let value = json(&nginx.output(&turn, HOSTGAP, &[&args[..], &["--http", "1.0", "--json"]].concat()));
+        let value =
+            json(&nginx.output(&sandbox, HOSTGAP, &[&args[..], &["--http", "1.0", "--json"]].concat()));
         assert_eq!(value["answered"], 3000, "{value}");
         let (rate, seconds) =
             (value["answered_rps"].as_f64().unwrap(), value["duration_s"].as_f64().unwrap());
@@ -130,7 +131,7 @@ fn a_run_of_requests_is_as_fast_as_that_of_ab() {
         rate
     };
     let theirs = || {
-        let said = text_of(&nginx.output(&turn, "ab", &["-q", "-n", "3000", "-c", "4", URL]));
+        let said = text_of(&nginx.output(&sandbox, "ab", &["-q", "-n", "3000", "-c", "4", URL]));
         let line = said.lines().find_map(|line| line.strip_prefix("Requests per second:"));
         line.unwrap().split_whitespace().next().unwrap().parse::<f64>().unwrap()
     };

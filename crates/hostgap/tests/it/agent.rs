@@ -2,9 +2,11 @@
 //! is left at the end. Its words: state, log, dry run, errors.
 
 mod check;
+mod down;
 mod migrate;
 mod pods;
 mod programs;
+mod unit;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! Bad input gets one clear message and the documented exit code, and touches nothing.
 
-use crate::turn::{HOSTGAP, check, check_race, turn};
+use crate::sandbox::{HOSTGAP, check, check_race, sandbox};
 
 #[test]
 fn the_command_line() {
-    let turn = turn();
-    let bad: [(&[&str], i32, &str); 16] = [
+    let sandbox = sandbox();
+    let bad: [(&[&str], i32, &str); 25] = [
         (&["--paths", "brigde+vxlan"], 2, "did you mean \"bridge+vxlan\"?"),
         (&["--rate", "0"], 2, "`0` is not a rate: 1 to 10 million"),
         (&["--rate=-5"], 2, "`-5` is not a rate"),
@@ -21,27 +21,36 @@ fn the_command_line() {
         (&["--cpus", "900"], 2, "CPU 900 does not exist"),
         (&["--nginx", "/nonexistent/nginx"], 4, "/nonexistent/nginx: No such file"),
         (&["--server", "apache"], 2, "auto, nginx, hostgap or ssh://"),
+        (&["--sudo"], 2, "--sudo does not apply to a race on one machine: it is about another machine"),
+        (&["--ssh", "ssh -v"], 2, "--ssh does not apply to a race on one machine"),
+        (&["--modules", "/"], 2, "--modules does not apply to a race on one machine"),
+        (&["--image", "x"], 2, "--kube"),
+        (&["--kubectl", "x"], 2, "--kube"),
+        (&["--pod-cpus", "2"], 2, "--kube"),
+        (&["--kube", "--kubectl", "/none", "--nic", "eth0"], 2, "--nic does not apply to a cluster"),
+        (&["--kube", "--kubectl", "/none", "--nginx", "/x"], 2, "--nginx does not apply to a cluster"),
+        (&["--kube", "--kubectl", "/none", "--duration", "1m"], 2, "--duration does not apply to a cluster"),
         (&["/nonexistent.toml"], 2, "could not read experiment /nonexistent.toml: No such file"),
     ];
     for (args, code, says) in bad {
-        check(&turn.run_race(args), code, says);
-        turn.assert_nothing_left();
-        assert_eq!(std::fs::read_dir(turn.out()).unwrap().count(), 0, "{args:?} left a directory");
+        check(&sandbox.run_race(args), code, says);
+        sandbox.assert_nothing_left();
+        assert_eq!(std::fs::read_dir(sandbox.out()).unwrap().count(), 0, "{args:?} left a directory");
     }
-    check(&turn.hostgap(&["race", "--out", "/proc/nowhere"]), 1, "could not create /proc/nowhere");
+    check(&sandbox.hostgap(&["race", "--out", "/proc/nowhere"]), 1, "could not create /proc/nowhere");
 }
 
 #[test]
 fn a_rate_that_even_the_host_cannot_answer() {
-    let turn = turn();
-    let output = turn.run_race(&["--paths", "macvlan", "--rate", "9M"]);
+    let sandbox = sandbox();
+    let output = sandbox.run_race(&["--paths", "macvlan", "--rate", "9M"]);
     check(&output, 2, "a rate of 9000000 requests/s: host itself answers at most");
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn the_experiment_file() {
-    let turn = turn();
+    let sandbox = sandbox();
     let bad: [(&str, &[&str]); 6] = [
         ("schema = 1\nname = \"x\"\nrates = [\n", &["experiment.toml", "line 3, column"]),
         (
@@ -54,71 +63,71 @@ fn the_experiment_file() {
         ("schema = 1\nname = \"x\"\n[[candidates]]\npath = \"dokcer\"\n", &["did you mean \"docker\"?"]),
     ];
     for (text, says) in bad {
-        let file = turn.out().join("experiment.toml");
+        let file = sandbox.out().join("experiment.toml");
         std::fs::write(&file, text).unwrap();
-        let output = turn.run_race(&[file.to_str().unwrap()]);
+        let output = sandbox.run_race(&[file.to_str().unwrap()]);
         for part in says {
             check(&output, 2, part);
         }
-        turn.assert_nothing_left();
+        sandbox.assert_nothing_left();
     }
 }
 
 #[test]
 fn a_named_path_that_cannot_run_is_an_error() {
-    let turn = turn();
+    let sandbox = sandbox();
     if linux::features::probe().unwrap().missing.contains_key(&linux::features::Feature::Ipvlan) {
-        check(&turn.run_race(&["--paths", "ipvlan-l2"]), 4, "could not run ipvlan-l2 here: ");
+        check(&sandbox.run_race(&["--paths", "ipvlan-l2"]), 4, "could not run ipvlan-l2 here: ");
     } else {
-        check_race(&turn.run_race(&["--paths", "ipvlan-l2", "--rounds", "1", "--rate", "1k"]), "");
+        check_race(&sandbox.run_race(&["--paths", "ipvlan-l2", "--rounds", "1", "--rate", "1k"]), "");
     }
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn without_nginx_our_own_responder_serves_and_says_so_unless_nginx_was_asked_for() {
-    let turn = turn();
+    let sandbox = sandbox();
     let race = |server: &str| {
         // Hides nginx for this race, in PATH and where it is installed.
         let hide = "mount -t tmpfs none /usr/sbin && exec \"$@\"";
-        let mut command = turn.command("unshare");
+        let mut command = sandbox.command("unshare");
         command.args(["--mount", "/bin/sh", "-c", &format!("PATH=$PATH:/sbin; {}", hide), "sh"]);
         command.args([
             HOSTGAP, "race", "--paths", "macvlan", "--rounds", "1", "--rate", "1k", "--server", server,
         ]);
         command
             .arg("--out")
-            .arg(turn.out())
+            .arg(sandbox.out())
             .env("PATH", "/usr/bin:/bin")
             .env_remove("HOSTGAP_NGINX")
             .output()
             .unwrap()
     };
     check(&race("nginx"), 4, "nginx was requested but is not installed");
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
     let output = race("auto");
     check_race(&output, "");
-    assert!(crate::turn::stdout(&output).contains("hostgap serve"), "{}", crate::turn::stdout(&output));
-    turn.assert_nothing_left();
+    assert!(crate::sandbox::stdout(&output).contains("hostgap serve"), "{}", crate::sandbox::stdout(&output));
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn a_file_that_is_no_record() {
-    let turn = turn();
+    let sandbox = sandbox();
     check(
-        &turn.hostgap(&["report", "/etc/passwd"]),
+        &sandbox.hostgap(&["report", "/etc/passwd"]),
         2,
         "could not read record /etc/passwd: line 1 is damaged",
     );
-    check(&turn.hostgap(&["report", "/etc"]), 2, "could not read record /etc: Is a directory");
-    check(&turn.hostgap(&["report"]), 2, "FILE");
+    check(&sandbox.hostgap(&["report", "/etc"]), 2, "could not read record /etc: Is a directory");
+    check(&sandbox.hostgap(&["report"]), 2, "FILE");
 }
 
 /// Named input that is missing or of the wrong kind gives the same exit code with every command.
 #[test]
 fn what_is_named_and_is_not_there_or_something_else_is_bad_input() {
-    let turn = turn();
-    let at = |name: &str| turn.out().join(name).to_str().unwrap().to_owned();
+    let sandbox = sandbox();
+    let at = |name: &str| sandbox.out().join(name).to_str().unwrap().to_owned();
     std::fs::write(at("garbage"), "once\nupon a time\n").unwrap();
     std::fs::write(at("binary"), [0xff, 0, 0xfe]).unwrap();
     std::fs::write(at("empty"), "").unwrap();
@@ -136,12 +145,12 @@ fn what_is_named_and_is_not_there_or_something_else_is_bad_input() {
             &["doctor", "--from", &file],
         ];
         for args in takers {
-            let output = turn.hostgap(args);
+            let output = sandbox.hostgap(args);
             let text = check(&output, 2, &file);
             assert!(text.starts_with("hostgap: "), "{args:?}: {text}");
         }
     }
-    let endless = turn.hostgap(&["tune", "plan", "/dev/zero"]);
+    let endless = sandbox.hostgap(&["tune", "plan", "/dev/zero"]);
     check(&endless, 2, "could not read profile /dev/zero: it has more than 16 MiB");
     let replace = "bpf replace hgt-absent --wire lo --mtu 1500 --pods 10.1.0.0/24 --cluster 10.1.0.0/16 \
                    --gateway 169.254.1.1 --gateway-mac 02:05:00:00:00:00";
@@ -161,7 +170,7 @@ fn what_is_named_and_is_not_there_or_something_else_is_bad_input() {
         (&["lab", "down", "hgt-nothing"], "no topology \"hgt-nothing\" is up"),
     ];
     for (args, says) in absent {
-        check(&turn.hostgap(args), 2, says);
+        check(&sandbox.hostgap(args), 2, says);
     }
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }

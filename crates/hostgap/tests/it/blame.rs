@@ -10,18 +10,18 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::load::{end, serve};
-use crate::turn::{HOSTGAP, Turn, check, json, kill, stderr, stdout, turn, until};
+use crate::sandbox::{HOSTGAP, Sandbox, check, json, kill, sandbox, stderr, stdout, until};
 
 /// A run of one second over four connections, with a short timeout.
-pub(crate) fn brief(turn: &Turn, url: &str, args: &[&str]) -> Output {
+pub(crate) fn brief(sandbox: &Sandbox, url: &str, args: &[&str]) -> Output {
     let usual = ["--duration", "1s", "--warmup", "0s", "--timeout", "500ms", "--connections", "4"];
-    turn.hostgap(&[&["load", url], &usual[..], args].concat())
+    sandbox.hostgap(&[&["load", url], &usual[..], args].concat())
 }
 
 /// The same with `--json`. The run must not be valid.
 #[track_caller]
-fn failed(turn: &Turn, url: &str, args: &[&str]) -> Value {
-    let output = brief(turn, url, &[args, &["--json"]].concat());
+fn failed(sandbox: &Sandbox, url: &str, args: &[&str]) -> Value {
+    let output = brief(sandbox, url, &[args, &["--json"]].concat());
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     let value = json(&output);
     accounted(&value);
@@ -95,10 +95,10 @@ pub(crate) fn mute() -> String {
 
 #[test]
 fn a_server_that_never_answers() {
-    let turn = turn();
+    let sandbox = sandbox();
     let url = mute();
     for when_busy in ["wait", "drop", "pipeline", "grow"] {
-        let value = failed(&turn, &url, &["--rate", "500", "--when-busy", when_busy]);
+        let value = failed(&sandbox, &url, &["--rate", "500", "--when-busy", when_busy]);
         says(&text(&value, "rate"), &["no connection was free, all ", "answered none of the "]);
         says(&text(&value, "answered"), &["had no answer when waiting ended", "the server does not answer"]);
         assert_eq!((&value["answered"], &value["connection_errors"]), (&0.into(), &0.into()));
@@ -106,7 +106,7 @@ fn a_server_that_never_answers() {
         assert_eq!(value["dropped"].as_u64() > Some(0), dropped, "{value}");
         assert!(dropped || share(&value, "answers") > 0.5, "{value}");
     }
-    let table = stdout(&brief(&turn, &url, &["--rate", "500"]));
+    let table = stdout(&brief(&sandbox, &url, &["--rate", "500"]));
     says(table.lines().find(|line| line.contains("failed  rate")).unwrap(), &["all 4 waited for answers"]);
     assert!(table.contains("500 missed (4 unanswered, 496 never sent, given up when"), "{table}");
     // Without an answer, no check judges answers.
@@ -116,11 +116,11 @@ fn a_server_that_never_answers() {
 
 #[test]
 fn a_server_that_freezes_and_one_that_is_slow() {
-    let turn = turn();
-    let (frozen, url) = serve(&turn, &["--freeze", "900ms/1s"]);
+    let sandbox = sandbox();
+    let (frozen, url) = serve(&sandbox, &["--freeze", "900ms/1s"]);
     let args =
         ["--rate", "500", "--duration", "2s", "--warmup", "0s", "--timeout", "5s", "--connections", "4"];
-    let value = json(&turn.hostgap(&[&["load", &url, "--json"], &args[..]].concat()));
+    let value = json(&sandbox.hostgap(&[&["load", &url, "--json"], &args[..]].concat()));
     accounted(&value);
     // Requests waited for the server. Whether it is frozen when the run ends is chance, and so is whether the
     // last requests waited for the server or for a CPU.
@@ -132,8 +132,8 @@ fn a_server_that_freezes_and_one_that_is_slow() {
     end(frozen, Signal::TERM);
 
     // It answers at most forty requests a second.
-    let (slow, url) = serve(&turn, &["--delay", "100ms"]);
-    let value = failed(&turn, &url, &["--rate", "500"]);
+    let (slow, url) = serve(&sandbox, &["--delay", "100ms"]);
+    let value = failed(&sandbox, &url, &["--rate", "500"]);
     says(
         &text(&value, "rate"),
         &["all 4 waited for answers", "takes too long for this rate", "--connections"],
@@ -144,12 +144,12 @@ fn a_server_that_freezes_and_one_that_is_slow() {
 
 #[test]
 fn a_server_that_cuts_resets_and_refuses() {
-    let turn = turn();
+    let sandbox = sandbox();
     for (fault, kind, why) in
         [("--cut", "closed", "the response is cut off"), ("--reset", "reset", "Connection reset by peer")]
     {
-        let (server, url) = serve(&turn, &[fault, "100%"]);
-        let value = failed(&turn, &url, &["--rate", "50"]);
+        let (server, url) = serve(&sandbox, &[fault, "100%"]);
+        let value = failed(&sandbox, &url, &["--rate", "50"]);
         assert_eq!(value["missed_by"]["lost"], value["sent"], "{value}");
         assert_eq!(value["errors"][kind], value["connection_errors"], "{value}");
         let first = &value["first_error"];
@@ -166,8 +166,8 @@ fn a_server_that_cuts_resets_and_refuses() {
         );
         end(server, Signal::TERM);
     }
-    let (server, url) = serve(&turn, &["--errors", "100%"]);
-    let value = failed(&turn, &url, &["--rate", "200"]);
+    let (server, url) = serve(&sandbox, &["--errors", "100%"]);
+    let value = failed(&sandbox, &url, &["--rate", "200"]);
     says(
         &text(&value, "answered"),
         &["200 were answered otherwise, the first with status 503", "--expect-status"],
@@ -200,12 +200,12 @@ fn wakeups(pid: u32) -> u64 {
 
 #[test]
 fn a_server_that_dies_in_the_middle() {
-    let turn = turn();
-    let (mut server, url) = serve(&turn, &[]);
+    let sandbox = sandbox();
+    let (mut server, url) = serve(&sandbox, &[]);
     let before = wakeups(server.id());
     let args =
         ["--rate", "200", "--duration", "6s", "--warmup", "0s", "--timeout", "500ms", "--connections", "4"];
-    let load = turn.command(HOSTGAP).args(["load", &url, "--json"]).args(args).spawn().unwrap();
+    let load = sandbox.command(HOSTGAP).args(["load", &url, "--json"]).args(args).spawn().unwrap();
     // The server wakes once for each request, and a few times for connections.
     let pid = server.id();
     until("the run is under way", || wakeups(pid) > before + 40);
@@ -227,7 +227,7 @@ fn a_server_that_dies_in_the_middle() {
 
 #[test]
 fn datagrams_are_not_judged_in_words_of_http() {
-    let turn = turn();
+    let sandbox = sandbox();
     let not_udp = |text: &str| {
         for word in ["status", "connection", "Connection", "2xx", "body"] {
             // The option has this name for every protocol.
@@ -242,8 +242,12 @@ fn datagrams_are_not_judged_in_words_of_http() {
         texts
     };
     let udp = |args: &[&str]| {
-        let mut server =
-            turn.command(HOSTGAP).args(["serve", "--listen", "udp:127.0.0.1:0"]).args(args).spawn().unwrap();
+        let mut server = sandbox
+            .command(HOSTGAP)
+            .args(["serve", "--listen", "udp:127.0.0.1:0"])
+            .args(args)
+            .spawn()
+            .unwrap();
         let line = line(server.stderr.as_mut().unwrap());
         let address = line.trim().strip_prefix("listening on udp:").unwrap().to_owned();
         (server, format!("udp://{address}"))
@@ -251,17 +255,17 @@ fn datagrams_are_not_judged_in_words_of_http() {
     let rate = ["--rate", "200"];
     // A tenth of the answers is lost: hardly ever the first of each socket, and of 200 more than four.
     let (server, url) = udp(&["--cut", "10%"]);
-    let value = failed(&turn, &url, &[&rate[..], &["--request-timeout", "20ms"]].concat());
+    let value = failed(&sandbox, &url, &[&rate[..], &["--request-timeout", "20ms"]].concat());
     assert_eq!(value["protocol"], "udp");
     assert!(all(&value).contains("had none within --request-timeout"), "{value}");
     says(&text(&value, "answered"), &["they or their answers were lost on the way"]);
-    let value = failed(&turn, &url, &[&rate[..], &["--request-timeout", "50s"]].concat());
+    let value = failed(&sandbox, &url, &[&rate[..], &["--request-timeout", "50s"]].concat());
     says(&text(&value, "rate"), &["no socket was free, all 4 waited for answers", "each holds its socket"]);
     all(&value);
     end(server, Signal::TERM);
     // The answers have another size.
     let (server, url) = udp(&["--response-bytes", "100"]);
-    let output = brief(&turn, &url, &rate);
+    let output = brief(&sandbox, &url, &rate);
     assert_eq!(output.status.code(), Some(3));
     not_udp(&stdout(&output));
     let table = stdout(&output);
@@ -271,14 +275,14 @@ fn datagrams_are_not_judged_in_words_of_http() {
     end(server, Signal::TERM);
     // Nothing listens, which the kernel reports.
     let absent = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let value = failed(&turn, &format!("udp://{absent}"), &rate);
+    let value = failed(&sandbox, &format!("udp://{absent}"), &rate);
     says(&text(&value, "errors"), &["sockets failed", "the port is unreachable: nothing listened there"]);
     all(&value);
 }
 
 #[test]
 fn options_of_another_protocol_are_refused() {
-    let turn = turn();
+    let sandbox = sandbox();
     for url in ["udp://127.0.0.1:1", "tcp://127.0.0.1:1"] {
         for (option, value) in [
             ("--expect-status", "204"),
@@ -289,14 +293,14 @@ fn options_of_another_protocol_are_refused() {
             ("--body", "x"),
         ] {
             check(
-                &turn.hostgap(&["load", url, option, value]),
+                &sandbox.hostgap(&["load", url, option, value]),
                 2,
                 &format!("{option} is only for http:// and https://"),
             );
         }
     }
     for option in ["--request-bytes", "--response-bytes"] {
-        let output = turn.hostgap(&["load", "http://127.0.0.1:1/", option, "100"]);
+        let output = sandbox.hostgap(&["load", "http://127.0.0.1:1/", option, "100"]);
         check(
             &output,
             2,
@@ -307,7 +311,7 @@ fn options_of_another_protocol_are_refused() {
 
 #[test]
 fn foreign_bytes_do_not_reach_the_terminal() {
-    let turn = turn();
+    let sandbox = sandbox();
     // Sequences that clear the screen and set the title, and a C1 control character.
     const WILD: &str = "\u{1b}[2J\u{1b}]0;mine\u{7}\u{9b}1m";
     #[track_caller]
@@ -337,7 +341,7 @@ fn foreign_bytes_do_not_reach_the_terminal() {
         },
     ];
     for answer in answers {
-        let output = brief(&turn, &server(answer), &["--rate", "50"]);
+        let output = brief(&sandbox, &server(answer), &["--rate", "50"]);
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
         tame(&output);
     }
@@ -346,7 +350,7 @@ fn foreign_bytes_do_not_reach_the_terminal() {
     let path = dir.path().join(WILD);
     let typed = path.to_str().unwrap();
     let _socket = UnixListener::bind(&path).unwrap();
-    tame(&brief(&turn, &format!("tcp://{WILD}:1"), &["--unix-socket", typed, "--rate", "50"]));
+    tame(&brief(&sandbox, &format!("tcp://{WILD}:1"), &["--unix-socket", typed, "--rate", "50"]));
     for args in [
         &["http://127.0.0.1:1/", "--unix-socket", &format!("{typed}/none")][..],
         &[&format!("http://{WILD}/")],
@@ -362,7 +366,7 @@ fn foreign_bytes_do_not_reach_the_terminal() {
         &["https://127.0.0.1:1/", "--tls-ca", WILD],
         &["http://127.0.0.1:1/", "--hlog", &format!("/nowhere/{WILD}")],
     ] {
-        let output = turn.hostgap(&[&["load"], args].concat());
+        let output = sandbox.hostgap(&[&["load"], args].concat());
         assert!(!output.status.success(), "{args:?}");
         tame(&output);
     }

@@ -7,30 +7,30 @@ use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::turn::{PLUGIN, Turn, stderr, stdout, text, turn};
+use crate::sandbox::{PLUGIN, Sandbox, sandbox, stderr, stdout, text};
 
 /// A node, containers `a` and `b`, and the link.
 struct Node {
-    turn: Turn,
+    sandbox: Sandbox,
     program: String,
 }
 
 impl Node {
     fn new() -> Node {
-        let turn = turn();
+        let sandbox = sandbox();
         // `/var/lib` has the addresses. A bpffs is not needed: as `bridge` it checks no senders.
         let script = "ip netns add node; ip -n node link add wire0 type veth peer name wire1
             ip -n node addr add 192.0.2.1/24 dev wire0; ip -n node link set wire0 up
             ip -n node link set wire1 up; ip -n node route add default via 192.0.2.2
             mount -t tmpfs none /var/lib; ip netns add a; ip netns add b";
-        text(turn.command("sh").args(["-ec", script]));
-        let link = turn.out().join("bridge");
+        text(sandbox.command("sh").args(["-ec", script]));
+        let link = sandbox.out().join("bridge");
         symlink(PLUGIN, &link).unwrap();
-        Node { program: link.display().to_string(), turn }
+        Node { program: link.display().to_string(), sandbox }
     }
 
     fn call(&self, verb: &str, container: &str, conf: &Value) -> Output {
-        let mut command = self.turn.command("ip");
+        let mut command = self.sandbox.command("ip");
         command.args(["netns", "exec", "node", "env", "CNI_IFNAME=eth0", "CNI_PATH=/nonexistent"]);
         command.args([format!("CNI_COMMAND={verb}"), format!("CNI_CONTAINERID={container}")]);
         command.args([&format!("CNI_NETNS=/run/netns/{container}"), &self.program]);
@@ -40,7 +40,7 @@ impl Node {
     }
 
     fn on_node(&self, script: &str) -> String {
-        text(self.turn.command("ip").args(["netns", "exec", "node", "sh", "-ec", script]))
+        text(self.sandbox.command("ip").args(["netns", "exec", "node", "sh", "-ec", script]))
     }
 }
 

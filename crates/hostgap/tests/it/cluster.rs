@@ -1,6 +1,7 @@
 //! The installed plugin under kubelets: pods of two nodes that reach each other, errors that `kubectl` shows, and nothing
 //! that stays. The programs are those of `HOSTGAP_KUBERNETES`, `HOSTGAP_ETCD` and `HOSTGAP_CONTAINERD`, parts of `PATH`.
 
+mod fake;
 mod race;
 mod services;
 
@@ -13,7 +14,7 @@ use std::time::Duration;
 use cluster::{AGENT_IMAGE, Agents, CalledBy, IMAGE, NODES, Node, OwnedCluster, Programs};
 use serde_json::{Value, json};
 
-use crate::turn::{HOSTGAP, Turn, stderr, stdout, text, turn, until_within};
+use crate::sandbox::{HOSTGAP, Sandbox, sandbox, stderr, stdout, text, until_within};
 
 /// For what a daemon does by itself some time later.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -21,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// A cluster whose nodes have the plugin.
 struct Pods {
     cluster: OwnedCluster,
-    _turn: Turn,
+    _sandbox: Sandbox,
 }
 
 impl Pods {
@@ -35,10 +36,10 @@ impl Pods {
                 return None;
             }
         };
-        let turn = turn();
+        let sandbox = sandbox();
         let group = format!("hgt-cluster-{}", std::process::id());
-        let cluster = OwnedCluster::start(programs, turn.out(), &group).unwrap();
-        Some(Pods { cluster, _turn: turn })
+        let cluster = OwnedCluster::start(programs, sandbox.out(), &group).unwrap();
+        Some(Pods { cluster, _sandbox: sandbox })
     }
 
     #[track_caller]

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::turn::{HOSTGAP, PLUGIN, Turn, check, check_race, json, stdout, text, turn, until};
+use crate::sandbox::{HOSTGAP, PLUGIN, Sandbox, check, check_race, json, sandbox, stdout, text, until};
 
 /// The scenarios' configurations whose links every kernel has that runs this whole suite. The configuration
 /// with ipvlan is tested in `lab`, whose tests also run on a kernel with ipvlan.
@@ -28,55 +28,56 @@ fn listed(dir: &str) -> Option<Vec<PathBuf>> {
 }
 
 /// A configuration with a single plugin, a script in the test's directory.
-fn scripted(turn: &Turn, script: &str) -> [String; 4] {
-    let (plugin, file) = (turn.out().join("scripted"), turn.out().join("scripted.conf"));
+fn scripted(sandbox: &Sandbox, script: &str) -> [String; 4] {
+    let (plugin, file) = (sandbox.out().join("scripted"), sandbox.out().join("scripted.conf"));
     std::fs::write(&plugin, format!("#!/bin/sh\n{script}\n")).unwrap();
     std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::write(&file, r#"{"cniVersion":"1.0.0","name":"scripted","type":"scripted"}"#).unwrap();
-    let [file, dirs] = [file, turn.out().to_owned()].map(|path| path.display().to_string());
+    let [file, dirs] = [file, sandbox.out().to_owned()].map(|path| path.display().to_string());
     ["--cni".to_owned(), file, "--cni-bin".to_owned(), dirs]
 }
 
-fn up(turn: &Turn, options: &[String]) -> std::process::Output {
-    turn.command(HOSTGAP).args(["lab", "up", "--steering", "sender"]).args(options).output().unwrap()
+fn up(sandbox: &Sandbox, options: &[String]) -> std::process::Output {
+    sandbox.command(HOSTGAP).args(["lab", "up", "--steering", "sender"]).args(options).output().unwrap()
 }
 
 #[test]
 fn plugins_stand_answer_and_go() {
-    let turn = turn();
+    let sandbox = sandbox();
     let before = (listed("/var/lib/cni"), listed("/var/log/cni"));
     for (name, file) in scenarios() {
-        let up = up(&turn, &["--json".to_owned(), "--cni".to_owned(), file.display().to_string()]);
+        let up = up(&sandbox, &["--json".to_owned(), "--cni".to_owned(), file.display().to_string()]);
         check(&up, 0, "");
         let up = json(&up);
         assert_eq!(
             (&up["path"], &up["urls"][0]),
             (&format!("cni:{name}").into(), &"http://10.244.2.2:80/100".into())
         );
-        assert_eq!(stdout(&turn.hostgap(&["clean"])), "nothing to clean\n");
+        assert_eq!(stdout(&sandbox.hostgap(&["clean"])), "nothing to clean\n");
         let client = up["client_netns"].as_str().unwrap();
         let url = up["urls"][0].as_str().unwrap();
-        let body = turn.command("ip").args(["netns", "exec", client, "curl", "-sf", url]).output().unwrap();
+        let body =
+            sandbox.command("ip").args(["netns", "exec", client, "curl", "-sf", url]).output().unwrap();
         assert_eq!(body.stdout.len(), 100, "{name}");
-        assert!(stdout(&turn.hostgap(&["lab", "list"])).contains(&format!("cni:{name} is up")));
-        check(&turn.hostgap(&["lab", "down", &format!("cni:{name}")]), 0, "");
-        turn.assert_nothing_left();
+        assert!(stdout(&sandbox.hostgap(&["lab", "list"])).contains(&format!("cni:{name} is up")));
+        check(&sandbox.hostgap(&["lab", "down", &format!("cni:{name}")]), 0, "");
+        sandbox.assert_nothing_left();
         assert_eq!((listed("/var/lib/cni"), listed("/var/log/cni")), before);
     }
 }
 
 #[test]
 fn plugins_race_and_are_reported() {
-    let turn = turn();
+    let sandbox = sandbox();
     let scenarios = scenarios();
     let (_, file) = &scenarios[0];
     // Paths in an experiment are relative to its file.
-    std::fs::copy(file, turn.out().join("a.conflist")).unwrap();
-    let experiment = turn.out().join("experiment.toml");
+    std::fs::copy(file, sandbox.out().join("a.conflist")).unwrap();
+    let experiment = sandbox.out().join("experiment.toml");
     let text = "schema = 1\nname = \"cni\"\nrounds = 2\nbuilds = 1\nrates = [1000]\n\
                 candidates = [{ cni = \"a.conflist\", required = true }, { cni = \"a.conflist\" }]\n";
     std::fs::write(&experiment, text).unwrap();
-    let output = turn.run_race(&[experiment.to_str().unwrap(), "--json"]);
+    let output = sandbox.run_race(&[experiment.to_str().unwrap(), "--json"]);
     check_race(&output, "");
     let result = json(&output);
     assert_eq!(crate::race::against_the_schema(&result), Vec::<String>::new());
@@ -101,17 +102,17 @@ fn plugins_race_and_are_reported() {
             if rate["stalls"].is_null() { &rate["response_ns"] } else { &rate["stalls"]["response_ns"] };
         assert_eq!(all["count"], 100 * rate["trials"].as_u64().unwrap(), "{rate}");
     }
-    let page = std::fs::read_to_string(turn.record().with_file_name("report.html")).unwrap();
+    let page = std::fs::read_to_string(sandbox.record().with_file_name("report.html")).unwrap();
     assert!(page.contains("CNI ptp + host-local") && page.contains("cni = "));
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn a_configuration_on_the_command_line_races_beside_paths() {
-    let turn = turn();
+    let sandbox = sandbox();
     let [(_, file), ..] = scenarios();
     let file = file.display().to_string();
-    let output = turn.run_race(&[
+    let output = sandbox.run_race(&[
         "--cni",
         &file,
         "--paths",
@@ -127,33 +128,36 @@ fn a_configuration_on_the_command_line_races_beside_paths() {
     let names = json(&output)["candidates"].as_array().unwrap().clone();
     let names: Vec<&str> = names.iter().map(|c| c["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["host", "host again", "ptp+direct", "cni:ptp"]);
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn what_cannot_run_says_why_and_touches_nothing() {
-    let turn = turn();
+    let sandbox = sandbox();
     let object =
         r#"{"cniVersion":"1.0.0","code":11,"msg":"out of addresses","details":"10.0.0.0/30 is full"}"#;
-    let script = scripted(&turn, &format!("echo '{object}'; exit 1"));
+    let script = scripted(&sandbox, &format!("echo '{object}'; exit 1"));
     let says = "could not do ADD of scripted for the client's pod in cni:scripted: out of addresses: 10.0.0.0/30 is full \
                 (code 11)";
-    check(&up(&turn, &script), 1, says);
-    turn.assert_nothing_left();
+    check(&up(&sandbox, &script), 1, says);
+    sandbox.assert_nothing_left();
     let missing = [&script[..3], &["/nonexistent:/usr/share".to_owned()]].concat();
-    let text =
-        check(&up(&turn, &missing), 4, "\"scripted\" is in none of the directories /nonexistent:/usr/share");
+    let text = check(
+        &up(&sandbox, &missing),
+        4,
+        "\"scripted\" is in none of the directories /nonexistent:/usr/share",
+    );
     assert!(text.contains("hint: install it (Debian's package containernetworking-plugins"), "{text}");
-    std::fs::write(turn.out().join("scripted.conf"), "{").unwrap();
-    check(&up(&turn, &script), 2, "scripted.conf: it is not JSON: EOF");
+    std::fs::write(sandbox.out().join("scripted.conf"), "{").unwrap();
+    check(&up(&sandbox, &script), 2, "scripted.conf: it is not JSON: EOF");
     let both = [&script[..], &["docker".to_owned()]].concat();
-    check(&up(&turn, &both), 2, "cannot be used with");
-    check(&up(&turn, &[]), 2, "<PATH>");
-    turn.assert_nothing_left();
+    check(&up(&sandbox, &both), 2, "cannot be used with");
+    check(&up(&sandbox, &[]), 2, "<PATH>");
+    sandbox.assert_nothing_left();
 }
 
 /// A configuration of our own plugin with more keys behind it. The tests run it from where cargo built it.
-pub(crate) fn own(turn: &Turn, attach: &str, more: &str) -> [String; 4] {
+pub(crate) fn own(sandbox: &Sandbox, attach: &str, more: &str) -> [String; 4] {
     // On one wire, pods of both nodes are neighbours in one subnet.
     let ranges = match attach {
         "macvlan" => {
@@ -165,18 +169,18 @@ pub(crate) fn own(turn: &Turn, attach: &str, more: &str) -> [String; 4] {
         r#"{{"cniVersion":"1.1.0","name":"own","type":"hostgap","attach":"{attach}","wire":"${{WIRE}}",
             "prefixes":["10.244.0.0/16","fd00:244::/48"],"ipam":{{"type":"hostgap","ranges":{ranges}}}{more}}}"#
     );
-    let file = turn.out().join(format!("{attach}.conf"));
+    let file = sandbox.out().join(format!("{attach}.conf"));
     std::fs::write(&file, conf).unwrap();
-    let bin = turn.out().join("bin");
+    let bin = sandbox.out().join("bin");
     std::fs::create_dir_all(&bin).unwrap();
     let _ = std::os::unix::fs::symlink(PLUGIN, bin.join("hostgap"));
     ["--cni".to_owned(), file.display().to_string(), "--cni-bin".to_owned(), bin.display().to_string()]
 }
 
 /// How many IPv4 packets the client's node has routed by itself.
-fn routed(turn: &Turn, client: &str) -> u64 {
+fn routed(sandbox: &Sandbox, client: &str) -> u64 {
     let node = client.replace("-client", "-n1");
-    let snmp = text(turn.command("ip").args(["netns", "exec", &node, "cat", "/proc/net/snmp"]));
+    let snmp = text(sandbox.command("ip").args(["netns", "exec", &node, "cat", "/proc/net/snmp"]));
     let [names, values] = snmp.lines().collect::<Vec<_>>()[..2] else { panic!("{snmp}") };
     let at = names.split(' ').position(|name| name == "ForwDatagrams").unwrap();
     values.split(' ').nth(at).unwrap().parse().unwrap()
@@ -184,32 +188,33 @@ fn routed(turn: &Turn, client: &str) -> u64 {
 
 #[test]
 fn our_own_plugin_stands_answers_races_and_goes() {
-    let turn = turn();
+    let sandbox = sandbox();
     let before = (listed("/var/lib/cni"), listed("/var/log/cni"));
     for attach in ["bridge", "ptp", "ebpf", "macvlan"] {
-        let options = own(&turn, attach, "");
-        let up = up(&turn, &[vec!["--json".to_owned()], options.to_vec()].concat());
+        let options = own(&sandbox, attach, "");
+        let up = up(&sandbox, &[vec!["--json".to_owned()], options.to_vec()].concat());
         check(&up, 0, "");
         let up = json(&up);
         let (client, url) = (up["client_netns"].as_str().unwrap(), up["urls"][0].as_str().unwrap());
-        let body = turn.command("ip").args(["netns", "exec", client, "curl", "-sf", url]).output().unwrap();
+        let body =
+            sandbox.command("ip").args(["netns", "exec", client, "curl", "-sf", url]).output().unwrap();
         assert_eq!(body.stdout.len(), 100, "{attach}");
         // Pinned programs forward after the call that attached them; the kernel routes a packet whose next hop they
         // do not know yet.
         match attach {
-            "ptp" | "bridge" => assert!(routed(&turn, client) >= 5, "{attach}"),
-            _ => assert!(routed(&turn, client) <= 2, "{attach}: {}", routed(&turn, client)),
+            "ptp" | "bridge" => assert!(routed(&sandbox, client) >= 5, "{attach}"),
+            _ => assert!(routed(&sandbox, client) <= 2, "{attach}: {}", routed(&sandbox, client)),
         }
-        check(&turn.hostgap(&["lab", "down", "cni:own"]), 0, "");
-        turn.assert_nothing_left();
+        check(&sandbox.hostgap(&["lab", "down", "cni:own"]), 0, "");
+        sandbox.assert_nothing_left();
     }
-    let options = own(&turn, "ptp", "");
+    let options = own(&sandbox, "ptp", "");
     let race: Vec<&str> =
         options.iter().map(String::as_str).chain(["--rounds", "1", "--rate", "1k"]).collect();
-    let output = turn.run_race(&race);
+    let output = sandbox.run_race(&race);
     check_race(&output, "round 1/1 done");
     assert!(stdout(&output).contains("cni:own "), "{}", stdout(&output));
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
     assert_eq!((listed("/var/lib/cni"), listed("/var/log/cni")), before);
 }
 
@@ -226,16 +231,16 @@ fn plugin_conf(attach: &str, more: &str) -> String {
 }
 
 /// A runtime's call of the program as a plugin, in a node's namespace.
-fn call(turn: &Turn, verb: &str, conf: &str) -> std::process::Child {
-    call_for(turn, verb, "c1", conf)
+fn call(sandbox: &Sandbox, verb: &str, conf: &str) -> std::process::Child {
+    call_for(sandbox, verb, "c1", conf)
 }
 
 /// The same for another container.
-fn call_for(turn: &Turn, verb: &str, container: &str, conf: &str) -> std::process::Child {
+fn call_for(sandbox: &Sandbox, verb: &str, container: &str, conf: &str) -> std::process::Child {
     let netns = format!("CNI_NETNS=/run/netns/{POD}");
     let [verb, container] = [format!("CNI_COMMAND={verb}"), format!("CNI_CONTAINERID={container}")];
     let set = [&verb, &container, "CNI_IFNAME=eth0", &netns];
-    let mut command = turn.command("ip");
+    let mut command = sandbox.command("ip");
     command.args(["netns", "exec", NODE, "env"]).args(set).arg(PLUGIN);
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -244,29 +249,29 @@ fn call_for(turn: &Turn, verb: &str, container: &str, conf: &str) -> std::proces
     child
 }
 
-/// Wherever an ADD dies, the next one works, and DEL leaves nothing. The turn has a `/var/lib` of its own for leases, and a
+/// Wherever an ADD dies, the next one works, and DEL leaves nothing. The sandbox has a `/var/lib` of its own for leases, and a
 /// bpffs: one that is mounted under `ip netns exec` goes with the call.
 #[track_caller]
 fn check_killed(conf: &str) {
-    let turn = turn();
+    let sandbox = sandbox();
     let made = format!(
         "ip netns add {NODE}; ip netns add {POD}; ip -n {NODE} link add wire0 type veth peer name wire1
          ip -n {NODE} addr add 192.0.2.1/24 dev wire0; ip -n {NODE} link set wire0 up
          mount -t tmpfs none /var/lib; mkdir /run/hostgap-bpf; mount -t bpf none /run/hostgap-bpf"
     );
-    text(turn.command("sh").args(["-ec", &made]));
+    text(sandbox.command("sh").args(["-ec", &made]));
     let succeed = |verb: &str| {
-        let output = call(&turn, verb, conf).wait_with_output().unwrap();
+        let output = call(&sandbox, verb, conf).wait_with_output().unwrap();
         assert!(output.status.success(), "{verb}: {}", stdout(&output));
     };
     // The network stands before and stays.
     succeed("ADD");
     succeed("DEL");
     let list = format!("for at in {NODE} {POD}; do ip -n $at -br link; tc -n $at qdisc; done");
-    let links = || text(turn.command("sh").args(["-ec", &list])).replace(char::is_whitespace, "");
+    let links = || text(sandbox.command("sh").args(["-ec", &list])).replace(char::is_whitespace, "");
     let before = links();
     for after_us in (0..40).map(|step| step * 700) {
-        let mut add = call(&turn, "ADD", conf);
+        let mut add = call(&sandbox, "ADD", conf);
         std::thread::sleep(Duration::from_micros(after_us));
         add.kill().unwrap();
         add.wait().unwrap();
@@ -274,7 +279,7 @@ fn check_killed(conf: &str) {
         if after_us % 1400 == 0 {
             succeed("DEL");
         }
-        let next = call(&turn, "ADD", conf).wait_with_output().unwrap();
+        let next = call(&sandbox, "ADD", conf).wait_with_output().unwrap();
         let printed = stdout(&next);
         assert!(
             next.status.success() || printed.contains("is attached to own already"),
@@ -284,10 +289,10 @@ fn check_killed(conf: &str) {
         succeed("DEL");
         assert_eq!(links(), before, "killed after {after_us} µs");
     }
-    let leases = text(turn.command("sh").args(["-c", "ls /var/lib/cni/networks/own"]));
+    let leases = text(sandbox.command("sh").args(["-c", "ls /var/lib/cni/networks/own"]));
     assert!(!leases.contains("10.9.0"), "{leases}");
     for name in [NODE, POD] {
-        text(turn.command("ip").args(["netns", "del", name]));
+        text(sandbox.command("ip").args(["netns", "del", name]));
     }
 }
 
@@ -307,7 +312,7 @@ fn a_limited_add_that_is_killed_is_taken_back_by_the_next() {
 
 #[test]
 fn after_sigkill_in_the_middle_of_a_plugin_nothing_is_left() {
-    let turn = turn();
+    let sandbox = sandbox();
     let before = listed("/var/lib/cni");
     // The plugin has written state, changed the node, and started a process that does not end.
     let sleep = format!("sleep {}", 100_000 + std::process::id());
@@ -315,21 +320,21 @@ fn after_sigkill_in_the_middle_of_a_plugin_nothing_is_left() {
         "mkdir -p /var/lib/cni && echo x >/var/lib/cni/lease && touch /run/xtables.lock\n\
          ip link add hgt0 type veth peer name hgt1\nsetsid {sleep} & {sleep}"
     );
-    let options = scripted(&turn, &script);
+    let options = scripted(&sandbox, &script);
     let mut hostgap =
-        turn.command(HOSTGAP).args(["lab", "up", "--steering", "sender"]).args(options).spawn().unwrap();
+        sandbox.command(HOSTGAP).args(["lab", "up", "--steering", "sender"]).args(options).spawn().unwrap();
     let plugin = || running(&sleep);
     until("the plugin is at work", || plugin() == 2);
-    assert_eq!(turn.namespaces().len(), 4);
+    assert_eq!(sandbox.namespaces().len(), 4);
     hostgap.kill().unwrap();
     hostgap.wait().unwrap();
     until("the kernel has ended the plugin and what it started", || plugin() == 0);
-    check(&turn.hostgap(&["clean"]), 0, "");
-    turn.assert_nothing_left();
+    check(&sandbox.hostgap(&["clean"]), 0, "");
+    sandbox.assert_nothing_left();
     assert_eq!(listed("/var/lib/cni"), before);
 }
 
-/// How many processes have this command line. Plugins see their own files, so they are not among the turn's
+/// How many processes have this command line. Plugins see their own files, so they are not among the sandbox's
 /// processes.
 fn running(line: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -339,30 +344,30 @@ fn running(line: &str) -> usize {
 
 #[test]
 fn killed_races_of_plugins_are_cleaned() {
-    let turn = turn();
+    let sandbox = sandbox();
     let [(_, file), ..] = scenarios();
     for after_ms in [300, 700, 1500] {
         let mut race =
-            turn.start_race(&["--cni", file.to_str().unwrap(), "--rounds", "1000", "--rate", "1k"]);
+            sandbox.start_race(&["--cni", file.to_str().unwrap(), "--rounds", "1000", "--rate", "1k"]);
         std::thread::sleep(Duration::from_millis(after_ms));
         race.kill().unwrap();
         race.wait().unwrap();
-        check(&turn.hostgap(&["clean"]), 0, "");
-        turn.assert_nothing_left();
+        check(&sandbox.hostgap(&["clean"]), 0, "");
+        sandbox.assert_nothing_left();
     }
 }
 
 #[test]
 fn what_need_not_race_is_shown_with_the_reason() {
-    let turn = turn();
-    let [_, file, option, dirs] = scripted(&turn, "exit 1");
-    let experiment = turn.out().join("experiment.toml");
+    let sandbox = sandbox();
+    let [_, file, option, dirs] = scripted(&sandbox, "exit 1");
+    let experiment = sandbox.out().join("experiment.toml");
     let text = format!(
         "schema = 1\nname = \"x\"\nrounds = 1\nbuilds = 1\nrates = [1000]\ncandidates = [{{ cni = {file:?} }}]\n"
     );
     std::fs::write(&experiment, text).unwrap();
     let experiment = experiment.to_str().unwrap();
-    let shown = turn.hostgap(&["race", "--show-commands", experiment, &option, &dirs]);
+    let shown = sandbox.hostgap(&["race", "--show-commands", experiment, &option, &dirs]);
     check(&shown, 0, "");
     assert!(
         stdout(&shown).contains("ip netns exec hg-cni-scripted-n1 env CNI_COMMAND=ADD"),
@@ -370,13 +375,13 @@ fn what_need_not_race_is_shown_with_the_reason() {
         stdout(&shown)
     );
     let reason = "\"scripted\" is in none of the directories /nonexistent";
-    let shown = turn.hostgap(&["race", "--show-commands", experiment, &option, "/nonexistent"]);
+    let shown = sandbox.hostgap(&["race", "--show-commands", experiment, &option, "/nonexistent"]);
     check(&shown, 0, "");
     assert!(
         stdout(&shown)
             .contains(&format!("# cni:scripted: cannot be shown: could not find a CNI plugin: {reason}"))
     );
-    let output = turn.run_race(&[experiment, &option, "/nonexistent", "--json"]);
+    let output = sandbox.run_race(&[experiment, &option, "/nonexistent", "--json"]);
     check_race(&output, reason);
     let absent = json(&output)["candidates"][2].clone();
     assert_eq!(
@@ -384,5 +389,5 @@ fn what_need_not_race_is_shown_with_the_reason() {
         (&false.into(), &serde_json::json!([])),
         "{absent}"
     );
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }

@@ -6,11 +6,11 @@ use std::process::{Child, Command};
 use linux::features::Feature;
 
 use crate::paths::runnable;
-use crate::turn::{HOSTGAP, Turn, check, stdout, text, turn, until};
+use crate::sandbox::{HOSTGAP, Sandbox, check, sandbox, stdout, text, until};
 
 #[test]
 fn shown_commands_build_every_path_by_hand() {
-    let turn = turn();
+    let sandbox = sandbox();
     for path in runnable() {
         if path.needs().contains(&Feature::Netkit) && !knows_netkit() {
             // The iproute2 of Debian 12 is older than netkit. All other commands of this path occur in other
@@ -25,14 +25,14 @@ fn shown_commands_build_every_path_by_hand() {
             continue;
         }
         for family in [&[][..], &["--ipv6"]] {
-            by_hand(&turn, path.name, &["--paths", path.name], family);
+            by_hand(&sandbox, path.name, &["--paths", path.name], family);
         }
     }
 }
 
 #[test]
 fn shown_calls_of_plugins_build_by_hand_too() {
-    let turn = turn();
+    let sandbox = sandbox();
     let facts = linux::features::probe().unwrap();
     // A single plugin, and a chain of two.
     for name in ["ptp", "bridge"] {
@@ -41,7 +41,7 @@ fn shown_calls_of_plugins_build_by_hand_too() {
             testkit::skip(&format!("{name}: {unmet}"));
             continue;
         }
-        by_hand(&turn, &format!("cni:{name}"), &["--cni", file.to_str().unwrap()], &[]);
+        by_hand(&sandbox, &format!("cni:{name}"), &["--cni", file.to_str().unwrap()], &[]);
         assert!(!Path::new("/var/lib/cni/networks").join(name).exists());
     }
 }
@@ -50,13 +50,13 @@ fn shown_calls_of_plugins_build_by_hand_too() {
 /// file.
 #[test]
 fn a_sweep_shows_each_of_its_candidates() {
-    let turn = turn();
-    let file = turn.out().join("sweep.toml");
+    let sandbox = sandbox();
+    let file = sandbox.out().join("sweep.toml");
     let sweep = "sweep = { over = \"to_client.loss\", values = [\"1%\", \"4%\"] }";
     std::fs::write(&file, format!("schema = 1\nname = \"x\"\n{sweep}\n[[candidates]]\npath = \"macvlan\"\n"))
         .unwrap();
     let file = file.to_str().unwrap();
-    let shown = turn.hostgap(&["race", "--show-commands", file, "--paths", "docker"]);
+    let shown = sandbox.hostgap(&["race", "--show-commands", file, "--paths", "docker"]);
     check(&shown, 0, "");
     let shown = stdout(&shown);
     for (name, loss) in [("docker 1 %", "loss 1%"), ("docker 4 %", "loss 4%")] {
@@ -65,7 +65,7 @@ fn a_sweep_shows_each_of_its_candidates() {
     }
     assert!(!shown.contains("macvlan"));
     std::fs::write(file, format!("schema = 1\nname = \"x\"\n{sweep}\n")).unwrap();
-    let refused = turn.hostgap(&["race", "--show-commands", file]);
+    let refused = sandbox.hostgap(&["race", "--show-commands", file]);
     check(
         &refused,
         2,
@@ -74,24 +74,24 @@ fn a_sweep_shows_each_of_its_candidates() {
 }
 
 #[expect(clippy::print_stdout, reason = "the output of a test that fails is shown")]
-fn by_hand(turn: &Turn, path: &str, asked: &[&str], family: &[&str]) {
+fn by_hand(sandbox: &Sandbox, path: &str, asked: &[&str], family: &[&str]) {
     let args = [&["race", "--show-commands"], asked, family].concat();
-    let shown = turn.hostgap(&args);
+    let shown = sandbox.hostgap(&args);
     check(&shown, 0, "");
     // The reference is always among the candidates. Each candidate's commands begin with its name.
     let shown = stdout(&shown);
     let begin = shown.find(&format!("# {path}: ")).unwrap();
     let shown = shown[begin..].split("\n\n# ").next().unwrap();
 
-    text(shell(turn).args(["-e", "-c", shown]));
-    assert!(!turn.namespaces().is_empty());
-    let mut server = serve(turn, comment(shown, "serve:"));
+    text(shell(sandbox).args(["-e", "-c", shown]));
+    assert!(!sandbox.namespaces().is_empty());
+    let mut server = serve(sandbox, comment(shown, "serve:"));
     let ask = comment(shown, "ask:");
     let (mut body, mut ended_with) = (String::new(), None);
     until(&format!("the server of {path} {family:?} answers"), || {
         let ended = server.try_wait().unwrap();
         assert_eq!(ended, None, "the server of {path} {family:?} has ended");
-        let output = turn.command("sh").args(["-c", &format!("{ask} --max-time 5")]).output().unwrap();
+        let output = sandbox.command("sh").args(["-c", &format!("{ask} --max-time 5")]).output().unwrap();
         body = stdout(&output);
         // Shown if the test fails: refused, unreachable and without an answer are not the same fault.
         if ended_with != output.status.code() {
@@ -103,13 +103,13 @@ fn by_hand(turn: &Turn, path: &str, asked: &[&str], family: &[&str]) {
     assert_eq!(body.len(), 100, "{path} {family:?}");
     server.kill().unwrap();
     server.wait().unwrap();
-    text(shell(turn).args(["-e", "-c", comment(shown, "remove:")]));
-    turn.assert_nothing_left();
+    text(shell(sandbox).args(["-e", "-c", comment(shown, "remove:")]));
+    sandbox.assert_nothing_left();
 }
 
 /// A shell that finds the binary under test in PATH, as it would find an installed one.
-fn shell(turn: &Turn) -> Command {
-    let mut command = turn.command("sh");
+fn shell(sandbox: &Sandbox) -> Command {
+    let mut command = sandbox.command("sh");
     let folder = Path::new(HOSTGAP).parent().unwrap().display();
     command.env("PATH", format!("{folder}:{}", std::env::var("PATH").unwrap()));
     command
@@ -120,8 +120,8 @@ fn knows_netkit() -> bool {
     String::from_utf8_lossy(&[help.stdout, help.stderr].concat()).contains("netkit")
 }
 
-fn serve(turn: &Turn, line: &str) -> Child {
-    let mut command = shell(turn);
+fn serve(sandbox: &Sandbox, line: &str) -> Child {
+    let mut command = shell(sandbox);
     command.args(["-c", &format!("exec {line}")]).spawn().unwrap()
 }
 

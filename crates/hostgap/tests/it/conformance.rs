@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
-use crate::turn::{PLUGIN, Turn, check, json, stdout, turn};
+use crate::sandbox::{PLUGIN, Sandbox, check, json, sandbox, stdout};
 
 /// The cases of one outcome.
 fn with_outcome<'a>(result: &'a Value, outcome: &str) -> BTreeSet<&'a str> {
@@ -16,12 +16,12 @@ fn with_outcome<'a>(result: &'a Value, outcome: &str) -> BTreeSet<&'a str> {
 /// All cases pass that apply; `others` do not, beside those that are about a plugin for addresses.
 #[track_caller]
 fn conforms(attach: &str, others: &[&'static str]) {
-    let turn = turn();
+    let sandbox = sandbox();
     let path = datapath::ATTACHES.iter().find(|path| path.name == attach).unwrap();
     if let Some(unmet) = path.unmet(&linux::features::probe().unwrap()).first() {
         return testkit::skip(&format!("{attach}: {unmet}"));
     }
-    let output = turn.hostgap(&["cni", "conformance", PLUGIN, "--attach", attach, "--json"]);
+    let output = sandbox.hostgap(&["cni", "conformance", PLUGIN, "--attach", attach, "--json"]);
     let result = json(&output);
     let bad: Vec<&Value> =
         result["cases"].as_array().unwrap().iter().filter(|case| case["why"].is_string()).collect();
@@ -39,7 +39,7 @@ fn conforms(attach: &str, others: &[&'static str]) {
         (output.status.code(), &result["schema"], &result["version"]),
         (Some(0), &1.into(), &"1.1.0".into())
     );
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn ipvlan_l3s_conforms() {
 }
 
 /// A script called `hostgap` that stands between a case and the program.
-fn wrapped(turn: &Turn, script: &str) -> String {
-    let program = turn.out().join("hostgap");
+fn wrapped(sandbox: &Sandbox, script: &str) -> String {
+    let program = sandbox.out().join("hostgap");
     std::fs::write(&program, format!("#!/bin/sh\nREAL={PLUGIN}\n{script}\n")).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     program.display().to_string()
@@ -94,7 +94,7 @@ fn wrapped(turn: &Turn, script: &str) -> String {
 /// The commands that came with 1.1.0, which Debian's plugins lack. The others are broken in the tests of `conformance`.
 #[test]
 fn each_break_of_the_newest_commands_is_seen() {
-    let turn = turn();
+    let sandbox = sandbox();
     let broken: [(&str, &[&str]); 6] = [
         ("[ $CNI_COMMAND = GC ] && exit 0; exec $REAL", &["gc-releases"]),
         ("[ $CNI_COMMAND = GC ] && { echo '{}'; exit 0; }; exec $REAL", &["gc-silent"]),
@@ -110,8 +110,9 @@ fn each_break_of_the_newest_commands_is_seen() {
         ("$REAL | sed 's/\"mtu\":[0-9]*/\"mtu\":9/g'", &["kernel-mtu"]),
     ];
     for (script, seen_by) in broken {
-        let plugin = wrapped(&turn, script);
-        let output = turn.hostgap(&["cni", "conformance", &plugin, "--json", "--only", &seen_by.join(",")]);
+        let plugin = wrapped(&sandbox, script);
+        let output =
+            sandbox.hostgap(&["cni", "conformance", &plugin, "--json", "--only", &seen_by.join(",")]);
         check(&output, 1, "");
         assert_eq!(with_outcome(&json(&output), "failed"), seen_by.iter().copied().collect(), "{script}");
     }
@@ -119,14 +120,14 @@ fn each_break_of_the_newest_commands_is_seen() {
 
 #[test]
 fn a_failure_is_reported_with_the_sentence_the_call_and_a_script() {
-    let turn = turn();
+    let sandbox = sandbox();
     let plugin = wrapped(
-        &turn,
+        &sandbox,
         "[ $CNI_COMMAND = STATUS ] && { echo '{\"code\":50,\"msg\":\"down\"}'; exit 1; }; exec $REAL",
     );
-    let junit = turn.out().join("results.xml");
+    let junit = sandbox.out().join("results.xml");
     let junit_path = junit.to_str().unwrap();
-    let output = turn.hostgap(&[
+    let output = sandbox.hostgap(&[
         "cni",
         "conformance",
         &plugin,
@@ -153,13 +154,13 @@ fn a_failure_is_reported_with_the_sentence_the_call_and_a_script() {
     }
     let xml = std::fs::read_to_string(junit).unwrap();
     assert!(xml.contains("tests=\"3\" failures=\"1\" errors=\"0\" skipped=\"1\""), "{xml}");
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn bad_input_is_refused_before_anything_runs() {
-    let turn = turn();
-    let conf = turn.out().join("x.conf");
+    let sandbox = sandbox();
+    let conf = sandbox.out().join("x.conf");
     std::fs::write(&conf, "{").unwrap();
     let conf = conf.to_str().unwrap();
     for (args, says) in [
@@ -170,9 +171,9 @@ fn bad_input_is_refused_before_anything_runs() {
         (&[PLUGIN, "--only", "dell"], "there is no case \"dell\""),
         (&[PLUGIN, "--attach", "brigde"], "there is no attach \"brigde\"; there are bridge, ptp"),
     ] {
-        check(&turn.hostgap(&[&["cni", "conformance"], args].concat()), 2, says);
+        check(&sandbox.hostgap(&[&["cni", "conformance"], args].concat()), 2, says);
     }
-    let list = json(&turn.hostgap(&["cni", "conformance", "--list", "--must", "--only", "del", "--json"]));
+    let list = json(&sandbox.hostgap(&["cni", "conformance", "--list", "--must", "--only", "del", "--json"]));
     let ids: Vec<&str> =
         list["cases"].as_array().unwrap().iter().map(|case| case["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["del-twice", "del-never-added", "del-interface-gone"]);

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Lines};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
-use crate::turn::{HOSTGAP, Turn, check, stderr, stdout, text, turn, until};
+use crate::sandbox::{HOSTGAP, Sandbox, check, sandbox, stderr, stdout, text, until};
 
 /// A node with a wire in namespaces of its own, on which containerd runs.
 struct Node {
@@ -15,7 +15,7 @@ struct Node {
     /// That process ends when this is closed, even if the test dies.
     lifeline: Option<ChildStdin>,
     path: String,
-    turn: Turn,
+    sandbox: Sandbox,
 }
 
 /// A container in the foreground of its `ctr`.
@@ -65,19 +65,19 @@ impl Node {
             return None;
         };
         let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
-        let turn = turn();
-        let out = turn.out().display();
+        let sandbox = sandbox();
+        let out = sandbox.out().display();
         let config = format!(
             "version = 2\nroot = \"{out}/root\"\nstate = \"/run/containerd\"\n\
              disabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = \"{SOCKET}\"\n\
              [plugins.\"io.containerd.internal.v1.opt\"]\npath = \"{out}/opt\"\n"
         );
-        fs::write(turn.out().join("containerd.toml"), config).unwrap();
-        let mut keeper = turn
+        fs::write(sandbox.out().join("containerd.toml"), config).unwrap();
+        let mut keeper = sandbox
             .command("unshare")
             .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"])
             .args(["sh", "-ec", SCRIPT, "sh"])
-            .arg(turn.out())
+            .arg(sandbox.out())
             .arg(group())
             .env("PATH", &path)
             .stdin(Stdio::piped())
@@ -88,7 +88,7 @@ impl Node {
         BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
         let lifeline = keeper.stdin.take();
-        let node = Node { keeper, lifeline, path, turn };
+        let node = Node { keeper, lifeline, path, sandbox };
         until("containerd answers", || node.ctr(&["version"]).output().unwrap().status.success());
         let root = node.root();
         for directory in ["bin", "dev", "etc", "proc", "sys", "www"] {
@@ -102,13 +102,13 @@ impl Node {
 
     /// The root of the containers' file system, which they only read.
     fn root(&self) -> PathBuf {
-        self.turn.out().join("fs")
+        self.sandbox.out().join("fs")
     }
 
     /// A program on the node.
     fn command(&self, program: &str) -> Command {
         let ns = |name: &str| format!("/proc/{}/ns/{name}", self.keeper.id());
-        let mut command = self.turn.command("nsenter");
+        let mut command = self.sandbox.command("nsenter");
         command
             .arg(format!("--mount={}", ns("mnt")))
             .arg(format!("--net={}", ns("net")))

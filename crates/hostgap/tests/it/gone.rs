@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use crate::blame::{brief, line, mute, says};
 use crate::load::{end, serve};
-use crate::turn::{HOSTGAP, check, json, kill, stderr, stdout, turn};
+use crate::sandbox::{HOSTGAP, check, json, kill, sandbox, stderr, stdout};
 
 #[test]
 fn a_search_ends_where_nothing_answers() {
-    let turn = turn();
+    let sandbox = sandbox();
     let search = ["--find-max", "--slo", "p90<50ms"];
-    let output = brief(&turn, &mute(), &search);
+    let output = brief(&sandbox, &mute(), &search);
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     let printed = stdout(&output);
     says(
@@ -23,21 +23,21 @@ fn a_search_ends_where_nothing_answers() {
         ],
     );
     // A server whose answers are all errors ends the search too.
-    let (server, url) = serve(&turn, &["--errors", "100%"]);
-    let value = json(&brief(&turn, &url, &[&search[..], &["--json"]].concat()));
+    let (server, url) = serve(&sandbox, &["--errors", "100%"]);
+    let value = json(&brief(&sandbox, &url, &[&search[..], &["--json"]].concat()));
     assert_eq!((&value["max_rps"], &value["tried"]), (&Value::Null, &Value::Array(vec![])));
     says(value["ended"].as_str().unwrap(), &["no answer of the server was as expected", "status 503"]);
     end(server, Signal::TERM);
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    check(&brief(&turn, &format!("http://{closed}/"), &search), 1, "Connection refused");
+    check(&brief(&sandbox, &format!("http://{closed}/"), &search), 1, "Connection refused");
 }
 
 #[test]
 fn a_search_ends_when_its_server_dies() {
-    let turn = turn();
-    let (mut server, url) = serve(&turn, &[]);
+    let sandbox = sandbox();
+    let (mut server, url) = serve(&sandbox, &[]);
     let args = ["--find-max", "--slo", "p90<50s", "--duration", "1s", "--warmup", "0s", "--timeout", "500ms"];
-    let mut load = turn.command(HOSTGAP).args(["load", &url]).args(args).spawn().unwrap();
+    let mut load = sandbox.command(HOSTGAP).args(["load", &url]).args(args).spawn().unwrap();
     line(load.stderr.as_mut().unwrap());
     kill(server.id(), Signal::KILL);
     server.wait().unwrap();
@@ -55,14 +55,14 @@ fn a_search_ends_when_its_server_dies() {
 
 #[test]
 fn rates_that_were_run_are_not_lost_with_the_server() {
-    let turn = turn();
-    let (mut server, url) = serve(&turn, &[]);
+    let sandbox = sandbox();
+    let (mut server, url) = serve(&sandbox, &[]);
     let usual = ["--duration", "1s", "--warmup", "5s", "--timeout", "500ms", "--connections", "4"];
     // The first rate is not valid, and a line says so as soon as it is over.
-    let log = turn.out().join("run.hlog");
+    let log = sandbox.out().join("run.hlog");
     let log = log.to_str().unwrap();
     let load = ["load", &url, "--json", "--rate", "100,100", "--expect-body", "7", "--hlog", log];
-    let mut load = turn.command(HOSTGAP).args(load).args(usual).spawn().unwrap();
+    let mut load = sandbox.command(HOSTGAP).args(load).args(usual).spawn().unwrap();
     while !line(load.stderr.as_mut().unwrap()).contains("not valid") {}
     // The warm-up before the second rate is running now.
     kill(server.id(), Signal::KILL);
@@ -76,10 +76,10 @@ fn rates_that_were_run_are_not_lost_with_the_server() {
 
 #[test]
 fn a_search_waits_for_answers_that_take_longer_than_its_steps() {
-    let turn = turn();
-    let (server, url) = serve(&turn, &["--delay", "700ms"]);
+    let sandbox = sandbox();
+    let (server, url) = serve(&sandbox, &["--delay", "700ms"]);
     let args = ["--find-max", "--slo", "p50<50s", "--timeout", "30s", "--duration", "1s", "--warmup", "0s"];
-    let output = turn.hostgap(&[&["load", &url, "--connections", "4", "--json"], &args[..]].concat());
+    let output = sandbox.hostgap(&[&["load", &url, "--connections", "4", "--json"], &args[..]].concat());
     let value = json(&output);
     let tried = value["tried"].as_array().unwrap();
     // Each of four connections answers every 700 ms.

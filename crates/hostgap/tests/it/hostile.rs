@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Output;
 
-use crate::turn::{check, json, stderr, stdout, turn};
+use crate::sandbox::{check, json, sandbox, stderr, stdout};
 
 /// Clears the screen, starts a C1 control sequence, deletes, and reverses the direction of writing.
 const EVIL: &str = "x\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\u{2066}y";
@@ -29,34 +29,34 @@ fn file(directory: &Path, name: &str, text: &str) -> String {
 
 #[test]
 fn of_experiments_and_profiles() {
-    let turn = turn();
+    let sandbox = sandbox();
     let key = "schema = 1\nname = \"x\"\n\"\\u001b[2J\" = 1\n";
-    let output = turn.hostgap(&["race", &file(turn.out(), "key.toml", key)]);
+    let output = sandbox.hostgap(&["race", &file(sandbox.out(), "key.toml", key)]);
     check(&output, 2, "line 3");
     harmless(&output, "\\u001b[2J");
     let name = "schema = 1\nname = \"\\u001b[2J\\u009b\\u202e\"\n";
-    let output = turn.hostgap(&["race", &file(turn.out(), "name.toml", name)]);
+    let output = sandbox.hostgap(&["race", &file(sandbox.out(), "name.toml", name)]);
     check(&output, 2, "`name` is ");
     harmless(&output, "\\u001b[2J\\u009b\\u202e");
     let why = "\\u001b[2J\\u009b\\u202e";
     let profile = format!(
         "schema = 1\nabout = \"{why}\"\n[[set]]\nknob = \"somaxconn\"\nvalue = 12345\nwhy = \"{why}\"\n"
     );
-    let output = turn.hostgap(&["tune", "plan", &file(turn.out(), "profile.toml", &profile)]);
+    let output = sandbox.hostgap(&["tune", "plan", &file(sandbox.out(), "profile.toml", &profile)]);
     check(&output, 0, "");
     harmless(&output, "\\u001b[2J\\u009b\\u202e");
-    let output = turn.hostgap(&["report", &format!("/nonexistent/{EVIL}")]);
+    let output = sandbox.hostgap(&["report", &format!("/nonexistent/{EVIL}")]);
     harmless(&output, SHOWN);
 }
 
 #[test]
 fn of_collected_trees() {
-    let turn = turn();
-    let tree = turn.out().join("tree");
+    let sandbox = sandbox();
+    let tree = sandbox.out().join("tree");
     let tree = tree.to_str().unwrap();
-    check(&turn.hostgap(&["collect", tree, "--for", "100ms"]), 0, "");
+    check(&sandbox.hostgap(&["collect", tree, "--for", "100ms"]), 0, "");
     for look in ["before", "after"] {
-        let look = turn.out().join("tree").join(look);
+        let look = sandbox.out().join("tree").join(look);
         // The kernel accepts every byte in a link's name except white space, `/` and `:`.
         let link = look.join("sys/class/net/e\u{1b}[2J\u{202e}");
         std::fs::create_dir(&link).unwrap();
@@ -68,38 +68,38 @@ fn of_collected_trees() {
         std::fs::write(look.join("unseen.json"), serde_json::to_string(&[EVIL]).unwrap()).unwrap();
         std::fs::write(look.join("proc/sys/kernel/osrelease"), format!("6.1{EVIL}\n")).unwrap();
     }
-    let output = turn.hostgap(&["doctor", "--from", tree]);
+    let output = sandbox.hostgap(&["doctor", "--from", tree]);
     check(&output, 0, "");
     harmless(&output, SHOWN);
     harmless(&output, "(e\\u001b[2J\\u202e)");
-    let output = turn.hostgap(&["doctor", "--from", tree, "--json"]);
+    let output = sandbox.hostgap(&["doctor", "--from", tree, "--json"]);
     harmless(&output, SHOWN);
     // Programs get the text unchanged.
     assert_eq!(json(&output)["unseen"], serde_json::json!([EVIL]));
-    std::fs::write(turn.out().join("tree/collected.json"), format!("{{\"schema\": {EVIL:?}}}")).unwrap();
-    harmless(&turn.hostgap(&["doctor", "--from", tree]), "is no part of a collected tree");
+    std::fs::write(sandbox.out().join("tree/collected.json"), format!("{{\"schema\": {EVIL:?}}}")).unwrap();
+    harmless(&sandbox.hostgap(&["doctor", "--from", tree]), "is no part of a collected tree");
 }
 
 #[test]
 fn of_records() {
-    let turn = turn();
+    let sandbox = sandbox();
     let search = serde_json::json!({
         "schema": 1, "hostgap": EVIL, "started_unix_s": 1, "seed": 1, "budget_s": 1.0, "wall_s": 1.0,
         "experiment": record::Experiment::default(), "machine": record::Machine::default(),
         "incumbent": EVIL, "objective": "throughput", "guards": [], "options": [], "blocks": [], "stages": [],
         "answer": { "verdict": "nothing_helps", "arm": [], "guards": [], "dropped": [], "why": EVIL },
     });
-    let record = file(turn.out(), "search.json", &search.to_string());
-    let output = turn.hostgap(&["report", &record]);
+    let record = file(sandbox.out(), "search.json", &search.to_string());
+    let output = sandbox.hostgap(&["report", &record]);
     check(&output, 0, "");
     harmless(&output, SHOWN);
-    let output = turn.hostgap(&["report", "--json", &record]);
+    let output = sandbox.hostgap(&["report", "--json", &record]);
     harmless(&output, SHOWN);
     assert_eq!(json(&output)["incumbent"], EVIL);
-    let page = std::fs::read_to_string(turn.out().join("report.html")).unwrap();
+    let page = std::fs::read_to_string(sandbox.out().join("report.html")).unwrap();
     assert!(page.contains(SHOWN) && !page.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\u{2066}']));
     let mut strange = search;
     strange[EVIL] = 1.into();
-    let output = turn.hostgap(&["report", &file(turn.out(), "search.json", &strange.to_string())]);
+    let output = sandbox.hostgap(&["report", &file(sandbox.out(), "search.json", &strange.to_string())]);
     harmless(&output, &format!("unknown field `{SHOWN}`"));
 }

@@ -14,34 +14,34 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::made::{Plan, Truth, eventful, flood};
-use crate::turn::{HOSTGAP, PLUGIN, Turn, check, kill, stderr, stdout, text, turn, until};
+use crate::sandbox::{HOSTGAP, PLUGIN, Sandbox, check, kill, sandbox, stderr, stdout, text, until};
 
-/// A node in a namespace of the turn, with a wire, and the directories of a runtime.
+/// A node in a namespace of the sandbox, with a wire, and the directories of a runtime.
 struct Node {
-    turn: Turn,
+    sandbox: Sandbox,
 }
 
 impl Node {
     fn new() -> Node {
-        let turn = turn();
+        let sandbox = sandbox();
         // The plugin keeps addresses there, and the machine may have some of its own. A bpffs that is mounted under
         // `ip netns exec` would go with the call.
         let mounts =
             "mount -t tmpfs none /var/lib; mkdir -p /run/hostgap-bpf; mount -t bpf none /run/hostgap-bpf";
-        text(turn.command("sh").args(["-ec", mounts]));
+        text(sandbox.command("sh").args(["-ec", mounts]));
         let script = "ip netns add node && ip -n node link add wire0 type veth peer name wire1 &&
              ip -n node addr add 192.0.2.1/24 dev wire0 && ip -n node link set wire0 up &&
              ip -n node link set wire1 up && ip -n node route add default via 192.0.2.2";
-        text(turn.command("sh").args(["-ec", script]));
-        Node { turn }
+        text(sandbox.command("sh").args(["-ec", script]));
+        Node { sandbox }
     }
 
     fn bin(&self) -> PathBuf {
-        self.turn.out().join("bin")
+        self.sandbox.out().join("bin")
     }
 
     fn conf(&self) -> PathBuf {
-        self.turn.out().join("net.d")
+        self.sandbox.out().join("net.d")
     }
 
     fn plugin(&self) -> PathBuf {
@@ -50,7 +50,7 @@ impl Node {
 
     /// A program in the node's namespace.
     fn command(&self, program: &Path) -> Command {
-        let mut command = self.turn.command("ip");
+        let mut command = self.sandbox.command("ip");
         command.args(["netns", "exec", "node"]).arg(program);
         command
     }
@@ -111,7 +111,7 @@ const PODS: [&str; 6] = ["--attach", "ptp", "--name", "pods", "--subnet", "10.24
 
 /// Two builds of the program, small enough to be copied often. An executable may have anything at its end.
 fn builds(node: &Node) -> [PathBuf; 2] {
-    let [one, other] = ["one", "other"].map(|name| node.turn.out().join(name));
+    let [one, other] = ["one", "other"].map(|name| node.sandbox.out().join(name));
     text(Command::new("strip").arg("-o").arg(&one).arg(HOSTGAP));
     fs::write(&other, [fs::read(&one).unwrap(), b"another build".to_vec()].concat()).unwrap();
     fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
@@ -128,7 +128,7 @@ fn calls_go_on_while_the_program_is_replaced() {
     let node = Node::new();
     let builds = builds(&node);
     check(&node.cni_of(&builds[0], "install", &PODS).output().unwrap(), 0, "");
-    text(node.turn.command("ip").args(["netns", "add", "a"]));
+    text(node.sandbox.command("ip").args(["netns", "add", "a"]));
     let (called, attached, installed) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let counts = [(&called, CALLS), (&attached, ATTACHMENTS), (&installed, INSTALLS)];
     let are_enough = || counts.iter().all(|(count, enough)| count.load(Ordering::Relaxed) >= *enough);
@@ -209,7 +209,7 @@ fn a_person_who_starts_the_plugin_gets_a_hint() {
 fn the_program_goes_when_no_container_needs_it() {
     let node = Node::new();
     check(&node.install(&PODS), 0, "");
-    text(node.turn.command("ip").args(["netns", "add", "a"]));
+    text(node.sandbox.command("ip").args(["netns", "add", "a"]));
     let list: Value =
         serde_json::from_slice(&fs::read(node.conf().join("10-pods.conflist")).unwrap()).unwrap();
     let mut conf = list["plugins"][0].clone();
@@ -224,7 +224,7 @@ fn the_program_goes_when_no_container_needs_it() {
     // Nothing listens on the port, and the node says so.
     let connect = "exec 3<>/dev/tcp/192.0.2.1/9";
     let refused =
-        node.turn.command("ip").args(["netns", "exec", "a", "bash", "-c", connect]).output().unwrap();
+        node.sandbox.command("ip").args(["netns", "exec", "a", "bash", "-c", connect]).output().unwrap();
     assert!(stderr(&refused).contains("Connection refused"), "{}", stderr(&refused));
     assert!(node.call_with("DEL", "a", &conf).status.success());
     let gone = stdout(&node.uninstall());
@@ -242,10 +242,10 @@ fn the_check_of_senders_may_be_at_tcx() {
     check(&installed, 0, "");
     let list = fs::read_to_string(node.conf().join("10-pods.conflist")).unwrap();
     assert!(list.contains("\"anti_spoofing\": \"tcx\""), "{list}");
-    text(node.turn.command("ip").args(["netns", "add", "a"]));
+    text(node.sandbox.command("ip").args(["netns", "add", "a"]));
     assert!(node.call("ADD", "a").status.success());
     // A filter has no link that is pinned.
-    let pins = text(node.turn.command("sh").args(["-c", "ls /run/hostgap-bpf/*"]));
+    let pins = text(node.sandbox.command("sh").args(["-c", "ls /run/hostgap-bpf/*"]));
     assert!(pins.contains("link_hgp"), "{pins}");
     assert!(node.call("DEL", "a").status.success());
     check(&at_tcx(&["--no-anti-spoofing"]), 2, "cannot be used with");
@@ -255,14 +255,14 @@ fn the_check_of_senders_may_be_at_tcx() {
 fn a_bridge_that_another_program_uses_is_left_and_named() {
     let node = Node::new();
     check(&node.install(&PODS), 0, "");
-    text(node.turn.command("ip").args(["netns", "add", "a"]));
+    text(node.sandbox.command("ip").args(["netns", "add", "a"]));
     let conf = json!({
         "cniVersion": "1.1.0", "name": "pods", "type": "hostgap", "attach": "bridge", "bridge": "cni0",
         "anti_spoofing": false, "ipam": { "type": "hostgap", "ranges": [[{ "subnet": "10.244.1.0/24" }]] },
     });
     check(&node.call_with("ADD", "a", &conf), 0, "");
     let join = "-n node link add other0 master cni0 type veth peer name other1";
-    text(node.turn.command("ip").args(join.split_whitespace()));
+    text(node.sandbox.command("ip").args(join.split_whitespace()));
     check(&node.call_with("DEL", "a", &conf), 0, "");
     let why = "link cni0 has ports of another program: other0";
     let left = format!("network pods: left, {why}\n");
@@ -270,9 +270,9 @@ fn a_bridge_that_another_program_uses_is_left_and_named() {
     assert!(uninstalled.contains("bin/hostgap: removed\n") && uninstalled.ends_with(&left), "{uninstalled}");
     let clean = |args: &[&str]| node.command(Path::new(HOSTGAP)).arg("clean").args(args).output().unwrap();
     assert_eq!(stdout(&clean(&[])), left);
-    let json = crate::turn::json(&clean(&["--json"]));
+    let json = crate::sandbox::json(&clean(&["--json"]));
     assert_eq!(json["networks_left"], json!([{ "network": "pods", "why": why }]));
-    text(node.turn.command("ip").args(["-n", "node", "link", "del", "other0"]));
+    text(node.sandbox.command("ip").args(["-n", "node", "link", "del", "other0"]));
     assert_eq!(stdout(&clean(&[])), "network pods: removed, no container is attached to it\n");
 }
 
@@ -317,7 +317,7 @@ fn what_is_in_the_way_is_named_with_what_to_do() {
     fs::write(node.bin().join("loopback"), "").unwrap();
     let dry = with(&["--file", "20-pods.conflist", "--dry-run"]);
     assert!(!stderr(&dry).contains("loopback"), "{}", stderr(&dry));
-    let json = crate::turn::json(&with(&["--file", "20-pods.conflist", "--json"]));
+    let json = crate::sandbox::json(&with(&["--file", "20-pods.conflist", "--json"]));
     assert_eq!(
         (&json["schema"], &json["is_first"], &json["attach"]),
         (&json!(1), &json!(false), &json!("ptp"))
@@ -353,10 +353,10 @@ fn write(race: &RaceRecord, path: &Path) {
 #[test]
 fn what_won_a_race_is_installed_with_the_reason() {
     let node = Node::new();
-    let dir = node.turn.out().to_owned();
+    let dir = node.sandbox.out().to_owned();
     let from = |race: &RaceRecord, name: &str| {
         // In memory, since each line of a record is waited for until it is on the disk.
-        write(race, &node.turn.in_run(name));
+        write(race, &node.sandbox.in_run(name));
         node.install(&["--from", &format!("/run/{name}"), "--name", "pods", "--subnet", "10.244.1.0/24"])
     };
     let unmet = Truth {

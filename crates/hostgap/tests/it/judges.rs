@@ -5,19 +5,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-use crate::turn::{Turn, check, check_race, json, stderr, stdout, turn};
+use crate::sandbox::{Sandbox, check, check_race, json, sandbox, stderr, stdout};
 
 /// A topology that stands for an outside program to judge.
 struct Up<'a> {
-    turn: &'a Turn,
+    sandbox: &'a Sandbox,
     described: Value,
 }
 
 impl<'a> Up<'a> {
-    fn of(turn: &'a Turn, args: &[&str]) -> Up<'a> {
-        let output = turn.hostgap(&[&["lab", "up", "bridge+direct", "--json"], args].concat());
+    fn of(sandbox: &'a Sandbox, args: &[&str]) -> Up<'a> {
+        let output = sandbox.hostgap(&[&["lab", "up", "bridge+direct", "--json"], args].concat());
         check(&output, 0, "");
-        Up { turn, described: json(&output) }
+        Up { sandbox, described: json(&output) }
     }
 
     fn address(&self) -> String {
@@ -41,7 +41,7 @@ impl<'a> Up<'a> {
     }
 
     fn inside_as(&self, pod: &str, program: &[&str], realtime: bool) -> Command {
-        let mut command = self.turn.command("ip");
+        let mut command = self.sandbox.command("ip");
         let cpus = self.described[pod.replace("netns", "cpus").as_str()].as_str().unwrap();
         command.args(["netns", "exec", self.described[pod].as_str().unwrap(), "taskset", "-c", cpus]);
         if realtime {
@@ -60,7 +60,7 @@ impl<'a> Up<'a> {
 
 impl Drop for Up<'_> {
     fn drop(&mut self) {
-        self.turn.hostgap(&["lab", "down"]);
+        self.sandbox.hostgap(&["lab", "down"]);
     }
 }
 
@@ -90,41 +90,41 @@ fn agree(what: &str, mut both: impl FnMut() -> (f64, f64)) {
 }
 
 /// Our figure of a path in a closed loop, or 0 if no trial is valid.
-fn ours(turn: &Turn, args: &[&str], figure: impl Fn(&Value) -> Option<f64>) -> f64 {
+fn ours(sandbox: &Sandbox, args: &[&str], figure: impl Fn(&Value) -> Option<f64>) -> f64 {
     let args = [&["--paths", "bridge+direct", "--rounds", "3", "--json"], args].concat();
-    let output = turn.run_race(&args);
+    let output = sandbox.run_race(&args);
     check_race(&output, "");
     figure(&json(&output)["candidates"][2]["rates"][0]).unwrap_or(0.0)
 }
 
 #[test]
 fn wrk_judges_requests_on_connections_that_stay() {
-    let turn = turn();
+    let sandbox = sandbox();
     agree("requests", || {
-        let up = Up::of(&turn, &[]);
+        let up = Up::of(&sandbox, &[]);
         let text = up.client(&["wrk", "-t1", "-c8", "-d1s", &format!("http://{}/100", up.address())]);
         assert!(!text.contains("Non-2xx") && !text.contains("Socket errors"), "{text}");
         drop(up);
         let race = ["--connections", "8", "--rate", "500"];
-        (ours(&turn, &race, |rate| rate["achieved_rps"].as_f64()), figure(&text, "Requests/sec"))
+        (ours(&sandbox, &race, |rate| rate["achieved_rps"].as_f64()), figure(&text, "Requests/sec"))
     });
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn ab_judges_connections_and_downloads() {
-    let turn = turn();
+    let sandbox = sandbox();
     agree("connections", || {
-        let up = Up::of(&turn, &["--workload", "connect"]);
+        let up = Up::of(&sandbox, &["--workload", "connect"]);
         let text = up.client(&["ab", "-q", "-n", "2000", "-c", "8", &format!("http://{}/100", up.address())]);
         assert_eq!((figure(&text, "Complete requests"), figure(&text, "Failed requests")), (2000.0, 0.0));
         assert_eq!(figure(&text, "HTML transferred"), 200_000.0);
         drop(up);
         let race = ["--workload", "connect", "--http", "1.0", "--connections", "8", "--rate", "500"];
-        (ours(&turn, &race, |rate| rate["achieved_rps"].as_f64()), figure(&text, "Requests per second"))
+        (ours(&sandbox, &race, |rate| rate["achieved_rps"].as_f64()), figure(&text, "Requests per second"))
     });
     agree("downloads", || {
-        let up = Up::of(&turn, &["--workload", "download", "--body", "4M"]);
+        let up = Up::of(&sandbox, &["--workload", "download", "--body", "4M"]);
         let url = format!("http://{}/4194304", up.address());
         let text = up.client(&["ab", "-q", "-n", "200", "-c", "4", &url]);
         assert_eq!((figure(&text, "Complete requests"), figure(&text, "Failed requests")), (200.0, 0.0));
@@ -132,11 +132,11 @@ fn ab_judges_connections_and_downloads() {
         drop(up);
         let race = ["--workload", "download", "--http", "1.0", "--body", "4M", "--connections", "4"];
         let race = [&race[..], &["--objects", "5"]].concat();
-        let mbit = ours(&turn, &race, |rate| rate["carried"]["mbit_per_s"].as_f64());
+        let mbit = ours(&sandbox, &race, |rate| rate["carried"]["mbit_per_s"].as_f64());
         // ab's kilobytes have 1024 bytes.
         (mbit, figure(&text, "Transfer rate") * 1024.0 * 8.0 / 1e6)
     });
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 /// The server of an outside program. Dropping this ends it.
@@ -177,13 +177,13 @@ fn once_ready(mut client: Command) -> String {
 
 #[test]
 fn iperf3_judges_streams() {
-    let turn = turn();
+    let sandbox = sandbox();
     // Ours are bound to CPUs. On a busy machine a judge that chooses its own gets several times as much of them.
     let nodes = lab::NodeCpus::split(&linux::cpu::allowed().unwrap());
     let [client_cpu, server_cpu] =
         [nodes.client, nodes.server].map(|cpus| cpus.iter().next().unwrap().to_string());
     let theirs = |args: &[&str], kind: &str| {
-        let up = Up::of(&turn, &["--workload", "connect"]);
+        let up = Up::of(&sandbox, &["--workload", "connect"]);
         let (host, port) = (up.host(), port());
         let serve = ["iperf3", "-s", "-p", &port, "-A", &server_cpu];
         let _server = Judge(up.inside_without_priority("server_netns", &serve).spawn().unwrap());
@@ -196,24 +196,25 @@ fn iperf3_judges_streams() {
     };
     agree("TCP", || {
         let sum = theirs(&[], "sum_received");
-        let mbit = ours(&turn, &["--workload", "tcp-stream"], |rate| rate["carried"]["mbit_per_s"].as_f64());
+        let mbit =
+            ours(&sandbox, &["--workload", "tcp-stream"], |rate| rate["carried"]["mbit_per_s"].as_f64());
         (mbit, sum["bits_per_second"].as_f64().unwrap() / 1e6)
     });
     agree("UDP", || {
         let sum = theirs(&["-u", "-b", "0", "-l", "1400"], "sum");
         let packets = sum["packets"].as_f64().unwrap() / sum["seconds"].as_f64().unwrap();
         let race = ["--workload", "udp-stream", "--body", "1400"];
-        (ours(&turn, &race, |rate| rate["carried"]["sent_packets_per_s"].as_f64()), packets)
+        (ours(&sandbox, &race, |rate| rate["carried"]["sent_packets_per_s"].as_f64()), packets)
     });
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn sockperf_judges_round_trips() {
-    let turn = turn();
+    let sandbox = sandbox();
     for (kind, protocol) in [("tcp-rr", &["--tcp"][..]), ("udp-rr", &[])] {
         agree(kind, || {
-            let up = Up::of(&turn, &["--workload", "connect"]);
+            let up = Up::of(&sandbox, &["--workload", "connect"]);
             let (host, port) = (up.host(), port());
             let serve = [&["sockperf", "server", "-i", &host, "-p", &port], protocol].concat();
             let _server = Judge(up.inside("server_netns", &serve).spawn().unwrap());
@@ -223,18 +224,18 @@ fn sockperf_judges_round_trips() {
             let race = ["--workload", kind, "--connections", "1", "--rate", "500"];
             // With one request at a time, the rate is the inverse of the round trip. sockperf reports half a
             // round trip.
-            let rps = ours(&turn, &race, |rate| rate["achieved_rps"].as_f64());
+            let rps = ours(&sandbox, &race, |rate| rate["achieved_rps"].as_f64());
             (if rps > 0.0 { 1e6 / rps } else { 0.0 }, 2.0 * figure(&text, "avg-latency"))
         });
     }
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn openssl_judges_whether_sessions_are_resumed() {
-    let turn = turn();
-    let up = Up::of(&turn, &["--workload", "connect", "--tls"]);
-    let (address, file) = (up.address(), turn.out().join("session"));
+    let sandbox = sandbox();
+    let up = Up::of(&sandbox, &["--workload", "connect", "--tls"]);
+    let (address, file) = (up.address(), sandbox.out().join("session"));
     let file = file.to_str().unwrap();
     // A request is sent so that openssl reads the tickets that follow the handshake before it ends.
     let ask = |session: &str, version: &str| {
@@ -251,5 +252,5 @@ fn openssl_judges_whether_sessions_are_resumed() {
         assert!(again.contains("Reused, TLS") && again.contains("200 OK"), "{again}");
     }
     drop(up);
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }

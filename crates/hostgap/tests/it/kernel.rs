@@ -4,7 +4,7 @@
 
 use rustix::process::Signal;
 
-use crate::turn::{HOSTGAP, check, kill, turn};
+use crate::sandbox::{HOSTGAP, check, kill, sandbox};
 
 /// Whether this is Debian. The emulator comes from Debian's archive, and without it nothing can run.
 pub(crate) fn is_debian() -> bool {
@@ -21,11 +21,11 @@ fn instructions_are_counted_and_a_data_path_costs_more() {
     if !is_debian() {
         return;
     }
-    let turn = turn();
-    let shipped = crate::cni::own(&turn, "bridge", r#","anti_spoofing":false,"masquerade":true"#);
+    let sandbox = sandbox();
+    let shipped = crate::cni::own(&sandbox, "bridge", r#","anti_spoofing":false,"masquerade":true"#);
     let shipped: Vec<&str> = shipped.iter().map(String::as_str).collect();
     let raced = ["--exact", "--paths", "bridge+direct", "--rounds", "2", "--json"];
-    let output = turn.run_race(&[&raced[..], &shipped].concat());
+    let output = sandbox.run_race(&[&raced[..], &shipped].concat());
     check(&output, 0, "booting Linux 6.12");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let counted = json["exact"][0]["candidates"].as_array().unwrap();
@@ -45,7 +45,7 @@ fn instructions_are_counted_and_a_data_path_costs_more() {
     assert!((shipped / raced - 1.0).abs() < 0.01, "{counted:?}");
     let facts = &json["machine"]["facts"];
     assert!(facts["virtual machine"].as_str().unwrap().contains("counts instructions"), "{facts}");
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 /// The later a packet is dropped on its way, the more of the kernel it has passed.
@@ -55,9 +55,9 @@ fn instructions_of_a_packet_grow_along_its_way() {
         return;
     }
     const WAY: &str = "xdp-drop,tc-drop,nft-input-ct";
-    let turn = turn();
+    let sandbox = sandbox();
     let packets = ["--exact", "--workload", "packets", "--paths", WAY, "--rounds", "1", "--json"];
-    let output = turn.run_race(&packets);
+    let output = sandbox.run_race(&packets);
     check(&output, 0, "booting Linux 6.12");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let counted = json["exact"][0]["candidates"].as_array().unwrap();
@@ -71,7 +71,7 @@ fn instructions_of_a_packet_grow_along_its_way() {
     let grows = |pair: &[(&str, f64)]| pair[0].1 < pair[1].1;
     assert!(filters[0].1 > 100.0 && filters.windows(2).all(grows), "{figures:?}");
     assert!((hosts[0].1 / hosts[1].1 - 1.0).abs() < 0.02, "{figures:?}");
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
@@ -79,11 +79,11 @@ fn a_race_in_emulation_says_so_and_can_be_interrupted() {
     if !is_debian() {
         return;
     }
-    let turn = turn();
+    let sandbox = sandbox();
     // With cards, so that both ends of such a wire are found, taken and given back where no clock is counted.
     let args = ["--wire", "igb", "--paths", "ipvlan-l2", "--rounds", "500", "--rate", "200"];
-    let race = turn.start_race(&args);
-    turn.until_a_round_is_done();
+    let race = sandbox.start_race(&args);
+    sandbox.until_a_round_is_done();
     kill(race.id(), Signal::INT);
     let output = race.wait_with_output().unwrap();
     check(&output, 130, "interrupted");
@@ -93,15 +93,21 @@ fn a_race_in_emulation_says_so_and_can_be_interrupted() {
         "{stdout}"
     );
     assert!(stdout.contains("not watched for stalls (none: QEMU emulates"), "{stdout}");
-    let page = std::fs::read_to_string(turn.record().with_file_name("report.html")).unwrap();
+    let page = std::fs::read_to_string(sandbox.record().with_file_name("report.html")).unwrap();
     assert!(page.contains("wire (igb)") && page.contains("two of model igb for each candidate"), "{page}");
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn bad_input_is_refused_before_anything_boots() {
-    let turn = turn();
-    let bad: [(&[&str], i32, &str); 8] = [
+    let sandbox = sandbox();
+    let bad: [(&[&str], i32, &str); 10] = [
+        (
+            &["--kernel", "debian:6.12", "--duration", "10m"],
+            2,
+            "--duration does not apply to a race in a virtual machine: how long a trial takes",
+        ),
+        (&["--exact", "--cpus", "0"], 2, "--cpus does not apply to a race in a virtual machine"),
         (
             &["--wire", "igb", "--delay", "1ms"],
             2,
@@ -124,9 +130,9 @@ fn bad_input_is_refused_before_anything_boots() {
         (&["--kernel", "a,a"], 2, "`vm.kernels` is a: it is listed twice"),
     ];
     for (args, code, says) in bad {
-        check(&turn.run_race(args), code, says);
-        turn.assert_nothing_left();
-        assert_eq!(std::fs::read_dir(turn.out()).unwrap().count(), 0, "{args:?} left a directory");
+        check(&sandbox.run_race(args), code, says);
+        sandbox.assert_nothing_left();
+        assert_eq!(std::fs::read_dir(sandbox.out()).unwrap().count(), 0, "{args:?} left a directory");
     }
 }
 
@@ -136,16 +142,16 @@ fn no_space_and_no_packages_are_reported_with_a_way_out() {
     if !is_debian() {
         return;
     }
-    let turn = turn();
+    let sandbox = sandbox();
     let small = "mkdir /run/small && mount -t tmpfs -o size=2m none /run/small";
-    assert!(turn.command("sh").args(["-c", small]).status().unwrap().success());
+    assert!(sandbox.command("sh").args(["-c", small]).status().unwrap().success());
     let race = |settings: &[&str]| {
-        let mut command = turn.command("/usr/bin/env");
-        command.args(settings).args([HOSTGAP, "race", "--kernel", "debian:6.12", "--out"]).arg(turn.out());
+        let mut command = sandbox.command("/usr/bin/env");
+        command.args(settings).args([HOSTGAP, "race", "--kernel", "debian:6.12", "--out"]).arg(sandbox.out());
         command.output().unwrap()
     };
     let text = check(&race(&["HOSTGAP_CACHE=/run/small"]), 1, "HOSTGAP_CACHE=DIR");
     assert!(text.contains("/run/small"), "{text}");
     check(&race(&["HOSTGAP_CACHE=/run/empty", "PATH=/nowhere"]), 4, "start apt-get: ");
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }

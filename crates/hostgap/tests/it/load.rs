@@ -12,12 +12,12 @@ use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::turn::{HOSTGAP, Turn, check, json, kill, stderr, stdout, text, turn, until};
+use crate::sandbox::{HOSTGAP, Sandbox, check, json, kill, sandbox, stderr, stdout, text, until};
 
 /// A responder on a port of the kernel's choice, and its URL.
-pub(crate) fn serve(turn: &Turn, args: &[&str]) -> (Child, String) {
+pub(crate) fn serve(sandbox: &Sandbox, args: &[&str]) -> (Child, String) {
     let mut child =
-        turn.command(HOSTGAP).args(["serve", "--listen", "127.0.0.1:0"]).args(args).spawn().unwrap();
+        sandbox.command(HOSTGAP).args(["serve", "--listen", "127.0.0.1:0"]).args(args).spawn().unwrap();
     // A buffer of one byte leaves the rest of the output to [`end`].
     let mut line = String::new();
     let mut stderr = BufReader::with_capacity(1, child.stderr.as_mut().unwrap());
@@ -36,17 +36,17 @@ pub(crate) fn end(mut server: Child, signal: Signal) -> String {
 
 #[test]
 fn a_table_and_json_of_a_valid_run() {
-    let turn = turn();
-    let (server, url) = serve(&turn, &["--body", "4k"]);
-    let table = stdout(&valid(&turn, &url, &[]));
+    let sandbox = sandbox();
+    let (server, url) = serve(&sandbox, &["--body", "4k"]);
+    let table = stdout(&valid(&sandbox, &url, &[]));
     assert!(table.contains("p50") && table.contains("p99") && table.contains("\nchecks "), "{table}");
-    let value = json(&valid(&turn, &url, &["--json"]));
+    let value = json(&valid(&sandbox, &url, &["--json"]));
     assert_eq!(
         (&value["schema"], &value["intended"], &value["answered"]),
         (&2.into(), &500.into(), &500.into())
     );
     check_fields(&value);
-    assert_eq!(text(turn.command("curl").args(["-sf", &format!("{url}123")])).len(), 123);
+    assert_eq!(text(sandbox.command("curl").args(["-sf", &format!("{url}123")])).len(), 123);
     let account = end(server, Signal::TERM);
     let answered: u64 = account.split_whitespace().nth(2).unwrap().parse().unwrap();
     // Every run sent 500 requests, and curl one.
@@ -111,9 +111,10 @@ fn check_fields(value: &Value) {
 }
 
 /// A run to the end whose generator is stopped again and again.
-fn disturbed(turn: &Turn, url: &str, args: &[&str]) -> Output {
+fn disturbed(sandbox: &Sandbox, url: &str, args: &[&str]) -> Output {
     let brief = ["--rate", "500", "--duration", "2s", "--warmup", "0s", "--connections", "8", "--json"];
-    let mut load = turn.command(HOSTGAP).args([&["load", url], &brief[..], args].concat()).spawn().unwrap();
+    let mut load =
+        sandbox.command(HOSTGAP).args([&["load", url], &brief[..], args].concat()).spawn().unwrap();
     while load.try_wait().unwrap().is_none() {
         for signal in [Signal::STOP, Signal::CONT] {
             kill(load.id(), signal);
@@ -125,13 +126,13 @@ fn disturbed(turn: &Turn, url: &str, args: &[&str]) -> Output {
 
 #[test]
 fn a_disturbed_run_leaves_a_doubt_and_fails_under_strict() {
-    let turn = turn();
-    let (server, url) = serve(&turn, &[]);
+    let sandbox = sandbox();
+    let (server, url) = serve(&sandbox, &[]);
     let fails = |value: &Value, kind: &str| {
         let failed = |check: &&Value| check["passed"] == false && check["kind"] == kind;
         value["checks"].as_array().unwrap().iter().filter(failed).count()
     };
-    let output = disturbed(&turn, &url, &[]);
+    let output = disturbed(&sandbox, &url, &[]);
     let value = json(&output);
     assert!(value["failed_checks"].as_array().unwrap().contains(&"late".into()), "{value}");
     // If the generator stood still at the schedule's end, the rate is missed. Otherwise there is only a
@@ -139,7 +140,7 @@ fn a_disturbed_run_leaves_a_doubt_and_fails_under_strict() {
     let failed = fails(&value, "truth");
     assert_eq!(value["valid"], failed == 0);
     assert_eq!(output.status.code(), Some(if failed == 0 { 0 } else { 3 }), "{}", stderr(&output));
-    let output = disturbed(&turn, &url, &["--strict"]);
+    let output = disturbed(&sandbox, &url, &["--strict"]);
     let value = json(&output);
     assert_eq!(
         (output.status.code(), &value["valid"], &value["strict"]),
@@ -153,10 +154,10 @@ fn a_disturbed_run_leaves_a_doubt_and_fails_under_strict() {
 
 #[test]
 fn a_log_that_other_tools_read_has_the_values_of_the_json() {
-    let turn = turn();
-    let (server, url) = serve(&turn, &["--body", "4k"]);
-    let path = turn.out().join("run.hlog");
-    let value = json(&valid(&turn, &url, &["--json", "--hlog", path.to_str().unwrap()]));
+    let sandbox = sandbox();
+    let (server, url) = serve(&sandbox, &["--body", "4k"]);
+    let path = sandbox.out().join("run.hlog");
+    let value = json(&valid(&sandbox, &url, &["--json", "--hlog", path.to_str().unwrap()]));
     let log = std::fs::read(&path).unwrap();
     let mut deserializer = Deserializer::new();
     let mut tags = Vec::new();
@@ -180,19 +181,19 @@ fn a_log_that_other_tools_read_has_the_values_of_the_json() {
     }
     assert_eq!(tags, ["response", "service", "lag"]);
     assert!(started.is_some() && started == based);
-    let nowhere = turn.hostgap(&["load", &url, "--hlog", "/nowhere/run.hlog"]);
+    let nowhere = sandbox.hostgap(&["load", &url, "--hlog", "/nowhere/run.hlog"]);
     check(&nowhere, 1, "could not create /nowhere/run.hlog");
     end(server, Signal::INT);
 }
 
 /// A run during which the machine was not too busy. If another program takes a few milliseconds, the run is
 /// rightly not valid, and is repeated.
-fn valid(turn: &Turn, url: &str, args: &[&str]) -> Output {
+fn valid(sandbox: &Sandbox, url: &str, args: &[&str]) -> Output {
     let brief =
         ["--rate", "500", "--duration", "1s", "--warmup", "0s", "--connections", "8", "--expect-body", "4k"];
     let mut said = Vec::new();
     for _ in 0..10 {
-        let output = turn.hostgap(&[&["load", url, "--fifo", "20"], &brief[..], args].concat());
+        let output = sandbox.hostgap(&[&["load", url, "--fifo", "20"], &brief[..], args].concat());
         if output.status.success() {
             return output;
         }
@@ -204,9 +205,9 @@ fn valid(turn: &Turn, url: &str, args: &[&str]) -> Output {
 
 #[test]
 fn a_run_that_is_not_valid_is_code_3() {
-    let turn = turn();
-    let (server, url) = serve(&turn, &[]);
-    let wrong = turn.hostgap(&[
+    let sandbox = sandbox();
+    let (server, url) = serve(&sandbox, &[]);
+    let wrong = sandbox.hostgap(&[
         "load",
         &url,
         "--rate",
@@ -222,7 +223,7 @@ fn a_run_that_is_not_valid_is_code_3() {
     assert!(stderr(&wrong).contains("the run is not valid: "), "{}", stderr(&wrong));
     assert!(stderr(&wrong).contains("status 200 and 100 bytes"), "{}", stderr(&wrong));
     // More than any generator can do.
-    let beyond = turn.hostgap(&["load", &url, "--rate", "50M", "--duration", "500ms", "--warmup", "0s"]);
+    let beyond = sandbox.hostgap(&["load", &url, "--rate", "50M", "--duration", "500ms", "--warmup", "0s"]);
     assert_eq!(beyond.status.code(), Some(3), "{}", stderr(&beyond));
     assert!(stderr(&beyond).contains("% off of the 50000000/s asked"), "{}", stderr(&beyond));
     end(server, Signal::INT);
@@ -230,21 +231,21 @@ fn a_run_that_is_not_valid_is_code_3() {
 
 #[test]
 fn a_port_in_use_and_one_without_a_listener_are_reported() {
-    let turn = turn();
+    let sandbox = sandbox();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = turn.hostgap(&["serve", "--listen", &address]);
+    let output = sandbox.hostgap(&["serve", "--listen", &address]);
     check(&output, 1, &format!("could not listen on {address}: Address already in use"));
     drop(taken);
     // A child that another test forked meanwhile holds the listener until it executes its program.
     until("nothing listens", || TcpStream::connect(&address).is_err());
-    let output = turn.hostgap(&["load", &format!("http://{address}/"), "--duration", "1s"]);
+    let output = sandbox.hostgap(&["load", &format!("http://{address}/"), "--duration", "1s"]);
     check(&output, 1, &format!("could not connect to {address}: Connection refused"));
 }
 
 #[test]
 fn bad_input() {
-    let turn = turn();
+    let sandbox = sandbox();
     let fresh = ["load", "http://127.0.0.1:1/", "--no-keepalive"];
     let fresh = |more: &[&'static str]| [&fresh[..], more].concat();
     for (more, says) in [
@@ -259,7 +260,7 @@ fn bad_input() {
         (&["--header", "connection: keep-alive"], "leave out --header Connection"),
         (&["--no-session-reuse"], "--no-session-reuse are for https://"),
     ] {
-        check(&turn.hostgap(&fresh(more)), 2, says);
+        check(&sandbox.hostgap(&fresh(more)), 2, says);
     }
     let bad: [(&[&str], &str); 27] = [
         (&["load", "http://127.0.0.1:1/", "--http", "1.0"], "so it needs --no-keepalive"),
@@ -294,17 +295,17 @@ fn bad_input() {
         (&["serve", "--body", "2M"], "at most 1M"),
     ];
     for (args, says) in bad {
-        check(&turn.hostgap(args), 2, says);
+        check(&sandbox.hostgap(args), 2, says);
     }
 }
 
 #[test]
 fn several_rates_and_random_arrivals() {
-    let turn = turn();
-    let (server, url) = serve(&turn, &[]);
+    let sandbox = sandbox();
+    let (server, url) = serve(&sandbox, &[]);
     let args =
         ["--rate", "200,400", "--arrivals", "poisson", "--duration", "500ms", "--warmup", "0s", "--json"];
-    let output = turn.hostgap(&[&["load", &url, "--fifo", "20"], &args[..]].concat());
+    let output = sandbox.hostgap(&[&["load", &url, "--fifo", "20"], &args[..]].concat());
     let value = json(&output);
     let runs = value["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2);
@@ -318,12 +319,12 @@ fn several_rates_and_random_arrivals() {
 
 #[test]
 fn the_highest_rate_within_limits_is_found() {
-    let turn = turn();
+    let sandbox = sandbox();
     // A server that takes 10 ms can answer at most 400 requests a second over 4 connections.
-    let (server, url) = serve(&turn, &["--delay", "10ms"]);
+    let (server, url) = serve(&sandbox, &["--delay", "10ms"]);
     let args =
         ["--find-max", "--slo", "p90<100ms", "--connections", "4", "--duration", "2s", "--warmup", "0s"];
-    let output = turn.hostgap(&[&["load", &url, "--json", "--fifo", "20"], &args[..]].concat());
+    let output = sandbox.hostgap(&[&["load", &url, "--json", "--fifo", "20"], &args[..]].concat());
     let value = json(&output);
     let max = value["max_rps"].as_f64().unwrap_or_else(|| panic!("{} {}", stdout(&output), stderr(&output)));
     assert!((40.0..=410.0).contains(&max), "{max}");
@@ -332,7 +333,7 @@ fn the_highest_rate_within_limits_is_found() {
     // The delay alone breaks these limits.
     let args =
         ["--find-max", "--slo", "p50<5ms", "--connections", "4", "--duration", "500ms", "--warmup", "0s"];
-    let output = turn.hostgap(&[&["load", &url], &args[..]].concat());
+    let output = sandbox.hostgap(&[&["load", &url], &args[..]].concat());
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("/s: no, p50 was 1"), "{}", stderr(&output));
     assert!(stdout(&output).contains("no rate was found"), "{}", stdout(&output));
@@ -340,13 +341,26 @@ fn the_highest_rate_within_limits_is_found() {
 }
 
 #[test]
+fn a_search_warms_up_whatever_happens_when_connections_are_busy() {
+    let sandbox = sandbox();
+    let (server, url) = serve(&sandbox, &[]);
+    for when_busy in ["wait", "pipeline", "grow", "drop"] {
+        let args = ["--find-max", "--slo", "p50<5s", "--duration", "500ms", "--warmup", "100ms", "--json"];
+        let output = sandbox.hostgap(&[&["load", &url, "--when-busy", when_busy], &args[..]].concat());
+        let value = json(&output);
+        assert!(value["tried"].as_array().is_some_and(|tried| !tried.is_empty()), "{}", stderr(&output));
+    }
+    end(server, Signal::TERM);
+}
+
+#[test]
 fn datagrams_bytes_and_sockets_in_the_file_system() {
-    let turn = turn();
+    let sandbox = sandbox();
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("socket");
     let unix = format!("unix:{}", socket.display());
     let listen = ["serve", "--listen", "tcp:127.0.0.1:0", "--listen", "udp:127.0.0.1:0", "--listen", &unix];
-    let mut server = turn.command(HOSTGAP).args(listen).spawn().unwrap();
+    let mut server = sandbox.command(HOSTGAP).args(listen).spawn().unwrap();
     let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut place = |scheme: &str| {
         let line = lines.next().unwrap();
@@ -357,13 +371,13 @@ fn datagrams_bytes_and_sockets_in_the_file_system() {
     let (tcp, udp) = (address(place("tcp:")), address(place("udp:")));
     for url in [format!("tcp://{tcp}"), format!("udp://{udp}")] {
         let args = ["--rate", "200", "--duration", "300ms", "--warmup", "0s", "--json", "--fifo", "20"];
-        let value = json(&turn.hostgap(&[&["load", &url], &args[..]].concat()));
+        let value = json(&sandbox.hostgap(&[&["load", &url], &args[..]].concat()));
         assert_eq!((&value["answered"], &value["connection_errors"]), (&60.into(), &0.into()), "{url}");
     }
     let path = socket.display().to_string();
     let args = ["--unix-socket", &path, "--rate", "200", "--duration", "300ms", "--warmup", "0s", "--json"];
     let value =
-        json(&turn.hostgap(&[&["load", "http://localhost/7", "--expect-body", "7"], &args[..]].concat()));
+        json(&sandbox.hostgap(&[&["load", "http://localhost/7", "--expect-body", "7"], &args[..]].concat()));
     assert_eq!(value["answered"], 60);
     kill(server.id(), Signal::TERM);
     assert_eq!(server.wait().unwrap().code(), Some(0));
@@ -372,8 +386,9 @@ fn datagrams_bytes_and_sockets_in_the_file_system() {
 
 #[test]
 fn calls_of_grpc() {
-    let turn = turn();
-    let mut server = turn.command(HOSTGAP).args(["serve", "--listen", "grpc:127.0.0.1:0"]).spawn().unwrap();
+    let sandbox = sandbox();
+    let mut server =
+        sandbox.command(HOSTGAP).args(["serve", "--listen", "grpc:127.0.0.1:0"]).spawn().unwrap();
     let mut line = String::new();
     BufReader::with_capacity(1, server.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
     let address =
@@ -381,7 +396,7 @@ fn calls_of_grpc() {
     let url = format!("grpc://{address}");
     for rate in ["max", "1k"] {
         let args = ["load", &url, "-n", "300", "--rate", rate, "--connections", "4", "--request-bytes", "1k"];
-        let value = json(&turn.hostgap(&[&args[..], &["--json"]].concat()));
+        let value = json(&sandbox.hostgap(&[&args[..], &["--json"]].concat()));
         assert_eq!((&value["protocol"], &value["answered"]), (&"grpc".into(), &300.into()), "{value}");
         assert_eq!((&value["connection_errors"], &value["reconnects"]), (&0.into(), &0.into()));
         assert_eq!(value["unexpected"]["grpc"], serde_json::json!({}));
@@ -393,13 +408,13 @@ fn calls_of_grpc() {
         (&["--pipeline", "2", "--rate", "max"], "is the only one on a connection that stays"),
         (&["--timestamps"], "and is not stamped"),
     ] {
-        check(&turn.hostgap(&[&["load", &url], args].concat()), 2, says);
+        check(&sandbox.hostgap(&[&["load", &url], args].concat()), 2, says);
     }
     // The server uses another protocol.
-    let (http, other) = serve(&turn, &[]);
+    let (http, other) = serve(&sandbox, &[]);
     let other = other.replace("http:", "grpc:");
     let wrong = ["load", other.trim_end_matches('/'), "-n", "10"];
-    let output = turn.hostgap(&[&wrong[..], &["--rate", "max", "--timeout", "1s"]].concat());
+    let output = sandbox.hostgap(&[&wrong[..], &["--rate", "max", "--timeout", "1s"]].concat());
     assert!(matches!(output.status.code(), Some(1 | 3)), "{}", stderr(&output));
     // The server rejects the bytes and closes, and the client may see either first.
     let said = stderr(&output);
@@ -410,23 +425,23 @@ fn calls_of_grpc() {
 
 #[test]
 fn https_with_a_certificate_that_is_trusted_and_with_one_that_is_not() {
-    let turn = turn();
+    let sandbox = sandbox();
     let dir = tempfile::tempdir().unwrap();
     let certificate = dir.path().join("certificate.pem").display().to_string();
-    let (server, url) = serve(&turn, &["--tls-self-signed", "--tls-cert-out", &certificate]);
+    let (server, url) = serve(&sandbox, &["--tls-self-signed", "--tls-cert-out", &certificate]);
     assert!(url.starts_with("https://"), "{url}");
     let args = ["--rate", "200", "--duration", "500ms", "--warmup", "0s", "--connections", "4", "--json"];
     for trust in [&["--tls-ca", &certificate][..], &["--insecure"]] {
-        let value = json(&turn.hostgap(&[&["load", &url, "--fifo", "20"], trust, &args].concat()));
+        let value = json(&sandbox.hostgap(&[&["load", &url, "--fifo", "20"], trust, &args].concat()));
         assert_eq!((&value["answered"], &value["connection_errors"]), (&100.into(), &0.into()), "{trust:?}");
     }
     // This machine's store does not have the server's certificate.
-    let output = turn.hostgap(&[&["load", &url], &args[..]].concat());
+    let output = sandbox.hostgap(&[&["load", &url], &args[..]].concat());
     check(&output, 1, "TLS: invalid peer certificate");
     // And a server without TLS.
-    let (plain, url) = serve(&turn, &[]);
+    let (plain, url) = serve(&sandbox, &[]);
     let output =
-        turn.hostgap(&[&["load", &url.replace("http:", "https:"), "--insecure"], &args[..]].concat());
+        sandbox.hostgap(&[&["load", &url.replace("http:", "https:"), "--insecure"], &args[..]].concat());
     check(&output, 1, "TLS: received corrupt message");
     end(plain, Signal::TERM);
     end(server, Signal::TERM);
@@ -434,15 +449,15 @@ fn https_with_a_certificate_that_is_trusted_and_with_one_that_is_not() {
 
 #[test]
 fn a_head_a_method_and_a_body_of_ones_own() {
-    let turn = turn();
-    let (server, url) = serve(&turn, &[]);
+    let sandbox = sandbox();
+    let (server, url) = serve(&sandbox, &[]);
     let args = ["--rate", "200", "--duration", "300ms", "--warmup", "0s", "--json", "--header", "X-A: b"];
     for (kind, body) in
         [(&["--method", "HEAD"][..], 0), (&["--body", "hello"], 100), (&["--pipeline", "4"], 100)]
     {
         let body = body.to_string();
         let output =
-            turn.hostgap(&[&["load", &url, "--expect-body", &body, "--fifo", "20"], kind, &args].concat());
+            sandbox.hostgap(&[&["load", &url, "--expect-body", &body, "--fifo", "20"], kind, &args].concat());
         assert_eq!(json(&output)["answered"], 60, "{kind:?} {}", stderr(&output));
     }
     end(server, Signal::TERM);
@@ -450,11 +465,11 @@ fn a_head_a_method_and_a_body_of_ones_own() {
 
 #[test]
 fn more_connections_than_open_files() {
-    let turn = turn();
-    let (server, url) = serve(&turn, &[]);
+    let sandbox = sandbox();
+    let (server, url) = serve(&sandbox, &[]);
     let args = ["--connections", "1000000", "--duration", "1s"];
     let limited =
-        turn.command("prlimit").args(["--nofile=200:200", HOSTGAP, "load", &url]).args(args).output();
+        sandbox.command("prlimit").args(["--nofile=200:200", HOSTGAP, "load", &url]).args(args).output();
     check(&limited.unwrap(), 1, "this process may have 200 files open");
     end(server, Signal::TERM);
 }

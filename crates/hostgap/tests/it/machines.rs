@@ -8,15 +8,15 @@ use std::time::Duration;
 use rustix::process::Signal;
 use testkit::{Dump, World, dump};
 
-use crate::turn::{
-    HOSTGAP, OwnRun, Turn, check, check_race, json, kill, own_run, stderr, stdout, turn, until,
+use crate::sandbox::{
+    HOSTGAP, OwnRun, Sandbox, check, check_race, json, kill, own_run, sandbox, stderr, stdout, until,
 };
 
-/// Two machines on one wire. The client's is the turn's; the server's is reached by ssh as `b`.
+/// Two machines on one wire. The client's is the sandbox's; the server's is reached by ssh as `b`.
 struct Machines {
     world: World,
-    turn: Turn,
-    /// The server's machine.
+    sandbox: Sandbox,
+    /// The `/run` of the server's machine.
     far: OwnRun,
     sshd: Child,
     before: [Dump; 2],
@@ -28,7 +28,7 @@ fn machines() -> Option<Machines> {
         testkit::skip("HOSTGAP_SSHD does not say where an sshd is");
         return None;
     };
-    let (turn, far, world) = (turn(), own_run(), World::new());
+    let (sandbox, far, world) = (sandbox(), own_run(), World::new());
     let [near, there] = ["a", "b"].map(|name| {
         world.add(name);
         world.name(name).to_string()
@@ -39,13 +39,13 @@ fn machines() -> Option<Machines> {
         ip(&["-n", netns, "link", "set", "eth0", "up"]);
         ip(&["-n", netns, "link", "set", "lo", "up"]);
     }
-    write_config(turn.out());
-    let sshd = start_sshd(&sshd, &far, &there, turn.out());
+    write_config(sandbox.out());
+    let sshd = start_sshd(&sshd, &far, &there, sandbox.out());
     let before = ["a", "b"].map(|name| dump(&world.open(name)));
-    Some(Machines { world, turn, far, sshd, before })
+    Some(Machines { world, sandbox, far, sshd, before })
 }
 
-/// The files of both sides of ssh.
+/// The files of both sides of ssh. As some users' shells do, those of the machines greet before they do anything.
 fn write_config(dir: &Path) {
     let file = |name: &str| dir.join(name).display().to_string();
     for key in ["host-key", "user-key"] {
@@ -58,7 +58,8 @@ fn write_config(dir: &Path) {
     std::fs::write(file("passwd"), users + "sshd:x:65534:65534::/run/sshd:/usr/sbin/nologin\n").unwrap();
     let config = format!(
         "HostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nPidFile none\nUsePAM no\nPermitRootLogin yes\n\
-         SetEnv XDG_CACHE_HOME={} PATH={}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin\n",
+         SetEnv XDG_CACHE_HOME={} PATH={}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin\n\
+         ForceCommand echo welcome; eval \"$SSH_ORIGINAL_COMMAND\"\n",
         file("host-key"),
         file("user-key.pub"),
         file("cache"),
@@ -104,22 +105,24 @@ fn ip(args: &[&str]) {
 impl Machines {
     /// hostgap on the client's machine.
     fn hostgap(&self, args: &[&str]) -> Command {
-        let mut command = self.turn.command_in(self.world.name("a").as_str(), HOSTGAP);
+        let mut command = self.sandbox.command_in(self.world.name("a").as_str(), HOSTGAP);
         command.args(args);
         command
     }
 
     /// A race with the server's machine: two CPUs, one for each.
     fn race(&self, args: &[&str]) -> Command {
-        let ssh = format!("ssh -F {}", self.turn.out().join("ssh_config").display());
-        let mut usual = vec!["--server", "hostgap", "--cpus", "0", "--rate", "200"];
-        if !args.contains(&"--server-cpus") {
-            usual.extend(["--server-cpus", "1"]);
+        let ssh = format!("ssh -F {}", self.sandbox.out().join("ssh_config").display());
+        let mut usual = vec!["--server", "hostgap", "--rate", "200"];
+        for (option, cpu) in [("--cpus", "0"), ("--server-cpus", "1")] {
+            if !args.contains(&option) {
+                usual.extend([option, cpu]);
+            }
         }
         let mut command = self.hostgap(&["race", "--ssh", &ssh]);
         command
             .args(["--out"])
-            .arg(self.turn.out().join("results"))
+            .arg(self.sandbox.out().join("results"))
             .args(usual)
             .args(["--connections", "4"])
             .args(args);
@@ -147,7 +150,9 @@ impl Machines {
         until("the watching process has ended", || {
             self.far.processes().iter().all(|line| !line.contains("remote --watch"))
         });
-        for (run, netns, before) in [(&*self.turn, "a", &self.before[0]), (&self.far, "b", &self.before[1])] {
+        for (run, netns, before) in
+            [(&*self.sandbox, "a", &self.before[0]), (&self.far, "b", &self.before[1])]
+        {
             assert_eq!((run.namespaces(), run.owners()), (Vec::new(), Vec::new()), "{netns}");
             before.assert_same(&dump(&self.world.open(netns)), netns);
         }
@@ -232,7 +237,7 @@ fn whoever_is_killed_nothing_is_left() {
     // The connection.
     let race = machines.race(&paths).spawn().unwrap();
     machines.until_something_stands();
-    let ssh = machines.turn.pids().into_iter().find(|(_, line)| line.starts_with("ssh ")).unwrap();
+    let ssh = machines.sandbox.pids().into_iter().find(|(_, line)| line.starts_with("ssh ")).unwrap();
     kill(ssh.0, Signal::KILL);
     check(&race.wait_with_output().unwrap(), 1, "use ssh://b: ");
     machines.assert_as_before();
@@ -242,6 +247,27 @@ fn whoever_is_killed_nothing_is_left() {
     kill(race.id(), Signal::INT);
     check(&race.wait_with_output().unwrap(), 130, "interrupted");
     machines.assert_as_before();
+}
+
+/// Two races that cross would wait for each other: each has the other's server's machine.
+#[test]
+fn neither_machine_is_waited_for_while_it_has_another_race() {
+    let Some(Three { machines, client, .. }) = &three() else { return };
+    let endless = ["race", "--paths", "docker", "--rounds", "1000", "--rate", "1k", "--out"];
+    let waits = |run: &OwnRun, args: &[&str]| {
+        let mut other = run.command(HOSTGAP);
+        let mut other = other.args(endless).arg(machines.sandbox.out().join("other")).spawn().unwrap();
+        until("the other race has begun", || !run.owners().is_empty());
+        let output = machines.output(args);
+        kill(other.id(), Signal::INT);
+        other.wait().unwrap();
+        check(&output, 1, "take the machine for a race: another race (process ")
+    };
+    let said = waits(&machines.sandbox, &["--server", "ssh://b"]);
+    assert!(said.contains("hint: try again when it has ended"), "{said}");
+    let said = waits(client, &["--client", "ssh://a", "--server", "ssh://b"]);
+    assert!(said.contains("use ssh://a: ") && said.contains("; try again when it has ended"), "{said}");
+    assert_nothing_left(machines, client);
 }
 
 /// Client and server are on two machines, and the race is started on a third one.
@@ -286,7 +312,7 @@ fn a_race_between_two_other_machines_is_led_by_the_clients() {
 /// Two machines, and the client's reached by ssh as `a`.
 pub(crate) struct Three {
     machines: Machines,
-    /// What the client's machine has when it is reached so: its network is that of `Machines::turn`.
+    /// What the client's machine has when it is reached so: its network is that of `Machines::sandbox`.
     client: OwnRun,
     daemon: Child,
 }
@@ -295,7 +321,7 @@ pub(crate) fn three() -> Option<Three> {
     let machines = machines()?;
     let sshd = PathBuf::from(std::env::var_os("HOSTGAP_SSHD").unwrap());
     let (client, netns) = (own_run(), machines.world.name("a").to_string());
-    let daemon = start_sshd(&sshd, &client, &netns, machines.turn.out());
+    let daemon = start_sshd(&sshd, &client, &netns, machines.sandbox.out());
     Some(Three { machines, client, daemon })
 }
 
@@ -339,7 +365,7 @@ pub(crate) fn killed_after(number: u32, after: Duration, three: &Three) {
 
 #[test]
 fn what_cannot_race_on_another_machine_is_refused_with_the_reason() {
-    let Some(machines) = machines() else { return };
+    let Some(Three { machines, client, .. }) = &three() else { return };
     let refused = |args: &[&str], code, says: &str| check(&machines.output(args), code, says);
     refused(
         &["--server", "ssh://absent"],
@@ -350,21 +376,28 @@ fn what_cannot_race_on_another_machine_is_refused_with_the_reason() {
     refused(&["--server", "ssh://b", "--paths", "macvlan"], 4, "switches and clouds drop");
     refused(
         &["--server", "ssh://b", "--nic", "eth7"],
-        1,
+        2,
         "none of its addresses (10.9.0.2) is reached by eth7",
     );
     refused(&["--nic", "eth0"], 2, "names none");
+    refused(&["--server", "ssh://b", "--kernel", "debian:6.12"], 2, "each machine has its own");
+    refused(&["--server", "ssh://b", "--exact"], 2, "each machine has its own");
+    refused(&["--server", "ssh://b", "--nginx", "/bin/true"], 2, "--nginx does not apply to two machines");
     refused(&["--server", "ssh://b", "--duration", "1m"], 2, "--duration does not apply to two machines");
-    refused(&["--client", "ssh://a"], 2, "names none");
+    refused(&["--client", "ssh://a"], 2, "names no machine");
     refused(&["--server", "ssh://-b"], 2, "is no host");
-    refused(&["--server", "ssh://b", "--server-cpus", "4000"], 1, "CPU 4000 does not exist there");
+    refused(&["--server", "ssh://b", "--server-cpus", "4000"], 2, "CPU 4000 does not exist there");
+    let led = ["--client", "ssh://a", "--server", "ssh://b", "--cpus", "4000"];
+    refused(&led, 2, "use ssh://a: race as asked: the client's CPUs 4000: CPU 4000 does not exist there");
+    let led = ["--client", "ssh://a", "--server", "ssh://b", "--nic", "eth7"];
+    refused(&led, 2, "use ssh://b: none of its addresses (10.9.0.2) is reached by eth7");
     let no_key = format!(
         "ssh -F {} -i /dev/null -oIdentityFile=/dev/null",
-        machines.turn.out().join("none").display()
+        machines.sandbox.out().join("none").display()
     );
-    std::fs::write(machines.turn.out().join("none"), "").unwrap();
+    std::fs::write(machines.sandbox.out().join("none"), "").unwrap();
     let ssh = ["race", "--ssh", &no_key, "--server", "ssh://root@10.9.0.2"];
     let output = machines.hostgap(&ssh).stdin(Stdio::null()).output().unwrap();
     check(&output, 1, "use ssh://root@10.9.0.2: ");
-    machines.assert_as_before();
+    assert_nothing_left(machines, client);
 }

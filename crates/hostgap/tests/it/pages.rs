@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-use crate::turn::{check, json, stdout, text, turn};
+use crate::sandbox::{check, json, sandbox, stdout, text};
 
 #[test]
 fn every_command_has_a_man_page_that_man_can_read() {
-    let turn = turn();
-    let dir = turn.out().join("man1");
-    check(&turn.hostgap(&["man", dir.to_str().unwrap()]), 0, "");
+    let sandbox = sandbox();
+    let dir = sandbox.out().join("man1");
+    check(&sandbox.hostgap(&["man", dir.to_str().unwrap()]), 0, "");
     for page in
         ["hostgap", "hostgap-race", "hostgap-report", "hostgap-load", "hostgap-serve", "hostgap-lab-up"]
     {
@@ -18,36 +18,36 @@ fn every_command_has_a_man_page_that_man_can_read() {
     }
     let main = std::fs::read_to_string(dir.join("hostgap.1")).unwrap();
     assert!(main.contains("Exit codes") || main.contains("EXIT"), "{main}");
-    check(&turn.hostgap(&["man", "/proc/nowhere"]), 1, "could not create /proc/nowhere");
+    check(&sandbox.hostgap(&["man", "/proc/nowhere"]), 1, "could not create /proc/nowhere");
 }
 
 #[test]
 fn shells_take_the_completions() {
-    let turn = turn();
+    let sandbox = sandbox();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let output = turn.hostgap(&["completions", shell]);
+        let output = sandbox.hostgap(&["completions", shell]);
         check(&output, 0, "");
         assert!(stdout(&output).contains("show-commands"), "{shell}");
     }
     // bash prints its completions of "hostgap lab ".
     let script = format!(
         "{}\nCOMP_WORDS=(hostgap lab ''); COMP_CWORD=2; _hostgap hostgap '' lab; echo \"${{COMPREPLY[@]}}\"",
-        stdout(&turn.hostgap(&["completions", "bash"]))
+        stdout(&sandbox.hostgap(&["completions", "bash"]))
     );
     // It is longer than an argument may be (128 KiB).
-    let file = turn.out().join("completions.sh");
+    let file = sandbox.out().join("completions.sh");
     std::fs::write(&file, script).unwrap();
     let words = text(Command::new("bash").arg(&file));
     for word in ["up", "down", "list"] {
         assert!(words.split_whitespace().any(|found| found == word), "{words}");
     }
-    check(&turn.hostgap(&["completions", "tcsh"]), 2, "tcsh");
+    check(&sandbox.hostgap(&["completions", "tcsh"]), 2, "tcsh");
 }
 
 #[test]
 fn paths_are_listed_as_the_program_knows_them() {
-    let turn = turn();
-    let list = json(&turn.hostgap(&["paths", "--json"]));
+    let sandbox = sandbox();
+    let list = json(&sandbox.hostgap(&["paths", "--json"]));
     assert_eq!(list["schema"], 1);
     let facts = linux::features::probe().unwrap();
     assert_eq!(list["kernel"], facts.kernel.as_str());
@@ -62,15 +62,15 @@ fn paths_are_listed_as_the_program_knows_them() {
     assert_eq!(of("docker")["in_container"], serde_json::json!(["client", "server"]));
     assert_eq!(of("bridge+vxlan")["in_container"], serde_json::json!(["server"]));
     assert_eq!(of("host")["in_container"], serde_json::json!([]));
-    let table = stdout(&turn.hostgap(&["paths"]));
+    let table = stdout(&sandbox.hostgap(&["paths"]));
     assert!(table.contains("With only the client in a container: docker, bridge+direct,"), "{table}");
     assert!(datapath::ALL.iter().all(|path| table.contains(path.name)), "{table}");
 }
 
 #[test]
 fn knobs_are_listed_as_the_table_has_them() {
-    let turn = turn();
-    let list = json(&turn.hostgap(&["tune", "knobs", "--json"]));
+    let sandbox = sandbox();
+    let list = json(&sandbox.hostgap(&["tune", "knobs", "--json"]));
     assert_eq!(list["schema"], 1);
     let listed = list["knobs"].as_array().unwrap();
     assert_eq!(listed.len(), tune::all().count());
@@ -78,14 +78,14 @@ fn knobs_are_listed_as_the_table_has_them() {
         assert_eq!((listed["id"].as_str(), listed["why"].as_str()), (Some(knob.id), Some(knob.why)));
         assert_eq!(listed["obsolete"].is_null(), knob.scope().is_some(), "{}", knob.id);
     }
-    let text = stdout(&turn.hostgap(&["tune", "knobs"]));
+    let text = stdout(&sandbox.hostgap(&["tune", "knobs"]));
     assert!(tune::all().all(|knob| text.contains(&format!("  {}\n", knob.id))), "{text}");
     let rmem = listed.iter().find(|knob| knob["id"] == "tcp_rmem").unwrap();
     assert_eq!(rmem["defaults"][1]["since"], "6.16");
     assert_eq!(rmem["defaults"][1]["value"], "4096 131072 33554432");
-    let own = stdout(&turn.hostgap(&["tune", "knobs", "net.ipv4.tcp_rmem"]));
+    let own = stdout(&sandbox.hostgap(&["tune", "knobs", "net.ipv4.tcp_rmem"]));
     assert!(own.contains("  tcp_rmem\n") && own.contains("default 4096 131072 33554432 from"), "{own}");
-    let one = stdout(&turn.hostgap(&["tune", "knobs", "recycle"]));
+    let one = stdout(&sandbox.hostgap(&["tune", "knobs", "recycle"]));
     assert!(
         one.contains("tcp_tw_recycle") && one.contains("tcp_tw_reuse") && !one.contains("initcwnd"),
         "{one}"
@@ -94,21 +94,21 @@ fn knobs_are_listed_as_the_table_has_them() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let turn = turn();
+    let sandbox = sandbox();
     for args in ["paths", "lab list", "clean", "race --show-commands", "completions zsh"] {
-        let script = format!("exec 3>&1; {{ {} {args}; echo $? >&3; }} | true", crate::turn::HOSTGAP);
-        let output = turn.command("sh").args(["-c", &script]).output().unwrap();
+        let script = format!("exec 3>&1; {{ {} {args}; echo $? >&3; }} | true", crate::sandbox::HOSTGAP);
+        let output = sandbox.command("sh").args(["-c", &script]).output().unwrap();
         assert_eq!(stdout(&output), "0\n", "{args}");
-        assert_eq!(crate::turn::stderr(&output), "", "{args}");
+        assert_eq!(crate::sandbox::stderr(&output), "", "{args}");
     }
 }
 
 #[test]
 fn help_names_every_command_and_exit_code() {
-    let turn = turn();
-    let help = stdout(&turn.hostgap(&["--help"]));
+    let sandbox = sandbox();
+    let help = stdout(&sandbox.hostgap(&["--help"]));
     for word in ["race", "report", "paths", "load", "serve", "lab", "clean", "Exit codes", "130"] {
         assert!(help.contains(word), "{word}: {help}");
     }
-    check(&turn.hostgap(&["rcae"]), 2, "a similar subcommand exists: 'race'");
+    check(&sandbox.hostgap(&["rcae"]), 2, "a similar subcommand exists: 'race'");
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 use stats::Random;
 
-use crate::turn::{HOSTGAP, PLUGIN, Turn, check, stdout, text, turn};
+use crate::sandbox::{HOSTGAP, PLUGIN, Sandbox, check, sandbox, stdout, text};
 
 /// How many containers there are; [`MORE`] in the environment says another number.
 const PODS: usize = 60;
@@ -53,16 +53,16 @@ fn is_limited(pod: usize) -> bool {
 
 /// A node with a wire, and containers p0, p1, …
 struct Node {
-    turn: Turn,
+    sandbox: Sandbox,
     pods: usize,
     kills: AtomicU32,
 }
 
 impl Node {
     fn new() -> Node {
-        let turn = turn();
+        let sandbox = sandbox();
         let pods = std::env::var(MORE).map_or(PODS, |text| text.parse().unwrap());
-        // The turn has a `/var/lib` of its own for leases, and a bpffs: one that is mounted under `ip netns exec` goes with
+        // The sandbox has a `/var/lib` of its own for leases, and a bpffs: one that is mounted under `ip netns exec` goes with
         // the call.
         let script = format!(
             "ip netns add node; ip -n node link add wire0 type veth peer name wire1
@@ -71,12 +71,12 @@ impl Node {
              for pod in $(seq 0 {}); do ip netns add p$pod; done",
             pods - 1
         );
-        text(turn.command("sh").args(["-ec", &script]));
-        Node { turn, pods, kills: AtomicU32::new(0) }
+        text(sandbox.command("sh").args(["-ec", &script]));
+        Node { sandbox, pods, kills: AtomicU32::new(0) }
     }
 
     fn start(&self, verb: &str, pod: usize) -> Child {
-        let mut command = self.turn.command("ip");
+        let mut command = self.sandbox.command("ip");
         command.args(["netns", "exec", "node", "env", "CNI_IFNAME=eth0"]);
         command.args([format!("CNI_COMMAND={verb}"), format!("CNI_CONTAINERID=p{pod}")]);
         command.args([&format!("CNI_NETNS=/run/netns/p{pod}"), PLUGIN]);
@@ -130,7 +130,7 @@ impl Node {
     fn assert_attached(&self, pod: usize, rules: &str, qdiscs: &str) {
         let name = format!("p{pod}");
         let pod_has =
-            |script: &[&str]| text(self.turn.command("ip").args(["netns", "exec", &name]).args(script));
+            |script: &[&str]| text(self.sandbox.command("ip").args(["netns", "exec", &name]).args(script));
         let links = pod_has(&["ip", "-br", "addr", "show", "eth0"]);
         let address = links.split_whitespace().find(|word| word.starts_with("10.9.")).expect("its address");
         let (address, _) = address.split_once('/').unwrap();
@@ -142,7 +142,7 @@ impl Node {
             assert!(pod_has(&["tc", "qdisc", "show", "dev", "eth0"]).contains("qdisc tbf"), "{name}");
             let link = pod_has(&["ip", "-o", "link", "show", "eth0"]);
             let index = link.split_once("@if").unwrap().1.split(':').next().unwrap();
-            let node_end = text(self.turn.command("ip").args(["-n", "node", "-o", "link"]));
+            let node_end = text(self.sandbox.command("ip").args(["-n", "node", "-o", "link"]));
             let node_end =
                 node_end.lines().find_map(|line| line.strip_prefix(&format!("{index}: "))).unwrap();
             let node_end = node_end.split(['@', ':']).next().unwrap();
@@ -160,7 +160,7 @@ impl Node {
         let script = "ip -n node -o -d link | sed 's/ promiscuity.*//'; tc -n node qdisc; ip -n node -o addr; ip -n node route show table all
              ip netns exec node nft list ruleset; ip netns exec node cat /proc/sys/net/ipv4/ip_forward
              find /var/lib/cni/networks -name '10.*'; ls /run/hostgap/cni-attachments | grep -v lock$; ls /run/hostgap-bpf; true";
-        text(self.turn.command("sh").args(["-c", script]))
+        text(self.sandbox.command("sh").args(["-c", script]))
     }
 }
 
@@ -184,7 +184,7 @@ fn containers_come_and_go_while_calls_are_killed() {
             })
             .collect();
         let attached: Vec<_> = working.into_iter().map(|worker| worker.join().unwrap()).collect();
-        let of_node = |command: &str| text(node.turn.command("sh").args(["-c", command]));
+        let of_node = |command: &str| text(node.sandbox.command("sh").args(["-c", command]));
         let rules = of_node("ip netns exec node nft list ruleset");
         let qdiscs = of_node("tc -n node qdisc");
         for pod in attached.into_iter().flatten() {
@@ -196,7 +196,7 @@ fn containers_come_and_go_while_calls_are_killed() {
         check(&node.call("DEL", *pod), 0, "");
     }
     check(
-        &node.turn.command("ip").args(["netns", "exec", "node", HOSTGAP, "clean"]).output().unwrap(),
+        &node.sandbox.command("ip").args(["netns", "exec", "node", HOSTGAP, "clean"]).output().unwrap(),
         0,
         "",
     );

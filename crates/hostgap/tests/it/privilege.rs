@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
-use crate::turn::{HOSTGAP, check, stdout, text, turn};
+use crate::sandbox::{HOSTGAP, check, sandbox, stdout, text};
 
 fn without_root(args: &[&str]) -> Output {
     // A copy that every user may run, wherever the build directory is.
@@ -34,10 +34,34 @@ fn it_says_what_is_needed_and_why() {
     }
 }
 
+/// Who decides about root by the hint is not misled: what changes this machine does not say that it changes nothing.
+#[test]
+fn only_what_stays_in_its_own_namespaces_says_so() {
+    const OWN: &str = "it works only in network namespaces of its own, and removes them at the end";
+    let apart: [&[&str]; 3] = [&["race"], &["paths"], &["cni", "conformance", "/nonexistent/plugin"]];
+    for args in apart {
+        let text = check(&without_root(args), 4, "hint: run it as root (sudo)");
+        assert!(text.contains(OWN), "{args:?}: {text}");
+    }
+    let here: [&[&str]; 7] = [
+        &["race", "--server", "ssh://b"],
+        &["cni", "install", "--attach", "bridge", "--name", "x", "--subnet", "10.1.0.0/24"],
+        &["cni", "uninstall"],
+        &["agent", "down"],
+        &["bpf", "counters"],
+        &["clean"],
+        &["lab", "up", "docker"],
+    ];
+    for args in here {
+        let text = check(&without_root(args), 4, "hint: run it as root (sudo)");
+        assert!(!text.contains("of its own"), "{args:?}: {text}");
+    }
+}
+
 #[test]
 fn the_capability_that_root_lacks_is_named() {
-    let turn = turn();
-    let mut command = turn.command("setpriv");
+    let sandbox = sandbox();
+    let mut command = sandbox.command("setpriv");
     let output = command.args(["--bounding-set=-sys_admin", HOSTGAP, "race"]).output().unwrap();
     let text = check(&output, 4, "this process lacks CAP_SYS_ADMIN");
     assert!(!text.contains("CAP_NET_ADMIN"), "{text}");

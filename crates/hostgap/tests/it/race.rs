@@ -1,11 +1,12 @@
-//! Whole races.
+//! Races from the command line to the JSON: loads, sweeps, ends by a budget or when enough is known, one race after
+//! another.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Output;
 
 use rustix::process::Signal;
 
-use crate::turn::{check, check_race, json, kill, stdout, turn, until};
+use crate::sandbox::{check, check_race, json, kill, sandbox, stdout, until};
 
 /// The violations of `docs/report.schema.json` in a result.
 pub(crate) fn against_the_schema(result: &serde_json::Value) -> Vec<String> {
@@ -16,8 +17,8 @@ pub(crate) fn against_the_schema(result: &serde_json::Value) -> Vec<String> {
 
 #[test]
 fn a_short_race_gives_the_json_that_is_documented() {
-    let turn = turn();
-    let output = turn.run_race(&[
+    let sandbox = sandbox();
+    let output = sandbox.run_race(&[
         "--paths",
         "docker,macvlan",
         "--rounds",
@@ -58,16 +59,16 @@ fn a_short_race_gives_the_json_that_is_documented() {
     for capacity in capacities {
         assert!(capacity["rate_per_s"].as_f64().unwrap() >= 2000.0);
     }
-    assert!(turn.record().with_file_name("report.html").exists());
-    turn.assert_nothing_left();
+    assert!(sandbox.record().with_file_name("report.html").exists());
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn a_race_until_something_is_known_goes_on_with_what_is_not() {
-    let turn = turn();
+    let sandbox = sandbox();
     // An interval from half to double of the host's answers per second is soon reached. The rate has no
     // target.
-    let output = turn.run_race(&[
+    let output = sandbox.run_race(&[
         "--paths",
         "macvlan",
         "--quick",
@@ -86,22 +87,22 @@ fn a_race_until_something_is_known_goes_on_with_what_is_not() {
     assert_eq!((&until["ended"], &until["looks"][0]["builds"]), (&"settled".into(), &4.into()), "{until}");
     let rated = &until["comparisons"][1];
     assert_eq!((&rated["why"], &rated["builds"]), (&"not_asked".into(), &4.into()), "{until}");
-    let record = record::RaceRecord::read(&turn.record()).unwrap();
+    let record = record::RaceRecord::read(&sandbox.record()).unwrap();
     let builds = result["progress"]["builds"].as_u64().unwrap();
     assert_eq!(record.rounds.len() as u64, 2 * builds);
     for round in &record.rounds {
         let loads: std::collections::BTreeSet<usize> = round.trials.iter().map(|trial| trial.load).collect();
         assert_eq!(loads.contains(&1), round.build < 4, "round {} visited the loads {loads:?}", round.round);
     }
-    let again = turn.hostgap(&["report", "--json", turn.record().to_str().unwrap()]);
+    let again = sandbox.hostgap(&["report", "--json", sandbox.record().to_str().unwrap()]);
     assert_eq!(json(&again), result);
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn a_budget_ends_a_race_that_could_go_on() {
-    let turn = turn();
-    let output = turn.run_race(&[
+    let sandbox = sandbox();
+    let output = sandbox.run_race(&[
         "--paths", "macvlan", "--quick", "--rate", "1k", "--until", "p99:0.1%", "--budget", "1s", "--json",
     ]);
     check_race(&output, "capacity of host");
@@ -112,13 +113,13 @@ fn a_budget_ends_a_race_that_could_go_on() {
         (&result["until"]["ended"], &result["until"]["looks"]),
         (&"budget".into(), &serde_json::json!([]))
     );
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn bodies_rates_and_ipv6_make_loads() {
-    let turn = turn();
-    let output = turn.run_race(&[
+    let sandbox = sandbox();
+    let output = sandbox.run_race(&[
         "--paths",
         "bridge+vxlan,ptp+direct",
         "--rounds",
@@ -137,17 +138,17 @@ fn bodies_rates_and_ipv6_make_loads() {
     let shares = loads.iter().filter(|load| load["of_capacity"] == 0.1).count();
     assert_eq!((loads.len(), fixed, shares), (6, 2, 2), "{loads:?}");
     assert!(loads.iter().any(|load| load["body_bytes"] == 4096));
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn a_sweep_over_connections_has_a_point_for_each_and_they_are_there() {
-    let turn = turn();
-    let file = turn.out().join("sweep.toml");
+    let sandbox = sandbox();
+    let file = sandbox.out().join("sweep.toml");
     let text = "schema = 1\nname = \"x\"\nrounds = 2\nbuilds = 2\nrates = [1000]\n\
                 sweep = { over = \"connections\", values = [1, 64] }\ncandidates = [{ path = \"macvlan\" }]\n";
     std::fs::write(&file, text).unwrap();
-    let output = turn.run_race(&[file.to_str().unwrap(), "--json"]);
+    let output = sandbox.run_race(&[file.to_str().unwrap(), "--json"]);
     check_race(&output, "");
     let result = json(&output);
     assert_eq!(against_the_schema(&result), Vec::<String>::new());
@@ -182,13 +183,13 @@ fn a_sweep_over_connections_has_a_point_for_each_and_they_are_there() {
         assert_eq!(values, [1.0, 64.0]);
         assert_eq!(chart["levels"][0]["candidate"], "host");
     }
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn our_own_responder_serves_where_it_is_asked_to() {
-    let turn = turn();
-    let output = turn.run_race(&[
+    let sandbox = sandbox();
+    let output = sandbox.run_race(&[
         "--paths",
         "bridge+direct",
         "--rounds",
@@ -202,28 +203,28 @@ fn our_own_responder_serves_where_it_is_asked_to() {
     check_race(&output, "");
     let result = json(&output);
     // One version for the program, its records and its server.
-    let version = stdout(&turn.hostgap(&["--version"]));
+    let version = stdout(&sandbox.hostgap(&["--version"]));
     let version = version.trim_end().strip_prefix("hostgap ").unwrap();
     assert_eq!(result["hostgap"], version);
     assert_eq!(result["server"], format!("hostgap serve {version}"));
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn a_record_renders_again_and_the_same_without_a_kernel() {
-    let turn = turn();
-    let first = turn.run_race(&["--paths", "macvlan", "--rounds", "2", "--rate", "1k", "--json"]);
-    let record = turn.record();
-    let again = turn.hostgap(&["report", "--json", record.to_str().unwrap()]);
+    let sandbox = sandbox();
+    let first = sandbox.run_race(&["--paths", "macvlan", "--rounds", "2", "--rate", "1k", "--json"]);
+    let record = sandbox.record();
+    let again = sandbox.hostgap(&["report", "--json", record.to_str().unwrap()]);
     assert_eq!(json(&first), json(&again));
 
     // A record that was cut off in the middle of a line still has its finished rounds.
     let text = std::fs::read(&record).unwrap();
     let rounds: Vec<usize> =
         text.windows(10).enumerate().filter(|(_, w)| w == b"{\"round\":{").map(|(at, _)| at).collect();
-    let cut = turn.out().join("cut.jsonl");
+    let cut = sandbox.out().join("cut.jsonl");
     std::fs::write(&cut, &text[..rounds[1] + 30]).unwrap();
-    let output = turn.hostgap(&["report", "--json", cut.to_str().unwrap()]);
+    let output = sandbox.hostgap(&["report", "--json", cut.to_str().unwrap()]);
     check(&output, 0, "");
     let result = json(&output);
     assert_eq!(result["progress"]["rounds"], 1);
@@ -234,20 +235,20 @@ fn a_record_renders_again_and_the_same_without_a_kernel() {
     let kept: Vec<&str> =
         text.lines().filter(|line| !line.contains("\"line\":{\"round\":{\"round\":0,")).collect();
     std::fs::write(&cut, kept.join("\n")).unwrap();
-    let output = turn.hostgap(&["report", cut.to_str().unwrap()]);
+    let output = sandbox.hostgap(&["report", cut.to_str().unwrap()]);
     check(&output, 3, "cut.jsonl is incomplete: missing rounds: 1");
     let note = "round 0 (counted from 0) is missing: the record is not whole";
     assert!(stdout(&output).contains(note), "{}", stdout(&output));
-    let page = std::fs::read_to_string(turn.out().join("report.html")).unwrap();
+    let page = std::fs::read_to_string(sandbox.out().join("report.html")).unwrap();
     assert!(page.contains(note), "the page has no note");
 }
 
 #[test]
 fn a_second_race_says_that_it_waits_and_then_runs() {
-    let turn = turn();
-    let mut first = turn.start_race(&["--paths", "macvlan", "--rounds", "400", "--rate", "1k"]);
-    until("the first race has namespaces", || !turn.namespaces().is_empty());
-    let mut second = turn.start_race(&["--paths", "macvlan", "--rounds", "1", "--rate", "1k"]);
+    let sandbox = sandbox();
+    let mut first = sandbox.start_race(&["--paths", "macvlan", "--rounds", "400", "--rate", "1k"]);
+    until("the first race has namespaces", || !sandbox.namespaces().is_empty());
+    let mut second = sandbox.start_race(&["--paths", "macvlan", "--rounds", "1", "--rate", "1k"]);
     let (mut printed, mut lines) = (String::new(), BufReader::new(second.stderr.take().unwrap()));
     while !printed.contains("another race") {
         assert!(lines.read_line(&mut printed).unwrap() > 0, "it does not wait: {printed}");
@@ -257,5 +258,5 @@ fn a_second_race_says_that_it_waits_and_then_runs() {
     lines.read_to_string(&mut printed).unwrap();
     let second = Output { stderr: printed.into_bytes(), ..second.wait_with_output().unwrap() };
     check_race(&second, "another race");
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use dist::{Architecture, Effort, Release, write_sums};
 use testkit::shell;
 
-use crate::turn::{HOSTGAP, PLUGIN, text};
+use crate::sandbox::{HOSTGAP, PLUGIN, text};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What of the programs is installed beside their manual pages, below the prefix.

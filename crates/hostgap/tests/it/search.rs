@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use rustix::process::Signal;
 
-use crate::turn::{HOSTGAP, Turn, check, check_race, json, kill, stderr, turn, until};
+use crate::sandbox::{HOSTGAP, Sandbox, check, check_race, json, kill, sandbox, stderr, until};
 
 /// Requests and answers of 8000 bytes, to a client whose receive buffer holds little more than a segment.
 /// With the kernel's default it gets twenty times as many answers, whatever else the machine does.
@@ -13,29 +13,29 @@ const SMALL: &str = "schema = 1\nname = \"small\"\nslice_ms = 40\nwarmup_ms = 5\
                      body_bytes = [8000]\nconnections = 32\n[[candidates]]\npath = \"host\"\nname = \"small\"\n\
                      tune.client.tcp_rmem = \"2304 2304 2304\"\n";
 
-fn command(turn: &Turn, args: &[&str]) -> Command {
-    let mut command = turn.command(HOSTGAP);
-    command.args(["tune", "search", "--out"]).arg(turn.out()).args(args);
+fn command(sandbox: &Sandbox, args: &[&str]) -> Command {
+    let mut command = sandbox.command(HOSTGAP);
+    command.args(["tune", "search", "--out"]).arg(sandbox.out()).args(args);
     command
 }
 
-fn search(turn: &Turn, args: &[&str]) -> Output {
-    command(turn, args).output().unwrap()
+fn search(sandbox: &Sandbox, args: &[&str]) -> Output {
+    command(sandbox, args).output().unwrap()
 }
 
 /// The record renders to the same result as the search itself, and its page lies beside it.
-fn rendered_again(turn: &Turn, output: &Output, result: &serde_json::Value) {
+fn rendered_again(sandbox: &Sandbox, output: &Output, result: &serde_json::Value) {
     let printed = stderr(output);
     let record = PathBuf::from(printed.lines().find_map(|line| line.strip_prefix("record: ")).unwrap());
-    let again = turn.hostgap(&["report", "--json", record.to_str().unwrap()]);
+    let again = sandbox.hostgap(&["report", "--json", record.to_str().unwrap()]);
     assert_eq!(json(&again), *result);
-    let shown = turn.hostgap(&["report", record.to_str().unwrap()]);
+    let shown = sandbox.hostgap(&["report", record.to_str().unwrap()]);
     let text = String::from_utf8(shown.stdout).unwrap();
     assert!(text.starts_with("throughput of ") && text.contains("\ncalibration ("), "{text}");
     let page = std::fs::read_to_string(record.with_file_name("report.html")).unwrap();
     assert!(page.contains("Search for settings: throughput of "), "{}", page.len());
     std::fs::write(&record, "{\n}\n").unwrap();
-    let cut = turn.hostgap(&["report", record.to_str().unwrap()]);
+    let cut = sandbox.hostgap(&["report", record.to_str().unwrap()]);
     assert!(
         !cut.status.success() && stderr(&cut).contains("could not find a search in "),
         "{}",
@@ -43,24 +43,24 @@ fn rendered_again(turn: &Turn, output: &Output, result: &serde_json::Value) {
     );
 }
 
-fn small(turn: &Turn) -> PathBuf {
-    let file = turn.out().join("small.toml");
+fn small(sandbox: &Sandbox) -> PathBuf {
+    let file = sandbox.out().join("small.toml");
     std::fs::write(&file, SMALL).unwrap();
     file
 }
 
 /// Searches in a closed loop, with more time if a busy machine needs it. Returns `None` if even that is too
 /// little.
-fn of_small(turn: &Turn, file: &str, knobs: &str) -> Option<serde_json::Value> {
+fn of_small(sandbox: &Sandbox, file: &str, knobs: &str) -> Option<serde_json::Value> {
     let mut why = String::new();
     for budget in ["60s", "2m", "5m"] {
         let args =
             ["--objective", "throughput", "--budget", budget, "--resolve", "40%", "--knobs", knobs, "--json"];
-        let output = search(turn, &[&[file], &args[..]].concat());
+        let output = search(sandbox, &[&[file], &args[..]].concat());
         let result = json(&output);
-        turn.assert_nothing_left();
+        sandbox.assert_nothing_left();
         check_race(&output, "record: ");
-        rendered_again(turn, &output, &result);
+        rendered_again(sandbox, &output, &result);
         if result["answer"]["verdict"] != "not_searched" {
             return Some(result);
         }
@@ -72,11 +72,11 @@ fn of_small(turn: &Turn, file: &str, knobs: &str) -> Option<serde_json::Value> {
 
 #[test]
 fn what_is_planted_is_found_and_what_breaks_is_named() {
-    let turn = turn();
-    let file = small(&turn);
+    let sandbox = sandbox();
+    let file = small(&sandbox);
     // With two ports there cannot be 32 connections to one address.
     let knobs = "client.tcp_rmem=4096 131072 6291456;tcp_dsack=0;client.ip_local_port_range=1024 1025";
-    let Some(result) = of_small(&turn, file.to_str().unwrap(), knobs) else { return };
+    let Some(result) = of_small(&sandbox, file.to_str().unwrap(), knobs) else { return };
     let answer = &result["answer"];
     assert_eq!(answer["verdict"], "better", "{answer:#}");
     let holds = |option: u64| answer["arm"].as_array().unwrap().contains(&option.into());
@@ -110,11 +110,11 @@ fn what_is_planted_is_found_and_what_breaks_is_named() {
 
 #[test]
 fn where_everything_harms_nothing_helps() {
-    let turn = turn();
-    let file = turn.out().join("plain.toml");
+    let sandbox = sandbox();
+    let file = sandbox.out().join("plain.toml");
     std::fs::write(&file, SMALL.replace("tune.client.tcp_rmem = \"2304 2304 2304\"\n", "")).unwrap();
     let knobs = "client.tcp_rmem=2304 2304 2304,2304 2304 4096";
-    let Some(result) = of_small(&turn, file.to_str().unwrap(), knobs) else { return };
+    let Some(result) = of_small(&sandbox, file.to_str().unwrap(), knobs) else { return };
     let answer = &result["answer"];
     assert_eq!(answer["verdict"], "nothing_helps", "{answer:#}");
     assert!(answer["tune"].is_null(), "{answer:#}");
@@ -122,15 +122,15 @@ fn where_everything_harms_nothing_helps() {
 
 #[test]
 fn a_signal_leaves_what_was_seen_and_nothing_else() {
-    let turn = turn();
-    let file = small(&turn);
+    let sandbox = sandbox();
+    let file = small(&sandbox);
     let args = ["--objective", "throughput", "--budget", "10m", "--knobs", "tcp_sack=0"];
-    let child = command(&turn, &[&[file.to_str().unwrap()], &args[..]].concat()).spawn().unwrap();
-    until("servers or pods stand", || !turn.namespaces().is_empty());
+    let child = command(&sandbox, &[&[file.to_str().unwrap()], &args[..]].concat()).spawn().unwrap();
+    until("servers or pods stand", || !sandbox.namespaces().is_empty());
     kill(child.id(), Signal::INT);
     let output = child.wait_with_output().unwrap();
     check(&output, 130, "interrupted");
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
     let record = stderr(&output);
     let record = record.lines().find_map(|line| line.strip_prefix("record: "));
     if let Some(record) = record {
@@ -141,8 +141,8 @@ fn a_signal_leaves_what_was_seen_and_nothing_else() {
 
 #[test]
 fn what_cannot_be_searched_is_refused_before_anything_is_built() {
-    let turn = turn();
-    let file = small(&turn);
+    let sandbox = sandbox();
+    let file = small(&sandbox);
     let file = file.to_str().unwrap();
     let bad: [(&[&str], i32, &str); 17] = [
         (&[], 2, "--knobs"),
@@ -164,9 +164,9 @@ fn what_cannot_be_searched_is_refused_before_anything_is_built() {
         (&["--workload", "tcp-stream", "--knobs", "tcp_sack=0"], 2, "tcp-stream has no response times"),
     ];
     for (args, code, says) in bad {
-        check(&search(&turn, args), code, says);
-        turn.assert_nothing_left();
+        check(&search(&sandbox, args), code, says);
+        sandbox.assert_nothing_left();
     }
-    let left: Vec<_> = std::fs::read_dir(turn.out()).unwrap().collect();
+    let left: Vec<_> = std::fs::read_dir(sandbox.out()).unwrap().collect();
     assert_eq!(left.len(), 1, "the file alone: {left:?}");
 }

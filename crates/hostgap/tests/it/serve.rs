@@ -7,11 +7,11 @@ use std::process::Child;
 use rustix::process::Signal;
 
 use crate::load::end;
-use crate::turn::{HOSTGAP, Turn, check, json, text, turn};
+use crate::sandbox::{HOSTGAP, Sandbox, check, json, sandbox, text};
 
 /// A responder and the addresses that it says it listens on.
-fn serve(turn: &Turn, args: &[&str], places: usize) -> (Child, Vec<String>) {
-    let mut child = turn.command(HOSTGAP).arg("serve").args(args).spawn().unwrap();
+fn serve(sandbox: &Sandbox, args: &[&str], places: usize) -> (Child, Vec<String>) {
+    let mut child = sandbox.command(HOSTGAP).arg("serve").args(args).spawn().unwrap();
     // A buffer of one byte leaves the rest of the output to the end of the test.
     let stderr = BufReader::with_capacity(1, child.stderr.as_mut().unwrap());
     let lines: Vec<String> = stderr.lines().take(places).map(Result::unwrap).collect();
@@ -22,10 +22,10 @@ fn serve(turn: &Turn, args: &[&str], places: usize) -> (Child, Vec<String>) {
 
 #[test]
 fn everything_that_it_listens_on() {
-    let turn = turn();
-    let socket = turn.out().join("socket");
+    let sandbox = sandbox();
+    let socket = sandbox.out().join("socket");
     let unix = format!("unix:{}", socket.display());
-    let trusted = turn.out().join("ca.pem").display().to_string();
+    let trusted = sandbox.out().join("ca.pem").display().to_string();
     let listen = ["127.0.0.1:0", "http:127.0.0.1:0", &unix, "tcp:127.0.0.1:0", "udp:127.0.0.1:0"];
     let mut args: Vec<&str> = listen.iter().flat_map(|place| ["--listen", place]).collect();
     args.extend([
@@ -37,10 +37,10 @@ fn everything_that_it_listens_on() {
         "--response-bytes",
         "3",
     ]);
-    let (server, places) = serve(&turn, &args, listen.len());
+    let (server, places) = serve(&sandbox, &args, listen.len());
     let [https, http, on_unix, tcp, udp] = places.as_slice() else { panic!("{places:?}") };
     assert!(https.starts_with("https://127.0.0.1:") && http.starts_with("http://127.0.0.1:"), "{places:?}");
-    let curl = |args: &[&str]| text(turn.command("curl").arg("-sf").args(args)).len();
+    let curl = |args: &[&str]| text(sandbox.command("curl").arg("-sf").args(args)).len();
     assert_eq!(curl(&["--cacert", &trusted, &format!("{https}11")]), 11);
     assert_eq!(curl(&["--data", "body", &format!("{http}12")]), 12);
     assert_eq!(*on_unix, unix);
@@ -59,11 +59,11 @@ fn everything_that_it_listens_on() {
 
 #[test]
 fn faults_are_injected_and_counted() {
-    let turn = turn();
+    let sandbox = sandbox();
     let (server, places) =
-        serve(&turn, &["--listen", "127.0.0.1:0", "--errors", "100%", "--delay", "5ms"], 1);
+        serve(&sandbox, &["--listen", "127.0.0.1:0", "--errors", "100%", "--delay", "5ms"], 1);
     let status = ["-s", "-o", "/dev/null", "-w", "%{http_code} %{time_total}", &places[0]];
-    let answered = text(turn.command("curl").args(status));
+    let answered = text(sandbox.command("curl").args(status));
     let (status, seconds) = answered.split_once(' ').unwrap();
     assert!(status == "503" && seconds.parse::<f64>().unwrap() >= 0.005, "{answered}");
     let account = end(server, Signal::INT);
@@ -84,10 +84,10 @@ fn cpu_ns(pid: u32) -> u64 {
 /// Compares CPU time rather than elapsed time, so that the test holds on a busy machine too.
 #[test]
 fn a_request_costs_the_cpu_time_that_was_asked_for() {
-    let turn = turn();
+    let sandbox = sandbox();
     let listen =
         ["--listen", "http:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0", "--listen", "udp:127.0.0.1:0"];
-    let (server, places) = serve(&turn, &[&listen[..], &["--cpu-us", "2000", "--cpus", "0"]].concat(), 3);
+    let (server, places) = serve(&sandbox, &[&listen[..], &["--cpu-us", "2000", "--cpus", "0"]].concat(), 3);
     let url = |place: &String| match place.starts_with("http") {
         true => place.clone(),
         false => place.replacen(':', "://", 1),
@@ -95,7 +95,7 @@ fn a_request_costs_the_cpu_time_that_was_asked_for() {
     for url in places.iter().map(url) {
         let before_ns = cpu_ns(server.id());
         let load = ["load", &url, "--rate", "max", "-n", "300", "--connections", "2", "--json"];
-        assert_eq!(json(&turn.hostgap(&load))["answered"], 300, "{url}");
+        assert_eq!(json(&sandbox.hostgap(&load))["answered"], 300, "{url}");
         let each_us = (cpu_ns(server.id()) - before_ns) as f64 / 300.0 / 1e3;
         // Beyond 2000 µs, it spends time only on reading, answering and checking the clock.
         assert!((2000.0..2300.0).contains(&each_us), "{url}: {each_us} µs");
@@ -106,7 +106,7 @@ fn a_request_costs_the_cpu_time_that_was_asked_for() {
 
 #[test]
 fn bad_input() {
-    let turn = turn();
+    let sandbox = sandbox();
     let bad: [(&[&str], &str); 21] = [
         (&["--listen", "grpc:127.0.0.1:0", "--delay", "1ms"], "and not for gRPC"),
         (&["--cpu-us", "0"], "0 is not in 1..=1000000"),
@@ -137,9 +137,9 @@ fn bad_input() {
         (&["--seed", "x"], "--seed"),
     ];
     for (args, says) in bad {
-        check(&turn.hostgap(&[&["serve"], args].concat()), 2, says);
+        check(&sandbox.hostgap(&[&["serve"], args].concat()), 2, says);
     }
     let nowhere =
         ["serve", "--tls-self-signed", "--listen", "127.0.0.1:0", "--tls-cert-out", "/nonexistent/x"];
-    check(&turn.hostgap(&nowhere), 1, "could not write the certificate to /nonexistent/x: No such file");
+    check(&sandbox.hostgap(&nowhere), 1, "could not write the certificate to /nonexistent/x: No such file");
 }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::ending::killed;
 use crate::machines::{killed_after, three};
-use crate::turn::turn;
+use crate::sandbox::sandbox;
 
 #[test]
 #[ignore = "takes several minutes"]
 fn soak_200_kills() {
-    let turn = turn();
+    let sandbox = sandbox();
     for at in moments().take(200) {
-        killed(&turn, at(2_500_000));
+        killed(&sandbox, at(2_500_000));
     }
 }
 

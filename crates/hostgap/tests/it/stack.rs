@@ -11,14 +11,14 @@ use serde_json::Value;
 use testkit::{World, dump, run};
 
 use crate::load::end;
-use crate::turn::{HOSTGAP, Turn, check, check_race, json, turn};
+use crate::sandbox::{HOSTGAP, Sandbox, check, check_race, json, sandbox};
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A quick race with candidates of the host that differ in their servers.
-fn raced(turn: &Turn, workload: &str, stacks: &[&str]) -> Value {
-    let file = turn.out().join("stack.toml");
+fn raced(sandbox: &Sandbox, workload: &str, stacks: &[&str]) -> Value {
+    let file = sandbox.out().join("stack.toml");
     let mut text = format!(
         "schema = 1\nname = \"stack\"\nrates = [2000]\nrounds = 2\nbuilds = 1\nworkload = {{ {workload} }}\n"
     );
@@ -27,8 +27,8 @@ fn raced(turn: &Turn, workload: &str, stacks: &[&str]) -> Value {
     }
     std::fs::write(&file, text).unwrap();
     let args =
-        ["race", file.to_str().unwrap(), "--out", turn.out().to_str().unwrap(), "--seed", "7", "--json"];
-    let output = turn.hostgap(&args);
+        ["race", file.to_str().unwrap(), "--out", sandbox.out().to_str().unwrap(), "--seed", "7", "--json"];
+    let output = sandbox.hostgap(&args);
     check_race(&output, "");
     json(&output)
 }
@@ -36,11 +36,11 @@ fn raced(turn: &Turn, workload: &str, stacks: &[&str]) -> Value {
 /// A race checks after each trial that the kernel's own stack delivered next to nothing of its packets.
 #[test]
 fn packets_of_each_server_take_its_way() {
-    let turn = turn();
+    let sandbox = sandbox();
     let stacks = ["kind = \"afxdp\"", "kind = \"afxdp\", wait = \"spin\"", "wait = \"spin\""];
     let names = ["host, afxdp", "host, afxdp, spinning", "host, spinning"];
     for workload in ["kind = \"http\", connections = 40", "kind = \"udp-rr\", connections = 4, ipv6 = true"] {
-        let result = raced(&turn, workload, &stacks);
+        let result = raced(&sandbox, workload, &stacks);
         let candidates = result["candidates"].as_array().unwrap();
         for name in names {
             let found = candidates.iter().find(|candidate| candidate["name"] == name);
@@ -52,24 +52,24 @@ fn packets_of_each_server_take_its_way() {
             );
         }
         assert!(result["server"].as_str().unwrap().starts_with("hostgap serve"), "{result}");
-        turn.assert_nothing_left();
+        sandbox.assert_nothing_left();
     }
 }
 
 #[test]
 fn a_server_on_a_stack_is_shown_with_its_commands() {
-    let turn = turn();
-    let file = turn.out().join("stack.toml");
+    let sandbox = sandbox();
+    let file = sandbox.out().join("stack.toml");
     let candidate = "[[candidates]]\npath = \"host\"\nstack = { kind = \"afxdp\", wait = \"spin\" }\n";
     std::fs::write(&file, format!("schema = 1\nname = \"x\"\n{candidate}")).unwrap();
-    let output = turn.hostgap(&["race", file.to_str().unwrap(), "--show-commands"]);
+    let output = sandbox.hostgap(&["race", file.to_str().unwrap(), "--show-commands"]);
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("hostgap serve --listen 0.0.0.0:80 --listen [::]:80 --afxdp eth0"), "{text}");
     assert!(text.contains(" --wait spin\n"), "{text}");
     let pod = candidate.replace("\"host\"", "\"docker\"");
     std::fs::write(&file, format!("schema = 1\nname = \"x\"\n{pod}")).unwrap();
-    check(&turn.hostgap(&["race", file.to_str().unwrap()]), 2, "take `path = \"host\"`");
+    check(&sandbox.hostgap(&["race", file.to_str().unwrap()]), 2, "take `path = \"host\"`");
 }
 
 /// A server in a namespace, once it listens.
@@ -88,7 +88,7 @@ fn serve(netns: &Netns) -> Child {
 /// Its program and its socket end with it, whatever ends it, and the link is as it was.
 #[test]
 fn a_killed_server_leaves_nothing() {
-    let _turn = turn();
+    let _sandbox = sandbox();
     let world = World::new();
     let (near, far) = (world.add("a"), world.add("b"));
     let ip = |netns: &Netns, arguments: &str| {

@@ -2,7 +2,6 @@
 //! files are damaged.
 
 mod again;
-mod asked;
 mod boot;
 mod cards;
 mod damaged;
@@ -12,6 +11,7 @@ mod input;
 mod kept;
 mod login;
 mod machine;
+mod requested;
 mod standing;
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use linux::Netns;
 use serde_json::{Map, Value};
 use testkit::{Dump, World, dump, require_root, shell};
 
-use crate::turn::{HOSTGAP, json, until};
+use crate::sandbox::{HOSTGAP, json, until};
 
 /// A namespace with a link and routes over it, and a store.
 struct Ground {
@@ -155,7 +155,7 @@ impl Drop for Ground {
     /// A failed test leaves no watcher behind.
     fn drop(&mut self) {
         for pid in processes_of(&self.state()) {
-            crate::turn::kill(pid, rustix::process::Signal::KILL);
+            crate::sandbox::kill(pid, rustix::process::Signal::KILL);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use record::RaceRecord;
 use testkit::{has_software_roce, shell};
 
-use crate::turn::{HOSTGAP, Turn, check, stderr, stdout, turn};
+use crate::sandbox::{HOSTGAP, Sandbox, check, sandbox, stderr, stdout};
 
 /// TCP and verbs, sleeping and polling, on the host and in pods.
 const EXPERIMENT: &str = "schema = 1
@@ -24,18 +24,18 @@ connections = 2
 ";
 
 /// Those that are raced in a guest race here, in the guest that the test is in.
-fn in_guest(turn: &Turn, experiment: &str) -> std::process::Command {
-    let file = turn.out().join("experiment.toml");
+fn in_guest(sandbox: &Sandbox, experiment: &str) -> std::process::Command {
+    let file = sandbox.out().join("experiment.toml");
     std::fs::write(&file, experiment).unwrap();
-    let mut command = turn.command(HOSTGAP);
-    command.arg("race").arg(file).args(["--in-guest", "a test", "--no-realtime", "--out"]).arg(turn.out());
+    let mut command = sandbox.command(HOSTGAP);
+    command.arg("race").arg(file).args(["--in-guest", "a test", "--no-realtime", "--out"]).arg(sandbox.out());
     command
 }
 
 /// Nothing of a race is left in the machine's own namespace either.
 #[track_caller]
-fn assert_nothing_left(turn: &Turn) {
-    turn.assert_nothing_left();
+fn assert_nothing_left(sandbox: &Sandbox) {
+    sandbox.assert_nothing_left();
     assert_eq!(shell("rdma link show"), "");
     let links = shell("ip -o link show");
     assert!(!links.contains("hgr"), "{links}");
@@ -46,9 +46,9 @@ fn messages_and_tcp_race_and_nothing_is_left() {
     if !has_software_roce() {
         return;
     }
-    let turn = turn();
-    check(&in_guest(&turn, EXPERIMENT).output().unwrap(), 0, "");
-    let race = RaceRecord::read(&turn.record()).unwrap();
+    let sandbox = sandbox();
+    check(&in_guest(&sandbox, EXPERIMENT).output().unwrap(), 0, "");
+    let race = RaceRecord::read(&sandbox.record()).unwrap();
     let names: Vec<&str> = race.header.entrants.iter().map(|entrant| entrant.name.as_str()).collect();
     let all =
         ["host", "host again", "host, verbs", "host, verbs, polling", "ptp+direct", "ptp+direct, verbs"];
@@ -64,7 +64,7 @@ fn messages_and_tcp_race_and_nothing_is_left() {
         let has_devices = entrant.commands.join("\n").contains("type rxe netdev hgr");
         assert_eq!(has_devices, entrant.name.contains("verbs"), "{}", entrant.name);
     }
-    assert_nothing_left(&turn);
+    assert_nothing_left(&sandbox);
 }
 
 #[test]
@@ -72,17 +72,17 @@ fn a_killed_race_is_taken_back_with_its_devices() {
     if !has_software_roce() {
         return;
     }
-    let turn = turn();
+    let sandbox = sandbox();
     let long = EXPERIMENT.replace("rounds = 1", "rounds = 1000");
     // Spread over building and rounds; a step of the plan is cut off at each of its lines elsewhere.
     for after_ms in [300, 1_500, 5_000] {
-        let mut race = in_guest(&turn, &long).spawn().unwrap();
+        let mut race = in_guest(&sandbox, &long).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(after_ms));
         race.kill().unwrap();
         race.wait().unwrap();
-        let cleaned = turn.hostgap(&["clean"]);
+        let cleaned = sandbox.hostgap(&["clean"]);
         assert!(cleaned.status.success(), "after {after_ms} ms: {}", stderr(&cleaned));
-        assert_nothing_left(&turn);
+        assert_nothing_left(&sandbox);
     }
 }
 
@@ -91,17 +91,17 @@ fn what_is_missing_is_said() {
     if !has_software_roce() {
         return;
     }
-    let turn = turn();
+    let sandbox = sandbox();
     let found = |paths: &std::process::Output| {
         let text = stdout(paths);
         let at = text.find("  verbs  ").expect("the stack is listed");
         text[at..].lines().take(2).collect::<Vec<_>>().join("\n")
     };
-    assert!(found(&turn.hostgap(&["paths"])).contains(" can run "));
+    assert!(found(&sandbox.hostgap(&["paths"])).contains(" can run "));
     // Where the library is, something else is.
     let library = Path::new("/usr/lib/x86_64-linux-gnu/libibverbs.so.1").canonicalize().unwrap();
     let hidden = format!("mount --bind /dev/null {} && exec {HOSTGAP} paths", library.display());
-    let without = turn.command("unshare").args(["--mount", "sh", "-c", &hidden]).output().unwrap();
+    let without = sandbox.command("unshare").args(["--mount", "sh", "-c", &hidden]).output().unwrap();
     let found_without = found(&without);
     assert!(
         found_without.contains("cannot run") && found_without.contains("Debian has it in libibverbs1"),
@@ -114,17 +114,17 @@ fn without_a_virtual_machine_verbs_are_left_out_with_the_reason() {
     if !testkit::require_root() {
         return;
     }
-    let turn = turn();
-    let tcp = turn.run_race(&["--workload", "verbs", "--rounds", "1", "--no-realtime"]);
+    let sandbox = sandbox();
+    let tcp = sandbox.run_race(&["--workload", "verbs", "--rounds", "1", "--no-realtime"]);
     let printed = stderr(&tcp);
     let reason = "devices of software RoCE receive in a machine's own network namespace alone";
     assert!(printed.contains(&format!("host, verbs cannot run here: {reason}")), "{printed}");
     assert!(printed.contains("--kernel debian:6.12") && !printed.contains("ptp+direct cannot"), "{printed}");
-    let file = turn.out().join("named.toml");
+    let file = sandbox.out().join("named.toml");
     let named =
         format!("{EXPERIMENT}[[candidates]]\npath = \"host\"\nstack.kind = \"verbs\"\nrequired = true\n");
     std::fs::write(&file, named).unwrap();
-    let refused = turn.hostgap(&["race", file.to_str().unwrap()]);
+    let refused = sandbox.hostgap(&["race", file.to_str().unwrap()]);
     assert!(!refused.status.success());
     // Named, it is an error, for the first reason that is found: what the kernel lacks, else where the race would be.
     let printed = stderr(&refused);
@@ -132,14 +132,14 @@ fn without_a_virtual_machine_verbs_are_left_out_with_the_reason() {
         printed.contains("could not run host") && (printed.contains("RDMA") || printed.contains(reason)),
         "{printed}"
     );
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn a_server_or_a_client_without_a_device_says_what_it_needs() {
-    let turn = turn();
+    let sandbox = sandbox();
     let refused = |args: &[&str], code, why: &str| {
-        let output = turn.hostgap(args);
+        let output = sandbox.hostgap(args);
         check(&output, code, why);
     };
     refused(&["serve", "--listen", "verbs:127.0.0.1:0"], 2, "needs the RDMA device by which messages come");

@@ -3,11 +3,20 @@
 use serde_json::Value;
 
 use crate::race::against_the_schema;
-use crate::turn::{Turn, check, check_race, json, turn};
+use crate::sandbox::{Sandbox, check, check_race, json, sandbox};
 
 /// A short race of one workload on a few paths, as JSON that matches its schema.
-fn raced(turn: &Turn, args: &[&str]) -> Value {
-    let output = turn.run_race(&[&["--rounds", "2", "--seed", "7", "--json"], args].concat());
+fn raced(sandbox: &Sandbox, args: &[&str]) -> Value {
+    raced_in(sandbox, "2", args)
+}
+
+/// The same in one round, for what each answer shows.
+fn raced_once(sandbox: &Sandbox, args: &[&str]) -> Value {
+    raced_in(sandbox, "1", args)
+}
+
+fn raced_in(sandbox: &Sandbox, rounds: &str, args: &[&str]) -> Value {
+    let output = sandbox.run_race(&[&["--rounds", rounds, "--seed", "7", "--json"], args].concat());
     check_race(&output, "");
     let result = json(&output);
     assert_eq!(against_the_schema(&result), Vec::<String>::new());
@@ -28,11 +37,11 @@ fn has_answers(rate: &Value) -> bool {
 
 #[test]
 fn requests_and_answers_of_bytes_cross_every_kind_of_path() {
-    let turn = turn();
+    let sandbox = sandbox();
     for kind in ["tcp-rr", "udp-rr"] {
         let paths = ["--paths", "docker,bridge+vxlan,macvlan", "--workload", kind];
         let args = [&paths[..], &["--body", "64,1400", "--rate", "1k", "--connections", "4"]].concat();
-        let result = raced(&turn, &args);
+        let result = raced_once(&sandbox, &args);
         assert_eq!(result["experiment"]["workload"]["kind"], kind);
         assert!(result["server"].as_str().unwrap().starts_with("hostgap serve"));
         for load in 0..4 {
@@ -46,15 +55,38 @@ fn requests_and_answers_of_bytes_cross_every_kind_of_path() {
                 assert!(rate.get("carried").is_none());
             }
         }
-        turn.assert_nothing_left();
+        sandbox.assert_nothing_left();
     }
+}
+
+/// One of 25 requests gets no answer: 2 % are lost on each way. The only connection asks all of them.
+#[test]
+fn a_lost_datagram_is_one_request_without_an_answer() {
+    if let Some(why) = linux::features::probe().unwrap().missing.get(&linux::features::Feature::Netem) {
+        return testkit::skip(&format!("netem not available: {why}"));
+    }
+    let sandbox = sandbox();
+    let args = ["--paths", "macvlan", "--workload", "udp-rr", "--loss", "2%", "--connections", "1"];
+    let output = sandbox.run_race(&[&args[..], &["--rate", "2k", "--rounds", "1", "--seed", "7"]].concat());
+    check_race(&output, "");
+    let race = record::RaceRecord::read(&sandbox.record()).unwrap();
+    let is_at_rate = |load: usize| race.loads[load].rate_per_s.is_some();
+    let trials: Vec<_> = race.rounds[0].trials.iter().filter(|trial| is_at_rate(trial.load)).collect();
+    let sum = |part: fn(&record::TrialRecord) -> u64| trials.iter().map(|trial| part(trial)).sum::<u64>();
+    let (intended, sent, missed) =
+        (sum(|trial| trial.intended), sum(|trial| trial.sent), sum(|trial| trial.missed));
+    assert_eq!(sent, intended, "requests were never sent");
+    // 39.6 of a thousand, and five standard deviations of that.
+    let expected = 0.0396 * intended as f64;
+    assert!((missed as f64 - expected).abs() < 5.0 * expected.sqrt(), "{missed} of {intended}");
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn calls_cross_every_kind_of_path() {
-    let turn = turn();
+    let sandbox = sandbox();
     let args = ["--paths", "docker,bridge+vxlan,macvlan", "--workload", "grpc", "--connections", "4"];
-    let result = raced(&turn, &[&args[..], &["--body", "64,20k", "--rate", "500"]].concat());
+    let result = raced_once(&sandbox, &[&args[..], &["--body", "64,20k", "--rate", "500"]].concat());
     assert_eq!(result["experiment"]["workload"]["kind"], "grpc");
     assert!(result["server"].as_str().unwrap().starts_with("hostgap serve"));
     // For each size: its capacity, the closed loop, and the rate.
@@ -65,23 +97,27 @@ fn calls_cross_every_kind_of_path() {
             assert!(has_answers(rate), "{rate}");
         }
     }
-    check(&turn.run_race(&["--workload", "grpc", "--tls"]), 2, "only HTTP (http, connect, download) has it");
-    check(&turn.run_race(&["--workload", "grpc", "--server", "nginx"]), 2, "and answers none");
-    turn.assert_nothing_left();
+    check(
+        &sandbox.run_race(&["--workload", "grpc", "--tls"]),
+        2,
+        "only HTTP (http, connect, download) has it",
+    );
+    check(&sandbox.run_race(&["--workload", "grpc", "--server", "nginx"]), 2, "and answers none");
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn streams_are_read_by_what_arrives() {
-    let turn = turn();
+    let sandbox = sandbox();
     let paths = ["--paths", "docker,bridge+vxlan,macvlan", "--ipv6"];
-    let result = raced(&turn, &[&paths[..], &["--workload", "tcp-stream", "--connections", "2"]].concat());
+    let result = raced(&sandbox, &[&paths[..], &["--workload", "tcp-stream", "--connections", "2"]].concat());
     assert!(result["capacities"].as_array().unwrap().is_empty());
     for rate in rates(&result, 0) {
         assert!(rate["carried"]["mbit_per_s"].as_f64().unwrap() > 1.0, "{rate}");
         assert!(rate["cpu_us_per_request"].is_number());
     }
     let udp = ["--workload", "udp-stream", "--body", "64,1400", "--rate", "2k"];
-    let result = raced(&turn, &[&paths[..], &udp].concat());
+    let result = raced(&sandbox, &[&paths[..], &udp].concat());
     assert_eq!(result["loads"].as_array().unwrap().len(), 4);
     for rate in rates(&result, 1) {
         let carried = &rate["carried"];
@@ -91,14 +127,14 @@ fn streams_are_read_by_what_arrives() {
         let loss = carried["loss"].as_f64().unwrap();
         assert!((0.0..=1.0).contains(&loss), "{carried}");
     }
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn packets_are_read_by_the_cpu_time_of_one() {
-    let turn = turn();
+    let sandbox = sandbox();
     let args = ["--workload", "packets", "--paths", "xdp-drop,nft-input-ct", "--body", "64,1514"];
-    let result = raced(&turn, &args);
+    let result = raced(&sandbox, &args);
     assert_eq!(result["loads"].as_array().unwrap().len(), 2);
     let names: Vec<&str> =
         result["candidates"].as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
@@ -108,7 +144,7 @@ fn packets_are_read_by_the_cpu_time_of_one() {
         assert!(frames["generator_ns_per_packet"].as_f64().unwrap() > 0.0, "{rate}");
         assert!(frames["packets"].as_u64().unwrap() > 0 && rate["cpu_us_per_request"].is_null(), "{rate}");
     }
-    let packets = |args: &[&str]| turn.run_race(&[&["--workload", "packets"], args].concat());
+    let packets = |args: &[&str]| sandbox.run_race(&[&["--workload", "packets"], args].concat());
     check(&packets(&["--paths", "xdp-dorp"]), 2, "did you mean xdp-drop?");
     check(&packets(&["--paths", "docker"]), 2, "`docker` is no filter of packets");
     check(&packets(&["--body", "59"]), 2, "60 to 1514 is expected");
@@ -120,14 +156,14 @@ fn packets_are_read_by_the_cpu_time_of_one() {
         text.contains("# remove: ") && !text.contains("# serve: ") && !text.contains("rps_cpus"),
         "{text}"
     );
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn downloads_run_to_their_end() {
-    let turn = turn();
+    let sandbox = sandbox();
     let args = ["--paths", "docker,bridge+vxlan", "--workload", "download", "--body", "300k,3M"];
-    let result = raced(&turn, &[&args[..], &["--connections", "3", "--objects", "2"]].concat());
+    let result = raced(&sandbox, &[&args[..], &["--connections", "3", "--objects", "2"]].concat());
     assert_eq!(result["loads"].as_array().unwrap().len(), 2);
     for load in 0..2 {
         for rate in rates(&result, load) {
@@ -138,27 +174,27 @@ fn downloads_run_to_their_end() {
         }
     }
     check(
-        &turn.run_race(&["--workload", "download", "--duration", "10s"]),
+        &sandbox.run_race(&["--workload", "download", "--duration", "10s"]),
         2,
         "--duration does not apply to downloads",
     );
     check(
-        &turn.run_race(&["--workload", "tcp-stream", "--rate", "5k"]),
+        &sandbox.run_race(&["--workload", "tcp-stream", "--rate", "5k"]),
         2,
         "a stream of bytes goes as fast as it can",
     );
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn connections_are_made_anew_and_sessions_resumed_or_not() {
-    let turn = turn();
+    let sandbox = sandbox();
     let args =
         ["--paths", "docker,bridge+vxlan", "--workload", "connect", "--rate", "200", "--connections", "4"];
-    let result = raced(&turn, &args);
+    let result = raced_once(&sandbox, &args);
     assert!(rates(&result, 1).iter().all(|rate| rate.get("handshakes").is_none()));
     for (more, reuses) in [(vec!["--tls"], true), (vec!["--tls", "--no-session-reuse"], false)] {
-        let result = raced(&turn, &[&args[..], &more].concat());
+        let result = raced(&sandbox, &[&args[..], &more].concat());
         for rate in rates(&result, 0).into_iter().chain(rates(&result, 1)) {
             let [full, resumed] = ["full", "resumed"].map(|of| rate["handshakes"][of].as_u64().unwrap());
             assert!(if reuses { resumed > full } else { resumed == 0 && full > 0 }, "{rate}");
@@ -166,36 +202,37 @@ fn connections_are_made_anew_and_sessions_resumed_or_not() {
     }
     // Over HTTP/1.0 our own responder closes without being asked.
     let old = ["--http", "1.0", "--server", "hostgap"];
-    let result = raced(&turn, &[&args[..], &old].concat());
+    let result = raced_once(&sandbox, &[&args[..], &old].concat());
     assert_eq!(result["experiment"]["workload"]["http"], "1.0");
     for rate in rates(&result, 1) {
         assert_eq!((&rate["connection_errors"], &rate["unexpected"]), (&0.into(), &0.into()), "{rate}");
     }
     check(
-        &turn.run_race(&["--http", "1.0"]),
+        &sandbox.run_race(&["--http", "1.0"]),
         2,
         "`workload.http` is 1.0: only a connection for each request",
     );
-    check(&turn.run_race(&["--workload", "connect", "--http", "3"]), 2, "`3` is no version of HTTP");
+    check(&sandbox.run_race(&["--workload", "connect", "--http", "3"]), 2, "`3` is no version of HTTP");
     // On connections that stay open, only the records mention TLS.
-    let result = raced(&turn, &["--paths", "docker", "--tls", "--rate", "500", "--server", "hostgap"]);
+    let result =
+        raced_once(&sandbox, &["--paths", "docker", "--tls", "--rate", "500", "--server", "hostgap"]);
     for rate in rates(&result, 1) {
         assert!(rate.get("handshakes").is_none() && has_answers(rate));
     }
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 /// Even on a machine with nginx, our own responder spends the CPU time.
 #[test]
 fn a_request_costs_the_server_what_the_workload_says() {
-    let turn = turn();
+    let sandbox = sandbox();
     let costs = |cpu_us: u32| {
-        let file = turn.out().join("costly.toml");
+        let file = sandbox.out().join("costly.toml");
         let workload = format!("workload = {{ connections = 4, cpu_us = {cpu_us} }}");
         let text = format!("schema = 1\nname = \"costly\"\nrates = [\"10%\"]\nbuilds = 1\n{workload}\n");
         std::fs::write(&file, text).unwrap();
         let file = file.to_str().unwrap();
-        let result = raced(&turn, &[file, "--paths", "bridge+direct", "--no-realtime"]);
+        let result = raced(&sandbox, &[file, "--paths", "bridge+direct", "--no-realtime"]);
         assert!(result["server"].as_str().unwrap().starts_with("hostgap serve"), "{}", result["server"]);
         result
     };
@@ -205,15 +242,15 @@ fn a_request_costs_the_server_what_the_workload_says() {
     let cpus: linux::CpuSet = dear["machine"]["server_cpus"].as_str().unwrap().parse().unwrap();
     // A CPU can do 5 of them in a second, and a slice may end with answers to requests from before it began.
     assert!(most(&dear) <= 10.0 * cpus.len() as f64 && most(&cheap) > 20.0 * most(&dear), "{dear}");
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 /// The server of one candidate holds its answers back, and no other's does. Even on a machine with nginx, our own
 /// responder answers all.
 #[test]
 fn a_planted_delay_is_in_its_candidate_alone() {
-    let turn = turn();
-    let file = turn.out().join("planted.toml");
+    let sandbox = sandbox();
+    let file = sandbox.out().join("planted.toml");
     let planted = |name: &str, delay: &str| {
         format!(
             "[[candidates]]\npath = \"host\"\nname = \"{name}\"\nplant = {{ share = \"100%\", delay = \"{delay}\" }}\n"
@@ -222,7 +259,7 @@ fn a_planted_delay_is_in_its_candidate_alone() {
     let text = ["schema = 1\nname = \"planted\"\nrates = [50]\nslice_ms = 1000\nbuilds = 1\n".to_owned()];
     let text = [&text[..], &[planted("control", "0us"), planted("late", "300ms")]].concat().concat();
     std::fs::write(&file, text).unwrap();
-    let result = raced(&turn, &[file.to_str().unwrap()]);
+    let result = raced(&sandbox, &[file.to_str().unwrap()]);
     assert!(result["server"].as_str().unwrap().starts_with("hostgap serve"), "{}", result["server"]);
     let late = &result["candidates"][3];
     assert!(
@@ -235,5 +272,5 @@ fn a_planted_delay_is_in_its_candidate_alone() {
     assert_eq!(medians, [false, false, false, true], "{result}");
     let at_the_rate = &late["rates"][1];
     assert!(!has_answers(at_the_rate) || median(at_the_rate) >= 300e6, "{at_the_rate}");
-    turn.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }

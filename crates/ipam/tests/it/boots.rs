@@ -31,6 +31,8 @@ fn what_was_written_before_the_boot_is_released_once() {
     for (name, container) in host_local {
         fs::write(store.path().join(name), format!("{container}\r\neth0")).unwrap();
     }
+    // A store of the boot before has been here, though what it noted is damaged.
+    fs::write(store.path().join(".hostgap-released"), "{").unwrap();
     set_written(&store, "10.0.0.2", now - 2 * HOUR);
     set_written(&store, "10.0.0.3", now - HOUR - Duration::from_secs(5));
     let released = store.release_of_earlier_boots().unwrap();
@@ -42,6 +44,29 @@ fn what_was_written_before_the_boot_is_released_once() {
     let next_boot = after_an_hour(root.path(), "y", now + 24 * HOUR);
     assert_eq!(next_boot.release_of_earlier_boots().unwrap().len(), 2);
     assert_eq!(names(store.path()), [".hostgap-released", "lock"]);
+}
+
+/// A node changes over from host-local while its containers run, after its clock was set forward: they keep their addresses,
+/// and those that the next boot finds go.
+#[test]
+fn what_another_program_has_given_out_is_not_released_in_the_boot_that_finds_it() {
+    let (root, _) = store();
+    let now = SystemTime::now();
+    let store = after_an_hour(root.path(), "x", now);
+    fs::create_dir(store.path()).unwrap();
+    for (name, container) in [("10.0.0.2", "a"), ("10.0.0.5", "b")] {
+        fs::write(store.path().join(name), format!("{container}\r\neth0")).unwrap();
+        // By a clock that was a day behind.
+        set_written(&store, name, now - 24 * HOUR);
+    }
+    // The first that is asked is for the end of one of them.
+    assert_eq!(store.release(&key("b")).unwrap().len(), 1);
+    let given = store.reserve(&key("c1"), &sets(DUAL), &[]).unwrap();
+    assert_eq!(given[0].address.addr().to_string(), "10.0.0.3");
+    assert!(store.release_of_earlier_boots().unwrap().is_empty());
+    assert_eq!(all(&store)[0], "10.0.0.2 a/eth0");
+    let next_boot = after_an_hour(root.path(), "y", now + 24 * HOUR);
+    assert_eq!(next_boot.release_of_earlier_boots().unwrap().len(), 3);
 }
 
 #[test]
@@ -63,4 +88,24 @@ fn without_the_id_of_the_boot_nothing_is_released() {
     let unknown = store.with_boot(Boot::fixed(root.path().join("none"), moment));
     assert!(unknown.release_of_earlier_boots().unwrap().is_empty());
     assert_eq!(unknown.release(&key("c1")).unwrap().len(), 2);
+}
+
+/// A node that was full when its machine stopped must say that it has room, or nobody asks for the reservation that makes it.
+#[test]
+fn what_the_next_reservation_would_release_counts_as_left() {
+    let (root, _) = store();
+    let now = SystemTime::now();
+    let full = sets(r#"[[{"subnet":"10.0.0.0/30"}]]"#);
+    let before = after_an_hour(root.path(), "x", now);
+    before.reserve(&key("c1"), &full, &[]).unwrap();
+    assert_eq!(before.left(&full).unwrap(), [0]);
+    let after = after_an_hour(root.path(), "y", now + 2 * HOUR);
+    assert_eq!(after.left(&full).unwrap(), [1]);
+    assert_eq!(all(&after), ["10.0.0.2 c1/eth0"], "nothing is released");
+    after.reserve(&key("c2"), &full, &[]).unwrap();
+    // Swept, and the clock is set forward.
+    assert_eq!(after_an_hour(root.path(), "y", now + 24 * HOUR).left(&full).unwrap(), [0]);
+    // Another program's directory is not swept in the boot that finds it.
+    fs::remove_file(after.path().join(".hostgap-released")).unwrap();
+    assert_eq!(after_an_hour(root.path(), "z", now + 24 * HOUR).left(&full).unwrap(), [0]);
 }

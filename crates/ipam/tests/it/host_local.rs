@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use ipam::{Key, Store};
 use rustix::fs::{FlockOperation, flock};
@@ -172,6 +174,17 @@ fn files_of_old_versions_are_released_by_both() {
     }
 }
 
+/// Waits until a process waits for the lock of a file: /proc/locks has a line for it, with an arrow.
+fn await_waiter(file: &fs::File) {
+    let of_file = format!(":{} ", file.metadata().unwrap().ino());
+    let is_there = |locks: &str| locks.lines().any(|line| line.contains(" -> ") && line.contains(&of_file));
+    let begin = Instant::now();
+    while !is_there(&fs::read_to_string("/proc/locks").unwrap()) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nobody waits for the lock");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn host_local_waits_for_our_lock() {
     if !is_there() {
@@ -183,7 +196,7 @@ fn host_local_waits_for_our_lock() {
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     thread::scope(|scope| {
         let theirs = scope.spawn(|| add(root.path(), "b").unwrap());
-        thread::sleep(std::time::Duration::from_millis(200));
+        await_waiter(&lock);
         assert!(!theirs.is_finished());
         flock(&lock, FlockOperation::Unlock).unwrap();
         assert_eq!(theirs.join().unwrap(), ["10.0.0.3/29", "fd00::3/64"]);

@@ -42,7 +42,7 @@ fn texts(reserved: &[Reserved]) -> Vec<String> {
     reserved.iter().map(|reserved| reserved.address.to_string()).collect()
 }
 
-/// Who has which address: `10.0.0.2 c1/eth0`.
+/// The addresses with their owners: `10.0.0.2 c1/eth0`.
 fn all(store: &Store) -> Vec<String> {
     let all = store.all().unwrap();
     all.iter().map(|(address, holder)| format!("{address} {holder}")).collect()

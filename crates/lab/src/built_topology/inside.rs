@@ -5,7 +5,7 @@ use linux::netns::Netns;
 
 use crate::LabError;
 
-/// A namespace and, if the data path wants one, the control group of those who open sockets there.
+/// A namespace and, if the data path wants one, the control group of the processes that open sockets there.
 pub(crate) struct Inside(pub(crate) Netns, pub(crate) Option<Cgroup>);
 
 impl Inside {

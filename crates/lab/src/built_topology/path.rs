@@ -89,11 +89,11 @@ impl BuiltTopology {
         self.broken(&format!("the path changed: {what}"))
     }
 
-    /// What failed because the path is gone, by what is gone; any other error as it is.
+    /// What failed because the path is gone, by what is gone; what it did not carry, as its own; any other error as it is.
     pub(crate) fn because_of_the_path(&mut self, error: LabError) -> LabError {
         match self.changed() {
             Ok(Some(what)) => self.path_broken(&what),
-            Ok(None) | Err(_) => error,
+            Ok(None) | Err(_) => error.of_answers(),
         }
     }
 

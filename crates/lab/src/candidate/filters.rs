@@ -1,4 +1,4 @@
-//! Who races where packets meet filters: the host, each time with another filter.
+//! The candidates of a race of packets against filters: the host, each time with another filter.
 
 use linux::features::{Facts, Feature};
 use record::{Candidate, Experiment, PacketFilter};
@@ -21,7 +21,7 @@ pub(super) fn contenders(experiment: &Experiment, facts: &Facts) -> Result<Vec<C
         all.extend(others.collect::<Result<Vec<_>, _>>()?);
     }
     for candidate in &experiment.candidates {
-        all.push(asked(candidate, facts)?);
+        all.push(requested(candidate, facts)?);
     }
     let cannot = |one: &&Contender| one.required && !one.unmet.is_empty();
     match all.iter().find(cannot) {
@@ -30,7 +30,7 @@ pub(super) fn contenders(experiment: &Experiment, facts: &Facts) -> Result<Vec<C
     }
 }
 
-fn asked(candidate: &Candidate, facts: &Facts) -> Result<Contender, LabError> {
+fn requested(candidate: &Candidate, facts: &Facts) -> Result<Contender, LabError> {
     let name = candidate.title();
     let settings = settings(candidate, &name)?;
     let filter = candidate.filter.unwrap_or_default();

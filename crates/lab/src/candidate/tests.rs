@@ -48,18 +48,18 @@ fn a_path_with_settings_races_beside_itself_and_the_host_stays_untouched() {
         path: path.to_owned(),
         name: name.map(str::to_owned),
         tune: record::Tuning {
-            both: [(knob.to_owned(), record::Asked::Number(1))].into(),
+            both: [(knob.to_owned(), record::RequestedValue::Number(1))].into(),
             ..record::Tuning::default()
         },
         ..Candidate::default()
     };
-    let asked = [
+    let candidates = [
         tuned("docker", None, "tcp_sack"),
         named(&["docker"]).remove(0),
         tuned("host", Some("tuned host"), "tcp_sack"),
         named(&["host"]).remove(0),
     ];
-    let found = resolved(&asked, &Facts::default()).unwrap();
+    let found = resolved(&candidates, &Facts::default()).unwrap();
     let names: Vec<&str> = found.iter().map(|contender| contender.name.as_str()).collect();
     assert_eq!(names, ["host", HOST_AGAIN, "tuned host", "docker tcp_sack=1", "docker"]);
     let set: Vec<usize> = found.iter().map(|contender| contender.settings.server.len()).collect();
@@ -80,8 +80,9 @@ fn one_side_alone_says_so_or_why_it_cannot() {
         required: true,
         ..Candidate::default()
     };
-    let asked = [alone("docker", Side::Client), alone("docker", Side::Server), alone("docker", Side::Both)];
-    let found = resolved(&asked, &Facts::default()).unwrap();
+    let candidates =
+        [alone("docker", Side::Client), alone("docker", Side::Server), alone("docker", Side::Both)];
+    let found = resolved(&candidates, &Facts::default()).unwrap();
     let names: Vec<(&str, &str)> =
         found[2..].iter().map(|one| (one.name.as_str(), one.stands_for.as_str())).collect();
     let docker = "Docker's default: a bridge with NAT and published ports";
@@ -146,8 +147,8 @@ fn of_sh(dir: &Path, name: &str, required: bool) -> Candidate {
 fn cni_configurations_race_after_the_paths_each_with_a_name_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let sh = of_sh(dir.path(), "a", true);
-    let asked = [sh.clone(), named(&["docker"]).remove(0), sh.clone(), sh];
-    let found = contenders(&asked, &Facts::default(), &PluginDirs::parse("/bin")).unwrap();
+    let candidates = [sh.clone(), named(&["docker"]).remove(0), sh.clone(), sh];
+    let found = contenders(&candidates, &Facts::default(), &PluginDirs::parse("/bin")).unwrap();
     let names: Vec<&str> = found.iter().map(|contender| contender.name.as_str()).collect();
     assert_eq!(names, ["host", HOST_AGAIN, "docker", "cni:a", "cni:a-2", "cni:a-3"]);
     assert_eq!((found[4].stands_for.as_str(), found[4].path_name()), ("CNI sh + cat", "cni:a-2"));

@@ -1,11 +1,11 @@
-//! Who races messages by RDMA verbs if no candidates are named.
+//! The candidates of a race of messages by RDMA verbs that names none.
 
 use record::{Candidate, Experiment, Stack, StackKind, StackWait};
 
 /// Where messages meet the data path of a pod, if no candidates are named: with the path that routes.
 const POD: &str = "ptp+direct";
 
-/// Who races if no candidates are named: TCP and verbs, on the host and from a pod. Where instructions are counted no candidate polls.
+/// The candidates of an experiment that names none: TCP and verbs, on the host and from a pod. Where instructions are counted no candidate polls.
 pub(super) fn usual(experiment: &Experiment) -> Vec<Candidate> {
     let of = |path: &str, kind, wait| {
         let stack = Stack { kind, wait };

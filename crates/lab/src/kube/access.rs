@@ -26,7 +26,7 @@ pub struct ClusterAccess {
 }
 
 impl ClusterAccess {
-    /// The image of the pods.
+    /// The image with which pods start: the one into which the program is copied, or else the one that has it.
     pub(super) fn pod_image(&self) -> &str {
         self.copy.as_deref().unwrap_or(&self.image)
     }

@@ -58,7 +58,7 @@ impl Caller {
         Method::new(cpus, Scheduling::Normal)
     }
 
-    /// The connections, with the way to who counts at the server.
+    /// The connections, with the way to the process that counts at the server.
     pub(super) fn asking<'a, 't>(&'a mut self, talk: &'a mut Talk<'t>) -> Asking<'a, 't> {
         Asking { caller: self, talk }
     }
@@ -68,7 +68,7 @@ impl Caller {
     }
 }
 
-/// A candidate's connections, and the way to who counts at the server.
+/// A candidate's connections, and the way to the process that counts at the server.
 pub(super) struct Asking<'a, 't> {
     caller: &'a mut Caller,
     talk: &'a mut Talk<'t>,
@@ -88,7 +88,7 @@ impl Subject for Asking<'_, '_> {
         self.caller.pools.clients(body_bytes, || target)
     }
 
-    /// The server's hand looks by itself when the warm-up is over.
+    /// The server's process looks by itself when the warm-up is over.
     fn begin(&mut self, warmup: Duration) -> Result<(), LabError> {
         self.talk.ask(Task::Count { after: warmup }).map(drop)
     }

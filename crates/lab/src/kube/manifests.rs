@@ -4,6 +4,7 @@
 //! input: when this side dies, it ends, Kubernetes deletes the Job at once (`ttlSecondsAfterFinished`) and all that it owns
 //! after it. Where the race has made the namespace, that pod deletes it first; it may do nothing else.
 
+use datapath::SocketRole;
 use serde_json::{Map, Value, json};
 
 use super::path::{By, Pods};
@@ -14,6 +15,8 @@ pub(super) struct Manifests<'a> {
     pub(super) namespace: &'a str,
     /// Whether the race makes the namespace and deletes it.
     pub(super) owns_namespace: bool,
+    /// The number of this run, by which it knows its own Job and namespace from another's.
+    pub(super) run: u64,
     pub(super) image: &'a str,
     /// Whether the program is copied into the pods, as the image does not have it.
     pub(super) copies: bool,
@@ -31,13 +34,6 @@ pub(super) struct Manifests<'a> {
     pub(super) sidecar: Option<&'a SidecarMark>,
 }
 
-/// A side of a race.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
-    Client,
-    Server,
-}
-
 /// The container, the Job and the account of each race.
 pub(super) const CONTAINER: &str = "hostgap";
 pub(super) const LEASE: &str = "hostgap-race";
@@ -45,24 +41,17 @@ pub(super) const LEASE: &str = "hostgap-race";
 pub(super) const DIRECTORY: &str = "/hostgap";
 /// The longest race, in seconds: what is forgotten goes after a day.
 const LONGEST_S: u32 = 86_400;
+/// The annotation of what owns everything, with the number of the run that has made it.
+const RUN: &str = "hostgap/run";
 /// How long a pod waits for the program that is copied into it, in seconds.
-const COPIED_S: u32 = 300;
+pub(super) const COPIED_S: u32 = 300;
 /// By which meshes are asked to keep their proxies out of a pod, whatever its namespace asks for.
 const MESHES: [(&str, &str); 2] = [("sidecar.istio.io/inject", "false"), ("linkerd.io/inject", "disabled")];
 /// By which autoscalers leave a pod where it is.
 const STAYS: [(&str, &str); 2] =
     [("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"), ("karpenter.sh/do-not-disrupt", "true")];
-/// The user in the pods, who owns nothing.
+/// The user id of the pods' processes (`nobody`), which owns no files.
 const NOBODY: u32 = 65_534;
-
-impl Side {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Side::Client => "client",
-            Side::Server => "server",
-        }
-    }
-}
 
 /// A node on which pods of a race are, and what the names of its objects end with, where several nodes have the same.
 #[derive(Debug, Clone, Copy)]
@@ -73,8 +62,8 @@ pub(super) struct Seat<'a> {
 }
 
 /// The name of a pod.
-pub(super) fn pod_name(side: Side, pods: &Pods, tag: &str) -> String {
-    format!("{}-{}{tag}", side.name(), pods.name())
+pub(super) fn pod_name(part: SocketRole, pods: &Pods, tag: &str) -> String {
+    format!("{}-{}{tag}", part.name(), pods.name())
 }
 
 /// The name of a pod that looks at a node. Names of nodes are names of the DNS, as those of pods are.
@@ -109,7 +98,7 @@ impl Manifests<'_> {
                 "pod-security.kubernetes.io/enforce": "privileged",
             });
             objects.push(json!({ "apiVersion": "v1", "kind": "Namespace",
-                "metadata": { "name": self.namespace, "labels": labels } }));
+                "metadata": { "name": self.namespace, "labels": labels, "annotations": self.run_note() } }));
             objects
                 .push(json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": self.named(LEASE) }));
             objects.push(json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
@@ -123,6 +112,20 @@ impl Manifests<'_> {
         }
         objects.push(self.lease(node));
         objects
+    }
+
+    /// The resource of what owns everything, as rules of RBAC name it.
+    pub(super) fn owner_resource(&self) -> &'static str {
+        if self.owns_namespace { "namespaces" } else { "jobs" }
+    }
+
+    /// Whether this run has made what owns everything, as the API server describes it.
+    pub(super) fn is_own(&self, owner: &Value) -> bool {
+        owner["metadata"]["annotations"][RUN] == self.run_note()[RUN]
+    }
+
+    fn run_note(&self) -> Value {
+        json!({ RUN: self.run.to_string() })
     }
 
     /// The Job whose pod waits for the end of this side.
@@ -143,7 +146,9 @@ impl Manifests<'_> {
             spec["serviceAccountName"] = json!(LEASE);
             spec["automountServiceAccountToken"] = json!(true);
         }
-        json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": self.named(LEASE), "spec": {
+        let mut metadata = self.named(LEASE);
+        metadata["annotations"] = self.run_note();
+        json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {
             // No process attaches to the successor of a pod that failed, which deletes everything.
             "backoffLimit": 2, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": LONGEST_S,
             "template": {
@@ -153,8 +158,8 @@ impl Manifests<'_> {
     }
 
     /// A pod of a pair, on a node.
-    pub(super) fn pod(&self, side: Side, pods: &Pods, Seat { node, tag }: Seat<'_>) -> Value {
-        let mut labels: Map<String, Value> = [("app", LEASE), ("side", side.name())]
+    pub(super) fn pod(&self, part: SocketRole, pods: &Pods, Seat { node, tag }: Seat<'_>) -> Value {
+        let mut labels: Map<String, Value> = [("app", LEASE), ("side", part.name())]
             .map(|(key, value)| (key.to_owned(), json!(value)))
             .into_iter()
             .collect();
@@ -182,7 +187,7 @@ impl Manifests<'_> {
         };
         let mut spec = self.pod_spec(&container, node);
         spec["hostNetwork"] = json!(pods.are_of_nodes());
-        let mut metadata = self.named(&pod_name(side, pods, tag));
+        let mut metadata = self.named(&pod_name(part, pods, tag));
         metadata["labels"] = Value::Object(labels);
         metadata["annotations"] = Value::Object(annotations);
         json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec })
@@ -208,7 +213,7 @@ impl Manifests<'_> {
         let protocol = if self.is_udp { "UDP" } else { "TCP" };
         let family = if self.ipv6 { "IPv6" } else { "IPv4" };
         let mut spec = json!({
-            "selector": { "app": LEASE, "side": Side::Server.name(), "pods": pods.name(),
+            "selector": { "app": LEASE, "side": SocketRole::Server.name(), "pods": pods.name(),
                 "seat": tag.trim_start_matches('-') },
             "ports": [{ "port": self.port, "targetPort": self.port, "protocol": protocol }],
             "ipFamilies": [family], "ipFamilyPolicy": "SingleStack",
@@ -226,11 +231,12 @@ impl Manifests<'_> {
     /// What lets only clients of its pairs to their servers, and that by the raced port.
     pub(super) fn policy(&self) -> Value {
         let protocol = if self.is_udp { "UDP" } else { "TCP" };
-        let of = |side: Side| json!({ "matchLabels": { "side": side.name(), "pods": Pods::Policy.name() } });
+        let of =
+            |part: SocketRole| json!({ "matchLabels": { "side": part.name(), "pods": Pods::Policy.name() } });
         json!({ "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
             "metadata": self.named(&Pods::Policy.name()),
-            "spec": { "podSelector": of(Side::Server), "policyTypes": ["Ingress"], "ingress": [{
-                "from": [{ "podSelector": of(Side::Client) }],
+            "spec": { "podSelector": of(SocketRole::Server), "policyTypes": ["Ingress"], "ingress": [{
+                "from": [{ "podSelector": of(SocketRole::Client) }],
                 "ports": [{ "port": self.port, "protocol": protocol }] }] } })
     }
 
@@ -245,7 +251,7 @@ impl Manifests<'_> {
         let mut command = vec![program.clone()];
         command.extend(arguments.iter().cloned());
         if self.copies {
-            // Who is killed before it has copied the program leaves a pod that ends.
+            // If the race is killed before it has copied the program, the pod ends by itself.
             let wait = format!(
                 "for i in $(seq {COPIED_S}); do test -x {program} && exec {}; sleep 1; done; exit 1",
                 command.join(" ")
@@ -300,6 +306,7 @@ mod tests {
         Manifests {
             namespace: "hostgap-race-1",
             owns_namespace: true,
+            run: 42,
             image: "localhost/hostgap:latest",
             copies: false,
             cpus: 2,
@@ -315,7 +322,7 @@ mod tests {
     #[test]
     fn a_pod_has_whole_cpus_for_itself_and_no_rights() {
         let seat = |node| Seat { node, tag: "" };
-        let pod = manifests(None).pod(Side::Server, &Pods::Plain, seat("node-2"));
+        let pod = manifests(None).pod(SocketRole::Server, &Pods::Plain, seat("node-2"));
         let container = &pod["spec"]["containers"][0];
         assert_eq!(container["resources"]["requests"], container["resources"]["limits"]);
         assert_eq!(container["resources"]["limits"]["cpu"], "2");
@@ -323,7 +330,7 @@ mod tests {
         assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
         assert_eq!(pod["spec"]["hostNetwork"], false);
         assert_eq!(
-            manifests(None).pod(Side::Client, &Pods::Host, seat("node-1"))["spec"]["hostNetwork"],
+            manifests(None).pod(SocketRole::Client, &Pods::Host, seat("node-1"))["spec"]["hostNetwork"],
             true
         );
     }
@@ -332,7 +339,7 @@ mod tests {
     fn a_service_finds_the_server_of_its_node_alone() {
         let manifests = manifests(None);
         let labels = |tag: &str| {
-            let pod = manifests.pod(Side::Server, &Pods::Plain, Seat { node: "node", tag });
+            let pod = manifests.pod(SocketRole::Server, &Pods::Plain, Seat { node: "node", tag });
             pod["metadata"]["labels"].clone()
         };
         for tag in ["", "-1", "-2"] {
@@ -357,14 +364,24 @@ mod tests {
     }
 
     #[test]
+    fn a_run_knows_what_it_has_made() {
+        let (own, other) = (manifests(None), Manifests { run: 43, ..manifests(None) });
+        for owns_namespace in [true, false] {
+            let ground = Manifests { owns_namespace, ..manifests(None) }.ground("node-1");
+            assert!(own.is_own(&ground[0]) && !other.is_own(&ground[0]));
+        }
+        assert!(!own.is_own(&json!({ "metadata": { "name": LEASE } })));
+    }
+
+    #[test]
     fn a_sidecar_is_asked_for_in_its_pods_alone() {
         let mark = SidecarMark { key: "sidecar.istio.io/inject".to_owned(), value: "true".to_owned() };
         let manifests = manifests(Some(&mark));
         let seat = Seat { node: "node-1", tag: "" };
-        let marked = manifests.pod(Side::Client, &Pods::Sidecar, seat);
+        let marked = manifests.pod(SocketRole::Client, &Pods::Sidecar, seat);
         assert_eq!(marked["metadata"]["labels"]["sidecar.istio.io/inject"], "true");
         assert_eq!(marked["metadata"]["annotations"]["sidecar.istio.io/inject"], "true");
-        let plain = manifests.pod(Side::Client, &Pods::Plain, seat);
+        let plain = manifests.pod(SocketRole::Client, &Pods::Plain, seat);
         assert_eq!(plain["metadata"]["annotations"]["sidecar.istio.io/inject"], "false");
     }
 }

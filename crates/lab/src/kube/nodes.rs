@@ -1,6 +1,7 @@
 //! The nodes of a race, out of those of the cluster.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 
 use record::NodeInZone;
@@ -19,12 +20,35 @@ pub(super) struct Node {
     /// The zone that its label names.
     pub(super) zone: Option<String>,
     /// Why no pod is put there, if none is.
-    closed: Option<String>,
+    closed: Option<Closed>,
     /// Why only pods that bear it are put there.
     tainted: Option<String>,
 }
 
-/// A node that takes no part in a race of all pairs, and why.
+/// Why no pod is put on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Closed {
+    /// It runs another system than Linux, of this name.
+    System(String),
+    NotReady,
+    /// Pods that tolerate everything are put there all the same (the scheduler's plugin `NodeUnschedulable`).
+    Cordoned,
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Closed::System(system) => write!(f, "it runs {system}"),
+            Closed::NotReady => f.write_str(NOT_READY),
+            Closed::Cordoned => f.write_str("it is cordoned"),
+        }
+    }
+}
+
+/// Why a node is not looked at that should be.
+pub(super) const NOT_READY: &str = "it is not ready";
+
+/// A node that takes no part in a race of all pairs or in a look, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LeftOut {
     pub(super) node: String,
@@ -50,6 +74,20 @@ impl Node {
         found.copied().ok_or_else(|| format!("node {} has no address of {family}; {other}", self.name))
     }
 
+    /// Whether its kubelet says that it takes pods, as far as anybody lets them go there.
+    pub(super) fn is_ready(&self) -> bool {
+        self.closed.is_none() || self.closed == Some(Closed::Cordoned)
+    }
+
+    /// Whether any pods are put there.
+    pub(super) fn is_open(&self) -> bool {
+        self.why_shut().is_none()
+    }
+
+    fn why_shut(&self) -> Option<String> {
+        self.closed.as_ref().map(ToString::to_string).or_else(|| self.tainted.clone())
+    }
+
     fn of(object: &Value) -> Node {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -63,9 +101,9 @@ impl Node {
         let taint = taints.iter().find(|taint| taint["effect"] != "PreferNoSchedule");
         let system = text(&object["metadata"]["labels"]["kubernetes.io/os"]);
         let closed = match (ready, object["spec"]["unschedulable"] == true) {
-            _ if !["linux", ""].contains(&system.as_str()) => Some(format!("it runs {system}")),
-            (false, _) => Some("it is not ready".to_owned()),
-            (_, true) => Some("it is cordoned".to_owned()),
+            _ if !["linux", ""].contains(&system.as_str()) => Some(Closed::System(system)),
+            (false, _) => Some(Closed::NotReady),
+            (_, true) => Some(Closed::Cordoned),
             (true, false) => None,
         };
         Node {
@@ -121,7 +159,7 @@ fn left_out(all: &[Node], nodes: &[Node]) -> Vec<LeftOut> {
                 |first| format!("{} stands for its zone", first.name),
             )
         };
-        node.closed.clone().or(node.tainted.clone()).unwrap_or_else(of_zone)
+        node.why_shut().unwrap_or_else(of_zone)
     };
     let others = all.iter().filter(|node| !nodes.contains(node));
     others.map(|node| LeftOut { node: node.name.clone(), why: why(node) }).collect()
@@ -137,7 +175,7 @@ fn many(all: &[Node], named: &[String], zones: bool) -> Result<Vec<Node>, String
         nodes.push(node);
     }
     if named.is_empty() {
-        nodes.extend(all.iter().filter(|node| node.closed.is_none() && node.tainted.is_none()).cloned());
+        nodes.extend(all.iter().filter(|node| node.is_open()).cloned());
     }
     if zones {
         let mut seen = BTreeSet::new();
@@ -177,42 +215,60 @@ fn many(all: &[Node], named: &[String], zones: bool) -> Result<Vec<Node>, String
 
 /// Why nodes take no pods, in brackets.
 fn closed(all: &[Node]) -> String {
-    let why = |node: &Node| node.closed.clone().or(node.tainted.clone());
-    let closed = all.iter().filter_map(|node| Some(format!("{}: {}", node.name, why(node)?)));
+    let closed = all.iter().filter_map(|node| Some(format!("{}: {}", node.name, node.why_shut()?)));
     let why: Vec<String> = closed.collect();
     if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) }
 }
 
-/// All nodes that run Linux and are ready, or those that are named.
+/// All nodes that run Linux, cordoned ones and those that are not ready among them, or those that are named. And, unless
+/// some are named, the others, each with the reason.
 ///
 /// # Errors
-/// One that is named is not there or not ready, or there are none at all; in words.
-pub(super) fn all(kubectl: &Kubectl, named: &[String]) -> Result<Vec<Node>, String> {
+/// One that is named is not there or does not run Linux, or none is ready; in words.
+pub(super) fn all(kubectl: &Kubectl, named: &[String]) -> Result<(Vec<Node>, Vec<LeftOut>), String> {
     let listed = kubectl.get(&["nodes"])?;
     let all: Vec<Node> = listed["items"].as_array().into_iter().flatten().map(Node::of).collect();
-    let found = match named {
-        [] => all.into_iter().filter(|node| node.closed.is_none()).collect(),
-        named => named.iter().map(|name| find(&all, name)).collect::<Result<Vec<_>, _>>()?,
+    to_see(&all, named)
+}
+
+fn to_see(all: &[Node], named: &[String]) -> Result<(Vec<Node>, Vec<LeftOut>), String> {
+    let runs_linux = |node: &Node| !matches!(node.closed, Some(Closed::System(_)));
+    let nodes: Vec<Node> = match named {
+        [] => all.iter().filter(|node| runs_linux(node)).cloned().collect(),
+        named => {
+            let found = |name: &String| {
+                let node = named_node(all, name)?;
+                if runs_linux(node) { Ok(node.clone()) } else { find(all, name) }
+            };
+            named.iter().map(found).collect::<Result<_, String>>()?
+        }
     };
-    if found.is_empty() { Err("no node is ready".to_owned()) } else { Ok(found) }
+    if !nodes.iter().any(Node::is_ready) {
+        return Err(format!("no node is ready{}", closed(all)));
+    }
+    let others = if named.is_empty() { left_out(all, &nodes) } else { Vec::new() };
+    Ok((nodes, others))
 }
 
 /// A node that takes pods, by its name.
 fn find(all: &[Node], name: &str) -> Result<Node, String> {
-    match all.iter().find(|node| node.name == name) {
-        Some(Node { closed: Some(why), .. }) => Err(format!("node {name} takes no pods: {why}")),
-        Some(node) => Ok(node.clone()),
-        None => {
-            let names: Vec<&str> = all.iter().map(|node| node.name.as_str()).collect();
-            Err(format!("there is no node {name:?}; there are {}", names.join(", ")))
-        }
+    match named_node(all, name)? {
+        Node { closed: Some(why), .. } => Err(format!("node {name} takes no pods: {why}")),
+        node => Ok(node.clone()),
     }
+}
+
+fn named_node<'n>(all: &'n [Node], name: &str) -> Result<&'n Node, String> {
+    all.iter().find(|node| node.name == name).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|node| node.name.as_str()).collect();
+        format!("there is no node {name:?}; there are {}", names.join(", "))
+    })
 }
 
 fn chosen(all: &[Node], named: &[String], same_node: bool) -> Result<[Node; 2], String> {
     match named {
         [] => {
-            let mut open = all.iter().filter(|node| node.closed.is_none() && node.tainted.is_none());
+            let mut open = all.iter().filter(|node| node.is_open());
             let (first, second) = (open.next(), open.next());
             match (first, second) {
                 (Some(only), _) if same_node => Ok([only.clone(), only.clone()]),
@@ -324,6 +380,27 @@ mod tests {
             of(&all[3..], &[]).unwrap_err().contains("no node has the label topology.kubernetes.io/zone")
         );
         assert!(of(&all[2..], &[]).unwrap_err().contains("only node c has the label"));
+    }
+
+    #[test]
+    fn all_nodes_of_linux_are_to_be_seen() {
+        let with = |name: &str, closed: Closed| Node { closed: Some(closed), ..node(name, None) };
+        let all = [
+            with("away", Closed::NotReady),
+            with("kept", Closed::Cordoned),
+            with("w", Closed::System("windows".to_owned())),
+            node("control", Some("node-role.kubernetes.io/control-plane")),
+        ];
+        let names = |nodes: &[Node]| nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>();
+        let (nodes, others) = to_see(&all, &[]).unwrap();
+        assert_eq!(names(&nodes), ["away", "kept", "control"]);
+        assert_eq!(nodes.iter().map(Node::is_ready).collect::<Vec<_>>(), [false, true, true]);
+        assert_eq!(others, [LeftOut { node: "w".to_owned(), why: "it runs windows".to_owned() }]);
+        let named = |name: &str| to_see(&all, &[name.to_owned()]);
+        assert_eq!(names(&named("kept").unwrap().0), ["kept"]);
+        assert!(named("w").unwrap_err().contains("node w takes no pods: it runs windows"));
+        assert!(named("x").unwrap_err().contains("there are away, kept, w, control"));
+        assert!(named("away").unwrap_err().contains("no node is ready (away: it is not ready;"));
     }
 
     #[test]

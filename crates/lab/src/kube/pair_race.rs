@@ -1,15 +1,15 @@
-//! The race of one lane: which paths it has, its header, and its contest.
+//! The race from one client's node to one server's: which paths it has, its header, and its contest.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use datapath::SocketRole;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 use record::{Entrant, Experiment, Header, Line, Machine, Writer};
 
 use super::facts;
-use super::lane::Lane;
-use super::manifests::Side;
+use super::node_pair_pods::NodePairPods;
 use super::options::ClusterOptions;
 use super::path::{By, ClusterContender, PodPath, Pods};
 use super::protocol::{Answer, Task};
@@ -18,9 +18,9 @@ use crate::race::{Arena, CONTENDERS_FROM, Contest, Runner};
 use crate::trial::Method;
 use crate::{Event, LabError, NodeCpus};
 
-/// The race of one lane.
+/// The race from one client's node to one server's.
 pub(super) struct PairRace<'a> {
-    pub(super) lane: Lane<'a>,
+    pub(super) pair: NodePairPods<'a>,
     pub(super) experiment: &'a Experiment,
     pub(super) options: &'a ClusterOptions,
     pub(super) contenders: Vec<ClusterContender>,
@@ -30,12 +30,12 @@ pub(super) struct PairRace<'a> {
 }
 
 impl PairRace<'_> {
-    /// What the hands of the lane see of their nodes.
+    /// What the processes in the pods see of both nodes.
     pub(super) fn machine(&self, pairs: &BTreeSet<Pods>) -> Result<Machine, LabError> {
-        facts::machine(self.lane, self.options, pairs)
+        facts::machine(self.pair, self.options, pairs)
     }
 
-    /// Tries each path once, and begins the record with who can race.
+    /// Tries each path once, and begins the record with the candidates that can race.
     pub(super) fn open(
         &mut self,
         machine: Machine,
@@ -83,7 +83,8 @@ impl PairRace<'_> {
             let Some(why) = found else { continue };
             if at < CONTENDERS_FROM {
                 let remedy = "let the nodes reach each other at a port, and name it with --host-port";
-                let [client, server] = [Side::Client, Side::Server].map(|side| &self.lane.node(side).name);
+                let [client, server] =
+                    [SocketRole::Client, SocketRole::Server].map(|part| &self.pair.node(part).name);
                 let machine = format!("nodes {client} and {server}");
                 return Err(LabError::Machine { machine, why, remedy: Some(remedy.to_owned()) });
             }
@@ -101,13 +102,13 @@ impl PairRace<'_> {
     /// Why a path cannot race, if it cannot.
     fn connected(&self, at: usize) -> Result<Option<String>, LabError> {
         let path = &self.contenders[at].path;
-        let address = match self.lane.address(path) {
+        let address = match self.pair.address(path) {
             Ok(address) => address,
             Err(why) => return Ok(Some(why)),
         };
         let stood = self.arena().stand(at).and_then(Runner::take_down);
         match stood {
-            Ok(()) => misnamed(self.lane, path, &address),
+            Ok(()) => misnamed(self.pair, path, &address),
             Err(LabError::Broken { what, .. }) => Ok(Some(what)),
             Err(error) => Err(error),
         }
@@ -115,7 +116,7 @@ impl PairRace<'_> {
 
     fn arena(&self) -> ClusterArena<'_> {
         ClusterArena {
-            lane: self.lane,
+            pair: self.pair,
             contenders: &self.contenders,
             workload: &self.experiment.workload,
             cpus: self.options.client_cpus.as_ref(),
@@ -131,6 +132,7 @@ impl PairRace<'_> {
             commands: Vec::new(),
             settings: Vec::new(),
             mtu: None,
+            carried: false,
         };
         Header {
             schema: record::SCHEMA,
@@ -141,14 +143,14 @@ impl PairRace<'_> {
             machine,
             server: format!("hostgap serve {}", self.options.access.own.version),
             entrants: self.contenders.iter().map(entrant).collect(),
-            pair: self.in_tournament.then(|| self.lane.pair()),
+            pair: self.in_tournament.then(|| self.pair.recorded()),
         }
     }
 }
 
 /// Why a path that has an address is not what its name says.
-fn misnamed(lane: Lane<'_>, path: &PodPath, address: &str) -> Result<Option<String>, LabError> {
-    let containers = lane.containers(&path.pods);
+fn misnamed(pair: NodePairPods<'_>, path: &PodPath, address: &str) -> Result<Option<String>, LabError> {
+    let containers = pair.containers(&path.pods);
     match &path.pods {
         Pods::Sidecar if containers.contains(&1) => {
             return Ok(Some("the cluster has put no second container into its pods".to_owned()));
@@ -162,12 +164,12 @@ fn misnamed(lane: Lane<'_>, path: &PodPath, address: &str) -> Result<Option<Stri
     if path.pods != Pods::Policy {
         return Ok(None);
     }
-    if lane.manifests().is_udp {
+    if pair.manifests().is_udp {
         return Ok(Some("whether a policy keeps datagrams out is not tried: race tcp-rr".to_owned()));
     }
-    // Who is not let in must be kept out. What becomes of the nodes' own packets, each network decides for itself.
-    let stranger = lane.hand(Side::Client, &Pods::Plain);
-    let task = Task::TryToEnter { address: address.to_owned(), ipv6: lane.manifests().ipv6 };
+    // A client that the policy does not let in must be kept out. Each network decides by itself about the nodes' own packets.
+    let stranger = pair.process(SocketRole::Client, &Pods::Plain);
+    let task = Task::TryToEnter { address: address.to_owned(), ipv6: pair.manifests().ipv6 };
     match stranger.ask(&task, None, "host")? {
         Answer::KeptOut(true) => Ok(None),
         Answer::KeptOut(false) if path.by == By::NodePort => Ok(Some(

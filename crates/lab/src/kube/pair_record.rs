@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use record::{Header, NodePair, Writer};
 
-use super::camp::Camp;
+use super::cluster_setup::ClusterSetup;
 use super::schedule::Places;
 use crate::race::{Finished, concluded};
 use crate::{Event, LabError};
@@ -23,7 +23,7 @@ pub struct PairResult {
 
 /// What is written down of a pair, until its end.
 pub(super) struct PairRecord<'c> {
-    camp: &'c Camp<'c>,
+    setup: &'c ClusterSetup<'c>,
     pub(super) places: Places,
     pair: NodePair,
     /// For messages: "node-1 → node-2".
@@ -38,16 +38,16 @@ pub(super) struct PairRecord<'c> {
 
 impl<'c> PairRecord<'c> {
     pub(super) fn begin(
-        camp: &'c Camp<'c>,
+        setup: &'c ClusterSetup<'c>,
         places: Places,
         (dir, file): (&Path, &str),
     ) -> Result<PairRecord<'c>, LabError> {
-        let pair = camp.lane(places).pair();
+        let pair = setup.pair(places).recorded();
         let dir = dir.join(format!("{}--{}", pair.client.node, pair.server.node));
         std::fs::create_dir(&dir).map_err(LabError::file("create", &dir))?;
         let record = dir.join(file);
         Ok(PairRecord {
-            camp,
+            setup,
             places,
             name: format!("{} → {}", pair.client.node, pair.server.node),
             pair,
@@ -70,7 +70,7 @@ impl<'c> PairRecord<'c> {
             Ok(true) => {}
             Ok(false) => self.end(Ok(Finished::Stopped)),
             Err(error) => {
-                let error = self.camp.explained(error);
+                let error = self.setup.explained(error);
                 emit(Event::PairLeft { pair: self.name.clone(), why: error.to_string() });
                 self.end(Err(error));
             }

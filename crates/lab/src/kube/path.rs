@@ -179,7 +179,7 @@ pub(super) struct ClusterContender {
     pub(super) unmet: Vec<String>,
 }
 
-/// Who races: the host, the host again, then what the experiment names, or the usual paths.
+/// The contenders: the host, the host again, then the paths that the experiment names, or the usual ones.
 ///
 /// # Errors
 /// [`LabError::Experiment`]: a cluster has no such path, or a candidate asks for what a cluster's nodes are not changed for.
@@ -189,7 +189,7 @@ pub(super) fn contenders(
 ) -> Result<Vec<ClusterContender>, LabError> {
     let refused = |what: String, why: &str| LabError::Experiment { what, why: why.to_owned() };
     let usual = || PodPath::USUAL.map(|path| Candidate { path: path.to_owned(), ..Candidate::default() });
-    let asked = match experiment.candidates.as_slice() {
+    let candidates = match experiment.candidates.as_slice() {
         [] => usual().to_vec(),
         some => some.to_vec(),
     };
@@ -200,7 +200,7 @@ pub(super) fn contenders(
         unmet: Vec::new(),
     };
     let mut contenders = vec![host("host", PodPath::HOST), host(HOST_AGAIN, PodPath::HOST_AGAIN)];
-    for candidate in asked {
+    for candidate in candidates {
         let Candidate { path, required, name, connections, .. } = &candidate;
         let plain =
             Candidate { path: path.clone(), required: *required, name: name.clone(), ..Candidate::default() };

@@ -1,6 +1,7 @@
-//! What this side and a process in a pod (a hand) say to each other: a line of JSON each.
+//! What this side and a process in a pod send each other: a line of JSON each.
 //!
-//! A hand answers each task before the next. While it runs a trial it asks in turn what the server's hand is to do.
+//! A process answers each task before the next. While a client's process runs a trial, it asks for tasks that the server's
+//! process is to do.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::remote::{Failed, Spent};
 use crate::trial::Method;
 
-/// Asked of a hand.
+/// What a process in a pod is asked to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Task {
     /// Say what machine this is and which CPUs are there. Answered with [`Answer::Seen`].
@@ -26,7 +27,7 @@ pub(super) enum Task {
     Trial { candidate: String, load: Load, indexes: (usize, usize), pace: Pace },
     /// Close a candidate's connections.
     Close { candidate: String },
-    /// Try whether an address lets in who is not to be let in, until it does not. Answered with [`Answer::KeptOut`].
+    /// Connect to an address that is to refuse this pod, until it does. Answered with [`Answer::KeptOut`].
     TryToEnter { address: String, ipv6: bool },
     /// Look at the counters after so long: a trial's warm-up comes before its measured part.
     Count { after: Duration },
@@ -85,19 +86,19 @@ impl Pace {
     }
 }
 
-/// A line of a hand.
+/// A line that a process in a pod writes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Said {
+pub(super) enum PodMessage {
     /// The task is done.
     Answer(Answer),
-    /// The server's hand is to do this first.
+    /// The server's process is to do this first.
     Ask(Task),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Answer {
     Done,
-    Seen(Box<Seen>),
+    Seen(Box<PodFacts>),
     Serves {
         port: u16,
     },
@@ -119,7 +120,7 @@ pub(super) struct SpentInPod {
 
 /// What a pod sees of its node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct PodFacts {
     /// The version of hostgap in the pod.
     pub(super) version: String,
     pub(super) machine: Machine,

@@ -8,9 +8,9 @@ use record::{Experiment, Placement, ServerKind, Writer};
 use serde_json::{Value, json};
 
 use super::access::ClusterAccess;
-use super::camp::{Camp, PodPlacement};
-use super::lane::Lane;
+use super::cluster_setup::{ClusterSetup, PodPlacement};
 use super::manifests::Manifests;
+use super::node_pair_pods::NodePairPods;
 use super::nodes::choose;
 use super::options::ClusterOptions;
 use super::pair_race::PairRace;
@@ -32,6 +32,8 @@ pub struct ClusterRace {
     pub(super) options: ClusterOptions,
     contenders: Vec<ClusterContender>,
     namespace: String,
+    /// The number by which this run knows what it has made.
+    run: u64,
     pub(super) seed: u64,
 }
 
@@ -51,9 +53,9 @@ impl ClusterRace {
         experiment.witness = false;
         let contenders = contenders(&experiment, options.sidecar.as_ref())?;
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
-        let id = fresh_seed();
-        let namespace = options.access.namespace.clone().unwrap_or_else(|| format!("hostgap-race-{id:06}"));
-        Ok(ClusterRace { experiment, options, contenders, namespace, seed })
+        let run = fresh_seed();
+        let namespace = options.access.namespace.clone().unwrap_or_else(|| format!("hostgap-race-{run:06}"));
+        Ok(ClusterRace { experiment, options, contenders, namespace, run, seed })
     }
 
     /// Everything that the race would create, and before it the rights that it takes, as a list of objects.
@@ -61,14 +63,14 @@ impl ClusterRace {
     /// # Errors
     /// The cluster's nodes cannot be listed, or not two of them take pods.
     pub fn manifests(&self) -> Result<Value, LabError> {
-        Ok(self.listed(&self.camp(self.placement()?)))
+        Ok(self.listed(&self.setup(self.placement()?)))
     }
 
-    /// What a camp would have, as a list of objects.
-    pub(super) fn listed(&self, camp: &Camp<'_>) -> Value {
+    /// What would be made in the cluster, as a list of objects.
+    pub(super) fn listed(&self, setup: &ClusterSetup<'_>) -> Value {
         let mut items = rights(self.options.access.namespace.as_deref());
-        items.extend(camp.manifests().ground(&camp.nodes()[0].name));
-        items.extend(camp.objects(&self.paths()));
+        items.extend(setup.manifests().ground(&setup.nodes()[0].name));
+        items.extend(setup.objects(&self.paths()));
         json!({ "apiVersion": "v1", "kind": "List", "items": items })
     }
 
@@ -87,52 +89,52 @@ impl ClusterRace {
 
     fn raced(&self, writer: &mut Writer, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let paths = self.paths();
-        let camped =
-            self.camped(self.placement()?, emit, |camp, emit| self.contest(camp, &paths, writer, emit))?;
-        Ok(camped.unwrap_or(Finished::Stopped))
+        let finished = self
+            .with_setup(self.placement()?, emit, |setup, emit| self.contest(setup, &paths, writer, emit))?;
+        Ok(finished.unwrap_or(Finished::Stopped))
     }
 
-    /// Does something with a camp that stands, and strikes it, whatever becomes of that. `None` if it was stopped before.
-    pub(super) fn camped<T>(
+    /// Makes a setup, does the work with it, and removes it, whatever the work returns. `None` if it was stopped before. What
+    /// cannot be removed, as pods of a node that is lost, does not change the result.
+    pub(super) fn with_setup<T>(
         &self,
         placement: PodPlacement,
         emit: &mut dyn FnMut(Event),
-        work: impl FnOnce(&mut Camp<'_>, &mut dyn FnMut(Event)) -> Result<T, LabError>,
+        work: impl FnOnce(&mut ClusterSetup<'_>, &mut dyn FnMut(Event)) -> Result<T, LabError>,
     ) -> Result<Option<T>, LabError> {
-        let mut camp = self.camp(placement);
-        let access = &self.options.access;
-        let stop = || access.is_stopped();
-        if let Err(error) = camp.pitch(&self.paths(), &access.own, &stop, emit) {
+        let mut setup = self.setup(placement);
+        if let Err(error) = setup.make(&self.paths(), emit) {
             // Interrupted, it is no error.
-            let struck = camp.strike();
-            return if stop() { struck.map(|()| None) } else { Err(error) };
+            let is_stopped = self.options.access.is_stopped();
+            setup.remove(emit);
+            return if is_stopped { Ok(None) } else { Err(error) };
         }
-        let result = work(&mut camp, emit).map_err(|error| camp.explained(error));
-        let struck = camp.strike();
-        result.and_then(|result| struck.map(|()| Some(result)))
+        let result = work(&mut setup, emit).map_err(|error| setup.explained(error));
+        setup.remove(emit);
+        result.map(Some)
     }
 
     /// Races between pods that stand.
     fn contest(
         &self,
-        camp: &mut Camp<'_>,
+        setup: &mut ClusterSetup<'_>,
         paths: &BTreeSet<PodPath>,
         writer: &mut Writer,
         emit: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
         let cpus = (self.options.server_cpus.as_ref(), self.options.host_port);
-        let machine = self.bout(camp.lane(PAIR), false).machine(&pairs(paths))?;
-        camp.serve(paths, &self.experiment.workload, cpus)?;
-        let mut bout = self.bout(camp.lane(PAIR), false);
-        let header = bout.open(machine, writer, emit)?;
-        bout.contest().builds(&header, writer, emit)
+        let machine = self.pair_race(setup.pair(PAIR), false).machine(&pairs(paths))?;
+        setup.serve(paths, &self.experiment.workload, cpus)?;
+        let mut pair_race = self.pair_race(setup.pair(PAIR), false);
+        let header = pair_race.open(machine, writer, emit)?;
+        pair_race.contest().builds(&header, writer, emit)
     }
 
-    /// The race of a lane.
-    pub(super) fn bout<'a>(&'a self, lane: Lane<'a>, in_tournament: bool) -> PairRace<'a> {
+    /// The race from a client's node to a server's.
+    pub(super) fn pair_race<'a>(&'a self, pair: NodePairPods<'a>, in_tournament: bool) -> PairRace<'a> {
         let contenders = self.contenders.clone();
         PairRace {
-            lane,
+            pair,
             experiment: &self.experiment,
             options: &self.options,
             contenders,
@@ -159,22 +161,27 @@ impl ClusterRace {
             .map_err(|why| kubectl.failed(why))
     }
 
-    /// A camp of which nothing stands yet.
-    pub(super) fn camp(&self, placement: PodPlacement) -> Camp<'_> {
-        let manifests = manifests(&self.options, &self.namespace, &self.experiment);
-        Camp::new(&self.options.access.kubectl, manifests, placement)
+    /// A setup of which nothing is made yet.
+    pub(super) fn setup(&self, placement: PodPlacement) -> ClusterSetup<'_> {
+        let manifests = manifests(&self.options, (&self.namespace, self.run), &self.experiment);
+        ClusterSetup::new(&self.options.access, manifests, placement)
     }
 }
 
-/// The pairs of pods of paths.
+/// The pairs of pods that these paths need; some paths share one.
 pub(super) fn pairs(paths: &BTreeSet<PodPath>) -> BTreeSet<Pods> {
     paths.iter().map(|path| path.pods.clone()).collect()
 }
 
-fn manifests<'a>(options: &'a ClusterOptions, namespace: &'a str, experiment: &Experiment) -> Manifests<'a> {
+fn manifests<'a>(
+    options: &'a ClusterOptions,
+    (namespace, run): (&'a str, u64),
+    experiment: &Experiment,
+) -> Manifests<'a> {
     Manifests {
         namespace,
         owns_namespace: options.access.namespace.is_none(),
+        run,
         image: options.access.pod_image(),
         copies: options.access.copy.is_some(),
         cpus: options.pod_cpus,
@@ -184,5 +191,90 @@ fn manifests<'a>(options: &'a ClusterOptions, namespace: &'a str, experiment: &E
         ipv6: experiment.workload.ipv6,
         tolerates: !options.access.nodes.is_empty(),
         sidecar: options.sidecar.as_ref(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::super::kubectl::Kubectl;
+    use super::super::ready::name_of;
+    use super::*;
+    use crate::OwnProgram;
+
+    /// A cluster from which nothing goes, as from a node that is lost. A process in a pod that hears the end of its input
+    /// writes that down, and stays.
+    const SCRIPT: &str = r#"
+        dir=${0%/*}
+        shift # the context
+        created() { ls "$dir" | grep -c '^created-'; }
+        case "$*" in
+        get*" nodes") cat "$dir/nodes" ;;
+        create*) cat >"$dir/created-$(created)" ;;
+        get*" pods "*) cat "$dir/pods-$(created)" ;;
+        get*) cat "$dir/owner" ;;
+        attach*) read hold; echo held; cat >"$dir/held" ;;
+        exec*) cat >"$dir/heard"; echo >"$dir/ended"; exec sleep 86396 ;;
+        delete*) echo 'Error from server (Forbidden)' >&2; exit 1 ;;
+        esac"#;
+
+    fn race(script: &Path) -> ClusterRace {
+        let words = vec!["sh".to_owned(), script.display().to_string()];
+        let access = ClusterAccess {
+            kubectl: Kubectl { words, context: Some("prod".to_owned()) },
+            namespace: None,
+            nodes: Vec::new(),
+            image: "image".to_owned(),
+            copy: None,
+            own: OwnProgram { program: "hostgap".into(), version: "1" },
+            stop: Arc::new(AtomicBool::new(false)),
+        };
+        let options = ClusterOptions {
+            access,
+            pod_cpus: 1,
+            guaranteed: false,
+            client_cpus: None,
+            server_cpus: None,
+            host_port: 0,
+            sidecar: None,
+        };
+        ClusterRace::prepare(Experiment::default(), options).unwrap()
+    }
+
+    #[test]
+    fn a_result_outlives_what_cannot_be_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| std::fs::write(dir.path().join(name), text).unwrap();
+        write("kubectl", SCRIPT.to_owned());
+        let node = |name: &str| {
+            let conditions = json!([{ "type": "Ready", "status": "True" }]);
+            json!({ "metadata": { "name": name }, "status": { "conditions": conditions } })
+        };
+        write("nodes", json!({ "items": [node("a"), node("b")] }).to_string());
+        let race = race(&dir.path().join("kubectl"));
+        let placement = race.placement().unwrap();
+        let of = |name: &str| {
+            json!({ "metadata": { "name": name }, "spec": { "containers": [{}] },
+                "status": { "phase": "Running", "containerStatuses": [{ "ready": true }] } })
+        };
+        let setup = race.setup(race.placement().unwrap());
+        write("owner", setup.manifests().ground("a")[0].to_string());
+        let objects = setup.objects(&race.paths());
+        let pods = objects.iter().filter(|object| object["kind"] == "Pod").map(name_of);
+        let all: Vec<Value> = std::iter::once("guard").chain(pods).map(of).collect();
+        write("pods-1", json!({ "items": [of("guard")] }).to_string());
+        write("pods-2", json!({ "items": all }).to_string());
+
+        let mut events = Vec::new();
+        let done = race.with_setup(placement, &mut |event| events.push(event), |_, _| Ok(7));
+        assert_eq!(done.unwrap(), Some(7));
+        let Some(Event::NotDeleted { namespace, why, command }) = events.pop() else { panic!("{events:?}") };
+        assert_eq!(why, "Error from server (Forbidden)");
+        let script = dir.path().join("kubectl");
+        let typed = format!("sh {} --context=prod delete namespace {namespace}", script.display());
+        assert_eq!(command, typed);
+        assert!(!dir.path().join("ended").exists(), "a process was asked to end, and waited for");
     }
 }

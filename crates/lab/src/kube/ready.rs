@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::kubectl::Kubectl;
+use super::kubectl::{INTERRUPTED, Kubectl};
 use super::manifests::CONTAINER;
 use crate::Event;
 
@@ -26,40 +26,43 @@ const SAYS_AFTER: Duration = Duration::from_secs(5);
 /// Why one does not, in words: the scheduler's, the kubelet's or its own last.
 pub(super) fn await_pods(
     kubectl: &Kubectl,
-    (namespace, count): (&str, usize),
+    awaited: (&str, usize),
     stop: &dyn Fn() -> bool,
     emit: &mut dyn FnMut(Event),
 ) -> Result<Vec<Value>, String> {
-    let (began, mut said) = (Instant::now(), BTreeSet::new());
-    let mut since: BTreeMap<(String, Duration), Instant> = BTreeMap::new();
-    let mut known: BTreeSet<String> = BTreeSet::new();
+    await_each(kubectl, awaited, stop, emit, &mut |_, why| Err(why))
+}
+
+/// Waits until each of so many pods of a namespace runs, or will not. Returns those that run; `lost` hears the name of each
+/// other one, and why it does not run.
+///
+/// # Errors
+/// That of `lost`, or pods cannot be listed.
+pub(super) fn await_each(
+    kubectl: &Kubectl,
+    (namespace, count): (&str, usize),
+    stop: &dyn Fn() -> bool,
+    emit: &mut dyn FnMut(Event),
+    lost: &mut dyn FnMut(&str, String) -> Result<(), String>,
+) -> Result<Vec<Value>, String> {
+    let (mut watch, mut said) = (Watch::begin(), BTreeSet::new());
     loop {
         let listed = kubectl.get(&["pods", "--namespace", namespace, "--selector=app=hostgap-race"])?;
-        let pods = listed["items"].as_array().cloned().unwrap_or_default();
-        let names: BTreeSet<String> = pods.iter().map(|pod| name_of(pod).to_owned()).collect();
-        if let Some(gone) = known.difference(&names).next() {
-            return Err(format!("pod {gone}: it was deleted"));
+        let look = watch.look(listed["items"].as_array().cloned().unwrap_or_default());
+        for (pod, why) in look.lost {
+            lost(&pod, why)?;
         }
-        known = names;
-        let waits: Vec<Waits> = pods.iter().filter_map(waits).collect();
-        if waits.is_empty() && pods.len() == count {
-            return Ok(pods);
-        }
-        let waited = began.elapsed();
-        // The words for one cause change from look to look.
-        since.retain(|cause, _| waits.iter().any(|wait| wait.cause() == *cause));
-        for wait in &waits {
-            if since.entry(wait.cause()).or_insert_with(Instant::now).elapsed() > wait.patience {
-                return Err(format!("after {} s {}", waited.as_secs(), wait.why));
-            }
+        if look.waits.is_empty() && look.pods.len() + watch.lost.len() == count {
+            return Ok(look.pods);
         }
         if stop() {
-            return Err("it was interrupted".to_owned());
+            return Err(INTERRUPTED.to_owned());
         }
+        let waited = watch.began.elapsed();
         if waited > READY_MAX {
             return Err(format!("after {} s there are fewer pods than were created", waited.as_secs()));
         }
-        if let Some(wait) = waits.first().filter(|_| waited > SAYS_AFTER)
+        if let Some(wait) = look.waits.first().filter(|_| waited > SAYS_AFTER)
             && said.insert(wait.cause())
         {
             emit(Event::AwaitingPod { why: wait.why.clone() });
@@ -68,7 +71,58 @@ pub(super) fn await_pods(
     }
 }
 
-/// The name of an object.
+/// What was seen of pods so far.
+struct Watch {
+    began: Instant,
+    /// Since when a pod waits for a kind of cause.
+    since: BTreeMap<(String, Duration), Instant>,
+    /// The names of the pods of the last look.
+    known: BTreeSet<String>,
+    /// The names of those that will not run.
+    lost: BTreeSet<String>,
+}
+
+/// What is new, and what stands.
+struct Look {
+    /// The pods that are not lost.
+    pods: Vec<Value>,
+    /// What those of them wait for that do not run yet.
+    waits: Vec<Waits>,
+    /// Pods that were lost since the last look, by name, and why.
+    lost: Vec<(String, String)>,
+}
+
+impl Watch {
+    fn begin() -> Watch {
+        let (since, known, lost) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Watch { began: Instant::now(), since, known, lost }
+    }
+
+    fn look(&mut self, mut pods: Vec<Value>) -> Look {
+        let waited = self.began.elapsed();
+        let names: BTreeSet<String> = pods.iter().map(|pod| name_of(pod).to_owned()).collect();
+        let deleted = self.known.difference(&names).filter(|gone| !self.lost.contains(*gone));
+        let mut lost: Vec<(String, String)> =
+            deleted.map(|gone| (gone.clone(), format!("pod {gone}: it was deleted"))).collect();
+        self.known = names;
+        pods.retain(|pod| !self.lost.contains(name_of(pod)));
+        let mut waits: Vec<Waits> = pods.iter().filter_map(waits).collect();
+        // The words for one cause change from look to look.
+        self.since.retain(|cause, _| waits.iter().any(|wait| wait.cause() == *cause));
+        for wait in &waits {
+            let since = self.since.entry(wait.cause()).or_insert_with(Instant::now);
+            if since.elapsed() > wait.patience || waited > READY_MAX {
+                lost.push((wait.pod.clone(), format!("after {} s {}", waited.as_secs(), wait.why)));
+            }
+        }
+        self.lost.extend(lost.iter().map(|(pod, _)| pod.clone()));
+        pods.retain(|pod| !self.lost.contains(name_of(pod)));
+        waits.retain(|wait| !self.lost.contains(&wait.pod));
+        Look { pods, waits, lost }
+    }
+}
+
+/// The name of an object of the API; empty if it has none.
 pub(super) fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
@@ -187,5 +241,26 @@ mod tests {
             why(&json!({ "phase": "Pending" })).unwrap(),
             "pod server-pod: 0 of 1 containers are ready"
         );
+    }
+
+    #[test]
+    fn a_pod_that_is_lost_is_said_once_and_the_others_go_on() {
+        let pod = |name: &str, status: Value| {
+            let spec = json!({ "containers": [{ "name": CONTAINER }] });
+            json!({ "metadata": { "name": name }, "spec": spec, "status": status })
+        };
+        let runs = || pod("a", json!({ "phase": "Running", "containerStatuses": [{ "ready": true }] }));
+        let evicted = || pod("b", json!({ "phase": "Failed", "reason": "Evicted" }));
+        let starts = || pod("c", json!({ "phase": "Pending" }));
+        let mut watch = Watch::begin();
+        let mut seen = watch.look(vec![runs(), evicted(), starts()]);
+        while seen.lost.is_empty() {
+            seen = watch.look(vec![runs(), evicted(), starts()]);
+        }
+        assert_eq!(seen.lost, [("b".to_owned(), "after 0 s pod b: Evicted".to_owned())]);
+        assert_eq!((seen.pods.len(), seen.waits.len()), (2, 1));
+        let after = watch.look(vec![runs()]);
+        assert_eq!(after.lost, [("c".to_owned(), "pod c: it was deleted".to_owned())]);
+        assert_eq!((after.pods.len(), after.waits.len(), watch.lost.len()), (1, 0, 2));
     }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use datapath::SocketRole;
 use record::{Capacity, Experiment, Load, Machine, TrialRecord, Witness, Workload, Writer};
 
-use super::hands::Hand;
-use super::lane::Lane;
-use super::manifests::Side;
+use super::node_pair_pods::NodePairPods;
 use super::path::{ClusterContender, Pods};
+use super::pod_process::PodProcess;
 use super::protocol::{Answer, Call, Pace, Task};
 use crate::race::{Arena, LastBuild, Runner};
 use crate::trial::Method;
@@ -15,7 +15,7 @@ use crate::{Event, LabError};
 
 /// The pods of a race.
 pub(super) struct ClusterArena<'a> {
-    pub(super) lane: Lane<'a>,
+    pub(super) pair: NodePairPods<'a>,
     pub(super) contenders: &'a [ClusterContender],
     pub(super) workload: &'a Workload,
     /// The client's CPUs, where the user names them.
@@ -26,10 +26,10 @@ pub(super) struct ClusterArena<'a> {
 pub(super) struct Connected<'a> {
     candidate: String,
     connections: u32,
-    client: Arc<Hand>,
-    server: Arc<Hand>,
+    client: Arc<PodProcess>,
+    server: Arc<PodProcess>,
     pods: Pods,
-    lane: Lane<'a>,
+    pair: NodePairPods<'a>,
 }
 
 impl<'a> Arena for ClusterArena<'a> {
@@ -51,21 +51,21 @@ impl<'a> Arena for ClusterArena<'a> {
     fn stand(&mut self, entrant: usize) -> Result<Connected<'a>, LabError> {
         let contender = &self.contenders[entrant];
         let broken = |what: String| LabError::Broken { candidate: contender.name.clone(), what };
-        let address = self.lane.address(&contender.path).map_err(broken)?;
+        let address = self.pair.address(&contender.path).map_err(broken)?;
         let pods = &contender.path.pods;
         let connected = Connected {
             candidate: contender.name.clone(),
             connections: self.workload.connections,
-            client: self.lane.hand(Side::Client, pods),
-            server: self.lane.hand(Side::Server, pods),
+            client: self.pair.process(SocketRole::Client, pods),
+            server: self.pair.process(SocketRole::Server, pods),
             pods: pods.clone(),
-            lane: self.lane,
+            pair: self.pair,
         };
         let call = Call {
             candidate: contender.name.clone(),
             address,
             workload: self.workload.clone(),
-            workers: self.lane.workers(Side::Client, self.cpus),
+            workers: self.pair.workers(SocketRole::Client, self.cpus),
         };
         connected.ask(&Task::Open(Box::new(call)))?;
         Ok(connected)
@@ -73,11 +73,11 @@ impl<'a> Arena for ClusterArena<'a> {
 
     /// The client's node, as its pod sees it.
     fn machine(&mut self) -> Result<Machine, LabError> {
-        let hand = self.lane.hand(Side::Client, &Pods::Host);
-        let workers = self.lane.workers(Side::Client, self.cpus);
-        match hand.ask(&Task::Look { workers }, None, "host")? {
+        let process = self.pair.process(SocketRole::Client, &Pods::Host);
+        let workers = self.pair.workers(SocketRole::Client, self.cpus);
+        match process.ask(&Task::Look { workers }, None, "host")? {
             Answer::Seen(seen) => Ok(seen.machine),
-            other => Err(hand.strange(&other)),
+            other => Err(process.strange(&other)),
         }
     }
 
@@ -110,8 +110,8 @@ impl<'a> Arena for ClusterArena<'a> {
 
 impl Connected<'_> {
     fn ask(&self, task: &Task) -> Result<Answer, LabError> {
-        let asked = self.client.ask(task, Some(&self.server), &self.candidate);
-        asked.map_err(|error| self.lane.because_of_a_pod(error, &self.pods))
+        let answer = self.client.ask(task, Some(&self.server), &self.candidate);
+        answer.map_err(|error| self.pair.because_of_a_pod(error, &self.pods))
     }
 }
 

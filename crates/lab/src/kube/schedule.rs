@@ -1,4 +1,4 @@
-//! Who races with whom and when, where all pairs of nodes race.
+//! Which pairs of nodes race at the same time, where all pairs race.
 //!
 //! The circle method of round robin tournaments: one node stays, the others turn about it by one place a slot, and those that
 //! face each other are a pair. An even number N of nodes meets in N − 1 slots of N ÷ 2 pairs; of an odd number one rests in

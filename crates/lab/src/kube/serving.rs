@@ -1,4 +1,4 @@
-//! The server in its pod: hostgap's own responder, on threads of the hand.
+//! The server in its pod: hostgap's own responder, on threads of the pod's process.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

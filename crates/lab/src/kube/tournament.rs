@@ -14,7 +14,7 @@ use record::{Capacity, Header, Line, Load, Machine, Placement, RequestedRate};
 use serde_json::Value;
 use stats::Random;
 
-use super::camp::{Camp, PodPlacement};
+use super::cluster_setup::{ClusterSetup, PodPlacement};
 use super::nodes::{LeftOut, choose_many};
 use super::options::ClusterOptions;
 use super::pair_race::PairRace;
@@ -22,7 +22,7 @@ use super::pair_record::{PairRecord, PairResult};
 use super::race::{ClusterRace, pairs};
 use super::runner::ClusterArena;
 use super::schedule::{Company, Places, slots};
-use crate::race::{Contest, Finished, UnderWay, asked};
+use crate::race::{Contest, Finished, UnderWay, requested_rates};
 use crate::{Event, LabError};
 
 /// What a race of all pairs is asked beside what a race in a cluster is.
@@ -69,7 +69,7 @@ impl Tournament {
     /// # Errors
     /// The cluster's nodes cannot be listed, or not two of them take pods.
     pub fn manifests(&self) -> Result<Value, LabError> {
-        Ok(self.race.listed(&self.race.camp(self.ground(&mut |_| ())?)))
+        Ok(self.race.listed(&self.race.setup(self.ground(&mut |_| ())?)))
     }
 
     /// Runs it, with a record of the name `file` for each pair in a directory of its own in `dir`. Whatever happens, finished
@@ -86,10 +86,11 @@ impl Tournament {
         emit: &mut dyn FnMut(Event),
     ) -> Result<Vec<PairResult>, LabError> {
         emit(Event::Connecting { machine: self.race.options.access.kubectl.cluster() });
-        // Each hand has three pipes here, and each pair its record.
+        // Each process in a pod has three pipes here, and each pair its record.
         linux::process::raise_open_files()?;
         let ground = self.ground(emit)?;
-        let played = self.race.camped(ground, emit, |camp, emit| self.played(camp, (dir, file), emit))?;
+        let played =
+            self.race.with_setup(ground, emit, |setup, emit| self.played(setup, (dir, file), emit))?;
         let mut played = played.unwrap_or_default();
         if !played.is_empty() && played.iter().all(|pair| pair.result.is_err()) {
             let first = played.swap_remove(0);
@@ -109,61 +110,64 @@ impl Tournament {
     /// Between pods that stand.
     fn played(
         &self,
-        camp: &mut Camp<'_>,
+        setup: &mut ClusterSetup<'_>,
         (dir, file): (&Path, &str),
         emit: &mut dyn FnMut(Event),
     ) -> Result<Vec<PairResult>, LabError> {
         let ClusterRace { experiment, options, .. } = &self.race;
         let mut rng = Random::from_seed(self.race.seed);
-        let machines = self.machines(camp, &mut rng, emit)?;
+        let machines = self.machines(setup, &mut rng, emit)?;
         let cpus = (options.server_cpus.as_ref(), options.host_port);
-        camp.serve(&self.race.paths(), &experiment.workload, cpus)?;
-        let camp = &*camp;
+        setup.serve(&self.race.paths(), &experiment.workload, cpus)?;
+        let setup = &*setup;
         let mut entries = Vec::new();
         for (index, (places, machine)) in machines.into_iter().enumerate() {
             // Pairs that race at once are not to visit their candidates in the same order.
             let seed = self.race.seed.wrapping_add(index as u64);
-            let bout = PairRace { seed, ..self.race.bout(camp.lane(places), true) };
-            let sheet = PairRecord::begin(camp, places, (dir, file))?;
-            entries.push((bout, machine, sheet));
+            let pair_race = PairRace { seed, ..self.race.pair_race(setup.pair(places), true) };
+            let pair_record = PairRecord::begin(setup, places, (dir, file))?;
+            entries.push((pair_race, machine, pair_record));
         }
-        let slots = self.slots(camp, &mut rng);
+        let slots = self.slots(setup, &mut rng);
         for (at, slot) in slots.iter().enumerate() {
-            let racing = entries.iter_mut().filter(|(_, _, sheet)| slot.contains(&sheet.places));
+            let racing = entries.iter_mut().filter(|(_, _, pair_record)| slot.contains(&pair_record.places));
             let racing: Vec<_> = racing.map(|entry| (entry.2.name.clone(), entry)).collect();
             emit(preparing("looking which paths are there", (at, slots.len()), &racing));
-            at_once(racing.into_iter(), emit, |(bout, machine, sheet), emit| {
+            at_once(racing.into_iter(), emit, |(pair_race, machine, pair_record), emit| {
                 let machine = machine.clone();
                 let mut header = None;
-                sheet.go_on(emit, |writer, emit| {
-                    if bout.options.access.is_stopped() {
+                pair_record.go_on(emit, |writer, emit| {
+                    if pair_race.options.access.is_stopped() {
                         return Ok(false);
                     }
-                    header = Some(bout.open(machine, writer, emit)?);
+                    header = Some(pair_race.open(machine, writer, emit)?);
                     Ok(true)
                 });
-                sheet.header = header;
+                pair_record.header = header;
             });
         }
-        let matches = entries.iter_mut().filter_map(|(bout, _, sheet)| Match::of(bout, sheet)).collect();
-        self.race_all(camp, matches, &mut rng, emit);
-        Ok(entries.into_iter().map(|(_, _, sheet)| sheet.played()).collect())
+        let matches = entries
+            .iter_mut()
+            .filter_map(|(pair_race, _, pair_record)| Match::of(pair_race, pair_record))
+            .collect();
+        self.race_all(setup, matches, &mut rng, emit);
+        Ok(entries.into_iter().map(|(_, _, pair_record)| pair_record.played()).collect())
     }
 
-    /// What the hands of each pair see of their nodes. One that is of another version fails the race before it begins.
+    /// What the processes of each pair see of their nodes. One that is of another version fails the race before it begins.
     fn machines(
         &self,
-        camp: &Camp<'_>,
+        setup: &ClusterSetup<'_>,
         rng: &mut Random,
         emit: &mut dyn FnMut(Event),
     ) -> Result<BTreeMap<Places, Machine>, LabError> {
         let pairs = pairs(&self.race.paths());
         let mut found = BTreeMap::new();
-        for slot in self.slots(camp, rng) {
+        for slot in self.slots(setup, rng) {
             let mut looks: Vec<(Places, Option<Result<Machine, LabError>>)> =
                 slot.into_iter().map(|places| (places, None)).collect();
             at_once(looks.iter_mut().map(|look| (String::new(), look)), emit, |(places, seen), _| {
-                *seen = Some(self.race.bout(camp.lane(*places), true).machine(&pairs));
+                *seen = Some(self.race.pair_race(setup.pair(*places), true).machine(&pairs));
             });
             for (places, seen) in looks {
                 found.insert(places, seen.expect("each was looked at")?);
@@ -175,20 +179,20 @@ impl Tournament {
     /// Finds the rates that all pairs get, then races build by build.
     fn race_all(
         &self,
-        camp: &Camp<'_>,
+        setup: &ClusterSetup<'_>,
         mut matches: Vec<Match<'_, '_>>,
         rng: &mut Random,
         emit: &mut dyn FnMut(Event),
     ) {
-        let slots = self.slots(camp, rng);
+        let slots = self.slots(setup, rng);
         for (at, slot) in slots.iter().enumerate() {
             let racing: Vec<_> = in_slot(&mut matches, slot).collect();
             emit(preparing("finding capacities", (at, slots.len()), &racing));
             at_once(racing.into_iter(), emit, |one, emit| one.sound(emit));
         }
-        let found = matches.iter().map(|one| (one.sheet.name.as_str(), one.found.as_slice()));
+        let found = matches.iter().map(|one| (one.pair_record.name.as_str(), one.found.as_slice()));
         let lowest = lowest(found);
-        let rates = asked(&self.race.experiment);
+        let rates = requested_rates(&self.race.experiment);
         let loads = shared_loads(&rates, &lowest);
         if rates.iter().any(|rate| matches!(rate, RequestedRate::OfCapacity(_))) {
             for (pair, capacity) in &lowest {
@@ -198,7 +202,7 @@ impl Tournament {
         matches.iter_mut().for_each(|one| one.adopt(&loads, emit));
         let (began, builds) = (Instant::now(), self.race.experiment.builds);
         for build in 0..builds {
-            let slots = self.slots(camp, rng);
+            let slots = self.slots(setup, rng);
             for (at, slot) in slots.iter().enumerate() {
                 let racing: Vec<_> = in_slot(&mut matches, slot).collect();
                 if racing.is_empty() {
@@ -212,12 +216,12 @@ impl Tournament {
                 at_once(racing.into_iter(), emit, |one, emit| one.build(emit));
             }
         }
-        matches.into_iter().for_each(|one| one.sheet.end(Ok(Finished::Whole)));
+        matches.into_iter().for_each(|one| one.pair_record.end(Ok(Finished::Whole)));
     }
 
-    fn slots(&self, camp: &Camp<'_>, rng: &mut Random) -> Vec<Vec<Places>> {
+    fn slots(&self, setup: &ClusterSetup<'_>, rng: &mut Random) -> Vec<Vec<Places>> {
         let company = if self.how.one_by_one { Company::Alone } else { Company::Disjoint };
-        slots(camp.nodes().len(), company, rng)
+        slots(setup.nodes().len(), company, rng)
     }
 }
 
@@ -226,8 +230,9 @@ fn in_slot<'a, 'm, 'c>(
     matches: &'a mut [Match<'m, 'c>],
     slot: &'a [Places],
 ) -> impl Iterator<Item = (String, &'a mut Match<'m, 'c>)> {
-    let racing = matches.iter_mut().filter(|one| slot.contains(&one.sheet.places) && !one.sheet.is_over());
-    racing.map(|one| (one.sheet.name.clone(), one))
+    let racing =
+        matches.iter_mut().filter(|one| slot.contains(&one.pair_record.places) && !one.pair_record.is_over());
+    racing.map(|one| (one.pair_record.name.clone(), one))
 }
 
 /// Does something with several pairs at once, each on a thread of its own, and passes on what they emit.
@@ -249,7 +254,7 @@ fn at_once<T: Send>(
     });
 }
 
-/// An event of one pair among many, if it matters to who waits for all.
+/// An event of one pair among many, if it matters to a user that waits for all.
 fn of_pair(pair: &str, event: Event) -> Option<Event> {
     let named = |name: &str| format!("{pair}: {name}");
     match event {
@@ -286,12 +291,12 @@ fn lowest<'f>(found: impl Iterator<Item = (&'f str, &'f [Capacity])>) -> Vec<(&'
 
 /// The loads of all pairs: rates that are shares of a capacity are shares of the lowest. For each size of answers first the
 /// closed loop, then the rates.
-fn shared_loads(asked: &[RequestedRate], lowest: &[(&str, &Capacity)]) -> Vec<Load> {
+fn shared_loads(rates: &[RequestedRate], lowest: &[(&str, &Capacity)]) -> Vec<Load> {
     let of_size = |lowest: &Capacity| {
         let closed_loop = Load { body_bytes: lowest.body_bytes, rate_per_s: None, of_capacity: None };
         // It is no share of each pair's own.
         let at = |rate: &RequestedRate| Load { of_capacity: None, ..lowest.load(rate) };
-        std::iter::once(closed_loop).chain(asked.iter().map(at)).collect::<Vec<_>>()
+        std::iter::once(closed_loop).chain(rates.iter().map(at)).collect::<Vec<_>>()
     };
     lowest.iter().flat_map(|(_, lowest)| of_size(lowest)).collect()
 }
@@ -303,20 +308,20 @@ struct Match<'m, 'c> {
     under_way: Option<UnderWay>,
     /// Of its reference, for each size of answers.
     found: Vec<Capacity>,
-    sheet: &'m mut PairRecord<'c>,
+    pair_record: &'m mut PairRecord<'c>,
 }
 
 impl<'m, 'c> Match<'m, 'c> {
     /// `None`: it is over before it began.
-    fn of(bout: &'m PairRace<'c>, sheet: &'m mut PairRecord<'c>) -> Option<Match<'m, 'c>> {
-        let header = sheet.header.take()?;
-        Some(Match { contest: bout.contest(), header, under_way: None, found: Vec::new(), sheet })
+    fn of(pair_race: &'m PairRace<'c>, pair_record: &'m mut PairRecord<'c>) -> Option<Match<'m, 'c>> {
+        let header = pair_record.header.take()?;
+        Some(Match { contest: pair_race.contest(), header, under_way: None, found: Vec::new(), pair_record })
     }
 
     /// Finds the capacity of its reference.
     fn sound(&mut self, emit: &mut dyn FnMut(Event)) {
-        let Match { contest, header, under_way, found, sheet } = self;
-        sheet.go_on(emit, |writer, emit| {
+        let Match { contest, header, under_way, found, pair_record } = self;
+        pair_record.go_on(emit, |writer, emit| {
             *under_way = Some(contest.begin(header)?);
             let capacities = contest.capacities(writer, emit)?;
             let is_found = capacities.is_some();
@@ -327,9 +332,9 @@ impl<'m, 'c> Match<'m, 'c> {
 
     /// Takes on the rates of all pairs.
     fn adopt(&mut self, loads: &[Load], emit: &mut dyn FnMut(Event)) {
-        let Match { under_way, sheet, .. } = self;
-        let Some(under_way) = under_way.as_mut().filter(|_| !sheet.is_over()) else { return };
-        sheet.go_on(emit, |writer, _| {
+        let Match { under_way, pair_record, .. } = self;
+        let Some(under_way) = under_way.as_mut().filter(|_| !pair_record.is_over()) else { return };
+        pair_record.go_on(emit, |writer, _| {
             writer.append(&Line::Loads(loads.to_vec()))?;
             under_way.adopt(loads.to_vec());
             Ok(true)
@@ -338,9 +343,9 @@ impl<'m, 'c> Match<'m, 'c> {
 
     /// Races one build, unless the pair is out.
     fn build(&mut self, emit: &mut dyn FnMut(Event)) {
-        let Match { contest, under_way, sheet, .. } = self;
+        let Match { contest, under_way, pair_record, .. } = self;
         let Some(under_way) = under_way else { return };
-        sheet.go_on(emit, |writer, emit| contest.next_build(under_way, writer, emit));
+        pair_record.go_on(emit, |writer, emit| contest.next_build(under_way, writer, emit));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bpf::late::{LateEvent, LateEvents, Retransmission, Side, What};
+use bpf::late::{LateEvent, LateEventKind, LateEvents, Retransmission, ThreadOwner};
 use record::Retransmitted;
 
 use super::answer::AnsweredRequest;
@@ -96,20 +96,20 @@ impl SliceEvents {
         for event in &seen.events {
             let LateEvent { from_ns, until_ns, cpu, .. } = *event;
             let interval = CpuInterval { cpu, from_ns, until_ns };
-            match event.what {
-                What::Waited(Side::Server) => evidence.server_waits.push(interval),
-                What::Waited(Side::Client) => evidence.client_waits.push(interval),
-                What::SoftirqRan(_) if is_ours(cpu) => evidence.softirqs.push(interval),
-                What::SoftirqRan(_) => {}
-                What::Retransmitted(why) => evidence.resent.push(Resent {
+            match event.kind {
+                LateEventKind::Waited(ThreadOwner::Server) => evidence.server_waits.push(interval),
+                LateEventKind::Waited(ThreadOwner::Client) => evidence.client_waits.push(interval),
+                LateEventKind::SoftirqRan(_) if is_ours(cpu) => evidence.softirqs.push(interval),
+                LateEventKind::SoftirqRan(_) => {}
+                LateEventKind::Retransmitted(why) => evidence.resent.push(Resent {
                     port: port(event),
                     at_ns: from_ns,
                     kind: kind(why),
                     by_server: event.local_port == SERVER_PORT,
                 }),
-                What::Dropped(reason) if lost(reason) => evidence.drops.push((port(event), from_ns)),
-                What::Dropped(_) => {}
-                What::Exchanged { arrived_ns, read_ns, answered_ns, back_ns, server_cpu } => {
+                LateEventKind::Dropped(reason) if lost(reason) => evidence.drops.push((port(event), from_ns)),
+                LateEventKind::Dropped(_) => {}
+                LateEventKind::Exchanged { arrived_ns, read_ns, answered_ns, back_ns, server_cpu } => {
                     let stages = Stages { arrived_ns, read_ns, answered_ns, back_ns, until_ns, server_cpu };
                     evidence.add_exchange(event.local_port, stages);
                 }
@@ -124,7 +124,7 @@ impl SliceEvents {
         self.exchanges.entry(port).or_default().push(stages);
     }
 
-    /// The stages of an answer.
+    /// The stages of the exchange that this answer belongs to; `None`: the programs did not see it.
     pub(crate) fn stages(&self, answer: &AnsweredRequest) -> Option<Stages> {
         let exchanges = self.exchanges.get(&answer.port)?;
         let own = |stages: &&Stages| (answer.sent_ns..=answer.received_ns).contains(&stages.until_ns);
@@ -135,7 +135,7 @@ impl SliceEvents {
 /// Counts segments that were sent again.
 pub(crate) fn count(seen: &LateEvents, total: &mut Retransmitted) {
     for event in &seen.events {
-        let What::Retransmitted(why) = event.what else { continue };
+        let LateEventKind::Retransmitted(why) = event.kind else { continue };
         match why {
             Retransmission::TimeOut => total.time_outs += 1,
             Retransmission::Probe => total.probes += 1,
@@ -151,7 +151,7 @@ pub(crate) fn count_drops(
     total: &mut BTreeMap<String, u64>,
 ) {
     for event in &seen.events {
-        let What::Dropped(reason) = event.what else { continue };
+        let LateEventKind::Dropped(reason) = event.kind else { continue };
         let name = names.get(&reason).cloned().unwrap_or_else(|| format!("reason {reason}"));
         *total.entry(name).or_insert(0) += 1;
     }

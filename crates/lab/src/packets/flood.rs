@@ -117,10 +117,10 @@ impl Judge {
                 let due = due();
                 let frames = (due - passed).min(RING);
                 passed = due;
+                junk.late_max_ns = junk.late_max_ns.max(late);
                 let (cpu_ns, read_now) = self.send_burst(&frame, frames as u32)?;
                 junk.sent += frames;
                 junk.cpu_ns += cpu_ns;
-                junk.late_max_ns = junk.late_max_ns.max(late);
                 read += read_now;
             }
         })

@@ -1,4 +1,4 @@
-//! Samples as folded stacks: who ran, and the names of the kernel's functions, the outermost first.
+//! Samples as folded stacks: the thread that ran, and the names of the kernel's functions, the outermost first.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -81,7 +81,7 @@ impl Folder {
         stack
     }
 
-    /// Who ran, in the words of [`record::Profile::stacks`].
+    /// The kind of thread that ran, in the words of [`record::Profile::stacks`].
     fn who(&self, sample: &Sample) -> String {
         let task = |number| self.procfs.task(number).ok().flatten();
         if sample.process == 0 {

@@ -11,9 +11,9 @@ use crate::{LabError, nginx};
 
 /// The file of the module `stream`; `None`: this nginx has it built in.
 pub(super) fn stream_module(nginx: &Program) -> Result<Option<PathBuf>, String> {
-    let asked = Command::new(&nginx.program).arg("-V").output();
-    let asked = asked.map_err(|error| format!("{} -V: {error}", nginx.program.display()))?;
-    let built = String::from_utf8_lossy(&asked.stderr).into_owned();
+    let output = Command::new(&nginx.program).arg("-V").output();
+    let output = output.map_err(|error| format!("{} -V: {error}", nginx.program.display()))?;
+    let built = String::from_utf8_lossy(&output.stderr).into_owned();
     let has = |option: &str| built.split_whitespace().any(|word| word == option);
     if has("--with-stream") {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Where a race is held, and who runs in it.
+//! Where a race is held, and the candidates that run in it.
 //!
 //! The order of trials, their repetition, the rounds and the end of a race are the same wherever it is held
 //! ([`Contest`](super::contest::Contest)). An arena makes the candidates stand and says what its machines are; a runner is
@@ -43,7 +43,7 @@ pub(crate) trait Arena {
     /// Those of a trial.
     fn settle(&mut self, runner: &mut Self::Runner, method: &Method, load: &Load) -> Result<(), LabError>;
 
-    /// Adjusts who watches for stalls to the reference under load; what watches, for the record.
+    /// Chooses what watches for stalls, by the reference under load. Returns what watches, for the record.
     ///
     /// # Errors
     /// Those of a trial.

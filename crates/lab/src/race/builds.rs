@@ -115,10 +115,13 @@ impl<A: Arena> Contest<'_, A> {
             under_way.adopt(found);
         }
         let loads = under_way.loads.clone();
-        let a_round: usize = loads.iter().map(|load| visits(load, runners.entrants()).len()).sum();
+        let contenders = CONTENDERS_FROM..self.arena.names().len();
+        let contenders = contenders.filter(|entrant| self.arena.can_run(*entrant)).count();
+        let a_round: usize =
+            loads.iter().map(|load| visits(load, runners.entrants(), contenders).len()).sum();
         let total = u64::from(self.experiment.rounds) * a_round as u64;
         let (rng, done) = (under_way.rng.clone(), under_way.done);
-        let mut course = Course { loads: &loads, runners, rng, done, total };
+        let mut course = Course { loads: &loads, runners, contenders, rng, done, total };
         for round in under_way.goal.rounds_of(build) {
             if !self.recorded_round(&mut course, under_way, (round, build), writer, emit)? {
                 course.runners.take_down()?;

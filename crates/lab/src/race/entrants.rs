@@ -1,6 +1,7 @@
-//! What is written down of a race before its first packet: who races, and on which machine.
+//! What is written down of a race before its first packet: the entrants, and the machine.
 
-use record::{Entrant, Header, WorkloadKind};
+use linux::cpu::Scheduling;
+use record::{Entrant, Header, Placement, WorkloadKind};
 
 use super::Race;
 use crate::candidate::Contender;
@@ -11,6 +12,7 @@ impl Race {
     /// What is known before the first packet.
     pub(super) fn header(&self) -> Result<Header, LabError> {
         let mut machine = machine(&self.method.cpus, self.settings.scheduling)?;
+        machine.facts.insert(Header::SCHEDULING.to_owned(), self.scheduling());
         self.settings.machine.iter().for_each(|server| server.describe(&mut machine));
         Ok(Header {
             schema: record::SCHEMA,
@@ -32,7 +34,61 @@ impl Race {
         })
     }
 
-    /// Who races or cannot, with the commands that build each.
+    /// By which policy threads are scheduled, those that hardly sleep too.
+    fn scheduling(&self) -> String {
+        let workload = &self.experiment.workload;
+        let spinning = self.racing(|contender| contender.stack.wait.hardly_sleeps());
+        let carried = self.racing(Contender::is_carried);
+        let switches = match carried.as_slice() {
+            [] => String::new(),
+            names => format!("; normal for the switches in user space, of {}", names.join(", ")),
+        };
+        match self.settings.scheduling {
+            Scheduling::Normal => "normal".to_owned(),
+            Scheduling::Fifo(_) if workload.kind.is_stream() => {
+                "normal, since no thread of a stream sleeps".to_owned()
+            }
+            Scheduling::Fifo(priority) if workload.cpu_us.is_some() => {
+                format!(
+                    "{} {priority} for the client, normal for the server, which hardly sleeps",
+                    Header::REAL_TIME
+                )
+            }
+            Scheduling::Fifo(priority) if spinning.is_empty() => {
+                format!("{} {priority} for client and server{switches}", Header::REAL_TIME)
+            }
+            Scheduling::Fifo(priority) => format!(
+                "{} {priority} for client and server; normal for the threads that spin, of {}{switches}",
+                Header::REAL_TIME,
+                spinning.join(", ")
+            ),
+        }
+    }
+
+    /// What switches in user space lack where there is not a CPU for each beside those of client and server. An odd core is the
+    /// only one that is not theirs.
+    pub(super) fn crowded(&self) -> Option<String> {
+        let carried = self.racing(Contender::is_carried);
+        let switches = match self.experiment.placement {
+            Placement::TwoNodes => 2,
+            Placement::SameNode => 1,
+        };
+        let taken = self.method.cpus.all();
+        let free = self.settings.cpus.iter().filter(|cpu| !taken.contains(*cpu)).count();
+        (!carried.is_empty() && free < switches).then(|| {
+            format!(
+                "{}: CPUs for switches beside those of client and server: {free}, wanted {switches}; so they share those",
+                carried.join(", ")
+            )
+        })
+    }
+
+    fn racing(&self, which: fn(&Contender) -> bool) -> Vec<&str> {
+        let racing = self.contenders.iter().filter(|contender| contender.unmet.is_empty());
+        racing.filter(|contender| which(contender)).map(|contender| contender.name.as_str()).collect()
+    }
+
+    /// The candidates that race and those that cannot, with the commands that build each.
     ///
     /// # Errors
     /// A topology cannot be planned.
@@ -55,6 +111,7 @@ impl Race {
             commands: known.map(Topology::commands).unwrap_or_default(),
             settings: contender.settings.recorded(),
             mtu: with_mtu.map(|topology| topology.pod_mtu_bytes),
+            carried: can_run && contender.is_carried(),
         })
     }
 }

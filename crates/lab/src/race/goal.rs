@@ -1,4 +1,4 @@
-//! How long a race goes on, and who still takes part: for a number of rounds, or until what was asked is known.
+//! How long a race goes on, and which candidates still take part: for a number of rounds, or until the statistics asked for are known.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -207,7 +207,7 @@ impl StoppingRule {
         (!is_whole).then(|| verdict::last_look(&pursuit.race))
     }
 
-    /// The names of those who are undecided, in their order, and at how many loads together.
+    /// The names of the candidates that are undecided, in their order, and at how many loads together.
     pub(super) fn undecided(&self) -> (Vec<String>, usize) {
         let StoppingRule::Known(pursuit) = self else { return (vec![], 0) };
         let mut names: Vec<String> = vec![];
@@ -246,6 +246,7 @@ mod tests {
             commands: vec![],
             settings: vec![],
             mtu: None,
+            carried: false,
         };
         Header {
             schema: record::SCHEMA,

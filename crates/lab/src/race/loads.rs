@@ -26,7 +26,7 @@ impl<A: Arena> Contest<'_, A> {
         if !workload::of(self.experiment.workload.kind).has_capacity() {
             return announce(without_capacity(self.experiment), writer, emit).map(Some);
         }
-        let asked = asked(self.experiment);
+        let rates = requested_rates(self.experiment);
         let mut loads = Vec::new();
         for body_bytes in self.experiment.workload.body_bytes.clone() {
             let closed_loop = Load { body_bytes, rate_per_s: None, of_capacity: None };
@@ -39,7 +39,7 @@ impl<A: Arena> Contest<'_, A> {
             }
             let Some(found) = self.capacity(runners, body_bytes, writer, emit)? else { return Ok(None) };
             loads.push(closed_loop);
-            loads.extend(asked.iter().map(|rate| found.load(rate)));
+            loads.extend(rates.iter().map(|rate| found.load(rate)));
         }
         let loads = announce(loads, writer, emit)?;
         if self.method.witness.is_some() {
@@ -65,7 +65,7 @@ impl<A: Arena> Contest<'_, A> {
         let reference = runners.reach(REFERENCE, |entrant| self.arena.stand(entrant))?;
         let stop = || self.stop.load(Ordering::Relaxed);
         let Some(found) = reference.capacity(&self.method, body_bytes, &stop)? else { return Ok(None) };
-        possible(&asked(self.experiment), &found)?;
+        possible(&requested_rates(self.experiment), &found)?;
         let connections = reference.connections(body_bytes);
         self.method.learn(&found, connections);
         writer.append(&Line::Capacity(found.clone()))?;
@@ -88,7 +88,7 @@ impl<A: Arena> Contest<'_, A> {
 }
 
 /// The rates of an experiment: those that it names, or the usual shares of the reference's capacity.
-pub(crate) fn asked(experiment: &Experiment) -> Vec<RequestedRate> {
+pub(crate) fn requested_rates(experiment: &Experiment) -> Vec<RequestedRate> {
     match experiment.rates.as_slice() {
         [] => vec![RequestedRate::OfCapacity(0.3), RequestedRate::OfCapacity(0.5)],
         rates => rates.to_vec(),

@@ -17,6 +17,8 @@ use crate::{Event, LabError};
 pub(super) struct Course<'a, R> {
     pub(super) loads: &'a [Load],
     pub(super) runners: Runners<R>,
+    /// How many contenders the race began with.
+    pub(super) contenders: usize,
     pub(super) rng: Random,
     pub(super) done: u64,
     pub(super) total: u64,
@@ -26,7 +28,7 @@ pub(super) struct Course<'a, R> {
 #[derive(Default)]
 pub(super) struct Rounded {
     pub(super) trials: Vec<TrialRecord>,
-    /// Who broke in it. They are taken down already.
+    /// The entrants that broke in it. They are taken down already.
     pub(super) broken: Vec<Broken>,
 }
 
@@ -40,9 +42,10 @@ pub fn host_visits(is_rate: bool, contenders: usize) -> usize {
     if is_rate { contenders.isqrt().max(1) } else { 1 }
 }
 
-/// The visits of a round at a load, not yet shuffled.
-pub(super) fn visits(load: &Load, visited: &[usize]) -> Vec<usize> {
-    let contenders = visited.iter().filter(|entrant| **entrant >= CONTENDERS_FROM).count();
+/// The visits of a round at a load, not yet shuffled. The hosts' are as many as the contenders that the race began with ask
+/// for, also when some have left: otherwise the merged figures of the hosts would have more of the early builds than those of
+/// a contender, and what changed meanwhile for all would look like a difference.
+pub(super) fn visits(load: &Load, visited: &[usize], contenders: usize) -> Vec<usize> {
     let hosts = host_visits(load.rate_per_s.is_some(), contenders);
     let times = |entrant: usize| if entrant < CONTENDERS_FROM { hosts } else { 1 };
     visited.iter().flat_map(|entrant| std::iter::repeat_n(*entrant, times(*entrant))).collect()
@@ -132,7 +135,7 @@ impl<A: Arena> Contest<'_, A> {
         Ok(Some(rounded))
     }
 
-    /// One visit. Who is built for it and does not come to stand is broken: the machines are as they are.
+    /// One visit. An entrant that is built for it and does not come to stand is broken: it is not tried on other machines.
     fn visit(
         &mut self,
         course: &mut Course<'_, A::Runner>,
@@ -149,12 +152,12 @@ impl<A: Arena> Contest<'_, A> {
     }
 }
 
-/// The turns of a round.
+/// The turns of a round, at the loads that are still undecided.
 fn turns<R: Runner>(course: &mut Course<'_, R>, goal: &StoppingRule) -> Vec<Turn> {
     let loads = (0..course.loads.len()).filter(|load| goal.is_open(*load)).map(|load| {
         let entrants = course.runners.entrants().iter().copied();
         let visited: Vec<usize> = entrants.filter(|entrant| goal.visits(*entrant, load)).collect();
-        (load, visits(&course.loads[load], &visited))
+        (load, visits(&course.loads[load], &visited, course.contenders))
     });
     let (loads, all) = (loads.collect(), course.loads);
     let is_closed_loop = |load: usize| all[load].rate_per_s.is_none();
@@ -255,15 +258,15 @@ mod tests {
         let rate = Load { body_bytes: 100, rate_per_s: Some(1e3), of_capacity: None };
         let closed_loop = Load { rate_per_s: None, ..rate.clone() };
         let all: Vec<usize> = (0..11).collect();
-        assert_eq!(visits(&closed_loop, &all), all);
+        assert_eq!(visits(&closed_loop, &all, 9), all);
         let hosts = |entrant: &usize| *entrant < CONTENDERS_FROM;
-        let at_rate = visits(&rate, &all);
+        let at_rate = visits(&rate, &all, 9);
         assert_eq!(at_rate.iter().filter(|entrant| hosts(entrant)).count(), 6);
         assert_eq!(at_rate.iter().filter(|entrant| !hosts(entrant)).count(), 9);
         // Three are too few for a second visit, and a host that races with itself alone has no contender.
-        assert_eq!(visits(&rate, &[0, 1, 2, 3, 4]), [0, 1, 2, 3, 4]);
-        assert_eq!(visits(&rate, &[0, 1]), [0, 1]);
-        // Who left is not counted.
-        assert_eq!(visits(&rate, &[0, 1, 3, 5, 7, 9]), [0, 0, 1, 1, 3, 5, 7, 9]);
+        assert_eq!(visits(&rate, &[0, 1, 2, 3, 4], 3), [0, 1, 2, 3, 4]);
+        assert_eq!(visits(&rate, &[0, 1], 0), [0, 1]);
+        // Those that have left change nothing: every build of a race has the same share in a host's figures.
+        assert_eq!(visits(&rate, &[0, 1, 3, 5, 7], 9), [0, 0, 0, 1, 1, 1, 3, 5, 7]);
     }
 }

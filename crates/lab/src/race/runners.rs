@@ -1,4 +1,4 @@
-//! Who races in a build, as its rounds visit them.
+//! The candidates that race in a build, as its rounds visit them.
 
 use record::{Capacity, Load, TrialRecord};
 
@@ -48,7 +48,7 @@ pub(crate) trait Runner: Sized {
     fn take_down(self) -> Result<(), LabError>;
 }
 
-/// Who races in a build.
+/// The candidates that race in a build.
 ///
 /// Usually all stand at the same time, each with nodes of its own. Those of two machines share the machines, and stand
 /// one at a time: connections that are tracked for one, or programs at the card, would cost the others too.
@@ -77,7 +77,7 @@ impl<R: Runner> Runners<R> {
         self.in_turn
     }
 
-    /// Who races, in display order.
+    /// The indexes of the entrants that race, in display order.
     pub(super) fn entrants(&self) -> &[usize] {
         &self.entrants
     }
@@ -86,7 +86,7 @@ impl<R: Runner> Runners<R> {
         &mut self.standing
     }
 
-    /// Lets go of who had the last turn, so that each turn has a build of its own.
+    /// Takes down the candidate that had the last turn, so that each turn has a build of its own.
     pub(super) fn begin_turn(&mut self) -> Result<(), LabError> {
         if self.in_turn { self.empty() } else { Ok(()) }
     }

@@ -27,12 +27,13 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Connects, copies this program there unless it is there already, and takes the machine for a race. `nic` is the link of this machine that leads there, where it is not the one that leads to the
-    /// address by which ssh came in.
+    /// Connects, copies this program there unless it is there already, and takes the machine for a race; `None` if asked to
+    /// stop before. `nic` is the link of this machine that leads there, where it is not the one that leads to the address by
+    /// which ssh came in.
     ///
     /// # Errors
     /// [`LabError::Machine`]: it is not reached, is another kind of machine, has a race already, permits too little, or there is
-    /// no way to it.
+    /// no way to it; [`LabError::NotThere`]: CPUs or a link that were named are not there, or the link does not lead to it.
     pub fn connect(
         address: &SshAddress,
         ssh: &SshCommand,
@@ -41,11 +42,11 @@ impl Remote {
         (cpus, scheduling): (Option<CpuSet>, Scheduling),
         nic: Option<&IfName>,
         emit: &mut dyn FnMut(Event),
-    ) -> Result<Remote, LabError> {
+    ) -> Result<Option<Remote>, LabError> {
         let name = address.to_string();
         emit(Event::Connecting { machine: name.clone() });
-        let channel = ssh.start(address, own, "remote")?;
-        Remote::over(name, Box::new(channel), experiment, (cpus, scheduling), nic)
+        let Some(channel) = ssh.start(address, own, "remote")? else { return Ok(None) };
+        Remote::over(name, Box::new(channel), experiment, (cpus, scheduling), nic).map(Some)
     }
 
     /// The same where a conversation with the process there has begun.
@@ -63,8 +64,11 @@ impl Remote {
         }
         let begin = Begin { workload, cpus, scheduling };
         let counterpart = begun(&name, &*channel, begin)?;
-        let way = way(&counterpart.links, counterpart.reached_by, nic, experiment.workload.ipv6)
-            .map_err(|why| LabError::Machine { machine: name.clone(), why, remedy: None })?;
+        let way = way(&counterpart.links, counterpart.reached_by, nic, experiment.workload.ipv6);
+        let way = way.map_err(|why| match nic {
+            Some(_) => LabError::NotThere { machine: name.clone(), why },
+            None => LabError::Machine { machine: name.clone(), why, remedy: None },
+        })?;
         Ok(Remote { name, channel: Mutex::new(channel), counterpart, way })
     }
 
@@ -197,6 +201,7 @@ impl Remote {
             Reply::Failed(failed) => {
                 Err(LabError::Machine { machine: self.name.clone(), why: failed.why, remedy: failed.remedy })
             }
+            Reply::NotThere(why) => Err(LabError::NotThere { machine: self.name.clone(), why }),
             reply => Ok(reply),
         })
     }
@@ -222,21 +227,31 @@ fn candidate_of(request: &RemoteRequest) -> String {
     }
 }
 
-/// Asks for the machine, past what a shell prints before the program begins.
+/// Asks for the machine.
 fn begun(name: &str, channel: &dyn Conversation, begin: Begin) -> Result<Counterpart, LabError> {
     let failed = |why: String, remedy| LabError::Machine { machine: name.to_owned(), why, remedy };
-    say(channel, &RemoteRequest::Begin(begin)).map_err(|why| failed(why, None))?;
-    // A shell may greet before the program begins.
+    let asked = say(channel, &RemoteRequest::Begin(begin)).and_then(|()| first_answer(channel));
+    match asked.map_err(|why| failed(why, None))? {
+        (_, Reply::Begun(counterpart)) => Ok(*counterpart),
+        (_, Reply::Failed(why)) => Err(failed(why.why, why.remedy)),
+        (_, Reply::NotThere(why)) => Err(LabError::NotThere { machine: name.to_owned(), why }),
+        (said, _) => Err(failed(format!("its answer does not fit the request: {said}"), None)),
+    }
+}
+
+/// The next answer, as it was said and as it is read, past what a shell prints before the program begins.
+///
+/// # Errors
+/// There is none, in words.
+pub(super) fn first_answer(channel: &dyn Conversation) -> Result<(String, Reply), String> {
     let mut said = String::new();
     for _ in 0..GREETING_LINES {
-        said = channel.hear(ANSWER_MAX).map_err(|why| failed(why, None))?;
-        match serde_json::from_str(&said) {
-            Ok(Reply::Begun(counterpart)) => return Ok(*counterpart),
-            Ok(Reply::Failed(why)) => return Err(failed(why.why, why.remedy)),
-            Ok(_) | Err(_) => {}
+        said = channel.hear(ANSWER_MAX)?;
+        if let Ok(reply) = serde_json::from_str(&said) {
+            return Ok((said, reply));
         }
     }
-    Err(failed(format!("it gives no answer to what it is asked, but {said:?}"), None))
+    Err(format!("it gives no answer to what it is asked, but {said:?}"))
 }
 
 /// At most so many lines.

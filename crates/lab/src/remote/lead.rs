@@ -20,6 +20,7 @@ use super::watch::Watching;
 use super::work::SILENCE_MAX;
 use crate::channel::{Conversation, held, lines, silent};
 use crate::cni::PluginDirs;
+use crate::cpus::granted;
 use crate::race::{Finished, Race, RaceOptions};
 use crate::{Event, Home, LabError, Outward, OwnProgram};
 
@@ -57,16 +58,34 @@ pub(super) struct LeadFailed {
     pub(super) why: String,
     /// What the user can try, shown as a hint.
     pub(super) remedy: Option<String>,
+    /// It was asked for what is not there.
+    pub(super) is_input: bool,
+}
+
+impl LeadFailed {
+    /// The same as an error. `leading` is the leading machine, as the user names it.
+    pub(super) fn into_error(self, leading: &dyn fmt::Display) -> LabError {
+        let LeadFailed { machine, why, remedy, is_input } = self;
+        let machine = machine.unwrap_or_else(|| leading.to_string());
+        match is_input {
+            true => LabError::NotThere { machine, why },
+            false => LabError::Machine { machine, why, remedy },
+        }
+    }
 }
 
 impl From<&LabError> for LeadFailed {
     fn from(error: &LabError) -> LeadFailed {
-        match error {
-            LabError::Machine { machine, why, remedy } => {
-                LeadFailed { machine: Some(machine.clone()), why: why.clone(), remedy: remedy.clone() }
-            }
-            other => LeadFailed { machine: None, why: other.to_string(), remedy: None },
-        }
+        let (machine, why, remedy) = match error {
+            LabError::Machine { machine, why, remedy } => (Some(machine), why.clone(), remedy.clone()),
+            LabError::NotThere { machine, why } => (Some(machine), why.clone(), None),
+            other => (None, other.to_string(), other.remedy().map(str::to_owned)),
+        };
+        let is_input = matches!(
+            error,
+            LabError::NotThere { .. } | LabError::Experiment { .. } | LabError::UnknownPath { .. }
+        );
+        LeadFailed { machine: machine.cloned(), why, remedy, is_input }
     }
 }
 
@@ -129,7 +148,7 @@ fn raced(
     let facts = linux::features::probe()?;
     let nic = lead.nic.as_deref().map(linux::IfName::new).transpose();
     let nic = nic.map_err(|error| failed(error.to_string()))?;
-    let cpus = lead.cpus.map_or_else(linux::cpu::allowed, Ok)?;
+    let cpus = granted(lead.cpus, "client")?;
     let scheduling = if linux::cpu::can_realtime() { lead.scheduling } else { Scheduling::Normal };
     let mut outward = Outward::new(record);
     // That the listener is gone shows in the end of the input.
@@ -227,10 +246,12 @@ mod tests {
     fn a_failure_says_once_where_it_was() {
         let why = || "take the machine for a race: another race has it".to_owned();
         let there = LabError::Machine { machine: "ssh://b".into(), why: why(), remedy: Some("wait".into()) };
-        let expected =
-            LeadFailed { machine: Some("ssh://b".into()), why: why(), remedy: Some("wait".into()) };
-        assert_eq!(LeadFailed::from(&there), expected);
+        assert_eq!(LeadFailed::from(&there).into_error(&"ssh://a").to_string(), there.to_string());
+        let no_cpu = LabError::NotThere { machine: "ssh://b".into(), why: "CPU 7".into() };
+        let passed_on = LeadFailed::from(&no_cpu).into_error(&"ssh://a");
+        assert!(matches!(&passed_on, LabError::NotThere { machine, .. } if machine == "ssh://b"));
         let here = LeadFailed::from(&LabError::Busy { pid: 7 });
         assert_eq!((here.machine, here.why.contains("process 7")), (None, true));
+        assert_eq!(here.remedy.as_deref(), Some("try again when it has ended"));
     }
 }

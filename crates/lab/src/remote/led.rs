@@ -9,10 +9,11 @@ use linux::cpu::Scheduling;
 use linux::{CpuSet, IfName};
 use record::{Experiment, Writer};
 
+use super::host::first_answer;
 use super::lead::{ASK, FAILED, Lead, LeadFailed, STOP, STOPPED};
 use super::protocol::{Failed, Reply};
 use super::ssh::{SshAddress, SshCommand};
-use crate::channel::{ANSWER_MAX, Channel, Conversation};
+use crate::channel::{Channel, Conversation};
 use crate::outward::Listener;
 use crate::race::Finished;
 use crate::{Event, LabError, OwnProgram};
@@ -52,13 +53,15 @@ impl LedRace<'_> {
     /// Runs it. Rounds that were finished are in the record file, whatever happens, and both machines are as before.
     ///
     /// # Errors
-    /// [`LabError::Machine`]: one of them is not reached, or says why the race could not go on.
+    /// [`LabError::Machine`]: one of them is not reached, or says why the race could not go on; [`LabError::NotThere`]: one does
+    /// not have what it was asked for.
     pub fn run(self, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         for machine in [self.server, self.client] {
             emit(Event::Connecting { machine: machine.to_string() });
         }
-        let mut server = self.ssh.start(self.server, self.own, "remote")?;
-        let mut client = self.ssh.start(self.client, self.own, "remote --lead")?;
+        let start = |address, arguments| self.ssh.start(address, self.own, arguments);
+        let Some(mut server) = start(self.server, "remote")? else { return Ok(Finished::Stopped) };
+        let Some(mut client) = start(self.client, "remote --lead")? else { return Ok(Finished::Stopped) };
         let order = Lead {
             experiment: self.experiment.to_toml(),
             server: self.server.to_string(),
@@ -77,10 +80,7 @@ impl LedRace<'_> {
         let listened = client.say(&order).and_then(|()| self.listen(&client, &server, &mut listener));
         let result = match (listener.failure(), listened) {
             (Some(failure), _) => Err(failure),
-            (None, Ok(Some(LeadFailed { machine, why, remedy }))) => {
-                let machine = machine.unwrap_or_else(|| self.client.to_string());
-                Err(LabError::Machine { machine, why, remedy })
-            }
+            (None, Ok(Some(failed))) => Err(failed.into_error(self.client)),
             (None, Ok(None)) => client.ended().map(|status| status.code()).map_err(of_client),
             (None, Err(why)) => Err(of_client(why)),
         };
@@ -89,7 +89,7 @@ impl LedRace<'_> {
             Some(code) if code == i32::from(STOPPED) => Ok(Finished::Stopped),
             _ => Err(of_client(client.lost())),
         });
-        // Who asks ends before who answers.
+        // The client ends before the server, or its last requests would fail.
         drop(client);
         let ended = server.end();
         let finished = listener.conclude(started, result)?;
@@ -110,7 +110,7 @@ impl LedRace<'_> {
                 client.say(STOP)?;
                 stop_sent = true;
             }
-            // Whether the machine is still there is for ssh to find out: it may wait for a race of its own.
+            // Whether the machine is still there is for ssh to find out: a trial says nothing for as long as it takes.
             let line = match client.next(LOOKS) {
                 Ok(Some(line)) => line,
                 Ok(None) => continue,
@@ -118,7 +118,7 @@ impl LedRace<'_> {
                 Err(_) => break,
             };
             if let Some(question) = line.strip_prefix(ASK) {
-                self.pass_on(question, client, server)?;
+                pass_on(question, client, server)?;
             } else if let Some(words) = line.strip_prefix(FAILED) {
                 failed = serde_json::from_str(words).ok();
             } else {
@@ -127,13 +127,37 @@ impl LedRace<'_> {
         }
         Ok(failed)
     }
+}
 
-    /// Passes a question on, and the answer back.
-    fn pass_on(&self, question: &str, client: &Channel, server: &Channel) -> Result<(), String> {
-        let answer = server.say(question).and_then(|()| server.hear(ANSWER_MAX)).unwrap_or_else(|why| {
-            let failed = Reply::Failed(Failed { why, remedy: None, broken: None });
-            serde_json::to_string(&failed).expect("replies are plain data")
-        });
-        client.say(&answer)
+/// Passes a question on, and the answer back.
+fn pass_on(question: &str, client: &Channel, server: &Channel) -> Result<(), String> {
+    let answered = server.say(question).and_then(|()| first_answer(server));
+    let answer = answered.map(|(said, _)| said).unwrap_or_else(|why| {
+        let failed = Reply::Failed(Failed { why, remedy: None, broken: None });
+        serde_json::to_string(&failed).expect("replies are plain data")
+    });
+    client.say(&answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::channel::ANSWER_MAX;
+
+    fn shell(script: &str) -> Channel {
+        Channel::start(Command::new("sh").args(["-c", script])).unwrap()
+    }
+
+    #[test]
+    fn what_a_login_shell_prints_is_no_answer() {
+        let server =
+            shell("echo welcome; echo; while read line; do [ -z \"$line\" ] || echo '\"Done\"'; done");
+        let client = shell("cat");
+        for question in ["one", "two"] {
+            pass_on(question, &client, &server).unwrap();
+            assert_eq!(client.hear(ANSWER_MAX), Ok("\"Done\"".to_owned()));
+        }
     }
 }

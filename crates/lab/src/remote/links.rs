@@ -28,9 +28,9 @@ pub struct MachineLink {
 /// Two machines as the nodes of a topology, and which of their networks it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineNodes {
-    /// The link of the client's machine.
+    /// The link by which the client's machine reaches the server's.
     pub client: MachineLink,
-    /// The link of the server's machine.
+    /// The link by which the server's machine reaches the client's.
     pub server: MachineLink,
     /// The candidate's, from 0, at most [`MachineNodes::NUMBER_MAX`]: names, addresses and ports come from it.
     pub number: u16,

@@ -119,7 +119,8 @@ fn of_path(path: &DataPath, router: Option<IpAddr>) -> Option<String> {
     if path.needs().iter().any(|feature| matches!(feature, Feature::WireGuard | Feature::IpSec)) {
         return Some("the keys of its tunnel are not sent to another machine".to_owned());
     }
-    if path.needs().contains(&Feature::OpenVSwitch) {
+    let is_switch = |feature: &Feature| matches!(feature, Feature::OpenVSwitch | Feature::OpenVSwitchAfXdp);
+    if path.needs().iter().any(is_switch) {
         return Some("a machine has one Open vSwitch, which is its own".to_owned());
     }
     if path.between == Between::Router {

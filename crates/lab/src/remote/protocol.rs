@@ -69,6 +69,8 @@ pub(super) enum Reply {
     Changed(Option<String>),
     /// It could not be done; what was begun is undone.
     Failed(Failed),
+    /// This machine does not have what it was asked for, in words.
+    NotThere(String),
 }
 
 /// Why something could not be done, in words.
@@ -91,7 +93,7 @@ pub(super) struct Counterpart {
     pub(super) links: Vec<MachineLink>,
     /// The address by which ssh came in.
     pub(super) reached_by: Option<IpAddr>,
-    /// Who answers there: "nginx/1.22.1".
+    /// The server program there and its version: "nginx/1.22.1".
     pub(super) server: String,
     /// It is this program.
     pub(super) serves_itself: bool,
@@ -101,7 +103,7 @@ pub(super) struct Counterpart {
 /// What a trial cost on the server's machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Spent {
-    /// CPU time, by CPU.
+    /// CPU time by the number of the CPU, from the end of the warm-up.
     pub(crate) cpus: BTreeMap<u16, CpuTime>,
     /// What its stack counted.
     pub(crate) counters: Counters,

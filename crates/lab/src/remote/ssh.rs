@@ -2,10 +2,15 @@
 
 use std::fmt;
 use std::fs::File;
+use std::io::{self, Read};
 use std::num::NonZero;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -86,12 +91,14 @@ impl fmt::Display for SshAddress {
 }
 
 /// The program that connects, and how the other machine's root is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct SshCommand {
     /// Program and options, as `--ssh` names them: `ssh -F file`.
     pub words: Vec<String>,
     /// The program is started there by `sudo -n`.
     pub sudo: bool,
+    /// Set from outside to give up reaching a machine.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// Options for any ssh: no question that would wait for an answer, and an end within half a minute where the machine is gone.
@@ -123,7 +130,7 @@ impl SshCommand {
         command
     }
 
-    /// Starts this program there, with these arguments.
+    /// Starts this program there, with these arguments; `None` if asked to stop before.
     ///
     /// # Errors
     /// [`LabError::Machine`].
@@ -132,23 +139,30 @@ impl SshCommand {
         address: &SshAddress,
         own: &OwnProgram,
         arguments: &str,
-    ) -> Result<Channel, LabError> {
+    ) -> Result<Option<Channel>, LabError> {
         let failed = |why: String| LabError::Machine { machine: address.to_string(), why, remedy: None };
-        let mut command = self.program(address, &own.program, arguments).map_err(failed)?;
-        Channel::start(&mut command).map_err(|error| failed(error.to_string()))
+        let command = self.program(address, &own.program, arguments).map_err(failed)?;
+        let started = command.map(|mut command| Channel::start(&mut command)).transpose();
+        started.map_err(|error| failed(error.to_string()))
     }
 
-    /// The command that runs this program there, with these arguments. It is copied there unless it is there already.
+    /// The command that runs this program there, with these arguments. It is copied there unless it is there already. `None` if
+    /// asked to stop meanwhile.
     ///
     /// # Errors
     /// In words, with what to try.
-    fn program(&self, address: &SshAddress, own: &Path, arguments: &str) -> Result<Command, String> {
-        let place = Place::of(own)?;
-        let found = self.output(self.remote(address, &place.question()).stdin(Stdio::null()))?;
+    fn program(&self, address: &SshAddress, own: &Path, arguments: &str) -> Result<Option<Command>, String> {
+        let program = RemoteProgram::of(own)?;
+        let mut question = self.remote(address, &program.question());
+        let Some(found) = self.output(question.stdin(Stdio::null()))? else { return Ok(None) };
         // A shell may greet before.
         match found.lines().last().unwrap_or_default().trim() {
             HAS => {}
-            there if there == here() => self.copy(address, own, &place)?,
+            there if there == here() => {
+                if self.copy(address, own, &program)?.is_none() {
+                    return Ok(None);
+                }
+            }
             there => {
                 return Err(format!(
                     "it is {there}, and this program is for {}: run one that is built for it, or choose another machine",
@@ -159,24 +173,58 @@ impl SshCommand {
         let sudo = if self.sudo { "sudo -n -- " } else { "" };
         // sudo keeps no environment.
         let connection = "--connection \"${SSH_CONNECTION:-}\"";
-        Ok(self.remote(address, &format!("exec {sudo}\"{}\" {arguments} {connection}", place.path)))
+        let script = format!("exec {sudo}\"{}\" {arguments} {connection}", program.path);
+        Ok(Some(self.remote(address, &script)))
     }
 
-    fn copy(&self, address: &SshAddress, own: &Path, place: &Place) -> Result<(), String> {
+    fn copy(&self, address: &SshAddress, own: &Path, program: &RemoteProgram) -> Result<Option<()>, String> {
         let file = File::open(own).map_err(|error| format!("read {}: {error}", own.display()))?;
-        self.output(self.remote(address, &place.receipt()).stdin(file)).map(drop)
+        Ok(self.output(self.remote(address, &program.receipt()).stdin(file))?.map(drop))
     }
 
-    /// What a command prints.
-    fn output(&self, command: &mut Command) -> Result<String, String> {
-        let Output { status, stdout, stderr } =
-            command.output().map_err(|error| format!("start {}: {error}", self.words[0]))?;
+    /// What a command prints; `None` if asked to stop before it has ended. It is in a process group of its own, so that ^C in a
+    /// terminal reaches this process alone, which then ends it.
+    fn output(&self, command: &mut Command) -> Result<Option<String>, String> {
+        use std::os::unix::process::CommandExt;
+        let name = &self.words[0];
+        let failed = |error: io::Error| format!("start {name}: {error}");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().map_err(failed)?;
+        let stdout = read_aside(child.stdout.take().expect("asked for above")).map_err(failed)?;
+        let stderr = read_aside(child.stderr.take().expect("asked for above")).map_err(failed)?;
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(|error| format!("wait for {name}: {error}"))? {
+                break status;
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                // What has arrived there of a program goes with the connection.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Ok(None);
+            }
+            thread::sleep(LOOKS);
+        };
+        let [stdout, stderr] = [stdout, stderr].map(|read| read.join().unwrap_or_default());
         if status.success() {
-            return Ok(String::from_utf8_lossy(&stdout).into_owned());
+            return Ok(Some(stdout));
         }
-        let said = String::from_utf8_lossy(&stderr).trim().replace('\n', "; ");
-        Err(if said.is_empty() { format!("{} ended with {status}", self.words[0]) } else { said })
+        let said = stderr.trim().replace('\n', "; ");
+        Err(if said.is_empty() { format!("{name} ended with {status}") } else { said })
     }
+}
+
+/// How often it is looked whether a command has ended, and whether to stop.
+const LOOKS: Duration = Duration::from_millis(10);
+
+/// Reads to the end, in a thread of its own.
+fn read_aside(mut from: impl Read + Send + 'static) -> io::Result<JoinHandle<String>> {
+    let read = move || {
+        let mut bytes = Vec::new();
+        // What has come before an error is as good as the rest.
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    thread::Builder::new().name("output".to_owned()).spawn(read)
 }
 
 /// What the other machine says if the program is there.
@@ -189,23 +237,23 @@ fn here() -> String {
 }
 
 /// The program's file on the other machine, named by its content.
-struct Place {
+struct RemoteProgram {
     path: String,
     bytes: u64,
 }
 
-impl Place {
-    fn of(own: &Path) -> Result<Place, String> {
+impl RemoteProgram {
+    fn of(own: &Path) -> Result<RemoteProgram, String> {
         let content = std::fs::read(own).map_err(|error| format!("read {}: {error}", own.display()))?;
         let digest = ring::digest::digest(&ring::digest::SHA256, &content);
         let hash: String = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         let path = format!("${{XDG_CACHE_HOME:-$HOME/.cache}}/hostgap/remote/{hash}");
-        Ok(Place { path, bytes: content.len() as u64 })
+        Ok(RemoteProgram { path, bytes: content.len() as u64 })
     }
 
     /// Says [`HAS`], or what machine it is.
     fn question(&self) -> String {
-        let Place { path, bytes } = self;
+        let RemoteProgram { path, bytes } = self;
         // It is in use again, and not old.
         format!(
             "file=\"{path}\"; if test -x \"$file\" && test $(wc -c <\"$file\") -eq {bytes}; then touch \"$file\"; \
@@ -215,7 +263,7 @@ impl Place {
 
     /// Takes the program from the input, whole or not at all; copies that were not used for a week go.
     fn receipt(&self) -> String {
-        let Place { path, bytes } = self;
+        let RemoteProgram { path, bytes } = self;
         format!(
             "set -e; umask 077; file=\"{path}\"; dir=\"${{file%/*}}\"; mkdir -p \"$dir\"; \
              find \"$dir\" -type f -mtime +7 -exec rm -f {{}} +; part=\"$file.$$\"; \

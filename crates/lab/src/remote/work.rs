@@ -18,10 +18,11 @@ use super::links::links;
 use super::protocol::{Begin, Counterpart, Failed, RemoteRequest, Reply};
 use super::standing::{Staff, Standing};
 use super::watch::Watching;
+use crate::cpus::granted;
 use crate::exclusive::at_once;
 use crate::machine::machine;
 use crate::server::ServerChoice;
-use crate::{Home, LabError, NodeCpus, OwnProgram};
+use crate::{Event, Home, LabError, NodeCpus, OwnProgram};
 
 /// The other side says every five seconds that it is there. After so long without a word it is gone, or cut off for good.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -41,8 +42,8 @@ pub fn work(
     input: impl Read + Send + 'static,
     output: &mut dyn Write,
 ) -> Result<(), LabError> {
-    let asked = Asked::listen(input, Arc::clone(stop))?;
-    let Some(RemoteRequest::Begin(begin)) = asked.next() else { return Ok(()) };
+    let requests = RequestReader::listen(input, Arc::clone(stop))?;
+    let Some(RemoteRequest::Begin(begin)) = requests.next() else { return Ok(()) };
     let mut send = |reply: Reply| {
         let line = serde_json::to_string(&reply).expect("replies are plain data");
         let sent = writeln!(output, "{line}").and_then(|()| output.flush());
@@ -56,9 +57,10 @@ pub fn work(
         send(Reply::Failed(Failed { why: error.to_string(), remedy, broken: None }));
         return Ok(());
     }
-    let began = at_once(home, &mut send, |claim, send| {
+    // What dead races left on this machine is told to nobody.
+    let began = at_once(home, &mut |_: Event| {}, |claim, _| {
         let _watching = Watching::start(&own.program)?;
-        serve((own, connection), begin, claim, &asked, send)
+        serve((own, connection), begin, claim, &requests, &mut send)
     });
     if let Err(error) = began {
         send(failed(&error));
@@ -68,6 +70,9 @@ pub fn work(
 }
 
 fn failed(error: &LabError) -> Reply {
+    if let LabError::Experiment { .. } = error {
+        return Reply::NotThere(error.to_string());
+    }
     Reply::Failed(Failed {
         why: error.to_string(),
         remedy: error.remedy().map(str::to_owned),
@@ -79,13 +84,13 @@ fn failed(error: &LabError) -> Reply {
 }
 
 /// Requests, read by a thread of their own.
-struct Asked {
+struct RequestReader {
     lines: Receiver<String>,
     stop: Arc<AtomicBool>,
 }
 
-impl Asked {
-    fn listen(input: impl Read + Send + 'static, stop: Arc<AtomicBool>) -> Result<Asked, LabError> {
+impl RequestReader {
+    fn listen(input: impl Read + Send + 'static, stop: Arc<AtomicBool>) -> Result<RequestReader, LabError> {
         let (send, lines) = mpsc::channel();
         let ended = Arc::clone(&stop);
         let read = move || {
@@ -99,7 +104,7 @@ impl Asked {
         };
         let started = thread::Builder::new().name("requests".to_owned()).spawn(read);
         started.map_err(LabError::file("start a thread of", Path::new("hostgap remote")))?;
-        Ok(Asked { lines, stop })
+        Ok(RequestReader { lines, stop })
     }
 
     /// The next request; `None`: there will be none.
@@ -125,13 +130,13 @@ fn serve(
     (own, connection): (&OwnProgram, &str),
     begin: Begin,
     claim: &Unit,
-    asked: &Asked,
+    requests: &RequestReader,
     send: &mut dyn FnMut(Reply),
 ) -> Result<(), LabError> {
     let (staff, counterpart) = ready(own, connection, begin)?;
     send(Reply::Begun(Box::new(counterpart)));
     let mut standing = BTreeMap::new();
-    while let Some(request) = asked.next() {
+    while let Some(request) = requests.next() {
         let done = answer(request, &mut standing, &staff, claim);
         send(done.unwrap_or_else(|error| failed(&error)));
     }
@@ -142,13 +147,8 @@ fn serve(
 
 /// Finds the server's program and looks at the machine.
 fn ready(own: &OwnProgram, connection: &str, begin: Begin) -> Result<(Staff, Counterpart), LabError> {
-    let allowed = linux::cpu::allowed()?;
     let is_asked = begin.cpus.is_some();
-    let cpus = begin.cpus.unwrap_or_else(|| allowed.clone());
-    if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(*cpu)) {
-        let why = format!("CPU {cpu} does not exist there or is not allowed; allowed are {allowed}");
-        return Err(LabError::Experiment { what: format!("the server's CPUs {cpus}"), why });
-    }
+    let cpus = granted(begin.cpus, "server")?;
     let scheduling = if linux::cpu::can_realtime() { begin.scheduling } else { Scheduling::Normal };
     let server = ServerChoice::of(&begin.workload, None, own)?;
     let nodes = NodeCpus { client: CpuSet::default(), server: cpus.clone() };

@@ -128,7 +128,7 @@ impl Blocks<'_> {
         Duration::from_secs_f64(self.spent.0 * f64::from(slices) / f64::from(self.slices))
     }
 
-    /// The record with its answer.
+    /// Ends the search: its record, with the answer written into it.
     pub(super) fn answered(mut self, found: &SearchResult) -> record::SearchRecord {
         let visit_s = self.visit_s();
         self.record.answer = Some(summary::answer(found, self.sought, &self.factors, &self.record, visit_s));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use linux::features::Facts;
-use record::{Asked, Candidate, SearchOption, Side, Tuning};
+use record::{Candidate, RequestedValue, SearchOption, Side, Tuning};
 use stats::search::{Arm, OPTIONS_MAX, Space};
 use tune::Settings;
 
@@ -17,7 +17,7 @@ pub struct Factor {
     /// The side on which it is set.
     pub side: Side,
     /// The values, besides the one that the incumbent has.
-    pub values: Vec<Asked>,
+    pub values: Vec<RequestedValue>,
 }
 
 /// The incumbent with all that may be set besides.
@@ -27,7 +27,7 @@ pub(super) struct Factors {
     incumbent: Contender,
     facts: Facts,
     /// Every option with its value as it was written.
-    pub(super) options: Vec<(SearchOption, Asked)>,
+    pub(super) options: Vec<(SearchOption, RequestedValue)>,
     /// The options that this machine takes: the search's number of each is its place here.
     open: Vec<usize>,
     pub(super) space: Space,
@@ -47,15 +47,15 @@ impl Factors {
         let (mut open, mut values) = (Vec::new(), Vec::new());
         for factor in factors {
             let before = open.len();
-            for asked in &factor.values {
-                let tune = with(&candidate.tune, factor, asked);
+            for requested in &factor.values {
+                let tune = with(&candidate.tune, factor, requested);
                 let mut contender = contender(&incumbent, &tune)?;
                 prove(std::slice::from_mut(&mut contender), facts, MachineUse::Shared)?;
                 if contender.unmet.is_empty() {
                     open.push(options.len());
                 }
-                let (knob, value, side) = (factor.knob.clone(), asked.to_string(), factor.side);
-                options.push((SearchOption { knob, value, side, unmet: contender.unmet }, asked.clone()));
+                let (knob, value, side) = (factor.knob.clone(), requested.to_string(), factor.side);
+                options.push((SearchOption { knob, value, side, unmet: contender.unmet }, requested.clone()));
             }
             if open.len() > before {
                 values.push(open.len() - before);
@@ -86,8 +86,8 @@ impl Factors {
     /// The settings of an arm: the incumbent's, and its own over them.
     pub(super) fn tune(&self, arm: &Arm) -> Tuning {
         self.places(arm).into_iter().fold(self.candidate.tune.clone(), |tune, place| {
-            let (SearchOption { knob, side, .. }, asked) = &self.options[place];
-            with(&tune, &Factor { knob: knob.clone(), side: *side, values: Vec::new() }, asked)
+            let (SearchOption { knob, side, .. }, value) = &self.options[place];
+            with(&tune, &Factor { knob: knob.clone(), side: *side, values: Vec::new() }, value)
         })
     }
 
@@ -108,7 +108,7 @@ impl Factors {
 }
 
 /// A tuning with one more setting. What is set for both sides replaces what was set for one.
-fn with(tune: &Tuning, factor: &Factor, asked: &Asked) -> Tuning {
+fn with(tune: &Tuning, factor: &Factor, value: &RequestedValue) -> Tuning {
     let mut tune = tune.clone();
     let knobs = match factor.side {
         Side::Client => &mut tune.client,
@@ -119,7 +119,7 @@ fn with(tune: &Tuning, factor: &Factor, asked: &Asked) -> Tuning {
             &mut tune.both
         }
     };
-    knobs.insert(factor.knob.clone(), asked.clone());
+    knobs.insert(factor.knob.clone(), value.clone());
     tune
 }
 
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     fn factor(knob: &str, side: Side, values: &[&str]) -> Factor {
-        let values = values.iter().map(|value| Asked::Text((*value).to_owned())).collect();
+        let values = values.iter().map(|value| RequestedValue::Text((*value).to_owned())).collect();
         Factor { knob: knob.to_owned(), side, values }
     }
 
@@ -190,12 +190,12 @@ mod tests {
 
     #[test]
     fn an_option_replaces_what_the_incumbent_has() {
-        let asked = Asked::Number(1);
+        let value = RequestedValue::Number(1);
         let mut tune = Tuning::default();
-        tune.client.insert("tcp_sack".to_owned(), Asked::Number(0));
-        let both = with(&tune, &factor("tcp_sack", Side::Both, &[]), &asked);
-        assert!(both.client.is_empty() && both.both["tcp_sack"] == asked);
-        let client = with(&both, &factor("tcp_sack", Side::Client, &[]), &Asked::Number(0));
+        tune.client.insert("tcp_sack".to_owned(), RequestedValue::Number(0));
+        let both = with(&tune, &factor("tcp_sack", Side::Both, &[]), &value);
+        assert!(both.client.is_empty() && both.both["tcp_sack"] == value);
+        let client = with(&both, &factor("tcp_sack", Side::Client, &[]), &RequestedValue::Number(0));
         assert_eq!((client.both.len(), client.client.len()), (1, 1));
     }
 }

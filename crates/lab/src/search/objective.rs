@@ -138,7 +138,7 @@ impl Objective {
 }
 
 /// A percentile of all of them, unanswered requests above every answer. Where it falls among these it is at least as
-/// long as the oldest of them had waited when its trial ended; to leave out such visits would favour who loses
+/// long as the oldest of them had waited when its trial ended; to leave out such visits would favour candidates that lose
 /// requests.
 fn percentile_ns(trials: &[&TrialRecord], percentile: Percentile, closed: bool) -> Option<f64> {
     let beyond = |trial: &TrialRecord| if closed { 0 } else { trial.counted().1 };
@@ -181,7 +181,10 @@ impl FromStr for Objective {
             }
         };
         if figure == VisitMetric::Throughput && rate.is_some() {
-            return Err("throughput is of as many requests as go: it has no rate".to_owned());
+            return Err(
+                "throughput is measured without a rate: requests are sent as fast as they are answered"
+                    .to_owned(),
+            );
         }
         Ok(Objective { figure, rate })
     }
@@ -225,7 +228,7 @@ mod tests {
             ("p99.999", "is no objective"),
             ("p99@fast", "not a rate"),
             ("p99@0%", "above 0%"),
-            ("throughput@30%", "no rate"),
+            ("throughput@30%", "without a rate"),
             ("retransmits", "is no objective"),
             ("", "is no objective"),
         ] {
@@ -239,11 +242,11 @@ mod tests {
         let rate = |text: &str, kind: WorkloadKind, rates: &[RequestedRate]| {
             text.parse::<Objective>().unwrap().rate_of(kind, rates).map(|rate| rate.to_string())
         };
-        let asked = [RequestedRate::PerSecond(500.0), RequestedRate::OfCapacity(0.5)];
-        assert_eq!(rate("p99@40%", WorkloadKind::Http, &asked).as_deref(), Some("40%"));
-        assert_eq!(rate("p99", WorkloadKind::Http, &asked).as_deref(), Some("500"));
+        let rates = [RequestedRate::PerSecond(500.0), RequestedRate::OfCapacity(0.5)];
+        assert_eq!(rate("p99@40%", WorkloadKind::Http, &rates).as_deref(), Some("40%"));
+        assert_eq!(rate("p99", WorkloadKind::Http, &rates).as_deref(), Some("500"));
         assert_eq!(rate("cpu", WorkloadKind::TcpRr, &[]).as_deref(), Some("30%"));
-        assert_eq!(rate("throughput", WorkloadKind::Http, &asked), None);
+        assert_eq!(rate("throughput", WorkloadKind::Http, &rates), None);
         assert_eq!(rate("cpu", WorkloadKind::TcpStream, &[]), None);
         let p99: Objective = "p99".parse().unwrap();
         assert!(

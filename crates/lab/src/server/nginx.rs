@@ -42,7 +42,7 @@ fn listeners(setup: &ServerSetup<'_>) -> String {
     setup.addresses().into_iter().map(listener).collect()
 }
 
-/// Who the server is, and whether a connection may go on with the session of one before.
+/// The lines on TLS: certificate and key, and whether a connection may resume the session of an earlier one.
 fn tls(setup: &ServerSetup<'_>) -> String {
     let Some(Secret { chain, key }) = setup.secret else { return String::new() };
     let sessions = if setup.workload.reuses_sessions() {
@@ -99,19 +99,26 @@ fn object(dir: &Path, size: u32) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The answer of a size. A word of nginx's configuration must be shorter than 4 KiB, so a longer body is written as
-/// repetitions of `$k`, and put together for each request by one copy.
+/// The answer of a size. A word of nginx's configuration must be shorter than 4 KiB (`NGX_CONF_BUFFER`), so a longer body is
+/// written as repetitions of `$k`, and of `$m`, which is as many of those. Each request puts it together.
 fn location(size: usize) -> String {
-    let body = "x".repeat(size % CHUNK_BYTES) + &"$k".repeat(size / CHUNK_BYTES);
-    if size < CHUNK_BYTES {
-        return format!("    location = /{size} {{ return 200 \"{body}\"; }}\n");
+    let (chunks, rest) = (size / CHUNK_BYTES, size % CHUNK_BYTES);
+    let (many, few) = (chunks / CHUNKS, chunks % CHUNKS);
+    let mut lines = String::new();
+    if chunks > 0 {
+        lines += &format!("set $k \"{}\"; ", "x".repeat(CHUNK_BYTES));
     }
-    let chunk = "x".repeat(CHUNK_BYTES);
-    format!("    location = /{size} {{ set $k \"{chunk}\"; return 200 \"{body}\"; }}\n")
+    if many > 0 {
+        lines += &format!("set $m \"{}\"; ", "$k".repeat(CHUNKS));
+    }
+    let body = "x".repeat(rest) + &"$k".repeat(few) + &"$m".repeat(many);
+    format!("    location = /{size} {{ {lines}return 200 \"{body}\"; }}\n")
 }
 
 /// The length of `$k`.
 const CHUNK_BYTES: usize = 2000;
+/// How many of those `$m` is.
+const CHUNKS: usize = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -119,12 +126,12 @@ mod tests {
 
     #[test]
     fn a_long_body_is_made_of_short_words() {
-        for size in [0, 100, 1999, 2000, 4096, 1 << 20] {
+        for size in [0, 100, 1999, 2000, 4096, 1 << 20, 3_001_999, 8 << 20, 15_999_999, 16 << 20] {
             let location = location(size);
-            let (_, body) = location.split_once("return 200 \"").unwrap();
-            let body = body.trim_end_matches("\"; }\n");
-            assert!(body.len() < 4000);
-            assert_eq!(body.matches("$k").count() * CHUNK_BYTES + body.matches('x').count(), size);
+            let words: Vec<&str> = location.split('"').skip(1).step_by(2).collect();
+            assert!(words.iter().all(|word| word.len() < 4094), "{size}");
+            let whole = words.iter().fold(String::new(), |_, word| word.replace("$m", &"$k".repeat(CHUNKS)));
+            assert_eq!(whole.replace("$k", &"x".repeat(CHUNK_BYTES)), "x".repeat(size));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a server has to say who it is in TLS.
+//! The certificate and key of a server that speaks TLS.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::LabError;
 
-/// The files with which a server says who it is in TLS.
+/// The files with a server's certificate chain and key, PEM.
 #[derive(Debug, Clone)]
 pub(crate) struct Secret {
     /// Its certificate, which clients trust.

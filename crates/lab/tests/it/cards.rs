@@ -7,14 +7,14 @@ use linux::Netns;
 use linux::ethtool::{Ethtool, NicParameter};
 use linux::features::probe;
 use load::{Run, Schedule, Wait};
-use record::{Asked, Candidate, Stack, StackKind, Tuning};
+use record::{Candidate, RequestedValue, Stack, StackKind, Tuning};
 use testkit::{card, dump, settle_card};
 
 use crate::standing::{left, shape, staffing};
 
 /// Both models have rings of a size that can be set; only the first can wait before it interrupts.
 fn tuned(path: &str) -> Candidate {
-    let number = |name: &str, value| (name.to_owned(), Asked::Number(value));
+    let number = |name: &str, value| (name.to_owned(), RequestedValue::Number(value));
     let tune = Tuning {
         both: [number("ring_rx", 512)].into(),
         client: [number("coalesce_rx_usecs", 50)].into(),
@@ -73,7 +73,7 @@ fn what_a_card_refuses_leaves_its_candidate_out() {
     let here = Netns::current().unwrap();
     let (before, facts) = (dump(&here), probe().unwrap());
     let with = |name: &str, knob: &str, value| {
-        let server = [(knob.to_owned(), Asked::Number(value))].into();
+        let server = [(knob.to_owned(), RequestedValue::Number(value))].into();
         let tune = Tuning { server, ..Tuning::default() };
         Candidate { path: "host".to_owned(), name: Some(name.to_owned()), tune, ..Candidate::default() }
     };

@@ -92,7 +92,7 @@ fn what_is_no_owners_is_named_and_left() {
     std::fs::write(root.path().join("note"), "mine").unwrap();
     std::fs::create_dir(root.path().join("empty")).unwrap();
     std::os::unix::fs::symlink("/", root.path().join("dead")).unwrap();
-    // An owner that died before it wrote who it is.
+    // An owner that died before it wrote its identity.
     std::fs::create_dir(root.path().join("0bad")).unwrap();
 
     let cleaned = home.clean().unwrap();

@@ -78,7 +78,8 @@ fn packets_take_the_path_of_the_side_that_has_a_pod() {
         let (finished, race) = ground.run(&mut |_| {});
         finished.unwrap();
         assert_eq!(changed(&race), [], "IPv6 {ipv6}");
-        assert!(race.rounds.iter().all(|round| round.broken.is_empty()), "IPv6 {ipv6}");
+        let broken: Vec<_> = race.rounds.iter().flat_map(|round| &round.broken).collect();
+        assert!(broken.is_empty(), "IPv6 {ipv6}: {broken:?} of {:?}", race.header.entrants);
         assert_eq!(race.header.entrants.len(), 2 + ground.experiment.candidates.len());
     }
 }

@@ -4,7 +4,7 @@
 use lab::{BuiltTopology, Contender, Home, MachineUse, PluginDirs, Shape};
 use linux::Netns;
 use linux::features::{Facts, probe};
-use record::{Asked, Candidate, Placement, Side, Tuning};
+use record::{Candidate, Placement, RequestedValue, Side, Tuning};
 use testkit::run;
 use tune::Races;
 
@@ -12,8 +12,11 @@ use crate::one_side::sides;
 use crate::paths::runnable;
 use crate::standing::{left, shape, staffing};
 
-fn knobs(knobs: &[(&str, &str)]) -> std::collections::BTreeMap<String, Asked> {
-    knobs.iter().map(|(knob, value)| ((*knob).to_owned(), Asked::Text((*value).to_owned()))).collect()
+fn knobs(knobs: &[(&str, &str)]) -> std::collections::BTreeMap<String, RequestedValue> {
+    knobs
+        .iter()
+        .map(|(knob, value)| ((*knob).to_owned(), RequestedValue::Text((*value).to_owned())))
+        .collect()
 }
 
 fn tuned(path: &str, both: &[(&str, &str)]) -> Candidate {
@@ -66,7 +69,7 @@ fn check_both_ends(path: &str, in_container: Side, facts: &Facts) {
     let asked =
         [("tcp_congestion_control", "reno"), ("initcwnd", "23"), ("rto_min", "17"), ("rps_cpus", "none")];
     let mut candidate = Candidate { in_container, ..tuned(path, &asked) };
-    candidate.tune.server.insert("initcwnd".to_owned(), Asked::Number(31));
+    candidate.tune.server.insert("initcwnd".to_owned(), RequestedValue::Number(31));
     let contender = proved(&candidate, facts);
     assert_eq!(contender.unmet, [] as [String; 0], "{path}");
     with_sockets(&contender, |_, [client, server]| {
@@ -259,7 +262,9 @@ fn what_has_no_place_in_an_arrangement_is_refused() {
     let (same, two) = (Placement::SameNode, Placement::TwoNodes);
     check("host", same, &both(("initcwnd", "16")), "what the host says to itself takes no route");
     check("host", same, &one(("tcp_sack", "0")), "the host is client and server in the same namespace");
-    check("docker", same, &both(("rps_cpus", "node")), "nothing crosses the wire");
+    for wires in [("rps_cpus", "node"), ("gro", "0"), ("channels", "1"), ("threaded_napi", "1")] {
+        check("docker", same, &both(wires), "the settings of the wire: on one node nothing crosses it");
+    }
     check("docker", two, &one(("mtu", "9000")), "set it for both sides");
     let settings = tune::Settings::read(&one(("tcp_sack", "0"))).unwrap();
     let shape = Shape { placement: same, settings, ..shape(datapath::find("docker").unwrap(), "x", false) };

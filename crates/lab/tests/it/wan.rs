@@ -97,7 +97,7 @@ fn a_line_rate_is_held_in_the_node_and_its_queue_is_managed() {
         "tc -n hg-id-host-n2 qdisc replace dev eth0 root handle 1: tbf rate 40mbit burst 3028 limit 3028";
     let inside = |qdisc| format!("{tbf} && tc -n hg-id-host-n2 qdisc replace dev eth0 parent 1:1 {qdisc}");
     check_commands("host", wires, &[&inside("pfifo limit 1000")]);
-    let knobs = [("qdisc".to_owned(), record::Asked::Text("fq_codel".to_owned()))];
+    let knobs = [("qdisc".to_owned(), record::RequestedValue::Text("fq_codel".to_owned()))];
     let tuning = record::Tuning { server: knobs.into(), ..record::Tuning::default() };
     let settings = tune::Settings::read(&tuning).unwrap();
     let commands = Topology::plan(Shape { settings, ..on("host", "id", wires) }).unwrap().commands();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::feature::{ACTIVE, names};
+use super::feature::{ACTIVE, CAPABLE, FIXED, names};
 use super::parameter::{
     CHANNELS, CHANNELS_COMBINED, CHANNELS_COMBINED_MAX, CHANNELS_RX, CHANNELS_RX_MAX, COALESCE,
     COALESCE_ADAPTIVE_RX, COALESCE_RX_FRAMES, COALESCE_RX_USECS, COALESCE_TX_USECS, FEATURES, MessagePair,
@@ -24,7 +24,7 @@ pub struct Rings {
     pub tx_max: u32,
 }
 
-/// Numbers of queues.
+/// How many queues a card has (`ethtool -l`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the numbers now and at most; combined queues receive and send")]
 pub struct Channels {
@@ -129,28 +129,51 @@ fn number(answer: Attributes<'_>, attribute: u16) -> u32 {
     answer.number(attribute).unwrap_or_default()
 }
 
+/// An offload that is off and could not be switched on is left out.
 fn offloads(answer: Attributes<'_>) -> BTreeMap<String, bool> {
-    let active: Vec<&[u8]> = names(answer.within(ACTIVE)).collect();
-    let is_on = |kinds: &[&str]| kinds.iter().any(|kind| active.contains(&kind.as_bytes()));
-    OFFLOADS.iter().map(|(name, kinds)| ((*name).to_owned(), is_on(kinds))).collect()
+    let [active, capable, fixed] =
+        [ACTIVE, CAPABLE, FIXED].map(|set| names(answer.within(set)).collect::<Vec<_>>());
+    let mut found = BTreeMap::new();
+    for (name, kinds) in &OFFLOADS {
+        let kinds = || kinds.iter().map(|kind| kind.as_bytes());
+        let is_on = kinds().any(|kind| active.contains(&kind));
+        if is_on || kinds().any(|kind| capable.contains(&kind) && !fixed.contains(&kind)) {
+            found.insert((*name).to_owned(), is_on);
+        }
+    }
+    found
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::feature::put_set;
     use super::*;
-    use crate::netlink::Request;
+    use crate::netlink::MessageBody;
+
+    /// The features that the kernel knows, in part.
+    const ALL: [&str; 4] = ["tx-tcp-segmentation", "tx-tcp6-segmentation", "rx-gro", "rx-lro"];
 
     #[test]
     fn work_is_on_if_one_of_its_kinds_is_and_what_is_left_out_is_nothing() {
-        let (mut bit, mut bits, mut set, mut answer) = <(Request, Request, Request, Request)>::default();
-        // The name of a bit, the bit, the bits of a set.
-        bit.put(2, b"tx-tcp6-segmentation\0");
-        bits.nest(1, &bit);
-        set.nest(3, &bits);
-        answer.nest(ACTIVE, &set);
+        let mut answer = MessageBody::default();
+        put_set(&mut answer, ACTIVE, &["tx-tcp6-segmentation"], None);
+        put_set(&mut answer, CAPABLE, &["rx-gro"], Some(&ALL));
         let found = offloads(Attributes::of(answer.bytes()));
-        let on: Vec<_> = found.iter().filter(|(_, on)| **on).map(|(name, _)| name.as_str()).collect();
-        assert_eq!((found.len(), on), (OFFLOADS.len(), vec!["tso"]));
+        assert_eq!(found, BTreeMap::from([("gro".to_owned(), false), ("tso".to_owned(), true)]));
         assert_eq!(number(Attributes::of(answer.bytes()), RING_RX), 0);
+    }
+
+    #[test]
+    fn work_that_a_card_cannot_do_is_not_off() {
+        let tso = "tx-tcp-segmentation";
+        for (capable, fixed, can) in
+            [(vec![], vec![], false), (vec![tso], vec![tso], false), (vec![tso], vec![], true)]
+        {
+            let mut answer = MessageBody::default();
+            put_set(&mut answer, CAPABLE, &capable, Some(&ALL));
+            put_set(&mut answer, FIXED, &fixed, None);
+            let found = offloads(Attributes::of(answer.bytes()));
+            assert_eq!(found.get("tso"), can.then_some(&false), "{capable:?} {fixed:?}");
+        }
     }
 }

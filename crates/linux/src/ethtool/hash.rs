@@ -52,7 +52,7 @@ impl FlowType {
         }
     }
 
-    /// The flow type of a name.
+    /// The flow type that [`FlowType::name`] calls so.
     pub fn of_name(name: &str) -> Option<FlowType> {
         FlowType::ALL.into_iter().find(|flow| flow.name() == name)
     }

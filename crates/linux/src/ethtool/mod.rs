@@ -5,6 +5,7 @@
 //! Linux 6.17 only. A driver may make something else of a value: read it back.
 
 mod card;
+mod delay;
 mod feature;
 mod hash;
 mod hashing;
@@ -13,6 +14,7 @@ mod ioctl;
 mod parameter;
 
 pub use card::{Channels, Coalescing, Rings};
+pub use delay::Delay;
 pub use feature::NicFeature;
 pub use hash::{FlowType, HashFields, HashKey};
 pub use parameter::NicParameter;
@@ -22,7 +24,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::error::Attempt;
-use crate::netlink::{Attributes, Generic, Request};
+use crate::netlink::{Attributes, Generic, MessageBody};
 use crate::{Error, IfName, Netns, Result};
 
 /// The header of every request: whom it is about.
@@ -114,10 +116,10 @@ impl Ethtool {
 }
 
 /// A request about a link.
-fn about(link: &IfName) -> Request {
-    let mut header = Request::default();
+fn about(link: &IfName) -> MessageBody {
+    let mut header = MessageBody::default();
     header.put(DEVICE_NAME, &[link.as_str().as_bytes(), &[0]].concat());
-    let mut request = Request::default();
+    let mut request = MessageBody::default();
     request.nest(HEADER, &header);
     request
 }

@@ -34,7 +34,7 @@ pub struct Echo {
 /// An error message about an echo request. Anybody can have made it up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoRefusal {
-    /// Who says it: a router, the destination, or this machine of what it could not send.
+    /// The sender: a router, the destination, or this machine of what it could not send.
     pub from: IpAddr,
     /// Where the request was to go.
     pub to: IpAddr,

@@ -24,6 +24,19 @@ pub struct AddressInfo {
     pub permanent: bool,
     /// Duplicate address detection has not finished, so the address cannot be used yet (IPv6).
     pub tentative: bool,
+    /// It came after another one of the same prefix (IPv4), or it is one that the kernel makes up and changes once a day
+    /// (IPv6, RFC 8981). To the kernel both are one flag (`IFA_F_SECONDARY`, `IFA_F_TEMPORARY`).
+    pub secondary: bool,
+    /// Nothing new is to be sent from it (`IFA_F_DEPRECATED`).
+    pub deprecated: bool,
+}
+
+impl AddressInfo {
+    /// The same without what changes by itself, or with other addresses of the link.
+    #[must_use]
+    pub fn steady(self) -> AddressInfo {
+        AddressInfo { tentative: false, secondary: false, deprecated: false, ..self }
+    }
 }
 
 impl Netlink {
@@ -53,13 +66,26 @@ impl Netlink {
 
     /// The addresses of one link; empty if the link does not exist.
     pub fn addresses_of(&self, index: u32) -> Result<Vec<AddressInfo>> {
+        Ok(sorted(&self.answers_of(index)?))
+    }
+
+    /// The same, of each family and scope the oldest first; the later ones of a prefix come after all others (IPv4).
+    ///
+    /// The kernel has a link's IPv4 addresses in the order in which they came (`__inet_insert_ifa`), and puts an IPv6 address
+    /// before those of its scope that were there (`ipv6_link_dev_addr`).
+    pub fn addresses_by_age(&self, index: u32) -> Result<Vec<AddressInfo>> {
+        let all = self.answers_of(index)?.iter().filter_map(read).collect::<Vec<_>>();
+        let (v4, v6): (Vec<_>, Vec<_>) = all.into_iter().partition(|info| info.address.addr().is_ipv4());
+        Ok(v4.into_iter().chain(v6.into_iter().rev()).collect())
+    }
+
+    fn answers_of(&self, index: u32) -> Result<Vec<Message>> {
         let mut question = AddressMessage::default();
         question.header.index = index;
         let attempted = format!("list the addresses of link {index}");
         match self.dump_strictly(&Message::GetAddress(question), attempted) {
-            Ok(answers) => Ok(sorted(&answers)),
             Err(error) if error.is(libc::ENODEV) => Ok(Vec::new()),
-            Err(error) => Err(error),
+            answers => answers,
         }
     }
 }
@@ -102,5 +128,7 @@ fn read(answer: &Message) -> Option<AddressInfo> {
         scope: message.header.scope.into(),
         permanent: flags.contains(AddressFlags::Permanent),
         tentative: flags.contains(AddressFlags::Tentative),
+        secondary: flags.contains(AddressFlags::Secondary),
+        deprecated: flags.contains(AddressFlags::Deprecated),
     })
 }

@@ -13,7 +13,7 @@ use super::Netlink;
 use super::route::{expires, read};
 use crate::{Result, Route};
 
-/// A route with all of its properties: who made it, its several ways, its metrics. Links are in it by their indexes.
+/// A route with all of its properties: its origin, its several ways, its metrics. Links are in it by their indexes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DisplacedRoute {
     /// As a message of rtnetlink, header and attributes.

@@ -31,9 +31,10 @@ pub(crate) struct Generic {
     family: u16,
 }
 
-/// A message's attributes, in the making. It cannot be printed: some are private keys.
+/// What follows a message's `genlmsghdr`, in the making: attributes, after a header of the family's where it has one. It
+/// cannot be printed: some attributes are private keys.
 #[derive(Clone, Default)]
-pub(crate) struct Request(Vec<u8>);
+pub(crate) struct MessageBody(Vec<u8>);
 
 /// A message's attributes, as they came.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +55,7 @@ impl Generic {
     pub(crate) fn open(family: &str) -> Result<Generic> {
         let attempted = || format!("ask the kernel for the netlink family {family}");
         let mut socket = Socket::open(NETLINK_GENERIC).attempt(attempted)?;
-        let mut name = Request::default();
+        let mut name = MessageBody::default();
         name.put(FAMILY_NAME, &[family.as_bytes(), &[0]].concat());
         let answers = socket.exchange(packet(CONTROL, GET_FAMILY, &name), NLM_F_ACK).attempt(attempted)?;
         let found = answers.first().and_then(|answer| attributes(&answer.bytes).get(FAMILY_ID));
@@ -64,24 +65,24 @@ impl Generic {
     }
 
     /// Sends a request; the attributes of its answers in order.
-    pub(crate) fn call(&self, command: u8, request: &Request) -> std::io::Result<Vec<Vec<u8>>> {
+    pub(crate) fn call(&self, command: u8, request: &MessageBody) -> std::io::Result<Vec<Vec<u8>>> {
         let mut socket = self.socket.lock().expect("no exchange panics");
         let answers = socket.exchange(packet(self.family, command, request), NLM_F_ACK)?;
         Ok(answers.into_iter().map(Packet::into_attributes).collect())
     }
 
     /// Asks for a list, which may come in several messages; their attributes in order.
-    pub(crate) fn dump(&self, command: u8, request: &Request) -> std::io::Result<Vec<Vec<u8>>> {
+    pub(crate) fn dump(&self, command: u8, request: &MessageBody) -> std::io::Result<Vec<Vec<u8>>> {
         let mut socket = self.socket.lock().expect("no exchange panics");
         let answers = socket.dump(&packet(self.family, command, request))?;
         Ok(answers.into_iter().map(Packet::into_attributes).collect())
     }
 }
 
-impl Request {
+impl MessageBody {
     /// Attributes after a header that the family has for itself.
-    pub(crate) fn after(header: [u8; 4]) -> Request {
-        Request(header.to_vec())
+    pub(crate) fn after(header: [u8; 4]) -> MessageBody {
+        MessageBody(header.to_vec())
     }
 
     /// Appends an attribute, padded to four bytes.
@@ -107,7 +108,7 @@ impl Request {
     }
 
     /// Adds an attribute that holds attributes.
-    pub(crate) fn nest(&mut self, number: u16, inside: &Request) {
+    pub(crate) fn nest(&mut self, number: u16, inside: &MessageBody) {
         self.put(number | NESTED, &inside.0);
     }
 }
@@ -156,7 +157,7 @@ impl Packet {
     }
 }
 
-fn packet(family: u16, command: u8, request: &Request) -> Packet {
+fn packet(family: u16, command: u8, request: &MessageBody) -> Packet {
     let header = [command, 1, 0, 0];
     Packet { family, bytes: [header.as_slice(), &request.0].concat() }
 }
@@ -193,10 +194,10 @@ mod tests {
 
     #[test]
     fn attributes_within_attributes_are_found_again() {
-        let mut inside = Request::default();
+        let mut inside = MessageBody::default();
         inside.put(3, &[7]);
         inside.put_u32(4, 70_000);
-        let mut request = Request::default();
+        let mut request = MessageBody::default();
         request.put(1, b"eth0\0");
         request.nest(2, &inside);
         let read = Attributes::of(&request.0);
@@ -208,7 +209,7 @@ mod tests {
 
     #[test]
     fn cut_attributes_end_the_list() {
-        let mut request = Request::default();
+        let mut request = MessageBody::default();
         request.put_u32(1, 1);
         request.put_u32(2, 2);
         request.0.truncate(14);

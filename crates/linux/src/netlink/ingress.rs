@@ -61,7 +61,8 @@ impl Netlink {
     pub fn ingress_kind(&self, index: u32) -> Result<Option<String>> {
         let mut question = TcMessage::with_index(index.cast_signed());
         question.header.parent = TcHandle::INGRESS;
-        // The answer is a notification, which comes to who asks for an echo (`tc_get_qdisc` in net/sched/sch_api.c).
+        // The answer is a notification, which comes to a sender that asks for an echo (`tc_get_qdisc` in
+        // net/sched/sch_api.c).
         let found = self
             .exchange(Message::GetQueueDiscipline(question), NLM_F_ACK | NLM_F_ECHO)
             .map_err(|error| self.error(format!("look for an ingress qdisc of link {index}"), error));

@@ -6,6 +6,7 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::link::{
     InfoBridgePort, InfoPortData, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo as Info, LinkMessage,
+    LinkXdp,
 };
 
 use super::link_message::{self, Resolved, indexed, without_statistics};
@@ -113,6 +114,13 @@ impl Netlink {
         let mut message = indexed(index);
         message.attributes.push(LinkAttribute::Controller(master.unwrap_or(0)));
         self.change(Message::SetLink(message), 0, attempted)
+    }
+
+    /// Takes away the XDP program that a link was given by itself, without a bpf link. None is no error.
+    pub fn link_clear_xdp(&self, index: u32) -> Result<()> {
+        let mut message = indexed(index);
+        message.attributes.push(LinkAttribute::Xdp(vec![LinkXdp::Fd(-1)]));
+        self.change(Message::SetLink(message), 0, format!("take the XDP program off link {index}"))
     }
 
     /// Switches a flag of a bridge port on or off.

@@ -6,6 +6,7 @@
 
 mod address;
 mod answer;
+mod conntrack;
 mod displaced_route;
 mod encap;
 mod fdb;
@@ -33,18 +34,19 @@ mod wireguard;
 mod xfrm;
 
 pub use address::AddressInfo;
+pub use conntrack::{Conntrack, TrackedUdp};
 pub use displaced_route::DisplacedRoute;
 pub use encap::EncapInfo;
 pub use fdb::FdbInfo;
 pub use function::FunctionRules;
-pub(crate) use generic::{Attributes, Generic, Request};
+pub(crate) use generic::{Attributes, Generic, MessageBody};
 pub use ingress::{IngressFilter, IngressQdisc};
 pub use link_info::{LinkInfo, PortFlag, VxlanInfo};
 pub use neighbour::NeighbourInfo;
 pub use nftables::Nftables;
 pub use openvswitch::OvsDatapaths;
 pub use path_mtu::{PathMtu, RouteMtu};
-pub use qdisc::{FilterInfo, QdiscInfo};
+pub use qdisc::{ChosenQdisc, FilterInfo, QdiscInfo, RootQdisc};
 pub use qdisc_stats::QdiscCounters;
 pub use rdma::{RdmaDeviceInfo, RdmaDevices, RdmaNetnsMode};
 pub use route::{NextHop, RouteInfo};

@@ -70,7 +70,7 @@ impl Netlink {
         Ok(entry.and_then(|entry| read(&Message::NewNeighbour(entry))))
     }
 
-    /// Whether the kernel asks a link in vain who has an address: the last look-up has failed, or has had no answer yet.
+    /// Whether neighbour discovery of an address is in vain: the last look-up has failed, or has had no answer yet.
     /// False where there is no entry.
     pub fn is_unresolved(&self, index: u32, ip: IpAddr) -> Result<bool> {
         let answer = self.neighbour_entry(index, ip, NeighbourFlags::empty())?;

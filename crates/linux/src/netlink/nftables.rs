@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
-use super::generic::{Attributes, Packet, Request};
+use super::generic::{Attributes, MessageBody, Packet};
 use super::socket::Socket;
 use crate::error::Attempt;
 use crate::nft::{Element, Family};
@@ -155,7 +155,7 @@ impl Nftables {
     }
 }
 
-fn message(kind: u16, family: Family, attributes: &Request) -> Packet {
+fn message(kind: u16, family: Family, attributes: &MessageBody) -> Packet {
     let protocol = match family {
         Family::Ip => libc::NFPROTO_IPV4,
         Family::Ip6 => libc::NFPROTO_IPV6,
@@ -164,27 +164,27 @@ fn message(kind: u16, family: Family, attributes: &Request) -> Packet {
     Packet { family: kind, bytes: [&[protocol as u8, 0, 0, 0], attributes.bytes()].concat() }
 }
 
-fn named(table: &str) -> Request {
-    let mut request = Request::default();
+fn named(table: &str) -> MessageBody {
+    let mut request = MessageBody::default();
     request.put(TABLE_NAME, &text(table));
     request
 }
 
 /// A list of one element; without a value for a set, and where only the key counts.
-fn list(element: &Element, value: &[u8]) -> Request {
+fn list(element: &Element, value: &[u8]) -> MessageBody {
     let datum = |bytes: &[u8]| {
-        let mut datum = Request::default();
+        let mut datum = MessageBody::default();
         datum.put(DATA_VALUE, bytes);
         datum
     };
-    let mut inner = Request::default();
+    let mut inner = MessageBody::default();
     inner.nest(ELEMENT_KEY, &datum(&element.key_bytes()));
     if !value.is_empty() {
         inner.nest(ELEMENT_DATA, &datum(value));
     }
-    let mut elements = Request::default();
+    let mut elements = MessageBody::default();
     elements.nest(LIST_ELEMENT, &inner);
-    let mut request = Request::default();
+    let mut request = MessageBody::default();
     request.put(LIST_TABLE, &text(&element.table));
     request.put(LIST_SET, &text(&element.map));
     request.nest(LIST_ELEMENTS, &elements);

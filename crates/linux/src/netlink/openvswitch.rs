@@ -7,7 +7,7 @@
 
 use std::io;
 
-use super::{Generic, Request};
+use super::{Generic, MessageBody};
 use crate::error::Attempt;
 use crate::{IfName, Netns, Result};
 
@@ -81,11 +81,11 @@ impl OvsDatapaths {
     pub(crate) fn try_geneve(&self) -> Result<()> {
         self.with_one(|| {
             let tunnel = IfName::new("hggeneve").expect("it is a valid name");
-            let mut options = Request::default();
+            let mut options = MessageBody::default();
             options.put(OPTION_PORT, &6081u16.to_ne_bytes());
             let datapath = self.datapaths.call(GET, &named(DATAPATH_NAME, &probe()))?;
             let index = datapath.first().and_then(|answer| answer.first_chunk::<4>()).copied();
-            let mut port = Request::after(index.unwrap_or_default());
+            let mut port = MessageBody::after(index.unwrap_or_default());
             port.put_u32(PORT_TYPE, TYPE_GENEVE);
             put_name(&mut port, PORT_NAME, &tunnel);
             port.nest(PORT_OPTIONS, &options);
@@ -111,13 +111,13 @@ fn probe() -> IfName {
 }
 
 /// A request about something of a name. Its header is of `struct ovs_header`, the number of a datapath; 0 for any.
-fn named(attribute: u16, name: &IfName) -> Request {
-    let mut request = Request::after([0; 4]);
+fn named(attribute: u16, name: &IfName) -> MessageBody {
+    let mut request = MessageBody::after([0; 4]);
     put_name(&mut request, attribute, name);
     request
 }
 
-fn put_name(request: &mut Request, attribute: u16, name: &IfName) {
+fn put_name(request: &mut MessageBody, attribute: u16, name: &IfName) {
     request.put(attribute, &[name.as_str().as_bytes(), &[0]].concat());
 }
 

@@ -128,6 +128,7 @@ mod tests {
             next_hops,
             src: None,
             mtu,
+            mtu_locked: false,
             metric: None,
             protocol: 3,
             expires: false,

@@ -25,6 +25,26 @@ pub struct QdiscInfo {
     pub inner: Option<(String, Vec<u8>)>,
 }
 
+/// What the kernel put at the root of a link by itself. It has the options that its kinds have by themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChosenQdisc {
+    /// The kind; `mq` at a link with several send queues.
+    pub kind: String,
+    /// The kinds below `mq`, one for each send queue that is in use. They may differ: a queue that came into use after
+    /// the link was set up has `pfifo_fast` (`mq_init` in net/sched/sch_mq.c).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<String>,
+}
+
+/// What stands at the root of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RootQdisc {
+    /// It was set.
+    Set(QdiscInfo),
+    /// The kernel chose it; `None`: it has yet to choose, when the link is set up.
+    Chosen(Option<ChosenQdisc>),
+}
+
 /// Kinds whose options the kernel accepts in the form in which it reports them.
 const REPEATABLE: [&str; 7] = ["bfifo", "fq", "fq_codel", "netem", "noqueue", "pfifo", "pfifo_fast"];
 /// The attribute with a queueing discipline's options.
@@ -52,6 +72,24 @@ impl QdiscInfo {
         }
         let spread = self.kind == "netem" && qdisc_message::is_spread(&self.options);
         spread.then_some("the kernel does not report the distribution of its jitter")
+    }
+}
+
+impl ChosenQdisc {
+    /// True if the queues that both have got the same kinds.
+    pub fn is_same(&self, other: &ChosenQdisc) -> bool {
+        self.kind == other.kind && self.queues.iter().zip(&other.queues).all(|(one, other)| one == other)
+    }
+
+    fn of(qdiscs: &[TcMessage], root: &TcMessage) -> ChosenQdisc {
+        let mut queues: Vec<(u16, String)> = qdiscs
+            .iter()
+            .filter(|qdisc| qdisc.header.parent.major == 0)
+            .map(|qdisc| (qdisc.header.parent.minor, kind_and_options(qdisc).0))
+            .collect();
+        queues.sort_unstable();
+        let queues = queues.into_iter().map(|(_, kind)| kind).collect();
+        ChosenQdisc { kind: kind_and_options(root).0, queues }
     }
 }
 
@@ -98,10 +136,21 @@ impl Netlink {
 
     /// The discipline that was set at the root of a link; `None` if the kernel's own choice is there.
     pub fn root_qdisc(&self, index: u32) -> Result<Option<QdiscInfo>> {
+        Ok(match self.root_of(index)? {
+            RootQdisc::Set(info) => Some(info),
+            RootQdisc::Chosen(_) => None,
+        })
+    }
+
+    /// The discipline at the root of a link, whoever put it there.
+    pub fn root_of(&self, index: u32) -> Result<RootQdisc> {
         let qdiscs = self.qdiscs(index)?;
         let root = qdiscs.iter().find(|qdisc| qdisc.header.parent == TcHandle::ROOT);
-        let Some(root) = root.filter(|root| root.header.handle.major != 0) else { return Ok(None) };
+        let Some(root) = root else { return Ok(RootQdisc::Chosen(None)) };
         let major = root.header.handle.major;
+        if major == 0 {
+            return Ok(RootQdisc::Chosen(Some(ChosenQdisc::of(&qdiscs, root))));
+        }
         let below = qdiscs.iter().find(|qdisc| qdisc.header.parent.major == major);
         let (kind, options) = kind_and_options(root);
         let inner = below.filter(|_| kind == "tbf").map(kind_and_options);
@@ -110,15 +159,15 @@ impl Netlink {
         if info.kind == "fq_codel" {
             info.branched |= !self.filters_at(index, root.header.handle)?.is_empty();
         }
-        Ok(Some(info))
+        Ok(RootQdisc::Set(info))
     }
 
     /// Puts a queueing discipline at the root of a link and replaces the old one. The new one starts without the old
     /// one's packets and options, even if both are of one kind. `ENOENT` if this kernel lacks the kind.
     pub fn set_root_qdisc(&self, index: u32, qdisc: &Qdisc) -> Result<()> {
         let attempted = format!("put {qdisc} at the root of link {index}");
-        let taken: Vec<u16> = self.qdiscs(index)?.iter().map(|qdisc| qdisc.header.handle.major).collect();
-        let major = (1..).find(|major| !taken.contains(major)).expect("a link has few of them");
+        let mut taken = self.taken(index)?;
+        let major = free(&mut taken);
         self.place_qdisc(
             index,
             TcHandle::ROOT,
@@ -129,9 +178,8 @@ impl Netlink {
         let Qdisc::Tbf(tbf) = qdisc else { return Ok(()) };
         let attempted = format!("put {} inside the tbf of link {index}", tbf.inner);
         let (inner, below) = (&tbf.inner, TcHandle { major, minor: 1 });
-        let free =
-            (1..).find(|free| *free != major && !taken.contains(free)).expect("a link has few of them");
-        self.place_qdisc(index, below, free, (inner.kind(), qdisc_message::options(inner)), attempted)
+        let inner_major = free(&mut taken);
+        self.place_qdisc(index, below, inner_major, (inner.kind(), qdisc_message::options(inner)), attempted)
     }
 
     /// Puts back what [`Netlink::root_qdisc`] has returned, with its number.
@@ -146,6 +194,30 @@ impl Netlink {
     pub fn delete_root_qdisc(&self, index: u32) -> Result<()> {
         let attempted = format!("remove the queueing discipline at the root of link {index}");
         self.change(Message::DelQueueDiscipline(at_root(index)), 0, attempted)
+    }
+
+    /// Removes the discipline that was set at the root of a link, so that what the kernel had chosen returns. If its choice
+    /// is another now, since `net.core.default_qdisc` has changed, those kinds are set: they queue alike, and have a number.
+    pub fn restore_chosen_qdisc(&self, index: u32, chosen: &ChosenQdisc) -> Result<()> {
+        self.delete_root_qdisc(index)?;
+        match self.root_of(index)? {
+            RootQdisc::Chosen(Some(now)) if !now.is_same(chosen) => {}
+            // A link that is down has none before it is set up.
+            RootQdisc::Chosen(_) | RootQdisc::Set(_) => return Ok(()),
+        }
+        let attempted = || format!("put {} back at the root of link {index}", chosen.kind);
+        let mut taken = self.taken(index)?;
+        let major = free(&mut taken);
+        self.place_qdisc(index, TcHandle::ROOT, major, (&chosen.kind, None), attempted())?;
+        let mut now = self.qdiscs(index)?;
+        now.retain(|qdisc| qdisc.header.parent.major == major);
+        for (minor, kind) in (1..).zip(&chosen.queues) {
+            let below = now.iter().find(|qdisc| qdisc.header.parent.minor == minor);
+            if let Some(below) = below.filter(|below| kind_and_options(below).0 != *kind) {
+                self.place_qdisc(index, below.header.parent, free(&mut taken), (kind, None), attempted())?;
+            }
+        }
+        Ok(())
     }
 
     /// With a number that no other of the link has it is made again. Without one the kernel would change an old one of
@@ -168,6 +240,11 @@ impl Netlink {
         self.change(Message::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_REPLACE, attempted)
     }
 
+    /// The numbers of a link's disciplines.
+    fn taken(&self, index: u32) -> Result<Vec<u16>> {
+        Ok(self.qdiscs(index)?.iter().map(|qdisc| qdisc.header.handle.major).collect())
+    }
+
     /// Every queueing discipline of a link.
     fn qdiscs(&self, index: u32) -> Result<Vec<TcMessage>> {
         let question = TcMessage::with_index(index.cast_signed());
@@ -179,6 +256,13 @@ impl Netlink {
         // The kernel reports those of all links.
         Ok(of_link.filter(|qdisc| qdisc.header.index == index.cast_signed()).collect())
     }
+}
+
+/// A number that is not taken; it is from then on.
+fn free(taken: &mut Vec<u16>) -> u16 {
+    let free = (1..).find(|major| !taken.contains(major)).expect("a link has few of them");
+    taken.push(free);
+    free
 }
 
 fn kind_and_options(message: &TcMessage) -> (String, Vec<u8>) {

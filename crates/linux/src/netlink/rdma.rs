@@ -5,13 +5,16 @@
 //!
 //! Source: include/uapi/rdma/rdma_netlink.h, drivers/infiniband/core/nldev.c.
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use netlink_packet_core::NLM_F_ACK;
 use netlink_sys::protocols::NETLINK_RDMA;
 
-use super::generic::{Attributes, Packet, Request};
+use super::generic::{Attributes, MessageBody, Packet};
 use super::socket::Socket;
 use crate::error::Attempt;
 use crate::rdma::{RdmaLink, RdmaName};
@@ -39,6 +42,9 @@ const NETNS_FD: u16 = 68;
 
 /// The kind of devices that are made here.
 const SOFTWARE_ROCE: &str = "rxe";
+/// How long a name is waited for that nothing seems to have: that of a device whose link has just gone, or of one in another
+/// namespace.
+const NAME_WAIT: Duration = Duration::from_secs(5);
 /// Ports of a device are counted from 1, and those that software makes have one.
 const FIRST_PORT: u32 = 1;
 
@@ -59,7 +65,7 @@ pub struct RdmaDeviceInfo {
     pub name: String,
 }
 
-/// Who sees the RDMA devices of a machine.
+/// Which network namespaces see a machine's RDMA devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RdmaNetnsMode {
     /// All network namespaces see all devices.
@@ -81,7 +87,7 @@ impl RdmaDevices {
     /// Every device that the namespace sees, in the order in which they were made.
     pub fn list(&self) -> Result<Vec<RdmaDeviceInfo>> {
         let mut socket = self.socket.lock().expect("no exchange panics");
-        let answers = socket.dump(&packet(GET, &Request::default()));
+        let answers = socket.dump(&packet(GET, &MessageBody::default()));
         let answers = answers.attempt(|| format!("list RDMA devices in {}", self.place))?;
         let mut devices: Vec<_> = answers.iter().filter_map(|answer| device(&answer.bytes)).collect();
         devices.sort_by_key(|device| device.index);
@@ -105,12 +111,27 @@ impl RdmaDevices {
 
     /// Makes a device of software RoCE on a link of the namespace. The kernel loads `rdma_rxe`. `EEXIST` if the link has one or
     /// another device has the name; `EINVAL` or `ENODEV` if there is no such link or no such module.
+    ///
+    /// A device whose link is deleted goes later, on a work queue, and its name is taken until then although `list` no longer
+    /// shows it. Such a name is waited for. Source: `ib_unregister_device_queued`, `disable_device` and
+    /// `assign_name` (`ENFILE`) of drivers/infiniband/core/device.c.
     pub fn add(&self, wanted: &RdmaLink) -> Result<()> {
-        let mut request = Request::default();
+        let mut request = MessageBody::default();
         put_text(&mut request, DEVICE_NAME, wanted.name.as_str());
         put_text(&mut request, LINK_TYPE, SOFTWARE_ROCE);
         put_text(&mut request, LINK_NAME, wanted.link.as_str());
-        let made = self.call(NEW_LINK, &request).map(drop);
+        let deadline = Instant::now() + NAME_WAIT;
+        let made = loop {
+            match self.call(NEW_LINK, &request) {
+                Err(error) if error.raw_os_error() == Some(libc::ENFILE) => {
+                    if self.find(&wanted.name)?.is_some() || Instant::now() >= deadline {
+                        break Err(io::Error::from_raw_os_error(libc::EEXIST));
+                    }
+                    thread::sleep(Duration::from_millis(10));
+                }
+                answer => break answer.map(drop),
+            }
+        };
         made.attempt(|| format!("make {} on link {}", self.whose(wanted.name.as_str()), wanted.link))
     }
 
@@ -120,10 +141,10 @@ impl RdmaDevices {
         removed.attempt(|| format!("delete {}", self.whose(&device.name)))
     }
 
-    /// Who sees the machine's devices.
+    /// Which namespaces see the machine's devices.
     pub fn mode(&self) -> Result<RdmaNetnsMode> {
         let attempted = || format!("ask for the mode of RDMA devices in {}", self.place);
-        let answers = self.call(GET_SYSTEM, &Request::default()).attempt(attempted)?;
+        let answers = self.call(GET_SYSTEM, &MessageBody::default()).attempt(attempted)?;
         let answer = answers.first().map(|answer| Attributes::of(&answer.bytes));
         match answer.and_then(|answer| answer.number(NETNS_MODE)) {
             Some(0) => Ok(RdmaNetnsMode::Exclusive),
@@ -132,9 +153,9 @@ impl RdmaDevices {
         }
     }
 
-    /// Sets who sees the machine's devices. `EBUSY` while there is a network namespace beside the machine's own.
+    /// Sets which namespaces see the machine's devices. `EBUSY` while there is a network namespace beside the machine's own.
     pub fn set_mode(&self, mode: RdmaNetnsMode) -> Result<()> {
-        let mut request = Request::default();
+        let mut request = MessageBody::default();
         request.put(NETNS_MODE, &[u8::from(mode == RdmaNetnsMode::Shared)]);
         let set = self.call(SET_SYSTEM, &request).map(drop);
         set.attempt(|| format!("set the mode of RDMA devices in {}", self.place))
@@ -149,7 +170,7 @@ impl RdmaDevices {
         moved.attempt(|| format!("move {} to {}", self.whose(&device.name), netns.describe()))
     }
 
-    fn call(&self, command: u16, request: &Request) -> std::io::Result<Vec<Packet>> {
+    fn call(&self, command: u16, request: &MessageBody) -> io::Result<Vec<Packet>> {
         let mut socket = self.socket.lock().expect("no exchange panics");
         socket.exchange(packet(command, request), NLM_F_ACK)
     }
@@ -159,17 +180,17 @@ impl RdmaDevices {
     }
 }
 
-fn packet(command: u16, request: &Request) -> Packet {
+fn packet(command: u16, request: &MessageBody) -> Packet {
     Packet { family: NLDEV | command, bytes: request.bytes().to_vec() }
 }
 
-fn of(device: &RdmaDeviceInfo) -> Request {
-    let mut request = Request::default();
+fn of(device: &RdmaDeviceInfo) -> MessageBody {
+    let mut request = MessageBody::default();
     request.put_u32(DEVICE_INDEX, device.index);
     request
 }
 
-fn put_text(request: &mut Request, attribute: u16, text: &str) {
+fn put_text(request: &mut MessageBody, attribute: u16, text: &str) {
     request.put(attribute, &[text.as_bytes(), &[0]].concat());
 }
 
@@ -186,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_device_is_read_from_its_attributes() {
-        let mut answer = Request::default();
+        let mut answer = MessageBody::default();
         answer.put_u32(DEVICE_INDEX, 3);
         put_text(&mut answer, DEVICE_NAME, "rxe0");
         let found = device(answer.bytes());
@@ -197,6 +218,6 @@ mod tests {
 
     #[test]
     fn a_command_is_below_its_client() {
-        assert_eq!(packet(NEW_LINK, &Request::default()).family, 0x1403);
+        assert_eq!(packet(NEW_LINK, &MessageBody::default()).family, 0x1403);
     }
 }

@@ -14,6 +14,9 @@ use serde::Serialize;
 use super::{EncapInfo, LinkInfo, Netlink, RuleInfo, encap, family_of};
 use crate::{Result, Route};
 
+/// Among the metrics that a route locks, its path MTU: bit `RTAX_MTU`.
+const MTU_LOCK: u32 = 1 << 2;
+
 /// A route as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RouteInfo {
@@ -27,9 +30,12 @@ pub struct RouteInfo {
     pub src: Option<IpAddr>,
     /// The route's own path MTU in bytes; `None` if it has none.
     pub mtu: Option<u32>,
+    /// That MTU is locked: [`Route::mtu_locked`].
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub mtu_locked: bool,
     /// Order among routes to the same destination, lowest first (`metric`).
     pub metric: Option<u32>,
-    /// The number of who made it (2 kernel, 3 boot, 4 static, 9 a router's announcement).
+    /// The number of its origin, `rtm_protocol` (2 kernel, 3 boot, 4 static, 9 a router's announcement).
     pub protocol: u8,
     /// It expires after a time, as routes announced by a router do. So does the kernel's own route to the prefix of an
     /// address that was announced.
@@ -72,7 +78,9 @@ impl Netlink {
         let mut message = message(route, self.index_of(&route.dev)?);
         message.header.protocol = RouteProtocol::Boot;
         if let Some(mtu) = route.mtu {
-            message.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
+            let lock = route.mtu_locked.then_some(RouteMetric::Lock(MTU_LOCK));
+            let metrics = lock.into_iter().chain([RouteMetric::Mtu(mtu)]).collect();
+            message.attributes.push(RouteAttribute::Metrics(metrics));
         }
         Ok(Message::NewRoute(message))
     }
@@ -94,6 +102,24 @@ impl Netlink {
         Ok(routes)
     }
 
+    /// The prefixes of one family whose packets are the namespace's own: its addresses, its loopback, and what it was told to
+    /// take besides (`ip route add local`). It is what rules of nftables ask by `fib daddr type local`.
+    pub fn own_prefixes(&self, ipv6: bool) -> Result<Vec<IpNet>> {
+        let mut question = RouteMessage::default();
+        question.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+        // That table and kind alone, if the kernel takes the question strictly (Linux 5.0); else they come among all routes.
+        question.header.table = libc::RT_TABLE_LOCAL;
+        question.header.kind = RouteType::Local;
+        let answers = match self.dump_strictly(&Message::GetRoute(question), "list the node's own addresses")
+        {
+            // There is no such table before the first address.
+            Err(error) if error.is(libc::ENOENT) => Vec::new(),
+            answers => answers?,
+        };
+        let is_own = |route: &RouteInfo| route.kind == u8::from(RouteType::Local);
+        Ok(answers.iter().filter_map(read).filter(is_own).map(|route| route.dst).collect())
+    }
+
     /// The link of the default route, IPv4 before IPv6 and the lowest metric first; `None` if there is no such route.
     pub fn link_of_default_route(&self) -> Result<Option<LinkInfo>> {
         /// `RT_TABLE_MAIN`, `RTN_UNICAST`.
@@ -106,7 +132,7 @@ impl Netlink {
         index.map_or(Ok(None), |index| self.link_at(index))
     }
 
-    /// True if the main table has the route: same destination, next hop, link, metric, tunnel, source and path MTU.
+    /// True if the main table has the route: same destination, next hop, link, metric, tunnel, source and path MTU, locked or not.
     pub fn has_route(&self, route: &Route) -> Result<bool> {
         let Some(link) = self.link(&route.dev)? else { return Ok(false) };
         Ok(self.rival(route)?.is_some_and(|info| info.is(route, link.index)))
@@ -214,7 +240,7 @@ impl RouteInfo {
     }
 
     /// True if it is the route, by the link of that index, in the main table: same destination, next hop, metric, tunnel,
-    /// source and path MTU.
+    /// source and path MTU, locked or not.
     pub fn is(&self, route: &Route, link: u32) -> bool {
         let encap = route.encap.map(EncapInfo::Tunnel);
         let wanted = NextHop { index: Some(link), via: route.via, onlink: route.onlink, encap };
@@ -224,6 +250,7 @@ impl RouteInfo {
             && self.next_hops == [wanted]
             && (route.src.is_none() || self.src == route.src)
             && self.mtu == route.mtu
+            && self.mtu_locked == route.mtu_locked
             && self.order() == order(route)
     }
 }
@@ -295,6 +322,7 @@ fn read_message(message: &RouteMessage) -> Option<RouteInfo> {
         next_hops: Vec::new(),
         src: None,
         mtu: None,
+        mtu_locked: false,
         metric: None,
         protocol: header.protocol.into(),
         expires: expires(message),
@@ -314,6 +342,8 @@ fn read_message(message: &RouteMessage) -> Option<RouteInfo> {
                     RouteMetric::Mtu(mtu) => Some(*mtu),
                     _ => None,
                 });
+                let locks = |metric: &RouteMetric| matches!(metric, RouteMetric::Lock(locked) if locked & MTU_LOCK != 0);
+                route.mtu_locked = route.mtu.is_some() && metrics.iter().any(locks);
             }
             _ => {}
         }

@@ -164,12 +164,10 @@ impl Netlink {
             let attribute = metric.attribute(value);
             metrics.push(attribute.ok_or_else(|| self.invalid(&attempted, "it has another type"))?);
         }
-        // Attributes that the kernel reports for a route but does not accept.
-        route.header.flags &= RouteFlags::Onlink;
-        route.attributes.retain(|attribute| {
-            !matches!(attribute, RouteAttribute::CacheInfo(_) | RouteAttribute::Metrics(_))
-        });
-        if !metrics.is_empty() {
+        leave_only_what_is_accepted(&mut route);
+        // Without any metrics, even an empty list of them, a route by a nexthop object would keep those that it has
+        // (`fib_find_info_nh` in net/ipv4/fib_semantics.c).
+        if is_by_object(&route) || !metrics.is_empty() {
             route.attributes.push(RouteAttribute::Metrics(metrics));
         }
         self.change(Message::NewRoute(route), NLM_F_REPLACE, attempted)
@@ -199,6 +197,28 @@ impl Netlink {
         found.sort_by_key(|(metric, _)| *metric);
         Ok(found.into_iter().next().map(|(_, route)| route))
     }
+}
+
+/// Takes away what the kernel reports for a route but does not accept, and its metrics.
+///
+/// Of a route by a nexthop object it reports the way that this leads as well, and refuses a request with both
+/// (`rtm_to_fib_config` in net/ipv4/fib_frontend.c, `rtm_to_fib6_config` in net/ipv6/route.c).
+fn leave_only_what_is_accepted(route: &mut RouteMessage) {
+    let by_object = is_by_object(route);
+    route.header.flags &= if by_object { RouteFlags::empty() } else { RouteFlags::Onlink };
+    route.attributes.retain(|attribute| match attribute {
+        RouteAttribute::CacheInfo(_) | RouteAttribute::Metrics(_) => false,
+        RouteAttribute::Oif(_)
+        | RouteAttribute::Gateway(_)
+        | RouteAttribute::Via(_)
+        | RouteAttribute::Encap(_)
+        | RouteAttribute::EncapType(_) => !by_object,
+        _ => true,
+    });
+}
+
+fn is_by_object(route: &RouteMessage) -> bool {
+    route.attributes.iter().any(|attribute| matches!(attribute, RouteAttribute::NhId(_)))
 }
 
 fn metrics_of(route: &RouteMessage) -> Vec<Metric> {

@@ -33,8 +33,8 @@ impl Netlink {
             lines.push(format!("link {steady:?} of {master:?} on {parent:?}"));
         }
         for address in self.addresses()?.into_iter().filter(is_given) {
-            let steady = AddressInfo { index: 0, tentative: false, ..address };
-            lines.push(format!("address {} {steady:?}", name(address.index)));
+            let link = name(address.index);
+            lines.push(format!("address {link} {:?}", AddressInfo { index: 0, ..address }.steady()));
         }
         for route in self.routes()?.into_iter().filter(is_lasting) {
             let ways = route.next_hops.iter();

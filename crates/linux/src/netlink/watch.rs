@@ -44,7 +44,7 @@ pub enum Change {
     Route {
         /// The number of the table (254 is the main one).
         table: u32,
-        /// The destination prefix.
+        /// The destinations that the route is for.
         dst: IpNet,
         /// It went, and none has taken its place in the same moment.
         is_gone: bool,

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::{Attributes, Generic, Request};
+use super::{Attributes, Generic, MessageBody};
 use crate::wireguard::KEY_BYTES;
 use crate::{Error, IfName, Netns, PrivateKey, PublicKey, Result, WireGuardPeer};
 
@@ -123,13 +123,13 @@ impl WireGuard {
 
     /// Removes a peer. No error if there is none of the key.
     pub fn remove_peer(&self, dev: &IfName, key: PublicKey) -> Result<()> {
-        let mut about_peer = Request::default();
+        let mut about_peer = MessageBody::default();
         about_peer.put(PEER_KEY, &key.0);
         about_peer.put_u32(PEER_FLAGS, REMOVE | UPDATE_ONLY);
         self.set(&with_peer(dev, &about_peer), || format!("remove peer {key} from WireGuard device {dev}"))
     }
 
-    fn set(&self, request: &Request, attempted: impl FnOnce() -> String) -> Result<()> {
+    fn set(&self, request: &MessageBody, attempted: impl FnOnce() -> String) -> Result<()> {
         let sent = self.generic.call(SET_DEVICE, request).map(drop);
         sent.map_err(|error| Error::new(format!("{} in {}", attempted(), self.place), error))
     }
@@ -183,14 +183,14 @@ impl WireGuardPeerInfo {
 }
 
 /// A request about a device.
-fn about(link: &IfName) -> Request {
-    let mut request = Request::default();
+fn about(link: &IfName) -> MessageBody {
+    let mut request = MessageBody::default();
     request.put(DEVICE_NAME, &[link.as_str().as_bytes(), &[0]].concat());
     request
 }
 
-fn with_peer(dev: &IfName, about_peer: &Request) -> Request {
-    let mut peers = Request::default();
+fn with_peer(dev: &IfName, about_peer: &MessageBody) -> MessageBody {
+    let mut peers = MessageBody::default();
     peers.nest(ENTRY, about_peer);
     let mut request = about(dev);
     request.nest(DEVICE_PEERS, &peers);
@@ -198,10 +198,10 @@ fn with_peer(dev: &IfName, about_peer: &Request) -> Request {
 }
 
 /// What makes a peer. A list of prefixes that does not fit into the first message goes on in others.
-fn messages_of(peer: &WireGuardPeer) -> Vec<Request> {
+fn messages_of(peer: &WireGuardPeer) -> Vec<MessageBody> {
     let WireGuardPeer { dev, key, endpoint, allowed, keepalive_s } = peer;
     let mut parts = allowed.chunks(PREFIXES_MAX);
-    let mut whole = Request::default();
+    let mut whole = MessageBody::default();
     whole.put(PEER_KEY, &key.0);
     whole.put_u32(PEER_FLAGS, REPLACE_ALLOWED);
     whole.put(PEER_ENDPOINT, &sockaddr(*endpoint));
@@ -209,7 +209,7 @@ fn messages_of(peer: &WireGuardPeer) -> Vec<Request> {
     put_prefixes(&mut whole, parts.next().unwrap_or_default());
     let mut messages = vec![with_peer(dev, &whole)];
     for part in parts {
-        let mut more = Request::default();
+        let mut more = MessageBody::default();
         more.put(PEER_KEY, &key.0);
         more.put_u32(PEER_FLAGS, UPDATE_ONLY);
         put_prefixes(&mut more, part);
@@ -218,20 +218,20 @@ fn messages_of(peer: &WireGuardPeer) -> Vec<Request> {
     messages
 }
 
-fn put_prefixes(about_peer: &mut Request, allowed: &[IpNet]) {
-    let mut prefixes = Request::default();
+fn put_prefixes(about_peer: &mut MessageBody, allowed: &[IpNet]) {
+    let mut prefixes = MessageBody::default();
     for prefix in allowed {
         prefixes.nest(ENTRY, &allowed_prefix(prefix));
     }
     about_peer.nest(PEER_ALLOWED, &prefixes);
 }
 
-fn allowed_prefix(prefix: &IpNet) -> Request {
+fn allowed_prefix(prefix: &IpNet) -> MessageBody {
     let (family, bytes) = match prefix.network() {
         IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
         IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
     };
-    let mut request = Request::default();
+    let mut request = MessageBody::default();
     request.put(ALLOWED_FAMILY, &(family as u16).to_ne_bytes());
     request.put(ALLOWED_ADDRESS, &bytes);
     request.put(ALLOWED_LENGTH, &[prefix.prefix_len()]);
@@ -286,8 +286,8 @@ mod tests {
     }
 
     /// A message about a device with one peer.
-    fn message(peer: u8, allowed: &[&str], endpoint: Option<&str>) -> Request {
-        let mut about_peer = Request::default();
+    fn message(peer: u8, allowed: &[&str], endpoint: Option<&str>) -> MessageBody {
+        let mut about_peer = MessageBody::default();
         about_peer.put(PEER_KEY, &key(peer).0);
         if let Some(endpoint) = endpoint {
             about_peer.put(PEER_ENDPOINT, &sockaddr(endpoint.parse().unwrap()));
@@ -335,7 +335,7 @@ mod tests {
             keepalive_s: 25,
         };
         let messages = messages_of(&peer);
-        let flags = |message: &Request| {
+        let flags = |message: &MessageBody| {
             let peers = Attributes::of(message.bytes()).within(DEVICE_PEERS);
             peers.within(ENTRY).number(PEER_FLAGS)
         };
@@ -354,9 +354,9 @@ mod tests {
 
     #[test]
     fn a_truncated_answer_is_an_error() {
-        let mut peers = Request::default();
-        peers.nest(ENTRY, &Request::default());
-        let mut request = Request::default();
+        let mut peers = MessageBody::default();
+        peers.nest(ENTRY, &MessageBody::default());
+        let mut request = MessageBody::default();
         request.nest(DEVICE_PEERS, &peers);
         assert_eq!(WireGuardDevice::default().take(Attributes::of(request.bytes())), None);
         assert_eq!(read_sockaddr(&[2, 0, 1]), None);

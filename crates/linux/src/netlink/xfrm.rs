@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_sys::protocols::NETLINK_XFRM;
 
-use super::generic::{Attributes, Packet, Request};
+use super::generic::{Attributes, MessageBody, Packet};
 use super::socket::Socket;
 use crate::error::Attempt;
 use crate::native::{u16_at, u32_at};
@@ -188,7 +188,7 @@ fn new_state(state: &XfrmState, key: &EspKey) -> Vec<u8> {
     bytes.extend(family(tunnel.dst).to_ne_bytes());
     bytes.extend([TUNNEL, 0, BOTH_FAMILIES | LONG_SEQUENCE]);
     bytes.resize(STATE_BYTES, 0);
-    let mut attributes = Request::default();
+    let mut attributes = MessageBody::default();
     attributes.put(AEAD, &aead(key));
     attributes.put(REPLAY, &replay());
     bytes.extend(attributes.bytes());
@@ -229,7 +229,7 @@ fn new_policy(policy: &XfrmPolicy) -> Vec<u8> {
     bytes.resize(POLICY_ACTION - 1, 0);
     bytes.push(direction(policy.direction));
     bytes.resize(POLICY_BYTES, 0);
-    let mut attributes = Request::default();
+    let mut attributes = MessageBody::default();
     attributes.put(TEMPLATES, &template(&policy.tunnel));
     bytes.extend(attributes.bytes());
     bytes

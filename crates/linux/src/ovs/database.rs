@@ -38,6 +38,8 @@ pub struct NewBridge<'a> {
     pub mac: Mac,
     /// The MTU of its link in bytes.
     pub mtu: u32,
+    /// What forwards, as the database has it: `system` for the kernel, `netdev` for the daemon.
+    pub datapath: &'a str,
 }
 
 /// A port to be made.
@@ -47,10 +49,12 @@ pub struct NewPort<'a> {
     pub bridge: &'a IfName,
     /// Its name, which is that of a link unless it is a tunnel.
     pub name: &'a IfName,
-    /// The kind of its interface: empty for a link, `vxlan`, `geneve`.
+    /// The kind of its interface: empty for a link, `vxlan`, `geneve`, `afxdp-nonpmd`.
     pub kind: &'a str,
-    /// The options of a tunnel.
+    /// The options of its interface.
     pub options: &'a BTreeMap<String, String>,
+    /// What comes in by it goes out by no other such port.
+    pub protected: bool,
 }
 
 /// The interface of a port, as the database has it.
@@ -88,10 +92,11 @@ impl Database {
     /// # Errors
     /// The daemon does not do it, or says what is wrong with it.
     pub fn add_bridge(&mut self, bridge: NewBridge<'_>) -> Result<()> {
-        let NewBridge { name, mac, mtu } = bridge;
+        let NewBridge { name, mac, mtu, datapath } = bridge;
         let interface = json!({"name": name.as_str(), "type": "internal", "mtu_request": mtu});
         let hwaddr = map([("hwaddr", mac.to_string())]);
-        let row = json!({"name": name.as_str(), "ports": ["named-uuid", "port"], "other_config": hwaddr});
+        let row = json!({"name": name.as_str(), "ports": ["named-uuid", "port"], "other_config": hwaddr,
+            "datapath_type": datapath});
         self.change(vec![
             json!({"op": "insert", "table": "Interface", "uuid-name": "interface", "row": interface}),
             json!({"op": "insert", "table": "Port", "uuid-name": "port",
@@ -102,17 +107,17 @@ impl Database {
         self.check_interface(name)
     }
 
-    /// Makes a port of a bridge; returns when packets pass it. What comes in by a tunnel goes out by none, so that tunnels
-    /// between all nodes make no loop.
+    /// Makes a port of a bridge; returns when packets pass it.
     ///
     /// # Errors
-    /// As [`Database::add_bridge`].
+    /// As [`Database::add_bridge`], or the daemon was built without ports of the kind.
     pub fn add_port(&mut self, port: NewPort<'_>) -> Result<()> {
-        let NewPort { bridge, name, kind, options } = port;
+        let NewPort { bridge, name, kind, options, protected } = port;
+        self.check_kind(kind)?;
         let options = map(options.iter().map(|(key, value)| (key.as_str(), value.clone())));
         let interface = json!({"name": name.as_str(), "type": kind, "options": options});
         let row = json!({"name": name.as_str(), "interfaces": ["named-uuid", "interface"],
-            "protected": !kind.is_empty()});
+            "protected": protected});
         self.change(vec![
             json!({"op": "insert", "table": "Interface", "uuid-name": "interface", "row": interface}),
             json!({"op": "insert", "table": "Port", "uuid-name": "port", "row": row}),
@@ -150,6 +155,18 @@ impl Database {
             options: entries(&row["options"]),
             error: row["error"].as_str().map(str::to_owned),
         }))
+    }
+
+    /// What the daemon was built without it would call an address family that is not supported.
+    fn check_kind(&mut self, kind: &str) -> Result<()> {
+        let select = json!({"op": "select", "table": DATABASE, "where": [], "columns": ["iface_types"]});
+        let results = self.transact(vec![select])?;
+        let known = results.first().and_then(|result| result["rows"][0]["iface_types"][1].as_array());
+        let is_known = |known: &Vec<Value>| known.iter().any(|known| known == kind);
+        if kind.is_empty() || known.is_none_or(is_known) {
+            return Ok(());
+        }
+        Err(self.invalid(&format!("this Open vSwitch was built without ports of kind {kind}")))
     }
 
     fn check_interface(&mut self, name: &IfName) -> Result<()> {

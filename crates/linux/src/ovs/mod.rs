@@ -4,6 +4,7 @@
 //! A daemon is known by its command line, which names that directory. A number of a process could have been given to another
 //! one meanwhile, and a name is every switch's.
 
+mod af_xdp;
 mod daemon;
 mod database;
 
@@ -13,6 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use self::af_xdp::find_af_xdp;
 use self::daemon::Daemons;
 pub use self::database::{Database, FoundInterface, NewBridge, NewPort};
 use crate::error::Attempt;
@@ -29,9 +31,14 @@ const TOOL: &str = "ovsdb-tool";
 const SERVER: &str = "ovsdb-server";
 const SWITCH: &str = "ovs-vswitchd";
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/bin"];
+/// The variable by which libxdp puts its program at a link by itself. Else it puts another one before it, which lets several
+/// programs share a link, and pins that in the machine's bpffs, where it would stay.
+const NO_DISPATCHER: &str = "LIBXDP_SKIP_DISPATCHER";
 
 /// The name of the datapath in the kernel. A namespace has one, which belongs to the daemon that made it.
 pub const DATAPATH: &str = "ovs-system";
+/// The name of the link that stands for a datapath in user space. A namespace has one, which outlives the daemon.
+pub const USER_DATAPATH: &str = "ovs-netdev";
 
 /// A private Open vSwitch, which may run or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,7 +137,7 @@ impl Switch {
             format!("{TOOL} create {}", self.file("conf.db")),
             env(typed(SERVER, &self.server_args())),
             format!("ovs-vsctl --db={} --no-wait init", self.remote()),
-            env(typed(SWITCH, &self.switch_args())),
+            env(format!("{NO_DISPATCHER}=1 {}", typed(SWITCH, &self.switch_args()))),
         ]
     }
 
@@ -172,9 +179,10 @@ impl Switch {
         let log = self.dir.join(format!("{name}.start"));
         let dir = self.dir.display().to_string();
         let dirs = ["OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"];
+        let dirs = dirs.iter().map(|name| ((*name).to_owned(), dir.clone()));
         let mut child = Spawn {
             args,
-            env: dirs.iter().map(|name| ((*name).to_owned(), dir.clone())).collect(),
+            env: dirs.chain([(NO_DISPATCHER.to_owned(), "1".to_owned())]).collect(),
             netns: Some(netns.try_clone()?),
             log: Some(log.clone()),
             ..Spawn::new(program)

@@ -19,7 +19,7 @@ pub struct LoadAverage {
 }
 
 impl Procfs {
-    /// Reads `/proc/loadavg`.
+    /// The load averages of `/proc/loadavg`, and how many threads can run now.
     pub fn load_average(&self) -> Result<LoadAverage> {
         let text = self.required("loadavg")?;
         let parse = || {

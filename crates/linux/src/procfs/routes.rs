@@ -13,7 +13,7 @@ use crate::{IfName, Result};
 pub struct Route {
     /// The link by which packets leave.
     pub link: IfName,
-    /// The destination prefix.
+    /// The destinations that the route is for.
     pub dst: IpNet,
     /// By way of a router.
     pub gateway: bool,

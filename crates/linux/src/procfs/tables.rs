@@ -1,4 +1,5 @@
-//! Smaller tables: sockets in use, what waits, what subsystems of the network count for each CPU, and who listens in.
+//! Smaller tables: sockets in use, what waits, what subsystems of the network count for each CPU, and sockets that
+//! capture packets.
 
 use std::collections::BTreeMap;
 

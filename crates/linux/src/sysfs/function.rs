@@ -1,4 +1,4 @@
-//! Virtual functions of cards (SR-IOV): of which card they are, and who has them.
+//! Virtual functions of cards (SR-IOV): of which card they are, and which driver or namespace has them.
 
 use std::collections::BTreeSet;
 

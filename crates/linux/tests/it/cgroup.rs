@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use linux::cgroup::{self, Cgroup};
 use linux::process::Spawn;
 
-use crate::world::Place;
+use crate::world::TestNetns;
 
 /// A group of its own for a test. Dropping it removes the group.
 struct Group(Cgroup);
@@ -39,7 +39,7 @@ fn own() -> String {
 #[test]
 fn a_closure_runs_in_the_group_and_the_process_stays() {
     let Some(Group(group)) = &Group::new("run") else { return };
-    let (place, home, threads) = (Place::new("cgroup"), own(), std::thread::current().id());
+    let (place, home, threads) = (TestNetns::new("cgroup"), own(), std::thread::current().id());
     let inside = || {
         let there = (own(), std::process::id(), std::thread::current().id());
         // Open files and allocated memory outlive the call, and the closure may change its namespace.

@@ -3,11 +3,11 @@
 use linux::features::{Facts, Feature, probe, tcx};
 use linux::sysctl;
 
-use crate::world::Place;
+use crate::world::TestNetns;
 
 /// Whether `ip` can make a link of this kind.
 fn ip_can(kind: &str, rest: &[&str]) -> bool {
-    let place = Place::new("probe");
+    let place = TestNetns::new("probe");
     place.judge("ip", &["link", "add", "p0", "type", "veth", "peer", "name", "p1"]);
     let mut args = vec!["link", "add", "x0"];
     if kind.ends_with("vlan") && kind != "vxlan" {
@@ -48,7 +48,7 @@ fn queueing_disciplines_are_probed_as_tc_finds_them() {
     let kinds =
         [(Feature::Netem, "netem"), (Feature::Fq, "fq"), (Feature::FqCodel, "fq_codel"), (Feature::Tbf, tbf)];
     for (feature, kind) in kinds {
-        let place = Place::new("qdiscs");
+        let place = TestNetns::new("qdiscs");
         place.judge("ip", &["link", "add", "p0", "type", "veth", "peer", "name", "p1"]);
         let run = || {
             std::process::Command::new("tc")
@@ -67,7 +67,7 @@ fn the_rest_is_probed_as_the_files_say() {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(facts.kernel, release.trim_end());
     let has = |feature| !facts.missing.contains_key(&feature);
-    let place = Place::new("files");
+    let place = TestNetns::new("files");
     let file = |key: &str| {
         let key = sysctl::Key::new(key).unwrap();
         place.netns.run(|| sysctl::read(&key)).unwrap().unwrap().is_some()

@@ -4,22 +4,22 @@ use linux::LinkKind;
 use linux::netlink::{IngressFilter, IngressQdisc};
 use testkit::has_redirects;
 
-use crate::world::Place;
+use crate::world::TestNetns;
 
 /// A namespace with a link, `p0`, and an ifb.
-fn with_links() -> (Place, u32, u32) {
-    let place = Place::new("ingress");
+fn with_links() -> (TestNetns, u32, u32) {
+    let place = TestNetns::new("ingress");
     place.judge("ip", &["link", "add", "p0", "type", "veth", "peer", "name", "p1"]);
     let ifb = place.add("ifb", LinkKind::Ifb);
     let index = place.index("p0");
     (place, index, ifb)
 }
 
-fn tc(place: &Place, line: &str) -> String {
+fn tc(place: &TestNetns, line: &str) -> String {
     place.judge("tc", &line.split(' ').collect::<Vec<_>>())
 }
 
-fn found(place: &Place, index: u32) -> Option<IngressQdisc> {
+fn found(place: &TestNetns, index: u32) -> Option<IngressQdisc> {
     place.netlink.ingress_qdisc(index).expect("qdiscs can be looked at")
 }
 

@@ -2,11 +2,13 @@
 //! `ip` and `bridge` as judges. Needs root.
 
 mod cgroup;
+mod conntrack;
 mod features;
 mod ingress;
 mod netlink;
 mod netns;
 mod nft;
+mod offloads;
 mod perf;
 mod process;
 mod proxy;

@@ -8,7 +8,7 @@ use linux::features::{Feature, probe};
 use linux::netlink::PortFlag;
 use linux::{Error, FdbEntry, LinkKind, Mac, MacvlanMode, Neighbour, Route, VethPeer, Vxlan};
 
-use crate::world::{Place, ifname, link, talk};
+use crate::world::{TestNetns, ifname, link, talk};
 
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: Result<T, Error>, errno: i32, text: &str) {
@@ -19,7 +19,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>, errno: i32, text: &str)
 
 #[test]
 fn links_are_made_changed_and_deleted() {
-    let place = Place::new("links");
+    let place = TestNetns::new("links");
     let mut bridge = link("hgbr0", LinkKind::Bridge);
     bridge.mac = Some(Mac::from_id(1, 2));
     bridge.mtu = Some(1400);
@@ -42,7 +42,7 @@ fn links_are_made_changed_and_deleted() {
 
 #[test]
 fn refusals_say_what_where_and_why() {
-    let place = Place::new("refusals");
+    let place = TestNetns::new("refusals");
     let (netlink, name) = (&place.netlink, &place.name);
     let bridge = place.add("hgbr0", LinkKind::Bridge);
     refused(
@@ -83,7 +83,7 @@ fn refusals_say_what_where_and_why() {
 }
 
 fn pair_across_namespaces(kind: impl FnOnce(VethPeer) -> LinkKind) {
-    let (here, there) = (Place::new("pair-a"), Place::new("pair-b"));
+    let (here, there) = (TestNetns::new("pair-a"), TestNetns::new("pair-b"));
     let peer = VethPeer {
         name: ifname("eth0"),
         netns: Some(there.name.clone().into()),
@@ -127,7 +127,7 @@ fn a_netkit_peer_is_born_in_another_namespace() {
 
 #[test]
 fn addresses_are_added_listed_and_deleted() {
-    let place = Place::new("addresses");
+    let place = TestNetns::new("addresses");
     let lo = place.index("lo");
     for text in ["10.1.2.3/24", "2001:db8::5/64"] {
         let address = text.parse().unwrap();
@@ -145,7 +145,7 @@ fn addresses_are_added_listed_and_deleted() {
 
 #[test]
 fn an_ipv6_address_can_be_used_at_once() {
-    let (here, there) = (Place::new("nodad-a"), Place::new("nodad-b"));
+    let (here, there) = (TestNetns::new("nodad-a"), TestNetns::new("nodad-b"));
     here.wire(&there, "hgv0", "2001:db8::1/64", "2001:db8::2/64");
     // A socket cannot bind to a tentative address.
     let bind = || UdpSocket::bind("[2001:db8::1]:0");
@@ -156,7 +156,7 @@ fn an_ipv6_address_can_be_used_at_once() {
 /// prefixes, other metrics and tables, rules.
 #[test]
 fn a_route_is_read_as_the_list_has_it() {
-    let (here, there) = (Place::new("rivals-a"), Place::new("rivals-b"));
+    let (here, there) = (TestNetns::new("rivals-a"), TestNetns::new("rivals-b"));
     here.wire(&there, "hgv0", "192.0.2.1/24", "192.0.2.2/24");
     here.up("hgv0", &["2001:db8::1/64"]);
     let asked: Vec<Route> =
@@ -193,7 +193,7 @@ fn a_route_is_read_as_the_list_has_it() {
 
 #[test]
 fn routes_are_added_found_and_deleted() {
-    let (here, there) = (Place::new("routes-a"), Place::new("routes-b"));
+    let (here, there) = (TestNetns::new("routes-a"), TestNetns::new("routes-b"));
     here.wire(&there, "hgv0", "192.0.2.1/24", "192.0.2.2/24");
     here.up("hgv0", &["2001:db8::1/64"]);
     let dev = ifname("hgv0");
@@ -215,6 +215,16 @@ fn routes_are_added_found_and_deleted() {
         Route::on_link(net("fd01::/64"), dev.clone()),
         Route::via(net("fd02::/64"), ip("2001:db8::2"), dev.clone()),
         Route { mtu: Some(1400), ..Route::via(net("fd03::/64"), ip("2001:db8::2"), dev.clone()) },
+        Route {
+            mtu: Some(1300),
+            mtu_locked: true,
+            ..Route::via(net("10.7.0.0/16"), ip("192.0.2.2"), dev.clone())
+        },
+        Route {
+            mtu: Some(1300),
+            mtu_locked: true,
+            ..Route::via(net("fd07::/64"), ip("2001:db8::2"), dev.clone())
+        },
         onlink("fd05::/64", "fe80::1"),
         Route::via(net("::/0"), ip("2001:db8::2"), dev.clone()),
     ];
@@ -225,6 +235,11 @@ fn routes_are_added_found_and_deleted() {
         assert!(here.netlink.route_add(route).unwrap_err().is(libc::EEXIST), "{route:?}");
     }
     assert!(here.judge("ip", &["route"]).contains("10.5.0.0/16 via 169.254.1.1 dev hgv0 onlink"));
+    assert!(here.judge("ip", &["route"]).contains("10.7.0.0/16 via 192.0.2.2 dev hgv0 mtu lock 1300"));
+    let locked = routes.iter().filter(|route| route.mtu_locked);
+    for unlocked in locked.map(|route| Route { mtu_locked: false, ..route.clone() }) {
+        assert!(!here.netlink.has_route(&unlocked).unwrap(), "{unlocked:?}");
+    }
     assert!(!here.netlink.has_route(&Route::on_link(net("10.2.0.0/16"), dev.clone())).unwrap());
     for route in &routes {
         here.netlink.route_del(route).unwrap();
@@ -237,7 +252,7 @@ fn routes_are_added_found_and_deleted() {
 
 #[test]
 fn neighbours_are_added_listed_and_deleted() {
-    let (here, there) = (Place::new("neigh-a"), Place::new("neigh-b"));
+    let (here, there) = (TestNetns::new("neigh-a"), TestNetns::new("neigh-b"));
     here.wire(&there, "hgv0", "192.0.2.1/24", "192.0.2.2/24");
     for (ip, mac) in [
         ("192.0.2.7", Some(Mac::from_id(1, 7))),
@@ -259,7 +274,7 @@ fn neighbours_are_added_listed_and_deleted() {
 
 #[test]
 fn a_learnt_neighbour_gives_way_to_a_configured_one() {
-    let (here, there) = (Place::new("learnt-a"), Place::new("learnt-b"));
+    let (here, there) = (TestNetns::new("learnt-a"), TestNetns::new("learnt-b"));
     here.wire(&there, "hgv0", "192.0.2.1/24", "192.0.2.2/24");
     assert!(talk(&here, &there, "192.0.2.2"));
     let ip = "192.0.2.2".parse().unwrap();
@@ -275,7 +290,7 @@ fn a_learnt_neighbour_gives_way_to_a_configured_one() {
 
 #[test]
 fn forwarding_entries_are_added_listed_and_deleted() {
-    let (here, there) = (Place::new("fdb-a"), Place::new("fdb-b"));
+    let (here, there) = (TestNetns::new("fdb-a"), TestNetns::new("fdb-b"));
     here.wire(&there, "hgv0", "192.0.2.1/24", "192.0.2.2/24");
     here.up("hgv0", &["2001:db8::1/64"]);
     for (dev, vni, local, remotes) in [
@@ -318,7 +333,7 @@ fn forwarding_entries_are_added_listed_and_deleted() {
 
 #[test]
 fn a_bridge_carries_frames_and_its_ports_have_hairpin_and_isolation() {
-    let (node, a, b) = (Place::new("br"), Place::new("br-a"), Place::new("br-b"));
+    let (node, a, b) = (TestNetns::new("br"), TestNetns::new("br-a"), TestNetns::new("br-b"));
     let bridge = node.add("hgbr0", LinkKind::Bridge);
     node.up("hgbr0", &[]);
     for (port, place, address) in [("hgp0", &a, "10.0.0.1/24"), ("hgp1", &b, "10.0.0.2/24")] {
@@ -348,7 +363,7 @@ fn a_bridge_carries_frames_and_its_ports_have_hairpin_and_isolation() {
 
 #[test]
 fn policy_rules_are_listed() {
-    let place = Place::new("rules");
+    let place = TestNetns::new("rules");
     let rules = place.netlink.rules().unwrap();
     let v4: Vec<(u32, u32)> =
         rules.iter().filter(|rule| !rule.ipv6).map(|rule| (rule.priority, rule.table)).collect();
@@ -362,7 +377,7 @@ fn policy_rules_are_listed() {
 
 #[test]
 fn long_dumps_are_whole_while_the_table_changes() {
-    let place = Place::new("dumps");
+    let place = TestNetns::new("dumps");
     let lo = place.index("lo");
     let dst = |n: u32| format!("10.{}.{}.0/24", n / 256, n % 256).parse().unwrap();
     for n in 0..1500 {

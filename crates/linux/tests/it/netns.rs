@@ -5,7 +5,7 @@ use std::slice;
 use linux::process::Spawn;
 use linux::{Netns, netns, sysctl};
 
-use crate::world::{Place, ifname, unused_name};
+use crate::world::{TestNetns, ifname, unused_name};
 
 #[test]
 fn a_name_is_made_seen_and_gone() {
@@ -28,7 +28,7 @@ fn a_name_is_made_seen_and_gone() {
 
 #[test]
 fn its_loopback_is_up() {
-    let place = Place::new("lo");
+    let place = TestNetns::new("lo");
     let lo = place.netlink.link(&ifname("lo")).unwrap().unwrap();
     assert!(lo.up && lo.carrier);
     assert_eq!((lo.index, lo.kind, lo.parent), (1, None, None));
@@ -37,7 +37,7 @@ fn its_loopback_is_up() {
 
 #[test]
 fn the_thread_comes_back_also_from_a_panic() {
-    let place = Place::new("panic");
+    let place = TestNetns::new("panic");
     let here = || Netns::current().unwrap().inode().unwrap();
     let home = here();
     let there = place.netns.run(here).unwrap();
@@ -55,7 +55,7 @@ fn the_thread_comes_back_also_from_a_panic() {
 
 #[test]
 fn inhabitants_are_found() {
-    let place = Place::new("pids");
+    let place = TestNetns::new("pids");
     let pids_in = || netns::pids_in(slice::from_ref(&place.netns)).unwrap();
     assert!(pids_in().is_empty());
     let mut spawn = Spawn::new("sleep");
@@ -69,7 +69,7 @@ fn inhabitants_are_found() {
 
 #[test]
 fn kernel_parameters_are_those_of_the_place() {
-    let place = Place::new("sysctl");
+    let place = TestNetns::new("sysctl");
     let key = sysctl::Key::new("net/ipv4/tcp_fin_timeout").unwrap();
     let before = sysctl::read(&key).unwrap().unwrap();
     place.netns.run(|| sysctl::write(&key, "17")).unwrap().unwrap();
@@ -84,7 +84,7 @@ fn kernel_parameters_are_those_of_the_place() {
 
 #[test]
 fn a_namespace_is_visible_by_its_name_and_by_its_threads() {
-    let place = Place::new("seen");
+    let place = TestNetns::new("seen");
     let named = place.netns.cookie().unwrap();
     assert!(linux::visible_cookies().unwrap().contains(&named));
     let anonymous = Netns::anonymous().unwrap();

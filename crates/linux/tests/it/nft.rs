@@ -15,7 +15,7 @@ use linux::nft::{
 use linux::process::Spawn;
 use serde_json::json;
 
-use crate::world::{Place, ifname};
+use crate::world::{TestNetns, ifname};
 
 const TEXT: &str = r#"table ip hostgap {
 	chain published {
@@ -131,7 +131,7 @@ fn at_a_link() -> Table {
 /// Checks the text, and that nft makes the same ruleset from the text as from our JSON.
 fn check(table: &Table, text: &str, rules: usize) {
     assert_eq!(table.to_text(), text);
-    let (by_json, by_text) = (Place::new("nft-json"), Place::new("nft-text"));
+    let (by_json, by_text) = (TestNetns::new("nft-json"), TestNetns::new("nft-text"));
     nft::add(&by_json.netns, table).expect("nft takes our JSON");
     let start = || Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn();
     let mut judge = by_text.netns.run(start).expect("the namespace is there").expect("nft is installed");
@@ -154,7 +154,7 @@ fn text_and_json_say_the_same() {
 
 #[test]
 fn packets_are_counted_at_a_link_and_dropped_or_not() {
-    let place = Place::new("nft-link");
+    let place = TestNetns::new("nft-link");
     let table = at_a_link();
     nft::add(&place.netns, &table).unwrap();
     assert_eq!(nft::counted(&place.netns, &table).unwrap(), 0);
@@ -176,7 +176,7 @@ fn packets_are_counted_at_a_link_and_dropped_or_not() {
 
 #[test]
 fn a_table_is_made_once_and_deleted_whole() {
-    let place = Place::new("nft");
+    let place = TestNetns::new("nft");
     let table = everything();
     let nftables = Nftables::open_in(&place.netns).unwrap();
     let exists = || nftables.table_exists(Family::Ip, "hostgap").unwrap();
@@ -200,7 +200,7 @@ fn a_table_is_made_once_and_deleted_whole() {
 
 #[test]
 fn each_change_of_the_rules_has_a_generation_of_its_own() {
-    let (place, other) = (Place::new("generation"), Place::new("generation-other"));
+    let (place, other) = (TestNetns::new("generation"), TestNetns::new("generation-other"));
     let [here, there] = [&place, &other].map(|place| Nftables::open_in(&place.netns).unwrap());
     let mut seen = vec![here.generation().unwrap()];
     let elsewhere = there.generation().unwrap();
@@ -224,7 +224,7 @@ fn each_change_of_the_rules_has_a_generation_of_its_own() {
 /// Our nft dies with its caller. Before that, the kernel still adds what it was about to add.
 #[test]
 fn a_dying_nft_is_waited_for() {
-    let place = Place::new("settle");
+    let place = TestNetns::new("settle");
     nft::settle(&place.netns).unwrap();
     let mut spawn = Spawn::new("nft");
     spawn.args = vec!["monitor".to_owned()];
@@ -233,11 +233,12 @@ fn a_dying_nft_is_waited_for() {
     let before = netns::pids_in(slice::from_ref(&place.netns)).unwrap();
     assert_eq!(before, [child.pid()]);
     std::thread::scope(|scope| {
-        scope.spawn(move || {
-            std::thread::sleep(Duration::from_millis(200));
-            child.kill().unwrap();
-        });
-        nft::settle(&place.netns).unwrap();
+        let settled = scope.spawn(|| nft::settle(&place.netns).unwrap());
+        // It must not return while the process lives: only time can show that.
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!settled.is_finished());
+        child.kill().unwrap();
+        settled.join().unwrap();
         assert!(netns::pids_in(slice::from_ref(&place.netns)).unwrap().is_empty());
     });
 }
@@ -278,7 +279,7 @@ fn elements(family: Family) -> [Element; 3] {
 #[test]
 fn elements_are_those_that_nft_lists_and_makes() {
     for family in [Family::Ip, Family::Ip6] {
-        let place = Place::new("elements");
+        let place = TestNetns::new("elements");
         let nftables = Nftables::open_in(&place.netns).unwrap();
         for element in elements(family) {
             assert_eq!(nftables.find_element(&element).unwrap(), None, "there is no table");
@@ -307,7 +308,7 @@ fn elements_are_those_that_nft_lists_and_makes() {
 
 #[test]
 fn an_element_of_another_value_is_found_with_it() {
-    let place = Place::new("other-element");
+    let place = TestNetns::new("other-element");
     let nftables = Nftables::open_in(&place.netns).unwrap();
     nft::add(&place.netns, &with_maps(Family::Ip)).unwrap();
     let [published, ..] = elements(Family::Ip);

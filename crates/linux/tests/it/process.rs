@@ -10,7 +10,7 @@ use linux::cpu::{self, Scheduling};
 use linux::process::{Spawn, kill_in};
 use linux::{CpuSet, Netns};
 
-use crate::world::{Place, children_of, eventually, is_alive};
+use crate::world::{TestNetns, children_of, eventually, is_alive};
 
 fn shell(script: &str) -> Spawn {
     let mut spawn = Spawn::new("sh");
@@ -20,7 +20,7 @@ fn shell(script: &str) -> Spawn {
 
 #[test]
 fn a_program_is_where_it_was_put() {
-    let place = Place::new("spawn");
+    let place = TestNetns::new("spawn");
     let home = Netns::current().unwrap().inode().unwrap();
     let last = cpu::allowed().unwrap().iter().last().unwrap();
     let mut spawn = shell("exec sleep 300");
@@ -126,8 +126,8 @@ fn a_detached_child_goes_on() {
 
 #[test]
 fn whoever_lives_in_a_namespace_is_killed_and_counted_once() {
-    let (place, other) = (Place::new("kill"), Place::new("spared"));
-    let sleeper = |place: &Place| {
+    let (place, other) = (TestNetns::new("kill"), TestNetns::new("spared"));
+    let sleeper = |place: &TestNetns| {
         let mut spawn = shell("sleep 300 & exec sleep 300");
         spawn.netns = Some(place.netns.try_clone().unwrap());
         spawn.start().unwrap()

@@ -5,7 +5,7 @@ use std::net::{IpAddr, UdpSocket};
 use ipnet::IpNet;
 use linux::{Mac, Neighbour, Route, sysctl};
 
-use crate::world::{Place, eventually, ifname};
+use crate::world::{TestNetns, eventually, ifname};
 
 /// Addresses that no host has.
 const GATEWAYS: [&str; 2] = ["169.254.1.1", "fdff::1"];
@@ -27,15 +27,15 @@ struct Needs {
 
 const ALL: Needs = Needs { forwarding: true, route_elsewhere: true, proxy_ndp: true };
 
-fn set(place: &Place, key: &str, value: &str) {
+fn set(place: &TestNetns, key: &str, value: &str) {
     let key = sysctl::Key::new(key).expect("a valid key");
     let written = place.netns.run(|| sysctl::write(&key, value)).expect("the namespace is there");
     written.expect("the parameter can be written");
 }
 
 /// A node and a pod at the ends of a veth pair. The node has its proxy entries and the rest of `needs`.
-fn node_and_pod(needs: Needs) -> (Place, Place) {
-    let (node, pod) = (Place::new("px-node"), Place::new("px-pod"));
+fn node_and_pod(needs: Needs) -> (TestNetns, TestNetns) {
+    let (node, pod) = (TestNetns::new("px-node"), TestNetns::new("px-pod"));
     node.wire(&pod, "hgv0", "fd00::1/64", "10.1.0.9/32");
     pod.up("hgv0", &["fd00::9/64"]);
     let dev = ifname("hgv0");
@@ -71,7 +71,7 @@ fn family(gateway: &str) -> &'static str {
 
 /// The Ethernet address that the pod learns when it sends a packet to an address, or `None` without an
 /// answer. If an answer is expected, the pod keeps asking, so a slow answer does not fail the test.
-fn learnt(pod: &Place, gateway: &str, is_due: bool) -> Option<Mac> {
+fn learnt(pod: &TestNetns, gateway: &str, is_due: bool) -> Option<Mac> {
     if !is_due {
         // A single request and a short wait, 0.3 s, are enough to see that there is no answer.
         let family = family(gateway);

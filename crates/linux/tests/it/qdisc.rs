@@ -8,13 +8,13 @@ use linux::features::{Feature, probe};
 use linux::qdisc::{Fq, FqCodel, Netem, Probability, Tbf};
 use serde_json::Value;
 
-use crate::world::{PATIENCE, Place, ifname, is_missing};
+use crate::world::{PATIENCE, TestNetns, ifname, is_missing};
 
 const READ: &str = "queueing disciplines can be listed";
 
 /// A namespace with a link, `p0`, and its other end.
-fn with_link() -> (Place, u32) {
-    let place = Place::new("qdisc");
+fn with_link() -> (TestNetns, u32) {
+    let place = TestNetns::new("qdisc");
     place.judge("ip", &["link", "add", "p0", "type", "veth", "peer", "name", "p1"]);
     let index = place.index("p0");
     place.up("p0", &[]);
@@ -23,7 +23,7 @@ fn with_link() -> (Place, u32) {
 }
 
 /// The root queueing discipline of a link as `tc` prints it.
-fn root(place: &Place, link: &str) -> Value {
+fn root(place: &TestNetns, link: &str) -> Value {
     let text = place.judge("tc", &["-s", "-j", "qdisc", "show", "dev", link]);
     let rows: Vec<Value> = serde_json::from_str(&text).expect("asked for JSON");
     rows.into_iter().find(|row| row["root"] == true).expect("every link that is up has one")
@@ -235,8 +235,8 @@ fn a_kind_that_is_missing_is_named() {
 }
 
 /// Two places on a wire, with netem at either end.
-fn wire(netem: &Netem) -> [Place; 2] {
-    let places = [Place::new("near"), Place::new("far")];
+fn wire(netem: &Netem) -> [TestNetns; 2] {
+    let places = [TestNetns::new("near"), TestNetns::new("far")];
     places[0].wire(&places[1], "w0", "192.0.2.1/24", "192.0.2.2/24");
     for place in &places {
         place
@@ -247,7 +247,7 @@ fn wire(netem: &Netem) -> [Place; 2] {
     places
 }
 
-fn bound(place: &Place, address: &str) -> UdpSocket {
+fn bound(place: &TestNetns, address: &str) -> UdpSocket {
     let bind = || UdpSocket::bind(address);
     let socket = place.netns.run(bind).expect("the namespace is there").expect("the place has the address");
     socket.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");

@@ -11,7 +11,7 @@ use linux::{Netns, RdmaLink, RdmaName};
 use rustix::event::{PollFd, PollFlags, poll};
 use testkit::has_software_roce;
 
-use crate::world::{PATIENCE, Place, ifname};
+use crate::world::{PATIENCE, TestNetns, ifname};
 
 fn device(name: &str, link: &str) -> RdmaLink {
     RdmaLink { name: RdmaName::new(name).unwrap(), link: ifname(link) }
@@ -22,7 +22,7 @@ fn a_device_is_made_and_listed_and_goes_with_its_link() {
     if !has_software_roce() {
         return;
     }
-    let (here, there) = (Place::new("rdma-a"), Place::new("rdma-b"));
+    let (here, there) = (TestNetns::new("rdma-a"), TestNetns::new("rdma-b"));
     here.wire(&there, "hgr0", "192.0.2.1/24", "192.0.2.2/24");
     let devices = RdmaDevices::open_in(&here.netns).unwrap();
     let wanted = device("hgrxe0", "hgr0");
@@ -51,6 +51,13 @@ fn a_device_is_made_and_listed_and_goes_with_its_link() {
     while !devices.list().unwrap().is_empty() {
         std::thread::yield_now();
     }
+    // Its name may be taken a little longer.
+    here.wire(&there, "hgr0", "192.0.2.1/24", "192.0.2.2/24");
+    devices.add(&wanted).unwrap();
+    // Names are the machine's.
+    here.wire(&there, "hgr2", "192.0.2.5/24", "192.0.2.6/24");
+    let taken = devices.add(&device("hgrxe0", "hgr2")).unwrap_err();
+    assert_eq!(taken.errno(), Some(libc::EEXIST), "{taken}");
     let no_link = devices.add(&device("hgrxe1", "hgr9")).unwrap_err();
     assert!(no_link.to_string().starts_with("make RDMA device hgrxe1 in "), "{no_link}");
 }
@@ -171,6 +178,11 @@ fn a_device_that_is_not_there_is_an_error_with_a_reason() {
     assert!(error.starts_with("open RDMA device hgrxe9: ") && error.contains("ibverbs-providers"), "{error}");
 }
 
+/// The namespaces of processes and of names, and what the kernel waits for to end one.
+fn namespaces() -> String {
+    testkit::shell("lsns -t net -o NS,PID,COMMAND; ip netns list; dmesg | tail -n 20")
+}
+
 /// A device of software is not moved into a namespace, in either mode.
 #[test]
 fn exclusive_mode_moves_no_device_of_software() {
@@ -181,9 +193,13 @@ fn exclusive_mode_moves_no_device_of_software() {
     let devices = RdmaDevices::open_in(&Netns::current().unwrap()).unwrap();
     let deadline = Instant::now() + PATIENCE;
     // Namespaces of tests before end some time after their last user.
-    while let Err(error) = devices.set_mode(RdmaNetnsMode::Exclusive) {
-        assert!(error.errno() == Some(libc::EBUSY) && Instant::now() < deadline, "{error}");
-    }
+    let until_set = |mode| {
+        while let Err(error) = devices.set_mode(mode) {
+            let goes_on = error.errno() == Some(libc::EBUSY) && Instant::now() < deadline;
+            assert!(goes_on, "{error}\n{}", namespaces());
+        }
+    };
+    until_set(RdmaNetnsMode::Exclusive);
     assert_eq!(devices.mode().unwrap(), RdmaNetnsMode::Exclusive);
     let pod = Netns::anonymous().unwrap();
     let device = devices.find(&RdmaName::new("hgrxe0").unwrap()).unwrap().unwrap();
@@ -194,8 +210,6 @@ fn exclusive_mode_moves_no_device_of_software() {
     let opened = pod.run(|| VerbsDevice::open(&RdmaName::new("hgrxe0").unwrap())).unwrap();
     assert!(opened.unwrap_err().to_string().contains("no such device here"));
     drop((pod, wire));
-    while let Err(error) = devices.set_mode(RdmaNetnsMode::Shared) {
-        assert!(error.errno() == Some(libc::EBUSY) && Instant::now() < deadline, "{error}");
-    }
+    until_set(RdmaNetnsMode::Shared);
     assert_eq!(devices.mode().unwrap(), RdmaNetnsMode::Shared);
 }

@@ -6,13 +6,13 @@ use linux::procfs::Procfs;
 use linux::sysfs::{NetSysfs, Queue};
 use linux::{CpuSet, LinkKind, VethPeer, cpu};
 
-use crate::world::{PATIENCE, Place, eventually, ifname, udp};
+use crate::world::{PATIENCE, TestNetns, eventually, ifname, udp};
 
 const HOST_FILE: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
 
 #[test]
 fn a_mask_is_written_in_the_namespace_alone() {
-    let place = Place::new("rps");
+    let place = TestNetns::new("rps");
     let before = std::fs::read_to_string(HOST_FILE).unwrap();
     let sysfs = NetSysfs::open(&place.netns).unwrap();
     let lo = ifname("lo");
@@ -34,7 +34,7 @@ fn a_mask_is_written_in_the_namespace_alone() {
 
 #[test]
 fn links_made_later_are_seen_and_missing_ones_are_named() {
-    let place = Place::new("queues");
+    let place = TestNetns::new("queues");
     let sysfs = NetSysfs::open(&place.netns).unwrap();
     let peer = VethPeer { name: ifname("hgv1"), netns: None, mtu: None, mac: None };
     place.add("hgv0", LinkKind::Veth { peer });
@@ -53,7 +53,7 @@ fn steered_packets_are_received_by_the_cpu_that_was_named() {
     else {
         return testkit::skip("steering needs two CPUs");
     };
-    let place = Place::new("steer");
+    let place = TestNetns::new("steer");
     let sysfs = NetSysfs::open(&place.netns).unwrap();
     sysfs.write_queue_cpus(&ifname("lo"), Queue::Rx(0), &[last].into_iter().collect()).unwrap();
     let steered = || {
@@ -82,7 +82,7 @@ fn steered_packets_are_received_by_the_cpu_that_was_named() {
 
 #[test]
 fn counters_are_those_of_the_place() {
-    let place = Place::new("counters");
+    let place = TestNetns::new("counters");
     let read = || place.netns.run(|| Procfs::kernel().counters()).unwrap().unwrap();
     let before = read();
     let socket = udp(&place);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use linux::tcp_probe::{LeftToLink, TcpProbe};
 use testkit::PacketSocket;
 
-use crate::world::{PATIENCE, Place, ifname};
+use crate::world::{PATIENCE, TestNetns, ifname};
 
 const ANSWERED_IN: Duration = Duration::from_millis(800);
 const ALL: [LeftToLink; 3] = [LeftToLink::Nothing, LeftToLink::Checksum, LeftToLink::Segmentation];
@@ -21,8 +21,8 @@ const UDP: u8 = 17;
 /// How a connection ends.
 const FIN_OR_RST: u8 = 1 | 4;
 
-fn joined() -> [Place; 2] {
-    let places = [Place::new("probe-a"), Place::new("probe-b")];
+fn joined() -> [TestNetns; 2] {
+    let places = [TestNetns::new("probe-a"), TestNetns::new("probe-b")];
     for (link, one, two) in WIRES {
         places[0].wire(&places[1], link, one, two);
     }
@@ -34,7 +34,7 @@ fn probe(link: &str, from: &str, to: &str) -> TcpProbe {
     TcpProbe { link: ifname(link), from: address(from), to: address(to) }
 }
 
-fn drops(place: &Place, hook: &str, what: &str) {
+fn drops(place: &TestNetns, hook: &str, what: &str) {
     let chain = format!("add chain ip t c {{ type filter hook {hook} priority 0; }}");
     place.judge("nft", &[&format!("add table ip t; {chain}; add rule ip t c {what} drop")]);
 }

@@ -4,11 +4,11 @@ use linux::features::{Feature, probe};
 use linux::netlink::{EncapInfo, VxlanInfo};
 use linux::{Encap, FdbEntry, IpvlanMode, LinkKind, Mac, MacvlanMode, Neighbour, Route, Vxlan};
 
-use crate::world::{Place, ifname, link, talk};
+use crate::world::{TestNetns, ifname, link, talk};
 
 /// As flannel does it: no bridge, a route via the other node's tunnel address, and permanent entries.
 fn vxlan_between(outer: [&str; 2], inner: [&str; 2], pods: [&str; 2]) {
-    let nodes = [Place::new("vx-a"), Place::new("vx-b")];
+    let nodes = [TestNetns::new("vx-a"), TestNetns::new("vx-b")];
     let prefix = if outer[0].contains(':') { 64 } else { 24 };
     nodes[0].wire(&nodes[1], "hgw0", &format!("{}/{prefix}", outer[0]), &format!("{}/{prefix}", outer[1]));
     for (here, there) in [(0, 1), (1, 0)] {
@@ -38,7 +38,7 @@ fn vxlan_between(outer: [&str; 2], inner: [&str; 2], pods: [&str; 2]) {
     assert!(bytes > 1_000_000, "{bytes}");
 }
 
-fn bytes_sent(place: &Place, link: &str) -> u64 {
+fn bytes_sent(place: &TestNetns, link: &str) -> u64 {
     let shown = place.judge("ip", &["-s", "link", "show", link]);
     let last = shown.lines().last().and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
     last.expect("a count")
@@ -58,7 +58,7 @@ fn vxlan_over_ipv6_carries_both_families() {
 
 #[test]
 fn vxlan_has_the_options_that_were_asked_for() {
-    let (here, there) = (Place::new("vxo-a"), Place::new("vxo-b"));
+    let (here, there) = (TestNetns::new("vxo-a"), TestNetns::new("vxo-b"));
     here.wire(&there, "hgw0", "192.0.2.1/24", "192.0.2.2/24");
     here.up("hgw0", &["2001:db8::1/64"]);
     for (name, vni, local, learning, expected) in [
@@ -81,8 +81,8 @@ fn vxlan_has_the_options_that_were_asked_for() {
 /// Two nodes with an external vxlan device each. Node 1 has the tunnel addresses 10.1.0.0 and fd01:: and the
 /// pod addresses 10.1.0.9 and fd01::9; those of node 2 begin with 10.2 and fd02. Neither node has a route to
 /// the other's pods yet.
-fn external_nodes(outer: [&str; 2]) -> [Place; 2] {
-    let nodes = [Place::new("ext-a"), Place::new("ext-b")];
+fn external_nodes(outer: [&str; 2]) -> [TestNetns; 2] {
+    let nodes = [TestNetns::new("ext-a"), TestNetns::new("ext-b")];
     let prefix = if outer[0].contains(':') { 64 } else { 24 };
     nodes[0].wire(&nodes[1], "hgw0", &format!("{}/{prefix}", outer[0]), &format!("{}/{prefix}", outer[1]));
     for (node, id) in nodes.iter().zip([1_u32, 2]) {
@@ -191,7 +191,8 @@ fn a_route_into_another_tunnel_is_another_route() {
 /// A pod on the node's wire. Its namespace already has a link with the name under which the pod's link was
 /// made.
 fn pod_on_wire(kind: LinkKind) {
-    let (node, other, pod) = (Place::new("mv-node"), Place::new("mv-other"), Place::new("mv-pod"));
+    let (node, other, pod) =
+        (TestNetns::new("mv-node"), TestNetns::new("mv-other"), TestNetns::new("mv-pod"));
     node.wire(&other, "eth0", "192.0.2.1/24", "192.0.2.2/24");
     pod.add("hgborn", LinkKind::Bridge);
     let index = node.add("hgborn", kind);

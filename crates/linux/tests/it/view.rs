@@ -7,10 +7,10 @@ use std::slice;
 use linux::process::{Spawn, kill_in};
 use linux::view::{Own, View};
 
-use crate::world::Place;
+use crate::world::TestNetns;
 
 /// Runs a script in the view and the namespace. Returns its exit code and output.
-fn run(place: &Place, view: &View, script: &str) -> (Option<i32>, String) {
+fn run(place: &TestNetns, view: &View, script: &str) -> (Option<i32>, String) {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let log = directory.path().join("log");
     let mut spawn = Spawn::new("sh");
@@ -31,7 +31,7 @@ fn view(dir: &Path) -> View {
 
 #[test]
 fn what_is_new_goes_elsewhere_and_is_found_again() {
-    let place = Place::new("view");
+    let place = TestNetns::new("view");
     let dir = tempfile::tempdir().unwrap();
     let name = format!("hgt-view-{}", std::process::id());
     let write = format!("echo kept >/run/{name}; mkdir /run/lock && echo own >/run/lock/file");
@@ -44,7 +44,7 @@ fn what_is_new_goes_elsewhere_and_is_found_again() {
 
 #[test]
 fn the_rest_of_the_machine_is_read_only() {
-    let place = Place::new("frozen");
+    let place = TestNetns::new("frozen");
     let dir = tempfile::tempdir().unwrap();
     let outside = dir.path().join("outside");
     for path in ["/etc/hgt-frozen", "/usr/hgt-frozen", "/run/netns/hgt-frozen", outside.to_str().unwrap()] {
@@ -59,7 +59,7 @@ fn the_rest_of_the_machine_is_read_only() {
 
 #[test]
 fn what_the_machine_no_longer_has_is_not_shown() {
-    let place = Place::new("vanished");
+    let place = TestNetns::new("vanished");
     let machine = tempfile::tempdir().unwrap();
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(machine.path().join("folder")).unwrap();
@@ -78,7 +78,7 @@ fn what_the_machine_no_longer_has_is_not_shown() {
 /// One directory covers where the files of the next lie, which is mounted in it.
 #[test]
 fn a_directory_may_lie_where_another_is_mounted() {
-    let place = Place::new("nested");
+    let place = TestNetns::new("nested");
     let machine = tempfile::tempdir().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let (inner, kept) = (machine.path().join("inner"), machine.path().join("inner/kept"));
@@ -92,7 +92,7 @@ fn a_directory_may_lie_where_another_is_mounted() {
 
 #[test]
 fn links_and_processes_are_those_of_its_own_namespaces() {
-    let place = Place::new("own");
+    let place = TestNetns::new("own");
     place.add("hgt-only", linux::LinkKind::Bridge);
     let dir = tempfile::tempdir().unwrap();
     let script = "ls /sys/class/net; readlink /proc/$$/ns/net; echo $$; echo /proc/[0-9]*";
@@ -103,7 +103,7 @@ fn links_and_processes_are_those_of_its_own_namespaces() {
 
 #[test]
 fn what_it_started_ends_with_it() {
-    let place = Place::new("ends");
+    let place = TestNetns::new("ends");
     let dir = tempfile::tempdir().unwrap();
     let (code, _) = run(&place, &view(dir.path()), "setsid sleep 300 & exit 4");
     assert_eq!(code, Some(4));
@@ -113,7 +113,7 @@ fn what_it_started_ends_with_it() {
 /// A thread moves into a view, and what it starts one after the other share its directories and the mounts there.
 #[test]
 fn programs_of_a_thread_share_an_empty_directory_and_its_mounts() {
-    let place = Place::new("shared");
+    let place = TestNetns::new("shared");
     let stage = || {
         let run = vec!["/run".into()];
         View { empty: run, own: vec![Own::new("/var/lib", "/run/var-lib", &["cni"])] }.enter().unwrap();

@@ -8,20 +8,20 @@ use linux::features::Feature;
 use linux::netlink::WireGuard;
 use linux::{LinkKind, PrivateKey, PublicKey, Route, WireGuardPeer};
 
-use crate::world::{Place, ifname, is_missing, talk};
+use crate::world::{TestNetns, ifname, is_missing, talk};
 
 const PORT: u16 = 51820;
 
 /// A node with its device, its key and its pods' addresses.
 struct Node {
-    place: Place,
+    place: TestNetns,
     devices: WireGuard,
     key: PrivateKey,
 }
 
 impl Node {
     fn new(label: &str, pods: [&str; 2]) -> Node {
-        let place = Place::new(label);
+        let place = TestNetns::new(label);
         place.add("hgwg1", LinkKind::WireGuard);
         let devices = WireGuard::open_in(&place.netns).unwrap();
         let key = PrivateKey::generate().unwrap();
@@ -146,7 +146,7 @@ fn a_link_of_another_kind_has_an_error_of_its_own() {
     if is_missing(Feature::WireGuard) {
         return;
     }
-    let place = Place::new("wg-other");
+    let place = TestNetns::new("wg-other");
     place.add("hgbr1", LinkKind::Bridge);
     let devices = WireGuard::open_in(&place.netns).unwrap();
     let errno = |link: &str| devices.device(&ifname(link)).unwrap_err().errno();

@@ -23,22 +23,22 @@ pub(crate) fn is_missing(feature: Feature) -> bool {
 }
 
 /// A namespace and a netlink socket in it. The name is removed after the test, whatever its result.
-pub(crate) struct Place {
+pub(crate) struct TestNetns {
     pub(crate) name: NetnsName,
     pub(crate) netns: Netns,
     pub(crate) netlink: Netlink,
 }
 
-impl Place {
-    pub(crate) fn new(label: &str) -> Place {
+impl TestNetns {
+    pub(crate) fn new(label: &str) -> TestNetns {
         let name = unused_name(label);
         let netns = Netns::create(&name).expect("a new namespace can be made");
         let netlink = Netlink::open_in(&netns).expect("a socket can be opened there");
-        Place { name, netns, netlink }
+        TestNetns { name, netns, netlink }
     }
 
-    /// Makes a veth pair from here to another place. Both ends are up and have an address.
-    pub(crate) fn wire(&self, there: &Place, name: &str, here_address: &str, there_address: &str) {
+    /// Makes a veth pair from here to another namespace. Both ends are up and have an address.
+    pub(crate) fn wire(&self, there: &TestNetns, name: &str, here_address: &str, there_address: &str) {
         let peer =
             VethPeer { name: ifname(name), netns: Some(there.name.clone().into()), mtu: None, mac: None };
         self.add(name, LinkKind::Veth { peer });
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestNetns {
     fn drop(&mut self) {
         if netns::exists(&self.name) {
             let deleted = netns::delete(&self.name);
@@ -96,7 +96,7 @@ pub(crate) fn link(name: &str, kind: LinkKind) -> Link {
 
 /// Sends a megabyte by TCP to the address in the other place, which echoes it. Returns whether it came back
 /// unchanged. Several segments go out at a time, so offloads are used.
-pub(crate) fn talk(client: &Place, server: &Place, address: &str) -> bool {
+pub(crate) fn talk(client: &TestNetns, server: &TestNetns, address: &str) -> bool {
     let ip: IpAddr = address.parse().expect("a valid address");
     let listener = server.netns.run(|| TcpListener::bind(SocketAddr::new(ip, 0)));
     let listener = listener.expect("the namespace is there").expect("the server has the address");
@@ -123,7 +123,7 @@ pub(crate) fn talk(client: &Place, server: &Place, address: &str) -> bool {
 }
 
 /// A UDP socket on the place's loopback.
-pub(crate) fn udp(place: &Place) -> UdpSocket {
+pub(crate) fn udp(place: &TestNetns) -> UdpSocket {
     let bind = || UdpSocket::bind("127.0.0.1:0");
     place.netns.run(bind).expect("the namespace is there").expect("loopback has its address")
 }

@@ -11,7 +11,7 @@ use linux::netlink::Xfrm;
 use linux::{EspKey, EspTunnel, Route, Spi, XfrmDirection, XfrmPolicy, XfrmState};
 use testkit::PacketSocket;
 
-use crate::world::{Place, ifname, is_missing, talk};
+use crate::world::{TestNetns, ifname, is_missing, talk};
 
 const WIRE: &str = "hgx0";
 /// What IPv4 and IPv6 call ESP.
@@ -19,7 +19,7 @@ const ESP: u8 = 50;
 
 /// A node with an address in each of its pods' prefixes.
 struct Node {
-    place: Place,
+    place: TestNetns,
     xfrm: Xfrm,
     outer: IpAddr,
     pods: [IpNet; 2],
@@ -27,7 +27,7 @@ struct Node {
 
 impl Node {
     fn new(label: &str, outer: &str, pods: [&str; 2]) -> Node {
-        let place = Place::new(label);
+        let place = TestNetns::new(label);
         let xfrm = Xfrm::open_in(&place.netns).unwrap();
         let pods = pods.map(|pod| pod.parse::<IpNet>().expect("a valid prefix"));
         let addresses = pods.map(|pod| IpNet::from(pod.addr()).to_string());

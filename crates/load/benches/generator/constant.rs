@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 
 use load::{Run, Schedule, Wait};
 
+use crate::cpu_pair::CpuPair;
 use crate::figures::Series;
 use crate::floor::{self, Idle};
-use crate::place::Place;
 use crate::{CONNECTIONS, Failure, ROUNDS, SLICE};
 
 const RATE_PER_S: u64 = 36_000;
 
 /// Two baselines: one sleeps until there is work, the other polls without a pause. The latter notices an
 /// answer as early as a program can, and takes a whole CPU.
-pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure> {
+pub(crate) fn compare(cpus: &CpuPair, address: SocketAddr) -> Result<(), Failure> {
     println!("\n{RATE_PER_S}/s, {CONNECTIONS} connections, nginx, {ROUNDS} rounds");
     let mut floors = [
         (Idle::Sleep, Series::new("bare epoll loop, sleeping")),
@@ -27,12 +27,12 @@ pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure>
     for _ in 0..ROUNDS {
         for (idle, series) in &mut floors {
             let idle = *idle;
-            series.push(place.on_client(|| floor::constant(address, CONNECTIONS, SLICE, RATE_PER_S, idle))?);
+            series.push(cpus.on_client(|| floor::constant(address, CONNECTIONS, SLICE, RATE_PER_S, idle))?);
         }
         for (wait, series) in &mut waits {
             let schedule = Schedule::Constant { rate_per_s: RATE_PER_S as f64 };
             let run = Run { wait: *wait, ..Run::new(schedule, SLICE) };
-            let outcome = place.ours(address, "/100", 1, &run)?;
+            let outcome = cpus.ours(address, "/100", 1, &run)?;
             series.push(outcome.response.value_at_quantile(0.5) as f64 / 1000.0);
             if *wait == Wait::Hybrid {
                 let unsent = outcome.intended - outcome.sent_in_schedule;

@@ -9,6 +9,7 @@
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
 
 mod constant;
+mod cpu_pair;
 mod figures;
 mod floor;
 mod freeze;
@@ -16,13 +17,12 @@ mod memory;
 mod nginx;
 mod peers;
 mod pipeline;
-mod place;
 mod saturation;
 
 use std::error::Error;
 use std::time::Duration;
 
-use place::Place;
+use cpu_pair::CpuPair;
 
 const CONNECTIONS: usize = 50;
 const ROUNDS: usize = 7;
@@ -39,18 +39,18 @@ fn main() -> Result<(), Failure> {
     if !arguments.iter().any(|argument| argument == "--bench") {
         return Ok(());
     }
-    let Some(place) = Place::find()? else {
+    let Some(cpus) = CpuPair::find()? else {
         println!("skipped: client and server need a CPU each, and this machine has one");
         return Ok(());
     };
-    place.with_responder(|address| {
-        saturation::compare(&place, address)?;
-        pipeline::compare(&place, address)
+    cpus.with_responder(|address| {
+        saturation::compare(&cpus, address)?;
+        pipeline::compare(&cpus, address)
     })?;
-    nginx::with_nginx(&place, |address| {
-        constant::compare(&place, address)?;
-        nginx::compare(&place, address)
+    nginx::with_nginx(&cpus, |address| {
+        constant::compare(&cpus, address)?;
+        nginx::compare(&cpus, address)
     })?;
     freeze::compare()?;
-    place.with_responder(|address| memory::compare(&place, address))
+    cpus.with_responder(|address| memory::compare(&cpus, address))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use load::{Client, Expect, Run, Schedule, Target};
 
 use crate::Failure;
-use crate::place::Place;
+use crate::cpu_pair::CpuPair;
 
 const CONNECTIONS: [usize; 3] = [50, 1000, 10_000];
 
@@ -15,10 +15,10 @@ const CONNECTIONS: [usize; 3] = [50, 1000, 10_000];
 const ROLE: &str = "--client-of";
 
 /// Memory is counted per process, so the client runs as a second process of this program.
-pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure> {
+pub(crate) fn compare(cpus: &CpuPair, address: SocketAddr) -> Result<(), Failure> {
     println!("\nmost memory of a client, resident");
     for connections in CONNECTIONS {
-        let output = place.on_client(|| {
+        let output = cpus.on_client(|| {
             let mut client = Command::new(std::env::current_exe()?);
             Ok(client.args([ROLE, &format!("{address}/{connections}")]).output()?)
         })?;

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::cpu_pair::CpuPair;
 use crate::figures::Series;
-use crate::place::Place;
 use crate::{CONNECTIONS, Failure, ROUNDS, SLICE, floor};
 
 /// Runs `work` while nginx, if it is installed, answers with 100 bytes at `/` and `/100`.
 pub(crate) fn with_nginx(
-    place: &Place,
+    cpus: &CpuPair,
     work: impl FnOnce(SocketAddr) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let program = std::env::var_os("HOSTGAP_NGINX").map_or_else(|| PathBuf::from("nginx"), PathBuf::from);
@@ -23,7 +23,7 @@ pub(crate) fn with_nginx(
     let configuration = dir.join("nginx.conf");
     fs::write(&configuration, self::configuration(address, &dir.display().to_string()))?;
     fs::write(dir.join("100"), vec![b'x'; 100])?;
-    let started = place.on_server(|| {
+    let started = cpus.on_server(|| {
         let mut command = Command::new(&program);
         command.arg("-c").arg(&configuration).arg("-e").arg(dir.join("error.log"));
         Ok(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn())
@@ -75,8 +75,8 @@ fn stop(nginx: &mut Child) -> Result<(), Failure> {
 }
 
 /// How many requests a server answers to the minimal generator.
-pub(crate) fn compare(place: &Place, nginx: SocketAddr) -> Result<(), Failure> {
-    place.with_responder(|ours| {
+pub(crate) fn compare(cpus: &CpuPair, nginx: SocketAddr) -> Result<(), Failure> {
+    cpus.with_responder(|ours| {
         for depth in [1, 16] {
             println!(
                 "\nrequests/s of a server on one CPU, {depth} open on each of {CONNECTIONS} connections"
@@ -84,8 +84,8 @@ pub(crate) fn compare(place: &Place, nginx: SocketAddr) -> Result<(), Failure> {
             let mut own = Series::new("hostgap serve");
             let mut other = Series::new("nginx");
             for _ in 0..ROUNDS {
-                own.push(place.on_client(|| floor::saturate(ours, CONNECTIONS, depth, SLICE))?.per_s);
-                other.push(place.on_client(|| floor::saturate(nginx, CONNECTIONS, depth, SLICE))?.per_s);
+                own.push(cpus.on_client(|| floor::saturate(ours, CONNECTIONS, depth, SLICE))?.per_s);
+                other.push(cpus.on_client(|| floor::saturate(nginx, CONNECTIONS, depth, SLICE))?.per_s);
             }
             own.print("", &own);
             other.print("", &own);

@@ -2,19 +2,19 @@
 
 use std::net::SocketAddr;
 
-use crate::place::Place;
+use crate::cpu_pair::CpuPair;
 use crate::saturation::{Contender, ours};
 use crate::{CONNECTIONS, Failure, ROUNDS, SLICE, floor};
 
 const DEPTH: usize = 16;
 
-pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure> {
+pub(crate) fn compare(cpus: &CpuPair, address: SocketAddr) -> Result<(), Failure> {
     println!("\n{CONNECTIONS} connections, {DEPTH} requests open on each, our responder, {ROUNDS} rounds");
     let mut floor = Contender::new("bare epoll loop");
     let mut own = Contender::new("hostgap load");
     for _ in 0..ROUNDS {
-        floor.push(place.on_client(|| floor::saturate(address, CONNECTIONS, DEPTH, SLICE))?);
-        own.push(ours(place, address, DEPTH)?);
+        floor.push(cpus.on_client(|| floor::saturate(address, CONNECTIONS, DEPTH, SLICE))?);
+        own.push(ours(cpus, address, DEPTH)?);
     }
     println!("  requests/s");
     floor.rate.print("", &own.rate);

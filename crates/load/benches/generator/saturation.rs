@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use load::{Run, Schedule, Wait};
 
+use crate::cpu_pair::CpuPair;
 use crate::figures::Series;
 use crate::peers::Peer;
-use crate::place::Place;
 use crate::{CONNECTIONS, Failure, ROUNDS, SLICE, floor};
 
 /// A contender's result in one slice.
@@ -17,7 +17,7 @@ pub(crate) struct Slice {
     pub(crate) cpu_s: f64,
 }
 
-pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure> {
+pub(crate) fn compare(cpus: &CpuPair, address: SocketAddr) -> Result<(), Failure> {
     println!("\n{CONNECTIONS} connections, always busy, our responder, one client CPU, {ROUNDS} rounds");
     let mut floor = Contender::new("bare epoll loop");
     let mut ours = Contender::new("hostgap load");
@@ -29,10 +29,10 @@ pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure>
         }
     }
     for _ in 0..ROUNDS {
-        floor.push(place.on_client(|| floor::saturate(address, CONNECTIONS, 1, SLICE))?);
-        ours.push(self::ours(place, address, 1)?);
+        floor.push(cpus.on_client(|| floor::saturate(address, CONNECTIONS, 1, SLICE))?);
+        ours.push(self::ours(cpus, address, 1)?);
         for (peer, contender) in &mut peers {
-            contender.push(place.on_client(|| peer.saturate(address, CONNECTIONS, SLICE))?);
+            contender.push(cpus.on_client(|| peer.saturate(address, CONNECTIONS, SLICE))?);
         }
     }
     println!("  requests/s");
@@ -47,9 +47,9 @@ pub(crate) fn compare(place: &Place, address: SocketAddr) -> Result<(), Failure>
 }
 
 /// Runs our own generator for a slice, with `depth` requests open on each connection.
-pub(crate) fn ours(place: &Place, address: SocketAddr, depth: usize) -> Result<Slice, Failure> {
+pub(crate) fn ours(cpus: &CpuPair, address: SocketAddr, depth: usize) -> Result<Slice, Failure> {
     let run = Run { wait: Wait::Sleep, ..Run::new(Schedule::Saturate, SLICE) };
-    let outcome = place.ours(address, "/", depth, &run)?;
+    let outcome = cpus.ours(address, "/", depth, &run)?;
     let cpu_ns: u64 = outcome.threads.iter().map(|thread| thread.cpu_ns).sum();
     Ok(Slice { per_s: outcome.answered_per_s(), cpu_s: cpu_ns as f64 / 1e3 / outcome.answered as f64 })
 }

@@ -1,7 +1,7 @@
 //! What became of the requests: an account without noise.
 
-use super::cause::{Shares, Shortage, generator};
-use super::words::{connections, fault, time, unexpected};
+use super::cause::{LEFT_OPEN, Shares, Shortage, generator, is_left_open};
+use super::phrases::{connections, fault, time, unexpected};
 use super::{CheckResult, CheckWeight};
 use crate::{Outcome, Protocol, Schedule};
 
@@ -178,6 +178,7 @@ fn broken(outcome: &Outcome) -> &'static str {
     let garbled = faults.malformed + faults.unasked;
     let most = [faults.refused, ended, garbled, faults.timeout, faults.tls, faults.other].into_iter().max();
     match most {
+        Some(0) if is_left_open(outcome) => LEFT_OPEN,
         // They neither came about nor failed.
         Some(0) | None => "the server took no new connections, so see how many it takes",
         Some(most) if most == faults.refused => {

@@ -3,7 +3,7 @@
 use stats::{ExponentialFit, Percentile, exponential_fit};
 
 use super::cause::{Shares, Shortage};
-use super::words::{connections, time};
+use super::phrases::{connections, time};
 use super::{CheckResult, CheckWeight};
 use crate::{Outcome, Schedule, Series};
 

@@ -1,7 +1,7 @@
 //! The cause of requests that were not sent when they were due.
 
 use super::generator::BUSY_MAX;
-use super::words::{connection, connections};
+use super::phrases::{connection, connections};
 use crate::{Outcome, Overdue, Protocol, ThreadCost};
 
 /// What requests that were due lacked.
@@ -77,6 +77,7 @@ impl Shortage {
     pub(super) fn explained(self, outcome: &Outcome) -> String {
         match self {
             Shortage::Answers => format!("{}; {}", short(outcome), unanswered(outcome)),
+            Shortage::Connections if is_left_open(outcome) => format!("{}; {LEFT_OPEN}", short(outcome)),
             Shortage::Connections => format!(
                 "{}; the server was gone or took no more {}, so see whether it still runs and how many it takes",
                 short(outcome),
@@ -105,6 +106,7 @@ fn short(outcome: &Outcome) -> String {
         (short.waiting, "waited for answers"),
         (short.broken, "had broken or could not be made"),
         (short.connecting, "were being made"),
+        (short.ending, "had been answered and not been closed by the server"),
     ];
     let causes = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| match *count == all {
         true if all == 1 => format!("the only one {}", what.replace("were", "was")),
@@ -113,6 +115,16 @@ fn short(outcome: &Outcome) -> String {
     });
     format!("no {} was free, {}", connection(outcome), causes.collect::<Vec<_>>().join(", "))
 }
+
+/// Whether most connections waited for the server to close them, when none was free.
+pub(super) fn is_left_open(outcome: &Outcome) -> bool {
+    let short = &outcome.short;
+    short.ending > short.broken + short.connecting
+}
+
+/// What it means if they did.
+pub(super) const LEFT_OPEN: &str = "the server does not close them when it says so, and each keeps its place until it is \
+                                    left a second later; more of them (--connections) help";
 
 /// What to do about answers that do not come, or not soon enough.
 fn unanswered(outcome: &Outcome) -> String {
@@ -185,7 +197,7 @@ mod tests {
     #[test]
     fn it_says_what_the_connections_did() {
         let mut outcome = good();
-        outcome.short = Short { waiting: 8, broken: 0, connecting: 0 };
+        outcome.short = Short { waiting: 8, ..Short::default() };
         (outcome.missed.unanswered, outcome.missed.stuck) = (8, 0);
         assert!(Shortage::Answers.explained(&outcome).contains("takes too long"));
         outcome.missed.stuck = 8;
@@ -198,11 +210,19 @@ mod tests {
         outcome.short = Short { connecting: 1, ..Short::default() };
         let text = Shortage::Connections.explained(&outcome);
         assert!(text.starts_with("no connection was free, the only one was being made; "), "{text}");
-        outcome.short = Short { waiting: 1, broken: 5, connecting: 2 };
+        outcome.short = Short { waiting: 1, broken: 5, connecting: 2, ending: 0 };
         let text = Shortage::Connections.explained(&outcome);
         let parts =
             "1 of 8 waited for answers, 5 of 8 had broken or could not be made, 2 of 8 were being made";
         assert!(text.contains(parts), "{text}");
+        assert!(text.contains("the server was gone"), "{text}");
+        outcome.short = Short { broken: 1, ending: 7, ..Short::default() };
+        let text = Shortage::Connections.explained(&outcome);
+        assert!(
+            text.contains("7 of 8 had been answered and not been closed by the server; the server"),
+            "{text}"
+        );
+        assert!(!text.contains("gone"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use stats::Percentile;
 
-use super::words::time;
+use super::phrases::time;
 use super::{CheckResult, CheckWeight};
 use crate::{Outcome, Schedule, ThreadCost};
 

@@ -3,7 +3,7 @@
 
 use stats::{Percentile, effective_samples, serial_correlation, two_samples};
 
-use super::words::time;
+use super::phrases::time;
 use super::{CheckResult, CheckWeight};
 use crate::{Sample, Series};
 

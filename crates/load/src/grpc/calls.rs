@@ -12,7 +12,7 @@ use h2::client::{Connection, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream};
 use http::{HeaderMap, Request};
 
-use super::wire::{SocketIo, Turns};
+use super::wire::{PollLoop, SocketIo};
 use super::{CONTENT_TYPE, METHOD, OK, PREFIX_BYTES, STATUS_MAX, UNKNOWN, is_whole};
 use crate::ConnectionError;
 use crate::response::Response;
@@ -23,7 +23,7 @@ const WINDOW_BYTES: u32 = 4 << 20;
 /// A connection, and the call that is open on it.
 pub(crate) struct Calls {
     state: State,
-    turns: Turns,
+    polls: PollLoop,
     request: Request<()>,
     call: Option<Call>,
     /// Why the connection is over, once it is.
@@ -59,13 +59,13 @@ impl Calls {
             .initial_connection_window_size(WINDOW_BYTES);
         let greeting = async move { builder.handshake(SocketIo(socket)).await };
         let state = State::Greeting(Box::pin(greeting));
-        Ok(Calls { state, turns: Turns::new(), request, call: None, over: None })
+        Ok(Calls { state, polls: PollLoop::new(), request, call: None, over: None })
     }
 
     /// Goes on with the beginning of the connection. True when calls can be made.
     pub(crate) fn greet(&mut self) -> Result<bool, ConnectionError> {
         let State::Greeting(greeting) = &mut self.state else { return Ok(true) };
-        match greeting.as_mut().poll(&mut self.turns.begin()) {
+        match greeting.as_mut().poll(&mut self.polls.begin()) {
             Poll::Pending => return Ok(false),
             Poll::Ready(Err(error)) => return Err(fault(&error)),
             Poll::Ready(Ok(open)) => self.state = State::Open(Box::new(open)),
@@ -78,7 +78,7 @@ impl Calls {
     pub(crate) fn call(&mut self, message: &Bytes) -> Result<(), ConnectionError> {
         let State::Open(open) = &mut self.state else { return Err(ConnectionError::Closed) };
         let (send, _) = &mut **open;
-        match send.poll_ready(&mut self.turns.begin()) {
+        match send.poll_ready(&mut self.polls.begin()) {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(error)) => return Err(self.over.take().unwrap_or_else(|| fault(&error))),
             Poll::Pending => {
@@ -98,7 +98,7 @@ impl Calls {
         loop {
             self.turn();
             if let Some(call) = &mut self.call {
-                match call.poll(&mut Context::from_waker(self.turns.waker())) {
+                match call.poll(&mut Context::from_waker(self.polls.waker())) {
                     Poll::Pending => {}
                     Poll::Ready(Ok(response)) => {
                         self.call = None;
@@ -113,7 +113,7 @@ impl Calls {
             if let Some(fault) = self.over.take() {
                 return Err(fault);
             }
-            if !self.turns.goes_on() {
+            if !self.polls.goes_on() {
                 return Ok(None);
             }
         }
@@ -124,7 +124,7 @@ impl Calls {
         if self.over.is_some() {
             return;
         }
-        match Pin::new(&mut open.1).poll(&mut self.turns.begin()) {
+        match Pin::new(&mut open.1).poll(&mut self.polls.begin()) {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => self.over = Some(ConnectionError::Closed),
             Poll::Ready(Err(error)) => self.over = Some(fault(&error)),

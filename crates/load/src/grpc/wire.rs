@@ -47,9 +47,9 @@ fn done<T>(call: Result<Option<T>, Errno>) -> Poll<io::Result<T>> {
 
 /// Whether something asked to be polled again although no socket has to be waited for.
 #[derive(Debug, Default)]
-struct Turn(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Turn {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -57,30 +57,30 @@ impl Wake for Turn {
 
 /// Takes the place of an executor: polls until no other poll is requested.
 #[derive(Debug)]
-pub(crate) struct Turns {
-    turn: Arc<Turn>,
+pub(crate) struct PollLoop {
+    woken: Arc<WakeFlag>,
     waker: Waker,
 }
 
-impl Turns {
-    pub(crate) fn new() -> Turns {
-        let turn = Arc::new(Turn::default());
-        Turns { waker: Waker::from(Arc::clone(&turn)), turn }
+impl PollLoop {
+    pub(crate) fn new() -> PollLoop {
+        let woken = Arc::new(WakeFlag::default());
+        PollLoop { waker: Waker::from(Arc::clone(&woken)), woken }
     }
 
-    /// Begins a turn, in which the context is polled with.
+    /// Begins a round of polls; they all get the context that this returns.
     pub(crate) fn begin(&self) -> Context<'_> {
-        self.turn.0.store(false, Ordering::Relaxed);
+        self.woken.0.store(false, Ordering::Relaxed);
         Context::from_waker(&self.waker)
     }
 
-    /// The waker for other polls in a turn that has begun.
+    /// The waker for further polls in the round that has begun.
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }
 
-    /// Whether there has to be another one.
+    /// Whether a poll of this round has asked to be polled again.
     pub(crate) fn goes_on(&self) -> bool {
-        self.turn.0.load(Ordering::Relaxed)
+        self.woken.0.load(Ordering::Relaxed)
     }
 }

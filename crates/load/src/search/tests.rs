@@ -26,9 +26,17 @@ fn ran(run: &Run, most_per_s: f64) -> CheckedRun {
 /// Searches with a p99 below 2 ms; the result, and what each run was for.
 fn search(
     stop: &AtomicBool,
+    server: impl FnMut(SearchStep, &Run) -> Result<CheckedRun, LoadError>,
+) -> (Result<RateSearchResult, LoadError>, Vec<SearchStep>) {
+    search_with(WhenBusy::Wait, stop, server)
+}
+
+fn search_with(
+    when_busy: WhenBusy,
+    stop: &AtomicBool,
     mut server: impl FnMut(SearchStep, &Run) -> Result<CheckedRun, LoadError>,
 ) -> (Result<RateSearchResult, LoadError>, Vec<SearchStep>) {
-    let run = Run::new(Schedule::Constant { rate_per_s: 1.0 }, FULL);
+    let run = Run { when_busy, ..Run::new(Schedule::Constant { rate_per_s: 1.0 }, FULL) };
     let slo = Slo::new(vec![Limit::new(99.0, 2_000_000).unwrap()]);
     let (mut steps, mut emitted) = (Vec::new(), 0);
     let mut measure = |step, run: &Run| {
@@ -55,6 +63,20 @@ fn the_highest_rate_is_found_to_the_precision_and_confirmed() {
         assert!(rate_per_s <= most_per_s * 1.002 && rate_per_s > most_per_s * (1.0 - 2.0 * PRECISION));
         assert_eq!((steps[0], *steps.last().unwrap()), (SearchStep::ClosedLoop, SearchStep::Confirmation));
         assert!(found.ended.is_none() && found.tried.last().unwrap().broken.is_none());
+    }
+}
+
+#[test]
+fn connections_that_are_added_carry_more_than_those_of_the_closed_loop() {
+    for most_per_s in [50.0, 101.0, 5_000.0] {
+        let (found, _) = search_with(WhenBusy::Grow, &AtomicBool::new(false), |step, run| {
+            Ok(ran(run, if step == SearchStep::ClosedLoop { 100.0 } else { most_per_s }))
+        });
+        let rate_per_s = found.unwrap().best.unwrap().schedule.rate_per_s().unwrap();
+        assert!(
+            rate_per_s <= most_per_s * 1.002 && rate_per_s > most_per_s * (1.0 - 2.0 * PRECISION),
+            "{rate_per_s} of {most_per_s}"
+        );
     }
 }
 

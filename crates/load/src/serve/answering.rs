@@ -32,7 +32,11 @@ impl Responder<'_> {
         if peer.ending.is_none() {
             peer.held.extend_from_slice(&input[used..]);
         }
-        self.deliver(peer)?;
+        let delivered = self.deliver(peer)?;
+        // Over TCP the end is read once there is room for more requests.
+        if peer.has_ended && delivered == Flushed::All {
+            return self.on_end(peer);
+        }
         Ok(!peer.is_over())
     }
 

@@ -11,7 +11,7 @@ use h2::RecvStream;
 use h2::server::{Connection, Handshake, SendResponse};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 
-use crate::grpc::wire::{SocketIo, Turns};
+use crate::grpc::wire::{PollLoop, SocketIo};
 use crate::grpc::{
     CONTENT_TYPE, GRPC_BODY_BYTES_MAX, INTERNAL, METHOD, OK, PREFIX_BYTES, RESOURCE_EXHAUSTED, UNIMPLEMENTED,
     is_whole,
@@ -29,7 +29,7 @@ const CALLS_MAX: u32 = 256;
 /// A connection of HTTP/2, and the calls that are coming on it.
 pub(super) struct Calls {
     state: State,
-    turns: Turns,
+    polls: PollLoop,
     coming: Vec<Coming>,
 }
 
@@ -60,12 +60,12 @@ impl Calls {
             .initial_connection_window_size(WINDOW_BYTES)
             .max_concurrent_streams(CALLS_MAX);
         let greeting = builder.handshake(SocketIo(Arc::new(socket)));
-        Calls { state: State::Greeting(Box::pin(greeting)), turns: Turns::new(), coming: Vec::new() }
+        Calls { state: State::Greeting(Box::pin(greeting)), polls: PollLoop::new(), coming: Vec::new() }
     }
 
     /// Sends and reads what goes, and takes the calls that begin. False: the connection is over.
     pub(super) fn turn(&mut self) -> bool {
-        let mut cx = self.turns.begin();
+        let mut cx = self.polls.begin();
         if let State::Greeting(greeting) = &mut self.state {
             match greeting.as_mut().poll(&mut cx) {
                 Poll::Pending => return true,
@@ -85,12 +85,12 @@ impl Calls {
 
     /// Whether there is more to do although no event will say so.
     pub(super) fn goes_on(&self) -> bool {
-        self.turns.goes_on()
+        self.polls.goes_on()
     }
 
     /// A call that can be answered, and its outcome code. Calls that the peer cancelled are dropped.
     pub(super) fn next(&mut self) -> Option<(u16, Coming)> {
-        let mut cx = Context::from_waker(self.turns.waker());
+        let mut cx = Context::from_waker(self.polls.waker());
         let mut index = 0;
         while index < self.coming.len() {
             match self.coming[index].poll(&mut cx) {

@@ -1,4 +1,4 @@
-//! Who the responder is over TLS.
+//! The responder's certificate and key for TLS.
 
 use std::error::Error;
 use std::fs;
@@ -69,7 +69,7 @@ impl Certificate {
         Ok(Certificate { config, chain_pem })
     }
 
-    /// The chain in PEM, for those who are to trust it.
+    /// The chain in PEM, for clients that are to trust it.
     pub fn chain_pem(&self) -> &str {
         &self.chain_pem
     }

@@ -51,6 +51,8 @@ impl Responder<'_> {
     pub(super) fn reply_in_time(&mut self, peer: &mut Peer, reply: Reply) {
         let Some(injector) = &mut self.injector else { return };
         let (fate, due_ns) = injector.draw(clock::now_ns());
+        let has_status = !matches!(reply, Reply::Raw { .. });
+        injector.injected.errors += u64::from(fate == Fate::Error && has_status);
         self.write(if fate == Fate::Error { reply.as_error() } else { reply });
         if let Fate::Half(ending) = fate {
             self.output.truncate(self.output.len() / 2);

@@ -13,7 +13,7 @@ use std::str::FromStr;
 pub enum Listen {
     /// HTTP/1.1 over TCP; connections stay open as the client asks.
     Http(SocketAddr),
-    /// HTTP/1.1 over TLS.
+    /// HTTP/1.1 over TLS, with the certificate of the configuration.
     Https(SocketAddr),
     /// HTTP/1.1 over a Unix stream socket.
     HttpUnix(PathBuf),

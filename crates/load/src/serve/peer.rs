@@ -36,6 +36,8 @@ pub(super) struct Peer {
     /// What the socket did not take yet, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
+    /// The TLS session has ended: what is held is all that the peer has sent.
+    pub(super) has_ended: bool,
     /// How the connection ends after the pending output; no further request is read.
     pub(super) ending: Option<Ending>,
 }
@@ -106,6 +108,7 @@ impl Peer {
             line: AnswerQueue::default(),
             unsent: Vec::new(),
             sent: 0,
+            has_ended: false,
             ending: None,
         }
     }
@@ -155,7 +158,7 @@ impl Peer {
             Some(Ending::Close) => {
                 if let Some(session) = &mut self.session {
                     let records = session.close();
-                    // Who does not take it is left without.
+                    // A peer that does not read it closes without it.
                     let _ = self.push(&records);
                 }
             }

@@ -11,8 +11,8 @@ const FIELDS_MAX: usize = 64;
 
 /// The parts of a request that decide its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Request<'a> {
-    /// Bytes of its head.
+pub(super) struct RequestParts<'a> {
+    /// Length of the head in bytes, with the empty line that ends it.
     pub(super) bytes: usize,
     pub(super) path: &'a str,
     /// Whether the answer has a body.
@@ -27,14 +27,14 @@ pub(super) struct Request<'a> {
 /// The last request, and its answer. Generators repeat identical bytes, and comparing them takes a fraction of the
 /// time that parsing takes.
 #[derive(Debug, Default)]
-pub(super) struct Last {
+pub(super) struct LastRequest {
     request: Vec<u8>,
     reply: Option<Reply>,
 }
 
 /// Reads one request. `None`: it is not complete. `Err`: the status to refuse it with; the connection cannot go on,
 /// because where the next request starts is not known.
-pub(super) fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, u16> {
+pub(super) fn parse(bytes: &[u8]) -> Result<Option<RequestParts<'_>>, u16> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut head = httparse::Request::new(&mut fields);
     let length = match head.parse(bytes) {
@@ -50,7 +50,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, u16> {
         _ => return Err(405),
     };
     let is_http_1_1 = head.version == Some(1);
-    let mut request = Request {
+    let mut request = RequestParts {
         bytes: length,
         path: head.path.unwrap_or(""),
         with_body,
@@ -68,7 +68,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, u16> {
     Ok(Some(request))
 }
 
-impl Last {
+impl LastRequest {
     /// Notes a whole request without a body.
     pub(super) fn remember(&mut self, request: &[u8], reply: Reply) {
         self.request.clear();
@@ -84,7 +84,7 @@ impl Last {
     }
 }
 
-impl Request<'_> {
+impl RequestParts<'_> {
     fn read_field(&mut self, field: &httparse::Header<'_>) -> Result<(), u16> {
         let is = |name: &str| field.name.eq_ignore_ascii_case(name);
         let value = field.value.trim_ascii();

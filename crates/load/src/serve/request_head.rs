@@ -1,7 +1,7 @@
 //! What the input of a connection asks for, and which answer that gets.
 
 use super::answers::{Answers, Reply};
-use super::request::{self, Last};
+use super::request::{self, LastRequest};
 use super::upload::Upload;
 
 /// Says to a peer that it may send the body (RFC 9110, 10.1.1).
@@ -26,8 +26,8 @@ pub(super) enum RequestHead {
 }
 
 impl RequestHead {
-    /// Reads a request's head.
-    pub(super) fn read(last: &mut Last, answers: &Answers, input: &[u8]) -> RequestHead {
+    /// Reads the head at the beginning of the input. The one that was last answered is recognised without parsing it.
+    pub(super) fn read(last: &mut LastRequest, answers: &Answers, input: &[u8]) -> RequestHead {
         if let Some((bytes, reply)) = last.repeated(input) {
             return RequestHead::Now { bytes, reply };
         }

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use linux::clock;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
@@ -15,14 +16,14 @@ use super::injector::Injector;
 use super::listener::{Listener, Speaks};
 use super::messages::Messages;
 use super::peer::{Flushed, Peer, PeerProtocol, Waits};
-use super::request::Last;
+use super::request::LastRequest;
 use super::session::{Opened, Session};
 use super::work::CpuWork;
 use super::{Certificate, DATAGRAM_BYTES_MAX, Raw, ResponderConfig, ServeError, Served};
 use crate::poller::{Poller, Ready, Tag};
 use crate::verbs::HELLO_BYTES;
 
-/// How often the stop flag is checked when idle.
+/// How often the stop flag is checked when idle, and how long listeners are not watched for want of descriptors.
 const TICK_NS: u64 = 50_000_000;
 
 const INPUT_BYTES: usize = 65_536;
@@ -35,6 +36,8 @@ pub(super) struct Responder<'a> {
     pub(super) listeners: &'a [Listener],
     /// Listeners that are not watched, because there are no descriptors or no memory for more connections.
     paused: Vec<usize>,
+    /// When they are watched again, whatever else there is to do.
+    resume_ns: u64,
     certificate: Option<&'a Certificate>,
     pub(super) peers: Vec<Option<Peer>>,
     vacant: Vec<u32>,
@@ -42,7 +45,7 @@ pub(super) struct Responder<'a> {
     generation: u32,
     pub(super) answers: Answers,
     /// The previous request, for comparison.
-    pub(super) last: Last,
+    pub(super) last: LastRequest,
     /// Bytes of a request and of its answer on raw connections; `None`: the request declares them.
     pub(super) raw: Option<Raw>,
     input: Box<[u8]>,
@@ -75,12 +78,13 @@ impl<'a> Responder<'a> {
             poller,
             listeners,
             paused: Vec::new(),
+            resume_ns: 0,
             certificate: config.certificate.as_ref(),
             peers: Vec::new(),
             vacant: Vec::new(),
             generation: LISTENER,
             answers: Answers::new(config.body_bytes, response_bytes_max),
-            last: Last::default(),
+            last: LastRequest::default(),
             raw: (!config.echo).then_some(config.raw),
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
             output: Vec::new(),
@@ -111,7 +115,7 @@ impl<'a> Responder<'a> {
                 }
             }
             self.keep_time(ends);
-            if self.poller.is_empty() {
+            if !self.paused.is_empty() && clock::now_ns() >= self.resume_ns {
                 self.paused.retain(|index| watch_listener(&self.poller, self.listeners, *index).is_err());
             }
         }
@@ -145,10 +149,11 @@ impl<'a> Responder<'a> {
                 Ok(socket) => self.welcome(socket, listener.speaks),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    // The listener would stay ready and keep the loop turning. Those who wait are accepted when it
-                    // is quiet again.
+                    // The listener would stay ready and keep the loop turning. Those that wait are accepted after a
+                    // while.
                     if self.poller.delete(&listener.socket).is_ok() {
                         self.paused.push(index);
+                        self.resume_ns = clock::now_ns() + TICK_NS;
                     }
                     return;
                 }
@@ -283,12 +288,12 @@ impl<'a> Responder<'a> {
             peer.send(&[])?;
             return Ok(false);
         };
-        let on = self.answer(peer, &plain)?;
-        if on && opened == Opened::Ended { self.on_end(peer) } else { Ok(on) }
+        peer.has_ended = opened == Opened::Ended;
+        self.answer(peer, &plain)
     }
 
     /// The peer has finished sending, but may still wait for answers.
-    fn on_end(&mut self, peer: &mut Peer) -> Result<bool, Errno> {
+    pub(super) fn on_end(&mut self, peer: &mut Peer) -> Result<bool, Errno> {
         peer.ending = peer.ending.or(Some(Ending::Close));
         if peer.is_over() {
             return Ok(false);

@@ -13,7 +13,10 @@ use std::thread;
 use linux::clock;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
-use super::{Delivered, Flow, LOOK, Shared, Window, due_ns, is_pause, nanoseconds, on_cpus, sleep_until};
+use super::arrivals::{Arrival, Arrivals};
+use super::{
+    Delivered, Flow, LOOK, Packets, Shared, Window, due_ns, is_pause, nanoseconds, on_cpus, sleep_until,
+};
 use crate::LoadError;
 use crate::error::system;
 use crate::schedule::{Pace, Schedule};
@@ -172,8 +175,7 @@ impl Sink<'_> {
     /// Receives until all datagrams sent have arrived, or no more arrive.
     fn receive(&self, shared: &Shared) -> Result<Delivered, LoadError> {
         let mut delivered = Delivered::default();
-        // The number that is expected next of each flow.
-        let mut next = vec![0_u64; self.flows];
+        let mut arrivals = vec![Arrivals::new(); self.flows];
         let mut buffer = vec![0; 65_536];
         let (mut last_ns, mut before_ns) = (self.window.end_ns, None);
         let mut shared_before = 0;
@@ -183,7 +185,7 @@ impl Sink<'_> {
             let now_ns = match self.socket.recv(&mut buffer) {
                 Ok(bytes) => {
                     let now_ns = clock::now_ns();
-                    if self.count(&buffer[..bytes], &mut next, &mut delivered) {
+                    if count(&buffer[..bytes], &mut arrivals, &mut delivered.packets) {
                         received += 1;
                         last_ns = last_ns.max(now_ns);
                         self.arrived(now_ns, bytes, &mut before_ns, &mut delivered);
@@ -207,20 +209,6 @@ impl Sink<'_> {
         }
     }
 
-    /// Counts a datagram by its header. False: it is not ours.
-    fn count(&self, packet: &[u8], next: &mut [u64], delivered: &mut Delivered) -> bool {
-        let Some(head) = packet.first_chunk::<{ PACKET_BYTES_MIN as usize }>() else { return false };
-        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let number = u64::from(word(8)) | u64::from(word(12)) << 32;
-        let Some(next) = next.get_mut(word(0) as usize) else { return false };
-        if word(4) == 1 {
-            delivered.packets.received += 1;
-            delivered.packets.reordered += u64::from(number < *next);
-        }
-        *next = (*next).max(number + 1);
-        true
-    }
-
     fn arrived(&self, now_ns: u64, bytes: usize, before_ns: &mut Option<u64>, delivered: &mut Delivered) {
         delivered.total_bytes.1 += bytes as u64;
         if !self.window.holds(now_ns) {
@@ -230,5 +218,47 @@ impl Sink<'_> {
         delivered.packets.in_time += 1;
         let gap_ns = now_ns - before_ns.replace(now_ns).unwrap_or(now_ns);
         delivered.packets.gap_max_ns = delivered.packets.gap_max_ns.max(gap_ns);
+    }
+}
+
+/// Counts a datagram by its header. False: it is not ours, or was there before.
+fn count(packet: &[u8], arrivals: &mut [Arrivals], packets: &mut Packets) -> bool {
+    let Some(head) = packet.first_chunk::<{ PACKET_BYTES_MIN as usize }>() else { return false };
+    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let number = u64::from(word(8)) | u64::from(word(12)) << 32;
+    let Some(arrivals) = arrivals.get_mut(word(0) as usize) else { return false };
+    let (arrival, measured) = (arrivals.note(number), u64::from(word(4) == 1));
+    match arrival {
+        Arrival::InOrder => {}
+        Arrival::Reordered => packets.reordered += measured,
+        Arrival::Duplicate => {
+            packets.duplicated += measured;
+            return false;
+        }
+    }
+    packets.received += measured;
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_that_comes_twice_has_arrived_once() {
+        let packet = |measured: u32, number: u64| {
+            let mut packet = 0_u32.to_le_bytes().to_vec();
+            packet.extend_from_slice(&measured.to_le_bytes());
+            packet.extend_from_slice(&number.to_le_bytes());
+            packet
+        };
+        let (mut arrivals, mut packets) = (vec![Arrivals::new()], Packets::default());
+        let mut count = |measured, number| count(&packet(measured, number), &mut arrivals, &mut packets);
+        assert_eq!(
+            [(0, 0), (0, 0), (1, 1), (1, 3)].map(|(part, number)| count(part, number)),
+            [true, false, true, true]
+        );
+        assert_eq!([1, 2, 3].map(|number| count(1, number)), [false, true, false]);
+        assert_eq!((packets.received, packets.duplicated, packets.reordered), (3, 2, 1));
     }
 }

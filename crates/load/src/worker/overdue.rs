@@ -67,12 +67,20 @@ impl Worker<'_> {
     /// The connections, none of which is free. Each one that waits for answers has its maximum of open requests.
     pub(super) fn short(&self) -> Short {
         let promised = self.promised;
-        let waiting = (self.open - promised).div_ceil(self.client.limit);
         let broken = self.client.retry.len();
-        let others = self.client.connections.len().saturating_sub(waiting + broken);
+        // A broken one may have a request that waits until it is tried again.
+        let up = self.client.connections.len() - broken;
+        let waiting = (self.open - self.lost - promised).div_ceil(self.client.limit).min(up);
+        let ending = self.ending;
+        let others = self.client.connections.len().saturating_sub(waiting + broken + ending);
         // If one is free nevertheless, it is promised requests that wait for theirs.
         let connecting = if self.client.has_room() { promised } else { others };
-        Short { waiting: waiting as u64, broken: broken as u64, connecting: connecting as u64 }
+        Short {
+            waiting: waiting as u64,
+            broken: broken as u64,
+            connecting: connecting as u64,
+            ending: ending as u64,
+        }
     }
 
     /// The time from one instant to another, as far as it lies within the schedule.

@@ -35,6 +35,10 @@ impl Worker<'_> {
         self.outcome.reconnects += 1;
         self.outcome.handshakes.count(self.client.connections[index as usize].resumed());
         self.send_promised(index);
+        if self.client.connections[index as usize].phase != ConnectionState::Up {
+            // It broke as its request was sent, and has been counted.
+            return now_ns;
+        }
         self.on_room(index, now_ns);
         // A server may have closed or reset it already, and an edge is reported only once.
         self.on_ready(index, flags - EventFlags::OUT, now_ns)
@@ -121,14 +125,23 @@ impl Worker<'_> {
                     used += length;
                     connection.open.pop_front();
                     connection.answers += 1;
+                    // The server has no use for the rest of such a request, and the next one cannot be sent before it.
+                    let is_cut_short = connection.is_cut_short(&client.asks);
                     if self.on_response(index, open, response, now_ns) {
                         self.split(index, open, now_ns);
                     }
+                    if is_cut_short {
+                        self.reopen(index, now_ns);
+                        return false;
+                    }
                     if self.client.is_fresh() {
-                        // Who closes first keeps the port for a minute (TIME_WAIT): that is left to the server, which
-                        // was asked to.
+                        // The side that closes first keeps the port for a minute (TIME_WAIT). That is left to the
+                        // server, which was asked to close.
                         if response.keep_alive {
                             self.reopen(index, now_ns);
+                        } else {
+                            self.client.connections[index as usize].ending_ns = Some(now_ns);
+                            self.ending += 1;
                         }
                         return !response.keep_alive;
                     }
@@ -212,13 +225,13 @@ impl Worker<'_> {
         let client = &mut *self.client;
         let number = client.buffer[..bytes].first_chunk::<{ Sizes::NUMBER_BYTES }>();
         let ordinal = number.and_then(|number| u64::from_le_bytes(*number).checked_sub(client.number));
-        let connection = &mut client.connections[index as usize];
+        let connection = &client.connections[index as usize];
         let place = connection.open.iter().position(|open| Some(open.ordinal) == ordinal);
-        let Some(open) = place.and_then(|place| connection.open.remove(place)) else {
+        let Some(open) = place.and_then(|place| self.take_open(index, place)) else {
             self.outcome.strays += 1;
             return;
         };
-        connection.answers += 1;
+        self.client.connections[index as usize].answers += 1;
         let response = Response { status: 200, body_bytes: bytes as u64, keep_alive: true };
         if self.on_response(index, open, response, now_ns) {
             self.split(index, open, now_ns);
@@ -258,7 +271,8 @@ impl Worker<'_> {
                 self.outcome.response.saturating_record(now_ns - open.intended_ns);
             }
             self.outcome.service.saturating_record(now_ns - open.sent_ns);
-            self.outcome.series_answered(open.ordinal, now_ns - open.intended_ns);
+            self.served_ns += now_ns - open.sent_ns;
+            self.outcome.series_answered(open.number, now_ns - open.intended_ns);
             self.note(Exchange::of(index, open, now_ns));
             return true;
         }

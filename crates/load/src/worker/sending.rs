@@ -4,6 +4,7 @@ use linux::clock;
 
 use super::Worker;
 use crate::ask::ReplyForm;
+use crate::client::QUEUE_WAIT_NS;
 use crate::connection::{ConnectionState, OpenRequest};
 use crate::exchange::Exchange;
 use crate::order::WhenBusy;
@@ -41,7 +42,7 @@ impl Worker<'_> {
         let kind = self.client.asks.kind_of(ordinal);
         self.open += 1;
         let free_ns = self.client.connections[index as usize].since_ns;
-        let open = OpenRequest { intended_ns, sent_ns, free_ns, ordinal, kind };
+        let open = OpenRequest { intended_ns, sent_ns, free_ns, ordinal, number: self.outcome.sent, kind };
         self.on_sent(open);
         self.client.connections[index as usize].open.push_back(open);
         self.transmit(index, self.client.asks.kinds[usize::from(kind)].bytes.len());
@@ -53,15 +54,14 @@ impl Worker<'_> {
     fn fill(&mut self, index: u32) -> u64 {
         let sent_ns = clock::now_ns();
         let mut bytes = 0;
-        while self.client.connections[index as usize].open.len() < self.client.limit && self.has_more() {
+        while self.client.connections[index as usize].taken() < self.client.limit && self.has_more() {
             let ordinal = self.advance();
             let kind = self.client.asks.kind_of(ordinal);
             self.open += 1;
-            self.outcome.sent += 1;
-            self.outcome.sent_in_schedule += u64::from(sent_ns < self.end_ns);
-            self.series_sent(ordinal, sent_ns);
+            let number = self.outcome.sent;
             bytes += self.client.asks.kinds[usize::from(kind)].bytes.len();
-            let open = OpenRequest { intended_ns: sent_ns, sent_ns, free_ns: sent_ns, ordinal, kind };
+            let open = OpenRequest { intended_ns: sent_ns, sent_ns, free_ns: sent_ns, ordinal, number, kind };
+            self.count_sent(open);
             self.client.connections[index as usize].open.push_back(open);
             // Datagrams are not joined: one is sent for each turn, and the next ones in further turns.
             if self.has_datagrams() {
@@ -81,26 +81,32 @@ impl Worker<'_> {
         let kind = self.client.asks.kind_of(ordinal);
         let intended_ns = if self.saturates { sent_ns } else { intended_ns };
         let free_ns = self.client.connections[index as usize].since_ns;
-        let open = OpenRequest { intended_ns, sent_ns, free_ns, ordinal, kind };
+        let open = OpenRequest { intended_ns, sent_ns, free_ns, ordinal, number: self.outcome.sent, kind };
         self.open += 1;
         if self.saturates {
-            self.outcome.sent += 1;
-            self.outcome.sent_in_schedule += u64::from(sent_ns < self.end_ns);
-            self.series_sent(ordinal, sent_ns);
+            self.count_sent(open);
         } else {
             self.on_sent(open);
         }
+        self.begin(index, open, sent_ns);
+        sent_ns
+    }
+
+    /// Starts the connection of a request, which waits on it. Where a Unix socket's queue is full it waits for a place,
+    /// as the kernel lets it wait over TCP.
+    pub(super) fn begin(&mut self, index: u32, open: OpenRequest, now_ns: u64) {
         let started = self.client.reopen(index);
         self.client.connections[index as usize].open.push_back(open);
-        if let Err(fault) = started {
-            self.on_fault(index, fault, sent_ns);
+        match started {
+            Ok(()) => {}
+            Err(fault) if fault.is_full() => self.client.retry_at(now_ns + QUEUE_WAIT_NS, index),
+            Err(fault) => self.on_fault(index, fault, now_ns),
         }
-        sent_ns
     }
 
     /// Starts a connection for a request that none is free for. False: there are as many as there may be.
     fn promise(&mut self, intended_ns: u64, now_ns: u64) -> bool {
-        let Some((index, started)) = self.client.grow() else { return false };
+        let Some(index) = self.client.grow() else { return false };
         let ordinal = self.advance();
         let kind = self.client.asks.kind_of(ordinal);
         self.open += 1;
@@ -112,12 +118,10 @@ impl Worker<'_> {
             sent_ns: OpenRequest::PROMISED,
             free_ns: OpenRequest::PROMISED,
             ordinal,
+            number: OpenRequest::PROMISED,
             kind,
         };
-        self.client.connections[index as usize].open.push_back(open);
-        if let Err(fault) = started {
-            self.on_fault(index, fault, now_ns);
-        }
+        self.begin(index, open, now_ns);
         true
     }
 
@@ -130,6 +134,7 @@ impl Worker<'_> {
             open.sent_ns = clock::now_ns();
             // The connection was made for it, so all of the wait is the generator's choice and none its lateness.
             open.free_ns = open.sent_ns;
+            open.number = self.outcome.sent;
         }
         let open = *open;
         if promised {
@@ -156,15 +161,16 @@ impl Worker<'_> {
         self.outcome.lag.saturating_record(lag_ns);
         self.outcome.late.saturating_record(open.sent_ns - open.intended_ns.max(open.free_ns));
         self.note_backlog(open.sent_ns, self.ordinal);
-        self.outcome.sent += 1;
-        self.outcome.sent_in_schedule += u64::from(open.sent_ns < self.end_ns);
-        self.series_sent(open.ordinal, open.sent_ns);
+        self.count_sent(open);
     }
 
-    fn series_sent(&mut self, ordinal: u64, sent_ns: u64) {
-        let gap_ns = if self.sent_ns == 0 { 0 } else { sent_ns - self.sent_ns };
-        self.sent_ns = sent_ns;
-        self.outcome.series_sent(ordinal, gap_ns);
+    /// Counts a request that goes now. Its number is how many went before it.
+    fn count_sent(&mut self, open: OpenRequest) {
+        let gap_ns = if self.sent_ns == 0 { 0 } else { open.sent_ns - self.sent_ns };
+        self.sent_ns = open.sent_ns;
+        self.outcome.series_sent(open.number, gap_ns);
+        self.outcome.sent += 1;
+        self.outcome.sent_in_schedule += u64::from(open.sent_ns < self.end_ns);
     }
 
     /// Hands the last bytes of a connection's open requests to its socket.

@@ -49,6 +49,16 @@ fn a_dropped_request_is_counted_and_delays_no_other() {
 }
 
 #[test]
+fn samples_are_those_of_the_requests_that_were_sent() {
+    let drop = Run { when_busy: WhenBusy::Drop, ..at(2000.0, 500) };
+    let outcome = run(&mut [client(slow(1), 1)], &drop);
+    let samples = &outcome.series[0].samples;
+    assert!(outcome.dropped.count() > 0 && outcome.answered == outcome.sent, "{outcome:?}");
+    assert_eq!(samples.len() as u64, outcome.sent);
+    assert!(samples.iter().all(|sample| sample.response_ns.is_some()));
+}
+
+#[test]
 fn a_pipeline_takes_requests_behind_others() {
     // The first answer comes once half of the requests have arrived, one behind the other.
     let patient = serve(|request| match request.number {

@@ -224,6 +224,28 @@ fn nothing_is_answered_in_a_freeze() {
 }
 
 #[test]
+fn answers_without_a_status_are_no_errors() {
+    let raw = Raw { request_bytes: 4, response_bytes: 9 };
+    let listen = ["127.0.0.1:0", "tcp:127.0.0.1:0", "udp:127.0.0.1:0"];
+    let config = ResponderConfig {
+        listen: listen.iter().map(|text| text.parse().unwrap()).collect(),
+        raw,
+        faults: Faults { errors: 1.0, ..Faults::default() },
+        ..ResponderConfig::default()
+    };
+    let served = with_server(&config, |server| {
+        let mut stream = connect(server.addresses()[1]);
+        stream.write_all(b"abcdefgh").unwrap();
+        stream.read_exact(&mut [0; 18]).unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.send_to(b"abcd", server.addresses()[2]).unwrap();
+        assert_eq!(socket.recv(&mut [0; 64]).unwrap(), 9);
+    });
+    assert_eq!((served.answered, served.refused, served.injected), (3, 0, Injected::default()));
+}
+
+#[test]
 fn raw_protocols_have_faults_too() {
     let raw = Raw { request_bytes: 4, response_bytes: 9 };
     let config = |listen: &str, faults| ResponderConfig {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use load::serve::{Certificate, ResponderConfig};
 use load::{
-    Address, Ask, Client, Expect, HttpRequest, LoadError, Pool, Run, Schedule, Sessions, Sizes, Target, Tls,
-    Trust, Wait,
+    Address, Ask, Client, Expect, HttpRequest, LoadError, Pool, Run, RunVerdict, Schedule, Sessions, Sizes,
+    Target, Tls, Trust, Wait,
 };
 
 use crate::responder::with_server;
@@ -60,6 +60,27 @@ fn a_server_that_does_not_close_is_left() {
     let pool = Pool { fresh: true, ..Pool::of(2, Duration::from_secs(5)) };
     let outcome = run(&mut [Client::open(&target, pool).unwrap()], &at(500.0, 100));
     assert_eq!((outcome.answered, outcome.faults.count()), (50, 0));
+}
+
+/// Such a server waits for the client's end, or its own was lost on the way.
+#[test]
+fn a_server_that_says_close_and_does_not_is_left_after_a_while() {
+    let address = serve(|request| {
+        request.answer(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi")
+    });
+    let target = Target::get(address, "a", "/", Expect::default());
+    let pool = Pool { fresh: true, ..Pool::of(4, Duration::from_secs(5)) };
+    let mut clients = [Client::open(&target, pool).unwrap()];
+    let outcome = run(&mut clients, &at(10.0, 1500));
+    assert_eq!((outcome.answered, outcome.faults.count()), (15, 0), "{outcome:?}");
+    assert!(outcome.reconnects > 4, "{outcome:?}");
+    // No place comes free in less than a second, and that is said as it is.
+    let outcome = run(&mut clients, &Run { drain: Duration::from_millis(200), ..at(100.0, 600) });
+    assert_eq!((outcome.answered, outcome.missed.unsent), (4, 56), "{outcome:?}");
+    assert_eq!((outcome.short.ending, outcome.short.count()), (4, 4));
+    let verdict = RunVerdict::new(&outcome, &Schedule::Constant { rate_per_s: 100.0 }, None, false);
+    let rate = verdict.checks.iter().find(|check| check.id == "rate").unwrap();
+    assert!(rate.text.contains("had been answered and not been closed by the server"), "{}", rate.text);
 }
 
 #[test]

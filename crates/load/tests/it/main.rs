@@ -10,6 +10,7 @@ mod faults;
 mod fresh;
 mod grpc;
 mod http10;
+mod large;
 mod netns;
 mod protocols;
 mod requests;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -168,6 +169,50 @@ fn a_lost_datagram_is_missed_and_one_that_comes_twice_is_a_stray() {
     assert_eq!((outcome.answered, outcome.missed.count()), (30, 10));
     assert_eq!((outcome.strays, outcome.faults.count()), (10, 0));
     assert!(outcome.missed.ages.min() >= 499_000_000);
+}
+
+#[test]
+fn a_lost_datagram_is_one_request_without_an_answer() {
+    for connections in [1, 3] {
+        let lost = Arc::new(AtomicU64::new(0));
+        let count_lost = Arc::clone(&lost);
+        let address = datagrams(move |count| {
+            let loses = count % 25 == 7;
+            count_lost.fetch_add(u64::from(loses), Ordering::Relaxed);
+            usize::from(!loses)
+        });
+        let target = raw(Address::Udp(address), 64, 32);
+        let presumed_lost = Some(Duration::from_millis(20));
+        let outcome = run(&mut [connect(&target, connections)], &Run { presumed_lost, ..at(500.0, 1000) });
+        assert_eq!((outcome.intended, outcome.sent, lost.load(Ordering::Relaxed)), (500, 500, 20));
+        assert_eq!((outcome.answered, outcome.missed.count(), outcome.strays), (480, 20, 0));
+    }
+}
+
+#[test]
+fn a_datagram_that_only_is_late_still_counts() {
+    const LATE: Duration = Duration::from_millis(300);
+    let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let target = raw(Address::Udp(server.local_addr().unwrap()), 64, 32);
+    thread::spawn(move || {
+        let mut buffer = [0; 64];
+        for count in 0_u64.. {
+            let (_, peer) = server.recv_from(&mut buffer).unwrap();
+            let (answer, server) = (buffer, server.try_clone().unwrap());
+            // One of ten answers takes its time, and does not hold up the next ones.
+            let late = if count % 10 == 0 { LATE } else { Duration::ZERO };
+            thread::spawn(move || {
+                thread::sleep(late);
+                server.send_to(&answer[..32], peer).unwrap();
+            });
+        }
+    });
+    let presumed_lost = Some(Duration::from_millis(20));
+    let outcome = run(&mut [connect(&target, 1)], &Run { presumed_lost, ..at(100.0, 1000) });
+    assert_eq!((outcome.answered, outcome.missed.count(), outcome.strays), (100, 0, 0));
+    assert!(outcome.service.max() >= 299_000_000);
+    // The requests behind a late one wait until it is taken for lost, and not for its answer.
+    assert!(outcome.response.value_at_quantile(0.8) < 299_000_000);
 }
 
 #[test]

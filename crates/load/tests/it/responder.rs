@@ -3,12 +3,14 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use load::response::{Parser, Response};
 use load::serve::{BODY_BYTES_MAX, Faults, Raw, ResponderConfig, ServeError, Served, Server};
 use load::{Client, Expect, Run, Schedule, Target};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::servers::{at, run};
 
@@ -104,8 +106,8 @@ fn a_peer_that_reads_late_gets_everything_in_order() {
             write!(stream, "GET /{bytes} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
             asked.push(ok(bytes));
         }
-        // Other connections are served meanwhile.
-        thread::sleep(Duration::from_millis(100));
+        // Other connections are served meanwhile: the first answer has begun, and no buffer holds sixty of them.
+        assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
         let mut other = connect(address);
         write!(other, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         assert_eq!(responses(&mut other, 1), [ok(100)]);
@@ -155,6 +157,55 @@ fn the_generator_and_the_responder_agree() {
         assert_eq!(served.connections, 16);
         assert!(served.answered > 600);
     }
+}
+
+#[test]
+fn connections_are_accepted_again_once_others_have_ended() {
+    // Each test has a process of its own, and both ends of a connection are files of it.
+    let set_limit = |files| {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum }).unwrap();
+    };
+    let mut limit = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 + 40;
+    let ask = |mut stream: &TcpStream| {
+        stream.write_all(b"GET /1 HTTP/1.1\r\n\r\n").unwrap();
+        stream.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0)
+    };
+    with_plain(|address| {
+        set_limit(limit);
+        let mut others = Vec::new();
+        let waiting = loop {
+            let Ok(stream) = TcpStream::connect(address) else {
+                limit += 1;
+                set_limit(limit);
+                continue;
+            };
+            stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            if !ask(&stream) {
+                break stream;
+            }
+            others.push(stream);
+        };
+        let busy = others.pop().unwrap();
+        busy.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        waiting.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let is_over = AtomicBool::new(false);
+        let (asked, is_asked) = mpsc::channel();
+        let is_answered = thread::scope(|scope| {
+            // There is hardly a moment without an event.
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) && ask(&busy) {
+                    asked.send(()).unwrap();
+                }
+            });
+            is_asked.recv().unwrap();
+            drop(others);
+            let is_answered = (&waiting).read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0);
+            is_over.store(true, Ordering::Relaxed);
+            is_answered
+        });
+        assert!(is_answered);
+    });
 }
 
 #[test]

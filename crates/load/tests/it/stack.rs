@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use linux::{IfName, Netns};
-use load::serve::{Idle, Listen, ResponderConfig, Served, Server, StackConfig};
+use load::serve::{Idle, Listen, Raw, ResponderConfig, ServeError, Served, Server, StackConfig};
 use testkit::{Wire, require_root};
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
@@ -180,6 +180,36 @@ fn a_request_across_the_end_of_a_buffer_is_answered() {
     );
     let Some(((), served)) = seen else { return };
     assert_eq!((served.connections, served.answered), (1, REQUESTS as u64));
+}
+
+#[test]
+fn datagrams_that_the_link_does_not_carry_are_refused() {
+    if !require_root() {
+        return;
+    }
+    let wire = Wire::up();
+    let mut families = vec![(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 1500 - 28)];
+    if linux::features::has_ipv6() {
+        families.push((IpAddr::V6(Ipv6Addr::UNSPECIFIED), 1500 - 48));
+    }
+    for (any, most) in families {
+        let bound = |response_bytes| {
+            let link = IfName::new("b0").unwrap();
+            let config = ResponderConfig {
+                listen: vec![Listen::Udp((any, PORT).into())],
+                raw: Raw { request_bytes: 64, response_bytes },
+                stack: Some(StackConfig { link, receive_cpu: None }),
+                ..ResponderConfig::default()
+            };
+            wire.far.run(|| Server::bind(&config).map(drop)).unwrap()
+        };
+        for response_bytes in [most + 1, 4000] {
+            let refused = bound(response_bytes);
+            let Err(ServeError::Config(why)) = refused else { panic!("{response_bytes}: {refused:?}") };
+            assert!(why.contains(&format!("at most {most} bytes")), "{why}");
+        }
+        bound(most).unwrap();
+    }
 }
 
 #[test]

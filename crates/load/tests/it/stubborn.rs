@@ -1,4 +1,4 @@
-//! Servers that misbehave.
+//! Servers that answer in pieces, hang up, send garbage or do not answer, and what is counted of each.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use load::response::Malformed;
-use load::{Address, Client, ConnectionError, Expect, LoadError, Run, Target};
+use load::{Address, Client, ConnectionError, Expect, LoadError, Pool, Run, Target, WhenBusy};
 use rustix::net::sockopt;
 
 use crate::servers::{OK, at, client, run, serve, target};
@@ -216,6 +216,86 @@ fn a_unix_socket_with_a_full_queue_is_asked_again() {
     let mut clients = [Client::connect(&target, 8, Duration::from_secs(20)).unwrap()];
     let outcome = run(&mut clients, &at(500.0, 200));
     assert_eq!((outcome.answered, outcome.faults.count()), (100, 0), "{outcome:?}");
+}
+
+#[test]
+fn a_request_waits_for_its_place_in_a_full_queue() {
+    let dir = tempfile::tempdir().unwrap();
+    let (listener, target) = narrow(dir.path());
+    let listener = UnixListener::from(listener);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            // The queue holds one connection, so those that are begun meanwhile find it full.
+            thread::sleep(Duration::from_millis(10));
+            if stream.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {
+                // The request may have been given up.
+                _ = stream.write_all(OK);
+            }
+        }
+    });
+    let pool = Pool { fresh: true, ..Pool::of(8, Duration::from_secs(20)) };
+    let mut clients = [Client::open(&target, pool).unwrap()];
+    let outcome = run(&mut clients, &at(200.0, 250));
+    assert_eq!((outcome.answered, outcome.missed.count(), outcome.faults.count()), (50, 0, 0), "{outcome:?}");
+    // A request that waits longer than it may is missed, with all of its wait.
+    let timeout = Some(Duration::from_millis(100));
+    let outcome = run(&mut clients, &Run { timeout, ..at(200.0, 500) });
+    assert_eq!(outcome.missed.lost, 0, "{outcome:?}");
+    assert!(outcome.missed.expired == 0 || outcome.missed.ages.min() >= 99_000_000, "{outcome:?}");
+}
+
+/// Such a request has a connection promised to it.
+#[test]
+fn a_connection_that_is_added_waits_for_its_place_in_a_full_queue() {
+    let dir = tempfile::tempdir().unwrap();
+    let (listener, target) = narrow(dir.path());
+    let listener = UnixListener::from(listener);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::sleep(Duration::from_millis(5));
+            thread::spawn(move || {
+                while stream.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {
+                    thread::sleep(Duration::from_millis(50));
+                    if stream.write_all(OK).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let pool = Pool { connections_max: 8, ..Pool::of(1, Duration::from_secs(20)) };
+    let mut clients = [Client::open(&target, pool).unwrap()];
+    let outcome = run(&mut clients, &Run { when_busy: WhenBusy::Grow, ..at(500.0, 100) });
+    assert_eq!((outcome.answered, outcome.faults.count()), (50, 0), "{outcome:?}");
+}
+
+#[test]
+fn a_connection_that_ends_while_others_are_made_is_made_anew() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (dropped, are_dropped) = mpsc::channel();
+    thread::spawn(move || {
+        drop([(); 3].map(|()| listener.accept().unwrap()));
+        // From now on the kernel accepts one connection by itself. It tries the others again a second later.
+        rustix::net::listen(&listener, 0).unwrap();
+        dropped.send(()).unwrap();
+        thread::sleep(Duration::from_millis(200));
+        drop(listener.accept().unwrap());
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                while stream.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {
+                    stream.write_all(OK).unwrap();
+                }
+            });
+        }
+    });
+    let mut clients = [Client::connect(&target(address), 3, Duration::from_secs(20)).unwrap()];
+    are_dropped.recv().unwrap();
+    let outcome = run(&mut clients, &at(100.0, 200));
+    assert_eq!((outcome.answered, outcome.faults.count()), (20, 0), "{outcome:?}");
 }
 
 #[test]

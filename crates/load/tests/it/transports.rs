@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use load::serve::{Certificate, Listen, Raw, ResponderConfig, ServeError, Server};
+use load::serve::{Certificate, Delay, Faults, Listen, Raw, ResponderConfig, ServeError, Server};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -166,6 +166,27 @@ pub(crate) fn tls(certificate: &Certificate, server: &Server) -> StreamOwned<Cli
     let address = server.addresses()[0];
     let client = ClientConnection::new(Arc::new(config), address.ip().into()).unwrap();
     StreamOwned::new(client, connect(address))
+}
+
+#[test]
+fn what_was_asked_before_the_end_of_a_tls_session_is_answered() {
+    let certificate = Certificate::self_signed().unwrap();
+    let slow = Faults { delay: Some(Delay::Fixed(Duration::from_millis(1))), ..Faults::default() };
+    for faults in [Faults::default(), slow] {
+        let config =
+            ResponderConfig { certificate: Some(certificate.clone()), faults, ..listen("https:127.0.0.1:0") };
+        let served = with_server(&config, |server| {
+            let mut stream = tls(&certificate, server);
+            stream.conn.complete_io(&mut stream.sock).unwrap();
+            // The requests and the end come together, and no buffer holds the answers.
+            stream.conn.writer().write_all("GET /65536 HTTP/1.1\r\n\r\n".repeat(400).as_bytes()).unwrap();
+            stream.conn.send_close_notify();
+            stream.flush().unwrap();
+            assert_eq!(stream.sock.peek(&mut [0]).unwrap(), 1);
+            assert_eq!(responses(&mut stream, 401), vec![ok(65_536); 400]);
+        });
+        assert_eq!((served.answered, served.refused, served.broken_tls), (400, 0, 0));
+    }
 }
 
 #[test]

@@ -85,6 +85,12 @@ pub(super) fn configurations(directory: &Path) -> Result<Vec<PathBuf>, InstallEr
     Ok(paths)
 }
 
+/// The files that runtimes find before a configuration in its directory.
+pub(super) fn before(conflist: &Path) -> Result<Vec<PathBuf>, InstallError> {
+    let all = configurations(conflist.parent().unwrap_or(Path::new("/")))?;
+    Ok(all.into_iter().take_while(|other| *other < *conflist).collect())
+}
+
 /// Whether runtimes read a file of such a name.
 pub(super) fn is_read_by_runtimes(path: &Path) -> bool {
     let end = path.extension().and_then(|end| end.to_str());

@@ -5,6 +5,7 @@ mod aside;
 mod error;
 mod files;
 mod remove;
+mod standing;
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -19,10 +20,11 @@ pub use aside::{all_aside, aside_of, put_back, set_aside};
 pub use error::InstallError;
 pub use files::{configurations_of, replace};
 pub use remove::{LeftProgram, Uninstalled, uninstall};
+pub use standing::InstalledFiles;
 
 use crate::Home;
 use crate::conflist::{Configured, Network, PLUGIN};
-use files::{configurations, configurations_of_ours, is_this_program, is_whole, network_of_ours, read};
+use files::{before, configurations_of_ours, is_this_program, is_whole, network_of_ours, read};
 
 const PROGRAM_MODE: u32 = 0o755;
 const CONFLIST_MODE: u32 = 0o644;
@@ -47,10 +49,23 @@ pub struct Installation<'a> {
     pub dirs: &'a RuntimeDirs,
     /// The network to configure.
     pub network: &'a Network,
+    /// What becomes of a configuration that has other subnets than attached containers have their addresses of.
+    pub other_subnets: OtherSubnets,
     /// The name of the file of the configuration; `None`: `10-NAME.conflist`.
     pub file: Option<&'a str>,
     /// The program to copy: [`program`].
     pub program: PathBuf,
+}
+
+/// What becomes of a configuration that could be followed but for its subnets, or its MTU: containers are attached that have
+/// addresses of others, or share what has another, and the attach cannot have both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OtherSubnets {
+    /// It is refused.
+    Refused,
+    /// It is written. `ADD` fails as long as such containers are attached, and so no container gets an address that other
+    /// nodes do not lead here any more.
+    Awaited,
 }
 
 /// The program that runtimes are to start: `hostgap-cni`, which lies beside this one, or this one where that is missing,
@@ -94,6 +109,8 @@ pub struct Installed {
     pub program: (PathBuf, Change),
     /// The path of the configuration, and what became of it.
     pub conflist: (PathBuf, Change),
+    /// Why `ADD` fails for now, with [`OtherSubnets::Awaited`].
+    pub waits: Option<String>,
     /// The text of the configuration.
     pub text: String,
     /// How containers reach the node.
@@ -123,13 +140,17 @@ impl Installation<'_> {
         if configured.checks_at_tcx() && !tcx().map_err(InstallError::Unknown)? {
             return Err(InstallError::NoTcx);
         }
-        configured.check(self.home).map_err(InstallError::Conf)?;
-        let before: Vec<PathBuf> = configurations(&self.dirs.conf)?;
-        let before = before.into_iter().take_while(|other| *other < path).collect();
+        let waits = match self.other_subnets {
+            OtherSubnets::Refused => configured.check(self.home).map(|()| None),
+            OtherSubnets::Awaited => configured.check_but_for_awaited(self.home),
+        };
+        let waits = waits.map_err(InstallError::Conf)?.map(|failure| failure.message);
+        let before = before(&path)?;
         let program = self.program_path();
         Ok(Installed {
             program: (program.clone(), judge_program(&program, &self.own_program()?)?),
             conflist: (path.clone(), self.judge_conflist(&path, &text)?),
+            waits,
             text,
             path: configured.path(),
             before,
@@ -150,7 +171,7 @@ impl Installation<'_> {
         }
         let program = self.write_program()?;
         let _lock = locked(&self.dirs.conf)?;
-        // Who uninstalls has this lock while the program goes, and may have just removed it.
+        // An uninstallation holds this lock while it removes the program, and may have just done so.
         self.write_program()?;
         let path = planned.conflist.0;
         // Another process may have written since it was looked at.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use datapath::ATTACHES;
+use datapath::{ATTACHES, Family};
 use serde_json::{Value, json};
 use testkit::skip;
 
@@ -21,27 +21,32 @@ pub(crate) fn can_run(attach: &str) -> bool {
     })
 }
 
-/// Two containers reach each other over both families, CHECK finds all in order, and after DEL the node is as with the
-/// network alone.
 #[track_caller]
 fn check(attach: &str) {
-    let Some(scene) = Scene::new() else { return };
+    reach_each_other(attach, &Family::BOTH, &conf(attach));
+}
+
+/// Two containers reach each other over each family, CHECK finds all in order, and after DEL the node is as with the network
+/// alone.
+#[track_caller]
+pub(crate) fn reach_each_other(attach: &str, families: &[Family], conf: &Value) {
+    let Some(scene) = Scene::of(families) else { return };
     if !can_run(attach) {
         return;
     }
-    let conf = conf(attach);
     for name in ["first", "a", "b"] {
         let _ = scene.container(name);
     }
     let untouched = scene.dump();
     // The network comes with the first attachment, and stays.
-    scene.add("first", &conf);
-    scene.succeed("DEL", "first", &conf);
+    scene.add("first", conf);
+    scene.succeed("DEL", "first", conf);
     let before = scene.dump();
-    let [a, b] = ["a", "b"].map(|name| scene.add(name, &conf));
+    let [a, b] = ["a", "b"].map(|name| scene.add(name, conf));
     let eth0 = a["interfaces"].as_array().unwrap().last().unwrap();
     assert_eq!((&eth0["name"], &eth0["sandbox"]), (&json!("eth0"), &json!(scene.netns("a"))));
-    for index in 0..2 {
+    assert_eq!(a["ips"].as_array().unwrap().len(), families.len());
+    for index in 0..families.len() {
         scene.assert_reaches("a", &address(&b, index));
         scene.assert_reaches("b", &address(&a, index));
     }

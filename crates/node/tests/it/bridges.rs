@@ -236,7 +236,7 @@ fn what_is_no_bridge_or_has_another_address_is_named_and_left() {
     before.assert_same(&scene.dump(), "after refusals");
 }
 
-/// Who comes last takes the bridge back, whoever made it.
+/// The last user takes the bridge back, whichever made it.
 #[test]
 fn two_networks_may_have_one_bridge_of_one_kind() {
     let Some(scene) = Scene::new() else { return };

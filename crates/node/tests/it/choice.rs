@@ -53,7 +53,7 @@ fn a_better_median_does_not_make_up_for_a_worse_tail() {
     let lossy = Truth { lost_one_in: 30, ..Truth::of("ptp+direct", 1.1) };
     let race = Plan::of(6, vec![lossy, Truth::of("bridge+direct", 1.3)]).race();
     let choice = choose(&race).unwrap();
-    assert_eq!(fates(&race, &choice), [("ptp+direct", Fate::Beaten), ("bridge+direct", Fate::Chosen)]);
+    assert_eq!(fates(&race, &choice), [("bridge+direct", Fate::Chosen), ("ptp+direct", Fate::Beaten)]);
 }
 
 /// Of a queue that grows until the end of a slice, only its length is known. What carries the highest rate that all carry best

@@ -108,6 +108,22 @@ fn what_another_plugin_gives_is_used_and_released_by_it() {
     assert_eq!(scene.reserved("pods"), 0);
 }
 
+/// The unit of an ADD that was killed holds what the other plugin gave, which would not give it twice.
+#[test]
+fn an_add_that_was_killed_gives_back_what_another_plugin_gave() {
+    let Some(scene) = Scene::new() else { return };
+    let plugins = Plugins::giving(&json!({ "cniVersion": "1.1.0", "ips": [{ "address": "10.244.1.9/24" }] }));
+    let _ = scene.container("a");
+    let conf = conf("ptp");
+    works(call(&scene, "ADD", "a", &conf, plugins.path()));
+    // As it is left by a process that ends before it leaves the unit standing.
+    let owner = scene.journal("a").with_file_name("owner");
+    fs::write(owner, json!({ "pid": 0, "standing": null }).to_string()).unwrap();
+    works(call(&scene, "ADD", "a", &conf, plugins.path()));
+    assert_eq!(plugins.calls(), ["ADD a eth0", "DEL a eth0", "ADD a eth0"]);
+    works(call(&scene, "DEL", "a", &conf, plugins.path()));
+}
+
 /// What ADD fails with, and that the address is released.
 #[track_caller]
 fn add_fails(scene: &Scene, plugins: &Plugins, attach: &str, code: u32, says: &str) {

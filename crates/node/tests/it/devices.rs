@@ -486,7 +486,11 @@ fn what_is_no_device_is_refused() {
     let far = with(unknown, "vlan", json!(4095));
     check_failure(&scene.call("ADD", "a", &far), 7, "`vlan` is 4095");
     let other = with(conf("ptp"), "deviceID", json!("0000:00:03.0"));
-    check_failure(&scene.call("ADD", "a", &other), 2, "`deviceID` is set, which is for host-device");
+    check_failure(
+        &scene.call("ADD", "a", &other),
+        2,
+        "`deviceID` is \"0000:00:03.0\", which is for host-device",
+    );
     let capability = with(conf("ptp"), "runtimeConfig", json!({ "deviceID": "0000:00:03.0" }));
     check_failure(&scene.call("ADD", "a", &capability), 2, "ptp takes no device of its own");
     let mac = with(none, "runtimeConfig", json!({ "deviceID": "x", "mac": "02:00:00:00:00:01" }));

@@ -50,7 +50,7 @@ impl Wire {
             Command::new(Path::new(PLUGINS).join("dhcp"))
                 .args(["daemon", "-socketpath"])
                 .arg(&socket)
-                // Who gets no answer is not to wait for one as long as usual.
+                // A client without an answer does not wait as long as usual.
                 .args(["-timeout", "2s", "-resendmax", "2s"]),
         );
         await_that("the plugin's daemon listens", || socket.exists());

@@ -24,7 +24,7 @@ fn conf(ipam: &Value) -> Value {
     json!({ "cniVersion": "1.0.0", "name": "pods", "type": "ptp", "ipam": whole })
 }
 
-/// Who has which address in a directory of host-local's format.
+/// The addresses in a directory of host-local's format, with their owners.
 fn leases(data_dir: &Path) -> BTreeMap<String, String> {
     let Ok(entries) = fs::read_dir(data_dir.join("pods")) else { return BTreeMap::new() };
     let files = entries.map(|entry| entry.unwrap().path());
@@ -60,6 +60,10 @@ fn addresses_are_kept_where_the_configuration_says() {
     assert_eq!(leases(elsewhere.path()), BTreeMap::from([of_a]));
     let checked = with(conf.clone(), "prevResult", result);
     works(scene.call_named("ptp", "CHECK", "a", &checked));
+    // Somebody has changed the configuration since.
+    let moved =
+        with(self::conf(&json!({ "dataDir": "/nowhere" })), "prevResult", checked["prevResult"].clone());
+    works(scene.call_named("ptp", "CHECK", "a", &moved));
     fs::rename(elsewhere.path().join("pods/10.1.2.2"), elsewhere.path().join("away")).unwrap();
     check_failure(&scene.call_named("ptp", "CHECK", "a", &checked), 101, "10.1.2.2/32 is no longer reserved");
     fs::rename(elsewhere.path().join("away"), elsewhere.path().join("pods/10.1.2.2")).unwrap();
@@ -94,6 +98,32 @@ fn a_gateway_may_be_the_first_address_of_its_subnet() {
     other["ipam"]["ranges"][1][0]["gateway"] = json!("fd00:1:2::");
     let _ = scene.container("b");
     check_failure(&scene.call_named("ptp", "ADD", "b", &other), 2, "`gateway` is fd00:1:2::;");
+}
+
+/// As with host-local, ranges that the runtime gives come before those of the configuration; and programs in Go write null
+/// for a list that they do not have.
+#[test]
+fn ranges_of_the_runtime_come_first() {
+    let Some(scene) = Scene::new() else { return };
+    for name in ["a", "b", "c"] {
+        let _ = scene.container(name);
+    }
+    let quiet = conf(&json!({ "ranges": null, "rangeEnd": null, "routes": null }));
+    assert_eq!(address(&works(scene.call_named("ptp", "ADD", "a", &quiet)), 0), "10.1.2.2");
+    works(scene.call_named("ptp", "DEL", "a", &quiet));
+    let ipam = json!({ "type": "host-local", "ranges": [[{ "subnet": "fd00:1:2::/64" }]] });
+    let conf = json!({ "cniVersion": "1.0.0", "name": "pods", "type": "ptp", "ipam": ipam });
+    let given = |subnet: &str| json!({ "ipRanges": [[{ "subnet": subnet }]] });
+    let with_v4 = with(conf, "runtimeConfig", given("10.1.3.0/24"));
+    let result = works(scene.call_named("ptp", "ADD", "b", &with_v4));
+    assert_eq!([0, 1].map(|index| address(&result, index)), ["10.1.3.2", "fd00:1:2::2"]);
+    let alone = works(scene.call_named("host-local", "ADD", "c", &with_v4));
+    assert_eq!(alone["ips"].as_array().unwrap().len(), 2, "{alone}");
+    works(scene.call_named("host-local", "DEL", "c", &with_v4));
+    works(scene.call_named("ptp", "DEL", "b", &with_v4));
+    // Two of one family would be two addresses of it.
+    let both = with(self::conf(&json!({})), "runtimeConfig", given("10.1.3.0/24"));
+    check_failure(&scene.call_named("ptp", "ADD", "a", &both), 2, "several sets of one family");
 }
 
 #[test]

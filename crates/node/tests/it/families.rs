@@ -9,7 +9,7 @@ use datapath::Family;
 use serde_json::{Value, json};
 use testkit::shell;
 
-use crate::attachments::can_run;
+use crate::attachments::{can_run, reach_each_other};
 use crate::guarded::first_to_arrive;
 use crate::limits::{assert_limited, bandwidth, transfer};
 use crate::scene::{Scene, address, conf, with};
@@ -39,10 +39,10 @@ const V6: Alone = Alone {
     far: "2001:db8::2",
 };
 
-/// A masqueraded network of the family.
+/// A network of the family.
 fn conf_of(attach: &str, alone: &Alone) -> Value {
     let ipam = json!({ "type": "hostgap", "ranges": [[{ "subnet": alone.subnet }]] });
-    with(with(conf(attach), "ipam", ipam), "masquerade", json!(true))
+    with(conf(attach), "ipam", ipam)
 }
 
 /// Every verb, and all that a container may ask for: it publishes a port, is held to rates, and sends from its own address
@@ -56,7 +56,7 @@ fn check(attach: &str, alone: &Alone) {
     for name in ["first", "a", "b"] {
         let _ = scene.container(name);
     }
-    let (untouched, conf) = (scene.dump(), conf_of(attach, alone));
+    let (untouched, conf) = (scene.dump(), with(conf_of(attach, alone), "masquerade", json!(true)));
     let call = |verb: &str, conf: &Value| scene.call_with(&[("CNI_COMMAND", verb)], conf);
     assert!(call("STATUS", &conf).is_success, "{:?}", call("STATUS", &conf));
     scene.add("first", &conf);
@@ -96,6 +96,12 @@ fn check(attach: &str, alone: &Alone) {
     untouched.assert_same(&scene.dump(), "without the network");
 }
 
+/// Of an attach that leads packets past the node's own rules: its containers reach each other.
+#[track_caller]
+fn check_alone(attach: &str, alone: &Alone) {
+    reach_each_other(attach, &[alone.family], &conf_of(attach, alone));
+}
+
 /// A test of each attach, named after it, in one family.
 macro_rules! of_family {
     ($name:ident, $alone:ident) => {
@@ -113,6 +119,31 @@ macro_rules! of_family {
             #[test]
             fn ebpf() {
                 super::check("ebpf", &super::$alone);
+            }
+
+            #[test]
+            fn netkit() {
+                super::check_alone("netkit", &super::$alone);
+            }
+
+            #[test]
+            fn macvlan() {
+                super::check_alone("macvlan", &super::$alone);
+            }
+
+            #[test]
+            fn ipvlan_l2() {
+                super::check_alone("ipvlan-l2", &super::$alone);
+            }
+
+            #[test]
+            fn ipvlan_l3() {
+                super::check_alone("ipvlan-l3", &super::$alone);
+            }
+
+            #[test]
+            fn ipvlan_l3s() {
+                super::check_alone("ipvlan-l3s", &super::$alone);
             }
         }
     };

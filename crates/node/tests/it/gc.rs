@@ -34,6 +34,26 @@ fn gc_keeps_what_is_valid_and_nothing_else() {
     scene.assert_reaches("b", "10.244.1.1");
 }
 
+/// What cannot be looked at may be there.
+#[test]
+fn gc_keeps_what_it_cannot_see() {
+    let Some(scene) = Scene::new() else { return };
+    let _ = scene.container("a");
+    let result = scene.add("a", &conf("ptp"));
+    let guard = scene.run_dir().join("cni-attachments/claim.lock");
+    let aside = guard.with_extension("aside");
+    fs::rename(&guard, &aside).unwrap();
+    std::os::unix::fs::symlink("claim.lock", &guard).unwrap();
+    check_failure(&gc(&scene, &conf("ptp"), &[]), 100, "claim.lock");
+    fs::rename(&aside, &guard).unwrap();
+    assert_eq!(scene.reserved("pods"), 2);
+    scene.succeed("CHECK", "a", &with(conf("ptp"), "prevResult", result));
+    let numbers = fs::read_dir(scene.run_dir().join("cni-numbers/attachments")).unwrap();
+    assert_eq!(numbers.count(), 1);
+    assert!(gc(&scene, &conf("ptp"), &[]).is_success);
+    assert_eq!(scene.reserved("pods"), 0);
+}
+
 /// GC for `eth0` of these containers.
 fn gc(scene: &Scene, conf: &Value, valid: &[&str]) -> Reply {
     let valid = valid.iter().map(|name| json!({ "containerID": name, "ifname": "eth0" }));

@@ -6,15 +6,16 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use linux::IfName;
 use linux::features::{Facts, Feature};
 use node::install::{
-    Change, InstallError, Installation, Installed, LeftProgram, RuntimeDirs, Uninstalled, install_cli,
-    uninstall,
+    Change, InstallError, Installation, Installed, LeftProgram, OtherSubnets, RuntimeDirs, Uninstalled,
+    install_cli, uninstall,
 };
 use node::{Configured, Network, SenderCheck};
 use serde_json::Value;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, address};
 
 /// A node with the directories of a runtime.
 struct Host {
@@ -57,9 +58,21 @@ impl Host {
         file: Option<&str>,
         facts: &Facts,
     ) -> Result<Installed, InstallError> {
+        self.act_with(act, OtherSubnets::Refused, network, file, facts)
+    }
+
+    fn act_with(
+        &self,
+        act: Act,
+        other_subnets: OtherSubnets,
+        network: &Network,
+        file: Option<&str>,
+        facts: &Facts,
+    ) -> Result<Installed, InstallError> {
         let (home, dirs) = (self.scene.home(), self.dirs());
         let program = "/proc/self/exe".into();
-        let installation = Installation { home: &home, facts, dirs: &dirs, network, file, program };
+        let installation =
+            Installation { home: &home, facts, dirs: &dirs, network, other_subnets, file, program };
         let act = || match act {
             Act::Preview => installation.preview(),
             Act::Install => installation.install(),
@@ -69,6 +82,20 @@ impl Host {
 
     fn install_as(&self, network: &Network, file: Option<&str>) -> Result<Installed, InstallError> {
         self.act(Act::Install, network, file, &Facts::default())
+    }
+
+    /// As an agent does it.
+    fn install_beside(&self, network: &Network) -> Result<Installed, InstallError> {
+        self.act_with(Act::Install, OtherSubnets::Awaited, network, None, &Facts::default())
+    }
+
+    /// What the plugin gets of an installed configuration, as a runtime derives it.
+    fn conf_of(installed: &Installed) -> Value {
+        let list: Value = serde_json::from_str(&installed.text).unwrap();
+        let mut conf = list["plugins"][0].clone();
+        conf["name"] = list["name"].clone();
+        conf["cniVersion"] = "1.1.0".into();
+        conf
     }
 
     fn install(&self, network: &Network) -> Result<Installed, InstallError> {
@@ -152,6 +179,7 @@ fn half_a_program_is_not_installed() {
         facts: &facts,
         dirs: &dirs,
         network: &network,
+        other_subnets: OtherSubnets::Refused,
         file: None,
         program: half,
     };
@@ -265,12 +293,7 @@ fn a_kernel_without_programs_has_a_network_without_the_check() {
 #[test]
 fn the_program_stays_for_a_container_that_is_attached() {
     let Some(host) = Host::new() else { return };
-    let text = host.install(&network("ptp")).unwrap().text;
-    let list: Value = serde_json::from_str(&text).unwrap();
-    // As a runtime derives it.
-    let mut conf = list["plugins"][0].clone();
-    conf["name"] = list["name"].clone();
-    conf["cniVersion"] = "1.1.0".into();
+    let conf = Host::conf_of(&host.install(&network("ptp")).unwrap());
     for name in ["a", "b"] {
         let _ = host.scene.container(name);
         host.scene.add(name, &conf);
@@ -297,6 +320,72 @@ fn the_program_stays_for_a_container_that_is_attached() {
     assert_eq!(host.files(), Vec::<PathBuf>::new());
     let again = host.uninstall(None);
     assert_eq!((again.left, again.program_was_there, again.conflists.len()), (None, false, 0));
+}
+
+/// An agent's node has got another prefix: what it writes has that one, though a container stands with an address of the old.
+#[test]
+fn other_subnets_may_be_installed_while_a_container_stands() {
+    let Some(host) = Host::new() else { return };
+    let conf = Host::conf_of(&host.install(&network("bridge")).unwrap());
+    let _ = host.scene.container("a");
+    host.scene.add("a", &conf);
+    let subnets = ["10.244.7.0/24", "fd00:244:0:7::/64"].map(|subnet| subnet.parse().unwrap()).into();
+    let other = Network { subnets, ..network("bridge") };
+    let says = "1 attachments rest on it; it is made anew for 10.244.7.0/24 and fd00:244:0:7::/64 when";
+    host.refused(&other, None, says);
+    let installed = host.install_beside(&other).unwrap();
+    assert!(installed.waits.as_ref().is_some_and(|why| why.contains(says)), "{:?}", installed.waits);
+    let (new, _) = (Host::conf_of(&installed), host.scene.container("b"));
+    host.scene.fail("ADD", "b", &new, 7, says);
+    // Nothing else may differ.
+    let refused = host.install_beside(&Network { masquerade: true, ..other.clone() }).unwrap_err();
+    assert!(refused.to_string().contains("with another configuration"), "{refused}");
+    host.scene.succeed("DEL", "a", &new);
+    assert_eq!(host.install_beside(&other).unwrap().waits, None);
+    assert!(address(&host.scene.add("b", &new), 0).starts_with("10.244.7."));
+}
+
+/// The wire of an agent's node has got another MTU, or the network another backend.
+#[test]
+fn another_mtu_waits_while_a_container_shares_what_has_the_old_one() {
+    let Some(host) = Host::new() else { return };
+    let of = |attach: &str, mtu| Network { mtu: Some(mtu), ..network(attach) };
+    let beside_on = |network: Network, is_wire_named| {
+        let home = host.scene.home();
+        host.scene.world.open("node").run(|| network.beside_attached(&home, is_wire_named)).unwrap()
+    };
+    let beside = |network| beside_on(network, true);
+    assert_eq!(beside(of("bridge", 1500)), of("bridge", 1500));
+    let conf = Host::conf_of(&host.install_beside(&of("bridge", 1500)).unwrap());
+    let _ = (host.scene.container("a"), host.scene.container("b"));
+    host.scene.add("a", &conf);
+    let waits = host.install_beside(&of("bridge", 1400)).unwrap().waits.unwrap();
+    let says = "for an MTU of 1500 bytes, and 1 attachments rest on it; it is made anew for an MTU of 1400 bytes when";
+    assert!(waits.contains(says), "{waits}");
+    host.refused(&of("bridge", 1400), None, says);
+    assert_eq!(beside(of("bridge", 1400)), of("bridge", 1500));
+    // With another prefix, too, which is awaited.
+    let subnets = ["10.244.7.0/24", "fd00:244:0:7::/64"].map(|subnet| subnet.parse().unwrap());
+    let moved = |mtu| Network { subnets: subnets.to_vec(), ..of("bridge", mtu) };
+    assert_eq!(beside(moved(1400)), moved(1500));
+    // A link that the user has named is not given up, and one that the agent has found is.
+    let elsewhere = |mtu| Network { wire: Some(IfName::new("lo").unwrap()), ..of("bridge", mtu) };
+    assert_eq!(beside(elsewhere(1400)), elsewhere(1400));
+    assert_eq!(beside_on(elsewhere(1500), false), of("bridge", 1500));
+    assert_eq!(beside_on(elsewhere(1400), false), of("bridge", 1500));
+    // What differs besides is not followed with either.
+    let other = |mtu| Network { masquerade: true, ..of("bridge", mtu) };
+    assert_eq!(beside(other(1400)), other(1400));
+    let conf = Host::conf_of(&host.install_beside(&beside(of("bridge", 1400))).unwrap());
+    host.scene.add("b", &conf);
+    for container in ["a", "b"] {
+        host.scene.succeed("DEL", container, &conf);
+    }
+    assert_eq!(beside(of("bridge", 1400)), of("bridge", 1400));
+    // Those of ptp share nothing that has an MTU.
+    let conf = Host::conf_of(&host.install_beside(&of("ptp", 1500)).unwrap());
+    host.scene.add("a", &conf);
+    assert_eq!(beside(of("ptp", 1400)), of("ptp", 1400));
 }
 
 #[test]

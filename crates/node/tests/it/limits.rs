@@ -101,6 +101,25 @@ fn check(attach: &str) {
 
 of_each_attach!(check);
 
+/// The link that holds back what a container receives, where that is in the container, comes behind its interface.
+#[test]
+fn the_result_lists_the_link_that_holds_back() {
+    let Some(scene) = Scene::new() else { return };
+    if !can_run("macvlan") {
+        return;
+    }
+    let _ = scene.container("a");
+    let limited = limited("macvlan", &["ingress"]);
+    let result = scene.add("a", &limited);
+    let interfaces = result["interfaces"].as_array().unwrap();
+    let [own, holds_back] = interfaces.as_slice() else { panic!("{result}") };
+    assert_eq!(own["name"], "eth0");
+    assert_eq!(holds_back["name"].as_str().unwrap(), with_bucket(&scene, "a"));
+    assert_eq!(holds_back["sandbox"], scene.netns("a"));
+    assert!(result["ips"].as_array().unwrap().iter().all(|ip| ip["interface"] == 0), "{result}");
+    scene.succeed("CHECK", "a", &with(limited, "prevResult", result));
+}
+
 /// The machine at the other end of the wire becomes a node, of which this is a pod: the programs of a node redirect what
 /// comes from pods alone.
 const FAR_POD: [&str; 2] = ["10.244.2.7", "fd00:244:0:2::7"];
@@ -116,7 +135,7 @@ fn add_far_pod(scene: &Scene) {
     ));
 }
 
-/// Both directions have a rate of their own, which does not depend on who sends.
+/// Both directions have a rate of their own, which does not depend on the sender.
 #[track_caller]
 fn receives(attach: &str) {
     let Some(scene) = Scene::new() else { return };

@@ -71,7 +71,7 @@ impl Scene {
         self.root.path().join(format!("run/cni-attachments/{container}.i-eth0/pod.journal"))
     }
 
-    /// A container's namespace.
+    /// Makes a network namespace for a container.
     pub(crate) fn container(&self, name: &str) -> Netns {
         self.world.add(name)
     }

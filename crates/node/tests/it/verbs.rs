@@ -68,6 +68,66 @@ fn check_names_what_is_otherwise() {
     scene.fail("CHECK", "a", &checked, 101, "container a");
 }
 
+/// A plugin behind ours has taken routes and an address away or replaced them, and the result says so.
+#[test]
+fn check_allows_for_what_the_result_no_longer_lists() {
+    let Some(scene) = Scene::new() else { return };
+    let conf = conf("ptp");
+    let _ = scene.container("a");
+    let result = scene.add("a", &conf);
+    let with_list = |key: &str, list: Vec<Value>| with(result.clone(), key, list.into());
+    let check = |result: Value| with(conf.clone(), "prevResult", result);
+    let of = |key: &str, is_kept: &dyn Fn(&Value) -> bool| {
+        let list = result[key].as_array().unwrap().iter().filter(|one| is_kept(one)).cloned();
+        with_list(key, list.collect())
+    };
+    let a = scene.world.name("a");
+    let _ = shell(&format!("ip -n {a} route del default"));
+    scene.fail("CHECK", "a", &check(result.clone()), 101, "is gone");
+    scene.succeed("CHECK", "a", &check(of("routes", &|route| route["dst"] != "0.0.0.0/0")));
+    // Replaced by one with another next hop.
+    let _ = shell(&format!("ip -n {a} route add default via 10.244.1.250 dev eth0 onlink"));
+    scene.fail("CHECK", "a", &check(result.clone()), 101, "0.0.0.0/0");
+    let mut routes = result["routes"].as_array().unwrap().clone();
+    routes
+        .iter_mut()
+        .filter(|route| route["dst"] == "0.0.0.0/0")
+        .for_each(|route| route["gw"] = json!("10.244.1.250"));
+    scene.succeed("CHECK", "a", &check(with_list("routes", routes)));
+    let _ = shell(&format!("ip -n {a} route del default"));
+    let gateway = result["ips"][0]["gateway"].as_str().unwrap();
+    let _ = shell(&format!("ip -n {a} route add default via {gateway} dev eth0 onlink"));
+
+    scene.succeed("DEL", "a", &conf);
+    let result = scene.add("a", &conf);
+    let v6 = address(&result, 1);
+    let _ = shell(&format!("ip -n {a} addr del {v6}/128 dev eth0"));
+    scene.fail("CHECK", "a", &check(result.clone()), 101, &v6);
+    let mut less = result;
+    less["ips"].as_array_mut().unwrap().remove(1);
+    less["routes"].as_array_mut().unwrap().retain(|route| !route["dst"].as_str().unwrap().contains(':'));
+    scene.succeed("CHECK", "a", &check(less));
+}
+
+/// Many containers are checked at once, and others begin meanwhile.
+#[test]
+fn calls_do_not_wait_for_a_reader_of_what_a_network_shares() {
+    let Some(scene) = Scene::new() else { return };
+    let conf = conf("ptp");
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    let checked = with(conf.clone(), "prevResult", scene.add("a", &conf));
+    let networks = fs::read_dir(scene.run_dir().join("cni-networks")).unwrap();
+    let journal =
+        networks.map(|unit| unit.unwrap().path().join("network.journal")).find(|path| path.exists());
+    let held = fs::File::open(journal.unwrap()).unwrap();
+    held.lock().unwrap();
+    scene.succeed("CHECK", "a", &checked);
+    // It stands with another configuration, of which what the containers share is the same.
+    scene.add("b", &with(conf, "mtu", json!(1400)));
+}
+
 /// A parameter that was set to a third value stays, and the runtime's log says so, whichever verb takes it back.
 #[test]
 fn what_another_program_changed_stays_and_is_said() {
@@ -247,7 +307,7 @@ fn a_change_for_new_containers_alone_is_followed() {
     // A bridge of our own has the containers' MTU.
     let shared = with(conf("bridge"), "name", json!("other"));
     scene.add("a", &shared);
-    let why = "stands on this node with another configuration, and 1 attachments rest on it";
+    let why = "stands on this node for the MTU of the wire, and 1 attachments rest on it; it is made anew for an MTU of 1400";
     scene.fail("ADD", "b", &with(shared, "mtu", json!(1400)), 7, why);
 }
 

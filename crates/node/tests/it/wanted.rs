@@ -35,7 +35,7 @@ fn addresses_that_are_asked_for_are_given() {
     scene.assert_reaches("b", "10.244.1.77");
     scene.assert_reaches("a", &address(&other, 1));
     let _ = scene.container("c");
-    scene.fail("ADD", "c", &asking("bridge", wanted), 5, "10.244.1.77");
+    scene.fail("ADD", "c", &asking("bridge", wanted), 11, "10.244.1.77");
     scene.fail("ADD", "c", &asking("bridge", json!({ "ips": ["10.9.9.9"] })), 7, "10.9.9.9");
 }
 

@@ -54,6 +54,8 @@ pub(super) const CASES: &[Case] = &[
         ..USUAL
     },
     Case { name: "guarded", needs: &[Feature::BpfTc], sizes: FEWER, ground: guards, plan: guarded, ..USUAL },
+    // Apply and undo grow with the size: the claims of a namespace are one file, which is written for each step. A node
+    // has a dozen of them, as they are for what the whole machine shares.
     Case { name: "shared routes", sizes: FEWER, plan: shared, ..USUAL },
     Case { name: "nft elements", sizes: FEWER, ground: map, plan: elements, ..USUAL },
 ];

@@ -15,7 +15,7 @@ pub enum BookError {
         attempted: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The system's reason.
+        /// The error that the operating system returned.
         why: io::Error,
     },
     /// An id of which no name can be made.

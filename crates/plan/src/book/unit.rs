@@ -21,7 +21,7 @@ pub struct Unit {
     owner: File,
     /// What it was called when it was left standing, before this process took it over.
     note: Option<String>,
-    /// It outlives this process on purpose, or is gone already.
+    /// It outlives this process on purpose, is gone already, or goes by [`Unit::end`] alone.
     settled: bool,
 }
 
@@ -151,13 +151,27 @@ impl Unit {
         Ok(outcomes)
     }
 
+    /// Says that the unit is to go: from now on it is that of a dead owner whenever it is let go of, also if it stood before,
+    /// until it is ended. To be called before the first of its steps is taken back, so that what is only half there does not
+    /// count as standing if this process dies. What its owner keeps in its directory stays until the end.
+    ///
+    /// # Errors
+    /// That cannot be written down; nothing has changed then.
+    pub fn give_up(&mut self) -> Result<(), BookError> {
+        // As of `leave_standing`.
+        let _guard = self.book.guard()?;
+        self.write(None)?;
+        self.settled = true;
+        Ok(())
+    }
+
     /// Lets go of the unit and leaves it standing; `note` says what stands, for those that list it.
     ///
     /// # Errors
     /// The note cannot be written; the unit then counts as that of a dead owner.
     pub fn leave_standing(mut self, note: &str) -> Result<(), BookError> {
         self.settled = true;
-        // Who looks at it meanwhile would find neither an owner nor a note.
+        // A process that looks at it meanwhile would find neither an owner nor a note.
         let _guard = self.book.guard()?;
         self.write(Some(note.to_owned()))
     }
@@ -227,7 +241,7 @@ mod tests {
     use super::*;
     use crate::{FoundUnit, UnitState};
 
-    /// Dies between the two parts of writing down who owns a unit that stands; what its book then says of it.
+    /// Dies between the two parts of writing down the owner of a unit that stands; what its book then says of it.
     fn found_after_a_death(note: &str) -> FoundUnit {
         let root = tempfile::tempdir().unwrap();
         let book = Book::at(root.path());
@@ -238,6 +252,25 @@ mod tests {
         unit.settled = true;
         drop(unit);
         book.units().unwrap().remove(0)
+    }
+
+    /// Taken over and given up with a journal that is taken back already; then its process dies, or leaves it.
+    #[test]
+    fn a_unit_that_is_given_up_no_longer_stands_and_stays_until_its_end() {
+        let root = tempfile::tempdir().unwrap();
+        let book = Book::at(root.path());
+        let state = || book.find("pod").unwrap().map(|found| (found.state, found.note));
+        book.begin_as("pod").unwrap().leave_standing("a pod").unwrap();
+        let mut unit = book.take_over("pod").unwrap();
+        fs::write(unit.dir().join("record"), "whose").unwrap();
+        unit.give_up().unwrap();
+        drop(unit);
+        assert_eq!(state(), Some((UnitState::Dead, None)));
+        assert!(root.path().join("pod/record").exists());
+        let mut unit = book.take_over_dead("pod").unwrap().unwrap();
+        unit.give_up().unwrap();
+        unit.end().unwrap();
+        assert_eq!(state(), None);
     }
 
     #[test]

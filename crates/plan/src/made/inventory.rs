@@ -60,7 +60,7 @@ impl Inventory {
         // Those without a number are the kernel's own choice.
         let qdiscs = opened.netlink.qdisc_counters()?.into_iter().filter(|qdisc| qdisc.major != 0);
         Ok(Inventory {
-            addresses: addresses.map(|info| AddressInfo { tentative: false, ..info.clone() }).collect(),
+            addresses: addresses.cloned().map(AddressInfo::steady).collect(),
             routes: listing.routes(opened)?.iter().filter(|route| is_lasting(route)).cloned().collect(),
             neighbours: configured(listing.neighbours(opened)?, |entry| entry.permanent || entry.proxy),
             fdb: configured(listing.fdb(opened)?, |entry| entry.permanent && entry.mac.0[0] & 1 == 0),

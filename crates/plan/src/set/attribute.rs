@@ -1,5 +1,7 @@
 //! Numbers that are files of a link.
 
+mod napis;
+
 use linux::IfName;
 use linux::sysfs::LinkAttribute;
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,7 @@ use crate::error::StepError;
 use crate::kernel::device_taken;
 use crate::lifetime::Lifetime;
 use crate::show::echo_at;
+use napis::NapiNumbers;
 
 /// Set a number that is a file of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +27,7 @@ pub struct SetLinkAttribute {
 
 impl Register for SetLinkAttribute {
     type Value = u64;
-    type Along = ();
+    type Along = NapiNumbers;
 
     fn read(&self, at: &At<'_>) -> Result<Option<u64>, StepError> {
         Ok(Some(at.opened.sysfs()?.read_attribute(at.name(), self.attribute)?))
@@ -59,7 +62,7 @@ impl Register for SetLinkAttribute {
         self.attribute == LinkAttribute::VirtualFunctions
     }
 
-    /// Who has one of a card's virtual functions. Their links in this namespace go with them.
+    /// The namespace or program that has one of a card's virtual functions. Their links in this namespace go with them.
     fn used(&self, at: &At<'_>) -> Result<Option<String>, StepError> {
         let link = at.name();
         for (number, device) in at.opened.sysfs()?.functions(link)? {

@@ -3,6 +3,7 @@
 
 mod attribute;
 mod debug;
+mod delays;
 mod function;
 mod hash;
 mod indirection;

@@ -4,6 +4,7 @@ use linux::IfName;
 use linux::ethtool::NicParameter;
 use serde::{Deserialize, Serialize};
 
+use super::delays::{self, Delays};
 use super::queues::{self, QueueState};
 use super::register::{Along, At, Register, Times, Undoing};
 use crate::Place;
@@ -11,8 +12,8 @@ use crate::error::StepError;
 use crate::lifetime::Lifetime;
 use crate::show::{inside, word};
 
-/// Set one of the numbers of a network card. With a new number of queues goes what was set for each of them, which undo
-/// brings back.
+/// Set one of the numbers of a network card. With a new number of queues goes what was set for each of them, and a driver may
+/// change other delays of interrupts together with one; undo brings these back, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetNic {
     /// The link of the card.
@@ -32,10 +33,21 @@ pub(crate) struct Number {
     now: u32,
 }
 
+/// What a driver may change together with a number.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Others {
+    #[default]
+    None,
+    Queues(QueueState),
+    Delays {
+        delays: Delays,
+    },
+}
+
 impl Register for SetNic {
     type Value = Number;
-    /// `None` for a number that changes nothing else.
-    type Along = Option<QueueState>;
+    type Along = Others;
 
     fn read(&self, at: &At<'_>) -> Result<Option<Number>, StepError> {
         let found = at.opened.ethtool()?.read(at.name(), self.parameter)?;
@@ -69,7 +81,13 @@ impl Register for SetNic {
     }
 
     fn command(&self, place: &Place) -> String {
-        inside(place, &format!("ethtool {}", self.parameter.command(&word(&self.link), self.value)))
+        let SetNic { parameter, value, .. } = *self;
+        let (link, typed) = (word(&self.link), |words: String| inside(place, &format!("ethtool {words}")));
+        let command = typed(parameter.command(&link, value));
+        match parameter.command_without_pairs(&link, value) {
+            Some(other) => format!("{command} || {}", typed(other)),
+            None => command,
+        }
     }
 
     /// What the card says that it does not take is refused, so that nothing is changed in vain.
@@ -111,31 +129,77 @@ impl Register for SetNic {
     }
 }
 
-impl Along<SetNic> for Option<QueueState> {
-    fn read(register: &SetNic, at: &At<'_>) -> Result<Option<QueueState>, StepError> {
-        match register.parameter {
+impl Along<SetNic> for Others {
+    fn read(register: &SetNic, at: &At<'_>) -> Result<Others, StepError> {
+        Ok(match register.parameter {
             // Rings are replaced together with their queues, and some drivers do the same as for a new number of
             // queues.
             NicParameter::Channels | NicParameter::RingRx | NicParameter::RingTx => {
-                queues::read(at).map(Some)
+                Others::Queues(queues::read(at)?)
             }
             NicParameter::CoalesceRxUsecs
             | NicParameter::CoalesceTxUsecs
-            | NicParameter::CoalesceAdaptiveRx
-            | NicParameter::Feature(_) => Ok(None),
-        }
+            | NicParameter::CoalesceAdaptiveRx => Others::Delays { delays: delays::read(at)? },
+            NicParameter::Feature(_) => Others::None,
+        })
     }
 
     /// All of it is kept: what a driver left alone shows what another program has set since.
-    fn changed_since(self, _: &Option<QueueState>) -> Option<QueueState> {
+    fn changed_since(self, _: &Others) -> Others {
         self
     }
 
-    fn put_back(
-        undoing: &Undoing<'_, SetNic>,
-        along: &Times<'_, Option<QueueState>>,
-    ) -> Result<bool, StepError> {
-        let (Some(were), Some(found)) = (along.was, along.found) else { return Ok(false) };
-        queues::OfEach { were, left: along.left.and_then(Option::as_ref), found }.put_back(undoing.at)
+    /// A journal from before delays were kept has none of them.
+    fn put_back(undoing: &Undoing<'_, SetNic>, along: &Times<'_, Others>) -> Result<bool, StepError> {
+        match (along.was, along.found) {
+            (Others::Queues(were), Others::Queues(found)) => {
+                let left = along.left.and_then(Others::queues);
+                queues::OfEach { were, left, found }.put_back(undoing.at)
+            }
+            (Others::Delays { delays: were }, Others::Delays { delays: found }) => {
+                let left = along.left.and_then(Others::delays);
+                delays::OfCard { were, left, found }.put_back(undoing.at)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+impl Others {
+    fn queues(&self) -> Option<&QueueState> {
+        if let Others::Queues(queues) = self { Some(queues) } else { None }
+    }
+
+    fn delays(&self) -> Option<&Delays> {
+        if let Others::Delays { delays } = self { Some(delays) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linux::ethtool::Delay;
+
+    use super::*;
+
+    /// What the card has is not known when the command is shown.
+    #[test]
+    fn a_number_of_queues_is_typed_for_cards_with_pairs_and_for_those_without() {
+        let link = IfName::new("own0").unwrap();
+        let command = |parameter| SetNic { link: link.clone(), parameter, value: 2 }.command(&Place::Host);
+        let expected = "ethtool -L own0 combined 2 || ethtool -L own0 rx 2 tx 2";
+        assert_eq!(command(NicParameter::Channels), expected);
+        assert_eq!(command(NicParameter::RingRx), "ethtool -G own0 rx 2");
+    }
+
+    #[test]
+    fn what_older_journals_hold_is_read() {
+        let read = |json: &str| serde_json::from_str::<Others>(json).unwrap();
+        assert_eq!(read("null"), Others::None);
+        let queues = read(r#"{"cpus":[],"flows":[[0,64]],"table":null,"interrupts":[]}"#);
+        assert!(queues.queues().is_some_and(|queues| queues.flows == [(0, 64)]), "{queues:?}");
+        let delays = Others::Delays { delays: [(Delay::RxUsecs, 64)].into() };
+        for others in [queues, delays] {
+            assert_eq!(read(&serde_json::to_string(&others).unwrap()), others);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The queueing discipline at the root of a link.
 
-use linux::netlink::QdiscInfo;
+use linux::netlink::{ChosenQdisc, QdiscInfo, RootQdisc};
 use linux::{IfName, Qdisc};
 use serde::{Deserialize, Serialize};
 
@@ -22,11 +22,14 @@ pub struct SetRootQdisc {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Root {
-    /// As the kernel reports it, with its number; `None`: the kernel's own choice, which comes back when another goes.
+    /// The kernel's own choice, which comes back when another goes. What it would choose by then may be another.
+    Chosen { chosen: ChosenQdisc },
+    /// As the kernel reports it, with its number; `None`: a choice of the kernel's own that is not known, as in older
+    /// journals, or that it has yet to make.
     Reported(Option<QdiscInfo>),
     /// As a step asks for it: the kernel gives it a number.
     #[serde(skip)]
-    Asked(Qdisc),
+    Wanted(Qdisc),
 }
 
 impl Register for SetRootQdisc {
@@ -34,7 +37,11 @@ impl Register for SetRootQdisc {
     type Along = ();
 
     fn read(&self, at: &At<'_>) -> Result<Option<Root>, StepError> {
-        Ok(Some(Root::Reported(at.opened.netlink.root_qdisc(at.link().index)?)))
+        Ok(Some(match at.opened.netlink.root_of(at.link().index)? {
+            RootQdisc::Chosen(Some(chosen)) => Root::Chosen { chosen },
+            RootQdisc::Chosen(None) => Root::Reported(None),
+            RootQdisc::Set(found) => Root::Reported(Some(found)),
+        }))
     }
 
     fn write(&self, at: &At<'_>, root: &Root) -> Result<(), StepError> {
@@ -42,21 +49,30 @@ impl Register for SetRootQdisc {
         match root {
             Root::Reported(Some(old)) => netlink.restore_root_qdisc(index, old)?,
             Root::Reported(None) => netlink.delete_root_qdisc(index)?,
-            Root::Asked(qdisc) => netlink.set_root_qdisc(index, qdisc)?,
+            Root::Chosen { chosen } => netlink.restore_chosen_qdisc(index, chosen)?,
+            Root::Wanted(qdisc) => netlink.set_root_qdisc(index, qdisc)?,
         }
         Ok(())
     }
 
     fn wanted(&self, _: &Root) -> Root {
-        Root::Asked(self.qdisc.clone())
+        Root::Wanted(self.qdisc.clone())
     }
 
     /// The kernel reports options that were not asked for.
     fn is_met(&self, found: &Root) -> bool {
         match found {
             Root::Reported(Some(found)) => found.qdisc().is_some_and(|found| self.qdisc.is_met_by(&found)),
-            Root::Reported(None) => false,
-            Root::Asked(asked) => self.qdisc == *asked,
+            Root::Chosen { .. } | Root::Reported(None) => false,
+            Root::Wanted(wanted) => self.qdisc == *wanted,
+        }
+    }
+
+    fn is_same(&self, one: &Root, other: &Root) -> bool {
+        match (one, other) {
+            (Root::Chosen { chosen: one }, Root::Chosen { chosen: other }) => one.is_same(other),
+            (Root::Chosen { .. }, Root::Reported(None)) | (Root::Reported(None), Root::Chosen { .. }) => true,
+            (one, other) => one == other,
         }
     }
 
@@ -66,21 +82,25 @@ impl Register for SetRootQdisc {
 
     fn words(&self, root: &Root) -> String {
         match root {
-            Root::Reported(None) => "the kernel's own".to_owned(),
+            Root::Chosen { .. } | Root::Reported(None) => "the kernel's own".to_owned(),
             Root::Reported(Some(found)) => {
                 found.qdisc().map_or_else(|| found.kind.clone(), |found| found.to_string())
             }
-            Root::Asked(qdisc) => qdisc.to_string(),
+            Root::Wanted(qdisc) => qdisc.to_string(),
         }
     }
 
-    /// With the number by which tc knows it.
+    /// With the number by which tc knows it, or what the kernel's own is.
     fn phrase(&self, root: &Root) -> String {
         match root {
             Root::Reported(Some(QdiscInfo { kind, major, .. })) => {
                 format!("queueing discipline {kind} {major:x}:")
             }
-            Root::Reported(None) | Root::Asked(_) => self.words(root),
+            Root::Chosen { chosen } => {
+                let kind = chosen.queues.first().unwrap_or(&chosen.kind);
+                format!("{} ({kind})", self.words(root))
+            }
+            Root::Reported(None) | Root::Wanted(_) => self.words(root),
         }
     }
 
@@ -104,5 +124,23 @@ impl Register for SetRootQdisc {
                  remove it first (tc qdisc del dev {link} root)"
             )
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Journals had `null` for the kernel's own choice before they said what it was.
+    #[test]
+    fn what_older_journals_hold_is_read() {
+        let read = |json: &str| serde_json::from_str::<Root>(json).unwrap();
+        assert_eq!(read("null"), Root::Reported(None));
+        let set = read(r#"{"kind":"pfifo","major":7,"options":[33,0,0,0],"branched":false}"#);
+        assert!(matches!(&set, Root::Reported(Some(QdiscInfo { major: 7, .. }))), "{set:?}");
+        let chosen = ChosenQdisc { kind: "mq".to_owned(), queues: vec!["fq".to_owned(); 2] };
+        for root in [set, Root::Reported(None), Root::Chosen { chosen }] {
+            assert_eq!(read(&serde_json::to_string(&root).unwrap()), root);
+        }
     }
 }

@@ -128,7 +128,11 @@ impl OfEach<'_> {
 }
 
 /// What another program has written; `None` where it is as before, as the step left it, or not known.
-fn others<'a, T: PartialEq + ?Sized>(were: &T, left: Option<&T>, found: Option<&'a T>) -> Option<&'a T> {
+pub(super) fn others<'a, T: PartialEq + ?Sized>(
+    were: &T,
+    left: Option<&T>,
+    found: Option<&'a T>,
+) -> Option<&'a T> {
     let left = left?;
     found.filter(|found| *found != left && *found != were)
 }

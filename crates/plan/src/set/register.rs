@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::Place;
 use crate::error::StepError;
 use crate::kernel::OpenNetns;
+use crate::lack::Lack;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 
@@ -86,12 +87,12 @@ pub(crate) trait Register: Stored {
         false
     }
 
-    /// Who uses what the step has made, as a phrase. Undo leaves what is in use, and also what may be.
+    /// What uses the object that the step has made, as a phrase. Undo leaves what is in use, and also what may be.
     fn used(&self, _at: &At<'_>) -> Result<Option<String>, StepError> {
         Ok(None)
     }
 
-    /// Who else has what it belongs to by now, as a phrase: then a value that could be the step's own is theirs.
+    /// What else has the object of the register by now, as a phrase. A value that could be the step's own then belongs to that.
     fn taken(&self, _at: &At<'_>) -> Result<Option<String>, StepError> {
         Ok(None)
     }
@@ -109,6 +110,11 @@ pub(crate) trait Register: Stored {
     /// Whether the list of a namespace's links shows it.
     fn is_listed(&self) -> bool {
         false
+    }
+
+    /// As [`crate::Step::lack`].
+    fn lack(&self) -> Option<Lack> {
+        None
     }
 
     /// What to say when it holds another value now.
@@ -154,6 +160,8 @@ pub(crate) struct Undoing<'a, R: Register> {
     pub(crate) register: &'a R,
     pub(crate) at: &'a At<'a>,
     pub(crate) values: Times<'a, R::Value>,
+    /// Whether it held already what was there before the step.
+    pub(crate) is_back: bool,
     /// The index that a link of the namespace has now, by the one it had.
     pub(crate) index_now: &'a dyn Fn(u32) -> u32,
 }

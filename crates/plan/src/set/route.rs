@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::register::{At, Register};
 use crate::Place;
 use crate::error::StepError;
-use crate::show::{Tool, word};
+use crate::show::Tool;
 
 /// Set a metric of a route of the main table, which new connections take over; the rest of the route stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,15 +48,16 @@ impl Register for SetRouteMetric {
     }
 
     /// `change` puts a route in the place of another, so what it is has to be said again. `ip` does not read all that
-    /// it prints: that a timeout is locked goes without saying, and that the link is down is no property of the route.
+    /// it prints: that a timeout is locked goes without saying, that the link is down is no property of the route, and
+    /// a route by a nexthop object has its way by that alone.
     fn command(&self, place: &Place) -> String {
-        let SetRouteMetric { dst, link, metric, value } = self;
+        let SetRouteMetric { dst, metric, value, .. } = self;
         let family = if dst.addr().is_ipv6() { "-6 " } else { "" };
         let ip =
             |arguments: &str| Tool("ip", place).run(arguments).replacen("ip ", &format!("ip {family}"), 1);
         let now = ip(&format!("route show exact {dst}"));
-        let readable = "sed 's/rto_min lock/rto_min/; s/ linkdown//; s/ dead//'";
-        ip(&format!("route change $({now} | {readable}) dev {} {} {value}", word(link), metric.word()))
+        let readable = r"sed 's/rto_min lock/rto_min/; s/ linkdown//; s/ dead//; /nhid/s/ onlink//; s/\(nhid [0-9]*\) .*dev [^ ]*/\1/'";
+        ip(&format!("route change $({now} | {readable}) {} {value}", metric.word()))
     }
 
     fn missing(&self) -> StepError {

@@ -1,4 +1,9 @@
 //! How any register is set, looked at and put back.
+//!
+//! Every question is a look: a value that was read once is held against what the step asks for, and the answer is a
+//! [`StepState`]. Preview and verify ask about a value that they have at hand, since another look would read it again. Undo
+//! looks twice, for its step and for the way back from it: three values are in question then, what was there before, what the
+//! step left, and what is found.
 
 use linux::IfName;
 use linux::netlink::LinkInfo;
@@ -7,6 +12,7 @@ use super::register::{Along, At, Held, Times, Undoing};
 use super::{JournaledRegister, RegisterState};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
+use crate::lack::Lack;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
@@ -47,14 +53,13 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
     /// The kernel may take a value and make another of it.
     fn verify(&self, after: &After) -> Result<(), StepError> {
         let Sets(register) = self;
-        let found = &self.is(after)?.value;
-        if register.is_met(found) {
-            return Ok(());
+        let value = &self.is(after)?.value;
+        match self.state(value) {
+            StepState::Otherwise { found } => {
+                Err(StepError::NotTaken { wanted: register.words(&register.wanted(value)), found })
+            }
+            StepState::So | StepState::Absent => Ok(()),
         }
-        Err(StepError::NotTaken {
-            wanted: register.words(&register.wanted(found)),
-            found: register.words(found),
-        })
     }
 
     /// The value is as before, or is the step's and is put back, or is another program's and is left alone.
@@ -74,18 +79,17 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
         let at = At::new(opened, &listing, link);
         let Some(found) = self.read_if_there(&at)? else { return Ok(Undone::Gone.into()) };
         let values = Times { was: &was.value, left: left.map(|left| &left.value), found: &found };
-        let is_back = register.is_same(&found, &was.value);
-        let others = match is_back || !register.is_ours(&values) {
-            true => None,
-            false => register.taken(&at)?,
+        let is_back = self.state_of_way_back(&values) == StepState::So;
+        let of_step = if is_back { StepState::So } else { self.state_as_left(&at, &values)? };
+        let others = match of_step {
+            StepState::Otherwise { found } => Some(Undone::ChangedByOther { found }),
+            StepState::So | StepState::Absent => None,
         };
-        let is_others = !is_back && (others.is_some() || !register.is_ours(&values));
-        let changed = Undone::ChangedByOther { found: others.unwrap_or_else(|| register.phrase(&found)) };
-        if is_others && !R::Along::GOES_ALONE {
-            return Ok(changed.into());
+        if let Some(changed) = others.as_ref().filter(|_| !R::Along::GOES_ALONE) {
+            return Ok(changed.clone().into());
         }
         let followers = R::Along::read(register, &at)?;
-        if !is_back && !is_others {
+        if !is_back && others.is_none() {
             // Asked now: what the journal's own later steps had of it is back. Without an answer it may be used.
             if register.makes_what_is_used()
                 && let Some(why) = register.used(&at)?
@@ -96,12 +100,12 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
         }
         let along = Times { was: &was.along, left: left.map(|left| &left.along), found: &followers };
         let index_now = |index| moved.now(place, index);
-        let undoing = Undoing { register: *register, at: &at, values, index_now: &index_now };
+        let undoing = Undoing { register: *register, at: &at, values, is_back, index_now: &index_now };
         let followed = R::Along::put_back(&undoing, &along)?;
-        Ok(match (is_others, is_back && !followed) {
-            (true, _) => changed,
-            (false, true) => Undone::AlreadySo,
-            (false, false) => Undone::Restored,
+        Ok(match (others, is_back && !followed) {
+            (Some(changed), _) => changed,
+            (None, true) => Undone::AlreadySo,
+            (None, false) => Undone::Restored,
         }
         .into())
     }
@@ -128,10 +132,7 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
             Err(error) if error.is_no_file() => None,
             found => found?,
         };
-        Ok(match found {
-            None => StepState::Absent,
-            Some(found) => StepState::of(register.is_met(&found), || register.words(&found)),
-        })
+        Ok(found.map_or(StepState::Absent, |found| self.state(&found)))
     }
 
     fn preview(&self, kernel: &mut Kernel, place: &Place) -> Result<Option<Preview>, StepError> {
@@ -139,7 +140,7 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
         let before = self.before(kernel, place)?;
         let Held { index, value, .. } = self.was(&before)?;
         let (old, new) = (register.words(value), register.words(&register.wanted(value)));
-        Ok(Some(Preview { old, new, index: *index, is_so: register.is_met(value) }))
+        Ok(Some(Preview { old, new, index: *index, is_so: self.state(value) == StepState::So }))
     }
 
     fn admits_before(&self, before: &Before) -> bool {
@@ -156,6 +157,10 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
 
     fn is_listed(&self) -> bool {
         self.0.is_listed()
+    }
+
+    fn lack(&self) -> Option<Lack> {
+        self.0.lack()
     }
 
     fn identity(&self) -> String {
@@ -194,6 +199,25 @@ impl<R: JournaledRegister> Sets<'_, R> {
 
     fn read(&self, at: &At<'_>) -> Result<R::Value, StepError> {
         self.0.read(at)?.ok_or_else(|| self.0.missing())
+    }
+
+    /// How the step stands where its register holds this value.
+    fn state(&self, value: &R::Value) -> StepState {
+        StepState::of(self.0.is_met(value), || self.0.words(value))
+    }
+
+    /// How the way back from the step stands, which asks for the value that was there before.
+    fn state_of_way_back(&self, values: &Times<'_, R::Value>) -> StepState {
+        StepState::of(self.0.is_same(values.found, values.was), || self.0.phrase(values.found))
+    }
+
+    /// How the step stands that undo is to take back, which asks for what it left there: the kernel may have made another
+    /// value of the one that was asked for. A value that is the step's is yet another's where that one has the register by now.
+    fn state_as_left(&self, at: &At<'_>, values: &Times<'_, R::Value>) -> Result<StepState, StepError> {
+        if !self.0.is_ours(values) {
+            return Ok(StepState::otherwise(self.0.phrase(values.found)));
+        }
+        Ok(self.0.taken(at)?.map_or(StepState::So, StepState::otherwise))
     }
 
     /// What is a file of a link goes with a queue or with the link's driver.

@@ -134,13 +134,12 @@ impl Along<SetSysctl> for Followers {
     /// Puts them back when the main value is back and has taken them along once more. One that held something else than
     /// it was left with was changed by another program, and gets that again.
     fn put_back(undoing: &Undoing<'_, SetSysctl>, along: &Times<'_, Followers>) -> Result<bool, StepError> {
-        let Undoing { register, at, values, .. } = undoing;
+        let Undoing { register, at, values, is_back, .. } = undoing;
         along.was.0.keys().try_for_each(code::refuse)?;
-        let is_back = register.is_same(values.found, values.was);
         let ours = values.left.unwrap_or(&register.value);
         // The write that put the value back, perhaps of an undo that was interrupted after it, took the followers
         // along.
-        let taken = (is_back && !same(values.was, ours)).then_some(values.was.as_str());
+        let taken = (*is_back && !same(values.was, ours)).then_some(values.was.as_str());
         let mut written = false;
         let mut put_back = || {
             for (key, old) in &along.was.0 {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::register::{At, Register};
 use crate::Place;
 use crate::error::StepError;
+use crate::lack::{Lack, LackedPart};
 use crate::show::{inside, quoted, word};
 
 /// Give a WireGuard device the private key that a file holds, and its port.
@@ -92,6 +93,12 @@ impl Register for SetWireGuard {
                 self.link
             )
         }))
+    }
+
+    fn lack(&self) -> Option<Lack> {
+        let SetWireGuard { link, public, port, .. } = self;
+        let words = format!("{link} does not have the key {public} and port {port}");
+        Some(Lack { part: LackedPart::TunnelKey, address: None, words })
     }
 
     fn missing(&self) -> StepError {

@@ -12,6 +12,7 @@ use super::object::{Adds, LinkAddress};
 use super::{Effect, MovedBack, Past, UndoOutcome, existing_index, mistaken};
 use crate::entry::{After, Before, Intent, Undone};
 use crate::error::StepError;
+use crate::lack::Lack;
 use crate::listing::Listing;
 use crate::look::StepState;
 use crate::show::{Tool, word};
@@ -139,7 +140,8 @@ pub(super) struct EnsureAddress<'s> {
 }
 
 impl Effect for EnsureAddress<'_> {
-    /// Two addresses whose subnets overlap would both be the way to the same neighbours.
+    /// Two addresses whose subnets overlap would both be the way to the same neighbours. One list of the link's addresses
+    /// answers that and whether the step is so: a look would ask for it once more.
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
         let EnsureAddress { link, address } = self;
         let index = existing_index(kernel, place, link)?;
@@ -188,6 +190,10 @@ impl Effect for EnsureAddress<'_> {
 
     fn is_listed(&self) -> bool {
         true
+    }
+
+    fn lack(&self) -> Option<Lack> {
+        self.adds().lack()
     }
 
     fn identity(&self) -> String {

@@ -13,6 +13,7 @@ pub(super) use self::moved::MoveLink;
 use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
+use crate::lack::{Lack, LackedPart};
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
@@ -132,6 +133,16 @@ impl Effect for AddLink<'_> {
 
     fn is_listed(&self) -> bool {
         true
+    }
+
+    /// A tunnel speaks the family of its own address.
+    fn lack(&self) -> Option<Lack> {
+        let address = match &self.0.kind {
+            LinkKind::Vxlan(vxlan) => Some(vxlan.local),
+            _ => None,
+        };
+        let words = format!("{} is not as it was made", self.0.name);
+        Some(Lack { part: LackedPart::Device, address, words })
     }
 
     fn identity(&self) -> String {

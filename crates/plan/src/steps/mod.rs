@@ -27,6 +27,7 @@ use rustix::io::Errno;
 
 use crate::entry::{After, Before, Intent, Undone};
 use crate::error::StepError;
+use crate::lack::Lack;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
@@ -127,6 +128,16 @@ pub(crate) trait Effect {
     /// Whether an inventory of the namespace shows it.
     fn is_listed(&self) -> bool {
         false
+    }
+
+    /// As [`Step::lack`].
+    fn lack(&self) -> Option<Lack> {
+        None
+    }
+
+    /// What distinguishes it from others of its kind with the same subject, which can stand beside it. It stands in files.
+    fn distinction(&self) -> String {
+        String::new()
     }
 
     /// What it is about, as a text that no step about something else has.

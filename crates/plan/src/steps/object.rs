@@ -8,6 +8,7 @@ use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing_index};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::kernel::OpenNetns;
+use crate::lack::{Lack, LackedPart};
 use crate::listing::Listing;
 use crate::look::StepState;
 use crate::preview::Preview;
@@ -56,6 +57,16 @@ pub(super) trait Object {
     /// Whether it is made of what an earlier step made, with other properties or none, by adding it once more.
     fn adapts(&self, _earlier: &Step) -> bool {
         false
+    }
+
+    /// As [`Step::lack`].
+    fn lack(&self) -> Option<Lack> {
+        None
+    }
+
+    /// As [`Effect::distinction`].
+    fn distinction(&self) -> String {
+        String::new()
     }
 
     /// As a phrase, with the link where there may be others without.
@@ -150,6 +161,14 @@ impl<O: Object> Effect for Adds<O> {
         self.0.is_listed()
     }
 
+    fn lack(&self) -> Option<Lack> {
+        self.0.lack()
+    }
+
+    fn distinction(&self) -> String {
+        self.0.distinction()
+    }
+
     fn identity(&self) -> String {
         self.0.command(&Place::Host)
     }
@@ -235,6 +254,11 @@ impl Object for LinkAddress<'_> {
         Ok(())
     }
 
+    fn lack(&self) -> Option<Lack> {
+        let words = format!("{} does not have its address {}", self.link, self.address);
+        Some(Lack { part: LackedPart::Device, address: Some(self.address.addr()), words })
+    }
+
     fn subject(&self) -> String {
         format!("address {} of link {}", self.address, self.link)
     }
@@ -267,6 +291,13 @@ impl Object for &Route {
         Ok(opened.netlink.route_del(self)?)
     }
 
+    fn lack(&self) -> Option<Lack> {
+        let via = self.via.map(|via| format!(" via {via}")).unwrap_or_default();
+        let words = format!("{} has no route to {}{via}", self.dev, self.dst.trunc());
+        let route = (*self).clone();
+        Some(Lack { part: LackedPart::Route(route), address: Some(self.dst.addr()), words })
+    }
+
     fn subject(&self) -> String {
         format!("the route to {}", self.dst)
     }
@@ -283,7 +314,7 @@ impl Object for &Route {
 
 /// What a person would type to add or replace a route.
 pub(super) fn route_command(route: &Route, verb: &str, place: &Place) -> String {
-    let Route { dst, via, dev, onlink, src, mtu, metric, encap } = route;
+    let Route { dst, via, dev, onlink, src, mtu, mtu_locked, metric, encap } = route;
     let mut text = format!("route {verb} {dst}");
     if let Some(Encap { id, remote }) = encap {
         let (tunnel, checksum) = if remote.is_ipv4() { ("ip", "") } else { ("ip6", " csum") };
@@ -299,7 +330,8 @@ pub(super) fn route_command(route: &Route, verb: &str, place: &Place) -> String 
     }
     text += &metric.map(|metric| format!(" metric {metric}")).unwrap_or_default();
     text += &src.map(|src| format!(" src {src}")).unwrap_or_default();
-    text += &mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
+    let lock = if *mtu_locked { "lock " } else { "" };
+    text += &mtu.map(|mtu| format!(" mtu {lock}{mtu}")).unwrap_or_default();
     Tool("ip", place).run(&text)
 }
 
@@ -345,6 +377,16 @@ impl Object for &Neighbour {
         Ok(opened.netlink.neighbour_del(self)?)
     }
 
+    /// A proxy entry answers for pods on their own link, and leads nowhere.
+    fn lack(&self) -> Option<Lack> {
+        let words = format!("{} has no permanent neighbour {} at {}", self.dev, self.ip, self.mac?);
+        Some(Lack { part: LackedPart::Neighbour, address: Some(self.ip), words })
+    }
+
+    fn distinction(&self) -> String {
+        if self.mac.is_none() { "proxy".to_owned() } else { String::new() }
+    }
+
     fn subject(&self) -> String {
         format!("neighbour {} of link {}", self.ip, self.dev)
     }
@@ -382,6 +424,17 @@ impl Object for &FdbEntry {
 
     fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         Ok(opened.netlink.fdb_del(self)?)
+    }
+
+    fn lack(&self) -> Option<Lack> {
+        let FdbEntry { dev, mac, dst } = self;
+        let words = format!("{dev} has no forwarding entry (fdb) of {mac} to {dst}");
+        Some(Lack { part: LackedPart::ForwardingEntry, address: Some(*dst), words })
+    }
+
+    /// The all-zero address may have an entry for each remote.
+    fn distinction(&self) -> String {
+        self.dst.to_string()
     }
 
     fn subject(&self) -> String {

@@ -1,11 +1,12 @@
 //! A private Open vSwitch in a node, its bridges and their ports.
 //!
 //! The daemons read their database, and make the kernel's part: a datapath, of which a namespace has one. What they
-//! would no longer take back, since they have ended, is taken from the kernel itself.
+//! would no longer take back, since they have ended, is taken from the kernel itself. Of a datapath in user space the kernel
+//! has the links that stand for it and its bridges, and the programs at its ports: both outlive the daemon.
 
 use linux::IfName;
 use linux::netlink::OvsDatapaths;
-use linux::ovs::{DATAPATH, FoundInterface, NewBridge, NewPort};
+use linux::ovs::{DATAPATH, FoundInterface, NewBridge, NewPort, USER_DATAPATH};
 
 use super::object::Object;
 use super::{Effect, MovedBack, Past, UndoOutcome, absent};
@@ -16,11 +17,8 @@ use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
 use crate::show::{inside, word};
-use crate::switching::{OvsBridge, OvsPort, OvsSwitch};
+use crate::switching::{OvsBridge, OvsDatapathType, OvsPort, OvsSwitch};
 use crate::{Kernel, Place};
-
-/// The kind of the link that a bridge is.
-const KIND: &str = "openvswitch";
 
 /// The daemons run, with a database of their own.
 pub(super) struct StartOvs<'s>(pub(super) &'s OvsSwitch);
@@ -33,11 +31,13 @@ impl Effect for StartOvs<'_> {
             let remedy = "undo the plan that made it: hostgap clean".to_owned();
             return Err(StepError::Exists { what, remedy });
         }
-        if kernel.at(place)?.netlink.link(&datapath())?.is_some() {
-            let what = format!("an Open vSwitch in {place}, the link {DATAPATH}");
-            let remedy =
-                "a namespace has one: use another namespace, or end it if it is not needed".to_owned();
-            return Err(StepError::Exists { what, remedy });
+        for name in [DATAPATH, USER_DATAPATH] {
+            if kernel.at(place)?.netlink.link(&link_name(name))?.is_some() {
+                let what = format!("an Open vSwitch in {place}, the link {name}");
+                let remedy =
+                    "a namespace has one: use another namespace, or end it if it is not needed".to_owned();
+                return Err(StepError::Exists { what, remedy });
+            }
         }
         Ok(Before::Absent)
     }
@@ -96,20 +96,24 @@ impl Object for &OvsBridge {
         let found = listing.link(opened, &self.name)?;
         Ok(found.map_or(StepState::Absent, |found| {
             let kind = found.kind.as_deref().unwrap_or("hardware");
-            StepState::of(kind == KIND, || format!("a {kind} link"))
+            StepState::of(kind == self.datapath.link_kind(), || format!("a {kind} link"))
         }))
     }
 
     fn add(&self, _: &OpenNetns, _: u32) -> Result<(), StepError> {
-        let OvsBridge { name, mac, mtu, .. } = self;
-        Ok(self.switch().database()?.add_bridge(NewBridge { name, mac: *mac, mtu: *mtu })?)
+        let OvsBridge { name, mac, mtu, datapath, .. } = self;
+        let new = NewBridge { name, mac: *mac, mtu: *mtu, datapath: datapath.name() };
+        Ok(self.switch().database()?.add_bridge(new)?)
     }
 
     fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         if self.switch().is_alive() {
             return Ok(self.switch().database()?.remove_bridge(&self.name)?);
         }
-        Ok(OvsDatapaths::open_in(&opened.netns)?.port_del(&self.name)?)
+        match self.datapath {
+            OvsDatapathType::System => Ok(OvsDatapaths::open_in(&opened.netns)?.port_del(&self.name)?),
+            OvsDatapathType::Netdev => remove_link(opened, &self.name),
+        }
     }
 
     fn subject(&self) -> String {
@@ -117,9 +121,13 @@ impl Object for &OvsBridge {
     }
 
     fn command(&self, _: &Place) -> String {
-        let OvsBridge { name, mac, mtu, .. } = self;
+        let OvsBridge { name, mac, mtu, datapath, .. } = self;
         let name = word(name);
-        let set = format!("set bridge {name} other-config:hwaddr='\"{mac}\"'");
+        let by = match datapath {
+            OvsDatapathType::System => String::new(),
+            OvsDatapathType::Netdev => format!(" datapath_type={}", datapath.name()),
+        };
+        let set = format!("set bridge {name} other-config:hwaddr='\"{mac}\"'{by}");
         vsctl(&self.node, &format!("add-br {name} -- {set} -- set interface {name} mtu_request={mtu}"))
     }
 
@@ -132,32 +140,55 @@ impl Object for &OvsBridge {
 impl Object for &OvsPort {
     /// The kernel says whether packets enter the switch, and the database where they go.
     fn look(&self, opened: &OpenNetns, listing: &Listing, _: u32) -> Result<StepState, StepError> {
-        let of_datapath = listing.link(opened, &datapath())?.map(|datapath| datapath.index);
         let device = listing.link(opened, &self.device())?;
-        if of_datapath.is_none() || device.is_none_or(|device| device.master != of_datapath) {
+        let enters = match self.datapath {
+            OvsDatapathType::System => {
+                let of_datapath = listing.link(opened, &link_name(DATAPATH))?.map(|datapath| datapath.index);
+                of_datapath.is_some() && device.is_some_and(|device| device.master == of_datapath)
+            }
+            OvsDatapathType::Netdev => device.is_some_and(|device| device.xdp.is_some()),
+        };
+        if !enters {
             return Ok(StepState::Absent);
         }
         if !self.switch().is_alive() {
             return Ok(StepState::So);
         }
-        let found = self.switch().database()?.interface(&self.name)?;
+        let asked = self.switch().database().and_then(|mut database| database.interface(&self.name));
+        let found = match asked {
+            // It ended while it was asked.
+            Err(_) if !self.switch().is_alive() => return Ok(StepState::So),
+            found => found?,
+        };
         Ok(found
             .map_or(StepState::Absent, |found| StepState::of(found == self.interface(), || another(&found))))
     }
 
     fn add(&self, _: &OpenNetns, _: u32) -> Result<(), StepError> {
         let FoundInterface { kind, options, .. } = &self.interface();
-        let port = NewPort { bridge: &self.bridge, name: &self.name, kind, options };
+        let protected = self.tunnel.is_some();
+        let port = NewPort { bridge: &self.bridge, name: &self.name, kind, options, protected };
         Ok(self.switch().database()?.add_port(port)?)
     }
 
+    /// The daemon would take the program off the link by libxdp, which makes a directory for locks, `/run/xdp`, that stays.
+    /// What it finds without a program it leaves.
     fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
+        let device = opened.netlink.link(&self.device())?;
+        if let (Some(device), OvsDatapathType::Netdev) = (&device, self.datapath) {
+            opened.netlink.link_clear_xdp(device.index)?;
+        }
         if self.switch().is_alive() {
             return Ok(self.switch().database()?.remove_port(&self.bridge, &self.name)?);
         }
-        match opened.netlink.link(&self.device())?.filter(|_| self.tunnel.is_some()) {
-            Some(device) => Ok(opened.netlink.link_del(device.index)?),
-            None => Ok(OvsDatapaths::open_in(&opened.netns)?.port_del(&self.device())?),
+        match (device, self.datapath) {
+            (Some(device), OvsDatapathType::System) if self.tunnel.is_some() => {
+                Ok(opened.netlink.link_del(device.index)?)
+            }
+            (_, OvsDatapathType::System) => {
+                Ok(OvsDatapaths::open_in(&opened.netns)?.port_del(&self.device())?)
+            }
+            (_, OvsDatapathType::Netdev) => Ok(()),
         }
     }
 
@@ -176,8 +207,10 @@ impl Object for &OvsPort {
         if !kind.is_empty() {
             let options = options.iter().map(|(key, value)| format!(" options:{key}='\"{value}\"'"));
             let options: String = options.collect();
-            command +=
-                &format!(" -- set interface {name} type={kind}{options} -- set port {name} protected=true");
+            command += &format!(" -- set interface {name} type={kind}{options}");
+        }
+        if self.tunnel.is_some() {
+            command += &format!(" -- set port {name} protected=true");
         }
         vsctl(&self.node, &command)
     }
@@ -187,21 +220,29 @@ impl Object for &OvsPort {
     }
 }
 
-/// Takes away what the daemons have made in the kernel: the links of tunnels, and the datapath with the links of bridges.
+/// Takes away what the daemons have made in the kernel: the links of tunnels, and the datapath with the links of bridges; the
+/// link that stands for a datapath in user space.
 fn remove_datapath(opened: &OpenNetns) -> Result<(), StepError> {
+    remove_link(opened, &link_name(USER_DATAPATH))?;
     let links = opened.netlink.links()?;
-    let Some(of_datapath) = links.iter().find(|link| link.name == datapath()).map(|link| link.index) else {
+    let of_datapath = links.iter().find(|link| link.name.as_str() == DATAPATH).map(|link| link.index);
+    let Some(of_datapath) = of_datapath else {
         return Ok(());
     };
     let tunnel = |kind: Option<&str>| matches!(kind, Some("vxlan" | "geneve"));
     for link in links.iter().filter(|link| link.master == Some(of_datapath) && tunnel(link.kind.as_deref())) {
         opened.netlink.link_del(link.index)?;
     }
-    Ok(OvsDatapaths::open_in(&opened.netns)?.datapath_del(&datapath())?)
+    Ok(OvsDatapaths::open_in(&opened.netns)?.datapath_del(&link_name(DATAPATH))?)
 }
 
-fn datapath() -> IfName {
-    IfName::new(DATAPATH).expect("it is the name of a link")
+fn remove_link(opened: &OpenNetns, name: &IfName) -> Result<(), StepError> {
+    let found = opened.netlink.link(name)?;
+    Ok(found.map_or(Ok(()), |link| opened.netlink.link_del(link.index))?)
+}
+
+fn link_name(name: &str) -> IfName {
+    IfName::new(name).expect("what stands for a datapath has the name of a link")
 }
 
 fn another(FoundInterface { kind, options, error }: &FoundInterface) -> String {

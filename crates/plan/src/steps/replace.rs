@@ -9,6 +9,7 @@ use super::{Effect, MovedBack, Past, UndoOutcome, existing_index, mistaken};
 use crate::entry::{After, Before, Displaced, Undone};
 use crate::error::StepError;
 use crate::kernel::OpenNetns;
+use crate::lack::Lack;
 use crate::listing::Listing;
 use crate::look::StepState;
 use crate::preview::Preview;
@@ -115,6 +116,10 @@ impl<O: Replaceable + Copy> Effect for Replaces<O> {
 
     fn is_listed(&self) -> bool {
         true
+    }
+
+    fn lack(&self) -> Option<Lack> {
+        self.0.lack()
     }
 
     fn identity(&self) -> String {

@@ -9,13 +9,14 @@ use super::{Effect, MovedBack, Past, UndoOutcome, mistaken};
 use crate::claims::{Claim, Claims};
 use crate::entry::{Before, Intent, Owner, Undone};
 use crate::error::StepError;
+use crate::lack::Lack;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
 use crate::preview::Preview;
 use crate::{Fault, Kernel, Place, Placed, Step};
 
-/// The step that is shared.
+/// A step that several units may have made alike: the last of them takes it back.
 pub(super) struct SharedStep<'s>(pub(super) &'s Step);
 
 impl Effect for SharedStep<'_> {
@@ -145,6 +146,10 @@ impl Effect for SharedStep<'_> {
 
     fn is_listed(&self) -> bool {
         self.0.effect().is_listed()
+    }
+
+    fn lack(&self) -> Option<Lack> {
+        self.0.effect().lack()
     }
 
     fn identity(&self) -> String {

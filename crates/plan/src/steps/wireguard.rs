@@ -7,6 +7,7 @@ use linux::{IfName, WireGuardPeer};
 use super::object::Object;
 use crate::error::StepError;
 use crate::kernel::OpenNetns;
+use crate::lack::{Lack, LackedPart};
 use crate::listing::Listing;
 use crate::look::StepState;
 use crate::show::{inside, word};
@@ -59,6 +60,12 @@ impl Object for &WireGuardPeer {
     /// A peer that is changed in its place keeps its session with the other end.
     fn adapts(&self, earlier: &Step) -> bool {
         matches!(earlier, Step::AddWireGuardPeer(earlier) if (&earlier.dev, earlier.key) == (&self.dev, self.key))
+    }
+
+    fn lack(&self) -> Option<Lack> {
+        let allowed: Vec<String> = self.allowed.iter().map(ToString::to_string).collect();
+        let words = format!("{} has no peer {} with {}", self.dev, self.key, allowed.join(", "));
+        Some(Lack { part: LackedPart::TunnelPeer, address: Some(self.endpoint.ip()), words })
     }
 
     fn subject(&self) -> String {

@@ -16,7 +16,7 @@ pub enum TransactionError {
         attempted: &'static str,
         /// The path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error that the operating system returned.
         why: io::Error,
     },
     /// There is no room for the journal; nothing was changed.
@@ -24,7 +24,7 @@ pub enum TransactionError {
     NoRoom {
         /// The directory of the store.
         path: PathBuf,
-        /// The system's reason.
+        /// The error that the operating system returned.
         why: io::Error,
     },
     /// Another command works on it.

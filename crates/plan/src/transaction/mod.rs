@@ -280,6 +280,10 @@ impl LockedStore {
         // The outcomes are written too, and the disk may be full by now.
         self.give_up_room();
         let mut journal = journal;
+        if extent == Extent::All {
+            // What is confirmed has no room to give up any more, and the journal is to go.
+            journal.end_with_undo();
+        }
         let steps = undo_since(&mut journal, extent.first(), kernel);
         let is_whole = journal.is_undone_since(extent.first());
         drop(journal);

@@ -88,7 +88,7 @@ impl Watcher {
     /// Why it is to be taken back now, if it is: a reason to try for the lock, and to act with it.
     fn reason(&self, stop: &impl Fn() -> bool) -> Option<Why> {
         match self.phase()? {
-            // If the lock is free, it is not whole and who was at it is dead.
+            // If the lock is free, it is not whole, and the process that was at work on it is dead.
             Phase::Applying | Phase::Extending { .. } => Some(Why::Died),
             Phase::Unconfirmed { .. } if stop() => Some(Why::Unwatched),
             Phase::Unconfirmed { deadline_ns } if linux::clock::boot_ns() >= deadline_ns => {

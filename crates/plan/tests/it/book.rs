@@ -114,6 +114,24 @@ fn the_owner_of_what_stands_is_never_unknown() {
     });
 }
 
+/// It counts as that of a dead process, and the others are found beside it.
+#[test]
+fn a_unit_whose_owner_is_damaged_hides_no_other() {
+    let root = tempfile::tempdir().unwrap();
+    let book = Book::at(root.path());
+    for id in ["damaged", "sound"] {
+        book.begin_as(id).unwrap().leave_standing("it stands").unwrap();
+    }
+    let sound = ("sound".to_owned(), UnitState::Standing, Some("it stands".to_owned()));
+    for owner in [&b"\xff"[..], b"", b"{\"pid\":-1,\"standing\":\"x\"}", b"[]"] {
+        fs::write(root.path().join("damaged/owner"), owner).unwrap();
+        let damaged = ("damaged".to_owned(), UnitState::Dead, None);
+        assert_eq!(states(&book), [damaged, sound.clone()], "{owner:?}");
+        assert!(book.find("damaged").unwrap().is_some());
+    }
+    assert!(book.take_over_dead("damaged").unwrap().is_some());
+}
+
 #[test]
 fn ids_that_lead_elsewhere_are_refused() {
     let root = tempfile::tempdir().unwrap();

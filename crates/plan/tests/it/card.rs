@@ -3,8 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
 use linux::ethtool::{Ethtool, NicFeature, NicParameter};
+use linux::napi::{NapiNumber, Napis};
 use linux::sysfs::{LinkAttribute, NetSysfs};
-use linux::{IfName, IpvlanMode, Link, LinkKind, NetnsName};
+use linux::{IfName, IpvlanMode, Link, LinkKind, Netlink, NetnsName};
 use plan::{
     ApplyError, Fault, Journal, Kernel, Place, Plan, Queue, RssHash, SetGsoMaxSegs, SetIndirection,
     SetLinkAttribute, SetLinkMtu, SetLinkUp, SetNic, SetQueueCpus, SetQueueFlows, SetRssHash, Step, Undone,
@@ -143,6 +144,40 @@ fn what_somebody_else_has_set_stays() {
     assert_eq!(sysfs.read_attribute(&own(), LinkAttribute::TxQueueLen).unwrap(), 99);
     let cpus = |queue| sysfs.read_queue_cpus(&own(), queue).unwrap().to_string();
     assert_eq!((cpus(Queue::Rx(0)), cpus(Queue::Rx(1))), ("0".to_owned(), "0".to_owned()));
+}
+
+/// Numbers that a program has given to a NAPI of its own, before the step and after it.
+#[test]
+fn what_a_napi_has_for_itself_comes_back() {
+    let Some(ground) = Ground::new() else { return };
+    let netns = ground.world.open("home");
+    // A veth is polled only where it puts segments together.
+    Ethtool::open_in(&netns).unwrap().write(&own(), NicParameter::Feature(NicFeature::Gro), 1).unwrap();
+    let index = Netlink::open_in(&netns).unwrap().link(&own()).unwrap().unwrap().index;
+    let napis = Napis::open_in(&netns).unwrap();
+    let ids = |napis: &Napis| napis.read(index, NapiNumber::DeferHardIrqs).unwrap().into_keys().collect();
+    let ids: Vec<u32> = napis.as_ref().map(ids).unwrap_or_default();
+    let (Some(napis), [first, second]) = (napis, ids.as_slice()) else {
+        return skip("before Linux 6.13 no NAPI has a number of its own");
+    };
+    for (number, link) in [
+        (NapiNumber::GroFlushTimeout, LinkAttribute::GroFlushTimeout),
+        (NapiNumber::DeferHardIrqs, LinkAttribute::NapiDeferHardIrqs),
+    ] {
+        let values = || napis.read(index, number).unwrap().into_values().collect::<Vec<_>>();
+        napis.write(*first, number, 7).unwrap();
+        for fault in [Fault::None, Fault::AfterStep(0)] {
+            let applied = ground.apply(&ground.plan(vec![attribute(link, 5)]), fault);
+            assert_eq!(applied.is_ok(), fault == Fault::None);
+            assert_eq!(values(), [5, 5]);
+            assert_eq!(ground.undo(), [Undone::Restored]);
+            assert_eq!(values(), [7, 0]);
+        }
+        ground.apply(&ground.plan(vec![attribute(link, 5)]), Fault::None).unwrap();
+        napis.write(*second, number, 9).unwrap();
+        assert_eq!(ground.undo(), [Undone::Restored]);
+        assert_eq!(values(), [7, 9]);
+    }
 }
 
 #[test]

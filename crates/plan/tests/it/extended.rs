@@ -18,7 +18,6 @@ struct Stage {
     stood: Dump,
 }
 
-/// Steps in `home`.
 fn plan_of(scene: &Scene, steps: &[Step]) -> Plan {
     let mut plan = Plan::new();
     steps.iter().for_each(|step| plan.push(&scene.sample.home(), step.clone()));

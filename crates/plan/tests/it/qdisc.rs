@@ -64,6 +64,46 @@ fn a_kind_that_the_kernel_lacks_is_an_error_and_leaves_nothing() {
     scene.assert_as_before("after an error");
 }
 
+/// What the kernel gives to a link when a qdisc goes follows the machine's default, which may have changed since the
+/// kernel chose for this link.
+#[test]
+fn the_kernels_own_kinds_come_back_though_its_default_is_another() {
+    if !require_root() {
+        return;
+    }
+    if std::env::var_os("HOSTGAP_VM").is_none() {
+        return skip("the whole machine shares the default; it needs a virtual machine of ours");
+    }
+    if is_missing(Feature::FqCodel) {
+        return skip("this kernel has no second kind for a default");
+    }
+    let scene = Scene::with(
+        "sysctl -qw net.core.default_qdisc=pfifo_fast
+for queues in 1 3; do
+    ip -n HOME link add name queues$queues numtxqueues $queues type ifb && ip -n HOME link set queues$queues up
+done",
+    );
+    let home = scene.world.open("home");
+    let kinds = |link: &str| {
+        let shown = run(&home, "tc", &["qdisc", "show", "dev", link]);
+        let mut kinds: Vec<_> =
+            shown.lines().filter_map(|line| line.split(' ').nth(1)).map(str::to_owned).collect();
+        kinds.sort();
+        kinds
+    };
+    for (link, expected) in [("queues1", 1), ("queues3", 4)] {
+        let before = kinds(link);
+        assert!(before.len() == expected && before.contains(&"pfifo_fast".to_owned()), "{before:?}");
+        let pfifo = Step::from(SetRootQdisc { link: ifname(link), qdisc: Qdisc::Pfifo { limit: 77 } });
+        shell("sysctl -qw net.core.default_qdisc=fq_codel");
+        scene.apply_steps(&[scene.home(pfifo)]).expect("every kernel has the kind");
+        assert_eq!(kinds(link), ["pfifo"]);
+        assert_eq!(scene.undo().0[0].1, Undone::Restored);
+        assert_eq!(kinds(link), before);
+        shell("sysctl -qw net.core.default_qdisc=pfifo_fast");
+    }
+}
+
 /// One qdisc of each kind that some kernels lack.
 fn wide() -> [(Feature, Qdisc); 3] {
     let netem = Netem {

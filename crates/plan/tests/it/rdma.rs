@@ -35,6 +35,14 @@ fn shown(scene: &Scene) -> String {
         .join("\n")
 }
 
+/// Deletes the link that carries both devices. They go a moment later.
+fn delete_link(scene: &Scene) {
+    testkit::run(&scene.world.open("home"), "ip", &["link", "delete", "hgr0"]);
+    while !shown(scene).is_empty() {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn commands_are_those_of_rdma() {
     let name = linux::NetnsName::new("hgt-x").unwrap();
@@ -66,7 +74,7 @@ fn undo_takes_all_of_it_wherever_apply_stopped() {
 
     // Without its link a device is gone, and that is no error.
     scene.apply(&plan, Fault::None).unwrap();
-    testkit::run(&scene.world.open("home"), "ip", &["link", "delete", "hgr0"]);
+    delete_link(&scene);
     let (results, journal) = scene.undo();
     assert!(journal.is_undone(), "{results:?}");
     assert_eq!(shown(&scene), "");
@@ -82,7 +90,7 @@ fn what_is_typed_is_the_same_and_others_keep_theirs() {
     let (home, plan) = (scene.world.open("home"), plan(&scene.sample.home()));
     testkit::shell(&plan.commands().join("\n"));
     let typed = shown(&scene);
-    testkit::run(&home, "ip", &["link", "delete", "hgr0"]);
+    delete_link(&scene);
     scene.apply(&plan, Fault::None).unwrap();
     assert_eq!(shown(&scene), typed);
     assert!(reconciled(&scene.path(), &plan, Fault::None).unwrap().is_nothing());

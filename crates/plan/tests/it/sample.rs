@@ -287,7 +287,7 @@ impl Sample {
         plan.push(&home, Step::AddRoute(onlink.clone()));
         // One destination twice: the second counts where the first is gone.
         let twice = Route { dst: net("10.244.6.0/24"), ..onlink };
-        plan.push(&home, Step::AddRoute(Route { metric: Some(50), ..twice.clone() }));
+        plan.push(&home, Step::AddRoute(Route { metric: Some(50), mtu_locked: true, ..twice.clone() }));
         plan.push(&home, Step::AddRoute(twice));
         plan.push(&home, Step::AddRoute(route("fd00:2::/64", gateway6, "hgv0")));
         let source =

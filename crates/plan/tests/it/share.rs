@@ -196,7 +196,7 @@ fn a_shared_bridge_is_not_taken_from_ports_of_another_program() {
     assert_eq!(refused.iter().map(|(_, undone)| undone).collect::<Vec<_>>(), [&Undone::Failed { why }]);
     in_home("del other0");
     scene.take_back(second, &Undone::Restored);
-    // One that was there is left to all who use it.
+    // One that was there is left to all its users.
     in_home("add br1 type bridge");
     in_home("add other0 master br1 type veth peer name other1");
     let before = dump(&scene.world.open("home"));
@@ -440,7 +440,7 @@ fn damaged_claims_are_named_and_nothing_is_done() {
     first.discard().unwrap();
 }
 
-/// One bridge of which nobody knew who uses it kept all of a journal from being undone.
+/// One bridge whose users nobody knew kept all of a journal from being undone.
 #[test]
 fn a_bridge_of_which_it_is_not_known_who_uses_it_stays_and_the_rest_is_undone() {
     let Some(scene) = Scene::new() else { return };

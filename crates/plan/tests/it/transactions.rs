@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use plan::{Account, Fault, Journal, Kernel, Phase, Plan, Store, Why, apply};
 use serde_json::{Map, Value};
-use testkit::require_root;
+use testkit::{require_root, shell};
 
 use crate::sample::sysctl_step;
 use crate::scene::Scene;
@@ -111,5 +111,36 @@ fn every_moment_of_a_transaction_is_kept_for_the_fuzzer() {
     kernel.inject(Fault::None);
     assert!(held.take_back(&mut kernel, Why::Asked).unwrap().is_whole);
     assert_eq!(store.account().unwrap(), Account::Nothing);
+    scene.assert_as_before("after all");
+}
+
+/// What is confirmed keeps no room for its end, and another program takes all there is.
+#[test]
+fn a_full_disk_does_not_keep_what_is_taken_back() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.directory.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    shell(&format!("mount -t tmpfs -o size=8m none {}", disk.display()));
+    let store = Store::at(&disk);
+    // So many that their outcomes do not fit into what is left of the journal's last page.
+    let values: Vec<String> = (5000..5120).map(|value| value.to_string()).collect();
+    let steps: Vec<_> = values.iter().map(|value| ("net/core/somaxconn", value.as_str())).collect();
+    let plan = plan_of(&scene, &steps);
+    let held = store.hold().unwrap();
+    let mut kernel = Kernel::new().unwrap();
+    let (standing, journal) = held.begin(&plan, None, Value::Null).unwrap();
+    held.apply(&standing, &plan, journal, &mut kernel).unwrap();
+    held.await_confirmation(standing, Some(std::time::Duration::from_secs(600))).unwrap();
+    held.confirm().unwrap();
+    shell(&format!("! head -c 9m /dev/zero >{}/fill 2>/dev/null", disk.display()));
+    let taken_back = held.take_back(&mut kernel, Why::Asked).unwrap();
+    let failed = taken_back.steps.iter().find(|(_, undone)| !undone.is_final());
+    assert_eq!((failed, taken_back.is_whole), (None, true));
+    assert_eq!(store.account().unwrap(), Account::Nothing);
+    drop(held);
+    shell(&format!("umount {}", disk.display()));
     scene.assert_as_before("after all");
 }

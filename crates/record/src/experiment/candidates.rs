@@ -125,7 +125,7 @@ fn bare(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Asked;
+    use crate::RequestedValue;
 
     /// The smallest file with lines added.
     fn with(lines: &str) -> String {
@@ -146,9 +146,9 @@ mod tests {
         );
         let experiment = Experiment::from_toml(&text).unwrap();
         let tune = &experiment.candidates[0].tune;
-        assert_eq!(tune.both["tcp_congestion_control"], Asked::Text("illinois".to_owned()));
-        assert_eq!(tune.both["tcp_sack"], Asked::Switch(false));
-        assert_eq!(tune.client["initcwnd"], Asked::Number(16));
+        assert_eq!(tune.both["tcp_congestion_control"], RequestedValue::Text("illinois".to_owned()));
+        assert_eq!(tune.both["tcp_sack"], RequestedValue::Switch(false));
+        assert_eq!(tune.client["initcwnd"], RequestedValue::Number(16));
         assert_eq!((tune.both.len(), tune.client.len(), tune.server.len()), (2, 1, 1));
         let again = toml::to_string(&experiment).unwrap();
         assert_eq!(Experiment::from_toml(&again).unwrap(), experiment, "{again}");

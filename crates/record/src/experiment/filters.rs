@@ -46,8 +46,8 @@ impl Experiment {
                 return Err(out_of_range(&format!("underlay.{key}"), wire, why));
             }
         }
-        for (key, asked) in [("profile", self.profile), ("why_late", self.why_late)] {
-            if asked {
+        for (key, is_requested) in [("profile", self.profile), ("why_late", self.why_late)] {
+            if is_requested {
                 return refused(key, "true", "packets have no client, no server and no answers to look at");
             }
         }

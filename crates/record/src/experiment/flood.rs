@@ -13,7 +13,7 @@ use crate::{Experiment, PacketFilter, Placement, WorkloadKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flood {
-    /// Frames per second.
+    /// Frames per second, 1,000 to 2,000,000.
     pub packets_per_s: u32,
     /// Bytes of a frame, its checksum not counted.
     #[serde(default = "bytes")]
@@ -67,8 +67,8 @@ impl Experiment {
         if self.vm.as_ref().is_some_and(crate::Machines::counts) {
             return refused("vm", "counted", "a flood has a rate, and in counted time nothing keeps to one");
         }
-        for (key, asked) in [("profile", self.profile), ("why_late", self.why_late)] {
-            if asked {
+        for (key, is_requested) in [("profile", self.profile), ("why_late", self.why_late)] {
+            if is_requested {
                 return refused(key, "true", "it looks at candidates without a flood");
             }
         }

@@ -53,7 +53,7 @@ impl Proxies {
 }
 
 impl ProxyKind {
-    /// All of them.
+    /// All kinds, in the order of their variants.
     pub const ALL: [ProxyKind; 6] = [
         ProxyKind::NginxTcp,
         ProxyKind::NginxHttp,

@@ -44,6 +44,14 @@ pub enum StackWait {
     Spin,
 }
 
+impl StackWait {
+    /// Whether the threads that wait so hardly sleep. Under `SCHED_FIFO` they would keep the kernel's own work from their
+    /// CPU, so they run under the normal scheduling policy.
+    pub fn hardly_sleeps(self) -> bool {
+        self == StackWait::Spin
+    }
+}
+
 /// The longest packet that fits into a frame of AF_XDP here, in bytes, and on a link of veth with XDP.
 const MTU_MAX: u32 = 1500;
 /// The most connections: a stack of our own visits each of them for every packet.

@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Asked, Candidate, Delay, Experiment, RequestedRate, Share, Side, Wire};
+use crate::{Candidate, Delay, Experiment, RequestedRate, RequestedValue, Share, Side, Wire};
 
 /// The quantity that is swept, and its values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,7 +198,7 @@ impl Over {
                     Side::Client => &mut laid.tune.client,
                     Side::Server => &mut laid.tune.server,
                 };
-                knobs.insert(knob.clone(), value.asked());
+                knobs.insert(knob.clone(), value.requested());
                 format!("{}={value}", self.to_string().trim_start_matches("settings."))
             }
         };
@@ -255,10 +255,10 @@ impl WireKey {
 
 impl SweepValue {
     /// As the value of a knob.
-    fn asked(&self) -> Asked {
+    fn requested(&self) -> RequestedValue {
         match self {
-            SweepValue::Number(number) => Asked::Number(*number),
-            SweepValue::Text(text) => Asked::Text(text.clone()),
+            SweepValue::Number(number) => RequestedValue::Number(*number),
+            SweepValue::Text(text) => RequestedValue::Text(text.clone()),
         }
     }
 }

@@ -112,6 +112,8 @@ impl Experiment {
         one.vm.as_mut().expect("the experiment has virtual machines").kernels = vec![kernel.to_owned()];
         if self.exact() {
             one.workload.connections = 1;
+            one.workload.connections_min = None;
+            one.candidates.iter_mut().for_each(|candidate| candidate.connections = None);
             // There is one processor, and it is never idle: a rate would measure sleep.
             one.rates = Vec::new();
             one.underlay.steering = crate::Steering::Sender;
@@ -158,5 +160,17 @@ mod tests {
         let exact = experiment("rates = [5]\n[vm]\nkernels = [\"a\", \"b\"]\nexact = true").unwrap().on("a");
         assert_eq!((exact.rounds, exact.builds, exact.workload.connections), (21, 1, 1));
         assert!(exact.rates.is_empty());
+    }
+
+    #[test]
+    fn in_exact_mode_every_candidate_has_one_connection() {
+        let own = "[[candidates]]\npath = \"ptp+direct\"\nname = \"many\"\nconnections = 64";
+        let many = format!(
+            "[workload]\nconnections = 2000\nconnections_min = 1000\n{own}\n[vm]\nkernels = [\"a\"]\nexact = true"
+        );
+        let exact = experiment(&many).unwrap().on("a");
+        assert_eq!(exact.candidates[0].connections, None);
+        // So the guest reads it.
+        assert_eq!(Experiment::from_toml(&exact.to_toml()).unwrap(), exact);
     }
 }

@@ -99,7 +99,7 @@ struct Figure {
     value: f64,
 }
 
-/// Who is ahead, without a figure.
+/// Which is ahead, without a figure.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DirectionClaim {

@@ -1,4 +1,4 @@
-//! Who answers, and in which HTTP it is asked.
+//! The server's program, and the version of HTTP.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub enum HttpVersion {
     Http11,
 }
 
-/// Who answers the requests.
+/// The program that answers the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerKind {

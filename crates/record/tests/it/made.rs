@@ -16,6 +16,7 @@ fn entrant(name: &str, unmet: &[&str]) -> Entrant {
         commands: vec!["ip link add a type veth peer name b".to_owned()],
         settings: Vec::new(),
         mtu: unmet.is_empty().then_some(1500),
+        carried: false,
     }
 }
 

@@ -6,14 +6,14 @@ use record::{TrialRecord, Void};
 
 use crate::figures::duration_ns;
 use crate::summary::VoidReason;
+use crate::void::VoidKind;
 
 /// Why trials are void: each kind once, with its worst figure.
 pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
-    // By the place of the kind in the list.
-    let mut worst: BTreeMap<usize, (u64, u64, String)> = BTreeMap::new();
+    let mut worst: BTreeMap<VoidKind, (u64, u64, String)> = BTreeMap::new();
     for reason in void.iter().filter_map(|trial| trial.void.as_ref()) {
-        let (kind, figure, words) = ranked_reason(reason);
-        let entry = worst.entry(kind).or_insert_with(|| (0, figure, words.clone()));
+        let (figure, words) = ranked_reason(reason);
+        let entry = worst.entry(VoidKind::of(reason)).or_insert_with(|| (0, figure, words.clone()));
         entry.0 += 1;
         if figure > entry.1 {
             (entry.1, entry.2) = (figure, words);
@@ -22,53 +22,53 @@ pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
     worst.into_values().map(|(trials, _, reason)| VoidReason { reason, trials }).collect()
 }
 
-/// Its kind, its severity and the text for the worst case.
-fn ranked_reason(void: &Void) -> (usize, u64, String) {
+/// Its severity and the text for the worst case.
+fn ranked_reason(void: &Void) -> (u64, String) {
     match void {
         Void::GeneratorLate { late_p99_ns, limit_ns } => {
             let (late, limit) = (duration_ns(*late_p99_ns), duration_ns(*limit_ns));
-            (0, *late_p99_ns, format!("the generator sent late: p99 up to {late}, the limit is {limit}"))
+            (*late_p99_ns, format!("the generator sent late: p99 up to {late}, the limit is {limit}"))
         }
         Void::GeneratorStarved { run_queue_permille, limit_permille } => {
             let [waited, limit] = [run_queue_permille, limit_permille].map(|share| f64::from(*share) / 10.0);
             let words = format!(
                 "the generator waited for a CPU up to {waited} % of the time, the limit is {limit} %"
             );
-            (1, u64::from(*run_queue_permille), words)
+            (u64::from(*run_queue_permille), words)
         }
         Void::ClientBusy { busy_permille } => {
             let busy = f64::from(*busy_permille) / 10.0;
-            (2, u64::from(*busy_permille), format!("the client's CPUs had no headroom: up to {busy} % busy"))
+            (u64::from(*busy_permille), format!("the client's CPUs had no headroom: up to {busy} % busy"))
         }
         Void::Stolen { steal_permille } => {
             let stolen = f64::from(*steal_permille) / 10.0;
-            (3, u64::from(*steal_permille), format!("the hypervisor took up to {stolen} % of the CPU time"))
+            (u64::from(*steal_permille), format!("the hypervisor took up to {stolen} % of the CPU time"))
         }
         Void::StoodStill { left_out_permille, limit_permille } => {
             let [left_out, limit] = [left_out_permille, limit_permille].map(|share| f64::from(*share) / 10.0);
             let words =
                 format!("the machine stood still: up to {left_out} % are left out, the limit is {limit} %");
-            (6, u64::from(*left_out_permille), words)
+            (u64::from(*left_out_permille), words)
         }
-        Void::PathChanged { what } => (5, 0, format!("the path changed: {what}")),
+        Void::PathChanged { what } => (0, format!("the path changed: {what}")),
         Void::FramesLost { made, judged, sunk } => {
             let arrived = sunk.map_or(String::new(), |sunk| format!(" and {sunk} arrived"));
             let words = format!(
                 "frames were lost or others came: of {made} that were sent {judged} were judged{arrived}"
             );
-            (7, made.abs_diff(sunk.map_or(*judged, |sunk| sunk.min(*judged))), words)
+            (made.abs_diff(sunk.map_or(*judged, |sunk| sunk.min(*judged))), words)
         }
         Void::FloodShort { sent, due } => {
             let words = format!("the flood was short: {sent} of its {due} frames were sent");
-            (8, due.saturating_sub(*sent), words)
+            (due.saturating_sub(*sent), words)
         }
         Void::Unanswered { intended, sent, unanswered, unexpected, connection_errors } => {
             let words = format!(
                 "most requests got no answer: {unanswered} of {sent} that were sent, of {intended} that were due, with \
                  {unexpected} unexpected answers and {connection_errors} connection errors"
             );
-            (9, *unanswered, words)
+            (*unanswered, words)
         }
-        Void::FactsChanged { what } => (4, 0, format!("the machine changed: {what}")),
+        Void::FactsChanged { what } => (0, format!("the machine changed: {what}")),
     }
 }

@@ -93,17 +93,14 @@ pub(super) fn sentence(exact: &[Exact], measure: Measure) -> String {
         reference.per_request,
         carried::subject(measure)
     );
-    if measure == Measure::Frames
-        && let [least, .., most] = contenders.as_slice()
-    {
-        // Filters lie on both sides of the reference.
-        return format!("{figure}; the least is {}, the most {}", phrase(least), phrase(most));
-    }
     match contenders.as_slice() {
         [] => figure,
         [only] => format!("{figure}; {}", phrase(only)),
         [least, .., most] => {
-            format!("{figure}; the least above it is {}, the most {}", phrase(least), phrase(most))
+            // Filters lie on both sides of the reference, as do spliced paths and a stack without the kernel's.
+            let below = measure == Measure::Frames || least.over.is_some_and(|over| over < 0.0);
+            let which = if below { "the least" } else { "the least above it" };
+            format!("{figure}; {which} is {}, the most {}", phrase(least), phrase(most))
         }
     }
 }

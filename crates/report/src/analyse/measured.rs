@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use record::{CpuTime, Metric, Transfer, TrialRecord};
 use stats::{Percentile, Resamples};
 
+use super::quantiles;
 use crate::figures::counted;
 use verdict::Cell;
 
@@ -53,7 +54,7 @@ fn formula(metric: Metric) -> Formula {
     }
 }
 
-/// Time in softirq, and all time.
+/// Nanoseconds in softirq, and in all modes with idle time and without stolen time.
 fn softirq(cpu: &CpuTime) -> (f64, f64) {
     (cpu.softirq_ns as f64, cpu.all_ns() as f64)
 }
@@ -99,7 +100,10 @@ impl OurFigure {
         }
         match formula(metric) {
             Formula::Percentile(percentile) => of_percentile(cell, percentile, resamples),
-            Formula::Max => Ok(OurFigure { value: cell.response.max() as f64, resampled: vec![] }),
+            Formula::Max => {
+                let max = quantiles::counted(cell).max.ok_or("nothing was answered")?;
+                Ok(OurFigure { value: max as f64, resampled: vec![] })
+            }
             Formula::Quotient(_) if metric == Metric::Mean && cell.beyond > 0 => {
                 Err(format!("{} without an answer have no mean", counted(cell.beyond, "request")))
             }

@@ -20,7 +20,7 @@ mod timeline;
 mod until;
 
 use record::{Entrant, RaceRecord, Statistic};
-use verdict::{Cells, Comparisons, ResamplingUnit, ResamplingUnits};
+use verdict::{Cells, Comparisons, ResamplingUnit, ResamplingUnits, Shortfall};
 
 use crate::quantities::{Load, Ratio, Ratios};
 use crate::summary::{Broke, Candidate, Noise, Progress, Role, SCHEMA, Summary};
@@ -35,7 +35,7 @@ pub fn analyse(race: &RaceRecord) -> Summary {
     let cells = Cells::of(race, &units);
     let comparisons = Comparisons::of(&cells, race.header.seed);
     let candidates = candidates(race, &cells, &comparisons);
-    let noise = noise(race, &comparisons);
+    let noise = noise(race, &cells, &comparisons);
     let mut experiment = race.header.experiment.clone();
     experiment.published.clear();
     let compared = published::compared(race, &cells);
@@ -59,7 +59,8 @@ pub fn analyse(race: &RaceRecord) -> Summary {
         notes: notes(race, &cells, &units, &noise),
         sweep: sweep::swept(race, &comparisons),
         timeline: timeline::timeline(race),
-        until: until::pursued(race, &comparisons),
+        witness: race.witness.clone(),
+        until: until::pursued(race, &cells, &comparisons),
         exact,
         candidates,
         noise,
@@ -139,20 +140,22 @@ fn role(index: usize) -> Role {
     }
 }
 
-fn noise(race: &RaceRecord, comparisons: &Comparisons) -> Vec<Noise> {
-    let entry = |(index, load): (usize, &record::Load)| Noise {
-        body_bytes: load.body_bytes,
-        requested_rps: load.rate_per_s,
-        ratio: ratios(comparisons, 1, index),
-        p50_floor: comparisons.floor(index, Statistic::P50).map(f64::exp_m1),
-        p99_floor: comparisons.floor(index, Statistic::P99).map(f64::exp_m1),
-        typical_p99_floor: comparisons.floor(index, Statistic::TypicalP99).map(f64::exp_m1),
-        rps_floor: comparisons
-            .floor(index, Statistic::Throughput)
-            .filter(|_| comparisons.is_closed(index))
-            .map(f64::exp_m1),
-        named_floor: until::named_floor(race, comparisons, index),
-        verdict: comparisons.judged(1, index).verdict(),
+/// Of queues there is none: how much they differ depends on the length of a slice.
+fn noise(race: &RaceRecord, cells: &Cells<'_>, comparisons: &Comparisons) -> Vec<Noise> {
+    let entry = |(index, load): (usize, &record::Load)| {
+        let compared = !Shortfall::is_past(race, cells, 1, index);
+        let floor = |of: Statistic| comparisons.floor(index, of).filter(|_| compared).map(f64::exp_m1);
+        Noise {
+            body_bytes: load.body_bytes,
+            requested_rps: load.rate_per_s,
+            ratio: if compared { ratios(comparisons, 1, index) } else { Ratios::default() },
+            p50_floor: floor(Statistic::P50),
+            p99_floor: floor(Statistic::P99),
+            typical_p99_floor: floor(Statistic::TypicalP99),
+            rps_floor: floor(Statistic::Throughput).filter(|_| comparisons.is_closed(index)),
+            named_floor: until::named_floor(race, comparisons, index).filter(|_| compared),
+            verdict: comparisons.judged(1, index).verdict().filter(|_| compared),
+        }
     };
     race.loads.iter().enumerate().map(entry).collect()
 }

@@ -217,10 +217,15 @@ fn notes(races: &[&RaceRecord], compared: Option<&PairsCompared<'_>>) -> Vec<Str
 /// Where the usual load is past the capacity of a path between two nodes, and at which one all are compared instead:
 /// "100 B at 61 % (40.0k/s) is past the capacity of pod from b to c; at 100 B at 30 % (20.0k/s) ".
 fn past(races: &[(&NodePair, &RaceRecord)], compared: &PairsCompared<'_>) -> Option<String> {
-    let ComparedAt { main, past, load: lower } = compared.compared_at();
-    let (first, others) = past.split_first()?;
+    let ComparedAt { main, past, uncounted, load: lower } = compared.compared_at();
+    let (_, any) = races.iter().find(|(_, race)| race.loads.len() > *main)?;
+    let named = |at: usize| figures::load(&load(any, &any.loads[at]));
+    let Some((first, others)) = past.split_first() else {
+        let path = &any.header.entrants[*uncounted.first()?].name;
+        let lower = lower.filter(|lower| lower != main)?;
+        return Some(format!("no trial of {path} counts with {}; at {} ", named(*main), named(lower)));
+    };
     let (pair, race) = races[first.race];
-    let named = |at: usize| figures::load(&load(race, &race.loads[at]));
     let path = &race.header.entrants[first.entrant].name;
     let more = match others.len() {
         0 => String::new(),

@@ -1,9 +1,35 @@
 //! Percentiles of a histogram, as far as its samples allow.
 
 use hdrhistogram::Histogram;
+use record::TrialRecord;
 use stats::Percentile;
+use verdict::{Cell, Whole};
 
 use crate::quantities::Quantiles;
+
+/// The response times of a cell that count.
+pub(super) fn counted(cell: &Cell<'_>) -> Quantiles {
+    with_age(quantiles(&cell.response, cell.beyond), cell, cell.beyond, |trial| trial.counted().1)
+}
+
+/// All response times of a cell, those beside the machine's stalls included.
+pub(super) fn whole(cell: &Cell<'_>, whole: &Whole) -> Quantiles {
+    with_age(quantiles(&whole.response, whole.beyond), cell, whole.beyond, TrialRecord::unanswered)
+}
+
+/// The greatest is at least the age of the oldest request that was given up. A trial has the age of one: it is taken where
+/// any request of the trial that counts has no answer.
+fn with_age(
+    times: Quantiles,
+    cell: &Cell<'_>,
+    beyond: u64,
+    beyond_in: impl Fn(&TrialRecord) -> u64,
+) -> Quantiles {
+    // In a closed loop nothing lies beyond the answers, whatever a trial has.
+    let trials = cell.trials.iter().filter(|trial| beyond > 0 && beyond_in(trial) > 0);
+    let oldest = trials.map(|trial| trial.missed_age_max_ns).max().filter(|age_ns| *age_ns > 0);
+    Quantiles { max: times.max.max(oldest), ..times }
+}
 
 /// The percentiles of a histogram above which `beyond` more samples lie.
 pub(super) fn quantiles(histogram: &Histogram<u64>, beyond: u64) -> Quantiles {

@@ -3,10 +3,10 @@
 use record::{CpuTime, Measure, RaceRecord, Statistic};
 use stats::Percentile;
 
-use super::quantiles::quantiles;
+use super::quantiles::{self, quantiles};
 use super::{by_cpu, carried, describe, ratio, ratios, reason, stalls, tail};
 use crate::past;
-use crate::quantities::{CurvePoint, Quantiles, Ratios};
+use crate::quantities::{CurvePoint, Ratios};
 use crate::summary::{Need, Precision, RateSummary};
 use verdict::{Cell, Cells, Comparisons, Shortfall, Verdict};
 
@@ -61,9 +61,11 @@ fn rate(
             [None, Some(_)] => format!("past the capacity of {}", race.header.entrants[0].name),
             [None, None] => reason::reason(judged, measure),
         },
+        level: judged.tests().first().filter(|_| comparable).map(|test| 1.0 - test.alpha),
         shortfall,
-        response_ns: response(cell),
-        service_ns: quantiles(&cell.service, cell.beyond),
+        response_ns: quantiles::counted(cell),
+        // Of all requests, also where the response times are without those beside stalls.
+        service_ns: quantiles(&cell.service, cell.whole.as_ref().map_or(cell.beyond, |whole| whole.beyond)),
         lag_ns: quantiles(&cell.lag, 0),
         typical_p99_ns: comparisons.own(entrant, load, Statistic::TypicalP99).map(|(ns, _)| ns),
         ratio: if comparable { ratios(comparisons, entrant, load) } else { Ratios::default() },
@@ -81,10 +83,11 @@ fn rate(
         client_softirq_share: softirq_share(&client),
         by_cpu: by_cpu::by_cpu(cell),
         trials: cell.trials.len() as u64,
-        measured_s: cell.sum(|trial| trial.duration_ns) as f64 / 1e9,
+        measured_s: cell.measured_s(),
         void_trials: cell.void.len() as u64,
+        missing_slices: cell.missing,
         void_reasons: describe::void_reasons(&cell.void),
-        missed: cell.beyond,
+        missed: cell.sum(|trial| if closed { trial.missed + trial.unexpected } else { trial.unanswered() }),
         connection_errors: cell.sum(|trial| trial.connection_errors),
         unexpected: cell.sum(|trial| trial.unexpected),
         counters: cell.counters(),
@@ -98,13 +101,6 @@ fn rate(
         },
         precision: if comparable { precision(race, comparisons, entrant, load) } else { vec![] },
     }
-}
-
-/// Response times; the greatest is at least the age of the oldest request that was given up.
-fn response(cell: &Cell<'_>) -> Quantiles {
-    let given_up = cell.trials.iter().map(|trial| trial.missed_age_max_ns).max().filter(|_| cell.beyond > 0);
-    let quantiles = quantiles(&cell.response, cell.beyond);
-    Quantiles { max: quantiles.max.max(given_up), ..quantiles }
 }
 
 /// Points of the curve, eight a decade of what lies beyond, as long as ten samples do.
@@ -139,7 +135,7 @@ fn needs(cell: &Cell<'_>, rounds: usize) -> Vec<Need> {
         Need {
             percentile: percentile.label(),
             samples,
-            measured_s: cell.achieved_rps().filter(|rps| *rps > 0.0).map(|rps| samples as f64 / rps),
+            measured_s: (count > 0).then(|| share * cell.measured_s()),
             rounds: (count > 0).then(|| (share * rounds as f64).ceil() as u64),
         }
     };

@@ -1,11 +1,9 @@
 //! The race in a sentence: which candidates are indistinguishable from the reference, which is nearest, which costs
-//! most, and before that, for which ones the rate was too much.
+//! most, and before that, for which ones the rate was too much or had no trial that counts.
 
-use record::{Entrant, RaceRecord, Statistic};
-use stats::Interval;
+use record::{RaceRecord, Statistic};
 use verdict::{Cells, ComparedAt, Comparisons, Past, Ranked, Verdict, ranking};
 
-use super::reason;
 use crate::summary::Candidate;
 use crate::{figures, past};
 
@@ -19,29 +17,37 @@ pub(super) fn verdict(
     comparisons: &Comparisons,
     candidates: &[Candidate],
 ) -> String {
-    let Some(ComparedAt { main, past, load }) = ComparedAt::of(&[(race, cells)]) else {
+    let Some(ComparedAt { main, past, uncounted, load }) = ComparedAt::of(&[(race, cells)]) else {
         return "nothing has been raced yet".to_owned();
     };
-    if past.is_empty() {
-        return compared(race, comparisons, main);
+    let mut why = Vec::new();
+    if !past.is_empty() {
+        let carries =
+            |past: &Past| past::carries(&candidates[past.entrant], &candidates[past.entrant].rates[main]);
+        let carried: Vec<String> = past.iter().map(carries).collect();
+        why.push(format!(
+            "{} is past the capacity of {}, whose latencies there are those of growing queues",
+            named(race, main),
+            listed(&carried.iter().map(String::as_str).collect::<Vec<_>>())
+        ));
     }
-    let carries =
-        |past: &Past| past::carries(&candidates[past.entrant], &candidates[past.entrant].rates[main]);
-    let carried: Vec<String> = past.iter().map(carries).collect();
-    let carried: Vec<&str> = carried.iter().map(String::as_str).collect();
-    let past = format!(
-        "{} is past the capacity of {}, whose latencies there are those of growing queues",
-        named(race, main),
-        listed(&carried)
-    );
-    let Some(lower) = load else {
-        return format!("{past}. No rate of this race was carried by all, so nothing is compared");
+    // The comparison at that load names them itself.
+    if !uncounted.is_empty() && load != Some(main) {
+        let names: Vec<&str> = uncounted.iter().map(|entrant| name(race, *entrant)).collect();
+        why.push(format!("{}: no trial of {} counts, all are void", named(race, main), listed(&names)));
+    }
+    let compared = |load: usize| compared(race, comparisons, candidates, load);
+    let at = match load {
+        Some(load) if why.is_empty() => return compared(load),
+        None => "No rate of this race was carried by all, so nothing is compared".to_owned(),
+        Some(lower) if race.loads[lower].rate_per_s.is_some() => {
+            format!("At the highest rate that all carry, {}", compared(lower))
+        }
+        Some(closed) => {
+            format!("No rate of this race was carried by all; by their capacity, {}", compared(closed))
+        }
     };
-    let at = match race.loads[lower].rate_per_s {
-        Some(_) => "At the highest rate that all carry",
-        None => "No rate of this race was carried by all; by their capacity",
-    };
-    format!("{past}. {at}, {}", compared(race, comparisons, lower))
+    format!("{}. {at}", why.join(". "))
 }
 
 fn named(race: &RaceRecord, load: usize) -> String {
@@ -49,7 +55,7 @@ fn named(race: &RaceRecord, load: usize) -> String {
 }
 
 /// How the contenders compare with the reference at a load.
-fn compared(race: &RaceRecord, comparisons: &Comparisons, load: usize) -> String {
+fn compared(race: &RaceRecord, comparisons: &Comparisons, candidates: &[Candidate], load: usize) -> String {
     let reference = name(race, 0);
     let of = comparisons.headline(load);
     let field = ranking(comparisons, race.header.entrants.len(), load);
@@ -72,7 +78,8 @@ fn compared(race: &RaceRecord, comparisons: &Comparisons, load: usize) -> String
         ));
     }
     if !level.is_empty() {
-        let known = level.iter().map(|contender| half_width(&contender.ratio)).fold(0.0, f64::max);
+        let known = level.iter().map(|contender| resolution(comparisons, contender, load, of));
+        let known = known.fold(0.0, f64::max);
         let (label, known) = (comparisons.label(of), figures::percent(known));
         parts.push(format!(
             "{} cannot be distinguished from {reference} ({label} known to ±{known})",
@@ -91,42 +98,59 @@ fn compared(race: &RaceRecord, comparisons: &Comparisons, load: usize) -> String
     parts.extend(nearest.map(|contender| phrase(contender, &format!("is nearest to {reference}"))));
     parts.extend(farthest.map(|contender| phrase(contender, "costs most")));
     if parts.is_empty() {
-        return without_contender(race, comparisons, load, reference);
+        return without_contender(candidates, load, reference);
     }
+    parts.extend(uncompared(candidates, &field, load));
     format!("{}: {}", named(race, load), parts.join("; "))
 }
 
-/// Half of an interval as a share: 0.05 is ±5 %.
-fn half_width(ratio: &Interval) -> f64 {
-    ratio.half_width_ln().exp_m1()
+/// How large a difference a contender may have and still not be told from the reference, as a share: half of the interval
+/// that the test used, or the noise if that is more.
+fn resolution(comparisons: &Comparisons, contender: &Ranked, load: usize, of: Statistic) -> f64 {
+    let judged = comparisons.judged(contender.entrant, load);
+    let tested = judged.tests().iter().find(|test| test.of == of);
+    let half_width_ln =
+        tested.map_or(contender.ratio.half_width_ln(), |test| test.interval.half_width_ln().max(test.floor));
+    half_width_ln.exp_m1()
 }
 
-/// "p50 +3 % (+1 … +5)", and of the tails that say the same the one with the narrower interval: where a few slices of a race
-/// were slow, the p99 of all of them is anything from twice to a thousand times the reference's, and that of a typical slice
-/// is known.
+/// "p50 +3 % (+1 … +5), p99 +9 % (+4 … +14)"; what contradicts the verdict stands behind what decided it: "p99 ×135
+/// (×28 … ×649), but p50 −61 % (−67 … −55)".
 fn detail(comparisons: &Comparisons, contender: &Ranked, load: usize, of: Statistic) -> String {
-    let mut parts =
-        vec![format!("{} {}", comparisons.label(of), figures::change_within(&contender.ratio.into()))];
-    let judged = comparisons.judged(contender.entrant, load);
-    let tails = [Statistic::P99, Statistic::TypicalP99].into_iter();
-    let known = tails
-        .filter(|tail| of == Statistic::P50 && judged.by(*tail) == Some(contender.verdict))
-        .filter_map(|tail| Some((tail, comparisons.interval(contender.entrant, load, tail)?)))
-        .min_by(|a, b| a.1.half_width_ln().total_cmp(&b.1.half_width_ln()));
-    if let Some((tail, interval)) = known {
-        parts.push(format!("{} {}", comparisons.label(tail), figures::change_within(&interval.into())));
+    let shown =
+        |of: Statistic, ratio| format!("{} {}", comparisons.label(of), figures::change_within(&ratio));
+    let headline = shown(of, contender.ratio.into());
+    let Some((tail, ratio)) = contender.tail else { return headline };
+    let tail = shown(tail, ratio.into());
+    match comparisons.judged(contender.entrant, load).by(of) {
+        Some(verdict) if verdict == contender.verdict => format!("{headline}, {tail}"),
+        Some(Verdict::Indistinguishable) | None => format!("{tail}, {headline}"),
+        Some(Verdict::Better | Verdict::Worse | Verdict::Reference) => format!("{tail}, but {headline}"),
     }
-    parts.join(", ")
+}
+
+/// "docker is not compared: no trial counts": an entrant that raced to the end and has no verdict at a load.
+fn uncompared(candidates: &[Candidate], field: &[Ranked], load: usize) -> Option<String> {
+    let able = candidates.iter().enumerate().skip(2).filter(|(_, one)| one.runnable && one.broke.is_none());
+    let missing: Vec<&Candidate> = able
+        .filter(|(entrant, _)| field.iter().all(|ranked| ranked.entrant != *entrant))
+        .map(|(_, candidate)| candidate)
+        .collect();
+    let names: Vec<&str> = missing.iter().map(|candidate| candidate.name.as_str()).collect();
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    let mut reasons: Vec<&str> = missing
+        .iter()
+        .filter_map(|candidate| Some(candidate.rates.get(load)?.verdict_reason.as_str()))
+        .collect();
+    reasons.dedup();
+    (!names.is_empty()).then(|| format!("{} {verb} not compared: {}", listed(&names), listed(&reasons)))
 }
 
 /// Without a contender that could be compared.
-fn without_contender(race: &RaceRecord, comparisons: &Comparisons, load: usize, reference: &str) -> String {
-    let able = |entrant: &&Entrant| entrant.unmet.is_empty();
-    let contenders = race.header.entrants.iter().skip(2).filter(able).count();
-    if contenders == 0 {
-        return format!("only {reference} could run here");
-    }
-    let reason = reason::reason(comparisons.judged(2, load), race.header.experiment.workload.kind.measure());
+fn without_contender(candidates: &[Candidate], load: usize, reference: &str) -> String {
+    let mut able = candidates.iter().skip(2).filter(|candidate| candidate.runnable);
+    let Some(first) = able.next() else { return format!("only {reference} could run here") };
+    let reason = first.rates.get(load).map_or("", |rate| rate.verdict_reason.as_str());
     format!("nothing can be said yet: {reason}")
 }
 

@@ -2,9 +2,9 @@
 
 use record::RaceRecord;
 use stats::{Interval, Percentile};
-use verdict::{Cell, Cells};
+use verdict::{Cell, Cells, Shortfall};
 
-use super::quantiles::quantiles;
+use super::quantiles;
 use crate::figures;
 use crate::quantities::Ratio;
 use crate::stalls::Stalls;
@@ -29,8 +29,8 @@ pub(super) fn stalls(race: &RaceRecord, cells: &Cells<'_>, entrant: usize, load:
         stalls: lengths().count() as u64,
         longest_ns: lengths().max().unwrap_or(0),
         total_ns: lengths().sum(),
-        response_ns: quantiles(&whole.response, whole.beyond),
-        p99_ratio: ratio(p99),
+        response_ns: quantiles::whole(cell, whole),
+        p99_ratio: ratio(p99).filter(|_| !Shortfall::is_past(race, cells, entrant, load)),
         left_out_ratio: ratio(left_out),
     })
 }
@@ -52,7 +52,7 @@ fn left_out(cell: &Cell<'_>, weights: &[u64]) -> Option<f64> {
     (measured_ns > 0).then(|| sum(|unit| unit.0) as f64 / measured_ns as f64)
 }
 
-/// What a reader must know of stalls: how much was left out, what the witness cost, and beside whom the machine stood
+/// What a reader must know of stalls: how much was left out, what the witness changed, and beside whom the machine stood
 /// still more often than beside the reference.
 pub(super) fn notes(race: &RaceRecord, cells: &Cells<'_>) -> Vec<String> {
     let mut notes = Vec::new();
@@ -64,8 +64,11 @@ pub(super) fn notes(race: &RaceRecord, cells: &Cells<'_>) -> Vec<String> {
     let left_off = race.witness.as_ref().is_some_and(|witness| witness.left_off);
     let then = if left_off { ": too much, so the race went without" } else { "" };
     notes.extend(
-        cost.map(|cost| format!("watching the machine for stalls cost {}{then}", crate::witness_cost(&cost))),
+        cost.map(|cost| {
+            format!("watching the machine for stalls changes {}{then}", crate::witness_cost(&cost))
+        }),
     );
+    notes.extend(scheduled_apart(race, cells));
     let pairs =
         || (2..cells.entrants).flat_map(|entrant| (0..cells.loads()).map(move |load| (entrant, load)));
     let tests = pairs().filter(|(entrant, load)| cells.cell(*entrant, *load).whole.is_some()).count();
@@ -90,6 +93,22 @@ pub(super) fn notes(race: &RaceRecord, cells: &Cells<'_>) -> Vec<String> {
         }));
     }
     notes
+}
+
+/// Which servers, or switches before them, run under another scheduling policy than the reference's server, so that their tails
+/// are not compared.
+fn scheduled_apart(race: &RaceRecord, cells: &Cells<'_>) -> Option<String> {
+    let apart = race.header.entrants.iter().zip(&cells.apart).filter(|(_, apart)| **apart);
+    let names: Vec<&str> = apart.map(|(entrant, _)| entrant.name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "a server that spins and a switch in user space run under the normal scheduling policy, the server of {} under \
+             SCHED_FIFO. Other programs of the machine take their CPU for milliseconds, and nothing of that is left out, so no \
+             verdict is by its p99: {}",
+            race.header.entrants[0].name,
+            names.join(", ")
+        )
+    })
 }
 
 /// Of fewer builds a share of the time says nothing: a single stall is most of it.

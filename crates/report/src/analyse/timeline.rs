@@ -37,7 +37,7 @@ pub(super) fn timeline(race: &RaceRecord) -> Option<Timeline> {
     if race.rounds.len() < 2 || race.header.experiment.exact() {
         return None;
     }
-    let rounds = race.rounds.iter().map(|round| round.round).max()? + 1;
+    let rounds = race.rounds.iter().map(|round| round.round).max()?.checked_add(1)?;
     let rounds_a_step = rounds.div_ceil(STEPS_MAX);
     let pairs = race.rounds.windows(2).filter(|pair| pair[0].build != pair[1].build);
     let builds = pairs.map(|pair| pair[1].round).collect();

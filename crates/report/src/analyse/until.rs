@@ -2,7 +2,7 @@
 
 use record::{Leaving, RaceRecord, Statistic};
 use stats::{Level, PRECISE_FROM};
-use verdict::Comparisons;
+use verdict::{Cells, Comparisons, Shortfall};
 
 use super::rates::UNITS_MAX;
 use crate::until::{ComparisonExit, LookTaken, NamedFloor, Pursued, StopReason};
@@ -11,16 +11,20 @@ use crate::until::{ComparisonExit, LookTaken, NamedFloor, Pursued, StopReason};
 const MINUTE_S: f64 = 60.0;
 
 /// `None` of a race with a number of rounds.
-pub(super) fn pursued(race: &RaceRecord, comparisons: &Comparisons) -> Option<Pursued> {
+pub(super) fn pursued(race: &RaceRecord, cells: &Cells<'_>, comparisons: &Comparisons) -> Option<Pursued> {
     let until = race.header.experiment.until?;
     let measure = race.header.experiment.workload.kind.measure();
-    let of: Vec<ComparisonExit> =
-        compared(race).into_iter().map(|(entrant, load)| pursuit(race, comparisons, entrant, load)).collect();
+    let exit = |(entrant, load)| {
+        let compared = !Shortfall::is_past(race, cells, entrant, load);
+        pursuit(race, comparisons, (entrant, load), compared)
+    };
+    let of: Vec<ComparisonExit> = compared(race).into_iter().map(exit).collect();
     let is_whole = race.end.as_ref().is_some_and(|end| end.stopped.is_none());
-    let ended = match of.iter().any(|one| one.why == Leaving::Ended) {
-        false => StopReason::Settled,
-        true if is_whole => StopReason::Budget,
-        true => StopReason::Unfinished,
+    let is_settled = !of.is_empty() && of.iter().all(|one| one.why != Leaving::Ended);
+    let ended = match is_settled {
+        true => StopReason::Settled,
+        false if is_whole => StopReason::Budget,
+        false => StopReason::Unfinished,
     };
     Some(Pursued {
         statistic: until.statistic.map(|of| of.label(measure)),
@@ -32,15 +36,10 @@ pub(super) fn pursued(race: &RaceRecord, comparisons: &Comparisons) -> Option<Pu
     })
 }
 
-/// Contenders that raced and did not break, or the control, with each load.
+/// Whom the race was about, with each load.
 fn compared(race: &RaceRecord) -> Vec<(usize, usize)> {
-    let raced =
-        |entrant: &usize| race.header.entrants[*entrant].unmet.is_empty() && race.broke(*entrant).is_none();
-    let mut those: Vec<usize> = (2..race.header.entrants.len()).filter(raced).collect();
-    if race.header.entrants.len() == 2 {
-        those.push(1);
-    }
-    those.into_iter().flat_map(|entrant| (0..race.loads.len()).map(move |load| (entrant, load))).collect()
+    let those = verdict::pursued(race).into_iter().filter(|entrant| *entrant < race.header.entrants.len());
+    those.flat_map(|entrant| (0..race.loads.len()).map(move |load| (entrant, load))).collect()
 }
 
 /// The looks at which something could leave for what was seen; at the end only the undecided do.
@@ -56,11 +55,17 @@ fn looks(race: &RaceRecord) -> Vec<LookTaken> {
         .collect()
 }
 
-fn pursuit(race: &RaceRecord, comparisons: &Comparisons, entrant: usize, load: usize) -> ComparisonExit {
+/// Where a rate is past a capacity there is nothing to know, and no forecast.
+fn pursuit(
+    race: &RaceRecord,
+    comparisons: &Comparisons,
+    (entrant, load): (usize, usize),
+    compared: bool,
+) -> ComparisonExit {
     let part = comparisons.part(entrant, load);
     let measure = race.header.experiment.workload.kind.measure();
     let until = race.header.experiment.until;
-    let of = until.and_then(|until| until.statistic_at(comparisons.is_closed(load)));
+    let of = until.and_then(|until| until.statistic_at(comparisons.is_closed(load))).filter(|_| compared);
     let why = race.left(entrant, load).map_or(Leaving::Ended, |(_, why)| why);
     let interval = of.and_then(|of| comparisons.interval(entrant, load, of));
     let half_width_ln = interval.map(|interval| interval.half_width_ln());

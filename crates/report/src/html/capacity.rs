@@ -8,8 +8,12 @@ use super::scale::Linear;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::{Candidate, Ratio, Role, Summary};
+use crate::until_sentences::interval_levels;
+use crate::{Candidate, Ratio, Role, Summary, figures};
+use record::Capacity;
 
+/// The search for a rate tries 0.64 of the median last. If that is not sustained, it takes 0.61 untried.
+const UNTRIED: f64 = 0.625;
 const HEAD: f64 = 14.0;
 const FOOT: f64 = 44.0;
 
@@ -22,8 +26,9 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             let reference = marks::reference(summary);
             let lead = format!(
                 "Answers per second in a closed loop of {} connections, ÷ {reference}; left of 1 is less. Bars are ratios, \
-                whiskers their 95 % intervals.",
-                summary.experiment.workload.connections
+                whiskers their {} intervals.",
+                summary.experiment.workload.connections,
+                interval_levels(summary, None)
             );
             m.leaf("p", &[("class", "lead")], &lead);
             m.within("figure", &[], |m| Frame::BOTH.iter().for_each(|frame| m.append(&draw(summary, *frame))));
@@ -32,20 +37,28 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             m.leaf("p", &[("class", "aside")], "This race had no closed loop, so the capacity of the candidates is not known.");
         }
         for capacity in &summary.capacities {
-            let samples: Vec<String> = capacity.samples_per_s.iter().map(|rate| text::per_second(*rate)).collect();
-            m.leaf(
-                "p",
-                &[("class", "aside")],
-                &format!(
-                    "Before the race the reference sustained {} answers/s of {} (median of {}). Shares of capacity refer to \
-                    this rate.",
-                    text::per_second(capacity.rate_per_s),
-                    text::bytes(capacity.body_bytes),
-                    samples.join(", ")
-                ),
-            );
+            m.leaf("p", &[("class", "aside")], &found(capacity));
         }
     });
+}
+
+/// How the rate that shares refer to was found.
+fn found(capacity: &Capacity) -> String {
+    let (rate, bytes) = (text::per_second(capacity.rate_per_s), text::bytes(capacity.body_bytes));
+    let samples: Vec<String> = capacity.samples_per_s.iter().map(|rate| text::per_second(*rate)).collect();
+    let samples = samples.join(", ");
+    let share = stats::median(&capacity.samples_per_s).map_or(1.0, |median| capacity.rate_per_s / median);
+    if share > UNTRIED {
+        return format!(
+            "Before the race the reference sustained {rate} answers/s of {bytes}: the highest constant rate that it did, \
+            going down from the median of slices of a closed loop ({samples}). Shares of capacity refer to this rate."
+        );
+    }
+    format!(
+        "Before the race the reference sustained no constant rate that was tried, of answers of {bytes}, going down from \
+        the median of slices of a closed loop ({samples}). Shares of capacity refer to {} of that median, {rate} answers/s.",
+        figures::percent(share)
+    )
 }
 
 /// The ratio beside a bar; the reference's own is 1 and has no interval.
@@ -129,7 +142,7 @@ fn draw_bar(svg: &mut Svg, scale: &Linear, y: f64, ratio: Option<&Ratio>) {
 }
 
 fn table(m: &mut Markup, summary: &Summary) {
-    let relative = format!("÷ {} (95 %)", marks::reference(summary));
+    let relative = format!("÷ {} ({})", marks::reference(summary), interval_levels(summary, None));
     let head = ["data path", &relative, "answers/s"].map(str::to_owned).to_vec();
     let rows = marks::runners(summary).map(|(index, candidate)| Row {
         name: candidate.name.clone(),

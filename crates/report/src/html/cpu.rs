@@ -10,26 +10,26 @@ use super::table::{Cell, Row, Table};
 use super::text;
 use crate::{Candidate, RateSummary, Role, Summary, carried};
 
-/// Letters of a candidate's name.
+/// The widest candidate's name that is not cut, in characters.
 const NAME: usize = 19;
 
-/// A node, and where its figures are.
+/// The figures of one node in a summary, and how they are named on the page.
 #[derive(Clone, Copy)]
-struct Side {
+struct NodeFigures {
     name: &'static str,
     key: &'static str,
     total: fn(&RateSummary) -> Option<f64>,
     softirq_share: fn(&RateSummary) -> Option<f64>,
 }
 
-const SIDES: [Side; 2] = [
-    Side {
+const NODES: [NodeFigures; 2] = [
+    NodeFigures {
         name: "server's node",
         key: "s",
         total: |rate| rate.server_cpu_us_per_request,
         softirq_share: |rate| rate.server_softirq_share,
     },
-    Side {
+    NodeFigures {
         name: "client's node, generator included",
         key: "c",
         total: |rate| rate.client_cpu_us_per_request,
@@ -73,29 +73,29 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
 }
 
 /// A node's time a request, if it can be drawn.
-fn total(side: Side, rate: &RateSummary) -> Option<f64> {
-    (side.total)(rate).filter(|total| total.is_finite() && *total >= 0.0)
+fn total(node: NodeFigures, rate: &RateSummary) -> Option<f64> {
+    (node.total)(rate).filter(|total| total.is_finite() && *total >= 0.0)
 }
 
 /// The share of softirq in it.
-fn share(side: Side, rate: &RateSummary) -> Option<f64> {
-    (side.softirq_share)(rate).filter(|share| (0.0..=1.0).contains(share))
+fn share(node: NodeFigures, rate: &RateSummary) -> Option<f64> {
+    (node.softirq_share)(rate).filter(|share| (0.0..=1.0).contains(share))
 }
 
 /// The softirq share as a text, where it is drawn.
-fn share_text(side: Side, rate: &RateSummary) -> Option<String> {
-    total(side, rate).and_then(|_| share(side, rate)).map(text::percent)
+fn share_text(node: NodeFigures, rate: &RateSummary) -> Option<String> {
+    total(node, rate).and_then(|_| share(node, rate)).map(text::percent)
 }
 
 /// The key of the softirq share.
-fn share_key(side: Side, load: usize, candidate: usize) -> String {
-    key(&format!("{}i", side.key), load, candidate)
+fn share_key(node: NodeFigures, load: usize, candidate: usize) -> String {
+    key(&format!("{}i", node.key), load, candidate)
 }
 
 impl<'a> Plot<'a> {
     fn new(summary: &'a Summary, load: usize, frame: Frame) -> Plot<'a> {
         let rows: Vec<_> = marks::runners_at(summary, load).collect();
-        let totals = rows.iter().flat_map(|(_, _, rate)| SIDES.iter().filter_map(|side| total(*side, rate)));
+        let totals = rows.iter().flat_map(|(_, _, rate)| NODES.iter().filter_map(|node| total(*node, rate)));
         let most = totals.fold(0.0, f64::max);
         Plot { summary, load, frame, rows, most }
     }
@@ -124,8 +124,8 @@ impl<'a> Plot<'a> {
                 rows::draw_name(&mut svg, candidate, names.letters, place, Anchor::End);
             }
         }
-        for (side, panel) in SIDES.into_iter().zip(panels) {
-            self.draw_panel(&mut svg, side, panel);
+        for (node, panel) in NODES.into_iter().zip(panels) {
+            self.draw_panel(&mut svg, node, panel);
         }
         let title = format!(
             "CPU time per {}, {}",
@@ -136,56 +136,56 @@ impl<'a> Plot<'a> {
         svg.finish(self.frame, whole, Caption { title: &title, desc })
     }
 
-    fn draw_panel(&self, svg: &mut Svg, side: Side, panel: Panel) {
+    fn draw_panel(&self, svg: &mut Svg, node: NodeFigures, panel: Panel) {
         let scale = Linear::new(self.most, (panel.left, panel.right));
         let span = panel.span(self.frame, self.rows.len());
         panel.draw_title(
             svg,
-            &format!("µs per {}, {}", carried::subject(carried::measure(self.summary)), side.name),
+            &format!("µs per {}, {}", carried::subject(carried::measure(self.summary)), node.name),
         );
         for tick in scale.ticks(48.0) {
             rows::draw_tick(svg, "grid", scale.place(tick), span, &text::significant_short(tick));
         }
         for row in 0..self.rows.len() {
-            self.draw_bar(svg, side, panel, &scale, row);
+            self.draw_bar(svg, node, panel, &scale, row);
         }
         let reference = self.rows.iter().find(|(_, candidate, _)| candidate.role == Role::Reference);
-        if let Some(total) = reference.and_then(|(_, _, rate)| total(side, rate)) {
+        if let Some(total) = reference.and_then(|(_, _, rate)| total(node, rate)) {
             let x = scale.place(total);
             svg.line("mark-line", at(x, span.0), at(x, span.1));
         }
         for row in 0..self.rows.len() {
-            self.draw_value(svg, side, panel, &scale, row);
+            self.draw_value(svg, node, panel, &scale, row);
         }
     }
 
-    fn draw_bar(&self, svg: &mut Svg, side: Side, panel: Panel, scale: &Linear, row: usize) {
+    fn draw_bar(&self, svg: &mut Svg, node: NodeFigures, panel: Panel, scale: &Linear, row: usize) {
         let (_, candidate, rate) = self.rows[row];
         let y = panel.row(self.frame, row);
         if self.frame == Frame::Narrow {
             rows::draw_name(svg, candidate, NAME, at(panel.left, y - 13.0), Anchor::Start);
         }
-        let Some(total) = total(side, rate) else { return };
+        let Some(total) = total(node, rate) else { return };
         let from = scale.place(0.0);
         let bar = |end: f64| Rect { x: from, y: y - 7.0, width: end - from, height: 14.0 };
         svg.rect("rest", bar(scale.place(total)));
-        svg.rect("softirq", bar(scale.place(total * share(side, rate).unwrap_or(0.0))));
+        svg.rect("softirq", bar(scale.place(total * share(node, rate).unwrap_or(0.0))));
     }
 
     /// The figures at the end of a bar.
-    fn draw_value(&self, svg: &mut Svg, side: Side, panel: Panel, scale: &Linear, row: usize) {
+    fn draw_value(&self, svg: &mut Svg, node: NodeFigures, panel: Panel, scale: &Linear, row: usize) {
         let (index, _, rate) = self.rows[row];
         let y = panel.row(self.frame, row) + 4.5;
-        let Some(total) = total(side, rate) else {
+        let Some(total) = total(node, rate) else {
             return svg.text("missing", at(panel.left + 8.0, y), Anchor::Start, "not known");
         };
         let (x, value, candidate_index) =
             (scale.place(total) + 6.0, text::significant(total), index.to_string());
-        let key = key(side.key, self.load, index);
+        let key = key(node.key, self.load, index);
         svg.group(&[("data-c", &*candidate_index), ("data-f", &*key), ("data-v", &*value)], |svg| {
             svg.text("value", at(x, y), Anchor::Start, &value);
-            let Some(softirq) = share_text(side, rate) else { return };
-            let key = share_key(side, self.load, index);
+            let Some(softirq) = share_text(node, rate) else { return };
+            let key = share_key(node, self.load, index);
             // Digits are about 8 units wide; the column of shares keeps clear of the longest total.
             let beside = at(x + 8.0 * value.chars().count() as f64 + 6.0, y);
             svg.group(&[("data-f", &*key), ("data-v", &*softirq)], |svg| {
@@ -219,9 +219,9 @@ fn cells(rate: &RateSummary, load: usize, index: usize) -> Vec<Cell> {
         Some(text) => Cell::plotted(text, key),
         None => Cell::figure(text::NONE.to_owned()),
     };
-    let node = |side: Side| {
-        let total = total(side, rate).map(text::significant);
-        [cell(total, key(side.key, load, index)), cell(share_text(side, rate), share_key(side, load, index))]
+    let cells = |node: NodeFigures| {
+        let total = total(node, rate).map(text::significant);
+        [cell(total, key(node.key, load, index)), cell(share_text(node, rate), share_key(node, load, index))]
     };
-    SIDES.into_iter().flat_map(node).collect()
+    NODES.into_iter().flat_map(cells).collect()
 }

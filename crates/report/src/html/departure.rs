@@ -45,6 +45,15 @@ const DEPARTURES: &[Departure] = &[
         sentence: "Open vSwitch takes a packet at the port, before bridge, routing and netfilter, and its table of flows in \
                    the kernel says by which tunnel it goes. Only a packet that is in no flow goes up to the daemon.",
     },
+    Departure {
+        goes: |candidate| candidate.path == "ovs-afxdp+direct",
+        stations: ["pod's eth0", "driver, XDP", "sk_buff of hgp1", "hgbr1, routing", "wire"],
+        leaves: 1,
+        program: ["ovs-vswitchd", "every packet, by a ring"],
+        sentence: "A program of XDP hands each packet of a port to the daemon of Open vSwitch, before there is an sk_buff. The \
+                   daemon looks it up in a table of flows of its own, and writes it to the ring of another port, or to the link \
+                   hgbr1, from where the node's kernel routes it.",
+    },
 ];
 
 /// Writes a drawing for each way that a candidate goes.
@@ -176,7 +185,9 @@ mod tests {
         let page = of(&["ovs+direct", "ovs+vxlan", "ovs+geneve"]);
         assert!(page.contains("Where packets of ovs+vxlan; ovs+geneve leave the kernel"), "both are named");
         assert_eq!(page.matches(">ovs-vswitchd<").count(), 4);
+        assert_eq!(drawn(&["ovs-afxdp+direct"]), 2);
     }
+
     #[test]
     fn a_server_past_the_kernel_is_drawn_and_one_that_spins_is_named() {
         let own = |wait| Candidate {

@@ -4,7 +4,7 @@ use super::marks;
 use super::markup::Markup;
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::{Candidate, Need, RateSummary, Stalls, Summary, VoidReason, figures};
+use crate::{Candidate, Need, RateSummary, Stalls, Summary, VoidReason, figures, past};
 
 /// Writes the section on details.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
@@ -116,6 +116,10 @@ fn verdicts(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
                 if !rate.verdict_reason.is_empty() {
                     m.text(&format!(" – {}", rate.verdict_reason));
                 }
+                // A verdict of "past capacity" says the same in its reason.
+                if let Some(short) = rate.shortfall.filter(|short| !short.queued) {
+                    m.leaf("p", &[("class", "note")], &format!("Rate: {}", past::shortfall_text(&short)));
+                }
                 if let Some(tail) = &rate.tail {
                     m.leaf("p", &[("class", "note")], &format!("Tail: {tail}"));
                 }
@@ -144,12 +148,13 @@ fn times(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
 }
 
 /// What was counted at a load, in the order of the table.
-fn counted(rate: &RateSummary) -> [(&'static str, String); 19] {
+fn counted(rate: &RateSummary) -> [(&'static str, String); 20] {
     let counters = &rate.counters;
     let stalls = |figure: fn(&Stalls) -> String| rate.stalls.as_ref().map_or("–".to_owned(), figure);
     [
         ("trials that count", text::grouped(rate.trials)),
         ("void trials", text::grouped(rate.void_trials)),
+        ("slices missing, void each time", text::grouped(rate.missing_slices)),
         ("time measured", text::duration(rate.measured_s)),
         ("of this left out for stalls", stalls(|stalls| figures::percent(stalls.left_out_share))),
         ("stalls of the nodes' CPUs", stalls(|stalls| text::grouped(stalls.stalls))),
@@ -161,7 +166,7 @@ fn counted(rate: &RateSummary) -> [(&'static str, String); 19] {
         ("softnet drops", text::grouped(counters.softnet_drops)),
         ("UDP receive errors", text::grouped(counters.udp_errors)),
         ("drops and errors of the wires", text::grouped(counters.wire_drops)),
-        ("requests never answered", text::grouped(rate.missed)),
+        ("requests without an expected answer", text::grouped(rate.missed)),
         ("broken connections", text::grouped(rate.connection_errors)),
         ("unexpected answers", text::grouped(rate.unexpected)),
         ("context switches of the generator", text::grouped(counters.client_switches)),

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 mod course;
 mod cpus;
+mod curve;
 mod figures;
 mod swept;
 
 use record::{Capacity, Counters, Experiment, Machine, Placement, RequestedRate};
 
+use self::curve::curve;
 pub(super) use self::{course::course, cpus::by_cpu, swept::swept};
 
 use crate::{
@@ -88,6 +90,7 @@ pub(super) fn race() -> Summary {
         ),
         sweep: None,
         timeline: None,
+        witness: None,
         profiles: vec![],
         late: vec![],
         verdict:
@@ -441,6 +444,7 @@ fn empty(requested_rps: Option<f64>, of_capacity: Option<f64>) -> RateSummary {
         achieved_rps: None,
         verdict: None,
         verdict_reason: "no trial that counts".to_owned(),
+        level: None,
         shortfall: None,
         response_ns: Quantiles::default(),
         typical_p99_ns: None,
@@ -461,6 +465,7 @@ fn empty(requested_rps: Option<f64>, of_capacity: Option<f64>) -> RateSummary {
         measured_s: 0.0,
         rps_ratio: None,
         void_trials: 0,
+        missing_slices: 0,
         void_reasons: Vec::new(),
         missed: 0,
         connection_errors: 0,
@@ -471,23 +476,6 @@ fn empty(requested_rps: Option<f64>, of_capacity: Option<f64>) -> RateSummary {
         needs: Vec::new(),
         precision: Vec::new(),
     }
-}
-
-/// A curve through the shown percentiles, straight on the axes of the plot, 8 points a nine.
-fn curve(shown: &[u64]) -> Vec<CurvePoint> {
-    let known: Vec<(f64, f64)> = [(0.0, shown[0] as f64 * 0.45), (0.301, shown[0] as f64)]
-        .into_iter()
-        .chain((1..shown.len()).map(|nines| (nines as f64, shown[nines] as f64)))
-        .collect();
-    (0..=32)
-        .map(|step| {
-            let nines = f64::from(step) / 8.0;
-            let after = known.iter().position(|(at, _)| *at > nines).unwrap_or(known.len() - 1);
-            let ((from, low), (to, high)) = (known[after - 1], known[after]);
-            let share = (nines - from) / (to - from);
-            CurvePoint { quantile: 1.0 - 10_f64.powf(-nines), ns: (low * (high / low).powf(share)) as u64 }
-        })
-        .collect()
 }
 
 fn need(percentile: &'static str, samples: u64, rounds: u64) -> Need {

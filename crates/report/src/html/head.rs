@@ -158,7 +158,7 @@ fn warnings(m: &mut Markup, summary: &Summary) {
     }
 }
 
-/// Who could not run, in a line that leads to the reasons.
+/// The candidates that could not run, in a line that leads to the reasons.
 fn absent(m: &mut Markup, summary: &Summary) {
     let names: Vec<&str> =
         summary.candidates.iter().filter(|c| !c.runnable).map(|candidate| candidate.name.as_str()).collect();

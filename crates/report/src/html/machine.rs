@@ -8,9 +8,6 @@ use super::table::{Cell, Row, Table};
 use super::text;
 use crate::{Precision, Summary};
 
-/// What [`Precision`] is given of, as it is named there.
-const PRECISE: [&str; 4] = ["p50", "typical p99", "p99", "req/s"];
-
 /// Writes the section on the machine.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "machine")], |m| {
@@ -83,13 +80,14 @@ fn experiment(summary: &Summary) -> Vec<(String, String)> {
 
 /// How long a race would have to be to know the ratios to ±3 %.
 fn precision(m: &mut Markup, summary: &Summary) {
+    let labels = &Precision::labels(precisions(summary));
     let rows: Vec<Row> = marks::runners(summary)
         .flat_map(|(index, candidate)| {
             let loads = summary.loads.iter().zip(&candidate.rates);
             loads.filter(|(_, rate)| !rate.precision.is_empty()).map(move |(load, rate)| Row {
                 name: candidate.name.clone(),
                 candidate: Some(index),
-                cells: precision_cells(text::load_short(load), &rate.precision),
+                cells: precision_cells(text::load_short(load), &rate.precision, labels),
             })
         })
         .collect();
@@ -103,17 +101,22 @@ fn precision(m: &mut Markup, summary: &Summary) {
         "The width of each ratio's interval, and the number of rounds, with as many per build as now, that would bring it to ±3 %.",
     );
     let mut head = vec!["data path".to_owned(), "load".to_owned()];
-    head.extend(PRECISE.iter().flat_map(|of| [format!("{of} now"), "for ±3 %".to_owned()]));
+    head.extend(labels.iter().flat_map(|of| [format!("{of} now"), "for ±3 %".to_owned()]));
     m.within("details", &[], |m| {
-        m.leaf("summary", &[], &worst(summary));
+        m.leaf("summary", &[], &worst(summary, labels));
         Table { caption: "Rounds for ±3 %", head, rows }.write(m);
     });
 }
 
-fn precision_cells(load: String, precisions: &[Precision]) -> Vec<Cell> {
+/// Of all candidates and loads.
+fn precisions(summary: &Summary) -> impl Iterator<Item = &Precision> {
+    marks::runners(summary).flat_map(|(_, candidate)| &candidate.rates).flat_map(|rate| &rate.precision)
+}
+
+fn precision_cells(load: String, precisions: &[Precision], labels: &[&str]) -> Vec<Cell> {
     let mut cells = vec![Cell::words(load)];
-    for percentile in PRECISE {
-        let found = precisions.iter().find(|precision| precision.percentile == percentile);
+    for label in labels {
+        let found = precisions.iter().find(|precision| precision.percentile == *label);
         let none = || text::NONE.to_owned();
         cells.push(Cell::figure(
             found.map_or_else(none, |found| format!("±{}", text::percent(found.half_width))),
@@ -136,16 +139,13 @@ fn effort(precision: &Precision) -> String {
 }
 
 /// What would need the most of each, over all candidates and loads.
-fn worst(summary: &Summary) -> String {
-    let all = || {
-        marks::runners(summary).flat_map(|(_, candidate)| &candidate.rates).flat_map(|rate| &rate.precision)
-    };
-    let longest = |of: &'static str| {
-        let same = all().filter(|precision| precision.percentile == of);
+fn worst(summary: &Summary, labels: &[&str]) -> String {
+    let longest = |of: &&str| {
+        let same = precisions(summary).filter(|precision| precision.percentile == *of);
         let most = same.max_by_key(|precision| precision.rounds.unwrap_or(u64::MAX))?;
         Some(format!("{of} {}", effort(most)))
     };
-    format!("At most: {}", PRECISE.into_iter().filter_map(longest).collect::<Vec<_>>().join("; "))
+    format!("At most: {}", labels.iter().filter_map(longest).collect::<Vec<_>>().join("; "))
 }
 
 fn absent(m: &mut Markup, summary: &Summary) {

@@ -33,6 +33,7 @@ fn late(summary: &Summary) -> Vec<LateLoad> {
             unmet: vec![],
             commands: vec![],
             mtu: None,
+            carried: false,
             settings: vec![],
         })
         .collect();

@@ -3,8 +3,10 @@
 use super::marks::{self, Venue};
 use super::markup::Markup;
 use super::text;
-use crate::Summary;
-use record::Experiment;
+use crate::until_sentences::interval_levels;
+use crate::void::{Ruled, VoidKind};
+use crate::{Role, Summary, carried, figures};
+use record::{Experiment, Measure, Witness, WorkloadKind};
 
 /// Writes the sections on the method.
 pub(super) fn sections(m: &mut Markup, summary: &Summary) {
@@ -32,67 +34,180 @@ pub(super) fn sections(m: &mut Markup, summary: &Summary) {
 }
 
 fn method(summary: &Summary) -> Vec<String> {
-    let (experiment, reference) = (&summary.experiment, marks::reference(summary));
-    vec![
-        "Requests are sent at a constant rate, each at its intended instant, whether or not earlier answers have arrived."
-            .to_owned(),
-        "Response time is received − intended; it includes the wait to be sent. Service and lag are shown beside it."
-            .to_owned(),
-        format!(
-            "A trial is {} ms of one data path at one load, after {} ms of warm-up; a round visits every data path once \
-             at every load, in an order shuffled by the seed, {reference} twice.",
-            experiment.slice_ms, experiment.warmup_ms
+    let reference = marks::reference(summary);
+    let mut lines = sending(summary);
+    lines.push(format!(
+        "A trial is {} ms of one data path at one load, after {} ms of warm-up; a round visits every data path once at \
+         every load, in an order shuffled by the seed{}.",
+        summary.experiment.slice_ms,
+        summary.experiment.warmup_ms,
+        hosts(summary)
+    ));
+    lines.extend([building(summary), steering(summary), watching(summary)]);
+    if asks(summary) {
+        let shown = "Percentiles are those of the merged histograms; one is shown if at least ten samples lie beyond it.";
+        lines.push(shown.to_owned());
+    }
+    lines.push(format!(
+        "Intervals are {}, from a bootstrap that draws whole {}, the same for all, so that effects on all cancel.{}",
+        interval_levels(summary, None),
+        if summary.progress.builds < 2 { "rounds" } else { "builds" },
+        match summary.until {
+            Some(_) => " The race was looked at while it ran, and they are wider for that.",
+            None => "",
+        }
+    ));
+    lines.push(format!(
+        "A candidate is better or worse if its interval, widened for the number of tests, excludes 1 and the difference \
+         exceeds that of {reference} from itself. {} Otherwise it is indistinguishable.",
+        testing(summary)
+    ));
+    lines.push(voiding(summary));
+    lines
+}
+
+/// How often reference and control are visited: more often at a rate, the more are compared with them.
+fn hosts(summary: &Summary) -> String {
+    let control = summary.candidates.iter().find(|candidate| candidate.role == Role::Control);
+    match control.filter(|_| has_rate(summary)) {
+        Some(control) => format!(
+            "; at a rate {} and {} each as often as the root of the number of contenders, rounded down",
+            marks::reference(summary),
+            control.name
         ),
-        match marks::venue(summary) {
-            Venue::TwoMachines => {
-                "Each data path was built on both machines for each of its visits and taken down after it, because what one of \
-                 them does to a machine would cost the others. In a visit the closed loop comes after the rates."
-                    .to_owned()
+        None => String::new(),
+    }
+}
+
+/// Whether trials are read by response times.
+fn asks(summary: &Summary) -> bool {
+    carried::measure(summary) == Measure::Latency
+}
+
+fn has_rate(summary: &Summary) -> bool {
+    summary.loads.iter().any(|load| load.requested_rps.is_some())
+}
+
+fn has_no_rate(summary: &Summary) -> bool {
+    summary.loads.iter().any(|load| load.requested_rps.is_none())
+}
+
+/// What was sent when, and what counts.
+fn sending(summary: &Summary) -> Vec<String> {
+    let mut lines = Vec::new();
+    match summary.experiment.workload.kind {
+        WorkloadKind::Download => lines.push(
+            "Each client fetches one object after the other; the bytes that arrive in the measured part count.",
+        ),
+        WorkloadKind::TcpStream => lines.push(
+            "Each flow sends as many bytes as the path takes; those that the receiver reads in the measured part count.",
+        ),
+        WorkloadKind::UdpStream => {
+            lines.extend(has_rate(summary).then_some("At a rate, datagrams are sent at constant intervals."));
+            lines.extend(has_no_rate(summary).then_some("Without a rate, each flow sends datagrams as fast as it can."));
+            lines.push("Those that arrive count.");
+        }
+        WorkloadKind::Packets => lines.push(
+            "The kernel makes frames as fast as they are judged; what counts is the CPU time that a frame takes.",
+        ),
+        WorkloadKind::Http
+        | WorkloadKind::Connect
+        | WorkloadKind::Grpc
+        | WorkloadKind::TcpRr
+        | WorkloadKind::UdpRr
+        | WorkloadKind::Verbs => {
+            if has_rate(summary) {
+                lines.extend([
+                    "Requests are sent at a constant rate, each at its intended instant, whether or not earlier answers have arrived.",
+                    "Response time is received − intended; it includes the wait to be sent. Service and lag are shown beside it.",
+                ]);
             }
-            Venue::Cluster => format!(
-                "All pods stand at the same time, so that drift of the nodes affects all alike. Connections were opened {} times \
-                 in the race, because each time settles at a value of its own. CPU time is that of all CPUs of both nodes.",
-                text::grouped(u64::from(summary.progress.builds))
-            ),
-            Venue::OneMachine => format!(
-                "All data paths exist at the same time in namespaces of their own, so that drift of the machine affects all \
-                 alike. Every topology was built {} times in the race, because each build settles at a value of its own.",
-                text::grouped(u64::from(summary.progress.builds))
-            ),
-        },
-        match summary.machine.facts.get("receive steering") {
-            Some(steering) => format!("Receive steering, the same for all data paths: {steering}."),
-            None if marks::venue(summary) != Venue::OneMachine => {
-                "Each machine worked on what it received as it is set up, the same for all data paths.".to_owned()
-            }
-            None => "Receive steering is the same for all data paths.".to_owned(),
-        },
-        if experiment.witness && !experiment.exact() {
-            "At a rate a witness watches the nodes' CPUs. What was due from 1 ms before the machine did not run one of them \
-            until 3 ms and three times as long as that after is left out, whatever became of it; the tables show the \
-            figures with it too. A CPU that is busy does not count as one that did not run."
+            lines.extend(has_no_rate(summary).then_some(
+                "In a closed loop each connection sends its next request when it has the answer; what counts is the number of answers.",
+            ));
+        }
+    }
+    lines.into_iter().map(str::to_owned).collect()
+}
+
+fn building(summary: &Summary) -> String {
+    let builds = text::grouped(u64::from(summary.progress.builds));
+    match marks::venue(summary) {
+        Venue::TwoMachines => {
+            "Each data path was built on both machines for each of its visits and taken down after it, because what one of \
+             them does to a machine would cost the others. In a visit the closed loop comes after the rates."
                 .to_owned()
-        } else {
-            "Nothing watched the machine for stalls: what was late because of one counts.".to_owned()
-        },
-        "Percentiles are those of the merged histograms; one is shown if at least ten samples lie beyond it.".to_owned(),
-        format!(
-            "Intervals are 95 %, from a bootstrap that draws whole {}, the same for all, so that effects on all cancel.{}",
-            if summary.progress.builds < 2 { "rounds" } else { "builds" },
-            match summary.until {
-                Some(_) => " The race was looked at while it ran, and they are wider for that.",
-                None => "",
-            }
+        }
+        Venue::Cluster => format!(
+            "All pods stand at the same time, so that drift of the nodes affects all alike. Connections were opened {builds} \
+             times in the race, because each time settles at a value of its own. CPU time is that of all CPUs of both nodes."
         ),
-        format!(
-            "A candidate is better or worse if its interval, widened for the number of tests, excludes 1 and the difference \
-            exceeds that of {reference} from itself. p99 is tested first, then that of a typical slice, then p50; in a \
-            closed loop, answers per second. Otherwise it is indistinguishable."
+        Venue::OneMachine => format!(
+            "All data paths exist at the same time in namespaces of their own, so that drift of the machine affects all \
+             alike. Every topology was built {builds} times in the race, because each build settles at a value of its own."
         ),
-        "A trial is void if the generator was late, its CPU had no headroom, the machine stood still for half of it, its path was no \
-        longer the one that was built, or the machine changed. Void trials are counted and shown, and are in no figure."
-            .to_owned(),
-    ]
+    }
+}
+
+fn steering(summary: &Summary) -> String {
+    match summary.machine.facts.get("receive steering") {
+        Some(steering) => format!("Receive steering, the same for all data paths: {steering}."),
+        None if marks::venue(summary) != Venue::OneMachine => {
+            "Each machine worked on what it received as it is set up, the same for all data paths.".to_owned()
+        }
+        None => "Receive steering is the same for all data paths.".to_owned(),
+    }
+}
+
+/// What was left out for stalls of the machine: as the record has it, since an experiment only asks for it.
+fn watching(summary: &Summary) -> String {
+    let Some(witness) = watched(summary) else {
+        return "Nothing watched the machine for stalls: what one of them did is in the figures.".to_owned();
+    };
+    let ms = |ns: u64| format!("{} ms", figures::trimmed(ns as f64 / 1e6, 3));
+    let lengths = match witness.after_lengths {
+        0 => String::new(),
+        times => format!(" and {times} times its length"),
+    };
+    format!(
+        "At a rate a witness watches the nodes' CPUs for stalls. What was due from {} before one until {}{lengths} after it \
+         is left out, whatever became of it; the tables show the figures with it too. A CPU that the path keeps busy is no \
+         stall.",
+        ms(witness.before_ns),
+        ms(witness.after_ns)
+    )
+}
+
+/// The witness, unless it was left off because it cost too much.
+fn watched(summary: &Summary) -> Option<&Witness> {
+    summary.witness.as_ref().filter(|witness| !witness.left_off)
+}
+
+fn testing(summary: &Summary) -> String {
+    if !asks(summary) {
+        return format!("What is tested is {}.", carried::measure(summary).unit());
+    }
+    let at_rates = "p99 is tested first, then that of a typical slice, then p50";
+    match (has_rate(summary), has_no_rate(summary)) {
+        (true, true) => format!("{at_rates}; in a closed loop, answers per second."),
+        (true, false) => format!("{at_rates}."),
+        (false, _) => "What is tested is answers per second.".to_owned(),
+    }
+}
+
+fn voiding(summary: &Summary) -> String {
+    let rules = VoidKind::rules(Ruled {
+        measure: carried::measure(summary),
+        at_rates: has_rate(summary),
+        without_rate: has_no_rate(summary),
+        watched: watched(summary).is_some(),
+        flood: summary.experiment.flood.is_some(),
+    });
+    let (last, others) = rules.split_last().expect("the machine may change in any race");
+    format!(
+        "A trial is void if {} or {last}. Void trials are counted and shown, and are in no figure.",
+        others.join(", ")
+    )
 }
 
 /// The experiment as a file that asks for the same race.
@@ -104,9 +219,9 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
 mod tests {
     use proptest::prelude::*;
     use record::{
-        Asked, Candidate, Clock, Delay, Flood, HttpVersion, Machines, PacketFilter, Placement, Plant,
-        Proxies, ProxyKind, RequestedRate, ServerKind, Share, Side, Stack, StackKind, StackWait, Steering,
-        Sweep, SweepValue, Tuning, Ways, Wire, Workload, WorkloadKind,
+        Candidate, Clock, Delay, Flood, HttpVersion, Machines, PacketFilter, Placement, Plant, Proxies,
+        ProxyKind, RequestedRate, RequestedValue, ServerKind, Share, Side, Stack, StackKind, StackWait,
+        Steering, Sweep, SweepValue, Tuning, Ways, Wire, Workload, WorkloadKind,
     };
 
     use super::super::fixture;
@@ -174,9 +289,9 @@ mod tests {
     fn candidates() -> impl Strategy<Value = Candidate> {
         let text = "[ -~äµ\u{7f}\n\"\\\\]{1,12}";
         let value = prop_oneof![
-            any::<bool>().prop_map(Asked::Switch),
-            any::<i64>().prop_map(Asked::Number),
-            text.prop_map(Asked::Text),
+            any::<bool>().prop_map(RequestedValue::Switch),
+            any::<i64>().prop_map(RequestedValue::Number),
+            text.prop_map(RequestedValue::Text),
         ];
         let knobs = || prop::collection::btree_map(text, value.clone(), 0..3);
         let ways = (prop::option::of(wires()), prop::option::of(wires()));

@@ -7,6 +7,7 @@ use super::ratio::plottable;
 use super::table::{Cell, Row, Table};
 use super::text;
 use crate::published::{self, Shown, ShownTable};
+use crate::until_sentences::interval_levels;
 use crate::{Agreement, PublishedFigure, Ratio, Summary};
 
 /// Writes the section, if there is something to write.
@@ -84,14 +85,15 @@ fn compared(m: &mut Markup, summary: &Summary, sources: &[&str]) {
         &[("class", "aside")],
         &format!(
             "Theirs come from other machines and years, so absolute values cannot agree. Ratios to {reference} at the \
-            same load are compared: the published figure ÷ the one published for {reference}, and ours with its 95 % \
+            same load are compared: the published figure ÷ the one published for {reference}, and ours with its {} \
             interval. Agrees: our interval is narrower than the published effect, excludes 1 on the same side, and \
             overlaps the published ratio within its rounding or the noise; where they found no effect, all of it lies \
             within ±5 % of 1. Same direction: both above 1 or both below, but of another size. Contradicts: the \
             published ratio is ruled out, and ours is on the other side of 1 or may be 1. Cannot tell: this run is too \
             imprecise for any of these; the number of rounds that would decide it is an estimate, if the scatter stays \
             the same. Where only a direction was published, < 1 or > 1, it agrees or \
-             contradicts if our interval and the noise leave out 1."
+             contradicts if our interval and the noise leave out 1.",
+            interval_levels(summary, None)
         ),
     );
     let at = |load: Option<usize>| -> Vec<&PublishedFigure> {
@@ -119,8 +121,9 @@ fn block(m: &mut Markup, summary: &Summary, load: &str, figures: &[&PublishedFig
     let row = |figure: &&PublishedFigure| row(summary, figure, !one, sources);
     let (absent, present): (Vec<&PublishedFigure>, Vec<&PublishedFigure>) =
         figures.iter().partition(|figure| figure.agreement == Agreement::NotComparable);
+    let our_ratio = format!("our ratio ({})", interval_levels(summary, None));
     let head = |last: &str| {
-        let first = ["data path", "figure", "published", "ours", "published ratio", "our ratio (95 %)"];
+        let first = ["data path", "figure", "published", "ours", "published ratio", &*our_ratio];
         first.into_iter().chain([last]).map(str::to_owned).collect()
     };
     if !present.is_empty() {

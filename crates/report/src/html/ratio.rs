@@ -11,6 +11,7 @@ use super::streams;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
+use crate::until_sentences::interval_levels;
 use crate::{Candidate, Noise, RateSummary, Ratio, Role, Summary, carried};
 
 /// Which percentile a panel shows.
@@ -97,20 +98,21 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
     let reference = marks::reference(summary);
     m.within("section", &[("id", "ratio")], |m| {
         let measure = carried::measure(summary);
+        let levels = interval_levels(summary, None);
         m.leaf("h2", &[], &format!("{} relative to {reference}", subject(summary)));
         m.within("p", &[("class", "lead")], |m| {
             if measure == Measure::Frames {
                 return m.text(&format!(
                     "Packets that one CPU judges in a second of its time ÷ those of {reference}; right of 1 is cheaper. What it \
                     takes to make a frame is measured in turn with the rest, and subtracted. Marks are ratios, whiskers their \
-                    95 % intervals. The shaded band is the noise floor: the difference of {reference} from itself."
+                    {levels} intervals. The shaded band is the noise floor: the difference of {reference} from itself."
                 ));
             }
             if measure != Measure::Latency {
                 let unit = measure.unit();
                 return m.text(&format!(
                     "{unit} that arrived ÷ that of {reference}; right of 1 is faster. Marks are ratios, whiskers their \
-                    95 % intervals. The shaded band is the noise floor: the difference of {reference} from itself."
+                    {levels} intervals. The shaded band is the noise floor: the difference of {reference} from itself."
                 ));
             }
             let typical = match has_typical(summary) {
@@ -120,7 +122,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             m.text(&format!(
                 "Response time (received − intended) ÷ that of {reference}; right of 1 is slower. In a closed loop \
                 answers per second come first, and there right of 1 is faster. p50 and p99 are of the merged \
-                histograms{typical}. Whiskers are 95 % \
+                histograms{typical}. Whiskers are {levels} \
                 intervals. The shaded band is the noise floor: the difference of {reference} from itself. Shape, \
                 colour and word give the verdict for the whole load; the table says which statistic decided it."
             ));
@@ -275,7 +277,6 @@ impl<'a> Plot<'a> {
                 .group(&[("class", class)], |svg| marks::mark(svg, rate.verdict, at(scale.place(1.0), y)));
         }
         let Some(ratio) = plottable((statistic.ratio)(rate)) else {
-            let place = at(scale.place(1.0) + 8.0, y + 4.0);
             let why = match rate.trials {
                 0 => "no trial that counts",
                 _ if rate.is_past_capacity() => "past its capacity",
@@ -288,7 +289,13 @@ impl<'a> Plot<'a> {
                 }
                 _ => "too few samples",
             };
-            return svg.text("missing", place, Anchor::Start, why);
+            // On the side of the line that has more room.
+            let one = scale.place(1.0);
+            let (x, anchor) = match one - panel.left > panel.right - one {
+                true => (one - 8.0, Anchor::End),
+                false => (one + 8.0, Anchor::Start),
+            };
+            return svg.text("missing", at(x, y + 4.0), anchor, why);
         };
         let (key, value) = (key(statistic.name, self.load, index), text::ratio(ratio));
         let attrs =
@@ -335,11 +342,12 @@ pub(super) fn domain(ratios: &[&Ratio], floor: Option<f64>) -> (f64, f64) {
 
 fn table(m: &mut Markup, summary: &Summary, load: usize) {
     let reference = marks::reference(summary);
+    let levels = interval_levels(summary, Some(load));
     let mut head = vec!["data path".to_owned()];
     for statistic in statistics(summary, load) {
         let is_time = [P50.name, TYPICAL_P99.name, P99.name].contains(&statistic.name);
         let unit = if is_time { "\u{202f}µs" } else { "" };
-        head.extend([format!("{}{unit}", statistic.name), format!("÷ {reference} (95 %)")]);
+        head.extend([format!("{}{unit}", statistic.name), format!("÷ {reference} ({levels})")]);
     }
     head.push("verdict".to_owned());
     let rows = summary.candidates.iter().enumerate().map(|(index, candidate)| Row {

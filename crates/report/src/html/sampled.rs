@@ -41,6 +41,7 @@ fn entrant(candidate: &crate::Candidate) -> Entrant {
         unmet: vec![],
         commands: vec![],
         mtu: None,
+        carried: false,
         settings: vec![],
     }
 }

@@ -18,7 +18,7 @@ struct Node<'a> {
     /// Some candidate has a pod here, and so a data path.
     has_pods: bool,
     process: &'a str,
-    /// Who works on received packets, in words.
+    /// The CPUs that work on received packets, in words.
     receives: &'static str,
 }
 

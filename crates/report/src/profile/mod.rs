@@ -22,7 +22,7 @@ pub struct ProfiledLoad {
     pub measure: Measure,
     /// Nanoseconds of a CPU that a sample stands for.
     pub period_ns: u64,
-    /// Who was sampled, in display order.
+    /// The entrants that were sampled, in display order.
     pub candidates: Vec<Profiled>,
 }
 

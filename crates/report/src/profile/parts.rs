@@ -93,7 +93,7 @@ impl PathPart {
         }
     }
 
-    /// The part of a stack as a record has it: who ran, then functions from the outermost.
+    /// The part of a stack as a record has it: the task, then functions from the outermost.
     pub fn of(stack: &str) -> PathPart {
         let mut frames = stack.split(';');
         let who = frames.next().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Records of searches for tests, with figures of the size that a small virtual machine gives.
 
 use record::{
-    Asked, Candidate, Experiment, Machine, SearchAnswer, SearchArm, SearchBlock, SearchOption, SearchRatio,
-    SearchRecord, SearchStage, SearchVerdict, SearchVisit, Side, Tuning,
+    Candidate, Experiment, Machine, RequestedValue, SearchAnswer, SearchArm, SearchBlock, SearchOption,
+    SearchRatio, SearchRecord, SearchStage, SearchVerdict, SearchVisit, Side, Tuning,
 };
 
 fn option(knob: &str, value: &str, side: Side) -> SearchOption {
@@ -33,8 +33,8 @@ fn blocks(number: usize, arms: &[&[usize]]) -> Vec<SearchBlock> {
 /// A search that found two helpful settings of three, and one setting that cannot be made.
 pub(crate) fn better() -> SearchRecord {
     let mut tune = Tuning::default();
-    tune.both.insert("tcp_sack".to_owned(), Asked::Number(0));
-    tune.client.insert("tcp_rmem".to_owned(), Asked::Text("4096 8192 16384".to_owned()));
+    tune.both.insert("tcp_sack".to_owned(), RequestedValue::Number(0));
+    tune.client.insert("tcp_rmem".to_owned(), RequestedValue::Text("4096 8192 16384".to_owned()));
     let incumbent = Candidate { path: "docker".to_owned(), ..Candidate::default() };
     let broken = SearchArm { ratio: None, broken: Some("it broke".to_owned()), ..arm(&[2], 1.0, false) };
     let winner = arm(&[0, 1], 0.9, true);

@@ -7,7 +7,8 @@ mod text;
 use std::collections::BTreeMap;
 
 use record::{
-    Asked, Candidate, SearchAnswer, SearchArm, SearchRecord, SearchStage, SearchVerdict, Side, Tuning,
+    Candidate, RequestedValue, SearchAnswer, SearchArm, SearchRecord, SearchStage, SearchVerdict, Side,
+    Tuning,
 };
 
 use crate::terminal;
@@ -118,7 +119,7 @@ pub(crate) fn candidate(search: &SearchRecord, tune: &Tuning) -> String {
         },
         None => "path = \"host\"".to_owned(),
     };
-    let of = |side: &str, knobs: &BTreeMap<String, Asked>| -> Vec<String> {
+    let of = |side: &str, knobs: &BTreeMap<String, RequestedValue>| -> Vec<String> {
         knobs.iter().map(|(knob, value)| format!("tune.{side}{knob} = {}", toml(value))).collect()
     };
     let name = format!("name = {:?}", format!("{} tuned", search.incumbent));
@@ -126,10 +127,10 @@ pub(crate) fn candidate(search: &SearchRecord, tune: &Tuning) -> String {
     [vec!["[[candidates]]".to_owned(), origin, name], settings].concat().join("\n") + "\n"
 }
 
-fn toml(value: &Asked) -> String {
+fn toml(value: &RequestedValue) -> String {
     match value {
-        Asked::Switch(_) | Asked::Number(_) => value.to_string(),
-        Asked::Text(text) => format!("{text:?}"),
+        RequestedValue::Switch(_) | RequestedValue::Number(_) => value.to_string(),
+        RequestedValue::Text(text) => format!("{text:?}"),
     }
 }
 

@@ -143,7 +143,7 @@ fn block(summary: &Summary, index: usize, load: &Load, style: Style) -> String {
     let mut text = format!("{}\n", grid::ink(&figures::load(load), Ink::Bold, style.colour));
     text.push_str(&grid::draw(&rows, &dispensable, style));
     if let Some(noise) = summary.noise.get(index) {
-        text.push_str(&noise_line(noise, measure));
+        text.push_str(&noise_line(noise, measure, &levels(summary, index, &racing)));
     }
     text.push_str(&stalls(&racing));
     text.push_str(&remarks(&racing));
@@ -161,8 +161,9 @@ fn ink(candidate: &Candidate, rate: &RateSummary) -> Ink {
     }
 }
 
-/// What a difference must be more than.
-fn noise_line(noise: &Noise, measure: Measure) -> String {
+/// What a difference must be more than, and the level of the intervals that verdicts rest on, which are wider than those of
+/// the table.
+fn noise_line(noise: &Noise, measure: Measure, levels: &str) -> String {
     let floors = match (measure, noise.requested_rps) {
         (Measure::Latency, Some(_)) => {
             vec![("p50", noise.p50_floor), ("typical p99", noise.typical_p99_floor), ("p99", noise.p99_floor)]
@@ -180,7 +181,25 @@ fn noise_line(noise: &Noise, measure: Measure) -> String {
     if known.is_empty() {
         return String::new();
     }
-    format!("  Noise, the host against itself: {}. Less than that is indistinguishable.\n", known.join(", "))
+    format!(
+        "  Noise, the host against itself: {}. Less than that is indistinguishable{levels}.\n",
+        known.join(", ")
+    )
+}
+
+/// "; so is what an interval at 99.3 % leaves open (the table's are at 95 %)". Empty where the table has the intervals of
+/// the tests, as of a single one.
+fn levels(summary: &Summary, load: usize, racing: &[(&Candidate, &RateSummary)]) -> String {
+    let contenders = racing.iter().filter(|(candidate, _)| candidate.role == Role::Contender);
+    let Some(tested) = figures::level_range(contenders.filter_map(|(_, rate)| rate.level)) else {
+        return String::new();
+    };
+    let shown = until_sentences::interval_levels(summary, Some(load));
+    if shown == tested {
+        return String::new();
+    }
+    let looks = if summary.until.is_some() { ", as the race was looked at" } else { "" };
+    format!("; so is what an interval at {tested} leaves open (the table's are at {shown}{looks})")
 }
 
 /// How much of the time is left out for stalls of the machine, and what p99 would be with it.
@@ -216,11 +235,12 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
         if let Some(short) = &rate.shortfall {
             let _infallible = writeln!(text, "  {name}: {}", past::shortfall_text(short));
         }
-        if rate.missed > 0 {
+        if rate.missed > 0 && rate.requested_rps.is_some() {
             let unanswered = counted(rate.missed, "request");
+            let beside = if rate.stalls.is_some() { ", except beside stalls" } else { "" };
             let _infallible = writeln!(
                 text,
-                "  {name}: {unanswered} without an answer; they count as slower than all others"
+                "  {name}: {unanswered} without an answer; they count as slower than all others{beside}"
             );
         }
         if rate.connection_errors + rate.unexpected > 0 {
@@ -252,15 +272,25 @@ fn resumed(handshakes: Handshakes) -> String {
     format!("{} of {} resumed a session", figures::percent(share), counted(all, "TLS handshake"))
 }
 
-/// The candidates with void trials; the page has each reason.
+/// The candidates with void trials, and with slices of which no repeat counts either; the page has each reason.
 fn void(racing: &[(&Candidate, &RateSummary)]) -> String {
-    let void = racing.iter().filter(|(_, rate)| rate.void_trials > 0);
-    let counts: Vec<String> =
-        void.map(|(candidate, rate)| format!("{} {}", candidate.name, rate.void_trials)).collect();
-    if counts.is_empty() {
-        String::new()
-    } else {
-        format!("  Void trials, repeated: {}.\n", counts.join(", "))
+    let counts = |of: fn(&RateSummary) -> u64, noun: &str| -> Vec<String> {
+        let some = racing.iter().filter(|(_, rate)| of(rate) > 0);
+        some.map(|(candidate, rate)| match noun {
+            "" => format!("{} {}", candidate.name, of(rate)),
+            noun => format!("{} {}", candidate.name, counted(of(rate), noun)),
+        })
+        .collect()
+    };
+    let (void, missing) = (counts(|rate| rate.void_trials, ""), counts(|rate| rate.missing_slices, "slice"));
+    match (void.is_empty(), missing.is_empty()) {
+        (true, _) => String::new(),
+        (false, true) => format!("  Void trials, repeated: {}.\n", void.join(", ")),
+        (false, false) => format!(
+            "  Void trials, repeated: {}. Void each time, so missing: {}.\n",
+            void.join(", "),
+            missing.join(", ")
+        ),
     }
 }
 
@@ -287,31 +317,48 @@ fn needs(racing: &[(&Candidate, &RateSummary)]) -> String {
     }
 }
 
-/// How long the race would have to be for ±3 %, for the candidate that needs longest.
+/// How long the race would have to be for ±3 %, for the candidate that needs longest, and of which candidates that is not
+/// known.
 fn precision(racing: &[(&Candidate, &RateSummary)]) -> String {
-    let contenders = || racing.iter().filter(|(candidate, _)| candidate.role == Role::Contender);
-    let worst = |label: &str| -> Option<&Precision> {
-        let of = contenders().flat_map(|(_, rate)| &rate.precision).filter(|entry| entry.percentile == label);
-        of.max_by(|a, b| a.half_width.total_cmp(&b.half_width))
-    };
-    let rounds = |label: &str| {
-        let worst = worst(label)?;
-        Some(match (worst.rounds, worst.wall_s) {
-            (Some(rounds), Some(wall_s)) => {
-                format!("{label} {} ({})", counted(rounds, "round"), span_s(wall_s))
-            }
-            (Some(rounds), None) => format!("{label} {}", counted(rounds, "round")),
-            (None, _) => format!("{label} impractically many"),
-        })
-    };
-    let rounds: Vec<String> = ["p50", "typical p99", "p99", "req/s", "Mbit/s", "packets/s"]
-        .into_iter()
-        .filter_map(rounds)
+    let contenders: Vec<(&str, &[Precision])> = racing
+        .iter()
+        .filter(|(candidate, _)| candidate.role == Role::Contender)
+        .map(|(candidate, rate)| (candidate.name.as_str(), rate.precision.as_slice()))
         .collect();
-    if rounds.is_empty() {
-        String::new()
-    } else {
-        format!("  For ±3 % at every candidate: {}.\n", rounds.join(", "))
+    let all = || contenders.iter().flat_map(|(_, precision)| *precision);
+    let labels = Precision::labels(all());
+    if labels.is_empty() {
+        return String::new();
+    }
+    let without = |lacks: &dyn Fn(&[Precision]) -> bool| -> Vec<&str> {
+        contenders.iter().filter(|(_, precision)| lacks(precision)).map(|(name, _)| *name).collect()
+    };
+    let rounds = |label: &&str| {
+        let is = |entry: &&Precision| entry.percentile == *label;
+        let some = without(&|precision| !precision.is_empty() && !precision.iter().any(|entry| is(&entry)));
+        Some(format!("{label} {}{}", longest(all().filter(is))?, but(" without ", &some)))
+    };
+    let rounds: Vec<String> = labels.iter().filter_map(rounds).collect();
+    let none = without(&|precision| precision.is_empty());
+    format!("  For ±3 % at every candidate{}: {}.\n", but(" but ", &none), rounds.join(", "))
+}
+
+/// The rounds of the one that needs most: "120 rounds (8 min)".
+fn longest<'a>(of: impl Iterator<Item = &'a Precision>) -> Option<String> {
+    let worst = of.max_by(|a, b| a.half_width.total_cmp(&b.half_width))?;
+    Some(match (worst.rounds, worst.wall_s) {
+        (Some(rounds), Some(wall_s)) => format!("{} ({})", counted(rounds, "round"), span_s(wall_s)),
+        (Some(rounds), None) => counted(rounds, "round"),
+        (None, _) => "impractically many".to_owned(),
+    })
+}
+
+/// Names that are left out, if any: " but docker and macvlan".
+fn but(word: &str, names: &[&str]) -> String {
+    match names.split_last() {
+        None => String::new(),
+        Some((last, [])) => format!("{word}{last}"),
+        Some((last, others)) => format!("{word}{} and {last}", others.join(", ")),
     }
 }
 

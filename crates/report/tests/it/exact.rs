@@ -75,3 +75,17 @@ fn the_json_of_counts_is_what_its_schema_says() {
     assert_eq!(errors, Vec::<String>::new());
     assert!(whole["exact"].is_array());
 }
+
+#[test]
+fn what_takes_less_than_the_host_is_not_above_it() {
+    let sentence = |least: u64| {
+        let truths = [("host", 50_000), ("host again", 50_010), ("spliced", least), ("docker", 90_000)];
+        analyse(&counted("6.1", &truths)).verdict
+    };
+    assert!(sentence(51_500).contains("; the least above it is spliced +3 %"), "{}", sentence(51_500));
+    assert!(
+        sentence(44_000).contains("; the least is spliced −12 %, the most docker +8"),
+        "{}",
+        sentence(44_000)
+    );
+}

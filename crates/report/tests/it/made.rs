@@ -132,6 +132,7 @@ impl Plan {
             commands: vec![format!("ip link add name {path}0 type dummy")],
             settings: Vec::new(),
             mtu: unmet.is_none().then_some(1500),
+            carried: false,
         };
         let hosts = [entrant("host", "host", None), entrant("host again", "host", None)];
         hosts
@@ -328,8 +329,17 @@ pub(crate) fn eventful() -> RaceRecord {
 
 /// Half of the requests are answered in time, each later than the one before.
 pub(crate) fn flood(trial: &mut TrialRecord) {
-    trial.answered_in_time = trial.intended / 2;
-    let mut queued = Histogram::empty_hdr();
-    (0..trial.intended).for_each(|place| queued.record(50_000 + 20_000 * place).expect("below an hour"));
-    trial.latencies.response = Histogram::from(&queued);
+    queue(trial, 0.5);
+}
+
+/// A share of the requests is answered in time, each later than the one before.
+pub(crate) fn queue(trial: &mut TrialRecord, in_time: f64) {
+    trial.answered_in_time = (trial.intended as f64 * in_time) as u64;
+    // An answer takes so much longer than there is between two requests.
+    let behind_ns = trial.duration_ns as f64 / trial.intended as f64 * (1.0 / in_time - 1.0);
+    let mut waited = Histogram::empty_hdr();
+    for place in 0..trial.intended {
+        waited.record(50_000 + (behind_ns * place as f64) as u64).expect("below an hour");
+    }
+    trial.latencies.response = Histogram::from(&waited);
 }

@@ -12,6 +12,7 @@ mod hostile;
 mod late;
 #[cfg(test)]
 mod made;
+mod method;
 #[cfg(test)]
 mod oldest;
 #[cfg(test)]
@@ -34,3 +35,5 @@ mod timeline;
 mod until;
 #[cfg(test)]
 mod verdicts;
+#[cfg(test)]
+mod witnessed;

@@ -1,9 +1,9 @@
 //! Races at rates that some of their candidates cannot carry.
 
-use record::{Histogram, RaceRecord};
+use record::{Histogram, RaceRecord, TrialRecord, Void};
 use report::{Style, analyse, html, table};
 
-use crate::made::{Plan, Truth, flood};
+use crate::made::{Plan, Truth, flood, queue};
 
 /// A closed loop, a rate that all carry, and one at which those named get more than they can answer.
 fn race(loads: Vec<Option<f64>>, past: &[(usize, usize)]) -> RaceRecord {
@@ -67,6 +67,22 @@ fn a_reference_past_its_capacity_and_no_closed_loop_compare_nothing() {
     assert_eq!((docker.verdict_reason.as_str(), docker.ratio.p50), ("past the capacity of host", None));
     assert_eq!(docker.verdict, None);
     assert!(html::page(&flooded).contains("reference past its capacity"));
+}
+
+/// Their queues differ by much, and that is no unequal treatment.
+#[test]
+fn queues_of_the_host_are_no_noise() {
+    let mut race = race(vec![Some(20_000.0), Some(90_000.0)], &[(0, 1)]);
+    let trials = race.rounds.iter_mut().flat_map(|round| &mut round.trials);
+    trials.filter(|trial| (trial.entrant, trial.load) == (1, 1)).for_each(|trial| queue(trial, 0.2));
+    let summary = analyse(&race);
+    let (carried, past) = (&summary.noise[0], &summary.noise[1]);
+    assert!(carried.p99_floor.is_some() && carried.verdict.is_some());
+    assert_eq!((past.p50_floor, past.p99_floor, past.typical_p99_floor), (None, None, None));
+    assert_eq!((&past.ratio, past.verdict), (&report::Ratios::default(), None));
+    assert!(!summary.notes.iter().any(|note| note.contains("differs from itself")), "{:?}", summary.notes);
+    let text = table(&summary, Style { colour: false, width: 140 });
+    assert_eq!(text.matches("Noise, the host against itself").count(), 1, "{text}");
 }
 
 #[test]
@@ -142,11 +158,149 @@ fn only_a_lower_rate_with_trials_is_compared_at() {
     let mut uncounted = race(loads.clone(), &[(2, 3)]);
     for trial in uncounted.rounds.iter_mut().flat_map(|round| &mut round.trials) {
         if trial.load == 1 && trial.entrant == 3 {
-            trial.void = Some(record::Void::ClientBusy { busy_permille: 990 });
+            trial.void = Some(Void::ClientBusy { busy_permille: 990 });
         }
     }
     for race in [uncounted, race(loads, &[(2, 3), (2, 1)])] {
         let verdict = analyse(&race).verdict;
         assert!(verdict.contains("No rate of this race was carried by all; by their capacity"), "{verdict}");
     }
+}
+
+/// Docker's trials at the highest rate, in the order in which they ran.
+fn of_docker(race: &mut RaceRecord) -> impl Iterator<Item = &mut TrialRecord> {
+    let trials = race.rounds.iter_mut().flat_map(|round| &mut round.trials);
+    trials.filter(|trial| (trial.entrant, trial.load) == (2, 2))
+}
+
+fn shown(race: &RaceRecord) -> String {
+    table(&analyse(race), Style { colour: false, width: 140 })
+}
+
+/// As a socket that reads 200,000 junk datagrams a second beside nginx was seen: in five slices of 24 it was behind.
+#[test]
+fn bad_slices_of_a_rate_that_is_carried_are_its_tail() {
+    let mut race = race(LOADS.to_vec(), &[]);
+    race.rounds.truncate(24);
+    for (nth, share) in [(7, 0.578), (9, 0.678), (11, 0.399), (14, 0.876), (21, 0.899)] {
+        queue(of_docker(&mut race).nth(nth).expect("one a round"), share);
+    }
+    let summary = analyse(&race);
+    let verdict = &summary.verdict;
+    assert!(verdict.starts_with("100 B at 61 % (40.0k/s): macvlan is nearest to host, p50 +"), "{verdict}");
+    assert!(verdict.contains("docker costs most, "), "{verdict}");
+    let docker = &summary.candidates[2].rates[2];
+    let p50 = docker.ratio.p50.expect("most slices compare the paths");
+    assert!((2.7..3.5).contains(&p50.value), "the median is that of slices without a queue: {p50:?}");
+    assert!(docker.ratio.p99.is_some_and(|p99| p99.value > 50.0), "users waited: {:?}", docker.ratio.p99);
+    assert_eq!(docker.verdict, Some(report::Verdict::Worse));
+    let remark =
+        "93 % of the rate was answered in time; in 5 of 24 slices a queue grew, and the tail is theirs";
+    assert!(shown(&race).contains(&format!("docker: {remark}\n")), "{}", shown(&race));
+    assert!(html::page(&summary).contains(remark));
+}
+
+#[test]
+fn a_rate_is_past_capacity_where_queues_grew_in_half_of_the_slices() {
+    for (queues, is_past) in [(1, false), (8, false), (14, false), (15, true), (16, true), (30, true)] {
+        let mut race = race(LOADS.to_vec(), &[]);
+        of_docker(&mut race).take(queues).for_each(flood);
+        let docker = &analyse(&race).candidates[2].rates[2];
+        assert_eq!(docker.is_past_capacity(), is_past, "{queues} of 30");
+        assert_eq!(
+            (docker.verdict.is_none(), docker.ratio.p50.is_none()),
+            (is_past, is_past),
+            "{queues} of 30"
+        );
+        let text = shown(&race);
+        let said =
+            if queues == 30 { "those of a growing queue" } else { &format!("in {queues} of 30 slices") };
+        assert!(text.contains(said), "{queues}: {text}");
+    }
+}
+
+/// A slice of fifteen requests has no median; thirty of them together have.
+#[test]
+fn slices_of_a_few_requests_are_judged_together() {
+    let plan = Plan { loads: vec![Some(150.0)], samples: 15, ..Plan::of(11, vec![Truth::of("docker", 3.0)]) };
+    let mut race = plan.race();
+    race.header.experiment.workload.connections = 1;
+    let trials = race.rounds.iter_mut().flat_map(|round| &mut round.trials);
+    trials.filter(|trial| trial.entrant == 2).for_each(flood);
+    let docker = &analyse(&race).candidates[2].rates[0];
+    assert!(docker.is_past_capacity(), "{}", docker.verdict_reason);
+}
+
+/// Each trial that matches is void, and so are its two repeats.
+fn void_each_time(race: &mut RaceRecord, entrant: usize, load: usize) {
+    for round in &mut race.rounds {
+        let place = round.trials.iter().position(|trial| (trial.entrant, trial.load) == (entrant, load));
+        let place = place.expect("it races");
+        round.trials[place].void = Some(Void::ClientBusy { busy_permille: 995 });
+        let again = round.trials[place].clone();
+        round.trials.splice(place..place, [again.clone(), again]);
+    }
+}
+
+#[test]
+fn who_has_no_trial_that_counts_is_named_and_compared_at_a_lower_rate() {
+    let mut race = race(LOADS.to_vec(), &[]);
+    void_each_time(&mut race, 2, 2);
+    let verdict = analyse(&race).verdict;
+    let expected = "100 B at 61 % (40.0k/s): no trial of docker counts, all are void. At the highest rate that all \
+                    carry, 100 B at 30 % (20.0k/s): macvlan is nearest";
+    assert!(verdict.starts_with(expected) && verdict.contains("docker costs most, p50 +"), "{verdict}");
+    let text = shown(&race);
+    let expected = "Void trials, repeated: docker 90. Void each time, so missing: docker 30 slices.";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn without_a_lower_rate_who_has_no_trial_is_named_beside_the_others() {
+    let mut race = race(vec![Some(40_000.0)], &[]);
+    void_each_time(&mut race, 2, 0);
+    let verdict = analyse(&race).verdict;
+    assert!(verdict.starts_with("100 B at 61 % (40.0k/s): macvlan is nearest to host"), "{verdict}");
+    assert!(verdict.ends_with("; docker is not compared: no trial counts"), "{verdict}");
+    void_each_time(&mut race, 3, 0);
+    assert_eq!(analyse(&race).verdict, "nothing can be said yet: no trial counts");
+}
+
+#[test]
+fn a_repeat_that_counts_leaves_no_slice_missing() {
+    let mut race = race(LOADS.to_vec(), &[]);
+    let round = &mut race.rounds[3];
+    let place = round.trials.iter().position(|trial| (trial.entrant, trial.load) == (2, 2));
+    let again = round.trials[place.expect("it races")].clone();
+    let void = TrialRecord { void: Some(Void::ClientBusy { busy_permille: 995 }), ..again };
+    round.trials.insert(place.expect("it races"), void);
+    assert!(shown(&race).contains("Void trials, repeated: docker 1.\n"), "{}", shown(&race));
+}
+
+#[test]
+fn who_has_no_precision_is_not_among_every_candidate() {
+    let text = shown(&race(LOADS.to_vec(), &[(2, 2)]));
+    let (_, past) = text.split_once("100 B at 61 % (40.0k/s)\n").expect(&text);
+    let (carried, _) = text.split_once("100 B at 61 % (40.0k/s)\n").expect(&text);
+    assert!(past.contains("For ±3 % at every candidate but docker: p50 "), "{text}");
+    assert!(carried.contains("For ±3 % at every candidate: p50 "), "{text}");
+}
+
+#[test]
+fn a_percentile_that_one_candidate_lacks_is_said_to_be_without_it() {
+    let mut race = race(LOADS.to_vec(), &[]);
+    // Of so few requests a slice has no p99.
+    for trial in of_docker(&mut race) {
+        let mut fewer = Histogram::empty_hdr();
+        (0..900).for_each(|place| fewer.record(150_000 + 100 * place).expect("below an hour"));
+        (trial.intended, trial.sent, trial.answered, trial.answered_in_time) = (900, 900, 900, 900);
+        trial.duration_ns = trial.duration_ns * 9 / 10;
+        trial.latencies.response = Histogram::from(&fewer);
+    }
+    let text = shown(&race);
+    let line = text.lines().rfind(|line| line.contains("For ±3 %")).expect(&text);
+    assert!(line.starts_with("  For ±3 % at every candidate: p50 "), "{line}");
+    let (typical, rest) = line.split_once(", typical p99 ").expect(line).1.split_once(',').expect(line);
+    assert!(typical.ends_with(" without docker"), "{line}");
+    assert!(rest.starts_with(" p99 ") && !rest.contains("without"), "{line}");
 }

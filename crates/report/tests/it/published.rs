@@ -1,9 +1,9 @@
 //! Published figures compared with races of known truth.
 
-use record::{Metric, Published, RequestedRate};
+use record::{Broken, Metric, Published, RaceRecord, RequestedRate, Void};
 use report::{Agreement, PublishedFigure, Summary, analyse};
 
-use crate::made::{Plan, Truth, eventful, published};
+use crate::made::{Plan, Truth, eventful, flood, published};
 
 fn figure<'a>(summary: &'a Summary, candidate: &str, metric: Metric) -> &'a PublishedFigure {
     let is = |figure: &&PublishedFigure| figure.path == candidate && figure.metric == Some(metric.name());
@@ -182,4 +182,69 @@ fn what_an_experiment_cannot_say_anything_about_is_not_compared() {
     assert_eq!((summary.agreements.not_comparable, summary.agreements.obstacles.len()), (12, 1));
     let reference = figure(&summary, "host", Metric::P95);
     assert_eq!(reference.agreement, Agreement::Reference, "others may be divided by it");
+}
+
+/// The agreement of bridge+direct's p95 and its reason, in a race that was tampered with.
+fn direct_p95(tamper: impl Fn(&mut RaceRecord)) -> (Agreement, String) {
+    let mut race = eventful();
+    tamper(&mut race);
+    let summary = analyse(&race);
+    let figure = figure(&summary, "bridge+direct", Metric::P95);
+    (figure.agreement, figure.reason.clone())
+}
+
+/// Everything of an entrant at the slow rate.
+fn flooded(race: &mut RaceRecord, entrant: usize) {
+    let trials = race.rounds.iter_mut().flat_map(|round| &mut round.trials);
+    trials.filter(|trial| (trial.entrant, trial.load) == (entrant, 0)).for_each(flood);
+}
+
+#[test]
+fn what_the_report_does_not_compare_agrees_with_nothing() {
+    assert_eq!(direct_p95(|_| ()).0, Agreement::Agrees);
+    let (agreement, why) = direct_p95(|race| {
+        race.rounds[3].broken.push(Broken { entrant: 2, why: "the path changed".to_owned() });
+        race.rounds.iter_mut().skip(4).for_each(|round| round.trials.retain(|trial| trial.entrant != 2));
+    });
+    assert_eq!(agreement, Agreement::NotComparable, "{why}");
+    assert_eq!(why, "bridge+direct broke, and raced in only some of the rounds");
+    for (entrant, name) in [(2, "bridge+direct"), (0, "host")] {
+        let (agreement, why) = direct_p95(|race| flooded(race, entrant));
+        assert_eq!(agreement, Agreement::NotComparable, "{why}");
+        let expected = format!("this load is past the capacity of {name}: 50 % of it was answered in time");
+        assert!(why.starts_with(&expected), "{why}");
+    }
+    let (agreement, why) = direct_p95(|race| {
+        let trials = race.rounds.iter_mut().flat_map(|round| &mut round.trials);
+        trials
+            .filter(|trial| trial.entrant == 1)
+            .for_each(|trial| trial.void = Some(Void::ClientBusy { busy_permille: 995 }));
+    });
+    assert_eq!(agreement, Agreement::NotComparable, "{why}");
+    assert_eq!(why, "host has no ratio to itself here, so the noise is not known");
+}
+
+/// How many answers come and how busy CPUs are is known of a queue too.
+#[test]
+fn past_capacity_other_figures_than_times_are_compared() {
+    let mut race = eventful();
+    flooded(&mut race, 3);
+    let at = |candidate: &str, metric, value: f64, unit: &str| Published {
+        candidate: candidate.to_owned(),
+        metric: Some(metric),
+        value: Some(value),
+        unit: unit.to_owned(),
+        ..published().remove(0)
+    };
+    race.header.experiment.published = vec![
+        at("host", Metric::Requests, 20.0, "requests/s"),
+        at("bridge+vxlan", Metric::Requests, 10.0, "requests/s"),
+        at("host", Metric::P50, 1.0, "ms"),
+        at("bridge+vxlan", Metric::P50, 80.0, "ms"),
+    ];
+    let summary = analyse(&race);
+    let requests = figure(&summary, "bridge+vxlan", Metric::Requests);
+    assert_eq!(requests.agreement, Agreement::Agrees, "{}", requests.reason);
+    let p50 = figure(&summary, "bridge+vxlan", Metric::P50);
+    assert_eq!((p50.agreement, p50.ratio), (Agreement::NotComparable, None), "{}", p50.reason);
 }

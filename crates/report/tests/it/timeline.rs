@@ -132,6 +132,14 @@ fn one_round_has_no_course() {
     assert!(!html::page(&summary).contains("timeline"));
 }
 
+/// No race has so many rounds, but a file may say anything.
+#[test]
+fn a_forged_number_of_a_round_is_no_course() {
+    let mut race = race();
+    race.rounds.last_mut().unwrap().round = u32::MAX;
+    assert_eq!(analyse(&race).timeline, None);
+}
+
 #[test]
 fn the_page_has_a_row_a_quantity_and_the_figures_of_all_rounds() {
     let summary = analyse(&race());

@@ -1,11 +1,11 @@
 //! Races that end early. A generated race is played build by build, and candidates that have left are visited
 //! no more.
 
-use record::{Leaving, RaceRecord};
+use record::{Broken, Leaving, RaceRecord};
 use report::{ComparisonExit, StopReason, Style, Summary, Verdict, analyse, html, table};
 use stats::Level;
 
-use crate::made::{Plan, Truth};
+use crate::made::{Plan, Truth, flood};
 
 /// The most builds of a race.
 const BUILDS: u32 = 27;
@@ -17,11 +17,14 @@ fn plan(seed: u64, contenders: Vec<Truth>) -> Plan {
 
 /// The trials of a plan that a race with `until` would make.
 fn played(plan: &Plan, until: &str) -> RaceRecord {
-    let whole = plan.race();
+    played_from(plan.race(), plan.rounds_a_build as usize, until)
+}
+
+/// Those trials of a whole race.
+fn played_from(whole: RaceRecord, rounds: usize, until: &str) -> RaceRecord {
     let mut race = RaceRecord { rounds: vec![], end: None, ..whole.clone() };
     race.header.experiment.until = Some(until.parse().expect("a precision"));
     race.header.experiment.published.clear();
-    let rounds = plan.rounds_a_build as usize;
     for build in whole.rounds.chunks(rounds) {
         let undecided = verdict::undecided(&race);
         if undecided.is_empty() {
@@ -84,8 +87,15 @@ fn who_differs_leaves_early_and_who_does_not_when_it_is_known() {
     ] {
         assert!(text.contains(words), "{text}");
     }
-    assert!(!text.contains("For ±3 % at every candidate"), "{text}");
-    assert!(html::page(&summary).contains("every comparison was settled"));
+    assert!(!text.contains("For ±3 % at every candidate") && !text.contains("are at 95 %"), "{text}");
+    let page = html::page(&summary);
+    assert!(page.contains("every comparison was settled"));
+    let least = format!("{:.2}", 100.0 * comparison(&summary, "same", 0).level);
+    let levels = format!("{} to ", least.trim_end_matches('0'));
+    for words in ["÷ host (", "Intervals are ", "Whiskers are "] {
+        assert!(page.contains(&format!("{words}{levels}")), "{words}{levels} in {page}");
+    }
+    assert!(!page.contains("÷ host (95 %)"));
     crate::verdicts::assert_compared_alike(&race);
 }
 
@@ -161,6 +171,55 @@ fn without_contenders_it_is_the_control_that_is_to_be_known() {
     let until = summary.until.as_ref().unwrap();
     assert_eq!(until.comparisons.len(), 2);
     assert!(until.comparisons.iter().all(|one| one.candidate == "host again" && one.why == Leaving::Precise));
+}
+
+/// The only interval of such a race is the one of the test, and no other level is said beside it.
+#[test]
+fn a_single_test_has_the_interval_of_the_table() {
+    let plan = Plan { loads: vec![None], ..plan(8, vec![Truth::of("same", 1.0)]) };
+    let text = table(&analyse(&played(&plan, "5%")), Style { colour: false, width: 120 });
+    assert!(text.contains("the host against itself: req/s ±") && !text.contains("leaves open"), "{text}");
+}
+
+#[test]
+fn where_all_contenders_broke_nobody_is_left() {
+    let wild = Plan { scatter: (0.2, 0.1), ..plan(5, vec![Truth::of("docker", 1.0)]) };
+    let mut race = played(&wild, "p99:1%");
+    race.rounds.truncate(9);
+    race.looks.retain(|look| look.rounds <= 9);
+    race.rounds[8].broken = vec![Broken { entrant: 2, why: "it answers no more".to_owned() }];
+    assert_eq!(verdict::undecided(&race), []);
+    let summary = analyse(&race);
+    assert_eq!(summary.until.as_ref().unwrap().ended, StopReason::Budget);
+    let text = table(&summary, Style { colour: false, width: 120 });
+    assert!(text.contains("no candidate is left") && !text.contains("settled"), "{text}");
+    race.end = None;
+    assert_eq!(analyse(&race).until.unwrap().ended, StopReason::Unfinished);
+}
+
+/// Its queues differ from the host's times from the first look on, and no ratio of them is ever given.
+#[test]
+fn what_is_past_capacity_is_not_found_to_differ() {
+    let plan = plan(12, vec![Truth::of("docker", 1.3), Truth::of("same", 1.0)]);
+    let mut whole = plan.race();
+    let trials = whole.rounds.iter_mut().flat_map(|round| &mut round.trials);
+    trials.filter(|trial| (trial.entrant, trial.load) == (2, 1)).for_each(flood);
+    let mut race = played_from(whole, plan.rounds_a_build as usize, "10%");
+    let docker = comparison(&analyse(&race), "docker", 1).clone();
+    assert_eq!((docker.why, docker.builds, docker.half_width), (Leaving::NotAsked, 4, None));
+    // In an older record such a rate left for the difference of the queues.
+    for look in &mut race.looks {
+        for left in look.left.iter_mut().filter(|left| (left.entrant, left.load) == (2, 1)) {
+            left.why = Leaving::Different;
+        }
+    }
+    let summary = analyse(&race);
+    assert_eq!(comparison(&summary, "docker", 1).half_width, None);
+    let text = table(&summary, Style { colour: false, width: 160 });
+    let rate = "docker (100 B at 30 % (20.0k/s))";
+    assert!(text.contains(&format!("past capacity, so not compared: {rate}")), "{text}");
+    assert!(!text.contains(&format!("{rate} after")), "{text}");
+    assert_eq!(against_the_schema(&summary), Vec::<String>::new());
 }
 
 /// Everything together: equals that leave early, the control, and verdicts by both rules.

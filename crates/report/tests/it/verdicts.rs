@@ -1,5 +1,5 @@
-use record::{Histogram, RaceRecord, Void};
-use report::{Summary, Verdict, analyse};
+use record::{Candidate, Histogram, RaceRecord, Stack, StackWait, Statistic, Void};
+use report::{Style, Summary, Verdict, analyse, table};
 use stats::Random;
 use verdict::{Cells, Comparisons, ResamplingUnits};
 
@@ -43,6 +43,36 @@ fn what_differs_is_found_with_its_sign() {
     let [worse] = shares(10, ["x"], Verdict::Worse, |seed| quick(seed, 1.3));
     let [better] = shares(10, ["x"], Verdict::Better, |seed| quick(seed, 0.75));
     assert!(worse >= 0.9 && better >= 0.9, "{worse} and {better}");
+}
+
+/// A server that spins, or one behind a switch in user space, is slower at the tail and at the median, and runs under another
+/// scheduling policy or not.
+#[test]
+fn a_tail_under_another_scheduling_policy_has_no_verdict() {
+    let judged = |scheduling: &str, cpu_us: Option<u32>, wait: StackWait, carried: bool| {
+        let mut race = Plan::of(3, vec![Truth::of("x", 1.4)]).race();
+        race.header.machine.facts.insert("scheduling".to_owned(), scheduling.to_owned());
+        race.header.entrants[2].carried = carried;
+        let stack = Stack { wait, ..Stack::default() };
+        let spinning =
+            Candidate { name: Some("x".to_owned()), stack, path: "host".to_owned(), ..Candidate::default() };
+        race.header.experiment.candidates = vec![spinning];
+        race.header.experiment.workload.cpu_us = cpu_us;
+        let summary = analyse(&race);
+        let cells = Cells::of(&race, &ResamplingUnits::of(&race));
+        let tested = Comparisons::of(&cells, 3).judged(2, 0).tests().iter().map(|test| test.of).collect();
+        let noted = summary.notes.iter().any(|note| note.contains("no verdict is by its p99: x"));
+        assert_eq!(verdict(&summary, "x", 0), Some(Verdict::Worse));
+        (tested, noted)
+    };
+    let all = vec![Statistic::P99, Statistic::P50];
+    let fifo = "SCHED_FIFO 10 for client and server";
+    for (wait, carried) in [(StackWait::Spin, false), (StackWait::Sleep, true)] {
+        assert_eq!(judged(fifo, None, wait, carried), (vec![Statistic::P50], true));
+        assert_eq!(judged(fifo, Some(20), wait, carried), (all.clone(), false));
+        assert_eq!(judged("normal", None, wait, carried), (all.clone(), false));
+    }
+    assert_eq!(judged(fifo, None, StackWait::Sleep, false), (all, false));
 }
 
 #[test]
@@ -290,4 +320,60 @@ fn two_candidates_are_compared_as_each_is_with_the_reference() {
         (Some(Verdict::Worse), Some(Verdict::Better))
     );
     assert_eq!(verdict([direct, direct]), Some(Verdict::Indistinguishable));
+}
+
+/// What "known to ±x %" says of contenders that cannot be distinguished.
+fn known_to(sentence: &str) -> f64 {
+    let (_, known) = sentence.split_once(" known to ±").expect(sentence);
+    known.split_once(" %").expect(sentence).0.parse::<f64>().expect(sentence) / 100.0
+}
+
+/// A contender is within what the race says that it can see, whatever its own interval at 95 % is.
+#[test]
+fn the_sentence_knows_a_median_no_better_than_the_test_did() {
+    let mut undecided = 0;
+    for (seed, control_factor) in (0..12).zip([1.0, 1.35, 1.1].into_iter().cycle()) {
+        let plan = Plan { control_factor, ..quick(seed, 0.86) };
+        let summary = analyse(&plan.race());
+        if verdict(&summary, "x", 0) != Some(Verdict::Indistinguishable) {
+            continue;
+        }
+        undecided += 1;
+        let known = known_to(&summary.verdict);
+        let x = summary.candidates[2].rates[0].ratio.p50.expect("thirty slices");
+        let off = x.value.ln().abs().exp_m1();
+        // Two digits are shown.
+        assert!(off <= known + 0.005, "{off} of what is {}", summary.verdict);
+        let floor = summary.noise[0].p50_floor.expect("a control");
+        assert!(known >= floor - 0.005, "{known} is less than the noise of {floor}");
+    }
+    assert!(undecided >= 4, "the noise of a control that is 35 % off hides 14 %");
+}
+
+#[test]
+fn the_noise_is_shown_with_the_level_that_verdicts_take() {
+    let text = table(&analyse(&eventful()), Style { colour: false, width: 140 });
+    // Two rates with two tests each, p99 and p50, and a closed loop with one.
+    let expected = "Less than that is indistinguishable; so is what an interval at 99 % leaves open (the table's are at 95 %).";
+    assert_eq!(text.matches(expected).count(), 3, "{text}");
+}
+
+/// Its median is 0.4 of the host's, and of a hundred requests three take a hundred times as long.
+#[test]
+fn what_decided_says_who_costs_most() {
+    let mut race = Plan::of(6, vec![Truth::of("a", 1.15), Truth::of("b", 0.4)]).race();
+    let trials = race.rounds.iter_mut().flat_map(|round| &mut round.trials);
+    for trial in trials.filter(|trial| trial.entrant == 3) {
+        let (mut slow, mut below) = (Histogram::empty_hdr(), 0);
+        for (ns, count) in trial.latencies.response.bins() {
+            below += count;
+            let is_tail = below * 100 > trial.latencies.response.count() * 97;
+            slow.record_n(if is_tail { ns * 100 } else { *ns }, *count).unwrap();
+        }
+        trial.latencies.response = Histogram::from(&slow);
+    }
+    let sentence = analyse(&race).verdict;
+    let (a, b) = sentence.split_once("; b costs most, p99 ×").expect(&sentence);
+    assert!(a.contains("a is nearest to host, p50 +1"), "{sentence}");
+    assert!(b.contains(", but p50 −6"), "what is better does not decide: {sentence}");
 }

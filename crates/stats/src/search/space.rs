@@ -46,7 +46,6 @@ impl Space {
         self.factor_of.last().map_or(0, |last| last + 1)
     }
 
-    /// The factor of an option.
     pub(super) fn factor_of(&self, option: usize) -> usize {
         self.factor_of[option]
     }

@@ -25,10 +25,10 @@ impl Tally {
 
     /// Visits those arms once that are in `among` and have not broken. Returns how many visits that took.
     pub(super) fn visit<T: Trials>(&mut self, among: &[usize], trials: &mut T) -> Result<f64, T::Error> {
-        let asked: Vec<usize> = among.iter().copied().filter(|at| self.broken[*at].is_none()).collect();
-        let arms: Vec<Arm> = asked.iter().map(|at| self.arms[*at].clone()).collect();
+        let visited: Vec<usize> = among.iter().copied().filter(|at| self.broken[*at].is_none()).collect();
+        let arms: Vec<Arm> = visited.iter().map(|at| self.arms[*at].clone()).collect();
         let mut row = vec![None; self.arms.len()];
-        for (at, response) in asked.iter().zip(trials.block(&arms)?) {
+        for (at, response) in visited.iter().zip(trials.block(&arms)?) {
             match response {
                 Response::Measured { gain, harms } => row[*at] = Some(Measured { gain, harms }),
                 Response::Void => {}

@@ -5,7 +5,7 @@ use stats::{Interval, MiddleHalf, Random, Resamples, Spread};
 
 use crate::machine::{Scatter, normal};
 
-/// Most slices agree.
+/// The relative scatter of slices that are not slow.
 const SCATTER: Scatter = Scatter { builds: 0.05, drift: 0.05, trials: 0.12 };
 
 /// Now and then a slice is this many times as slow.

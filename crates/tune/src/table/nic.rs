@@ -24,7 +24,8 @@ pub(super) const GROUP: KnobGroup = KnobGroup {
             why: "Queues of the card (RSS). At most as many as cores of its NUMA node; fewer cost fewer \
                   interrupts, and the fewest whose rings do not overflow are best. A new number resets the \
                   settings of each queue (steering, the flow table, often interrupts), which are restored when \
-                  this is.",
+                  this is. A card that has no queues in pairs (veth, mlx4) gets as many for each direction: rx and tx \
+                  in place of combined.",
             source: SCALING,
             ..OF_CARD
         },

@@ -1,4 +1,4 @@
-//! Apply and undo.
+//! A plan there and back: applied up to a fault, then undone from its journal's file.
 
 use plan::{Fault, Journal, Kernel, Plan, apply, undo};
 

@@ -5,7 +5,7 @@ use linux::interrupts::Interrupts;
 use linux::sysfs::{NetSysfs, Queue};
 use linux::{CpuSet, Netns};
 use plan::{Fault, Journal, Kernel, Place, Plan, apply};
-use record::Asked;
+use record::RequestedValue;
 use testkit::{card, dump, set_card_up};
 use tune::{Nic, Setting, Site};
 
@@ -24,10 +24,11 @@ fn site(driver: &str) -> Option<Site> {
     Some(Site { process: Place::Host, routes: Vec::new(), node: Place::Host, wire, cpus, nic })
 }
 
-fn plan(site: &Site, asked: &[(&str, &str)]) -> Plan {
-    let read =
-        |(knob, value): &(&str, &str)| Setting::asked(knob, &Asked::Text((*value).to_owned())).unwrap();
-    let mut settings: Vec<Setting> = asked.iter().map(read).collect();
+fn plan(site: &Site, knobs: &[(&str, &str)]) -> Plan {
+    let read = |(knob, value): &(&str, &str)| {
+        Setting::named(knob, &RequestedValue::Text((*value).to_owned())).unwrap()
+    };
+    let mut settings: Vec<Setting> = knobs.iter().map(read).collect();
     settings.sort_by_key(Setting::rank);
     let mut plan = Plan::new();
     settings.iter().for_each(|setting| plan.extend(setting.plan(site)));
@@ -158,7 +159,7 @@ fn virtual_functions_go_wherever_apply_died() {
 
 /// Sets a card's hash, checks the card, and undoes it: after the whole plan, and after apply died behind any
 /// line of the journal.
-fn there_and_back_of_hash(site: &Site, asked: &[(&str, &str)]) {
+fn there_and_back_of_hash(site: &Site, knobs: &[(&str, &str)]) {
     let netns = Netns::current().unwrap();
     let ethtool = Ethtool::open_in(&netns).unwrap();
     let key = || ethtool.read_hash_key(&site.wire).unwrap();
@@ -166,18 +167,18 @@ fn there_and_back_of_hash(site: &Site, asked: &[(&str, &str)]) {
     let fields = |flow| ethtool.read_hash_fields(&site.wire, flow).unwrap().unwrap();
     let (before, old_table) = (dump(&netns), table());
     let symmetric = key().and_then(|key| HashKey::symmetric(key.len()));
-    let plan = plan(site, asked);
+    let plan = plan(site, knobs);
     there_and_back(&plan, Fault::None, || {
         let taken = [FlowType::Udp4, FlowType::Udp6].map(|flow| format!("{flow} {}", fields(flow)));
-        assert_eq!(taken.join(" "), asked[0].1);
+        assert_eq!(taken.join(" "), knobs[0].1);
         assert_eq!(key(), symmetric);
         assert_eq!(table(), old_table, "the key or the fields changed the indirection table");
     });
-    before.assert_same(&dump(&netns), &format!("after {asked:?}"));
+    before.assert_same(&dump(&netns), &format!("after {knobs:?}"));
     // The first line is the journal's header, and each step has two.
     for line in 1..=2 * plan.steps.len() {
         there_and_back(&plan, Fault::DeadAfterLine(line), || {});
-        before.assert_same(&dump(&netns), &format!("after {asked:?} that died behind line {line}"));
+        before.assert_same(&dump(&netns), &format!("after {knobs:?} that died behind line {line}"));
     }
 }
 

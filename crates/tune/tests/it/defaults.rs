@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use linux::{Netns, sock_diag, sysctl};
 use plan::{Kernel, StepError, preview};
-use record::Asked;
+use record::RequestedValue;
 use testkit::{World, require_root, skip};
 use tune::{ByDefault, Knob, Lives, Setting, Since, Site, all, find};
 
@@ -62,7 +62,7 @@ fn may_be_absent(knob: &Knob) -> bool {
 
 /// The value found instead of the expected one. Empty if they are equal.
 fn as_set(knob: &'static Knob, value: &str, site: &Site) -> Result<String, StepError> {
-    let setting = Setting::read(knob, &Asked::Text(value.to_owned())).unwrap();
+    let setting = Setting::read(knob, &RequestedValue::Text(value.to_owned())).unwrap();
     let mut kernel = Kernel::new().unwrap();
     for placed in setting.plan(site).steps {
         let found = preview(&placed, &mut kernel)?.unwrap();
@@ -205,7 +205,7 @@ fn first_window(scale: Option<&str>) -> u32 {
         testkit::shell("ip link set lo up");
         if let Some(scale) = scale {
             let knob = find("tcp_adv_win_scale").unwrap();
-            let value = Setting::read(knob, &Asked::Text(scale.to_owned())).unwrap().value;
+            let value = Setting::read(knob, &RequestedValue::Text(scale.to_owned())).unwrap().value;
             sysctl::write(&key("net/ipv4/tcp_adv_win_scale"), &value.to_string()).unwrap();
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -6,7 +6,7 @@ use linux::ethtool::NicParameter;
 use linux::sysfs::LinkAttribute;
 use linux::{Netns, NetnsName, sysctl};
 use plan::{Fault, Journal, Kernel, Place, Plan, apply, undo};
-use record::Asked;
+use record::RequestedValue;
 use testkit::{World, bound, dump, require_root, shell};
 use tune::{KnobGroup, Lives, Nic, Setting, Since, Site, TABLE, all};
 
@@ -56,7 +56,7 @@ ip -n {home} -6 route add 2001:db8:9::/48 via 2001:db8::2"
 }
 
 fn example(knob: &'static tune::Knob) -> Setting {
-    Setting::read(knob, &Asked::Text(knob.example.to_owned())).unwrap()
+    Setting::read(knob, &RequestedValue::Text(knob.example.to_owned())).unwrap()
 }
 
 pub(crate) fn key(text: &str) -> sysctl::Key {
@@ -197,8 +197,8 @@ fn an_algorithm_that_is_kept_from_namespaces_goes_by_route() {
     let Some(kept) = available.split_whitespace().find(|name| !is_allowed(name)) else {
         return testkit::skip("this machine allows every available algorithm in namespaces");
     };
-    let asked = Asked::Text(kept.to_owned());
-    let setting = Setting::read(tune::find("tcp_congestion_control").unwrap(), &asked).unwrap();
+    let value = RequestedValue::Text(kept.to_owned());
+    let setting = Setting::read(tune::find("tcp_congestion_control").unwrap(), &value).unwrap();
     let path = scene.directory.path().join("refused");
     let mut journal = Journal::create(&path).unwrap();
     let refused = apply(&setting.plan(&scene.site), &mut journal, &mut Kernel::new().unwrap());
@@ -252,13 +252,13 @@ fn a_qdisc_has_the_options_that_were_asked_for() {
     let scene = Scene::new();
     let shown = || shell(&format!("tc -n {} qdisc show dev wire0", scene.home()));
     let before = shown();
-    let check = |asked: &str, expected: &str| {
+    let check = |value: &str, expected: &str| {
         let knob = tune::find("qdisc").unwrap();
-        let setting = Setting::read(knob, &Asked::Text(asked.to_owned())).unwrap();
+        let setting = Setting::read(knob, &RequestedValue::Text(value.to_owned())).unwrap();
         there_and_back(&setting.plan(&scene.site), Fault::None, || {
-            assert!(shown().contains(expected), "{asked}: {}", shown());
+            assert!(shown().contains(expected), "{value}: {}", shown());
         });
-        assert_eq!(shown(), before, "{asked}");
+        assert_eq!(shown(), before, "{value}");
     };
     check("pfifo limit 50", "limit 50p");
     let lacks = |kind: &str| {
@@ -308,7 +308,7 @@ fn a_parameter_of_a_module_is_set_and_taken_back() {
         let file = format!("/sys/module/tcp_cubic/parameters/{knob}");
         let read = || std::fs::read_to_string(&file).unwrap().trim().to_owned();
         let before = dump(&netns);
-        let plan = Setting::asked(knob, &Asked::Text(value.to_owned())).unwrap().plan(&scene.site);
+        let plan = Setting::named(knob, &RequestedValue::Text(value.to_owned())).unwrap().plan(&scene.site);
         for fault in [Fault::None, Fault::AfterStep(0)] {
             there_and_back(&plan, fault, || {
                 assert_eq!(read(), value);

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 
 use plan::{Place, Plan};
-use record::{Asked, Side, Tuning};
+use record::{RequestedValue, Side, Tuning};
 use tune::{Lives, Nic, Settings, Site, Value};
 
-fn asked(knobs: &[(&str, &str)]) -> BTreeMap<String, Asked> {
-    knobs.iter().map(|(knob, value)| ((*knob).to_owned(), Asked::Text((*value).to_owned()))).collect()
+fn values(knobs: &[(&str, &str)]) -> BTreeMap<String, RequestedValue> {
+    knobs
+        .iter()
+        .map(|(knob, value)| ((*knob).to_owned(), RequestedValue::Text((*value).to_owned())))
+        .collect()
 }
 
 fn tuning(both: &[(&str, &str)], client: &[(&str, &str)], server: &[(&str, &str)]) -> Tuning {
-    Tuning { both: asked(both), client: asked(client), server: asked(server) }
+    Tuning { both: values(both), client: values(client), server: values(server) }
 }
 
 #[track_caller]
@@ -62,12 +65,12 @@ fn what_cannot_be_set_says_why() {
 
 #[test]
 fn one_side_counts_more_than_both() {
-    let asked = tuning(
+    let requested = tuning(
         &[("tcp_sack", "0"), ("initcwnd", "16"), ("mtu", "9001")],
         &[("tcp_sack", "1"), ("tcp_dsack", "0")],
         &[("initcwnd", "32"), ("tcp_dsack", "0")],
     );
-    let settings = Settings::read(&asked).unwrap();
+    let settings = Settings::read(&requested).unwrap();
     let recorded: Vec<String> = settings
         .recorded()
         .iter()
@@ -106,7 +109,7 @@ fn parameters_have_the_kernel_s_names_too() {
 #[test]
 fn flows_are_shared_out_over_queues() {
     let knob = tune::find("rps_flow_cnt").unwrap();
-    let setting = tune::Setting::read(knob, &Asked::Text("65536/queues".to_owned())).unwrap();
+    let setting = tune::Setting::read(knob, &RequestedValue::Text("65536/queues".to_owned())).unwrap();
     let flows = |rx| {
         let nic = Nic { rx, tx: 1, interrupts: Vec::new() };
         let wire = linux::IfName::new("eth0").unwrap();
@@ -133,7 +136,7 @@ fn each_scope_has_its_place() {
         cpus: "0-1".parse().unwrap(),
         nic: Nic::default(),
     };
-    let asked = [
+    let knobs = [
         ("tcp_congestion_control", "bbr"),
         ("tcp_rmem", "4096 131072 16777216"),
         ("rto_min", "10"),
@@ -143,7 +146,7 @@ fn each_scope_has_its_place() {
         ("mtu", "9001"),
         ("notrack", "8080"),
     ];
-    let settings = Settings::read(&tuning(&asked, &[], &[])).unwrap();
+    let settings = Settings::read(&tuning(&knobs, &[], &[])).unwrap();
     let mut plan = Plan::new();
     settings.client.iter().for_each(|setting| plan.extend(setting.plan(&site)));
     let expected = "\
@@ -167,15 +170,15 @@ table ip6 hostgap-notrack-8080 {
 \t}
 }
 EOF
-ip -n pod route change $(ip -n pod route show exact 0.0.0.0/0 | sed 's/rto_min lock/rto_min/; s/ linkdown//; s/ dead//') \
-dev eth0 rto_min 10
+ip -n pod route change $(ip -n pod route show exact 0.0.0.0/0 | sed 's/rto_min lock/rto_min/; s/ linkdown//; s/ dead//; \
+/nhid/s/ onlink//; s/\\(nhid [0-9]*\\) .*dev [^ ]*/\\1/') rto_min 10
 sysctl -w net.core.rps_sock_flow_entries=1024
 ip netns exec node sh -c 'echo 3 > /sys/class/net/wire0/queues/rx-0/rps_cpus'
 ip netns exec node sh -c 'echo 1024 > /sys/class/net/wire0/queues/rx-0/rps_flow_cnt'
 ip -n node link set dev wire0 mtu 9001";
     assert_eq!(plan.commands().join("\n"), expected);
     let by_route = settings.client[0].by_route().unwrap().plan(&site);
-    assert!(by_route.commands()[0].ends_with("dev eth0 congctl bbr"), "{:?}", by_route.commands());
+    assert!(by_route.commands()[0].ends_with(" congctl bbr"), "{:?}", by_route.commands());
     assert!(settings.client[1].by_route().is_none());
 }
 
@@ -196,7 +199,7 @@ fn a_card_s_queues_and_interrupts_are_set_one_by_one() {
         cpus: "0-3".parse().unwrap(),
         nic: Nic { rx: 2, tx: 2, interrupts },
     };
-    let asked = [
+    let knobs = [
         ("rps_flow_cnt", "1024"),
         ("xps_cpus", "node"),
         ("irq_affinity", "2-3"),
@@ -207,7 +210,7 @@ fn a_card_s_queues_and_interrupts_are_set_one_by_one() {
         ("flow_limit_cpu_bitmap", "0,2"),
         ("threaded_napi", "1"),
     ];
-    let mut settings = Settings::read(&tuning(&asked, &[], &[])).unwrap().client;
+    let mut settings = Settings::read(&tuning(&knobs, &[], &[])).unwrap().client;
     settings.sort_by_key(tune::Setting::rank);
     let mut plan = Plan::new();
     settings.iter().for_each(|setting| plan.extend(setting.plan(&site)));

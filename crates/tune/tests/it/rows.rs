@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use record::Asked;
+use record::RequestedValue;
 use tune::{ByDefault, Lives, Setting, Since, TABLE, Value, ValueKind, all, find};
 
 #[test]
@@ -44,7 +44,7 @@ fn every_row_knows_its_default() {
                 let complete = knob.since.map_or(*first <= OLDEST, |since| *first == since);
                 assert!(complete, "{}: no default before Linux {first}", knob.id);
                 for (_, value) in values {
-                    let read = knob.kind.read(&Asked::Text((*value).to_owned()));
+                    let read = knob.kind.read(&RequestedValue::Text((*value).to_owned()));
                     assert_eq!(read.map(|value| value.to_string()).as_deref(), Ok(*value), "{}", knob.id);
                     assert_ne!(*value, knob.example, "{}", knob.id);
                 }
@@ -61,7 +61,7 @@ fn every_row_knows_its_default() {
 #[test]
 fn every_row_takes_its_example() {
     for knob in all().filter(|knob| knob.scope().is_some()) {
-        let setting = Setting::read(knob, &Asked::Text(knob.example.to_owned())).unwrap();
+        let setting = Setting::read(knob, &RequestedValue::Text(knob.example.to_owned())).unwrap();
         assert_eq!(setting.value.to_string(), knob.example, "{}", knob.id);
     }
 }
@@ -121,13 +121,13 @@ fn the_kind_fits_the_place() {
         };
         assert!(is_right, "{} lives at {:?} and takes {:?}", knob.id, knob.lives, knob.kind);
         if let ValueKind::Signed { min, max } = knob.kind {
-            let read = |number: i64| knob.kind.read(&Asked::Number(number));
+            let read = |number: i64| knob.kind.read(&RequestedValue::Number(number));
             assert!(min < 0 && read(min).is_ok() && read(max).is_ok(), "{}", knob.id);
             assert!(read(min - 1).is_err() && read(max + 1).is_err(), "{}", knob.id);
         }
         if let ValueKind::Number { min, max, .. } = knob.kind {
             assert!(min < max, "{}", knob.id);
-            let read = |number: u64| knob.kind.read(&Asked::Text(number.to_string()));
+            let read = |number: u64| knob.kind.read(&RequestedValue::Text(number.to_string()));
             assert_eq!((read(min), read(max)), (Ok(Value::Number(min)), Ok(Value::Number(max))));
             assert!(read(max + 1).is_err(), "{}", knob.id);
         }

@@ -26,7 +26,7 @@ pub(crate) fn of_program(triple: &str) -> Result<String> {
         bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo wrote no JSON")?;
-    // What stands in a text, and who has it.
+    // A licence's text, and the crates that have it.
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut list = String::new();
     for package in linked(&metadata, "hostgap")? {

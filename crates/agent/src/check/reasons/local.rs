@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use datapath::Family;
 use ipnet::IpNet;
 use linux::{IfName, Link, LinkKind, PublicKey, Route, WireGuardPeer};
-use plan::{Plan, Set, Step};
+use plan::{Lack, LackedPart, Plan, Set, Step};
 
 use super::super::CheckError;
 use super::super::row::{Reason, ReasonKind};
@@ -83,65 +83,40 @@ impl Findings<'_> {
         })
     }
 
-    /// The steps of this family that are no longer so.
+    /// The steps of this family that are no longer so. Parameters of the node are reported once, and the state of a device with
+    /// the device.
     fn lost(&self, scene: &mut Scene, part: &Plan) -> Result<Vec<Reason>, CheckError> {
         let mut reasons = Vec::new();
-        for lost in scene.lost(part) {
-            if family(&lost.step).is_none_or(|family| family == self.target.family) {
-                reasons.extend(self.of_step(scene, &lost)?);
+        for Lost { step, found } in scene.lost(part) {
+            let lack = step
+                .lack()
+                .filter(|lack| lack.address.is_none_or(|address| Family::of(address) == self.target.family));
+            if let Some(lack) = lack {
+                reasons.push(self.of_lack(scene, &lack, found)?);
             }
         }
         Ok(reasons)
     }
 
-    fn of_step(&self, scene: &Scene, lost: &Lost) -> Result<Option<Reason>, CheckError> {
-        let instead = lost.found.as_ref().map(|found| format!("; there is {found}")).unwrap_or_default();
-        Ok(Some(match &lost.step {
-            Step::ReplaceRoute(route) => self.of_route(scene, route)?,
-            Step::ReplaceNeighbour(entry) => self.reason(
-                ReasonKind::Neighbour,
-                format!(
-                    "the tunnel device {} has no permanent neighbour {} at {}{instead}",
-                    entry.dev,
-                    entry.ip,
-                    entry.mac.map(|mac| mac.to_string()).unwrap_or_default()
-                ),
-                format!("what goes to {} does not get into the tunnel; {AGENT}", self.peer),
-            ),
-            Step::ReplaceFdb(entry) => self.reason(
-                ReasonKind::ForwardingEntry,
-                format!(
-                    "the tunnel device {} has no forwarding entry (fdb) of {} to {}{instead}",
-                    entry.dev, entry.mac, entry.dst
-                ),
-                format!("the tunnel does not know where {} is; {AGENT}", self.peer),
-            ),
-            Step::AddWireGuardPeer(peer) => self.reason(
+    fn of_lack(&self, scene: &Scene, lack: &Lack, found: Option<String>) -> Result<Reason, CheckError> {
+        let peer = self.peer;
+        let (kind, follows) = match &lack.part {
+            LackedPart::Route(route) => return self.of_route(scene, route),
+            LackedPart::Neighbour => {
+                (ReasonKind::Neighbour, format!("what goes to {peer} does not get into the tunnel; {AGENT}"))
+            }
+            LackedPart::ForwardingEntry => {
+                (ReasonKind::ForwardingEntry, format!("the tunnel does not know where {peer} is; {AGENT}"))
+            }
+            LackedPart::TunnelPeer => (
                 ReasonKind::TunnelPeer,
-                format!("the tunnel device {} has no {}{instead}", peer.dev, shown(peer)),
-                format!("it encrypts nothing for {}, and takes nothing from it; {AGENT}", self.peer),
+                format!("it encrypts nothing for {peer}, and takes nothing from it; {AGENT}"),
             ),
-            Step::Set(Set::WireGuard(key)) => self.reason(
-                ReasonKind::Changed,
-                format!(
-                    "the tunnel device {} does not have the key {} and port {}{instead}",
-                    key.link, key.public, key.port
-                ),
-                format!("no other node hears it; {AGENT}"),
-            ),
-            Step::AddAddress { link, address } | Step::EnsureAddress { link, address } => self.reason(
-                ReasonKind::Changed,
-                format!("the tunnel device {link} does not have its address {address}{instead}"),
-                AGENT,
-            ),
-            Step::AddLink(Link { name, .. }) => self.reason(
-                ReasonKind::Changed,
-                format!("the tunnel device {name} is not as the agent made it{instead}"),
-                AGENT,
-            ),
-            // Parameters of the node are reported once, and the state of a device with the device.
-            _ => return Ok(None),
-        }))
+            LackedPart::TunnelKey => (ReasonKind::Changed, format!("no other node hears it; {AGENT}")),
+            LackedPart::Device => (ReasonKind::Changed, AGENT.to_owned()),
+        };
+        let instead = found.map(|found| format!("; there is {found}")).unwrap_or_default();
+        Ok(self.reason(kind, format!("the tunnel device {}{instead}", lack.words), follows))
     }
 
     fn of_route(&self, scene: &Scene, route: &Route) -> Result<Reason, CheckError> {
@@ -212,17 +187,13 @@ pub(super) fn tunnel(node: &Plan, family: Family) -> Option<Tunnel<'_>> {
         }
         _ => None,
     })?;
-    steps().find_map(|step| match step {
-        Step::AddLink(Link { name, kind: LinkKind::Vxlan(vxlan), .. })
-        | Step::EnsureLink(Link { name, kind: LinkKind::Vxlan(vxlan), .. })
-            if name == device =>
-        {
-            Some(Tunnel { device, port: vxlan.port, key: None })
+    steps().find_map(|step| {
+        if let Step::Set(Set::WireGuard(set)) = step {
+            let end = Tunnel { device, port: set.port, key: Some(set.public) };
+            return (set.link == *device).then_some(end);
         }
-        Step::Set(Set::WireGuard(set)) if set.link == *device => {
-            Some(Tunnel { device, port: set.port, key: Some(set.public) })
-        }
-        _ => None,
+        let Link { name, kind: LinkKind::Vxlan(vxlan), .. } = step.link()? else { return None };
+        (name == device).then_some(Tunnel { device, port: vxlan.port, key: None })
     })
 }
 
@@ -232,26 +203,6 @@ pub(super) fn tunnel_peer(part: &Plan, family: Family) -> Option<&WireGuardPeer>
         Step::AddWireGuardPeer(peer) if Family::of(peer.endpoint.ip()) == family => Some(peer),
         _ => None,
     })
-}
-
-/// The family that a step is for, where it is for one.
-fn family(step: &Step) -> Option<Family> {
-    let address = match step {
-        Step::ReplaceRoute(route) => route.dst.addr(),
-        Step::ReplaceNeighbour(entry) => entry.ip,
-        Step::ReplaceFdb(entry) => entry.dst,
-        Step::AddWireGuardPeer(peer) => peer.endpoint.ip(),
-        Step::AddAddress { address, .. } | Step::EnsureAddress { address, .. } => address.addr(),
-        Step::AddLink(Link { kind: LinkKind::Vxlan(vxlan), .. })
-        | Step::EnsureLink(Link { kind: LinkKind::Vxlan(vxlan), .. }) => vxlan.local,
-        _ => return None,
-    };
-    Some(Family::of(address))
-}
-
-fn shown(peer: &WireGuardPeer) -> String {
-    let allowed: Vec<String> = peer.allowed.iter().map(ToString::to_string).collect();
-    format!("peer {} with {}", peer.key, allowed.join(", "))
 }
 
 fn wanted(route: &Route) -> String {

@@ -47,11 +47,11 @@ impl Findings<'_> {
             return Ok(vec![self.of_as_pod(scene, as_pod)]);
         }
         // The first narrow way explains the others: all lead over the same links.
-        Ok(self.target.asked().find_map(|index| self.narrow(index)).into_iter().collect())
+        Ok(self.target.question_numbers().find_map(|index| self.narrow(index)).into_iter().collect())
     }
 
     fn is_small_answered(&self, index: usize) -> bool {
-        self.asked[index].small.is_answered()
+        self.results[index].small.is_answered()
     }
 
     fn to(&self, index: usize) -> IpAddr {
@@ -198,8 +198,8 @@ impl Findings<'_> {
 
     /// What was said instead of an answer, by this machine or another one.
     fn refused(&self, index: usize) -> Option<Reason> {
-        let (to, asked) = (self.to(index), &self.asked[index]);
-        match &asked.small {
+        let (to, result) = (self.to(index), &self.results[index]);
+        match &result.small {
             Outcome::Unsent(error) => Some(self.reason(
                 ReasonKind::SendRefused,
                 format!("this node does not send to {to}: {}", error.reason()),
@@ -239,7 +239,7 @@ impl Findings<'_> {
 
     /// Small packets pass, and full ones do not.
     fn narrow(&self, index: usize) -> Option<Reason> {
-        let full = self.asked[index].full.as_ref().filter(|full| !full.is_answered())?;
+        let full = self.results[index].full.as_ref().filter(|full| !full.is_answered())?;
         let question = &self.targets.questions[index];
         let (to, bytes) = (question.to, question.full_bytes?);
         let came = instead(full).unwrap_or_default();
@@ -252,7 +252,7 @@ impl Findings<'_> {
         Some(self.reason(ReasonKind::Narrow, seen, follows))
     }
 
-    /// The next hop to an address, if the link is asked in vain who has it.
+    /// The next hop to an address, if nothing on the link answers for it (ARP, neighbour discovery).
     fn unresolved(&self, scene: &Scene, to: IpAddr) -> Result<Option<IpAddr>, CheckError> {
         let route = scene.netlink.route_to(to)?;
         for NextHop { index, via, .. } in route.iter().flat_map(|route| &route.next_hops) {

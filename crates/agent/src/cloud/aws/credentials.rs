@@ -1,4 +1,4 @@
-//! Who makes the calls: keys of the environment, or those of the instance's role, which end.
+//! The keys that sign calls: those of the environment, or those of the instance's role, which expire.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

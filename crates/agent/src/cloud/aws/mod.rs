@@ -30,7 +30,7 @@ const SERVICE: &str = "ec2";
 const DOMAIN: &str = "amazonaws.com";
 const DOMAIN_CHINA: &str = "amazonaws.com.cn";
 
-/// Where calls go, and who makes them: what AWS's own tools read from the environment.
+/// Where calls go, and whose keys sign them: what AWS's own tools read from the environment.
 #[derive(Debug, Clone, Default)]
 pub struct Login {
     /// The URL of EC2, if it is not the region's own (`AWS_ENDPOINT_URL_EC2`, `AWS_ENDPOINT_URL`).

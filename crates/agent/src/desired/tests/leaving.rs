@@ -1,6 +1,8 @@
 //! The tunnels of the backend before, when the network's changes.
 
+use super::encrypted::{encrypted_lease, encrypted_node, key};
 use super::*;
+use crate::backend::WIREGUARD;
 
 const HOST_GW: &str = "host-gw";
 

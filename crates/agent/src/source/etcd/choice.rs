@@ -2,6 +2,7 @@
 
 use datapath::{Family, Prefixes};
 use ipnet::IpNet;
+use linux::PublicKey;
 
 use super::view::{Entry, View, overlap, shared};
 use crate::lease::Announcement;
@@ -18,7 +19,9 @@ pub(super) struct Own {
     /// The etcd lease; 0 if an administrator reserved the prefixes for this node.
     pub(super) lease: i64,
     /// What the entry announces.
-    pub(super) said: Announcement,
+    pub(super) announcement: Announcement,
+    /// The entry had another address when the node took it, and only the node's key.
+    pub(super) is_claimed: bool,
 }
 
 /// What is to be done for a node to have prefixes.
@@ -36,6 +39,8 @@ pub(super) enum Fate {
     Held,
     /// Its key has a value that makes no sense.
     Spoilt,
+    /// A machine with a copy of the node's key has claimed it.
+    Claimed,
     /// Its key is gone: it expired, or was deleted.
     Gone,
     /// Another node has it; this is what says so.
@@ -48,30 +53,35 @@ pub(super) enum Fate {
 pub(super) struct NoneFree(&'static str);
 
 impl Own {
-    /// What has become of it. Who wrote the key last with this node's address is taken for this node, even if the rest
-    /// is other than was written: an agent and its successor may run at the same time, and must not write in turns.
+    /// What has become of it. An entry that was written last with this node's address is taken for this node's, even if the
+    /// rest is other than was written: an agent and its successor may run at the same time, and must not write in turns.
     pub(super) fn fate(&self, view: &View, node: &Announcement) -> Fate {
         let Some(entry) = view.get(&self.name) else { return Fate::Gone };
         let is_ours = |other: &Announcement| {
             (self.lease != 0 && self.lease == entry.lease)
-                || [node, &self.said].iter().any(|own| shared(own.public, other.public))
+                || [node, &self.announcement].iter().any(|own| shared(own.public, other.public))
         };
-        if let Ok(lease) = &entry.said
+        if let Ok(lease) = &entry.parsed
             && !is_ours(&lease.node)
         {
+            // That machine cannot know that this one is alive. It gives way, since it has claimed the entry.
+            if !self.is_claimed && node.key().is_some_and(|key| lease.node.key() == Some(key)) {
+                return Fate::Claimed;
+            }
             return Fate::Lost(format!("another node has written to {}", self.name));
         }
         match view.elder(&self.name) {
             Some(elder) => Fate::Lost(format!("{} overlaps {elder}, which was there first", self.name)),
-            None if entry.said.is_err() => Fate::Spoilt,
+            None if entry.parsed.is_err() => Fate::Spoilt,
             None => Fate::Held,
         }
     }
 }
 
-/// Chooses prefixes for a node that holds none: those that its address has in the store, else those of an earlier run,
-/// else some of the first that are free. Each is kept by family, so that a node whose network gets IPv6 keeps its IPv4.
+/// Chooses prefixes for a node that holds none: those that its address has in the store, else those that `key` has, else those
+/// of an earlier run, else some of the first that are free. Each is kept by family, so that a node whose network gets IPv6 keeps its IPv4.
 ///
+/// `key` is that of the node's tunnels, where it may show which entry is the node's: its address may be another one than before.
 /// `draw` gives a number below its argument.
 ///
 /// # Errors
@@ -80,13 +90,16 @@ pub(super) fn choose(
     view: &View,
     subnets: &[Subnets],
     node: &Announcement,
+    key: Option<PublicKey>,
     previous: &Prefixes,
     draw: impl Fn(usize) -> usize,
 ) -> Result<Choice, NoneFree> {
-    let mut own = view.iter().filter(|(_, entry)| is_of(entry, node)).collect::<Vec<_>>();
+    let mut own =
+        view.iter().filter(|(_, entry)| is_of(entry, node) || has_key(entry, key)).collect::<Vec<_>>();
     // Of several those first that can be kept.
     own.sort_by_key(|(name, entry)| {
-        (!fits(&entry.pods, subnets) || view.elder(name).is_some(), entry.created)
+        let cannot_be_kept = !fits(&entry.pods, subnets) || view.elder(name).is_some();
+        (cannot_be_kept, !is_of(entry, node), entry.created)
     });
     let first = own.first().map(|(name, entry)| (*name, *entry));
     if let Some((name, entry)) = first
@@ -112,12 +125,17 @@ pub(super) fn choose(
     Ok(Choice::Take { pods, instead_of: instead_of.map(|(name, _)| name.to_owned()) })
 }
 
-fn is_of(entry: &Entry, node: &Announcement) -> bool {
-    entry.said.as_ref().is_ok_and(|lease| shared(lease.node.public, node.public))
+/// Whether an entry has the node's address.
+pub(super) fn is_of(entry: &Entry, node: &Announcement) -> bool {
+    entry.parsed.as_ref().is_ok_and(|lease| shared(lease.node.public, node.public))
+}
+
+fn has_key(entry: &Entry, key: Option<PublicKey>) -> bool {
+    key.is_some() && entry.parsed.as_ref().is_ok_and(|lease| lease.node.key() == key)
 }
 
 /// Whether prefixes are what the network's division gives a node: one of each family, and no other.
-fn fits(pods: &Prefixes, subnets: &[Subnets]) -> bool {
+pub(super) fn fits(pods: &Prefixes, subnets: &[Subnets]) -> bool {
     let is_one = |subnets: &Subnets| {
         let mut of_family = pods.of(subnets.family());
         of_family.next().is_some_and(|net| subnets.has(net)) && of_family.next().is_none()

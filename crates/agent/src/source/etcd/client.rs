@@ -66,7 +66,7 @@ pub(super) enum WatchReport {
 }
 
 impl Client {
-    /// Connects to an endpoint and, if there is a login, proves who we are.
+    /// Connects to an endpoint and, if there is a login, authenticates.
     pub(super) async fn connect(endpoint: &str, tls: &Tls, login: Option<&Login>) -> Result<Client, Failure> {
         let channel = prepared(endpoint, tls)
             .await?
@@ -115,8 +115,8 @@ impl Client {
     pub(super) async fn watch(&self, watches: Vec<wire::WatchCreate>) -> Result<Watch, Failure> {
         let creates = watches.into_iter().map(|create| wire::WatchRequest { create: Some(create) });
         // etcd ends the watches when we end what we say to it.
-        let said = tokio_stream::iter(creates.collect::<Vec<_>>()).chain(tokio_stream::pending());
-        let mut request = self.request(said);
+        let requests = tokio_stream::iter(creates.collect::<Vec<_>>()).chain(tokio_stream::pending());
+        let mut request = self.request(requests);
         // A member that is cut off from the others would let us wait for changes that it cannot see.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         let mut grpc = self.grpc();
@@ -163,7 +163,7 @@ impl Client {
         let endpoint = || self.endpoint.clone();
         match timeout(ANSWER_PATIENCE, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(Failure::Refused { endpoint: endpoint(), what, why: said(&status) }),
+            Ok(Err(status)) => Err(Failure::Refused { endpoint: endpoint(), what, why: reason(&status) }),
             Err(_) => Err(Failure::Late { endpoint: endpoint(), what, patience: ANSWER_PATIENCE }),
         }
     }
@@ -173,7 +173,7 @@ impl Watch {
     /// The next report. The call can be given up at any time, and nothing is lost.
     pub(super) async fn next(&mut self) -> Result<WatchReport, Failure> {
         let ended = |why| Failure::WatchEnded { endpoint: self.endpoint.clone(), why };
-        let answer = self.answers.message().await.map_err(|status| ended(said(&status)))?;
+        let answer = self.answers.message().await.map_err(|status| ended(reason(&status)))?;
         let answer = answer.ok_or_else(|| ended("etcd closed it".to_owned()))?;
         match answer {
             wire::Watched { compact_revision: 1.., .. } => Ok(WatchReport::Compacted),
@@ -220,7 +220,7 @@ async fn ready(grpc: &mut Grpc<Channel>) -> Result<(), Status> {
 }
 
 /// What a status says. Where it stands for an error of the connection, that error gives the reason.
-fn said(status: &Status) -> String {
+fn reason(status: &Status) -> String {
     match status.source() {
         Some(source) => causes(source),
         None => status.message().to_owned(),

@@ -41,7 +41,7 @@ pub struct EtcdSource {
     pub prefix: String,
     /// For endpoints with `https`.
     pub tls: Tls,
-    /// Who we are, where etcd wants to know.
+    /// User and password, for an etcd with authentication.
     pub login: Option<Login>,
     /// The prefixes that the node had in an earlier run. It takes them again if they are free, for the sake of pods that
     /// are still there.
@@ -121,6 +121,6 @@ enum Failure {
          believed after a restart of the agent"
     )]
     Stale { endpoint: String, found: i64, seen: i64 },
-    #[error("other nodes were faster {0} times in a row in taking a prefix")]
+    #[error("other nodes took the chosen prefix first, {0} times in a row")]
     Races(u32),
 }

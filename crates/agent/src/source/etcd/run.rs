@@ -44,6 +44,7 @@ pub(super) async fn run(
         next_revision: None,
         seen: None,
         own: None,
+        may_claim: true,
         held: Prefixes::default(),
         races: 0,
         look_at: None,
@@ -72,6 +73,9 @@ struct Task<'a> {
     /// The latest moment of the store of which we know.
     seen: Option<Moment>,
     own: Option<Own>,
+    /// No lease was held yet: one with the node's key may be what the node had before it got another address. Later it is
+    /// another machine's, which has a copy of the key.
+    may_claim: bool,
     /// The prefixes of the node's pods, also while the key that says so is gone.
     held: Prefixes,
     /// Those to be taken if they are free.
@@ -162,13 +166,13 @@ impl Task<'_> {
                 entry.is_some_and(|entry| self.view.is_so(name, &entry))
             };
             if !known.iter().flatten().all(is_so) {
-                tracing::debug!("etcd at {endpoint} has not what it had; reading all leases again");
+                tracing::debug!("etcd at {endpoint} no longer has what it had; reading all leases again");
                 self.next_revision = None;
                 continue;
             }
             match config {
                 Some(config) => self.network = Some(network(&config.value)),
-                // One that somebody deleted is not missed. But a store that never had one is not the one that is meant.
+                // The one that was read before holds where it was deleted since. A store that never had one is not the one meant.
                 None if self.seen.is_some() && self.network.is_some() => {}
                 None => return Err(Failure::NoConfig(self.config_key.clone())),
             }
@@ -185,8 +189,7 @@ impl Task<'_> {
         [&self.below, name.as_bytes()].concat()
     }
 
-    /// Whether what is asked now is another store than before. That is one restored from a backup, whose revisions begin
-    /// anew.
+    /// Whether the endpoint has another store than before, such as one restored from a backup, whose revisions begin again.
     ///
     /// # Errors
     /// It is the same, and behind what it was.

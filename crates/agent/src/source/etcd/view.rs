@@ -26,13 +26,13 @@ pub(super) struct Entry {
     /// What the name says. It is taken, whatever the value is.
     pub(super) pods: Prefixes,
     /// The lease that key and value make together, or why they make none.
-    pub(super) said: Result<Lease, String>,
+    pub(super) parsed: Result<Lease, String>,
 }
 
 impl Entry {
     /// Whether it stays without its node. An entry without sense is none: no node knows whose it would be.
     pub(super) fn is_reservation(&self) -> bool {
-        self.lease == 0 && self.said.is_ok()
+        self.lease == 0 && self.parsed.is_ok()
     }
 }
 
@@ -68,7 +68,7 @@ impl View {
         own.into_iter().chain(last).map(str::to_owned).collect()
     }
 
-    /// Whether a key may be what is known of it, or a later value of it. A store that was filled anew has made it at another
+    /// Whether a key may be what is known of it, or a later value of it. A store that was emptied and filled again has made it at another
     /// revision, or with another etcd lease, whose numbers the store draws.
     pub(super) fn is_so(&self, name: &str, kv: &KeyValue) -> bool {
         self.get(name).is_some_and(|known| {
@@ -104,7 +104,7 @@ impl View {
         public: Addresses,
     ) -> BTreeMap<String, Result<Lease, String>> {
         let yielding = self.yielding();
-        let read = |(name, entry): (&str, &Entry)| match &entry.said {
+        let read = |(name, entry): (&str, &Entry)| match &entry.parsed {
             Ok(lease) if lease.node.backend.is_empty() => None,
             Ok(lease) if shared(lease.node.public, public) => {
                 let why = "its public address is this node's".to_owned();
@@ -173,7 +173,7 @@ fn name(key: &[u8], below: &[u8]) -> String {
 
 fn entry(kv: &KeyValue, below: &[u8]) -> Entry {
     let pods = flannel::parse_subnet_key(&name(&kv.key, below));
-    let said = match (&pods, flannel::parse_announcement(&kv.value)) {
+    let parsed = match (&pods, flannel::parse_announcement(&kv.value)) {
         (Err(error), _) => Err(error.to_string()),
         (Ok(_), Err(error)) => Err(error.to_string()),
         (Ok(pods), Ok(node)) => Ok(Lease { pods: pods.clone(), node }),
@@ -183,7 +183,7 @@ fn entry(kv: &KeyValue, below: &[u8]) -> Entry {
         changed: kv.mod_revision,
         lease: kv.lease,
         pods: pods.unwrap_or_default(),
-        said,
+        parsed,
     }
 }
 

@@ -18,7 +18,7 @@ use super::annotations::Changes;
 use super::kind::Kind;
 use super::node::{NETWORK_UNAVAILABLE, NODES};
 
-/// Who has written a field, as the API server notes it.
+/// The name of the program that has written a field, as the API server notes it.
 const FIELD_MANAGER: &str = "hostgap";
 /// Objects of a page. A node has about 10 kB, most of them its list of images: so a page of them is 1 MB.
 const PAGE: u32 = 100;

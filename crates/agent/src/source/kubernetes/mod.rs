@@ -8,9 +8,9 @@ mod annotations;
 mod announce;
 mod api;
 mod change;
+mod cluster_view;
 mod follow;
 mod kind;
-mod known;
 mod node;
 mod service;
 mod services;
@@ -32,8 +32,8 @@ use self::annotations::Names;
 use self::announce::{Announcer, WantedStatus};
 use self::api::{Api, Failure};
 use self::change::Change;
+use self::cluster_view::ClusterView;
 use self::follow::{Event, Follower};
-use self::known::Known;
 use self::node::{Kept, Node};
 use self::service::{EndpointSlice, KeptService, KeptSlice, Service};
 use self::services::KnownServices;
@@ -63,7 +63,7 @@ pub struct KubernetesSource {
     /// What the names of the annotations begin with, usually [`PREFIX`].
     pub annotation_prefix: String,
     /// Whether to report to Kubernetes that the node's network is there (`NetworkUnavailable` is false) when the node is
-    /// announced. Clouds without routes for pods keep pods away from nodes until somebody does.
+    /// announced. Clouds without routes for pods keep pods away from a node until this is reported.
     pub set_condition: bool,
     /// Whether to say where calls of the cluster's Services are to be led.
     pub services: bool,
@@ -103,17 +103,17 @@ impl LeaseSource for KubernetesSource {
     /// # Panics
     /// Outside of tokio's runtime.
     fn start(self, own: watch::Receiver<Option<Announcement>>) -> watch::Receiver<Snapshot> {
-        let known = Known::new(&self.node, self.services);
-        let (snapshots, receiver) = watch::channel(known.snapshot());
+        let view = ClusterView::new(&self.node, self.services);
+        let (snapshots, receiver) = watch::channel(view.snapshot());
         let names = Names::new(&self.annotation_prefix);
         let keeper = Keeper {
             wanted: watch::channel(None).0,
             source: self,
             names,
             own,
-            known,
+            view,
             snapshots,
-            said: TroubleLog::default(),
+            troubles: TroubleLog::default(),
         };
         tokio::spawn(keeper.run());
         receiver
@@ -125,11 +125,11 @@ struct Keeper {
     source: KubernetesSource,
     names: Names,
     own: watch::Receiver<Option<Announcement>>,
-    known: Known,
+    view: ClusterView,
     /// What is to be written on this node, for the task that writes.
     wanted: watch::Sender<Option<WantedStatus>>,
     snapshots: watch::Sender<Snapshot>,
-    said: TroubleLog,
+    troubles: TroubleLog,
 }
 
 impl Keeper {
@@ -149,7 +149,7 @@ impl Keeper {
         loop {
             let change = select! {
                 () = self.snapshots.closed() => return,
-                Some(event) = events.recv() => self.known.take(event),
+                Some(event) = events.recv() => self.view.take(event),
                 // They end only if they panic. Then nothing new would come, and the receivers see that the sender is gone.
                 _ = tasks.join_next() => return,
                 changed = self.own.changed(), if may_change => {
@@ -209,9 +209,9 @@ impl Keeper {
     /// made may not have been kept.
     fn announce(&mut self, change: Change) {
         let wanted = self.wanted();
-        self.wanted.send_if_modified(|said| {
-            let is_new = change == Change::All || *said != wanted;
-            *said = wanted;
+        self.wanted.send_if_modified(|before| {
+            let is_new = change == Change::All || *before != wanted;
+            *before = wanted;
             is_new
         });
     }
@@ -219,13 +219,13 @@ impl Keeper {
     /// What is to be written; nothing if all of it is there, or if the node cannot be reached yet.
     fn wanted(&mut self) -> Option<WantedStatus> {
         let announcement = self.own.borrow_and_update().clone()?;
-        let own = self.known.own.as_ref()?;
+        let own = self.view.own.as_ref()?;
         let has_pods = own.pods.as_ref().is_ok_and(|pods| !pods.families().is_empty());
         if !has_pods || announcement.public.families().is_empty() {
             return None;
         }
         let (changes, wrong) = annotations::changes(&self.names, &announcement, &own.annotations);
-        self.said.about(Subject::Overwrite, wrong.as_deref());
+        self.troubles.about(Subject::Overwrite, wrong.as_deref());
         let is_available = self.source.set_condition && !own.is_available;
         (!changes.is_empty() || is_available).then_some(WantedStatus { changes, is_available })
     }
@@ -233,27 +233,27 @@ impl Keeper {
     /// Reads the file of the network. It is small, and its text shows more reliably than its time whether it has changed.
     async fn read_network(&mut self) {
         match network(&self.source.network).await {
-            Ok(network) => self.known.network = (Some(network), None),
-            Err(why) => self.known.network.1 = Some(why),
+            Ok(network) => self.view.network = (Some(network), None),
+            Err(why) => self.view.network.1 = Some(why),
         }
     }
 
     fn publish(&mut self) {
         if self.wanted.borrow().is_none() {
             // It failed, and is no longer wanted.
-            self.known.unannounced = None;
+            self.view.unannounced = None;
         }
-        let Known { unreachable, unannounced, network, .. } = &self.known;
-        self.said.about(Subject::Nodes, unreachable.as_deref());
-        self.said.about(Subject::Announcement, unannounced.as_deref());
-        self.said.about(Subject::Network, network.1.as_deref());
-        self.said.about(Subject::Prefixes, self.known.unassigned().as_deref());
-        let services = self.known.services.as_ref().and_then(KnownServices::trouble);
-        self.said.about(Subject::Services, services);
-        let snapshot = self.known.snapshot();
-        self.snapshots.send_if_modified(|said| {
-            let is_new = *said != snapshot;
-            *said = snapshot;
+        let ClusterView { unreachable, unannounced, network, .. } = &self.view;
+        self.troubles.about(Subject::Nodes, unreachable.as_deref());
+        self.troubles.about(Subject::Announcement, unannounced.as_deref());
+        self.troubles.about(Subject::Network, network.1.as_deref());
+        self.troubles.about(Subject::Prefixes, self.view.unassigned().as_deref());
+        let services = self.view.services.as_ref().and_then(KnownServices::trouble);
+        self.troubles.about(Subject::Services, services);
+        let snapshot = self.view.snapshot();
+        self.snapshots.send_if_modified(|before| {
+            let is_new = *before != snapshot;
+            *before = snapshot;
             is_new
         });
     }
@@ -293,10 +293,10 @@ mod tests {
             },
             names: Names::new(PREFIX),
             own: watch::channel(Some(own)).1,
-            known: Known::new("own", false),
+            view: ClusterView::new("own", false),
             wanted: watch::channel(None).0,
             snapshots: watch::channel(Snapshot::default()).0,
-            said: TroubleLog::default(),
+            troubles: TroubleLog::default(),
         }
     }
 
@@ -310,7 +310,7 @@ mod tests {
             true => Event::Nodes(News::All(vec![("own".to_owned(), kept)])),
             false => Event::Nodes(News::One("own".to_owned(), kept)),
         };
-        let change = keeper.known.take(event);
+        let change = keeper.view.take(event);
         keeper.announce(change);
     }
 

@@ -58,14 +58,14 @@ struct Condition {
     status: String,
 }
 
-/// What is kept of a node.
+/// What is kept of a node's object: the rest of it would be most of the agent's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// Of this node.
+    /// This node's prefixes and annotations.
     Own(OwnNode),
-    /// Of another one that has announced itself, or the reason why it makes no sense.
+    /// The lease of another node that has announced itself, or why its announcement cannot be used.
     Peer(Result<Lease, String>),
-    /// Another one that has not: it is no part of the network yet.
+    /// Another node that has announced nothing, and is no part of the network yet.
     Silent,
 }
 

@@ -149,7 +149,7 @@ struct EndpointPort {
     port: Option<u16>,
 }
 
-/// What is kept of a Service.
+/// What is kept of a Service's object: addresses, ports, and how its calls are spread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeptService {
     addresses: Vec<IpAddr>,

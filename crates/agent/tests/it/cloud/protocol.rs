@@ -6,7 +6,6 @@ use std::net::{IpAddr, TcpStream};
 
 use ring::{digest, hmac};
 
-/// A request.
 pub(crate) struct Request {
     pub(crate) from: IpAddr,
     pub(crate) method: String,
@@ -15,7 +14,7 @@ pub(crate) struct Request {
     body: String,
 }
 
-/// Who may make calls.
+/// The credentials that the server accepts.
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
     pub(crate) id: &'static str,
@@ -89,7 +88,7 @@ impl Request {
 pub(crate) fn answer(mut stream: &TcpStream, status: u16, body: &str) {
     let length = body.len();
     let head = format!("HTTP/1.1 {status} Answer\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
-    // Who asked may be gone: an agent that ends does not wait.
+    // The caller may be gone: an agent that ends does not wait.
     drop(stream.write_all((head + body).as_bytes()));
 }
 

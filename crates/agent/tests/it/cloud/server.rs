@@ -54,7 +54,7 @@ pub(crate) struct State {
     pub(crate) lacks_table: bool,
     /// The role is one of another account, to which nothing here is shown.
     pub(crate) is_foreign: bool,
-    /// When those came.
+    /// When each call that was refused arrived.
     pub(crate) refused_at: Vec<Instant>,
     /// The calls that changed something.
     pub(crate) changes: Vec<String>,

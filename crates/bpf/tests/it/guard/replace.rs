@@ -159,7 +159,7 @@ fn no_datagram_is_lost_and_no_forged_one_passes_where_there_are_filters() {
     under_traffic(true);
 }
 
-/// What the guard knew, and who is judged by it.
+/// What the guard knew, and the packets that are judged by it.
 #[track_caller]
 fn assert_guards(scene: &Scene) {
     for (pod, other) in [(ONE, TWO), (TWO, ONE)] {

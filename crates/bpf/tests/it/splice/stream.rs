@@ -48,8 +48,8 @@ pub(super) fn read_all(stream: &TcpStream, bytes: &[u8], count: &AtomicU64) -> u
     }
 }
 
-/// The kernel ends the wait of one who reads a socket in a map whenever it is woken and finds nothing, though it be for
-/// another reason than bytes (`tcp_bpf_recvmsg_parser`).
+/// The kernel ends the wait of a thread that reads a socket in a map whenever it is woken and finds nothing, though it be
+/// for another reason than bytes (`tcp_bpf_recvmsg_parser`).
 pub(super) fn read_some(mut stream: &TcpStream, into: &mut [u8]) -> usize {
     let since = Instant::now();
     loop {

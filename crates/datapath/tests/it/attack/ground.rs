@@ -14,7 +14,7 @@ use crate::pair::Pair;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Reserved for local experiments (IEEE 802, section 9.2.3).
 const LOCAL_EXPERIMENT: u16 = 0x88b5;
-/// The discard port.
+/// UDP port 9 (RFC 863), at which no test listens.
 const DISCARD: u16 = 9;
 
 /// A place where a packet can be seen.

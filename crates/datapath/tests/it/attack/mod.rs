@@ -64,7 +64,8 @@ fn attacked(path: &'static DataPath) {
     // A switch of Open vSwitch that learns believes a pod that claims to be the gateway, and hands it what pods send there: no
     // batch would come to its end.
     let own = ground.own.mac.0;
-    let is_borne = |packet: &Packet| path.attach.name() != "ovs" || packet.frame.get(6..12) == Some(&own[..]);
+    let is_borne =
+        |packet: &Packet| !path.attach.name().starts_with("ovs") || packet.frame.get(6..12) == Some(&own[..]);
     let outcome = attack(&ground, is_borne);
     assert!(!outcome.sent.is_empty(), "the kernel took no packet");
     promised(&format!("`{}`", path.name), path, &outcome);

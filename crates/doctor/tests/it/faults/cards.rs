@@ -14,6 +14,19 @@ fn standing(scene: &mut Scene, kind: &str) {
 }
 
 pub(super) const HARMLESS: &[Harmless] = &[
+    ("HG140", "a card whose hypervisor counts what it drops", |scene| {
+        scene.card("device/uevent", "DRIVER=vmxnet3\n");
+    }),
+    ("HG030", "a few packets of foreign protocols (ena)", |scene| {
+        scene.card("device/uevent", "DRIVER=ena\n");
+        scene.link("rx_dropped", 20);
+    }),
+    ("HG030", "packets that waited in vain for a CPU (ena)", |scene| {
+        scene.card("device/uevent", "DRIVER=ena\n");
+        scene.link("rx_dropped", 5000);
+        scene.after.softnet[1][1] += 5000;
+    }),
+    ("HG030", "packets of foreign protocols", |scene| scene.link("rx_dropped", 5000)),
     ("HG044", "packets that fq paces", |scene| standing(scene, "fq")),
     ("HG044", "packets that fq paces in each of a card's queues", |scene| {
         standing(scene, "mq");
@@ -44,6 +57,15 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "a ring that overflows (gve)",
         severity: Warning,
         plant: |scene| scene.driver("rx_queue_drop_cnt[2]", 5000),
+    },
+    Fault {
+        code: "HG030",
+        name: "a ring that overflows (ena)",
+        severity: Warning,
+        plant: |scene| {
+            scene.card("device/uevent", "DRIVER=ena\n");
+            scene.link("rx_dropped", 5000);
+        },
     },
     Fault {
         code: "HG030",

@@ -40,7 +40,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
 pub(crate) type Harmless = (&'static str, &'static str, fn(&mut Scene));
 
 pub(crate) fn harmless() -> impl Iterator<Item = &'static Harmless> {
-    [HARMLESS, cards::HARMLESS, ipv6::HARMLESS, pace::HARMLESS].into_iter().flatten()
+    [HARMLESS, spread::HARMLESS, cards::HARMLESS, ipv6::HARMLESS, pace::HARMLESS].into_iter().flatten()
 }
 
 /// Thousands of first packets without an answer.
@@ -77,6 +77,12 @@ const HARMLESS: &[Harmless] = &[
         scene.after.interrupts = scene.before.interrupts;
     }),
     ("HG010", "a card at rest", |scene| scene.after.interrupts = [[10, 0, 0, 0]; 4]),
+    ("HG011", "interrupts elsewhere than on the isolated CPUs of their node", |scene| {
+        scene.single_queue();
+        scene.card("device/local_cpulist", "2-3\n");
+        scene.file("sys/devices/system/cpu/isolated", "2-3\n");
+        scene.ticks(0, [300, 0, 100, 190, 5, 5, 400, 0]);
+    }),
     ("HG011", "a card without a node", |scene| scene.card("device/numa_node", "-1\n")),
     ("HG021", "RPS on CPUs without interrupts", |scene| {
         scene.single_queue();
@@ -138,6 +144,19 @@ const HARMLESS: &[Harmless] = &[
             look.answers.sockets.as_mut().unwrap().iter_mut().skip(1).for_each(|socket| socket.state = 2);
         }
     }),
+    ("HG071", "timeouts of those who connect, of which newer kernels make more", |scene| {
+        scene.kernel("6.12.74+deb13-amd64");
+        scene.after.counters.insert("TcpActiveOpens".to_owned(), 2);
+        for name in ["TcpExtTCPSynRetrans", "TcpExtTCPTimeouts", "TcpRetransSegs"] {
+            scene.count(name, 20);
+        }
+    }),
+    ("HG076", "connections that could not be made", |scene| {
+        for (name, growth) in [("TcpExtTCPAbortOnTimeout", 5), ("TcpAttemptFails", 5), ("TcpActiveOpens", 20)]
+        {
+            scene.count(name, growth);
+        }
+    }),
     ("HG080", "a small window that is not in the way", |scene| {
         scene.connect(|socket| socket.tcp.as_mut().unwrap().snd_wnd = 65_535);
     }),
@@ -168,6 +187,11 @@ const HARMLESS: &[Harmless] = &[
     ("HG100", "a path that its route calls narrow", |scene| {
         ipv6::route_mtu(scene, "10.0.0.0/24", 1400);
         scene.connect(|socket| socket.tcp.as_mut().unwrap().pmtu = 1400);
+    }),
+    ("HG100", "a connection that a rule leads into a tunnel", |scene| {
+        scene.virtual_link("wg0", "wireguard");
+        scene.file("sys/class/net/wg0/mtu", "1420\n");
+        scene.connect(|socket| socket.tcp.as_mut().unwrap().pmtu = 1420);
     }),
     ("HG100", "a narrow connection where it is not known what routes say", |scene| {
         scene.after.answers.route_mtus = None;

@@ -197,4 +197,18 @@ pub(super) const FAULTS: &[Fault] = &[
             });
         },
     },
+    Fault {
+        code: "HG111",
+        name: "a receive buffer of 1 GiB at its limit",
+        severity: Warning,
+        plant: |scene| {
+            scene.sysctl("net/ipv4/tcp_rmem", "4096 131072 1073741824");
+            scene.connect(|socket| {
+                change(socket, |tcp| {
+                    (tcp.rtt, tcp.min_rtt, tcp.bytes_received) = (80_000, 80_000, 100_000_000_000);
+                });
+                socket.memory.as_mut().unwrap().receive_buffer = 1 << 30;
+            });
+        },
+    },
 ];

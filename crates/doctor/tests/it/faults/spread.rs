@@ -3,7 +3,30 @@
 use doctor::Severity::{Information, Warning};
 use linux::nic::Channels;
 
-use super::Fault;
+use super::{Fault, Harmless};
+use crate::scene::Scene;
+
+/// A virtual link of one receive queue without RPS that received `packets` in between.
+fn receiver(scene: &mut Scene, name: &str, kind: &str, packets: u64) {
+    scene.virtual_link(name, kind);
+    scene.file(&format!("sys/class/net/{name}/queues/rx-0/rps_cpus"), "0\n");
+    let path = format!("sys/class/net/{name}/statistics/rx_packets");
+    scene.before.texts.insert(path.clone(), "0\n".to_owned());
+    scene.after.texts.insert(path, format!("{packets}\n"));
+}
+
+pub(super) const HARMLESS: &[Harmless] = &[
+    ("HG020", "a bond of a card, whose RPS nothing asks for", |scene| {
+        scene.saturate(3);
+        receiver(scene, "bond0", "bond", 900_000);
+    }),
+    ("HG020", "a bond in a tree without kinds of links", |scene| {
+        scene.saturate(3);
+        receiver(scene, "bond0", "bond", 900_000);
+        scene.file("sys/class/net/bond0/bonding/slaves", "eth0\n");
+        [&mut scene.before, &mut scene.after].into_iter().for_each(|look| look.answers.kinds.clear());
+    }),
+];
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault {
@@ -165,14 +188,17 @@ pub(super) const FAULTS: &[Fault] = &[
         severity: Warning,
         plant: |scene| {
             scene.saturate(3);
-            for (file, text) in
-                [("ifindex", "7"), ("mtu", "1500"), ("flags", "0x1003"), ("queues/rx-0/rps_cpus", "0")]
-            {
-                scene.file(&format!("sys/class/net/veth0/{file}"), &format!("{text}\n"));
-            }
-            let path = "sys/class/net/veth0/statistics/rx_packets".to_owned();
-            scene.before.texts.insert(path.clone(), "0\n".to_owned());
-            scene.after.texts.insert(path, "900000\n".to_owned());
+            receiver(scene, "veth0", "veth", 900_000);
+        },
+    },
+    Fault {
+        code: "HG020",
+        name: "a veth without RPS below the packets of a macvlan, and a full CPU",
+        severity: Warning,
+        plant: |scene| {
+            scene.saturate(3);
+            receiver(scene, "veth0", "veth", 800_000);
+            receiver(scene, "mac0", "macvlan", 900_000);
         },
     },
     Fault {

@@ -1,5 +1,6 @@
 //! Counters of the stack: tables, listeners, losses and datagrams.
 
+use doctor::PortsTaken;
 use doctor::Severity::{Information, Warning};
 
 use super::Fault;
@@ -113,6 +114,18 @@ pub(super) const FAULTS: &[Fault] = &[
         },
     },
     Fault {
+        code: "HG062",
+        name: "half-open connections that overflow the longest queue",
+        severity: Warning,
+        plant: |scene| {
+            scene.sysctl("net/core/somaxconn", "32768");
+            scene.listen(0, 32_768);
+            for name in ["TCPReqQFullDoCookies", "SyncookiesSent", "SyncookiesRecv"] {
+                scene.count(&format!("TcpExt{name}"), 300);
+            }
+        },
+    },
+    Fault {
         code: "HG063",
         name: "handshakes that are lost elsewhere",
         severity: Warning,
@@ -143,6 +156,17 @@ pub(super) const FAULTS: &[Fault] = &[
             for _ in 0..90 {
                 scene.connect(|socket| socket.tcp = None);
             }
+        },
+    },
+    Fault {
+        code: "HG064",
+        name: "ports that run out among more sockets than are listed",
+        severity: Warning,
+        plant: |scene| {
+            scene.sysctl("net/ipv4/ip_local_port_range", "10240 65535");
+            let (local, peer) = ("10.0.0.1".parse().unwrap(), "10.0.0.9:443".parse().unwrap());
+            let ports = vec![PortsTaken { local, peer, ports: 50_000 }];
+            scene.after.answers.ports = Some(ports);
         },
     },
     Fault {

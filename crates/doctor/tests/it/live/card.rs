@@ -60,7 +60,7 @@ fn interrupts_on_one_cpu_are_named() {
     let placed = Placed::of(&cards.home);
     placed.all_on("0");
     let flood = cards.flood();
-    sleep(500);
+    // An interrupt moves when it next fires: the first window may still see them on both CPUs.
     repeat(|diagnosis| is_foremost(diagnosis, "HG010"), || watch_here(|| sleep(3000)));
     drop(flood);
 }
@@ -77,6 +77,7 @@ fn a_tiny_ring_is_named() {
     let diagnosis = watch_here(|| {
         for _ in 0..30 {
             cards.burst(50);
+            // Each burst meets an empty ring.
             sleep(50);
         }
     });

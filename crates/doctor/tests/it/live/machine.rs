@@ -78,8 +78,8 @@ fn a_nearly_full_table_of_connections_is_named() {
     let changed = Changed::to("net/netfilter/nf_conntrack_max", "100");
     let diagnosis = line.watch("client", || {
         let socket = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
+        // Each is in the table when it is sent.
         (1..=92).for_each(|port| drop(socket.send_to(b"x", (SERVER, port))));
-        sleep(100);
     });
     check_first(&diagnosis, "HG050");
     drop(changed);
@@ -96,8 +96,8 @@ fn a_full_table_of_neighbours_is_named() {
     // The whole machine shares the table, and only its first namespace reports it.
     let diagnosis = watch_here(|| {
         let socket = line.client.run(|| UdpSocket::bind((CLIENT, 0))).unwrap().unwrap();
+        // The table is asked for room when they are sent.
         (10..80).for_each(|host| drop(socket.send_to(b"x", (format!("10.77.0.{host}"), 9))));
-        sleep(100);
     });
     check_first(&diagnosis, "HG053");
     drop(changed);
@@ -120,8 +120,8 @@ fn a_backlog_of_two_packets_overflows() {
             pin_current_thread(&"0".parse().unwrap()).unwrap();
             (0..10_000).for_each(|_| drop(client.send_to(&[0; 100], (SERVER, 9))));
         };
+        // What finds no room is dropped when it is sent.
         std::thread::spawn(flood).join().unwrap();
-        sleep(100);
     });
     check_first(&diagnosis, "HG002");
     drop(changed);
@@ -154,7 +154,6 @@ fn a_cpu_that_only_receives_is_named() {
     let mut rests = [3, 5, 2, 8].into_iter().cycle();
     let window = || {
         let _flood = flood(&line, rests.next().unwrap(), 4500);
-        sleep(500);
         watch_here(|| sleep(3000))
     };
     repeat(|diagnosis| is_first(diagnosis, "HG001"), window);
@@ -168,7 +167,6 @@ fn a_single_queue_without_steering_is_named() {
     let line = Line::new();
     // Sending uses the same CPU and must take little of its time.
     let flood = flood(&line, 0, 3500);
-    sleep(500);
     let window = || line.watch("server", || sleep(3000));
     let diagnosis = repeat(|diagnosis| is_foremost(diagnosis, "HG020"), window);
     drop(flood);

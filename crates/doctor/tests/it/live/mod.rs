@@ -288,6 +288,8 @@ impl Drop for Busy {
     }
 }
 
+/// Lets time pass where time itself is the subject: the length of a window, the pace of a sender, an idle connection.
+/// What is to happen first is waited for ([`wait_until`], [`await_one`]).
 pub(crate) fn sleep(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }

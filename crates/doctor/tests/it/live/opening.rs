@@ -1,4 +1,4 @@
-//! How connections begin.
+//! Findings about opening connections: full backlogs, exhausted ports, forgotten TIME_WAIT and closed ports.
 
 use std::io::Read;
 use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};

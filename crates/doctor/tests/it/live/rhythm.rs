@@ -51,7 +51,8 @@ fn one_write_for_a_question_is_no_fault() {
     drop(busy);
 }
 
-/// Sends 400 segments at once, then waits until they have arrived and longer.
+/// Sends 400 segments at once. Then the connection is idle for longer than a retransmission timeout, after which the
+/// kernel lets its window begin anew: time itself is the subject.
 fn burst(stream: &mut TcpStream) {
     stream.write_all(&vec![7; 400 * 1448]).unwrap();
     sleep(2000);

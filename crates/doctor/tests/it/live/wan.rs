@@ -8,7 +8,7 @@ use linux::qdisc::{Netem, Probability};
 use rustix::net::sockopt;
 use testkit::{require_root, skip};
 
-use super::{Busy, Line, connect, listen, sleep};
+use super::{Busy, Line, await_one, connect, listen, sleep};
 
 pub(super) fn can_run() -> bool {
     if !require_root() {
@@ -45,8 +45,8 @@ fn a_lossy_long_path_is_limited_by_loss() {
     let line = Line::new();
     wire(&line, 80, &Netem { loss: Probability::from_ratio(0.01), ..Netem::default() });
     let busy = stream(&line, |_| ());
-    // Wait until the first losses have ended slow start.
-    sleep(5000);
+    // The first losses end slow start.
+    await_one(&line.client, |tcp| tcp.total_retrans >= 5);
     let diagnosis = line.finds_first("HG082", "client", || sleep(10_000));
     let finding = diagnosis.findings.iter().find(|finding| finding.check.code == "HG082").unwrap();
     assert!(finding.remedy().contains("larger buffers cannot help"), "{}", finding.remedy());
@@ -67,7 +67,7 @@ fn a_small_window_on_a_long_path_is_named() {
     let (accepted, _) = listener.accept().unwrap();
     let reading = Busy::reading(accepted, 65_536, 0);
     let sending = Busy::sending(client);
-    sleep(2000);
+    await_one(&line.client, |tcp| tcp.rwnd_limited > 0);
     line.finds_first("HG080", "client", || sleep(5000));
     drop((sending, reading));
 }
@@ -80,7 +80,7 @@ fn a_small_send_buffer_on_a_long_path_is_named() {
     let line = Line::new();
     wire(&line, 80, &Netem::default());
     let busy = stream(&line, |stream| sockopt::set_socket_send_buffer_size(stream, 16_384).unwrap());
-    sleep(2000);
+    await_one(&line.client, |tcp| tcp.sndbuf_limited > 0);
     // At the moment of a snapshot the program may be about to fill the buffer again.
     line.finds_first("HG081", "client", || sleep(3000));
     drop(busy);
@@ -99,7 +99,8 @@ fn a_long_queue_on_the_path_is_named() {
         Netem { delay_ns: 5_000_000, limit: 40, rate_bytes_per_s: Some(250_000), ..Netem::default() };
     line.shape("s", &Qdisc::Netem(narrow));
     let busy = stream(&line, |_| ());
-    sleep(3000);
+    // Microseconds: most of the queue is full.
+    await_one(&line.client, |tcp| tcp.rtt > 150_000);
     line.finds_first("HG085", "client", || sleep(4000));
     drop(busy);
 }

@@ -43,7 +43,7 @@ pub(super) const COUNTERS: [(&str, &str, &str); 7] = [
     ("snmp6", "Icmp6", "InPktTooBigs"),
 ];
 
-/// The kernel's defaults.
+/// Parameters below `/proc/sys` with their defaults in Linux 6.18.
 const SYSCTLS: [(&str, &str); 33] = [
     ("kernel/osrelease", "6.18.1-amd64"),
     ("net/core/netdev_max_backlog", "1000"),
@@ -235,8 +235,10 @@ fn answers() -> KernelAnswers {
     };
     KernelAnswers {
         sockets: Some(Vec::new()),
+        ports: None,
         qdiscs: Some(vec![mq]),
         nics: BTreeMap::from([(IfName::new("eth0").unwrap(), nic)]),
+        kinds: BTreeMap::new(),
         path_mtus: Some(Vec::new()),
         route_mtus: Some(Vec::new()),
     }

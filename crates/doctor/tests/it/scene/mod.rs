@@ -118,6 +118,16 @@ impl Scene {
         self.file(&format!("sys/class/net/eth0/{path}"), text);
     }
 
+    /// A virtual link that is up, in both snapshots.
+    pub(crate) fn virtual_link(&mut self, name: &str, kind: &str) {
+        for (file, text) in [("ifindex", "7"), ("mtu", "1500"), ("flags", "0x1003")] {
+            self.file(&format!("sys/class/net/{name}/{file}"), &format!("{text}\n"));
+        }
+        for look in [&mut self.before, &mut self.after] {
+            look.answers.kinds.insert(IfName::new(name).unwrap(), kind.to_owned());
+        }
+    }
+
     /// Removes the card's files that begin with `prefix`.
     pub(crate) fn remove(&mut self, prefix: &str) {
         for look in [&mut self.before, &mut self.after] {

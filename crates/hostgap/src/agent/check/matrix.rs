@@ -1,4 +1,4 @@
-//! Who reaches whom: the rows of all nodes.
+//! Which node reaches which: the rows of all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,9 +76,9 @@ impl Matrix {
                 "    it needs `--listen ADDRESS:PORT` at an address of its node, and --port names the port",
             )?;
         }
-        let (asked, reached) = self.count(&names);
+        let (ways, reached) = self.count(&names);
         output::result(format_args!(
-            "\n{reached} of {asked} ways are well; {} of {} agents have answered",
+            "\n{reached} of {ways} ways are well; {} of {} agents have answered",
             self.rows.len(),
             names.len()
         ))
@@ -91,9 +91,9 @@ impl Matrix {
     }
 
     fn count(&self, names: &[&String]) -> (usize, usize) {
-        let asked = self.rows.len() * names.len().saturating_sub(1);
+        let ways = self.rows.len() * names.len().saturating_sub(1);
         let peers = self.rows.values().flat_map(|row| row.peers.values());
-        (asked, peers.filter(|peer| peer.is_reached).count())
+        (ways, peers.filter(|peer| peer.is_reached).count())
     }
 
     /// A line for each node that has answered, a column for each that is asked.

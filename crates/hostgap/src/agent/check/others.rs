@@ -11,7 +11,7 @@ use ::agent::status::PeerStatus;
 
 /// How long an agent may take to be there.
 const CONNECT: Duration = Duration::from_secs(3);
-/// How long it may take for its own check, and for one before that of somebody else.
+/// How long it may take for this check, and for one before it that another caller asked for.
 const ANSWER: Duration = Duration::from_secs(60);
 /// So many agents are asked at the same time: each then sends requests to all nodes.
 const AT_ONCE: usize = 32;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use ::conformance::{Conformance, Outcome, Report, Subject};
 
-use super::words;
+use super::text;
 
 pub(super) fn conformance(subject: &Subject, found: &Conformance) -> String {
     let count = |is_so: fn(&Outcome) -> bool| super::count(found, is_so);
@@ -32,7 +32,7 @@ fn case(report: &Report) -> String {
     match &report.outcome {
         Outcome::Passed => format!("{open}/>\n"),
         Outcome::Failed(fault) => {
-            let (why, text) = (escaped(&fault.why), escaped(&words::failure(report.case, fault)));
+            let (why, text) = (escaped(&fault.why), escaped(&text::failure(report.case, fault)));
             format!("{open}>\n    <failure message=\"{why}\">{text}</failure>\n  </testcase>\n")
         }
         Outcome::NotApplicable { reason } => {

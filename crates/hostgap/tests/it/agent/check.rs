@@ -219,6 +219,6 @@ fn an_agent_that_is_asked_by_many_checks_once() {
     let rows: Vec<Value> = answers.iter().map(|answer| serde_json::from_str(answer).unwrap()).collect();
     assert!(rows.iter().all(|row| row["pods"][0] == "10.244.2.0/24"), "{rows:#?}");
     let distinct: std::collections::BTreeSet<&String> = answers.iter().collect();
-    // One that had begun before, and one for all who came since.
+    // One that had begun before, and one for all callers since.
     assert!(distinct.len() <= 2, "{distinct:#?}");
 }

@@ -200,6 +200,26 @@ fn a_node_of_flannel_s_host_gw_becomes_the_agent_s_and_flannel_s_again() {
 }
 
 #[test]
+fn a_node_is_given_back_whole_whoever_hears_of_it() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::of_flannel("host-gw");
+    let before = nodes.dumps();
+    nodes.migrated(&[]);
+    let status = nodes.path("a").join("status/cbr0.json");
+    std::fs::create_dir_all(status.parent().unwrap()).unwrap();
+    std::fs::write(&status, "{}").unwrap();
+    let mut back = nodes.agent("a", "migrate");
+    let back = back.args(["flannel", "--back"]).stdout(crate::sandbox::unheard()).output().unwrap();
+    assert!(back.status.success(), "{back:?}");
+    assert!(!is_file(&status), "what agents say of themselves goes with the network");
+    for (before, after) in before.iter().zip(nodes.dumps()) {
+        before.assert_same(&after, "after it is flannel's again");
+    }
+}
+
+#[test]
 fn what_is_not_to_be_taken_over_is_said_and_left() {
     if !require_root() {
         return;

@@ -6,11 +6,12 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::{Output, Stdio};
 use std::time::Instant;
 
+use bpf::pins;
 use linux::features::{self, Feature};
 use serde_json::Value;
 use testkit::{dump, require_root, skip};
 
-use super::{Nodes, PATIENCE, Running, is_file, text, until};
+use super::{Nodes, PATIENCE, Running, WIRE, is_file, text, until};
 
 const MACVLAN: [&str; 4] = ["--wire", "wire", "--attach", "macvlan"];
 
@@ -109,6 +110,32 @@ fn pods_on_the_nodes_own_link_reach_each_other_and_the_nodes() {
     nodes.assert_taken_back(&before);
 }
 
+/// The agent stays on its link when a VPN brings a default route that comes first, and so do pods that come then.
+#[test]
+fn pods_are_on_the_link_that_the_agent_has_found() {
+    if !require_root() {
+        return;
+    }
+    if let Some(unmet) = features::probe().unwrap().unmet(&[Feature::Macvlan]).first() {
+        return skip(&unmet.to_string());
+    }
+    let nodes = Nodes::new("host-gw");
+    let a = nodes.world.name("a");
+    testkit::shell(&format!("ip -n {a} route add default via 192.0.2.2 dev wire metric 100"));
+    let agent = nodes.start_with("a", "log", &["--attach", "macvlan"]);
+    let b = nodes.start_with("b", "log", &MACVLAN);
+    nodes.until_reached("b", "a", &b);
+    let conf = nodes.configuration("a", &agent);
+    testkit::shell(&format!(
+        "ip -n {a} link add vpn type veth peer name end; ip -n {a} address add 198.51.100.7/24 dev vpn
+         ip -n {a} link set vpn up; ip -n {a} link set end up; ip -n {a} route add default dev vpn metric 1"
+    ));
+    nodes.world.add("pod");
+    nodes.call("ADD", "a", "pod", &conf);
+    nodes.assert_reaches("pod", "192.0.2.2".parse().unwrap());
+    nodes.call("DEL", "a", "pod", &conf);
+}
+
 /// After a restart of the machine the configuration is there before the agent has made the network again. Its death alone is
 /// no reason: what it has made stays.
 #[test]
@@ -142,6 +169,91 @@ fn a_node_is_ready_once_an_agent_has_made_the_network_in_this_boot() {
     let agent = nodes.start("a");
     until("STATUS succeeds again", &agent, || nodes.answer("STATUS", "a", "pod", &conf).status.success());
     drop(agent);
+    nodes.assert_taken_back_on("a", &before);
+}
+
+/// A node gets another prefix while a pod stands, and what its pods share names the prefix: from then on no pod gets an address
+/// that other nodes do not lead there, and when the last old one is gone the next has one of the new prefix.
+#[test]
+fn a_node_follows_to_another_prefix_while_a_pod_stands() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new("host-gw");
+    let before = dump(&nodes.world.open("a"));
+    let mut agent = nodes.start_with("a", "log", &[WIRE[0], WIRE[1], "--masquerade"]);
+    let old = nodes.configuration("a", &agent);
+    for pod in ["one", "two"] {
+        nodes.world.add(pod);
+    }
+    nodes.call("ADD", "a", "one", &old);
+    let file = nodes.path("nodes.toml");
+    let leases = std::fs::read_to_string(&file).unwrap().replace("10.244.1.0/24", "10.244.7.0/24");
+    std::fs::write(file, leases).unwrap();
+    let is_new = |conf: &Value| conf["ipam"]["ranges"][0][0]["subnet"] == "10.244.7.0/24";
+    until("runtimes have the new prefix", &agent, || is_new(&nodes.configuration("a", &agent)));
+    let new = nodes.configuration("a", &agent);
+    let failure = nodes.fails("ADD", "a", "two", &new);
+    assert_eq!(failure["code"], 7, "{failure}");
+    let says = "network pods stands on this node for 10.244.1.0/24, and 1 attachments rest on it; it is made anew for \
+                10.244.7.0/24 when nothing rests on it any more";
+    assert_eq!(failure["msg"], says);
+    until("the log says it", &agent, || std::fs::read_to_string(&agent.log).unwrap().contains(says));
+    nodes.call("DEL", "a", "one", &new);
+    let two = address(&nodes.call("ADD", "a", "two", &new));
+    assert!(two.to_string().starts_with("10.244.7."), "{two}");
+    nodes.assert_reaches("two", "192.0.2.1".parse().unwrap());
+    nodes.call("DEL", "a", "two", &new);
+    agent.kill();
+    nodes.assert_taken_back_on("a", &before);
+}
+
+/// What pods share by such an attach has an MTU: new ones join with it, so that no agent waits until the last pod is gone.
+#[test]
+fn a_wire_that_gets_another_mtu_leaves_the_node_ready_while_a_pod_stands() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new("host-gw");
+    pins::make(&nodes.pins("a")).unwrap();
+    let before = dump(&nodes.world.open("a"));
+    let bridge = [WIRE[0], WIRE[1], "--attach", "bridge"];
+    let mut agent = nodes.start_with("a", "log", &bridge);
+    for pod in ["one", "two"] {
+        nodes.world.add(pod);
+    }
+    nodes.call("ADD", "a", "one", &nodes.configuration("a", &agent));
+    let a = nodes.world.name("a");
+    let mtu_of_node = |mtu: u32| {
+        testkit::shell(&format!("ip -n {a} link set wire mtu {mtu}"));
+        let is_so = |status: Value| status["mtu"] == mtu && status["undecided"].is_null();
+        until("the network has it", &agent, || is_so(nodes.status("a")));
+    };
+    mtu_of_node(1600);
+    assert_eq!(nodes.configuration("a", &agent)["mtu"], 1500);
+    let log = std::fs::read_to_string(&agent.log).unwrap();
+    assert!(log.contains("new pods get 1500 bytes, the MTU of what the attached ones share"), "{log}");
+    nodes.call("ADD", "a", "two", &nodes.configuration("a", &agent));
+    // The next agent begins beside the pods.
+    let (waiting, probe) = nodes.start_waiting("a", &bridge);
+    until("it could take over", &waiting, || probe("/readyz").status.success());
+    drop(waiting);
+    for pod in ["one", "two"] {
+        nodes.call("DEL", "a", pod, &nodes.configuration("a", &agent));
+    }
+    until("pods get what the network has", &agent, || nodes.configuration("a", &agent)["mtu"] == 1600);
+    nodes.call("ADD", "a", "one", &nodes.configuration("a", &agent));
+    // The wire carries less than what stands: no pod joins, and the node is well all the same.
+    mtu_of_node(1400);
+    let conf = nodes.configuration("a", &agent);
+    let failure = nodes.fails("ADD", "a", "two", &conf);
+    let says = "it is made anew for an MTU of 1400 bytes when nothing rests on it any more";
+    assert!(conf["mtu"] == 1400 && failure["msg"].as_str().unwrap().ends_with(says), "{failure}");
+    nodes.call("DEL", "a", "one", &conf);
+    nodes.call("ADD", "a", "two", &conf);
+    nodes.call("DEL", "a", "two", &conf);
+    mtu_of_node(1500);
+    agent.kill();
     nodes.assert_taken_back_on("a", &before);
 }
 

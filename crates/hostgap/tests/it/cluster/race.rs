@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use cluster::{AGENT_IMAGE, NODES};
 use record::RaceRecord;
 use serde_json::{Value, json};
 
 use super::{PATIENCE, Pods};
-use crate::turn::{HOSTGAP, stderr, text, until_within};
+use crate::sandbox::{HOSTGAP, stderr, text, until_within};
 
-/// Who may do what `--show-manifests` prints, and no more.
+/// A user with the rights that `--show-manifests` prints, and no others.
 const RACER: &str = "racer";
 
 /// Where an endless race says what becomes of it.
@@ -41,6 +42,7 @@ pub(super) fn race_leaves_nothing(pods: &Pods) {
     assert_eq!(namespaces(pods), "");
 
     each_node_is_looked_at(pods);
+    a_node_that_cannot_be_looked_at_is_named(pods);
     all_pairs_race_and_are_mapped(pods);
     let refused = race(pods, out.path(), &["--rounds", "1", "--paths", "pod+policy"]).output().unwrap();
     assert!(!refused.status.success());
@@ -58,7 +60,7 @@ fn each_node_is_looked_at(pods: &Pods) {
     let output = doctor.args(["--for", "0.2s", "--json"]).output().unwrap();
     let said = stderr(&output);
     let looked: Value =
-        serde_json::from_str(&crate::turn::stdout(&output)).unwrap_or_else(|_| panic!("{said}"));
+        serde_json::from_str(&crate::sandbox::stdout(&output)).unwrap_or_else(|_| panic!("{said}"));
     let nodes = looked["nodes"].as_array().unwrap();
     let names: Vec<&str> = nodes.iter().map(|node| node["node"].as_str().unwrap()).collect();
     assert_eq!(names, ["node-1", "node-2"]);
@@ -67,6 +69,28 @@ fn each_node_is_looked_at(pods: &Pods) {
         node["diagnosis"]["kernel"].is_string() && node["diagnosis"]["not_judged"] == json!([])
     };
     assert!(nodes.iter().all(judged), "{looked:#}");
+    assert_eq!(namespaces(pods), "");
+}
+
+/// The first node, on which the guard would be, lacks the image. The other one is cordoned.
+#[track_caller]
+fn a_node_that_cannot_be_looked_at_is_named(pods: &Pods) {
+    const RARE: &str = "localhost/hostgap:rare";
+    let images = |args: &[&str]| {
+        let images = ["--namespace", "k8s.io", "images"];
+        text(pods.cluster.on(NODES[1], "ctr").args([&images, args].concat()));
+    };
+    images(&["tag", AGENT_IMAGE, RARE]);
+    pods.kubectl(&["cordon", "node-2"]);
+    let mut doctor = of_cluster(pods, "doctor", &["--as", RACER]);
+    let output = doctor.args(["--for", "0.2s", "--json", "--image", RARE]).output().unwrap();
+    pods.kubectl(&["uncordon", "node-2"]);
+    images(&["rm", RARE]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let nodes = crate::sandbox::json(&output)["nodes"].take();
+    let why = nodes[0]["failed"].as_str().unwrap();
+    assert!(why.contains("pod look-node-1: ") && why.contains("Image"), "{nodes:#}");
+    assert!(nodes[1]["diagnosis"]["kernel"].is_string(), "{nodes:#}");
     assert_eq!(namespaces(pods), "");
 }
 
@@ -94,7 +118,7 @@ fn all_pairs_race_and_are_mapped(pods: &Pods) {
     // On a busy machine all trials of a pair at a load may be void. The map is drawn all the same, with the others.
     let is_whole = !said.contains("a load without a trial that counts");
     assert_eq!(raced.status.code(), Some(if is_whole { 0 } else { 3 }), "{said}");
-    check_map(&crate::turn::json(&raced)["map"]);
+    check_map(&crate::sandbox::json(&raced)["map"]);
     // Each has its own requests, at the same rates, and the facts of its own two nodes.
     let dir = std::fs::read_dir(out.path()).unwrap().next().unwrap().unwrap().path();
     assert!(dir.join("report.html").exists());
@@ -116,8 +140,8 @@ fn all_pairs_race_and_are_mapped(pods: &Pods) {
         Command::new(HOSTGAP).arg("report").args([record("node-1--node-2"), record(second)]).output().unwrap()
     };
     let drawn = map("node-2--node-1");
-    assert!(crate::turn::stdout(&drawn).contains("all pairs"), "{}", stderr(&drawn));
-    crate::turn::check(&map("node-1--node-2"), 1, "not of one race of all pairs");
+    assert!(crate::sandbox::stdout(&drawn).contains("all pairs"), "{}", stderr(&drawn));
+    crate::sandbox::check(&map("node-1--node-2"), 1, "not of one race of all pairs");
     assert_eq!(namespaces(pods), "");
     let refused = race(pods, out.path(), &["--all-pairs", "--nodes", "node-1"]).output().unwrap();
     assert!(stderr(&refused).contains("needs two nodes"), "{}", stderr(&refused));
@@ -178,7 +202,7 @@ fn endless(pods: &Pods, out: &Path) -> std::process::Child {
     race
 }
 
-/// `hostgap race --kube` as who may do no more than a race needs.
+/// `hostgap race --kube` as a user with no more rights than a race needs.
 fn race(pods: &Pods, out: &Path, args: &[&str]) -> Command {
     let mut race = in_cluster(pods, &["--as", RACER]);
     race.args(["--rate", "500", "--connections", "4", "--best-effort", "--out"]).arg(out).args(args);
@@ -200,7 +224,7 @@ fn of_cluster(pods: &Pods, command: &str, options: &[&str]) -> Command {
     race
 }
 
-/// Gives who races the rights that a race says it needs.
+/// Gives the racing user the rights that a race says it needs.
 #[track_caller]
 fn grant(pods: &Pods) {
     // Only the nodes are looked at, and nothing is created.

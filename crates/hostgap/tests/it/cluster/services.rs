@@ -14,7 +14,7 @@ use super::race;
 use super::{
     AGENTS, Load, PATIENCE, Pods, client, no_request_is_lost, nothing_is_repaired, of_each_agent, roll_out,
 };
-use crate::turn::{HOSTGAP, text, until_within};
+use crate::sandbox::{HOSTGAP, text, until_within};
 
 /// How often a Service is called to meet all of its endpoints: with two of them, one is missed once in 2^39 times.
 const CALLS: usize = 40;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::ground::{Ground, JOURNALS, Left, STATE, failure};
 use super::{NODE, call, plugin_conf};
-use crate::turn::stdout;
+use crate::sandbox::stdout;
 
 /// The pages of a file system of [`Ground`].
 const PAGES: u32 = 32;
@@ -123,9 +123,9 @@ fn of_two_adds_at_once_for_one_interface_one_works() {
     let before = ground.left();
     // Network and store of addresses are there in each round but the first.
     for round in 0..60 {
-        let first = call(&ground.turn, "ADD", &conf);
+        let first = call(&ground.sandbox, "ADD", &conf);
         std::thread::sleep(Duration::from_micros(round % 12 * 300));
-        let second = call(&ground.turn, "ADD", &conf);
+        let second = call(&ground.sandbox, "ADD", &conf);
         let mut outputs = [first, second].map(|child| child.wait_with_output().unwrap());
         outputs.sort_by_key(|output| output.status.success());
         let [refused, works] = outputs;

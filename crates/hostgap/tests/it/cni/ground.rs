@@ -8,14 +8,14 @@ use serde_json::Value;
 use testkit::{Dump, dump};
 
 use super::{NODE, POD, call};
-use crate::turn::{HOSTGAP, Turn, check, json, stdout, text, turn};
+use crate::sandbox::{HOSTGAP, Sandbox, check, json, sandbox, stdout, text};
 
 /// Where the plugin keeps its journals, and where addresses.
 pub(super) const JOURNALS: &str = "/run/hostgap";
 pub(super) const STATE: &str = "/var/lib";
 
 pub(super) struct Ground {
-    pub(super) turn: Turn,
+    pub(super) sandbox: Sandbox,
 }
 
 /// All that calls may leave.
@@ -28,7 +28,7 @@ pub(super) struct Left {
 impl Ground {
     /// Both file systems have a size, so that they can be filled.
     pub(super) fn new() -> Ground {
-        let ground = Ground { turn: turn() };
+        let ground = Ground { sandbox: sandbox() };
         ground.run(&format!("mount -t tmpfs -o size=128k none {STATE}"));
         ground.add_node();
         ground.add_pod();
@@ -53,12 +53,12 @@ impl Ground {
     /// A script, which must succeed, beside the plugin's files.
     #[track_caller]
     pub(super) fn run(&self, script: &str) -> String {
-        text(self.turn.command("sh").args(["-ec", script]))
+        text(self.sandbox.command("sh").args(["-ec", script]))
     }
 
     #[track_caller]
     pub(super) fn call(&self, verb: &str, conf: &str) -> Output {
-        call(&self.turn, verb, conf).wait_with_output().unwrap()
+        call(&self.sandbox, verb, conf).wait_with_output().unwrap()
     }
 
     /// A call that must work; what it printed.
@@ -73,14 +73,14 @@ impl Ground {
     #[track_caller]
     pub(super) fn clean(&self) {
         let clean = ["netns", "exec", NODE, HOSTGAP, "clean"];
-        check(&self.turn.command("ip").args(clean).output().unwrap(), 0, "");
+        check(&self.sandbox.command("ip").args(clean).output().unwrap(), 0, "");
     }
 
     /// Reads what the node, the container, the store of addresses and the journals have. Locks, and hints to where a search
     /// begins, say nothing about containers.
     pub(super) fn left(&self) -> Left {
         let of = |name: &str| {
-            let path = self.turn.in_run(&format!("netns/{name}"));
+            let path = self.sandbox.in_run(&format!("netns/{name}"));
             let path = NetnsPath::new(path.to_str().unwrap().to_owned()).unwrap();
             dump(&Netns::open_path(&path).unwrap())
         };

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::ground::{Ground, JOURNALS, failure};
 use super::{NODE, POD, call_for};
-use crate::turn::{stdout, text};
+use crate::sandbox::{stdout, text};
 
 /// Where the kernel says which run of it this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -45,7 +45,7 @@ fn what_a_restart_left_is_taken_back_and_the_next_add_works() {
         conf.to_string()
     };
     let call = |verb: &str, container: &str, conf: &str| {
-        let output = call_for(&ground.turn, verb, container, conf).wait_with_output().unwrap();
+        let output = call_for(&ground.sandbox, verb, container, conf).wait_with_output().unwrap();
         assert!(output.status.success(), "{verb} {container}: {}", stdout(&output));
         stdout(&output)
     };
@@ -63,7 +63,8 @@ fn what_a_restart_left_is_taken_back_and_the_next_add_works() {
     ground.reboot();
     // CHECK says that it is gone.
     let cached = with("prevResult", result);
-    let (code, says) = failure(&call_for(&ground.turn, "CHECK", "c1", &cached).wait_with_output().unwrap());
+    let (code, says) =
+        failure(&call_for(&ground.sandbox, "CHECK", "c1", &cached).wait_with_output().unwrap());
     assert!(code == 3 && says.contains("eth0 of container c1 was not added to own here"), "{says}");
     // A runtime that knows the container from before takes it back, and once more.
     for _ in 0..2 {
@@ -77,7 +78,7 @@ fn what_a_restart_left_is_taken_back_and_the_next_add_works() {
     let result: Value = serde_json::from_str(&call("ADD", "c4", &conf.to_string())).unwrap();
     assert_eq!(ground.holders(), ["c4"]);
     let address = result["ips"][0]["address"].as_str().unwrap();
-    let has = text(ground.turn.command("ip").args(["-n", POD, "-br", "addr", "show", "eth0"]));
+    let has = text(ground.sandbox.command("ip").args(["-n", POD, "-br", "addr", "show", "eth0"]));
     assert!(has.contains(address), "{has}");
     let added = with("prevResult", result);
     call("CHECK", "c4", &added);

@@ -9,7 +9,7 @@ use testkit::shell;
 
 use super::Ground;
 use super::death::{every_knob, kills, moment};
-use crate::turn::{check, kill, stdout, until};
+use crate::sandbox::{check, kill, stdout, until};
 
 impl Ground {
     /// Makes a tuning that is active and confirmed.
@@ -123,32 +123,32 @@ fn a_killed_addition_leaves_what_stood() {
     let full = ground.dump();
     assert!(stood.diff(&full).len() >= 50, "{:?}", stood.diff(&full));
     let (mut unbegun, mut died, mut added) = (0, 0, 0);
-    for turn in 0..kills() {
+    for sandbox in 0..kills() {
         check(&ground.tune("rollback", &[]), 0, "");
-        before.assert_same(&ground.dump(), &format!("before kill {turn}"));
+        before.assert_same(&ground.dump(), &format!("before kill {sandbox}"));
         stand();
         let last = ground.status()["last"].clone();
         let child = add();
-        std::thread::sleep(moment(turn, whole));
+        std::thread::sleep(moment(sandbox, whole));
         kill(child.id(), Signal::KILL);
         drop(child.wait_with_output().unwrap());
         until("the watcher has ended", || ground.is_unwatched());
         if ground.phase().as_deref() != Some("confirmed") {
             // Killed after the store's first record, before the watcher's: nothing was done, and the next
             // command notices.
-            stood.assert_same(&ground.dump(), &format!("after kill {turn}"));
+            stood.assert_same(&ground.dump(), &format!("after kill {sandbox}"));
             check(&ground.again(&["--set", "somaxconn=1111"]), 0, "What was being added to tuning");
             assert_eq!(ground.phase().as_deref(), Some("confirmed"));
         }
         let now = ground.dump();
         if ground.status()["last"] != last {
             assert_eq!(ground.status()["last"]["why"], "died");
-            stood.assert_same(&now, &format!("after kill {turn}"));
+            stood.assert_same(&now, &format!("after kill {sandbox}"));
             died += 1;
         } else if now == stood {
             unbegun += 1;
         } else {
-            full.assert_same(&now, &format!("after kill {turn}"));
+            full.assert_same(&now, &format!("after kill {sandbox}"));
             added += 1;
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use vm::{Cache, Flavour, Limits, Vm, deb};
 
 use crate::kernel::is_debian;
-use crate::turn::{HOSTGAP, turn};
+use crate::sandbox::{HOSTGAP, sandbox};
 
 const SCRIPT: &str = include_str!("boot.sh");
 
@@ -22,7 +22,7 @@ fn systemd_makes_it_again_at_a_start_and_for_a_link_that_comes_anew() {
     if !is_debian() {
         return;
     }
-    let _turn = turn();
+    let _sandbox = sandbox();
     let cache = Cache::open().unwrap();
     let wanted = ["systemd", "udev"];
     let (suite, release) = (deb::Suite::Stable, deb::Release::Own);

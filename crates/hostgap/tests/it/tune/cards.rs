@@ -17,7 +17,7 @@ use testkit::{Cards, card, dump, set_card_up};
 use super::death::{every_knob, kills, moment};
 use super::found::of;
 use super::machine::tune;
-use crate::turn::{HOSTGAP, check, json, kill, stdout, until};
+use crate::sandbox::{HOSTGAP, check, json, kill, stdout, until};
 
 /// Runs `hostgap doctor` and returns its findings.
 fn findings() -> Value {
@@ -68,7 +68,8 @@ fn interrupts_on_one_cpu_are_spread_and_come_back() {
     let one: CpuSet = "0".parse().unwrap();
     let crowded: Vec<_> = at_first.iter().map(|(number, _)| (*number, one.clone())).collect();
     place(&crowded);
-    // An interrupt moves only when it next fires, and it does not fire while the queue is never empty.
+    // An interrupt moves only when it next fires, and it does not fire while the queue is never empty. That all queues of
+    // the card are empty, nothing says: a CPU needs a moment for what waits in them.
     drop(cards.flood());
     std::thread::sleep(Duration::from_millis(500));
     let flood = cards.flood();
@@ -228,9 +229,9 @@ fn a_killed_apply_leaves_nothing_at_a_card() {
     assert!(steps >= 60, "{}", status());
     check(&tune(&state, "rollback", &[]), 0, "");
     before.assert_same(&dump(&netns), "after rollback");
-    for turn in 0..kills() {
+    for sandbox in 0..kills() {
         let child = apply();
-        std::thread::sleep(moment(turn, whole));
+        std::thread::sleep(moment(sandbox, whole));
         kill(child.id(), Signal::KILL);
         drop(child.wait_with_output().unwrap());
         let unwatched = || super::processes_of(&state).is_empty();
@@ -238,7 +239,7 @@ fn a_killed_apply_leaves_nothing_at_a_card() {
         if !status()["standing"].is_null() {
             check(&tune(&state, "rollback", &[]), 0, "");
         }
-        before.assert_same(&dump(&netns), &format!("after kill {turn}"));
+        before.assert_same(&dump(&netns), &format!("after kill {sandbox}"));
     }
     println!("{steps} steps, {} kills", kills());
     let netlink = Netlink::open().unwrap();

@@ -3,7 +3,7 @@
 use std::process::Output;
 
 use super::Ground;
-use crate::turn::{check, stderr, stdout, until};
+use crate::sandbox::{check, stderr, stdout, until};
 
 #[test]
 fn a_damaged_journal_is_not_guessed_at() {

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tune::{Lives, TABLE};
 
 use super::Ground;
-use crate::turn::{check, kill, stdout, until};
+use crate::sandbox::{check, kill, stdout, until};
 
 /// How many times it is killed. `HOSTGAP_KILLS` sets another number.
 pub(super) fn kills() -> u32 {
@@ -30,9 +30,9 @@ pub(super) fn every_knob() -> String {
 
 /// A moment within `whole`, different for each turn. Most moments are late, because the first part is spent
 /// on the plan.
-pub(super) fn moment(turn: u32, whole: Duration) -> Duration {
+pub(super) fn moment(sandbox: u32, whole: Duration) -> Duration {
     // The golden ratio spreads any number of points evenly.
-    let share = (f64::from(turn) * 0.618_033_988_75).fract();
+    let share = (f64::from(sandbox) * 0.618_033_988_75).fract();
     whole.mul_f64(0.1 + 0.9 * share.sqrt())
 }
 
@@ -54,10 +54,10 @@ fn a_killed_apply_leaves_nothing() {
     check(&ground.tune("rollback", &[]), 0, "");
     before.assert_same(&ground.dump(), "after rollback of every knob");
     let (mut unbegun, mut died, mut stood) = (0, 0, 0);
-    for turn in 0..kills() {
+    for sandbox in 0..kills() {
         let last = ground.status()["last"].clone();
         let child = apply();
-        std::thread::sleep(moment(turn, whole));
+        std::thread::sleep(moment(sandbox, whole));
         kill(child.id(), Signal::KILL);
         drop(child.wait_with_output().unwrap());
         // The watcher settles an interrupted tuning. A complete one stays active.
@@ -77,7 +77,7 @@ fn a_killed_apply_leaves_nothing() {
                 check(&ground.tune("rollback", &[]), 0, "");
             }
         }
-        before.assert_same(&ground.dump(), &format!("after kill {turn}"));
+        before.assert_same(&ground.dump(), &format!("after kill {sandbox}"));
     }
     let early = kills() - unbegun - died - stood;
     println!(

@@ -8,7 +8,7 @@ use serde_json::Value;
 use testkit::{Flood, dear_rules, shell, skip};
 
 use super::Ground;
-use crate::turn::{HOSTGAP, check, json, stdout};
+use crate::sandbox::{HOSTGAP, check, json, stdout};
 
 /// How many windows may pass before one shows what lasts.
 const WINDOWS: usize = 10;

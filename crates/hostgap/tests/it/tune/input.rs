@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use super::Ground;
-use crate::turn::{HOSTGAP, check, json, stderr, stdout};
+use crate::sandbox::{HOSTGAP, check, json, stderr, stdout};
 
 #[test]
 fn what_cannot_be_asked_for_says_why() {

@@ -3,13 +3,17 @@
 use std::process::{Command, Output, Stdio};
 
 use super::Ground;
-use crate::turn::{HOSTGAP, check, stdout};
+use crate::sandbox::{HOSTGAP, check, stdout};
 
 /// Runs hostgap as on a host: the namespace is that of the process.
 fn inside(ground: &Ground, verb: &str, arguments: &[&str]) -> Output {
+    ground.netns().run(|| tuning(ground, verb, arguments).output()).unwrap().unwrap()
+}
+
+fn tuning(ground: &Ground, verb: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(HOSTGAP);
     command.args(["tune", verb, "--state"]).arg(ground.state()).args(arguments).stdin(Stdio::null());
-    ground.netns().run(|| command.output()).unwrap().unwrap()
+    command
 }
 
 #[test]
@@ -66,7 +70,10 @@ fn what_is_kept_is_made_again_at_the_next_start() {
     std::fs::write(root.join("etc/sysctl.d/99-admin.conf"), "net.core.somaxconn = 100\n").unwrap();
     let again = inside(&ground, "keep", &at_root);
     assert_eq!(again.status.code(), Some(3));
-    assert!(crate::turn::stderr(&again).contains("99-admin.conf also sets net.core.somaxconn"));
+    assert!(crate::sandbox::stderr(&again).contains("99-admin.conf also sets net.core.somaxconn"));
+    let mut unheard = tuning(&ground, "keep", &at_root);
+    let unheard = ground.netns().run(|| unheard.stdout(crate::sandbox::unheard()).output()).unwrap().unwrap();
+    assert_eq!((unheard.status.code(), &unheard.stderr), (Some(3), &again.stderr), "whoever hears of it");
     let forgotten = stdout(&inside(&ground, "keep", &["--forget", at_root[0], at_root[1]]));
     assert!(forgotten.contains("files removed"), "{forgotten}");
     assert!(!root.join(wants).exists() && !profile.exists());
@@ -116,8 +123,11 @@ fn what_is_set_at_routes_waits_for_them() {
     ));
     let waiting =
         ["--confirmed", "--wait", "60s", "--dev", "wire0", "--netns", home.as_str(), "--set", "initcwnd=20"];
-    let child = ground.command("apply", &waiting).spawn().unwrap();
+    let mut child = ground.command("apply", &waiting).spawn().unwrap();
+    // It must not give up while no route is there, and one that comes later than another is waited for too: only time can
+    // show both.
     std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(child.try_wait().unwrap().is_none());
     testkit::shell(&format!(
         "ip -n {home} address add 192.0.2.1/24 dev wire0; sleep 0.5; ip -n {home} route add default via 192.0.2.2"
     ));

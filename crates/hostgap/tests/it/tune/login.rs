@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use testkit::skip;
 
 use super::Ground;
-use crate::turn::{HOSTGAP, check, stdout};
+use crate::sandbox::{HOSTGAP, check, stdout};
 
 /// A subcommand in a new login, which begins as `pam_loginuid` does it. The subcommand starts after a word on
 /// standard input.

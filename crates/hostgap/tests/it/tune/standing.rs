@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use super::Ground;
-use crate::turn::{check, json, kill, stderr, stdout, until};
+use crate::sandbox::{check, json, kill, stderr, stdout, until};
 
 #[test]
 fn what_is_not_confirmed_is_taken_back_by_itself() {

@@ -114,7 +114,7 @@ fn a_probe_that_was_lost_too_leaves_most_to_the_time_out() {
         ..SliceEvents::default()
     };
     check(&[answer(1_000, 900)], &evidence, &[Cause::TimeOut]);
-    // The timer explains the wait; who dropped the packet is said beside it.
+    // The timer explains the wait; why the packet was dropped is said beside it.
     let evidence = SliceEvents { drops: vec![(PORT, 1_010)], ..evidence };
     check(&[answer(1_000, 900)], &evidence, &[Cause::TimeOut]);
 }

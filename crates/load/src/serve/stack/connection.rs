@@ -6,7 +6,7 @@ use smoltcp::time::Duration;
 
 use super::super::Served;
 use super::super::answers::{Answers, Reply};
-use super::super::request::Last;
+use super::super::request::LastRequest;
 use super::super::request_head::{CONTINUE, RequestHead};
 use super::super::upload::{Skipped, Upload};
 use super::super::work::CpuWork;
@@ -36,7 +36,7 @@ pub(super) struct Connection {
 /// What requests are answered with.
 pub(super) struct Desk {
     pub(super) answers: Answers,
-    pub(super) last: Last,
+    pub(super) last: LastRequest,
     pub(super) work: Option<CpuWork>,
     pub(super) served: Served,
 }

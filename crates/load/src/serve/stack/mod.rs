@@ -17,11 +17,11 @@ use linux::clock;
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::{tcp, udp};
 use smoltcp::time::{Duration, Instant};
-use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
+use smoltcp::wire::{HardwareAddress, IPV4_HEADER_LEN, IPV6_HEADER_LEN, IpAddress, IpCidr, UDP_HEADER_LEN};
 
 use super::answers::Answers;
 use super::idle::Waits;
-use super::request::Last;
+use super::request::LastRequest;
 use super::work::CpuWork;
 use super::{Listen, ResponderConfig, ServeError, Served, StackConfig};
 use connection::{Connection, Desk};
@@ -31,7 +31,7 @@ pub(super) use port::{Port, XdpPort};
 
 /// Connections at the same time. A stack that visits each of them for every packet is slow before.
 const CONNECTIONS_MAX: usize = 1024;
-/// Sockets that wait for a connection. The stack has no queue for those who knock: each takes one that waits.
+/// Sockets that wait for a connection. The stack has no queue of connections to accept: each takes one of these sockets.
 const WAITING: usize = 32;
 /// Packets that are taken before answers are made, no more than sockets wait.
 const BATCH: usize = WAITING;
@@ -81,13 +81,32 @@ pub(super) fn open(
         }
         at.push(address.ip());
     }
+    let mtu = found.mtu.min(MTU_MAX) as usize;
+    if let Some(why) = too_long(config, mtu) {
+        return Err(ServeError::Config(why));
+    }
     let (carried, number) = match &config.listen[0] {
         Listen::Udp(address) => (Carried::Udp, address.port()),
         listen => (Carried::Tcp, listen.address().expect("the configuration was checked").port()),
     };
     let port = XdpPort::open(stack, found.ifindex, &at, (carried, number))?;
-    let mtu = found.mtu.min(MTU_MAX) as usize;
     Ok(OnStack::new(port, mtu, config))
+}
+
+/// Why datagrams of the configured size do not go over a link with an MTU; `None`: they do. A stack of ours sends no
+/// fragments, so it would drop them or make frames that are longer than the link's.
+fn too_long(config: &ResponderConfig, mtu: usize) -> Option<String> {
+    let is_datagrams = |listen: &Listen| matches!(listen, Listen::Udp(_));
+    if config.echo || !config.listen.iter().any(is_datagrams) {
+        return None;
+    }
+    let is_ipv6 = config.listen.iter().filter_map(Listen::address).any(|address| address.is_ipv6());
+    let headers = UDP_HEADER_LEN + if is_ipv6 { IPV6_HEADER_LEN } else { IPV4_HEADER_LEN };
+    let most = mtu.saturating_sub(headers);
+    let bytes = config.raw.response_bytes;
+    (bytes as usize > most).then(|| {
+        format!("a stack of our own sends datagrams of at most {most} bytes over this link, not {bytes}")
+    })
 }
 
 /// Why a stack of ours cannot be what is asked for; `None`: it can.
@@ -141,7 +160,7 @@ impl<P: Port> OnStack<P> {
         };
         let desk = Desk {
             answers: Answers::new(config.body_bytes, 0),
-            last: Last::default(),
+            last: LastRequest::default(),
             work: CpuWork::new(config.cpu_time),
             served: Served::default(),
         };

@@ -177,7 +177,7 @@ enum PutBack {
 }
 
 impl Hardware {
-    /// Sets a card that has come back to what it had before it went: whoever set another MTU or Ethernet address had it in
+    /// Sets a card that has come back to what it had before it went: another MTU or Ethernet address was meant for
     /// the namespace that it comes from. The kernel brings it down on the way.
     fn put_back(&self, here: &OpenNetns, back: &LinkInfo) -> Result<PutBack, StepError> {
         let mac = self.mac.filter(|mac| back.mac != Some(*mac));
@@ -211,8 +211,8 @@ impl Hardware {
 const NAMESPACE_END_MAX: Duration = Duration::from_secs(10);
 
 /// Waits for a card to come back from a namespace that ends, and gives it its name. It comes under the one that it had there,
-/// or under one that the kernel makes of its number where another link has that. A device that is no more has no link. Says who
-/// has it, where that is another by now.
+/// or under one that the kernel makes of its number where another link has that. A device that is no more has no link. Says
+/// what has taken the device, where another has it by now.
 fn rename_back(
     here: &OpenNetns,
     device: &str,

@@ -61,7 +61,7 @@ fn the_rest_becomes_candidates_that_know_their_place() {
 
     let knob = laid(&format!("sweep = {{ over = \"settings.server.initcwnd\", values = [4, 10] }}\n{TWO}"));
     assert_eq!(knob.candidates[1].title(), "docker server.initcwnd=10");
-    assert_eq!(knob.candidates[1].tune.server["initcwnd"], Asked::Number(10));
+    assert_eq!(knob.candidates[1].tune.server["initcwnd"], RequestedValue::Number(10));
 
     let many = laid(&format!("sweep = {{ over = \"connections\", values = [1, 64] }}\n{TWO}"));
     assert_eq!(
@@ -207,15 +207,15 @@ proptest! {
     #[test]
     fn a_sweep_is_written_as_it_was_read_whole_and_laid_out(sweep in sweeps(), paths in 1_usize..4) {
         let candidate = |path: usize| Candidate { path: format!("p{path}"), ..Candidate::default() };
-        let asked = Experiment {
+        let experiment = Experiment {
             sweep: Some(sweep.clone()),
             candidates: (0..paths).map(candidate).collect(),
             ..Experiment::default()
         };
-        asked.validate().unwrap();
-        let text = asked.to_toml();
-        prop_assert_eq!(&Experiment::from_toml(&text).unwrap(), &asked, "{}", text);
-        let laid = asked.swept();
+        experiment.validate().unwrap();
+        let text = experiment.to_toml();
+        prop_assert_eq!(&Experiment::from_toml(&text).unwrap(), &experiment, "{}", text);
+        let laid = experiment.swept();
         let text = laid.to_toml();
         prop_assert_eq!(&Experiment::from_toml(&text).unwrap(), &laid, "{}", text);
         prop_assert_eq!(&laid.swept(), &laid);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use record::{Metric, Published, RaceRecord, RequestedRate};
 use stats::{Random, Resamples, Spread};
-use verdict::{Cells, Participation, noise_floor};
+use verdict::{Cells, Participation, Shortfall, noise_floor};
 
 use super::measured::OurFigure;
 use super::rates::UNITS_MAX;
@@ -86,7 +86,9 @@ impl Source<'_> {
             let known = self.known(*entrant, load, metric, units).as_ref().ok();
             beside.ours = known.zip(figure.scale()).map(|(ours, scale)| ours.value / scale);
         }
-        if let ([Ok(entrant), Ok(against)], Some(load), false) = (&entrants, load, is_divisor) {
+        if let ([Ok(entrant), Ok(against)], Some(load), false) = (&entrants, load, is_divisor)
+            && [entrant, against].iter().all(|one| self.incomparable(**one, load, metric).is_none())
+        {
             beside.ratio = self.ratio([*entrant, *against], load, metric);
         }
         if is_divisor {
@@ -120,6 +122,11 @@ impl Source<'_> {
                 beside.against
             ));
         }
+        for entrant in &entrants {
+            if let Some(why) = self.incomparable(*entrant, load, metric) {
+                return Some(why);
+            }
+        }
         for entrant in entrants {
             let name = self.race.header.entrants[entrant].name.clone();
             let units = self.cells.part(entrant, load).units;
@@ -127,14 +134,45 @@ impl Source<'_> {
                 return Some(format!("{why}, {name}"));
             }
         }
-        beside.ratio.is_none().then(|| OurFigure::without_interval(metric, self.cells.units))
+        if beside.ratio.is_none() {
+            return Some(OurFigure::without_interval(metric, self.cells.units));
+        }
+        // A ratio without its noise says nothing: any difference would be one.
+        self.floor(load, metric).is_none().then(|| {
+            format!(
+                "{} has no ratio to itself here, so the noise is not known",
+                self.race.header.entrants[0].name
+            )
+        })
+    }
+
+    /// Why no figure of a candidate can be compared, or none of its latencies, as everywhere in the report.
+    fn incomparable(&self, entrant: usize, load: usize, metric: Metric) -> Option<String> {
+        let name = &self.race.header.entrants[entrant].name;
+        if self.cells.broke[entrant] {
+            return Some(format!("{name} broke, and raced in only some of the rounds"));
+        }
+        let short = Shortfall::of(self.race, self.cells, entrant, load).filter(|short| short.queued);
+        let waits = short.filter(|_| is_of_times(metric))?;
+        Some(format!(
+            "this load is past the capacity of {name}: {} of it was answered in time, and the latencies are those of a \
+             growing queue",
+            figures::percent(waits.in_time)
+        ))
+    }
+
+    /// What the control is off by in the logarithm; `None` without a control, or if it has no such figure.
+    fn floor(&mut self, load: usize, metric: Metric) -> Option<f64> {
+        if self.cells.entrants < 2 || self.cells.broke[0] || self.cells.broke[1] {
+            return None;
+        }
+        self.spread([1, 0], load, metric).map(|spread| noise_floor(&spread))
     }
 
     /// Both ratios are there, or a direction and ours.
     fn judge(&mut self, beside: &mut PublishedFigure, metric: Metric) {
         let (Some(ratio), Some(load)) = (beside.ratio, beside.load) else { return };
-        // Against the control: what the race cannot distinguish from noise.
-        let floor = self.spread([1, 0], load, metric).map_or(0.0, |spread| noise_floor(&spread));
+        let Some(floor) = self.floor(load, metric) else { return };
         let ours = rule::OurRatio { ratio: &ratio, floor };
         let judged = match (beside.direction, beside.published_ratio) {
             (Some(direction), _) => rule::direction(direction, ours),
@@ -232,6 +270,28 @@ impl Source<'_> {
     }
 }
 
+/// Whether a metric is of response times, which a queue makes as long as the load lasts.
+fn is_of_times(metric: Metric) -> bool {
+    match metric {
+        Metric::P50
+        | Metric::P90
+        | Metric::P95
+        | Metric::P99
+        | Metric::P99_5
+        | Metric::P99_9
+        | Metric::P99_99
+        | Metric::P99_999
+        | Metric::Max
+        | Metric::Mean => true,
+        Metric::Requests
+        | Metric::Bandwidth
+        | Metric::Packets
+        | Metric::Loss
+        | Metric::CpuSoftirq
+        | Metric::CpuSoftirqMax => false,
+    }
+}
+
 /// The published figure ÷ that of another candidate in the same place, and between what the two can lie before they are
 /// rounded. What was published as a ratio is one.
 fn published_ratio(figure: &Published, against: &str, all: &[Published]) -> Option<Ratio> {
@@ -293,9 +353,7 @@ fn ratios_and_noise(beside: &PublishedFigure, ours: &Ratio, floor: f64) -> Strin
         }
     };
     text.push_str(&format!(", ours × {:.2} ({:.2} to {:.2})", ours.value, ours.low, ours.high));
-    if floor > 0.0 {
-        text.push_str(&format!(", noise ±{}", figures::percent(floor.exp_m1())));
-    }
+    text.push_str(&format!(", noise ±{}", figures::percent(floor.exp_m1())));
     text
 }
 

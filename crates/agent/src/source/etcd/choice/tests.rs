@@ -1,12 +1,13 @@
 use datapath::{Addresses, Prefixes};
 use ipnet::IpNet;
+use linux::{PrivateKey, PublicKey};
 use serde_json::json;
 
 use super::super::view::View;
 use super::super::wire::KeyValue;
 use super::{Choice, Fate, NoneFree, Own, choose};
 use crate::flannel;
-use crate::lease::Announcement;
+use crate::lease::{Announcement, TunnelData};
 use crate::network::{NetworkConfig, Subnets};
 
 /// A node whose address ends in a number.
@@ -19,13 +20,23 @@ fn prefixes(texts: &[&str]) -> Prefixes {
     texts.iter().map(|text| text.parse::<IpNet>().unwrap()).collect()
 }
 
+/// The same, with encrypted tunnels.
+fn keyed(last: u8, key: PublicKey) -> Announcement {
+    Announcement { backend: "wireguard".to_owned(), data: Some(TunnelData::WireGuard(key)), ..node(last) }
+}
+
 /// Names, whose they are, and their etcd leases, in the order in which they were written.
 fn view(entries: &[(&str, u8, i64)]) -> View {
-    let kv = |(revision, (name, last, lease)): (i64, &(&str, u8, i64))| KeyValue {
+    let named: Vec<_> = entries.iter().map(|(name, last, lease)| (*name, node(*last), *lease)).collect();
+    view_of(&named)
+}
+
+fn view_of(entries: &[(&str, Announcement, i64)]) -> View {
+    let kv = |(revision, (name, node, lease)): (i64, &(&str, Announcement, i64))| KeyValue {
         key: format!("/{name}").into_bytes(),
         create_revision: revision,
         mod_revision: revision,
-        value: flannel::announcement_value(&node(*last)).to_string().into_bytes(),
+        value: flannel::announcement_value(node).to_string().into_bytes(),
         lease: *lease,
     };
     View::of(&(1..).zip(entries).map(kv).collect::<Vec<_>>(), b"/")
@@ -39,7 +50,7 @@ fn three(v6: bool) -> Vec<Subnets> {
 
 /// What node 1 does, which had `previous`.
 fn chosen(entries: &[(&str, u8, i64)], v6: bool, previous: &[&str]) -> Result<Choice, NoneFree> {
-    choose(&view(entries), &three(v6), &node(1), &prefixes(previous), |below| below - 1)
+    choose(&view(entries), &three(v6), &node(1), None, &prefixes(previous), |below| below - 1)
 }
 
 fn keep(name: &str) -> Result<Choice, NoneFree> {
@@ -88,8 +99,13 @@ fn each_family_is_kept_by_itself() {
 
 #[test]
 fn whose_a_key_is_decides_its_last_writer() {
-    let own =
-        Own { name: "10.5.2.0-24".to_owned(), pods: prefixes(&["10.5.2.0/24"]), lease: 8, said: node(1) };
+    let own = Own {
+        name: "10.5.2.0-24".to_owned(),
+        pods: prefixes(&["10.5.2.0/24"]),
+        lease: 8,
+        announcement: node(1),
+        is_claimed: false,
+    };
     let fate = |entries: &[(&str, u8, i64)]| own.fate(&view(entries), &node(5));
     assert_eq!(fate(&[("10.5.2.0-24", 1, 8)]), Fate::Held);
     // Its own successor, at the address that it is about to announce.
@@ -103,4 +119,37 @@ fn whose_a_key_is_decides_its_last_writer() {
     let why = "10.5.2.0-24 overlaps 10.5.2.0-24&fc00::-64, which was there first";
     assert_eq!(fate(&overlapped), Fate::Lost(why.to_owned()));
     assert_eq!(fate(&[overlapped[1], overlapped[0]]), Fate::Held);
+}
+
+#[test]
+fn a_node_is_known_by_its_key_where_its_address_is_another_one() {
+    let [own, others] = [(); 2].map(|()| PrivateKey::generate().unwrap().public());
+    let chosen = |entries: &[(&str, Announcement, i64)], key: Option<PublicKey>| {
+        let previous = prefixes(&[]);
+        choose(&view_of(entries), &three(false), &keyed(1, own), key, &previous, |below| below - 1)
+    };
+    let before = [("10.5.1.0-24", keyed(9, own), 7), ("10.5.2.0-24", keyed(2, others), 8)];
+    assert_eq!(chosen(&before, Some(own)), keep("10.5.1.0-24"));
+    assert_eq!(chosen(&before, None), take(&["10.5.3.0/24"], None), "it is another machine's");
+    // Nodes without keys have none in common.
+    assert_eq!(chosen(&[("10.5.1.0-24", node(9), 7)], None), take(&["10.5.3.0/24"], None));
+    // What has the node's address comes first.
+    let both = [before[0].clone(), ("10.5.3.0-24", keyed(1, own), 9)];
+    assert_eq!(chosen(&both, Some(own)), keep("10.5.3.0-24"));
+}
+
+/// Machines of which one was made from the other one's image have one key.
+#[test]
+fn a_claimed_lease_goes_back_to_the_machine_that_held_it() {
+    let [key, others] = [(); 2].map(|()| PrivateKey::generate().unwrap().public());
+    let (name, pods) = ("10.5.2.0-24".to_owned(), prefixes(&["10.5.2.0/24"]));
+    let own = Own { name, pods, lease: 8, announcement: keyed(1, key), is_claimed: false };
+    let fate =
+        |own: &Own, by: &Announcement| own.fate(&view_of(&[("10.5.2.0-24", by.clone(), 9)]), &keyed(1, key));
+    let lost = Fate::Lost("another node has written to 10.5.2.0-24".to_owned());
+    assert_eq!(fate(&own, &keyed(3, key)), Fate::Claimed);
+    assert_eq!(fate(&own, &keyed(3, others)), lost);
+    let claimed = Own { is_claimed: true, ..own };
+    assert_eq!(fate(&claimed, &keyed(3, key)), lost, "they do not write in turns");
+    assert_eq!(fate(&claimed, &keyed(1, key)), Fate::Held);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use datapath::Prefixes;
 use tokio::time::Instant;
 
-use super::super::choice::{Choice, Fate, Own, choose};
+use super::super::choice::{Choice, Fate, Own, choose, fits, is_of};
 use super::super::client::{Client, Moment};
 use super::super::view::Entry;
 use super::super::{Failure, wire};
@@ -25,11 +25,20 @@ impl Task<'_> {
         let Some(node) = self.announced.borrow_and_update().clone() else { return Ok(()) };
         if let Some(own) = self.own.clone() {
             match own.fate(&self.view, &node) {
-                Fate::Held if own.said == node && self.renew_at.is_none_or(|at| at > Instant::now()) => {
-                    self.warn_of_twin(&own);
+                Fate::Held
+                    if own.announcement == node && self.renew_at.is_none_or(|at| at > Instant::now()) =>
+                {
+                    self.warn_of_held(&own);
                     return Ok(());
                 }
                 Fate::Held | Fate::Spoilt => return self.write(client, own.name, own.pods, node, None).await,
+                Fate::Claimed => {
+                    tracing::warn!(
+                        "a machine with a copy of this node's key has taken the lease {}; taking it back",
+                        own.name
+                    );
+                    return self.write(client, own.name, own.pods, node, None).await;
+                }
                 Fate::Gone => {
                     tracing::warn!("lease {} of this node is gone from etcd; taking it again", own.name);
                 }
@@ -42,7 +51,8 @@ impl Task<'_> {
             (self.own, self.renew_at, self.warned) = (None, None, None);
         }
         let Some(subnets) = self.subnets() else { return Ok(()) };
-        match choose(&self.view, &subnets, &node, &self.previous, draw) {
+        let key = node.key().filter(|_| self.may_claim);
+        match choose(&self.view, &subnets, &node, key, &self.previous, draw) {
             Ok(Choice::Keep { name }) => {
                 let pods = self.view.get(&name).map(|entry| entry.pods.clone()).unwrap_or_default();
                 self.write(client, name, pods, node, None).await
@@ -77,6 +87,8 @@ impl Task<'_> {
     ) -> Result<(), Failure> {
         let known = self.view.get(&name);
         let created = known.map(|entry| entry.created);
+        let is_claim = || known.is_some_and(|entry| entry.parsed.is_ok() && !is_of(entry, &node));
+        let is_claimed = self.own.as_ref().map_or_else(is_claim, |own| own.is_claimed);
         let granted = match known.is_some_and(Entry::is_reservation) {
             true => None,
             false => Some(client.grant(self.source.ttl).await?),
@@ -98,14 +110,16 @@ impl Task<'_> {
             self.view.remove(&old);
         }
         let created = created.unwrap_or(changed);
-        let said = Ok(Lease { pods: pods.clone(), node: node.clone() });
-        self.view.insert(name.clone(), Entry { created, changed, lease, pods: pods.clone(), said });
+        let parsed = Ok(Lease { pods: pods.clone(), node: node.clone() });
+        self.view.insert(name.clone(), Entry { created, changed, lease, pods: pods.clone(), parsed });
         if self.own.is_none() {
-            tracing::info!("this node has the lease {name} in etcd");
+            let known_by = if is_claimed { ", which has its key and another address" } else { "" };
+            tracing::info!("this node has the lease {name} in etcd{known_by}");
         }
+        self.may_claim = false;
         self.renew_at = granted.map(|granted| Instant::now() + self.renew_after(granted.ttl_s));
         (self.held, self.previous, self.races, self.warned) = (pods.clone(), pods.clone(), 0, None);
-        self.own = Some(Own { name, pods, lease, said: node });
+        self.own = Some(Own { name, pods, lease, announcement: node, is_claimed });
         Ok(())
     }
 
@@ -152,12 +166,21 @@ impl Task<'_> {
         ttl - self.source.renew_margin.min(ttl / 2)
     }
 
-    /// Its successor, while the agent is replaced, or another node with the same address. It is not written over: the two
-    /// would write in turns.
-    fn warn_of_twin(&mut self, own: &Own) {
-        let said = self.view.get(&own.name).map(|entry| &entry.said);
-        if said.is_some_and(|said| said.as_ref().is_ok_and(|lease| lease.node != own.said)) {
+    /// Says what is odd about a lease that is held. Its successor, while the agent is replaced, or another node with the same
+    /// address may write there. That is not written over: the two would write in turns. A network that is divided
+    /// otherwise by now does not take a prefix from a node whose pods have it.
+    fn warn_of_held(&mut self, own: &Own) {
+        let parsed = self.view.get(&own.name).map(|entry| &entry.parsed);
+        let division =
+            self.network.as_ref().and_then(|network| NetworkConfig::parse(network).ok()?.subnets().ok());
+        if parsed.is_some_and(|parsed| parsed.as_ref().is_ok_and(|lease| lease.node != own.announcement)) {
             self.warn_once(format!("another agent says something else of this node in {}", own.name));
+        } else if division.is_some_and(|subnets| !fits(&own.pods, &subnets)) {
+            self.warn_once(format!(
+                "{} gives nodes other prefixes now than {}, which this node keeps; its agent takes one of those when it is \
+                 restarted",
+                self.config_key, own.pods
+            ));
         } else {
             self.warned = None;
         }

@@ -22,11 +22,11 @@ fn v4(last: u8) -> Addresses {
 /// What a node at 192.168.0.1 without a lease sees of others: their addresses, or what is wrong.
 fn others(view: &View) -> Vec<(String, String)> {
     let others = view.others(None, v4(1)).into_iter();
-    let said = |lease: Result<crate::lease::Lease, String>| match lease {
+    let parsed = |lease: Result<crate::lease::Lease, String>| match lease {
         Ok(lease) => lease.node.public.v4.unwrap().to_string(),
         Err(why) => why,
     };
-    others.map(|(name, lease)| (name, said(lease))).collect()
+    others.map(|(name, lease)| (name, parsed(lease))).collect()
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn of_those_that_overlap_the_first_one_counts() {
         kv("10.7.1.0-24", 7, 7),
     ];
     let seen = others(&View::of(&kvs, b"/"));
-    let seen: Vec<_> = seen.iter().map(|(name, said)| (name.as_str(), said.as_str())).collect();
+    let seen: Vec<_> = seen.iter().map(|(name, parsed)| (name.as_str(), parsed.as_str())).collect();
     assert_eq!(
         seen,
         [
@@ -98,7 +98,7 @@ proptest! {
             .collect();
         let view = View::of(&kvs, b"/");
         let reserved = |(_, entry): &(&str, &super::Entry)| {
-            entry.said.as_ref().is_ok_and(|lease| lease.node.backend.is_empty())
+            entry.parsed.as_ref().is_ok_and(|lease| lease.node.backend.is_empty())
         };
         let reservations = view.iter().filter(reserved).count();
         prop_assert_eq!(view.others(None, v4(1)).len() + reservations, view.iter().count());

@@ -1,66 +1,70 @@
-//! The way from a client's node to a server's, with the pods at both ends of it.
+//! A client's node and a server's, with the pods of a race on both.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use datapath::SocketRole;
 use linux::CpuSet;
 use record::NodePair;
 use serde_json::Value;
 
-use super::camp::Camp;
-use super::hands::Hand;
-use super::manifests::{Manifests, Side};
+use super::cluster_setup::ClusterSetup;
+use super::manifests::Manifests;
 use super::nodes::Node;
 use super::path::{By, PodPath, Pods};
+use super::pod_process::PodProcess;
 use super::protocol::Workers;
 use crate::LabError;
 
-/// The way from a client's node to a server's, by their places among the nodes of a camp.
+/// A client's node and a server's, by their indexes among the nodes of a setup, and the pods of the race on them.
 #[derive(Clone, Copy)]
-pub(super) struct Lane<'a> {
-    pub(super) camp: &'a Camp<'a>,
+pub(super) struct NodePairPods<'a> {
+    pub(super) setup: &'a ClusterSetup<'a>,
     pub(super) client: usize,
     pub(super) server: usize,
 }
 
-impl Camp<'_> {
-    /// The way from the client's node to the server's, by their places among the nodes.
-    pub(super) fn lane(&self, [client, server]: [usize; 2]) -> Lane<'_> {
-        Lane { camp: self, client, server }
+impl ClusterSetup<'_> {
+    /// The nodes of these indexes, with their pods.
+    pub(super) fn pair(&self, [client, server]: [usize; 2]) -> NodePairPods<'_> {
+        NodePairPods { setup: self, client, server }
     }
 }
 
-impl<'a> Lane<'a> {
+impl<'a> NodePairPods<'a> {
     /// What all objects have in common.
     pub(super) fn manifests(&self) -> &'a Manifests<'a> {
-        self.camp.manifests()
+        self.setup.manifests()
     }
 
-    /// The node of a side.
-    pub(super) fn node(&self, side: Side) -> &'a Node {
-        &self.camp.nodes()[self.seat(side)]
+    /// The node with the pod of this role.
+    pub(super) fn node(&self, part: SocketRole) -> &'a Node {
+        &self.setup.nodes()[self.seat(part)]
     }
 
     /// Both nodes, as a record has them.
-    pub(super) fn pair(&self) -> NodePair {
-        NodePair { client: self.node(Side::Client).in_zone(), server: self.node(Side::Server).in_zone() }
+    pub(super) fn recorded(&self) -> NodePair {
+        NodePair {
+            client: self.node(SocketRole::Client).in_zone(),
+            server: self.node(SocketRole::Server).in_zone(),
+        }
     }
 
-    /// The hand of a side of a pair of pods.
-    pub(super) fn hand(&self, side: Side, pods: &Pods) -> Arc<Hand> {
-        self.camp.hand(side, pods, self.seat(side))
+    /// The process in the pod with this role of a pair of pods.
+    pub(super) fn process(&self, part: SocketRole, pods: &Pods) -> Arc<PodProcess> {
+        self.setup.process(part, pods, self.seat(part))
     }
 
     /// Whether both ends are one node.
     pub(super) fn is_within_a_node(&self) -> bool {
-        self.node(Side::Client).name == self.node(Side::Server).name
+        self.node(SocketRole::Client).name == self.node(SocketRole::Server).name
     }
 
-    /// Where threads of a side run: on CPUs that were named, or the last of the pod's. Of two pods on one node the client's
+    /// Where threads of a pod with this role run: on CPUs that were named, or the last of the pod's. Of two pods on one node the client's
     /// are the last, and the server's those before.
-    pub(super) fn workers(&self, side: Side, named: Option<&CpuSet>) -> Workers {
+    pub(super) fn workers(&self, part: SocketRole, named: Option<&CpuSet>) -> Workers {
         let count = self.manifests().cpus;
-        let is_behind = side == Side::Server && self.is_within_a_node();
+        let is_behind = part == SocketRole::Server && self.is_within_a_node();
         match named {
             Some(cpus) => Workers::Named(cpus.clone()),
             None => Workers::Last { count, others: if is_behind { count } else { 0 } },
@@ -72,10 +76,10 @@ impl<'a> Lane<'a> {
     /// # Errors
     /// The cluster gives it none, in words: why the path cannot race.
     pub(super) fn address(&self, path: &PodPath) -> Result<String, String> {
-        let (ipv6, port) = (self.manifests().ipv6, self.camp.port(&path.pods, self.server));
+        let (ipv6, port) = (self.manifests().ipv6, self.setup.port(&path.pods, self.server));
         let with_port = |address: IpAddr, port: u16| SocketAddr::new(address, port).to_string();
-        let pod = self.camp.pod(Side::Server, &path.pods, self.server);
-        let node = self.node(Side::Server);
+        let pod = self.setup.pod(SocketRole::Server, &path.pods, self.server);
+        let node = self.node(SocketRole::Server);
         match (path.by, &path.pods) {
             (By::Address, Pods::Host | Pods::HostAgain) => Ok(with_port(node.address(ipv6)?, port)),
             (By::Address, Pods::Network(name)) => Ok(with_port(second_address(pod, name, ipv6)?, port)),
@@ -88,11 +92,11 @@ impl<'a> Lane<'a> {
                     .map(|address| with_port(address, port))
                     .ok_or_else(|| format!("its pods have no {family}"))
             }
-            (By::Name, pods) => Ok(format!("{}:{port}", self.camp.service(By::Name, pods, self.server))),
+            (By::Name, pods) => Ok(format!("{}:{port}", self.setup.service(By::Name, pods, self.server))),
             (by, pods) => {
-                let name = self.camp.service(by, pods, self.server);
+                let name = self.setup.service(by, pods, self.server);
                 let get = ["service", &name, "--namespace", self.manifests().namespace];
-                let service = self.camp.kubectl().get(&get)?;
+                let service = self.setup.kubectl().get(&get)?;
                 let spec = &service["spec"];
                 if by == By::NodePort {
                     let port =
@@ -109,8 +113,8 @@ impl<'a> Lane<'a> {
     /// How many containers run in each pod of a pair: the client's and the server's. Those that Kubernetes starts before and
     /// lets run beside are among them.
     pub(super) fn containers(&self, pods: &Pods) -> [usize; 2] {
-        [Side::Client, Side::Server].map(|side| {
-            let spec = &self.camp.pod(side, pods, self.seat(side))["spec"];
+        [SocketRole::Client, SocketRole::Server].map(|part| {
+            let spec = &self.setup.pod(part, pods, self.seat(part))["spec"];
             let usual = spec["containers"].as_array().map_or(0, Vec::len);
             let before = spec["initContainers"].as_array().into_iter().flatten();
             usual + before.filter(|container| container["restartPolicy"] == "Always").count()
@@ -120,19 +124,19 @@ impl<'a> Lane<'a> {
     /// An error of a candidate, or of the pod that is gone by which it broke.
     pub(super) fn because_of_a_pod(&self, error: LabError, pods: &Pods) -> LabError {
         let LabError::Broken { what, .. } = &error else { return error };
-        for hand in [Side::Server, Side::Client].map(|side| self.hand(side, pods)) {
-            if let Some(says) = self.camp.why_gone(&hand) {
+        for process in [SocketRole::Server, SocketRole::Client].map(|part| self.process(part, pods)) {
+            if let Some(says) = self.setup.why_gone(&process) {
                 let why = format!("{says} ({what})");
-                return LabError::Machine { machine: hand.name().to_owned(), why, remedy: None };
+                return LabError::Machine { machine: process.name().to_owned(), why, remedy: None };
             }
         }
         error
     }
 
-    fn seat(&self, side: Side) -> usize {
-        match side {
-            Side::Client => self.client,
-            Side::Server => self.server,
+    fn seat(&self, part: SocketRole) -> usize {
+        match part {
+            SocketRole::Client => self.client,
+            SocketRole::Server => self.server,
         }
     }
 }

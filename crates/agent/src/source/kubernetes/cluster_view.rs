@@ -1,4 +1,4 @@
-//! What is known of the cluster at one moment.
+//! What the API server has last reported of the cluster, from which snapshots are made.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use super::node::{Kept, OwnNode};
 use super::services::KnownServices;
 use crate::lease::{Lease, Snapshot};
 
-/// All that a snapshot is made of.
+/// What the API server has last reported: this node, the other nodes, Services, and what could not be read.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct ClusterView {
     /// The name of this node's object in the API.
     name: String,
     /// The configuration of the network that was read last, and why a newer one could not be read.
@@ -30,10 +30,10 @@ pub(super) struct Known {
     pub(super) services: Option<KnownServices>,
 }
 
-impl Known {
-    /// Nothing yet, of nodes, and of Services if they are asked for.
-    pub(super) fn new(name: &str, with_services: bool) -> Known {
-        Known {
+impl ClusterView {
+    /// A view in which nothing is reported yet; Services are in it if they are to be watched.
+    pub(super) fn new(name: &str, with_services: bool) -> ClusterView {
+        ClusterView {
             name: name.to_owned(),
             network: (None, None),
             own: None,
@@ -45,7 +45,7 @@ impl Known {
         }
     }
 
-    /// Takes in what is new.
+    /// Takes over what an event reports, and returns what that changes of the snapshot.
     pub(super) fn take(&mut self, event: Event) -> Change {
         match event {
             Event::Nodes(news) => self.take_nodes(news),
@@ -166,39 +166,39 @@ mod tests {
 
     #[test]
     fn a_list_is_whole() {
-        let mut known = Known::new("own", false);
+        let mut view = ClusterView::new("own", false);
         let node = |name: &str, kept| (name.to_owned(), kept);
-        known.take(all(vec![node("own", own("10.0.1.0/24")), node("a", garbage("x"))]));
-        assert_eq!(known.snapshot().own.to_string(), "10.0.1.0/24");
-        known.take(all(vec![node("b", garbage("x"))]));
-        let snapshot = known.snapshot();
+        view.take(all(vec![node("own", own("10.0.1.0/24")), node("a", garbage("x"))]));
+        assert_eq!(view.snapshot().own.to_string(), "10.0.1.0/24");
+        view.take(all(vec![node("b", garbage("x"))]));
+        let snapshot = view.snapshot();
         assert_eq!(snapshot.own, Prefixes::default());
         assert_eq!(snapshot.others.into_keys().collect::<Vec<_>>(), ["b"]);
     }
 
     #[test]
     fn what_changes_nothing_is_known() {
-        let mut known = Known::new("own", false);
+        let mut view = ClusterView::new("own", false);
         let node = |kept| one("a", kept);
         let changes =
-            [garbage("x"), garbage("x"), Kept::Silent, Kept::Silent].map(|kept| known.take(node(kept)));
+            [garbage("x"), garbage("x"), Kept::Silent, Kept::Silent].map(|kept| view.take(node(kept)));
         assert_eq!(changes, [Change::Snapshot, Change::Nothing, Change::Snapshot, Change::Nothing]);
         let node = || one("own", own("10.0.1.0/24"));
-        assert_eq!([known.take(node()), known.take(node())], [Change::Own, Change::Nothing]);
+        assert_eq!([view.take(node()), view.take(node())], [Change::Own, Change::Nothing]);
         let gone = || Event::Nodes(News::Gone("own".to_owned()));
-        assert_eq!([known.take(gone()), known.take(gone())], [Change::Own, Change::Nothing]);
+        assert_eq!([view.take(gone()), view.take(gone())], [Change::Own, Change::Nothing]);
     }
 
     #[test]
     fn it_is_not_whole_before_the_first_list() {
-        let mut known = Known::new("own", false);
-        assert!(known.snapshot().unreachable.is_some());
-        assert_eq!(known.unassigned(), None);
-        known.take(all(Vec::new()));
-        known.take(Event::Nodes(News::Watched));
-        assert_eq!(known.snapshot().unreachable, None);
-        assert_eq!(known.unassigned(), Some("there is no node own".to_owned()));
-        known.take(Event::Nodes(News::Unreachable("refused".to_owned())));
-        assert!(known.snapshot().unreachable.unwrap().contains("refused"));
+        let mut view = ClusterView::new("own", false);
+        assert!(view.snapshot().unreachable.is_some());
+        assert_eq!(view.unassigned(), None);
+        view.take(all(Vec::new()));
+        view.take(Event::Nodes(News::Watched));
+        assert_eq!(view.snapshot().unreachable, None);
+        assert_eq!(view.unassigned(), Some("there is no node own".to_owned()));
+        view.take(Event::Nodes(News::Unreachable("refused".to_owned())));
+        assert!(view.snapshot().unreachable.unwrap().contains("refused"));
     }
 }

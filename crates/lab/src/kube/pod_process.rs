@@ -1,11 +1,12 @@
-//! Hands, as this side asks them.
+//! The processes in the pods, as this side gives them tasks.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::kubectl::Kubectl;
-use super::manifests::{CONTAINER, DIRECTORY};
-use super::protocol::{Answer, Said, Task};
+use super::kubectl::{CommandLimit, Kubectl};
+use super::manifests::{CONTAINER, COPIED_S, DIRECTORY};
+use super::protocol::{Answer, PodMessage, Task};
 use crate::LabError;
 use crate::channel::{Channel, Conversation, Lost, held};
 use crate::remote::Failed;
@@ -13,21 +14,21 @@ use crate::remote::Failed;
 /// How long an answer may take: a server or a policy is waited for, for each size of answers.
 const ANSWER_MAX: Duration = Duration::from_secs(300);
 
-/// The same for what a client's hand asks of its server's: less than it waits for it, or it would take the answer for its next
-/// task.
+/// The same for what a client's process asks of its server's. It is less than the client waits for: a later answer would be
+/// taken for the client's next task.
 const SERVER_MAX: Duration = Duration::from_secs(45);
 
 /// A process of this program in a pod. Dropped, it ends and closes all that it has opened.
 #[derive(Debug)]
-pub(super) struct Hand {
+pub(super) struct PodProcess {
     /// For messages: "pod client-host on node-1".
     name: String,
     pod: String,
     channel: Mutex<Box<dyn Conversation>>,
 }
 
-impl Hand {
-    /// Starts it.
+impl PodProcess {
+    /// Starts it by `kubectl exec`.
     ///
     /// # Errors
     /// It cannot be started, in words.
@@ -36,12 +37,12 @@ impl Hand {
         namespace: &str,
         (pod, node): (&str, &str),
         program: &str,
-    ) -> Result<Hand, String> {
+    ) -> Result<PodProcess, String> {
         let within = ["--namespace", namespace, pod, "--container", CONTAINER];
         let channel =
             kubectl.converse("exec", &[&within[..], &["--", program, "remote", "--hand"]].concat())?;
         let name = format!("pod {pod} on {node}");
-        Ok(Hand { name, pod: pod.to_owned(), channel: Mutex::new(Box::new(channel)) })
+        Ok(PodProcess { name, pod: pod.to_owned(), channel: Mutex::new(Box::new(channel)) })
     }
 
     /// Its pod, and where that is.
@@ -54,14 +55,19 @@ impl Hand {
         &self.pod
     }
 
-    /// Asks it, and passes on what it asks of the server's hand.
+    /// Ends the conversation at once: its pod is gone, or on a node that is.
+    pub(super) fn cut(&self) {
+        held(&self.channel).cut();
+    }
+
+    /// Gives it a task, and passes on what it asks of the server's process meanwhile.
     ///
     /// # Errors
     /// [`LabError::Machine`]: it does not answer, or could not; [`LabError::Broken`]: it is the candidate that failed.
     pub(super) fn ask(
         &self,
         task: &Task,
-        server: Option<&Arc<Hand>>,
+        server: Option<&Arc<PodProcess>>,
         candidate: &str,
     ) -> Result<Answer, LabError> {
         self.answer_within(ANSWER_MAX, task, server, candidate)
@@ -71,7 +77,7 @@ impl Hand {
         &self,
         limit: Duration,
         task: &Task,
-        server: Option<&Arc<Hand>>,
+        server: Option<&Arc<PodProcess>>,
         candidate: &str,
     ) -> Result<Answer, LabError> {
         match self.answered(limit, task, server)? {
@@ -85,14 +91,20 @@ impl Hand {
         }
     }
 
-    /// Its answer. What it asks of the server's hand is asked; where that fails, it hears so and can go on, since it may be the
-    /// client of other servers, and that failure is the cause of its own.
-    fn answered(&self, limit: Duration, task: &Task, server: Option<&Arc<Hand>>) -> Result<Answer, LabError> {
+    /// Its answer. What it asks of the server's process is passed on. Where that fails it is sent the failure and can go on,
+    /// since it may be the client of other servers; the error returned is then the server's, as the cause of its own.
+    fn answered(
+        &self,
+        limit: Duration,
+        task: &Task,
+        server: Option<&Arc<PodProcess>>,
+    ) -> Result<Answer, LabError> {
         let mut channel = held(&self.channel);
         let mut cause = None;
         let answered = self.conversed(&**channel, (limit, task), server, &mut cause);
         if let Err(error) = &answered {
             // What it answers later would be taken for the answer to another task.
+            channel.cut();
             *channel = Box::new(Lost(error.to_string()));
         }
         cause.map_or(answered, Err)
@@ -102,19 +114,19 @@ impl Hand {
         &self,
         channel: &dyn Conversation,
         (limit, task): (Duration, &Task),
-        server: Option<&Arc<Hand>>,
+        server: Option<&Arc<PodProcess>>,
         cause: &mut Option<LabError>,
     ) -> Result<Answer, LabError> {
         let lost = |why: String| LabError::Machine { machine: self.name.clone(), why, remedy: None };
         let line = |what: serde_json::Result<String>| what.map_err(|error| lost(error.to_string()));
         channel.say(&line(serde_json::to_string(task))?).map_err(lost)?;
         loop {
-            let said = channel.hear(limit).map_err(lost)?;
-            let said = serde_json::from_str(&said)
-                .map_err(|error| lost(format!("it said {:?}: {error}", shortened(&said))))?;
-            match said {
-                Said::Answer(answer) => return Ok(answer),
-                Said::Ask(task) => {
+            let text = channel.hear(limit).map_err(lost)?;
+            let message = serde_json::from_str(&text)
+                .map_err(|error| lost(format!("it said {:?}: {error}", shortened(&text))))?;
+            match message {
+                PodMessage::Answer(answer) => return Ok(answer),
+                PodMessage::Ask(task) => {
                     let server =
                         server.ok_or_else(|| lost("it asks for a server, and has none".to_owned()))?;
                     let answer = server.answer_within(SERVER_MAX, &task, None, "").unwrap_or_else(|error| {
@@ -140,11 +152,16 @@ fn shortened(text: &str) -> String {
     text.chars().take(200).collect()
 }
 
-/// Copies this program into a pod whose image does not have it.
+/// Copies this program into a pod whose image does not have it, in as much time as the pod waits for it.
 ///
 /// # Errors
 /// In words.
-pub(super) fn copy(kubectl: &Kubectl, namespace: &str, pod: &str, content: &[u8]) -> Result<(), String> {
+pub(super) fn copy(
+    kubectl: &Kubectl,
+    (namespace, pod): (&str, &str),
+    content: &[u8],
+    stop: &AtomicBool,
+) -> Result<(), String> {
     let bytes = content.len();
     // Whole or not at all: the pod's own process waits for it.
     let receive = format!(
@@ -154,7 +171,8 @@ pub(super) fn copy(kubectl: &Kubectl, namespace: &str, pod: &str, content: &[u8]
          take a static one, as a release has it' >&2; exit 1; }}; mv $part {DIRECTORY}/hostgap"
     );
     let args = ["exec", "--stdin", "--namespace", namespace, pod, "--container", CONTAINER, "--", "sh", "-c"];
-    kubectl.output(&[&args[..], &[&receive]].concat(), content).map(drop)
+    let limit = CommandLimit { time: Duration::from_secs(COPIED_S.into()), stop };
+    kubectl.output_within(limit, &[&args[..], &[&receive]].concat(), content).map(drop)
 }
 
 /// The conversation with the lease's pod. While it lives the race's objects stay.
@@ -168,7 +186,7 @@ pub(super) fn hold_lease(kubectl: &Kubectl, namespace: &str, pod: &str) -> Resul
     channel.say("hold")?;
     match channel.hear(ANSWER_MAX)?.as_str() {
         "held" => Ok(channel),
-        said => Err(format!("the pod that guards the race said {:?}", shortened(said))),
+        other => Err(format!("the pod that guards the race said {:?}", shortened(other))),
     }
 }
 
@@ -200,18 +218,22 @@ mod tests {
         }
     }
 
-    fn hand(name: &str, channel: impl Conversation + 'static) -> Hand {
-        Hand { name: name.to_owned(), pod: name.to_owned(), channel: Mutex::new(Box::new(channel)) }
+    fn process(name: &str, channel: impl Conversation + 'static) -> PodProcess {
+        PodProcess { name: name.to_owned(), pod: name.to_owned(), channel: Mutex::new(Box::new(channel)) }
     }
 
     #[test]
     fn who_asks_a_server_that_is_lost_goes_on_with_others() {
         let failed = Failed { why: "no answer".to_owned(), remedy: None, broken: None };
-        let said = [Said::Ask(Task::Spent), Said::Answer(Answer::Failed(failed)), Said::Answer(Answer::Done)];
-        let lines = said.iter().map(|said| serde_json::to_string(said).unwrap()).collect();
+        let messages = [
+            PodMessage::Ask(Task::Spent),
+            PodMessage::Answer(Answer::Failed(failed)),
+            PodMessage::Answer(Answer::Done),
+        ];
+        let lines = messages.iter().map(|message| serde_json::to_string(message).unwrap()).collect();
         let heard = Arc::new(Mutex::new(Vec::new()));
-        let client = hand("client", Scripted { lines: Mutex::new(lines), heard: Arc::clone(&heard) });
-        let server = Arc::new(hand("server", Lost("it was deleted".to_owned())));
+        let client = process("client", Scripted { lines: Mutex::new(lines), heard: Arc::clone(&heard) });
+        let server = Arc::new(process("server", Lost("it was deleted".to_owned())));
         let trial = Task::Close { candidate: "pod".to_owned() };
         match client.ask(&trial, Some(&server), "pod") {
             Err(LabError::Machine { machine, why, .. }) => {

@@ -4,22 +4,24 @@
 //! directory lie there, so a test neither sees nor touches what others have on this machine, and whatever a
 //! failed test leaves disappears with it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, PipeWriter};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use linux::process::kill_in;
+use linux::{Netns, NetnsPath};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// One test at a time: the machine has few CPUs, and a race uses all of them.
-static TURN: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// A test's turn, with a directory for its results.
-pub(crate) struct Turn {
+/// What a test runs the binary in: a `/run` of its own and a directory for its results, while no other test has one.
+pub(crate) struct Sandbox {
     own: OwnRun,
     dir: tempfile::TempDir,
-    _turn: MutexGuard<'static, ()>,
+    _exclusive: MutexGuard<'static, ()>,
 }
 
 /// A mount namespace in which `/run` is empty at first.
@@ -29,10 +31,10 @@ pub(crate) struct OwnRun {
     _lifeline: ChildStdin,
 }
 
-/// Waits for the turn and takes it.
-pub(crate) fn turn() -> Turn {
-    let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    Turn { own: own_run(), dir: tempfile::tempdir().unwrap(), _turn: turn }
+/// Waits until no other test has one, and makes it.
+pub(crate) fn sandbox() -> Sandbox {
+    let exclusive = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    Sandbox { own: own_run(), dir: tempfile::tempdir().unwrap(), _exclusive: exclusive }
 }
 
 /// Another `/run`, as another machine has.
@@ -50,7 +52,7 @@ pub(crate) fn own_run() -> OwnRun {
     OwnRun { keeper, _lifeline: lifeline }
 }
 
-impl std::ops::Deref for Turn {
+impl std::ops::Deref for Sandbox {
     type Target = OwnRun;
 
     fn deref(&self) -> &OwnRun {
@@ -58,8 +60,8 @@ impl std::ops::Deref for Turn {
     }
 }
 
-impl Turn {
-    /// The directory for `--out`.
+impl Sandbox {
+    /// The directory for `--out`, removed after the test.
     pub(crate) fn out(&self) -> &Path {
         self.dir.path()
     }
@@ -126,7 +128,7 @@ impl OwnRun {
         command
     }
 
-    /// The named namespaces.
+    /// The names of the network namespaces in its `/run/netns`, sorted.
     pub(crate) fn namespaces(&self) -> Vec<String> {
         self.names("netns")
     }
@@ -200,7 +202,13 @@ impl OwnRun {
 
 impl Drop for OwnRun {
     fn drop(&mut self) {
-        // A process left by a failed test would keep its namespaces alive.
+        // A process left by a failed test would keep its namespaces alive. What `ip netns exec` started has a mount namespace
+        // of its own.
+        let named = self.namespaces().into_iter().filter_map(|name| {
+            let path = NetnsPath::new(self.in_run("netns").join(name).display().to_string()).ok()?;
+            Netns::open_path(&path).ok()
+        });
+        let _ = kill_in(&named.collect::<Vec<_>>());
         let ours = mount_namespace(self.keeper.id());
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
             let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
@@ -272,6 +280,11 @@ pub(crate) fn check_race(output: &Output, says: &str) {
     assert!(!text.contains("panicked"), "{text}");
 }
 
+/// A pipe whose reader has gone: `| head -1` after its first line, `| grep -q` after its first find.
+pub(crate) fn unheard() -> PipeWriter {
+    std::io::pipe().unwrap().1
+}
+
 /// Runs a program, which must succeed.
 #[track_caller]
 pub(crate) fn text(command: &mut Command) -> String {
@@ -293,4 +306,16 @@ pub(crate) fn json(output: &Output) -> serde_json::Value {
     let text = stdout(output);
     serde_json::from_str(&text)
         .unwrap_or_else(|error| panic!("{error} in {text:?}, stderr: {}", stderr(output)))
+}
+
+/// As the daemons are that a shown command starts in a node, whose test fails before it ends them.
+#[test]
+fn what_runs_in_a_namespace_ends_with_its_sandbox() {
+    let sandbox = sandbox();
+    let start = "ip netns add hgt-left; ip netns exec hgt-left sh -c 'setsid sleep 86398 >&- 2>&- & echo $!'";
+    let pid: u32 = text(sandbox.command("sh").args(["-e", "-c", start])).trim().parse().unwrap();
+    assert_ne!(mount_namespace(pid), mount_namespace(sandbox.keeper.id()));
+    assert!(sandbox.processes().is_empty());
+    drop(sandbox);
+    until("it has ended", || mount_namespace(pid).is_none());
 }

@@ -1,10 +1,10 @@
-//! Which settings are requested, where, and for which link and routes.
+//! The settings that profiles, findings and options request, and the link and routes that they are for.
 
 use serde_json::{Value, json};
 use testkit::shell;
 
 use super::Ground;
-use crate::turn::{check, json as read, stderr, stdout};
+use crate::sandbox::{check, json as read, stderr, stdout};
 
 impl Ground {
     /// A plan from findings.

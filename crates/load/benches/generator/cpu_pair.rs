@@ -16,15 +16,15 @@ use crate::{CONNECTIONS, Failure, SLICE};
 const FIFO: Scheduling = Scheduling::Fifo(10);
 
 /// The CPUs of client and server.
-pub(crate) struct Place {
+pub(crate) struct CpuPair {
     pub(crate) client: CpuSet,
     pub(crate) server: CpuSet,
     pub(crate) scheduling: Scheduling,
 }
 
-impl Place {
+impl CpuPair {
     /// `None`: this machine has one CPU.
-    pub(crate) fn find() -> Result<Option<Place>, Failure> {
+    pub(crate) fn find() -> Result<Option<CpuPair>, Failure> {
         let online = cpu::online()?;
         let mut cpus = online.iter().map(|cpu| CpuSet::from_iter([cpu]));
         let (Some(client), Some(server)) = (cpus.next(), cpus.next()) else { return Ok(None) };
@@ -32,7 +32,7 @@ impl Place {
         if !allowed {
             println!("without SCHED_FIFO, which needs root: other programs are in these figures");
         }
-        Ok(Some(Place { client, server, scheduling: if allowed { FIFO } else { Scheduling::Normal } }))
+        Ok(Some(CpuPair { client, server, scheduling: if allowed { FIFO } else { Scheduling::Normal } }))
     }
 
     /// Runs `work` while our own responder answers.

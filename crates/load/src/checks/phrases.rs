@@ -1,8 +1,8 @@
-//! Words that differ with the protocol, and figures as the checks show them.
+//! Phrases of the checks that differ with the protocol, and how they write times.
 
 use crate::{ConnectionError, Outcome, Protocol};
 
-/// What a request travels on.
+/// The noun for what carries one request: "socket" for datagrams, otherwise "connection".
 pub(super) fn connection(outcome: &Outcome) -> &'static str {
     match outcome.protocol {
         Protocol::Http | Protocol::Grpc | Protocol::Stream => "connection",
@@ -10,7 +10,7 @@ pub(super) fn connection(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// What requests travel on.
+/// The plural of [`connection`].
 pub(super) fn connections(outcome: &Outcome) -> &'static str {
     match outcome.protocol {
         Protocol::Http | Protocol::Grpc | Protocol::Stream => "connections",
@@ -18,7 +18,7 @@ pub(super) fn connections(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Answers that are not as expected, of which there are some; empty where none can be.
+/// How many answers had another status or size than expected, and the first of them; `None` if there was none.
 pub(super) fn unexpected(outcome: &Outcome) -> Option<String> {
     let count = outcome.unexpected.count();
     let (status, body_bytes) = outcome.unexpected.first?;
@@ -37,7 +37,7 @@ pub(super) fn unexpected(outcome: &Outcome) -> Option<String> {
     })
 }
 
-/// What a fault is in words: the kernel's own are of connections.
+/// The sentence for a fault. The kernel calls an unreachable port a refused connection, which datagrams do not have.
 pub(super) fn fault(outcome: &Outcome, fault: &ConnectionError) -> String {
     match (outcome.protocol, fault) {
         (Protocol::Datagrams, ConnectionError::System(_)) if fault.is_refused() => {
@@ -49,7 +49,7 @@ pub(super) fn fault(outcome: &Outcome, fault: &ConnectionError) -> String {
     }
 }
 
-/// Nanoseconds as people read them.
+/// A time in ns, written in the unit in which it is at least 1, with at most two decimals.
 pub(super) fn time(ns: f64) -> String {
     match ns {
         _ if ns < 1e3 => format!("{ns:.0} ns"),

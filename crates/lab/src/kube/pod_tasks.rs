@@ -1,4 +1,4 @@
-//! What runs in a pod: serves, or loads a server, as it is asked.
+//! What a process in a pod does: the tasks that come as lines, such as to serve, or to load a server.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use linux::cpu::Scheduling;
 use record::Capacity;
 
 use super::caller::Caller;
-use super::protocol::{Answer, Call, Said, Seen, Serve, SpentInPod, Task, Workers};
+use super::protocol::{Answer, Call, PodFacts, PodMessage, Serve, SpentInPod, Task, Workers};
 use super::serving::Serving;
 use super::talk::{READY, Talk};
 use crate::capacity::capacity;
@@ -32,7 +32,7 @@ const ENTER_MAX: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// The limit of open files cannot be looked at, or no thread started.
-pub fn hand(
+pub fn do_pod_tasks(
     version: &str,
     stop: &Arc<AtomicBool>,
     input: impl Read + Send + 'static,
@@ -41,13 +41,13 @@ pub fn hand(
     linux::process::raise_open_files()?;
     let heard = answers(input, Arc::clone(stop))?;
     let (callers, cpus) = (BTreeMap::new(), CpuSet::default());
-    let mut hand = Hand { version: version.to_owned(), serving: None, callers, cpus, before: None };
+    let mut state = TaskState { version: version.to_owned(), serving: None, callers, cpus, before: None };
     while let Some(line) = next(&heard, stop) {
         // Both sides are one program; a line that was torn is the last.
         let Ok(task) = serde_json::from_str(&line) else { break };
         let mut talk = Talk { heard: &heard, output: &mut *output };
-        let answer = hand.answer(task, &mut talk).unwrap_or_else(|error| failed(&error));
-        if talk.say(&Said::Answer(answer)).is_err() {
+        let answer = state.answer(task, &mut talk).unwrap_or_else(|error| failed(&error));
+        if talk.say(&PodMessage::Answer(answer)).is_err() {
             break;
         }
     }
@@ -75,7 +75,7 @@ fn failed(error: &LabError) -> Answer {
 }
 
 /// The state of the process in a pod, between two tasks.
-struct Hand {
+struct TaskState {
     version: String,
     serving: Option<Serving>,
     callers: BTreeMap<String, Caller>,
@@ -84,7 +84,7 @@ struct Hand {
     before: Option<JoinHandle<Result<CounterSnapshot, LabError>>>,
 }
 
-impl Hand {
+impl TaskState {
     fn answer(&mut self, task: Task, talk: &mut Talk<'_>) -> Result<Answer, LabError> {
         match task {
             Task::Look { workers } => return Ok(Answer::Seen(Box::new(self.look(workers)?))),
@@ -134,11 +134,11 @@ impl Hand {
         Ok(Answer::Done)
     }
 
-    fn look(&self, workers: Workers) -> Result<Seen, LabError> {
+    fn look(&self, workers: Workers) -> Result<PodFacts, LabError> {
         let (allowed, workers) = (linux::cpu::allowed()?, workers_of(workers)?);
         let nodes = NodeCpus { client: workers.clone(), server: CpuSet::default() };
         let machine = machine(&nodes, Scheduling::Normal)?;
-        Ok(Seen { version: self.version.clone(), machine, allowed, workers })
+        Ok(PodFacts { version: self.version.clone(), machine, allowed, workers })
     }
 
     fn spent(&mut self) -> Result<Answer, LabError> {

@@ -1,4 +1,4 @@
-//! What an agent says of many nodes.
+//! The lines that an agent logs of many nodes.
 
 use std::time::Duration;
 

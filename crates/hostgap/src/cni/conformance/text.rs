@@ -49,7 +49,7 @@ fn line(report: &Report) -> String {
     line
 }
 
-/// The outcome in a word.
+/// The first word of a case's line. Failures are in capitals, so that they are seen.
 pub(super) fn word(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Passed => "passed",

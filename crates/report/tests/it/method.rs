@@ -1,0 +1,124 @@
+//! What the page says of how a race measured is what happened in it.
+
+use record::{Flood, RaceRecord, Witness, Workload, WorkloadKind};
+use report::{analyse, html};
+
+use crate::made::{Plan, Truth};
+
+fn race(loads: Vec<Option<f64>>) -> RaceRecord {
+    Plan { loads, ..Plan::of(11, vec![Truth::of("docker", 1.5)]) }.race()
+}
+
+/// The section on the method.
+fn method(race: &RaceRecord) -> String {
+    let page = html::page(&analyse(race));
+    let (_, from) = page.split_once("<section id=\"method\">").expect("a page has its method");
+    from.split_once("</section>").expect("a section ends").0.to_owned()
+}
+
+fn witness(after_lengths: u64, left_off: bool) -> Witness {
+    Witness {
+        period_ns: 500_000,
+        late_ns: 60_000,
+        stolen_ns: 50_000,
+        woken_late_ns: None,
+        before_ns: 1_500_000,
+        after_ns: 3_000_000,
+        after_lengths,
+        cost: None,
+        left_off,
+    }
+}
+
+/// An experiment asks for a witness by default, also where there is none.
+#[test]
+fn what_stalls_did_is_left_out_only_where_a_witness_watched() {
+    let mut race = race(vec![Some(20_000.0)]);
+    assert!(race.header.experiment.witness);
+    for off in [None, Some(witness(3, true))] {
+        race.witness = off;
+        let said = method(&race);
+        assert!(
+            said.contains("Nothing watched the machine for stalls") && !said.contains("witness"),
+            "{said}"
+        );
+        assert!(
+            said.contains("the hypervisor took CPU time away") && !said.contains("stood still"),
+            "{said}"
+        );
+    }
+    race.witness = Some(witness(3, false));
+    let said = method(&race);
+    assert!(said.contains("due from 1.5 ms before one until 3 ms and 3 times its length after it"), "{said}");
+    assert!(said.contains("the machine stood still for half") && !said.contains("hypervisor took"), "{said}");
+    // As in records from before windows grew with their stalls.
+    race.witness = Some(witness(0, false));
+    assert!(method(&race).contains("due from 1.5 ms before one until 3 ms after it"));
+}
+
+#[test]
+fn a_stream_has_no_requests_that_could_be_late() {
+    for (kind, says) in [
+        (WorkloadKind::UdpStream, "each flow sends datagrams as fast as it can"),
+        (WorkloadKind::TcpStream, "as many bytes as the path takes"),
+        (WorkloadKind::Packets, "CPU time that a frame takes"),
+        (WorkloadKind::Download, "one object after the other"),
+    ] {
+        let mut race = race(vec![None]);
+        race.header.experiment.workload = Workload::of(kind);
+        let said = method(&race);
+        assert!(said.contains(says), "{said}");
+        for words in ["constant rate", "Response time", "ercentile", "p99", "generator", "answer"] {
+            assert!(!said.contains(words), "{words} in {said}");
+        }
+    }
+}
+
+#[test]
+fn loads_are_described_as_they_were() {
+    let [both, rates, closed] =
+        [vec![None, Some(20_000.0)], vec![Some(20_000.0)], vec![None]].map(|loads| method(&race(loads)));
+    let words = ["at a constant rate", "In a closed loop each connection", "the generator was late"];
+    let has = |said: &str| words.map(|words| said.contains(words));
+    assert_eq!((has(&both), has(&rates)), ([true; 3], [true, false, true]));
+    assert_eq!(has(&closed), [false, true, false]);
+}
+
+#[test]
+fn a_flood_can_make_a_trial_void() {
+    let mut race = race(vec![Some(20_000.0)]);
+    assert!(!method(&race).contains("flood"));
+    race.header.experiment.flood = Some(Flood { packets_per_s: 200_000, bytes: 64 });
+    let said = method(&race);
+    assert!(said.contains("a tenth of its flood was lost") && said.contains("was not sent"), "{said}");
+}
+
+/// The root of nine is three: in such a race hosts have three trials a round at a rate.
+#[test]
+fn hosts_are_visited_as_often_as_they_were() {
+    let at_rate = method(&race(vec![Some(20_000.0), None]));
+    let says =
+        "at a rate host and host again each as often as the root of the number of contenders, rounded down";
+    assert!(at_rate.contains(says) && !at_rate.contains("host twice"), "{at_rate}");
+    assert!(!method(&race(vec![None])).contains("root of the number"));
+}
+
+/// The made search began at a median of 66,000.
+#[test]
+fn capacity_is_described_as_it_was_found() {
+    let said = |rate_per_s: f64| {
+        let mut race = race(vec![Some(20_000.0), None]);
+        race.capacities[0].rate_per_s = rate_per_s;
+        let page = html::page(&analyse(&race));
+        let (_, from) = page.split_once("Before the race").expect("capacity was sought");
+        from.split_once("</p>").expect("a paragraph ends").0.to_owned()
+    };
+    let [first, second] = [66_000.0, 66_000.0 * 0.96].map(said);
+    for said in [first, second] {
+        assert!(said.contains("the highest constant rate") && !said.contains("(median of"), "{said}");
+    }
+    let last = said(66_000.0 * 0.96_f64.powi(11));
+    assert!(last.contains("the highest constant rate"), "{last}");
+    let none = said(66_000.0 * 0.96_f64.powi(12));
+    assert!(none.contains("sustained no constant rate that was tried") && none.contains("61 % of"), "{none}");
+}
