@@ -44,7 +44,7 @@ pub struct Sought {
     pub objective: Objective,
     /// What it may take.
     pub budget: Duration,
-    /// The smallest gain that must be found, as a share: 0.05 is 5 %.
+    /// The smallest gain that must be found, as a share: 0.05 is 5 %. Response times and CPU time can fall by 0.9 at most.
     pub resolve: f64,
 }
 
@@ -79,6 +79,8 @@ pub struct Search {
     sought: Sought,
 }
 
+/// The largest share by which a response time or a CPU time may be required to fall.
+const FALL_MAX: f64 = 0.9;
 /// Slices of a visit, at least; an even number, since every order is followed by its reverse.
 const SLICES_MIN: u32 = 4;
 /// Slices of a visit, at most.
@@ -102,6 +104,10 @@ impl Search {
         let kind = experiment.workload.kind;
         if let Some(why) = sought.objective.unfit_for(kind) {
             return Err(refused(&format!("objective {}", sought.objective), why));
+        }
+        if sought.resolve > FALL_MAX && !sought.objective.figure.is_better_high() {
+            let what = format!("a gain of {}", summary::gain_text(sought.resolve));
+            return Err(refused(&what, format!("{} can fall by 90 % at most", sought.objective)));
         }
         if let [_, _, ..] = experiment.workload.body_bytes.as_slice() {
             return Err(refused(

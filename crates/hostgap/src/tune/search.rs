@@ -46,7 +46,8 @@ pub(crate) struct Args {
     /// The time for the whole search.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     budget: String,
-    /// The smallest gain to find. If the budget is too small to resolve it, the search ends.
+    /// The smallest gain to find: up to 90%, or 900% more throughput. If the budget is too small to resolve it, the search
+    /// ends. The larger it is, the noisier the machine may be.
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = percent)]
     resolve: f64,
     /// The data path to improve, instead of the file's candidate.
@@ -254,9 +255,9 @@ fn objective(text: &str) -> Result<Objective, String> {
 fn percent(text: &str) -> Result<f64, String> {
     let figure = text.strip_suffix('%').and_then(|figure| figure.trim().parse::<f64>().ok());
     figure
-        .filter(|percent| (0.1..=90.0).contains(percent))
+        .filter(|percent| (0.1..=900.0).contains(percent))
         .map(|percent| percent / 100.0)
-        .ok_or_else(|| format!("`{text}` is not a gain: 0.1% to 90% is expected"))
+        .ok_or_else(|| format!("`{text}` is not a gain: 0.1% to 90%, or to 900% of throughput, is expected"))
 }
 
 #[cfg(test)]
@@ -287,7 +288,7 @@ mod tests {
     #[test]
     fn gains_are_percentages() {
         assert_eq!(percent("5%"), Ok(0.05));
-        for text in ["5", "0%", "-3%", "91%", "%", "nan%"] {
+        for text in ["5", "0%", "-3%", "901%", "%", "nan%"] {
             assert!(percent(text).is_err_and(|why| why.contains("0.1% to 90%")), "{text}");
         }
     }

@@ -49,13 +49,13 @@ fn small(sandbox: &Sandbox) -> PathBuf {
     file
 }
 
-/// Searches in a closed loop, with more time if a busy machine needs it. Returns `None` if even that is too
-/// little.
+/// Searches in a closed loop for a gain that is large enough to be found on a busy machine, with more time if that needs
+/// it. Returns `None` if even that is too little: then the search has refused the machine, and said what is wrong with it.
 fn of_small(sandbox: &Sandbox, file: &str, knobs: &str) -> Option<serde_json::Value> {
     let mut why = String::new();
     for budget in ["60s", "2m", "5m"] {
         let args =
-            ["--objective", "throughput", "--budget", budget, "--resolve", "40%", "--knobs", knobs, "--json"];
+            ["--objective", "throughput", "--budget", budget, "--resolve", "900%", "--knobs", knobs, "--json"];
         let output = search(sandbox, &[&[file], &args[..]].concat());
         let result = json(&output);
         sandbox.assert_nothing_left();
@@ -65,8 +65,10 @@ fn of_small(sandbox: &Sandbox, file: &str, knobs: &str) -> Option<serde_json::Va
             return Some(result);
         }
         result["answer"]["why"].as_str().unwrap().clone_into(&mut why);
+        eprintln!("in {budget}: {why}");
     }
-    testkit::skip(&format!("this machine is too busy for a search: {why}"));
+    let unfit = ["the machine was too busy", "scatters by", "differs from itself"];
+    assert!(unfit.iter().any(|words| why.contains(words)), "{why}");
     None
 }
 
@@ -144,7 +146,7 @@ fn what_cannot_be_searched_is_refused_before_anything_is_built() {
     let sandbox = sandbox();
     let file = small(&sandbox);
     let file = file.to_str().unwrap();
-    let bad: [(&[&str], i32, &str); 17] = [
+    let bad: [(&[&str], i32, &str); 18] = [
         (&[], 2, "--knobs"),
         (&["--knobs", ";"], 2, "--knobs names no knob"),
         (&["--knobs", "tcp_sack"], 2, "\"tcp_sack\" has no value"),
@@ -159,6 +161,7 @@ fn what_cannot_be_searched_is_refused_before_anything_is_built() {
         (&["--knobs", "tcp_sack=0", "--budget", "5s"], 2, "a budget of 5s: a search among 1 settings takes"),
         (&["--knobs", "tcp_sack=0", "--objective", "mean"], 2, "`mean` is no objective"),
         (&["--knobs", "tcp_sack=0", "--resolve", "5"], 2, "`5` is not a gain"),
+        (&["--knobs", "tcp_sack=0", "--resolve", "400%"], 2, "a gain of 400 %: p99 can fall by 90 % at most"),
         (&["--knobs", "tcp_sack=0", "--path", "dokcer"], 2, "did you mean \"docker\"?"),
         (&[file, "--knobs", "tcp_sack=0", "--candidate", "large"], 2, "no candidate \"large\": small"),
         (&["--workload", "tcp-stream", "--knobs", "tcp_sack=0"], 2, "tcp-stream has no response times"),

@@ -200,10 +200,11 @@ fn unfit_text(
     match unfit {
         Unfit::Void => "too few visits counted: the machine was too busy with other things".to_owned(),
         Unfit::Noisy { visit_ln, limit_ln } => format!(
-            "{name} of the incumbent scatters by {:.0} % from visit to visit, and above {:.0} % nothing can be searched: race \
-             on a quieter machine, with longer slices, or for a lower percentile",
+            "{name} of the incumbent scatters by {:.0} % from visit to visit, and above {:.0} % no gain of {} is searched for: \
+             race on a quieter machine, with longer slices, for a lower percentile or for a larger gain",
             100.0 * visit_ln.exp_m1(),
-            100.0 * limit_ln
+            100.0 * limit_ln.exp_m1(),
+            gain_text(sought.resolve)
         ),
         Unfit::Unsteady { difference } => format!(
             "the incumbent differs from itself: {name} of the second was {}; something that is not the settings makes a \
@@ -224,6 +225,11 @@ fn unfit_text(
             span(before + needed * visit_s * 1.05)
         ),
     }
+}
+
+/// A gain in the form in which `--resolve` has it.
+pub(super) fn gain_text(share: f64) -> String {
+    format!("{} %", (1000.0 * share).round() / 10.0)
 }
 
 /// A time in a form that options accept, rounded up.

@@ -10,9 +10,11 @@ use crate::student_t_quantile;
 /// How many blocks compare the incumbent with itself.
 const BLOCKS: u32 = 8;
 
-/// The scatter of a visit, as a logarithm, above which there is no search: finding a gain of a tenth would take some
+/// The scatter of a visit above which there is no search, as a logarithm: 15 %. Finding a gain of a tenth would take some
 /// hundred blocks, and noise of that size has a cause that should be found first.
-const SCATTER_MAX: f64 = 0.15;
+const SCATTER_MAX: f64 = 0.139_762;
+/// Where the gain to find is large, a visit may scatter by this share of it, both as logarithms: a dozen blocks find the gain.
+const SCATTER_OF_GAIN: f64 = 0.25;
 
 /// The scatter and drift of the incumbent compared with itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -81,8 +83,9 @@ impl Calibration {
     pub(super) fn fit(&self, space: &Space, hold_out: f64, visits: f64, rules: &Rules) -> Result<(), Unfit> {
         let Some(difference) = self.difference else { return Err(Unfit::Void) };
         let visit_ln = self.scatter_ln / std::f64::consts::SQRT_2;
-        if visit_ln > SCATTER_MAX {
-            return Err(Unfit::Noisy { visit_ln, limit_ln: SCATTER_MAX });
+        let limit_ln = SCATTER_MAX.max(SCATTER_OF_GAIN * rules.resolve_ln);
+        if visit_ln > limit_ln {
+            return Err(Unfit::Noisy { visit_ln, limit_ln });
         }
         // One search in a hundred is refused without a real cause.
         if difference.ln.abs() > student_t_quantile(difference.blocks - 1, 0.01) * difference.ln_error {
@@ -154,6 +157,8 @@ mod tests {
         assert!(
             matches!(fit(calibration(0.0, 0.05), 40.0, 0.5), Err(Unfit::Short { needed, .. }) if needed > 40.0)
         );
+        // A gain that large is found all the same.
+        assert_eq!(fit(calibration(0.0, 0.3), 600.0, 0.9), Ok(()));
         let void = Calibration { difference: None, scatter_ln: f64::INFINITY };
         assert_eq!(fit(void, 600.0, 0.5), Err(Unfit::Void));
     }
