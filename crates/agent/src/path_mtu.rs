@@ -98,7 +98,7 @@ fn sweep(
     targets: &Targets,
     known: &PathMtus,
     is_unwanted: impl Fn() -> bool,
-    tell: impl Fn(&PathMtus),
+    report: impl Fn(&PathMtus),
 ) -> PathMtus {
     let is_target = |(address, _): &(&IpAddr, &u32)| targets.contains_key(address);
     let mut found: PathMtus = known.iter().filter(is_target).map(|(address, mtu)| (*address, *mtu)).collect();
@@ -109,7 +109,7 @@ fn sweep(
         let mut sent = Sent::new();
         while !is_unwanted() && ask_once(sockets, &mut searches, &mut sent) {}
         found.extend(searches.into_iter().filter_map(|(address, search)| Some((address, search.found()?))));
-        tell(&found);
+        report(&found);
     }
     found
 }
@@ -309,16 +309,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_told_before_all_are_asked_and_what_is_silent_stays_known() {
+    fn what_is_known_is_reported_before_all_are_asked_and_what_is_silent_stays_known() {
         let address = |number: u32| IpAddr::from((0xc000_0200 + number).to_be_bytes());
         let targets: Targets = (0..2 * AT_ONCE as u32 + 1).map(|number| (address(number), 1500)).collect();
         let known = PathMtus::from([(address(7), 1400), (address(9999), 1300)]);
-        let told = std::cell::RefCell::new(Vec::new());
-        let tell = |some: &PathMtus| told.borrow_mut().push(some.clone());
+        let reports = std::cell::RefCell::new(Vec::new());
+        let report = |some: &PathMtus| reports.borrow_mut().push(some.clone());
         let mut none = Sockets { v4: None, v6: None, requests: 0 };
-        let swept = sweep(&mut none, &targets, &known, || false, tell);
+        let swept = sweep(&mut none, &targets, &known, || false, report);
         assert_eq!(swept, PathMtus::from([(address(7), 1400)]), "the other one is no target any more");
-        assert_eq!(*told.borrow(), [swept.clone(), swept.clone(), swept]);
+        assert_eq!(*reports.borrow(), [swept.clone(), swept.clone(), swept]);
     }
 
     proptest! {

@@ -275,7 +275,7 @@ pub fn program_ids_at(ifindex: u32) -> Result<Vec<(&'static str, u32)>> {
 
 fn ids_at(at: HookTarget<'_>, hook: Hook) -> Result<Vec<u32>> {
     match (hook, at) {
-        // The kernel has no list of them: a link tells its one program of each mode.
+        // The kernel has no list of them: a link names its one program of each mode.
         (Hook::Xdp(mode), HookTarget::Link(ifindex)) => {
             Ok(ffi::xdp_program(ifindex, mode)?.into_iter().collect())
         }

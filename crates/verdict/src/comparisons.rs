@@ -222,7 +222,7 @@ impl Comparisons {
     }
 }
 
-/// Whether a statistic tells of the slowest requests, among which are those that met other programs.
+/// Whether a statistic measures the slowest requests, among which are those that met other programs.
 fn is_tail(of: Statistic) -> bool {
     match of {
         Statistic::Throughput | Statistic::P50 => false,

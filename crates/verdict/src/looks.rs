@@ -34,8 +34,8 @@ pub fn last_look(race: &RaceRecord) -> InterimLook {
     InterimLook { number, builds, rounds: race.rounds.len() as u32, left }
 }
 
-/// Whom such a race is about: the contenders that can run and did not break. Where it began without any it is the control
-/// that is to be known; where all have broken there is nobody.
+/// The entrants that such a race measures: the contenders that can run and did not break. Where it began without any it is
+/// the control; where all have broken there is none.
 pub fn pursued(race: &RaceRecord) -> Vec<usize> {
     let entrants = race.header.entrants.iter().enumerate().skip(2);
     let able: Vec<usize> =

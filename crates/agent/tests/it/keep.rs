@@ -313,7 +313,7 @@ fn a_second_lease_of_a_node_comes_and_goes_without_a_trace_on_the_first() {
     let mark = |number: u32| {
         let begun = Instant::now();
         let mac = format!("02:00:00:00:00:0{number}");
-        // An entry that changes is told, and one that is made again is not.
+        // The kernel announces an entry that changes, and not one that is made again.
         for host in (98..=99).cycle() {
             if std::fs::read_to_string(&heard).unwrap().contains(&mac) {
                 return;

@@ -13,15 +13,15 @@ use tokio::sync::watch;
 use crate::keep::{A, B, VXLAN, is_reached, transfer, with_pods};
 use crate::nodes::{Agent, Nodes};
 
-/// A file of leases, whose reader is told what the node says of itself.
+/// A file of leases, which passes on what the node announces of itself.
 struct Overheard {
     file: FileSource,
-    tell: std::sync::mpsc::Sender<watch::Receiver<Option<Announcement>>>,
+    sender: std::sync::mpsc::Sender<watch::Receiver<Option<Announcement>>>,
 }
 
 impl LeaseSource for Overheard {
     fn start(self, own: watch::Receiver<Option<Announcement>>) -> watch::Receiver<Snapshot> {
-        self.tell.send(own.clone()).unwrap();
+        self.sender.send(own.clone()).unwrap();
         self.file.start(own)
     }
 }
@@ -35,13 +35,13 @@ struct Speaking {
 impl Speaking {
     /// Starts one that finds the link by itself.
     fn start(nodes: &Nodes) -> Speaking {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let file = FileSource { path: nodes.leases(), node: "a".to_owned() };
         let settings = agent::Settings { wire: None, ..nodes.settings("a") };
-        let source = Overheard { file, tell };
+        let source = Overheard { file, sender };
         let agent = Agent::start(nodes.world.open("a"), settings, nodes.home("a"), source);
         agent.until("b is reached", is_reached("b", "vxlan"));
-        Speaking { agent, said: told.recv().unwrap() }
+        Speaking { agent, said: receiver.recv().unwrap() }
     }
 
     /// The addresses by which the others know the node.

@@ -57,7 +57,7 @@ pub fn work(
         send(Reply::Failed(Failed { why: error.to_string(), remedy, broken: None }));
         return Ok(());
     }
-    // What dead races left on this machine is told to nobody.
+    // What dead races left on this machine is cleaned up without a message.
     let began = at_once(home, &mut |_: Event| {}, |claim, _| {
         let _watching = Watching::start(&own.program)?;
         serve((own, connection), begin, claim, &requests, &mut send)

@@ -440,7 +440,7 @@ fn damaged_claims_are_named_and_nothing_is_done() {
     first.discard().unwrap();
 }
 
-/// One bridge whose users nobody knew kept all of a journal from being undone.
+/// One bridge whose users were unknown kept all of a journal from being undone.
 #[test]
 fn a_bridge_of_which_it_is_not_known_who_uses_it_stays_and_the_rest_is_undone() {
     let Some(scene) = Scene::new() else { return };
