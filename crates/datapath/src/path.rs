@@ -7,7 +7,7 @@ use linux::features::{Facts, Feature, Unmet};
 use plan::Plan;
 
 use crate::attach::{
-    BRIDGE, DOCKER as DOCKER_BRIDGE, EBPF, EBPF_ROUTED, EBPF_SOCKMAP, EBPF_TUNNEL, ELSEWHERE,
+    BRIDGE, DOCKER as DOCKER_BRIDGE, EBPF, EBPF_POLICIES, EBPF_ROUTED, EBPF_SOCKMAP, EBPF_TUNNEL, ELSEWHERE,
 };
 use crate::attach::{
     HOST as NODE_ITSELF, HOST_DEVICE, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, OVS,
@@ -112,6 +112,10 @@ pub const ALL: &[DataPath] = &[
     DataPath {
         enters: Enters::Named,
         ..routed("ebpf+wireguard", "Cilium with WireGuard and legacy host routing", &EBPF_ROUTED, &WIREGUARD)
+    },
+    DataPath {
+        enters: Enters::Named,
+        ..routed("ebpf+ipsec", "Cilium with IPsec and legacy host routing", &EBPF_POLICIES, &IPSEC)
     },
     DataPath {
         enters: Enters::Named,

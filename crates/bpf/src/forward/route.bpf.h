@@ -39,7 +39,8 @@ static __always_inline bool is_uplink(__u32 ifindex)
 	return uplink;
 }
 
-/* Fills in a route to the address that a look-up was prepared for; the result is that of bpf_fib_lookup(). */
+/* Fills in a route to the address that a look-up was prepared for; the result is that of bpf_fib_lookup(), and a success where
+ * it leads elsewhere than to other nodes. */
 static __always_inline long find_route(struct __sk_buff *skb, struct bpf_fib_lookup *fib, const struct prefix *to,
 				       struct route *route)
 {
@@ -56,6 +57,9 @@ static __always_inline long find_route(struct __sk_buff *skb, struct bpf_fib_loo
 	fib->tot_len = 1;
 	result = bpf_fib_lookup(skb, fib, sizeof(*fib), flags);
 	route->frame_max = config.frame_max;
+	/* Who is the neighbour on another link matters to the kernel alone. IPsec's routes have none. */
+	if (result == BPF_FIB_LKUP_RET_NO_NEIGH && !is_uplink(fib->ifindex))
+		return BPF_FIB_LKUP_RET_SUCCESS;
 	if (result == BPF_FIB_LKUP_RET_SUCCESS && is_uplink(fib->ifindex)) {
 		limit_frame(route, fib->mtu_result);
 		route->wire = fib->ifindex;

@@ -23,6 +23,9 @@ pub(crate) const EBPF: Ebpf = Ebpf { name: "ebpf", pair: Pair::Veth, beside: Bes
 pub(crate) const EBPF_TUNNEL: Ebpf = Ebpf { name: "ebpf-tunnel", pair: Pair::Veth, beside: Beside::Tunnel };
 /// Veth pairs, to nodes behind a device that wraps what the kernel's own path leads to it.
 pub(crate) const EBPF_ROUTED: Ebpf = Ebpf { name: "ebpf-routed", pair: Pair::Veth, beside: Beside::Device };
+/// Veth pairs, to nodes for which the kernel's policies wrap what its own path leads there.
+pub(crate) const EBPF_POLICIES: Ebpf =
+    Ebpf { name: "ebpf-policies", pair: Pair::Veth, beside: Beside::Policies };
 /// Veth pairs, and a short cut for TCP between pods of one node, to nodes on the same wire.
 pub(crate) const EBPF_SOCKMAP: Ebpf = Ebpf { name: "ebpf-sockmap", pair: Pair::Veth, beside: Beside::Splice };
 /// Netkit pairs, which hand a packet to the program while the pod sends it.
@@ -45,6 +48,11 @@ enum Beside {
     /// redirect to the wire, or to a tunnel of their own, and nothing past a device that encrypts. So what a pod exchanges with
     /// pods of its node goes past the kernel's path, and all that it sends is checked.
     Device,
+    /// The kernel's policies of IPsec, which wrap without a device. What was unwrapped enters by the wire once more. A program
+    /// there would hand it to its pod past the policy that asks whether it was wrapped, and a bare packet likewise. So none hangs
+    /// there, and the programs of pods are given the loopback for a wire: no route to another node leads there, and all that goes
+    /// to one is left to the kernel.
+    Policies,
     /// Programs at sockets, by which two pods of the node speak past TCP. The sockets are those that are opened by tasks
     /// in a control group of the node.
     Splice,
@@ -74,7 +82,7 @@ impl Attach for Ebpf {
             Beside::Splice => {
                 ReceiveLimit::Nowhere("a neighbour's bytes come to its sockets past every link")
             }
-            Beside::Nothing | Beside::Tunnel | Beside::Device => ReceiveLimit::NodeEnd,
+            Beside::Nothing | Beside::Tunnel | Beside::Device | Beside::Policies => ReceiveLimit::NodeEnd,
         }
     }
 
@@ -93,11 +101,12 @@ impl Attach for Ebpf {
         let (local, Network { vni, port, .. }) = (node.outer_address(), &node.network);
         let tunnel = match self.beside {
             Beside::Tunnel => Some(TunnelEnd { local: local?, vni: *vni, port: *port }),
-            Beside::Nothing | Beside::Device | Beside::Splice => None,
+            Beside::Nothing | Beside::Device | Beside::Policies | Beside::Splice => None,
         };
+        let by_policy = self.beside == Beside::Policies;
         draft.step(Step::LoadPrograms(Programs {
             node: node.programs(),
-            wire: node.wire.clone(),
+            wire: if by_policy { links::loopback() } else { node.wire.clone() },
             mtu,
             gateway: GATEWAY_V4,
             gateway_mac: links::gateway_mac(),
@@ -105,7 +114,9 @@ impl Attach for Ebpf {
             cluster: node.network.prefixes.iter().collect(),
             tunnel,
         }));
-        draft.program(node, Program::FromWire, &node.wire);
+        if !by_policy {
+            draft.program(node, Program::FromWire, &node.wire);
+        }
         if self.beside == Beside::Splice {
             let splice = Splice { node: node.programs() };
             draft.step(Step::LoadSplice(splice.clone()));
@@ -147,7 +158,7 @@ impl Attach for Ebpf {
     /// The programs do what the node's routing would. What a pod receives is not counted, unless its link has a queue:
     /// before Linux 6.7 a link does not count what a program hands to it.
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
-        if self.beside == Beside::Device && talk.with == With::Remote {
+        if matches!(self.beside, Beside::Device | Beside::Policies) && talk.with == With::Remote {
             return ptp::PTP.traces(node, pod, talk);
         }
         let mut traces = Traces::default();
@@ -171,7 +182,7 @@ impl Attach for Ebpf {
     /// Traffic that leaves or enters the cluster may be translated, so the programs leave it to the kernel's own path. A
     /// node that sends through a tunnel uses an address within the cluster, and its packets go as those of its pods do.
     fn refuses_nodes(&self, part: SocketRole) -> Option<&'static str> {
-        let has_tunnel = matches!(self.beside, Beside::Tunnel | Beside::Device);
+        let has_tunnel = matches!(self.beside, Beside::Tunnel | Beside::Device | Beside::Policies);
         let is_inside = has_tunnel && part == SocketRole::Server;
         (!is_inside).then_some(
             "its programs forward only traffic between pods; traffic between a pod and another node's own address \
@@ -183,7 +194,7 @@ impl Attach for Ebpf {
     fn toward_node(&self, _pod: &Pod, bare: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
         match self.beside {
             Beside::Tunnel => self.node(bare, mtu),
-            Beside::Nothing | Beside::Device | Beside::Splice => Ok(Plan::new()),
+            Beside::Nothing | Beside::Device | Beside::Policies | Beside::Splice => Ok(Plan::new()),
         }
     }
 }

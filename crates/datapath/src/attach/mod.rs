@@ -16,7 +16,7 @@ mod veth;
 
 pub(crate) use bridge::BRIDGE;
 pub(crate) use docker::DOCKER;
-pub(crate) use ebpf::{EBPF, EBPF_ROUTED, EBPF_SOCKMAP, EBPF_TUNNEL, NETKIT};
+pub(crate) use ebpf::{EBPF, EBPF_POLICIES, EBPF_ROUTED, EBPF_SOCKMAP, EBPF_TUNNEL, NETKIT};
 pub(crate) use elsewhere::ELSEWHERE;
 pub(crate) use host::HOST;
 pub(crate) use host_device::HOST_DEVICE;

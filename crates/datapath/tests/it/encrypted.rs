@@ -99,14 +99,24 @@ fn ipsec_shows_nothing_of_what_pods_say() {
 }
 
 #[test]
-fn programs_redirect_nothing_past_wireguard() {
-    shows_nothing(&[("ebpf+wireguard", Family::V4)]);
+fn programs_redirect_nothing_past_what_encrypts() {
+    shows_nothing(&[("ebpf+wireguard", Family::V4), ("ebpf+ipsec", Family::V6)]);
 }
 
-/// The programs leave to the device what is a pod's own, and drop the rest with a reason.
 #[test]
 fn what_goes_to_wireguard_was_checked() {
-    let Some(path) = runnable("ebpf+wireguard") else { return };
+    is_checked("ebpf+wireguard");
+}
+
+#[test]
+fn what_goes_to_ipsec_was_checked() {
+    is_checked("ebpf+ipsec");
+}
+
+/// The programs leave to the kernel what is a pod's own, and drop the rest with a reason.
+#[track_caller]
+fn is_checked(name: &str) {
+    let Some(path) = runnable(name) else { return };
     let mut pair = Pair::new(path, Family::V4);
     let (plan, mut journal) = (pair.path_plan(), pair.journal());
     pair.apply(&plan, &mut journal, Fault::None).unwrap_or_else(|error| panic!("{error}"));
@@ -140,10 +150,20 @@ fn await_or_fail(failure: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// As if another program had taken the policies from node 1, and led its packets to node 2 as they are.
 #[test]
 fn ipsec_takes_from_pods_what_was_encrypted_alone() {
-    let Some(path) = runnable("ptp+ipsec") else { return };
+    takes_what_was_encrypted("ptp+ipsec");
+}
+
+#[test]
+fn programs_hand_to_pods_nothing_that_was_not_encrypted() {
+    takes_what_was_encrypted("ebpf+ipsec");
+}
+
+/// As if another program had taken the policies from node 1, and led its packets to node 2 as they are.
+#[track_caller]
+fn takes_what_was_encrypted(name: &str) {
+    let Some(path) = runnable(name) else { return };
     let mut pair = Pair::new(path, Family::V4);
     let (mut plan, mut journal) = (pair.path_plan(), pair.journal());
     let [here, there] = pair.nodes.clone();

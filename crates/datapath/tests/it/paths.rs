@@ -12,6 +12,7 @@ macro_rules! for_each_path {
             ptp_direct "ptp+direct", ptp_vxlan "ptp+vxlan", ptp_wireguard "ptp+wireguard",
             ptp_ipsec "ptp+ipsec",
             ebpf_direct "ebpf+direct", ebpf_vxlan "ebpf+vxlan", ebpf_wireguard "ebpf+wireguard",
+            ebpf_ipsec "ebpf+ipsec",
             ebpf_sockmap "ebpf+sockmap", netkit_direct "netkit+direct", macvlan "macvlan",
             ipvlan_l2 "ipvlan-l2", ipvlan_l3 "ipvlan-l3", ipvlan_l3s "ipvlan-l3s",
             ovs_direct "ovs+direct", ovs_vxlan "ovs+vxlan", ovs_geneve "ovs+geneve",

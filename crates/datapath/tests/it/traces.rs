@@ -152,7 +152,7 @@ fn what_distinguishes_a_path_from_others_is_counted() {
         }
         // Programs and shared links bypass the node's routing. All other paths go through it.
         let routed =
-            ["bridge", "docker", "ptp", "ebpf-routed", "ovs", "ovs-afxdp"].contains(&path.attach.name());
+            ["bridge", "docker", "ptp", "ebpf-routed", "ebpf-policies", "ovs", "ovs-afxdp"].contains(&path.attach.name());
         for node in &case.nodes {
             let mut routing = traces
                 .iter()
@@ -227,6 +227,7 @@ fn what_cannot_be_alone_says_why() {
         "ebpf+direct",
         "ebpf+vxlan",
         "ebpf+wireguard",
+        "ebpf+ipsec",
     ];
     assert_eq!(refused(SocketRole::Client), [&tunnels[..], &programs[1..], &switched[..]].concat());
     let error = CNI.alone(SocketRole::Client).unwrap_err().to_string();

@@ -174,8 +174,8 @@ impl World<'_> {
         let pod = self.pair.inside(1);
         let address = SocketAddr::new(of(&self.pair.pods[1].addresses, family), POD_PORT);
         match self.path.attach.name() {
-            "bridge" | "docker" | "ptp" | "ebpf" | "ebpf-tunnel" | "ebpf-routed" | "ebpf-sockmap"
-            | "netkit" | "ovs" | "ovs-tunnel" | "ovs-afxdp" => {
+            "bridge" | "docker" | "ptp" | "ebpf" | "ebpf-tunnel" | "ebpf-routed" | "ebpf-policies"
+            | "ebpf-sockmap" | "netkit" | "ovs" | "ovs-tunnel" | "ovs-afxdp" => {
                 tcp(&pod, &self.pair.node(1), address);
             }
             "host" | "macvlan" | "ipvlan-l2" | "ipvlan-l3" | "ipvlan-l3s" => {}
@@ -194,7 +194,7 @@ impl World<'_> {
     fn pods_reach_nodes(&self, family: Family) {
         if matches!(
             self.path.attach.name(),
-            "bridge" | "docker" | "ebpf" | "ebpf-tunnel" | "ebpf-routed" | "ebpf-sockmap" | "netkit"
+            "bridge" | "docker" | "ebpf" | "ebpf-tunnel" | "ebpf-routed" | "ebpf-policies" | "ebpf-sockmap" | "netkit"
         ) {
             let there = SocketAddr::new(of(&self.pair.nodes[1].underlay, family), POD_PORT);
             let seen = tcp(&self.pair.node(1), &self.pair.inside(0), there);
