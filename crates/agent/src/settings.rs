@@ -111,17 +111,19 @@ impl Settings {
         ATTACHES.iter().find(|path| path.name == self.attach).map(|path| path.attach)
     }
 
-    /// Refuses a way between nodes that pods on the nodes' own link do not take: they look for all other pods there.
+    /// Refuses a way between nodes that pods on the nodes' own link do not take.
     pub(crate) fn check_backend(&self, network: &NetworkConfig) -> Result<(), String> {
-        let is_on_wire = self.attach().is_some_and(|attach| !attach.leads_out());
-        if is_on_wire && !network.backend.is(BackendKind::HostGw) {
-            return Err(format!(
-                "pods of {} find each other on the nodes' own link, and `Backend.Type` is {}; with host-gw the nodes \
-                 are neighbours there, and --attach ipvlan-l3s needs no such link",
-                self.attach, network.backend.kind
-            ));
+        let Some(attach) = self.attach().filter(|attach| attach.leaves_by_wire()) else { return Ok(()) };
+        let backend = &network.backend;
+        // What leads to a router does so by the same link, for those whose default route is the node's.
+        if backend.is(BackendKind::HostGw) || attach.leads_out() && backend.is(BackendKind::AwsVpc) {
+            return Ok(());
         }
-        Ok(())
+        Err(format!(
+            "what pods of {} send leaves by the nodes' own link, and with `Backend.Type` {} the way to other nodes is another; with \
+             host-gw it is that link, and --attach ptp takes every way",
+            self.attach, backend.kind
+        ))
     }
 }
 

@@ -75,6 +75,10 @@ pub trait Attach: Sync {
     fn leads_out(&self) -> bool {
         true
     }
+    /// Whether what pods send to other nodes leaves by the node's wire, whatever the node's routes say: no tunnel takes it.
+    fn leaves_by_wire(&self) -> bool {
+        !self.leads_out()
+    }
     /// Whether other machines than the node are neighbours on a pod's link, so that a route of the pod can go by one
     /// ([`PodRoute::via`]).
     fn has_neighbours(&self) -> bool {

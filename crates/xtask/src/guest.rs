@@ -218,6 +218,7 @@ pub(crate) static ALL: [Guest; 8] = [
             ("plan", "", Skipped),
             // Races and endings of the binary are the same on every kernel. But its commands differ for each
             // data path.
+            ("hostgap", "agent::attaches::", Skipped),
             ("hostgap", "commands::", Skipped),
             ("hostgap", "conformance::", Skipped),
         ],

@@ -2,17 +2,16 @@
 //! from one to another, and past them to and from the wire's neighbours, but the wire itself, where the node's addresses
 //! are, is none of them: without such a link the node and its own pods do not reach each other.
 
-use linux::{LinkKind, Mac};
-use plan::Plan;
+use linux::{LinkKind, Mac, Route};
+use plan::{Plan, Step};
 
 use super::ptp::GATEWAY;
 use crate::draft::Draft;
-use crate::{NodeSpec, Pod, links, rules};
+use crate::{Family, NodeSpec, Pod, links, rules};
 
 /// Makes the link, where the network has one, and masquerades what pods send out by it.
 ///
-/// It needs no address. What the node sends to a pod has the node's address on the wire: the kernel takes it where the link
-/// of a route has none (`inet_select_addr`).
+/// It needs no address: the node's routes to pods say from which one it sends.
 pub(super) fn node(node: &NodeSpec, kind: LinkKind, mtu: u32, mac: Option<Mac>) -> Plan {
     let mut draft = Draft::at(&node.place, node.families());
     if node.network.host_link {
@@ -26,6 +25,9 @@ pub(super) fn node(node: &NodeSpec, kind: LinkKind, mtu: u32, mac: Option<Mac>) 
 }
 
 /// The node's routes to a pod by it, and the pod's Ethernet address where it has one of its own.
+///
+/// What the node sends has its address on the wire. Where a route names none and its link has none, the kernel prefers one of the
+/// loopback (`inet_select_addr`), and an answer to that finds no way: the driver asks for one by the wire.
 pub(super) fn routes(node: &NodeSpec, pod: &Pod, mac: Option<Mac>) -> Plan {
     let mut draft = Draft::at(&node.place, node.families());
     if node.network.host_link {
@@ -33,7 +35,10 @@ pub(super) fn routes(node: &NodeSpec, pod: &Pod, mac: Option<Mac>) -> Plan {
         if let Some(mac) = mac {
             draft.neighbours(&link, pod.addresses.iter(), mac);
         }
-        draft.routes_on(&link, pod.addresses.alone());
+        for dst in pod.addresses.alone() {
+            let src = node.underlay.of(Family::of(dst.addr()));
+            draft.step(Step::AddRoute(Route { src, ..Route::on_link(dst, link.clone()) }));
+        }
     }
     draft.into_plan()
 }

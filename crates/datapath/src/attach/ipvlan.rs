@@ -50,6 +50,12 @@ impl Attach for Ipvlan {
         !matches!(self.mode, IpvlanMode::L2)
     }
 
+    /// In L3 and L3s the driver asks the node's routes for a way by the wire alone (`flowi4_oif` in `ipvlan_process_v4_outbound`).
+    /// Where the routes lead elsewhere, it takes the destination for a neighbour there.
+    fn leaves_by_wire(&self) -> bool {
+        true
+    }
+
     /// In L2 the pods have the wire's Ethernet address too, so that the node would have to be found by another.
     fn takes_host_link(&self) -> bool {
         self.leads_out()

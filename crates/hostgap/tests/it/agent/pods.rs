@@ -74,42 +74,6 @@ pub(super) fn address(result: &str) -> IpAddr {
     address.split_once('/').unwrap().0.parse().unwrap()
 }
 
-#[test]
-fn pods_on_the_nodes_own_link_reach_each_other_and_the_nodes() {
-    if !require_root() {
-        return;
-    }
-    if let Some(unmet) = features::probe().unwrap().unmet(&[Feature::Macvlan]).first() {
-        return skip(&unmet.to_string());
-    }
-    let nodes = Nodes::new("host-gw");
-    let before = ["a", "b"].map(|node| dump(&nodes.world.open(node)));
-    let mut agents = ["a", "b"].map(|node| nodes.start_with(node, "log", &MACVLAN));
-    let confs = [0, 1].map(|at| nodes.configuration(["a", "b"][at], &agents[at]));
-    nodes.until_reached("a", "b", &agents[0]);
-    nodes.until_reached("b", "a", &agents[1]);
-    assert_eq!((&confs[0]["attach"], &confs[0]["host_link"]), (&"macvlan".into(), &true.into()));
-    agents.iter_mut().for_each(Running::kill);
-    let pods = [("a", "pod-a", &confs[0]), ("b", "pod-b", &confs[1])];
-    let [pod_a, pod_b] = pods.map(|(node, pod, conf)| {
-        nodes.world.add(pod);
-        address(&nodes.call("ADD", node, pod, conf))
-    });
-    let [node_a, node_b] = ["192.0.2.1", "192.0.2.2"].map(|node| node.parse::<IpAddr>().unwrap());
-    for (from, to) in [
-        ("pod-a", [pod_b, node_a, node_b]),
-        ("pod-b", [pod_a, node_b, node_a]),
-        ("a", [pod_a, pod_b, node_b]),
-        ("b", [pod_b, pod_a, node_a]),
-    ] {
-        to.into_iter().for_each(|to| nodes.assert_reaches(from, to));
-    }
-    for (node, pod, conf) in pods {
-        nodes.call("DEL", node, pod, conf);
-    }
-    nodes.assert_taken_back(&before);
-}
-
 /// The agent stays on its link when a VPN brings a default route that comes first, and so do pods that come then.
 #[test]
 fn pods_are_on_the_link_that_the_agent_has_found() {
@@ -257,20 +221,17 @@ fn a_wire_that_gets_another_mtu_leaves_the_node_ready_while_a_pod_stands() {
     nodes.assert_taken_back_on("a", &before);
 }
 
-/// A tunnel leads beyond the link on which such pods look for each other.
+/// What such pods send passes every tunnel by.
 #[test]
 fn pods_on_the_nodes_own_link_have_no_tunnel() {
     if !require_root() {
         return;
     }
     let nodes = Nodes::new("vxlan");
-    let mut agent = nodes.agent("a", "run");
-    let output = agent.args(MACVLAN).arg("--dry-run").output().unwrap();
-    assert!(!output.status.success());
-    let said = text(&output.stderr);
-    assert!(
-        said.contains("pods of macvlan find each other on the nodes' own link")
-            && said.contains("ipvlan-l3s"),
-        "{said}"
-    );
+    for attach in ["macvlan", "ipvlan-l3", "ipvlan-l3s"] {
+        let mut agent = nodes.agent("a", "run");
+        let output = agent.args([WIRE[0], WIRE[1], "--attach", attach, "--dry-run"]).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains("leaves by the nodes' own link"), "{attach}: {said}");
+    }
 }
