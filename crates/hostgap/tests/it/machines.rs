@@ -1,4 +1,6 @@
-//! Races between two machines: two network namespaces, each with a `/run` and an sshd of its own.
+//! Races between two machines: two network namespaces at one switch, each with a `/run` and an sshd of its own.
+
+mod lost;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -10,9 +12,10 @@ use testkit::{Dump, World, dump};
 
 use crate::sandbox::{
     HOSTGAP, OwnRun, Sandbox, check, check_race, json, kill, own_run, sandbox, stderr, stdout, until,
+    until_within,
 };
 
-/// Two machines on one wire. The client's is the sandbox's; the server's is reached by ssh as `b`.
+/// Two machines at one switch. The client's is the sandbox's; the server's is reached by ssh as `b`.
 struct Machines {
     world: World,
     sandbox: Sandbox,
@@ -22,27 +25,49 @@ struct Machines {
     before: [Dump; 2],
 }
 
+fn sshd_program() -> Option<PathBuf> {
+    std::env::var_os("HOSTGAP_SSHD").map(PathBuf::from)
+}
+
 /// `None`: there is no sshd.
 fn machines() -> Option<Machines> {
-    let Some(sshd) = std::env::var_os("HOSTGAP_SSHD").map(PathBuf::from) else {
+    let Some(sshd) = sshd_program() else {
         testkit::skip("HOSTGAP_SSHD does not say where an sshd is");
         return None;
     };
     let (sandbox, far, world) = (sandbox(), own_run(), World::new());
-    let [near, there] = ["a", "b"].map(|name| {
-        world.add(name);
-        world.name(name).to_string()
-    });
-    ip(&["-n", &near, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", &there]);
-    for (netns, address) in [(&near, "10.9.0.1/24"), (&there, "10.9.0.2/24")] {
-        ip(&["-n", netns, "addr", "add", address, "dev", "eth0"]);
-        ip(&["-n", netns, "link", "set", "eth0", "up"]);
-        ip(&["-n", netns, "link", "set", "lo", "up"]);
+    let switch = world.name("switch").to_string();
+    world.add("switch");
+    ip(&["-n", &switch, "link", "add", "sw0", "type", "bridge"]);
+    ip(&["-n", &switch, "link", "set", "sw0", "up"]);
+    for number in [1, 2] {
+        plug(&world, number);
     }
     write_config(sandbox.out());
-    let sshd = start_sshd(&sshd, &far, &there, sandbox.out());
+    let sshd = start_sshd(&sshd, &far, world.name("b").as_str(), sandbox.out());
     let before = ["a", "b"].map(|name| dump(&world.open(name)));
     Some(Machines { world, sandbox, far, sshd, before })
+}
+
+/// Adds a machine, whose card leads to the switch. It has the same addresses each time.
+fn plug(world: &World, number: usize) {
+    let name = ["a", "b"][number - 1];
+    world.add(name);
+    let [switch, netns] = ["switch", name].map(|name| world.name(name).to_string());
+    let [ethernet, address] = [format!("02:00:00:00:09:0{number}"), format!("10.9.0.{number}/24")];
+    let port = port(name);
+    let add = ["-n", &switch, "link", "add", &port, "type", "veth", "peer", "name", "eth0"];
+    ip(&[&add[..], &["address", &ethernet, "netns", &netns]].concat());
+    ip(&["-n", &switch, "link", "set", &port, "master", "sw0", "up"]);
+    ip(&["-n", &netns, "addr", "add", &address, "dev", "eth0"]);
+    for link in ["eth0", "lo"] {
+        ip(&["-n", &netns, "link", "set", link, "up"]);
+    }
+}
+
+/// The switch's port to a machine.
+fn port(name: &str) -> String {
+    format!("port-{name}")
 }
 
 /// The files of both sides of ssh. As some users' shells do, those of the machines greet before they do anything.
@@ -141,6 +166,19 @@ impl Machines {
     /// Waits until a server answers on the server's machine.
     fn until_something_stands(&self) {
         until("a server runs there", || !self.far.servers().is_empty());
+    }
+
+    /// The finished rounds of all races here.
+    fn rounds(&self) -> usize {
+        let Ok(races) = std::fs::read_dir(self.sandbox.out().join("results")) else { return 0 };
+        let records = races.map(|race| race.unwrap().path().join("race.jsonl"));
+        let texts = records.filter_map(|record| std::fs::read_to_string(record).ok());
+        texts.map(|text| text.matches("{\"round\":{").count()).sum()
+    }
+
+    /// Where other races have the CPUs too, a round takes minutes.
+    fn until_rounds(&self, count: usize) {
+        until_within(Duration::from_secs(600), "rounds are written down", || self.rounds() >= count);
     }
 
     /// Neither machine has anything that it did not have before; what ends is waited for.
@@ -319,7 +357,7 @@ pub(crate) struct Three {
 
 pub(crate) fn three() -> Option<Three> {
     let machines = machines()?;
-    let sshd = PathBuf::from(std::env::var_os("HOSTGAP_SSHD").unwrap());
+    let sshd = sshd_program().unwrap();
     let (client, netns) = (own_run(), machines.world.name("a").to_string());
     let daemon = start_sshd(&sshd, &client, &netns, machines.sandbox.out());
     Some(Three { machines, client, daemon })
