@@ -110,7 +110,7 @@ fn sentence(error: &anyhow::Error) -> String {
 }
 
 /// What to try, if the error itself knows.
-fn remedy(error: &anyhow::Error) -> Option<&'static str> {
+fn remedy(error: &anyhow::Error) -> Option<&str> {
     None.or_else(|| error.downcast_ref().and_then(LabError::remedy))
         .or_else(|| error.downcast_ref().and_then(TransactionError::remedy))
         .or_else(|| error.downcast_ref().and_then(plan::JournalError::remedy))

@@ -121,7 +121,7 @@ pub enum LabError {
         pid: u32,
     },
     /// Something failed on another machine, or on the way to it.
-    #[error("use {machine}: {why}{}", remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}")))]
+    #[error("use {machine}: {why}")]
     Machine {
         /// As the user names it.
         machine: String,
@@ -212,7 +212,7 @@ pub enum LabError {
 
 impl LabError {
     /// What to try, where one of the crates below knows it.
-    pub fn remedy(&self) -> Option<&'static str> {
+    pub fn remedy(&self) -> Option<&str> {
         match self {
             LabError::Vm(error) => error.remedy(),
             LabError::Journal(error) => error.remedy(),
@@ -220,6 +220,7 @@ impl LabError {
             LabError::Load { why, .. } => why.remedy(),
             LabError::Record(error) => error.remedy(),
             LabError::Busy { .. } => Some("try again when it has ended"),
+            LabError::Machine { remedy, .. } => remedy.as_deref(),
             LabError::Privileges(_)
             | LabError::NoTopology(_)
             | LabError::NoIpv6
@@ -235,7 +236,6 @@ impl LabError {
             | LabError::Server { .. }
             | LabError::Broken { .. }
             | LabError::Packets { .. }
-            | LabError::Machine { .. }
             | LabError::NotThere { .. }
             | LabError::Guest { .. }
             | LabError::NotUndone { .. }

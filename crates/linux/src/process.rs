@@ -220,7 +220,7 @@ pub fn require_network_admin() -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let why = format!("this process lacks {}; run it as root", missing.join(" and "));
+    let why = format!("this process lacks {}", missing.join(" and "));
     Err(Error::new("change the network", io::Error::new(io::ErrorKind::PermissionDenied, why)))
 }
 

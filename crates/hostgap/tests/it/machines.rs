@@ -1,5 +1,6 @@
 //! Races between two machines: two network namespaces at one switch, each with a `/run` and an sshd of its own.
 
+mod login;
 mod lost;
 
 use std::os::unix::fs::PermissionsExt;
@@ -80,7 +81,8 @@ fn write_config(dir: &Path) {
     }
     // The daemon wants a user of its own, and an installed package made one.
     let users = std::fs::read_to_string("/etc/passwd").unwrap();
-    std::fs::write(file("passwd"), users + "sshd:x:65534:65534::/run/sshd:/usr/sbin/nologin\n").unwrap();
+    let sshd = "sshd:x:65534:65534::/run/sshd:/usr/sbin/nologin\n";
+    std::fs::write(file("passwd"), users + sshd + login::OPERATOR).unwrap();
     let config = format!(
         "HostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nPidFile none\nUsePAM no\nPermitRootLogin yes\n\
          SetEnv XDG_CACHE_HOME={} PATH={}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin\n\
@@ -90,10 +92,8 @@ fn write_config(dir: &Path) {
         file("cache"),
         file("bin")
     );
-    // As sudo does it: nothing of the environment is kept.
-    let sudo = "#!/bin/sh\n[ \"$1 $2\" = '-n --' ] && shift 2 && exec env -i PATH=\"$PATH\" \"$@\"\n";
     std::fs::create_dir(dir.join("bin")).unwrap();
-    std::fs::write(dir.join("bin/sudo"), sudo).unwrap();
+    std::fs::write(dir.join("bin/sudo"), login::SUDO).unwrap();
     std::fs::set_permissions(dir.join("bin/sudo"), std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::write(file("sshd_config"), config).unwrap();
     let config = format!(
@@ -304,7 +304,7 @@ fn neither_machine_is_waited_for_while_it_has_another_race() {
     let said = waits(&machines.sandbox, &["--server", "ssh://b"]);
     assert!(said.contains("hint: try again when it has ended"), "{said}");
     let said = waits(client, &["--client", "ssh://a", "--server", "ssh://b"]);
-    assert!(said.contains("use ssh://a: ") && said.contains("; try again when it has ended"), "{said}");
+    assert!(said.contains("use ssh://a: ") && said.contains("hint: try again when it has ended"), "{said}");
     assert_nothing_left(machines, client);
 }
 

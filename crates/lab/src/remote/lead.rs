@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host::Remote;
 use super::watch::Watching;
-use super::work::SILENCE_MAX;
+use super::work::{NEEDS_ROOT, SILENCE_MAX};
 use crate::channel::{Conversation, held, lines, silent};
 use crate::cni::PluginDirs;
 use crate::cpus::granted;
@@ -79,6 +79,7 @@ impl From<&LabError> for LeadFailed {
         let (machine, why, remedy) = match error {
             LabError::Machine { machine, why, remedy } => (Some(machine), why.clone(), remedy.clone()),
             LabError::NotThere { machine, why } => (Some(machine), why.clone(), None),
+            LabError::Privileges(why) => (None, why.to_string(), Some(NEEDS_ROOT.to_owned())),
             other => (None, other.to_string(), other.remedy().map(str::to_owned)),
         };
         let is_input = matches!(

@@ -29,6 +29,9 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How often it is looked whether to stop.
 const LOOKS: Duration = Duration::from_secs(1);
 
+/// What to try where the user of a machine may not change its network.
+pub(super) const NEEDS_ROOT: &str = "log in as root (ssh://root@…), or have it started with --sudo";
+
 /// Answers requests until the input ends, nothing is heard any more, or `stop` is set. What was built is undone then.
 /// `connection` is what sshd says of its own (`SSH_CONNECTION`).
 ///
@@ -53,7 +56,7 @@ pub fn work(
         }
     };
     if let Err(error) = linux::process::require_network_admin().map_err(LabError::Privileges) {
-        let remedy = Some("log in as root (ssh://root@…), or have it started with --sudo".to_owned());
+        let remedy = Some(NEEDS_ROOT.to_owned());
         send(Reply::Failed(Failed { why: error.to_string(), remedy, broken: None }));
         return Ok(());
     }
