@@ -169,7 +169,12 @@ impl Server {
 
     /// An error if it has ended.
     pub fn check(&mut self) -> Result<(), LabError> {
-        match self.child.try_wait()? {
+        self.check_within(Duration::ZERO)
+    }
+
+    /// An error if it ends within a time.
+    pub(crate) fn check_within(&mut self, patience: Duration) -> Result<(), LabError> {
+        match self.child.wait_for(patience)? {
             None => Ok(()),
             Some(status) => Err(self.failure(format!("ended by itself ({status})"))),
         }

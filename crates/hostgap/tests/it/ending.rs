@@ -287,8 +287,9 @@ fn a_reference_that_breaks_ends_the_race_with_its_name() {
     );
 }
 
+/// A race ends with this message, and what it had is kept.
 #[track_caller]
-fn ended(sandbox: &Sandbox, race: Child, says: &str) -> Output {
+pub(crate) fn ended(sandbox: &Sandbox, race: Child, says: &str) -> Output {
     let output = race.wait_with_output().unwrap();
     let text = check(&output, 1, says);
     assert!(text.contains("finished round"), "{text}");

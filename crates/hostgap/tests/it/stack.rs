@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,27 +11,31 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{World, dump, run};
 
+use crate::ending::ended;
 use crate::load::end;
-use crate::sandbox::{HOSTGAP, Sandbox, check, check_race, json, sandbox};
+use crate::sandbox::{HOSTGAP, Sandbox, check, check_race, json, kill, sandbox};
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A quick race with candidates of the host that differ in their servers.
 fn raced(sandbox: &Sandbox, workload: &str, stacks: &[&str]) -> Value {
+    let file = experiment(sandbox, workload, 2, stacks);
+    let output = sandbox.run_race(&[file.to_str().unwrap(), "--seed", "7", "--json"]);
+    check_race(&output, "");
+    json(&output)
+}
+
+fn experiment(sandbox: &Sandbox, workload: &str, rounds: u32, stacks: &[&str]) -> PathBuf {
     let file = sandbox.out().join("stack.toml");
     let mut text = format!(
-        "schema = 1\nname = \"stack\"\nrates = [2000]\nrounds = 2\nbuilds = 1\nworkload = {{ {workload} }}\n"
+        "schema = 1\nname = \"stack\"\nrates = [2000]\nrounds = {rounds}\nbuilds = 1\nworkload = {{ {workload} }}\n"
     );
     for stack in stacks {
         text += &format!("[[candidates]]\npath = \"host\"\nstack = {{ {stack} }}\nrequired = true\n");
     }
     std::fs::write(&file, text).unwrap();
-    let args =
-        ["race", file.to_str().unwrap(), "--out", sandbox.out().to_str().unwrap(), "--seed", "7", "--json"];
-    let output = sandbox.hostgap(&args);
-    check_race(&output, "");
-    json(&output)
+    file
 }
 
 /// A race checks after each trial that the kernel's own stack delivered next to nothing of its packets.
@@ -54,6 +59,24 @@ fn packets_of_each_server_take_its_way() {
         assert!(result["server"].as_str().unwrap().starts_with("hostgap serve"), "{result}");
         sandbox.assert_nothing_left();
     }
+}
+
+/// Its program leaves the link with it, which is not what is said.
+#[test]
+fn a_server_on_a_stack_that_dies_ends_the_race_with_its_name() {
+    let sandbox = sandbox();
+    let file = experiment(
+        &sandbox,
+        "kind = \"http\", connections = 4",
+        1000,
+        &["kind = \"afxdp\", wait = \"spin\""],
+    );
+    let race = sandbox.start_race(&[file.to_str().unwrap()]);
+    sandbox.until_a_round_is_done();
+    for (pid, _) in sandbox.pids().into_iter().filter(|(_, line)| line.contains(" --afxdp ")) {
+        kill(pid, Signal::KILL);
+    }
+    ended(&sandbox, race, "the server of host, afxdp, spinning ended by itself (signal: 9 (SIGKILL))");
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! ([`plan::Made`]). And the counters of the path must show the trial's packets ([`Traffic::detour`]): a change that was
 //! taken back within the trial, or one that is in no list, shows there.
 
+use std::time::Duration;
+
 use record::Void;
 
 use super::BuiltTopology;
@@ -11,6 +13,9 @@ use crate::traffic::{Traffic, TransferredAmounts};
 use crate::trial::stolen_from;
 use crate::usage::{CounterSnapshot, Usage};
 use crate::{LabError, NodeCpus};
+
+/// How long the end of a server may take to be known.
+const ENDING: Duration = Duration::from_millis(100);
 
 impl BuiltTopology {
     /// Looks at all that was built, before the first trial. Plugins are part of a path and may change what the plan did
@@ -30,6 +35,16 @@ impl BuiltTopology {
             (None, Some(there)) => there.check(&self.name),
             (changed, _) => Ok(changed),
         }
+    }
+
+    /// The same, with an error if it changed because a server has ended: what that had at a link left it a moment before the
+    /// end is known.
+    pub(crate) fn why_changed(&mut self) -> Result<Option<String>, LabError> {
+        let changed = self.changed()?;
+        if changed.is_some() {
+            self.servers.iter_mut().try_for_each(|server| server.check_within(ENDING))?;
+        }
+        Ok(changed)
     }
 
     /// Looks at the counters of both sides, before the measured part of a trial.
@@ -91,8 +106,9 @@ impl BuiltTopology {
 
     /// What failed because the path is gone, by what is gone; what it did not carry, as its own; any other error as it is.
     pub(crate) fn because_of_the_path(&mut self, error: LabError) -> LabError {
-        match self.changed() {
+        match self.why_changed() {
             Ok(Some(what)) => self.path_broken(&what),
+            Err(ended @ LabError::Server { .. }) => ended,
             Ok(None) | Err(_) => error.of_answers(),
         }
     }

@@ -124,7 +124,7 @@ impl Runner for BuiltTopology {
     }
 
     fn changed(&mut self) -> Result<Option<String>, LabError> {
-        BuiltTopology::changed(self)
+        self.why_changed()
     }
 
     fn take_down(self) -> Result<(), LabError> {
