@@ -1,10 +1,13 @@
 //! Proxies beside client and server: real ones, into which the connections are redirected.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::sandbox::{HOSTGAP, Sandbox, check, check_race, json, sandbox};
+use crate::ending::ended;
+use crate::sandbox::{HOSTGAP, Sandbox, check, check_race, json, kill, sandbox};
 
 /// The directory with `haproxy`, and `envoy` if there is one.
 fn programs() -> Option<PathBuf> {
@@ -17,16 +20,21 @@ fn programs() -> Option<PathBuf> {
 
 /// Races what a file says, with the proxies in `PATH`.
 fn raced(sandbox: &Sandbox, programs: &Path, candidates: &str) -> Value {
-    let file = sandbox.out().join("proxies.toml");
-    let head =
-        "schema = 1\nname = \"proxies\"\nrates = [200]\nrounds = 2\nbuilds = 1\nworkload.connections = 4\n";
-    std::fs::write(&file, format!("{head}{candidates}")).unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
-    let args =
-        ["race", file.to_str().unwrap(), "--out", sandbox.out().to_str().unwrap(), "--seed", "7", "--json"];
-    let output = sandbox.command(HOSTGAP).env("PATH", path).args(args).output().unwrap();
+    let output = race(sandbox, programs, 2, candidates).args(["--seed", "7", "--json"]).output().unwrap();
     check_race(&output, "");
     json(&output)
+}
+
+fn race(sandbox: &Sandbox, programs: &Path, rounds: u32, candidates: &str) -> Command {
+    let file = sandbox.out().join("proxies.toml");
+    let head = format!(
+        "schema = 1\nname = \"proxies\"\nrates = [200]\nrounds = {rounds}\nbuilds = 1\nworkload.connections = 4\n"
+    );
+    std::fs::write(&file, format!("{head}{candidates}")).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let mut command = sandbox.command(HOSTGAP);
+    command.env("PATH", path).arg("race").arg(file).arg("--out").arg(sandbox.out());
+    command
 }
 
 /// A candidate of a path with these proxies.
@@ -80,6 +88,23 @@ fn the_hop_between_proxy_and_server_is_spliced() {
     sandbox.assert_nothing_left();
     let pinned = std::fs::read_dir(sandbox.in_run("hostgap-bpf")).unwrap();
     assert_eq!(pinned.count(), 0, "the splice had a folder of its own");
+}
+
+#[test]
+fn a_proxy_that_dies_ends_the_race_with_its_name() {
+    let Some(programs) = programs() else { return };
+    let sandbox = sandbox();
+    let endless = race(&sandbox, &programs, 1000, &with("host", "server = \"haproxy-tcp\"")).spawn().unwrap();
+    sandbox.until_a_round_is_done();
+    let of_proxy = |(_, line): &(u32, String)| line.split(' ').next().unwrap().ends_with("haproxy");
+    for (pid, _) in sandbox.pids().into_iter().filter(of_proxy) {
+        kill(pid, Signal::KILL);
+    }
+    ended(
+        &sandbox,
+        endless,
+        "haproxy-tcp at the server of host, haproxy-tcp at the server ended by itself (",
+    );
 }
 
 #[test]
