@@ -1,6 +1,6 @@
 //! Where the packets of a data path leave the kernel's usual way, drawn for the candidates that do.
 
-use record::{Candidate, StackWait};
+use record::{Candidate, PacketFilter, StackKind, StackWait};
 
 use super::markup::Markup;
 use super::svg::{Anchor, Caption, Frame, Point, Rect, Svg, at};
@@ -14,17 +14,29 @@ struct Departure {
     stations: [&'static str; 5],
     /// The station where it leaves the usual way.
     leaves: usize,
-    /// The program in user space that it meets there, and when.
+    /// Where the program is that it meets there.
+    space: Space,
+    /// The program, or what takes its place, and what that does or when.
     program: [&'static str; 2],
     /// The same in a sentence.
     sentence: &'static str,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Space {
+    User,
+    Kernel,
+}
+
+/// What a frame passes on its way to a server's socket.
+const INWARD: [&str; 5] = ["wire", "driver, XDP", "sk_buff, tc", "IP, netfilter", "TCP or UDP, socket"];
+
 const DEPARTURES: &[Departure] = &[
     Departure {
         goes: |candidate| candidate.stack.is_own(),
-        stations: ["wire", "driver, XDP", "sk_buff, tc", "IP, netfilter", "TCP or UDP, socket"],
+        stations: INWARD,
         leaves: 1,
+        space: Space::User,
         program: ["stack in the server", "by a ring of AF_XDP"],
         sentence: "A program of XDP hands what is for the server to the server's process, before there is an sk_buff; what the \
                    server sends enters the driver the same way. All else takes the kernel's way.",
@@ -33,6 +45,7 @@ const DEPARTURES: &[Departure] = &[
         goes: |candidate| candidate.path == "ovs+direct",
         stations: ["pod's eth0", "port hgp1", "table of flows", "hgbr1, routing", "wire"],
         leaves: 2,
+        space: Space::User,
         program: ["ovs-vswitchd", "first packet of a flow"],
         sentence: "Open vSwitch takes a packet at the port, before bridge and netfilter, and its table of flows in the kernel \
                    says where it goes: here to the node's routing. Only a packet that is in no flow goes up to the daemon.",
@@ -41,6 +54,7 @@ const DEPARTURES: &[Departure] = &[
         goes: |candidate| ["ovs+vxlan", "ovs+geneve"].contains(&candidate.path.as_str()),
         stations: ["pod's eth0", "port hgp1", "table of flows", "tunnel, IP, UDP", "wire"],
         leaves: 2,
+        space: Space::User,
         program: ["ovs-vswitchd", "first packet of a flow"],
         sentence: "Open vSwitch takes a packet at the port, before bridge, routing and netfilter, and its table of flows in \
                    the kernel says by which tunnel it goes. Only a packet that is in no flow goes up to the daemon.",
@@ -49,10 +63,58 @@ const DEPARTURES: &[Departure] = &[
         goes: |candidate| candidate.path == "ovs-afxdp+direct",
         stations: ["pod's eth0", "driver, XDP", "sk_buff of hgp1", "hgbr1, routing", "wire"],
         leaves: 1,
+        space: Space::User,
         program: ["ovs-vswitchd", "every packet, by a ring"],
         sentence: "A program of XDP hands each packet of a port to the daemon of Open vSwitch, before there is an sk_buff. The \
                    daemon looks it up in a table of flows of its own, and writes it to the ring of another port, or to the link \
                    hgbr1, from where the node's kernel routes it.",
+    },
+    Departure {
+        goes: |candidate| candidate.stack.kind == StackKind::Verbs,
+        stations: ["wire of its own", "driver, sk_buff", "IP", "UDP, port 4791", "socket"],
+        leaves: 3,
+        space: Space::User,
+        program: ["the server's memory", "rdma_rxe writes to it"],
+        sentence: "Software RoCE, by which the kernel stands for a card, takes what comes to UDP port 4791 and copies it to where \
+                   the server has posted a request to receive; what the server posts goes back the same way. No TCP and no \
+                   socket has a part in it, and no route or rule of a node or a pod: the wire is beside theirs. A card would \
+                   do all of it by itself.",
+    },
+    Departure {
+        goes: |candidate| candidate.filter == Some(PacketFilter::XdpDrop),
+        stations: INWARD,
+        leaves: 1,
+        space: Space::Kernel,
+        program: ["program of XDP", "drops it"],
+        sentence: "A program of XDP in the driver drops a frame of the workload or of the flood, before there is an sk_buff. \
+                   What comes after it never sees the frame.",
+    },
+    Departure {
+        goes: |candidate| candidate.filter == Some(PacketFilter::XdpTx),
+        stations: INWARD,
+        leaves: 1,
+        space: Space::Kernel,
+        program: ["program of XDP", "sends it back"],
+        sentence: "A program of XDP in the driver sends the frame back by the link that it came from, in the memory in which it \
+                   came, before there is an sk_buff.",
+    },
+    Departure {
+        goes: |candidate| candidate.filter == Some(PacketFilter::XdpRedirect),
+        stations: INWARD,
+        leaves: 1,
+        space: Space::Kernel,
+        program: ["program of XDP", "sends it to another link"],
+        sentence: "A program of XDP in the driver hands the frame to another link's driver, before there is an sk_buff. Nothing \
+                   of the node routes it.",
+    },
+    Departure {
+        goes: |candidate| candidate.filter == Some(PacketFilter::XdpGeneric),
+        stations: ["wire", "driver", "sk_buff, XDP", "IP, netfilter", "UDP, socket"],
+        leaves: 2,
+        space: Space::Kernel,
+        program: ["program of XDP", "drops it"],
+        sentence: "The kernel has made an sk_buff of a frame of the workload or of the flood before the program of XDP drops it, \
+                   as it does for links whose driver has no XDP of its own.",
     },
 ];
 
@@ -116,17 +178,9 @@ impl Departure {
         svg.rect("pod", program);
         svg.text("strong", middle(program, -5.0), Anchor::Middle, self.program[0]);
         svg.text("tick", middle(program, 14.0), Anchor::Middle, self.program[1]);
-        let (border, names) = match frame {
-            Frame::Wide => ([at(8.0, 90.0), at(1112.0, 90.0)], [at(8.0, 82.0), at(8.0, 105.0)]),
-            Frame::Narrow => ([at(194.0, 8.0), at(194.0, 332.0)], [at(204.0, 20.0), at(204.0, 38.0)]),
-        };
-        svg.line("build", border[0], border[1]);
-        let [above, below] = match frame {
-            Frame::Wide => ["user space", "kernel"],
-            Frame::Narrow => ["right: user space", "left: kernel"],
-        };
-        svg.text("tick", names[0], Anchor::Start, above);
-        svg.text("tick", names[1], Anchor::Start, below);
+        if self.space == Space::User {
+            draw_border(&mut svg, frame);
+        }
         let leaving = area(self.leaves);
         let (from, to) = match frame {
             Frame::Wide => (
@@ -138,13 +192,29 @@ impl Departure {
             }
         };
         svg.line("mark-line", from, to);
-        let desc = format!(
-            "In the kernel: {}. In user space: {}.",
-            self.stations.join(", "),
-            self.program.join(", ")
-        );
+        let place = match self.space {
+            Space::User => "In user space",
+            Space::Kernel => self.stations[self.leaves],
+        };
+        let desc =
+            format!("In the kernel: {}. {place}: {}.", self.stations.join(", "), self.program.join(", "));
         svg.finish(frame, height, Caption { title, desc: &desc })
     }
+}
+
+/// Between the stations and a program in user space.
+fn draw_border(svg: &mut Svg, frame: Frame) {
+    let (border, names) = match frame {
+        Frame::Wide => ([at(8.0, 90.0), at(1112.0, 90.0)], [at(8.0, 82.0), at(8.0, 105.0)]),
+        Frame::Narrow => ([at(194.0, 8.0), at(194.0, 332.0)], [at(204.0, 20.0), at(204.0, 38.0)]),
+    };
+    svg.line("build", border[0], border[1]);
+    let [above, below] = match frame {
+        Frame::Wide => ["user space", "kernel"],
+        Frame::Narrow => ["right: user space", "left: kernel"],
+    };
+    svg.text("tick", names[0], Anchor::Start, above);
+    svg.text("tick", names[1], Anchor::Start, below);
 }
 
 /// The middle of a box, so many units lower.
@@ -162,7 +232,7 @@ fn between(frame: Frame, one: Rect, next: Rect) -> (Point, Point) {
 
 #[cfg(test)]
 mod tests {
-    use record::{Stack, StackKind};
+    use record::Stack;
 
     use super::super::{fixture, page};
     use super::*;
@@ -201,5 +271,27 @@ mod tests {
         assert_eq!(page.matches(">stack in the server<").count(), 2);
         assert!(page.contains("Where packets of host, afxdp; host, afxdp, spinning leave"), "who goes it");
         assert!(page.contains("whatever they are asked: host, afxdp, spinning."), "who spins");
+    }
+
+    #[test]
+    fn messages_past_tcp_are_drawn_with_their_border_and_xdp_without_one() {
+        let verbs = Stack { kind: StackKind::Verbs, wait: StackWait::Sleep };
+        let mut summary = fixture::race();
+        summary.experiment.candidates = vec![Candidate { stack: verbs, ..Candidate::default() }];
+        let drawn = page(&summary);
+        assert_eq!(drawn.matches(">rdma_rxe writes to it<").count(), 2);
+        let borders = drawn.matches(">right: user space<").count();
+        assert_eq!(borders, 1);
+        let filtered = |filter| Candidate { filter: Some(filter), ..Candidate::default() };
+        summary.experiment.candidates = PacketFilter::ALL.map(filtered).to_vec();
+        let drawn = page(&summary);
+        assert_eq!(
+            drawn.matches(">program of XDP<").count(),
+            8,
+            "four of them, and xdp-pass goes the usual way"
+        );
+        assert_eq!(drawn.matches(">sends it to another link<").count(), 2);
+        assert!(!drawn.contains(">right: user space<"), "it is in the kernel");
+        assert!(drawn.contains("Where packets of xdp-generic leave the kernel"), "who goes it");
     }
 }
