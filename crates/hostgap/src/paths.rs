@@ -1,16 +1,20 @@
-//! `hostgap paths`: the data paths and what they need.
+//! `hostgap paths`: the data paths and what they need, and what races nowhere here.
+
+mod not_raced;
 
 use std::process::ExitCode;
 
 use datapath::{DataPath, Enters, SocketRole};
 use linux::features::{Facts, Feature, probe};
 
+use self::not_raced::{Machine, NOT_RACED};
 use crate::exit::Unprivileged;
 use crate::output;
 
 /// List the data paths, what each stands for, and whether it can run on this machine.
 ///
-/// Each kernel feature is tested by using it, in a namespace of its own; that needs root.
+/// Ways that no race has follow, each with the reason and with what there is in its place. Each kernel feature is tested by
+/// using it, in a namespace of its own; that needs root.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print the list as JSON.
@@ -20,13 +24,14 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(Unprivileged::in_own_namespaces)?;
-    let facts = probe()?;
+    let (facts, machine) = (probe()?, Machine::here());
     if args.json {
         let paths: Vec<_> = datapath::ALL.iter().map(|path| json(path, &facts)).collect();
         let stacks: Vec<_> = STACKS.iter().map(|stack| stack.json(&facts)).collect();
-        output::result(
-            serde_json::json!({ "schema": 1, "kernel": facts.kernel, "paths": paths, "stacks": stacks }),
-        )?;
+        let not_raced: Vec<_> = NOT_RACED.iter().map(|way| way.json(&machine)).collect();
+        output::result(serde_json::json!({
+            "schema": 1, "kernel": facts.kernel, "paths": paths, "stacks": stacks, "not_raced": not_raced,
+        }))?;
         return Ok(ExitCode::SUCCESS);
     }
     output::result(format_args!("Data paths on kernel {}:\n", facts.kernel))?;
@@ -51,6 +56,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::result(format_args!("  {name:<15} {:<11} {what}", mark(unmet.is_empty())))?;
         for need in unmet {
             output::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
+        }
+    }
+    output::result("\nNot raced:\n")?;
+    for way in &NOT_RACED {
+        let mut name = way.name;
+        for line in way.lines(&machine) {
+            output::result(format_args!("  {name:<15} {line}"))?;
+            name = "";
         }
     }
     for (part, side) in SIDES {

@@ -7,6 +7,7 @@
 mod attribute;
 mod device;
 mod function;
+mod rdma;
 mod stack;
 
 pub use attribute::LinkAttribute;

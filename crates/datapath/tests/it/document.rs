@@ -40,6 +40,10 @@ fn table() -> String {
         text.push_str(&row(path));
     }
     text.push_str(
+        "\nServers may also answer on a stack of their own: [`afxdp`](afxdp.md), [`verbs`](verbs.md). What does not race, why, and \
+         what there is in its place: [not raced](not-raced.md). `hostgap paths` lists all of them with what this machine lacks.\n",
+    );
+    text.push_str(
         "\n## Families\n\n\
          Each data path carries IPv4, IPv6 or both, and asks of the kernel only what the pods have: on a machine that was \
          started with `ipv6.disable=1` all of them work for IPv4, and a network of IPv6 alone needs no address of IPv4. \

@@ -68,6 +68,25 @@ fn paths_are_listed_as_the_program_knows_them() {
 }
 
 #[test]
+fn what_is_not_raced_is_listed_with_the_reason_and_has_a_section_in_the_manual() {
+    let sandbox = sandbox();
+    let list = json(&sandbox.hostgap(&["paths", "--json"]));
+    let table = stdout(&sandbox.hostgap(&["paths"]));
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/datapaths/not-raced.md");
+    let page = std::fs::read_to_string(file).unwrap();
+    let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let listed = list["not_raced"].as_array().unwrap();
+    let names: Vec<&str> = listed.iter().map(|way| way["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["zero-copy", "sr-iov", "rdma-card", "freeflow", "userspace-cni", "ovs-dpdk"]);
+    assert_eq!(sections[..names.len()], names);
+    for way in listed {
+        for words in [&way["stands_for"], &way["reasons"][0], &way["instead"]] {
+            assert!(table.contains(words.as_str().unwrap()), "{way}: {table}");
+        }
+    }
+}
+
+#[test]
 fn knobs_are_listed_as_the_table_has_them() {
     let sandbox = sandbox();
     let list = json(&sandbox.hostgap(&["tune", "knobs", "--json"]));

@@ -114,6 +114,12 @@ impl NetSysfs {
         Ok(functions)
     }
 
+    /// How many virtual functions a card can have at most; `None` for a card without, for a function, and for what is no card.
+    pub fn functions_max(&self, card: &IfName) -> Option<u32> {
+        let text = self.read(&format!("class/net/{card}/device/sriov_totalvfs")).ok()?;
+        text.trim().parse().ok().filter(|most| *most > 0)
+    }
+
     /// Where a device of this [address](NetSysfs::bus_address) is in use, if not here. `None` if its link is here, or it has
     /// none anywhere.
     ///
@@ -235,6 +241,20 @@ mod tests {
         let functions = sysfs.functions(&named("ens1")).unwrap();
         assert_eq!(functions, [(0, "0000:3b:02.0".to_owned()), (1, "0000:3b:02.1".to_owned())]);
         assert!(sysfs.functions(&named("vf1")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_card_says_how_many_functions_it_can_have() {
+        let machine = Machine::new();
+        machine.device(CARD, &[("ens1", "0", None)]);
+        machine.device("0000:3b:00.1", &[("ens2", "0", None)]);
+        machine.device("0000:3b:02.0", &[("vf0", "0", None)]);
+        for (address, most) in [(CARD, "63\n"), ("0000:3b:00.1", "0\n")] {
+            fs::write(machine.path().join("devices/pci0000:00").join(address).join("sriov_totalvfs"), most)
+                .unwrap();
+        }
+        let most = |link: &str| machine.sysfs().functions_max(&named(link));
+        assert_eq!([most("ens1"), most("ens2"), most("vf0"), most("lo")], [Some(63), None, None, None]);
     }
 
     /// In `switchdev` mode the card's device has a link for each function, which stands for it in the switch.
