@@ -25,7 +25,7 @@ const V4_BYTES: usize = 20;
 const V6_BYTES: usize = 40;
 /// The most bytes of a packet.
 const PACKET_BYTES_MAX: usize = 65_535;
-/// How much may wait to be read, in bytes: the answers of a few hundred full packets.
+/// How much may wait to be read, and how much to be sent, in bytes: a few hundred full packets.
 const WAITING_BYTES: usize = 4 << 20;
 
 /// A socket that asks for echoes, of one family. It is in the network namespace in which it was opened.
@@ -56,6 +56,8 @@ impl EchoSocket {
         }
         // With less, answers are lost where many come at once.
         let _ = sockopt::set_socket_recv_buffer_size_force(&socket, WAITING_BYTES);
+        // What is sent waits for seconds where a neighbour is away, and would take the room from all other packets.
+        let _ = sockopt::set_socket_send_buffer_size_force(&socket, WAITING_BYTES);
         Ok(EchoSocket { socket, is_v6 })
     }
 
@@ -114,6 +116,12 @@ impl EchoSocket {
     /// The kernel refuses.
     pub fn try_ask(&self, to: IpAddr, id: u16, sequence: u16, packet_bytes: u32) -> Result<()> {
         self.send(to, id, sequence, packet_bytes).attempt(|| format!("send a packet to {to}"))
+    }
+
+    /// Whether [`EchoSocket::try_ask`] failed since too much waits to be sent: the same packet may be sent later.
+    pub fn lacks_room(error: &crate::Error) -> bool {
+        let errno = error.source.raw_os_error().map(Errno::from_raw_os_error);
+        matches!(errno, Some(Errno::NOBUFS | Errno::AGAIN))
     }
 
     fn send(&self, to: IpAddr, id: u16, sequence: u16, packet_bytes: u32) -> Result<(), Errno> {

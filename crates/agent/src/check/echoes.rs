@@ -148,6 +148,8 @@ struct State {
     /// Requests of the present size.
     attempts: usize,
     refusal: Option<EchoRefusal>,
+    /// Why the last request was not sent, if a later one may be.
+    unsent: Option<linux::Error>,
     small: Outcome,
     full: Option<Outcome>,
 }
@@ -176,8 +178,14 @@ struct Asking<'a> {
 
 impl Asking<'_> {
     fn new(questions: &[Question]) -> Asking<'_> {
-        let begin =
-            || State { stage: Stage::Small, attempts: 0, refusal: None, small: Outcome::Silent, full: None };
+        let begin = || State {
+            stage: Stage::Small,
+            attempts: 0,
+            refusal: None,
+            unsent: None,
+            small: Outcome::Silent,
+            full: None,
+        };
         Asking {
             questions,
             states: questions.iter().map(|_| begin()).collect(),
@@ -216,13 +224,15 @@ impl Asking<'_> {
         let patience = patience(question)[state.attempts];
         state.attempts += 1;
         let (id, sequence) = ((number >> 16) as u16, number as u16);
-        match sockets[question.socket].try_ask(question.to, id, sequence, bytes(question, state.stage)) {
-            Ok(()) => {
-                self.sent.insert(number, sent);
-                self.deadlines.insert((sent.at + patience, number));
-            }
-            Err(error) => self.settle(index, Outcome::Unsent(error)),
-        }
+        let asked = sockets[question.socket].try_ask(question.to, id, sequence, bytes(question, state.stage));
+        state.unsent = match asked {
+            // Packets to neighbours that are away fill the socket's buffer: this one counts as lost, and is repeated.
+            Err(error) if EchoSocket::lacks_room(&error) => Some(error),
+            Err(error) => return self.settle(index, Outcome::Unsent(error)),
+            Ok(()) => None,
+        };
+        self.sent.insert(number, sent);
+        self.deadlines.insert((sent.at + patience, number));
     }
 
     /// Hears what waits at a socket, or some of it: where more comes than can be read, requests are sent all the same.
@@ -269,7 +279,11 @@ impl Asking<'_> {
             if state.attempts < patience(&self.questions[index]).len() {
                 self.due.push_back(index);
             } else {
-                let outcome = state.refusal.map_or(Outcome::Silent, Outcome::Refused);
+                let outcome = match (state.refusal, state.unsent.take()) {
+                    (Some(refusal), _) => Outcome::Refused(refusal),
+                    (None, Some(error)) => Outcome::Unsent(error),
+                    (None, None) => Outcome::Silent,
+                };
                 self.settle(index, outcome);
             }
         }
@@ -287,7 +301,7 @@ impl Asking<'_> {
         let is_wanted = self.questions[index].full_bytes.is_some();
         let goes_on = state.stage == Stage::Small && is_answered && is_wanted;
         state.stage = if goes_on { Stage::Full } else { Stage::Over };
-        (state.attempts, state.refusal) = (0, None);
+        (state.attempts, state.refusal, state.unsent) = (0, None, None);
         self.due.retain(|due| *due != index);
         if goes_on {
             self.due.push_back(index);
