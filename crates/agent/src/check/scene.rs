@@ -21,7 +21,9 @@ pub(super) struct Scene {
     /// The name of the link to other nodes.
     pub(super) wire_name: Option<String>,
     pub(super) wire: Option<LinkInfo>,
-    /// The node's addresses in them.
+    /// The prefixes of the node's addresses on it.
+    wire_prefixes: Vec<IpNet>,
+    /// The node's addresses in its pods' network.
     own_addresses: Vec<IpAddr>,
     /// What the agent has made once on the node, the tunnel devices.
     pub(super) node_part: Option<Plan>,
@@ -40,8 +42,12 @@ impl Scene {
         let wire = status.wire.as_ref().and_then(|name| IfName::new(name.clone()).ok());
         let wire = wire.map(|name| netlink.link(&name)).transpose()?.flatten();
         let own: Vec<IpNet> = status.pods.iter().filter_map(|net| net.parse().ok()).collect();
-        let addresses = netlink.addresses()?.into_iter().filter(|info| !info.tentative);
-        let addresses = addresses.map(|info| info.address.addr());
+        let mut addresses = netlink.addresses()?;
+        addresses.retain(|info| !info.tentative);
+        let index = wire.as_ref().map(|wire| wire.index);
+        let on_wire = addresses.iter().filter(|info| Some(info.index) == index);
+        let wire_prefixes = on_wire.map(|info| info.address.trunc()).collect();
+        let addresses = addresses.iter().map(|info| info.address.addr());
         let own_addresses = addresses.filter(|address| own.iter().any(|net| net.contains(address))).collect();
         let kernel = Kernel::new()?;
         let mut scene = Scene {
@@ -50,6 +56,7 @@ impl Scene {
             network: network.clone(),
             wire_name: status.wire.clone(),
             wire,
+            wire_prefixes,
             own_addresses,
             node_part: None,
         };
@@ -60,6 +67,11 @@ impl Scene {
     /// The node's own address in its pods' network.
     pub(super) fn own_address(&self, family: Family) -> Option<IpAddr> {
         self.own_addresses.iter().copied().find(|address| Family::of(*address) == family)
+    }
+
+    /// Whether an address is on the link to other nodes, with no router between.
+    pub(super) fn is_on_wire(&self, address: IpAddr) -> bool {
+        self.wire_prefixes.iter().any(|prefix| prefix.contains(&address))
     }
 
     /// What the agent has made for a peer; `None`: nothing.

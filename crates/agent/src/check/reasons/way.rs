@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 
 use datapath::Family;
-use linux::icmp::{EchoRefusal, IcmpReason};
+use linux::icmp::{EchoRefusal, EchoSocket, IcmpReason};
 use linux::netlink::NextHop;
 
 use super::super::CheckError;
@@ -61,9 +61,11 @@ impl Findings<'_> {
     /// The node does not answer at its own address.
     fn of_node(&self, scene: &Scene) -> Result<Reason, CheckError> {
         let (index, to) = (self.target.node, self.to(self.target.node));
-        if let Some(reason) = self.refused(index) {
+        let is_unsent = matches!(self.results[index].small, Outcome::Unsent(_));
+        if is_unsent && let Some(reason) = self.refused(index) {
             return Ok(reason);
         }
+        // Where this node's kernel finds no neighbour, it says "host unreachable" as a router does.
         if let Some(hop) = self.unresolved(scene, to)? {
             let is_node = if hop == to { String::new() } else { format!(", the next hop to {to}") };
             let how = if to.is_ipv6() { "neighbour solicitations" } else { "ARP" };
@@ -73,7 +75,12 @@ impl Findings<'_> {
                 format!("{} is down or off this link, or it has another address now", self.peer),
             ));
         }
-        if let Some(reason) = self.reverse_path(scene, scene.wire_name.clone(), to)? {
+        if let Some(reason) = self.refused(index) {
+            return Ok(reason);
+        }
+        // By which link answers from behind a router come is not known.
+        let link = scene.wire_name.clone().filter(|_| scene.is_on_wire(to));
+        if let Some(reason) = self.reverse_path(scene, link, to)? {
             return Ok(reason);
         }
         Ok(self.reason(
@@ -204,14 +211,15 @@ impl Findings<'_> {
                 ReasonKind::SendRefused,
                 format!("this node does not send to {to}: {}", error.reason()),
                 match error.source.kind() {
+                    _ if EchoSocket::lacks_room(error) => {
+                        "packets to neighbours that do not answer fill its buffers: --peer asks one node alone"
+                    }
                     ErrorKind::PermissionDenied => {
                         "a rule of its own drops it (nft list ruleset, hooks output and postrouting), or a route prohibits it"
                     }
                     _ => "it has no route there, or one that refuses: ip route get shows which",
                 },
             )),
-            // Of the kernel here: ARP had no answer, which the neighbour's entry says already.
-            Outcome::Refused(EchoRefusal { reason: IcmpReason::HostUnreachable, .. }) if index == self.target.node => None,
             Outcome::Refused(refusal) => Some(self.of_error(index, refusal)),
             Outcome::Answered { .. } | Outcome::Silent => None,
         }

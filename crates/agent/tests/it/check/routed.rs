@@ -59,6 +59,19 @@ fn what_a_router_says_is_shown_with_its_address() {
     let seen = "for 198.51.100.2 192.0.2.254 says: administratively prohibited";
     assert_found(&row, ReasonKind::IcmpError, &["ipv4"], seen, "a firewall at 192.0.2.254");
     shell(&format!(
+        "ip netns exec {router} nft 'flush chain inet harm through'
+         ip netns exec {router} nft 'add rule inet harm through ip daddr 198.51.100.2 reject with icmp host-unreachable'"
+    ));
+    let row = nodes.check("a");
+    let seen = "for 198.51.100.2 192.0.2.254 says: host unreachable";
+    assert_found(
+        &row,
+        ReasonKind::IcmpError,
+        &["ipv4"],
+        seen,
+        "192.0.2.254 finds no neighbour with that address",
+    );
+    shell(&format!(
         "ip netns exec {router} nft 'delete table inet harm'; ip -n {router} route del 198.51.100.0/24"
     ));
     let row = nodes.check("a");
@@ -67,4 +80,25 @@ fn what_a_router_says_is_shown_with_its_address() {
     shell(&format!("ip -n {router} link set left down"));
     let row = nodes.check("a");
     assert_found(&row, ReasonKind::WireDown, &["ipv4"], "has no carrier", "switch");
+}
+
+/// Requests leave by another link than that of the default route, and answers may come by the same.
+#[test]
+fn a_silent_node_behind_a_router_is_not_put_to_the_reverse_path() {
+    if !require_root() {
+        return;
+    }
+    let nodes = routed();
+    let [a, b, router] = ["a", "b", "router"].map(|short| nodes.name(short));
+    shell(&format!(
+        "ip -n {a} link add second type veth peer name third netns {router}
+         ip -n {a} address add 203.0.113.1/24 dev second; ip -n {router} address add 203.0.113.254/24 dev third
+         ip -n {a} link set second up; ip -n {router} link set third up
+         ip -n {a} route add 198.51.100.0/24 via 203.0.113.254 dev second src 192.0.2.1
+         ip netns exec {a} sysctl -qw net.ipv4.conf.wire.rp_filter=1
+         ip netns exec {b} sysctl -qw net.ipv4.icmp_echo_ignore_all=1"
+    ));
+    let row = nodes.check("a");
+    let seen = "198.51.100.2 does not answer echo requests";
+    assert_found(&row, ReasonKind::NodeSilent, &["ipv4"], seen, "a firewall");
 }
