@@ -51,6 +51,9 @@ pub enum CheckError {
     #[error("the agent has no lease of a node {peer}; those that it has are {known}")]
     #[expect(missing_docs, reason = "the names say it")]
     Unknown { peer: String, known: String },
+    /// The lease of a peer that is asked for went, or got other addresses, while it was asked.
+    #[error("check {0}: its lease has changed meanwhile")]
+    Changed(String),
     /// A call to the kernel failed, or a socket cannot be read.
     #[error(transparent)]
     Kernel(#[from] linux::Error),
@@ -77,6 +80,11 @@ pub fn check(network: &Network, peers: &[String]) -> Result<Row, CheckError> {
     let ask = |questions: &[Question]| echoes::ask(&targets.sockets, questions);
     let results = echoes::ask_until_sure(&targets.questions, ask, lost_here)?;
     let carried = carried(&status, &targets, &results);
+    // The agent may have ended, and `down` have removed its state: the peers are then those that were asked.
+    let chosen = Status::read(&path).map_or(chosen.clone(), |now| unchanged(&chosen, &now));
+    if let Some(peer) = peers.iter().find(|peer| !chosen.contains_key(peer)) {
+        return Err(CheckError::Changed(peer.clone()));
+    }
     let families: BTreeSet<Family> = targets.targets.iter().map(|target| target.family).collect();
     let mut row = Row {
         schema: SCHEMA,
@@ -104,6 +112,18 @@ pub fn check(network: &Network, peers: &[String]) -> Result<Row, CheckError> {
         row.peers.insert(name.clone(), checked);
     }
     Ok(row)
+}
+
+/// The peers that the agent knows as they were when they were asked. Of the others it has taken the ways back meanwhile, so
+/// that they would be missed.
+fn unchanged<'a>(
+    asked: &BTreeMap<&'a String, &'a PeerStatus>,
+    now: &Status,
+) -> BTreeMap<&'a String, &'a PeerStatus> {
+    let is_same = |name: &str, peer: &PeerStatus| {
+        now.peers.get(name).is_some_and(|now| (&now.pods, &now.public) == (&peer.pods, &peer.public))
+    };
+    asked.iter().filter(|(name, peer)| is_same(name, peer)).map(|(name, peer)| (*name, *peer)).collect()
 }
 
 /// How many packets this machine's CPUs have dropped since they had too many (`net.core.netdev_max_backlog`), of all network
@@ -162,5 +182,36 @@ fn checked_way(address: IpAddr, full_bytes: Option<u32>, result: &EchoResult) ->
         full_bytes,
         carries_full: result.full.as_ref().map(Outcome::is_answered),
         instead: reasons::instead(result.full.as_ref().unwrap_or(&result.small)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_gone_or_moved_while_it_was_asked_is_left_out() {
+        let peer = |public: &str, pods: &str| PeerStatus {
+            pods: vec![pods.to_owned()],
+            public: vec![public.to_owned()],
+            by: BTreeMap::new(),
+            path_mtu: None,
+            why_not: None,
+            since_s: 0,
+        };
+        let asked = [
+            ("gone", peer("192.0.2.1", "10.244.1.0/24")),
+            ("moved", peer("192.0.2.2", "10.244.2.0/24")),
+            ("renewed", peer("192.0.2.3", "10.244.3.0/24")),
+            ("same", peer("192.0.2.4", "10.244.4.0/24")),
+        ]
+        .map(|(name, peer)| (name.to_owned(), peer));
+        let mut now = Status { peers: asked.iter().cloned().collect(), ..Status::default() };
+        now.peers.remove("gone");
+        now.peers.insert("moved".to_owned(), peer("192.0.2.9", "10.244.2.0/24"));
+        now.peers.insert("renewed".to_owned(), peer("192.0.2.3", "10.244.9.0/24"));
+        now.peers.get_mut("same").unwrap().path_mtu = Some(1400);
+        let asked: BTreeMap<&String, &PeerStatus> = asked.iter().map(|(name, peer)| (name, peer)).collect();
+        assert!(unchanged(&asked, &now).into_keys().eq(["same"]));
     }
 }

@@ -317,7 +317,7 @@ fn check(error: &CheckError) -> (u8, Option<&'static str>) {
         CheckError::Kernel(error) if error.source.kind() == std::io::ErrorKind::PermissionDenied => {
             (UNABLE, Some("run it as root (sudo), or with CAP_NET_RAW: it sends echo requests"))
         }
-        CheckError::Kernel(_) => (FAILURE, None),
+        CheckError::Kernel(_) | CheckError::Changed(_) => (FAILURE, None),
         CheckError::Status(_) => {
             (FAILURE, Some("`hostgap agent run` writes it; --network and --status-dir say which"))
         }

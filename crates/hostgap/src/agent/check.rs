@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn explained(error: CheckError) -> anyhow::Error {
     match error {
         CheckError::Unknown { .. } => BadInput(error.to_string()).into(),
-        CheckError::Status(_) | CheckError::Kernel(_) => error.into(),
+        CheckError::Status(_) | CheckError::Changed(_) | CheckError::Kernel(_) => error.into(),
     }
 }
 
