@@ -89,7 +89,7 @@ fn all(
     let status = Status::read(&path).map_err(|why| explained(CheckError::Status(why)))?;
     // The others are asked while this node checks.
     let (own, answers) = std::thread::scope(|scope| {
-        let others = scope.spawn(|| others::ask(&status.peers, args.port));
+        let others = scope.spawn(|| others::ask(&status.peers, args.port, &network.name));
         (checked(), others.join().expect("nothing in it panics"))
     });
     let matrix = Matrix::of(own?, answers);
