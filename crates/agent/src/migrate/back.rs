@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use linux::IfName;
+use linux::netlink::Netlink;
 use node::install::{self, InstallError};
-use plan::{
-    Before, Book, BookError, Displaced, Entry, Intent, Journal, Keeper, Kernel, Step, TakenBackJournal,
-};
+use plan::{Before, Book, Displaced, Entry, Intent, Journal, Keeper, Kernel, Step, TakenBackJournal};
 
-use super::{MigrateError, Site, Switched, find, kept_environment, put_environment_back};
+use super::{
+    MigrateError, PLUGIN, Site, Switched, find, kept_environment, put_environment_back, taken_as_other,
+};
 use crate::desired::{FLANNEL_PART, is_of_peer};
+use crate::files::Environment;
 
 /// What was given back.
 #[derive(Debug)]
@@ -28,6 +31,7 @@ pub struct GivenBack {
 /// The node was not taken over, an agent runs, or containers are attached that flannel's plugin could not take away.
 pub fn give_back(site: &Site<'_>, network: &str, kernel: &mut Kernel) -> Result<GivenBack, MigrateError> {
     find::refuse_running()?;
+    refuse_other(site, network)?;
     let book = site.home.node_networks();
     let is_kept = Keeper::part(&book, network, FLANNEL_PART)?.is_some();
     let conf = site.runtime.map(|dirs| install::all_aside(&dirs.conf)).transpose()?.unwrap_or_default();
@@ -55,22 +59,40 @@ pub fn give_back(site: &Site<'_>, network: &str, kernel: &mut Kernel) -> Result<
     })?;
     let journals = if stands { Keeper::take_back(&book, network, kernel)? } else { Vec::new() };
     if !journals.iter().any(TakenBackJournal::is_kept) {
-        put_environment_back(site.subnet_env)?;
+        put_environment_back(site.subnet_env, network)?;
     }
     Ok(GivenBack { switched, left, journals })
 }
 
+/// Refuses a name under which the node was not taken over: its files are another network's, whose agent may run.
+fn refuse_other(site: &Site<'_>, network: &str) -> Result<(), MigrateError> {
+    let dirs = site.runtime.map(|dirs| install::configurations_aside(PLUGIN, &dirs.conf));
+    let mut files = dirs.transpose()?.unwrap_or_default();
+    files.extend(taken_as_other(site.home, network)?);
+    if files.is_empty() {
+        let path = site.subnet_env;
+        let owner = Environment::read(path).unwrap_or_default().owner;
+        files.extend(owner.map(|owner| (path.to_owned(), owner)));
+    }
+    match files.into_iter().find(|(_, other)| other != network) {
+        Some((path, other)) => Err(MigrateError::Other { path, network: other, given: network.to_owned() }),
+        None => Ok(()),
+    }
+}
+
 /// Forgets the parts of nodes to which flannel had no way, or another one: to take them back would leave these nodes
 /// without, or with one that leads nowhere any more.
-fn leave_new_ways(book: &Book, network: &str) -> Result<usize, BookError> {
+fn leave_new_ways(book: &Book, network: &str) -> Result<usize, MigrateError> {
+    let netlink = Netlink::open()?;
     let unit = book.take_over(network)?;
     let mut left = 0;
     for path in unit.journals()? {
         if !path.file_stem().is_some_and(|part| is_of_peer(&part.to_string_lossy())) {
             continue;
         }
-        let journal = Journal::open(&path)?;
-        if !is_as_before(&journal) {
+        // One that cannot be read keeps nothing else: taking it back reports it.
+        let Ok(journal) = Journal::open(&path) else { continue };
+        if !is_as_before(&journal, &netlink)? {
             journal.remove()?;
             left += 1;
         }
@@ -79,7 +101,7 @@ fn leave_new_ways(book: &Book, network: &str) -> Result<usize, BookError> {
 }
 
 /// Whether all that a journal has made has the place of the same.
-fn is_as_before(journal: &Journal) -> bool {
+fn is_as_before(journal: &Journal, netlink: &Netlink) -> Result<bool, linux::Error> {
     let undone: BTreeSet<u64> = journal
         .entries()
         .iter()
@@ -88,14 +110,43 @@ fn is_as_before(journal: &Journal) -> bool {
             _ => None,
         })
         .collect();
-    let is_same = |Intent { placed, before, .. }: &Intent| match (&placed.step, before) {
-        (Step::ReplaceRoute(_), before) => matches!(before, Before::Displaced(_)),
+    let standing: Vec<&Intent> = journal
+        .entries()
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Intent(intent) if !undone.contains(&intent.seq) => Some(intent),
+            _ => None,
+        })
+        .collect();
+    let tunnels = standing.iter().filter_map(|intent| match &intent.placed.step {
+        Step::ReplaceFdb(entry) => Some(&entry.dev),
+        _ => None,
+    });
+    let tunnels: BTreeSet<&IfName> = tunnels.collect();
+    for intent in standing {
+        if !has_its_like(intent, &tunnels, netlink)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a step has the place of what leads to the same node. An MTU makes no other way of a route. To which node one into
+/// a tunnel leads, the forwarding entry says: its next hop stands for an Ethernet address.
+fn has_its_like(
+    Intent { placed, before, .. }: &Intent,
+    tunnels: &BTreeSet<&IfName>,
+    netlink: &Netlink,
+) -> Result<bool, linux::Error> {
+    Ok(match (&placed.step, before) {
+        (Step::ReplaceRoute(route), Before::Displaced(Displaced::Route(was))) => {
+            let index = netlink.link(&route.dev)?.map(|link| link.index);
+            index.is_some_and(|index| {
+                was.links() == [index] && (tunnels.contains(&route.dev) || was.leads_to(route.via))
+            })
+        }
         (Step::ReplaceFdb(entry), Before::Displaced(Displaced::Fdb(was))) => was == entry,
-        (Step::ReplaceFdb(_), _) => false,
-        _ => true,
-    };
-    journal.entries().iter().all(|entry| match entry {
-        Entry::Intent(intent) => undone.contains(&intent.seq) || is_same(intent),
+        (Step::ReplaceRoute(_) | Step::ReplaceFdb(_), _) => false,
         _ => true,
     })
 }

@@ -45,6 +45,22 @@ pub enum MigrateError {
         /// The name that was given.
         given: String,
     },
+    /// There is nothing that flannel says of itself.
+    #[error("find flannel's network in {}: the agent of the network {network} has written it", path.display())]
+    Agents {
+        /// The path of flannel's environment file.
+        path: PathBuf,
+        /// The name of the agent's network.
+        network: String,
+    },
+    /// The agent would refuse the attach with flannel's backend.
+    #[error(
+        "attach pods by {attach}: they find each other on the nodes' own link, and flannel's nodes reach each other by tunnels"
+    )]
+    OnWire {
+        /// The attach that was given.
+        attach: String,
+    },
     /// Two bridges would have one prefix.
     #[error("attach pods by a bridge beside flannel's, which has the node's prefix already")]
     Bridge,
@@ -53,6 +69,19 @@ pub enum MigrateError {
     NotTaken {
         /// The network's name, as in its configuration.
         network: String,
+    },
+    /// The node was taken over under another name.
+    #[error(
+        "give network {given} back to flannel: {} is what was kept or written for network {network}",
+        path.display()
+    )]
+    Other {
+        /// The path of a file of that network's.
+        path: PathBuf,
+        /// The name that the file has.
+        network: String,
+        /// The name that was given.
+        given: String,
     },
     /// Containers are attached by our plugin.
     #[error(
@@ -106,6 +135,13 @@ impl MigrateError {
             ),
             MigrateError::Named { .. } => {
                 Some("give that name with --network, here and to `hostgap agent run`")
+            }
+            MigrateError::Agents { .. } => Some(
+                "take back what the agent has made with `hostgap agent down`, and start flanneld once, which writes it again",
+            ),
+            MigrateError::Other { .. } => Some("give that name with --network"),
+            MigrateError::OnWire { .. } => {
+                Some("choose another --attach: with ipvlan-l3s the node leads pods' packets into tunnels")
             }
             MigrateError::Bridge => Some("choose another --attach: pods of both reach each other"),
             MigrateError::Attached { .. } => Some("let these pods go first, as `kubectl drain` does"),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use ipnet::IpNet;
-use linux::netlink::{LinkInfo, Netlink};
+use linux::netlink::{LinkInfo, Netlink, RouteInfo};
 use linux::{IfName, Link, LinkKind, Netns, Vxlan, netns, nft, sysctl};
 use plan::{Place, Plan, SetSysctl, Step};
 
@@ -25,6 +25,9 @@ pub struct Flannel {
     pub environment: Environment,
     /// Its tunnel devices, one for each family; none with the backend `host-gw`.
     pub tunnels: Vec<Link>,
+    /// How many routes lead to pods by another node on the link: without a tunnel the backend is `host-gw`, unless there are
+    /// none.
+    pub ways: usize,
     /// The bridge of its pods; `None`: there never was one.
     pub bridge: Option<Bridge>,
 }
@@ -52,7 +55,8 @@ pub fn find(subnet_env: &Path) -> Result<Flannel, MigrateError> {
     let devices = links.iter().filter(|link| link.name.as_str().starts_with(DEVICES));
     let tunnels = devices.map(|link| tunnel(link, &links)).collect::<Result<_, _>>()?;
     let bridge = bridge(&environment, &netlink, &links)?;
-    Ok(Flannel { environment, tunnels, bridge })
+    let ways = ways(&environment, &netlink.routes()?);
+    Ok(Flannel { environment, tunnels, ways, bridge })
 }
 
 /// A device as the step has it that uses it.
@@ -67,6 +71,15 @@ fn tunnel(device: &LinkInfo, links: &[LinkInfo]) -> Result<Link, MigrateError> {
     let (local, parent) = (found.local.ok_or_else(backend)?, parent.name.clone());
     let kind = LinkKind::Vxlan(Vxlan { vni, parent, local, port, learning });
     Ok(Link { name: device.name.clone(), kind, mtu: None, mac: device.mac })
+}
+
+/// Routes into the pods' network by a neighbour.
+fn ways(environment: &Environment, routes: &[RouteInfo]) -> usize {
+    let is_way = |route: &&RouteInfo| {
+        let is_in = environment.networks.iter().any(|network| network.contains(&route.dst));
+        route.table == RouteInfo::MAIN && is_in && route.next_hops.iter().any(|hop| hop.via.is_some())
+    };
+    routes.iter().filter(is_way).count()
 }
 
 /// The bridge that has the node's own address in its pods' network.

@@ -24,7 +24,7 @@ pub use self::back::{GivenBack, give_back};
 pub use self::error::MigrateError;
 pub use self::find::{Bridge, Flannel, find};
 use crate::desired::FLANNEL_PART;
-use crate::files;
+use crate::files::{self, Environment};
 use crate::installation::{NOTE, installation};
 
 /// The `type` of flannel's plugin in a runtime's configuration.
@@ -70,7 +70,7 @@ pub fn take_over(
     if let Some(error) = kept.failed.into_values().next() {
         return Err(error.into());
     }
-    keep_environment(site.subnet_env)?;
+    keep_environment(site.subnet_env, flannel)?;
     let Some(dirs) = site.runtime else { return Ok(Switched::default()) };
     let facts = features::probe()?;
     // Ours first: a runtime always finds one.
@@ -120,21 +120,63 @@ pub(crate) fn of_flannel(standing: &BTreeMap<String, Plan>, attach: &str) -> Res
 /// Why not.
 pub fn check(site: &Site<'_>, flannel: &Flannel, pods: &Network) -> Result<(), MigrateError> {
     find::refuse_running()?;
+    if let Some((path, network)) = taken_as_other(site.home, &pods.name)? {
+        return Err(MigrateError::Named { path, network, given: pods.name.clone() });
+    }
+    refuse_others_environment(site, flannel, &pods.name)?;
     if pods.attach == BRIDGE && flannel.bridge.is_some() {
         return Err(MigrateError::Bridge);
     }
+    let is_on_wire = attach_of(&pods.attach).is_some_and(|attach| !attach.leads_out());
+    if is_on_wire && !flannel.tunnels.is_empty() {
+        return Err(MigrateError::OnWire { attach: pods.attach.clone() });
+    }
     let Some(dirs) = site.runtime else { return Ok(()) };
-    for (path, network) in install::configurations_of(PLUGIN, &dirs.conf)? {
+    let found = install::configurations_of(PLUGIN, &dirs.conf)?;
+    // After an earlier call they are set aside.
+    for (path, network) in found.into_iter().chain(install::configurations_aside(PLUGIN, &dirs.conf)?) {
         if network != pods.name {
             return Err(MigrateError::Named { path, network, given: pods.name.clone() });
         }
     }
+    installation(site.home, &features::probe()?, dirs, pods).preview()?;
     Ok(())
+}
+
+/// Another network as which the node was taken over, with its directory, unless it was taken over as the one that is given.
+fn taken_as_other(home: &Home, network: &str) -> Result<Option<(PathBuf, String)>, MigrateError> {
+    let book = home.node_networks();
+    if Keeper::part(&book, network, FLANNEL_PART)?.is_some() {
+        return Ok(None);
+    }
+    for unit in book.units()? {
+        if Keeper::part(&book, &unit.id, FLANNEL_PART)?.is_some() {
+            return Ok(Some((book.path().join(&unit.id), unit.id)));
+        }
+    }
+    Ok(None)
+}
+
+/// Refuses an environment file that says nothing of flannel's since an agent has written it, or that another network's has.
+fn refuse_others_environment(site: &Site<'_>, flannel: &Flannel, network: &str) -> Result<(), MigrateError> {
+    let Some(owner) = flannel.environment.owner.clone() else { return Ok(()) };
+    let path = site.subnet_env.to_owned();
+    let is_taken = Keeper::part(&site.home.node_networks(), &owner, FLANNEL_PART)?.is_some();
+    if !is_taken && !kept_environment(&path).exists() {
+        return Err(MigrateError::Agents { path, network: owner });
+    }
+    if owner != network {
+        return Err(MigrateError::Named { path, network: owner, given: network.to_owned() });
+    }
+    Ok(())
+}
+
+fn attach_of(name: &str) -> Option<&'static dyn Attach> {
+    ATTACHES.iter().find(|path| path.name == name).map(|path| path.attach)
 }
 
 /// The network that containers get, by another attach and with all else as flannel has it.
 pub fn pods_of(flannel: &Flannel, network: &str, attach: &str) -> Network {
-    let found = ATTACHES.iter().find(|path| path.name == attach).map(|path| path.attach);
     Network {
         name: network.to_owned(),
         attach: attach.to_owned(),
@@ -144,7 +186,7 @@ pub fn pods_of(flannel: &Flannel, network: &str, attach: &str) -> Network {
         mtu: flannel.environment.mtu,
         masquerade: flannel.environment.masquerades,
         anti_spoofing: None,
-        host_link: found.is_some_and(Attach::takes_host_link),
+        host_link: attach_of(attach).is_some_and(Attach::takes_host_link),
         // The agent adds it: until then the ways are flannel's, which are there.
         readiness_file: None,
     }
@@ -155,18 +197,27 @@ fn kept_environment(path: &Path) -> PathBuf {
     install::aside_of(path)
 }
 
-fn keep_environment(path: &Path) -> Result<(), MigrateError> {
-    let kept = kept_environment(path);
-    if kept.exists() {
+/// Keeps the file that flanneld has written. Where an agent has written it since, an earlier call has kept it.
+fn keep_environment(path: &Path, flannel: &Flannel) -> Result<(), MigrateError> {
+    if flannel.environment.owner.is_some() {
         return Ok(());
     }
+    let kept = kept_environment(path);
     let text = fs::read_to_string(path).map_err(MigrateError::file("read", path))?;
     files::replace(&kept, &text).map(drop).map_err(MigrateError::file("write", &kept))
 }
 
-fn put_environment_back(path: &Path) -> Result<(), MigrateError> {
+/// Puts flannel's file back. Where none was kept, since the machine was restarted, that of the network's agent goes all the
+/// same: it says that the ways to other nodes are there.
+fn put_environment_back(path: &Path, network: &str) -> Result<(), MigrateError> {
     match fs::rename(kept_environment(path), path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(MigrateError::file("put back", path)(error)),
-        _ => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let written = Environment::read(path).unwrap_or_default();
+            if written.owner.as_deref() != Some(network) {
+                return Ok(());
+            }
+            fs::remove_file(path).map_err(MigrateError::file("remove", path))
+        }
+        done => done.map_err(MigrateError::file("put back", path)),
     }
 }

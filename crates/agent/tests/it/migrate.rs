@@ -5,7 +5,7 @@ use agent::migrate::{self, GivenBack, MigrateError, Site, Switched};
 use datapath::Addresses;
 use linux::Mac;
 use node::Home;
-use plan::{ApplyError, Fault, Kernel};
+use plan::{ApplyError, Fault, Kernel, Undone};
 use testkit::{Dump, Talk, dump, require_root, shell};
 
 use crate::keep::{A, B, HOST_GW, VXLAN, is_reached};
@@ -210,4 +210,99 @@ fn a_way_that_flannel_did_not_have_is_left_to_it() {
          ip -n A neighbour del 10.244.3.0 dev flannel.1; bridge -n A fdb del {c} dev flannel.1 dst 192.0.2.3"
     ));
     scene.assert_as_before("without the way that was left");
+}
+
+/// A node got another address, or another node its prefix: flannel's next hop leads nowhere.
+#[test]
+fn a_way_to_where_a_node_is_now_is_left_to_flannel() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new(HOST_GW);
+    scene.take_over(Fault::None).unwrap();
+    scene.nodes.write_leases(HOST_GW, &[A, B]);
+    let mut agent = scene.nodes.start("a");
+    agent.until("b is reached", is_reached("b", "direct"));
+    scene.nodes.write_leases(HOST_GW, &[A, ("b", "192.0.2.3 2001:db8::3", B.2)]);
+    agent.until("b is reached elsewhere", |status| {
+        is_reached("b", "direct")(status) && status.peers["b"].public[0] == "192.0.2.3"
+    });
+    agent.stop().unwrap();
+    assert_eq!(scene.give_back(Fault::None).unwrap().left, 1);
+    let ways = scene.nodes.at("ip -n A route show 10.244.2.0/24; ip -n A -6 route show fd00:244:0:2::/64");
+    assert!(ways.contains("via 192.0.2.3 ") && ways.contains("via 2001:db8::3 "), "{ways}");
+    scene.nodes.at("ip -n A route replace 10.244.2.0/24 via 192.0.2.2 dev wire
+         ip -n A route del fd00:244:0:2::/64 via 2001:db8::3 dev wire
+         ip -n A route add fd00:244:0:2::/64 via 2001:db8::2 dev wire");
+    scene.assert_as_before("with flannel's ways");
+}
+
+#[test]
+fn one_damaged_journal_keeps_no_other() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new(HOST_GW);
+    scene.take_over(Fault::None).unwrap();
+    scene
+        .nodes
+        .write_leases(HOST_GW, &[A, B, ("c", "192.0.2.3 2001:db8::3", "10.244.3.0/24 fd00:244:0:3::/64")]);
+    let mut agent = scene.nodes.start("a");
+    agent.until("both are reached", |status| {
+        is_reached("b", "direct")(status) && is_reached("c", "direct")(status)
+    });
+    agent.stop().unwrap();
+    let unit = scene.home.node_networks().take_over("pods").unwrap();
+    let journals = unit.journals().unwrap();
+    let of_c = journals.iter().find(|path| std::fs::read_to_string(path).unwrap().contains("192.0.2.3"));
+    let of_c = of_c.unwrap().clone();
+    drop(unit);
+    let whole = std::fs::read_to_string(&of_c).unwrap();
+    std::fs::write(&of_c, whole.replacen("\"seq\":1", "\"seq\":x", 1)).unwrap();
+    let given = scene.give_back(Fault::None).unwrap();
+    let unread: Vec<_> = given.journals.iter().filter(|taken| taken.steps.is_err()).collect();
+    assert!(unread.len() == 1 && unread[0].path == of_c, "{given:#?}");
+    assert_eq!(given.left, 0);
+    let of_b = given.journals.iter().find(|taken| taken.path.ends_with("peer-b.journal")).unwrap();
+    let undone = of_b.steps.as_ref().unwrap();
+    assert!(undone.len() == 2 && undone.iter().all(|(_, undone)| *undone == Undone::Restored), "{given:#?}");
+    let ways = scene.nodes.at("ip -n A route show 10.244.2.0/24; ip -n A route show 10.244.3.0/24");
+    assert!(ways.contains("via 192.0.2.2 ") && ways.contains("via 192.0.2.3 "), "{ways}");
+    let subnet_env = scene.nodes.settings("a").subnet_env;
+    assert_eq!(std::fs::read_to_string(&subnet_env).unwrap(), ENVIRONMENT);
+}
+
+#[test]
+fn the_environment_that_is_put_back_is_what_flanneld_wrote_last() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new(HOST_GW);
+    let subnet_env = scene.nodes.settings("a").subnet_env;
+    let read = || std::fs::read_to_string(&subnet_env);
+    let run = || {
+        scene.nodes.write_leases(HOST_GW, &[A, B]);
+        let mut agent = scene.nodes.start("a");
+        agent.until("b is reached", is_reached("b", "direct"));
+        agent.stop().unwrap();
+        assert!(read().unwrap().contains("HOSTGAP_NETWORK=pods"));
+    };
+    scene.take_over(Fault::None).unwrap();
+    run();
+    // Another call, as after one that was killed, keeps what flanneld wrote and not what the agent did.
+    scene.take_over(Fault::None).unwrap();
+    scene.with(Fault::None, |site, kernel| {
+        plan::Keeper::take_back(&site.home.node_networks(), "pods", kernel).unwrap();
+    });
+    let later = ENVIRONMENT.replace("IPMASQ=true", "IPMASQ=false");
+    std::fs::write(&subnet_env, &later).unwrap();
+    scene.take_over(Fault::None).unwrap();
+    run();
+    scene.give_back(Fault::None).unwrap();
+    assert_eq!(read().unwrap(), later);
+    // Of a node that was never flannel's, or no longer is since it was restarted, the file says nothing of flannel's.
+    run();
+    let refused = scene.take_over(Fault::None).unwrap_err();
+    assert!(matches!(refused, MigrateError::Agents { .. }), "{refused}");
+    assert!(refused.to_string().contains("the agent of the network pods has written it"), "{refused}");
 }

@@ -1,6 +1,7 @@
 //! A route as the kernel has it, whole: kept while another one is in its place, and put back.
 
 use std::fmt::Write;
+use std::net::IpAddr;
 
 use netlink_packet_core::{Emitable, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Parseable};
 use netlink_packet_route::RouteNetlinkMessage as Message;
@@ -71,6 +72,12 @@ impl DisplacedRoute {
     pub fn links(&self) -> Vec<u32> {
         let info = self.read().ok().and_then(|message| read(&Message::NewRoute(message)));
         info.into_iter().flat_map(|info| info.next_hops).filter_map(|hop| hop.index).collect()
+    }
+
+    /// Whether it led to a next hop and to no other; `None`: the destination was on the link itself.
+    pub fn leads_to(&self, via: Option<IpAddr>) -> bool {
+        let info = self.read().ok().and_then(|message| read(&Message::NewRoute(message)));
+        info.is_some_and(|info| matches!(info.next_hops.as_slice(), [hop] if hop.via == via))
     }
 
     fn read(&self) -> std::result::Result<RouteMessage, String> {

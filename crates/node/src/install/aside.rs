@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::InstallError;
-use super::files::{configurations_of, remove};
+use super::files::{configurations_of, network_of, read, remove};
 
 /// What is added to the name of a file that is set aside. No runtime reads a file whose name ends so.
 const ASIDE: &str = ".before-hostgap";
@@ -68,6 +68,21 @@ pub fn all_aside(directory: &Path) -> Result<Vec<PathBuf>, InstallError> {
     Ok(places)
 }
 
+/// The configurations of a plugin that are set aside in a directory, each by the path that it has there, with its network.
+///
+/// # Errors
+/// The directory or a file cannot be read.
+pub fn configurations_aside(plugin: &str, directory: &Path) -> Result<Vec<(PathBuf, String)>, InstallError> {
+    let mut found = Vec::new();
+    for path in all_aside(directory)?.iter().map(|place| aside_of(place)) {
+        // It may have gone since it was listed.
+        if let Some(network) = read(&path)?.and_then(|content| network_of(plugin, &content)) {
+            found.push((path, network));
+        }
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +106,9 @@ mod tests {
         assert_eq!(set_aside("flannel", directory.path()).unwrap(), [at("10-flannel.conflist")]);
         assert_eq!(set_aside("flannel", directory.path()).unwrap(), [""; 0].map(PathBuf::from));
         assert_eq!(names(directory.path()), ["10-flannel.conflist.before-hostgap", "20-other.conflist"]);
+        let aside = (at("10-flannel.conflist.before-hostgap"), "cbr0".to_owned());
+        assert_eq!(configurations_aside("flannel", directory.path()).unwrap(), [aside]);
+        assert!(configurations_aside("ptp", directory.path()).unwrap().is_empty());
         assert_eq!(put_back(directory.path()).unwrap(), [at("10-flannel.conflist")]);
         assert_eq!(names(directory.path()), ["10-flannel.conflist", "20-other.conflist"]);
         assert_eq!(fs::read_to_string(at("10-flannel.conflist")).unwrap(), FLANNEL);

@@ -104,7 +104,7 @@ pub(super) fn network_of_ours(content: &[u8]) -> Option<String> {
 }
 
 /// The same for another plugin.
-fn network_of(plugin: &str, content: &[u8]) -> Option<String> {
+pub(super) fn network_of(plugin: &str, content: &[u8]) -> Option<String> {
     let whole: Value = serde_json::from_slice(content).ok()?;
     let is_meant = |part: &Value| part.get("type").is_some_and(|kind| kind == plugin);
     let plugins = whole.get("plugins").and_then(Value::as_array);

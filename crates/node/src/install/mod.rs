@@ -16,7 +16,7 @@ use linux::features::{Facts, Unmet, tcx};
 use plan::lock;
 use serde::Serialize;
 
-pub use aside::{all_aside, aside_of, put_back, set_aside};
+pub use aside::{all_aside, aside_of, configurations_aside, put_back, set_aside};
 pub use error::InstallError;
 pub use files::{configurations_of, replace};
 pub use remove::{LeftProgram, Uninstalled, uninstall};
