@@ -39,6 +39,9 @@ enum Command {
     Down(down::Args),
 }
 
+const STATUS_DIR: &str = "/run/hostgap/agent-status";
+const SUBNET_FILE: &str = "/run/flannel/subnet.env";
+
 /// Which network on this node.
 #[derive(Debug, clap::Args)]
 struct NetworkArgs {
@@ -46,10 +49,10 @@ struct NetworkArgs {
     #[arg(long, default_value = "pods")]
     network: String,
     /// The directory of the files with the state of networks.
-    #[arg(long, value_name = "DIR", default_value = "/run/hostgap/agent-status")]
+    #[arg(long, value_name = "DIR", default_value = STATUS_DIR)]
     status_dir: PathBuf,
     /// The file in which flanneld writes the node's prefix; of several networks on a node each has one of its own.
-    #[arg(long, value_name = "FILE", default_value = "/run/flannel/subnet.env")]
+    #[arg(long, value_name = "FILE", default_value = SUBNET_FILE)]
     subnet_file: PathBuf,
 }
 

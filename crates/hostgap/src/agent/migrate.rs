@@ -11,9 +11,9 @@ use node::Home;
 use node::install::{aside_of, configurations_of};
 use plan::{Kernel, Plan};
 
-use super::NetworkArgs;
 use super::down::{Undone, remove};
-use crate::cni::DirArgs;
+use super::{NetworkArgs, STATUS_DIR, SUBNET_FILE};
+use crate::cni::{DirArgs, options};
 use crate::{exit, output};
 
 /// Take this node over from flannel, or give it back, while its pods talk.
@@ -89,10 +89,20 @@ fn take_over(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
     print_rules()?;
     let masquerade = if pods.masquerade { " --masquerade" } else { "" };
     output::result(format_args!(
-        "next: `hostgap agent run --network {network} --attach {}{masquerade} --source …`",
-        args.attach
+        "next: `hostgap agent run --network {network} --attach {}{masquerade}{} --source …`",
+        args.attach,
+        places(args)
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where the agent is to find and leave the same, if not where it would by default.
+fn places(args: &Args) -> String {
+    let NetworkArgs { status_dir, subnet_file, .. } = &args.network;
+    let wire = args.wire.as_ref().map(|wire| format!(" --wire {wire}")).unwrap_or_default();
+    let runtime = if args.no_install { " --no-install".to_owned() } else { args.dirs.other_than_default() };
+    let files = [("status-dir", status_dir.as_path(), STATUS_DIR), ("subnet-file", subnet_file, SUBNET_FILE)];
+    wire + &runtime + &options(&files)
 }
 
 fn give_back(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
@@ -125,8 +135,15 @@ fn print_flannel(flannel: &Flannel) -> Result<(), output::OutputError> {
             tunnel.name, vxlan.vni, vxlan.port
         ))?;
     }
-    if flannel.tunnels.is_empty() {
-        output::result("no tunnel of flannel's: its backend is host-gw")?;
+    match (flannel.tunnels.is_empty(), flannel.ways) {
+        (false, _) => {}
+        (true, 0) => output::result(
+            "no tunnel of flannel's, and no route to another node: on a node that is alone its backend may be host-gw; \
+             others that have no device (aws-vpc, ipsec, ...) cannot be taken over",
+        )?,
+        (true, ways) => output::result(format_args!(
+            "no tunnel of flannel's, and routes to {ways} prefixes of other nodes: its backend is host-gw"
+        ))?,
     }
     if let Some(Bridge { name, ports }) = &flannel.bridge {
         output::result(format_args!("bridge {name}: left, with {ports} pods of flannel's"))?;

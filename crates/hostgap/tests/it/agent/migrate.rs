@@ -111,6 +111,20 @@ impl Nodes {
         assert!(!output.status.success() && text(&output.stderr).contains(says), "{args:?}: {output:?}");
     }
 
+    /// The node was taken over as `cbr0`, and the name is `pods` unless it is given.
+    #[track_caller]
+    fn under_another_name_nothing_is_done(&mut self) {
+        self.network = "pods";
+        self.refused(
+            &["--back"],
+            "10-flannel.conflist.before-hostgap is what was kept or written for network cbr0",
+        );
+        self.refused(&["--back", "--no-install"], "is what was kept or written for network cbr0");
+        self.refused(&["--no-install"], "addresses of its pods are kept under its name");
+        self.refused(&[], "addresses of its pods are kept under its name");
+        self.network = "cbr0";
+    }
+
     fn talk(&self) -> Talk {
         Talk::begin(&self.world.open("pod-a"), &self.world.open("pod-b"), "10.244.2.5")
     }
@@ -137,13 +151,14 @@ impl Nodes {
 
 #[track_caller]
 fn to_the_agent_and_back(backend: &str, by: &str) {
-    let nodes = Nodes::of_flannel(backend);
+    let mut nodes = Nodes::of_flannel(backend);
     let talk = nodes.talk();
     talk.goes_on();
     let before = nodes.dumps();
-    let file = |name: &str| std::fs::read_to_string(nodes.path("a").join(name)).unwrap();
+    let of_a = nodes.path("a");
+    let file = |name: &str| std::fs::read_to_string(of_a.join(name)).unwrap();
     let environment = file("subnet.env");
-    let said = nodes.migrated(&[]);
+    let said = nodes.migrated(&["--wire", "wire"]);
     assert!(
         said.contains("bridge cni0: left, with 1 pods") && said.contains("table ip flannel-ipv4"),
         "{said}"
@@ -153,6 +168,15 @@ fn to_the_agent_and_back(backend: &str, by: &str) {
         "{said}"
     );
     assert!(!is_file(&nodes.path("a").join("net.d/10-flannel.conflist")));
+    let next = said.lines().find(|line| line.starts_with("next: ")).unwrap();
+    for (option, place) in
+        [("bin-dir", "bin"), ("conf-dir", "net.d"), ("status-dir", "status"), ("subnet-file", "subnet.env")]
+    {
+        let path = nodes.path("a").join(place);
+        assert!(next.contains(&format!(" --{option} {}", path.display())), "{next}");
+    }
+    assert!(next.contains("--network cbr0 --attach ptp --masquerade --wire wire"), "{next}");
+    nodes.under_another_name_nothing_is_done();
     talk.goes_on();
     let mut agent = nodes.start_with("a", "log", &RUN);
     nodes.until_reached("a", "b", &agent);
@@ -160,6 +184,7 @@ fn to_the_agent_and_back(backend: &str, by: &str) {
     assert_eq!((&status["peers"]["b"]["by"]["ipv4"], &status["repairs_total"]), (&by.into(), &0.into()));
     talk.goes_on();
     let conf = nodes.a_new_pod_reaches_all(&agent);
+    nodes.under_another_name_nothing_is_done();
     nodes.refused(&["--back"], "1 interfaces of containers are attached");
     nodes.call("DEL", "a", "pod-new", &conf);
     // The runtime calls our plugin for pods of flannel's, too.
@@ -234,6 +259,19 @@ fn what_is_not_to_be_taken_over_is_said_and_left() {
     }
     nodes.refused(&["--back"], "it was not taken over on this node");
     nodes.refused(&["--attach", "bridge"], "beside flannel's, which has the node's prefix already");
+    nodes.refused(&["--attach", "macvlan"], "flannel's nodes reach each other by tunnels");
+    // What the kernel lacks is known before anything is made.
+    let kernel_has = |kind: &str| {
+        let probed = nodes.world.name("pod-a");
+        let made =
+            Command::new("ip").args(["-n", probed.as_str(), "link", "add", "probe", "type", kind]).output();
+        made.unwrap().status.success()
+    };
+    if !kernel_has("netkit") {
+        nodes.refused(&["--attach", "netkit", "--dry-run"], "netkit");
+        nodes.refused(&["--attach", "netkit"], "netkit");
+        assert!(!is_file(&nodes.path("a").join("subnet.env.before-hostgap")));
+    }
     nodes.network = "pods";
     nodes.refused(&[], "addresses of its pods are kept under its name");
     nodes.network = "cbr0";
