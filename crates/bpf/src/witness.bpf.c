@@ -103,6 +103,14 @@ struct {
 	__type(value, struct sighting);
 } sightings SEC(".maps");
 
+/* None for a CPU that the loader did not name: each below the last one that it named has its place, too. */
+static __always_inline struct sighting *watched(__u32 cpu)
+{
+	struct sighting *there = bpf_map_lookup_elem(&sightings, &cpu);
+
+	return there && there->watched ? there : 0;
+}
+
 static __always_inline void report(struct sighting *last, struct stall *stall)
 {
 	if (bpf_ringbuf_output(&stalls, stall, sizeof(*stall), BPF_RB_NO_WAKEUP))
@@ -132,8 +140,8 @@ int witness_tick(struct bpf_raw_tracepoint_args *context)
 
 	if (!period)
 		return 0;
-	last = bpf_map_lookup_elem(&sightings, &cpu);
-	/* A CPU that was not there when the program was loaded. */
+	/* The kernel ticks on all of them. */
+	last = watched(cpu);
 	if (!last)
 		return 0;
 	now_ns = bpf_ktime_get_ns();
@@ -148,13 +156,6 @@ int witness_tick(struct bpf_raw_tracepoint_args *context)
 	/* Last, so that whoever reads this instant finds all stalls before it in the ring. */
 	last->seen_ns = now_ns;
 	return 0;
-}
-
-static __always_inline struct sighting *watched(__u32 cpu)
-{
-	struct sighting *there = bpf_map_lookup_elem(&sightings, &cpu);
-
-	return there && there->watched ? there : 0;
 }
 
 static __always_inline int begins(const char *comm, const char *name, int letters)

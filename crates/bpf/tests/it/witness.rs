@@ -119,6 +119,29 @@ fn the_kernels_ticks_see_a_busy_cpu_stand_still() {
     }
 }
 
+/// A CPU that nobody asked for ticks beside one with a greater number, which is watched.
+#[test]
+fn a_cpu_that_is_not_watched_has_no_stalls() {
+    let cpus: Vec<u16> = all().iter().collect();
+    let [unwatched, watched, ..] = *cpus.as_slice() else {
+        return testkit::skip("it takes two CPUs");
+    };
+    let witness = Witness::new(&CpuSet::from_iter([watched]), KERNELS).unwrap();
+    let control = Witness::new(&CpuSet::from_iter([unwatched]), SENSES).unwrap();
+    let keepers = keepers();
+    let link = program(&keepers, "stopped").attach().unwrap();
+    witness.start().unwrap();
+    control.start().unwrap();
+    let mut there = StallReport::default();
+    look_until(&control, &mut there, |seen| seen.stalls.iter().filter(|stall| is_long(stall)).count() >= 3);
+    control.stop().unwrap();
+    let mut seen = StallReport::default();
+    witness.look(&mut seen).unwrap();
+    witness.stop().unwrap();
+    drop(link);
+    assert!(seen.stalls.iter().all(|stall| stall.cpu == watched), "{:?}", seen.stalls);
+}
+
 /// How long a CPU has been idle, in ticks of `/proc/stat`.
 fn idle_ticks(cpu: u16) -> u64 {
     linux::procfs::Procfs::kernel().stat().unwrap().cpus[&cpu].idle
