@@ -109,6 +109,11 @@ impl Stall {
         self.late_ns.max(self.stolen_ns).max(self.blocked_ns)
     }
 
+    /// The time in which the CPU stood still, as far as it is known, in nanoseconds: it ended before the instant that shows it.
+    pub fn stood_still_ns(&self) -> (u64, u64) {
+        (self.to_ns - self.length_ns().min(self.to_ns - self.from_ns), self.to_ns)
+    }
+
     fn of(bytes: &[u8]) -> Option<Stall> {
         let words = bytes.get(..STALL_BYTES)?;
         let word = |at: usize| words[at..].first_chunk().map(|word| u64::from_ne_bytes(*word));

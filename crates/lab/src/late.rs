@@ -290,11 +290,9 @@ impl Course {
     }
 }
 
-/// The time in which a CPU stood still, as far as it is known: it ended before the tick that came late, and was at least
-/// as long as that was late, or as the hypervisor says.
 fn stood_still(stall: &Stall) -> CpuInterval {
-    let length_ns = stall.length_ns().min(stall.to_ns - stall.from_ns);
-    CpuInterval { cpu: stall.cpu, from_ns: stall.to_ns - length_ns, until_ns: stall.to_ns }
+    let (from_ns, until_ns) = stall.stood_still_ns();
+    CpuInterval { cpu: stall.cpu, from_ns, until_ns }
 }
 
 /// The namespaces of a topology by their inodes, and which of them is the server's.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use bpf::witness::{Stall, Witness};
+use bpf::witness::Witness;
 use linux::cpu::Scheduling;
-use load::windows::Witnessed;
+use load::windows::{Witnessed, stalled_ns};
 use load::witness::run_witnessed;
 use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
 use record::{Capacity, CpuTime, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
@@ -335,9 +335,8 @@ pub(crate) fn kept_from_running(load: &Load, outcome: &Outcome) -> Option<Void> 
 /// The share of the time in which a thread was ready to run without a CPU, less the stalls of the CPUs that it may run
 /// on: what became due in those does not count anyway.
 fn starved(thread: &ThreadCost, outcome: &Outcome) -> f64 {
-    let stalls = outcome.witnessed.iter().flat_map(|seen| &seen.stalls);
-    let own = stalls.filter(|stall| thread.cpus.as_ref().is_none_or(|cpus| cpus.contains(stall.cpu)));
-    let stalled_ns: u64 = own.map(Stall::length_ns).sum();
+    let stalls = outcome.witnessed.as_ref().map_or(&[][..], |seen| &seen.stalls);
+    let stalled_ns = stalled_ns(stalls, thread.cpus.as_ref());
     let stalled = stalled_ns as f64 / thread.wall_ns.max(1) as f64;
     (thread.starved() - stalled).max(0.0)
 }

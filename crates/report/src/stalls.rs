@@ -12,11 +12,11 @@ use crate::quantities::{Quantiles, Ratio};
 pub struct Stalls {
     /// The share of the measured time that is left out: windows around the stalls, 0 to 1.
     pub left_out_share: f64,
-    /// Stalls of any of the nodes' CPUs.
+    /// Stalls of any of the nodes' CPUs; what several signs saw of one CPU at a time is one.
     pub stalls: u64,
     /// The longest time between the ticks around one, in nanoseconds: no stall was longer.
     pub longest_ns: u64,
-    /// All of these times together, in nanoseconds.
+    /// All of these times together, those of one CPU that overlap once, in nanoseconds.
     pub total_ns: u64,
     /// received − intended of all requests, in nanoseconds.
     pub response_ns: Quantiles,

@@ -17,6 +17,7 @@ mod percentile;
 mod random;
 mod rank;
 pub mod search;
+mod union;
 
 pub use bootstrap::{Interval, Resamples, Spread, units_needed};
 pub use columns::{Columns, Sparse};
@@ -30,3 +31,4 @@ pub use order::{Ranks, quantile_ranks};
 pub use percentile::Percentile;
 pub use random::Random;
 pub use rank::{SerialCorrelation, effective_samples, serial_correlation};
+pub use union::union;

@@ -3,7 +3,7 @@
 use ::load::checks::{CheckResult, CheckWeight, Percentile, estimate};
 use ::load::search::{RateSearchResult, TriedRate};
 use ::load::slo::Slo;
-use ::load::windows::Witnessed;
+use ::load::windows::{Witnessed, distinct};
 use ::load::{CheckedRun, Histogram, Outcome, Overdue, Protocol, Schedule, ThreadCost};
 use bpf::witness::Stall;
 use serde_json::{Map, Value, json};
@@ -62,7 +62,7 @@ fn witnessed(seen: &Witnessed, independent: Option<u64>) -> Value {
         "cpus": seen.cpus.to_string(),
         "intended": seen.intended,
         "left_out_ns": seen.left_out_ns,
-        "stalls": seen.stalls.len(),
+        "stalls": distinct(&seen.stalls),
         "longest_stall_ns": lengths().max(),
         "response_ns": distribution(&seen.response, independent),
     })

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ::load::checks::{CheckWeight, Percentile, estimate};
 use ::load::search::{RateSearchResult, SearchFailure};
 use ::load::slo::Slo;
-use ::load::windows::Witnessed;
+use ::load::windows::{Witnessed, distinct};
 use ::load::{
     CheckedRun, Handshakes, Histogram, Outcome, Protocol, RunVerdict, Schedule, Split, ThreadCost, Wait,
     plain,
@@ -204,7 +204,7 @@ fn stalls_line(text: &mut String, outcome: &Outcome, seen: &Witnessed) -> std::f
     write!(
         text,
         "stalls    {} of CPUs {}, {share:.1} % of the time near them",
-        seen.stalls.len(),
+        distinct(&seen.stalls),
         seen.cpus
     )?;
     let ladder = [Percentile::P50, Percentile::P99, Percentile::P99_9];

@@ -1,7 +1,9 @@
 //! What the witness of the machine's stalls saw beside a candidate, and the percentiles with the stalls.
 
-use record::RaceRecord;
-use stats::{Interval, Percentile};
+use std::collections::BTreeMap;
+
+use record::{RaceRecord, Stall};
+use stats::{Interval, Percentile, union};
 use verdict::{Cell, Cells, Shortfall};
 
 use super::quantiles;
@@ -14,7 +16,8 @@ pub(super) fn stalls(race: &RaceRecord, cells: &Cells<'_>, entrant: usize, load:
     let cell = cells.cell(entrant, load);
     let whole = cell.whole.as_ref()?;
     let seen = || cell.trials.iter().filter_map(|trial| trial.witnessed.as_ref());
-    let lengths = || seen().flat_map(|seen| &seen.stalls).map(|stall| stall.to_ns.abs_diff(stall.from_ns));
+    let longest_ns = seen().flat_map(|seen| &seen.stalls).map(length_ns).max();
+    let lengths_ns: Vec<u64> = seen().flat_map(|seen| distinct_ns(&seen.stalls)).collect();
     let part = cells.part(entrant, load);
     let ratio = |figure: fn(&Cell<'_>, &[u64]) -> Option<f64>| {
         let comparable = entrant > 0 && !cells.broke[entrant] && !cells.broke[0];
@@ -26,13 +29,27 @@ pub(super) fn stalls(race: &RaceRecord, cells: &Cells<'_>, entrant: usize, load:
     };
     Some(Stalls {
         left_out_share: left_out(cell, &vec![1; cell.columns.width()]).unwrap_or(0.0),
-        stalls: lengths().count() as u64,
-        longest_ns: lengths().max().unwrap_or(0),
-        total_ns: lengths().sum(),
+        stalls: lengths_ns.len() as u64,
+        longest_ns: longest_ns.unwrap_or(0),
+        total_ns: lengths_ns.iter().sum(),
         response_ns: quantiles::whole(cell, whole),
         p99_ratio: ratio(p99).filter(|_| !Shortfall::is_past(race, cells, entrant, load)),
         left_out_ratio: ratio(left_out),
     })
+}
+
+/// The time between the instants around a stall, in nanoseconds.
+fn length_ns(stall: &Stall) -> u64 {
+    stall.to_ns.abs_diff(stall.from_ns)
+}
+
+/// The same of a trial's stalls: of those of a CPU that overlap together, since each sign reports a stall that it sees.
+fn distinct_ns(stalls: &[Stall]) -> impl Iterator<Item = u64> {
+    let mut by_cpu: BTreeMap<u16, Vec<(i64, i64)>> = BTreeMap::new();
+    for stall in stalls {
+        by_cpu.entry(stall.cpu).or_default().push((stall.from_ns, stall.to_ns));
+    }
+    by_cpu.into_values().flat_map(union).map(|(from_ns, to_ns)| to_ns.abs_diff(from_ns))
 }
 
 /// p99 of all response times, in nanoseconds.

@@ -1,6 +1,6 @@
 //! Races in which a witness left time out: which figures are of all requests, and which of those that count.
 
-use record::{Histogram, Metric, RaceRecord, TrialRecord, Witnessed};
+use record::{Histogram, Metric, RaceRecord, Stall, TrialRecord, Witnessed};
 use report::{PublishedFigure, RateSummary, analyse};
 
 use crate::made::{Plan, Truth};
@@ -55,6 +55,20 @@ fn what_a_percentile_takes_is_said_in_time_with_what_is_left_out() {
         (rounds as f64 * slice_s - measured_s).abs() < 1.5 * slice_s,
         "{rounds} × {slice_s} s, {measured_s} s"
     );
+}
+
+#[test]
+fn a_stall_that_several_signs_saw_is_counted_once() {
+    let mut race = race(900, [0, 0], true);
+    let late = Stall { cpu: 0, from_ns: 9_000, to_ns: 14_000, late_ns: 4_000, stolen_ns: 0, blocked_ns: 0 };
+    let stolen = Stall { from_ns: 8_000, late_ns: 0, stolen_ns: 4_000, ..late };
+    for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials) {
+        trial.witnessed.as_mut().unwrap().stalls = vec![late, stolen, Stall { cpu: 1, ..late }];
+    }
+    let rate = rate(&race);
+    let stalls = rate.stalls.expect("it was watched");
+    let expected = (2 * rate.trials, 6_000, 11_000 * rate.trials);
+    assert_eq!((stalls.stalls, stalls.longest_ns, stalls.total_ns), expected);
 }
 
 #[test]
