@@ -96,9 +96,70 @@ fn server_config(
         .with_no_client_auth()
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
+    // A session is in its ticket, as nginx has it. The library's store has 256 of them, two for each connection, and would have
+    // lost a session before it is asked for where more than a hundred connections begin at once.
+    config.ticketer = rustls::crypto::ring::Ticketer::new()?;
     Ok(Arc::new(config))
 }
 
 fn refused<E: Error + Send + Sync + 'static>(attempted: String) -> impl FnOnce(E) -> ServeError {
     move |why| ServeError::Certificate { attempted, why: Box::new(why) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+
+    use super::*;
+
+    /// Holds a handshake in memory, and what follows of it. How it was held, by what the server says.
+    fn shake_hands(certificate: &Certificate, client: &Arc<ClientConfig>) -> HandshakeKind {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
+        let mut server = certificate.accept().unwrap();
+        loop {
+            let mut wire = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut wire).unwrap();
+            }
+            let mut rest = wire.as_slice();
+            while !rest.is_empty() {
+                server.read_tls(&mut rest).unwrap();
+                server.process_new_packets().unwrap();
+            }
+            let mut wire = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut wire).unwrap();
+            }
+            if wire.is_empty() {
+                return server.handshake_kind().unwrap();
+            }
+            let mut rest = wire.as_slice();
+            while !rest.is_empty() {
+                client.read_tls(&mut rest).unwrap();
+                client.process_new_packets().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_session_is_resumed_however_many_began_meanwhile() {
+        let certificate = Certificate::self_signed().unwrap();
+        let mut roots = RootCertStore::empty();
+        for own in CertificateDer::pem_slice_iter(certificate.chain_pem().as_bytes()) {
+            roots.add(own.unwrap()).unwrap();
+        }
+        let client = || {
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+            Arc::new(config.unwrap().with_root_certificates(roots.clone()).with_no_client_auth())
+        };
+        let first = client();
+        assert_eq!(shake_hands(&certificate, &first), HandshakeKind::Full);
+        for _ in 0..200 {
+            assert_eq!(shake_hands(&certificate, &client()), HandshakeKind::Full);
+        }
+        assert_eq!(shake_hands(&certificate, &first), HandshakeKind::Resumed);
+    }
 }
