@@ -16,7 +16,8 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, OtherError,
+    RootCertStore, SignatureScheme,
 };
 
 use crate::socket::{receive, send};
@@ -251,6 +252,15 @@ enum Pulled {
 }
 
 fn failed(error: &rustls::Error) -> ConnectionError {
+    // The library names its own kind alone. `openssl req -x509` makes such certificates.
+    if let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(why))) = error
+        && why.to_string() == "CaUsedAsEndEntity"
+    {
+        return ConnectionError::tls(
+            "the server's own certificate is one of an authority (CA:TRUE), which proves no server: make it with \
+             basicConstraints=critical,CA:FALSE, or trust any certificate, which measures the same",
+        );
+    }
     ConnectionError::tls(error)
 }
 
@@ -274,5 +284,55 @@ impl Write for Stream<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    use rustls::pki_types::PrivatePkcs8KeyDer;
+    use rustls::{ServerConfig, ServerConnection};
+
+    use super::*;
+
+    /// As `openssl req -x509` makes them.
+    #[test]
+    fn a_certificate_of_an_authority_is_refused_with_what_to_do() {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), certificate.pem()).unwrap();
+        let tls = Tls::new("localhost", Trust::File(file.path())).unwrap();
+
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.into()], PrivatePkcs8KeyDer::from(key.serialize_der()).into())
+            .unwrap();
+        let mut server = ServerConnection::new(Arc::new(config)).unwrap();
+        let mut client = ClientConnection::new(tls.config, tls.name).unwrap();
+        let mut hello = Vec::new();
+        client.write_tls(&mut hello).unwrap();
+        server.read_tls(&mut hello.as_slice()).unwrap();
+        server.process_new_packets().unwrap();
+        let mut answer = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut answer).unwrap();
+        }
+        let mut answer = answer.as_slice();
+        let refused = loop {
+            client.read_tls(&mut answer).unwrap();
+            if let Err(error) = client.process_new_packets() {
+                break failed(&error).to_string();
+            }
+            assert!(!answer.is_empty(), "it is believed");
+        };
+        let expected = "TLS: the server's own certificate is one of an authority (CA:TRUE), which proves no server: make it \
+             with basicConstraints=critical,CA:FALSE, or trust any certificate, which measures the same";
+        assert_eq!(refused, expected);
     }
 }
