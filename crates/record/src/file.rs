@@ -18,6 +18,8 @@ use crate::{End, Header, Line, RaceRecord, RecordError, SCHEMA, SearchRecord};
 
 const PREFIX: &[u8] = b"{\"crc32\":\"";
 const MIDDLE: &[u8] = b"\",\"line\":";
+/// Between the two.
+const CRC_DIGITS: usize = 8;
 
 /// Writes a record, line by line; what `append` has returned from survives a loss of power.
 #[derive(Debug)]
@@ -279,10 +281,17 @@ fn encode(line: &Line) -> Result<Vec<u8>, serde_json::Error> {
     Ok(bytes)
 }
 
+/// Whether a file begins with a line of a race's record, of which one side of the checksum may be damaged.
+pub(crate) fn begins_like_a_line(bytes: &[u8]) -> bool {
+    let after_crc = bytes.get(PREFIX.len() + CRC_DIGITS..);
+    bytes.starts_with(PREFIX) || after_crc.is_some_and(|rest| rest.starts_with(MIDDLE))
+}
+
 /// What a line carries, if it is whole.
 fn decode(line: &[u8]) -> Result<&[u8], &'static str> {
     let shape = "it is not a line of a record";
-    let (crc, rest) = line.strip_prefix(PREFIX).and_then(|rest| rest.split_at_checked(8)).ok_or(shape)?;
+    let (crc, rest) =
+        line.strip_prefix(PREFIX).and_then(|rest| rest.split_at_checked(CRC_DIGITS)).ok_or(shape)?;
     let payload =
         rest.strip_prefix(MIDDLE).and_then(|rest| rest.strip_suffix(b"}")).ok_or("it has no end")?;
     let expected = format!("{:08x}", crc32fast::hash(payload));
@@ -337,5 +346,12 @@ fn header(payload: &[u8], path: &Path) -> Result<Header, RecordError> {
         return Err(RecordError::Newer { path: path.to_owned(), found: schema, hostgap });
     }
     let whole: Whole = serde_json::from_slice(payload).map_err(|source| unknown(&hostgap, source))?;
-    Ok(whole.header)
+    match whole.header.entrants.len() {
+        entrants @ 0..2 => Err(RecordError::Inconsistent {
+            path: path.to_owned(),
+            line: 1,
+            why: format!("it has {entrants} entrants, and a race has the reference twice"),
+        }),
+        _ => Ok(whole.header),
+    }
 }

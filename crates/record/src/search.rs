@@ -173,10 +173,10 @@ pub enum SearchVerdict {
 }
 
 impl SearchRecord {
-    /// Whether a file is a search's, and not a race's, of which every line begins with its checksum.
+    /// Whether a file is a search's, and not a race's, of which every line begins with its checksum, damaged or not.
     pub fn is_in(bytes: &[u8]) -> bool {
         let bytes = bytes.trim_ascii_start();
-        bytes.starts_with(b"{") && !bytes.starts_with(b"{\"crc32\"")
+        bytes.starts_with(b"{") && !crate::file::begins_like_a_line(bytes)
     }
 
     /// Reads the content of a file; `path` is for messages. A file that was cut off is accepted too: it has no answer.

@@ -2,7 +2,9 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use record::{Broken, Capacity, InterimLook, Leaving, Left, Line, RaceRecord, RecordError, Void, Writer};
+use record::{
+    Broken, Capacity, InterimLook, Leaving, Left, Line, RaceRecord, Record, RecordError, Void, Writer,
+};
 use tempfile::TempDir;
 
 use crate::made;
@@ -226,6 +228,20 @@ fn any_damaged_byte_is_found() {
 }
 
 #[test]
+fn whatever_is_damaged_in_its_first_bytes_a_race_is_none_but_a_race() {
+    let bytes = written(&made::lines(1));
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("race.jsonl");
+    for at in 0..br#"{"crc32":"01234567","line":"#.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x04;
+        std::fs::write(&path, &damaged).unwrap();
+        let refused = Record::read(&path).expect_err("it is damaged");
+        assert!(matches!(refused, RecordError::Damaged { line: 1, .. }), "byte {at}: {refused}");
+    }
+}
+
+#[test]
 fn zeros_after_a_loss_of_power_are_a_cut() {
     let mut bytes = written(&made::lines(1));
     bytes.extend([0; 4096]);
@@ -376,7 +392,7 @@ fn a_file_of_any_length_is_not_read_into_memory() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("race.jsonl");
     std::fs::File::create(&path).unwrap().set_len(1 << 42).unwrap();
-    for error in [RaceRecord::read(&path).unwrap_err(), record::Record::read(&path).unwrap_err()] {
+    for error in [RaceRecord::read(&path).unwrap_err(), Record::read(&path).unwrap_err()] {
         let text = error.to_string();
         assert!(text.starts_with("read record /") && text.ends_with("it has more than 1 GiB"), "{text}");
     }
