@@ -117,7 +117,7 @@ impl RaceRecord {
         if number <= last || look.rounds < rounds {
             return Err(format!("look {number} is not later than the one before it"));
         }
-        let ran = self.rounds.last().map_or(0, |round| round.round + 1);
+        let ran = self.rounds.last().map_or(0, |round| round.round.saturating_add(1));
         if look.rounds < ran {
             return Err(format!("look {number} saw {} rounds of the {ran} before it", look.rounds));
         }

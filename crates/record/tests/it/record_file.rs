@@ -327,6 +327,13 @@ fn lines_that_do_not_belong_together_are_refused() {
         &of(&[0, 5, 2]),
         "read record race.jsonl: line 3 does not fit: it comes after the end of the race",
     );
+    for entrants in [0, 1] {
+        let mut alone = lines[0].clone();
+        let Line::Header(header) = &mut alone else { panic!("the header is first") };
+        header.entrants.truncate(entrants);
+        let why = format!("it has {entrants} entrants, and a race has the reference twice");
+        check_error(&written(&[alone]), &format!("read record race.jsonl: line 1 does not fit: {why}"));
+    }
     check_error(b"", "find a race in race.jsonl: it is empty");
     check_error(b"once upon a time\n", "find a race in race.jsonl: its first line is cut or damaged");
     check_error(b"once\nupon\n", "read record race.jsonl: line 1 is damaged: it is not a line of a record");
