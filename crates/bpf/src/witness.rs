@@ -213,7 +213,8 @@ impl Witness {
         };
         let links = self.programs.iter().map(attach).collect::<Result<_>>()?;
         *self.links.lock().unwrap_or_else(PoisonError::into_inner) = links;
-        self.tickers.iter().try_for_each(Ticker::start)
+        // Nothing watches on after an error, at a cost for whoever runs next.
+        self.tickers.iter().try_for_each(Ticker::start).inspect_err(|_| drop(self.stop()))
     }
 
     /// What was seen is no more.
@@ -253,23 +254,27 @@ impl Witness {
     /// # Errors
     /// Those of [`Witness::look`]; a CPU went off line.
     pub fn catch_up(&self, at_ns: u64, patience: Duration, seen: &mut StallReport) -> Result<bool> {
-        let begun = Instant::now();
         self.look(seen)?;
         if seen.until_ns >= at_ns {
             return Ok(true);
         }
-        self.catching_up.iter().try_for_each(Ticker::start)?;
-        let waited = loop {
-            let looked = self.look(seen);
-            if looked.is_err() || seen.until_ns >= at_ns || begun.elapsed() > patience {
-                break looked;
-            }
-            thread::sleep(Duration::from_nanos(self.senses.period_ns.unwrap_or(CATCH_UP_NS)));
-        };
+        let started = self.catching_up.iter().try_for_each(Ticker::start);
+        let waited = started.and_then(|()| self.look_until(at_ns, patience, seen));
         let stopped: Vec<Result<()>> = self.catching_up.iter().map(Ticker::stop).collect();
         waited?;
         stopped.into_iter().collect::<Result<()>>()?;
         Ok(seen.until_ns >= at_ns)
+    }
+
+    fn look_until(&self, at_ns: u64, patience: Duration, seen: &mut StallReport) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            self.look(seen)?;
+            if seen.until_ns >= at_ns || begun.elapsed() > patience {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_nanos(self.senses.period_ns.unwrap_or(CATCH_UP_NS)));
+        }
     }
 
     /// Stops watching.

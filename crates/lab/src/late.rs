@@ -197,8 +197,11 @@ impl Watch<'_> {
         self.witness.start()?;
         let mut exchanges = Vec::new();
         let mut log = |block: &[Exchange]| exchanges.extend_from_slice(block);
-        let outcome = run_with_log(built, self.method, load, slice, &mut log)?;
-        self.witness.stop()?;
+        let outcome = run_with_log(built, self.method, load, slice, &mut log);
+        // After an error, too: it would watch the rest of the race.
+        let stopped = self.witness.stop();
+        let outcome = outcome?;
+        stopped?;
         let seen = watching.end()?;
         let mut stood = StallReport::default();
         self.witness.look(&mut stood)?;

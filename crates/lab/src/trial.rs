@@ -335,7 +335,7 @@ pub(crate) fn kept_from_running(load: &Load, outcome: &Outcome) -> Option<Void> 
 /// The share of the time in which a thread was ready to run without a CPU, less the stalls of the CPUs that it may run
 /// on: what became due in those does not count anyway.
 fn starved(thread: &ThreadCost, outcome: &Outcome) -> f64 {
-    let stalls = outcome.witnessed.as_ref().map_or(&[][..], |seen| &seen.stalls);
+    let stalls = outcome.witnessed.as_ref().map_or(&[][..], |seen| seen.stalls.as_slice());
     let stalled_ns = stalled_ns(stalls, thread.cpus.as_ref());
     let stalled = stalled_ns as f64 / thread.wall_ns.max(1) as f64;
     (thread.starved() - stalled).max(0.0)
