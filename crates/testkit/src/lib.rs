@@ -5,6 +5,7 @@
 mod cards;
 mod deferred;
 mod dump;
+mod etcd;
 mod flood;
 mod judge;
 mod noise;
@@ -20,6 +21,7 @@ mod world;
 pub use cards::{Cards, card, set_card_up, settle_card};
 pub use deferred::defer;
 pub use dump::{Dump, dump, quick_dump};
+pub use etcd::Etcd;
 pub use flood::{Flood, dear_rules};
 pub use judge::{run, shell};
 pub use noise::noise;

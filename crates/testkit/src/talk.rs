@@ -1,4 +1,4 @@
-//! Two pods that talk without a pause: by UDP, where each lost packet is a lost request, and on one TCP connection.
+//! Two pods that talk, without a pause if a test does not ask for one: by UDP, where each lost packet is a lost request, and on one TCP connection.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, UdpSocket};
@@ -23,6 +23,8 @@ pub struct Talk {
     stop: Arc<AtomicBool>,
     answered: Vec<Arc<AtomicU64>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
+    /// Between an answer and the next request.
+    pause: Duration,
 }
 
 impl Talk {
@@ -31,8 +33,20 @@ impl Talk {
     /// # Panics
     /// If the pods do not reach each other.
     pub fn begin(from: &Netns, to: &Netns, address: &str) -> Talk {
+        Talk::begin_with(Duration::ZERO, from, to, address)
+    }
+
+    /// Begins to ask about a thousand times a second, which leaves the CPUs to what goes on for long meanwhile.
+    ///
+    /// # Panics
+    /// As [`Talk::begin`].
+    pub fn begin_paced(from: &Netns, to: &Netns, address: &str) -> Talk {
+        Talk::begin_with(Duration::from_millis(1), from, to, address)
+    }
+
+    fn begin_with(pause: Duration, from: &Netns, to: &Netns, address: &str) -> Talk {
         let address: IpAddr = address.parse().expect("the caller gives an address");
-        let mut talk = Talk { stop: Arc::default(), answered: Vec::new(), threads: Vec::new() };
+        let mut talk = Talk { stop: Arc::default(), answered: Vec::new(), threads: Vec::new(), pause };
         let (mut connected, answering) = connection(from, to, address).expect("the pods reach each other");
         let (near, far) = datagrams(from, to, address).expect("a test's own pods have sockets");
         talk.threads.push(std::thread::spawn(move || answer_datagrams(&far)));
@@ -50,12 +64,15 @@ impl Talk {
 
     /// Asks in a thread, until it is to stop. The last number makes the thread that answers datagrams stop, too.
     fn ask(&mut self, mut request: impl FnMut(u64) -> io::Result<()> + Send + 'static) {
-        let (stop, answered) = (self.stop.clone(), Arc::<AtomicU64>::default());
+        let (stop, answered, pause) = (self.stop.clone(), Arc::<AtomicU64>::default(), self.pause);
         self.answered.push(answered.clone());
         self.threads.push(std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 request(answered.load(Ordering::Relaxed))?;
                 answered.fetch_add(1, Ordering::Relaxed);
+                if !pause.is_zero() {
+                    std::thread::sleep(pause);
+                }
             }
             request(u64::MAX)
         }));

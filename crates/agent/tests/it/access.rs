@@ -10,7 +10,8 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::scene::{ENDPOINT, Etcd, Node, ROOT, config, name, node, value, with_bare_etcd, with_etcd};
+use crate::scene::{ENDPOINT, Node, ROOT, config, name, node, value, with_bare_etcd, with_etcd};
+use testkit::Etcd;
 
 const ENCRYPTED: &str = "https://127.0.0.1:2378";
 

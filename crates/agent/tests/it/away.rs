@@ -11,7 +11,8 @@ use rustix::process::Signal;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::scene::{ENDPOINT, Etcd, Node, config, name, node, patiently, value, with_bare_etcd, with_etcd};
+use crate::scene::{ENDPOINT, Node, config, name, node, patiently, value, with_bare_etcd, with_etcd};
+use testkit::Etcd;
 
 /// Kills it and waits until a node has noticed.
 async fn lose(etcd: &mut Etcd, node: &mut Node) {
@@ -195,7 +196,7 @@ fn another_member_is_asked_when_one_fails() {
 fn a_store_that_has_lost_changes_is_not_believed() {
     with_etcd(&config(), async |etcd| {
         etcd.kill();
-        let copy = etcd.dir.path().join("copy");
+        let copy = etcd.dir().join("copy");
         let copied = Command::new("cp").arg("-r").arg(etcd.data()).arg(&copy).status().unwrap();
         assert!(copied.success());
         etcd.start();

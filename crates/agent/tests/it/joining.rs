@@ -9,7 +9,8 @@ use ipnet::IpNet;
 use serde_json::json;
 
 use crate::log::Log;
-use crate::scene::{ENDPOINT, Etcd, Node, config, name, node, patiently, value, with_etcd};
+use crate::scene::{ENDPOINT, Node, config, name, node, patiently, value, with_etcd};
+use testkit::Etcd;
 
 fn source() -> EtcdSource {
     EtcdSource::at(vec![ENDPOINT.to_owned()])

@@ -5,28 +5,15 @@ use std::net::{TcpListener, TcpStream};
 use agent::source::etcd::EtcdSource;
 use agent::status::Status;
 use serde_json::json;
-use testkit::shell;
+use testkit::{Etcd, shell};
 
 use crate::nodes::{Agent, Nodes, PATIENCE};
-use crate::scene::{Etcd, with_bare_etcd};
+use crate::scene::with_bare_etcd;
 
 /// Joins etcd to both nodes by links of its own. Its members' addresses there.
 fn join(etcd: &Etcd, nodes: &Nodes) -> [(&'static str, EtcdSource); 2] {
-    let at = etcd.world.name("etcd");
-    [("a", "198.51.100.0"), ("b", "198.51.100.4")].map(|(node, net)| {
-        let (netns, [its, nodes_own]) = (nodes.name(node), [1, 2].map(|host| address(net, host)));
-        shell(&format!(
-            "ip -n {at} link add to-{node} type veth peer name etcd netns {netns}
-             ip -n {at} address add {its}/30 dev to-{node}; ip -n {netns} address add {nodes_own}/30 dev etcd
-             ip -n {at} link set to-{node} up; ip -n {netns} link set etcd up"
-        ));
-        (node, EtcdSource::at(vec![format!("http://{its}:2379")]))
-    })
-}
-
-fn address(net: &str, host: u32) -> std::net::Ipv4Addr {
-    let net: std::net::Ipv4Addr = net.parse().unwrap();
-    std::net::Ipv4Addr::from_bits(net.to_bits() + host)
+    [("a", 0), ("b", 1)]
+        .map(|(node, number)| (node, EtcdSource::at(vec![etcd.join(&nodes.name(node), number)])))
 }
 
 /// Gives a node an address of its pods; their prefix, and the address.
